@@ -1,4 +1,4 @@
-"""How often busbar.localise finds what is slow, beside two rivals, on simulated fabrics.
+"""How often busbar.fabric.localise finds what is slow, beside two rivals, on simulated fabrics.
 
 Results have noise of 3 %; 1 % of the runs dip to 40 to 90 %, and 0.5 % give nothing. Slow parts are 20 % slow
 where the row does not say otherwise. Times are a model, without the start of the jobs: a pair runs 36 s, one
@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from busbar.localise import Group, Kind, Known, Stage, plan, score
+from busbar.fabric.localise import Group, Kind, Known, Stage, plan, score
 
 RAILS = 8
 PARALLEL = 256
@@ -96,7 +96,7 @@ def noisy(busbw: float, draw: random.Random) -> float | None:
 
 
 def staged(fabric: Fabric, draw: random.Random, expected: Mapping[Kind, float]) -> Outcome:
-    """The plan of busbar.localise."""
+    """The plan of busbar.fabric.localise."""
     done, nodes = Outcome(), list(fabric.places)
     results: dict[Group, float | None] = {}
     for stage in STAGES:

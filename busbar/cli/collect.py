@@ -32,9 +32,9 @@ def collect() -> None:
     from busbar.collect.busy import Kept
     from busbar.collect.collector import collect as follow
     from busbar.collect.spec import CollectSpec
+    from busbar.fabric.measure.records import record
     from busbar.judge.archive import VERDICT
     from busbar.kube.wait import SystemClock
-    from busbar.measure.records import record
     from busbar.outputs.pool import summarize
 
     with collecting(CollectSpec, "MPIJob", "the launcher's pod") as (api, spec):

@@ -9,7 +9,6 @@ import typer
 from pulumi import automation as auto
 
 from busbar.capability import Gate
-from busbar.cli.diagnose import after_failed_gate
 from busbar.cli.output import DONE, FAILED
 from busbar.cli.stack import events, keep, recovery, session
 from busbar.cli.stack.converge import broken_off, to_apply_again
@@ -20,6 +19,7 @@ from busbar.cli.stack.report import report, show_uncleaned
 from busbar.cli.stack.rows import Rows
 from busbar.cli.stack.session import Session
 from busbar.cli.stack.target import Options, Target
+from busbar.fabric.commands.diagnose import after_failed_gate
 from busbar.operations import uncleaned
 from busbar.outputs import CLUSTER, GATE
 

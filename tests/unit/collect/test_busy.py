@@ -17,7 +17,7 @@ from busbar.kube.wait import Deadline
 from busbar.manifests import mpijob
 from tests.support.kube_cluster import Clock, Cluster, container, pod, unreachable
 from tests.support.kube_site import job as configured
-from tests.unit.measure.foreign import gpu_node, holder
+from tests.unit.fabric.measure.foreign import gpu_node, holder
 
 FORMER = '{"format": 3, "verdict": "pass", "settings": {"k3s": "v1.35.6+k3s1"}}'
 UNSCHEDULABLE = {

@@ -1,4 +1,4 @@
-"""The manifest of a stage. What its script does with groups and time, tests/unit/diagnosis shows."""
+"""The manifest of a stage. What its script does with groups and time, tests/unit/fabric/diagnosis shows."""
 
 from __future__ import annotations
 

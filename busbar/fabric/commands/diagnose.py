@@ -1,0 +1,266 @@
+"""`busbar diagnose`: which node, rail or switch of a pool is slow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from busbar.cli.output import INTERRUPTED, NO_VERDICT, USAGE, fail, print_text, progress
+from busbar.cli.stackfile import AsJson, Project, SecretError, Stack, cluster_api, load_stack
+from busbar.text import listed
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from busbar.config import Cluster
+    from busbar.config.stackfile import StackFile
+    from busbar.fabric.diagnosis import Findings, Scope, State
+    from busbar.kube.client import RestApi
+
+FOLDER = "diagnosis"
+_SHOWN = 12
+
+
+def diagnose(
+    stack: Stack,
+    project: Project = None,
+    pool: Annotated[
+        str | None, typer.Option("--pool", metavar="POOL", help="Pool; needed where there are several.")
+    ] = None,
+    nodes: Annotated[
+        str | None,
+        typer.Option(
+            "--nodes",
+            metavar="A,B,...",
+            help="Only these workers, also those in quarantine; default: all of the pool that are not.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    quarantine: Annotated[
+        bool,
+        typer.Option(
+            "--quarantine", help="Write `quarantine` into the stack file for the nodes that are named."
+        ),
+    ] = False,
+    release: Annotated[
+        bool,
+        typer.Option(
+            "--release",
+            help="Have three healthy partners judge workers in quarantine (those of --nodes, else those that "
+            "--quarantine put there), and end it in the stack file for those that pass.",
+        ),
+    ] = False,
+) -> None:
+    """Find the slow node, rail or switch of a pool by short NCCL runs on one or two nodes each.
+
+    At most three jobs run, which hold the GPUs of the nodes that they measure; nothing of them is left in the
+    cluster. Results are kept in .busbar/STACK/POOL/diagnosis: after an interruption, or at the end of
+    its time, the same command continues.
+
+    Exit code 0: all nodes were measured and nothing is slow; 1: something is named; 2: no verdict, as where
+    a node could not be measured; 64: bad usage; 130: interrupted.
+    """
+    if quarantine and release:
+        fail("--quarantine and --release exclude each other", USAGE)
+    file, cluster = load_stack(stack, project, invalid=USAGE)
+    scope = _scope(file, cluster, pool, nodes, release=release)
+    with connected(file) as api:
+        state, found = run(api, scope, file.stack, as_json=as_json)
+    if quarantine:
+        _quarantine(file, scope, found)
+    is_kept = release and _release(file, scope, state, found)
+    raise typer.Exit(found.exit_code or (NO_VERDICT if is_kept else 0))
+
+
+def _quarantine(file: StackFile, scope: Scope, found: Findings) -> None:
+    """Write the quarantines of the nodes that are named. Ends the command with 1 where they are too many."""
+    from busbar.fabric.diagnosis.quarantine import LimitExceeded, reasons
+
+    try:
+        named = reasons(found, scope)
+    except LimitExceeded as error:
+        fail(error, 1)
+    _edit(file, dict(named))
+
+
+def _release(file: StackFile, scope: Scope, state: State, found: Findings) -> bool:
+    """End the quarantine of those that have passed; whether one has not."""
+    from busbar.fabric.diagnosis.quarantine import why_not
+
+    kept = {node: why for node in sorted(scope.judged) if (why := why_not(state, found, node))}
+    for node, why in kept.items():
+        progress(f"{node} stays in quarantine: {why}")
+    _edit(file, dict.fromkeys(sorted(scope.judged - kept.keys())))
+    return bool(kept)
+
+
+def _edit(file: StackFile, changes: Mapping[str, str | None]) -> None:
+    """Write quarantines into the stack file: worker -> reason, or None for its end."""
+    from busbar.config import ConfigError
+    from busbar.fabric.quarantine_edit import edit
+
+    text = file.path.read_text(encoding="utf-8")
+    try:
+        for worker, reason in changes.items():
+            text = edit(text, worker, reason)
+    except ConfigError as error:
+        fail(f"{file.path.name}: {error}", 1)
+    for worker, reason in changes.items():
+        progress(
+            f"{file.path.name}: {worker}: " + (f"quarantine: {reason}" if reason else "quarantine ended")
+        )
+    if changes:
+        file.path.write_text(text, encoding="utf-8")
+        progress(f"Next: busbar preview {file.stack}, then busbar up {file.stack}")
+
+
+def run(api: RestApi, scope: Scope, stack: str, *, as_json: bool = False) -> tuple[State, Findings]:
+    """Run or continue a diagnosis, and print what it finds."""
+    from rich.console import Console
+
+    from busbar.fabric.diagnosis import Diagnosis, details, findings_of, write_page
+    from busbar.kube.wait import SystemClock
+
+    state = Diagnosis(api, scope, SystemClock(), progress).run()
+    found = findings_of(state, scope)
+    progress(f"page: {write_page(state, scope, found, stack)}")
+    if as_json:
+        print_text(found.as_json(stack, details(state, scope)))
+        return state, found
+    console = Console(highlight=False, soft_wrap=True)
+    with console.capture() as text:
+        if found.rows:
+            console.print(_table(found))
+        for line in _lines(found):
+            console.print(line, markup=False)
+    print_text(text.get())
+    return state, found
+
+
+def after_failed_gate(path: Path, say: Callable[[str], None]) -> None:
+    """Name the command, and diagnose the pools that did not pass where `validation.diagnose.when` says so.
+
+    Another program that makes a Cluster has no `busbar:cluster` in its file: there nothing can be diagnosed.
+    """
+    from busbar.config import ConfigError, stackfile
+    from busbar.judge.archive import Archive
+
+    try:
+        file = stackfile.read(path)
+        cluster = file.cluster()
+    except ConfigError as error:
+        if _names_a_cluster(path):
+            say(f"no diagnosis, because {path.name} has changed since the update began and is not valid:")
+            for finding in error.findings:
+                say(f"  - {finding}")
+            say("Fix: correct it (`busbar check-config` names each finding), then `busbar diagnose`.")
+        return
+    say(f"`busbar diagnose {file.stack}` finds which node, rail or switch is slow.")
+    for pool in cluster.pools:
+        verdict = Archive(file.project / ".busbar" / file.stack / pool).verdict() or {}
+        if cluster.validation_of(pool).diagnose.when == "on_failure" and verdict.get("passed") is False:
+            # It has told what keeps it from a verdict; the update has failed for another reason.
+            with suppress(typer.Exit), connected(file) as api:
+                run(api, _scope(file, cluster, pool, None), file.stack)
+
+
+def _names_a_cluster(path: Path) -> bool:
+    """Whether the file is, or may be, that of a cluster: one that cannot be read is said too."""
+    from busbar.config.schema import KEY, PROJECT
+
+    try:
+        return f"{PROJECT}:{KEY}" in path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return True
+
+
+@contextmanager
+def connected(file: StackFile) -> Iterator[RestApi]:
+    """A client for the stack's cluster; what keeps a diagnosis from a verdict ends the command with 2."""
+    from busbar.collect.watch import Unreachable
+    from busbar.fabric.measure import CannotMeasure
+    from busbar.kube.access import KubeconfigError
+    from busbar.kube.client import ApiError
+    from busbar.kube.wait import TimedOut
+
+    try:
+        yield cluster_api(file)
+    except (SecretError, KubeconfigError, CannotMeasure, ApiError, TimedOut, Unreachable, OSError) as error:
+        fail(f"no verdict: {error}", NO_VERDICT)
+    except KeyboardInterrupt as interrupted:
+        typer.echo(f"interrupted. What is known is kept: busbar diagnose {file.stack} continues", err=True)
+        raise typer.Exit(getattr(interrupted, "exit_code", INTERRUPTED)) from None
+
+
+def _scope(
+    file: StackFile, cluster: Cluster, pool: str | None, nodes: str | None, *, release: bool = False
+) -> Scope:
+    """What is diagnosed. Ends the command with 64 for another pool, or for a node that is not in it."""
+    from busbar.fabric.diagnosis import Scope
+    from busbar.fabric.diagnosis.quarantine import to_release, with_partners
+    from busbar.hosts.inventory import Inventory
+
+    inventory, pools = Inventory.of(cluster), [*cluster.pools]
+    if pool is None and len(pools) > 1:
+        fail(f"the stack has the pools {', '.join(pools)}. Fix: --pool NAME", USAGE)
+    chosen = pool or pools[0]
+    if chosen not in pools:
+        fail(f"the stack has no pool {chosen}; its pools: {', '.join(pools)}", USAGE)
+    names = [host.name for host in inventory.workers_of(chosen)]
+    wanted = [host.name for host in inventory.usable_of(chosen)]
+    if nodes is not None:
+        wanted = [*dict.fromkeys(filter(None, nodes.split(",")))]
+        if unknown := [name for name in wanted if name not in names]:
+            fail(f"--nodes: no workers of pool {chosen}: {', '.join(unknown)}", USAGE)
+    judged: list[str] = []
+    if release:
+        judged = to_release(inventory, chosen, wanted if nodes is not None else None)
+        if not judged:
+            fail(f"no worker of pool {chosen} to release. Fix: --nodes A, of those in quarantine", USAGE)
+        wanted = with_partners(inventory, chosen, judged)
+    if not wanted:
+        fail(f"pool {chosen} has no workers to diagnose: all are in quarantine. Fix: --nodes A,B", USAGE)
+    folder = file.project / ".busbar" / file.stack / chosen / FOLDER
+    return Scope(
+        inventory=inventory,
+        pool=chosen,
+        nodes=tuple(wanted),
+        project=file.project,
+        folder=folder,
+        judged=frozenset(judged),
+    )
+
+
+def _table(found: Findings) -> Table:
+    from rich.table import Table
+
+    table = Table("slow", "where", "measured", "expected", "runs", "partners", box=None, pad_edge=False)
+    for row in found.rows:
+        measured = "no result" if row.measured is None else f"{row.measured:g} GB/s"
+        expected = "not known" if row.expected is None else f"{row.expected:g} GB/s"
+        table.add_row(row.cause, row.where, measured, expected, str(row.runs), listed(row.partners, _SHOWN))
+    return table
+
+
+def _lines(found: Findings) -> Iterator[str]:
+    """What follows the table."""
+    for row in found.rows:
+        yield from (f"reason  {row.where}: {reason}" for reason in row.reasons)
+    for command in dict.fromkeys(command for row in found.rows for command in row.next):
+        yield f"next    {command}"
+    for node, why in found.absent.items():
+        yield f"not measured  {node}: {why}"
+    if found.undecided:
+        yield f"not decided   {listed(found.undecided, _SHOWN)}: too few runs with healthy partners"
+    if found.stopped:
+        yield f"stopped       {found.stopped}"
+    yield (
+        f"healthy       {len(found.healthy)}: {listed(found.healthy, _SHOWN)}"
+        if found.healthy
+        else "healthy       none"
+    )
+    yield f"{found.runs} runs in {found.seconds:.0f} s, {found.node_minutes:g} node-minutes"

@@ -1,0 +1,209 @@
+"""`busbar measure`: measures the pools of a stack again; its outputs stay as they are."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from busbar.cli.nccl import WORST
+from busbar.cli.output import NO_VERDICT, USAGE, error, fail, print_text, progress
+from busbar.cli.stackfile import Project, SecretError, Stack, cluster_api, load_stack
+from busbar.fabric.commands.nccl_run import errors_end, explained, new_run
+from busbar.text import listed
+
+if TYPE_CHECKING:
+    from busbar.collect.collector import Collected
+    from busbar.collect.spec import CollectSpec
+    from busbar.config.stackfile import StackFile
+    from busbar.fabric.measure import Plan
+    from busbar.hosts.inventory import Inventory
+    from busbar.judge.nccl import Verdict
+    from busbar.kube.client import RestApi
+
+IDLE_MINUTES = 5
+# Of each pool, the newest: log, verdict and report.
+KEPT_RUNS = 100
+
+
+def measure(
+    stack: Stack,
+    project: Project = None,
+    pool: Annotated[
+        str | None, typer.Option(metavar="POOL", help="Only this pool; default: all, one after the other.")
+    ] = None,
+    nodes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Only these workers of one pool, with commas, also those in quarantine: new ones, or one "
+            "that was repaired.",
+        ),
+    ] = None,
+    idle: Annotated[
+        bool,
+        typer.Option(
+            "--idle",
+            help="Only nodes whose GPUs are free, at least two. Any other pod that needs these GPUs ends "
+            "the measurement.",
+        ),
+    ] = False,
+    minutes: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help=f"Time limit of the job; default: {IDLE_MINUTES} with --idle, else "
+            "validation.deadline_seconds, which it cannot exceed.",
+        ),
+    ] = None,
+) -> None:
+    """Measure the pools of a stack again, and record the result for `busbar history`.
+
+    Workers in quarantine are left out. The outputs of the stack change only with an update.
+
+    Exit code 0: pass; 1: fail; 2: no verdict, also if the cluster cannot run the job, or a pass without a
+    broken worker that is not in quarantine; 64: bad usage; 70: an error of busbar itself; 130: interrupted.
+    With several pools the worst counts.
+    """
+    from busbar.hosts.inventory import Inventory
+
+    progress(f"measuring stack {stack}")
+    file, cluster = load_stack(stack, project, invalid=USAGE)
+    inventory = Inventory.of(cluster)
+    asked = _asked(inventory, pool, nodes)
+    seconds = 60 * minutes if minutes else 60 * IDLE_MINUTES if idle else None
+    with errors_end():
+        api = _connect(file)
+    measuring = _Stack(api, file, inventory, idle, seconds)
+    codes = [measuring.exit_code(*each) for each in asked.items()]
+    raise typer.Exit(min(codes, key=WORST.index))
+
+
+def _asked(inventory: Inventory, pool: str | None, nodes: str | None) -> dict[str, list[str] | None]:
+    """The workers to measure of each pool; None: those that are not in quarantine. Bad usage ends with 64."""
+    pools = [*inventory.cluster.pools]
+    if pool and pool not in pools:
+        fail(f"--pool {pool}: expected one of {', '.join(pools)}", USAGE)
+    if nodes is None:
+        return dict.fromkeys([pool] if pool else pools)
+    names = list(dict.fromkeys(nodes.strip(",").split(",")))
+    found = {host.name: host.pool or "" for host in inventory.workers if pool in (None, host.pool)}
+    if unknown := [name for name in names if name not in found]:
+        fail(f"--nodes {nodes}: no workers of {pool or 'the stack'}: {', '.join(unknown)}", USAGE)
+    of = {found[name] for name in names}
+    if len(of) > 1:
+        fail(f"--nodes {nodes}: expected workers of one pool, got those of {', '.join(sorted(of))}", USAGE)
+    return {of.pop(): names}
+
+
+def _connect(file: StackFile) -> RestApi:
+    """A client for the stack's cluster. Ends the command with 2 where its kubeconfig is not known."""
+    try:
+        api = cluster_api(file)
+    except SecretError as unknown:
+        fail(f"no verdict: {unknown}", NO_VERDICT)
+    progress(f"cluster {api.server}")
+    return api
+
+
+@dataclass(frozen=True)
+class _Stack:
+    """A stack and how its pools are measured. `seconds`: time limit of a job."""
+
+    api: RestApi
+    file: StackFile
+    inventory: Inventory
+    idle: bool
+    seconds: int | None
+
+    def exit_code(self, pool: str, nodes: list[str] | None) -> int:
+        """That of the measurement of one pool; bad usage and signals end the command."""
+        try:
+            with errors_end():
+                return self._measure(pool, nodes)
+        except typer.Exit as ended:
+            if ended.exit_code not in WORST:
+                raise
+            return int(ended.exit_code)
+
+    def _measure(self, pool: str, nodes: list[str] | None) -> int:
+        from datetime import UTC, datetime
+
+        from busbar.judge.archive import REPORT
+        from busbar.judge.nccl.report.terminal import verdict_text
+
+        progress(f"\npool {pool}")
+        planned = self._plan(pool, nodes)
+        progress(explained(planned, ""))
+        of_pool = self.file.project / ".busbar" / self.file.stack / pool
+        folder = of_pool / "runs" / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{planned.run}"
+        verdict, is_left = self._run(pool, planned, of_pool, folder)
+        _prune(folder.parent)
+        _warn(of_pool.parent, pool)
+        print_text(verdict_text(verdict, sys.stdout, full=False, more=f"{folder}/{REPORT}"))
+        if planned.missing:
+            fix = "Fix: repair them, or put them in quarantine"
+            error(f"pool {pool}: not measured: {listed(planned.missing)}. {fix}")
+        return verdict.exit_code or (NO_VERDICT if planned.missing or is_left else 0)
+
+    def _plan(self, pool: str, nodes: list[str] | None) -> Plan:
+        from busbar.fabric.measure import plan_pool, read_facts
+
+        named = self.inventory.cluster.validation_of(pool).topology_file
+        run, topology = new_run(self.file.project / named if named else None)
+        return plan_pool(
+            read_facts(self.api, None, idle=self.idle),
+            self.inventory,
+            pool,
+            run,
+            nodes=nodes,
+            idle=self.idle,
+            deadline_seconds=self.seconds,
+            topology=topology,
+        )
+
+    def _run(self, pool: str, planned: Plan, of_pool: Path, folder: Path) -> tuple[Verdict, bool]:
+        """The verdict, recorded; log and report are in FOLDER. And whether the run is left in the cluster."""
+        import shutil
+
+        from busbar.fabric.measure import LeftBehind, Preempted
+        from busbar.fabric.measure import measure as run_plan
+        from busbar.fabric.measure.records import record
+        from busbar.kube.wait import SystemClock
+
+        def keep(found: Collected, spec: CollectSpec) -> None:
+            # As an update has it: who reads the record may have another project folder.
+            spec = spec.model_copy(update={"folder": str(folder.relative_to(self.file.project))})
+            record(self.api, pool, of_pool, found, spec, progress)
+
+        options = f" --kubeconfig {of_pool.parent / 'kubeconfig'}"
+        try:
+            return run_plan(self.api, planned, str(folder), SystemClock(), progress, keep, options), False
+        except LeftBehind as left:
+            error(left)
+            return left.found, True
+        except Preempted:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+
+def _prune(runs: Path) -> None:
+    """Delete the folders of all but the newest runs; their names begin with the time."""
+    import shutil
+
+    for old in sorted(runs.iterdir())[:-KEPT_RUNS]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _warn(folder: Path, pool: str) -> None:
+    """Say so where the last run of the pool is below the noise of those before it."""
+    from busbar.fabric.measure.history import entries
+    from busbar.fabric.measure.records import read_folder
+
+    of_pool = [each for each in entries(read_folder(folder)) if each.run.pool == pool]
+    if of_pool and (warning := of_pool[-1].warning):
+        progress(f"warning: {warning}")

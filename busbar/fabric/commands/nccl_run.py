@@ -1,0 +1,265 @@
+"""`busbar nccl run` and `busbar nccl clean`: the measurement on any Kubernetes cluster."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from busbar.cli import nccl_options as option
+from busbar.cli.output import INTERRUPTED, NO_VERDICT, USAGE, as_yaml, fail, print_text
+
+if TYPE_CHECKING:
+    from busbar.fabric.measure import Plan
+    from busbar.kube.client import RestApi
+    from busbar.manifests.nccljob import TopologyFile
+
+CLUSTER = "The cluster"
+EXAMPLES = (
+    "busbar nccl run --dry-run",
+    "busbar nccl run --nodes gpu-1,gpu-2 --profile h100-ib-8x400",
+    "busbar nccl run --nodes pool=h100 --gpus 8 --hca nvidia.com/hostdev=8 --profile h100-ib-8x400",
+)
+
+
+Kubeconfig = Annotated[Path, option.value(CLUSTER, "FILE", "The kubeconfig, one file.", envvar="KUBECONFIG")]
+Context = Annotated[
+    str | None, option.value(CLUSTER, "NAME", "Context in the kubeconfig; default: the current one.")
+]
+DEFAULT_KUBECONFIG = Path("~/.kube/config")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the group `nccl`."""
+    app.command("run", epilog=option.epilog(EXAMPLES))(run)
+    app.command("clean")(clean)
+
+
+def run(
+    kubeconfig: Kubeconfig = DEFAULT_KUBECONFIG,
+    context: Context = None,
+    nodes: Annotated[
+        str | None,
+        option.value(
+            CLUSTER, "SELECTOR|NAMES", "Label selector, or names with commas; default: all Nodes with GPUs."
+        ),
+    ] = None,
+    expect_nodes: Annotated[
+        int | None,
+        option.value(
+            CLUSTER, "N", "Number of Nodes that must be measured; default: all that have GPUs.", min=1
+        ),
+    ] = None,
+    namespace: Annotated[
+        str | None,
+        option.value(CLUSTER, "NAME", "Existing namespace that admits the pods; default: a temporary one."),
+    ] = None,
+    gpus: Annotated[
+        int | None, option.value(option.SYSTEM, "N", "GPUs per Node; default: all.", min=1)
+    ] = None,
+    hca: Annotated[
+        list[str] | None,
+        option.value(
+            option.SYSTEM, "NAME=UNITS", "Extended resource for HCAs, units per Node; may be repeated."
+        ),
+    ] = None,
+    profile: option.Profile = None,
+    rails: option.Rails = None,
+    rate_gbps: option.RateGbps = None,
+    transport: option.Transport = None,
+    expected_busbw: option.ExpectedBusbw = None,
+    image: Annotated[
+        str | None, option.value(None, "IMAGE", "Image with nccl-tests, Open MPI and sshd.")
+    ] = None,
+    settings: Annotated[
+        Path | None,
+        option.value(None, "FILE", "YAML with keys of `validation` in a stack file; options win."),
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        option.value(option.OUTPUT, "DIR", "Folder for log, verdict and report; default: .busbar/RUN."),
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        option.flag(
+            "--dry-run", "Print what would be created as YAML, and where each value is from; create nothing."
+        ),
+    ] = False,
+    as_json: option.AsJson = False,
+    full: option.Full = False,
+) -> None:
+    """Measure Nodes of a running cluster with an MPIJob, judge its log, and remove everything again.
+
+    What is not given is read from the cluster.
+
+    Exit code 0: pass; 1: fail; 2: no verdict, also if the cluster cannot run the job or a Node is missing, or
+    a pass that could not be removed; 64: bad usage; 70: an error of busbar itself; 130: interrupted.
+    """
+    given: dict[str, Any] = {"profile": profile, "transport": transport, "image": image}
+    given["expected_busbw_gbps"] = expected_busbw
+    with _connected(kubeconfig, context) as api:
+        from busbar.fabric.measure import Request, plan, read_facts, require_rights
+
+        asked = Request(
+            nodes=nodes,
+            expect_nodes=expect_nodes,
+            gpus=gpus,
+            hcas=None if hca is None else dict(map(_units, hca)),
+            rails=rails,
+            rate_gbps=rate_gbps,
+            namespace=namespace,
+            validation=_settings(settings)
+            | {key: value for key, value in given.items() if value is not None},
+        )
+        file = asked.validation.get("topology_file")
+        name, topology = new_run(file and Path(file))
+        if not dry_run:
+            require_rights(api, namespace)
+        planned = plan(read_facts(api, nodes), asked, name, topology)
+        if dry_run:
+            print_text(_as_yaml(planned))
+            return
+        typer.echo(explained(planned, ""), err=True)
+        options = f" --kubeconfig {kubeconfig}{f' --context {context}' if context else ''}"
+        folder = folder or Path(".busbar", name)
+        _measure(api, planned, folder, options, as_json=as_json, full=full)
+
+
+def _measure(api: RestApi, planned: Plan, folder: Path, options: str, *, as_json: bool, full: bool) -> None:
+    from busbar.cli.output import progress
+    from busbar.fabric.measure import LeftBehind, measure
+    from busbar.judge.archive import REPORT
+    from busbar.judge.nccl.report.terminal import verdict_text
+    from busbar.kube.wait import SystemClock
+
+    left: LeftBehind | None = None
+    try:
+        verdict = measure(api, planned, str(folder), SystemClock(), progress, options=options)
+    except LeftBehind as error:
+        verdict, left = error.found, error
+    more = f"{folder}/{REPORT}; --full prints gates, table and plot"
+    text = "" if as_json else verdict_text(verdict, sys.stdout, full=full, more=more)
+    print_text(text or verdict.model_dump_json(indent=1))
+    if left:
+        fail(left, verdict.exit_code or NO_VERDICT)
+    raise typer.Exit(verdict.exit_code)
+
+
+def clean(
+    runs: Annotated[
+        list[str] | None, typer.Argument(metavar="[RUN]...", help="Runs to remove, whoever started them.")
+    ] = None,
+    kubeconfig: Kubeconfig = DEFAULT_KUBECONFIG,
+    context: Context = None,
+    namespace: Annotated[str | None, option.value(CLUSTER, "NAME", "Only in this namespace.")] = None,
+) -> None:
+    """Remove what a killed `busbar nccl run` left in a cluster: objects with its label, nothing else.
+
+    Without RUN: runs whose process on this machine has ended, or whose time is over. Other runs are named and
+    kept.
+
+    Exit code 0: no run is left; 1: a run was kept; 2: no answer of the cluster; 64: bad usage.
+    """
+    with _connected(kubeconfig, context) as api:
+        from busbar.cli.output import progress
+        from busbar.fabric.measure import clean as remove
+        from busbar.kube.wait import SystemClock
+
+        kept = remove(api, runs or (), namespace, SystemClock(), progress)
+        for each in kept:
+            progress(
+                f"kept {each} of {each.run}: its process may be alive (host, pid, latest end: {each.owner})"
+            )
+        if kept:
+            progress(f"Fix: busbar nccl clean {' '.join(sorted({each.run for each in kept}))}")
+            raise typer.Exit(1)
+
+
+@contextmanager
+def _connected(kubeconfig: Path, context: str | None) -> Iterator[RestApi]:
+    """A client; errors end the command as `errors_end` says."""
+    # Before the other imports, which take a while.
+    typer.echo(f"reading {kubeconfig}{f', context {context}' if context else ''}", err=True)
+    with errors_end():
+        from busbar.kube.access import connect
+
+        api = connect({"KUBECONFIG": str(kubeconfig)}, context)
+        typer.echo(f"cluster {api.server}", err=True)
+        yield api
+
+
+@contextmanager
+def errors_end() -> Iterator[None]:
+    """End a command that measures: errors of the user exit with 64, those of the cluster with 2."""
+    from busbar.collect.watch import Unreachable
+    from busbar.config import ConfigError
+    from busbar.fabric.measure import CannotMeasure
+    from busbar.judge.nccl.expected.profiles import UnknownProfileError
+    from busbar.kube.access import KubeconfigError
+    from busbar.kube.client import ApiError
+    from busbar.kube.wait import TimedOut
+
+    try:
+        yield
+    except (KubeconfigError, ConfigError, UnknownProfileError, OSError) as error:
+        fail(error, USAGE)
+    except (CannotMeasure, ApiError, TimedOut, Unreachable) as error:
+        fail(f"no verdict: {error}", NO_VERDICT)
+    except KeyboardInterrupt as interrupted:
+        # typer would exit with 1, which reads as a failed fabric
+        raise typer.Exit(getattr(interrupted, "exit_code", INTERRUPTED)) from None
+
+
+def _units(text: str) -> tuple[str, int]:
+    name, _, units = text.partition("=")
+    if not units.isdecimal() or "/" not in name:
+        raise typer.BadParameter(f"--hca {text}: expected RESOURCE=UNITS, such as nvidia.com/hostdev=8")
+    return name, int(units)
+
+
+def _settings(path: Path | None) -> dict[str, Any]:
+    """The mapping in a file of settings. Raises OSError, and ConfigError."""
+    import yaml
+
+    from busbar.config import ConfigError
+
+    if path is None:
+        return {}
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ConfigError([f"{path}: not YAML: {error}"]) from None
+    if not isinstance(found, dict):
+        raise ConfigError([f"{path}: expected keys of `validation`, such as min_bytes: 1G"])
+    return found
+
+
+def new_run(topology_file: Path | None) -> tuple[str, TopologyFile | None]:
+    """The name of a run, and its topology file. Raises OSError."""
+    import secrets
+
+    from busbar.manifests.nccljob import TopologyFile
+
+    name = f"run-{secrets.token_hex(3)}"
+    return name, TopologyFile.read(name, topology_file) if topology_file else None
+
+
+def explained(planned: Plan, mark: str) -> str:
+    """The values of a plan with their sources, and its notes; each line begins with MARK."""
+    width = max(len(value) for _, value, _ in planned.sources)
+    lines = [f"{mark}{name:<13}{value:<{width}}  {source}" for name, value, source in planned.sources]
+    return "\n".join([*lines, *(f"{mark}note: {note}" for note in planned.notes)])
+
+
+def _as_yaml(planned: Plan) -> str:
+    """The objects, after a comment with the source of each value."""
+    objects = []
+    for path, manifest in planned.objects({}):
+        if "/namespaces/" in path:
+            manifest["metadata"]["namespace"] = planned.job.namespace
+        objects.append(manifest)
+    return f"{explained(planned, '# ')}\n{as_yaml(objects)}"

@@ -1,0 +1,177 @@
+"""What a diagnosis has found: rows for the table, healthy nodes, what to run next, and all of it as JSON."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from busbar.fabric.diagnosis.stages import Scope, State, known_of
+from busbar.fabric.localise import Group, Known, Suspect, score
+
+FOUND_NOTHING, NAMED, NO_VERDICT = 0, 1, 2
+# Of nodes of which some are slow, so many have their commands.
+_SHOWN = 4
+_CAUSES = {
+    "node": "node",
+    "rail": "rail",
+    "nvlink": "NVLink inside the node",
+    "leaf": "leaf switch",
+    "uplink": "uplinks",
+    "settings": "settings, or what all nodes share",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing that is slow.
+
+    `where`: the node, rail group or both, with the rail. `one_of`: it is one or more of `nodes`. `measured`
+    and `expected` in GB/s: the median of its runs, of a rail the better one. None: no run gave a number, or
+    nothing is expected. `reasons`: why runs gave none.
+    """
+
+    cause: str
+    where: str
+    nodes: tuple[str, ...]
+    rail: int | None
+    hca: str
+    one_of: bool
+    measured: float | None
+    expected: float | None
+    runs: int
+    partners: tuple[str, ...]
+    reasons: tuple[str, ...]
+    next: tuple[str, ...]
+
+    @property
+    def summary(self) -> str:
+        """Such as `rail 2 (mlx5_2) 25 of 50 GB/s`, without the node."""
+        what = (
+            self.cause if self.rail is None else f"rail {self.rail}" + (f" ({self.hca})" if self.hca else "")
+        )
+        if self.measured is None:
+            return f"{what} without a result"
+        return f"{what} {self.measured:g}" + (f" of {self.expected:g} GB/s" if self.expected else " GB/s")
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Of one pool. `absent`: node -> why it was not measured. `undecided`: nodes with too few runs.
+
+    `stopped`: why it ended before its last stage; empty where it did not.
+    """
+
+    pool: str
+    rows: tuple[Row, ...]
+    healthy: tuple[str, ...]
+    absent: dict[str, str]
+    undecided: tuple[str, ...]
+    stopped: str
+    runs: int
+    seconds: float
+    node_minutes: float
+
+    @property
+    def exit_code(self) -> int:
+        """0: each node was measured and is good; 1: something is named; 2: neither."""
+        if self.rows:
+            return NAMED
+        return (
+            NO_VERDICT if self.absent or self.undecided or self.stopped or not self.healthy else FOUND_NOTHING
+        )
+
+    def as_json(self, stack: str, results: Sequence[Mapping[str, Any]]) -> str:
+        """One object: `stack`, the fields of this class, and the results of `details`."""
+        return json.dumps({"stack": stack, **asdict(self), "results": [*results]}, indent=1)
+
+
+def findings_of(state: State, scope: Scope) -> Findings:
+    """What the results say."""
+    known = known_of(state, scope)
+    found = score(known, scope.places)
+    reasons = {group: reason for group, _, reason in state.results if reason}
+    rows = [row for suspect in found.suspects for row in _rows(suspect, known, state, reasons)]
+    # A node alone shows nothing of its rails.
+    paired = {
+        node
+        for group, busbw in known.results.items()
+        if len(group.nodes) > 1 and busbw
+        for node in group.nodes
+    }
+    good = {node for node in found.healthy if node in paired or len(state.nodes) == 1}
+    healthy = tuple(node for node in state.nodes if node in good)
+    named = {node for row in rows for node in row.nodes}
+    unclear = [n for n in state.present if n not in {*healthy, *found.confirmed, *found.slow_alone, *named}]
+    return Findings(
+        pool=scope.pool,
+        rows=tuple(rows),
+        healthy=healthy,
+        absent=dict(sorted(state.absent.items())),
+        undecided=tuple(unclear),
+        stopped=state.stopped,
+        runs=len(state.results),
+        seconds=round(state.seconds, 1),
+        node_minutes=round(state.node_seconds / 60, 1),
+    )
+
+
+def _rows(suspect: Suspect, known: Known, state: State, reasons: dict[Group, str]) -> Iterator[Row]:
+    """One row, or one per rail."""
+    references = known.references()
+    for rail in suspect.rails or (None,):
+        runs = [group for group in suspect.runs if rail is None or group.rail == rail]
+        values = [known.results[group] for group in runs]
+        numbers = [value for value in values if value is not None]
+        better = max if suspect.cause == "rail" else statistics.median_low
+        hca = state.hcas[rail] if rail is not None and rail < len(state.hcas) else ""
+        partners = {node for group in runs for node in group.nodes} - {*suspect.nodes}
+        yield Row(
+            cause=_CAUSES[suspect.cause],
+            where=_where(suspect, rail, hca),
+            nodes=suspect.nodes,
+            rail=rail,
+            hca=hca,
+            one_of=len(suspect.nodes or suspect.rail_groups) > 1,
+            measured=round(better(numbers), 3) if numbers else None,
+            expected=round(references[runs[0].kind], 3) if runs and runs[0].kind in references else None,
+            runs=len(runs),
+            partners=tuple(sorted(partners)) if len(suspect.nodes) == 1 else (),
+            reasons=tuple(sorted({reasons[group] for group in runs if group in reasons})),
+            next=tuple(_next(suspect, hca or next(iter(state.hcas), "HCA"), sorted(partners))),
+        )
+
+
+def _where(suspect: Suspect, rail: int | None, hca: str) -> str:
+    names = ", ".join(sorted(suspect.nodes or suspect.rail_groups))
+    some = f"one of {names}" if len(suspect.nodes or suspect.rail_groups) > 1 else names
+    if rail is not None:
+        some += f" rail {rail}" + (f" ({hca})" if hca else "")
+    return some or "all"
+
+
+def _next(suspect: Suspect, hca: str, partners: Sequence[str]) -> Iterator[str]:
+    """What to run next. The commands of a rail need two shells: the first one waits for the second."""
+    node, *others = sorted(suspect.nodes) or [""]
+    # Of two nodes of which one is slow each is the other's partner.
+    partners = partners or others[:1]
+    if suspect.cause in ("node", "rail") and partners:
+        yield f"on {node}: ib_write_bw -d {hca} --report_gbits -D 10"
+        yield f"on {partners[0]}: ib_write_bw -d {hca} --report_gbits -D 10 {node}"
+    if suspect.cause in ("node", "nvlink"):
+        yield from (f"on {each}: nvidia-smi nvlink -e" for each in [node, *others][:_SHOWN])
+    if suspect.cause in ("node", "rail", "leaf", "uplink"):
+        yield "ibdiagnet"
+    if suspect.cause == "settings":
+        yield "busbar nccl check LOG --full (of the pool's last measurement)"
+
+
+def details(state: State, scope: Scope) -> list[dict[str, Any]]:
+    """Each run with its result and its share of what was expected."""
+    shares = known_of(state, scope).shares()
+    return [
+        {"name": group.name, **asdict(group), "busbw": busbw, "share": shares.get(group), "reason": reason}
+        for group, busbw, reason in state.results
+    ]

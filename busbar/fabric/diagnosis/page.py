@@ -1,0 +1,180 @@
+"""The page of a diagnosis: what is slow, and nodes x rails as a heat map. No script, font or link."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from html import escape
+from importlib import resources
+from pathlib import Path
+
+from jinja2 import Environment, Template
+from markupsafe import Markup
+
+from busbar.fabric.diagnosis.findings import Findings
+from busbar.fabric.diagnosis.stages import Scope, State, known_of
+from busbar.fabric.localise import Known
+from busbar.fabric.localise.groups import GOOD, by_place
+from busbar.judge.nccl.report.html import DATE, style
+
+PAGE = "diagnosis.html"
+WIDTH = 916
+ROW, CELL, SIDE = 12, 14, 15  # px
+LABEL = 6.2  # px of a character of a node's name
+TALLEST = 40  # nodes of a block: those of a larger rail group have several
+NO_GROUP = "nodes"
+
+WORDS = {0: ("pass", "Nothing slow"), 1: ("fail", "Slow"), 2: ("unknown", "No verdict")}
+# From the share of the expected value: a colour per step, the same in light and dark.
+STEPS = ((1 / 3, "#7f1d1d"), (0.6, "#b3261e"), (0.8, "#e4572e"), (GOOD, "#f2a65a"), (math.inf, "#2e9e5b"))
+
+
+@dataclass
+class Cells:
+    """Of a node, as shares of what was expected: alone, its best pair, its rails. None: no result."""
+
+    alone: float | None = None
+    pair: float | None = None
+    rails: dict[int, float] = field(default_factory=dict)
+
+
+def write_page(state: State, scope: Scope, found: Findings, stack: str) -> Path:
+    """Write the page beside the state; its path. Raises OSError."""
+    scope.folder.mkdir(parents=True, exist_ok=True)
+    path = scope.folder / PAGE
+    path.write_text(render(state, scope, found, stack), encoding="utf-8")
+    return path
+
+
+def render(state: State, scope: Scope, found: Findings, stack: str) -> str:
+    """The whole HTML page."""
+    cells = _cells(known_of(state, scope))
+    rails = scope.hardware.rails
+    grade, word = WORDS[found.exit_code]
+    return _template().render(
+        style=style(),
+        title=f"Diagnosis of {stack}, pool {found.pool}",
+        found=found,
+        grade=grade,
+        word=word,
+        began=time.strftime(DATE, time.gmtime(state.began)),
+        heat=Markup(heat_map(cells, state, scope.places, rails)),
+        steps=_legend(),
+    )
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    text = resources.files("busbar.fabric.diagnosis").joinpath("page.html.j2").read_text(encoding="utf-8")
+    return environment.from_string(text)
+
+
+def _cells(known: Known) -> dict[str, Cells]:
+    """Of each node the best of its runs: one good pair shows that all its rails are."""
+    found: dict[str, Cells] = {}
+    for group, share in known.shares().items():
+        for node in group.nodes if group.rail is None else group.nodes[:1]:
+            cells = found.setdefault(node, Cells())
+            if group.rail is not None:
+                cells.rails[group.rail] = max(share, cells.rails.get(group.rail, 0.0))
+            elif len(group.nodes) == 1:
+                cells.alone = max(share, cells.alone or 0.0)
+            else:
+                cells.pair = max(share, cells.pair or 0.0)
+    return found
+
+
+def heat_map(cells: Mapping[str, Cells], state: State, places: Mapping[str, str], rails: int) -> str:
+    """One row per node: alone, in pairs, each rail; one block per rail group. A SVG."""
+    blocks = [
+        (place or NO_GROUP, nodes[first : first + TALLEST])
+        for place, nodes in sorted(by_place(state.nodes, places).items(), key=_natural)
+        for first in range(0, len(nodes), TALLEST)
+    ]
+    longest = max((len(node) for node in state.nodes), default=0)
+    label = longest * LABEL + 6
+    width = label + (2 + rails) * CELL + 2 * SIDE
+    columns = max(1, int((WIDTH + SIDE) // width))
+    parts: list[str] = []
+    top = 0.0
+    for start in range(0, len(blocks), columns):
+        line = blocks[start : start + columns]
+        for column, (place, nodes) in enumerate(line):
+            parts += _block(place, nodes, cells, state, (column * width, top), label, rails)
+        top += (max(len(nodes) for _, nodes in line) + 3) * ROW
+    text = f"Nodes and rails as shares of the expected bandwidth: {len(state.nodes)} nodes, {rails} rails"
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {max(WIDTH, width):.0f} {top:.0f}" '
+            f'role="img" aria-label="{escape(text)}">',
+            "<style>text.n{font:10px ui-monospace,Menlo,Consolas,monospace;fill:var(--ink)}"
+            "text.h{font:10px system-ui,sans-serif;fill:var(--quiet)}text.g{font-weight:600;fill:var(--ink)}"
+            "rect.u{fill:none;stroke:var(--quiet);stroke-dasharray:2 3}rect.i{opacity:.35}</style>",
+            *parts,
+            "</svg>",
+        ]
+    )
+
+
+def _block(
+    place: str, nodes: Sequence[str], cells: Mapping[str, Cells], state: State, at: tuple[float, float],
+    label: float, rails: int,
+) -> Iterator[str]:  # fmt: skip
+    left, top = at
+    yield f'<text class="h g" x="{left:.0f}" y="{top + ROW - 2:.0f}">{escape(place)}</text>'
+    for number, name in enumerate(["N", "P", *map(str, range(rails))]):
+        x = left + label + number * CELL + CELL / 2
+        yield f'<text class="h" x="{x:.0f}" y="{top + 2 * ROW - 3:.0f}" text-anchor="middle">{name}</text>'
+    for row, node in enumerate(nodes):
+        y = top + (2 + row) * ROW
+        yield f'<text class="n" x="{left:.0f}" y="{y + ROW - 3:.0f}">{escape(node)}</text>'
+        yield from _row(node, cells.get(node, Cells()), state, left + label, y, rails)
+
+
+def _row(node: str, found: Cells, state: State, left: float, y: float, rails: int) -> Iterator[str]:
+    """The cells of a node. A rail that was not tried alone has the colour of the pair, paler."""
+    if node in state.absent:
+        note = escape(f"{node}: not measured: {state.absent[node]}")
+        width = (2 + rails) * CELL - 2
+        yield (
+            f'<rect class="u" x="{left:.0f}" y="{y + 1:.0f}" width="{width}" height="{ROW - 2}">'
+            f"<title>{note}</title></rect>"
+        )
+        return
+    shown = [("alone", found.alone, ""), ("in pairs", found.pair, "")]
+    for rail in range(rails):
+        tried = rail in found.rails
+        shown.append((f"rail {rail}", found.rails.get(rail, found.pair), "" if tried else " i"))
+    for number, (what, share, more) in enumerate(shown):
+        text = "not known" if share is None else f"{100 * share:.0f} % of the expected value"
+        kind = "u" if share is None else more.strip()
+        fill = "" if share is None else f' fill="{_colour(share)}"'
+        about = f"{node}, {what}: {text}{' (of its pairs)' if more and share is not None else ''}"
+        yield (
+            f'<rect class="{kind}" x="{left + number * CELL:.0f}" y="{y + 1:.0f}" width="{CELL - 2}" '
+            f'height="{ROW - 2}"{fill}><title>{escape(about)}</title></rect>'
+        )
+
+
+def _natural(block: tuple[str, list[str]]) -> list[tuple[int, str]]:
+    """For an order in which su2 comes before su10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", block[0])]
+
+
+def _colour(share: float) -> str:
+    return next(colour for limit, colour in STEPS if share < limit)
+
+
+def _legend() -> list[tuple[str, str]]:
+    """Colour and meaning of each step."""
+    names, before = [], 0.0
+    for limit, colour in STEPS:
+        end = f"to {100 * limit:.0f} %" if limit < math.inf else "and more"
+        names.append((colour, f"{100 * before:.0f} % {end}"))
+        before = limit
+    return names

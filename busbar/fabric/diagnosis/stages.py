@@ -1,0 +1,349 @@
+"""The three stages of a diagnosis, one job each; what is known is kept after each, and continued.
+
+A node that cannot be measured is left out, with the reason: it is never slow.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from pydantic import BaseModel, ValidationError
+
+from busbar.config.pools import Pool
+from busbar.config.validation import Diagnose, PoolValidation, Validation
+from busbar.fabric.diagnosis.stage import SILENT, StageLog, run_stage
+from busbar.fabric.localise import Group, Kind, Known, Places, Stage, expected_busbw, plan
+from busbar.fabric.localise.groups import GOOD
+from busbar.fabric.measure import read_facts
+from busbar.fabric.measure.plan import Plan
+from busbar.fabric.measure.stack import plan_pool, unusable
+from busbar.hosts.inventory import Inventory
+from busbar.judge.nccl import Expectation
+from busbar.kube.client import Api
+from busbar.kube.nodes import NODES
+from busbar.kube.wait import Clock, Deadline, ProgressCallback
+from busbar.manifests.names import digest
+from busbar.manifests.nccljob import Stage as StageOfJob
+from busbar.manifests.nccljob import TopologyFile
+
+STAGES: tuple[Stage, ...] = ("A", "B", "C")
+STATE = "state.json"
+# What an earlier call has found says little about the fabric of another day.
+CONTINUED_SECONDS = 24 * 3600
+# Less is not worth the start of a job.
+FEWEST_SECONDS = 60
+_OVER = "the time or the node minutes of validation.diagnose are over"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scope:
+    """What is diagnosed: nodes of a pool of a stack. `folder`: where log and results are kept.
+
+    `judged`: nodes that three healthy partners judge whatever their first pairs gave.
+    """
+
+    inventory: Inventory
+    pool: str
+    nodes: tuple[str, ...]
+    project: Path
+    folder: Path
+    judged: frozenset[str] = frozenset()
+
+    @property
+    def hardware(self) -> Pool:
+        """What each of the nodes must have."""
+        return self.inventory.cluster.pools[self.pool]
+
+    @property
+    def validation(self) -> Validation:
+        """That of the pool."""
+        return self.inventory.cluster.validation_of(self.pool)
+
+    @property
+    def settings(self) -> Diagnose:
+        """`validation.diagnose`."""
+        return self.validation.diagnose
+
+    @property
+    def places(self) -> Places:
+        """Node -> rail group; no nodes where the configuration has none."""
+        found = ((worker.name, worker.topology.rail_group) for worker in self.inventory.cluster.hosts.workers)
+        return {name: group for name, group in found if group}
+
+
+class State(BaseModel):
+    """What is known of a diagnosis: kept in a file, so that it can be continued.
+
+    `planned`: the groups of each stage that was begun. `results`: group, GB/s or None, and why it has none.
+    `absent`: node -> why it was not measured. `hcas`: by rail. `seconds` and `node_seconds`: of the jobs.
+    `stopped`: why it ended before its last stage.
+    """
+
+    key: str
+    began: float
+    nodes: list[str]
+    planned: dict[Stage, list[Group]] = {}
+    results: list[tuple[Group, float | None, str]] = []
+    absent: dict[str, str] = {}
+    hcas: tuple[str, ...] = ()
+    seconds: float = 0
+    node_seconds: float = 0
+    is_over: bool = False
+    stopped: str = ""
+
+    @classmethod
+    def read(cls, folder: Path) -> State | None:
+        """The state that is kept there; None without one, or of another version of busbar."""
+        try:
+            return cls.model_validate_json((folder / STATE).read_text(encoding="utf-8"))
+        except (OSError, ValidationError):
+            return None
+
+    def write(self, folder: Path) -> None:
+        """Keep it there."""
+        folder.mkdir(parents=True, exist_ok=True)
+        new = folder / f".{STATE}.{os.getpid()}"
+        new.write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        new.replace(folder / STATE)
+
+    @property
+    def present(self) -> list[str]:
+        """The nodes that can be measured."""
+        return [node for node in self.nodes if node not in self.absent]
+
+    def left(self, stage: Stage) -> list[Group]:
+        """The planned groups that have no result and can have one."""
+        done = {group for group, *_ in self.results}
+        return [g for g in self.planned[stage] if g not in done and not self.absent.keys() & set(g.nodes)]
+
+    def add(self, stage: Stage, log: StageLog) -> None:
+        """What the log of a stage says. A worker that runs and does not answer has bad results."""
+        by_name = {group.name: group for group in self.planned[stage]}
+        self.results += [(by_name[name], found.busbw, found.reason) for name, found in log.results.items()]
+        self.absent |= {node: why for node, why in log.absent.items() if why != SILENT}
+        self.hcas = self.hcas or log.hcas
+
+
+def known_of(state: State, scope: Scope, before: Stage | None = None) -> Known:
+    """The results of the nodes that were measured: of all stages, or of those before one.
+
+    Left out is what nothing can be compared with, as pairs of few rail groups: it would decide nothing.
+    """
+    found: dict[Group, float | None] = {
+        group: busbw
+        for group, busbw, _ in state.results
+        if (before is None or group.stage < before) and not _is_of(group, state.absent)
+    }
+    expected = expected_of(scope)
+    comparable = Known(found, expected).references()
+    # Of a node that gives nothing at all, that it gives nothing alone does not say that NVLink is slow.
+    some = {node for group, busbw in found.items() if busbw for node in group.nodes}
+    counted = {g: busbw for g, busbw in found.items() if len(g.nodes) > 1 or g.nodes[0] in some}
+    return Known({group: busbw for group, busbw in counted.items() if group.kind in comparable}, expected)
+
+
+def expected_of(scope: Scope) -> dict[Kind, float]:
+    """What each kind of group should reach, in GB/s; unknown kinds are left out.
+
+    By the hardware, with rings. A configured value is the pool's whole; one rail has its share of it.
+    """
+    hardware, validation = scope.hardware, scope.validation
+    system = Expectation(
+        profile=validation.profile,
+        gpus_per_node=validation.slots_per_worker or hardware.gpus,
+        gpu=hardware.gpu_model,
+        rails=hardware.rails,
+        rate_gbps=hardware.rate_gbps,
+        transport=validation.required_transport,
+        algorithm="ring",
+    )
+    found = expected_busbw(system)
+    first = validation.expected_busbw_gbps if validation.collectives[0] == "all_reduce" else None
+    configured = validation.expected_by_collective.get("all_reduce", first)
+    if configured is not None:
+        # What the gate accepts is good.
+        pair = configured * (1 - validation.tolerance) / GOOD
+        found["in_group"] = min(pair, found.get("in_group", pair))
+        found.setdefault("rail_in_group", found["in_group"] / hardware.rails)
+    return found
+
+
+@dataclass
+class Diagnosis:
+    """A diagnosis that runs, or is continued."""
+
+    api: Api
+    scope: Scope
+    clock: Clock
+    progress: ProgressCallback
+    now: float = field(default_factory=time.time)
+
+    def run(self) -> State:
+        """Run the stages; `stopped` of what is returned says why some did not run.
+
+        Raises CannotMeasure where no job can run, Interrupted at a signal (what is known then is kept), and
+        as `busbar.fabric.measure.run.run`.
+        """
+        state = self._state()
+        deadline = Deadline(self.clock, self.scope.settings.deadline_seconds)
+        before = state.node_seconds
+        try:
+            for stage in STAGES:
+                if stage not in state.planned:
+                    if stage == "A":
+                        self._plan(state, state.nodes)
+                    state.planned[stage] = self._groups(state, stage)
+                while state.left(stage) and not state.stopped:
+                    self._stage(state, stage, deadline, before)
+                if state.stopped:
+                    break
+            state.is_over = not state.stopped
+        finally:
+            state.write(self.scope.folder)
+        return state
+
+    def _state(self) -> State:
+        scope = self.scope
+        key = digest(
+            {
+                "nodes": self._machines(),
+                "judged": sorted(scope.judged),
+                "validation": scope.validation.model_dump(mode="json", exclude={"diagnose"}),
+                "hardware": scope.hardware.model_dump(mode="json"),
+                "places": dict(scope.places),
+            }
+        )
+        found = State.read(scope.folder)
+        if found and found.key == key and not found.is_over and self.now - found.began < CONTINUED_SECONDS:
+            self.progress(
+                f"continuing: {len(found.results)} groups have a result, from {scope.folder / STATE}"
+            )
+            found.stopped = ""
+            return found
+        return State(key=key, began=self.now, nodes=list(scope.nodes), hcas=tuple(scope.validation.hcas))
+
+    def _machines(self) -> dict[str, list[str | None]]:
+        """Uid and boot of each Node: of another cluster, and from before a reboot, no result is continued."""
+        found: dict[str, list[str | None]] = {name: [] for name in self.scope.nodes}
+        for node in self.api.list(NODES):
+            metadata, status = node["metadata"], node.get("status") or {}
+            if metadata["name"] in found:
+                boot = (status.get("nodeInfo") or {}).get("bootID")
+                found[metadata["name"]] = [metadata.get("uid"), boot]
+        return found
+
+    def _groups(self, state: State, stage: Stage) -> list[Group]:
+        places, seed, judged = self.scope.places, int(state.began), self.scope.judged
+        others = [node for node in state.present if node not in judged]
+        if stage == "A":
+            found = [*plan("A", others, places, seed=seed)]
+            found += (Group("A", 0, "node", (node,)) for node in state.present if node in judged)
+            # One rank alone has no bandwidth.
+            return sorted((g for g in found if len(g.nodes) > 1 or self._slots > 1), key=lambda g: g.round)
+        known = known_of(state, self.scope, stage)
+        # Where the other node was left out, healthy partners judge, as where a pair was not good.
+        missed = [group for group in state.planned["A"] if _is_pair_of(group, state.absent)]
+        missed += (Group("A", 0, "in_group", (node, other)) for node in judged for other in others[:1])
+        known = Known({**known.results, **dict.fromkeys(missed)}, known.expected)
+        # One rail of a node whose pairs give nothing would give nothing, each time after `group_seconds`.
+        asked = state.present if stage == "B" else [n for n in state.present if n in _with_a_number(known)]
+        return [*plan(stage, asked, places, known, rails=self._rails(state), seed=seed)]
+
+    @property
+    def _slots(self) -> int:
+        return self.scope.validation.slots_per_worker or self.scope.hardware.gpus
+
+    def _rails(self, state: State) -> int:
+        """How many rails stage C tries: all, where their HCAs are known and each has its GPU."""
+        rails = self.scope.hardware.rails
+        return rails if 1 < rails <= self._slots and len(state.hcas) == rails else 0
+
+    def _plan(self, state: State, nodes: Sequence[str]) -> Plan:
+        """A job on those of the nodes that can run a worker now; the others are noted as absent."""
+        facts, run = read_facts(self.api, None), f"diagnose-{os.urandom(3).hex()}"
+        file = self.scope.validation.topology_file
+        topology = TopologyFile.read(run, self.scope.project / file) if file else None
+        found = plan_pool(
+            facts, _with_rings(self.scope), self.scope.pool, run, nodes=nodes, partly=True, topology=topology
+        )
+        state.absent |= unusable(facts, replace(found.job, nodes=tuple(nodes)))
+        return found
+
+    def _stage(self, state: State, stage: Stage, deadline: Deadline, before: float) -> None:
+        """Run what is left of a stage as a job, and keep what it gives."""
+        made = self._plan(state, _nodes_of(state.left(stage)))
+        if not (groups := state.left(stage)):
+            return
+        nodes, settings = _nodes_of(groups), self.scope.settings
+        seconds = deadline.left
+        if settings.node_minutes is not None:
+            seconds = min(seconds, (60 * settings.node_minutes - state.node_seconds + before) / len(nodes))
+        if seconds < FEWEST_SECONDS:
+            state.stopped = f"{_OVER}: stage {stage} did not run"
+            return
+        job = replace(
+            made.job,
+            nodes=tuple(nodes),
+            collectives=("all_reduce",),
+            min_bytes=made.job.max_bytes,
+            # What a proof needs would be megabytes for hundreds of groups.
+            env={**made.job.env, "NCCL_DEBUG": "WARN"},
+            deadline_seconds=int(seconds),
+            stage=StageOfJob(
+                tuple(group.name for group in groups),
+                settings.parallel,
+                settings.group_seconds,
+                state.hcas if stage == "C" else (),
+            ),
+        )
+        self.progress(f"stage {stage}: {len(groups)} groups on {len(nodes)} nodes, {seconds:.0f} s at most")
+        began, absent = self.clock.now(), len(state.absent)
+        try:
+            folder, keep = self.scope.folder / stage, partial(state.add, stage)
+            made = replace(made, job=job)
+            options = f" --kubeconfig {self.scope.folder.parents[1] / 'kubeconfig'}"
+            verdict = run_stage(self.api, made, groups, folder, self.clock, self.progress, keep, options)
+        finally:
+            elapsed = self.clock.now() - began
+            state.seconds += elapsed
+            state.node_seconds += elapsed * len(nodes)
+        # A launcher that could not start where a worker could not either starts on another node.
+        again = not verdict.results and len(state.absent) > absent
+        if (left := state.left(stage)) and not again:
+            reasons = "; ".join(verdict.reasons) or _OVER
+            state.stopped = f"stage {stage}: {len(left)} of {len(groups)} groups have not run: {reasons}"
+
+
+def _with_rings(scope: Scope) -> Inventory:
+    """The inventory, with rings for the pool: their bandwidth follows from its rails."""
+    cluster, hardware = scope.inventory.cluster, scope.hardware
+    own = (hardware.validation or PoolValidation()).model_copy(update={"algorithm": "ring"})
+    pools = {**cluster.pools, scope.pool: hardware.model_copy(update={"validation": own})}
+    return Inventory.of(cluster.model_copy(update={"pools": pools}))
+
+
+def _with_a_number(known: Known) -> set[str]:
+    return {
+        node
+        for group, busbw in known.results.items()
+        if busbw
+        for node in group.nodes
+        if len(group.nodes) > 1
+    }
+
+
+def _nodes_of(groups: Iterable[Group]) -> list[str]:
+    return sorted({node for group in groups for node in group.nodes})
+
+
+def _is_of(group: Group, nodes: Container[str]) -> bool:
+    return any(node in nodes for node in group.nodes)
+
+
+def _is_pair_of(group: Group, nodes: Container[str]) -> bool:
+    return len(group.nodes) > 1 and _is_of(group, nodes)

@@ -1,0 +1,22 @@
+"""Which node, rail or switch is slow: plans runs of nccl-tests on few nodes each, and scores their results.
+
+Pure functions, no cluster. Three stages, each one job: `plan` gives the groups of a stage from what is known,
+the caller runs them and adds their bandwidths to what is known, `score` says what is slow.
+"""
+
+from busbar.fabric.localise.groups import Group, Kind, Known, Places, Stage, expected_busbw
+from busbar.fabric.localise.plan import plan
+from busbar.fabric.localise.score import Findings, Suspect, score
+
+__all__ = [
+    "Findings",
+    "Group",
+    "Kind",
+    "Known",
+    "Places",
+    "Stage",
+    "Suspect",
+    "expected_busbw",
+    "plan",
+    "score",
+]

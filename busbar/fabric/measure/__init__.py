@@ -1,0 +1,26 @@
+"""The NCCL measurement on a running cluster: read its facts, plan, run, remove.
+
+`require_rights` and `read_facts` ask the API. `plan` is a pure function of what it says and of what was asked
+for, on a cluster that busbar did not create; `plan_pool` is its counterpart for a pool of a stack. `measure`
+runs a plan and removes all that it has created, `clean` removes what a killed process has left.
+"""
+
+from busbar.fabric.measure.facts import read_facts
+from busbar.fabric.measure.plan import CannotMeasure, Plan, Request, plan
+from busbar.fabric.measure.rights import require as require_rights
+from busbar.fabric.measure.run import LeftBehind, Preempted, clean, measure
+from busbar.fabric.measure.stack import plan_pool
+
+__all__ = [
+    "CannotMeasure",
+    "LeftBehind",
+    "Plan",
+    "Preempted",
+    "Request",
+    "clean",
+    "measure",
+    "plan",
+    "plan_pool",
+    "read_facts",
+    "require_rights",
+]

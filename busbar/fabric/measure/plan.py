@@ -1,0 +1,395 @@
+"""From the facts of a cluster and what was asked for to the job, with where each value comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from busbar.collect.spec import CollectSpec, collect_spec
+from busbar.config import Pool, Validation, section
+from busbar.config.operators import HCA_RESOURCE
+from busbar.config.validation import DEFAULT_TRANSPORT
+from busbar.fabric.measure.facts import Facts, is_selector
+from busbar.judge.nccl.expected import profiles
+from busbar.judge.nccl.expected.profiles import Profile
+from busbar.judge.nccl.expected.system import gpu_name, is_gpu, models
+from busbar.judge.nccl.units import exact
+from busbar.kube.gpus import IDLE_LABEL, GpuNode
+from busbar.manifests import mpijob, namespace, nccljob
+from busbar.manifests.nccljob import NcclJob, TopologyFile
+from busbar.manifests.scheduling import GPU_RESOURCE, PRIORITY_CLASSES, priority_class, read_taints
+from busbar.text import counted, listed
+from busbar.versions import MPI_OPERATOR_IMAGE
+
+RUN_LABEL = "busbar/nccl-run"
+# A resource of the shared device plugin: a unit is a pod's access to all HCAs, not one HCA.
+_SHARED = "rdma/"
+_MAX_FINDINGS = 12
+_MAX_NAMES = 8
+_DEFAULT = "default of busbar"
+NO_MPIJOBS = (
+    f"the API serves no MPIJobs of {mpijob.API_VERSION}. Fix: install the MPI Operator: kubectl apply "
+    "--server-side -f https://raw.githubusercontent.com/kubeflow/mpi-operator/"
+    f"v{MPI_OPERATOR_IMAGE.rpartition(':')[2]}/deploy/v2beta1/mpi-operator.yaml. Where the Training Operator "
+    "serves MPIJobs of v1, take them out of its --enable-scheme and delete the CRD mpijobs.kubeflow.org "
+    "first, which deletes every MPIJob of the cluster"
+)
+
+
+class CannotMeasure(Exception):
+    """The cluster, as it is, cannot run what was asked for: one finding per line, each with a fix."""
+
+    def __init__(self, findings: Sequence[str]) -> None:
+        more = len(findings) - _MAX_FINDINGS
+        shown = [*findings[:_MAX_FINDINGS], f"... and {more} more"] if more > 0 else findings
+        super().__init__("\n".join(shown))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What was asked for. What is None, or absent, is read from the cluster, else it is the default.
+
+    `nodes`: a label selector, or names with commas. `expect_nodes`: how many must be measured. `hcas`:
+    extended resource -> units of a worker pod. `rate_gbps`: of one rail. `namespace`: one that exists.
+    `validation`: keys of `validation` in `busbar:cluster`.
+    """
+
+    nodes: str | None = None
+    expect_nodes: int | None = None
+    gpus: int | None = None
+    hcas: Mapping[str, int] | None = None
+    rails: int | None = None
+    rate_gbps: float | None = None
+    namespace: str | None = None
+    validation: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A measurement that can run. `sources`: (name, value, where it comes from). `notes`: what to know.
+
+    `idle`: its pods end for any other pod. `knows_rails`: false where those of `hardware` are placeholders.
+    `missing`: why Nodes are left out that should have been measured; a pass is not about these.
+    """
+
+    run: str
+    job: NcclJob
+    hardware: Pool
+    validation: Validation
+    owns_namespace: bool
+    sources: Sequence[tuple[str, str, str]]
+    notes: Sequence[str]
+    idle: bool = False
+    knows_rails: bool = True
+    missing: Sequence[str] = ()
+
+    def objects(self, annotations: Mapping[str, str]) -> list[tuple[str, dict[str, Any]]]:
+        """What is created, in this order: the collection of the API and the manifest."""
+        job = self.job
+        inside = f"namespaces/{job.namespace}"
+        made: list[tuple[str, dict[str, Any]]] = []
+        if self.idle:
+            made.append((PRIORITY_CLASSES, priority_class(self.priority)))
+        if self.owns_namespace:
+            # Locked memory and folders of the host need the privileged level; sshd as root the baseline.
+            is_plain = job.transport == "socket" and not job.host_paths
+            level = namespace.render(job.namespace, "baseline" if is_plain else "privileged")
+            made.append(("/api/v1/namespaces", level))
+        if job.topology:
+            made.append((f"/api/v1/{inside}/configmaps", job.topology.manifest))
+        manifest = mpijob.render(job)
+        for template in _templates(manifest) if self.idle else ():
+            template["metadata"]["labels"][IDLE_LABEL] = "true"
+            template["spec"]["priorityClassName"] = self.priority
+        made.append((f"/apis/{mpijob.API_VERSION}/{inside}/mpijobs", manifest))
+        return [(path, _marked(manifest, self.run, annotations)) for path, manifest in made]
+
+    @property
+    def priority(self) -> str:
+        """Name of the PriorityClass of an idle run."""
+        return f"busbar-{self.run}"
+
+    def collect_spec(self, folder: str) -> CollectSpec:
+        """What to collect from the job, and how to judge it."""
+        name = mpijob.render(self.job)["metadata"]["name"]
+        found = collect_spec(self.hardware, self.validation, self.job, name, folder=folder)
+        if not self.knows_rails:
+            found["expectation"] |= {"rails": None, "rate_gbps": None}
+        return CollectSpec.model_validate(found)
+
+
+def plan(facts: Facts, request: Request, run: str, topology: TopologyFile | None = None) -> Plan:
+    """The measurement `run` of what was asked for. `topology`: the file of `validation.topology_file`.
+
+    Raises CannotMeasure, ConfigError for settings that are not valid, and UnknownProfileError.
+    """
+    return _Planner(facts, request).plan(run, topology)
+
+
+def _marked(manifest: dict[str, Any], run: str, annotations: Mapping[str, str]) -> dict[str, Any]:
+    """The manifest with the run's label, on its pods too."""
+    for each in (manifest, *_templates(manifest)):
+        each["metadata"]["labels"] = {**each["metadata"].get("labels", {}), RUN_LABEL: run}
+    manifest["metadata"]["annotations"] = {**manifest["metadata"].get("annotations", {}), **annotations}
+    return manifest
+
+
+def _templates(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The pod templates of an MPIJob; none of another object."""
+    return [each["template"] for each in manifest.get("spec", {}).get("mpiReplicaSpecs", {}).values()]
+
+
+class _Planner:
+    """Takes one value after the other, and notes its source. What keeps the job from running is gathered."""
+
+    def __init__(self, facts: Facts, request: Request) -> None:
+        self._facts = facts
+        self._request = request
+        self._given = dict(request.validation)
+        self._sources: list[tuple[str, str, str]] = []
+        self._notes: list[str] = []
+        self._findings: list[str] = []
+
+    def plan(self, run: str, topology: TopologyFile | None) -> Plan:
+        nodes = self._nodes()
+        gpus = self._gpus(nodes)
+        profile = self._profile(nodes, gpus)
+        transport = self._first(
+            "transport",
+            (self._given.get("transport"), "--transport"),
+            (profile and profile.transport, "profile"),
+            (DEFAULT_TRANSPORT, _DEFAULT),
+        )
+        hcas = self._hcas(nodes, profile, transport)
+        hardware = self._hardware(nodes, gpus, profile, transport, hcas)
+        if not self._facts.serves_mpijobs:
+            self._findings.append(NO_MPIJOBS)
+        validation = self._validation(run)
+        for resource, units in {GPU_RESOURCE: gpus, **hcas}.items():
+            self._findings += [text for node in nodes if (text := _lacks(node, resource, units))]
+        if len(nodes) == 1:
+            self._notes.append("one Node: NVLink inside it is measured, and no fabric")
+        if not self._facts.pods_known:
+            self._notes.append("pods of other namespaces may not be listed: which GPUs are held is not known")
+        if self._findings:
+            raise CannotMeasure(self._findings)
+        job = nccljob.measurement(
+            run,
+            [node.hostname for node in nodes],
+            hardware=hardware,
+            validation=validation,
+            hca_resources=hcas,
+            topology=topology,
+        )
+        own = self._request.namespace is None
+        # Over TCP neither rails nor their rate count.
+        knows_rails = transport != "socket"
+        return Plan(run, job, hardware, validation, own, self._sources, self._notes, knows_rails=knows_rails)
+
+    def _first(self, name: str, *choices: tuple[Any, str]) -> Any:
+        """The first value that is known; its source is noted. None where none is."""
+        for value, source in choices:
+            if value is not None:
+                pairs = [f"{k}={v}" for k, v in value.items()] if isinstance(value, Mapping) else [value]
+                texts = (f"{each:g}" if isinstance(each, float) else str(each) for each in pairs)
+                self._sources.append((name, ", ".join(texts) or "none", source))
+                return value
+        return None
+
+    def _nodes(self) -> list[GpuNode]:
+        """The Nodes to measure. Raises CannotMeasure without any."""
+        asked, known = self._request.nodes, {each.node.name: each for each in self._facts.nodes}
+        missing: list[str] = []
+        if not asked:
+            having = [each for each in known.values() if GPU_RESOURCE in each.offered or each.product]
+            out = {each.node.name: why for each in having if (why := _left_out(each))}
+            chosen = [each for each in having if each.node.name not in out]
+            self._notes += [f"{name} is left out: {why}" for name, why in out.items()]
+            # A quarantine says that a Node is to be left out. A cordon, or a kubelet that is gone, does not.
+            missing = [f"{name} ({why})" for name, why in out.items() if not known[name].node.quarantine]
+            source = f"cluster: all Nodes with {GPU_RESOURCE}"
+        else:
+            names = list(known) if is_selector(asked) else list(dict.fromkeys(asked.strip(",").split(",")))
+            self._findings += [f"{name}: no such Node" for name in names if name not in known]
+            chosen = [known[name] for name in names if name in known]
+            self._findings += [f"{each.node.name} is {each.unfit}" for each in chosen if each.unfit]
+            source = "--nodes"
+        if not chosen:
+            where = f"Node of --nodes {asked}" if asked else f"usable Node with {GPU_RESOURCE}"
+            raise CannotMeasure([*self._findings, *self._notes, f"no {where}. Fix: see kubectl get nodes"])
+        self._first("nodes", (listed([each.node.name for each in chosen]), source))
+        self._findings += self._wrong_number([each.node.name for each in chosen], missing)
+        return chosen
+
+    def _wrong_number(self, chosen: Sequence[str], missing: Sequence[str]) -> list[str]:
+        """Why a pass on the chosen Nodes would not be about those that were asked for."""
+        asked, expected, count = self._request.nodes, self._request.expect_nodes, len(chosen)
+        allow = f"--nodes {','.join(chosen) if count <= _MAX_NAMES else 'NAMES'}, or --expect-nodes {count}"
+        if count == expected:
+            return []
+        if expected:
+            found = (
+                f"{counted(count, 'Node')} can be measured ({listed(chosen)}), --expect-nodes is {expected}"
+            )
+            return [f"{found}. Fix: see kubectl get nodes, or --expect-nodes {count}"]
+        if missing:
+            found = f"{len(missing)} of {count + len(missing)} Nodes with GPUs cannot be measured"
+            return [f"{found}: {listed(missing)}. Fix: repair them, or measure without them: {allow}"]
+        if count == 1 and (not asked or is_selector(asked)):
+            return [f"one Node, {chosen[0]}, has no fabric to measure. Fix: for NVLink inside it, {allow}"]
+        return []
+
+    def _gpus(self, nodes: Sequence[GpuNode]) -> int:
+        """GPUs per Node. Raises CannotMeasure where the Nodes differ."""
+        asked = self._request.gpus
+        kinds: dict[tuple[int, str], list[str]] = {}
+        for node in nodes:
+            count = asked or node.offered.get(GPU_RESOURCE, 0)
+            kinds.setdefault((count, node.product), []).append(node.node.name)
+        if len(kinds) > 1:
+            found = "; ".join(f"{n} x {gpu or 'GPU'}: {listed(of)}" for (n, gpu), of in kinds.items())
+            raise CannotMeasure(
+                [*self._findings, f"the Nodes differ ({found}). Fix: select Nodes of one kind with --nodes"]
+            )
+        [(count, _)] = kinds
+        return int(self._first("gpus", (asked, "--gpus"), (count, f"cluster: allocatable {GPU_RESOURCE}")))
+
+    def _profile(self, nodes: Sequence[GpuNode], gpus: int) -> Profile | None:
+        known = [profiles.load(name) for name in profiles.names()]
+        fitting = [each.name for each in known if self._fits(each, nodes, gpus)]
+        only = fitting[0] if len(fitting) == 1 else None
+        asked = self._given.get("profile")
+        name = self._first("profile", (asked, "--profile"), (only, "cluster: the only profile that fits"))
+        if name is None:
+            self._notes += (
+                [f"several profiles fit ({', '.join(fitting)}): select one with --profile"] if fitting else []
+            )
+            return None
+        self._given["profile"] = name
+        profile, product = profiles.load(name), nodes[0].product
+        if product and is_gpu(product, profile.gpu) is False:
+            self._findings.append(
+                f"profile {name} is for {profile.gpu}, the Nodes have {product}. Fix: another --profile"
+            )
+        if profile.transport == "socket" and "transport" not in self._given and (hcas := _known_hcas(nodes)):
+            self._findings.append(
+                f"profile {name} is for TCP, the Nodes offer {', '.join(hcas)}. Fix: another --profile, or "
+                "--transport socket"
+            )
+        return profile
+
+    def _fits(self, profile: Profile, nodes: Sequence[GpuNode], gpus: int) -> bool:
+        """Whether the Nodes are such a system, as far as they show it: not SHARP, nor files of the host.
+
+        Nor TCP: HCAs that no device plugin offers must not become a gate without a floor.
+        """
+        hidden = profile.algorithm == "sharp" or profile.topology_file or profile.host_paths
+        hcas = _known_hcas(nodes) if self._request.hcas is None else self._request.hcas
+        same_gpus = profile.gpus_per_node == gpus and is_gpu(nodes[0].product, profile.gpu) is True
+        same_hcas = hcas == {profile.hca_resource: profile.hca_count}
+        return same_gpus and same_hcas and profile.transport != "socket" and not hidden
+
+    def _hcas(self, nodes: Sequence[GpuNode], profile: Profile | None, transport: str) -> dict[str, int]:
+        """The HCAs of a worker pod."""
+        known = _known_hcas(nodes)
+        of_profile = profile and profile.hca_resource in known and {profile.hca_resource: profile.hca_count}
+        found = self._first(
+            "hcas",
+            (self._request.hcas, "--hca"),
+            ({} if transport == "socket" else None, "transport socket"),
+            (of_profile or None, "profile"),
+            (known if len(known) == 1 else None, "cluster: allocatable, a known name"),
+        )
+        if found is None:
+            offered = sorted({name for node in nodes for name in node.offered} - {GPU_RESOURCE})
+            why = f"several resources are HCAs: {', '.join(known)}" if known else "no known HCA resource"
+            self._findings.append(
+                f"{why} (the Nodes offer: {', '.join(offered) or 'none'}). Fix: --hca NAME=UNITS, or "
+                "--transport socket for TCP"
+            )
+        return dict(found or {})
+
+    def _hardware(
+        self,
+        nodes: Sequence[GpuNode],
+        gpus: int,
+        profile: Profile | None,
+        transport: str,
+        hcas: Mapping[str, int],
+    ) -> Pool:
+        counted = sum(units for name, units in hcas.items() if not name.startswith(_SHARED))
+        rails = self._first(
+            "rails",
+            (self._request.rails, "--rails"),
+            ((profile and profile.rails) or None, "profile"),
+            (counted or None, "the number of HCAs"),
+        )
+        rate = self._first(
+            "rate_gbps",
+            (self._request.rate_gbps, "--rate-gbps"),
+            ((profile and profile.rate_gbps) or None, "profile"),
+        )
+        if transport != "socket" and not (rails and rate):
+            self._findings.append(
+                "rails per Node and their rate are not known: the API does not tell them. Fix: --profile "
+                "(busbar nccl profiles lists them), or --rails and --rate-gbps"
+            )
+        taints = {taint for node in nodes for taint in node.node.taints}
+        self._first("tolerations", (", ".join(sorted(map(str, taints))), "cluster: taints of the Nodes"))
+        product = nodes[0].product
+        return Pool(
+            gpus=gpus,
+            # Over TCP these are placeholders.
+            rails=rails or 1,
+            rate_gbps=rate or 1,
+            gpu_model=gpu_name(product) if models(product) else None,
+            taints=read_taints(map(asdict, taints)),
+        )
+
+    def _validation(self, run: str) -> Validation:
+        given, classes, asked = self._given, self._facts.runtime_classes, self._request.namespace
+        if "runtime_class" not in given and classes is not None:
+            found = "nvidia" if "nvidia" in classes else ""
+            given["runtime_class"] = self._first("runtimeClass", (found, "cluster"))
+        own = (f"busbar-{run}", "created for this run")
+        given["namespace"] = self._first("namespace", (asked, "--namespace"), own)
+        validation = section(Validation, "validation", given)
+        for key in ("image", "min_bytes", "max_bytes"):
+            is_of_profile = getattr(validation.system, key, None) is not None
+            source = "given" if key in given else "profile" if is_of_profile else _DEFAULT
+            found = validation.chosen(key)
+            self._first(key, (found if key == "image" else exact(found), source))
+        self._first(
+            "expected",
+            (validation.expected_busbw_gbps, "--expected-busbw, GB/s"),
+            # TCP has no line rate.
+            (None if validation.required_transport == "socket" else "computed", "rails, rate and GPUs"),
+        )
+        return validation
+
+
+def _left_out(node: GpuNode) -> str | None:
+    """Why a Node is measured only by its name; None where it is measured."""
+    if node.node.quarantine:
+        return f"in quarantine: {node.node.quarantine}"
+    return node.unfit or (None if node.offered.get(GPU_RESOURCE) else f"0 {GPU_RESOURCE} allocatable")
+
+
+def _known_hcas(nodes: Sequence[GpuNode]) -> dict[str, int]:
+    """HCA resources that every Node offers, by name -> units of a pod that uses all of a Node's HCAs."""
+    names = {HCA_RESOURCE, *(profiles.load(name).hca_resource for name in profiles.names())}
+    common = set.intersection(*({name for name, units in node.offered.items() if units} for node in nodes))
+    return {
+        name: 1 if name.startswith(_SHARED) else max(node.offered[name] for node in nodes)
+        for name in sorted(common)
+        if name in names or name.startswith(_SHARED)
+    }
+
+
+def _lacks(node: GpuNode, resource: str, units: int) -> str | None:
+    """Why the Node cannot give so many units now; None where it can."""
+    if few := node.lacks(resource, units):
+        return f"{few}. Fix: exclude it with --nodes"
+    held = node.busy(resource, units)
+    return held and f"{held}. Fix: exclude it with --nodes, or wait until these pods have ended"

@@ -1,0 +1,340 @@
+"""Creates what a plan says, follows and judges the job, and removes all of it, however the run ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, TypeVar
+
+from busbar.collect.collector import Collected, collect
+from busbar.collect.spec import CollectSpec
+from busbar.fabric.measure.plan import RUN_LABEL, CannotMeasure, Plan
+from busbar.judge.nccl import Verdict
+from busbar.kube import objects
+from busbar.kube.client import Api, ApiError, JsonObject
+from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
+from busbar.manifests.mpijob import API_VERSION
+from busbar.manifests.scheduling import PRIORITY_CLASSES
+
+Found = TypeVar("Found")
+
+OWNER = "busbar/nccl-run-owner"
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+CREATION_SECONDS = 60.0
+# Pods have 5 s to end; the deletion of a namespace goes through every kind of object.
+REMOVAL_SECONDS = 180.0
+_KINDS = (
+    ("MPIJob", f"/apis/{API_VERSION}", "mpijobs"),
+    ("ConfigMap", "/api/v1", "configmaps"),
+    ("Namespace", "/api/v1", "namespaces"),
+    ("PriorityClass", *PRIORITY_CLASSES.rsplit("/", 1)),
+)
+_CLUSTER_WIDE = ("Namespace", "PriorityClass")
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal has ended the run; `exit_code` is what shells report."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.exit_code = 128 + number
+
+
+class Preempted(CannotMeasure):
+    """Pods of an idle run ended for others: its verdict says nothing of the fabric."""
+
+
+class LeftBehind(CannotMeasure):
+    """The run has ended with `found`, and objects of it are still in the cluster."""
+
+    def __init__(self, left: str, found: Any) -> None:
+        super().__init__([left])
+        self.found = found
+
+
+@dataclass(frozen=True)
+class Remnant:
+    """An object of a run."""
+
+    kind: str
+    path: str
+    uid: str
+    run: str
+    owner: str
+
+    def __str__(self) -> str:
+        parts = self.path.split("/")
+        namespace = "" if self.kind in _CLUSTER_WIDE else f"{parts[-3]}/"
+        return f"{self.kind} {namespace}{parts[-1]}"
+
+
+def this_process(seconds: float) -> str:
+    """What says later who has made an object: host, pid, and when this process is over at the latest."""
+    until = datetime.now(UTC) + timedelta(seconds=seconds)
+    return f"{socket.gethostname()} {os.getpid()} {until.isoformat(timespec='seconds')}"
+
+
+def may_run(owner: str) -> bool:
+    """Whether the process of `this_process` may still follow its job; on another host nobody can tell."""
+    host, pid, until = owner.split()
+    if datetime.now(UTC) >= datetime.fromisoformat(until):
+        return False
+    return host != socket.gethostname() or _lives(int(pid))
+
+
+def measure(
+    api: Api,
+    plan: Plan,
+    folder: str,
+    clock: Clock,
+    progress: ProgressCallback,
+    keep: Callable[[Collected, CollectSpec], None] = lambda found, spec: None,
+    options: str = "",
+) -> Verdict:
+    """Run the plan; log, verdict and report are kept in `folder`, and nothing in the cluster.
+
+    `keep` gets what was collected, before all is removed. Raises Preempted where an idle run made room for
+    other pods, and as `run`, which gets `options`, and `collect`.
+    """
+    spec = plan.collect_spec(folder)
+
+    def refuse(verdict: Verdict) -> None:
+        if plan.idle and not verdict.passed and (ended := _preempted(api, plan)):
+            raise Preempted(ended)
+
+    def follow() -> Verdict:
+        found = collect(api, spec, clock, progress, refuse)
+        keep(found, spec)
+        return Verdict.model_validate(found.verdict)
+
+    return run(api, plan, spec.deadline_seconds, follow, clock, progress, options)
+
+
+def run(
+    api: Api,
+    plan: Plan,
+    seconds: float,
+    follow: Callable[[], Found],
+    clock: Clock,
+    progress: ProgressCallback,
+    options: str = "",
+) -> Found:
+    """Create the objects of the plan, call `follow`, which takes so many seconds at most, and remove them.
+
+    `options`: of `busbar nccl clean` for this cluster. Raises CannotMeasure where the cluster refuses an
+    object, LeftBehind where one cannot be removed, Interrupted at a signal, and what `follow` does.
+    """
+    owner = this_process(CREATION_SECONDS + seconds + REMOVAL_SECONDS)
+    created: list[Remnant] = []
+    with _signals_raise():
+        try:
+            _create(api, plan, owner, created, Deadline(clock, CREATION_SECONDS), progress)
+            found = follow()
+        except BaseException as ended:
+            if isinstance(ended, Interrupted):
+                progress(f"{ended}: removing the run; a second signal leaves it in the cluster")
+            if left := _remove_run(api, plan, created, clock, progress, options):
+                progress(f"error: {left}")
+            raise
+        if left := _remove_run(api, plan, created, clock, progress, options):
+            raise LeftBehind(left, found)
+        return found
+
+
+def clean(
+    api: Api, runs: Collection[str], namespace: str | None, clock: Clock, progress: ProgressCallback
+) -> list[Remnant]:
+    """Remove what killed processes have left: of `runs`, else of all runs whose process cannot be alive.
+
+    Returns what is kept, because its process may be alive. Raises ApiError, and TimedOut.
+    """
+    found = find(api, namespace)
+    kept = [each for each in found if not runs and (not each.owner or may_run(each.owner))]
+    named = [each for each in found if each not in kept and (not runs or each.run in runs)]
+    remove(api, named, Deadline(clock, REMOVAL_SECONDS), progress)
+    return kept
+
+
+def find(api: Api, namespace: str | None = None) -> list[Remnant]:
+    """All objects with the label of a run: in `namespace`, else in the cluster. Raises ApiError."""
+    found: list[Remnant] = []
+    for kind, base, plural in _KINDS:
+        if namespace and kind in _CLUSTER_WIDE:
+            continue
+        path = f"{base}/namespaces/{namespace}/{plural}" if namespace else f"{base}/{plural}"
+        for each in listed_if_served(api, path, RUN_LABEL):
+            inside = "" if kind in _CLUSTER_WIDE else f"namespaces/{each['metadata']['namespace']}/"
+            found += _remnant(kind, f"{base}/{inside}{plural}/{each['metadata']['name']}", each)
+    return found
+
+
+def remove(api: Api, remnants: Collection[Remnant], deadline: Deadline, progress: ProgressCallback) -> None:
+    """Delete these objects and wait until they and the pods of the jobs are gone. Raises as `wait_until`."""
+    for each in remnants:
+        wait_until(
+            partial(objects.delete, api, each.path, each.uid), deadline, poll_seconds=1, progress=progress
+        )
+    for each in remnants:
+        wait_until(partial(_gone, api, each), deadline, poll_seconds=1, progress=progress)
+        progress(f"removed {each}")
+
+
+def _create(
+    api: Api, plan: Plan, owner: str, created: list[Remnant], deadline: Deadline, progress: ProgressCallback
+) -> None:
+    """Create the objects of the plan; `created` gets those that may exist, without their uid."""
+    for path, manifest in plan.objects({OWNER: owner}):
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        if kind == "MPIJob":
+            _try_worker(api, plan, manifest, deadline)
+        # A signal meanwhile waits for the answer.
+        with _blocked():
+            try:
+                created.append(Remnant(kind, f"{path}/{name}", "", plan.run, owner))
+                api.create(path, manifest)
+            except ApiError as error:
+                if not error.transient:
+                    created.pop()
+                fix = ". Fix: --namespace NAME, one that you may use" if kind == "Namespace" else ""
+                raise CannotMeasure([f"{kind} cannot be created: {error}{fix}"]) from None
+        progress(f"created {kind} {name}")
+
+
+def _try_worker(api: Api, plan: Plan, manifest: Mapping[str, Any], deadline: Deadline) -> None:
+    """Have the API admit a worker pod without creating it.
+
+    The operator would retry a refused one until the deadline: by Pod Security, a quota, a policy.
+    """
+    namespace = plan.job.namespace
+    template = manifest["spec"]["mpiReplicaSpecs"]["Worker"]["template"]
+    metadata = {**template["metadata"], "name": f"{manifest['metadata']['name']}-worker-0"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+    # A namespace has its service account, and an API server its PriorityClass, a moment later. Admission says
+    # so. The refusal of an authorizer, which may contain the same words as part of a name, is final.
+    late = ('serviceaccount "default" not found', f"no PriorityClass with name {plan.priority} was found")
+    try:
+        wait_until(
+            lambda: api.create(f"/api/v1/namespaces/{namespace}/pods?dryRun=All", pod),
+            deadline,
+            poll_seconds=0.5,
+            retry_on=lambda error: (
+                error.transient
+                or (error.object_name == metadata["name"] and any(text in error.reason for text in late))
+            ),
+        )
+    except (ApiError, TimedOut) as error:
+        refused = error if isinstance(error, ApiError) else error.error
+        fix = (
+            "grant this right: docs/nccl.md, Rights"
+            if refused and refused.status == 403 and not refused.object_name
+            else "another --namespace, or none: busbar then creates one with the Pod Security level for them"
+        )
+        found = f"namespace {namespace} does not admit the worker pods: {error}. Fix: {fix}"
+        raise CannotMeasure([found]) from None
+
+
+def _preempted(api: Api, plan: Plan) -> list[str]:
+    """Which pods of the run the scheduler has ended for others, as its events say. Raises ApiError."""
+    events = api.list(f"/api/v1/namespaces/{plan.job.namespace}/events", fieldSelector="reason=Preempted")
+    job = plan.objects({})[-1][1]["metadata"]["name"]
+    return [
+        f"the measurement made room for other pods: {name}: {each.get('message')}"
+        for each in events
+        if each.get("reason") == "Preempted"
+        and (name := each["involvedObject"]["name"]).startswith(f"{job}-")
+    ]
+
+
+def _remove_run(
+    api: Api, plan: Plan, created: Sequence[Remnant], clock: Clock, progress: ProgressCallback, options: str
+) -> str:
+    """Remove the run; what is left of it, why, and the command that removes it. Empty where nothing is."""
+    # With the run's own namespace all goes that is in it.
+    inside = f"/namespaces/{plan.job.namespace}/"
+    mine = [each for each in reversed(created) if not (plan.owns_namespace and inside in each.path)]
+    deadline = Deadline(clock, REMOVAL_SECONDS)
+    where = "" if plan.owns_namespace else f" --namespace {plan.job.namespace}"
+    fix = f"Fix: busbar nccl clean {plan.run}{where}{options}"
+    left = []
+    for each in mine:
+        try:
+            found = wait_until(partial(_look, api, each.path), deadline, poll_seconds=1)
+            remove(api, [here for here in found if here.run == plan.run], deadline, progress)
+        except (ApiError, TimedOut) as error:
+            left.append(f"{each}: {error}")
+        except Interrupted as signalled:
+            progress(f"error: {plan.run} is not removed: {signalled}. {fix}")
+            raise
+    return f"{plan.run} is not removed: {'; '.join(left)}. {fix}" if left else ""
+
+
+def _look(api: Api, path: str) -> list[Remnant]:
+    found = objects.find(api, path)
+    return _remnant(found["kind"], path, found) if found else []
+
+
+def _remnant(kind: str, path: str, found: JsonObject) -> list[Remnant]:
+    """The object as one of a run; none without the label."""
+    metadata = found["metadata"]
+    run = metadata.get("labels", {}).get(RUN_LABEL)
+    owner = metadata.get("annotations", {}).get(OWNER, "")
+    return [Remnant(kind, path, metadata["uid"], run, owner)] if run else []
+
+
+def listed_if_served(api: Api, path: str, selector: str) -> list[JsonObject]:
+    """The objects with these labels; none of a kind that the API does not serve. Raises ApiError."""
+    try:
+        return api.list(path, labelSelector=selector)
+    except ApiError as error:
+        # Who may not list PriorityClasses has created none.
+        if not (error.not_found or (error.status == 403 and path == PRIORITY_CLASSES)):
+            raise
+        return []
+
+
+def _gone(api: Api, remnant: Remnant) -> bool | Pending:
+    if any(each.uid == remnant.uid for each in _look(api, remnant.path)):
+        return Pending(f"{remnant} is being deleted")
+    if remnant.kind != "MPIJob":
+        return True
+    namespace = remnant.path.split("/")[-3]
+    pods = listed_if_served(api, f"/api/v1/namespaces/{namespace}/pods", f"{RUN_LABEL}={remnant.run}")
+    return Pending(f"{len(pods)} pods of {remnant} are ending") if pods else True
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return True
+
+
+@contextmanager
+def _signals_raise() -> Iterator[None]:
+    def interrupt(number: int, _: object) -> None:
+        raise Interrupted(number)
+
+    former: dict[int, Callable[[int, Any], Any] | int | None] = {
+        number: signal.signal(number, interrupt) for number in SIGNALS
+    }
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _blocked() -> Iterator[None]:
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)

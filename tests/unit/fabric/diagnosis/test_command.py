@@ -1,0 +1,227 @@
+"""`busbar diagnose` as it is typed: output, exit codes, usage."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.testing
+import yaml
+
+from busbar.cli import build, stackfile
+from busbar.collect.watch import Unreachable
+from busbar.fabric.commands.diagnose import after_failed_gate
+from busbar.fabric.diagnosis import Diagnosis, Scope, State
+from busbar.fabric.localise import Group
+from busbar.fabric.measure.run import Interrupted
+from busbar.kube.client import ApiError
+from tests.support.clusters import site
+from tests.unit.fabric.measure.foreign import Foreign
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> State:
+    """What the diagnosis of a stack with two pools finds; each test adds to it."""
+    cluster = site(workers={"h100": 4, "b200": 1})
+    cluster["hosts"]["workers"][3]["quarantine"] = "slow"
+    (tmp_path / "Pulumi.yaml").write_text("name: busbar\n")
+    (tmp_path / "Pulumi.prod.yaml").write_text(yaml.safe_dump({"config": {"busbar:cluster": cluster}}))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(stackfile, "kubeconfig_of", lambda file: "")
+    monkeypatch.setattr("busbar.kube.access.connect", lambda *_: Foreign())
+    state = State(
+        key="", began=0, nodes=["gpu-1", "gpu-2", "gpu-3"], is_over=True, seconds=90, node_seconds=270
+    )
+    monkeypatch.setattr(Diagnosis, "run", lambda self: state)
+    pair(state, "A", 390, "gpu-1", "gpu-2")
+    pair(state, "A", 391, "gpu-3", "gpu-1")
+    return state
+
+
+def pair(state: State, stage: Any, busbw: float | None, *nodes: str, reason: str = "") -> None:
+    state.results.append((Group(stage, len(state.results), "in_group", nodes), busbw, reason))
+
+
+def failed_stack(when: str, *, passed: bool) -> Path:
+    """The stack file after an update whose pool h100 has this verdict."""
+    path = Path("Pulumi.prod.yaml").resolve()
+    text = yaml.safe_load(path.read_text())
+    text["config"]["busbar:cluster"]["validation"] = {"diagnose": {"when": when}}
+    path.write_text(yaml.safe_dump(text))
+    verdict = path.parent / ".busbar" / "prod" / "h100" / "verdict.json"
+    verdict.parent.mkdir(parents=True)
+    verdict.write_text(json.dumps({"passed": passed}))
+    return path
+
+
+def scopes(found: State, monkeypatch: pytest.MonkeyPatch) -> list[Scope]:
+    """What is diagnosed from now on."""
+    seen: list[Scope] = []
+
+    def run(self: Diagnosis) -> State:
+        seen.append(self.scope)
+        return found
+
+    monkeypatch.setattr(Diagnosis, "run", run)
+    return seen
+
+
+def diagnose(*words: str) -> Any:
+    return typer.testing.CliRunner().invoke(build(), ["diagnose", "prod", *words])
+
+
+def test_nothing_slow_lists_the_healthy_nodes_and_ends_with_0(found: State) -> None:
+    done = diagnose("--pool", "h100")
+    assert (done.exit_code, done.stdout) == (
+        0,
+        "healthy       3: gpu-1, gpu-2, gpu-3\n2 runs in 90 s, 4.5 node-minutes\n",
+    )
+
+
+def test_a_slow_node_is_a_row_with_its_reasons_and_the_next_commands(found: State) -> None:
+    found.results.clear()
+    pair(found, "A", 390, "gpu-1", "gpu-2")
+    pair(found, "A", None, "gpu-3", "gpu-1", reason="timed out after 120 s")
+    for partner in ("gpu-1", "gpu-2"):
+        pair(found, "B", 190, "gpu-3", partner)
+    done = diagnose("--pool", "h100")
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert done.exit_code == 1
+    assert lines[:2] == [
+        "slow where measured expected runs partners",
+        "node gpu-3 190 GB/s 400 GB/s 2 gpu-1, gpu-2",
+    ]
+    assert "next on gpu-3: nvidia-smi nvlink -e" in lines
+    assert lines[-2:] == ["healthy 2: gpu-1, gpu-2", "4 runs in 90 s, 4.5 node-minutes"]
+
+
+def test_of_two_nodes_each_is_the_partner_of_the_other_and_both_have_their_commands(found: State) -> None:
+    found.nodes[:] = ["gpu-2", "gpu-1"]
+    found.results.clear()
+    pair(found, "A", 190, "gpu-2", "gpu-1")
+    done = diagnose("--pool", "h100")
+    assert [line for line in done.stdout.splitlines() if line.startswith("next")] == [
+        "next    on gpu-1: ib_write_bw -d HCA --report_gbits -D 10",
+        "next    on gpu-2: ib_write_bw -d HCA --report_gbits -D 10 gpu-1",
+        "next    on gpu-1: nvidia-smi nvlink -e",
+        "next    on gpu-2: nvidia-smi nvlink -e",
+        "next    ibdiagnet",
+    ]
+
+
+def test_what_was_not_measured_is_never_a_good_end(found: State) -> None:
+    found.absent["gpu-3"] = "ImagePullBackOff"
+    found.stopped = "stage B: 2 of 6 groups have not run"
+    done = diagnose("--pool", "h100")
+    assert done.exit_code == 2
+    assert "not measured  gpu-3: ImagePullBackOff\n" in done.stdout
+    assert "stopped       stage B: 2 of 6 groups have not run\n" in done.stdout
+    assert "healthy       2: gpu-1, gpu-2\n" in done.stdout
+
+
+def test_the_json_has_rows_healthy_nodes_and_every_run(found: State) -> None:
+    done = json.loads(diagnose("--pool", "h100", "--json").stdout)
+    assert (done["stack"], done["pool"], done["rows"], done["healthy"]) == (
+        "prod", "h100", [], ["gpu-1", "gpu-2", "gpu-3"],
+    )  # fmt: skip
+    assert done["results"][0]["name"] == "A0/gpu-1/gpu-2"
+    assert (done["results"][0]["busbw"], done["results"][0]["kind"]) == (390, "in_group")
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ([], "the stack has the pools b200, h100. Fix: --pool NAME"),
+        (["--pool", "a100"], "the stack has no pool a100; its pools: b200, h100"),
+        (["--pool", "h100", "--nodes", "gpu-1,gpu-5"], "--nodes: no workers of pool h100: gpu-5"),
+    ],
+)
+def test_bad_usage_ends_with_64(found: State, words: list[str], complaint: str) -> None:
+    done = diagnose(*words)
+    assert (done.exit_code, done.stdout) == (64, "")
+    assert complaint in done.stderr
+
+
+def test_named_workers_may_be_in_quarantine_and_others_may_not(
+    found: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = scopes(found, monkeypatch)
+    diagnose("--pool", "h100")
+    diagnose("--pool", "h100", "--nodes", "gpu-4,gpu-1")
+    assert [scope.nodes for scope in seen] == [("gpu-1", "gpu-2", "gpu-3"), ("gpu-4", "gpu-1")]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (
+            ApiError("GET /api/v1/nodes", 403, "forbidden"),
+            2,
+            "no verdict: GET /api/v1/nodes: HTTP 403: forbidden",
+        ),
+        (Unreachable("no route to host"), 2, "no verdict: no route to host"),
+        (Interrupted(15), 143, "interrupted. What is known is kept: busbar diagnose prod continues"),
+    ],
+)
+def test_what_ends_it_has_its_own_exit_code(
+    found: State, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, text: str
+) -> None:
+    def fails(self: Diagnosis) -> State:
+        raise error
+
+    monkeypatch.setattr(Diagnosis, "run", fails)
+    done = diagnose("--pool", "h100")
+    assert (done.exit_code, text in done.stderr) == (code, True)
+
+
+@pytest.mark.parametrize(
+    ("when", "passed", "pools"),
+    [("on_failure", False, ["h100"]), ("on_failure", True, []), ("never", False, [])],
+)
+def test_a_failed_gate_diagnoses_the_pools_that_did_not_pass_where_the_configuration_says_so(
+    found: State, monkeypatch: pytest.MonkeyPatch, when: str, passed: bool, pools: list[str]
+) -> None:
+    seen = scopes(found, monkeypatch)
+    said: list[str] = []
+    after_failed_gate(failed_stack(when, passed=passed), said.append)
+    assert [scope.pool for scope in seen] == pools
+    assert said == ["`busbar diagnose prod` finds which node, rail or switch is slow."]
+
+
+def test_the_stack_of_another_program_that_makes_a_cluster_is_not_diagnosed(tmp_path: Path) -> None:
+    (tmp_path / "Pulumi.prod.yaml").write_text("config: {site:size: large}\n")
+    said: list[str] = []
+    after_failed_gate(tmp_path / "Pulumi.prod.yaml", said.append)
+    assert said == []
+
+
+@pytest.mark.parametrize(
+    ("text", "finding"),
+    [
+        ("config: {busbar:cluster: {name: 1}}\n", "  - hosts: missing"),
+        ("config: {busbar:cluster: [}\n", "  - Pulumi.prod.yaml: is not valid YAML"),
+    ],
+)
+def test_a_stack_file_that_became_invalid_during_the_update_is_not_diagnosed_and_this_is_said(
+    tmp_path: Path, text: str, finding: str
+) -> None:
+    (tmp_path / "Pulumi.prod.yaml").write_text(text)
+    said: list[str] = []
+    after_failed_gate(tmp_path / "Pulumi.prod.yaml", said.append)
+    assert said[0].startswith(
+        "no diagnosis, because Pulumi.prod.yaml has changed since the update began and is not valid:"
+    )
+    assert any(line.startswith(finding) for line in said), said
+    assert said[-1].startswith("Fix: ")
+
+
+def test_a_diagnosis_that_cannot_run_does_not_change_how_the_update_ends(
+    found: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: Diagnosis) -> State:
+        raise ApiError("GET /api/v1/nodes", 503, "unavailable")
+
+    monkeypatch.setattr(Diagnosis, "run", fails)
+    after_failed_gate(failed_stack("on_failure", passed=False), print)

@@ -1,0 +1,347 @@
+"""The whole way: plan, job, the real launcher script in a real bash, its log, what is named.
+
+mpirun and ssh are replaced (site.py): what real ones do with these arguments, only the lab shows.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbar.fabric.diagnosis import Findings, State, findings_of
+from busbar.fabric.diagnosis.stage import Result, StageLog, StageWatch
+from busbar.fabric.localise import Group
+from busbar.fabric.measure.run import Interrupted, LeftBehind
+from busbar.kube.client import ApiError
+from busbar.kube.wait import Deadline
+from busbar.manifests import groups
+from tests.support.kube_cluster import Clock, Cluster, pod
+from tests.support.kube_site import job as configured
+from tests.unit.fabric.diagnosis.site import Site
+from tests.unit.fabric.measure.foreign import holder
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "WORKER_SECONDS", 2)
+    monkeypatch.setattr(groups, "LOGIN_SECONDS", 1)
+
+
+def named(found: Findings) -> list[tuple[str, str]]:
+    return [(row.cause, row.where) for row in found.rows]
+
+
+WAITING = {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}
+IMAGE = {"phase": "Pending", "containerStatuses": [{"name": "nccl", "state": WAITING}]}
+
+
+def test_where_nothing_is_slow_one_job_says_so_and_nothing_is_left(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    found = site.diagnose()
+    assert (named(found), sorted(found.healthy), found.exit_code) == ([], site.names, 0)
+    assert [len(job) for job in site.jobs] == [8 + 4 + 4]
+    assert site.api.left == []
+
+
+@pytest.mark.parametrize(
+    ("slow", "expected"),
+    [
+        ({"gpu-3": 0.5}, [("node", "gpu-3")]),
+        ({"gpu-3/2": 0.5}, [("rail", "gpu-3 rail 2 (mlx5_2)")]),
+        (
+            {"gpu-1/2": 0.7, "gpu-6/7": 0.5},
+            [("rail", "gpu-1 rail 2 (mlx5_2)"), ("rail", "gpu-6 rail 7 (mlx5_7)")],
+        ),
+        ({"alone/gpu-4": 0.5}, [("NVLink inside the node", "gpu-4")]),
+        ({f"gpu-{n}": 0.5 for n in range(1, 9)}, [("settings, or what all nodes share", "all")]),
+    ],
+)
+def test_what_is_slow_is_named_and_no_healthy_node(
+    tmp_path: Path, slow: Mapping[str, float], expected: list[tuple[str, str]]
+) -> None:
+    site = Site(tmp_path, slow=slow)
+    found = site.diagnose()
+    assert (named(found), found.exit_code) == (expected, 1)
+    bad = {node for row in found.rows for node in row.nodes}
+    assert set(found.healthy) == (set(site.names) - bad if bad else set())
+
+
+def test_a_slow_rail_has_its_two_runs_their_partners_and_the_commands_for_them(tmp_path: Path) -> None:
+    site = Site(tmp_path, groups=(4,), slow={"gpu-3/2": 0.5})
+    state = site.state()
+    of_rail = [group for group, *_ in state.results if group.rail == 2]
+    # The slower of the two runs may have met somebody else's traffic.
+    state.results = [(each[0], 10.0, "") if each[0] == of_rail[0] else each for each in state.results]
+    [row] = findings_of(state, site.scope()).rows
+    assert (row.measured, row.expected, row.runs, len(row.partners)) == (
+        25.0,
+        pytest.approx(43.1, abs=7),
+        2,
+        2,
+    )
+    partner = row.partners[0]
+    assert row.next == (
+        "on gpu-3: ib_write_bw -d mlx5_2 --report_gbits -D 10",
+        f"on {partner}: ib_write_bw -d mlx5_2 --report_gbits -D 10 gpu-3",
+        "ibdiagnet",
+    )
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_worker_that_does_not_start_is_left_out_with_its_reason_and_its_partner_is_judged(
+    tmp_path: Path,
+) -> None:
+    site = Site(tmp_path, groups=(4,), missing={"gpu-2": IMAGE})
+    found = site.diagnose()
+    assert (named(found), found.exit_code) == ([], 2)
+    assert list(found.absent) == ["gpu-2"] and "ImagePullBackOff" in found.absent["gpu-2"]
+    assert sorted(found.healthy) == ["gpu-1", "gpu-3", "gpu-4"]
+    assert all("gpu-2" not in group for group in site.jobs[1])
+
+
+def test_a_worker_that_the_scheduler_has_not_placed_says_why_its_node_has_none() -> None:
+    waiting = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "too few"}
+    workers = [
+        pod("w-0", conditions=[{"type": "Ready", "status": "True"}]) | {"spec": {"nodeName": "gpu-1"}},
+        pod("w-1", phase="Pending", conditions=[waiting]) | {"spec": {}},
+    ]
+    api = Cluster({"/api/v1/namespaces/nccl/pods": workers, "/api/v1/namespaces/nccl/events": []})
+    watch = StageWatch(api, "nccl", "job", Deadline(Clock(), 60), lambda _: None)
+    assert watch.why_absent(["gpu-1", "gpu-2"]) == {
+        "gpu-1": "its worker does not answer ssh",
+        "gpu-2": "w-1: Unschedulable: too few",
+    }
+
+
+@pytest.mark.parametrize("pending", [IMAGE, {"phase": "Pending"}], ids=["image", "nothing is said"])
+@pytest.mark.usefixtures("impatient")
+def test_a_launcher_that_cannot_start_where_a_worker_cannot_either_starts_on_another_node(
+    pending: dict[str, Any], tmp_path: Path
+) -> None:
+    site = Site(tmp_path, groups=(4,), missing={"gpu-2": pending}, launcher_on="gpu-2")
+    found = site.diagnose()
+    assert ([*found.absent], sorted(found.healthy)) == (["gpu-2"], ["gpu-1", "gpu-3", "gpu-4"])
+    assert (found.stopped, found.exit_code) == ("", 2)
+    assert site.clock.time < 300
+
+
+@pytest.mark.usefixtures("impatient")
+def test_where_no_worker_runs_the_launcher_s_node_is_not_at_fault(tmp_path: Path) -> None:
+    nowhere = {f"gpu-{number}": IMAGE for number in range(1, 5)}
+    site = Site(tmp_path, groups=(4,), missing=nowhere, launcher_on="gpu-2")
+    found = site.diagnose()
+    assert (found.absent, found.healthy, found.exit_code, len(site.jobs)) == ({}, (), 2, 1)
+    assert "ImagePullBackOff" in found.stopped
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_worker_that_is_waited_for_takes_no_time_from_the_others(tmp_path: Path) -> None:
+    # The first one of the hostfile, where one group runs at a time.
+    one = {"diagnose": {"parallel": 1}}
+    site = Site(tmp_path, groups=(4,), missing={"gpu-4": {"phase": "Pending"}}, validation=one)
+    found = site.diagnose()
+    assert ([*found.absent], sorted(found.healthy)) == (["gpu-4"], ["gpu-1", "gpu-2", "gpu-3"])
+
+
+@pytest.mark.usefixtures("impatient")
+def test_where_more_workers_are_waited_for_than_at_the_same_time_each_is_asked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "LOGINS", 1)
+    site = Site(tmp_path, groups=(4,), missing={"gpu-4": {"phase": "Pending"}})
+    assert sorted(site.diagnose().healthy) == ["gpu-1", "gpu-2", "gpu-3"]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_worker_that_runs_and_does_not_answer_ssh_is_named(tmp_path: Path) -> None:
+    found = Site(tmp_path, groups=(4,), hanging=("gpu-2",)).diagnose()
+    assert (named(found), found.exit_code, found.absent) == ([("node", "gpu-2")], 1, {})
+    assert found.rows[0].reasons == ("its worker does not answer ssh",)
+    assert found.rows[0].measured is None
+
+
+def test_a_node_whose_groups_all_fail_is_named_and_its_rails_are_not_tried(tmp_path: Path) -> None:
+    site = Site(tmp_path, groups=(4,), slow={"gpu-2": 0})
+    [row] = site.diagnose().rows
+    assert (row.cause, row.where, row.reasons) == ("node", "gpu-2", ("ended with exit code 3",))
+    assert len(site.jobs) == 2
+
+
+def test_a_group_that_failed_has_the_known_failure_as_its_reason_and_ends_at_its_own_end() -> None:
+    first, second = (Group("A", 1, "in_group", (f"worker-{n}", f"worker-{n + 1}")) for n in (1, 3))
+    log = StageLog([first, second], configured(), lambda nodes: {})
+    failure = "worker-0:40:90 [0] init.cc:9 NCCL WARN Mismatched NCCL version detected : rank 8"
+    for ended, results in ((second, {}), (first, {first.name: Result(busbw=None, reason="image-differs")})):
+        end = f"{groups.GROUP}{ended.name} {groups.ENDED} 3 after 9 s"
+        for line in (f"{groups.GROUP}{first.name} {groups.BEGINS}", failure, end):
+            log.line(line.encode())
+        assert log.results == results
+
+
+def test_a_group_that_hangs_is_ended_at_its_limit_and_bad(tmp_path: Path) -> None:
+    site = Site(tmp_path, groups=(2,), slow={"gpu-2": -1}, validation={"diagnose": {"group_seconds": 15}})
+    [row] = site.diagnose().rows
+    assert (row.where, row.reasons) == ("one of gpu-1, gpu-2", ("timed out after 15 s",))
+
+
+def test_nodes_that_pods_of_others_hold_are_left_out_before_any_job(tmp_path: Path) -> None:
+    site = Site(tmp_path, groups=(4,))
+    site.api.hold(holder("gpu-4", "train-0", 8))
+    found = site.diagnose()
+    assert found.absent == {"gpu-4": "gpu-4: 0 of 8 nvidia.com/gpu are free, held by ml/train-0 (8)"}
+    assert sorted(found.healthy) == ["gpu-1", "gpu-2", "gpu-3"]
+    assert all("gpu-4" not in group for job in site.jobs for group in job)
+
+
+def test_an_interruption_in_stage_b_keeps_what_is_known_and_the_same_command_continues(
+    tmp_path: Path,
+) -> None:
+    site = Site(tmp_path, groups=(4,), slow={"gpu-3": 0.5})
+    run_job = site.api.run_job
+
+    def interrupted(job: Any, text: str) -> None:
+        run_job(job, text)
+        whole = site.api.logs.pop()
+        first = text.index("begins\n", text.index("/gpu-3") + 1) if len(site.jobs) == 2 else None
+
+        def broken(query: Any) -> Iterator[bytes]:
+            yield b"".join(whole(query))[:first]
+            if first is not None:
+                raise Interrupted(signal.SIGINT)
+
+        site.api.logs.append(broken)
+
+    site.api.run_job = interrupted  # type: ignore[method-assign, assignment]
+    with pytest.raises(Interrupted):
+        site.diagnose()
+    assert site.api.left == []
+    kept = State.read(tmp_path / "diagnosis")
+    assert kept is not None and {group.stage for group, *_ in kept.results} >= {"A"} and not kept.is_over
+    site.api.run_job = run_job  # type: ignore[method-assign]
+    assert named(site.diagnose()) == [("node", "gpu-3")]
+    stages = [job[0][0] for job in site.jobs]
+    assert stages == ["A", "B", "B", "C"]
+    assert "continuing: " in "\n".join(site.said)
+    assert set(site.jobs[2]) <= set(site.jobs[1])
+
+
+def test_a_job_that_cannot_be_removed_ends_the_diagnosis_which_keeps_what_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str, **_: str) -> Any:
+        raise ApiError(f"DELETE {path}", 403, "forbidden")
+
+    site = Site(tmp_path, groups=(2,))
+    monkeypatch.setattr(site.api, "delete", refuse)
+    with pytest.raises(LeftBehind, match=r"Fix: busbar nccl clean diagnose-\w+ --namespace .* --kubeconfig "):
+        site.diagnose()
+    kept = State.read(tmp_path / "diagnosis")
+    assert kept is not None and kept.results and len(site.jobs) == 1
+
+
+def test_a_finished_diagnosis_begins_anew(tmp_path: Path) -> None:
+    site = Site(tmp_path, groups=(2,))
+    site.diagnose()
+    site.diagnose()
+    assert [job[0][0] for job in site.jobs] == ["A", "A"]
+
+
+@pytest.mark.parametrize(("hours", "continued"), [(23, True), (25, False)])
+def test_a_diagnosis_that_was_stopped_is_continued_within_a_day(
+    tmp_path: Path, hours: int, continued: bool
+) -> None:
+    site = Site(tmp_path, groups=(2,), validation={"diagnose": {"node_minutes": 1}})
+    site.diagnose()
+    kept = State.read(tmp_path / "diagnosis")
+    assert kept is not None
+    kept.model_copy(update={"began": kept.began - hours * 3600}).write(tmp_path / "diagnosis")
+    site.diagnose()
+    assert ("continuing: " in "\n".join(site.said)) is continued
+
+
+FEW: dict[str, Any] = {"diagnose": {"node_minutes": 1}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "nodes", "judged", "continued"),
+    [
+        ({"validation": {"diagnose": {"node_minutes": 1, "parallel": 3}}}, (), (), True),
+        ({"validation": {**FEW, "iterations": 7}}, (), (), False),
+        ({"groups": (1, 1)}, (), (), False),
+        ({}, ("gpu-1",), (), False),
+        ({}, (), ("gpu-1",), False),
+    ],
+)
+def test_no_result_is_continued_that_other_runs_would_have_given(
+    tmp_path: Path, changes: dict[str, Any], nodes: tuple[str, ...], judged: tuple[str, ...], continued: bool
+) -> None:
+    Site(tmp_path, groups=(2,), validation=FEW).diagnose()
+    site = Site(tmp_path, **{"groups": (2,), "validation": FEW, **changes})
+    site.state(site.scope(*nodes, judged=frozenset(judged)))
+    assert ("continuing: " in "\n".join(site.said)) is continued
+
+
+def test_a_diagnosis_that_is_continued_has_all_its_node_minutes_again(tmp_path: Path) -> None:
+    Site(tmp_path, groups=(2,), validation={"diagnose": {"node_minutes": 1}}).diagnose()
+    kept = State.read(tmp_path / "diagnosis")
+    assert kept is not None
+    kept.model_copy(update={"node_seconds": 3600}).write(tmp_path / "diagnosis")
+    site = Site(tmp_path, groups=(2,), validation={"diagnose": {"node_minutes": 60}})
+    assert (site.diagnose().stopped, "continuing: " in site.said[0]) == ("", True)
+
+
+@pytest.mark.parametrize("changed", ["uid", "bootID"])
+def test_of_a_worker_that_was_replaced_or_has_rebooted_no_result_is_continued(
+    tmp_path: Path, changed: str
+) -> None:
+    site = Site(tmp_path, groups=(2,), validation={"diagnose": {"node_minutes": 1}})
+    node = site.api.objects["/api/v1/nodes/gpu-2"]
+    node["metadata"]["uid"], node["status"]["nodeInfo"] = "1", {"bootID": "1"}
+    site.diagnose()
+    (node["metadata"] if changed == "uid" else node["status"]["nodeInfo"])[changed] = "2"
+    site.diagnose()
+    assert "continuing: " not in "\n".join(site.said)
+
+
+def test_node_minutes_end_it_before_a_job_that_would_cost_more(tmp_path: Path) -> None:
+    site = Site(tmp_path, groups=(4,), validation={"diagnose": {"node_minutes": 3}})
+    found = site.diagnose()
+    assert (site.jobs, found.exit_code) == ([], 2)
+    assert found.stopped.endswith("validation.diagnose are over: stage A did not run")
+
+
+def test_lost_lines_of_a_log_name_nothing(tmp_path: Path) -> None:
+    site = Site(tmp_path, groups=(4,))
+    run_job = site.api.run_job
+
+    def lossy(job: Any, text: str) -> None:
+        run_job(job, "".join(line for line in text.splitlines(True) if "    sum    " not in line))
+
+    site.api.run_job = lossy  # type: ignore[method-assign, assignment]
+    found = site.diagnose()
+    assert (named(found), found.healthy, found.exit_code) == ([], (), 2)
+    assert "the launcher wrote" in found.stopped
+
+
+def test_a_job_whose_launcher_never_starts_gives_no_verdict_and_names_nothing(tmp_path: Path) -> None:
+    site = Site(tmp_path, groups=(2,))
+    site.api.runs = lambda job: job.update(
+        status={"conditions": [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}]}
+    )
+    found = site.diagnose()
+    assert (named(found), found.exit_code) == ([], 2)
+    assert "BackoffLimitExceeded" in found.stopped
+
+
+def test_a_judged_node_meets_three_healthy_partners_whatever_its_first_pair_gave(tmp_path: Path) -> None:
+    site = Site(tmp_path, groups=(5,), quarantine={"gpu-2": "slow"})
+    scope = site.scope(*site.names, judged=frozenset({"gpu-2"}))
+    found = site.diagnose(scope)
+    assert "gpu-2" in found.healthy
+    of_it = [group for group in site.jobs[1] if "gpu-2" in group.split("/")]
+    assert len(of_it) == 3
+    assert all("gpu-2" not in group or group == "A0/gpu-2" for group in site.jobs[0])

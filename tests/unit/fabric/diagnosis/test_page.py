@@ -1,0 +1,85 @@
+"""The page of a diagnosis: no script, every node and rail of 440, and what was not measured."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from busbar.config import load
+from busbar.fabric.diagnosis import Scope, State, findings_of
+from busbar.fabric.diagnosis.page import render
+from busbar.fabric.diagnosis.stages import STAGES, known_of
+from busbar.fabric.localise import plan
+from busbar.hosts.inventory import Inventory
+from tests.support.clusters import all_operators, site
+from tests.unit.fabric.localise.fabric import Fabric
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def page(fabric: Fabric, absent: dict[str, str]) -> str:
+    """Of a whole diagnosis of the fabric."""
+    config = site(workers={"h100": len(fabric.names)}, **all_operators(enabled=True))
+    config["validation"] = {"profile": "h100-ib-8x400"}
+    for worker, name in zip(config["hosts"]["workers"], fabric.names, strict=True):
+        worker |= {"name": name, "topology": {"rail_group": fabric.places[name]}}
+    scope = Scope(
+        inventory=Inventory.of(load(config)),
+        pool="h100",
+        nodes=tuple(fabric.names),
+        project=Path(),
+        folder=Path(),
+    )
+    state = State(
+        key="", began=0, nodes=fabric.names, hcas=tuple(f"mlx5_{n}" for n in range(8)), absent=absent
+    )
+    for stage in STAGES:
+        found = plan(stage, state.present, fabric.places, known_of(state, scope, stage), rails=8)
+        state.results += [(group, fabric.busbw(group), "") for group in found]
+    return render(state, scope, findings_of(state, scope), "prod")
+
+
+@pytest.fixture(scope="module")
+def of_440() -> str:
+    fabric = Fabric.of(*[32] * 13, 24)
+    fabric.rails[("su5-3", 2)] = 0.5
+    return page(fabric, {"su0-7": "ImagePullBackOff: <none>"})
+
+
+def cells(text: str) -> dict[str, str]:
+    """Title of each cell -> its colour."""
+    [drawn] = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
+    found = ElementTree.fromstring(drawn).iter(f"{SVG}rect")
+    return {rect.findtext(f"{SVG}title") or "": rect.get("fill", "") for rect in found}
+
+
+def test_every_node_of_440_has_a_cell_for_itself_its_pairs_and_each_rail(of_440: str) -> None:
+    assert len(cells(of_440)) == 439 * (2 + 8) + 1
+
+
+def test_a_slow_rail_has_the_colour_of_its_share_and_its_neighbours_that_of_a_good_one(of_440: str) -> None:
+    found = cells(of_440)
+    assert found["su5-3, rail 2: 50 % of the expected value"] == "#b3261e"
+    assert found["su5-3, rail 3: 100 % of the expected value"] == "#2e9e5b"
+    assert found["su5-4, rail 2: 100 % of the expected value (of its pairs)"] == "#2e9e5b"
+    # its partners were not tried
+    tried = [title for title in found if ", rail " in title and "(of its pairs)" not in title]
+    assert {title.partition(",")[0] for title in tried} == {"su5-3"}
+
+
+def test_a_node_that_was_not_measured_is_an_empty_frame_with_its_reason(of_440: str) -> None:
+    assert cells(of_440)["su0-7: not measured: ImagePullBackOff: <none>"] == ""
+    assert "<td>ImagePullBackOff: &lt;none&gt;</td>" in of_440
+
+
+def test_the_page_has_no_script_and_loads_nothing(of_440: str) -> None:
+    assert "<script" not in of_440
+    assert not re.search(r"(src|href|url)\s*[=(]", of_440)
+
+
+def test_rail_groups_stand_in_the_order_of_their_numbers(of_440: str) -> None:
+    names = re.findall(r'class="h g"[^>]*>([^<]+)<', of_440)
+    assert names == [f"su{number}" for number in range(14)]

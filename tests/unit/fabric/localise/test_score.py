@@ -1,0 +1,280 @@
+"""What is named, and what is not."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from busbar.fabric.localise import Findings, Group, Known, Suspect, plan, score
+from tests.unit.fabric.localise.fabric import EXPECTED, RAILS, Fabric, Luck, named
+
+sizes = st.lists(st.integers(2, 9), min_size=1, max_size=6)
+seeds = st.integers(0, 1000)
+
+
+def noise(seed: int, most: float) -> Luck:
+    draw = random.Random(seed)
+    return lambda group: draw.uniform(1 - most, 1 + most)
+
+
+@given(sizes, seeds, st.booleans())
+def test_nothing_is_named_where_nothing_is_slow(groups: list[int], seed: int, known: bool) -> None:
+    fabric = Fabric.of(*groups)
+    # 0.96 of the slowest upper quartile is above 0.9 of the fastest one
+    found = fabric.diagnose(luck=noise(seed, 0.04), seed=seed, expected=EXPECTED if known else {})
+    assert found.suspects == ()
+    assert set(found.healthy) == set(fabric.names) or not known
+
+
+@given(st.lists(st.integers(4, 9), min_size=2, max_size=6), seeds, st.data())
+@settings(max_examples=60)
+def test_slow_nodes_are_named_and_only_they(groups: list[int], seed: int, data: st.DataObject) -> None:
+    fabric = Fabric.of(*groups)
+    slow = data.draw(st.sets(st.sampled_from(fabric.names), max_size=len(fabric.names) // 4))
+    fabric.nodes |= dict.fromkeys(sorted(slow), 0.8)
+    found = fabric.diagnose(luck=noise(seed, 0.05), seed=seed)
+    assert {(s.cause, s.nodes) for s in found.suspects} == {("node", (node,)) for node in slow}
+
+
+@given(sizes, seeds, st.randoms(use_true_random=False))
+@settings(max_examples=60)
+def test_other_names_for_nodes_and_groups_change_nothing_but_the_names(
+    groups: list[int], seed: int, shuffle: random.Random
+) -> None:
+    fabric = Fabric.of(*groups)
+    numbers = shuffle.sample(range(1000), len(fabric.names) + len(groups))
+    names = [*fabric.names, *dict.fromkeys(fabric.places.values())]
+    new = {old: f"x{number}" for old, number in zip(names, numbers, strict=True)}
+    renamed = Fabric({new[node]: new[place] for node, place in fabric.places.items()})
+    for node in shuffle.sample(fabric.names, len(fabric.names) // 3):
+        fabric.rails[node, 1] = renamed.rails[new[node], 1] = 0.7
+    place = shuffle.choice(list(fabric.places.values()))
+    fabric.uplinks[place] = renamed.uplinks[new[place]] = 0.7
+    found, again = (each.diagnose(luck=noise(seed, 0.08), seed=seed) for each in (fabric, renamed))
+    assert translated(found, new) == again
+
+
+def translated(found: Findings, new: dict[str, str]) -> Findings:
+    def names(old: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(new[name] for name in old)
+
+    def suspect(old: Suspect) -> Suspect:
+        runs = tuple(replace(group, nodes=names(group.nodes)) for group in old.runs)
+        return replace(old, nodes=names(old.nodes), rail_groups=names(old.rail_groups), runs=runs)
+
+    return Findings(
+        tuple(map(suspect, found.suspects)),
+        *map(names, (found.healthy, found.confirmed, found.undecided, found.slow_alone)),
+    )
+
+
+def test_one_rail_of_one_node_is_named_with_its_number() -> None:
+    fabric = Fabric.of(8, 8)
+    fabric.rails["su1-2", 5] = 0.7
+    found = fabric.diagnose()
+    assert named(found) == [("rail", ("su1-2",), (5,))]
+    assert [(group.rail, group.stage) for group in found.suspects[0].runs] == [(5, "C"), (5, "C")]
+
+
+def test_a_rail_of_the_only_node_of_a_group_is_not_its_leaf() -> None:
+    fabric = Fabric.of(1, 8)
+    fabric.rails["su0-0", 5] = 0.7
+    assert named(fabric.diagnose()) == [("rail", ("su0-0",), (5,))]
+
+
+def test_the_same_rail_of_a_whole_group_is_its_leaf_and_no_node_is_named() -> None:
+    fabric = Fabric.of(8, 8, 8)
+    fabric.leaves["su1", 3] = 0.7
+    assert named(fabric.diagnose()) == [("leaf", ("su1",), (3,))]
+
+
+def test_a_leaf_is_found_where_nothing_is_expected() -> None:
+    fabric = Fabric.of(8, 8, 8, 8)
+    fabric.leaves["su1", 3] = 0.7
+    assert named(fabric.diagnose(expected={})) == [("leaf", ("su1",), (3,))]
+
+
+def test_a_slow_node_below_a_slow_leaf_is_named_too() -> None:
+    fabric = Fabric.of(8, 8, 8)
+    fabric.leaves["su1", 3] = 0.7
+    fabric.nodes["su1-4"] = 0.5
+    assert named(fabric.diagnose()) == [("leaf", ("su1",), (3,)), ("node", ("su1-4",), ())]
+
+
+def test_different_rails_in_one_group_are_the_nodes_own() -> None:
+    fabric = Fabric.of(4, 8)
+    fabric.rails |= {("su0-0", 1): 0.7, ("su0-1", 1): 0.7, ("su0-2", 6): 0.7}
+    assert {s.cause for s in fabric.diagnose().suspects} == {"rail"}
+
+
+def test_a_group_whose_rails_cannot_be_tried_is_named_without_one() -> None:
+    fabric = Fabric.of(8, 8, 8)
+    fabric.leaves["su1", 3] = 0.7
+    assert named(fabric.diagnose(rails=0)) == [("leaf", ("su1",), ())]
+
+
+def test_pairs_that_are_good_inside_and_bad_across_are_the_uplinks_of_their_group() -> None:
+    fabric = Fabric.of(8, 8, 8, 8)
+    fabric.uplinks["su2"] = 0.7
+    assert named(fabric.diagnose()) == [("uplink", ("su2",), ())]
+
+
+def test_pairs_of_a_node_that_is_asked_again_say_nothing_of_uplinks() -> None:
+    places = dict.fromkeys("abcd", "su0") | dict.fromkeys("xy", "su1")
+    results: dict[Group, float | None] = {
+        **{Group("A", n, "in_group", tuple(pair)): 400.0 for n, pair in enumerate(("bc", "cd", "xy"))},
+        Group("A", 3, "in_group", ("a", "d")): 200.0,
+        Group("B", 0, "in_group", ("a", "b")): 400.0,
+        **{Group("B", n, "cross_group", ("a", other)): 200.0 for n, other in enumerate("xy", 1)},
+    }
+    assert named(score(Known(results, EXPECTED), places)) == [("node", ("a",), ())]
+
+
+def test_of_two_groups_that_meet_only_each_other_one_has_the_slow_uplinks() -> None:
+    fabric = Fabric.of(8, 8)
+    fabric.uplinks["su0"] = 0.7
+    (suspect,) = fabric.diagnose().suspects
+    assert (suspect.cause, set(suspect.rail_groups)) == ("uplink", {"su0", "su1"})
+
+
+def test_where_all_groups_are_slow_across_it_is_what_they_share() -> None:
+    fabric = Fabric.of(8, 8, 8, 8)
+    fabric.uplinks |= dict.fromkeys(("su0", "su1", "su2", "su3"), 0.7)
+    assert named(fabric.diagnose()) == [("uplink", (), ())]
+
+
+def test_an_oversubscribed_spine_is_normal_where_nothing_else_is_expected_of_it() -> None:
+    fabric = Fabric.of(8, 8, 8, 8)
+    fabric.uplinks |= dict.fromkeys(("su0", "su1", "su2", "su3"), 0.5)
+    inside = {kind: busbw for kind, busbw in EXPECTED.items() if "cross" not in kind}
+    assert fabric.diagnose(expected=inside).suspects == ()
+
+
+@pytest.mark.parametrize("count", [3, 12, 40])
+def test_where_every_pair_is_slow_it_is_the_settings_and_no_node_is_named(count: int) -> None:
+    fabric = Fabric.of(count)
+    fabric.nodes |= dict.fromkeys(fabric.names, 0.6)
+    found = fabric.diagnose()
+    assert named(found) == [("settings", (), ())]
+    assert found.healthy == ()
+
+
+def test_of_two_nodes_one_is_slow() -> None:
+    fabric = Fabric.of(2)
+    fabric.nodes["su0-1"] = 0.6
+    (suspect,) = fabric.diagnose().suspects
+    assert (suspect.cause, set(suspect.nodes)) == ("node", {"su0-0", "su0-1"})
+
+
+def test_of_three_nodes_the_slow_one_is_found() -> None:
+    fabric = Fabric.of(3)
+    fabric.nodes["su0-1"] = 0.6
+    for seed in range(10):
+        assert named(fabric.diagnose(seed=seed)) == [("node", ("su0-1",), ())]
+
+
+def test_without_anything_to_compare_with_nothing_is_named_and_nothing_is_healthy() -> None:
+    fabric = Fabric.of(2)
+    fabric.nodes["su0-1"] = 0.6
+    found = fabric.diagnose(expected={})
+    assert found.suspects == ()
+    assert set(found.undecided) == set(fabric.names)
+    assert found.healthy == ()
+
+
+def test_a_node_that_is_slow_alone_is_named_for_its_nvlink() -> None:
+    fabric = Fabric.of(8, 8)
+    fabric.alone["su0-4"] = 0.7
+    found = fabric.diagnose()
+    assert named(found) == [("nvlink", ("su0-4",), ())]
+    assert "su0-4" not in found.healthy
+
+
+def test_a_slow_nvlink_that_slows_pairs_too_is_one_finding() -> None:
+    fabric = Fabric.of(8, 8)
+    fabric.alone["su0-4"] = fabric.nodes["su0-4"] = 0.7
+    assert named(fabric.diagnose()) == [("nvlink", ("su0-4",), ())]
+
+
+def test_where_most_nodes_are_slow_alone_it_is_the_settings() -> None:
+    fabric = Fabric.of(8, 8)
+    fabric.alone |= dict.fromkeys(fabric.names[:10], 0.7)
+    assert named(fabric.diagnose()) == [("settings", (), ())]
+
+
+def unlucky_in(run: Group, share: float | None) -> Luck:
+    return lambda group: share if group == run else 1.0
+
+
+@pytest.mark.parametrize("share", [0.5, None])
+def test_one_run_that_dips_or_gives_nothing_names_nobody(share: float | None) -> None:
+    fabric = Fabric.of(6, 6)
+    for unlucky in plan("A", fabric.names, fabric.places):
+        found = fabric.diagnose(luck=unlucky_in(unlucky, share))
+        assert found.suspects == ()
+        assert set(found.healthy) == set(fabric.names)
+
+
+def test_a_node_whose_pairs_give_nothing_is_slow() -> None:
+    fabric = Fabric.of(6, 6)
+    found = fabric.diagnose(luck=lambda group: None if "su0-0" in group.nodes and group.stage != "A" else 1.0)
+    assert found.suspects == ()
+    found = fabric.diagnose(luck=lambda group: None if "su0-0" in group.nodes else 1.0)
+    assert [suspect.nodes for suspect in found.suspects] == [("su0-0",)]
+
+
+def test_the_median_of_healthy_partners_decides_and_of_two_the_better_one() -> None:
+    pairs = [Group("A", 1, "in_group", ("a", "b")), Group("A", 2, "in_group", ("c", "d"))]
+    runs = [Group("B", number, "in_group", ("a", partner)) for number, partner in enumerate("cde")]
+    known = {pairs[0]: 200.0, pairs[1]: 400.0, Group("A", 3, "in_group", ("d", "e")): 400.0}
+    cases: list[tuple[list[float], list[str]]] = [
+        ([200, 200, 400], ["a"]), ([200, 400, 400], []), ([200, 400], []), ([200, 200], ["a"]),
+    ]  # fmt: skip
+    for values, confirmed in cases:
+        results = {**known, **dict(zip(runs, values, strict=False))}
+        assert list(score(Known(results, EXPECTED), {}).confirmed) == confirmed
+
+
+def test_a_node_with_good_pairs_is_slow_alone_after_four_runs() -> None:
+    good = {Group("A", n, "in_group", pair): 400.0 for n, pair in enumerate((("a", "b"), ("c", "d")))}
+    good |= {Group("A", 0, "node", (node,)): 480.0 for node in "bcd"}
+    for runs, slow in ((3, []), (4, [("nvlink", ("a",))])):
+        alone = {Group("B", number, "node", ("a",)): 240.0 for number in range(runs)}
+        found = score(Known({**good, **alone}, EXPECTED), {})
+        assert [(each.cause, each.nodes) for each in found.suspects] == slow
+
+
+def test_after_the_first_stage_those_without_a_good_pair_are_undecided() -> None:
+    fabric = Fabric.of(8, 8)
+    fabric.nodes["su0-3"] = 0.5
+    found = score(fabric.known_after("A"), fabric.places)
+    assert found.undecided == ("su0-3",) == found.suspects[0].nodes
+    assert found.confirmed == ()
+
+
+def test_a_node_far_slower_than_its_slow_rail_is_named_itself() -> None:
+    """Few CPUs: over all rails a tenth of what is expected, over one of them 0.8."""
+    fabric = Fabric.of(4)
+    fabric.nodes["su0-1"] = 0.1
+    of_rails = {"su0-1": {0: 10.0, 1: 8.0}}
+
+    def luck(group: Group) -> float | None:
+        return of_rails.get(group.nodes[0], {}).get(group.rail, 10.0) if group.rail is not None else 1.0
+
+    assert named(fabric.diagnose(luck=luck)) == [("node", ("su0-1",), ())]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_rail_that_was_good_once_is_not_named(first: bool) -> None:
+    fabric = Fabric.of(8, 8)
+    fabric.nodes["su0-3"] = 0.85
+    found = fabric.diagnose(
+        luck=lambda g: (
+            0.5 if g.rail == 2 and (g.round < RAILS) is first else (1.2 if g.rail is not None else 1.0)
+        )
+    )
+    assert named(found) == [("node", ("su0-3",), ())]

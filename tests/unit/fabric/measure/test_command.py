@@ -1,0 +1,225 @@
+"""`busbar nccl run` and `clean` as they are typed: output, exit codes, usage."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.testing
+import yaml
+
+from busbar.cli import build
+from busbar.fabric.measure import Request, plan, read_facts
+from busbar.fabric.measure.run import Interrupted, this_process
+from busbar.kube import wait
+from busbar.kube.client import ApiError
+from tests.support.kube_cluster import Clock
+from tests.unit.collect import launcher_log
+from tests.unit.fabric.measure.foreign import SETTINGS, Foreign, gpu_node, holder
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Foreign:
+    """The commands find this cluster, and time that only passes while they wait."""
+    made = Foreign(*(gpu_node(name, gpus=1, product="") for name in ("gpu-1", "gpu-2")))
+    made.server = "https://10.0.0.1:6443"  # type: ignore[attr-defined]
+    # Both names: the other module binds it when it is imported, maybe during this test.
+    for name in ("busbar.cli.cluster.connect", "busbar.kube.access.connect"):
+        monkeypatch.setattr(name, lambda *_: made)
+    monkeypatch.setattr(wait, "SystemClock", Clock)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    Path("settings.yaml").write_text(yaml.safe_dump(SETTINGS))
+    return made
+
+
+def nccl(*words: str) -> Any:
+    return typer.testing.CliRunner().invoke(build(), ["nccl", *words])
+
+
+def measured(*words: str) -> Any:
+    return nccl("run", "--settings", "settings.yaml", *words)
+
+
+def test_a_pass_prints_the_verdict_on_stdout_and_ends_with_0(cluster: Foreign) -> None:
+    done = measured()
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("PASS")
+    [report] = Path(".busbar").glob("run-*/report.html")
+    assert done.stdout.endswith(f"more   {report}; --full prints gates, table and plot\n")
+    *first, rest = done.stderr.split("\n", 2)
+    assert first == ["reading ~/.kube/config", "cluster https://10.0.0.1:6443"]
+    assert (
+        "nodes        gpu-1, gpu-2" in done.stderr and "cluster: all Nodes with nvidia.com/gpu" in done.stderr
+    )
+    assert "\nall_reduce ended with exit code 0\n" in rest
+    assert cluster.left == []
+
+
+def test_a_fail_ends_with_1_and_its_json_is_the_whole_verdict(cluster: Foreign) -> None:
+    cluster.runs = lambda job: cluster.run_job(job, launcher_log.text(busbw=1.0))
+    done = measured("--json", "--folder", "kept")
+    assert done.exit_code == 1
+    assert json.loads(done.stdout) == json.loads(Path("kept/verdict.json").read_text())
+
+
+@pytest.mark.parametrize(("busbw", "code", "verdict"), [(2.0, 2, "pass"), (1.0, 1, "fail")])
+def test_a_run_that_is_left_in_the_cluster_does_not_end_with_0_and_its_verdict_is_printed(
+    cluster: Foreign, monkeypatch: pytest.MonkeyPatch, busbw: float, code: int, verdict: str
+) -> None:
+    def refuse(path: str, **_: str) -> Any:
+        raise ApiError(f"DELETE {path}", 403, "forbidden")
+
+    monkeypatch.setattr(cluster, "delete", refuse)
+    cluster.add("/api/v1/namespaces/bench", {"metadata": {"name": "bench"}})
+    cluster.runs = lambda job: cluster.run_job(job, launcher_log.text(busbw=busbw))
+    done = measured("--json", "--namespace", "bench", "--context", "prod", "--kubeconfig", "of-prod")
+    assert (done.exit_code, json.loads(done.stdout)["verdict"]) == (code, verdict)
+    [run] = [each.name for each in Path(".busbar").iterdir()]
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"error: {run} is not removed: MPIJob bench/nccl-{run}-")
+    options = "--namespace bench --kubeconfig of-prod --context prod"
+    assert last.endswith(f"Fix: busbar nccl clean {run} {options}")
+
+
+def test_a_job_without_a_log_ends_with_2(cluster: Foreign) -> None:
+    cluster.runs = lambda job: None
+    assert measured().exit_code == 2
+
+
+def test_a_cluster_that_is_busy_ends_with_2_and_the_pods(cluster: Foreign) -> None:
+    cluster.hold(holder("gpu-1", "train-0", 1))
+    done = measured()
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "no verdict: gpu-1: 0 of 1 nvidia.com/gpu are free, held by ml/train-0 (1)." in done.stderr
+    assert cluster.created == []
+
+
+def test_an_api_that_refuses_ends_with_2(cluster: Foreign) -> None:
+    cluster.failures = [ApiError("GET /api/v1/nodes", 403, "forbidden")]
+    done = measured()
+    assert (done.exit_code, "no verdict: GET /api/v1/nodes: HTTP 403: forbidden" in done.stderr) == (2, True)
+
+
+def third(cluster: Foreign) -> None:
+    """A third Node that cannot be measured."""
+    cluster.objects["/api/v1/nodes/gpu-3"] = gpu_node("gpu-3", gpus=1, product="", cordoned=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ((), 2),
+        (("--dry-run",), 2),
+        (("--expect-nodes", "3"), 2),
+        (("--expect-nodes", "2"), 0),
+        (("--nodes", "gpu-1,gpu-2"), 0),
+        (("--nodes", "gpu-1,gpu-3"), 2),
+    ],
+)
+def test_a_node_that_nobody_has_left_out_keeps_a_run_from_a_pass(
+    cluster: Foreign, words: tuple[str, ...], code: int
+) -> None:
+    third(cluster)
+    done = measured(*words)
+    assert done.exit_code == code, done.output
+    assert bool(cluster.created) == (code == 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [((), 2), (("--nodes", "gpu-1"), 0), (("--expect-nodes", "1"), 0)]
+)
+def test_one_node_alone_is_measured_only_by_its_name_or_number(
+    cluster: Foreign, words: tuple[str, ...], code: int
+) -> None:
+    del cluster.objects["/api/v1/nodes/gpu-2"]
+    done = measured("--dry-run", *words)
+    assert done.exit_code == code, done.output
+
+
+def test_a_dry_run_prints_objects_and_the_source_of_each_value_and_creates_nothing(cluster: Foreign) -> None:
+    third(cluster)
+    done = measured("--dry-run", "--expect-nodes", "2")
+    assert (done.exit_code, cluster.created) == (0, [])
+    assert "# note: gpu-3 is left out: cordoned\n" in done.stdout
+    namespace, job = yaml.safe_load_all(done.stdout)
+    assert job["metadata"]["namespace"] == namespace["metadata"]["name"]
+    assert "namespace" not in namespace["metadata"]
+    assert (namespace["kind"], job["kind"]) == ("Namespace", "MPIJob")
+    first = done.stdout.splitlines()[0]
+    assert first.split("  ")[0] == "# nodes" and first.endswith("  cluster: all Nodes with nvidia.com/gpu")
+    assert [line.strip() for line in done.stdout.splitlines()].count("set -uo pipefail") == 1, "as a block"
+
+
+def test_options_win_over_the_file_of_settings(cluster: Foreign) -> None:
+    Path("settings.yaml").write_text(yaml.safe_dump({**SETTINGS, "image": "registry.example/nccl:1"}))
+    done = measured("--image", "registry.example/nccl:2", "--dry-run")
+    assert "image: registry.example/nccl:2" in done.stdout
+    assert "# image        registry.example/nccl:2" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--hca", "hostdev"], "--hca hostdev: expected RESOURCE=UNITS"),
+        (["--hca", "hostdev=8"], "--hca hostdev=8: expected RESOURCE=UNITS"),
+        (["--hca", "nvidia.com/hostdev=many"], "expected RESOURCE=UNITS, such as nvidia.com/hostdev=8"),
+        (["--profile", "h1000"], "error: unknown profile 'h1000'; use one of a100-ib-8x200,"),
+        (["--image", ""], "error: validation.image:"),
+        (["--settings", "missing.yaml"], "missing.yaml"),
+        (["--settings", "broken.yaml"], "error: broken.yaml: not YAML"),
+        (["--settings", "text.yaml"], "error: text.yaml: expected keys of `validation`"),
+        (
+            ["--settings", "unknown.yaml"],
+            "error: validation.min_byte: unknown key; did you mean 'min_bytes'?",
+        ),
+    ],
+)
+def test_bad_usage_ends_with_64_and_what_is_expected(
+    cluster: Foreign, words: list[str], complaint: str
+) -> None:
+    Path("broken.yaml").write_text("a: [")
+    Path("text.yaml").write_text("text")
+    Path("unknown.yaml").write_text(yaml.safe_dump({**SETTINGS, "min_byte": 1}))
+    done = measured(*words)
+    assert done.exit_code == 64, done.output
+    assert complaint in " ".join(done.stderr.replace("│", " ").split())
+    assert cluster.created == []
+
+
+@pytest.mark.parametrize(("signal", "code"), [(KeyboardInterrupt(), 130), (Interrupted(15), 143)])
+def test_a_signal_ends_it_with_the_exit_code_of_a_shell(
+    signal: BaseException, code: int, cluster: Foreign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: str, **__: str) -> Any:
+        raise signal
+
+    monkeypatch.setattr(cluster, "list", interrupted)
+    assert measured().exit_code == code
+
+
+def test_without_a_kubeconfig_it_is_bad_usage() -> None:
+    done = nccl("run", "--kubeconfig", "/nonexistent")
+    assert (done.exit_code, "/nonexistent: No such file" in done.stderr) == (64, True)
+
+
+def test_a_context_that_the_kubeconfig_does_not_have_is_bad_usage(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text("contexts: []")
+    done = nccl("run", "--kubeconfig", str(tmp_path / "config"), "--context", "prod")
+    assert (done.exit_code, "the kubeconfig has no context 'prod'" in done.stderr) == (64, True)
+
+
+def test_clean_keeps_a_run_that_may_be_alive_and_says_how_to_remove_it(cluster: Foreign) -> None:
+    cluster.runs = lambda job: None
+    made = plan(read_facts(cluster, None), Request(validation=SETTINGS), "run-7")
+    for path, manifest in made.objects({"busbar/nccl-run-owner": this_process(3600)}):
+        cluster.create(path, manifest)
+    done = nccl("clean")
+    assert done.exit_code == 1
+    assert "kept Namespace busbar-run-7 of run-7: its process may be alive" in done.stderr
+    assert done.stderr.endswith("Fix: busbar nccl clean run-7\n")
+    named = nccl("clean", "run-7")
+    assert (named.exit_code, cluster.left) == (0, [])
+    assert "removed Namespace busbar-run-7" in named.stderr

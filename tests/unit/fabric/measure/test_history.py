@@ -1,0 +1,208 @@
+"""What the runs of a stack say of each other: noise, runs below it, and what changed before them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from busbar.fabric.measure.history import Entry, Noise, Run, entries
+from busbar.outputs.pool import PoolResult
+
+START = datetime(2026, 11, 24, 6, tzinfo=UTC)
+SETTINGS = {"profile": "h100-ib-8x400", "max_bytes": "8589934592", "k3s": "v1.35.6+k3s1"}
+NODES = ("gpu-1", "gpu-2")
+STEADY = (390.0, 391.0, 389.0, 390.5, 389.5)
+
+BOUNDED = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+bandwidths = st.floats(min_value=0.01, max_value=1000)
+
+
+def run(number: int, busbw: float | None, nodes: tuple[str, ...] = NODES, **more: Any) -> Run:
+    """The NUMBER-th run, an hour after the one before."""
+    result = PoolResult(
+        verdict=more.pop("verdict", "pass"),
+        measured_at=START + timedelta(hours=number),
+        busbw_gbps=busbw,
+        nodes_measured=nodes,
+        nccl_version=more.pop("nccl", "2.28.3"),
+    )
+    settings = {**SETTINGS, **more.pop("settings", {})}
+    return Run(
+        f"id-{number}", more.pop("pool", "h100"), more.pop("kind", "measure"), settings, result, **more
+    )
+
+
+def after(*values: float, **more: Any) -> Entry:
+    """A run that measured the last value, after passes with the others."""
+    *before, last = values
+    runs = [run(number, value) for number, value in enumerate(before)]
+    return entries([*runs, run(len(before), last, **more)])[-1]
+
+
+def test_noise_is_known_from_five_passes_on_and_is_median_and_mad_of_those_before() -> None:
+    assert after(*STEADY[:4], 300.0).noise is None
+    assert after(*STEADY, 300.0).noise == Noise(390.0, 0.5, 5)
+
+
+@pytest.mark.parametrize(
+    ("busbw", "is_low"),
+    [(378.0, True), (378.5, False), (390.0, False), (500.0, False)],
+    ids=["below 3 %", "within 3 %", "the median", "above"],
+)
+def test_with_little_noise_three_percent_decide(busbw: float, is_low: bool) -> None:
+    assert after(*STEADY, busbw).is_low is is_low
+
+
+@pytest.mark.parametrize(("busbw", "is_low"), [(271.0, False), (269.0, True)])
+def test_with_much_noise_four_deviations_decide(busbw: float, is_low: bool) -> None:
+    assert after(350.0, 380.0, 390.0, 420.0, 460.0, busbw).noise == Noise(390.0, 30.0, 5)
+    assert after(350.0, 380.0, 390.0, 420.0, 460.0, busbw).is_low is is_low
+
+
+def test_of_equal_passes_three_percent_are_accepted() -> None:
+    assert not after(*[400.0] * 5, 390.0).is_low
+    assert after(*[400.0] * 5, 387.0).is_low
+
+
+def test_runs_that_are_no_pass_are_no_noise() -> None:
+    runs = [run(number, value, verdict="fail") for number, value in enumerate(STEADY)]
+    assert entries([*runs, run(9, 300.0)])[-1].noise is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"nodes": ("gpu-1", "gpu-3")},
+        {"settings": {"profile": "h100-sharp"}},
+        {"settings": {"max_bytes": "1073741824"}},
+        {"pool": "b200"},
+    ],
+    ids=["other nodes", "another profile", "another size", "another pool"],
+)
+def test_passes_of_something_else_are_no_noise(other: dict[str, Any]) -> None:
+    runs = [run(number, value, **other) for number, value in enumerate(STEADY)]
+    assert entries([*runs, run(9, 300.0)])[-1].noise is None
+
+
+def test_other_versions_and_another_order_of_nodes_are_the_same_noise() -> None:
+    runs = [run(number, value, settings={"k3s": f"v1.35.{number}"}) for number, value in enumerate(STEADY)]
+    assert entries([*runs, run(9, 300.0, nodes=NODES[::-1])])[-1].is_low
+
+
+def test_what_changed_stands_beside_the_run_and_in_its_warning() -> None:
+    low = after(*STEADY, 350.0, settings={"k3s": "v1.35.7+k3s1", "env NCCL_ALGO": "RING"}, nccl="2.29.1")
+    assert low.changes == (
+        "k3s v1.35.6+k3s1 -> v1.35.7+k3s1",
+        "env NCCL_ALGO none -> RING",
+        "nccl_version 2.28.3 -> 2.29.1",
+    )
+    assert low.warning == (
+        "pool h100: 350 GB/s is 10.3% below the median of 5 passes on the same nodes (390 GB/s, MAD 0.5). "
+        "Changed since the run before: k3s v1.35.6+k3s1 -> v1.35.7+k3s1; env NCCL_ALGO none -> RING; "
+        "nccl_version 2.28.3 -> 2.29.1"
+    )
+
+
+def test_other_nodes_are_a_change_where_these_were_never_measured() -> None:
+    found = entries([run(0, 390.0, ("gpu-1", "gpu-2")), run(1, 390.0, ("gpu-2", "gpu-3"))])
+    assert found[-1].changes == ("nodes added: gpu-3", "nodes left out: gpu-1")
+
+
+def test_a_run_is_compared_with_the_last_one_on_its_own_nodes() -> None:
+    others = run(1, 390.0, ("gpu-3", "gpu-4"), settings={"k3s": "v1.35.7+k3s1"})
+    again = run(2, 390.0, settings={"k3s": "v1.35.7+k3s1"})
+    assert entries([run(0, 390.0), others, again])[-1].changes == ("k3s v1.35.6+k3s1 -> v1.35.7+k3s1",)
+
+
+def test_a_run_without_a_log_changes_no_version() -> None:
+    found = entries([run(0, 390.0), run(1, None, verdict="unknown", nccl=None), run(2, 390.0)])
+    assert [each.changes for each in found] == [(), (), ()]
+    assert not found[1].is_low and found[1].warning is None
+
+
+def test_nothing_recorded_that_changed_is_said() -> None:
+    warning = after(*STEADY, 350.0).warning
+    assert warning and warning.endswith("Changed since the run before: nothing that is recorded")
+
+
+def test_a_record_that_is_written_twice_counts_once_and_the_later_one_holds() -> None:
+    first = run(0, 390.0)
+    judged_again = replace(first, result=first.result.model_copy(update={"verdict": "fail"}))
+    [entry] = entries([first, judged_again])
+    assert entry.run.result.verdict == "fail"
+
+
+def test_a_record_is_read_as_it_was_written() -> None:
+    written = run(0, 390.25)
+    assert Run.read(written.as_json()) == written
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"id": 1}', run(0, 390.0).as_json().replace("pass", "good")]
+)
+def test_another_text_is_no_record(text: str) -> None:
+    assert Run.read(text) is None
+
+
+def test_a_run_without_a_time_is_no_record() -> None:
+    written = run(0, 390.0)
+    timeless = replace(written, result=written.result.model_copy(update={"measured_at": None}))
+    assert Run.read(timeless.as_json()) is None
+
+
+def test_as_json_values_an_entry_has_its_noise_floor_and_changes() -> None:
+    found = after(*STEADY, 350.0).as_object()
+    assert found["noise"] == {"median": 390.0, "mad": 0.5, "passes": 5, "floor": 378.3}
+    assert (found["low"], found["result"]["busbw_gbps"], found["changes"]) == (True, 350.0, [])
+    assert "curve" not in found["result"]
+
+
+@BOUNDED
+@given(st.lists(bandwidths, min_size=5, max_size=40), st.floats(min_value=0.1, max_value=10))
+def test_the_unit_of_bandwidth_does_not_matter(values: list[float], factor: float) -> None:
+    noise, scaled = Noise.of(values), Noise.of([value * factor for value in values])
+    assert noise and scaled
+    assert scaled.floor == pytest.approx(noise.floor * factor, rel=1e-6, abs=1e-9)
+
+
+@BOUNDED
+@given(st.lists(bandwidths, min_size=5, max_size=40))
+def test_a_value_at_the_median_or_within_3_percent_of_it_never_warns(values: list[float]) -> None:
+    noise = Noise.of(values)
+    assert noise
+    assert noise.floor <= noise.median * 0.97 + 1e-9
+    assert noise.floor <= noise.median - 4 * noise.mad + 1e-9
+    assert min(values) <= noise.median <= max(values)
+
+
+@BOUNDED
+@given(st.lists(bandwidths, min_size=5, max_size=40), st.floats(min_value=0, max_value=0.9))
+def test_less_bandwidth_never_ends_a_warning(values: list[float], part: float) -> None:
+    noise = Noise.of(values)
+    assert noise
+    low = noise.floor * (1 - 1e-6)
+    if low > 0:
+        assert after(*values, low).is_low and after(*values, low * part).is_low
+
+
+@BOUNDED
+@given(st.lists(bandwidths, min_size=7, max_size=40), st.floats(min_value=0, max_value=10_000))
+def test_one_wild_pass_moves_the_median_at_most_to_a_neighbour(values: list[float], wild: float) -> None:
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    noise = Noise.of([*values, wild])
+    assert noise
+    assert ordered[middle - 1] <= noise.median <= ordered[middle + 1 if len(ordered) % 2 else middle]
+
+
+@BOUNDED
+@given(st.permutations([run(number, value) for number, value in enumerate((*STEADY, 350.0))]))
+def test_the_order_of_the_records_does_not_matter(runs: list[Run]) -> None:
+    found = entries(runs)
+    assert [each.run.id for each in found] == [f"id-{number}" for number in range(6)]
+    assert [each.is_low for each in found] == [False] * 5 + [True]

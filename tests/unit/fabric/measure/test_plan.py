@@ -1,0 +1,420 @@
+"""From the facts of a cluster to a job: what is read, what has to be given, what keeps it from running."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from busbar.fabric.measure import CannotMeasure, Plan, Request, plan, read_facts
+from busbar.judge.nccl import Expectation
+from busbar.kube.client import ApiError
+from busbar.manifests import mpijob
+from tests.support.kube_cluster import unreachable
+from tests.unit.fabric.measure.foreign import GPU, H100, HCA, Foreign, gpu_node, holder
+
+A100 = "NVIDIA-A100-SXM4-80GB"
+
+
+def planned(cluster: Foreign, nodes: str | None = None, **asked: Any) -> Plan:
+    return plan(read_facts(cluster, nodes), Request(nodes=nodes, **asked), "run-1")
+
+
+def refused(cluster: Foreign, nodes: str | None = None, **asked: Any) -> list[str]:
+    with pytest.raises(CannotMeasure) as raised:
+        planned(cluster, nodes, **asked)
+    return str(raised.value).splitlines()
+
+
+def sources(made: Plan) -> dict[str, tuple[str, str]]:
+    return {name: (value, source) for name, value, source in made.sources}
+
+
+def two(**more: Any) -> Foreign:
+    return Foreign(gpu_node("gpu-1", **more), gpu_node("gpu-2", **more))
+
+
+def test_of_two_h100_nodes_with_eight_hostdevs_nothing_has_to_be_given() -> None:
+    made = planned(two(taints=("nvidia.com/gpu=present:NoSchedule",)))
+    assert sources(made) == {
+        "nodes": ("gpu-1, gpu-2", "cluster: all Nodes with nvidia.com/gpu"),
+        "gpus": ("8", "cluster: allocatable nvidia.com/gpu"),
+        "profile": ("h100-ib-8x400", "cluster: the only profile that fits"),
+        "hcas": ("nvidia.com/hostdev=8", "profile"),
+        "rails": ("8", "profile"),
+        "rate_gbps": ("400", "profile"),
+        "tolerations": ("nvidia.com/gpu=present:NoSchedule", "cluster: taints of the Nodes"),
+        "runtimeClass": ("nvidia", "cluster"),
+        "namespace": ("busbar-run-1", "created for this run"),
+        "transport": ("gpudirect-rdma", "profile"),
+        "image": (made.job.image, "default of busbar"),
+        "min_bytes": ("512 MiB", "profile"),
+        "max_bytes": ("8 GiB", "profile"),
+        "expected": ("computed", "rails, rate and GPUs"),
+    }
+    assert (made.job.nodes, made.job.gpus_per_node, made.job.hca_resources) == (
+        ("gpu-1", "gpu-2"), 8, {HCA: 8}
+    )  # fmt: skip
+
+
+def test_what_was_given_and_what_is_a_default_is_said_of_the_job_too() -> None:
+    given = {"max_bytes": "1G", "expected_busbw_gbps": 12.0, "transport": "socket"}
+    found = sources(planned(two(hcas={}), validation=given))
+    assert found["max_bytes"] == ("1 GiB", "given")
+    assert found["min_bytes"] == ("512 MiB", "default of busbar")
+    assert found["expected"] == ("12", "--expected-busbw, GB/s")
+    assert found["transport"] == ("socket", "--transport")
+    del given["expected_busbw_gbps"]
+    assert "expected" not in sources(planned(two(hcas={}), validation=given)), "TCP has no line rate"
+
+
+def test_the_job_is_that_of_a_stack_with_the_label_of_the_run_on_all_objects_and_pods() -> None:
+    made = planned(two())
+    (_, namespace), (path, job) = made.objects({"busbar/nccl-run-owner": "me"})
+    assert path == "/apis/kubeflow.org/v2beta1/namespaces/busbar-run-1/mpijobs"
+    templates = [each["template"] for each in job["spec"]["mpiReplicaSpecs"].values()]
+    marked = [namespace, job, *templates]
+    assert [each["metadata"]["labels"].pop("busbar/nccl-run") for each in marked] == ["run-1"] * 4
+    assert job["metadata"]["annotations"].pop("busbar/nccl-run-owner") == "me"
+    assert job == mpijob.render(made.job)
+
+
+def test_the_expectation_is_that_of_the_profile_on_the_nodes_that_were_found() -> None:
+    expectation = Expectation.model_validate(planned(two()).collect_spec("folder").expectation)
+    assert (expectation.nodes, expectation.gpu, expectation.rails, expectation.rate_gbps) == (
+        2,
+        "H100",
+        8,
+        400,
+    )
+    assert expectation.transport == "gpudirect-rdma"
+
+
+def test_over_tcp_the_report_names_no_rails_that_nobody_has_given() -> None:
+    made = planned(two(hcas={}), validation={"transport": "socket"})
+    expectation = made.collect_spec("folder").expectation
+    assert made.job.hca_resources == {}
+    assert (expectation["rails"], expectation["rate_gbps"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("product", "gpus", "hcas", "profile"),
+    [
+        ("NVIDIA-H100-80GB-HBM3", 8, {"rdma/ib": 1}, "h100-coreweave"),
+        ("NVIDIA-H100-80GB-HBM3", 8, {"vpc.amazonaws.com/efa": 32}, "efa"),
+        ("NVIDIA-A100-SXM4-80GB", 8, {"rdma/ib": 1000}, "a100-ib-8x200"),
+        ("NVIDIA-B200", 8, {"rdma/ib": 1}, "b200-ib-8x400"),
+    ],
+)
+def test_a_profile_is_chosen_where_gpus_and_hcas_fit_no_other(
+    product: str, gpus: int, hcas: dict[str, int], profile: str
+) -> None:
+    made = planned(two(product=product, gpus=gpus, hcas=hcas))
+    assert made.validation.profile == profile
+
+
+@pytest.mark.parametrize("product", ["NVIDIA-A40", "NVIDIA-A100-SXM4-80GB"])
+def test_nodes_without_hcas_are_not_taken_for_a_system_of_tcp(product: str) -> None:
+    """A device plugin that is not there yet must not switch the gate off."""
+    assert refused(two(product=product, hcas={}))[0].startswith(
+        "no known HCA resource (the Nodes offer: none)."
+    )
+
+
+def test_a_profile_for_tcp_on_nodes_with_hcas_needs_the_transport_in_writing() -> None:
+    cluster = two(product="NVIDIA-A100-SXM4-80GB")
+    [finding] = refused(cluster, validation={"profile": "a100-noib"})
+    assert finding.startswith(
+        "profile a100-noib is for TCP, the Nodes offer nvidia.com/hostdev. Fix: another"
+    )
+    asked = {"profile": "a100-noib", "transport": "socket"}
+    assert planned(cluster, validation=asked).job.transport == "socket"
+
+
+ONE_NODE = "one Node: NVLink inside it is measured, and no fabric"
+
+
+@pytest.mark.parametrize("asked", [{"nodes": "gpu-1"}, {"expect_nodes": 1}], ids=str)
+def test_one_node_that_was_asked_for_is_measured_with_a_note_that_this_is_no_fabric(
+    asked: dict[str, Any],
+) -> None:
+    assert planned(Foreign(gpu_node("gpu-1")), **asked).notes == [ONE_NODE]
+
+
+@pytest.mark.parametrize("nodes", [None, "", "pool=a"])
+def test_one_node_that_nobody_has_named_is_no_fabric_and_is_refused(nodes: str | None) -> None:
+    [finding] = refused(Foreign(gpu_node("gpu-1", labels={"pool": "a"})), nodes)
+    assert finding.startswith("one Node, gpu-1, has no fabric to measure. Fix: ")
+    assert "--nodes gpu-1" in finding
+
+
+@pytest.mark.parametrize("expected", [1, 3])
+def test_another_number_of_nodes_than_the_expected_one_is_refused(expected: int) -> None:
+    for nodes in (None, "gpu-1,gpu-2"):
+        [finding] = refused(two(), nodes, expect_nodes=expected)
+        assert finding.startswith(f"2 Nodes can be measured (gpu-1, gpu-2), --expect-nodes is {expected}.")
+
+
+def test_of_several_fitting_profiles_none_is_chosen_and_all_are_named() -> None:
+    found = two(product="NVIDIA-GB200", gpus=4, hcas={"rdma/ib": 1})
+    made = planned(found, rails=4, rate_gbps=400)
+    assert made.validation.profile is None
+    assert made.notes == ["several profiles fit (gb200-multirack, gb200-nvl72): select one with --profile"]
+
+
+def test_without_a_profile_the_rate_of_a_rail_must_be_given_and_the_rest_is_read() -> None:
+    h200 = two(product="NVIDIA-H200")
+    [finding] = refused(h200)
+    assert "their rate are not known" in finding and "--rate-gbps" in finding
+    made = planned(h200, rate_gbps=400)
+    assert (made.hardware.rails, made.hardware.rate_gbps, made.hardware.gpu_model) == (8, 400, "H200")
+    assert sources(made)["rails"] == ("8", "the number of HCAs")
+
+
+def test_a_shared_resource_is_asked_for_once_and_its_units_are_no_rails() -> None:
+    made = planned(two(hcas={"rdma/hca_shared_devices_a": 63}), rails=8, rate_gbps=400)
+    assert made.job.hca_resources == {"rdma/hca_shared_devices_a": 1}
+
+
+@pytest.mark.parametrize(
+    ("hcas", "found"),
+    [
+        ({"example.com/nic": 8}, "no known HCA resource (the Nodes offer: example.com/nic)"),
+        ({HCA: 8, "rdma/ib": 1}, "several resources are HCAs: nvidia.com/hostdev, rdma/ib"),
+    ],
+)
+def test_hcas_that_cannot_be_told_are_named_and_must_be_given(hcas: dict[str, int], found: str) -> None:
+    cluster = two(product="NVIDIA-H200", hcas=hcas)
+    [finding] = refused(cluster, rails=8, rate_gbps=400)
+    assert finding.startswith(found) and "--hca" in finding
+    given = {name: units for name, units in hcas.items() if units == 8}
+    assert planned(cluster, rails=8, rate_gbps=400, hcas=given).job.hca_resources == given
+
+
+def test_a_profile_of_other_gpus_than_those_of_the_nodes_is_refused() -> None:
+    [finding] = refused(two(), validation={"profile": "b200-ib-8x400"}, hcas={HCA: 8})
+    assert finding.startswith("profile b200-ib-8x400 is for B200, the Nodes have NVIDIA-H100-80GB-HBM3")
+
+
+def test_gpus_that_pods_hold_are_named_with_these_pods() -> None:
+    cluster = two()
+    cluster.hold(holder("gpu-2", "train-0", 6))
+    cluster.hold(holder("gpu-2", "train-1", 2))
+    [finding] = refused(cluster)
+    assert finding.startswith(
+        "gpu-2: 0 of 8 nvidia.com/gpu are free, held by ml/train-0 (6), ml/train-1 (2)."
+    )
+    assert planned(cluster, "gpu-1").job.nodes == ("gpu-1",)
+
+
+def test_gpus_that_are_left_over_are_enough_for_a_smaller_measurement() -> None:
+    cluster = two()
+    cluster.hold(holder("gpu-2", "train-0", 4))
+    assert planned(cluster, gpus=4, rails=8, rate_gbps=400).job.gpus_per_node == 4
+
+
+def test_held_hcas_keep_the_job_from_running_too() -> None:
+    cluster = two()
+    cluster.hold(holder("gpu-1", "ib-test", 1, HCA))
+    [finding] = refused(cluster)
+    assert finding.startswith("gpu-1: 7 of 8 nvidia.com/hostdev are free, held by ml/ib-test (1)")
+
+
+def test_pods_that_may_not_be_listed_are_a_note() -> None:
+    class Guarded(Foreign):
+        def list(self, path: str, **query: str) -> Any:
+            if path in ("/api/v1/pods", "/apis/node.k8s.io/v1/runtimeclasses"):
+                raise ApiError(f"GET {path}", 403, "forbidden")
+            return super().list(path, **query)
+
+    made = planned(Guarded(gpu_node("gpu-1"), gpu_node("gpu-2")))
+    assert made.notes == ["pods of other namespaces may not be listed: which GPUs are held is not known"]
+    assert made.job.runtime_class == "nvidia", "that of the profile"
+
+
+def without_gpus(name: str, product: str = H100) -> Any:
+    """A Node whose device plugin offers nothing any more."""
+    node = gpu_node(name, gpus=0, product=product)
+    if product:
+        del node["status"]["allocatable"][GPU]
+    return node
+
+
+@pytest.mark.parametrize(
+    ("node", "why"),
+    [
+        (gpu_node("gpu-3", cordoned=True), "cordoned"),
+        (gpu_node("gpu-3", ready=False), "not Ready"),
+        (
+            gpu_node("gpu-3", taints=("node.kubernetes.io/disk-pressure=:NoSchedule",)),
+            "node.kubernetes.io/disk-pressure=:NoSchedule",
+        ),
+        (without_gpus("gpu-3"), "0 nvidia.com/gpu allocatable"),
+        (without_gpus("gpu-3", product=""), "0 nvidia.com/gpu allocatable"),
+    ],
+)
+def test_a_node_that_cannot_be_measured_must_be_left_out_by_name_or_number(node: Any, why: str) -> None:
+    cluster = Foreign(gpu_node("gpu-1"), gpu_node("gpu-2"), node)
+    [finding] = refused(cluster)
+    assert finding.startswith(f"1 of 3 Nodes with GPUs cannot be measured: gpu-3 ({why}). Fix: ")
+    assert "--expect-nodes 2" in finding and "--nodes gpu-1,gpu-2" in finding
+    assert planned(cluster, "gpu-1,gpu-2").notes == []
+    made = planned(cluster, expect_nodes=2)
+    assert (made.job.nodes, made.notes) == (("gpu-1", "gpu-2"), [f"gpu-3 is left out: {why}"])
+
+
+def test_many_nodes_that_cannot_be_measured_are_one_finding() -> None:
+    nodes = [gpu_node(f"gpu-{number}", ready=number > 3) for number in range(1, 17)]
+    [finding] = refused(Foreign(*nodes))
+    assert finding.startswith("3 of 16 Nodes with GPUs cannot be measured: gpu-1 (not Ready), gpu-2 (")
+
+
+def test_a_cordoned_node_that_was_named_is_refused() -> None:
+    cluster = Foreign(gpu_node("gpu-1"), gpu_node("gpu-2", cordoned=True))
+    assert refused(cluster, "gpu-1,gpu-2") == ["gpu-2 is cordoned"]
+
+
+def test_a_node_in_quarantine_is_left_out_with_a_note_and_measured_by_its_name() -> None:
+    held = gpu_node("gpu-3", taints=("busbar/quarantine=true:NoSchedule",))
+    held["metadata"]["annotations"] = {"busbar/quarantine": '{"reason": "fan"}'}
+    cluster = Foreign(gpu_node("gpu-1"), gpu_node("gpu-2"), held)
+    made = planned(cluster)
+    assert (made.job.nodes, made.notes) == (("gpu-1", "gpu-2"), ["gpu-3 is left out: in quarantine: fan"])
+    held["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+    assert planned(cluster).notes == made.notes, "also where it is not Ready"
+    held["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+    assert planned(cluster, "gpu-1,gpu-3").job.nodes == ("gpu-1", "gpu-3")
+
+
+def cpu_node(name: str) -> Any:
+    node = without_gpus(name)
+    del node["metadata"]["labels"]["nvidia.com/gpu.product"]
+    return node
+
+
+def test_nodes_without_gpus_are_not_measured() -> None:
+    cluster = Foreign(gpu_node("gpu-1"), gpu_node("gpu-2"), cpu_node("cpu-1"))
+    assert planned(cluster).job.nodes == ("gpu-1", "gpu-2")
+
+
+def test_a_selector_chooses_the_nodes() -> None:
+    chosen = {"pool": "a"}
+    cluster = Foreign(gpu_node("gpu-1", labels=chosen), gpu_node("gpu-2"), gpu_node("gpu-3", labels=chosen))
+    assert planned(cluster, "pool=a").job.nodes == ("gpu-1", "gpu-3")
+
+
+def test_a_selector_or_a_name_of_no_node_is_refused() -> None:
+    assert refused(two(), "pool=b")[-1] == "no Node of --nodes pool=b. Fix: see kubectl get nodes"
+    assert refused(two(), "gpu-1,gpu-9") == ["gpu-9: no such Node"]
+
+
+def test_a_cluster_without_gpus_is_refused() -> None:
+    assert refused(Foreign(cpu_node("cpu-1")))[-1].startswith("no usable Node with nvidia.com/gpu.")
+
+
+def test_nodes_that_differ_are_refused_with_the_kinds() -> None:
+    a100 = gpu_node("gpu-3", product=A100)
+    [finding] = refused(Foreign(gpu_node("gpu-1"), gpu_node("gpu-2", gpus=7), a100))
+    assert "8 x NVIDIA-H100-80GB-HBM3: gpu-1; 7 x NVIDIA-H100-80GB-HBM3: gpu-2; 8 x NVIDIA-A100" in finding
+
+
+def test_a_node_that_offers_fewer_hcas_than_the_others_is_named() -> None:
+    cluster = Foreign(gpu_node("gpu-1"), gpu_node("gpu-2", hcas={HCA: 7}))
+    [finding] = refused(cluster, rails=8, rate_gbps=400)
+    assert finding.startswith("gpu-2: 7 nvidia.com/hostdev allocatable, 8 requested.")
+
+
+def test_the_job_selects_nodes_by_their_host_names_where_these_are_not_the_names_of_the_nodes() -> None:
+    cluster = Foreign(gpu_node("node-a", labels={"kubernetes.io/hostname": "ip-10-0-0-1"}))
+    assert planned(cluster, "node-a").job.nodes == ("ip-10-0-0-1",)
+
+
+def test_a_cluster_without_the_runtime_class_gets_pods_without_one() -> None:
+    cluster = two()
+    del cluster.objects["/apis/node.k8s.io/v1/runtimeclasses/nvidia"]
+    assert planned(cluster).job.runtime_class == ""
+    assert planned(cluster, validation={"runtime_class": "mine"}).job.runtime_class == "mine"
+
+
+@pytest.mark.parametrize("served", [{}, {"v1": ["mpijobs"]}, {"v2beta1": ["others"]}], ids=str)
+def test_a_cluster_without_the_mpi_operator_is_refused_with_the_way_to_get_it(
+    served: dict[str, list[str]],
+) -> None:
+    cluster = Foreign(gpu_node("gpu-1"), gpu_node("gpu-2"), operator=False)
+    for version, kinds in served.items():
+        cluster.serve(version, *kinds)
+    [finding] = refused(cluster)
+    assert finding.startswith(
+        "the API serves no MPIJobs of kubeflow.org/v2beta1. Fix: install the MPI Operator"
+    )
+    assert "/mpi-operator/v0.8.0/deploy/v2beta1/mpi-operator.yaml" in finding
+
+
+def test_all_that_keeps_the_job_from_running_is_said_at_once() -> None:
+    cluster = Foreign(gpu_node("gpu-1"), gpu_node("gpu-2"), operator=False)
+    cluster.hold(holder("gpu-1", "train-0", 8))
+    assert [line.split(":")[0] for line in refused(cluster)] == [
+        "the API serves no MPIJobs of kubeflow.org/v2beta1. Fix",
+        "gpu-1",
+    ]
+
+
+def test_many_findings_are_cut() -> None:
+    cluster = Foreign(*(gpu_node(f"gpu-{i}") for i in range(20)))
+    for i in range(20):
+        cluster.hold(holder(f"gpu-{i}", f"train-{i}", 8))
+    assert refused(cluster)[-1] == "... and 8 more"
+
+
+@pytest.mark.parametrize(
+    ("product", "settings", "level"),
+    [
+        (H100, {"transport": "socket"}, "baseline"),
+        (A100, {"transport": "socket", "profile": "a100-ib-8x200-gdrcopy"}, "privileged"),  # /dev/gdrdrv
+        (H100, {}, "privileged"),
+    ],
+)
+def test_an_own_namespace_has_the_pod_security_level_that_the_pods_need(
+    product: str, settings: dict[str, Any], level: str
+) -> None:
+    (path, namespace), _ = planned(two(product=product), validation=settings).objects({})
+    labels = namespace["metadata"]["labels"]
+    assert path == "/api/v1/namespaces"
+    assert {key: value for key, value in labels.items() if key.startswith("pod-security")} == {
+        f"pod-security.kubernetes.io/{mode}": level for mode in ("enforce", "audit", "warn")
+    }
+
+
+def test_a_given_namespace_is_used_and_not_created() -> None:
+    [(path, _)] = planned(two(), namespace="bench").objects({})
+    assert path == "/apis/kubeflow.org/v2beta1/namespaces/bench/mpijobs"
+
+
+def test_units_of_other_resources_may_be_quantities_of_bytes() -> None:
+    node = gpu_node("gpu-1")
+    node["status"]["allocatable"]["example.com/gpu-memory"] = "640Gi"
+    assert planned(Foreign(node), "gpu-1").job.nodes == ("gpu-1",)
+
+
+def test_the_containers_of_a_pod_hold_their_gpus_together() -> None:
+    held = holder("gpu-1", "train-0", 2)
+    held["spec"]["containers"] += [{"resources": {"requests": {GPU: "1"}}}, {}]
+    cluster = two()
+    cluster.hold(held)
+    assert refused(cluster)[0].startswith("gpu-1: 5 of 8 nvidia.com/gpu are free, held by ml/train-0 (3).")
+
+
+@pytest.mark.parametrize("silent", ["nodes", "pods", "runtimeclasses", "v2beta1"])
+def test_an_api_that_does_not_answer_is_no_plan(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = two()
+    for name in ("get", "list"):
+        ask = getattr(cluster, name)
+
+        def answer(path: str, ask: Any = ask, **query: str) -> Any:
+            if path.endswith(f"/{silent}"):
+                raise unreachable(path)
+            return ask(path, **query)
+
+        monkeypatch.setattr(cluster, name, answer)
+    with pytest.raises(ApiError):
+        read_facts(cluster, None)

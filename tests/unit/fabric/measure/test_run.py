@@ -1,0 +1,367 @@
+"""A run of a plan: what it creates, its verdict, and that nothing stays, however it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbar.fabric.measure import CannotMeasure, LeftBehind, Plan, Request, plan, read_facts
+from busbar.fabric.measure.run import Interrupted, clean, measure, this_process
+from busbar.kube.client import ApiError
+from busbar.manifests.nccljob import TopologyFile
+from tests.support.kube_cluster import Clock, unreachable
+from tests.unit.collect import launcher_log
+from tests.unit.fabric.measure.foreign import MPIJOBS, SETTINGS, Foreign, gpu_node
+
+FORBIDDEN = ApiError("POST /x", 403, 'violates PodSecurity "restricted:latest"', "nccl-run-1-worker-0")
+
+
+@pytest.fixture
+def cluster() -> Foreign:
+    made = Foreign(*(gpu_node(name, gpus=1, product="") for name in ("gpu-1", "gpu-2")))
+    made.add("/api/v1/namespaces/bench", {"metadata": {"name": "bench", "labels": {"team": "ml"}}})
+    made.add(
+        "/api/v1/namespaces/bench/configmaps/theirs", {"metadata": {"name": "theirs", "namespace": "bench"}}
+    )
+    made.add(
+        f"{MPIJOBS}/namespaces/bench/mpijobs/theirs", {"metadata": {"name": "theirs", "namespace": "bench"}}
+    )
+    return made
+
+
+def planned(cluster: Foreign, namespace: str | None = None, run: str = "run-1", **settings: Any) -> Plan:
+    request = Request(namespace=namespace, validation=SETTINGS | settings)
+    return plan(read_facts(cluster, None), request, run)
+
+
+def measured(cluster: Foreign, made: Plan, folder: Path, said: list[str] | None = None) -> str:
+    progress = [] if said is None else said
+    return measure(cluster, made, str(folder), Clock(), progress.append).verdict
+
+
+def theirs(cluster: Foreign) -> set[str]:
+    return {path for path in cluster.objects if path.endswith("/theirs") or path.endswith("/bench")}
+
+
+def test_a_good_run_is_a_pass_keeps_its_report_and_leaves_nothing_in_the_cluster(
+    cluster: Foreign, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    before = set(cluster.objects)
+    assert measured(cluster, planned(cluster), tmp_path, said) == "pass"
+    assert [body["kind"] for _, body in cluster.created] == ["Namespace", "MPIJob", "ConfigMap"]
+    assert (tmp_path / "report.html").exists() and (tmp_path / "nccl.log.zst").exists()
+    assert set(cluster.objects) == before
+    assert said[0] == "created Namespace busbar-run-1" and said[-1] == "removed Namespace busbar-run-1"
+
+
+def test_in_a_namespace_of_the_site_only_what_the_run_made_is_removed(
+    cluster: Foreign, tmp_path: Path
+) -> None:
+    before = set(cluster.objects)
+    assert measured(cluster, planned(cluster, "bench"), tmp_path) == "pass"
+    assert [body["kind"] for _, body in cluster.created] == ["MPIJob", "ConfigMap"]
+    assert set(cluster.objects) == before
+
+
+def test_a_topology_file_goes_with_the_run(cluster: Foreign, tmp_path: Path) -> None:
+    request = Request(namespace="bench", validation=SETTINGS)
+    made = plan(read_facts(cluster, None), request, "run-1", TopologyFile("run-1", "h100.xml", "<system/>"))
+    before = set(cluster.objects)
+    measured(cluster, made, tmp_path)
+    assert cluster.created[0][1]["data"] == {"h100.xml": "<system/>"}
+    assert set(cluster.objects) == before
+
+
+def test_a_slow_fabric_is_a_fail_and_is_removed_too(cluster: Foreign, tmp_path: Path) -> None:
+    cluster.runs = lambda job: cluster.run_job(job, launcher_log.text(busbw=1.0))
+    assert measured(cluster, planned(cluster), tmp_path) == "fail"
+    assert cluster.left == []
+
+
+def test_a_job_that_never_starts_is_no_verdict_and_is_removed(cluster: Foreign, tmp_path: Path) -> None:
+    cluster.runs = lambda job: None
+    assert measured(cluster, planned(cluster), tmp_path) == "unknown"
+    assert cluster.left == []
+
+
+@pytest.mark.parametrize("namespace", [None, "bench"])
+def test_a_namespace_that_does_not_admit_the_pods_is_refused_before_the_job_is_created(
+    cluster: Foreign, tmp_path: Path, namespace: str | None
+) -> None:
+    cluster.refuse = lambda path, body: FORBIDDEN if body["kind"] == "Pod" else None
+    with pytest.raises(CannotMeasure, match=r"does not admit the worker pods: .*restricted.* Fix: another"):
+        measured(cluster, planned(cluster, namespace), tmp_path)
+    assert [body["kind"] for _, body in cluster.created] in ([], ["Namespace"])
+    assert cluster.left == []
+
+
+LATE = [
+    'error looking up service account bench/default: serviceaccount "default" not found',
+    "pods is forbidden: no PriorityClass with name busbar-run-1 was found",
+]
+
+
+@pytest.mark.parametrize("reason", LATE)
+def test_what_an_api_server_has_not_seen_yet_is_waited_for(
+    cluster: Foreign, tmp_path: Path, reason: str
+) -> None:
+    refused: list[str] = []
+
+    def once(path: str, body: Any) -> ApiError | None:
+        if body["kind"] != "Pod" or refused:
+            return None
+        refused.append(path)
+        return ApiError("POST /pods", 403, reason, body["metadata"]["name"])
+
+    cluster.refuse = once
+    assert measured(cluster, planned(cluster), tmp_path) == "pass"
+    assert refused
+
+
+@pytest.mark.parametrize("user", ["system:serviceaccount:bench:serviceaccount", *LATE])
+def test_the_refusal_of_an_authorizer_is_final_whatever_the_user_is_called(
+    cluster: Foreign, tmp_path: Path, user: str
+) -> None:
+    asked: list[str] = []
+
+    def refuse(path: str, body: Any) -> ApiError | None:
+        if body["kind"] != "Pod":
+            return None
+        asked.append(path)
+        return ApiError("POST /pods", 403, f'pods is forbidden: User "{user}" cannot create resource "pods"')
+
+    cluster.refuse = refuse
+    with pytest.raises(
+        CannotMeasure, match=r'cannot create resource "pods"\. Fix: grant this right: docs/nccl'
+    ):
+        measured(cluster, planned(cluster, "bench"), tmp_path)
+    assert len(asked) == 1
+
+
+def test_who_may_not_create_namespaces_is_told_of_the_option_and_nothing_is_said_to_be_left(
+    cluster: Foreign, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    cluster.refuse = lambda path, body: FORBIDDEN if body["kind"] == "Namespace" else None
+    with pytest.raises(CannotMeasure, match=r"Namespace cannot be created: .* Fix: --namespace NAME"):
+        measured(cluster, planned(cluster), tmp_path, said)
+    assert (cluster.left, said) == ([], [])
+
+
+def test_an_object_whose_creation_was_never_answered_is_removed(cluster: Foreign, tmp_path: Path) -> None:
+    def answer_lost(job: Any) -> None:
+        raise unreachable()
+
+    cluster.runs = answer_lost
+    with pytest.raises(CannotMeasure, match="MPIJob cannot be created: "):
+        measured(cluster, planned(cluster, "bench"), tmp_path)
+    assert cluster.left == []
+
+
+def test_an_object_of_another_run_that_has_the_name_of_an_unanswered_one_stays(
+    cluster: Foreign, tmp_path: Path
+) -> None:
+    def taken(job: Any) -> None:
+        job["metadata"]["labels"]["busbar/nccl-run"] = "run-9"
+        raise unreachable()
+
+    cluster.runs = taken
+    with pytest.raises(CannotMeasure, match="MPIJob cannot be created: "):
+        measured(cluster, planned(cluster, "bench"), tmp_path)
+    assert len(cluster.left) == 1
+
+
+def test_an_error_in_the_middle_removes_what_was_created(cluster: Foreign, tmp_path: Path) -> None:
+    cluster.runs = lambda job: cluster.failures.extend([ApiError("GET /x", 401, "Unauthorized")])
+    with pytest.raises(ApiError, match="Unauthorized"):
+        measured(cluster, planned(cluster), tmp_path)
+    assert cluster.left == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_run_and_removes_it(cluster: Foreign, tmp_path: Path, number: int) -> None:
+    cluster.runs = lambda job: os.kill(os.getpid(), number)
+    before, handler = set(cluster.objects), signal.getsignal(number)
+    with pytest.raises(Interrupted) as raised:
+        measured(cluster, planned(cluster), tmp_path)
+    assert raised.value.exit_code == 128 + number
+    assert set(cluster.objects) == before, "created at the moment of the signal, and removed"
+    assert signal.getsignal(number) is handler
+
+
+def never_deleted(cluster: Foreign, monkeypatch: pytest.MonkeyPatch, kind: str, error: ApiError) -> None:
+    """The API does not delete objects of a kind."""
+
+    def refuse(path: str, **query: str) -> Any:
+        if f"/{kind}/" in path and path.count("/") >= 4:
+            raise error
+        return Foreign.delete(cluster, path, **query)
+
+    monkeypatch.setattr(cluster, "delete", refuse)
+
+
+def test_a_run_that_the_api_does_not_remove_is_an_error_with_its_verdict_and_the_way_to_finish_it(
+    cluster: Foreign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never_deleted(cluster, monkeypatch, "namespaces", unreachable())
+    with pytest.raises(LeftBehind) as raised:
+        measured(cluster, planned(cluster), tmp_path)
+    assert raised.value.found.verdict == "pass"
+    assert str(raised.value).startswith(
+        "run-1 is not removed: Namespace busbar-run-1: timed out after 180 s: "
+    )
+    assert str(raised.value).endswith(". Fix: busbar nccl clean run-1")
+
+
+def test_one_object_that_cannot_be_removed_keeps_no_other_one(
+    cluster: Foreign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never_deleted(cluster, monkeypatch, "mpijobs", ApiError("DELETE /x", 403, "forbidden"))
+    request = Request(namespace="bench", validation=SETTINGS)
+    made = plan(read_facts(cluster, None), request, "run-1", TopologyFile("run-1", "h100.xml", "<system/>"))
+    with pytest.raises(LeftBehind) as raised:
+        measured(cluster, made, tmp_path)
+    assert not [path for path in cluster.left if "/configmaps/" in path]
+    [name] = [path.rpartition("/")[2] for path in cluster.left if "/mpijobs/" in path]
+    assert str(raised.value) == (
+        f"run-1 is not removed: MPIJob bench/{name}: DELETE /x: HTTP 403: forbidden. "
+        "Fix: busbar nccl clean run-1 --namespace bench"
+    )
+
+
+def test_a_run_that_fails_and_cannot_be_removed_says_both(
+    cluster: Foreign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    never_deleted(cluster, monkeypatch, "namespaces", ApiError("DELETE /x", 403, "forbidden"))
+    cluster.runs = lambda job: cluster.failures.extend([ApiError("GET /x", 401, "Unauthorized")])
+    with pytest.raises(ApiError, match="Unauthorized"):
+        measured(cluster, planned(cluster), tmp_path, said)
+    assert said[-1].startswith("error: run-1 is not removed: Namespace busbar-run-1: DELETE /x: HTTP 403")
+
+
+def test_a_second_signal_leaves_the_run_and_says_how_to_remove_it(
+    cluster: Foreign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    cluster.runs = lambda job: os.kill(os.getpid(), signal.SIGINT)
+    monkeypatch.setattr(cluster, "delete", lambda path, **_: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(Interrupted) as raised:
+        measured(cluster, planned(cluster), tmp_path, said)
+    assert raised.value.exit_code == 128 + signal.SIGTERM
+    assert said[-1] == "error: run-1 is not removed: SIGTERM. Fix: busbar nccl clean run-1"
+
+
+def _raise(error: Exception) -> Any:
+    raise error
+
+
+def made_by(host: str, pid: int, seconds: float = 3600) -> str:
+    """As this_process of another one."""
+    return f"{host} {pid} {(datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()}"
+
+
+def killed(cluster: Foreign, owner: str, run: str = "run-1", namespace: str | None = None) -> None:
+    """What a process that was killed has left."""
+    cluster.runs = lambda job: None
+    for path, manifest in planned(cluster, namespace, run).objects({"busbar/nccl-run-owner": owner}):
+        cluster.create(path, manifest)
+
+
+def dead() -> str:
+    """A process of this machine that has ended."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    return made_by(socket.gethostname(), ended.pid)
+
+
+def cleaned(cluster: Foreign, *runs: str, namespace: str | None = None) -> tuple[list[str], list[str]]:
+    said: list[str] = []
+    kept = clean(cluster, runs, namespace, Clock(), said.append)
+    return said, [str(each) for each in kept]
+
+
+@pytest.mark.parametrize("namespace", [None, "bench"])
+def test_what_a_killed_process_has_left_is_removed_and_named_and_nothing_else_is_touched(
+    cluster: Foreign, namespace: str | None
+) -> None:
+    before = set(cluster.objects)
+    killed(cluster, dead(), namespace=namespace)
+    said, kept = cleaned(cluster)
+    assert set(cluster.objects) == before
+    where = namespace or "busbar-run-1"
+    assert said[0].startswith(f"removed MPIJob {where}/nccl-run-1-") and kept == []
+    assert said[1:] == ([] if namespace else ["removed Namespace busbar-run-1"])
+
+
+ALIVE = this_process(3600)
+ELSEWHERE = made_by("another-host", 1_000_000_000)  # no process here
+
+
+@pytest.mark.parametrize("owner", [ALIVE, ELSEWHERE], ids=["on this machine", "on another machine"])
+def test_a_run_whose_process_may_be_alive_stays_until_it_is_named(cluster: Foreign, owner: str) -> None:
+    killed(cluster, owner)
+    said, kept = cleaned(cluster)
+    assert (said, kept[-1]) == ([], "Namespace busbar-run-1")
+    assert cleaned(cluster, "run-1")[1] == []
+    assert cluster.left == []
+
+
+def test_a_run_of_another_machine_whose_time_is_over_is_removed(cluster: Foreign) -> None:
+    killed(cluster, made_by("another-host", 1, seconds=-1))
+    assert cleaned(cluster)[1] == []
+    assert cluster.left == []
+
+
+def test_a_named_run_is_removed_and_no_other(cluster: Foreign) -> None:
+    killed(cluster, dead(), "run-1")
+    killed(cluster, dead(), "run-2")
+    cleaned(cluster, "run-2")
+    assert cluster.left and not [path for path in cluster.left if "run-2" in path]
+
+
+def test_a_job_is_removed_when_its_pods_have_ended_and_hold_no_gpus(cluster: Foreign) -> None:
+    killed(cluster, dead(), namespace="bench")
+    pod = "/api/v1/namespaces/bench/pods/ending"
+    labels = {"busbar/nccl-run": "run-1"}
+    cluster.add(pod, {"metadata": {"name": "ending", "namespace": "bench", "labels": labels}})
+    clock, said = Clock(), list[str]()
+    clock.at(20, lambda: cluster.objects.pop(pod))
+    clean(cluster, (), None, clock, said.append)
+    assert clock.now() >= 20 and "1 pods of MPIJob bench/nccl-run-1-" in said[0]
+
+
+def test_an_object_of_the_same_name_that_somebody_made_meanwhile_stays(
+    cluster: Foreign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed(cluster, dead(), namespace="bench")
+    [path] = cluster.left
+
+    def replaced(where: str, **query: str) -> Any:
+        found = Foreign.list(cluster, where, **query)
+        if where.endswith("configmaps"):
+            cluster.objects[path] = {"kind": "MPIJob", "metadata": {"uid": "another"}}
+        return found
+
+    monkeypatch.setattr(cluster, "list", replaced)
+    cleaned(cluster)
+    assert cluster.objects[path]["metadata"]["uid"] == "another"
+
+
+def test_a_cluster_without_mpijobs_is_clean(cluster: Foreign, monkeypatch: pytest.MonkeyPatch) -> None:
+    def list_(path: str, **query: str) -> Any:
+        if path.endswith("mpijobs"):
+            raise ApiError(f"GET {path}", 404, "the server could not find the requested resource")
+        return Foreign.list(cluster, path, **query)
+
+    monkeypatch.setattr(cluster, "list", list_)
+    assert cleaned(cluster) == ([], [])

@@ -1,0 +1,359 @@
+"""`busbar measure` and `busbar history` as they are typed."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.testing
+import yaml
+
+from busbar.cli import build, measure
+from busbar.cli.stackfile import SecretError
+from busbar.fabric.measure.history import Run
+from busbar.fabric.measure.records import FILE
+from busbar.kube import wait
+from busbar.kube.access import KubeconfigError
+from busbar.kube.client import ApiError, JsonObject
+from tests.support.clusters import all_operators, site
+from tests.support.kube_cluster import Clock
+from tests.unit.collect import launcher_log
+from tests.unit.fabric.measure.foreign import SETTINGS, Foreign, gpu_node, holder
+from tests.unit.fabric.measure.test_history import STEADY, run
+
+FOLDER = Path(".busbar/mysite")
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Foreign:
+    """A stack of two pools of two workers with one GPU; time only passes while a command waits."""
+    monkeypatch.chdir(tmp_path)
+    validation = {**SETTINGS, "topology_file": None}
+    found = site(workers={"h100": 2, "b200": 2}, validation=validation, **all_operators(enabled=True))
+    for pool in found["pools"].values():
+        pool |= {"gpus": 1, "gpu_model": None}
+    Path("Pulumi.mysite.yaml").write_text(
+        yaml.safe_dump({"config": {"busbar:cluster": found}}, sort_keys=False)
+    )
+    made = Foreign(*(gpu_node(f"gpu-{number}", gpus=1) for number in (1, 2, 3, 4)))
+    made.server = "https://10.0.0.1:6443"  # type: ignore[attr-defined]
+    monkeypatch.setattr("busbar.cli.stackfile.kubeconfig_of", lambda file: "kubeconfig")
+    monkeypatch.setattr("busbar.kube.access.connect", lambda *_: made)
+    monkeypatch.setattr(wait, "SystemClock", Clock)
+    return made
+
+
+def busbar(*words: str) -> Any:
+    return typer.testing.CliRunner().invoke(build(), [*words])
+
+
+def records(folder: Path = FOLDER) -> list[Run]:
+    lines = [line for file in sorted(folder.glob(f"*/{FILE}")) for line in file.read_text().splitlines()]
+    return [found for line in lines if (found := Run.read(line))]
+
+
+def slow(cluster: Foreign, *nodes: str) -> None:
+    """Jobs on one of these nodes reach half of the bandwidth."""
+
+    def runs(job: JsonObject) -> None:
+        is_slow = any(node in json.dumps(job) for node in nodes)
+        cluster.run_job(job, launcher_log.text(busbw=1.0 if is_slow else 2.0))
+
+    cluster.runs = runs
+
+
+def test_all_pools_are_measured_in_order_recorded_and_nothing_else_stays(cluster: Foreign) -> None:
+    before = set(cluster.objects)
+    done = busbar("measure", "mysite")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.count("PASS") == 2
+    assert [(each.pool, each.kind, each.nodes) for each in records()] == [
+        ("b200", "measure", ("gpu-3", "gpu-4")),
+        ("h100", "measure", ("gpu-1", "gpu-2")),
+    ]
+    left = set(cluster.objects) - before
+    assert all("/configmaps/nccl-history-" in path for path in left) and len(left) == 2
+    assert done.stderr.startswith("measuring stack mysite\ncluster https://10.0.0.1:6443\n\npool h100\n")
+    assert not (FOLDER / "h100" / "verdict.json").exists(), "the folder of the update's log stays as it is"
+
+
+def test_log_verdict_and_report_are_kept_by_run_and_the_record_names_them(cluster: Foreign) -> None:
+    busbar("measure", "mysite", "--pool", "h100")
+    [folder] = (FOLDER / "h100" / "runs").iterdir()
+    assert {"nccl.log.zst", "verdict.json", "report.html"} <= {each.name for each in folder.iterdir()}
+    [found] = records()
+    assert found.result.verdict_file == f"{folder}/verdict.json"
+
+
+def test_the_folders_of_old_runs_are_deleted_and_their_records_stay(
+    cluster: Foreign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "KEPT_RUNS", 2)
+    old = FOLDER / "h100" / "runs"
+    for name in ("20250101T000000Z-run-1", "20260101T000000Z-run-2"):
+        (old / name).mkdir(parents=True)
+    busbar("measure", "mysite", "--pool", "h100")
+    oldest, newest = sorted(each.name.split("-")[0] for each in old.iterdir())
+    assert oldest == "20260101T000000Z" < newest
+
+
+def test_one_pool_that_is_slow_is_a_fail_and_the_others_are_measured(cluster: Foreign) -> None:
+    slow(cluster, "gpu-1")
+    done = busbar("measure", "mysite")
+    assert done.exit_code == 1
+    assert ("FAIL" in done.stdout, "PASS" in done.stdout) == (True, True)
+
+
+def test_one_pool_that_is_busy_is_no_verdict_and_the_others_are_measured(cluster: Foreign) -> None:
+    cluster.hold(holder("gpu-1", "train-0", 1))
+    done = busbar("measure", "mysite")
+    assert done.exit_code == 2
+    assert "gpu-1: 0 of 1 nvidia.com/gpu are free, held by ml/train-0 (1)" in done.stderr
+    assert [each.pool for each in records()] == ["b200"]
+    slow(cluster, "gpu-3")
+    assert busbar("measure", "mysite").exit_code == 1, "a slow fabric is worse than no verdict"
+
+
+def test_idle_measures_free_nodes_below_all_other_pods_within_minutes(cluster: Foreign) -> None:
+    done = busbar("measure", "mysite", "--pool", "h100", "--idle")
+    assert done.exit_code == 0, done.output
+    jobs = [body for _, body in cluster.created if body["kind"] == "MPIJob"]
+    assert [job["spec"]["runPolicy"]["activeDeadlineSeconds"] for job in jobs] == [300]
+    assert "PriorityClass" in {body["kind"] for _, body in cluster.created}
+    assert not [path for path in cluster.objects if "priorityclasses" in path]
+    assert [each.kind for each in records()] == ["idle"]
+
+
+def test_a_run_that_is_left_in_the_cluster_is_recorded_and_does_not_end_with_0(
+    cluster: Foreign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str, **_: str) -> Any:
+        raise ApiError(f"DELETE {path}", 403, "forbidden")
+
+    monkeypatch.setattr(cluster, "delete", refuse)
+    done = busbar("measure", "mysite", "--pool", "h100")
+    assert (done.exit_code, done.stdout.count("PASS"), len(records())) == (2, 1, 1)
+    assert (
+        "error: run-" in done.stderr and "is not removed: MPIJob busbar-validation/nccl-run-" in done.stderr
+    )
+    kubeconfig = (FOLDER / "kubeconfig").absolute()
+    assert f"--namespace busbar-validation --kubeconfig {kubeconfig}\n" in done.stderr
+
+
+@pytest.mark.parametrize("busbw", [2.0, 1.0])
+def test_idle_measures_without_a_broken_node_and_does_not_pass(cluster: Foreign, busbw: float) -> None:
+    found = yaml.safe_load(Path("Pulumi.mysite.yaml").read_text())
+    for worker in found["config"]["busbar:cluster"]["hosts"]["workers"]:
+        worker["pool"] = "h100"
+    del found["config"]["busbar:cluster"]["pools"]["b200"]
+    Path("Pulumi.mysite.yaml").write_text(yaml.safe_dump(found, sort_keys=False))
+    cluster.objects["/api/v1/nodes/gpu-4"] = gpu_node("gpu-4", gpus=1, ready=False)
+    cluster.hold(holder("gpu-3", "train-0", 1))
+    cluster.runs = lambda job: cluster.run_job(job, launcher_log.text(busbw=busbw))
+    done = busbar("measure", "mysite", "--idle")
+    assert done.exit_code == (2 if busbw == 2.0 else 1), done.output
+    assert [each.nodes for each in records()] == [("gpu-1", "gpu-2")]
+    assert "error: pool h100: not measured: gpu-4 is not Ready. Fix: " in done.stderr
+
+
+@pytest.mark.parametrize(("words", "seconds"), [((), 1800), (("--minutes", "2"), 120)])
+def test_minutes_bound_the_job(cluster: Foreign, words: tuple[str, ...], seconds: int) -> None:
+    busbar("measure", "mysite", "--pool", "h100", *words)
+    [job] = [body for _, body in cluster.created if body["kind"] == "MPIJob"]
+    assert job["spec"]["runPolicy"]["activeDeadlineSeconds"] == seconds
+
+
+def test_an_idle_run_that_made_room_for_other_pods_is_no_verdict_and_leaves_no_record(
+    cluster: Foreign,
+) -> None:
+    def preempted(job: JsonObject) -> None:
+        cluster.run_job(job, launcher_log.text(busbw=1.0))
+        name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
+        event = {
+            "metadata": {"name": "e1"},
+            "reason": "Preempted",
+            "message": "Preempted by pod 7f2 on node gpu-1",
+            "involvedObject": {"kind": "Pod", "name": f"{name}-worker-0"},
+        }
+        cluster.objects[f"/api/v1/namespaces/{namespace}/events/e1"] = event
+        of_others = {"kind": "Pod", "name": "nccl-run-0-worker-0"}
+        cluster.objects[f"/api/v1/namespaces/{namespace}/events/e2"] = {**event, "involvedObject": of_others}
+
+    cluster.runs = preempted
+    done = busbar("measure", "mysite", "--pool", "h100", "--idle")
+    assert done.exit_code == 2
+    assert "no verdict: the measurement made room for other pods: nccl-run-" in done.stderr
+    assert done.stderr.count("made room") == 1
+    assert "-worker-0: Preempted by pod 7f2 on node gpu-1" in done.stderr
+    assert "fail: " not in done.stderr and "report: " not in done.stderr, "its verdict is not told"
+    assert records() == [] and list((FOLDER / "h100" / "runs").iterdir()) == []
+    assert cluster.left == []
+
+
+def test_a_run_below_the_noise_of_those_before_warns(cluster: Foreign) -> None:
+    busbar("measure", "mysite", "--pool", "h100")
+    [line] = (FOLDER / "h100" / FILE).read_text().splitlines()
+    before = [line.replace('"uid-', f'"{number}-').replace("T06:", "T05:") for number in range(5)]
+    (FOLDER / "h100" / FILE).write_text("\n".join(before) + "\n")
+    cluster.runs = lambda job: cluster.run_job(job, launcher_log.text(busbw=1.9))
+    done = busbar("measure", "mysite", "--pool", "h100")
+    assert done.exit_code == 0, "the gate allows 10 %"
+    assert "warning: pool h100: 1.9 GB/s is 5.0% below the median of 5 passes" in done.stderr
+
+
+def test_a_pool_that_the_stack_does_not_have_is_bad_usage(cluster: Foreign) -> None:
+    done = busbar("measure", "mysite", "--pool", "a40")
+    assert done.exit_code == 64
+    assert "--pool a40: expected one of h100, b200" in done.stderr
+
+
+def test_new_workers_can_be_measured_alone(cluster: Foreign) -> None:
+    cluster.hold(holder("gpu-3", "train-0", 1))
+    busbar("measure", "mysite", "--nodes", "gpu-4")
+    assert [each.nodes for each in records()] == [("gpu-4",)]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--nodes", "gpu-1,gpu-3"], "expected workers of one pool, got those of b200, h100"),
+        (["--nodes", "gpu-9"], "no workers of the stack: gpu-9"),
+        (["--pool", "h100", "--nodes", "gpu-1,gpu-3"], "no workers of h100: gpu-3"),
+    ],
+)
+def test_workers_that_are_not_of_one_pool_are_bad_usage(
+    cluster: Foreign, words: list[str], complaint: str
+) -> None:
+    done = busbar("measure", "mysite", *words)
+    assert (done.exit_code, complaint in done.stderr) == (64, True)
+    assert cluster.created == []
+
+
+@pytest.mark.parametrize("command", ["measure", "history"])
+def test_a_stack_without_a_file_is_bad_usage(cluster: Foreign, command: str) -> None:
+    assert busbar(command, "nosite").exit_code == 64
+
+
+def test_a_stack_file_with_an_error_is_bad_usage_and_no_failed_fabric(cluster: Foreign) -> None:
+    Path("Pulumi.mysite.yaml").write_text("config: {'busbar:cluster': {}}")
+    assert busbar("measure", "mysite").exit_code == 64
+
+
+def test_a_stack_whose_kubeconfig_is_not_known_gives_no_verdict(
+    cluster: Foreign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(file: Any) -> str:
+        raise SecretError("the output kubeconfig of stack mysite cannot be read")
+
+    monkeypatch.setattr("busbar.cli.stackfile.kubeconfig_of", unknown)
+    done = busbar("measure", "mysite")
+    assert (done.exit_code, "no verdict: the output kubeconfig" in done.stderr) == (2, True)
+
+
+def test_ctrl_c_ends_with_130_and_leaves_the_other_pools(
+    cluster: Foreign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: str, **__: str) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cluster, "list", interrupted)
+    done = busbar("measure", "mysite")
+    assert (done.exit_code, done.stderr.count("pool ")) == (130, 1)
+
+
+def known(*values: float, **more: Any) -> None:
+    """Records of these bandwidths on this machine."""
+    folder = FOLDER / "h100"
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [run(number, value, **more).as_json() for number, value in enumerate(values)]
+    (folder / FILE).write_text("\n".join(lines) + "\n")
+
+
+def test_history_is_a_table_of_all_runs_with_what_is_normal(cluster: Foreign) -> None:
+    known(*STEADY, 380.0)
+    done = busbar("history", "mysite")
+    assert done.exit_code == 0, done.output
+    head, *rows = done.stdout.splitlines()
+    assert " ".join(head.split()) == "time (UTC) pool by nodes verdict GB/s of median MAD changed"
+    assert len(rows) == 6
+    assert " ".join(rows[-1].split()) == "2026-11-24 11:00 h100 measure 2 pass 380 97.4% 0.5"
+
+
+def test_history_ends_with_1_and_a_warning_where_the_last_run_is_low(cluster: Foreign) -> None:
+    known(*STEADY, 350.0)
+    done = busbar("history", "mysite")
+    assert done.exit_code == 1
+    assert "pass, low" in done.stdout
+    assert done.stderr.endswith("Changed since the run before: nothing that is recorded\n")
+
+
+def test_history_ends_with_1_where_the_last_run_did_not_pass(cluster: Foreign) -> None:
+    known(390.0, verdict="fail")
+    assert busbar("history", "mysite").exit_code == 1
+
+
+@pytest.mark.parametrize(("pool", "code"), [("h100", 0), ("b200", 1)])
+def test_the_last_run_of_each_pool_decides_how_history_ends(cluster: Foreign, pool: str, code: int) -> None:
+    known(390.0, verdict="fail")
+    with (FOLDER / "h100" / FILE).open("a") as file:
+        file.write(run(1, 390.0, pool=pool).as_json())
+    assert busbar("history", "mysite").exit_code == code
+
+
+def test_history_has_the_runs_of_other_machines_from_the_cluster_once(cluster: Foreign) -> None:
+    busbar("measure", "mysite")
+    (FOLDER / "b200" / FILE).unlink()
+    here = FOLDER / "h100" / FILE
+    here.write_text(here.read_text().replace('"verdict":"pass"', '"verdict":"fail"'))
+    found = json.loads(busbar("history", "mysite", "--json").stdout)["runs"]
+    assert sorted((each["pool"], each["result"]["verdict"]) for each in found) == [
+        ("b200", "pass"),
+        ("h100", "fail"),  # it was judged again here, after the cluster got its record
+    ]
+
+
+@pytest.mark.parametrize("error", [ApiError("GET /x", 403, "forbidden"), KubeconfigError("no context")])
+def test_history_without_the_cluster_says_so_and_shows_what_is_here(
+    cluster: Foreign, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def refused(*_: str, **__: str) -> None:
+        raise error
+
+    known(390.0)
+    monkeypatch.setattr(cluster, "list", refused)
+    done = busbar("history", "mysite", "--json")
+    assert done.exit_code == 0
+    assert f"note: only what was measured from this folder is shown: {error}" in done.stderr
+    assert len(json.loads(done.stdout)["runs"]) == 1
+
+
+def test_history_without_a_run_names_the_command_that_makes_one(cluster: Foreign) -> None:
+    done = busbar("history", "mysite")
+    assert (done.exit_code, "Fix: busbar measure mysite" in done.stderr) == (2, True)
+
+
+def test_history_draws_a_picture_per_pool_with_a_dot_per_run(cluster: Foreign) -> None:
+    known(*STEADY, 350.0)
+    slow(cluster, "gpu-3")
+    busbar("measure", "mysite", "--pool", "b200")
+    done = busbar("history", "mysite", "--svg", "history.svg")
+    assert done.exit_code == 1
+    drawn = ET.parse("history.svg").getroot()
+    spaces = {"svg": "http://www.w3.org/2000/svg"}
+    names = [each.get("aria-label") for each in drawn.findall("svg:svg", spaces)]
+    assert names == ["pool h100: bus bandwidth, GB/s", "pool b200: bus bandwidth, GB/s"]
+    dots = drawn.findall(".//svg:circle", spaces)
+    assert len(dots) == 7
+    bad = [each.findtext("svg:title", "", spaces) for each in dots if "bad" in each.get("style", "")]
+    assert [text.partition(". ")[2][:22] for text in bad] == [
+        "measure, 2 nodes, pass",  # and low
+        "measure, 2 nodes, fail",
+    ]
+
+
+def test_a_picture_that_cannot_be_written_is_bad_usage(cluster: Foreign) -> None:
+    known(390.0)
+    assert busbar("history", "mysite", "--svg", "no/such/folder.svg").exit_code == 64

@@ -1,0 +1,152 @@
+"""`busbar.fabric.quarantine_edit.edit`: one line of the stack file changes, and no comment is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from busbar.config import ConfigError
+from busbar.fabric.quarantine_edit import edit
+from tests.support.clusters import site
+
+ROOT = Path(__file__).resolve().parents[3]
+EXAMPLE = (ROOT / "Pulumi.h100.example.yaml").read_text()
+# What people write: comments with other letters than ASCII, blank lines, {...}, and a reason over two lines.
+TEXT = """\
+# Höhle 3, Gestell Ä
+config:
+  busbar:cluster:
+    hosts:
+      workers:
+        - name: gpu-1   # the first one
+
+          address: 192.0.2.21
+          quarantine: fan  # ticket 7
+          # its rails are swapped
+          pool: a
+        - {name: gpu-2, address: 192.0.2.22, pool: a}   # spare
+        - quarantine: >
+            rail 3
+            is slow
+
+          # moved in May
+          name: gpu-3
+        - address: 192.0.2.24
+          name: gpu-4"""
+
+
+def quarantines(text: str) -> dict[str, str]:
+    workers = yaml.safe_load(text)["config"]["busbar:cluster"]["hosts"]["workers"]
+    return {each["name"]: each["quarantine"] for each in workers if "quarantine" in each}
+
+
+def changed(before: str, after: str) -> tuple[list[str], list[str]]:
+    """The lines that are gone, and those that are new."""
+    old, new = before.splitlines(), after.splitlines()
+    return [line for line in old if line not in new], [line for line in new if line not in old]
+
+
+def test_the_line_comes_below_the_name_and_its_removal_gives_the_former_text() -> None:
+    after = edit(EXAMPLE, "gpu-2", 'rail 3: "slow", run #7 {ä}')
+    line = '          quarantine: "rail 3: \\"slow\\", run #7 {ä}"'
+    assert changed(EXAMPLE, after) == ([], [line])
+    assert after.splitlines()[after.splitlines().index(line) - 1] == "        - name: gpu-2"
+    assert quarantines(after) == {"gpu-2": 'rail 3: "slow", run #7 {ä}'}
+    assert edit(after, "gpu-2", None) == EXAMPLE
+
+
+@pytest.mark.parametrize(
+    ("worker", "gone", "new"),
+    [
+        (
+            "gpu-1",
+            ["          quarantine: fan  # ticket 7"],
+            ['          quarantine: "slow"  # ticket 7'],
+        ),
+        (
+            "gpu-2",
+            ["        - {name: gpu-2, address: 192.0.2.22, pool: a}   # spare"],
+            ['        - {name: gpu-2, quarantine: "slow", address: 192.0.2.22, pool: a}   # spare'],
+        ),
+        (
+            "gpu-3",
+            ["        - quarantine: >", "            rail 3", "            is slow"],
+            ['        - quarantine: "slow"'],
+        ),
+        ("gpu-4", [], ['          quarantine: "slow"']),
+    ],
+)
+def test_a_reason_is_written_however_the_worker_is_written(
+    worker: str, gone: list[str], new: list[str]
+) -> None:
+    after = edit(TEXT, worker, "slow")
+    assert changed(TEXT, after) == (gone, new)
+    assert quarantines(after)[worker] == "slow"
+    assert edit(after, worker, "slow") == after
+
+
+@pytest.mark.parametrize(
+    ("worker", "gone", "new"),
+    [
+        ("gpu-1", ["          quarantine: fan  # ticket 7"], []),
+        ("gpu-2", [], []),
+        (
+            "gpu-3",
+            [
+                "        - quarantine: >",
+                "            rail 3",
+                "            is slow",
+                "          # moved in May",
+                "          name: gpu-3",
+            ],
+            ["        - name: gpu-3"],
+        ),
+        ("gpu-4", [], []),
+    ],
+)
+def test_a_quarantine_is_ended_however_it_is_written(worker: str, gone: list[str], new: list[str]) -> None:
+    after = edit(TEXT, worker, None)
+    assert changed(TEXT, after) == (gone, new)
+    assert worker not in quarantines(after)
+
+
+def test_of_a_worker_on_one_line_only_the_key_goes() -> None:
+    held = edit(TEXT, "gpu-2", "slow, again")
+    assert edit(held, "gpu-2", None) == TEXT
+    first = TEXT.replace("{name: gpu-2, ", "{quarantine: fan, name: gpu-2, ")
+    assert edit(first, "gpu-2", None) == TEXT
+    assert quarantines(edit(first, "gpu-2", "slow"))["gpu-2"] == "slow"
+
+
+def test_a_last_line_without_an_end_gets_one_and_can_be_removed() -> None:
+    held = edit(TEXT, "gpu-4", "slow")
+    assert held == f'{TEXT}\n          quarantine: "slow"\n'
+    assert edit(held.rstrip("\n"), "gpu-4", None) == f"{TEXT}\n"
+
+
+def test_a_worker_that_is_not_there_is_refused_with_one_that_is() -> None:
+    with pytest.raises(ConfigError, match=r"no worker is named 'gpu-22'; did you mean 'gpu-2'\?"):
+        edit(TEXT, "gpu-22", "slow")
+    with pytest.raises(ConfigError, match="no worker is named"):
+        edit("config: {}", "gpu-2", "slow")
+    with pytest.raises(ConfigError, match="no worker is named"):
+        edit("config: {busbar:cluster: {hosts: {workers: [{name: [gpu-2]}, gpu-2]}}}", "gpu-2", None)
+
+
+def test_keys_that_workers_share_are_left_to_a_person() -> None:
+    shared = (
+        "config:\n  busbar:cluster:\n    hosts:\n      workers:\n"
+        "        - &first\n          name: gpu-1\n          quarantine: fan\n"
+        "        - {<<: *first, name: gpu-2}\n"
+    )
+    for worker in ("gpu-1", "gpu-2"):
+        with pytest.raises(ConfigError, match=rf"hosts.workers \({worker}\).quarantine: .*edit it by hand"):
+            edit(shared, worker, None)
+    assert quarantines(edit(shared, "gpu-2", "slow")) == {"gpu-1": "fan", "gpu-2": "slow"}
+
+
+def test_a_file_that_a_program_wrote_is_edited_too() -> None:
+    text = yaml.safe_dump({"config": {"busbar:cluster": site(workers={"h100": 3})}})
+    assert quarantines(edit(text, "gpu-3", "slow")) == {"gpu-3": "slow"}
