@@ -32,7 +32,7 @@ def collect() -> None:
     from busbar.collect.busy import Kept
     from busbar.collect.collector import collect as follow
     from busbar.collect.spec import CollectSpec
-    from busbar.fabric.measure.records import record
+    from busbar.hooks import call
     from busbar.judge.archive import VERDICT
     from busbar.kube.wait import SystemClock
     from busbar.outputs.pool import summarize
@@ -55,7 +55,7 @@ def collect() -> None:
             measured_at=found.measured_at,
         )
         folder = Path(spec.folder)
-        record(api, folder.name, folder, found, spec, progress)
+        call("verdict_made", api, folder.name, folder, found, spec, progress)
         typer.echo(json.dumps(short, sort_keys=True, separators=(",", ":")))
 
 

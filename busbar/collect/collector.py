@@ -28,7 +28,7 @@ from busbar.kube.wait import Clock, Deadline, ProgressCallback
 
 @dataclass(frozen=True)
 class Collected:
-    """`verdict`: the JSON object of busbar.judge.nccl.verdict. `config_map`: NAMESPACE/NAME, None if not stored.
+    """`verdict`: the JSON object of judge/nccl/verdict.py. `config_map`: NAMESPACE/NAME, None if not stored.
 
     `measured_at`: when the job was created, as Kubernetes writes it (UTC); None without a job. `job`: its
     object in the cluster, if any. `is_rejected`: nothing was measured, because kubelets that were starting

@@ -89,7 +89,7 @@ class TopologyFile:
 
 @dataclass(frozen=True)
 class Stage:
-    """What a job runs for a diagnosis instead of one measurement: the groups of a stage (busbar.fabric.localise).
+    """What a job runs for a diagnosis instead of one measurement: the groups of a stage of `localise`.
 
     `groups`: their names, by round. `parallel`: how many at the same time. `hcas`: by rail, where groups use
     one.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import typer
 from pulumi import automation as auto
 
+from busbar import hooks
 from busbar.capability import Gate
 from busbar.cli.output import DONE, FAILED
 from busbar.cli.stack import events, keep, recovery, session
@@ -19,7 +20,6 @@ from busbar.cli.stack.report import report, show_uncleaned
 from busbar.cli.stack.rows import Rows
 from busbar.cli.stack.session import Session
 from busbar.cli.stack.target import Options, Target
-from busbar.fabric.commands.diagnose import after_failed_gate
 from busbar.operations import uncleaned
 from busbar.outputs import CLUSTER, GATE
 
@@ -189,7 +189,7 @@ def _gate_failed(s: Session, outputs: keep.Outputs, gate: Gate) -> int:
         f"then `{s.command}`."
     )
     if gate == CLUSTER:
-        after_failed_gate(s.target.project / s.target.file, s.say)
+        hooks.call("gate_failed", s.target.project / s.target.file, s.say)
     return FAILED
 
 

@@ -91,7 +91,7 @@ def by_place(nodes: Iterable[str], places: Places) -> dict[str, list[str]]:
 
 
 def expected_busbw(system: Expectation, *, spine: float | None = None) -> dict[Kind, float]:
-    """What each kind of group should reach by `busbar.judge.nccl.expected`, in GB/s; unknown kinds are left out.
+    """The bandwidth that each kind of group should reach, in GB/s; unknown kinds are left out.
 
     `spine` is the part of a leaf's rate that its uplinks carry: 1 without oversubscription, None where that
     is not known. Cross pairs then have no expected value.

@@ -11,8 +11,9 @@ import pytest
 import typer.testing
 import yaml
 
-from busbar.cli import build, measure
+from busbar.cli import build
 from busbar.cli.stackfile import SecretError
+from busbar.fabric.commands import measure
 from busbar.fabric.measure.history import Run
 from busbar.fabric.measure.records import FILE
 from busbar.kube import wait

@@ -1,0 +1,21 @@
+"""What the fabric adds to the bring-up, by name: the bring-up imports nothing of it.
+
+A hook is called at one place of the bring-up. Its function is imported when it is called.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from typing import Any
+
+HOOKS = {
+    # After a verdict was made: (api, pool, folder, found, spec, progress).
+    "verdict_made": "busbar.fabric.measure.records:record",
+    # After an update that the gate has failed: (path of the stack file, say).
+    "gate_failed": "busbar.fabric.commands.diagnose:after_failed_gate",
+}
+
+
+def call(hook: str, *arguments: Any) -> None:
+    """Call the function of HOOK with these arguments. Raises KeyError for an unknown hook."""
+    pkgutil.resolve_name(HOOKS[hook])(*arguments)
