@@ -64,26 +64,25 @@ class Capability:
     """One capability.
 
     `name`: of its folder, and of the group of its commands. `help`: one line on that group. `commands`: the
-    module whose function `register` adds them. `schema`: the module whose function `stack_schema` returns
-    the JSON Schema of its stack files. `host_groups`: group of another tool's inventory -> its key in the
+    module whose function `register` adds them. One with a Pulumi project also has `schema`, the module whose
+    function `stack_schema` returns the JSON Schema of its stack files, and the `gate` of its updates. `host_groups`: group of another tool's inventory -> its key in the
     section `hosts` of these files, with `[]` behind that of a list (`busbar hosts import`).
     """
 
     name: str
     help: str
     commands: str
-    schema: str
-    gate: Gate
+    schema: str | None = None
+    gate: Gate | None = None
     host_groups: Mapping[str, str] = field(default_factory=dict)
 
     def register(self, group: Typer) -> None:
         """Add the commands to their group."""
         importlib.import_module(self.commands).register(group)
 
-    def stack_schema(self) -> dict[str, Any]:
-        """The JSON Schema of `stacks/<name>/Pulumi.<stack>.yaml`."""
-        made: dict[str, Any] = importlib.import_module(self.schema).stack_schema()
-        return made
+    def stack_schema(self) -> dict[str, Any] | None:
+        """The JSON Schema of `stacks/<name>/Pulumi.<stack>.yaml`; None without a Pulumi project."""
+        return importlib.import_module(self.schema).stack_schema() if self.schema else None
 
 
 @cache

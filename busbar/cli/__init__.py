@@ -149,7 +149,8 @@ def _add_capabilities(app: typer.Typer) -> None:
     for capability in capabilities():
         group = typer.Typer(help=capability.help, no_args_is_help=True)
         capability.register(group)
-        group.command("schema")(_schema_of(capability))
+        if capability.schema:
+            group.command("schema")(_schema_of(capability))
         app.add_typer(group, name=capability.name, rich_help_panel=FABRIC)
 
 

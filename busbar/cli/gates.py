@@ -11,5 +11,5 @@ from busbar.outputs import CLUSTER
 
 def gate_of(outputs: Mapping[str, Any]) -> Gate | None:
     """The gate of the project that these outputs are of; None for a project that busbar does not know."""
-    gates = (CLUSTER, *(each.gate for each in capabilities()))
+    gates = (CLUSTER, *(each.gate for each in capabilities() if each.gate))
     return next((gate for gate in gates if gate.version in outputs), None)

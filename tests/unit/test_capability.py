@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from busbar import capability
 from busbar.capability import capabilities
+from busbar.cli import build
 from busbar.cli.gates import gate_of
 from busbar.outputs import CLUSTER
 
@@ -62,7 +64,7 @@ def test_the_core_names_none_of_them() -> None:
 
 
 def test_each_has_a_gate_of_its_own() -> None:
-    gates = [CLUSTER, *(each.gate for each in capabilities())]
+    gates = [CLUSTER, *(each.gate for each in capabilities() if each.gate)]
     assert [gate_of({gate.version: 1}) for gate in gates] == gates
 
 
@@ -74,6 +76,23 @@ def test_one_of_another_distribution_is_found_by_its_entry_point(
     assert "probe" in {each.name for each in capabilities()}
     gate = gate_of({"probe_version": 1})
     assert gate is not None and gate.title == "probe failed"
+
+
+def test_one_of_commands_only_needs_no_gate_and_no_schema(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = """
+from busbar.capability import Capability
+CAPABILITY = Capability(name="probe", help="", commands="busbar_looks")
+def register(group):
+    group.command("look")(lambda: print("seen"))
+    group.command("again")(lambda: None)
+"""
+    installed(tmp_path, "probe", "busbar_looks", text)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert CliRunner().invoke(build(), ["probe", "look"]).stdout == "seen\n"
+    assert CliRunner().invoke(build(), ["probe", "schema"]).exit_code == 64
+    assert gate_of({"probe_version": 1}) is None
 
 
 @pytest.mark.parametrize(
