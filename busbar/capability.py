@@ -65,8 +65,9 @@ class Capability:
 
     `name`: of its folder, and of the group of its commands. `help`: one line on that group. `commands`: the
     module whose function `register` adds them. One with a Pulumi project also has `schema`, the module whose
-    function `stack_schema` returns the JSON Schema of its stack files, and the `gate` of its updates. `host_groups`: group of another tool's inventory -> its key in the
-    section `hosts` of these files, with `[]` behind that of a list (`busbar hosts import`).
+    function `stack_schema` returns the JSON Schema of its stack files, and the `gate` of its updates.
+    `host_groups`: group of another tool's inventory -> its key in the section `hosts` of these files, with
+    `[]` behind that of a list (`busbar hosts import`).
     """
 
     name: str
