@@ -1,0 +1,58 @@
+"""Prints the lines of each part of the tree beside its budget (`make size`). Exit code 1 where one is exceeded.
+
+Counted are all lines of the files in git, without symbolic links, pinned requirements, generated schemas,
+pictures, fonts, archives and the licence.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+NOT_COUNTED = re.compile(r"(^|/)(requirements.*\.txt|go\.sum|LICENSE|schema/.*\.json)$|\.(svg|ttf|zst)$")
+# The first pattern that matches a path is its part. Chart extracts are data.
+PARTS = {
+    "chart extracts": r"tests/.*/extracts/|stacks/[^/]+/tests/.*/extracts/",
+    "lab/offline": r"lab/offline/",
+    "judge": r"busbar/judge/",
+    "fabric": r"busbar/fabric/",
+    "bring-up": r"(busbar|components|host|helm_values|charts)/|__main__\.py$",
+    "tests of the core": r"tests/|conftest\.py$",
+    "stacks/slurm": r"stacks/slurm/(?!tests/|lab/|.*\.md$|schema\.json$)",
+    "rest": r"",
+}
+BUDGETS = {"bring-up": 26_500, "judge": 9_300, "fabric": 3_700, "stacks/slurm": 3_400}
+TREE = 134_000
+TESTS_PER_LINE = 1.15
+
+
+def main() -> int:
+    """Count, print, compare."""
+    names = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split("\0")
+    lines: Counter[str] = Counter()
+    for name in filter(None, names):
+        path = ROOT / name
+        if path.is_symlink() or not path.is_file() or NOT_COUNTED.search(name):
+            continue
+        part = next(part for part, pattern in PARTS.items() if re.match(pattern, name))
+        lines[part] += path.read_bytes().count(b"\n")
+    product = lines["bring-up"] + lines["judge"] + lines["fabric"]
+    rows = [(part, float(lines[part]), BUDGETS.get(part)) for part in PARTS]
+    rows.append(("tree without lab/offline", sum(lines.values()) - lines["lab/offline"], TREE))
+    rows.append(("tests per line of the core", lines["tests of the core"] / product, TESTS_PER_LINE))
+    for name, found, budget in rows:
+        digits = 2 if found < 10 else 0
+        limit = "" if budget is None else f"at most {budget:,.{digits}f}"
+        mark = "  exceeded" if budget is not None and found > budget else ""
+        print(f"{name:28}{found:>10,.{digits}f}  {limit}{mark}")
+    return int(any(budget is not None and found > budget for _, found, budget in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
