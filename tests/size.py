@@ -1,7 +1,7 @@
-"""Prints the lines of each part of the tree beside its budget (`make size`). Exit code 1 where one is exceeded.
+"""Prints the lines of each part of the tree beside its budget (`make size`).
 
-Counted are all lines of the files in git, without symbolic links, pinned requirements, generated schemas,
-pictures, fonts, archives and the licence.
+It counts all lines of the files in git, without symbolic links, pinned requirements, generated schemas,
+pictures, fonts, archives and the licence. The exit code is 1 where a budget is exceeded.
 """
 
 from __future__ import annotations
