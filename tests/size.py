@@ -43,7 +43,7 @@ def main() -> int:
         part = next(part for part, pattern in PARTS.items() if re.match(pattern, name))
         lines[part] += path.read_bytes().count(b"\n")
     product = lines["bring-up"] + lines["judge"] + lines["fabric"]
-    rows = [(part, float(lines[part]), BUDGETS.get(part)) for part in PARTS]
+    rows: list[tuple[str, float, float | None]] = [(part, lines[part], BUDGETS.get(part)) for part in PARTS]
     rows.append(("tree without lab/offline", sum(lines.values()) - lines["lab/offline"], TREE))
     rows.append(("tests per line of the core", lines["tests of the core"] / product, TESTS_PER_LINE))
     for name, found, budget in rows:

@@ -9,7 +9,7 @@ from busbar.components.engine.cluster_objects import create_cluster_provider, cr
 from busbar.components.engine.program import end_quietly_when_interrupted
 from busbar.components.engine.stack_outputs import fail_unless_passed
 from busbar.components.engine.update_end import check_after_deletions
-from stacks.training.capability import CAPABILITY
+from stacks.training.capability import GATE
 from stacks.training.package.components.kueue import Kueue, KueueArgs, create_local_queue
 from stacks.training.package.components.networks import Multus, MultusArgs, Networks, NetworksArgs
 from stacks.training.package.components.outputs import export_outputs
@@ -136,7 +136,7 @@ async def main() -> None:
             "storage": storage.description,
         },
     )
-    await fail_unless_passed(outputs, enforce=stack.training.proof.is_gate, gate=CAPABILITY.gate.refusal)
+    await fail_unless_passed(outputs, enforce=stack.training.proof.is_gate, gate=GATE.refusal)
 
 
 end_quietly_when_interrupted()

@@ -2,17 +2,18 @@
 
 from busbar.capability import Capability, Gate
 
+GATE = Gate(
+    version="training_contract_version",
+    passed="training_passed",
+    reasons="training_reasons",
+    title="training run failed",
+    raised="proof.run",
+    summary="stacks.training.package.summary",
+)
 CAPABILITY = Capability(
     name="training",
     help="Configure, read and judge training runs.",
     commands="stacks.training.package.commands",
     schema="stacks.training.package.config",
-    gate=Gate(
-        version="training_contract_version",
-        passed="training_passed",
-        reasons="training_reasons",
-        title="training run failed",
-        raised="proof.run",
-        summary="stacks.training.package.summary",
-    ),
+    gate=GATE,
 )

@@ -13,7 +13,7 @@ from busbar.components.engine.stack_outputs import export_all, fail_unless_passe
 from busbar.components.engine.update_end import check_after_deletions
 from busbar.manifests.names import digest
 from busbar.text import listed
-from stacks.watch.capability import CAPABILITY
+from stacks.watch.capability import GATE
 from stacks.watch.package.components.monitoring import Monitoring, MonitoringArgs
 from stacks.watch.package.components.node_problems import NodeProblems, NodeProblemsArgs
 from stacks.watch.package.components.prometheus import Crds, Prometheus, PrometheusArgs
@@ -71,7 +71,7 @@ async def main() -> None:
     )
     names = build_outputs(watch, cluster.cluster_name, size, None)
     export_all({name: outputs[name] for name in names})
-    await fail_unless_passed(outputs, enforce=watch.check.enforce, gate=CAPABILITY.gate.refusal)
+    await fail_unless_passed(outputs, enforce=watch.check.enforce, gate=GATE.refusal)
 
 
 end_quietly_when_interrupted()

@@ -2,17 +2,18 @@
 
 from busbar.capability import Capability, Gate
 
+GATE = Gate(
+    version="watch_contract_version",
+    passed="watch_passed",
+    reasons="watch_reasons",
+    title="monitoring is not complete",
+    raised="check.run",
+    summary="stacks.watch.package.summary",
+)
 CAPABILITY = Capability(
     name="watch",
     help="Configure, estimate and refresh the monitoring of a cluster.",
     commands="stacks.watch.package.commands",
     schema="stacks.watch.package.config",
-    gate=Gate(
-        version="watch_contract_version",
-        passed="watch_passed",
-        reasons="watch_reasons",
-        title="monitoring is not complete",
-        raised="check.run",
-        summary="stacks.watch.package.summary",
-    ),
+    gate=GATE,
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stacks.training.capability import CAPABILITY
+from stacks.training.capability import GATE
 from stacks.training.package.outputs import FIELDS, NAMES, build_outputs, read_summary, summarize
 from stacks.training.package.target import targets
 from stacks.training.tests.support import cluster, training
@@ -69,11 +69,11 @@ def test_a_reason_names_its_pool_where_there_are_several() -> None:
 def test_a_proof_that_is_switched_off_is_no_pass_and_lets_the_update_succeed() -> None:
     found = outputs(None, proof={"enabled": False})
     assert found["training_reasons"] == ["not trained: proof.enabled is false"]
-    assert CAPABILITY.gate.refusal(found, enforce=training(proof={"enabled": False}).proof.is_gate) is None
+    assert GATE.refusal(found, enforce=training(proof={"enabled": False}).proof.is_gate) is None
 
 
 def test_the_gate_names_the_reasons_and_what_to_do() -> None:
-    text = CAPABILITY.gate.refusal(outputs(summarize(verdict(first()))), enforce=True)
+    text = GATE.refusal(outputs(summarize(verdict(first()))), enforce=True)
     assert text is not None
     assert text.startswith("training run failed for cluster site:\n  - ")
     assert "raise proof.run by one" in text and "proof.enforce: false" in text

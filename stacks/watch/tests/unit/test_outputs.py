@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from stacks.watch.capability import CAPABILITY
+from stacks.watch.capability import GATE
 from stacks.watch.package.outputs import build_outputs
 from stacks.watch.package.sizing import estimate
 from stacks.watch.package.summary import summary
@@ -34,17 +34,17 @@ def shown(found: dict[str, Any]) -> str:
 def test_a_check_that_passed_is_a_pass() -> None:
     found = outputs()
     assert (found["watch_passed"], found["watch_reasons"], found["nodes_read"]) == (True, [], 2)
-    assert CAPABILITY.gate.refusal(found, enforce=True) is None
+    assert GATE.refusal(found, enforce=True) is None
     assert shown(found).startswith("PASS  all rails of 2 nodes are read\n")
 
 
 def test_a_check_that_did_not_pass_fails_the_update_with_its_reasons_unless_that_is_not_wanted() -> None:
     found = outputs(FAIL)
-    text = CAPABILITY.gate.refusal(found, enforce=True)
+    text = GATE.refusal(found, enforce=True)
     assert text is not None and text.startswith(
         "monitoring is not complete for cluster site:\n  - gpu-2 1/2\nThe outputs are kept: "
     )
-    assert CAPABILITY.gate.refusal(found, enforce=False) is None
+    assert GATE.refusal(found, enforce=False) is None
     assert shown(found).startswith("FAIL  monitoring is not complete\n      gpu-2 1/2\n")
 
 
@@ -54,7 +54,7 @@ def test_a_check_that_did_not_pass_fails_the_update_with_its_reasons_unless_that
 def test_anything_else_that_was_printed_is_no_pass(printed: Any) -> None:
     found = outputs(printed)
     assert found["watch_passed"] is False
-    assert CAPABILITY.gate.refusal(found, enforce=True)
+    assert GATE.refusal(found, enforce=True)
 
 
 def test_a_pass_with_a_reason_is_none() -> None:
