@@ -1,32 +1,63 @@
 """What a verdict on a large INFO log costs. Goal: 36 MB of 3,520 ranks in 10 s and 100 MiB, one process.
 
-    python bench/nccl_stream.py                      # 36 MB of both mixes
-    python bench/nccl_stream.py --bytes 64M 1G --mix ib
+    python bench/nccl_stream.py                      # 36 MB
+    python bench/nccl_stream.py --mb 64 1000
 
-Start-up and sha256 are included; the best of --repeat runs counts, of memory the worst. The files are made by
-nccl_biglog.py in the system's temporary folder and removed at the end.
+Start-up and sha256 are included; the best of --repeat runs counts, of memory the worst. The logs are written
+into the system's temporary folder and removed at the end.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import random
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TextIO
 
-sys.path.insert(0, str(Path(__file__).parent))
-import nccl_biglog
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.unit.nccl.logs import Made
 
-HEADER = ("mix", "MiB", "lines", "CPU s", "wall s", "MiB/s", "peak MiB")
+PROFILE, GPUS = "h100-ib-8x400", 8
+HEADER = ("MiB", "lines", "CPU s", "wall s", "MiB/s", "peak MiB")
 
 
-def check(path: Path, mix: nccl_biglog.Mix, ranks: int) -> tuple[float, float, float]:
+def write(out: TextIO, ranks: int, size: int) -> None:
+    """Write the log of a good run, in which all ranks print their messages again until it has SIZE bytes.
+
+    Messages of all ranks are interleaved. About 30 % are edges between hosts, 40 % edges inside a host.
+    """
+    made, rng = Made(), random.Random(1)
+    made.hosts = [f"nccl-h100-worker-{n}" for n in range(ranks // GPUS)]
+    lines = made.lines()
+    network = [line for line in lines if " via NET/" in line]
+    end = lines.index(network[-1]) + 1
+    out.writelines(f"{line}\n" for line in lines[:end] if " via NET/" not in line)
+    channel = 0
+    while out.tell() < size:
+        messages = [line.replace("/0 : ", f"/{channel // 16} : ") for line in network]
+        for rank in range(ranks):
+            device = rank % GPUS
+            peer = rank - device + (device + 1) % GPUS
+            head = f"nccl-h100-worker-{rank // GPUS}:{40 + device}:90 [{device}] NCCL INFO"
+            for n in range(channel, channel + 3):
+                link = f"Channel {n % 16:02d}/0 : {rank}[{device}] -> {peer}[{peer % GPUS}]"
+                messages.append(f"{head} {link} via P2P/CUMEM")
+            messages += [f"{head} NVLS Head {n:2d}: {n:2d} {rank}" for n in range(2)]
+        rng.shuffle(messages)
+        out.write("\n".join(messages) + "\n")
+        channel += 3
+    out.write("\n".join(lines[end:]) + "\n")
+
+
+def check(path: Path, ranks: int) -> tuple[float, float, float]:
     """CPU seconds, wall seconds and peak MiB of one verdict. Raises RuntimeError where it is no pass."""
     command = [sys.executable, "-m", "busbar", "nccl", "check", str(path), "--json"]
-    command += ["--profile", mix.profile, "--expect-nodes", str(ranks // nccl_biglog.GPUS)]
+    command += ["--profile", PROFILE, "--expect-nodes", str(ranks // GPUS)]
     start = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)
@@ -41,33 +72,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--bytes", type=nccl_biglog.size, nargs="+", default=[36_000_000])
-    parser.add_argument("--mix", choices=nccl_biglog.MIXES, nargs="+", default=list(nccl_biglog.MIXES))
-    parser.add_argument("--ranks", type=int, default=3520)
+    parser.add_argument("--mb", type=float, nargs="+", default=[36], help="size of the log, in 10^6 bytes")
+    parser.add_argument("--ranks", type=int, default=3520, help="a multiple of 8")
     parser.add_argument("--repeat", type=int, default=3)
     args = parser.parse_args()
     print("  ".join(f"{name:>8}" for name in HEADER), flush=True)
-    for name in args.mix:
-        for size in args.bytes:
-            with tempfile.TemporaryDirectory(prefix="busbar-bench-") as folder:
-                path = Path(folder) / "big.log"
-                with path.open("w") as out:
-                    nccl_biglog.write(out, args.ranks, size, nccl_biglog.MIXES[name])
-                costs = [check(path, nccl_biglog.MIXES[name], args.ranks) for _ in range(args.repeat)]
-                mib = path.stat().st_size / 2**20
-                with path.open("rb") as log:
-                    lines = sum(1 for _ in log)
-            cpu, wall = (min(cost[i] for cost in costs) for i in (0, 1))
-            peak = max(cost[2] for cost in costs)
-            figures = [
-                f"{mib:.1f}",
-                f"{lines}",
-                f"{cpu:.2f}",
-                f"{wall:.2f}",
-                f"{mib / cpu:.1f}",
-                f"{peak:.0f}",
-            ]
-            print("  ".join(f"{x:>8}" for x in [name, *figures]), flush=True)
+    for size in args.mb:
+        with tempfile.TemporaryDirectory(prefix="busbar-bench-") as folder:
+            path = Path(folder) / "big.log"
+            with path.open("w") as out:
+                write(out, args.ranks, int(size * 10**6))
+            costs = [check(path, args.ranks) for _ in range(args.repeat)]
+            mib = path.stat().st_size / 2**20
+            with path.open("rb") as log:
+                lines = sum(1 for _ in log)
+        cpu, wall = (min(cost[i] for cost in costs) for i in (0, 1))
+        peak = max(cost[2] for cost in costs)
+        figures = [f"{mib:.1f}", f"{lines}", f"{cpu:.2f}", f"{wall:.2f}", f"{mib / cpu:.1f}", f"{peak:.0f}"]
+        print("  ".join(f"{x:>8}" for x in figures), flush=True)
 
 
 if __name__ == "__main__":
