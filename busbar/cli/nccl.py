@@ -112,8 +112,6 @@ def check(
     plot: option.Plot = True,
     html: option.Html = None,
     svg: option.Svg = None,
-    png: option.Png = None,
-    ctrf: option.Ctrf = None,
 ) -> None:
     """Judge a log against what the hardware can do: the verdict, its first cause and line, what to do next.
 
@@ -139,7 +137,7 @@ def check(
     except ValidationError as error:
         fail("; ".join(map(_bad_option, error.errors())), USAGE)
     verdicts: dict[str, Verdict] = {}
-    reports = {".json": ctrf, ".html": html, ".svg": svg, ".png": png}
+    reports = {".html": html, ".svg": svg}
     for file in dict.fromkeys(files):
         verdicts[file] = judge_log(_read(file), expectation)
         paths = reports if len(files) == 1 else _in_folders(reports, file, len(verdicts))
@@ -184,14 +182,12 @@ def _in_folders(reports: dict[str, Path | None], file: str, number: int) -> dict
 def _write(file: str, verdict: Verdict, reports: dict[str, Path | None]) -> None:
     if not any(reports.values()):
         return  # the template engine takes a while to import
-    from busbar.judge.nccl.report.ctrf import write_ctrf
     from busbar.judge.nccl.report.html import Origin, write_html
-    from busbar.judge.nccl.report.png import RendererMissingError, write_png
     from busbar.judge.nccl.report.svg import NoCurveError, write_svg
 
     command = shlex.join(["busbar", *sys.argv[1:]])
     page = partial(write_html, origin=Origin.of(file, command=command))
-    writers: tuple[Callable[[Verdict, Path], object], ...] = (write_ctrf, page, write_svg, write_png)
+    writers: tuple[Callable[[Verdict, Path], object], ...] = (page, write_svg)
     for path, write in zip(reports.values(), writers, strict=True):
         if path is None:
             continue
@@ -200,5 +196,5 @@ def _write(file: str, verdict: Verdict, reports: dict[str, Path | None]) -> None
         except NoCurveError as error:
             # such a log has a verdict nevertheless
             typer.echo(f"note: {path} not written: {error}", err=True)
-        except (OSError, RendererMissingError) as error:
-            fail(f"{path} not written: {getattr(error, 'strerror', None) or error}", USAGE)
+        except OSError as error:
+            fail(f"{path} not written: {error.strerror or error}", USAGE)

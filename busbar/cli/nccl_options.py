@@ -135,7 +135,3 @@ Html = Annotated[
     Path | None, value(OUTPUT, "PATH", "Write the whole report as one HTML page that needs no network.")
 ]
 Svg = Annotated[Path | None, value(OUTPUT, "PATH", "Write the headline's curve as SVG.")]
-Png = Annotated[Path | None, value(OUTPUT, "PATH", "Write the same curve as PNG; needs resvg-py.")]
-Ctrf = Annotated[
-    Path | None, value(OUTPUT, "PATH", "Write the gates as a CTRF report, which CI shows as tests.")
-]

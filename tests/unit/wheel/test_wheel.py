@@ -99,7 +99,7 @@ def test_the_message_about_the_extra_knows_all_of_its_packages() -> None:
 
 def test_the_wheel_holds_every_data_file_of_the_package(wheel: Path) -> None:
     held, data = set(zipfile.ZipFile(wheel).namelist()), files("busbar")
-    assert any(name.endswith(".ttf") for name in data)
+    assert any(name.endswith(".css") for name in data)
     assert data <= held, sorted(data - held)
 
 

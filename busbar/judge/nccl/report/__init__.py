@@ -1,1 +1,1 @@
-"""Reports of a verdict: terminal, HTML, SVG, CTRF."""
+"""Reports of a verdict: terminal, HTML, SVG."""

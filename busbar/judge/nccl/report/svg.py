@@ -63,17 +63,12 @@ def time_svg(name: str, result: CollectiveResult, *, inline: bool = False, frame
     return _picture(f"{name}: time of one operation", axes, ticks, one, two, [], duration, inline)
 
 
-def headline_svg(verdict: Verdict, *, inline: bool = False) -> str:
-    """The curve of the headline collective. Raises NoCurveError without a table."""
+def write_svg(verdict: Verdict, path: Path) -> None:
+    """Write the curve of the headline collective to PATH. Raises OSError; NoCurveError without a table."""
     if not verdict.collectives:
         raise NoCurveError("the log has no table, so there is no curve")
     name, result = next(iter(verdict.collectives.items()))
-    return curve_svg(name, result, inline=inline)
-
-
-def write_svg(verdict: Verdict, path: Path) -> None:
-    """Write the curve of the headline collective to PATH. Raises OSError; NoCurveError without a table."""
-    path.write_text(headline_svg(verdict) + "\n", encoding="utf-8")
+    path.write_text(curve_svg(name, result) + "\n", encoding="utf-8")
 
 
 def _axes(frame: Frame, sizes: Sequence[int], bottom: float, top: float, *, log: bool = False) -> Axes:

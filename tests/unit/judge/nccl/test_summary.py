@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import io
-import time
-from collections import Counter
 from functools import cache
 
 import pytest
 
 from busbar.judge.nccl import Expectation, Verdict, judge
-from busbar.judge.nccl.report.ctrf import ctrf
 from busbar.judge.nccl.report.summary import MAX_LINES, summary
 from busbar.judge.nccl.report.terminal import verdict_text
 from busbar.judge.nccl.units import size
@@ -99,15 +96,3 @@ def test_full_shows_the_rows_of_the_largest_messages() -> None:
     text = verdict_text(judge(made.lines(), WANT), io.StringIO(), full=True, plot=False)
     rows = [line.split()[:2] for line in text.splitlines() if line.split()[1:2] in (["MiB"], ["GiB"])]
     assert [" ".join(row) for row in rows] == [size(2**n) for n in range(26, 34)]
-
-
-def test_a_ctrf_report_counts_the_gates_by_their_status_at_this_time_in_milliseconds() -> None:
-    verdict = judge([line for line in Made().lines() if "NCCL" not in line], WANT)
-    counts = Counter(check.status for check in verdict.checks)
-    began = int(time.time() * 1000)
-    found = ctrf(verdict)["results"]["summary"]
-    assert began <= found.pop("start") == found.pop("stop") <= time.time() * 1000
-    assert found == {
-        "tests": len(verdict.checks), "passed": counts["pass"], "failed": counts["fail"],
-        "skipped": counts["not-required"], "pending": 0, "other": counts["unknown"],
-    }  # fmt: skip
