@@ -34,13 +34,12 @@ def check_config(stack: Stack, project: Project = None) -> None:
     """
     from busbar.config import warnings
     from busbar.config.places import located
-    from busbar.hosts import ssh_config
 
     file, cluster = load_stack(stack, project)
     typer.echo(f"OK  {file.path.name}")
     for line in describe(cluster):
         typer.echo(f"    {line}")
-    for note in located(file.path, [*warnings(cluster), *ssh_config.warnings(cluster)]):
+    for note in located(file.path, warnings(cluster)):
         typer.echo(f"    warning: {note}")
 
 

@@ -48,7 +48,7 @@ def preflight(
 
     if stack is None and sys.stdin.isatty():
         fail("Missing argument 'STACK'. Fix: see busbar preflight --help", USAGE)
-    spec = _spec_with_warnings(*load_stack(stack, project)) if stack else request(Spec)
+    spec = spec_of_stack(*load_stack(stack, project)) if stack else request(Spec)
     previous = {} if stack else previous_result()
     with errors_end():
         outcome = asyncio.run(survey(spec, previous, deliver=not stack))
@@ -83,16 +83,6 @@ def end(spec: Spec, outcome: Outcome, *, listed: bool = True) -> None:
     if outcome.errors:
         fail(summary(spec, outcome), 1)
     progress(summary(spec, outcome))
-
-
-def _spec_with_warnings(file: StackFile, cluster: Cluster) -> Spec:
-    """As `spec_of_stack`; names what ~/.ssh/config has for the hosts: it may be why one does not answer."""
-    from busbar.config.places import located
-    from busbar.hosts import ssh_config
-
-    for note in located(file.path, ssh_config.warnings(cluster)):
-        progress(f"warning: {note}")
-    return spec_of_stack(file, cluster)
 
 
 def spec_of_stack(file: StackFile, cluster: Cluster) -> Spec:
