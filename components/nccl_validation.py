@@ -27,7 +27,7 @@ from busbar.manifests.scheduling import read_taints
 from busbar.outputs.kept import current_result, record, settings_of
 
 # In the state of every cluster that was measured. With another text here each would be measured again; what
-# the collector prints has a version of its own, and read_result reads the former ones.
+# the collector prints has a version of its own (busbar.outputs.pool.FORMAT).
 _CONSTANT_TRIGGER = "contract 2"
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Awaitable, Mapping
 from typing import Any, Protocol
 
 from pydantic import Field, StrictBool, StrictFloat, ValidationError
 
-from busbar.outputs import contract2
 from busbar.outputs.details import Details, unpack
 from busbar.outputs.pool import Model
 from busbar.outputs.values import number, problems
@@ -76,7 +74,7 @@ class ClusterOutputs(Details):
         only measured, unless that is accepted: a provider without a kubeconfig would use another cluster.
         """
         outputs: dict[str, Any] = {}
-        for key in (*NAMES, *contract2.NAMES):
+        for key in NAMES:
             details = await reference.get_output_details(key)
             value = details.secret_value if details.value is None else details.value
             if value is not None:
@@ -92,12 +90,9 @@ class ClusterOutputs(Details):
     def from_dict(cls, outputs: Mapping[str, Any]) -> ClusterOutputs:
         """Read outputs as `pulumi stack output --json` prints them; all numbers may be floats.
 
-        Raises ContractError for another contract version, a missing output, or one of another type. Warns of
-        contract 2.
+        Raises ContractError for another contract version, a missing output, or one of another type.
         """
-        outputs = current(outputs)
-        if outputs["contract_version"] == contract2.VERSION:
-            warnings.warn(contract2.WARNING, FutureWarning, stacklevel=2)
+        check_version(outputs)
         missing = [key for key in NAMES if key not in outputs and key not in _OPTIONAL]
         if missing:
             raise ContractError(
@@ -145,8 +140,8 @@ NAMES = (*(name for name in _SCALARS if name != "kubeconfig"), "details")
 """The outputs but the kubeconfig, in the order in which they are exported."""
 
 
-def current(outputs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The outputs in the form of this contract. Raises ContractError for a contract that is not read."""
+def check_version(outputs: Mapping[str, Any]) -> None:
+    """Raise ContractError, with the fix, where the outputs have another contract."""
     value = outputs.get("contract_version")
     if value is None:
         raise ContractError(
@@ -157,12 +152,7 @@ def current(outputs: Mapping[str, Any]) -> Mapping[str, Any]:
     if version is None or not version.is_integer():
         raise ContractError(f"contract_version is {value!r}, a whole number is expected")
     if version == CONTRACT_VERSION:
-        return outputs
-    if version == contract2.VERSION:
-        try:
-            return contract2.upgrade(outputs)
-        except contract2.MALFORMED as error:
-            raise ContractError(f"the outputs are not those of contract 2: {error}") from None
+        return
     fix = (
         f"run `pulumi up` on that stack with a busbar that writes contract {CONTRACT_VERSION}"
         if version < CONTRACT_VERSION

@@ -1,8 +1,8 @@
 """What the stack exports of one pool's verdict: the part that is read often.
 
 `summarize` is what `busbar nccl collect` prints, and that is all of a measurement that the engine keeps in
-its state. It outlives the busbar that measured: `read_result` reads every form of it. The whole verdict
-(every check with its evidence, both halves of every row) stays in verdict.json and in the cluster.
+its state. It outlives the busbar that measured. The whole verdict (every check with its evidence, both
+halves of every row) stays in verdict.json and in the cluster.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from busbar import __version__
-from busbar.outputs import contract2
 from busbar.outputs.values import number, problems
 
 Curve = tuple[tuple[int, float], ...]
@@ -41,9 +40,9 @@ class PoolResult(Model):
     reasons: tuple[str, ...] = ()
     """Why it is not a pass."""
     measured_at: AwareDatetime | None = None
-    """When the measurement was started, in UTC. Absent before contract 3."""
+    """When the measurement was started, in UTC."""
     busbar_version: str | None = None
-    """The busbar that judged it. Absent before contract 3."""
+    """The busbar that judged it."""
     nodes_measured: tuple[str, ...] | None = None
     """The Nodes that were measured. Absent where nothing was."""
     stale: tuple[str, ...] | None = None
@@ -128,7 +127,7 @@ def summarize(
 
 
 def read_result(stdout: str | None) -> dict[str, Any]:
-    """The PoolResult that `busbar nccl collect` printed, now or under contract 2, as JSON values.
+    """The PoolResult that `busbar nccl collect` printed, as JSON values.
 
     Never raises: any other text is a verdict "unknown".
     """
@@ -136,18 +135,17 @@ def read_result(stdout: str | None) -> dict[str, Any]:
         return PoolResult.model_validate(_printed(stdout or "")).model_dump(mode="json", exclude_none=True)
     except ValidationError as error:
         problem = problems(error)
-    except contract2.MALFORMED as error:
+    except (AttributeError, TypeError, ValueError) as error:
         problem = f"it is not a verdict ({error})"
-    reason = f"the output of `busbar nccl collect` cannot be read: {problem}"
+    reason = f"the output of `busbar nccl collect` cannot be read: {problem}. Fix: raise validation.run"
     return {"verdict": "unknown", "reasons": [reason]}
 
 
 def _printed(text: str) -> dict[str, Any]:
     printed = json.loads(text)
-    if "format" not in printed and printed["schema"] == contract2.SCHEMA:
-        return contract2.result(printed)
-    if printed["format"] != FORMAT:
-        raise ValueError(f"unsupported format {printed['format']!r}, supported: {FORMAT}")
+    if printed.get("format") != FORMAT:
+        form = printed.get("format", printed.get("schema"))  # 0.1.0 called it schema
+        raise ValueError(f"unsupported format {form!r}, supported: {FORMAT}")
     return dict(printed)
 
 

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from busbar.judge.nccl.units import gbps, rate, share, size
 from busbar.judge.tables import check_table, kept_verdict, not_passed, notes, passed, styled, table
-from busbar.outputs import contract2
-from busbar.outputs.contract import MEASURED_ONLY, current
+from busbar.judge.nccl.units import gbps, rate, share, size
+from busbar.outputs.contract import MEASURED_ONLY, check_version
 from busbar.outputs.details import Details, unpack
 from busbar.outputs.pool import PoolResult, summarize
 from busbar.text import counted
@@ -33,7 +33,7 @@ def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> Render
     contract version.
     """
     if "contract_version" in outputs:
-        outputs = current(outputs)
+        check_version(outputs)
     pools = pools_of(outputs)
     return Group(*tables(outputs, pools, folder), *notes(_notes(outputs, pools, folder)))
 
@@ -113,8 +113,6 @@ def _collective_table(
 def _notes(
     outputs: Mapping[str, Any], pools: Mapping[str, PoolResult], folder: Path | None
 ) -> Iterator[tuple[str, str]]:
-    if outputs.get("contract_version") == contract2.VERSION:
-        yield "warning", contract2.WARNING
     if endpoint := outputs.get("api_endpoint"):
         yield "API", str(endpoint)
     elif "details" in outputs:

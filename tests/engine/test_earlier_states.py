@@ -79,10 +79,9 @@ def _update(name: str, folder: Path) -> Iterator[Finding]:
     if earlier is core:
         yield from _findings(checkout, CORE, core)
         return
-    # First with the outputs of that revision, then with those of this one.
-    _create(checkout, TRAINING, earlier)
-    yield from _findings(checkout, TRAINING, earlier)
+    # The outputs of that revision are refused.
     checkout.up(CORE)
+    _create(checkout, TRAINING, earlier)
     yield from _findings(checkout, TRAINING, earlier)
 
 

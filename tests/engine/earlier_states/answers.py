@@ -22,7 +22,7 @@ SIZES = (1 << 20, 1 << 28, 1 << 30)
 def answers(cluster: Mapping[str, Any], running: bool) -> Callable[[Any], Mapping[str, Any]]:
     """From a new resource to its outputs; see stack.Checkout.tell."""
     names = [host["name"] for role in ("servers", "workers") for host in cluster["hosts"][role]]
-    usual = healthy(cluster, lambda _: _verdict(), with_k3s=names if running else ())
+    usual = healthy(cluster, lambda _: verdict(), with_k3s=names if running else ())
 
     def answer(args: Any) -> Mapping[str, Any]:
         words = str(args.inputs.get("create", "")).split()[-2:]
@@ -39,13 +39,13 @@ def answers(cluster: Mapping[str, Any], running: bool) -> Callable[[Any], Mappin
     return answer
 
 
-def _verdict() -> dict[str, Any]:
+def verdict() -> dict[str, Any]:
     """A pass that was measured at several sizes."""
-    verdict = passing()
-    [result] = verdict["collectives"].values()
+    found = passing()
+    [result] = found["collectives"].values()
     points = [{**deepcopy(result["curve"][0]), "size_bytes": size} for size in SIZES]
     result["curve"] = [*points, *result["curve"]]
-    return verdict
+    return found
 
 
 # Only revision 84223d6 runs preflight and training anew.

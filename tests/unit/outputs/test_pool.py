@@ -132,7 +132,8 @@ def test_a_verdict_of_a_full_size_sweep_of_440_hosts_stays_below_4_kb() -> None:
             "verdict: Input should be 'pass', 'fail' or 'unknown', got 'good'",
         ),
         ('{"format": 4, "verdict": "pass"}', "unsupported format 4, supported: 3"),
-        ('{"schema": 1, "verdict": "pass", "passed": true}', "it is not a verdict ("),
+        ('{"schema": 2, "verdict": "pass", "passed": true}', "unsupported format 2, supported: 3"),
+        ('{"schema": 3, "verdict": "pass", "passed": true}', "it is not a verdict ("),
     ],
 )
 def test_a_text_that_is_not_a_result_is_no_evidence_and_says_so(printed: str | None, problem: str) -> None:

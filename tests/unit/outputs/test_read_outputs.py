@@ -98,8 +98,8 @@ def test_a_number_that_was_not_measured_is_absent_and_read_as_none() -> None:
     ("version", "message"),
     [
         (
-            1.0,
-            "unsupported contract_version 1 (supported: 3). Fix: run `pulumi up` on that stack with a busbar "
+            2.0,
+            "unsupported contract_version 2 (supported: 3). Fix: run `pulumi up` on that stack with a busbar "
             "that writes contract 3",
         ),
         (

@@ -130,13 +130,6 @@ def test_outputs_of_another_contract_version_are_refused() -> None:
         summary(_outputs(contract_version=1))
 
 
-def test_outputs_of_contract_2_are_shown_with_a_warning() -> None:
-    text = _text(json.loads(Path(__file__).with_name("contract2.json").read_text())["outputs"])
-    assert text.startswith("PASS  390.28 GB/s, expected 400 GB/s\n")
-    assert "704 of 704" in text and "8 on 1 host, 6 on 1 host" in text
-    assert "warning  the outputs have contract 2, which the next release of busbar does not read." in text
-
-
 def test_the_time_of_the_measurement_is_shown() -> None:
     assert "measured  h100: 2026-11-23 01:02:03 UTC\n" in _text(_outputs())
 
