@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from busbar import versions
-from busbar.config.authentication import Authentication
 from busbar.config.kubernetes_values import BucketFolder, BucketName, BucketRegion, DnsLabel
 from busbar.config.network_values import Address, Cidr, Endpoint
 from busbar.config.values import (
@@ -119,6 +118,28 @@ class Rotate(Model):
         description="Token that servers join with. Earlier snapshots of etcd need the earlier token.",
     )
     agent_token: Rotation = Field(default=0, description="Token that workers join with.")
+
+
+def _as_texts(value: Any) -> Any:
+    """VALUE without empty parts. All values there are texts; `pulumi config set` may have stored a number."""
+    if isinstance(value, dict):
+        found = {key: _as_texts(each) for key, each in value.items()}
+        return {key: each for key, each in found.items() if each is not None and each != []}
+    if isinstance(value, list):
+        return [_as_texts(each) for each in value]
+    if isinstance(value, str):
+        return value.strip()
+    return value if value is None or isinstance(value, bool) else str(value)
+
+
+class Authentication(Model):
+    """Users of the Kubernetes API. What they may do is RBAC: ClusterRoleBindings of the site."""
+
+    jwt: list[Annotated[JsonObject, AfterValidator(_as_texts)]] = Field(
+        default=[],
+        description="Issuers of tokens (OIDC): JWTAuthenticators of apiserver.config.k8s.io, passed on as "
+        "given. Servers load them without a restart; those that the API server refuses fail the update.",
+    )
 
 
 class K3s(Model):

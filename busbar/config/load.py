@@ -53,7 +53,6 @@ CHECKS: tuple[Callable[[PartialConfig], Iterator[str]], ...] = (
     k3s_argument_checks.unknown_keys,
     k3s_argument_checks.arguments,
     k3s_argument_checks.token_lifetime,
-    authentication_checks.jwt,
     software_checks.versions,
     software_checks.resource,
     validation_checks.values,

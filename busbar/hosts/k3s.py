@@ -79,8 +79,7 @@ def server_config(
 
 def authenticators(k3s: K3s) -> str:
     """The part `jwt` of the AuthenticationConfiguration; empty if nothing is set."""
-    found = [each.to_kubernetes() for each in k3s.authentication.jwt]
-    return _dump({"jwt": found}) if found else ""
+    return _dump({"jwt": k3s.authentication.jwt}) if k3s.authentication.jwt else ""
 
 
 def tls_sans(k3s: K3s, server: Host, api_address: str, load_balancers: Iterable[Host]) -> list[str]:

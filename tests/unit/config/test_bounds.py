@@ -114,5 +114,4 @@ def test_the_table_has_every_bound_of_the_schema() -> None:
                 walk(name, value)
 
     walk("", stack_schema())
-    # Those of audiences are in test_authentication.py.
-    assert bounded - named == {"roles", "min_free_gb", "audiences"}
+    assert bounded - named == {"roles", "min_free_gb"}

@@ -86,18 +86,6 @@ def test_further_arguments_add_up_and_do_not_replace_ours() -> None:
     assert config["etcd-expose-metrics"] is True
 
 
-def test_issuers_are_written_as_kubernetes_reads_them_and_only_what_was_given() -> None:
-    jwt = {
-        "issuer": {"url": "https://login.example.com", "audiences": ["kubernetes"]},
-        "claimMappings": {"username": {"claim": "sub", "prefix": ""}},
-        "claimValidationRules": [{"claim": "hd", "requiredValue": "example.com"}],
-    }
-    text = k3s.authenticators(cluster(authentication={"jwt": [jwt]}).k3s)
-    assert text.startswith("jwt:\n- claimMappings:")
-    assert yaml.safe_load(text) == {"jwt": [jwt]}
-    assert k3s.authenticators(cluster().k3s) == ""
-
-
 def test_snapshots_go_to_the_bucket_with_the_keys() -> None:
     config = server_config(snapshots={"schedule": "0 * * * *", "retention": 3, "s3": {"bucket": "etcd"}})
     s3 = {key: value for key, value in config.items() if key.startswith("etcd-s")}
