@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -64,9 +65,9 @@ def import_hosts(
 ) -> None:
     """Print the section `hosts` from another tool's inventory; nothing is written, and no host is asked.
 
-    FILE is an Ansible inventory (INI, as of DeepOps or Kubespray), or the JSON of `terraform output -json`.
-    What is missing is a comment in the section. Groups and variables without a place there are named on
-    stderr.
+    FILE has the JSON of `ansible-inventory -i INVENTORY --list` (k3s-ansible, Kubespray or DeepOps), or that
+    of `terraform output -json`. What is missing is a comment in the section. Groups and variables without a
+    place there are named on stderr.
 
     Exit code 0: printed; 1: no group of it is known; 64: it cannot be read.
     """
@@ -78,8 +79,10 @@ def import_hosts(
         found = inventories.parse(text)
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or problem
+        given = "INVENTORY" if file == "-" else shlex.quote(file)
         fail(
-            f"{file}: {reason}. Fix: give an Ansible inventory in INI, or the JSON of terraform output",
+            f"{file}: {reason}. Fix: for an Ansible inventory: ansible-inventory -i {given} --list | busbar "
+            "hosts import - (for Terraform: terraform output -json | busbar hosts import -)",
             USAGE,
         )
     tables = {"": inventories.GROUPS, **{each.name: each.host_groups for each in capabilities()}}

@@ -1,7 +1,8 @@
 """Hosts from the inventories of other tools, as the section `hosts` of a stack file.
 
-Read are Ansible's INI, as DeepOps and Kubespray write it, and the JSON of `terraform output -json`, whose
-outputs are taken for groups. Nothing is guessed: what has no place in the section is named.
+Read are the JSON of `ansible-inventory --list`, in which ranges and variables are resolved, and that of
+`terraform output -json`, whose outputs are taken for groups. Nothing is guessed: what has no place in the
+section is named.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,13 +18,13 @@ import yaml
 
 from busbar.text import listed
 
-# Group of an inventory -> its key in `hosts`; `[]` is a list, and `_` in a group is read as `-`. Names of
-# NVIDIA/deepops (config.example/inventory), and those that Kubespray has had since 2.16.
+# Group of an inventory -> its key in `hosts`; `[]` is a list, and `_` in a group is read as `-`. A host of
+# several groups has the role of the first one here. Names of NVIDIA/deepops (config.example/inventory), of
+# Kubespray since 2.16 (inventory/sample), and of k3s-io/k3s-ansible (inventory-sample.yml).
 GROUPS: Mapping[str, str] = {
-    "kube-master": "servers[]",
-    "kube-control-plane": "servers[]",
-    "kube-node": "workers[]",
-    **{role.replace("_", "-"): f"{role}[]" for role in ("load_balancers", "servers", "workers")},
+    "load-balancers": "load_balancers[]",
+    **dict.fromkeys(("kube-master", "kube-control-plane", "server", "servers"), "servers[]"),
+    **dict.fromkeys(("kube-node", "agent", "workers"), "workers[]"),
 }
 # Variable of a host -> its key; of several that a host has, the first counts.
 _VARIABLES = {
@@ -45,7 +45,6 @@ _VARIABLES = {
 }
 _KEYS = ("address", "user", "port", "pool")
 _ALL = ("all", "ungrouped")
-_RANGE = re.compile(r"\[([0-9]+):([0-9]+)\]")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -67,7 +66,14 @@ class Inventory:
 
 def parse(text: str) -> Inventory:
     """An inventory in either form. Raises ValueError, with the line where it has one."""
-    return _terraform(text) if text.lstrip().startswith("{") else _ini(text)
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        line = f"line {error.lineno}: " if text.lstrip().startswith("{") else ""
+        raise ValueError(f"{line}is not JSON") from None
+    if not isinstance(content, dict):
+        raise ValueError("is not a JSON object")
+    return _ansible(content) if "_meta" in content else _terraform(content)
 
 
 def section(found: Inventory, table: Mapping[str, str], needed: Sequence[str] = ()) -> tuple[str, list[str]]:
@@ -106,19 +112,15 @@ def unknown(found: Inventory, tables: Sequence[Mapping[str, str]]) -> Iterator[s
             yield f"group {group}: not known ({listed(hosts, 3)})"
     if others := [host for host in found.variables if host not in imported]:
         yield f"{listed(others, 3)}: in no known group, not imported"
-    owners: dict[str, list[str]] = {}
-    for host in found.variables:
-        for variable in found.variables[host]:
-            if host in imported and variable not in _VARIABLES:
-                owners.setdefault(variable, []).append(host)
-    for variable, hosts in owners.items():
-        yield f"variable {variable} of {listed(hosts, 3)}: not known, not imported"
+    named = {name: None for host, own in found.variables.items() if host in imported for name in own}
+    if variables := [name for name in named if name not in _VARIABLES]:
+        yield f"variables that are not known: {listed(variables, 8)}; not imported"
 
 
 def _known(found: Inventory, table: Mapping[str, str]) -> dict[str, str]:
-    """The groups of the inventory that are in the table, with their keys."""
-    named = {group: table.get(group.replace("_", "-")) for group in found.groups}
-    return {group: key for group, key in named.items() if key}
+    """The groups of the inventory that are in the table, in its order, with their keys."""
+    named = {group: group.replace("_", "-") for group in found.groups}
+    return {group: key for each, key in table.items() for group in named if named[group] == each}
 
 
 def _host(host: str, variables: Mapping[str, Any], *, is_item: bool) -> list[str]:
@@ -126,20 +128,27 @@ def _host(host: str, variables: Mapping[str, Any], *, is_item: bool) -> list[str
     for variable, key in _VARIABLES.items():
         if variable in variables:
             values.setdefault(key, variables[variable])
-    written = str(values.get("name") or host)
+    computed = {key for key, value in values.items() if not _is_plain(value)}
+    written = host if "name" in computed else str(values.get("name") or host)
     name = written.partition(".")[0].lower() if not _is_address(written) else written
     lines = [f"name: {_scalar(name)}" + ("" if name == written else f"   # {written} in the inventory")]
     if not _NAME.fullmatch(name) or _is_address(name):
         lines[0] += "   # missing: a name of lower-case letters, digits and -"
     values.setdefault("address", host)
-    lines += [
-        f"{key}: {values[key] if str(values[key]).isdigit() and key == 'port' else _scalar(values[key])}"
-        for key in _KEYS
-        if key in values
-    ]
+    for key in _KEYS:
+        if key in computed:
+            lines.append(f"# missing: {key}, which is computed in the inventory")
+        elif key in values:
+            is_number = key == "port" and str(values[key]).isdigit()
+            lines.append(f"{key}: {values[key] if is_number else _scalar(values[key])}")
     lines.append("# missing: host_key")
     first = "    - " if is_item else "    "
     return [f"{first if not number else ' ' * len(first)}{line}" for number, line in enumerate(lines)]
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether this is the value itself: no template of Ansible, nothing from its vault, no list."""
+    return isinstance(value, str | int) and "{{" not in str(value)
 
 
 def _is_address(text: str) -> bool:
@@ -155,86 +164,27 @@ def _scalar(value: Any) -> str:
     return str(yaml.safe_dump(str(value), width=1000)).splitlines()[0]
 
 
-def _ini(text: str) -> Inventory:
-    """Hosts with their variables, `[GROUP]`, `[GROUP:children]` and `[GROUP:vars]`."""
+def _ansible(content: Mapping[str, Any]) -> Inventory:
+    """Each group with its own hosts and those of its children."""
     found = Inventory()
-    children: dict[str, list[str]] = {}
-    shared: dict[str, dict[str, str]] = {}
-    group, kind = "ungrouped", ""
-    for number, line in enumerate(text.splitlines(), start=1):
-        line = line.strip()
-        if not line or line.startswith(("#", ";")):
-            continue
-        try:
-            words = shlex.split(line, comments=True)
-        except ValueError as error:
-            raise ValueError(f"line {number}: {error}") from None
-        if heading := re.fullmatch(r"\[([^\]:]+)(?::(\w+))?\](\s*#.*)?", line):
-            group, kind = heading[1], heading[2] or ""
-            if kind not in ("", "children", "vars"):
-                raise ValueError(f"line {number}: [{group}:{kind}] is not known, expected :children or :vars")
-        elif kind == "children":
-            children.setdefault(group, []).append(words[0])
-        elif kind == "vars":
-            shared.setdefault(group, {}).update(_pairs([line], number))
-        else:
-            for host in _expanded(words[0]):
-                found.add(group, host, _pairs(words[1:], number))
-    for parent in children:
-        for host in _members(found.groups, children, parent, ()):
-            found.add(parent, host, {})
-    # A host's own values are stronger than those of its groups; of two groups the smaller one is.
-    members = {
-        name: found.groups.get(name, []) if name not in _ALL else [*found.variables] for name in shared
-    }
-    for name in sorted(shared, key=lambda each: len(members[each])):
-        for host in members[name]:
-            found.variables[host] = {**shared[name], **found.variables[host]}
+    if odd := [name for name, group in content.items() if not isinstance(group, dict)]:
+        raise ValueError(f"{odd[0]}: is not a group of `ansible-inventory --list`")
+    variables = content["_meta"].get("hostvars", {})
+    for group in content:
+        for host in _members(content, group, ()) if group != "_meta" else ():
+            found.add(group, host, variables.get(host, {}))
     return found
 
 
-def _members(
-    groups: Mapping[str, Sequence[str]],
-    children: Mapping[str, Sequence[str]],
-    group: str,
-    above: tuple[str, ...],
-) -> Iterator[str]:
-    yield from groups.get(group, ())
-    for child in children.get(group, ()):
+def _members(content: Mapping[str, Any], group: str, above: tuple[str, ...]) -> Iterator[str]:
+    yield from content.get(group, {}).get("hosts", ())
+    for child in content.get(group, {}).get("children", ()):
         if child not in above:
-            yield from _members(groups, children, child, (*above, group))
+            yield from _members(content, child, (*above, group))
 
 
-def _pairs(words: Sequence[str], number: int) -> dict[str, str]:
-    found = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals:
-            # Not the text: it may be a password.
-            raise ValueError(
-                f"line {number}: expected NAME=VALUE after the host, or in a section of variables"
-            )
-        found[name.strip()] = value.strip().strip("\"'")
-    return found
-
-
-def _expanded(host: str) -> list[str]:
-    """`gpu[01:16]` -> gpu01 ... gpu16, as Ansible reads it."""
-    found = _RANGE.search(host)
-    if found is None:
-        return [host]
-    first, last = found[1], found[2]
-    numbers = [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
-    before, after = host[: found.start()], host[found.end() :]
-    return [each for number in numbers for each in _expanded(f"{before}{number}{after}")]
-
-
-def _terraform(text: str) -> Inventory:
+def _terraform(outputs: Mapping[str, Any]) -> Inventory:
     """Each output is a group: a list of hosts or of addresses, or an object of either by the host's name."""
-    try:
-        outputs = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"line {error.lineno}: is not JSON: {error.msg}") from None
     found = Inventory()
     for group, output in outputs.items():
         if not isinstance(output, dict) or "value" not in output:

@@ -17,43 +17,9 @@ from busbar.config import load
 from busbar.hosts import inventories
 from tests.support.clusters import host_key, site
 
-# As NVIDIA/deepops has it in config.example/inventory, with hosts in place of the comments.
-DEEPOPS = """
-#
-# Server Inventory File
-#
-[all]
-mgmt01     ansible_host=10.0.0.1
-dgx[01:03] ansible_port=2222   # not in DNS yet
-login01    ansible_host=10.0.0.5 ansible_become_pass='not # shown'
-nfs01.example.com
-
-[kube-master]
-mgmt01
-
-; etcd of Kubespray
-[etcd]
-mgmt01
-
-[kube-node]
-dgx01 ansible_host=10.0.0.11
-dgx[02:03]
-mgmt01
-
-[k8s-cluster:children]
-kube-master
-kube-node
-
-[slurm-master]
-login01
-
-[all:vars]
-ansible_user = ubuntu
-ansible_ssh_common_args='-o ProxyCommand="ssh -W %h:%p -q jump"'
-
-[kube-node:vars]
-ansible_user=nvidia
-"""
+# What ansible-inventory 2.19 prints for inventories as these projects show them.
+PRINTED = json.loads(Path(__file__).with_name("ansible_inventories.json").read_text())
+DEEPOPS = json.dumps(PRINTED["deepops"])
 SLURM = {"slurm-master": "controller", "slurm-node": "compute[]"}
 
 
@@ -66,6 +32,12 @@ def hosts(text: str, table: Any = inventories.GROUPS) -> dict[str, Any]:
 def notes(text: str, table: Any = inventories.GROUPS) -> list[str]:
     found = inventories.parse(text)
     return [*found.notes, *inventories.section(found, table)[1], *inventories.unknown(found, [table])]
+
+
+def inventory(groups: dict[str, Any], **variables: dict[str, Any]) -> str:
+    """As `ansible-inventory --list` prints it; a group is its hosts, or all that is said of it."""
+    told = {name: {"hosts": each} if isinstance(each, list) else each for name, each in groups.items()}
+    return json.dumps({"_meta": {"hostvars": variables}, **told})
 
 
 def run(*words: str, stdin: str | None = None) -> Any:
@@ -84,20 +56,58 @@ def test_an_inventory_of_deepops_becomes_servers_and_workers() -> None:
     }
 
 
+def test_an_inventory_of_k3s_ansible_becomes_servers_and_workers_whose_names_are_missing() -> None:
+    found = hosts(json.dumps(PRINTED["k3s-ansible"]))
+    login = {"user": "debian", "port": 22}
+    assert {key: [each["address"] for each in found[key]] for key in found} == {
+        "servers": ["192.16.35.11"],
+        "workers": ["192.16.35.12", "192.16.35.13"],
+    }
+    assert all(login.items() <= each.items() for key in found for each in found[key])
+
+
+def test_an_inventory_of_kubespray_becomes_servers_and_workers() -> None:
+    assert hosts(json.dumps(PRINTED["kubespray"])) == {
+        "servers": [{"name": "node1", "address": "95.54.0.12"}],
+        "workers": [{"name": "node4", "address": "95.54.0.15"}, {"name": "node5", "address": "node5"}],
+    }
+
+
+def test_a_group_has_the_hosts_of_its_children_and_children_that_contain_each_other_end() -> None:
+    text = inventory({"kube_node": {"children": ["dgx"]}, "dgx": {"hosts": ["a"], "children": ["kube_node"]}})
+    assert hosts(text) == {"workers": [{"name": "a", "address": "a"}]}
+
+
+def test_a_host_of_two_roles_is_a_server_whatever_the_order_of_the_groups() -> None:
+    text = inventory({"agent": ["a", "b"], "server": ["a"]})
+    assert [*hosts(text)] == ["servers", "workers"]
+    assert notes(text)[0] == "a is also in the group agent: a host has one role, servers[]"
+
+
 def test_what_has_no_place_in_the_section_is_named_without_its_value() -> None:
     assert notes(DEEPOPS) == [
         "mgmt01 is also in the group kube-node: a host has one role, servers[]",
         "group etcd: not known (mgmt01)",
-        "group slurm-master: not known (login01)",
         "group k8s-cluster: not known (mgmt01, dgx01, dgx02 and 1 more)",
-        "login01, nfs01.example.com: in no known group, not imported",
-        "variable ansible_ssh_common_args of mgmt01, dgx01, dgx02 and 1 more: not known, not imported",
+        "group slurm-master: not known (login01)",
+        "nfs01.example.com, login01: in no known group, not imported",
+        "variables that are not known: ansible_ssh_common_args; not imported",
     ]
     assert not any("shown" in note for note in notes(DEEPOPS))
 
 
+@pytest.mark.parametrize(
+    "value", ["{{ inventory_hostname }}.local", {"__ansible_vault": "sesame"}, ["10.0.0.1"]]
+)
+def test_a_value_that_only_ansible_can_compute_is_missing_and_not_guessed(value: Any) -> None:
+    text = inventory({"agent": ["gpu-1"]}, **{"gpu-1": {"ansible_host": value, "ansible_port": 2222}})
+    section, _ = inventories.section(inventories.parse(text), inventories.GROUPS)
+    assert yaml.safe_load(section)["hosts"]["workers"] == [{"name": "gpu-1", "port": 2222}]
+    assert "# missing: address, which is computed in the inventory" in section and "sesame" not in section
+
+
 def test_a_capability_brings_groups_of_its_own_and_one_host_where_it_takes_one() -> None:
-    text = "[slurm_master]\na ansible_host=10.0.0.1\nb\n[slurm-node]\nc\n"
+    text = inventory({"slurm_master": ["a", "b"], "slurm-node": ["c"]}, a={"ansible_host": "10.0.0.1"})
     assert hosts(text, SLURM) == {
         "controller": {"name": "a", "address": "10.0.0.1"},
         "compute": [{"name": "c", "address": "c"}],
@@ -160,34 +170,44 @@ def test_what_is_missing_is_a_comment_and_with_it_the_section_is_valid() -> None
     ],
 )
 def test_a_name_that_no_node_may_have_is_told(written: str, shown: str) -> None:
-    section, _ = inventories.section(inventories.parse(f"[kube-node]\n{written}\n"), inventories.GROUPS)
+    section, _ = inventories.section(
+        inventories.parse(inventory({"kube-node": [written]})), inventories.GROUPS
+    )
     assert shown in section
     assert yaml.safe_load(section)["hosts"]["workers"][0]["address"] == written
+
+
+@pytest.mark.parametrize("text", ["[kube-node]\ngpu-1 a=sesame\n", "---\nagent:\n  hosts:\n    gpu-1:\n", ""])
+def test_a_raw_inventory_is_answered_with_the_command_to_type(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "my inventory"
+    path.write_text(text)
+    for words, stdin, name in (([str(path)], None, f"'{path}'"), (["-"], text, "INVENTORY")):
+        done = run(*words, stdin=stdin)
+        assert (done.exit_code, done.stdout) == (64, "")
+        command = f"ansible-inventory -i {name} --list | busbar hosts import -"
+        assert command in done.stderr and "sesame" not in done.stderr
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[kube-node]\na b=1 sesame\n", "line 2: expected NAME=VALUE after the host"),
-        ("[kube-node]\na b='sesame\n", "line 2: No closing quotation"),
-        ("[kube-node:hosts]\na\n", "line 1: [kube-node:hosts] is not known"),
         ('{"workers": ["sesame"]}', "workers: is not an output of `terraform output -json`"),
         ('{"workers":\n', "line 2: is not JSON"),
+        (
+            '{"_meta": {"hostvars": {}}, "agent": "sesame"}',
+            "agent: is not a group of `ansible-inventory --list`",
+        ),
     ],
 )
-def test_a_file_of_another_form_is_refused_with_its_line_and_without_its_text(text: str, told: str) -> None:
+def test_a_file_of_another_form_is_refused_without_its_text(text: str, told: str) -> None:
     done = run("-", stdin=text)
     assert (done.exit_code, done.stdout) == (64, "")
     assert told in done.stderr and "sesame" not in done.stderr
 
 
 def test_a_name_of_digits_stays_a_text() -> None:
-    [worker] = hosts("[kube-node]\n007 ansible_port=22 ansible_user=true\n")["workers"]
-    assert worker == {"name": "007", "address": "007", "user": "true", "port": 22}
-
-
-def test_groups_that_contain_each_other_end() -> None:
-    assert hosts("[kube-node:children]\na\n[a:children]\nkube-node\n[a]\nx\n")["workers"][0]["name"] == "x"
+    text = inventory({"kube-node": ["007"]}, **{"007": {"ansible_port": "22", "ansible_user": True}})
+    assert hosts(text)["workers"] == [{"name": "007", "address": "007", "user": "True", "port": 22}]
 
 
 def test_the_command_prints_the_sections_of_the_core_and_of_each_capability(
@@ -203,16 +223,13 @@ def test_the_command_prints_the_sections_of_the_core_and_of_each_capability(
     assert [*core["hosts"]] == ["servers", "workers"]
     assert slurm == {"hosts": {"controller": {"name": "login01", "address": "10.0.0.5", "user": "ubuntu"}}}
     assert "# of stacks/slurm" in done.stdout and "# missing: load_balancers" in done.stdout
-    assert "variable ansible_become_pass of login01: not known" in done.stderr
+    assert "variables that are not known: ansible_ssh_common_args, ansible_become_pass" in done.stderr
     assert "mgmt01 is also in the group kube-node: a host has one role" in done.stderr
     assert "group slurm-master" not in done.stderr
 
 
 def test_an_inventory_without_a_known_group_fails_and_a_missing_file_is_bad_usage(tmp_path: Path) -> None:
-    done = run("-", stdin="[web]\na\n")
+    done = run("-", stdin=inventory({"web": ["a"]}))
     assert (done.exit_code, done.stdout) == (1, "")
-    assert (
-        "no hosts in a known group, expected one of: kube-control-plane, kube-master, kube-node"
-        in done.stderr
-    )
+    assert "no hosts in a known group, expected one of: agent, kube-control-plane, kube-master" in done.stderr
     assert run(str(tmp_path / "none")).exit_code == 64

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import yaml
@@ -12,31 +13,20 @@ from stacks.slurm.package import config
 from stacks.slurm.tests.support import configured
 from tests.support.clusters import host_key
 
-# Groups as in NVIDIA/deepops, config.example/inventory.
-INVENTORY = """
-[all]
-mgmt01  ansible_host=10.0.0.1
-login01 ansible_host=10.0.0.2
-gpu01   ansible_host=10.0.0.11
-gpu02   ansible_host=10.0.0.12
-
-[slurm-master]
-mgmt01
-
-[slurm-login]
-login01
-
-[slurm-node]
-gpu0[1:2]
-
-[slurm-cluster:children]
-slurm-master
-slurm-node
-"""
+# As `ansible-inventory --list` prints it. Groups as in NVIDIA/deepops, config.example/inventory.
+ADDRESSES = {"mgmt01": "10.0.0.1", "login01": "10.0.0.2", "gpu01": "10.0.0.11", "gpu02": "10.0.0.12"}
+INVENTORY = {
+    "_meta": {"hostvars": {name: {"ansible_host": address} for name, address in ADDRESSES.items()}},
+    "all": {"children": ["ungrouped", "slurm-cluster"]},
+    "slurm-cluster": {"children": ["slurm-login", "slurm-master", "slurm-node"]},
+    "slurm-login": {"hosts": ["login01"]},
+    "slurm-master": {"hosts": ["mgmt01"]},
+    "slurm-node": {"hosts": ["gpu01", "gpu02"]},
+}
 
 
 def test_an_inventory_of_deepops_becomes_a_stack_file_that_lacks_only_the_host_keys(tmp_path: Path) -> None:
-    (tmp_path / "inventory").write_text(INVENTORY)
+    (tmp_path / "inventory").write_text(json.dumps(INVENTORY))
     done = CliRunner().invoke(build(["hosts"]), ["hosts", "import", str(tmp_path / "inventory")])
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith("# of stacks/slurm\n") and "# missing: host_key" in done.stdout
