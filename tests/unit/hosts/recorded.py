@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -118,3 +118,19 @@ class Host:
         assert isinstance(found, dict)
         self.said = [line.removeprefix(f"busbar: {found['node']}: ") for line in done.stderr.splitlines()]
         return found
+
+
+def in_order(steps: Sequence[str], *phases: str | Collection[str]) -> None:
+    """Assert that all steps of a phase are there, in any order, after those of the phase before it."""
+    done = 0
+    for phase in phases:
+        names = [phase] if isinstance(phase, str) else [*phase]
+        rest = list(steps[done:])
+        missing = [name for name in names if name not in rest]
+        assert not missing, f"not there after {list(steps[:done])}: {missing}; there is {rest}"
+        done += max((rest.index(name) + 1 for name in names), default=0)
+
+
+def changes(steps: Sequence[str]) -> list[str]:
+    """The steps that write, remove, download or stop anything."""
+    return [step for step in steps if re.match(r"(write|rm|touch|download|PUT) |.* (restart|stop) ", step)]

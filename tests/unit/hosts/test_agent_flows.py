@@ -1,4 +1,4 @@
-"""The whole scripts of a worker, in the order of their steps: installed, updated, left alone, removed."""
+"""The whole scripts of a worker: installed, updated, left alone, removed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.hosts.recorded import VERSION, Host
+from tests.unit.hosts.recorded import VERSION, Host, changes, in_order
 
 NEXT = "v1.35.7+k3s1"
 CONFIG = "node-label:\n- rack=1\nnode-name: worker-1\nserver: https://10.0.0.9:6443\ntoken: secret\n"
@@ -45,45 +45,32 @@ def worker(tmp_path: Path) -> Host:
     return host
 
 
-MARKED = ["chmod 0700 /var/lib/busbar", "write /var/lib/busbar/owner"]
-DOWNLOADED = [
-    "write /var/lib/busbar/k3s",
-    "write /usr/local/bin/k3s",
-    "rm /var/lib/busbar/k3s",
-]
-STARTS = ["systemctl daemon-reload", "systemctl enable -q k3s-agent"]
-RESTARTS = ["systemctl reset-failed k3s-agent", "systemctl --no-block restart k3s-agent"]
-SYSCTL = "sysctl -q -p /etc/sysctl.d/90-busbar-kubelet.conf"
+FORGOTTEN = "rm /var/lib/busbar/k3s-agent.sha256"
+CONFIG_WRITTEN = "write /etc/rancher/k3s/config.yaml"
+RELOADED = "systemctl daemon-reload"
+RESTARTED = "systemctl --no-block restart k3s-agent"
 READY = "is the Node Ready?"
 NOTED = "kubectl annotate node worker-1 busbar/machine=feb491e2 --overwrite"
 RECORDED = ["write /var/lib/busbar/k3s-agent.sha256", "write /var/lib/busbar/applied.sha256"]
-PRIVATE = [
-    "chmod 0600 /etc/rancher/k3s/config.yaml",
-    "chmod 0600 /var/lib/rancher/k3s/agent/kubelet.kubeconfig",
-]
 
 
 def test_a_new_worker_is_marked_first_and_its_state_recorded_last(tmp_path: Path) -> None:
-    assert install(Host(tmp_path)) == [
-        *MARKED,
-        "chmod 0700 /var/lib/busbar",
-        *(f"write /var/lib/busbar/{name}" for name in ("absent", "mounts", "preexisting")),
-        f"download https://mirror/k3s-{VERSION}",
-        *DOWNLOADED,
-        "write /etc/rancher/k3s/config.yaml",
+    steps = install(Host(tmp_path))
+    found = [f"write /var/lib/busbar/{name}" for name in ("absent", "mounts", "preexisting")]
+    settings = [
+        "write /usr/local/bin/k3s",
+        CONFIG_WRITTEN,
         "write /etc/systemd/system/k3s-agent.service",
         "write /etc/systemd/system/k3s-agent.service.d/10-busbar-memlock.conf",
-        "write /etc/sysctl.d/90-busbar-kubelet.conf",
-        SYSCTL,
-        *STARTS,
-        *RESTARTS,
-        READY,
-        "kubectl label node worker-1 --overwrite rack=1",
-        "write /var/lib/busbar/labels",
-        NOTED,
-        *RECORDED,
-        *PRIVATE,
+        "sysctl -q -p /etc/sysctl.d/90-busbar-kubelet.conf",
     ]
+    downloaded = f"download https://mirror/k3s-{VERSION}"
+    in_order(steps, "write /var/lib/busbar/owner", found, downloaded, settings, RELOADED, RESTARTED, READY)
+    in_order(steps, ["systemctl enable -q k3s-agent", "systemctl reset-failed k3s-agent"], RESTARTED)
+    labelled = ["kubectl label node worker-1 --overwrite rack=1", "write /var/lib/busbar/labels"]
+    in_order(steps, READY, [*labelled, NOTED], RECORDED)
+    in_order(steps, *labelled)
+    assert steps.count(RESTARTED) == 1
 
 
 def test_the_files_of_a_worker_have_their_modes_and_its_config_the_lines_of_this_host(worker: Host) -> None:
@@ -117,78 +104,38 @@ def test_pods_of_a_worker_may_lock_all_memory_as_rdma_needs(worker: Host) -> Non
 
 
 def test_an_update_that_changes_nothing_restarts_nothing_and_writes_no_file(worker: Host) -> None:
-    assert install(worker) == [MARKED[0], SYSCTL, *STARTS, READY, NOTED, *PRIVATE]
+    assert changes(install(worker)) == []
 
 
 def test_an_upgrade_drains_the_worker_before_its_restart_and_uncordons_it_after(worker: Host) -> None:
     worker.state("pods", "ReplicaSet|site/web-1|\n")
     patch = "kubectl patch node worker-1 --type merge -p "
-    assert install(worker, version=NEXT) == [
-        MARKED[0],
-        f"download https://mirror/k3s-{NEXT}",
-        *DOWNLOADED,
-        SYSCTL,
-        READY,
-        patch + '{"metadata":{"annotations":{"busbar/cordoned":"true"}},"spec":{"unschedulable":true}}',
-        "kubectl -v=8 create --raw /api/v1/namespaces/site/pods/web-1/eviction -f -",
-        *STARTS,
-        "rm /var/lib/busbar/k3s-agent.sha256",
-        *RESTARTS,
-        READY,
-        NOTED,
-        patch + '{"metadata":{"annotations":{"busbar/cordoned":null}},"spec":{"unschedulable":null}}',
-        *RECORDED,
-        *PRIVATE,
-    ]
+    cordoned = '{"metadata":{"annotations":{"busbar/cordoned":"true"}},"spec":{"unschedulable":true}}'
+    uncordoned = '{"metadata":{"annotations":{"busbar/cordoned":null}},"spec":{"unschedulable":null}}'
+    evicted = "kubectl -v=8 create --raw /api/v1/namespaces/site/pods/web-1/eviction -f -"
+    steps = install(worker, version=NEXT)
+    in_order(steps, f"download https://mirror/k3s-{NEXT}", "write /usr/local/bin/k3s", RESTARTED)
+    in_order(steps, patch + cordoned, evicted, FORGOTTEN, RESTARTED, READY, patch + uncordoned)
+    in_order(steps, READY, RECORDED)
 
 
 def test_another_configuration_restarts_the_agent_and_rotates_what_is_due_with_the_same_restart(
     worker: Host,
 ) -> None:
-    flag, drop_in = (
-        "/var/lib/busbar/rotate-certificates",
-        "/run/systemd/system/k3s-agent.service.d/90-busbar-rotate.conf",
-    )
-    assert install(worker, CONFIG + "kubelet-arg:\n- v=1\n", ROTATE_CERTIFICATES="1") == [
-        MARKED[0],
-        f"touch {flag}",
-        f"write {drop_in}",
-        "rm /var/lib/busbar/k3s-agent.sha256",
-        "write /etc/rancher/k3s/config.yaml",
-        SYSCTL,
-        READY,
-        *STARTS,
-        *RESTARTS,
-        "k3s certificate rotate",
-        f"rm {flag}",
-        READY,
-        f"rm {drop_in}",
-        "systemctl daemon-reload",
-        "write /var/lib/busbar/rotated",
-        NOTED,
-        *RECORDED,
-        *PRIVATE,
-    ]
-    assert install(worker, CONFIG + "kubelet-arg:\n- v=1\n", ROTATE_CERTIFICATES="1") == [
-        MARKED[0], SYSCTL, *STARTS, READY, NOTED, *PRIVATE,
-    ]  # fmt: skip
+    flag = "/var/lib/busbar/rotate-certificates"
+    drop_in = "/run/systemd/system/k3s-agent.service.d/90-busbar-rotate.conf"
+    steps = install(worker, CONFIG + "kubelet-arg:\n- v=1\n", ROTATE_CERTIFICATES="1")
+    due = [f"touch {flag}", f"write {drop_in}", FORGOTTEN, CONFIG_WRITTEN]
+    in_order(steps, due, RELOADED, RESTARTED, "k3s certificate rotate", f"rm {flag}", READY)
+    in_order(steps, READY, f"rm {drop_in}", RELOADED, "write /var/lib/busbar/rotated", RECORDED)
+    assert steps.count(RESTARTED) == 1
+    assert changes(install(worker, CONFIG + "kubelet-arg:\n- v=1\n", ROTATE_CERTIFICATES="1")) == []
 
 
 def test_files_that_somebody_changed_are_written_again_and_the_agent_restarts(worker: Host) -> None:
     worker.write("etc/sysctl.d/90-busbar-kubelet.conf", "mine")
-    assert install(worker) == [
-        MARKED[0],
-        "rm /var/lib/busbar/k3s-agent.sha256",
-        "write /etc/sysctl.d/90-busbar-kubelet.conf",
-        SYSCTL,
-        READY,
-        *STARTS,
-        *RESTARTS,
-        READY,
-        NOTED,
-        "write /var/lib/busbar/k3s-agent.sha256",
-        *PRIVATE,
-    ]
+    steps = install(worker)
+    in_order(steps, [FORGOTTEN, "write /etc/sysctl.d/90-busbar-kubelet.conf"], RESTARTED, READY, RECORDED[0])
     says = "files were changed since the last update: restarting k3s-agent with the configured files"
     assert worker.said == [says]
 
@@ -203,10 +150,10 @@ def test_a_proxy_is_a_drop_in_of_the_unit_whose_coming_changing_and_going_restar
     other = PROXY.replace("proxy:", "other:")
     for payload, change in (({"proxy": PROXY}, "write"), ({"proxy": other}, "write"), ({}, "rm")):
         steps = update(worker, payload)
-        assert f"{change} /{PROXY_FILE}" in steps and set(RESTARTS) <= set(steps)
+        in_order(steps, f"{change} /{PROXY_FILE}", RESTARTED)
         file = worker.root / PROXY_FILE
         assert (file.read_text() if file.exists() else None) == payload.get("proxy")
-        assert not set(RESTARTS) & set(update(worker, payload)), "the same again restarts nothing"
+        assert RESTARTED not in update(worker, payload), "the same again restarts nothing"
 
 
 def test_the_drop_in_of_a_proxy_goes_with_the_worker_and_one_of_the_site_stays(worker: Host) -> None:
@@ -234,22 +181,14 @@ def test_pods_of_a_node_with_another_pod_network_start_anew(worker: Host) -> Non
     worker.state("rules", "*filter\n-A FORWARD -j KUBE-FORWARD\n-A INPUT -p tcp\n")
     worker.write("var/lib/cni/networks/cbr0/10.42.9.7", "lease")
     steps = install(worker)
-    assert steps == [
-        MARKED[0],
-        SYSCTL,
-        *STARTS,
-        READY,
-        "kubectl annotate node worker-1 flannel.alpha.coreos.com/backend-data- "
-        "flannel.alpha.coreos.com/backend-v6-data-",
-        "systemctl stop k3s-agent",
+    gone = [
         *DELETED_LINKS,
         "rm /var/lib/cni/networks/cbr0",
         *(f"{table}-restore: *filter|-A INPUT -p tcp" for table in ("iptables", "ip6tables")),
-        *RESTARTS,
-        READY,
-        NOTED,
-        *PRIVATE,
     ]
+    in_order(steps, READY, "systemctl stop k3s-agent", gone, RESTARTED, READY)
+    no_mac = "flannel.alpha.coreos.com/backend-data- flannel.alpha.coreos.com/backend-v6-data-"
+    in_order(steps, f"kubectl annotate node worker-1 {no_mac}", RESTARTED)
     assert worker.said == ["the pod CIDR of this Node has changed: restarting its pods and their network"]
 
 
@@ -259,20 +198,12 @@ def test_archives_and_registries_are_there_before_the_agent_starts(tmp_path: Pat
         host.state(f"mirror/{name}", name)
         archives.append(f"{hashlib.sha256(name.encode()).hexdigest()} https://mirror/{name}\n")
     steps = install(host, registries="mirrors: {}\n", IMAGES="".join(archives))
-    images, begun = "/var/lib/rancher/k3s/agent/images", steps.index("write /var/lib/busbar/k3s")
-    assert steps[begun + 1 : begun + 6] == [
-        "download https://mirror/cuda%2B12.tar.zst",
-        f"write {images}/cuda+12.tar.zst",
-        f"touch {images}/.cache.json",
-        "download https://mirror/pause.tar",
-        f"write {images}/pause.tar",
-    ]
-    config = steps.index("write /etc/rancher/k3s/config.yaml")
-    assert steps[config + 1 : config + 4] == [
-        "write /var/lib/busbar/registries.written",
-        "write /etc/rancher/k3s/registries.yaml",
-        "write /etc/systemd/system/k3s-agent.service",
-    ]
+    images = "/var/lib/rancher/k3s/agent/images"
+    archived = [f"write {images}/cuda+12.tar.zst", f"touch {images}/.cache.json", f"write {images}/pause.tar"]
+    in_order(steps, archived, CONFIG_WRITTEN, RESTARTED)
+    in_order(
+        steps, "write /var/lib/busbar/registries.written", "write /etc/rancher/k3s/registries.yaml", RESTARTED
+    )
     modes = host.files()
     assert (modes["/etc/rancher/k3s/registries.yaml"], modes[f"{images}/pause.tar"]) == ("600", "644")
 
@@ -311,43 +242,28 @@ def test_a_removed_worker_stops_its_pods_before_their_mounts_and_is_forgotten_la
     worker.write("run/flannel/subnet.env", networks)
     facts = worker.facts("k3s-agent-remove", {}, VERB="remove", **OWNER)
     assert facts == {"node": "worker-1", "removed": True}
-    unit = "/etc/systemd/system/k3s-agent.service"
-    assert worker.steps == [
-        "systemctl disable --now k3s-agent",
-        *(f"umount -- {mount}" for mount in ("/run/k3s/a", "/var/lib/kubelet/pods/1", "/run/netns/cni-1")),
-        "ip netns delete cni-1",
+    stopped = "systemctl disable --now k3s-agent"
+    unmounted = [
+        f"umount -- {mount}" for mount in ("/run/k3s/a", "/var/lib/kubelet/pods/1", "/run/netns/cni-1")
+    ]
+    in_order(worker.steps, stopped, unmounted, "ip netns delete cni-1")
+    network = [
         "ip link delete veth1",
         *DELETED_LINKS,
         "ip -4 route flush root 10.42.0.0/16",
         "ip -6 route flush root fd00::/56",
         *(f"{table}-restore: *filter|-A INPUT -p tcp" for table in ("iptables", "ip6tables")),
-        f"rm {unit}",
-        f"rm {unit}.d/10-busbar-memlock.conf",
-        f"rmdir {unit}.d",
-        "systemctl daemon-reload",
-        "systemctl reset-failed k3s-agent",
-        "rm /usr/local/bin/k3s",
-        "rm /etc/sysctl.d/90-busbar-kubelet.conf",
-        "rm /etc/rancher/k3s/config.yaml",
-        "rm /etc/rancher/k3s/registries.yaml",
-        "rmdir /etc/rancher/k3s",
-        "rmdir /etc/rancher",
-        "rm /run/k3s",
-        "rm /run/flannel",
-        "rm /run/busbar-kubectl",
-        "rm ./agent/kubelet.kubeconfig",
-        "rmdir /var/lib/rancher/k3s",
-        "rmdir /var/lib/rancher",
-        "rm ./x",
-        "rmdir /var/lib/kubelet",
-        "rm /var/log/pods",
-        "rmdir /var/log",
-        "rmdir /var/lib",
-        "write /var/lib/busbar.removed",
-        "rm /var/lib/busbar.removed",
-        "rm /run/busbar",
     ]
+    in_order(worker.steps, stopped, network, "rm /run/flannel")
+    in_order(
+        worker.steps, "rm /etc/systemd/system/k3s-agent.service", RELOADED, "write /var/lib/busbar.removed"
+    )
+    forgotten = ["write /var/lib/busbar.removed", "rm /var/lib/busbar.removed", "rm /run/busbar"]
+    assert worker.steps[-3:] == forgotten, "until then the removal can begin again"
+    assert not [step for step in worker.steps if step.endswith(" /site") or "ip netns delete site" in step]
     assert worker.files() == {}
+    folders = ("etc/rancher", "var/lib/rancher", "var/lib/kubelet", "var/log/pods", "run/k3s", "run/flannel")
+    assert not [folder for folder in folders if (root / folder).exists()]
     assert pod.wait(5) == -9
 
 
@@ -430,7 +346,7 @@ def test_a_running_worker_that_cannot_be_drained_is_not_restarted(
 ) -> None:
     config = CONFIG + "kubelet-arg:\n- v=1\n"
     assert says in refused(worker, fails, config, DRAIN="always")
-    assert not set(worker.steps) & set(RESTARTS)
+    assert RESTARTED not in worker.steps
 
 
 def test_kernel_settings_that_a_container_refuses_are_only_noted(tmp_path: Path) -> None:
@@ -438,7 +354,8 @@ def test_kernel_settings_that_a_container_refuses_are_only_noted(tmp_path: Path)
     done = host.run(
         "k3s-agent", {"config": CONFIG}, fails="sysctl *", VERB="install", **VALUES, **host.release(VERSION)
     )
-    assert (done.returncode, host.steps[-len(PRIVATE) :]) == (0, PRIVATE)
+    assert done.returncode == 0
+    in_order(host.steps, RESTARTED, READY, RECORDED)
     assert "some kernel settings of " in done.stderr and " were refused" in done.stderr
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 from datetime import UTC, datetime
@@ -319,39 +320,29 @@ def test_crashes_from_before_a_restart_do_not_count() -> None:
     assert output("k3s-agent", call) == "0\n", "reset-failed makes systemd count anew"
 
 
-def test_the_unit_is_the_one_of_k3s_s_own_installer() -> None:
+def test_the_unit_has_the_settings_of_k3s_s_own_installer() -> None:
     """k3s-io/k3s install.sh: pods outlive a restart (KillMode), and K3s starts again however it ended."""
     text = output("k3s-server", 'write_file() { echo "$*"; cat; }; k3s_unit k3s server')
-    assert text.splitlines()[0] == "/etc/systemd/system/k3s.service 0644"
-    assert (
-        text.partition("[Unit]\n")[2]
-        == """\
-Description=Lightweight Kubernetes (server)
-Documentation=https://k3s.io
-Wants=network-online.target
-After=network-online.target
-
-[Install]
-WantedBy=multi-user.target
-
-[Service]
-Type=notify
-EnvironmentFile=-/etc/default/%N
-EnvironmentFile=-/etc/sysconfig/%N
-KillMode=process
-Delegate=yes
-LimitNOFILE=1048576
-LimitNPROC=infinity
-LimitCORE=infinity
-TasksMax=infinity
-TimeoutStartSec=0
-Restart=always
-RestartSec=5s
-ExecStartPre=-/sbin/modprobe br_netfilter
-ExecStartPre=-/sbin/modprobe overlay
-ExecStart=/usr/local/bin/k3s server
-"""
-    )
+    place, *sections = re.split(r"\n\[(?=\w+\]\n)", text)
+    assert place.startswith("/etc/systemd/system/k3s.service 0644\n")
+    found = {
+        name: {*lines.split("\n")} - {""} for name, _, lines in (each.partition("]") for each in sections)
+    }
+    assert found == {
+        "Unit": {
+            "Description=Lightweight Kubernetes (server)", "Documentation=https://k3s.io",
+            "Wants=network-online.target", "After=network-online.target",
+        },
+        "Install": {"WantedBy=multi-user.target"},
+        "Service": {
+            "Type=notify", "TimeoutStartSec=0", "KillMode=process", "Delegate=yes",
+            "Restart=always", "RestartSec=5s",
+            "EnvironmentFile=-/etc/default/%N", "EnvironmentFile=-/etc/sysconfig/%N",
+            "LimitNOFILE=1048576", "LimitNPROC=infinity", "LimitCORE=infinity", "TasksMax=infinity",
+            "ExecStartPre=-/sbin/modprobe br_netfilter", "ExecStartPre=-/sbin/modprobe overlay",
+            "ExecStart=/usr/local/bin/k3s server",
+        },
+    }  # fmt: skip
 
 
 def test_repeated_crashes_end_the_wait() -> None:

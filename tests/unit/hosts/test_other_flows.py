@@ -1,4 +1,4 @@
-"""The whole scripts of load balancers and of the key of Secrets, in the order of their steps."""
+"""The whole scripts of load balancers and of the key of Secrets."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.hosts.recorded import Host
+from tests.unit.hosts.recorded import Host, changes, in_order
 from tests.unit.hosts.test_quorum import members
 
-MARKED = ["chmod 0700 /var/lib/busbar", "write /var/lib/busbar/owner"]
+OWNED = "write /var/lib/busbar/owner"
 
 
 @pytest.fixture
@@ -48,89 +48,79 @@ def installed(package: str) -> list[str]:
     ]
 
 
-def loaded(unit: str, file: str, note: str) -> list[str]:
-    return [*checked(unit, file), f"write {file}", f"systemctl reload-or-restart {unit}", f"write {note}"]
-
-
-def checked(unit: str, file: str) -> list[str]:
-    new = f"{file}.busbar-new"
-    return [f"write {new}", f"{unit} checks {new}", f"systemctl enable -q {unit}"]
-
-
 CONFIG, CA = "/etc/haproxy/haproxy.cfg", "/etc/haproxy/busbar-ca.pem"
 KEEPALIVED_CONFIG = "/etc/keepalived/keepalived.conf"
-WITH_HAPROXY = [
-    *MARKED,
-    *installed("haproxy"),
-    f"write {CA}",
-    "touch /var/lib/busbar/haproxy.enabled",
-    "touch /var/lib/busbar/haproxy.active",
-    "write /var/lib/busbar/haproxy.cfg.original",
-    *loaded("haproxy", CONFIG, "/var/lib/busbar/haproxy-ca.loaded"),
-]
+
+
+def is_loaded(steps: list[str], unit: str, file: str, note: str) -> None:
+    """The program has checked a configuration before it gets its name, and it counts when it is loaded."""
+    checks = [f"write {file}.busbar-new", f"{unit} checks {file}.busbar-new"]
+    in_order(steps, *installed(unit), *checks, f"write {file}", f"systemctl reload-or-restart {unit}")
+    in_order(steps, f"systemctl enable -q {unit}")
+    in_order(steps, f"systemctl reload-or-restart {unit}", f"write /var/lib/busbar/{note}.loaded", HEALTHY)
+
+
 HEALTHY = "is https://127.0.0.1:8443 healthy?"
 SHARED = "is https://10.0.0.9:8443 healthy?"
 RECORDED = "write /var/lib/busbar/applied.sha256"
 
 
 def test_a_load_balancer_is_marked_first_and_recorded_when_it_is_healthy(host: Host) -> None:
-    assert balanced(host) == [*WITH_HAPROXY, HEALTHY, RECORDED]
+    steps = balanced(host)
+    is_loaded(steps, "haproxy", CONFIG, "haproxy-ca")
+    was = [f"/var/lib/busbar/haproxy.{name}" for name in ("enabled", "active", "cfg.original")]
+    in_order(steps, OWNED, installed("haproxy"), [f"write {CA}", *was_noted(was)], f"write {CONFIG}")
+    in_order(steps, HEALTHY, RECORDED)
     assert host.files()[CA] == host.files()[CONFIG] == "644"
 
 
+def was_noted(paths: list[str]) -> list[str]:
+    """How a host was before busbar, for its removal."""
+    return [f"{'write' if path.endswith('original') else 'touch'} {path}" for path in paths]
+
+
 def test_two_load_balancers_share_an_address_once_haproxy_runs(host: Host) -> None:
-    keepalived = loaded("keepalived", KEEPALIVED_CONFIG, "/var/lib/busbar/keepalived.loaded")
-    assert balanced(host, "10.0.0.9") == [
-        *WITH_HAPROXY, *installed("keepalived"), *keepalived, HEALTHY, SHARED, RECORDED,
-    ]  # fmt: skip
+    steps = balanced(host, "10.0.0.9")
+    is_loaded(steps, "haproxy", CONFIG, "haproxy-ca")
+    is_loaded(steps, "keepalived", KEEPALIVED_CONFIG, "keepalived")
+    in_order(steps, "systemctl reload-or-restart haproxy", "systemctl reload-or-restart keepalived")
+    in_order(steps, [HEALTHY, SHARED], RECORDED)
     assert host.files()[KEEPALIVED_CONFIG] == "644"
     recorded = (host.root / "var/lib/busbar/applied.sha256").read_text().split()[1::2]
-    assert recorded == [f"{host.root}{path}" for path in (CONFIG, CA, KEEPALIVED_CONFIG)]
+    assert {*recorded} == {f"{host.root}{path}" for path in (CONFIG, CA, KEEPALIVED_CONFIG)}
 
 
 def test_a_shared_ipv6_address_is_asked_in_brackets(host: Host) -> None:
-    assert balanced(host, "2001:db8::9")[-2:] == ["is https://[2001:db8::9]:8443 healthy?", RECORDED]
+    in_order(balanced(host, "2001:db8::9"), "is https://[2001:db8::9]:8443 healthy?", RECORDED)
 
 
 def test_a_load_balancer_with_the_same_configuration_loads_nothing(host: Host) -> None:
     balanced(host, "10.0.0.9")
-    assert balanced(host, "10.0.0.9") == [
-        MARKED[0],
-        *checked("haproxy", CONFIG),
-        f"rm {CONFIG}.busbar-new",
-        *checked("keepalived", KEEPALIVED_CONFIG),
-        f"rm {KEEPALIVED_CONFIG}.busbar-new",
-        HEALTHY,
-        SHARED,
-    ]
+    before = host.files()
+    steps = balanced(host, "10.0.0.9")
+    assert not [step for step in changes(steps) if ".busbar-new" not in step]
+    in_order(steps, [HEALTHY, SHARED])
+    assert host.files() == before
 
 
 def test_packages_of_a_load_balancer_are_installed_ahead_of_its_configuration(host: Host) -> None:
-    packages = [*installed("haproxy"), *installed("keepalived")]
-    assert balanced(host, "10.0.0.9", script="haproxy-packages") == [*MARKED, *packages]
-    assert balanced(host, "10.0.0.9", script="haproxy-packages") == [MARKED[0]]
+    in_order(balanced(host, "10.0.0.9", script="haproxy-packages"), OWNED, installed("haproxy"))
+    in_order(host.steps, OWNED, installed("keepalived"))
+    assert changes(balanced(host, "10.0.0.9", script="haproxy-packages")) == []
 
 
 def test_a_load_balancer_that_is_alone_gets_no_keepalived(host: Host) -> None:
-    assert balanced(host, script="haproxy-packages") == [*MARKED, *installed("haproxy")]
+    assert not [step for step in balanced(host, script="haproxy-packages") if "keepalived" in step]
 
 
 def test_a_removed_load_balancer_gives_up_its_address_before_haproxy_ends(host: Host) -> None:
     balanced(host, "10.0.0.9")
     facts = host.facts("haproxy", {}, VERB="remove", CA_FILE=f"{host.root}{CA}", **OWNER)
     assert facts == {"node": "lb-1", "removed": True}
-    assert host.steps == [
-        "systemctl disable --now keepalived",
-        "apt-get purge -y keepalived",
-        f"rm {KEEPALIVED_CONFIG}",
-        "rm /var/lib/busbar/keepalived.loaded",
-        "rm /var/lib/busbar/keepalived.installed",
-        "systemctl disable --now haproxy",
-        "apt-get purge -y haproxy",
-        f"rm {CA}",
-        "write /var/lib/busbar.removed",
-        "rm /var/lib/busbar.removed",
-    ]
+    in_order(host.steps, "systemctl disable --now keepalived", "systemctl disable --now haproxy")
+    for package in ("keepalived", "haproxy"):
+        in_order(host.steps, f"systemctl disable --now {package}", f"apt-get purge -y {package}")
+    assert host.steps[-2:] == ["write /var/lib/busbar.removed", "rm /var/lib/busbar.removed"]
     assert host.files() == {}
 
 
@@ -160,47 +150,54 @@ def server(host: Host) -> Host:
     return host
 
 
-QUORUM = ["who votes?", "is https://10.0.0.2 ready?", "is https://10.0.0.3 ready?"] * 2
-RESTARTED = [
-    *QUORUM,
-    "systemctl reset-failed k3s",
-    "systemctl --no-block restart k3s",
-    "is the Node Ready?",
-    "does this server vote?",
-]
+QUORUM = ["who votes?", "is https://10.0.0.2 ready?", "is https://10.0.0.3 ready?"]
+RESTARTED = "systemctl --no-block restart k3s"
+BACK = ["is the Node Ready?", "does this server vote?"]
 SNAPSHOT = "k3s etcd-snapshot save --name busbar-before-key-"
 
 
 def staged(server: Host, found: str, stage: str) -> list[str]:
-    """The steps of a stage on server 1, whose key is in the stage FOUND."""
+    """What `done` finds of a stage on server 1, whose key is in the stage FOUND."""
     server.state("stage", found)
     facts = server.facts("k3s-key", {}, VERB="stage", STAGE=stage, NODE_NAME="server-1")
     assert facts == {"node": "server-1"}
-    return [SNAPSHOT if step.startswith(SNAPSHOT) else step for step in server.steps]
+    return done(server)
+
+
+def done(server: Host) -> list[str]:
+    """Commands of K3s and its restarts; each while the others answer, and until the server is back."""
+    steps = server.steps
+    found = [
+        SNAPSHOT if step.startswith(SNAPSHOT) else step
+        for step in steps
+        if step.startswith("k3s ") or step == RESTARTED
+    ]
+    in_order(steps, *[phase for _ in range(found.count(RESTARTED)) for phase in (QUORUM, RESTARTED, BACK)])
+    return found
 
 
 @pytest.mark.parametrize("found", ["start", "reencrypt_finished"])
 def test_the_rotation_of_the_key_begins_with_a_snapshot(server: Host, found: str) -> None:
-    assert staged(server, found, "prepare") == [SNAPSHOT, "k3s secrets-encrypt prepare", *RESTARTED]
+    assert staged(server, found, "prepare") == [SNAPSHOT, "k3s secrets-encrypt prepare", RESTARTED]
 
 
 def test_the_next_stage_of_the_key_takes_no_snapshot(server: Host) -> None:
-    assert staged(server, "prepare", "rotate") == ["k3s secrets-encrypt rotate", *RESTARTED]
+    assert staged(server, "prepare", "rotate") == ["k3s secrets-encrypt rotate", RESTARTED]
 
 
 @pytest.mark.parametrize("stage", ["prepare", "rotate"])
 def test_a_stage_that_was_interrupted_before_its_restart_only_restarts(server: Host, stage: str) -> None:
-    assert staged(server, stage, stage) == RESTARTED
+    assert staged(server, stage, stage) == [RESTARTED]
 
 
 def test_secrets_that_are_all_written_again_end_the_rotation(server: Host) -> None:
-    assert staged(server, "rotate", "reencrypt") == ["k3s secrets-encrypt reencrypt", *RESTARTED]
-    assert staged(server, "reencrypt_finished", "reencrypt") == RESTARTED
+    assert staged(server, "rotate", "reencrypt") == ["k3s secrets-encrypt reencrypt", RESTARTED]
+    assert staged(server, "reencrypt_finished", "reencrypt") == [RESTARTED]
 
 
 def test_where_k3s_gave_up_writing_secrets_a_restart_begins_it_again(server: Host) -> None:
     server.state("gives_up", "once\n")
-    again = ["k3s secrets-encrypt reencrypt", *RESTARTED]
+    again = ["k3s secrets-encrypt reencrypt", RESTARTED]
     assert staged(server, "rotate", "reencrypt") == [*again, *again]
 
 
@@ -247,14 +244,15 @@ def follow(server: Host) -> list[str]:
     assert server.facts("k3s-key", {}, VERB="follow", LEADER="leader", NODE_NAME="server-1") == {
         "node": "server-1"
     }
-    return server.steps
+    return done(server)
 
 
 def test_another_server_takes_the_keys_of_server_1_with_a_restart_if_it_lacks_them(server: Host) -> None:
     server.state("hash.leader", "rotate-1")
     server.state("hash.server-1", "prepare-0")
-    assert follow(server) == RESTARTED
+    assert follow(server) == [RESTARTED]
     assert follow(server) == []
+    assert server.steps == []
 
 
 def test_the_stage_of_a_server_is_that_in_etcd_and_that_of_its_own_process(server: Host) -> None:
