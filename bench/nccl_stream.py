@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TextIO
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.unit.nccl.logs import Made
+from tests.unit.judge.nccl.logs import Made
 
 PROFILE, GPUS = "h100-ib-8x400", 8
 HEADER = ("MiB", "lines", "CPU s", "wall s", "MiB/s", "peak MiB")

@@ -32,7 +32,7 @@ here needs `k3s.sha256` or `k3s.checksums_file` in the configuration.
 # plugin runs, and the NCCL validation proves GPUDirect RDMA.
 GPU_OPERATOR: Final = "v26.7.0"
 NETWORK_OPERATOR: Final = "26.7.0"
-# What editors offer; any other version may be given.
+# Editors offer these; any other version may be given.
 GPU_OPERATORS: Final = (GPU_OPERATOR, "v26.3.3")
 NETWORK_OPERATORS: Final = (NETWORK_OPERATOR, "26.1.2")
 NVIDIA_CHARTS: Final = "https://helm.ngc.nvidia.com/nvidia"

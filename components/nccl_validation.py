@@ -69,7 +69,7 @@ class NcclValidationArgs:
             gpu_model=hardware.gpu_model,
             taints=[taint.model_dump() for taint in hardware.taints],
             hca_resources=nccljob.hca_resources(cluster, pool),
-            # What is not set is left to the profile.
+            # A field that is not set is left to the profile.
             validation=cluster.validation_of(pool).model_dump(exclude_unset=True),
             versions=nccljob.versions_of(cluster),
             quarantined=[

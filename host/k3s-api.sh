@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What servers do with Nodes through the Kubernetes API: of this server, or of API_SERVER (https://ADDRESS:6443).
+# Functions by which servers change Nodes, through the API of this server or of API_SERVER (https://ADDRESS:6443).
 
 K3S=/usr/local/bin/k3s
 KUBECONFIG_FILE=/etc/rancher/k3s/k3s.yaml

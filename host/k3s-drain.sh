@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What comes before and after the restart of an agent that runs: it waits for jobs (pools.NAME.running_jobs), the worker is
+# Prepares and ends the restart of an agent that runs: it waits for jobs (pools.NAME.running_jobs), the worker is
 # drained (pools.NAME.drain) and uncordoned afterwards, and stays Ready for a while (pools.NAME.pause_seconds).
 #
 # With the rights of the kubelet, which may cordon its own Node and evict the pods bound to it, and no others
@@ -19,7 +19,7 @@ CORDONED=busbar/cordoned
 # be drained.
 prepare_restart() {
   poll 20 k3s_node_is_ready "$KUBELET_KUBECONFIG" || return 0
-  # Of an update that was interrupted.
+  # An update that was interrupted has left it cordoned.
   poll 60 uncordon || die "uncordoning Node $NODE_NAME failed" "retry, or run: kubectl uncordon $NODE_NAME"
   [[ $RUNNING_JOBS == keep ]] || await_jobs
   if wants_drain "$DRAIN"; then drain_node "$DRAIN_SECONDS"; fi

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What etcd on this server says of itself and its members. K3s has it answer HTTP on the loopback interface, port 2382.
+# Asks etcd on this server for its state and members. K3s has it answer HTTP on the loopback interface, port 2382.
 
 ETCD_TLS=/var/lib/rancher/k3s/server/tls/etcd
 ETCD_URL=https://127.0.0.1:2382
@@ -40,7 +40,7 @@ voters() {
 }
 
 # keep_quorum: returns when K3s may stop here without taking the quorum from etcd: when enough of the other voters answer.
-# Of two voters both are needed whatever is done: there the other one is enough. A K3s that is not up holds nothing.
+# With two voters both are needed whatever is done: there the other one is enough. A K3s that is not up holds nothing.
 keep_quorum() {
   local deadline=$((SECONDS + QUORUM_DEADLINE))
   systemctl is-active --quiet k3s || return 0

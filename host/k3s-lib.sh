@@ -9,7 +9,7 @@ KUBELET_DIR=/var/lib/kubelet
 MOUNTS=/proc/self/mounts
 K3S_UNITS=/etc/systemd/system
 K3S_PROXY_DROP_IN=20-busbar-proxy.conf
-# What kubelet, container runtime and the operators' containers make elsewhere, and nobody removes.
+# Kubelet, container runtime and the operators' containers make these elsewhere, and nobody removes them.
 K3S_MADE=(/usr/local/nvidia/toolkit /var/run/cdi /var/log/pods /var/log/containers /var/lib/cni /usr/libexec/kubernetes
   /etc/kubernetes/node-feature-discovery)
 # Crashes, and authentication failures (K3s retries indefinitely), after which the wait ends.
@@ -52,7 +52,7 @@ k3s_image() {
   fetch "$url" "$sum" "$K3S_DATA_DIR/agent/images/${name//%2B/+}"
 }
 
-# Of image archives, by which the wait for a Node grows: K3s imports them before it starts the kubelet.
+# The wait for a Node grows with the image archives: K3s imports them before it starts the kubelet.
 K3S_IMPORT_BYTES_PER_SECOND=20000000
 
 # k3s_ready_seconds SECONDS: the time until a Node is Ready, with the import of the archives on this host.

@@ -67,7 +67,7 @@ is_no_step() {
 
 stop_here() {
   touch "$RESTORING"
-  # Of a restore whose connection broke: this one may reset another server.
+  # A restore whose connection broke has left it: this one may reset another server.
   timeout 120 systemctl stop "$RESET_UNIT" 2>/dev/null || true
   timeout 120 systemctl disable --now "$UNIT" >&2 || true
   ! is_running || die "$UNIT did not stop" "see: systemctl status $UNIT; journalctl -u $UNIT"

@@ -131,7 +131,7 @@ password_of() {
 }
 
 token_digest() {
-  # As busbar/hosts/k3s.py: install_id
+  # The same as install_id in busbar/hosts/k3s.py.
   printf 'busbar install %s' "$(password_of "$1")" | sha256sum | cut -c1-16
 }
 

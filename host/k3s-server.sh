@@ -38,7 +38,7 @@ install_server() {
   [[ -z ${VIRTUAL_IP:-} ]] || refuse_foreign_keepalived
   address=$(k3s_node_address)
   claim_host server
-  # Of a removal that was interrupted.
+  # A removal that was interrupted has left them.
   rm -f "$TEARDOWN" "$LEAVING"
   record_preexisting_files
   k3s_download

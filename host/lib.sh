@@ -13,7 +13,7 @@ STATE_DIR=/var/lib/busbar
 # Scripts that preflight has delivered (busbar/hosts/scripts.py).
 DELIVERED_DIR=/run/busbar
 LOCK_FILE=/run/busbar.lock
-# What kubectl keeps of the API's answers; without it in ~/.kube, which no removal would delete.
+# kubectl caches the API's answers here; without it in ~/.kube, which no removal would delete.
 export KUBECACHEDIR=/run/busbar-kubectl
 LOCK_DEADLINE=300
 

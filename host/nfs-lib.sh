@@ -8,7 +8,7 @@ NFS_CONFIG=/etc/nfs.conf.d/busbar.conf
 NFS_STATE_DIR=/var/lib/busbar-nfs
 # shellcheck disable=SC2034
 NFS_UNIT=nfs-server
-# Of the system, beside ours.
+# Files of the system, beside ours.
 EXPORTS=/etc/exports
 EXPORTS_DIR=/etc/exports.d
 SYSTEM_ROOT=/

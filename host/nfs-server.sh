@@ -16,7 +16,7 @@ LEASE_DEADLINE=120
 
 main() {
   begin
-  # Of its own, as its state: on a server K3s is installed meanwhile, which may take longer than a step waits.
+  # State and lock are its own: on a server K3s is installed meanwhile, which may take longer than a step waits.
   STATE_DIR=$NFS_STATE_DIR LOCK_FILE=${LOCK_FILE%.lock}-nfs.lock
   acquire_lock
   case $VERB in

@@ -13,7 +13,7 @@ main() {
   local text
   begin
   exec 8<>"$OPERATION_LOCK"
-  # That of a command which was just killed ends within a moment.
+  # The lock of a command that was just killed is free within a moment.
   if ! flock -w 5 8; then
     text=$(head -c 300 "$OPERATION_LOCK")
     # Without a text the other one has just taken it.

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# What a worker's GPUs, PCIe links and HCA ports have counted since the host, or their driver, was started.
+# Reads the counters of a worker's GPUs, PCIe links and HCA ports, since the host or their driver was started.
 
 HEALTH_SECONDS=20
 XID_LINES=100
-# Of sysfs. The first four are narrow in the standard's counters, and stay at their maximum.
+# Files of sysfs. The first four are narrow in the standard's counters, and stay at their maximum.
 COUNTERS=(link_downed link_error_recovery local_link_integrity_errors excessive_buffer_overrun_errors symbol_error
   port_rcv_errors port_xmit_discards)
 

@@ -26,13 +26,13 @@ from busbar.cli.stack.errors import missing_package
 if TYPE_CHECKING:
     from busbar.capability import Capability
 
-# What typer raises on bad usage is public only as BadParameter's base.
+# The class that typer raises on bad usage is public only as BadParameter's base.
 USAGE_ERROR: Any = typer.BadParameter.__base__
 
 # Set to show the traceback of an internal error.
 TRACEBACK = "BUSBAR_TRACEBACK"
 
-# What the distributions of the extra `stack` are imported as.
+# The import names of the distributions of the extra `stack`.
 STACK_MODULES = (
     "asyncssh",
     "bcrypt",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from busbar.judge.nccl.log.reader import ParsedLog
 
 WORST = (1, 2, 0)  # exit codes of verdicts
-# Of `check`: fields of an Expectation that are set by an option of another name.
+# Fields of an Expectation that an option of another name of `check` sets.
 OPTIONS = {
     "nodes": "expect-nodes",
     "collectives": "collective",

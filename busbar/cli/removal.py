@@ -61,7 +61,7 @@ def nodes() -> None:
     from busbar.kube.wait import SystemClock
     from busbar.operations import removal
 
-    # What is stopped is uncordoned.
+    # On SIGTERM, uncordon the nodes that we cordoned.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with command_on_cluster(stale_nodes.StaleNodesSpec) as (api, spec):
         try:

@@ -111,7 +111,7 @@ def _wording(error: ErrorDetails) -> str:
     if context.get("actual_length") == 0:
         context["actual_length"] = "none"
     known = _WORDINGS.get(error["type"])
-    # Of a text pydantic says `too_short` where a validator stands before the bound.
+    # For a text, pydantic says `too_short` where a validator stands before the bound.
     if isinstance(error["input"], str) and error["type"] in ("string_too_short", "too_short"):
         known = "is too short: expected at least {min_length} characters" if error["input"] else "is empty"
     return error["msg"] if known is None else known.format(**context)

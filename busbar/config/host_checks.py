@@ -17,7 +17,7 @@ RESOURCES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 }
 # With fewer servers none could take a shared address over.
 MIN_SHARING = 3
-# Those beside the servers whose names begin in the same way.
+# Other resources whose names begin like those of the servers.
 CONTROL_PLANE_STEPS = ("kubeconfig", "nodes", "rejoin", "stale-nodes", "taints")
 
 

@@ -104,7 +104,7 @@ def breaking_keys(config: PartialConfig) -> Iterator[str]:
                 yield f"k3s.{setting}.kubelet-arg: {argument!r} is not supported: {reason}. Fix: remove it"
 
 
-# As K3s takes it apart (pkg/daemons/config/types.go); without a value it is "true".
+# K3s splits it in this way (pkg/daemons/config/types.go); without a value it is "true".
 _ARGUMENT = re.compile(r"(--)?[A-Za-z0-9][\w.-]*(=.*)?", re.DOTALL)
 
 

@@ -64,7 +64,7 @@ def networks(config: PartialConfig) -> Iterator[str]:
         )
 
 
-# What kube-controller-manager gives each node (--node-cidr-mask-size-ipv4, -ipv6).
+# kube-controller-manager gives each node such a part (--node-cidr-mask-size-ipv4, -ipv6).
 _NODE_PREFIX = {4: 24, 6: 64}
 
 

@@ -52,7 +52,7 @@ def _resource_name(value: str) -> str:
     return value
 
 
-# Of busbar.manifests.operators.
+# The namespaces of busbar.manifests.operators.
 OPERATOR_NAMESPACES = ("gpu-operator", "mpi-operator", "nvidia-network-operator")
 
 

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 from busbar.config.kubernetes_values import DnsLabel
 from busbar.config.values import Int, Matching, Model, invalid
 
-# Of the system or of other software: neither they nor a folder below them.
+# These belong to the system or to other software. Neither they nor a folder below them may be exported.
 SYSTEM_TREES = (
     *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys"),
     *("/tmp", "/usr", "/var/cache", "/var/lib", "/var/log", "/var/mail", "/var/spool", "/var/tmp"),

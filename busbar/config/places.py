@@ -45,7 +45,7 @@ def _located(path: Path, document: yaml.Node | None, finding: str) -> str:
     roots = [config, *(value for _, value in config.value)]
     line, names = max((_descend(root, finding) for root in roots), key=lambda found: found[0])
     if not line:
-        # Of the object as a whole: what is missing at its top, or what several of its keys are together.
+        # The object as a whole: a key is missing at its top, or several keys do not fit together.
         objects = [key for key, value in config.value if isinstance(value, yaml.MappingNode)]
         line = objects[-1].start_mark.line + 1 if objects else 0
     if not line:

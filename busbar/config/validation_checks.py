@@ -27,7 +27,7 @@ _OTHER_PROFILE = (
 )
 # From here on a name is a misspelt NCCL.
 _MISSPELT = 0.7
-# What keeps NCCL from a transport that it must prove: variable -> values, and what NCCL uses then.
+# Settings that keep NCCL from a transport that it must prove: variable -> values, and what NCCL uses then.
 _KEEPS_FROM_RDMA = {"NCCL_IB_DISABLE": ({"1"}, "TCP"), "NCCL_NET": ({"socket"}, "TCP")}
 _KEEPS_FROM_GPUDIRECT = {"NCCL_NET_GDR_LEVEL": ({"0", "loc"}, "RDMA from the host's memory")}
 # With smaller ones a fabric does not reach its bandwidth.

@@ -35,7 +35,7 @@ def keepalived_config(hosts: Sequence[Host], shared: VirtualIp | None, host: Hos
     if shared is None:
         return ""
     servers = host.role == "server"
-    # Of servers the order does not matter: who has the address keeps it.
+    # The order of servers does not matter: the one that has the address keeps it.
     step = 1 if servers else VRRP_STEP
     return _template("keepalived.conf.j2").render(
         of="all servers" if servers else "two load balancers",

@@ -28,10 +28,10 @@ ARCHIVES_SECONDS = 4 * 3600
 # How long an agent waits for the end of jobs (pools.NAME.running_jobs: wait).
 JOBS_SECONDS = 3600
 _LOG_SIZE = "container-log-max-size"
-# Of a launcher's log on a worker. The kubelet's default of 10Mi is rotated away faster than it can be read:
+# The size of a launcher's log. The kubelet's default of 10Mi is rotated away faster than it can be read:
 # thousands of ranks with NCCL_DEBUG=INFO write 70 MB within seconds.
 LOG_SIZE = "500Mi"
-# Of workers in quarantine: no new pod starts there, those that run stay.
+# The taint of workers in quarantine: no new pod starts there, those that run stay.
 QUARANTINE = "busbar/quarantine=true:NoSchedule"
 AUTH_CONFIG = "/etc/rancher/k3s/auth-config.yaml"
 

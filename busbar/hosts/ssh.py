@@ -20,7 +20,7 @@ CONNECT_SECONDS = 15
 AGENT_SECONDS = 5
 GONE = "if the machine is gone for good, take it out of hosts"
 SSH_PORT = 22
-# What the sshd of a bastion says, in these words, where it gets no connection to a host.
+# The sshd of a bastion says this where it gets no connection to a host.
 _FAR_ERRORS = {
     os.strerror(number): number
     for number in (

@@ -14,13 +14,13 @@ MAX_EVENTS_PER_POD = 3
 MAX_ISSUES = 12
 _MESSAGE_LIMIT = 300
 _NAMED_PODS = 2
-# Of a sandbox, a container or an object; every attempt has another one. The digest of an image is none.
+# The id of a sandbox, a container or an object, which every attempt has anew; not the digest of an image.
 _ID = re.compile(
     r"(?<!sha256:)\b(?:[0-9a-f]{64}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\b"
 )
 # Events that only repeat the reason for which a container waits.
 _REPEATED_EVENTS = frozenset({"Failed: Error: ErrImagePull", "Failed: Error: ImagePullBackOff"})
-# What CNI's bridge plugin says where the Node got another pod CIDR, as after a rename or a deletion
+# CNI's bridge plugin says this where the Node got another pod CIDR, as after a rename or a deletion
 # (containernetworking/plugins plugins/main/bridge/bridge.go).
 _OTHER_POD_CIDR = '"cni0" already has an IP address different from'
 

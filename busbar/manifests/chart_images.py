@@ -66,7 +66,7 @@ def references(values: Any, default_tag: str = "") -> Iterator[str]:
         if reference := _reference(values, default_tag):
             yield reference
         for key, value in values.items():
-            # As the chart of the SR-IOV Network Operator; without a tag it is `latest`.
+            # The chart of the SR-IOV Network Operator has such a key; without a tag it is `latest`.
             if key == "images" and isinstance(value, Mapping):
                 yield from (f"{each}:latest" for each in value.values() if re.fullmatch(_NAME, str(each)))
             yield from references(value, default_tag)

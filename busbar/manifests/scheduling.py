@@ -9,7 +9,7 @@ from busbar.config.pools import Pool, Taint
 
 Toleration = dict[str, str]
 
-# What the GPU Operator's device plugin registers; also the key of the taint that GPU nodes commonly carry.
+# The GPU Operator's device plugin registers it; also the key of the taint that GPU nodes commonly carry.
 GPU_RESOURCE = "nvidia.com/gpu"
 GPU_TOLERATION: Toleration = {"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"}
 CONTROL_PLANE_TOLERATION: Toleration = {

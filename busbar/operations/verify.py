@@ -187,7 +187,7 @@ def _labels_and_taints(inventory: Inventory, host: Host, node: Node) -> list[Dri
     found += [Drift(host.name, f"taint {taint} is missing") for taint in wanted if taint not in node.taints]
     ours = {taint.identity for taint in wanted}
     for other in node.taints:
-        # Those of Kubernetes itself go with their reason, which has a row of its own.
+        # Taints of Kubernetes itself go with their reason, which has a row of its own.
         if other.effect in _BLOCKING and other.identity not in ours and not other.key.startswith(_KUBERNETES):
             by = f" but of {node.owner}" if node.owner else ""
             text = f"taint {other} is not in the configuration{by}: kubectl taint node {host.name} {other}-"

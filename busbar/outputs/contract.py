@@ -134,7 +134,7 @@ class ClusterOutputs(Details):
 _SCALARS = {
     name: field for name, field in ClusterOutputs.model_fields.items() if name not in Details.model_fields
 }
-# What was not measured or found is no output at all: Pulumi drops what is None.
+# A value that was not measured or found is no output at all: Pulumi drops None.
 _OPTIONAL = {name for name, field in _SCALARS.items() if not field.is_required()}
 NAMES = (*(name for name in _SCALARS if name != "kubeconfig"), "details")
 """The outputs but the kubeconfig, in the order in which they are exported."""

@@ -22,7 +22,7 @@ Settings = Mapping[str, str]
 
 _JOB = "job"
 _SETTINGS = "settings"
-# Of the job: what names or places it. Of the expectation: what follows from the Nodes.
+# Fields of the job that name or place it, and fields of the expectation that follow from the Nodes.
 _NOT_SETTINGS = {"pool", "nodes", "namespace", "versions", "env", "topology", "taints", "hosts"}
 
 
@@ -62,7 +62,7 @@ def current_result(
 
 def record(printed: str | None, result: Mapping[str, Any], settings: Settings) -> str:
     """What the ConfigMap of a pool gets, and a collector prints to keep it: RESULT of `current_result`."""
-    # What is in the cluster goes with its job.
+    # The ConfigMap in the cluster goes with its job.
     kept = {key: value for key, value in result.items() if key not in ("stale", "config_map")}
     own = _kept_settings(printed) or settings
     return json.dumps({"format": FORMAT, **kept, _SETTINGS: dict(own)}, sort_keys=True, separators=(",", ":"))

@@ -14,7 +14,7 @@ from busbar.hosts.inventory import Inventory
 from busbar.manifests import nccljob
 from busbar.outputs.pool import Model
 
-# Of the validation itself: a job has its own number of ranks, and its own way to print evidence.
+# Only the validation uses these: a job has its own number of ranks, and its own way to print evidence.
 _OF_THE_VALIDATION = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_RUNTIME_CONNECT", "NCCL_TOPO_FILE")
 
 

@@ -13,14 +13,13 @@ from rich.text import Text
 
 from busbar.judge.nccl.units import gbps, rate, share, size
 from busbar.judge.tables import check_table, kept_verdict, not_passed, notes, passed, styled, table
-from busbar.judge.nccl.units import gbps, rate, share, size
 from busbar.outputs.contract import MEASURED_ONLY, check_version
 from busbar.outputs.details import Details, unpack
 from busbar.outputs.pool import PoolResult, summarize
 from busbar.text import counted
 
 NOT_MEASURED = "NOT MEASURED"
-# What a verdict does not have: where it lies, when and on which Nodes it was measured, by which busbar.
+# A verdict does not have these: its place, when and on which Nodes it was measured, by which busbar.
 _BESIDES = {"verdict_file", "config_map", "measured_at", "busbar_version", "nodes_measured", "stale"}
 
 

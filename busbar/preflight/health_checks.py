@@ -24,7 +24,7 @@ FATAL_XIDS = {
     119: "the GPU's system processor timed out",
     120: "the GPU's system processor failed",
 }
-# Of a user's program, as a rule: a fault of its own, or ended by somebody.
+# These usually come from a user's program: a fault in it, or somebody ended it.
 XIDS_OF_PROGRAMS = {13, 31, 43, 45}
 # The widths of the standard's counters (linux drivers/infiniband/core/sysfs.c, PORT_PMA_ATTR).
 SATURATED = {
@@ -36,7 +36,7 @@ SATURATED = {
     "local_link_integrity_errors": 15,
     "excessive_buffer_overrun_errors": 15,
 }
-# What NVSentinel's monitor of NICs takes as fatal.
+# NVSentinel's monitor of NICs takes this rate as fatal.
 SYMBOL_ERRORS_PER_HOUR = 120
 NEVER = ("local_link_integrity_errors", "excessive_buffer_overrun_errors")
 # GPUs whose NVLink may fail after so long with their first firmware (NVIDIA DGX B300 firmware guide 26-03-1).

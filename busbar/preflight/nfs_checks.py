@@ -11,7 +11,7 @@ from busbar.hosts.host import Host
 from busbar.preflight.report import NfsFolder, Report
 from busbar.preflight.spec import NfsRequirements
 
-# What `ss` shows of a socket of the kernel, such as nfsd's.
+# `ss` shows this for a socket of the kernel, such as nfsd's.
 KERNEL = "?"
 
 

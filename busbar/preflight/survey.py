@@ -26,7 +26,7 @@ from busbar.preflight.spec import Spec
 Answers = Mapping[str, Answer | Finding]
 Ask = Callable[[Hosts, Host], Awaitable[Answer | Finding]]
 CONCURRENT = 64
-# Of the hosts whose connection failed while others answered: 64 logins at once take longer than one login
+# Hosts whose connection failed while others answered: 64 logins at once take longer than one login
 # may where this machine is loaded or the bastion is slow.
 CONCURRENT_AGAIN = 8
 

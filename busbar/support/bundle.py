@@ -19,10 +19,10 @@ import yaml
 from busbar.support.redact import SECRET, Redactor
 from busbar.zstd import ZstdError, ZstdFile
 
-# Of the files in .busbar/STACK; everything else, above all the kubeconfig, is left out.
+# Only these files of .busbar/STACK are copied; everything else, above all the kubeconfig, is left out.
 TEXTS = (".json", ".jsonl", ".log", ".txt")
 COMPRESSED = ".log.zst"
-# Of a pool, those of busbar measure: all would be a hundred logs.
+# So many runs of `busbar measure` per pool are copied: all would be a hundred logs.
 NEWEST_RUNS = 3
 ABOUT = f"""Support bundle of a busbar stack.
 

@@ -20,7 +20,7 @@ _WORDS = (
     r"api[-_]?key|credentials?|client-key-data|client-certificate-data|authorization|auth"
 )
 _SECRET_KEY = re.compile(rf"(?:.*[^a-z])?(?:{_WORDS})", re.IGNORECASE)
-# What makes the patterns below worth trying: a log of millions of lines has few such lines.
+# The patterns below are tried only on lines with one of these: a log of millions of lines has few of them.
 _HINTS = (
     *("pass", "secret", "token", "key", "credential", "auth", "bearer", "basic"),
     *("://", "k10", "eyj", "-----", "b3blbn"),

@@ -24,7 +24,7 @@ class JoinTokens:
     def __init__(
         self, name: str, *, servers: int = 0, agents: int = 0, parent: pulumi.Resource | None = None
     ) -> None:
-        # Of earlier releases, in which they were children of the control plane, or at the top.
+        # In earlier releases they were children of the control plane, or at the top.
         former = pulumi.create_urn(name, "busbar:index:K3sControlPlane")
         aliases = [pulumi.Alias(parent=former), pulumi.Alias(parent=pulumi.ROOT_STACK_RESOURCE)]
         opts = pulumi.ResourceOptions(parent=parent, aliases=aliases, ignore_changes=[*TOKEN_ARGUMENTS])

@@ -35,7 +35,7 @@ def create_delivery_hook(name: str, login: SshLogin, hosts: Mapping[str, Host]) 
         values, payload = {"NODE_ADDRESS": host.address, "ROLE": host.role}, scripts.delivery(host.role)
         try:
             async with Hosts.open(Login.model_validate(await login.spec.future())) as opened:
-                # As preflight does in an update. What it finds on the host is not looked at.
+                # Preflight does the same in an update. Its findings on the host are not looked at.
                 await opened.run(host, "preflight", values, payload, seconds=SCRIPT_SECONDS)
         except (ScriptError, UnreachableError, ValueError) as error:
             pulumi.log.warn(str(error))

@@ -13,7 +13,7 @@ from busbar.cli.stack.target import ALL, CLUSTER
 _PREFIXES = ("load-balancer", "control-plane", "worker", "nfs-server")
 # Reads the machine-ids again: a host may be another machine now.
 _PREFLIGHT = "preflight-hosts"
-# What these may not do themselves: a server prepares for another machine, and taints are set through the API.
+# Steps beside those on the host: a server prepares for another machine, and taints are set by the API.
 _NODES = ("control-plane-rejoin", "control-plane-nodes", "control-plane-taints")
 _WITH_NODE = ("control-plane-", "worker-")
 # A release that was uninstalled and is installed again may have the revision that it had.

@@ -25,7 +25,7 @@ TRUNCATED = re.compile(r"unexpected end of JSON input")
 """A file of a file backend."""
 UNREADABLE_STATE = re.compile(r"failed to load checkpoint")
 
-# What it says of steps that an update did not end.
+# The engine says this of steps that an update did not end.
 PENDING = re.compile(r"pending operations from previous deployment")
 PENDING_STEP = re.compile(r"^\s*\* (?P<urn>urn:\S+), interrupted while (?P<kind>\w+)", re.MULTILINE)
 """One line per step, below PENDING. The kind is creating, updating, deleting, ..."""

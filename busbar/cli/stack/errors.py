@@ -12,7 +12,7 @@ NO_PULUMI_CLI = (
     "Fix: install the Pulumi CLI (https://www.pulumi.com/docs/install/) and open a new shell."
 )
 
-# What is said -> what to do. The text itself is always shown first.
+# Text of the engine -> what to do. The text itself is always shown first.
 _FIXES = (
     (
         texts.NO_PASSPHRASE,

@@ -33,7 +33,7 @@ _STYLES = {"replace": "bold yellow", "delete": "bold red", "update": "yellow", "
 _ONE_ROW_EACH = {"replace", "delete"}
 _NAMES_IN_A_ROW = 8
 _LEFT_OVER = ("an earlier update that replaced it and did not finish",)
-# What is said of a rotation (k3s.rotate) beside its steps.
+# The text on a rotation (k3s.rotate) beside its steps.
 _ROTATIONS = {
     "certificates": "one server at a time, then the workers in batches (max_unavailable); the CA stays",
     "server_token": "servers restart one at a time; earlier snapshots of etcd need the earlier token "
@@ -106,7 +106,7 @@ class Plan:
         if not events.is_shown(step):
             return
         if step.op == OpType.DELETE_REPLACED and step.old and step.old.delete:
-            # Of a replacement in this plan, or of one in an earlier update that did not get to its deletions.
+            # It belongs to a replacement of this plan, or an earlier update did not get to its deletion.
             if step.urn in self._replaced:
                 self._replaced.discard(step.urn)
             else:

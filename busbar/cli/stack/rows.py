@@ -20,7 +20,7 @@ STILL_RUNNING_SECONDS = 20
 # After a failed step that goes on elsewhere, the engine waits without end for a replacement whose deletion
 # failed before it (pulumi/pulumi pkg/resource/deploy/step_executor.go).
 STUCK_SECONDS = 30
-# What a step says is a row this much later: what it said last may be the error with which it ends.
+# A line of a step becomes a row this much later: its last line may be the error with which it ends.
 HOLD_SECONDS = 1
 
 

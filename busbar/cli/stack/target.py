@@ -12,7 +12,7 @@ from busbar.cli.stack.errors import StackError
 # Steps at the same time. The engine's own default is 4 per CPU of this machine, but a step waits for a host:
 # from a laptop 440 workers would go in waves of 16. K3s advises at most 50 nodes that join at the same time.
 PARALLEL = 50
-# Of `--converge`, beside names of hosts.
+# A value of `--converge`, beside names of hosts.
 ALL = "all"
 CLUSTER = "cluster"
 _STACK_FILE = re.compile(r"Pulumi\.(?P<stack>.+)\.ya?ml")

@@ -62,7 +62,7 @@ def _runs(file: StackFile, cluster: Cluster) -> list[Run]:
     here = read_folder(file.project / ".busbar" / file.stack)
     try:
         api = cluster_api(file)
-        # What was judged again here has the later verdict.
+        # A run that was judged again here has the later verdict.
         return [*read_cluster(api, cluster.validation.namespace, file.stack), *here]
     except (SecretError, KubeconfigError, ApiError) as error:
         progress(f"note: only what was measured from this folder is shown: {error}")

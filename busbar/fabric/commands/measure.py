@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from busbar.kube.client import RestApi
 
 IDLE_MINUTES = 5
-# Of each pool, the newest: log, verdict and report.
+# So many runs per pool are kept, the newest: log, verdict and report.
 KEPT_RUNS = 100
 
 
@@ -176,7 +176,7 @@ class _Stack:
         from busbar.kube.wait import SystemClock
 
         def keep(found: Collected, spec: CollectSpec) -> None:
-            # As an update has it: who reads the record may have another project folder.
+            # The path is relative, as in an update: a reader of the record may have another project folder.
             spec = spec.model_copy(update={"folder": str(folder.relative_to(self.file.project))})
             record(self.api, pool, of_pool, found, spec, progress)
 

@@ -12,7 +12,7 @@ from busbar.fabric.diagnosis.stages import Scope, State, known_of
 from busbar.fabric.localise import Group, Known, Suspect, score
 
 FOUND_NOTHING, NAMED, NO_VERDICT = 0, 1, 2
-# Of nodes of which some are slow, so many have their commands.
+# Commands are shown for so many of the nodes of a group in which some are slow.
 _SHOWN = 4
 _CAUSES = {
     "node": "node",
@@ -155,7 +155,7 @@ def _where(suspect: Suspect, rail: int | None, hca: str) -> str:
 def _next(suspect: Suspect, hca: str, partners: Sequence[str]) -> Iterator[str]:
     """What to run next. The commands of a rail need two shells: the first one waits for the second."""
     node, *others = sorted(suspect.nodes) or [""]
-    # Of two nodes of which one is slow each is the other's partner.
+    # When one of a pair is slow, use the other as its partner.
     partners = partners or others[:1]
     if suspect.cause in ("node", "rail") and partners:
         yield f"on {node}: ib_write_bw -d {hca} --report_gbits -D 10"

@@ -212,7 +212,7 @@ class StageCollector(Collector[StageLog, StageVerdict]):
     def judge(self, log: StageLog, outcome: JobOutcome, missing: Sequence[str] = ()) -> StageVerdict:
         reasons = [*missing, *([] if outcome.succeeded else outcome.reasons)]
         if missing:
-            # What gave nothing may have given a number that was lost.
+            # A group without a result may have printed a number that was lost.
             log.results = {name: found for name, found in log.results.items() if found.busbw is not None}
         return StageVerdict(
             verdict="unknown" if reasons else "pass",

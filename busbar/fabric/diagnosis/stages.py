@@ -33,7 +33,7 @@ from busbar.manifests.nccljob import TopologyFile
 
 STAGES: tuple[Stage, ...] = ("A", "B", "C")
 STATE = "state.json"
-# What an earlier call has found says little about the fabric of another day.
+# Results of an earlier call say little about the fabric of another day.
 CONTINUED_SECONDS = 24 * 3600
 # Less is not worth the start of a job.
 FEWEST_SECONDS = 60
@@ -141,7 +141,7 @@ def known_of(state: State, scope: Scope, before: Stage | None = None) -> Known:
     }
     expected = expected_of(scope)
     comparable = Known(found, expected).references()
-    # Of a node that gives nothing at all, that it gives nothing alone does not say that NVLink is slow.
+    # A node with no results at all is no evidence against NVLink.
     some = {node for group, busbw in found.items() if busbw for node in group.nodes}
     counted = {g: busbw for g, busbw in found.items() if len(g.nodes) > 1 or g.nodes[0] in some}
     return Known({group: busbw for group, busbw in counted.items() if group.kind in comparable}, expected)
@@ -166,7 +166,7 @@ def expected_of(scope: Scope) -> dict[Kind, float]:
     first = validation.expected_busbw_gbps if validation.collectives[0] == "all_reduce" else None
     configured = validation.expected_by_collective.get("all_reduce", first)
     if configured is not None:
-        # What the gate accepts is good.
+        # A bandwidth that the gate accepts is good.
         pair = configured * (1 - validation.tolerance) / GOOD
         found["in_group"] = min(pair, found.get("in_group", pair))
         found.setdefault("rail_in_group", found["in_group"] / hardware.rails)
@@ -291,7 +291,7 @@ class Diagnosis:
             nodes=tuple(nodes),
             collectives=("all_reduce",),
             min_bytes=made.job.max_bytes,
-            # What a proof needs would be megabytes for hundreds of groups.
+            # The lines that a proof needs would be megabytes for hundreds of groups.
             env={**made.job.env, "NCCL_DEBUG": "WARN"},
             deadline_seconds=int(seconds),
             stage=StageOfJob(

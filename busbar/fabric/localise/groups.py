@@ -18,7 +18,7 @@ Places = Mapping[str, str]
 
 # A value below this part of the expected one is bad.
 GOOD = 0.9
-# Of fewer values of a kind the upper quartile may be a slow one.
+# With fewer values of a kind, the upper quartile may be a slow one.
 FEWEST_FOR_A_QUARTILE = 8
 
 

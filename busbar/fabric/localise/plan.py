@@ -144,7 +144,7 @@ def _second(who: _Partners) -> Iterator[Group]:
     # Where no pair was good, pairs of few nodes that were not tried may be.
     among = who.healthy or (who.suspects if len(who.suspects) <= FEW_NODES else [])
     for number in range(ROUNDS_B):
-        # Those with the fewest partners choose first.
+        # Nodes with the fewest partners choose first.
         asked = sorted((n for n in runs if runs[n] < PARTNERS or not who.healthy), key=runs.__getitem__)
         if not asked:
             break

@@ -21,9 +21,9 @@ DEVIATIONS = 4.0
 SHORTFALL = 0.03
 """A run warns that is below both: the median by 4 times the median absolute deviation, and by 3 %."""
 
-# What the log says of the software; versions that the configuration has are settings.
+# The log says these of the software. Versions that the configuration has are settings.
 _FOUND = ("nccl_version", "plugin", "transport", "busbar_version", "simulated")
-# Of the settings: with another one the bandwidth is another quantity.
+# With another one of these settings, the bandwidth is another quantity.
 _KEY = ("profile", "collectives", "max_bytes", "gpus_per_node", "algorithm")
 
 
@@ -158,7 +158,7 @@ def entries(runs: Iterable[Run]) -> list[Entry]:
 def _changes(former: Run, run: Run) -> Iterator[str]:
     """What differs between two runs of a pool, as sentences."""
     old, new = former.conditions, run.conditions
-    # What a log without a table does not say has not changed.
+    # A value that a log without a table does not have counts as unchanged.
     unknown = {key for key in _FOUND if key not in old or key not in new}
     for key in {**new, **old}:
         if key not in unknown and old.get(key) != new.get(key):

@@ -34,9 +34,9 @@ LABEL = "busbar/history"
 KEY = "run.json"
 FILE = "history.jsonl"
 RECORDS = 100
-# Of the expectation: what follows from the Nodes.
+# Fields of the expectation that follow from the Nodes.
 _NOT_SETTINGS = {"nodes", "hosts", "reasoning"}
-# Of the launcher's script.
+# The launcher's script has these options.
 _ITERATIONS = re.compile(r" -n (\d+) -w (\d+) ")
 
 

@@ -292,7 +292,7 @@ def listed_if_served(api: Api, path: str, selector: str) -> list[JsonObject]:
     try:
         return api.list(path, labelSelector=selector)
     except ApiError as error:
-        # Who may not list PriorityClasses has created none.
+        # Without permission to list PriorityClasses we cannot have created one.
         if not (error.not_found or (error.status == 403 and path == PRIORITY_CLASSES)):
             raise
         return []

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What preflight reports of a host for Slurm, beside what it reports of every host: one JSON object on stdout. It runs
+# Preflight's report of a host for Slurm, beside that of every host: one JSON object on stdout. It runs
 # inside host/preflight.sh, whose functions it has (payload `also`); changes nothing.
 #
 # Values: SLURM_PACKAGES (os, or a folder with .deb files), CONTAINERS (empty, or another such folder), HOME_PATH, USERS (NAME:UID, separated by spaces).

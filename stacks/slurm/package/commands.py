@@ -167,7 +167,7 @@ def collect() -> None:
     from stacks.slurm.package.measure import MeasureSpec
     from stacks.slurm.package.measure import collect as run
 
-    # What is stopped cancels its job.
+    # On SIGTERM, the command cancels its job.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     spec = request(MeasureSpec)
     with errors_end(interrupted="; the job is cancelled"):

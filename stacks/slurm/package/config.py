@@ -46,7 +46,7 @@ _INSTEAD = {
     "topology_file": "set env.NCCL_TOPO_FILE to a file that all compute hosts have",
     "running_jobs": "removal.running_jobs is for all pools",
 }
-# Of slurm.conf, what this stack writes itself or relies on.
+# Keys of slurm.conf that this stack writes itself or relies on.
 WRITTEN = frozenset((
     "accountingstoragehost", "accountingstoragetype", "authtype", "clustername", "credtype", "grestypes",
     "healthcheckinterval", "healthchecknodestate", "healthcheckprogram", "include", "jobacctgathertype",
@@ -63,7 +63,7 @@ TimeLimit = Annotated[
     str,
     Matching(r"infinite|([0-9]+-)?[0-9]{1,2}:[0-9]{2}:[0-9]{2}", "`infinite` or a time as 7-00:00:00"),
 ]
-# As useradd of Debian takes them.
+# Debian's useradd takes these names.
 AccountName = Annotated[str, Matching(r"[a-z_][a-z0-9_-]{0,31}", "a user name: a-z 0-9 _ -, at most 32")]
 SshKey = Annotated[
     str,

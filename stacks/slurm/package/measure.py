@@ -29,7 +29,7 @@ from stacks.slurm.package.status import INTERRUPTED, WAITING, Status, why_unusab
 
 SCRIPT = "slurm/job"
 SCRIPT_SECONDS = 60
-# Of root, and made when the host is installed.
+# It belongs to root, and is made when the host is installed.
 LOG_FOLDER = "/var/lib/busbar"
 POLL_SECONDS = 2.0
 # Slurm ends a job at its own limit, and then needs a moment to say so.
@@ -343,7 +343,7 @@ class _Collector(Collector[ParsedLog, Verdict]):
         verdict = judge_log(log, Expectation.model_validate({**self._spec.expectation, **of_nodes}), outcome)
         if outcome.succeeded is not None:
             return verdict
-        # What was cut off from outside says nothing of the fabric, whatever part of a log there is.
+        # A job that was ended from outside says nothing of the fabric, whatever part of a log there is.
         reasons = [
             *(f"job: {reason}" for reason in outcome.reasons),
             *(f"source: {part}" for part in missing),

@@ -36,7 +36,7 @@ RELEASES_APART = 3
 MIN_FREE_BYTES = 1e9
 # The system's own and those of packages (Debian Policy, 9.2.2).
 SYSTEM_UIDS = (range(1000), range(60000, 65536))
-# Of Debian's and Ubuntu's packages (debian/slurm-wlm-basic-plugins.preinst).
+# Debian's and Ubuntu's packages use these (debian/slurm-wlm-basic-plugins.preinst).
 PACKAGE_IDS = "64030:64030"
 
 
@@ -273,7 +273,7 @@ def _version(spec: Spec, report: Report) -> Iterator[Check]:
     text = version_text(spec, report)
     found = release(text)
     if found is None and spec.packages == "os":
-        # As on images that have never run apt-get update, which the installation does.
+        # Images that have never run apt-get update have none. The installation runs it.
         yield warning("has no Slurm in its package lists yet, so its version is not known", "apt-get update")
     elif found is None:
         yield error(f"has no slurm-smd-client_*.deb in {spec.packages}", "put SchedMD's .deb files there")

@@ -14,12 +14,12 @@ from stacks.slurm.package.preflight import hosts_of
 from stacks.slurm.package.render import HEALTH_PROGRAM
 from stacks.slurm.package.status import why_unusable
 
-# Of host/health.sh; where the host is repaired this ends its drain, and only there.
+# host/health.sh writes this reason. RESUME ends such a drain only where the host is repaired.
 HEALTH_REASON = "busbar health:"
 RESUME = f"on {{name}}: {HEALTH_PROGRAM} && scontrol update nodename={{name}} state=resume"
-# Of host/controller.sh.
+# host/controller.sh writes these reasons.
 UPDATE_REASONS = ("busbar: removed", "busbar: quarantine:")
-# Of host/job.sh: the node was drained by Slurm itself.
+# host/job.sh says this where Slurm itself has drained the node.
 SLURMCTLD = "slurmctld"
 
 

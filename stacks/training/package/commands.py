@@ -133,7 +133,7 @@ def check(
     try:
         expectation = Expectation.model_validate(json.loads(verdict.read_text())["expectation"])
     except (ValueError, KeyError, TypeError) as error:
-        # That of pydantic is one, and has many lines.
+        # pydantic's ValidationError is a ValueError with a multi-line text.
         why = problems(error) if isinstance(error, ValidationError) else f"{type(error).__name__}: {error}"
         fail(f"{verdict}: is not the verdict of a training run: {why}. Fix: name its verdict.json", USAGE)
     source = Source()

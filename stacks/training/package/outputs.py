@@ -84,7 +84,7 @@ def build_outputs(
 
 
 def _exported(result: Mapping[str, Any], target: Target) -> dict[str, Any]:
-    # What was simulated when the fabric was measured is simulated now.
+    # Parts that were simulated when the fabric was measured are simulated now.
     values = {**result, "simulated": target.result.simulated}
     return {key: values[key] for key in FIELDS if values.get(key) is not None}
 

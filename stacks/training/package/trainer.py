@@ -25,7 +25,7 @@ _STEP = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
 TRAINER = Operator(config_key="trainer", release="kubeflow-trainer", namespace="kubeflow-system")
 
 
-# Of the image: the user that runs sshd, and its port (kubeflow/mpi-operator v0.8.2, build/base).
+# The image has this user for sshd, and its port (kubeflow/mpi-operator v0.8.2, build/base).
 _MPI_USER = 1000
 _MPI_HOME = "/home/mpiuser"
 _SSH_PORT = 2222
@@ -72,7 +72,7 @@ def deepspeed_runtime(target: Target, image: str) -> dict[str, Any] | None:
         {
             "name": _JOB,
             "template": {
-                # Of a TrainJob that does not set numNodes; otherwise Trainer sets both.
+                # For a TrainJob that does not set numNodes; otherwise Trainer sets both.
                 "spec": {
                     "parallelism": others,
                     "completions": others,

@@ -39,7 +39,7 @@ def libraries(program: Path) -> dict[str, Path]:
 def _download(package: str, folder: str) -> None:
     if not shutil.which("apt-get"):
         raise LabError(f"there is no apt-get to download Debian's package {package}")
-    # As root it would warn that the user _apt cannot write there.
+    # It would warn as root that the user _apt cannot write there.
     words = ["apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", package]
     for update in (True, False):
         done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=300, check=False)

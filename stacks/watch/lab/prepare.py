@@ -19,7 +19,7 @@ from stacks.watch.package.config import Watch
 
 CHARTS = RUN / "charts"
 _OURS = Path(__file__).resolve().parent / "charts"
-# Of the Go module; the official chart has the same files.
+# The path in the Go module; the official chart has the same files.
 _CRDS = "example/prometheus-operator-crd"
 _KMSG = "usr/local/sbin/busbar-lab-kmsg"
 STORAGE_CLASS = {

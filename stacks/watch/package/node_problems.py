@@ -15,7 +15,7 @@ from stacks.watch.package.config import Watch
 
 NAME = "busbar-npd"
 FILE = "kernel.json"
-# What a Node has without a fault: type, reason, message.
+# Conditions of a Node without a fault: type, reason, message.
 CONDITIONS = (
     ("BusbarGPU", "NoGPUFault", "the kernel's log of this boot has no fault of a GPU"),
     ("BusbarRail", "NoRailFault", "the kernel's log of this boot has no fault of an HCA"),

@@ -110,12 +110,12 @@ def _expected(node: str, pool: str, launch: PoolLaunch) -> Iterator[Sample]:
     yield Sample("busbar_node_rail_rate_bytes_per_second", labels, launch.rate_gbps * 1e9 / 8)
     for hca in (launch.rail_hcas or {}).get(node, ()):
         device, _, port = hca.partition(":")
-        # As node_exporter labels its series.
+        # node_exporter labels its series in this way.
         yield Sample("busbar_node_rail_info", {**labels, "device": device, "port": port or "1"}, 1)
     for name, count in {"nvidia.com/gpu": str(launch.gpus), **launch.resources}.items():
         # Huge pages and the like are quantities, not devices.
         if "/" in name and count.isdigit():
-            # As kube-state-metrics writes the names of resources.
+            # kube-state-metrics writes the names of resources in this way.
             resource = {**labels, "resource": _DEVICE.sub("_", name)}
             yield Sample("busbar_node_devices_expected", resource, int(count))
 

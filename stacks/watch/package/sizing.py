@@ -9,11 +9,11 @@ from busbar.outputs import ClusterOutputs
 from stacks.watch.package.config import Watch
 from stacks.watch.package.manifests import dcgm_counters
 
-# Of one node: node_exporter's default collectors on a host with some 100 cores, and kubelet with cAdvisor,
+# Series of a node: node_exporter's default collectors on a host with some 100 cores, kubelet with cAdvisor,
 # kube-state-metrics.
 NODE_EXPORTER = 1500
 KUBERNETES = 1500
-# Of one rail: counters and hw_counters of mlx5, state, rate and info.
+# Series of one rail: counters and hw_counters of mlx5, state, rate and info.
 PER_RAIL = 60
 # Bytes of one series in the head, with its share of queries and of the WAL's replay.
 BYTES_PER_SERIES = 8 * 1024
@@ -36,7 +36,7 @@ def estimate(watch: Watch, nodes: int, gpus: int, rails: int) -> Estimate:
     """`nodes` with `gpus` and `rails` each. What an existing Prometheus has besides is not in it."""
     lines = dcgm_counters(watch)["data"]["dcgm-metrics.csv"].splitlines()
     per_gpu = sum(not line.startswith("#") for line in lines) if watch.dcgm else 0
-    # Of busbar itself: what is expected of a node.
+    # busbar's own series: what is expected of a node.
     each = rails * PER_RAIL + gpus * per_gpu + 5
     each += NODE_EXPORTER + KUBERNETES if watch.stack.enabled else 0
     series = nodes * each

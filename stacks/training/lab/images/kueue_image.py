@@ -11,10 +11,10 @@ from lab.images.catalog import Archive
 from stacks.training.package.versions import KUEUE
 
 NAME = PROGRAM = "kueue"
-# That of the release: the chart in the Go module names a build from its branch.
+# The release has this one: the chart in the Go module names a build from its branch.
 REPOSITORY = "registry.k8s.io/kueue/kueue"
 IMAGE = f"{REPOSITORY}:v{KUEUE}"
-# As in its Dockerfile.
+# Its Dockerfile has this user.
 _USER = "65532:65532"
 
 

@@ -18,7 +18,7 @@ from lab.steps import LabError, run_logged, step
 
 IMAGE = "docker.io/busbar-lab/torch:1"
 NAME = "torch"
-# Of a later release than the hosts: Debian 12 has torch 1.13, Debian 13 has 2.6.
+# A later release than that of the hosts: Debian 12 has torch 1.13, Debian 13 has 2.6.
 SUITE = "trixie"
 FOLDER = Path(__file__).resolve().parent / "torch"
 

@@ -13,7 +13,7 @@ NAME = "trainer"
 # The name in Trainer's chart, and that of JobSet's releases: its chart names a build from its main branch.
 IMAGE = "ghcr.io/kubeflow/trainer/trainer-controller-manager:v2.3.0"
 JOBSET = "registry.k8s.io/jobset/jobset:v0.12.0"
-# As in their Dockerfiles; the charts ask for any user but root.
+# Their Dockerfiles have this user; the charts ask for any user but root.
 _USER = "65532:65532"
 _PROGRAMS = {IMAGE: "trainer-controller-manager", JOBSET: "jobset"}
 

@@ -6,7 +6,7 @@ from stacks.training.package.checks.codes import Code
 from stacks.training.package.checks.context import Context
 from stacks.training.package.checks.result import Check, failed, passed, unknown
 
-# Of what the networks carry: rendezvous and heartbeats stay on eth0.
+# A part of the bytes that the networks carry: rendezvous and heartbeats stay on eth0.
 MAX_OTHER_PART = 0.1
 
 

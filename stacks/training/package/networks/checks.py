@@ -10,7 +10,7 @@ from stacks.training.package.networks.config import Multus, Network
 
 # A NetworkAttachmentDefinition is called <pool>-<network>.
 _NAME_LIMIT = 63
-# What each type needs, and what it may have.
+# The fields that each type needs, and those that it may have.
 _FIELDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "macvlan": ("master", ("mode", "mtu")),
     "ipoib": ("master", ()),

@@ -23,7 +23,7 @@ MULTUS = Operator(config_key="multus", release="rke2-multus", namespace="multus"
 _WHEREABOUTS_FILE = "/var/lib/rancher/k3s/agent/etc/cni/net.d/whereabouts.d/whereabouts.conf"
 # 1.0.0 is what containerd and the plugins of containernetworking share.
 _CNI_VERSION = "1.0.0"
-# Of the device plugin's resource; Multus passes the device on to the CNI plugin.
+# It names the device plugin's resource; Multus passes the device on to the CNI plugin.
 _RESOURCE_ANNOTATION = "k8s.v1.cni.cncf.io/resourceName"
 _READY = {"pulumi.com/waitFor": "jsonpath={.status.state}=ready"}
 _LABELS = {"app.kubernetes.io/managed-by": "busbar"}

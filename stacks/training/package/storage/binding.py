@@ -18,7 +18,7 @@ POLL_SECONDS = 2.0
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 _SHARED = "ReadWriteMany"
 
-# Of volumes that were made by hand: no controller provides one.
+# The provisioner of volumes that were made by hand: no controller provides one.
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
 SINGLE_NODE: Mapping[str, str] = {
