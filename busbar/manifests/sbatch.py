@@ -38,7 +38,7 @@ fi
 _SCRIPT = """\
 {env}
 # Ranks find each other over the interface that leads to another node, where NCCL_SOCKET_IFNAME is not set.
-# The interface of the default route may belong to a management network: it is the second choice.
+# That of the default route may belong to a management network: it is the second choice.
 interface_to() {{
   local address
   address=$(scontrol --oneliner show node "$1" 2>/dev/null | sed -n 's/.* NodeAddr=\\([^ ]*\\) .*/\\1/p')

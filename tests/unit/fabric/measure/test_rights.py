@@ -17,7 +17,7 @@ from tests.support.kube_cluster import Clock
 from tests.unit.fabric.measure.authorized import Authorized, Right, rights_of
 from tests.unit.fabric.measure.foreign import SETTINGS, gpu_node
 
-PAGE = Path(__file__).parents[3] / "docs" / "nccl.md"
+PAGE = Path(__file__).parents[4] / "docs" / "nccl.md"
 OWN_NAMESPACE = {"create", "get", "list", "delete"}
 
 

@@ -52,7 +52,8 @@ def test_a_pass_is_zero_and_says_so_first(good: str) -> None:
 
 
 def test_an_error_of_busbar_is_70_and_one_line(good: str) -> None:
-    code = "import busbar.judge.nccl as n; n.judge_log = 0; from busbar.cli import main; main()"
+    code = "from busbar import cli; from busbar.judge import nccl; nccl.judge_log = lambda *_: 1 / 0; "
+    code += "cli.main()"
     command = [sys.executable, "-c", code, "nccl", "check", good]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 70 and done.stdout == ""
