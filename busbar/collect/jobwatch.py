@@ -135,8 +135,9 @@ class JobWatch(Watch):
             try:
                 self._api.delete(f"{self._base}/pods/{metadata['name']}", uid=metadata["uid"])
             except ApiError as error:
-                if not (error.not_found or error.conflict):
+                if error.transient:
                     raise
+                self._progress(f"{metadata['name']} could not be deleted: {error}")
         if _is_suspended(job):
             self.resume()
         self._was_started_again = True

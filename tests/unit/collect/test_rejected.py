@@ -130,15 +130,16 @@ def test_a_worker_that_is_gone_already_is_no_error() -> None:
     assert watch(api).first_pod() == LAUNCHER
 
 
-def test_without_the_right_to_delete_pods_the_refusal_is_the_error() -> None:
-    api = Operator(worker(0), rejected(1))
+def test_without_the_right_to_delete_pods_the_refusal_is_said_and_the_rejection_is_the_reason() -> None:
+    api, said = Operator(worker(0), rejected(1)), list[str]()
 
     def refused(path: str, **preconditions: str) -> JsonObject:
         raise ApiError(f"DELETE {path}", 403, "pods is forbidden")
 
     api.delete = refused  # type: ignore[method-assign]
-    with pytest.raises(ApiError, match="pods is forbidden"):
-        watch(api).first_pod()
+    with pytest.raises(Rejected, match=WHY):
+        watch(api, said).first_pod()
+    assert "nccl-worker-1 could not be deleted: " in said[1] and "pods is forbidden" in said[1]
 
 
 def collected(api: Operator, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
