@@ -122,6 +122,7 @@ def test_a_refused_configuration_leaves_the_former_one_and_a_slurmctld_that_rest
     site.wait_idle()
     site.lab.ssh(CONTROLLER, "systemctl restart slurmctld")
     eventually(lambda: "is UP" in site.slurm("scontrol ping || true"), 60, "slurmctld answers")
+    site.wait_idle()
     code, text = site.busbar("slurm", "verify", "dev")
     assert code == 0, text
     code, text = site.up(unmeasured, *then)
