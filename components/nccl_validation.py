@@ -15,7 +15,7 @@ from pulumi_command import local
 from busbar.collect.busy import QUARANTINED_KEY, RESULT_KEY, WhenBusy, is_set, last_result
 from busbar.collect.spec import collect_spec
 from busbar.components.engine.cluster_objects import create_custom_resource, of_fixed_name
-from busbar.components.engine.local_command import create_cluster_command, create_digest
+from busbar.components.engine.local_command import create_cluster_command, create_first_folder, digest_in
 from busbar.config import section
 from busbar.config.pools import Pool
 from busbar.config.validation import Validation
@@ -119,6 +119,7 @@ class NcclValidation(pulumi.ComponentResource):
             ),
         )
         folder = f".busbar/{pulumi.get_stack()}/{args.pool}"
+        first_folder = create_first_folder(f"{name}-folder", folder, self)
         spec = collect_spec(hardware, validation, job, self.job, folder=folder)
         collect = create_cluster_command(
             f"{name}-collect",
@@ -126,7 +127,7 @@ class NcclValidation(pulumi.ComponentResource):
             spec,
             args.kubeconfig,
             pulumi.ResourceOptions(parent=self, depends_on=[mpi_job]),
-            triggers=[create_digest(f"{name}-folder", spec, self), _CONSTANT_TRIGGER],
+            triggers=[digest_in(first_folder, spec), _CONSTANT_TRIGGER],
         )
         settings = settings_of(job, self.job, spec["expectation"])
         self.result = collect.stdout.apply(
@@ -141,8 +142,8 @@ class NcclValidation(pulumi.ComponentResource):
         )
         by_default = args.quarantined is not None and not is_set(validation)
         if validation.when_busy == "keep" or by_default:
-            recorded = pulumi.Output.all(collect.stdout, self.result).apply(
-                lambda found: record(found[0], found[1], settings)
+            recorded = pulumi.Output.all(collect.stdout, self.result, first_folder).apply(
+                lambda found: record(found[0], found[1], settings).replace(f'"{folder}/', f'"{found[2]}/')
             )
             held = {QUARANTINED_KEY: ",".join(args.quarantined)} if by_default and args.quarantined else {}
             kubernetes.core.v1.ConfigMap(

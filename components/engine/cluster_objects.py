@@ -73,21 +73,31 @@ def create_custom_resource(
 
 
 def create_privileged_namespace(
-    name: str, namespace: str, kubeconfig: pulumi.Input[str], opts: pulumi.ResourceOptions
+    name: str,
+    namespace: str,
+    kubeconfig: pulumi.Input[str],
+    opts: pulumi.ResourceOptions,
+    *,
+    configurable: bool = True,
 ) -> kubernetes.core.v1.Namespace:
     """A namespace whose pods may be privileged: device plugins, drivers and locked memory need that.
 
     It is deleted with the stack. It is created before the provider adopts it, so that one that exists is
     refused, unless this resource created it and it is not in the state: an update was interrupted, or a
-    `destroy` retained it.
+    `destroy` retained it. Another `configurable` name is refused before the former namespace is deleted.
     """
     owner = owner_mark(name)
 
-    async def before_create(_: pulumi.ResourceHookArgs) -> None:
+    async def claim_it(_: pulumi.ResourceHookArgs) -> None:
         await run_on_cluster(kubeconfig, lambda api: claim(api, namespace, owner))
 
-    hook = pulumi.ResourceHook(f"{name}-before-create", before_create)
+    hook = pulumi.ResourceHook(f"{name}-claim", claim_it)
     hooks = pulumi.ResourceOptions(hooks=pulumi.ResourceHookBinding(before_create=[hook]))
+    if configurable:
+        # Made anew, it says nothing of the namespace: that may be in a state of an earlier release.
+        when_renamed = pulumi.ResourceHookBinding(before_update=[hook])
+        claimed = pulumi.ResourceOptions(parent=opts.parent, depends_on=opts.depends_on, hooks=when_renamed)
+        hooks.depends_on = [pulumi.Stash(f"{name}-name", input=namespace, opts=claimed)]
     made = kubernetes.core.v1.Namespace(
         name,
         metadata=namespaces.render(namespace)["metadata"],

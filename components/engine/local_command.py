@@ -45,13 +45,14 @@ def create_cluster_command(
     )
 
 
-def create_digest(name: str, spec: Mapping[str, Any], parent: pulumi.Resource) -> pulumi.Output[str]:
-    """The digest of a request, for `triggers`, with the `folder` that was in its first one.
+def create_first_folder(name: str, folder: str, parent: pulumi.Resource) -> pulumi.Output[str]:
+    """The `folder` of the first update, for what is replaced when it changes: it has the stack's name."""
+    return pulumi.Stash(name, input=folder, opts=pulumi.ResourceOptions(parent=parent)).output
 
-    The folder has the name of the stack: a renamed one would replace the Command.
-    """
-    first = pulumi.Stash(name, input=spec["folder"], opts=pulumi.ResourceOptions(parent=parent)).output
-    return first.apply(lambda folder: digest({**spec, "folder": folder}))
+
+def digest_in(folder: pulumi.Output[str], spec: Mapping[str, Any]) -> pulumi.Output[str]:
+    """The digest of a request, for `triggers`, with this folder."""
+    return folder.apply(lambda known: digest({**spec, "folder": known}))
 
 
 def busbar_command(*words: str) -> str:

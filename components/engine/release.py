@@ -81,6 +81,7 @@ def create_release(
         operator.namespace,
         args.kubeconfig,
         pulumi.ResourceOptions(parent=parent, deleted_with=deleted_with),
+        configurable=False,
     )
     resource = f"{name}-release"
     desired = DesiredRelease(

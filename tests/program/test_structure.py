@@ -17,7 +17,7 @@ from tests.program.harness import COMMAND, LOCAL, PROVIDER, RELEASE, Run, run_pr
 from tests.support.clusters import H100_POOL, all_operators, site
 
 # The namespace is shared by the measurements of all pools, whose images are pulled before these begin.
-OF_THE_FABRIC = {"validation-namespace", "nccl-a-image", "nccl-b-image"}
+OF_THE_FABRIC = {"validation-namespace", "validation-namespace-name", "nccl-a-image", "nccl-b-image"}
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +127,12 @@ def test_a_namespace_is_claimed_before_it_is_adopted(run: Run) -> None:
     namespaces = run.of_type("kubernetes:core/v1:Namespace")
     assert len(namespaces) == 4
     for each in namespaces:
-        assert list(each.request.hooks.before_create) == [f"{each.name}-before-create"]
+        assert list(each.request.hooks.before_create) == [f"{each.name}-claim"]
+    # Another name is claimed before the engine deletes the former namespace.
+    name = run.named("validation-namespace-name")
+    assert list(name.request.hooks.before_update) == ["validation-namespace-claim"]
+    assert list(name.request.hooks.before_create) == []
+    assert run.waits_for(run.named("validation-namespace"), name)
 
 
 HOSTS = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -64,7 +65,15 @@ class _Remote(RemoteCommand):
 
 class _Local(LocalCommand):
     def run(self, call: Call, text: str, inputs: Properties, previous: Any) -> Properties:
-        return dict(previous) or _printed(call, inputs)
+        return _moved(dict(previous), inputs) or _printed(call, inputs)
+
+
+def _moved(previous: Properties, inputs: Properties) -> Properties:
+    """What a collecting Command prints again, with the folder of now."""
+    if text := str(previous.get("stdout") or ""):
+        folder = json.loads(str(reveal(inputs).get("stdin") or "{}")).get("folder", "")
+        previous["stdout"] = re.sub(r'"\.busbar/[^"]*(?=/verdict\.json")', f'"{folder}', text)
+    return previous
 
 
 class _Object(KubernetesObject):

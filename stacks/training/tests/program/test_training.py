@@ -121,7 +121,7 @@ def test_the_cluster_is_identified_by_its_id_and_a_namespace_is_claimed_before_i
     [provider] = run.of_type(PROVIDER)
     assert run.named("cluster-id").inputs["input"] == provider.inputs["clusterIdentifier"] == "a1"
     for namespace in run.of_type(NAMESPACE):
-        assert list(namespace.request.hooks.before_create) == [f"{namespace.name}-before-create"]
+        assert list(namespace.request.hooks.before_create) == [f"{namespace.name}-claim"]
 
 
 def test_an_object_that_an_interrupted_update_made_is_adopted_by_the_next_one() -> None:

@@ -221,7 +221,7 @@ def test_the_cluster_is_identified_by_its_id_and_a_namespace_is_claimed_before_i
     [provider] = run.of_type(PROVIDER)
     assert run.named("cluster-id").inputs["input"] == provider.inputs["clusterIdentifier"] == "a1"
     for namespace in run.of_type("kubernetes:core/v1:Namespace"):
-        assert list(namespace.request.hooks.before_create) == [f"{namespace.name}-before-create"]
+        assert list(namespace.request.hooks.before_create) == [f"{namespace.name}-claim"]
 
 
 def test_where_the_verdict_lies_on_this_machine_writes_no_series_anew() -> None:
