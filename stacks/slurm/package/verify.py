@@ -80,4 +80,5 @@ def _drain(controller: str, name: str, why: str, found: Mapping[str, str]) -> Dr
         return Drift(name, f"its node is {why}")
     if found["reason"].startswith(UPDATE_REASONS):
         return Drift(controller, f"node {name} is {why}, and not in the configuration")
-    return Drift(name, f"its node is {why}: scontrol update nodename={name} state=resume", "foreign")
+    fix = f"when the cause is repaired: scontrol update nodename={name} state=resume"
+    return Drift(name, f"its node is {why}; {fix}", "foreign")

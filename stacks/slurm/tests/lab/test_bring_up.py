@@ -162,7 +162,8 @@ def test_verify_names_a_changed_file_and_a_drained_node(site: Site) -> None:
         site.lab.ssh("compute-2", f"mv /root/kept {key}")
         site.slurm("scontrol update nodename=compute-3 state=resume")
     assert code == 1 and f"{key} was changed" in text, text
-    assert "its node is drained: by-hand: scontrol update nodename=compute-3 state=resume" in text, text
+    fix = "when the cause is repaired: scontrol update nodename=compute-3 state=resume"
+    assert f"its node is drained: by-hand; {fix}" in text, text
 
 
 def test_a_pending_job_of_the_gate_is_named_with_slurms_reason(site: Site) -> None:

@@ -39,7 +39,8 @@ def test_nodes_that_start_jobs_are_as_applied() -> None:
 def test_a_drain_is_somebody_s_and_its_command_is_named() -> None:
     [drift] = found(gpu_2=DRAINED)
     assert (drift.host, drift.kind) == ("gpu-2", "foreign")
-    assert drift.what == "its node is drained: by hand: scontrol update nodename=gpu-2 state=resume"
+    fix = "when the cause is repaired: scontrol update nodename=gpu-2 state=resume"
+    assert drift.what == f"its node is drained: by hand; {fix}"
 
 
 def test_a_drain_by_the_health_check_is_ended_where_it_passes(capsys: pytest.CaptureFixture[str]) -> None:
