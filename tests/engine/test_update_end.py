@@ -27,10 +27,10 @@ PROGRAM = """
     from pathlib import Path
 
     import pulumi
+    import pulumi_kubernetes as kubernetes
     from pulumi_command import local
 
     from busbar.components import gpu_operator
-    from busbar.components.engine.cluster_objects import create_cluster_provider
     from busbar.components.engine.stack_outputs import export_all
     from busbar.components.engine.update_end import check_after_deletions
 
@@ -41,13 +41,21 @@ PROGRAM = """
 
     gpu_operator.create_cluster_command = waited
     kubeconfig = (ROOT / "kubeconfig").read_text()
-    provider = create_cluster_provider(kubeconfig, os.environ.get("IDENTIFIER", "one"))
+    # As that of the programs, but another identifier replaces it and all that it has made.
+    provider = kubernetes.Provider(
+        "cluster",
+        kubeconfig=kubeconfig,
+        cluster_identifier=os.environ.get("IDENTIFIER", "one"),
+        upsert_existing_objects=True,
+    )
+    kind = os.environ.get("PARENT")
+    parent = pulumi.ComponentResource(f"tiny:index:{kind}", "parent") if kind else None
     gpu_operator.GpuOperator(
-        os.environ.get("NAME", "gpu-operator"),
+        "gpu-operator",
         gpu_operator.GpuOperatorArgs(
             kubeconfig=kubeconfig, nodes={"gpu-1": 8}, settings={"chart": str(ROOT / "chart")}
         ),
-        pulumi.ResourceOptions(provider=provider),
+        pulumi.ResourceOptions(provider=provider, parent=parent),
     )
     check_after_deletions(kubeconfig)
 
@@ -218,8 +226,8 @@ def test_a_replacement_whose_former_half_cannot_be_deleted_ends_and_is_healed(st
 def test_an_update_whose_deletions_remove_a_wanted_release_fails_and_says_how_to_install_it(
     stack: Stack, command: str
 ) -> None:
-    # Under another name the release is a new resource, and the engine deletes the former one at its end.
-    wanted = {"IDENTIFIER": "three", "NAME": f"gpus-of-{command}"}
+    # With another parent the release is a new resource, and the engine deletes the former one at its end.
+    wanted = {"IDENTIFIER": "three", "PARENT": command}
     if command == "pulumi":
         done = stack.up(**wanted)
     else:
