@@ -32,9 +32,11 @@ def gpus(lab: Lab) -> dict[str, str]:
 
 
 def on_cluster(lab: Lab) -> dict[str, dict[str, str]]:
-    """What an update that replaces anything would change, but for pods that pull an image again."""
+    """What an update that replaces anything would change. Pods that pull an image end on their own."""
     kinds = ("namespaces", "pods", "configmaps", "mpijobs", "nodes", "secrets -l owner=helm")
-    return {"gpus": gpus(lab), **{kind: lab.uids(kind) for kind in kinds}}
+    found = {kind: lab.uids(kind) for kind in kinds}
+    pods = {name: uid for name, uid in found["pods"].items() if "-image-" not in name}
+    return {"gpus": gpus(lab), **found, "pods": pods}
 
 
 def lost(before: dict[str, dict[str, str]], lab: Lab) -> dict[str, Any]:
