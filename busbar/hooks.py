@@ -1,4 +1,4 @@
-"""What the fabric adds to the bring-up, by name: the bring-up imports nothing of it.
+"""Functions of the fabric that the bring-up calls, by name: it imports nothing of the fabric.
 
 A hook is called at one place of the bring-up. Its function is imported when it is called.
 """

@@ -252,7 +252,7 @@ def _worker_has_ended(pod: JsonObject) -> bool:
 
 
 def _was_rejected(pod: JsonObject) -> bool:
-    """Whether a kubelet had no devices for this worker yet: their plugins register after its start."""
+    """True if a kubelet had no devices for this worker yet: their plugins register after its start."""
     return is_worker(pod) and (pod.get("status") or {}).get("reason") == "UnexpectedAdmissionError"
 
 

@@ -1,4 +1,4 @@
-"""What k3s.authentication may not intend. Whether it is valid is decided by the API server."""
+"""Warnings about k3s.authentication. The API server decides whether it is valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether releases and namespaces are on the cluster."""
+"""Looks for releases and namespaces on the cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Expected = Collection[tuple[str, str | None]]
 
 
 def ask(kubeconfig: str, expected: Expected) -> list[str]:
-    """What is missing, each as a sentence.
+    """All that is missing, each as a sentence.
 
     Raises ApiError or TimedOut without an answer after 20 s, and ValueError for an unusable kubeconfig.
     """
@@ -22,7 +22,7 @@ def ask(kubeconfig: str, expected: Expected) -> list[str]:
 
 
 def missing(api: Api, expected: Expected) -> list[str]:
-    """As `ask`, with one request per release, and per namespace without a release. Raises ApiError."""
+    """The answer of `ask`, with one request per release, and per namespace without one. Raises ApiError."""
     releases = sorted((namespace, release) for namespace, release in expected if release)
     others = {namespace for namespace, _ in expected} - {namespace for namespace, _ in releases}
     gone = [f"Helm release {space}/{name}" for space, name in releases if not _deployed(api, space, name)]

@@ -147,7 +147,7 @@ def _host(host: str, variables: Mapping[str, Any], *, is_item: bool) -> list[str
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether this is the value itself: no template of Ansible, nothing from its vault, no list."""
+    """True for a plain value: not a template of Ansible, not from its vault, not a list."""
     return isinstance(value, str | int) and "{{" not in str(value)
 
 

@@ -1,4 +1,4 @@
-"""Whether the servers of a cluster serve, asked through its API: an update without changes uses no SSH."""
+"""Asks through the API whether the servers of a cluster serve: an update without changes uses no SSH."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VOTER = "EtcdIsVoter"
 
 
 def ask(kubeconfig: str, servers: Iterable[str]) -> str:
-    """As `problems`, with the cluster of a kubeconfig. Raises ValueError where that is unusable."""
+    """The same as `problems`, with the cluster of a kubeconfig. Raises ValueError where that is unusable."""
     return problems(RestApi(kubeconfig), tuple(servers), SystemClock())
 
 

@@ -89,7 +89,7 @@ class TopologyFile:
 
 @dataclass(frozen=True)
 class Stage:
-    """What a job runs for a diagnosis instead of one measurement: the groups of a stage of `localise`.
+    """The groups of a stage of `localise`, which a job of a diagnosis runs instead of one measurement.
 
     `groups`: their names, by round. `parallel`: how many at the same time. `hcas`: by rail, where groups use
     one.

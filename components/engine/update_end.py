@@ -12,7 +12,7 @@ from busbar.kube.client import ApiError
 from busbar.kube.wait import TimedOut
 
 expected: list[tuple[pulumi.CustomResource, str, str | None]] = []
-"""What the program has registered: the resource, its namespace, and its release if it is one."""
+"""All that the program has registered: the resource, its namespace, and its release if it is one."""
 
 
 def check_after_deletions(kubeconfig: pulumi.Input[str]) -> None:

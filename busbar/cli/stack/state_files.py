@@ -29,7 +29,7 @@ class StateFiles:
 
     @classmethod
     def of(cls, workspace: auto.Workspace, stack: str) -> StateFiles | None:
-        """Those of the selected backend; None if it is not a folder. Raises CommandError."""
+        """The state files of the selected backend; None if it is not a folder. Raises CommandError."""
         folder = folder_of(workspace.who_am_i().url or "", Path(str(workspace.work_dir)))
         name = stack.rpartition("/")[2]
         return cls(folder, workspace.project_settings().name, name) if folder else None
