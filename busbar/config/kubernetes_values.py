@@ -56,6 +56,12 @@ def _resource_name(value: str) -> str:
 OPERATOR_NAMESPACES = ("gpu-operator", "mpi-operator", "nvidia-network-operator")
 
 
+STATE_FIRST = (
+    "If the stack has used it until now, first run `pulumi state delete` for its Namespace, which then stays"
+)
+"""Without this an update to another namespace would delete the former one, with what its owner has in it."""
+
+
 def foreign_namespace(where: str, name: str, instead: str, *operators: str) -> Iterator[str]:
     """The finding on a namespace that is not the stack's own; `operators`: more namespaces of operators."""
     if name in (*OPERATOR_NAMESPACES, *operators):
@@ -64,7 +70,10 @@ def foreign_namespace(where: str, name: str, instead: str, *operators: str) -> I
         owner = "Kubernetes"
     else:
         return
-    yield f"{where}: {name!r} belongs to {owner}, and this one is deleted with the stack. Fix: {instead}"
+    yield (
+        f"{where}: {name!r} belongs to {owner}, and this one is deleted with the stack. Fix: {instead}. "
+        f"{STATE_FIRST}"
+    )
 
 
 FLOATING = "has no fixed tag: another image may run the next time. Fix: give its tag or its digest"

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from busbar.config import ConfigError
+from busbar.config.kubernetes_values import STATE_FIRST
 from busbar.manifests.operators import GPU_OPERATOR
 from stacks.training.package.config import KEY, PROJECT, load
 from stacks.training.package.kueue import KUEUE
@@ -55,13 +56,13 @@ def test_a_proof_that_is_switched_off_is_no_gate() -> None:
         (
             configured(namespace="default"),
             "namespace: 'default' belongs to Kubernetes, and this one is deleted with the stack. Fix: "
-            "busbar-training",
+            f"busbar-training. {STATE_FIRST}",
         ),
         *(
             (
                 configured(namespace=operator.namespace),
                 f"namespace: '{operator.namespace}' belongs to an operator, and this one is deleted with the "
-                "stack. Fix: busbar-training",
+                f"stack. Fix: busbar-training. {STATE_FIRST}",
             )
             for operator in (GPU_OPERATOR, KUEUE, MULTUS, TRAINER, TRAINING_OPERATOR)
         ),
