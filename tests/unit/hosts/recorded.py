@@ -34,6 +34,7 @@ class Host:
 
     def __init__(self, root: Path, more: str = "") -> None:
         self.root = root
+        self.wait_seconds = 1
         self.said: list[str] = []
         """The notes of the last run that succeeded."""
         for folder in ("usr/local/bin", "state/mirror", "etc", "run", "var/lib", "proc/self"):
@@ -70,11 +71,11 @@ class Host:
     ) -> subprocess.CompletedProcess[str]:
         """What the script prints, and how it ends.
 
-        Commands that match the pattern `fails` fail; then the script waits a second at most.
+        Commands that match the pattern `fails` fail; then the script waits `wait_seconds` at most.
         """
         text = ON_HOST.sub(f"{self.root}/", scripts.text(script))
         if fails:
-            text = text.replace("$((SECONDS + ", "$((SECONDS + 1 + 0 * ")
+            text = text.replace("$((SECONDS + ", f"$((SECONDS + {self.wait_seconds} + 0 * ")
         self.state("fails", f"{fails}\n" if fails else "")
         (self.root / "record").write_text("")
         (self.root / "state/sleeps").unlink(missing_ok=True)

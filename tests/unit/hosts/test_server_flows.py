@@ -417,6 +417,7 @@ def test_issuers_that_do_not_answer_are_waited_for(server: Host) -> None:
     server.state("log", 'E1 authentication.go:1] "failed to update authentication config" err="no route"\n')
     payload = {"config": CONFIG, "registries": "", "jwt": ISSUER}
     values = {"VERB": "install", "FIRST": "true", **VALUES, **server.release(VERSION)}
+    server.wait_seconds = 10  # on a busy machine one look alone takes a second
     said = server.error("k3s-server", payload, fails="nothing", **values)
     assert 'keeps what it had: failed to update authentication config" err="no route"' in said
     assert (server.root / "state/sleeps").exists()
