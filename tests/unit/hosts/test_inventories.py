@@ -17,7 +17,7 @@ from busbar.config import load
 from busbar.hosts import inventories
 from tests.support.clusters import host_key, site
 
-# What ansible-inventory 2.19 prints for inventories as these projects show them.
+# ansible-inventory 2.19 prints this for inventories as these projects show them.
 PRINTED = json.loads(Path(__file__).with_name("ansible_inventories.json").read_text())
 DEEPOPS = json.dumps(PRINTED["deepops"])
 SLURM = {"slurm-master": "controller", "slurm-node": "compute[]"}

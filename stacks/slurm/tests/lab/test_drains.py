@@ -46,7 +46,7 @@ def soon_down(slurm: dict[str, Any]) -> None:
 
 
 def both(site: Site, *, down: bool) -> bool:
-    """Whether compute-2 and compute-3 are down, as Slurm has noted, or drained again."""
+    """True if compute-2 and compute-3 are down, as Slurm has noted, or drained again."""
     states = site.states()
     if not down:
         return {states[host] for host in COMPUTE[1:]} == {"drained"}
@@ -76,7 +76,7 @@ def test_a_drain_of_an_admin_outlives_quarantine_release_and_a_refused_removal(s
         for host in ("compute-2", "compute-3"):
             site.lab.ssh(host, "systemctl start slurmd")
         eventually(lambda: both(site, down=False), OFF_SECONDS, "both are back")
-        # As with `busbar up --converge compute-3`.
+        # The same as `busbar up --converge compute-3`.
         code, text = site.up(changed(soon_down), "--replace", "**::compute-compute-3")
         assert code == 0, text
         eventually(lambda: site.states()["compute-2"] == "idle", 60, "the quarantine has ended")

@@ -66,7 +66,7 @@ readable() {
   }
 }
 
-# As Slurm 24.11: an update by root is known by its time, another reason takes the place of the one before, and a reason stays
+# Like Slurm 24.11: an update by root is known by its time, another reason takes the place of the one before, and a reason stays
 # after the drain.
 node_updated() {
   local name=$1 file=$STATE/slurm.$1 change state reason

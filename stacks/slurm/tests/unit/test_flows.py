@@ -163,7 +163,7 @@ def test_another_configuration_drains_removed_nodes_before_slurmctld_reads_it(ho
 
 
 def set_node(host: Host, name: str, state: str, reason: str) -> None:
-    """What Slurm says of a node, as others have left it."""
+    """Slurm's record of a node, as others have left it."""
     host.state(f"slurm.{name}", f"{state}\n{reason}\n")
 
 

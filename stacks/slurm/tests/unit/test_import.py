@@ -13,7 +13,7 @@ from stacks.slurm.package import config
 from stacks.slurm.tests.support import configured
 from tests.support.clusters import host_key
 
-# As `ansible-inventory --list` prints it. Groups as in NVIDIA/deepops, config.example/inventory.
+# The form is that of `ansible-inventory --list`, the groups are those of NVIDIA/deepops, config.example.
 ADDRESSES = {"mgmt01": "10.0.0.1", "login01": "10.0.0.2", "gpu01": "10.0.0.11", "gpu02": "10.0.0.12"}
 INVENTORY = {
     "_meta": {"hostvars": {name: {"ansible_host": address} for name, address in ADDRESSES.items()}},

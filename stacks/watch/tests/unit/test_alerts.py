@@ -148,7 +148,7 @@ COUNTED = {
     "BusbarRailLinkNotUp": ("physical_state_id", "5x60", "2x60"),
     "BusbarRailSlow": ("rate_bytes_per_second", "5e10x60", "2.5e10x60"),
 }
-# Of gpu-1, whose rails are named.
+# The rails of gpu-1 are named.
 NAMED = {
     **EXPECTED,
     **{
