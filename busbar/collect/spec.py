@@ -8,15 +8,15 @@ from pydantic import Field
 
 from busbar.config.pools import Pool
 from busbar.config.validation import Validation
-from busbar.judge.checks import Model
 from busbar.manifests.nccljob import NcclJob
+from busbar.models import StrictModel
 
 # The collector waits this much longer than the job may run, for the controller to record a job that ended at
 # its own deadline.
 GRACE_SECONDS = 60
 
 
-class JobSpec(Model):
+class JobSpec(StrictModel):
     """What to collect; a gate's own adds the expectation to judge it by."""
 
     namespace: str

@@ -15,10 +15,10 @@ from busbar.config.operators import GpuOperator, MpiOperator, NetworkOperator
 from busbar.config.pools import Pool
 from busbar.config.ssh import Ssh
 from busbar.config.validation import Validation
-from busbar.config.values import Model
+from busbar.models import ConfigModel
 
 
-class Cluster(Model):
+class Cluster(ConfigModel):
     """One cluster: hosts, software, and the bandwidth that it must reach.
 
     Use `busbar.config.load`, which also runs the checks across sections (duplicate addresses, an even number

@@ -9,10 +9,11 @@ from pydantic import AfterValidator, Field
 from busbar.config.kubernetes_values import DnsLabel
 from busbar.config.network_values import Address, HostKey, InterfaceName, IpAddress, Port, UserName
 from busbar.config.topology import Topology
-from busbar.config.values import Int, Model, NonEmpty, invalid
+from busbar.config.values import Int, NonEmpty, invalid
+from busbar.models import ConfigModel
 
 
-class HostConfig(Model):
+class HostConfig(ConfigModel):
     """One machine that is reachable over SSH."""
 
     name: DnsLabel = Field(description="Name of the host; for servers and workers also the name of the node.")
@@ -36,7 +37,7 @@ class Worker(HostConfig):
     )
 
 
-class VirtualIp(Model):
+class VirtualIp(ConfigModel):
     """The address that two load balancers, or without any the servers, share by VRRP (keepalived)."""
 
     address: IpAddress = Field(description="The shared address, at which the Kubernetes API is reached.")
@@ -54,7 +55,7 @@ def _unmanaged(value: bool) -> bool:
     return value
 
 
-class ApiEndpoint(Model):
+class ApiEndpoint(ConfigModel):
     """An endpoint of the site's own (an appliance, kube-vip, DNS), in place of load balancers."""
 
     address: Address = Field(
@@ -66,7 +67,7 @@ class ApiEndpoint(Model):
     )
 
 
-class Hosts(Model):
+class Hosts(ConfigModel):
     """All hosts of the cluster by role."""
 
     load_balancers: list[HostConfig] = Field(

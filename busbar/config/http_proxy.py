@@ -9,7 +9,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from busbar.config.values import Model, finite, invalid
+from busbar.config.values import finite, invalid
+from busbar.models import ConfigModel
 
 # Without a port curl takes 1080, Go 80 or 443.
 _URL = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}/?")
@@ -44,7 +45,7 @@ ProxyUrl = Annotated[str, BeforeValidator(finite), AfterValidator(_url)]
 Unproxied = Annotated[str, BeforeValidator(finite), AfterValidator(_unproxied)]
 
 
-class HttpProxy(Model):
+class HttpProxy(ConfigModel):
     """The proxy for K3s, its containerd, and the downloads and packages of the host scripts."""
 
     url: ProxyUrl = Field(description="URL of the proxy for http and https, with its port and without login.")

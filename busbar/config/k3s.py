@@ -9,17 +9,8 @@ from pydantic import AfterValidator, Field
 from busbar import versions
 from busbar.config.kubernetes_values import BucketFolder, BucketName, BucketRegion, DnsLabel
 from busbar.config.network_values import Address, Cidr, Endpoint
-from busbar.config.values import (
-    CronSchedule,
-    Int,
-    JsonObject,
-    Matching,
-    Model,
-    NonEmpty,
-    Offered,
-    Sha256,
-    Url,
-)
+from busbar.config.values import CronSchedule, Int, JsonObject, Matching, NonEmpty, Offered, Sha256, Url
+from busbar.models import ConfigModel
 
 RELEASE = r"v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z]+)?\+k3s[0-9]+"
 K3sVersion = Annotated[
@@ -29,14 +20,14 @@ PACKAGED = ("coredns", "servicelb", "traefik", "local-storage", "metrics-server"
 """Components that K3s brings, and that can be disabled (k3s-io/k3s pkg/cli/cmds/server.go, `--disable`)."""
 
 
-class Checksums(Model):
+class Checksums(ConfigModel):
     """sha256 of the K3s binary for each architecture."""
 
     amd64: Sha256 | None = Field(default=None, description="sha256 of the file `k3s`.")
     arm64: Sha256 | None = Field(default=None, description="sha256 of the file `k3s-arm64`.")
 
 
-class Image(Model):
+class Image(ConfigModel):
     """An archive of container images for hosts without access to a registry."""
 
     url: Url = Field(
@@ -50,14 +41,14 @@ class Image(Model):
     )
 
 
-class Mirror(Model):
+class Mirror(ConfigModel):
     """Where the images of a registry are fetched from."""
 
     endpoint: list[NonEmpty] | None = None
     rewrite: dict[str, str] | None = None
 
 
-class Tls(Model):
+class Tls(ConfigModel):
     """How a registry proves itself."""
 
     ca_file: NonEmpty | None = None
@@ -66,14 +57,14 @@ class Tls(Model):
     insecure_skip_verify: bool = False
 
 
-class Registry(Model):
+class Registry(ConfigModel):
     """How a registry is talked to. `auth`: `secrets` refuses it."""
 
     auth: Any = None
     tls: Tls | None = None
 
 
-class Registries(Model):
+class Registries(ConfigModel):
     """registries.yaml as K3s reads it (rancher/wharfie pkg/registries)."""
 
     mirrors: dict[str, Mirror | None] | None = None
@@ -81,7 +72,7 @@ class Registries(Model):
     auths: Any = None
 
 
-class S3(Model):
+class S3(ConfigModel):
     """A bucket for etcd snapshots. The keys are the secrets busbar:s3AccessKey and busbar:s3SecretKey."""
 
     endpoint: Endpoint = Field(default="s3.amazonaws.com", description="HOST or HOST:PORT of the S3 service.")
@@ -90,7 +81,7 @@ class S3(Model):
     folder: BucketFolder | None = Field(default=None, description="Folder inside the bucket.")
 
 
-class Snapshots(Model):
+class Snapshots(ConfigModel):
     """Scheduled snapshots of etcd."""
 
     schedule: CronSchedule = Field(default="0 */12 * * *", description="Cron schedule with five fields.")
@@ -103,7 +94,7 @@ class Snapshots(Model):
 Rotation = Annotated[Int, Field(ge=0)]
 
 
-class Rotate(Model):
+class Rotate(ConfigModel):
     """What is rotated in a running cluster: raise a number by one, and run an update (docs/hosts.md)."""
 
     certificates: Rotation = Field(
@@ -132,7 +123,7 @@ def _as_texts(value: Any) -> Any:
     return value if value is None or isinstance(value, bool) else str(value)
 
 
-class Authentication(Model):
+class Authentication(ConfigModel):
     """Users of the Kubernetes API. What they may do is RBAC: ClusterRoleBindings of the site."""
 
     jwt: list[Annotated[JsonObject, AfterValidator(_as_texts)]] = Field(
@@ -142,7 +133,7 @@ class Authentication(Model):
     )
 
 
-class K3s(Model):
+class K3s(ConfigModel):
     """The Kubernetes distribution on servers and workers."""
 
     version: K3sVersion = Field(default=versions.K3S, description="Release of K3s, such as v1.35.6+k3s1.")

@@ -23,9 +23,9 @@ from busbar.config.cluster import Cluster
 from busbar.config.errors import ConfigError, path_of, sentence
 from busbar.config.kubernetes_values import FLOATING, is_floating
 from busbar.config.partial import GROUPS, PartialConfig
-from busbar.config.values import Model
+from busbar.models import ConfigModel
 
-M = TypeVar("M", bound=Model)
+M = TypeVar("M", bound=ConfigModel)
 # One server gives 2.5 to 10 GB/s (docs/hosts.md); more workers stall when all write a checkpoint.
 NFS_WORKERS = 16
 

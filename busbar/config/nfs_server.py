@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from busbar.config.kubernetes_values import DnsLabel
-from busbar.config.values import Int, Matching, Model, invalid
+from busbar.config.values import Int, Matching, invalid
+from busbar.models import ConfigModel
 
 # These belong to the system or to other software. Neither they nor a folder below them may be exported.
 SYSTEM_TREES = (
@@ -38,7 +39,7 @@ ExportedFolder = Annotated[
 ]
 
 
-class NfsServer(Model):
+class NfsServer(ConfigModel):
     """One folder, exported to the workers and to nobody else. busbar never deletes its data."""
 
     host: DnsLabel | None = Field(

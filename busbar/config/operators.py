@@ -17,7 +17,8 @@ from busbar.config.kubernetes_values import (
     is_local_chart,
     repository_of,
 )
-from busbar.config.values import JsonObject, Model, Offered, Seconds, Url
+from busbar.config.values import JsonObject, Offered, Seconds, Url
+from busbar.models import ConfigModel
 
 HCA_RESOURCE = "nvidia.com/hostdev"
 _ENABLED = "Install it; false if another tool has installed it."
@@ -25,7 +26,7 @@ _CHART = "Name of the chart, a local path, or an oci:// URL."
 _VALUES = "Values merged over helm_values/; lists are replaced."
 
 
-class Chart(Model):
+class Chart(ConfigModel):
     """A Helm chart: by name from a repository, as an oci:// URL, or as a local folder or archive."""
 
     version: ChartVersion
@@ -92,7 +93,7 @@ class NetworkOperator(Chart):
     )
 
 
-class MpiOperator(Model):
+class MpiOperator(ConfigModel):
     """Kubeflow MPI Operator, from charts/mpi-operator of this project."""
 
     enabled: bool = Field(default=True, description=_ENABLED)

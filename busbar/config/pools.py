@@ -10,7 +10,8 @@ from pydantic import Field, WithJsonSchema
 from busbar.config.kubernetes_values import LabelKey, LabelValue
 from busbar.config.network_values import HcaPattern
 from busbar.config.validation import PoolValidation
-from busbar.config.values import Float, Int, Matching, Model, NonEmpty
+from busbar.config.values import Float, Int, Matching, NonEmpty
+from busbar.models import ConfigModel
 
 MaxUnavailable = Annotated[
     str,
@@ -24,7 +25,7 @@ MaxUnavailable = Annotated[
 FlowControl = Literal["warn", "require", "ignore"]
 
 
-class Taint(Model):
+class Taint(ConfigModel):
     """A taint of a pool's workers."""
 
     key: LabelKey = Field(description="Key of the taint.")
@@ -32,7 +33,7 @@ class Taint(Model):
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = Field(description="Effect of the taint.")
 
 
-class Pool(Model):
+class Pool(ConfigModel):
     """What every worker of the pool must have; preflight fails for a host that has less."""
 
     gpus: Annotated[Int, Field(ge=1, le=64)] = Field(description="GPUs per worker.")

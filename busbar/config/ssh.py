@@ -5,10 +5,11 @@ from __future__ import annotations
 from pydantic import Field
 
 from busbar.config.network_values import Address, HostKey, Port, UserName
-from busbar.config.values import Model, NonEmpty, Url
+from busbar.config.values import NonEmpty, Url
+from busbar.models import ConfigModel
 
 
-class Bastion(Model):
+class Bastion(ConfigModel):
     """A jump host in front of all others; the same key or agent is used for it."""
 
     address: Address = Field(description="IP address or name of the jump host.")
@@ -22,7 +23,7 @@ class Bastion(Model):
     host_key: HostKey = Field(description="The jump host's ed25519 host key: `ssh-ed25519 AAAA...`.")
 
 
-class Ssh(Model):
+class Ssh(ConfigModel):
     """The login for all hosts; a host may override user and port.
 
     The key comes from exactly one source: `key_file`, the ssh-agent, or the secret `busbar:sshPrivateKey`.

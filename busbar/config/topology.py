@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from busbar.config.kubernetes_values import LabelValue
-from busbar.config.values import Model
+from busbar.models import ConfigModel
 
 Place = Annotated[LabelValue, Field(min_length=1)]
 
@@ -23,7 +23,7 @@ LABELS: Mapping[str, str] = {
 SWITCHES = ("block", "rail_group")
 
 
-class Topology(Model):
+class Topology(ConfigModel):
     """Names of the site's own; all workers of a pool have the same levels, or none."""
 
     rail_group: Place | None = Field(

@@ -9,9 +9,10 @@ from pydantic import ConfigDict, Field
 from busbar import versions
 from busbar.config.kubernetes_values import DnsLabel, Image, Memory, RuntimeClass
 from busbar.config.network_values import HcaName
-from busbar.config.values import Bytes, EnvName, Float, Int, Model, NonEmpty, Offered, Text
+from busbar.config.values import Bytes, EnvName, Float, Int, NonEmpty, Offered, Text
 from busbar.judge.nccl.expected import profiles
 from busbar.judge.nccl.expected.profiles import Profile
+from busbar.models import ConfigModel
 
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "alltoall", "sendrecv", "broadcast"]
 Transport = Literal["gpudirect-rdma", "rdma", "socket"]
@@ -19,7 +20,7 @@ Algorithm = Literal["auto", "ring", "tree", "nvls", "sharp"]
 DEFAULT_TRANSPORT: Transport = "gpudirect-rdma"
 
 
-class OfHardware(Model):
+class OfHardware(ConfigModel):
     """What of a validation depends on the hardware of a pool."""
 
     profile: Annotated[NonEmpty, Offered(profiles.names, only=True)] | None = Field(
@@ -70,7 +71,7 @@ class PoolValidation(OfHardware):
     model_config = ConfigDict(json_schema_extra=_without_defaults)
 
 
-class Diagnose(Model):
+class Diagnose(ConfigModel):
     """How `busbar diagnose` finds the slow node, rail or switch of a pool."""
 
     when: Literal["never", "on_failure"] = Field(

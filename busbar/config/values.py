@@ -14,9 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
@@ -27,18 +25,6 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 _SIZE = re.compile(r"([0-9]+)\s*(?:([KMGT])(iB?|B)?|B)?", re.IGNORECASE)
 _UNIT_BYTES = {None: 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-
-
-class Model(BaseModel):
-    """Base of all parts of the configuration: immutable, and an unknown key is an error."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        # `pulumi config set --path` may store `1.30` or `0123` as a number: accept it as text.
-        coerce_numbers_to_str=True,
-        str_strip_whitespace=True,
-    )
 
 
 def invalid(message: str) -> PydanticCustomError:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from busbar.config import Bastion, ConfigError, Ssh
 from busbar.config.files import resolve
-from busbar.judge.checks import Model
+from busbar.models import StrictModel
 
 
 def key_digest(key: str) -> str:
@@ -15,7 +15,7 @@ def key_digest(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:12]
 
 
-class Login(Model):
+class Login(StrictModel):
     """The key comes from `key_file`, else from `private_key` (its text), else from the ssh-agent."""
 
     key_file: str | None = None

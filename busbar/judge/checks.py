@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Concatenate, Generic, Literal, ParamSpec, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from busbar.models import StrictModel
 
 Status = Literal["pass", "fail", "unknown", "not-required"]
 Overall = Literal["pass", "fail", "unknown"]
@@ -35,13 +35,7 @@ class Code(StrEnum):
 C = TypeVar("C", bound=Code)
 
 
-class Model(BaseModel):
-    """Base of results, and of what commands read on stdin: no unknown fields, not changed afterwards."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Check(Model, Generic[C]):
+class Check(StrictModel, Generic[C]):
     """The result of one gate. `evidence` is the line of the log that proves it (at most 400 characters)."""
 
     name: str

@@ -8,10 +8,11 @@ from typing import Any, Self
 
 from pydantic import ConfigDict, Field
 
-from busbar.judge.checks import Check, JobOutcome, Model, Overall
+from busbar.judge.checks import Check, JobOutcome, Overall
+from busbar.models import StrictModel
 
 
-class Verdict(Model):
+class Verdict(StrictModel):
     """What every verdict says; a gate's own adds what was measured, and its checks."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, serialize_by_alias=True)

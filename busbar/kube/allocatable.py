@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
-from busbar.judge.checks import Model
 from busbar.kube import policies
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.nodes import Node
 from busbar.kube.pods import namespace_report
 from busbar.kube.policies import PolicySpec
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
+from busbar.models import StrictModel
 from busbar.text import listed
 
 POLL_SECONDS = 1.5
@@ -26,7 +26,7 @@ _SCALE = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _SCALE |= {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 
 
-class AllocatableSpec(Model):
+class AllocatableSpec(StrictModel):
     """What to wait for; the JSON that `busbar wait allocatable` reads on stdin."""
 
     resource: str = Field(description="Extended resource, such as nvidia.com/gpu.")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from busbar.judge.checks import Model
 from busbar.kube.client import Api
 from busbar.kube.wait import Clock, Deadline, ProgressCallback, TimedOut, wait_until
+from busbar.models import StrictModel
 
 POLL_SECONDS = 2.0
 
 
-class EndpointSpec(Model):
+class EndpointSpec(StrictModel):
     """The JSON that `busbar wait api` reads on stdin."""
 
     setting: str = Field(description="The key of its address, for the error message.")

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
-from busbar.judge.checks import Model
 from busbar.kube.client import Api, ApiError, JsonObject
+from busbar.models import StrictModel
 
 
-class PolicySpec(Model):
+class PolicySpec(StrictModel):
     """Which policy objects to read, and how to read them."""
 
     kind: str

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import Field
 
-from busbar.judge.checks import Model
 from busbar.kube import nodes
 from busbar.kube.client import Api, ApiError
 from busbar.kube.evictions import evict_all
 from busbar.kube.nodes import Node
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
+from busbar.models import StrictModel
 
 READ_SECONDS = 60.0
 DRAIN_SECONDS = 300.0
@@ -24,7 +24,7 @@ AT_ONCE = 10
 SILENT = "Node {} is silent: its pods cannot be drained, and start again elsewhere"
 
 
-class StaleNodesSpec(Model):
+class StaleNodesSpec(StrictModel):
     """The JSON that `busbar remove nodes` reads on stdin."""
 
     workers: list[str] = Field(description="All workers of the configuration, by name.")

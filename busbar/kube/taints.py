@@ -13,12 +13,12 @@ from typing import Any
 
 from pydantic import Field
 
-from busbar.judge.checks import Model
 from busbar.kube import nodes
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.nodes import NODES, Node, Taint
 from busbar.kube.objects import create_or_merge, find
 from busbar.kube.wait import Clock, Deadline, ProgressCallback, wait_until
+from busbar.models import StrictModel
 
 # host/k3s-nodes.sh names it too.
 RECORD = "busbar-taints"
@@ -27,7 +27,7 @@ _KEY = "taints"
 SECONDS = 300.0
 
 
-class TaintsSpec(Model):
+class TaintsSpec(StrictModel):
     """The JSON that `busbar set-taints` reads on stdin."""
 
     taints: dict[str, list[str]] = Field(

@@ -11,16 +11,16 @@ from typing import Any
 from pydantic import Field
 
 from busbar.config.pools import Taint
-from busbar.judge.checks import Model
 from busbar.manifests.names import job_name
 from busbar.manifests.nccljob import NcclJob
 from busbar.manifests.scheduling import pod_on
+from busbar.models import StrictModel
 
 # K3s removes a Job and its pod this long after its end.
 KEPT_SECONDS = 60
 
 
-class ImagePull(Model):
+class ImagePull(StrictModel):
     """An image and where it is needed; the JSON that `busbar nccl pull-image` reads on stdin."""
 
     pool: str

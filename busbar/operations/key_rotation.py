@@ -13,7 +13,7 @@ from busbar.hosts.host import Host
 from busbar.hosts.inventory import Inventory
 from busbar.hosts.login import Login
 from busbar.hosts.remote import Hosts, Say, ScriptError, UnreachableError, on_each
-from busbar.judge.checks import Model
+from busbar.models import StrictModel
 
 SCRIPT = "k3s-key"
 STAGES = ("prepare", "rotate", "reencrypt")
@@ -28,7 +28,7 @@ class KeyRotationError(Exception):
     """The rotation was refused, or stopped; the text says what state the key is in, and what to do."""
 
 
-class KeyStatus(Model):
+class KeyStatus(StrictModel):
     """What a server says of its key. `applied` is the stage of the K3s that runs, `stage` that of etcd."""
 
     node: str

@@ -15,7 +15,7 @@ from typing import Literal
 from busbar.hosts.host import Host
 from busbar.hosts.login import Login
 from busbar.hosts.remote import Hosts, Say, ScriptError, UnreachableError
-from busbar.judge.checks import Model
+from busbar.models import StrictModel
 
 # A host that reboots gets this long to answer again.
 CONNECT_SECONDS = 45.0
@@ -25,7 +25,7 @@ NODE_SECONDS = 600
 TEARDOWN_SECONDS = 30
 
 
-class HostRemoval(Model):
+class HostRemoval(StrictModel):
     """The stdin of `busbar remove host`."""
 
     schema_version: Literal[1] = 1
@@ -42,7 +42,7 @@ class HostRemoval(Model):
     resource: str
 
 
-class Teardown(Model):
+class Teardown(StrictModel):
     """The stdin of `busbar remove cluster` and `keep`: servers are told that the cluster goes, or stays."""
 
     schema_version: Literal[1] = 1

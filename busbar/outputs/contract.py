@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from pydantic import Field, StrictBool, StrictFloat, ValidationError
 
+from busbar.models import OutputModel
 from busbar.outputs.details import Details, unpack
-from busbar.outputs.pool import Model
 from busbar.outputs.values import number, problems
 
 CONTRACT_VERSION = 3
@@ -32,7 +32,7 @@ class StackReference(Protocol):
         """The output as a pulumi.Output that keeps its secretness."""
 
 
-class NfsExport(Model):
+class NfsExport(OutputModel):
     """What a worker mounts: `address`:`export`, with NFSv4."""
 
     address: str

@@ -14,11 +14,12 @@ from pydantic import Field
 
 from busbar import __version__
 from busbar.config.schema import tidy
+from busbar.models import OutputModel
 from busbar.outputs.launch import PoolLaunch
-from busbar.outputs.pool import Model, PoolResult
+from busbar.outputs.pool import PoolResult
 
 
-class Node(Model):
+class Node(OutputModel):
     """A host of the cluster."""
 
     name: str
@@ -33,7 +34,7 @@ class Node(Model):
     """HCA ports that preflight found and chose for NCCL."""
 
 
-class Details(Model):
+class Details(OutputModel):
     """What grows with hosts, pools and message sizes."""
 
     busbar_version: str | None = None

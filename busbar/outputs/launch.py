@@ -12,13 +12,13 @@ from busbar.config.pools import Taint
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import Inventory
 from busbar.manifests import nccljob
-from busbar.outputs.pool import Model
+from busbar.models import OutputModel
 
 # Only the validation uses these: a job has its own number of ranks, and its own way to print evidence.
 _OF_THE_VALIDATION = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_RUNTIME_CONNECT", "NCCL_TOPO_FILE")
 
 
-class PoolLaunch(Model):
+class PoolLaunch(OutputModel):
     """One pool: its workers, and the settings under which its bandwidth was measured."""
 
     workers: tuple[str, ...] = Field(min_length=1)

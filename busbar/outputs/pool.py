@@ -12,9 +12,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import AwareDatetime, Field, FiniteFloat, ValidationError
 
 from busbar import __version__
+from busbar.models import OutputModel
 from busbar.outputs.values import number, problems
 
 Curve = tuple[tuple[int, float], ...]
@@ -26,13 +27,7 @@ FORMAT = 3
 DIGITS = 4  # decimals of an exported number
 
 
-class Model(BaseModel):
-    """A part of the outputs; keys that a newer busbar has added are ignored."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True, use_attribute_docstrings=True)
-
-
-class PoolResult(Model):
+class PoolResult(OutputModel):
     """The result of one pool. Bandwidths are in GB/s (10^9 bytes); what was not found is absent."""
 
     verdict: Literal["pass", "fail", "unknown"]

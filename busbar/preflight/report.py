@@ -9,38 +9,38 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from busbar.judge.checks import Model
+from busbar.models import StrictModel
 
 
-class Listener(Model):
+class Listener(StrictModel):
     """A TCP port in use on an address other than loopback."""
 
     port: int
     process: str
 
 
-class Disk(Model):
+class Disk(StrictModel):
     """A mounted file system below /var/lib/rancher."""
 
     path: str
     free_bytes: int
 
 
-class Member(Model):
+class Member(StrictModel):
     """A server in etcd, and whether its Node is Ready."""
 
     name: str
     ready: bool
 
 
-class Owner(Model):
+class Owner(StrictModel):
     """The owner mark of a host (host/owner.sh); its texts are empty without one."""
 
     owner: str
     install_id: str
 
 
-class Gpu(Model):
+class Gpu(StrictModel):
     """One GPU, from nvidia-smi."""
 
     model: str
@@ -49,7 +49,7 @@ class Gpu(Model):
     mig: bool
 
 
-class Gpus(Model):
+class Gpus(StrictModel):
     """Result of nvidia-smi (`error` is its output if it failed), and the number of GPUs on the PCI bus."""
 
     status: Literal["ok", "missing", "failed"]
@@ -58,7 +58,7 @@ class Gpus(Model):
     pci: int
 
 
-class FabricManager(Model):
+class FabricManager(StrictModel):
     """NVIDIA Fabric Manager, needed on NVSwitch systems; `version` is empty if it is not installed."""
 
     version: str
@@ -66,7 +66,7 @@ class FabricManager(Model):
     nvswitches: int
 
 
-class Gdr(Model):
+class Gdr(StrictModel):
     """Kernel modules that GPUDirect RDMA can use, and whether that of GPUDirect Storage is loaded."""
 
     peermem: bool
@@ -74,7 +74,7 @@ class Gdr(Model):
     nvidia_fs: bool = False
 
 
-class Qos(Model):
+class Qos(StrictModel):
     """What a RoCE port does with congestion, as texts of programs and of sysfs; None: cannot be read.
 
     `ecn_np` and `ecn_rp` have a digit per priority: 1 where DCQCN is on as notification, or reaction point.
@@ -88,7 +88,7 @@ class Qos(Model):
     traffic_class: str | None
 
 
-class Hca(Model):
+class Hca(StrictModel):
     """One port of one HCA, with the texts of sysfs: "InfiniBand", "4: ACTIVE", "400 Gb/sec (4X NDR)".
 
     Of its PCI function: the address ("0000:1b:00.0", empty if it has none), the network interfaces, the
@@ -108,7 +108,7 @@ class Hca(Model):
     qos: Qos | None = None
 
 
-class PcieLink(Model):
+class PcieLink(StrictModel):
     """A GPU, by its PCI address, or an HCA. Texts of sysfs: "16", "32.0 GT/s PCIe"."""
 
     name: str
@@ -118,7 +118,7 @@ class PcieLink(Model):
     max_speed: str
 
 
-class PortCounter(Model):
+class PortCounter(StrictModel):
     """An error counter of a port that is not 0."""
 
     hca: str
@@ -127,7 +127,7 @@ class PortCounter(Model):
     value: int
 
 
-class Health(Model):
+class Health(StrictModel):
     """What was counted since the host, or a driver, was started; None: cannot be read.
 
     `xids`: the kernel's last line per Xid and GPU. `ecc`: "PCI address, uncorrected errors" per GPU.
@@ -144,7 +144,7 @@ class Health(Model):
     counters: tuple[PortCounter, ...]
 
 
-class NfsFolder(Model):
+class NfsFolder(StrictModel):
     """The folder of the NFS server. `kind`: "link" if a part of its path is a symbolic link.
 
     `foreign_exports`: of the folder or one above it, not by busbar. `system_disk`: it is on the file system
@@ -159,14 +159,14 @@ class NfsFolder(Model):
     managed: bool
 
 
-class NfsClient(Model):
+class NfsClient(StrictModel):
     """Whether mount.nfs is there, and the address from which the host reaches the NFS server (or empty)."""
 
     installed: bool
     source: str
 
 
-class Report(Model):
+class Report(StrictModel):
     """Everything about one host. `pci_gpus` is for servers, `nfs_folder` for the NFS server, the others from
     `gpus` on are for workers.
 

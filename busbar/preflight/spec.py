@@ -24,8 +24,8 @@ from busbar.hosts.host import Host
 from busbar.hosts.inventory import Inventory
 from busbar.hosts.k3s import rotations
 from busbar.hosts.login import Login
-from busbar.judge.checks import Model
 from busbar.manifests import nccljob
+from busbar.models import StrictModel
 
 # Kubernetes 1.35 made failCgroupV1 the kubelet's default.
 CGROUP_V2_SINCE = Version("1.35")
@@ -36,7 +36,7 @@ LB_MIN_DISK_GB = 1
 SHARED = "hosts.virtual_ip.address"
 
 
-class HostRequirements(Model):
+class HostRequirements(StrictModel):
     """What a host must have; `gpus` and `rails` are 0 unless it is a worker."""
 
     min_disk_gb: int
@@ -79,7 +79,7 @@ class HostRequirements(Model):
     """Traffic class and service level that NCCL gives its RoCE packets."""
 
 
-class NfsRequirements(Model):
+class NfsRequirements(StrictModel):
     """The NFS server `host` at `address`, and what its folder must be; `plan` as in HostRequirements."""
 
     host: str
@@ -91,7 +91,7 @@ class NfsRequirements(Model):
     plan: str = ""
 
 
-class Spec(Model):
+class Spec(StrictModel):
     """The stdin of `busbar preflight`; `requirements` is keyed by role, or `worker/<pool>`."""
 
     schema_version: Literal[2] = 2

@@ -17,7 +17,7 @@ from busbar.fabric.measure.plan import Plan
 from busbar.fabric.measure.run import run
 from busbar.judge import verdict
 from busbar.judge.archive import Archive
-from busbar.judge.checks import JobOutcome, Model
+from busbar.judge.checks import JobOutcome
 from busbar.judge.collector import Collector, JobNeverStarted
 from busbar.judge.nccl import Expectation, judge_log, read_lines
 from busbar.kube import pods as kube_pods
@@ -26,13 +26,14 @@ from busbar.kube.wait import Clock, Deadline, ProgressCallback
 from busbar.manifests import groups as script
 from busbar.manifests import mpijob
 from busbar.manifests.nccljob import NcclJob
+from busbar.models import StrictModel
 
 # A run that any of these gates fails has no number that counts.
 _NEEDED = ("source", "collective", "ranks", "completeness", "correctness")
 SILENT = "its worker does not answer ssh"
 
 
-class Result(Model):
+class Result(StrictModel):
     """Of one group: GB/s of bus bandwidth, or None and the reason."""
 
     busbw: float | None

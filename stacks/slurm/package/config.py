@@ -27,8 +27,9 @@ from busbar.config.kubernetes_values import DnsLabel
 from busbar.config.nfs_server import NfsServer
 from busbar.config.partial import PartialConfig
 from busbar.config.stackfile import StackFile
-from busbar.config.values import Int, Matching, Model, NonEmpty, Text
+from busbar.config.values import Int, Matching, NonEmpty, Text
 from busbar.hosts.login import Login
+from busbar.models import ConfigModel
 
 KEY = "slurm"
 PROJECT = "busbar-slurm"
@@ -74,7 +75,7 @@ Parameter = Annotated[str, Matching(r"[A-Za-z][A-Za-z0-9]*", "a parameter of slu
 ParameterValue = Annotated[Text, Matching(r"[^\s#\"'\\]+", "a value without blanks, quotes and #")]
 
 
-class Hosts(Model):
+class Hosts(ConfigModel):
     """All hosts by role. A host has one role, and is in no K3s cluster."""
 
     controller: HostConfig = Field(description="The host of slurmctld, and of slurmdbd with accounting.")
@@ -86,7 +87,7 @@ class Hosts(Model):
     )
 
 
-class Partition(Model):
+class Partition(ConfigModel):
     """A partition."""
 
     pools: Annotated[list[DnsLabel], Field(min_length=1)] = Field(description="The pools it consists of.")
@@ -94,7 +95,7 @@ class Partition(Model):
     max_time: TimeLimit = Field(default="infinite", description="Time limit of its jobs, as 7-00:00:00.")
 
 
-class Accounting(Model):
+class Accounting(ConfigModel):
     """slurmdbd and MariaDB on the controller's host. Jobs run on while they are down."""
 
     enabled: bool = Field(default=False, description="Record jobs, for sacct and sreport.")
@@ -113,7 +114,7 @@ class HomeServer(NfsServer):
     )
 
 
-class Home(Model):
+class Home(ConfigModel):
     """Where homes are: the same file system on every host."""
 
     path: AbsolutePath = Field(default="/home", description="Its mount point.")
@@ -130,7 +131,7 @@ class Home(Model):
         return self.nfs.folder if self.nfs else self.path
 
 
-class User(Model):
+class User(ConfigModel):
     """A user with the same uid on every host."""
 
     uid: Annotated[Int, Field(ge=1000, le=2**31 - 1)] = Field(description="Uid and gid on every host.")
@@ -139,7 +140,7 @@ class User(Model):
     )
 
 
-class Users(Model):
+class Users(ConfigModel):
     """The people whose jobs run. Slurm knows them by uid, so each must have the same one on every host."""
 
     create: bool = Field(
@@ -148,7 +149,7 @@ class Users(Model):
     accounts: dict[AccountName, User] = Field(default={}, description="The users by name.")
 
 
-class Removal(Model):
+class Removal(ConfigModel):
     """What happens to a compute host that is taken out: it is drained first."""
 
     running_jobs: Annotated[
@@ -159,7 +160,7 @@ class Removal(Model):
     )
 
 
-class HealthCheck(Model):
+class HealthCheck(ConfigModel):
     """A script that slurmd runs on idle nodes: it drains a node with a reason, and never resumes one."""
 
     enabled: bool = Field(default=True, description="Compare GPUs and rails with the pool's numbers.")
@@ -168,7 +169,7 @@ class HealthCheck(Model):
     )
 
 
-class Slurm(Model):
+class Slurm(ConfigModel):
     """One Slurm cluster, and the bandwidth that it must reach. Use `load`, which checks across sections."""
 
     name: DnsLabel = Field(description="Name of the cluster (ClusterName); it cannot change later.")
@@ -362,7 +363,7 @@ def _switches(slurm: Slurm) -> Iterator[str]:
             yield f"{path}.block: rail_group {place.rail_group} is in another block on another host"
 
 
-def _refused(where: str, section: Model, keys: Collection[str]) -> Iterator[str]:
+def _refused(where: str, section: ConfigModel, keys: Collection[str]) -> Iterator[str]:
     for key in keys:
         if key in section.model_fields_set:
             instead = f"; {_INSTEAD[key]}" if key in _INSTEAD else ""

@@ -18,12 +18,13 @@ from busbar.hosts.host import Host
 from busbar.hosts.login import Login
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError, on_each
 from busbar.judge.archive import VERDICT, Archive
-from busbar.judge.checks import JobOutcome, Model
+from busbar.judge.checks import JobOutcome
 from busbar.judge.collector import Collector, JobNeverStarted, LogLost
 from busbar.judge.nccl import Expectation, Verdict, judge_log, read_lines
 from busbar.judge.nccl.log.reader import ParsedLog
 from busbar.judge.nccl.report.html import Origin, write_html
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
+from busbar.models import StrictModel
 from busbar.outputs.pool import summarize
 from stacks.slurm.package.status import INTERRUPTED, WAITING, Status, why_unusable
 
@@ -41,7 +42,7 @@ QUIET_SECONDS = 30
 DISK_IS_FULL_BYTES = 65536
 
 
-class MeasureSpec(Model):
+class MeasureSpec(StrictModel):
     """The stdin of `busbar slurm collect`.
 
     `job`: its name, which changes with everything that it measures. `hosts`: the pool's, without those in

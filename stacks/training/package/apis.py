@@ -8,11 +8,12 @@ from pydantic import BeforeValidator, Field
 
 from busbar.config.kubernetes_values import ChartName, ChartVersion, Image
 from busbar.config.operators import Chart
-from busbar.config.values import JsonObject, Model, Seconds, Url, invalid
+from busbar.config.values import JsonObject, Seconds, Url, invalid
+from busbar.models import ConfigModel
 from stacks.training.package import versions
 
 
-class DeepSpeed(Model):
+class DeepSpeed(ConfigModel):
     """A ClusterTrainingRuntime per pool whose ranks are started by mpirun, as DeepSpeed's are."""
 
     enabled: bool = Field(default=False, description="Make the runtimes busbar-deepspeed-<pool>.")
@@ -64,7 +65,7 @@ JobKind = Annotated[
 ]
 
 
-class TrainingOperator(Model):
+class TrainingOperator(ConfigModel):
     """Kubeflow Training Operator v1, from charts/training-operator of this project."""
 
     enabled: bool = Field(default=False, description="Install it.")

@@ -11,16 +11,8 @@ from pydantic_core import ErrorDetails
 from busbar.config.errors import path_of, sentence
 from busbar.config.kubernetes_values import DnsLabel, Image, Quantity, foreign_namespace
 from busbar.config.project import ProjectConfig
-from busbar.config.values import (
-    Bytes,
-    EnvName,
-    Float,
-    Int,
-    Matching,
-    Model,
-    StackName,
-    Text,
-)
+from busbar.config.values import Bytes, EnvName, Float, Int, Matching, StackName, Text
+from busbar.models import ConfigModel
 from stacks.training.package import versions
 from stacks.training.package.apis import Kueue, Trainer, TrainingOperator
 from stacks.training.package.networks import checks as network_checks
@@ -38,7 +30,7 @@ InterfaceName = Annotated[str, Matching(r"[a-zA-Z][a-zA-Z0-9_.-]{0,14}", "the na
 MIN_DEADLINE_SECONDS = 120
 
 
-class Proof(Model):
+class Proof(ConfigModel):
     """A short training run per pool, and the gate on its result."""
 
     enabled: bool = Field(default=True, description="Run it; if false, training_passed is false.")
@@ -90,7 +82,7 @@ class Proof(Model):
         return self.enabled and self.enforce
 
 
-class Training(Model):
+class Training(ConfigModel):
     """What is put on one cluster, and the training run that proves it."""
 
     cluster: StackName = Field(

@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import Field
 
-from busbar.judge.checks import Model
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
+from busbar.models import StrictModel
 from busbar.text import listed
 from stacks.watch.package import render
 from stacks.watch.package.config import Watch
@@ -32,7 +32,7 @@ _NAMED = re.compile(
 _STATE = re.compile(r'^node_infiniband_state_id\{device="([^"]+)",port="([^"]+)"\}', re.MULTILINE)
 
 
-class CheckSpec(Model):
+class CheckSpec(StrictModel):
     """What to check: stdin of `busbar watch check`. `groups`: those that a Prometheus must have loaded."""
 
     namespace: str

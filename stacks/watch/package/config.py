@@ -19,7 +19,8 @@ from busbar.config.kubernetes_values import (
     is_local_chart,
 )
 from busbar.config.project import ProjectConfig
-from busbar.config.values import Int, JsonObject, Matching, Model, NonEmpty, Seconds, StackName, Url
+from busbar.config.values import Int, JsonObject, Matching, NonEmpty, Seconds, StackName, Url
+from busbar.models import ConfigModel
 from stacks.watch.package import versions
 
 KEY = "watch"
@@ -31,7 +32,7 @@ Counter = Annotated[
 ]
 
 
-class Stack(Model):
+class Stack(ConfigModel):
     """Where Prometheus, Alertmanager and Grafana come from."""
 
     mode: Literal["none", "existing", "install"] = Field(
@@ -78,7 +79,7 @@ class Stack(Model):
         return self.mode == "install"
 
 
-class Check(Model):
+class Check(ConfigModel):
     """Whether exporters and rules are seen to work."""
 
     enforce: bool = Field(default=True, description="Let `pulumi up` fail unless it passed.")
@@ -87,7 +88,7 @@ class Check(Model):
     )
 
 
-class NodeProblemDetector(Model):
+class NodeProblemDetector(ConfigModel):
     """node-problem-detector on every worker, with busbar's rules for the kernel's log."""
 
     enabled: bool = Field(
@@ -101,7 +102,7 @@ class NodeProblemDetector(Model):
     )
 
 
-class Watch(Model):
+class Watch(ConfigModel):
     """What watches one cluster."""
 
     cluster: StackName = Field(

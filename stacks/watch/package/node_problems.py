@@ -9,8 +9,8 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, TypeAdapter
 
-from busbar.config.values import Model
 from busbar.manifests.names import digest
+from busbar.models import ConfigModel
 from stacks.watch.package.config import Watch
 
 NAME = "busbar-npd"
@@ -25,7 +25,7 @@ _LOOKBACK = "87600h"
 _HERE = Path(__file__).resolve().parent / "npd"
 
 
-class Rule(Model):
+class Rule(ConfigModel):
     """One rule. `matches`, `leaves`: lines that its pattern must match, and must not."""
 
     reason: str

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, TypeAdapter
 
-from busbar.config.values import Model
+from busbar.models import ConfigModel
 from stacks.watch.package.config import Watch
 
 FOLDER = Path(__file__).resolve().parent / "alerts"
@@ -24,7 +24,7 @@ STATE = "state_id"
 RAILS = "busbar_node_rails_expected"
 
 
-class Rule(Model):
+class Rule(ConfigModel):
     """One alert. `series`: of a rail, without their prefix; `link_layer`: of the rails that have them."""
 
     alert: str

@@ -15,10 +15,10 @@ from typing import Any
 from pydantic import Field
 
 from busbar.collect.result import KEY as VERDICT_KEY
-from busbar.judge.checks import Model
 from busbar.kube.client import Api, ApiError
 from busbar.kube.nodes import NODES, Node
 from busbar.kube.objects import create_or_merge
+from busbar.models import StrictModel
 from busbar.outputs import ClusterOutputs, PoolLaunch, PoolResult
 from busbar.outputs.values import number
 from stacks.watch.package.config import Watch
@@ -28,7 +28,7 @@ FILE = "busbar.prom"
 _DEVICE = re.compile(r"[^A-Za-z0-9]")
 
 
-class SeriesSpec(Model):
+class SeriesSpec(StrictModel):
     """What the series are made of: stdin of `busbar watch write`."""
 
     namespace: str

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from busbar.judge.checks import Model
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.nodes import NODES
+from busbar.models import StrictModel
 from busbar.text import listed
 from stacks.watch.package.config import Stack
 from stacks.watch.package.prometheus import CRDS, STACK
@@ -22,7 +22,7 @@ _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 _IN_PARALLEL = 32
 
 
-class SurveySpec(Model):
+class SurveySpec(StrictModel):
     """What will be installed: stdin of `busbar watch survey`."""
 
     install: bool

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pydantic import Field
 
 from busbar.judge import checks
-from busbar.judge.checks import Model, Status, by_status
+from busbar.judge.checks import Status, by_status
 from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.log.records import LogLine
+from busbar.models import StrictModel
 
 EVIDENCE_WIDTH = 400
 
@@ -18,7 +19,7 @@ class Check(checks.Check[Code]):
     line: int | None = None
 
 
-class PointMeasurement(Model):
+class PointMeasurement(StrictModel):
     """One measurement of a size: us, GB/s, GB/s; `wrong` is the printed last column (None: not compared)."""
 
     time_us: float
@@ -27,7 +28,7 @@ class PointMeasurement(Model):
     wrong: float | None
 
 
-class Point(Model):
+class Point(StrictModel):
     """One message size of a curve."""
 
     size_bytes: int
@@ -38,7 +39,7 @@ class Point(Model):
     in_place: PointMeasurement
 
 
-class CollectiveResult(Model):
+class CollectiveResult(StrictModel):
     """One collective: its curve, and its value at the largest message against what was expected (GB/s)."""
 
     busbw_gbps: float | None

@@ -10,7 +10,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from busbar.config.kubernetes_values import ChartName, ChartVersion, DnsLabel, ResourceName
 from busbar.config.network_values import Cidr, InterfaceName
 from busbar.config.operators import Chart
-from busbar.config.values import Int, JsonObject, Model, Seconds, Url, invalid
+from busbar.config.values import Int, JsonObject, Seconds, Url, invalid
+from busbar.models import ConfigModel
 from stacks.training.package import versions
 
 
@@ -37,7 +38,7 @@ def _master(value: str) -> str:
     return value
 
 
-class Ipam(Model):
+class Ipam(ConfigModel):
     """Where the addresses come from. Each is unique in the cluster, not only on its node."""
 
     type: Annotated[Literal["whereabouts", "nv-ipam"], BeforeValidator(_ipam_type)] = Field(
@@ -51,7 +52,7 @@ class Ipam(Model):
     )
 
 
-class Network(Model):
+class Network(ConfigModel):
     """One network of a pool: one more interface of its pods, or one per device."""
 
     name: DnsLabel = Field(description="Name of the network, such as rail0.")

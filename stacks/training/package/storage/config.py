@@ -11,7 +11,8 @@ from pydantic import AfterValidator, Field
 from busbar.config.errors import show
 from busbar.config.kubernetes_values import DnsLabel, DnsSubdomain, Quantity
 from busbar.config.network_values import Address
-from busbar.config.values import Bytes, Float, Matching, Model, Seconds, invalid
+from busbar.config.values import Bytes, Float, Matching, Seconds, invalid
+from busbar.models import ConfigModel
 
 FolderPath = Annotated[
     str,
@@ -53,7 +54,7 @@ MountOption = Annotated[
 ]
 
 
-class Nfs(Model):
+class Nfs(ConfigModel):
     """An export of an NFS server that every worker reaches: any one, or that of the cluster's stack."""
 
     from_cluster: bool = Field(
@@ -71,7 +72,7 @@ class Nfs(Model):
     )
 
 
-class Storage(Model):
+class Storage(ConfigModel):
     """Storage that all workers share: checkpoints are on it, and the run proves that it is shared."""
 
     mode: Literal["none", "path", "class", "nfs"] = Field(
