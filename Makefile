@@ -7,7 +7,7 @@ PYTEST     := $(BIN)/python -m pytest
 SOURCES    := busbar components lab tests examples stacks bench plugin __main__.py conftest.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dev up down status test check lint types unit program lab-unit lab engine drills bench mutants schema size lock format
+.PHONY: help venv dev up down status test check lint types unit program slow lab-unit lab engine drills bench mutants schema size lock format
 
 help:  ## list what can be done
 	@awk -F':.*## ' '/^[a-z%-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,7 +28,7 @@ down: $(VENV)/.ready  ## remove every trace of the lab: hosts, mounts, bridge, p
 status: $(VENV)/.ready  ## what of the lab runs
 	@$(BIN)/python -m lab status
 
-test: check lab-unit lab engine  ## everything: lint, types, unit, program (mocks), lab (real engine, real hosts; needs root), engine
+test: check slow lab-unit lab engine  ## everything: lint, types, unit, program (mocks), slow, lab (real engine, real hosts; needs root), engine
 
 check: lint types unit program  ## the quick part of `make test`; needs no root
 
@@ -44,10 +44,15 @@ types: $(VENV)/.ready
 
 unit: $(VENV)/.ready
 	@$(BIN)/python -m lab build --charts
-	@$(PYTEST) -q -n auto --dist worksteal tests/unit $(wildcard stacks/*/tests/unit)
+	@$(PYTEST) -q -n auto --dist worksteal -m "not slow" tests/unit $(wildcard stacks/*/tests/unit)
 
 program: $(VENV)/.ready
-	@$(PYTEST) -q -n auto --dist loadfile tests/program $(wildcard stacks/*/tests/program)
+	@$(PYTEST) -q -n auto --dist loadfile -m "not slow" tests/program $(wildcard stacks/*/tests/program)
+
+# Unit and program tests that start many shells or programs, or build wheels.
+slow: $(VENV)/.ready
+	@$(BIN)/python -m lab build --charts
+	@$(PYTEST) -q -n auto --dist loadfile -m slow tests/unit tests/program $(wildcard stacks/*/tests/unit stacks/*/tests/program)
 
 lab-unit: $(VENV)/.ready
 	@$(BIN)/python -m lab build --charts

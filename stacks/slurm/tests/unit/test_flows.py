@@ -8,6 +8,8 @@ import pytest
 
 from tests.unit.hosts.recorded import Host
 
+pytestmark = pytest.mark.slow
+
 PROGRAMS = Path(__file__).with_name("programs.sh").read_text()
 OWNER = {
     **{"OWNER": "busbar-slurm/site/ctl", "INSTALL_ID": "11", "SLURM_PACKAGES": "os"},

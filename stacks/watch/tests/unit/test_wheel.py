@@ -19,6 +19,7 @@ NEED_STACK: dict[str, Call] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", sorted(NEED_STACK))
 def test_a_command_that_needs_the_extra_says_how_to_install_it(installed: Installed, command: str) -> None:
     installed.says_how_to_install_the_extra(f"watch {command}", NEED_STACK[command])
