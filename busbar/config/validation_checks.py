@@ -15,7 +15,6 @@ from busbar.config.partial import PartialConfig
 from busbar.config.pools import Pool
 from busbar.config.validation import OfHardware
 from busbar.judge.nccl.expected import profiles
-from busbar.judge.nccl.expected.expectation import Expectation
 from busbar.judge.nccl.expected.system import is_gpu
 
 NO_PROFILE = "is not a profile"
@@ -174,6 +173,16 @@ def _given(
 ) -> Iterator[tuple[str, float, float | None, float | None]]:
     """Path, value, ceiling and computed value of each bandwidth that is given, for one pool. GB/s."""
     wanted = cluster.validation_of(name)
+    by_collective = _path(cluster, name, "expected_by_collective")
+    given = {f"{by_collective}.{key}": (key, value) for key, value in wanted.expected_by_collective.items()}
+    if wanted.expected_busbw_gbps is not None:
+        path = _path(cluster, name, "expected_busbw_gbps")
+        given[path] = (wanted.collectives[0], wanted.expected_busbw_gbps)
+    if not given:
+        return
+    # Half of the judge: few configurations need it.
+    from busbar.judge.nccl.expected.expectation import Expectation
+
     workers = sum(cluster.pool_of(worker) == name for worker in cluster.hosts.workers)
     computed = Expectation(
         profile=wanted.profile,
@@ -185,11 +194,6 @@ def _given(
         transport=wanted.required_transport,
         algorithm=wanted.chosen("algorithm"),
     )
-    by_collective = _path(cluster, name, "expected_by_collective")
-    given = {f"{by_collective}.{key}": (key, value) for key, value in wanted.expected_by_collective.items()}
-    if wanted.expected_busbw_gbps is not None:
-        path = _path(cluster, name, "expected_busbw_gbps")
-        given[path] = (wanted.collectives[0], wanted.expected_busbw_gbps)
     for path, (collective, value) in given.items():
         bounds = computed.bounds(collective)
         yield path, value, bounds.ceiling, bounds.expected
