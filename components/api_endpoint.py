@@ -29,7 +29,7 @@ class ApiEndpointArgs:
 class ApiEndpoint(pulumi.ComponentResource):
     """Makes one Command, which ends when /readyz is 200 at an address without a load balancer of busbar."""
 
-    nodes: list[local.Command]
+    steps: list[local.Command]
 
     def __init__(self, name: str, args: ApiEndpointArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:index:ApiEndpoint", name, None, opts)
@@ -40,7 +40,7 @@ class ApiEndpoint(pulumi.ComponentResource):
             args.kubeconfig,
             pulumi.ResourceOptions(parent=self),
         )
-        self.nodes = [ready]
+        self.steps = [ready]
         self.register_outputs({"ready": ready.stdout})
 
 
@@ -71,5 +71,5 @@ def create_api_front(
         "api-endpoint",
         ApiEndpointArgs(kubeconfig=control_plane.kubeconfig, setting=setting, fix=fix),
         # Servers that run get the address into their certificates first.
-        pulumi.ResourceOptions(parent=parent, depends_on=control_plane.ahead_of_workers),
+        pulumi.ResourceOptions(parent=parent, depends_on=control_plane.before_workers),
     )

@@ -1,13 +1,16 @@
 """The whole bring-up as one component: from a list of machines to a cluster with a measured fabric."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 import pulumi
+import pulumi_kubernetes
+from pulumi_command import local, remote
 
 from busbar import outputs
-from busbar.components.api_endpoint import create_api_front
+from busbar.components.api_endpoint import ApiEndpoint, create_api_front
 from busbar.components.control_plane import K3sControlPlane, K3sControlPlaneArgs
 from busbar.components.engine.cluster_objects import create_cluster_provider
 from busbar.components.engine.join_tokens import JoinTokens
@@ -17,6 +20,7 @@ from busbar.components.engine.stack_config import StackConfig, read_stack
 from busbar.components.engine.stack_outputs import Step, export_all, fail_unless_made, fail_unless_passed
 from busbar.components.fabric_validation import FabricValidation, FabricValidationArgs
 from busbar.components.gpu_operator import GpuOperator, GpuOperatorArgs
+from busbar.components.load_balancer import HAProxyLoadBalancer
 from busbar.components.mpi_operator import MpiOperator, MpiOperatorArgs
 from busbar.components.network_operator import NetworkOperator, NetworkOperatorArgs
 from busbar.components.nfs_server import NfsServer, NfsServerArgs
@@ -51,6 +55,21 @@ class ClusterArgs(TypedDict):
     """Secret. Access key for the bucket of k3s.snapshots.s3."""
     s3_secret_key: NotRequired[pulumi.Input[str]]
     """Secret. Secret key for the bucket of k3s.snapshots.s3."""
+
+
+@dataclass(frozen=True)
+class _Workers:
+    pools: WorkerPools
+    taints: local.Command
+    steps: list[Step]
+
+
+@dataclass(frozen=True)
+class _Operators:
+    gpu: GpuOperator
+    network: NetworkOperator
+    mpi: MpiOperator
+    provider: pulumi_kubernetes.Provider
 
 
 class Cluster(pulumi.ComponentResource):
@@ -95,94 +114,114 @@ class Cluster(pulumi.ComponentResource):
         secrets = {_SECRETS[key]: pulumi.Output.secret(given[key]) for key in _SECRETS if given.get(key)}
         config = StackConfig.of(args["config"], secrets, Path(args.get("project") or Path.cwd()))
         super().__init__("busbar:index:Cluster", name, None, opts)
-        cluster, inventory, rotate = config.cluster, config.inventory, config.cluster.k3s.rotate
-
+        rotate = config.cluster.k3s.rotate
         tokens = JoinTokens(
             "control-plane", servers=rotate.server_token, agents=rotate.agent_token, parent=self
         )
+
         preflight = Preflight("preflight", PreflightArgs.of(config, tokens.install_id), adopted_by(self))
-        checked = adopted_by(self, [preflight])
-        k3s_args = K3sControlPlaneArgs.of(config, preflight, tokens)
-        control_plane = K3sControlPlane("control-plane", k3s_args, checked)
-        api_front = create_api_front(config, preflight, control_plane, self)
-        nfs_server = NfsServer("nfs-server", NfsServerArgs.of(config, control_plane.install_id), checked)
-        # Without its first server the cluster is gone: nothing on it is then uninstalled.
-        kubeconfig, first_server = control_plane.kubeconfig, control_plane.foundation
-        worker_taints = k3s.worker_taints(inventory)
-        beside_workers = pulumi.ResourceOptions(
-            parent=control_plane, depends_on=[control_plane.prepared, api_front]
+        servers = K3sControlPlane(
+            "control-plane",
+            K3sControlPlaneArgs.of(config, preflight, tokens),
+            adopted_by(self, [preflight]),
+        )
+        api_front = create_api_front(config, preflight, servers, self)
+        workers = self._join_workers(config, preflight, servers, api_front)
+        operators = self._install_operators(config, preflight, servers, api_front, workers.pools)
+        fabric = FabricValidation(
+            "fabric",
+            FabricValidationArgs.of(config.inventory, servers.kubeconfig),
+            adopted_by(self, [], servers.foundation, provider=operators.provider),
+            workers=workers.pools.by_name,
+            after=[*servers.steps, workers.taints, operators.gpu, operators.network, operators.mpi],
+        )
+        self._build_outputs(config, tokens, preflight, servers, operators, fabric)
+
+        self._inventory, self._servers = config.inventory, servers
+        self._steps: list[Step] = [*servers.steps, *api_front.steps, *workers.steps]
+        # Workers that are not configured any more leave a cluster whose fabric has been measured.
+        self._measured = [workers.taints, workers.pools, *fabric.measurements]
+        self.register_outputs({"cluster_name": config.cluster.name})
+
+    def _join_workers(
+        self,
+        config: StackConfig,
+        preflight: Preflight,
+        servers: K3sControlPlane,
+        api_front: HAProxyLoadBalancer | ApiEndpoint,
+    ) -> _Workers:
+        """The workers, their taints, and the NFS server that they mount from, which outlives them."""
+        inventory = config.inventory
+        nfs_server = NfsServer(
+            "nfs-server", NfsServerArgs.of(config, servers.install_id), adopted_by(self, [preflight])
         )
         taints = set_taints(
             "control-plane-taints",
-            worker_taints,
-            kubeconfig,
-            beside_workers,
+            k3s.worker_taints(inventory),
+            servers.kubeconfig,
+            pulumi.ResourceOptions(parent=servers, depends_on=[servers.prepared, api_front]),
             quarantine=inventory.quarantine,
             cordon=inventory.cordoned,
         )
-        before_pools: pulumi.Output[list[pulumi.Resource]] = control_plane.ahead_of_workers.apply(
-            lambda ahead: [*ahead, api_front, *nfs_server.removals]
+        pools = WorkerPools(
+            "pools",
+            WorkerPoolsArgs.of(config, preflight, servers),
+            adopted_by(self, _with(servers.before_workers, api_front, *nfs_server.removals)),
         )
-        pools_args = WorkerPoolsArgs.of(config, preflight, control_plane)
-        pools = WorkerPools("pools", pools_args, adopted_by(self, before_pools))
+        return _Workers(pools, taints, steps=[taints, *nfs_server.steps, *pools.steps])
 
-        before_charts: pulumi.Output[list[pulumi.Resource]] = control_plane.ahead_of_charts.apply(
-            lambda ahead: [*ahead, api_front]
-        )
+    def _install_operators(
+        self,
+        config: StackConfig,
+        preflight: Preflight,
+        servers: K3sControlPlane,
+        api_front: HAProxyLoadBalancer | ApiEndpoint,
+        pools: WorkerPools,
+    ) -> _Operators:
+        """The operators, once all workers have joined; each waits for what it offers."""
+        inventory, kubeconfig = config.inventory, servers.kubeconfig
+        # Without its first server the cluster is gone: nothing on it is then uninstalled.
+        gone_with = servers.foundation
         provider = create_cluster_provider(
             kubeconfig,
-            tokens.install_id,
-            adopted_by(self, before_charts, first_server),
+            servers.install_id,
+            adopted_by(self, _with(servers.before_charts, api_front), gone_with),
         )
-        on_cluster = adopted_by(self, [pools], first_server, provider=provider)
-        gpu_operator = GpuOperator("gpu-operator", GpuOperatorArgs.of(inventory, kubeconfig), on_cluster)
-        network_operator = NetworkOperator(
+        after_workers = adopted_by(self, [pools], gone_with, provider=provider)
+        gpu = GpuOperator("gpu-operator", GpuOperatorArgs.of(inventory, kubeconfig), after_workers)
+        network = NetworkOperator(
             "network-operator",
             NetworkOperatorArgs.of(inventory, kubeconfig, preflight.hosts.apply(rail_addresses)),
             # The GPU Operator brings node-feature-discovery, whose CRD the network chart's rules need. GPUs
             # need minutes to appear, and are not waited for.
-            adopted_by(self, [pools, *gpu_operator.releases], first_server, provider=provider),
+            adopted_by(self, [pools, *gpu.releases], gone_with, provider=provider),
         )
-        mpi_operator = MpiOperator("mpi-operator", MpiOperatorArgs.of(inventory, kubeconfig), on_cluster)
+        mpi = MpiOperator("mpi-operator", MpiOperatorArgs.of(inventory, kubeconfig), after_workers)
+        return _Operators(gpu, network, mpi, provider)
 
-        fabric = FabricValidation(
-            "fabric",
-            FabricValidationArgs.of(inventory, kubeconfig),
-            adopted_by(self, [], first_server, provider=provider),
-            workers=pools.by_name,
-            after=[*control_plane.steps, taints, gpu_operator, network_operator, mpi_operator],
-        )
-
-        self.kubeconfig = kubeconfig
+    def _build_outputs(
+        self,
+        config: StackConfig,
+        tokens: JoinTokens,
+        preflight: Preflight,
+        servers: K3sControlPlane,
+        operators: _Operators,
+        fabric: FabricValidation,
+    ) -> None:
+        self.kubeconfig = servers.kubeconfig
         self._outputs: pulumi.Output[dict[str, Any]] = pulumi.Output.all(
             cluster_id=tokens.install_id,
             versions={
-                "k3s": control_plane.k3s_version,
-                "gpu_operator": gpu_operator.version,
-                "network_operator": network_operator.version,
-                "mpi_operator": mpi_operator.version,
+                "k3s": servers.k3s_version,
+                "gpu_operator": operators.gpu.version,
+                "network_operator": operators.network.version,
+                "mpi_operator": operators.mpi.version,
             },
             facts=preflight.hosts,
             results=fabric.results,
-        ).apply(lambda found: outputs.build_outputs(cluster, **found))
+        ).apply(lambda found: outputs.build_outputs(config.cluster, **found))
         for output in outputs.NAMES:
             setattr(self, output, self._outputs[output])
-        self._steps: list[Step] = [
-            *control_plane.steps,
-            taints,
-            *api_front.nodes,
-            *nfs_server.nodes,
-            *pools.nodes,
-        ]
-        self._is_gate = cluster.validation.is_gate
-        self._workers = worker_taints.keys()
-        self._servers = [server.name for server in inventory.servers]
-        self._usable = [worker.name for worker in inventory.usable]
-        # Last, as the engine's own deletions: workers leave a cluster whose fabric has been measured.
-        self._at_the_end = pulumi.ResourceOptions(
-            parent=control_plane, depends_on=[taints, pools, *fabric.measurements]
-        )
-        self.register_outputs({"cluster_name": cluster.name})
 
     @classmethod
     def of_stack(cls, name: str, project: Path) -> "Cluster":
@@ -204,10 +243,24 @@ class Cluster(pulumi.ComponentResource):
         Raises pulumi.RunError where the fabric did not pass (`validation.enforce`), a step failed, a server
         does not serve, or a worker's Node is not Ready. The engine then deletes nothing.
         """
-        await fail_unless_passed(self._outputs, enforce=self._is_gate)
+        inventory = self._inventory
+        await fail_unless_passed(self._outputs, enforce=inventory.cluster.validation.is_gate)
         await fail_unless_made(self._steps)
         stale = remove_stale_nodes(
-            "control-plane-stale-nodes", self._workers, self.kubeconfig, self._at_the_end
+            "control-plane-stale-nodes",
+            [worker.name for worker in inventory.workers],
+            self.kubeconfig,
+            pulumi.ResourceOptions(parent=self._servers, depends_on=self._measured),
         )
         await fail_unless_made([stale])
-        await fail_unless_ready(self._servers, self._usable, self.kubeconfig)
+        await fail_unless_ready(
+            [server.name for server in inventory.servers],
+            [worker.name for worker in inventory.usable],
+            self.kubeconfig,
+        )
+
+
+def _with(
+    ahead: pulumi.Output[list[remote.Command]], *more: pulumi.Resource
+) -> pulumi.Output[list[pulumi.Resource]]:
+    return ahead.apply(lambda resources: [*resources, *more])

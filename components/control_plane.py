@@ -118,11 +118,11 @@ class K3sControlPlane(pulumi.ComponentResource):
     """`-nodes`: the cluster is prepared for its hosts."""
     steps: list[remote.Command]
     """All Commands that change a host or the cluster: `-rejoin`, `-nodes`, and one per server in order."""
-    ahead_of_workers: pulumi.Output[list[remote.Command]]
+    before_workers: pulumi.Output[list[remote.Command]]
     """What workers wait for: server 1, and in a cluster that exists `-nodes` and the servers that have K3s
     already, so that an upgrade changes workers last. In a new cluster workers join while the other servers
     do."""
-    ahead_of_charts: pulumi.Output[list[remote.Command]]
+    before_charts: pulumi.Output[list[remote.Command]]
     """What Helm waits for: the same, and a majority of the servers. Helm does not repeat a request that ends
     with a server which restarts. A server that joins is a learner of etcd until it has all data, and the
     majority goes on without it."""
@@ -142,21 +142,20 @@ class K3sControlPlane(pulumi.ComponentResource):
         self._agent_token = pulumi.Output.secret(args.agent_token)
         self.install_id = pulumi.Output.from_input(args.install_id)
         first, *others = args.servers
-        ahead = [self._prepare_nodes(f"{name}-rejoin", others[0], of=[first.name])] if others else []
-        peer_ca = ahead[0].stdout.apply(known_ca) if ahead else None
-        begun = self._install(f"{name}-{first.name}", first, ahead, peer_ca)
+        rejoin = [self._prepare_nodes(f"{name}-rejoin", others[0], of=[first.name])] if others else []
+        peer_ca = rejoin[0].stdout.apply(known_ca) if rejoin else None
+        begun = self._install(f"{name}-{first.name}", first, rejoin, peer_ca)
         self.foundation, self._first = begun.removal, begun.installed
         self._facts = self._first.stdout.apply(server_facts)
-        prepared = self._prepare_nodes(
+        self.prepared = prepared = self._prepare_nodes(
             f"{name}-nodes",
             first,
             of=[*(host.name for host in others), *args.workers],
             after=[self._first],
         )
-        self.prepared = prepared
-        found_k3s = pulumi.Output.from_input(args.with_k3s)
+        with_k3s = pulumi.Output.from_input(args.with_k3s)
         # A new cluster has no Node of a machine that was replaced.
-        if_it_exists: pulumi.Output[list[remote.Command]] = found_k3s.apply(
+        if_it_exists: pulumi.Output[list[remote.Command]] = with_k3s.apply(
             lambda found: [prepared] if found else []
         )
         servers = {first.name: self._first}
@@ -164,15 +163,15 @@ class K3sControlPlane(pulumi.ComponentResource):
             before = _and(if_it_exists, [*servers.values()])
             servers[host.name] = self._install(f"{name}-{host.name}", host, before).installed
         nodes = [*servers.values()]
-        self.steps = [*ahead, prepared, *nodes]
-        self.ahead_of_workers = found_k3s.apply(
+        self.steps = [*rejoin, prepared, *nodes]
+        self.before_workers = with_k3s.apply(
             lambda found: [
                 self._first,
                 *([prepared] if found else []),
-                *(node for host, node in servers.items() if host in found and node is not self._first),
+                *(servers[host.name] for host in others if host.name in found),
             ]
         )
-        self.ahead_of_charts = _and(self.ahead_of_workers, nodes[: len(nodes) // 2 + 1])
+        self.before_charts = _and(self.before_workers, nodes[: len(nodes) // 2 + 1])
         create_teardown(
             f"{name}-teardown",
             args.servers,

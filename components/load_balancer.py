@@ -60,7 +60,7 @@ class HAProxyLoadBalancer(pulumi.ComponentResource):
 
     endpoint: pulumi.Output[str]
     """`https://<virtual IP or address>:6443`, known once the load balancers answer."""
-    nodes: list[remote.Command]
+    steps: list[remote.Command]
     """One Command per load balancer, in the order of the configuration."""
 
     def __init__(
@@ -69,12 +69,12 @@ class HAProxyLoadBalancer(pulumi.ComponentResource):
         super().__init__("busbar:index:HAProxyLoadBalancer", name, None, opts)
         self._args = args
         self._shared = section(VirtualIp, "virtual_ip", args.virtual_ip) if args.virtual_ip else None
-        self.nodes = []
+        self.steps = []
         self._removals: list[pulumi.Resource] = []
         for host in args.load_balancers:
             # One at a time, so that a change never interrupts both load balancers at once.
-            self.nodes.append(self._install(f"{name}-{host.name}", host))
-        answered = pulumi.Output.all(*(node.stdout for node in self.nodes))
+            self.steps.append(self._install(f"{name}-{host.name}", host))
+        answered = pulumi.Output.all(*(step.stdout for step in self.steps))
         address = self._shared.address if self._shared else args.load_balancers[0].address
         self.endpoint = answered.apply(lambda _: api_url(address))
         self.register_outputs({"endpoint": self.endpoint})
@@ -108,7 +108,7 @@ class HAProxyLoadBalancer(pulumi.ComponentResource):
             "haproxy",
             DEADLINE_SECONDS,
             {"NODE_NAME": host.name, "API_PORT": str(API_PORT), **ca_file, **shared_address},
-            pulumi.ResourceOptions(parent=self, depends_on=[packages, *self.nodes]),
+            pulumi.ResourceOptions(parent=self, depends_on=[packages, *self.steps]),
             payload={
                 "haproxy_cfg": haproxy.haproxy_config(balancers, servers, self._shared),
                 "keepalived_conf": haproxy.keepalived_config(balancers, self._shared, host),

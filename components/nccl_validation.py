@@ -72,9 +72,7 @@ class NcclValidationArgs:
             # A field that is not set is left to the profile.
             validation=cluster.validation_of(pool).model_dump(exclude_unset=True),
             versions=nccljob.versions_of(cluster),
-            quarantined=[
-                each.name for each in inventory.workers_of(pool) if each.name in inventory.quarantine
-            ],
+            quarantined=inventory.unusable_of(pool),
         )
 
 

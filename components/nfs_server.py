@@ -59,14 +59,14 @@ class NfsServer(pulumi.ComponentResource):
     Without a host it makes nothing.
     """
 
-    nodes: list[remote.Command]
+    steps: list[remote.Command]
     """The Command that installs it; a changed worker changes the exports without a restart."""
     removals: list[local.Command]
     """What workers depend on: they are removed first. One that mounts from a server that is gone hangs."""
 
     def __init__(self, name: str, args: NfsServerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:index:NfsServer", name, None, opts)
-        self.nodes, self.removals = [], []
+        self.steps, self.removals = [], []
         folder = ""
         if args.host:
             settings = section(nfs_server.NfsServer, "nfs_server", args.settings)
@@ -93,7 +93,7 @@ class NfsServer(pulumi.ComponentResource):
             on, SCRIPT, DEADLINE_SECONDS, values, pulumi.ResourceOptions(parent=self)
         )
         self.removals = [removal]
-        self.nodes = [
+        self.steps = [
             create_host_command(
                 name,
                 on,

@@ -58,7 +58,7 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
     removed worker is drained and deleted before (components/engine/node_steps.py).
     """
 
-    nodes: list[remote.Command]
+    steps: list[remote.Command]
     """One Command per worker, in the order of the configuration."""
     node_names: pulumi.Output[list[str]]
     """Names of the Nodes, known once all of them are Ready."""
@@ -90,8 +90,8 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
         )
         for host in args.workers:
             by_name[host.name] = self._install(host)
-        self.nodes = [*by_name.values()]
-        ready = pulumi.Output.all(*(node.stdout for node in self.nodes))
+        self.steps = [*by_name.values()]
+        ready = pulumi.Output.all(*(step.stdout for step in self.steps))
         self.node_names = ready.apply(lambda _: [host.name for host in args.workers])
         self.register_outputs({"node_names": self.node_names})
 

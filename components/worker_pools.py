@@ -52,7 +52,7 @@ class WorkerPoolsArgs:
 class WorkerPools(pulumi.ComponentResource):
     """Makes an InfiniBandWorkerPool per pool."""
 
-    nodes: list[remote.Command]
+    steps: list[remote.Command]
     """One Command per worker, pool by pool."""
 
     def __init__(self, name: str, args: WorkerPoolsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
@@ -63,5 +63,5 @@ class WorkerPools(pulumi.ComponentResource):
             self.by_name[each.pool] = InfiniBandWorkerPool(
                 f"pool-{each.pool}", each, adopted_by(self, before)
             )
-        self.nodes = [node for pool in self.by_name.values() for node in pool.nodes]
+        self.steps = [step for pool in self.by_name.values() for step in pool.steps]
         self.register_outputs({"pools": list(self.by_name)})

@@ -100,6 +100,10 @@ class Inventory:
         """The workers of one pool that are not in quarantine. Raises KeyError as `workers_of`."""
         return tuple(worker for worker in self.workers_of(pool) if worker.name not in self.quarantine)
 
+    def unusable_of(self, pool: str) -> tuple[str, ...]:
+        """The names of the workers of one pool that are in quarantine. Raises KeyError as `workers_of`."""
+        return tuple(worker.name for worker in self.workers_of(pool) if worker.name in self.quarantine)
+
     @property
     def api_address(self) -> str:
         """The address of the Kubernetes API: `api_endpoint`, the virtual IP, or the only load balancer."""

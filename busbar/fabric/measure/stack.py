@@ -53,7 +53,7 @@ def plan_pool(
         )
     named = [host.name for host in inventory.usable_of(pool)] if nodes is None else [*nodes]
     job = nccljob.resolve(cluster, pool, named, topology=topology)
-    kept_away = [host.name for host in inventory.workers_of(pool) if host.name in inventory.quarantine]
+    kept_away = inventory.unusable_of(pool)
     job = replace(
         job,
         pool=run,

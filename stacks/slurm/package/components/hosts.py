@@ -124,7 +124,7 @@ class SlurmHosts(pulumi.ComponentResource):
             "slurm/controller",
             seconds,
             values,
-            [self.checked, *self._nfs.nodes],
+            [self.checked, *self._nfs.steps],
             {**payload, "quarantine": render.quarantine(slurm), "users": render.users(slurm)},
         )
 
