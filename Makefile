@@ -7,7 +7,7 @@ PYTEST     := $(BIN)/python -m pytest
 SOURCES    := busbar components lab tests examples stacks bench plugin __main__.py conftest.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dev up down status test check lint types unit program slow lab-unit lab engine drills bench mutants schema size lock format
+.PHONY: help venv dev up down status test check lint types unit program slow lab-unit lab engine drills bench mutants schema docs size lock format
 
 help:  ## list what can be done
 	@awk -F':.*## ' '/^[a-z%-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,6 +81,9 @@ schema: $(VENV)/.ready  ## write the JSON Schemas of the configuration and of th
 	@$(BIN)/python -m busbar schema --details > schema/details.schema.json
 	@for name in $(notdir $(patsubst %/,%,$(dir $(wildcard stacks/*/schema.json)))); do \
 	  $(BIN)/python -m busbar $$name schema > stacks/$$name/schema.json || exit 1; done
+
+docs: $(VENV)/.ready  ## write the tables of docs/diagnosis.md anew, from the rules
+	@$(BIN)/python -m tests.diagnosis_page
 
 size:  ## count the lines of each part of the tree beside its budget
 	@$(PYTHON) tests/size.py
