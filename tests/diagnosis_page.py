@@ -24,9 +24,8 @@ def generated(page: str) -> str:
     }
     for heading, rows in by_heading.items():
         table = re.compile(rf"(^## {heading}\n.*?^(?:\|[ -]+)+\|\n)(?:\|[^\n]*\n)*", re.MULTILINE | re.DOTALL)
-        page = table.sub(
-            lambda found, rows=rows: found[1] + "".join(f"{row}\n" for row in rows), page, count=1
-        )
+        [found] = table.finditer(page)
+        page = page[: found.end(1)] + "".join(f"{row}\n" for row in rows) + page[found.end() :]
     return page
 
 

@@ -24,7 +24,7 @@ def nodes(
     from busbar.cli.preflight import show, spec_of_stack
     from busbar.cli.verify import state_of
     from busbar.hosts.inventory import Inventory
-    from busbar.operations.nodes import inspect
+    from busbar.operations.node_check import inspect
 
     file, cluster = load_stack(stack, project)
     spec = spec_of_stack(file, cluster)

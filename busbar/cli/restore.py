@@ -13,7 +13,7 @@ from busbar.cli.stackfile import AsJson, Project, Stack, Yes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from busbar.operations.restore_plan import Plan
+    from busbar.operations.restore_plan import RestorePlan
     from busbar.operations.snapshots import Snapshot
 
 _MIB = 1 << 20
@@ -107,7 +107,7 @@ def restore(
         raise typer.Exit(1)
 
 
-def _explain(plan: Plan) -> None:
+def _explain(plan: RestorePlan) -> None:
     snapshot = plan.snapshot
     what = (
         f"{snapshot.bytes / _MIB:.1f} MiB, {snapshot.time}"

@@ -11,7 +11,7 @@ from busbar.cli.operation import cluster_of, confirm, errors_end, say
 from busbar.cli.stackfile import Project, Stack, Yes
 
 if TYPE_CHECKING:
-    from busbar.operations.key_rotation import Plan
+    from busbar.operations.key_rotation import RotationPlan
 
 
 class Kind(StrEnum):
@@ -49,7 +49,7 @@ def rotate(
     typer.echo(f"rotated   the {kind.value}; earlier snapshots of etcd hold the earlier key")
 
 
-def _explain(plan: Plan) -> None:
+def _explain(plan: RotationPlan) -> None:
     leader = plan.servers[0].name
     if plan.resumed:
         typer.echo(f"resumed   an unfinished rotation; remaining stages: {', '.join(plan.stages)}")

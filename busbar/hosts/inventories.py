@@ -49,7 +49,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @dataclass
-class Inventory:
+class ImportedHosts:
     """Hosts by group, in the order of the file, and the variables of each host."""
 
     groups: dict[str, list[str]] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Inventory:
         self.variables[host] = {**variables, **self.variables.get(host, {})}
 
 
-def parse(text: str) -> Inventory:
+def parse(text: str) -> ImportedHosts:
     """An inventory in either form. Raises ValueError, with the line where it has one."""
     try:
         content = json.loads(text)
@@ -76,7 +76,9 @@ def parse(text: str) -> Inventory:
     return _ansible(content) if "_meta" in content else _terraform(content)
 
 
-def section(found: Inventory, table: Mapping[str, str], needed: Sequence[str] = ()) -> tuple[str, list[str]]:
+def section(
+    found: ImportedHosts, table: Mapping[str, str], needed: Sequence[str] = ()
+) -> tuple[str, list[str]]:
     """The section `hosts` as YAML, "" without a host of the table's groups, and notes on what is not in it.
 
     `table`: as GROUPS. `needed`: keys of `hosts` that a stack must have; a missing one is a comment.
@@ -103,7 +105,7 @@ def section(found: Inventory, table: Mapping[str, str], needed: Sequence[str] = 
     return "\n".join(lines) + "\n", notes
 
 
-def unknown(found: Inventory, tables: Sequence[Mapping[str, str]]) -> Iterator[str]:
+def unknown(found: ImportedHosts, tables: Sequence[Mapping[str, str]]) -> Iterator[str]:
     """Groups that no table has, hosts that are in no other ones, and variables, which are not imported."""
     known = {group for table in tables for group in _known(found, table)}
     imported = {host for group in known for host in found.groups[group]}
@@ -117,7 +119,7 @@ def unknown(found: Inventory, tables: Sequence[Mapping[str, str]]) -> Iterator[s
         yield f"variables that are not known: {listed(variables, 8)}; not imported"
 
 
-def _known(found: Inventory, table: Mapping[str, str]) -> dict[str, str]:
+def _known(found: ImportedHosts, table: Mapping[str, str]) -> dict[str, str]:
     """The groups of the inventory that are in the table, in its order, with their keys."""
     named = {group: group.replace("_", "-") for group in found.groups}
     return {group: key for each, key in table.items() for group in named if named[group] == each}
@@ -164,9 +166,9 @@ def _scalar(value: Any) -> str:
     return str(yaml.safe_dump(str(value), width=1000)).splitlines()[0]
 
 
-def _ansible(content: Mapping[str, Any]) -> Inventory:
+def _ansible(content: Mapping[str, Any]) -> ImportedHosts:
     """Each group with its own hosts and those of its children."""
-    found = Inventory()
+    found = ImportedHosts()
     if odd := [name for name, group in content.items() if not isinstance(group, dict)]:
         raise ValueError(f"{odd[0]}: is not a group of `ansible-inventory --list`")
     variables = content["_meta"].get("hostvars", {})
@@ -183,9 +185,9 @@ def _members(content: Mapping[str, Any], group: str, above: tuple[str, ...]) -> 
             yield from _members(content, child, (*above, group))
 
 
-def _terraform(outputs: Mapping[str, Any]) -> Inventory:
+def _terraform(outputs: Mapping[str, Any]) -> ImportedHosts:
     """Each output is a group: a list of hosts or of addresses, or an object of either by the host's name."""
-    found = Inventory()
+    found = ImportedHosts()
     for group, output in outputs.items():
         if not isinstance(output, dict) or "value" not in output:
             raise ValueError(f"{group}: is not an output of `terraform output -json`: it has no `value`")

@@ -29,7 +29,7 @@ _SERVER = "node-role.kubernetes.io/etcd"
 
 
 @dataclass(frozen=True)
-class Taint:
+class NodeTaint:
     """A taint. Key and effect identify it."""
 
     key: str
@@ -37,7 +37,7 @@ class Taint:
     effect: str
 
     @classmethod
-    def parse(cls, text: str) -> Taint:
+    def parse(cls, text: str) -> NodeTaint:
         """From KEY=VALUE:EFFECT, as K3s and kubectl write it."""
         pair, _, effect = text.rpartition(":")
         key, _, value = pair.partition("=")
@@ -70,7 +70,7 @@ class Node:
     unschedulable: bool
     cordoned_by_busbar: bool
     labels: Mapping[str, str]
-    taints: tuple[Taint, ...]
+    taints: tuple[NodeTaint, ...]
     conditions: tuple[str, ...] = ()
     quarantine: str = ""
     drained: str = ""
@@ -96,7 +96,7 @@ class Node:
             cordoned_by_busbar=CORDONED in annotations,
             labels=labels,
             taints=tuple(
-                Taint(each["key"], each.get("value") or "", each["effect"])
+                NodeTaint(each["key"], each.get("value") or "", each["effect"])
                 for each in spec.get("taints") or []
             ),
             conditions=tuple(each for each in true if each != "Ready"),

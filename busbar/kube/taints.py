@@ -15,7 +15,7 @@ from pydantic import Field
 
 from busbar.kube import nodes
 from busbar.kube.client import Api, ApiError, JsonObject
-from busbar.kube.nodes import NODES, Node, Taint
+from busbar.kube.nodes import NODES, Node, NodeTaint
 from busbar.kube.objects import create_or_merge, find
 from busbar.kube.wait import Clock, Deadline, ProgressCallback, wait_until
 from busbar.models import StrictModel
@@ -74,8 +74,8 @@ def apply(api: Api, spec: TaintsSpec, clock: Clock, progress: ProgressCallback) 
 def _set(
     api: Api,
     node: Node,
-    wanted: Sequence[Taint],
-    before: Sequence[Taint],
+    wanted: Sequence[NodeTaint],
+    before: Sequence[NodeTaint],
     deadline: Deadline,
     progress: ProgressCallback,
 ) -> bool:
@@ -112,25 +112,25 @@ def _may_pass(error: ApiError) -> bool:
     return error.transient or error.conflict
 
 
-def _change(node: Node, wanted: Sequence[Taint], before: Iterable[Taint]) -> list[Taint] | None:
+def _change(node: Node, wanted: Sequence[NodeTaint], before: Iterable[NodeTaint]) -> list[NodeTaint] | None:
     """All taints that the Node is to have; None if these are those that it has."""
     ours = {taint.identity for taint in (*wanted, *before)}
     taints = [*(taint for taint in node.taints if taint.identity not in ours), *wanted]
     return None if set(taints) == set(node.taints) else taints
 
 
-def _objects(node: Mapping[str, Any], taints: Sequence[Taint]) -> list[dict[str, Any]]:
+def _objects(node: Mapping[str, Any], taints: Sequence[NodeTaint]) -> list[dict[str, Any]]:
     """The taints as objects; those that the Node has stay as they are, with the time at which they came."""
     has = {
-        Taint(each["key"], each.get("value") or "", each["effect"]): each
+        NodeTaint(each["key"], each.get("value") or "", each["effect"]): each
         for each in (node.get("spec") or {}).get("taints") or []
     }
     return [has.get(each) or {"key": each.key, "value": each.value, "effect": each.effect} for each in taints]
 
 
-def _by_node(texts: Mapping[str, Iterable[str]]) -> dict[str, list[Taint]]:
+def _by_node(texts: Mapping[str, Iterable[str]]) -> dict[str, list[NodeTaint]]:
     """K3s writes names of Nodes in lower case."""
-    return {name.lower(): [*map(Taint.parse, taints)] for name, taints in texts.items()}
+    return {name.lower(): [*map(NodeTaint.parse, taints)] for name, taints in texts.items()}
 
 
 def _read_record(api: Api) -> str:

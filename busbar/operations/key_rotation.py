@@ -39,7 +39,7 @@ class KeyStatus(StrictModel):
 
 
 @dataclass(frozen=True)
-class Plan:
+class RotationPlan:
     """A rotation that was checked. `stages` are left to do; fewer than all where an earlier one stopped."""
 
     servers: tuple[Host, ...]
@@ -51,7 +51,7 @@ class Plan:
         return self.stages != STAGES
 
 
-async def plan(inventory: Inventory, login: Login) -> Plan:
+async def plan(inventory: Inventory, login: Login) -> RotationPlan:
     """Ask every server; changes nothing.
 
     Raises KeyRotationError (with all reasons), ValueError (unusable SSH key), ScriptError (bastion).
@@ -77,7 +77,9 @@ async def plan(inventory: Inventory, login: Login) -> Plan:
     failed = [answer for answer in answers if isinstance(answer, str)]
     if failed:
         raise KeyRotationError("\n".join([*failed, "A rotation needs every server; no changes made"]))
-    return Plan(inventory.servers, remaining([each for each in answers if isinstance(each, KeyStatus)]))
+    return RotationPlan(
+        inventory.servers, remaining([each for each in answers if isinstance(each, KeyStatus)])
+    )
 
 
 def remaining(states: list[KeyStatus]) -> tuple[str, ...]:
@@ -100,7 +102,7 @@ def remaining(states: list[KeyStatus]) -> tuple[str, ...]:
     return STAGES[STAGES.index(begun) :]
 
 
-async def rotate(plan: Plan, login: Login, say: Say) -> None:
+async def rotate(plan: RotationPlan, login: Login, say: Say) -> None:
     """Do it. Raises KeyRotationError, ValueError (unusable SSH key), ScriptError (bastion)."""
     leader, *others = plan.servers
     async with Hosts.open(login, say) as hosts:

@@ -16,7 +16,7 @@ from busbar.hosts.host import Host
 from busbar.hosts.inventory import API_PORT, url_host
 from busbar.hosts.login import Login
 from busbar.hosts.remote import Hosts, Say, ScriptError, UnreachableError, on_each
-from busbar.operations.restore_plan import SCRIPT, Plan, RestoreError, names_of
+from busbar.operations.restore_plan import SCRIPT, RestoreError, RestorePlan, names_of
 from busbar.operations.snapshots import S3
 
 STOP_SECONDS = 600
@@ -36,14 +36,14 @@ class Restored:
     waiting: tuple[str, ...]
 
 
-async def restore(plan: Plan, login: Login, say: Say) -> Restored:
+async def restore(plan: RestorePlan, login: Login, say: Say) -> Restored:
     """Do it. Raises RestoreError, ValueError (unusable SSH key), ScriptError (bastion)."""
     async with Hosts.open(login, say) as hosts:
         return await _Steps(plan, hosts, say).all()
 
 
 class _Steps:
-    def __init__(self, plan: Plan, hosts: Hosts, say: Say) -> None:
+    def __init__(self, plan: RestorePlan, hosts: Hosts, say: Say) -> None:
         self.plan, self.hosts, self.say = plan, hosts, say
         self.kept: dict[str, str] = {}
 

@@ -20,7 +20,7 @@ class RestoreError(Exception):
 
 
 @dataclass(frozen=True)
-class Plan:
+class RestorePlan:
     """A restore that was checked. `first` is reset to the snapshot, `others` join it in this order.
 
     `resumed`: an earlier restore was not finished. Servers may hold old and restored data then, and must not
@@ -41,7 +41,7 @@ class Plan:
 
 async def plan(
     inventory: Inventory, login: Login, wanted: str, *, s3: bool = False, server: str | None = None
-) -> Plan:
+) -> RestorePlan:
     """Check everything that can be checked while the cluster runs; changes nothing.
 
     `wanted`: name of a snapshot, or with a leading "/" the path of a file on a server. `s3`: take it from the
@@ -68,7 +68,7 @@ async def plan(
                 raise RestoreError(str(error)) from None
     others = tuple(each for each in servers if each != state.host)
     workers = inventory.workers
-    return Plan(snapshot, state.host, others, workers, any(each.restoring for each in states))
+    return RestorePlan(snapshot, state.host, others, workers, any(each.restoring for each in states))
 
 
 def _problems(states: Sequence[ServerState]) -> list[str]:

@@ -19,7 +19,7 @@ from busbar.hosts.remote import Hosts, UnreachableError, on_each
 from busbar.hosts.script_output import with_server
 from busbar.kube import nodes
 from busbar.kube.client import ApiError, RestApi
-from busbar.kube.nodes import Node, Taint
+from busbar.kube.nodes import Node, NodeTaint
 from busbar.manifests.operators import Operator
 from busbar.preflight.host_checks import clock_error
 
@@ -183,7 +183,7 @@ def _labels_and_taints(inventory: Inventory, host: Host, node: Node) -> list[Dri
         if actual != value:
             got = "is missing" if actual is None else f"is {actual}, expected {value}"
             found.append(Drift(host.name, f"label {key} {got}"))
-    wanted = [Taint.parse(text) for text in worker_taints(inventory)[host.name]]
+    wanted = [NodeTaint.parse(text) for text in worker_taints(inventory)[host.name]]
     found += [Drift(host.name, f"taint {taint} is missing") for taint in wanted if taint not in node.taints]
     ours = {taint.identity for taint in wanted}
     for other in node.taints:

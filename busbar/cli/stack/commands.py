@@ -12,10 +12,10 @@ from busbar import hooks
 from busbar.capability import Gate
 from busbar.cli.output import DONE, FAILED
 from busbar.cli.stack import events, keep, recovery, session
+from busbar.cli.stack.changes import PlannedChanges
 from busbar.cli.stack.converge import broken_off, to_apply_again
 from busbar.cli.stack.engine import Snapshot, open_stack, snapshot
 from busbar.cli.stack.errors import reasons
-from busbar.cli.stack.plan import Plan
 from busbar.cli.stack.report import report, show_uncleaned
 from busbar.cli.stack.rows import Rows
 from busbar.cli.stack.session import Session
@@ -91,7 +91,7 @@ def destroy(target: Target, options: Options) -> int:
         if not state.resources:
             s.say(f"stack {target.name} has no resources")
             return DONE
-        plan = Plan()
+        plan = PlannedChanges()
         s.title(f"{s.command}: preview")
         stack.preview_destroy(
             on_event=plan.on_event, suppress_progress=True, color="never", show_secrets=False
@@ -132,9 +132,9 @@ def status(target: Target) -> int:
 
 def _preview(
     s: Session, stack: auto.Stack, options: Options, again: list[str] | None = None
-) -> tuple[Plan, str]:
+) -> tuple[PlannedChanges, str]:
     """The plan, printed, and the engine's stderr if the preview failed, else ""."""
-    plan = Plan()
+    plan = PlannedChanges()
     s.title(f"busbar preview {s.target.name}")
     try:
         stack.preview(

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from busbar.fabric.diagnosis.findings import Findings
 from busbar.fabric.diagnosis.stages import Scope, State
-from busbar.fabric.localise.plan import PARTNERS
+from busbar.fabric.localise.rounds import PARTNERS
 from busbar.hosts.inventory import Inventory
 
 # How the reason of a quarantine by this command begins.

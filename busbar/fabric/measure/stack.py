@@ -18,7 +18,7 @@ from busbar.manifests.scheduling import GPU_RESOURCE
 from busbar.text import listed
 
 MIN_IDLE_NODES = 2
-_QUARANTINE = Taint.model_validate(asdict(kube_nodes.Taint.parse(QUARANTINE)))
+_QUARANTINE = Taint.model_validate(asdict(kube_nodes.NodeTaint.parse(QUARANTINE)))
 _MAX_NOTES = 8
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from busbar.kube.client import ApiError, JsonObject
-from busbar.kube.nodes import CORDONED, LEASES, MACHINE, NODES, Taint
+from busbar.kube.nodes import CORDONED, LEASES, MACHINE, NODES, NodeTaint
 from tests.support.kube_cluster import Clock, Cluster, not_found
 
 CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
@@ -25,7 +25,7 @@ def node(
 ) -> JsonObject:
     """A Node as the API serves it."""
     annotations = {**({MACHINE: machine} if machine else {}), **({CORDONED: "true"} if cordoned else {})}
-    parsed = [vars(Taint.parse(text)) for text in taints]
+    parsed = [vars(NodeTaint.parse(text)) for text in taints]
     return {
         "metadata": {
             "name": name,
@@ -65,7 +65,7 @@ class Nodes(Cluster):
 
     def taints(self, name: str) -> set[str]:
         """The taints of a Node, as texts."""
-        return {str(Taint(**each)) for each in self.objects[f"{NODES}/{name}"]["spec"]["taints"]}
+        return {str(NodeTaint(**each)) for each in self.objects[f"{NODES}/{name}"]["spec"]["taints"]}
 
     def list(self, path: str, **query: str) -> list[JsonObject]:
         self._fail()

@@ -118,7 +118,7 @@ def test_a_rotation_that_stopped_anywhere_is_finished_by_the_same_command(
 
 
 def test_a_server_that_does_not_answer_any_more_stops_the_rotation() -> None:
-    plan = key_rotation.Plan((at(CLOSED_PORT, "server-1", "server"),), STAGES)
+    plan = key_rotation.RotationPlan((at(CLOSED_PORT, "server-1", "server"),), STAGES)
     with pytest.raises(KeyRotationError, match=r"^server-1: .*The rotation stopped in stage prepare"):
         asyncio.run(key_rotation.rotate(plan, login(), lambda _: None))
 
@@ -153,12 +153,12 @@ def test_a_key_that_k3s_cannot_rotate_in_stages_is_refused_with_the_way_to_do_it
 def test_the_plan_is_printed_and_without_yes_nothing_is_rotated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done: list[key_rotation.Plan] = []
+    done: list[key_rotation.RotationPlan] = []
 
-    async def plan(inventory: Inventory, _: Any) -> key_rotation.Plan:
-        return key_rotation.Plan(inventory.servers, STAGES[1:])
+    async def plan(inventory: Inventory, _: Any) -> key_rotation.RotationPlan:
+        return key_rotation.RotationPlan(inventory.servers, STAGES[1:])
 
-    async def rotate(plan: key_rotation.Plan, *_: Any) -> None:
+    async def rotate(plan: key_rotation.RotationPlan, *_: Any) -> None:
         done.append(plan)
 
     monkeypatch.setenv("SSH_AUTH_SOCK", "/nowhere")

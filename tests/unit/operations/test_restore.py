@@ -21,7 +21,7 @@ from busbar import config
 from busbar.hosts.inventory import Inventory
 from busbar.hosts.remote import Hosts
 from busbar.operations import restore, restore_plan
-from busbar.operations.restore_plan import Plan, RestoreError
+from busbar.operations.restore_plan import RestoreError, RestorePlan
 from busbar.operations.snapshots import Snapshot, all_of, ask
 from tests.support.clusters import site
 from tests.support.ssh_hosts import CLOSED_PORT, HOST, login, machine, public
@@ -103,7 +103,7 @@ class Cluster:
 
         return asyncio.run(scenario())
 
-    def plan(self, wanted: str, **options: Any) -> Plan:
+    def plan(self, wanted: str, **options: Any) -> RestorePlan:
         return self.run(lambda inventory: restore_plan.plan(inventory, login(), wanted, **options))
 
     def restore(self, wanted: str = "nightly-server-2") -> restore.Restored:

@@ -15,14 +15,14 @@ from typer.testing import CliRunner, Result
 from busbar.cli import build
 from busbar.cli.output import USAGE
 from busbar.operations import lock, restore, restore_plan, snapshots
-from busbar.operations.restore_plan import Plan, RestoreError
+from busbar.operations.restore_plan import RestoreError, RestorePlan
 from busbar.operations.snapshots import ServerState, Snapshot
 from tests.support.clusters import site
 from tests.support.ssh_hosts import at
 
 SNAPSHOT = Snapshot("nightly", "server-2", "/x/nightly", 3 << 20, "2026-11-22T04:00:00Z")
 SERVERS = tuple(at(1, name, "server") for name in ("server-2", "server-1"))
-PLAN = Plan(SNAPSHOT, SERVERS[0], SERVERS[1:], (at(1, "gpu-1", "worker"),))
+PLAN = RestorePlan(SNAPSHOT, SERVERS[0], SERVERS[1:], (at(1, "gpu-1", "worker"),))
 Call = Callable[..., Result]
 
 
@@ -37,14 +37,14 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
 
 
 @pytest.fixture
-def restored(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+def restored(monkeypatch: pytest.MonkeyPatch) -> list[RestorePlan]:
     """The restores that were done; all of them succeed, and nothing differs afterwards."""
-    done: list[Plan] = []
+    done: list[RestorePlan] = []
 
-    async def plan(*_: Any, **__: Any) -> Plan:
+    async def plan(*_: Any, **__: Any) -> RestorePlan:
         return PLAN
 
-    async def run(plan: Plan, *_: Any) -> restore.Restored:
+    async def run(plan: RestorePlan, *_: Any) -> restore.Restored:
         done.append(plan)
         return restore.Restored({"server-1": "/db/old"}, ())
 
@@ -58,7 +58,9 @@ def restored(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     return done
 
 
-def test_without_yes_the_steps_are_printed_and_nothing_is_restored(call: Call, restored: list[Plan]) -> None:
+def test_without_yes_the_steps_are_printed_and_nothing_is_restored(
+    call: Call, restored: list[RestorePlan]
+) -> None:
     done = call("restore", "prod", "--snapshot", "nightly")
     assert (done.exit_code, restored) == (USAGE, [])
     assert "nightly (server-2, 3.0 MiB, 2026-11-22T04:00:00Z)" in done.stdout
@@ -67,7 +69,7 @@ def test_without_yes_the_steps_are_printed_and_nothing_is_restored(call: Call, r
 
 
 def test_with_yes_it_is_restored_verified_and_the_old_data_are_named(
-    call: Call, restored: list[Plan]
+    call: Call, restored: list[RestorePlan]
 ) -> None:
     done = call("restore", "prod", "--snapshot", "nightly", "--yes")
     assert (done.exit_code, restored) == (0, [PLAN]), done.output
@@ -76,7 +78,7 @@ def test_with_yes_it_is_restored_verified_and_the_old_data_are_named(
 
 
 def test_while_an_update_runs_nothing_is_restored(
-    call: Call, restored: list[Plan], monkeypatch: pytest.MonkeyPatch
+    call: Call, restored: list[RestorePlan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
 
@@ -92,7 +94,7 @@ def test_while_an_update_runs_nothing_is_restored(
 
 
 def test_nodes_that_do_not_come_back_fail_the_command(
-    call: Call, restored: list[Plan], monkeypatch: pytest.MonkeyPatch
+    call: Call, restored: list[RestorePlan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def run(*_: Any) -> restore.Restored:
         return restore.Restored({}, ("gpu-1",))
@@ -104,7 +106,7 @@ def test_nodes_that_do_not_come_back_fail_the_command(
 
 
 def test_a_refusal_is_one_message_and_exit_code_1(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def plan(*_: Any, **__: Any) -> Plan:
+    async def plan(*_: Any, **__: Any) -> RestorePlan:
         raise RestoreError("no snapshot x; no changes made")
 
     monkeypatch.setattr(restore_plan, "plan", plan)
@@ -114,7 +116,7 @@ def test_a_refusal_is_one_message_and_exit_code_1(call: Call, monkeypatch: pytes
 
 
 def test_an_interruption_says_how_to_go_on(
-    call: Call, restored: list[Plan], monkeypatch: pytest.MonkeyPatch
+    call: Call, restored: list[RestorePlan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def run(*_: Any) -> restore.Restored:
         raise KeyboardInterrupt

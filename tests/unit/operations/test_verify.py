@@ -18,7 +18,7 @@ from busbar import config
 from busbar.cli import build
 from busbar.hosts.inventory import Inventory
 from busbar.hosts.remote import Hosts
-from busbar.kube.nodes import NODES, Node, Taint
+from busbar.kube.nodes import NODES, Node, NodeTaint
 from busbar.manifests import operators
 from busbar.operations.verify import (
     CLUSTER,
@@ -41,7 +41,7 @@ POOL = {
     "labels": {"site/rack": "r1"},
     "taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}],
 }
-TAINT = Taint("gpu", "yes", "NoSchedule")
+TAINT = NodeTaint("gpu", "yes", "NoSchedule")
 
 
 def node(name: str, **found: Any) -> Node:
@@ -96,7 +96,9 @@ def test_a_cluster_as_configured_has_no_drift() -> None:
             ),
         ),
         (
-            node("gpu-1", taints=(TAINT, Taint("gpu-error", "1", "NoSchedule")), owner="NVSentinel (xid)"),
+            node(
+                "gpu-1", taints=(TAINT, NodeTaint("gpu-error", "1", "NoSchedule")), owner="NVSentinel (xid)"
+            ),
             Drift(
                 "gpu-1",
                 "taint gpu-error=1:NoSchedule is not in the configuration but of NVSentinel (xid): "
@@ -117,7 +119,7 @@ def test_a_cluster_as_configured_has_no_drift() -> None:
             Drift("gpu-1", "its Node is drained: fan (by anna); somebody has uncordoned it since", "drained"),
         ),
         (
-            node("gpu-1", taints=(TAINT, Taint("repair", "", "NoSchedule"))),
+            node("gpu-1", taints=(TAINT, NodeTaint("repair", "", "NoSchedule"))),
             Drift(
                 "gpu-1",
                 "taint repair=:NoSchedule is not in the configuration: kubectl taint node gpu-1 "
@@ -126,7 +128,7 @@ def test_a_cluster_as_configured_has_no_drift() -> None:
             ),
         ),
         (
-            node("gpu-1", taints=(TAINT, Taint("repair", "", "NoExecute"))),
+            node("gpu-1", taints=(TAINT, NodeTaint("repair", "", "NoExecute"))),
             Drift(
                 "gpu-1",
                 "taint repair=:NoExecute is not in the configuration: kubectl taint node gpu-1 "
@@ -144,12 +146,12 @@ def test_a_difference_of_a_node_is_named(changed: Node, drift: Drift) -> None:
 @pytest.mark.parametrize(
     "taint",
     [
-        Taint("node.kubernetes.io/disk-pressure", "", "NoSchedule"),
-        Taint("repair", "", "PreferNoSchedule"),
-        Taint("gpu", "no", "NoSchedule"),
+        NodeTaint("node.kubernetes.io/disk-pressure", "", "NoSchedule"),
+        NodeTaint("repair", "", "PreferNoSchedule"),
+        NodeTaint("gpu", "no", "NoSchedule"),
     ],
 )
-def test_taints_of_kubernetes_and_such_that_keep_no_pod_away_are_not_foreign(taint: Taint) -> None:
+def test_taints_of_kubernetes_and_such_that_keep_no_pod_away_are_not_foreign(taint: NodeTaint) -> None:
     assert not [each for each in found(node("gpu-1", taints=(TAINT, taint))) if each.kind == "foreign"]
 
 
@@ -158,7 +160,7 @@ def test_a_quarantine_that_was_ended_by_hand_is_named_and_one_as_configured_is_n
     content["hosts"]["workers"][0]["quarantine"] = "fan"
     inventory = Inventory.of(config.load(content, root=Path()))
     held = Node(
-        "gpu-1", "m", False, True, False, False, {}, (Taint("busbar/quarantine", "true", "NoSchedule"),)
+        "gpu-1", "m", False, True, False, False, {}, (NodeTaint("busbar/quarantine", "true", "NoSchedule"),)
     )
 
     def compared(node: Node) -> list[Drift]:

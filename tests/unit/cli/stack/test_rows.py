@@ -13,8 +13,8 @@ import pytest
 from pulumi.automation.events import EngineEvent, ResOpFailedEvent
 from rich.console import Console
 
+from busbar.cli.stack.changes import PlannedChanges
 from busbar.cli.stack.errors import reasons
-from busbar.cli.stack.plan import Plan
 from busbar.cli.stack.rows import Rows
 from busbar.hosts import scripts
 
@@ -37,8 +37,8 @@ def _rows(name: str) -> tuple[Rows, list[str]]:
     return rows, [" ".join(re.sub(r"[0-9]+\.[0-9]( s)?", "", line).split()) for line in printed.splitlines()]
 
 
-def _plan(name: str) -> tuple[Plan, str]:
-    plan = Plan()
+def _plan(name: str) -> tuple[PlannedChanges, str]:
+    plan = PlannedChanges()
     for event in _events(name):
         plan.on_event(event)
     console = Console(file=io.StringIO(), width=110, highlight=False)
@@ -85,7 +85,7 @@ def _without_delete(name: str) -> list[EngineEvent]:
 
 
 def test_a_command_that_only_runs_again_is_applied_and_nothing_is_deleted() -> None:
-    rows, plan = Rows(Console(file=io.StringIO(), width=110, highlight=False)), Plan()
+    rows, plan = Rows(Console(file=io.StringIO(), width=110, highlight=False)), PlannedChanges()
     for event in _without_delete("replaced"):
         rows.on_event(event)
     for event in _without_delete("preview_of_changes"):
@@ -339,14 +339,14 @@ def test_a_deletion_that_an_earlier_update_left_is_a_change_of_its_own(steps: li
         "delete": _planned("delete-replaced"),
         "replace": _planned("replace"),
     }
-    plan = Plan()
+    plan = PlannedChanges()
     for event in [_planned("same"), *(made[step] for step in steps)]:
         plan.on_event(event)
     assert plan.counts() == counts
 
 
 def test_an_input_that_was_not_there_before_is_a_change() -> None:
-    plan = Plan()
+    plan = PlannedChanges()
     for event in _events("preview_of_unknown"):
         step = event.resource_pre_event and event.resource_pre_event.metadata
         if step and step.new and step.urn.endswith("::second"):
@@ -356,7 +356,7 @@ def test_an_input_that_was_not_there_before_is_a_change() -> None:
 
 
 def test_a_secret_that_changed_before_anything_else_is_a_change() -> None:
-    plan = Plan()
+    plan = PlannedChanges()
     for event in _events("preview_of_unknown"):
         step = event.resource_pre_event
         if step and step.metadata.urn.endswith("::third"):
@@ -375,7 +375,7 @@ def test_a_secret_that_changed_before_anything_else_is_a_change() -> None:
 def test_a_plan_with_another_release_of_k3s_says_that_workers_are_drained(
     before: str, after: str, says: bool
 ) -> None:
-    plan = Plan()
+    plan = PlannedChanges()
     for event in _events("preview_of_changes"):
         step = event.resource_pre_event and event.resource_pre_event.metadata
         if step and step.old and step.new:
@@ -406,7 +406,7 @@ def test_a_plan_with_another_release_of_k3s_says_that_workers_are_drained(
 def test_a_plan_names_what_is_rotated_and_what_that_means(
     before: dict[str, str], after: dict[str, str], says: str | None
 ) -> None:
-    plan = Plan()
+    plan = PlannedChanges()
     for event in _events("preview_of_changes"):
         step = event.resource_pre_event and event.resource_pre_event.metadata
         if step and step.old and step.new:
@@ -430,7 +430,7 @@ def test_a_long_list_of_new_resources_is_cut_and_says_how_many_follow(count: int
         for event in _events("created")
         if (pre := event.resource_pre_event) and pre.metadata.new and pre.metadata.new.custom
     )
-    plan = Plan()
+    plan = PlannedChanges()
     for number in range(count):
         metadata.urn = f"urn:x::host-{number}"
         metadata.type = "command:local:Command"

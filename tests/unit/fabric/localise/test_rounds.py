@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.fabric.localise import Group, Known, plan, score
-from busbar.fabric.localise.plan import FEW_NODES, ROUNDS_ACROSS
+from busbar.fabric.localise.rounds import FEW_NODES, ROUNDS_ACROSS
 from tests.unit.fabric.localise.fabric import EXPECTED, RAILS, Fabric, Luck
 
 sizes = st.lists(st.integers(1, 9), min_size=1, max_size=7)

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from busbar import config
 from busbar.cli import build
 from busbar.hosts.inventory import Inventory
-from busbar.kube.nodes import Node, Taint
-from busbar.operations.nodes import Workers, inspect, states
+from busbar.kube.nodes import Node, NodeTaint
+from busbar.operations.node_check import Workers, inspect, states
 from busbar.operations.verify import CLUSTER, ClusterState, UnknownState
 from busbar.preflight.spec import Spec, spec_of
 from busbar.preflight.survey import Outcome
@@ -98,7 +98,7 @@ def test_an_error_that_a_gpu_has_counted_since_the_bring_up_is_found() -> None:
             "its Node is cordoned; when the cause is repaired: kubectl uncordon gpu-1",
         ),
         (
-            replace(NODE, taints=(Taint("repair", "fan", "NoSchedule"),)),
+            replace(NODE, taints=(NodeTaint("repair", "fan", "NoSchedule"),)),
             "taint repair=fan:NoSchedule is not in the configuration: "
             "kubectl taint node gpu-1 repair=fan:NoSchedule-",
         ),
@@ -115,7 +115,7 @@ def test_a_worker_in_quarantine_is_shown_with_its_reason_and_the_others_decide()
     content = site(servers=1, workers={"h100": 2})
     content["hosts"]["workers"][0]["quarantine"] = "fan"
     inventory = Inventory.of(config.load(content, root=Path()))
-    held = replace(NODE, ready=False, taints=(Taint("busbar/quarantine", "true", "NoSchedule"),))
+    held = replace(NODE, ready=False, taints=(NodeTaint("busbar/quarantine", "true", "NoSchedule"),))
     state = ClusterState({each.name: each for each in (held, replace(NODE, name="gpu-2"))}, {})
     found = states(inventory, state)
     assert found == {"gpu-1": "in quarantine: fan; its Node is not Ready", "gpu-2": "Ready"}
@@ -131,7 +131,7 @@ def test_the_command_shows_the_nodes_and_fails_where_one_takes_no_jobs(
     async def found(spec: Spec, *_: object) -> Workers:
         return Workers(spec, Outcome([], {}, 1), {host.name: state for host in spec.hosts})
 
-    monkeypatch.setattr("busbar.operations.nodes.inspect", found)
+    monkeypatch.setattr("busbar.operations.node_check.inspect", found)
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setenv("SSH_AUTH_SOCK", "/nowhere")
     monkeypatch.setenv("COLUMNS", "300")

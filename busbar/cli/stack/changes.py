@@ -52,7 +52,7 @@ class Change:
 
 
 @dataclass
-class Plan:
+class PlannedChanges:
     """The changes of a preview, collected from its events, what the engine said and the program printed."""
 
     changes: list[Change] = field(default_factory=list)
