@@ -6,6 +6,9 @@ BIN        := $(VENV)/bin
 PYTEST     := $(BIN)/python -m pytest
 SOURCES    := busbar components lab tests examples stacks bench plugin __main__.py conftest.py
 
+# Without the bytecode that Python keeps, each run would compile every test anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help venv dev up down status test check lint types unit program slow lab-unit lab engine drills bench mutants schema docs size lock format
 
@@ -30,7 +33,7 @@ status: $(VENV)/.ready  ## what of the lab runs
 
 test: check slow lab-unit lab engine  ## everything: lint, types, unit, program (mocks), slow, lab (real engine, real hosts; needs root), engine
 
-check: lint types unit program  ## the quick part of `make test`; needs no root
+check: lint types unit program  ## the quick part of `make test`, without the tests marked slow; needs no root
 
 lint: $(VENV)/.ready
 	@$(BIN)/ruff check $(SOURCES)

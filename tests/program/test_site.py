@@ -22,6 +22,8 @@ import busbar
 sys.path.append(sys.argv[1])
 from tests.program.answers import healthy
 from tests.program.harness import run_program
+
+pytestmark = pytest.mark.slow
 cluster = json.loads(sys.argv[2])
 run = run_program(cluster, healthy(cluster), program=Path("__main__.py"))
 chart = run.named("mpi-operator-release").inputs["chart"]

@@ -233,6 +233,7 @@ def test_without_validation_there_is_no_job_and_no_pull_of_its_image_and_the_upd
     assert run.outputs["nccl_passed"] is False
 
 
+@pytest.mark.slow
 def test_440_workers_in_ten_pools_need_at_most_two_resources_and_two_ssh_commands_each() -> None:
     cluster = site(workers={f"pool-{i}": 44 for i in range(10)})
     run = run_program(cluster, healthy(cluster))

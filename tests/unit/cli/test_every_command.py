@@ -5,9 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import re
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,18 +43,27 @@ def options(words: tuple[str, ...], name: str) -> list[str]:
     return next((sorted(param.opts) for param in SHOWN[words].params if param.name == name), [])
 
 
-def run(*words: str, stdin: int | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
-    code = "import sys; sys.argv[0] = 'busbar'; from busbar.cli import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", code, *words],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        stdin=stdin,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Exit code, stdout and stderr of `busbar`, called in the checkout."""
+    monkeypatch.chdir(ROOT)
+
+    def run(*words: str, **environment: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["busbar", *words])
+        monkeypatch.setattr(
+            sys.modules["__main__"], "__package__", None
+        )  # else part of the name of the program
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, *capsys.readouterr()
+
+    return run
 
 
 def test_the_help_begins_with_up_preview_status_and_destroy() -> None:
@@ -115,6 +123,7 @@ def test_the_short_option_of_help_is_known(words: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (("destroy", "dev", "--parallel", "0"), "Invalid value for '--parallel' "),
         (("up",), "Missing argument 'STACK'. Fix: see busbar up --help"),
         (("nosuch",), "No such command 'nosuch'. Fix: see busbar --help"),
         (("statu",), "No such command 'statu'. Did you mean 'status'? Fix: see busbar --help"),
@@ -125,28 +134,67 @@ def test_the_short_option_of_help_is_known(words: tuple[str, ...]) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_every_error_is_one_line_with_one_prefix(words: tuple[str, ...], message: str) -> None:
-    done = run(*words, BUSBAR_TRACEBACK="1")  # which is for errors of busbar
-    assert (done.returncode, done.stdout) == (64, "")
-    assert done.stderr.startswith(f"error: {message}") and len(done.stderr.splitlines()) == 1
+def test_every_error_is_one_line_with_one_prefix(run: Run, words: tuple[str, ...], message: str) -> None:
+    code, printed, said = run(*words, BUSBAR_TRACEBACK="1")  # which is for errors of busbar
+    assert (code, printed) == (64, "")
+    assert said.startswith(f"error: {message}") and len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", ON_A_STACK, ids=" ".join)
+def test_every_command_exits_with_64_for_a_stack_that_does_not_exist(
+    run: Run, words: tuple[str, ...]
+) -> None:
+    needed = {
+        "drain": "gpu-1",
+        "uncordon": "gpu-1",
+        "rotate": "encryption-key",
+        "restore": "--snapshot=daily",
+    }
+    code, _, said = run(*words, "nosuch", *filter(None, [needed.get(words[-1])]))
+    assert code == 64 and "Pulumi.nosuch.yaml" in said
 
 
 @pytest.mark.parametrize(
     ("command", "said"), [("preflight", "Missing argument 'STACK'"), ("show", "stdin is a terminal")]
 )
-def test_a_command_that_reads_stdin_does_not_wait_at_a_terminal(command: str, said: str) -> None:
-    main, terminal = os.openpty()
-    try:
-        done = run(command, stdin=terminal)
-    finally:
-        os.close(main)
-        os.close(terminal)
-    assert done.returncode == 64 and done.stderr.startswith(f"error: {said}")
+def test_a_command_that_reads_stdin_does_not_wait_at_a_terminal(
+    run: Run, monkeypatch: pytest.MonkeyPatch, command: str, said: str
+) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
+    code, _, error = run(command)
+    assert code == 64 and error.startswith(f"error: {said}")
 
 
-def test_without_arguments_the_help_is_shown() -> None:
-    done = run()
-    assert (done.returncode, done.stderr) == (64, "") and "Usage: busbar" in done.stdout
+@pytest.mark.parametrize("command", ["up", "destroy"])
+@pytest.mark.parametrize("terminal", [True, False])
+def test_without_a_terminal_and_without_yes_nothing_is_started(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str, terminal: bool
+) -> None:
+    """Where stdin is a terminal and stdout is none, the question would go into a file."""
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: terminal))
+    code, _, said = run(command, "dev", PATH=str(tmp_path))
+    assert (code, "--yes" in said) == (64, True)
+
+
+def test_without_the_pulumi_command_up_says_how_to_install_it(run: Run, tmp_path: Path) -> None:
+    code, _, said = run("up", "dev", "--yes", PATH=str(tmp_path))
+    assert code == 64 and "pulumi" in said and "https://www.pulumi.com/docs/install/" in said
+
+
+def test_without_arguments_the_help_is_shown(run: Run) -> None:
+    code, printed, said = run()
+    assert (code, said) == (64, "") and "Usage: busbar" in printed
+
+
+@pytest.mark.parametrize("command", ["up", "preview", "destroy", "status"])
+def test_the_help_of_a_command_on_a_stack_has_its_exit_codes_and_what_it_does_by_default(
+    run: Run, command: str
+) -> None:
+    _, printed, _ = run(command, "--help", COLUMNS="200")
+    assert "130: interrupted" in printed
+    assert ("gate" in printed) is (command in ("up", "status")), "only these read a verdict"
+    at_once = "default: 50" in printed and "PULUMI_PARALLEL" in printed
+    assert at_once is (command in ("up", "destroy")), "whatever this machine has"
 
 
 @pytest.mark.parametrize(
@@ -157,11 +205,11 @@ def test_without_arguments_the_help_is_shown() -> None:
         ("busbar check-config -C examples/consumer ", ["dev"]),
     ],
 )
-def test_a_shell_completes_commands_and_stacks(line: str, found: list[str]) -> None:
+def test_a_shell_completes_commands_and_stacks(run: Run, line: str, found: list[str]) -> None:
     words = line.split()
     count = len(words) if line.endswith(" ") else len(words) - 1
-    done = run(_BUSBAR_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(count))
-    assert done.stdout.split() == found, done.stderr
+    _, printed, said = run(_BUSBAR_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(count))
+    assert printed.split() == found, said
 
 
 @pytest.mark.parametrize(

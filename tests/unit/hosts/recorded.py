@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -51,6 +52,16 @@ class Host:
         """A file on the host."""
         (self.root / path).parent.mkdir(parents=True, exist_ok=True)
         (self.root / path).write_text(text)
+
+    def save(self) -> None:
+        """Keep what is on the host, beside it, for `restore`."""
+        shutil.copytree(self.root, self.root.with_suffix(".saved"), symlinks=True)
+
+    def restore(self) -> Host:
+        """The host with what was there at `save`."""
+        shutil.rmtree(self.root)
+        shutil.copytree(self.root.with_suffix(".saved"), self.root, symlinks=True)
+        return self
 
     def state(self, name: str, text: str) -> None:
         """What a stand-in answers."""

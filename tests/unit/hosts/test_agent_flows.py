@@ -11,6 +11,8 @@ import pytest
 
 from tests.unit.hosts.recorded import VERSION, Host, changes, in_order
 
+pytestmark = pytest.mark.slow
+
 NEXT = "v1.35.7+k3s1"
 CONFIG = "node-label:\n- rack=1\nnode-name: worker-1\nserver: https://10.0.0.9:6443\ntoken: secret\n"
 OWNER = {"OWNER": "busbar/dev/worker-1", "INSTALL_ID": "11", "NODE_NAME": "worker-1"}
@@ -37,12 +39,18 @@ def refused(host: Host, fails: str = "", config: str = CONFIG, **values: str) ->
     return host.error("k3s-agent", {"config": config, "registries": ""}, fails=fails, **values)
 
 
-@pytest.fixture
-def worker(tmp_path: Path) -> Host:
-    """A worker on which K3s runs."""
-    host = Host(tmp_path)
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Host:
+    host = Host(tmp_path_factory.mktemp("worker") / "root")
     install(host)
+    host.save()
     return host
+
+
+@pytest.fixture
+def worker(installed: Host) -> Host:
+    """A worker on which K3s runs."""
+    return installed.restore()
 
 
 FORGOTTEN = "rm /var/lib/busbar/k3s-agent.sha256"

@@ -111,7 +111,7 @@ def test_a_closed_port_is_told_from_one_that_does_not_answer(tmp_path: Path) -> 
         silent.listen()  # accepts, and says nothing
         for each, expected in ((closed, "closed"), (silent, "open")):
             port = each.getsockname()[1]
-            asks = f"curl() {{ command curl --max-time 1 ${{@/:6443/:{port}}}; }}; "
+            asks = f"curl() {{ command curl ${{@/:6443/:{port}}} --max-time 0.5; }}; "
             asks += "if nothing_listens 127.0.0.1; then echo closed; else echo open; fi"
             assert output("k3s-server", asks).strip() == expected
 

@@ -11,6 +11,8 @@ import yaml
 from tests.unit.hosts.recorded import VERSION, Host, changes, in_order
 from tests.unit.hosts.test_quorum import members
 
+pytestmark = pytest.mark.slow
+
 NEXT = "v1.35.7+k3s1"
 CONFIG = "agent-token: agents\nnode-name: server-1\ntls-san:\n- 10.0.0.9\ntoken: secret\n"
 WITH_ANOTHER_NAME = CONFIG.replace("- 10.0.0.9\n", "- 10.0.0.9\n- api.example.com\n")
@@ -35,20 +37,31 @@ def install(
     return host.steps
 
 
-@pytest.fixture
-def machine(tmp_path: Path) -> Host:
-    host = Host(tmp_path)
+def bare(root: Path) -> Host:
+    host = Host(root)
     host.state("ip addr show", "2: eth0    inet 10.0.0.11/16 scope global eth0\n")
     return host
 
 
 @pytest.fixture
-def server(machine: Host) -> Host:
+def machine(tmp_path: Path) -> Host:
+    return bare(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Host:
+    host = bare(tmp_path_factory.mktemp("server") / "root")
+    install(host)
+    host.state("peers", "10.0.0.12\n10.0.0.13\n")
+    host.state("members", members("server-1", "server-2", "server-3"))
+    host.save()
+    return host
+
+
+@pytest.fixture
+def server(installed: Host) -> Host:
     """One of three servers."""
-    install(machine)
-    machine.state("peers", "10.0.0.12\n10.0.0.13\n")
-    machine.state("members", members("server-1", "server-2", "server-3"))
-    return machine
+    return installed.restore()
 
 
 OWNED = "write /var/lib/busbar/owner"

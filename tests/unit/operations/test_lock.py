@@ -9,7 +9,6 @@ import gzip
 import shlex
 import time
 from collections.abc import Callable
-from itertools import permutations
 from pathlib import Path
 
 import asyncssh
@@ -34,7 +33,7 @@ def server_with(path: Path) -> Callable[[asyncssh.SSHServerProcess[str]], object
         await process.stdin.readline()
         sent = gzip.decompress(base64.b64decode(await process.stdin.readline())).decode()
         functions = sent.rstrip().removesuffix("\nmain").replace("/run/busbar-operation.lock", str(path))
-        functions = functions.replace("flock -w 5", "flock -w 2")
+        functions = functions.replace("flock -w 5", "flock -w 1")
         words = shlex.split(process.command or "")
         values = dict(word.split("=", 1) for word in words if "=" in word and word[0].isupper())
         running = await asyncio.create_subprocess_exec(
@@ -74,7 +73,7 @@ def no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
 
 
-@pytest.mark.parametrize(("first", "second"), list(permutations((UP, RESTORE, ROTATE), 2)))
+@pytest.mark.parametrize(("first", "second"), [(UP, RESTORE), (RESTORE, UP), (RESTORE, ROTATE)])
 def test_the_second_operation_is_refused_with_the_first_one_and_allowed_after_it(
     tmp_path: Path, first: str, second: str
 ) -> None:

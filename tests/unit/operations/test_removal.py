@@ -19,6 +19,7 @@ from typer.testing import CliRunner, Result
 
 from busbar.cli import build
 from busbar.config import Bastion as Jump
+from busbar.hosts import remote, ssh
 from busbar.hosts.host import Host
 from busbar.hosts.remote import ScriptError
 from busbar.operations import removal, uncleaned
@@ -64,22 +65,18 @@ def test_a_host_that_answers_runs_the_removal_that_belongs_to_its_resource() -> 
 
 
 @pytest.fixture
-def gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Connections to GONE fail as those to a machine that is switched off do."""
-    connect = removal_connect()
+def gone(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Connections to GONE fail as those to a machine that is switched off do; the names of those tried."""
+    connect, tried = ssh.connect, list[str]()
 
     async def without_route(host: Host, *rest: Any) -> Any:
         if host.address == GONE:
+            tried.append(host.name)
             raise OSError(113, "No route to host")
         return await connect(host, *rest)
 
-    monkeypatch.setattr("busbar.hosts.ssh.connect", without_route)
-
-
-def removal_connect() -> Callable[..., Any]:
-    from busbar.hosts import ssh
-
-    return ssh.connect
+    monkeypatch.setattr(ssh, "connect", without_route)
+    return tried
 
 
 @pytest.mark.usefixtures("gone")
@@ -96,36 +93,29 @@ def test_a_worker_that_is_gone_is_given_up_and_named_while_another_host_answers(
     assert missed == f"connection to root@{GONE}:22 failed: No route to host"
 
 
-def _give_up_gone_worker() -> float:
-    """Remove a worker that is gone; returns the seconds that took."""
+def test_a_worker_that_was_silent_while_its_node_was_drained_is_not_waited_for_once_more(
+    gone: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(removal, "CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(remote, "RETRY_SECONDS", 0.1)
 
     async def scenario() -> str | None:
         async with machine(printing({}, [])) as port:
             worker, front = at(22, "GPU-1", "worker", address=GONE), at(port, "lb-1", "lb")
             return await removal.remove_host(spec(worker, front), lambda _: None)
 
-    began = time.monotonic()
-    assert asyncio.run(scenario()) is not None
-    return time.monotonic() - began
+    def is_waited_for() -> bool:
+        gone.clear()
+        assert asyncio.run(scenario()) is not None
+        return len(gone) > 1
 
-
-@pytest.mark.usefixtures("gone")
-def test_a_worker_that_was_silent_while_its_node_was_drained_is_not_waited_for_once_more(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(removal, "CONNECT_SECONDS", 4.0)
     removal.note_silent(Path(".busbar/dev"), "gpu-1")
-    assert _give_up_gone_worker() < 3
-    assert _give_up_gone_worker() >= 4, "the note counts once"
-
-
-@pytest.mark.usefixtures("gone")
-def test_a_silence_of_an_earlier_update_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(removal, "CONNECT_SECONDS", 4.0)
+    assert not is_waited_for()
+    assert is_waited_for(), "the note counts once"
     removal.note_silent(Path(".busbar/dev"), "gpu-1")
     earlier = time.time() - removal.SILENT_SECONDS - 1
     os.utime(".busbar/dev/silent/gpu-1", (earlier, earlier))
-    assert _give_up_gone_worker() >= 4
+    assert is_waited_for(), "a note of an earlier update"
 
 
 @pytest.mark.usefixtures("gone")

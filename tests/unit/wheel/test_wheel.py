@@ -16,6 +16,8 @@ from busbar.cli import STACK_MODULES, build
 from tests.support.wheel import PROJECT, Call, Installed
 from tests.unit.judge.nccl.logs import Made
 
+pytestmark = pytest.mark.slow
+
 MAX_DISTRIBUTIONS = 20
 MAX_BYTES = 45_000_000
 PROFILE = ("--profile", "h100-ib-8x400", "--expect-nodes", "2")
