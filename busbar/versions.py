@@ -125,7 +125,7 @@ class VersionFinding:
     """What is known about a combination; `where` is the setting at fault."""
 
     level: Literal["error", "warning"]
-    where: str
+    where: tuple[str, ...]
     text: str
 
 
@@ -177,7 +177,7 @@ def check_combination(
             for each in SETS
         )
         text = f"this combination is not in a known set ({sets}); it is untested"
-        findings.append(VersionFinding("warning", "versions", text))
+        findings.append(VersionFinding("warning", ("versions",), text))
     return findings
 
 
@@ -194,7 +194,7 @@ def _by_rules(given: Mapping[str, str | None]) -> Iterator[VersionFinding]:
         ranges = {name: wanted for name in given if (wanted := getattr(rule, name)) is not None}
         if all(_contains(wanted, given[name]) for name, wanted in ranges.items()):
             names = " and ".join(f"{_TITLES[name]} {given[name]}" for name in ranges)
-            yield VersionFinding(rule.level, f"{next(iter(ranges))}.version", f"{names} {rule.why}")
+            yield VersionFinding(rule.level, (next(iter(ranges)), "version"), f"{names} {rule.why}")
 
 
 def _by_kubernetes(given: Mapping[str, str | None]) -> Iterator[VersionFinding]:
@@ -209,7 +209,7 @@ def _by_kubernetes(given: Mapping[str, str | None]) -> Iterator[VersionFinding]:
                     f"{_TITLES[name]} {given[name]} supports Kubernetes {_text(supported)}, "
                     f"got K3s {given['k3s']}"
                 )
-                yield VersionFinding("warning", f"{name}.version", text)
+                yield VersionFinding("warning", (name, "version"), text)
 
 
 def _contains(wanted: SpecifierSet, version: str | None) -> bool:

@@ -153,7 +153,7 @@ def _preflight(path: Path) -> dict[str, Any]:
         spec = Spec.model_validate(spec_of(cluster, login=login_of(file, cluster).model_dump()))
         outcome = asyncio.run(survey(spec, {}))
     except ConfigError as error:
-        return {"error": "the configuration is invalid", "findings": error.findings}
+        return {"error": "the configuration is invalid", "findings": [*map(str, error.findings)]}
     except (ValueError, SecretError) as error:
         return {"error": str(error)}
     return {

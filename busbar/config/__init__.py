@@ -1,7 +1,7 @@
 """The configuration of a stack: `load` turns the object `busbar:cluster` into a validated `Cluster`."""
 
 from busbar.config.cluster import Cluster
-from busbar.config.errors import ConfigError
+from busbar.config.errors import ConfigError, Finding
 from busbar.config.hosts import HostConfig, Hosts, VirtualIp, Worker
 from busbar.config.k3s import K3s
 from busbar.config.load import load, section, warnings
@@ -18,6 +18,7 @@ __all__ = [
     "Chart",
     "Cluster",
     "ConfigError",
+    "Finding",
     "GpuOperator",
     "HostConfig",
     "Hosts",

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from busbar import versions
-from busbar.config.errors import ConfigError
+from busbar.config.errors import ConfigError, Finding
 from busbar.config.k3s import Image, K3s
 
 BINARIES = {"amd64": "k3s", "arm64": "k3s-arm64"}
@@ -35,8 +35,12 @@ def read_checksums(k3s: K3s, project: Path) -> dict[str, str]:
         published = f"{k3s.base_url}/{quote(k3s.version, safe='')}/sha256sum-amd64.txt"
         raise ConfigError(
             [
-                f"k3s.checksums_file: {k3s.checksums_file!r} cannot be read: {reason}. "
-                f"Fix: save the file published with the release there: {published}"
+                Finding(
+                    ("k3s", "checksums_file"),
+                    f"cannot be read: {reason}",
+                    f"save the file published with the release there: {published}",
+                    repr(k3s.checksums_file),
+                )
             ]
         ) from None
     sums: dict[str, str] = {}
@@ -47,8 +51,11 @@ def read_checksums(k3s: K3s, project: Path) -> dict[str, str]:
         if found is None:
             raise ConfigError(
                 [
-                    f"k3s.checksums_file: line {number} of {k3s.checksums_file!r} is not in the format of "
-                    f"sha256sum: {line[:80]!r}"
+                    Finding(
+                        ("k3s", "checksums_file"),
+                        f"line {number} of {k3s.checksums_file!r} is not in the format of sha256sum: "
+                        f"{line[:80]!r}",
+                    )
                 ]
             )
         sums[found["name"].rpartition("/")[2]] = found["sum"].lower()
@@ -70,7 +77,7 @@ def archive(image: Image, listed: Mapping[str, str]) -> str | None:
     return image.sha256 or listed.get(unquote(image.url.rpartition("/")[2]))
 
 
-def findings(k3s: K3s, project: Path | None) -> Iterator[str]:
+def findings(k3s: K3s, project: Path | None) -> Iterator[Finding]:
     """Downloads without a checksum; the binary needs one for at least one architecture.
 
     `project`: the folder that `k3s.checksums_file` starts from. Without it that file may name all of them.
@@ -83,13 +90,16 @@ def findings(k3s: K3s, project: Path | None) -> Iterator[str]:
         yield from error.findings
         return
     if not binaries(k3s, listed):
-        yield (
-            f"k3s.version: the checksum of {k3s.version!r} is unknown. Fix: save the sha256sum file "
-            "published with the release beside the stack and set k3s.checksums_file, or set k3s.sha256.amd64"
+        yield Finding(
+            ("k3s", "version"),
+            f"the checksum of {k3s.version!r} is unknown",
+            "save the sha256sum file published with the release beside the stack and set "
+            "k3s.checksums_file, or set k3s.sha256.amd64",
         )
     for index, image in enumerate(k3s.images):
         if archive(image, listed) is None:
-            yield (
-                f"k3s.images[{index}]: the checksum of {image.url!r} is unknown. "
-                "Fix: set sha256, or add it to k3s.checksums_file"
+            yield Finding(
+                ("k3s", "images", index),
+                f"the checksum of {image.url!r} is unknown",
+                "set sha256, or add it to k3s.checksums_file",
             )

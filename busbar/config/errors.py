@@ -1,36 +1,59 @@
-"""Turns pydantic's errors into findings: `<path>: <value> <what is wrong>`."""
+"""Findings: what is wrong with a configuration, and where. Errors of pydantic become findings."""
 
 from __future__ import annotations
 
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
+KeyPath = tuple[int | str, ...]
+"""Where in a configuration: `("hosts", "workers", 1, "address")`, which is shown by `path_of`."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong, or probably not intended, and what to do about it.
+
+    `found`: the value at the path, as a message may show it. `str()` is the sentence about it.
+    """
+
+    path: KeyPath
+    what: str
+    fix: str = ""
+    found: str = ""
+
+    def __str__(self) -> str:
+        return self.at(path_of(self.path))
+
+    def below(self, *path: int | str) -> Finding:
+        """The same, where its path begins at `path`."""
+        return replace(self, path=(*path, *self.path))
+
+    def at(self, place: str) -> str:
+        """The sentence, with another name of its place."""
+        said = f"{place}: {self.found}{' ' if self.found else ''}{self.what}"
+        return f"{said}. Fix: {self.fix}" if self.fix else said
+
 
 class ConfigError(ValueError):
     """The configuration is invalid; `str()` lists every finding, one per line.
 
-    `findings` holds the same lines. Raised before any resource is created.
+    Raised before any resource is created.
     """
 
-    def __init__(self, findings: Iterable[str]) -> None:
+    def __init__(self, findings: Iterable[Finding]) -> None:
         self.findings = list(findings)
-        super().__init__("\n".join(self.findings))
+        super().__init__("\n".join(map(str, self.findings)))
 
 
 def path_of(loc: Sequence[int | str]) -> str:
     """`("hosts", "workers", 1, "address")` -> `hosts.workers[1].address`."""
-    path = ""
-    for part in loc:
-        if isinstance(part, int):
-            path += f"[{part}]"
-        elif part != "[key]":
-            path += f".{part}" if path else part
-    return path
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).removeprefix(".")
 
 
 def show(value: Any, limit: int = 80) -> str:
@@ -50,7 +73,7 @@ def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def unknown_keys(keys: Iterable[str], project: str, known: Sequence[str]) -> Iterator[str]:
+def unknown_keys(keys: Iterable[str], project: str, known: Sequence[str]) -> Iterator[Finding]:
     """A finding for each key `<project>:<name>` of a stack whose name is not known.
 
     Other namespaces pass: they belong to providers.
@@ -59,27 +82,24 @@ def unknown_keys(keys: Iterable[str], project: str, known: Sequence[str]) -> Ite
         namespace, _, name = key.partition(":")
         if namespace == project and name not in known:
             hint = did_you_mean(name, known) or f"; expected one of: {', '.join(known)}"
-            yield f"{key}: unknown key{hint}"
+            yield Finding((key,), f"unknown key{hint}")
 
 
-def sentence(error: ErrorDetails, root: type[BaseModel]) -> str:
-    """One finding of pydantic as `<path>: <value> <what is wrong>`."""
-    loc = error["loc"]
-    path = path_of(loc)
+def finding(error: ErrorDetails, root: type[BaseModel]) -> Finding:
+    """What pydantic found; `root` is the model that it has validated."""
+    loc = tuple(part for part in error["loc"] if part != "[key]")
     kind = error["type"]
-    if kind == "missing":
-        model = _model_at(root, loc[:-1])
-        field = model.model_fields.get(str(loc[-1])) if model else None
-        about = f": {field.description}" if field and field.description else ""
-        return f"{path}: missing{about}"
-    if kind == "extra_forbidden":
-        model = _model_at(root, loc[:-1])
-        known = list(model.model_fields) if model else []
-        hint = did_you_mean(str(loc[-1]), known) or f"; expected one of: {', '.join(known)}"
-        return f"{path}: unknown key{hint}"
-    if kind in _SILENT_VALUE and not (kind == "too_short" and isinstance(error["input"], str)):
-        return f"{path}: {_wording(error)}"
-    return f"{path}: {show(error['input'])} {_wording(error)}"
+    if kind in ("missing", "extra_forbidden"):
+        model = _model_at(root, error["loc"][:-1])
+        fields = model.model_fields if model else {}
+        if kind == "missing":
+            field = fields.get(str(loc[-1]))
+            return Finding(loc, f"missing: {field.description}" if field and field.description else "missing")
+        hint = did_you_mean(str(loc[-1]), fields) or f"; expected one of: {', '.join(fields)}"
+        return Finding(loc, f"unknown key{hint}")
+    is_silent = kind in _SILENT_VALUE and not (kind == "too_short" and isinstance(error["input"], str))
+    fix = str(error.get("ctx", {}).get("fix", ""))
+    return Finding(loc, _wording(error), fix, "" if is_silent else show(error["input"]))
 
 
 # Errors about a whole object or list: quoting it would not help.

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from busbar.config.cluster import Cluster
+from busbar.config.errors import Finding, KeyPath
 from busbar.config.operators import Chart
 
 CONFIG_MAP_BYTES = 1_000_000
@@ -18,41 +19,47 @@ def resolve(root: Path, name: str) -> Path:
     return root / Path(name).expanduser()
 
 
-def findings(cluster: Cluster, root: Path) -> Iterator[str]:
+def findings(cluster: Cluster, root: Path) -> Iterator[Finding]:
     """Yield one finding per file that is not usable; `root` is the project folder."""
     if cluster.ssh.key_file:
         yield from _key(resolve(root, cluster.ssh.key_file), cluster.ssh.key_file)
-    own = {f"pools.{name}.validation": pool.validation for name, pool in cluster.pools.items()}
-    for where, validation in {"validation": cluster.validation, **own}.items():
-        if validation and validation.topology_file:
-            name = validation.topology_file
-            yield from _topology(resolve(root, name), f"{where}.topology_file: {name!r}")
+    if cluster.validation.topology_file:
+        yield from _topology(root, cluster.validation.topology_file, ("validation", "topology_file"))
+    for name, pool in cluster.pools.items():
+        if pool.validation and pool.validation.topology_file:
+            where = ("pools", name, "validation", "topology_file")
+            yield from _topology(root, pool.validation.topology_file, where)
     for name, chart in cluster:
         if not isinstance(chart, Chart) or not chart.enabled or not chart.is_local:
             continue
         if not resolve(root, chart.chart).exists():
-            yield f"{name}.chart: {chart.chart!r} is not a folder or an archive on this machine"
+            yield Finding(
+                (name, "chart"), "is not a folder or an archive on this machine", found=repr(chart.chart)
+            )
 
 
-def _key(path: Path, name: str) -> Iterator[str]:
+def _key(path: Path, name: str) -> Iterator[Finding]:
     problem = _unreadable(path)
     if problem:
-        yield f"ssh.key_file: {name!r} {problem}"
+        yield Finding(("ssh", "key_file"), f"{problem}", found=repr(name))
     elif b"PRIVATE KEY-----" not in path.read_bytes()[:200]:
-        yield f"ssh.key_file: {name!r} contains no private key. Fix: name the file without .pub"
+        yield Finding(
+            ("ssh", "key_file"), "contains no private key", "name the file without .pub", repr(name)
+        )
 
 
-def _topology(path: Path, where: str) -> Iterator[str]:
+def _topology(root: Path, name: str, where: KeyPath) -> Iterator[Finding]:
     """The pods mount the file from a ConfigMap, which limits its name and size."""
-    problem = _unreadable(path)
+    path, fix = resolve(root, name), ""
+    if not (problem := _unreadable(path)):
+        if not re.fullmatch(r"[-._A-Za-z0-9]{1,253}", path.name):
+            problem, fix = "is not a file name for a ConfigMap", "use A-Z a-z 0-9 . _ - only"
+        elif path.stat().st_size > CONFIG_MAP_BYTES:
+            problem = f"has {path.stat().st_size} bytes; a ConfigMap holds at most {CONFIG_MAP_BYTES}"
+        elif b"<system" not in path.read_bytes():
+            problem = "is not an NCCL topology: it has no <system> element"
     if problem:
-        yield f"{where} {problem}"
-    elif not re.fullmatch(r"[-._A-Za-z0-9]{1,253}", path.name):
-        yield f"{where} is not a file name for a ConfigMap. Fix: use A-Z a-z 0-9 . _ - only"
-    elif path.stat().st_size > CONFIG_MAP_BYTES:
-        yield f"{where} has {path.stat().st_size} bytes; a ConfigMap holds at most {CONFIG_MAP_BYTES}"
-    elif b"<system" not in path.read_bytes():
-        yield f"{where} is not an NCCL topology: it has no <system> element"
+        yield Finding(where, problem, fix, repr(name))
 
 
 def _unreadable(path: Path) -> str | None:

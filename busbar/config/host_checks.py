@@ -1,11 +1,11 @@
-"""Checks across hosts, pools and logins. Each yields `<path>: <what>. Fix: <what to do>`."""
+"""Checks across hosts, pools and logins. Each yields findings."""
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection, Iterator, Mapping
 
-from busbar.config.errors import did_you_mean
+from busbar.config.errors import Finding, did_you_mean
 from busbar.config.partial import PartialConfig, PartialHost
 from busbar.config.topology import LABELS, SWITCHES
 
@@ -21,33 +21,41 @@ MIN_SHARING = 3
 CONTROL_PLANE_STEPS = ("kubeconfig", "nodes", "rejoin", "stale-nodes", "taints")
 
 
-def duplicates(config: PartialConfig) -> Iterator[str]:
+def duplicates(config: PartialConfig) -> Iterator[Finding]:
     """Names and addresses are unique."""
     names: dict[str, PartialHost] = {}
     addresses: dict[str, PartialHost] = {}
     for host in config.hosts:
         if host.name and (named := names.setdefault(host.name, host)) is not host:
-            yield f"{host.path}.name: {host.name!r} is also the name of {named.path}. Fix: rename one"
+            yield Finding(
+                (*host.path, "name"), f"is also the name of {named.where}", "rename one", repr(host.name)
+            )
         if host.address and (first := addresses.setdefault(host.address, host)) is not host:
             if {host.group, first.group} == {"load_balancers", "servers"}:
-                yield (
-                    f"{host.path}.address: {host.address!r} is also the address of {first.path}: HAProxy "
-                    "cannot listen on port 6443 of a host that runs a K3s server. Fix: use another host for "
-                    "the load balancer"
+                yield Finding(
+                    (*host.path, "address"),
+                    f"is also the address of {first.where}: HAProxy cannot listen on port 6443 of "
+                    "a host that runs a K3s server",
+                    "use another host for the load balancer",
+                    repr(host.address),
                 )
             else:
-                yield (
-                    f"{host.path}.address: {host.address!r} is also the address of {first.path}. "
-                    "Fix: list each machine once"
+                yield Finding(
+                    (*host.path, "address"),
+                    f"is also the address of {first.where}",
+                    "list each machine once",
+                    repr(host.address),
                 )
     if config.virtual_ip and (taken := addresses.get(config.virtual_ip)):
-        yield (
-            f"hosts.virtual_ip.address: {config.virtual_ip!r} is the address of {taken.path}. "
-            "Fix: use a free address of the same network"
+        yield Finding(
+            ("hosts", "virtual_ip", "address"),
+            f"is the address of {taken.where}",
+            "use a free address of the same network",
+            repr(config.virtual_ip),
         )
 
 
-def resource_names(config: PartialConfig) -> Iterator[str]:
+def resource_names(config: PartialConfig) -> Iterator[Finding]:
     """Names of Pulumi resources, and the former ones of workers (components/worker_pool.py), are unique."""
     taken: dict[str, PartialHost] = {}
     for host in config.hosts:
@@ -61,52 +69,71 @@ def resource_names(config: PartialConfig) -> Iterator[str]:
         # `duplicates` reports equal host names.
         if first := next((owner for owner in owners if owner.name != host.name), None):
             of_pool = f" in pool {host.pool or config.only_pool!r}" if host.group == "workers" else ""
-            yield (
-                f"{host.path}.name: {host.name!r}{of_pool} gives the same "
-                f"Pulumi resource name as {first.path}. Fix: rename one"
+            yield Finding(
+                (*host.path, "name"),
+                f"{host.name!r}{of_pool} gives the same Pulumi resource name as {first.where}",
+                "rename one",
             )
     for host in config.group("servers"):
         if host.name in CONTROL_PLANE_STEPS:
-            yield (
-                f"{host.path}.name: {host.name!r} is the name of a step of the control plane. Fix: rename it"
+            yield Finding(
+                (*host.path, "name"),
+                "is the name of a step of the control plane",
+                "rename it",
+                repr(host.name),
             )
 
 
-def quorum(config: PartialConfig) -> Iterator[str]:
+def quorum(config: PartialConfig) -> Iterator[Finding]:
     """The number of servers is odd."""
     count = len(config.group("servers"))
     if count and count % 2 == 0:
-        yield (
-            f"hosts.servers: got {count}, expected an odd number: etcd with {count} members survives no more "
-            f"failures than with {count - 1}. Fix: remove one or add one"
+        yield Finding(
+            ("hosts", "servers"),
+            f"got {count}, expected an odd number: etcd with {count} members survives no more "
+            f"failures than with {count - 1}",
+            "remove one or add one",
         )
 
 
-def api_endpoint(config: PartialConfig) -> Iterator[str]:
+def api_endpoint(config: PartialConfig) -> Iterator[Finding]:
     """One way to the Kubernetes API: load balancers, an address of the servers, or the site's own."""
     balanced = bool(config.group("load_balancers"))
     if not (balanced or config.has_virtual_ip or config.has_api_endpoint):
-        yield (
-            "hosts.load_balancers: missing: the Kubernetes API needs an address. Fix: list one or two hosts, "
-            "or give hosts.virtual_ip for the servers, or `api_endpoint: {address: ADDRESS}` of your own"
+        yield Finding(
+            ("hosts", "load_balancers"),
+            "missing: the Kubernetes API needs an address",
+            "list one or two hosts, or give hosts.virtual_ip for the servers, or `api_endpoint: "
+            "{address: ADDRESS}` of your own",
         )
     if config.has_api_endpoint:
         for setting, given in (("load_balancers", balanced), ("virtual_ip", config.has_virtual_ip)):
             if given:
-                yield f"api_endpoint: given together with hosts.{setting}. Fix: remove one of the two"
+                yield Finding(
+                    ("api_endpoint",), f"given together with hosts.{setting}", "remove one of the two"
+                )
 
 
-def virtual_ip(config: PartialConfig) -> Iterator[str]:
+def virtual_ip(config: PartialConfig) -> Iterator[Finding]:
     """A shared address with two load balancers, or with three servers or more and no load balancer."""
     count, servers = len(config.group("load_balancers")), len(config.group("servers"))
     if count == 2 and not config.has_virtual_ip:
-        yield "hosts.virtual_ip: missing: two load balancers share an address. Fix: add {address, interface}"
+        yield Finding(
+            ("hosts", "virtual_ip"),
+            "missing: two load balancers share an address",
+            "add {address, interface}",
+        )
     if count == 1 and config.has_virtual_ip:
-        yield "hosts.virtual_ip: given with one load balancer. Fix: remove it, or add a second load balancer"
+        yield Finding(
+            ("hosts", "virtual_ip"),
+            "given with one load balancer",
+            "remove it, or add a second load balancer",
+        )
     if count == 0 and config.has_virtual_ip and not config.has_api_endpoint and servers < MIN_SHARING:
-        yield (
-            f"hosts.virtual_ip: got {servers} servers and no load balancer, expected at least {MIN_SHARING}. "
-            "Fix: give the address of the server as `api_endpoint: {address: ADDRESS}` instead"
+        yield Finding(
+            ("hosts", "virtual_ip"),
+            f"got {servers} servers and no load balancer, expected at least {MIN_SHARING}",
+            "give the address of the server as `api_endpoint: {address: ADDRESS}` instead",
         )
     shared = _ip(config.virtual_ip)
     if count == 1 or shared is None:
@@ -114,9 +141,11 @@ def virtual_ip(config: PartialConfig) -> Iterator[str]:
     for host in _sharing(config):
         address = _ip(host.address)
         if address is None or address.version != shared.version:
-            yield (
-                f"{host.path}.address: {host.address!r}: keepalived takes only IPv{shared.version} addresses "
-                f"together with hosts.virtual_ip.address '{shared}', and no names. Fix: give the IP address"
+            yield Finding(
+                (*host.path, "address"),
+                f"{host.address!r}: keepalived takes only IPv{shared.version} addresses together "
+                f"with hosts.virtual_ip.address '{shared}', and no names",
+                "give the IP address",
             )
 
 
@@ -128,7 +157,7 @@ def _sharing(config: PartialConfig) -> list[PartialHost]:
 _LARGEST_SUBNET = {4: 16, 6: 64}
 
 
-def virtual_ip_warnings(config: PartialConfig) -> Iterator[str]:
+def virtual_ip_warnings(config: PartialConfig) -> Iterator[Finding]:
     """A shared address far from the hosts that share it. Preflight compares it with their networks."""
     shared = _ip(config.virtual_ip)
     addresses = [_ip(host.address) for host in _sharing(config)]
@@ -137,17 +166,21 @@ def virtual_ip_warnings(config: PartialConfig) -> Iterator[str]:
         return
     network = ipaddress.ip_network(f"{shared}/{_LARGEST_SUBNET[shared.version]}", strict=False)
     if not any(address in network for address in addresses):
-        yield (
-            f"hosts.virtual_ip.address: '{shared}' and the {role} ({', '.join(map(str, addresses))}) are "
-            f"probably not in one subnet. Fix: use a free address of the subnet of the {role}"
+        yield Finding(
+            ("hosts", "virtual_ip", "address"),
+            f"and the {role} ({', '.join(map(str, addresses))}) are probably not in one subnet",
+            f"use a free address of the subnet of the {role}",
+            f"'{shared}'",
         )
 
 
-def loopback_warnings(config: PartialConfig) -> Iterator[str]:
+def loopback_warnings(config: PartialConfig) -> Iterator[Finding]:
     """Hosts that no other host reaches at their address."""
     for host in config.hosts:
         if (address := _ip(host.address)) and (address.is_loopback or address.is_link_local):
-            yield f"{host.path}.address: '{address}' is not one that other hosts reach. Fix: give its own"
+            yield Finding(
+                (*host.path, "address"), "is not one that other hosts reach", "give its own", f"'{address}'"
+            )
 
 
 def _ip(text: str | None) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
@@ -157,32 +190,37 @@ def _ip(text: str | None) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
         return None
 
 
-def pools(config: PartialConfig) -> Iterator[str]:
+def pools(config: PartialConfig) -> Iterator[Finding]:
     """Each worker is in a pool that exists, and each pool has a worker."""
     names = list(config.pools)
     used: set[str] = set()
     for worker in config.group("workers"):
         if worker.pool is None:
             if len(names) > 1:
-                yield f"{worker.path}.pool: missing: there is more than one pool: {', '.join(names)}"
+                yield Finding(
+                    (*worker.path, "pool"), f"missing: there is more than one pool: {', '.join(names)}"
+                )
             used.update(names if len(names) == 1 else ())
         elif worker.pool in config.pools:
             used.add(worker.pool)
         elif names:
             hint = did_you_mean(worker.pool, names) or f"; expected one of: {', '.join(names)}"
-            yield f"{worker.path}.pool: {worker.pool!r} is not in pools{hint}"
+            yield Finding((*worker.path, "pool"), f"is not in pools{hint}", found=repr(worker.pool))
     for name in names:
         if name not in used and config.group("workers"):
-            yield f"pools.{name}: has no worker. Fix: remove it, or set `pool: {name}` on its workers"
+            yield Finding(
+                ("pools", name), "has no worker", f"remove it, or set `pool: {name}` on its workers"
+            )
         workers = [each for each in config.group("workers") if (each.pool or config.only_pool) == name]
         if workers and config.validation.enabled and all(each.quarantine for each in workers):
-            yield (
-                f"{workers[0].path}.quarantine: all workers of pool {name} are in quarantine, so nothing is "
-                "left to measure. Fix: end one quarantine, or set validation.enabled: false"
+            yield Finding(
+                (*workers[0].path, "quarantine"),
+                f"all workers of pool {name} are in quarantine, so nothing is left to measure",
+                "end one quarantine, or set validation.enabled: false",
             )
 
 
-def topology(config: PartialConfig) -> Iterator[str]:
+def topology(config: PartialConfig) -> Iterator[Finding]:
     """The workers of a pool name the same levels, and no pool sets their labels itself."""
     for pool, fields in config.pools.items():
         workers = [each for each in config.group("workers") if (each.pool or config.only_pool) == pool]
@@ -192,19 +230,23 @@ def topology(config: PartialConfig) -> Iterator[str]:
                 continue
             for worker in workers:
                 if level not in worker.places:
-                    yield (
-                        f"{worker.path}.topology.{level}: missing: {len(having)} of {len(workers)} workers "
-                        f"of pool {pool} have it, and schedulers pass over a Node without it. Fix: set it"
+                    yield Finding(
+                        (*worker.path, "topology", level),
+                        f"missing: {len(having)} of {len(workers)} workers of pool {pool} have "
+                        "it, and schedulers pass over a Node without it",
+                        "set it",
                     )
             labels = fields.get("labels")
             if isinstance(labels, Mapping) and label in labels:
-                yield (
-                    f"pools.{pool}.labels: {label!r} is the label of {having[0].path}.topology.{level}. Fix: "
-                    "remove it here"
+                yield Finding(
+                    ("pools", pool, "labels"),
+                    f"is the label of {having[0].where}.topology.{level}",
+                    "remove it here",
+                    repr(label),
                 )
 
 
-def measured_together(config: PartialConfig) -> Iterator[str]:
+def measured_together(config: PartialConfig) -> Iterator[Finding]:
     """Pools that are measured at the same time share no switch that the places of their workers tell."""
     if config.validation.measure_pools != "together":
         return
@@ -215,44 +257,51 @@ def measured_together(config: PartialConfig) -> Iterator[str]:
                 pools_at.setdefault((level, worker.places[level]), set()).add(worker.pool)
     for (level, place), names in pools_at.items():
         if len(names) > 1:
-            yield (
-                f"validation.measure_pools: together, but pools {', '.join(sorted(names))} share {level} "
-                f"{place}, and the bandwidth of its switches. Fix: set it to in_order"
+            yield Finding(
+                ("validation", "measure_pools"),
+                f"together, but pools {', '.join(sorted(names))} share {level} {place}, and the "
+                "bandwidth of its switches",
+                "set it to in_order",
             )
 
 
-def nfs_server(config: PartialConfig) -> Iterator[str]:
+def nfs_server(config: PartialConfig) -> Iterator[Finding]:
     """The section and its host: one of its own, or a load balancer or server."""
     own = config.group("nfs_server")
     if not config.has_nfs_server:
         if own:
-            yield (
-                "nfs_server: missing, and hosts.nfs_server is given. Fix: add `nfs_server: {folder: /srv/x}`"
+            yield Finding(
+                ("nfs_server",),
+                "missing, and hosts.nfs_server is given",
+                "add `nfs_server: {folder: /srv/x}`",
             )
         return
     if config.nfs_host is None:
         if not own:
-            yield (
-                "nfs_server.host: missing. Fix: name a load balancer or server, or add a host as "
-                "hosts.nfs_server"
+            yield Finding(
+                ("nfs_server", "host"),
+                "missing",
+                "name a load balancer or server, or add a host as hosts.nfs_server",
             )
         return
     if own:
-        yield "nfs_server.host: given together with hosts.nfs_server. Fix: remove one of the two"
+        yield Finding(("nfs_server", "host"), "given together with hosts.nfs_server", "remove one of the two")
         return
     named = next((host for host in config.hosts if host.name == config.nfs_host), None)
     if named is None:
         names = [host.name for host in config.hosts if host.name and host.group != "workers"]
         hint = did_you_mean(config.nfs_host, names) or f"; expected one of: {', '.join(names)}"
-        yield f"nfs_server.host: {config.nfs_host!r} is not in hosts{hint}"
+        yield Finding(("nfs_server", "host"), f"is not in hosts{hint}", found=repr(config.nfs_host))
     elif named.group == "workers":
-        yield (
-            f"nfs_server.host: {config.nfs_host!r} is a worker: a host that mounts NFS from itself can "
-            "deadlock when memory runs out. Fix: use another host"
+        yield Finding(
+            ("nfs_server", "host"),
+            "is a worker: a host that mounts NFS from itself can deadlock when memory runs out",
+            "use another host",
+            repr(config.nfs_host),
         )
 
 
-def login(config: PartialConfig, secrets: Collection[str]) -> Iterator[str]:
+def login(config: PartialConfig, secrets: Collection[str]) -> Iterator[Finding]:
     """Exactly one source of the SSH key; `secrets` are the secret keys that the stack has set."""
     sources = {
         "ssh.key_file": config.ssh.key_file is not None,
@@ -261,9 +310,11 @@ def login(config: PartialConfig, secrets: Collection[str]) -> Iterator[str]:
     }
     chosen = [name for name, given in sources.items() if given]
     if not chosen:
-        yield (
-            "ssh: no SSH key configured. Fix: set ssh.key_file, or ssh.agent: true, or the key as a secret: "
-            "`pulumi config set --secret busbar:sshPrivateKey < KEYFILE`"
+        yield Finding(
+            ("ssh",),
+            "no SSH key configured",
+            "set ssh.key_file, or ssh.agent: true, or the key as a secret: `pulumi config set "
+            "--secret busbar:sshPrivateKey < KEYFILE`",
         )
     elif len(chosen) > 1:
-        yield f"ssh: more than one key configured: {', '.join(chosen)}. Fix: keep one"
+        yield Finding(("ssh",), f"more than one key configured: {', '.join(chosen)}", "keep one")

@@ -50,7 +50,7 @@ class VirtualIp(ConfigModel):
 def _unmanaged(value: bool) -> bool:
     if value:
         raise invalid(
-            "is not supported: what busbar sets up itself are hosts.load_balancers. Fix: list those instead"
+            "is not supported: what busbar sets up itself are hosts.load_balancers", "list those instead"
         )
     return value
 

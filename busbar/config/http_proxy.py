@@ -20,8 +20,9 @@ _DOMAIN = re.compile(r"(\*?\.)?[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9])?(:[0-9]{
 def _url(value: str) -> str:
     if "@" in value:
         raise invalid(
-            "contains a login, which every user of a host could read. Fix: have the proxy admit the hosts by "
-            "their addresses, or name one without login that forwards to it"
+            "contains a login, which every user of a host could read",
+            "have the proxy admit the hosts by their addresses, or name one without login that forwards to "
+            "it",
         )
     if not _URL.fullmatch(value):
         raise invalid("is not the URL of a proxy with its port, such as http://proxy.example.com:3128")

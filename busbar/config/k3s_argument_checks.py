@@ -1,4 +1,4 @@
-"""Checks of k3s.server_args and k3s.agent_args. Each yields `<path>: <what>. Fix: <what to do>`."""
+"""Checks of k3s.server_args and k3s.agent_args. Each yields findings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from busbar.config.errors import did_you_mean
+from busbar.config.errors import Finding, did_you_mean
 from busbar.config.k3s_flags import FLAGS
 from busbar.config.partial import PartialConfig
 
@@ -29,30 +29,34 @@ _WRITTEN_KEYS: Mapping[str, str | None] = {
 _FREE_ON_SERVERS = {"node-label", "node-taint"}
 
 
-def written_keys(config: PartialConfig) -> Iterator[str]:
+def written_keys(config: PartialConfig) -> Iterator[Finding]:
     """No key of config.yaml that busbar writes itself."""
     for setting, key in _keys(config):
         name = key.removesuffix("+")
         if name in _WRITTEN_KEYS and not (setting == "server_args" and name in _FREE_ON_SERVERS):
             instead = _WRITTEN_KEYS[name]
             fix = f"use {instead}" if instead else "remove it"
-            yield f"k3s.{setting}.{key}: busbar writes this key itself. Fix: {fix}"
+            yield Finding(("k3s", setting, key), "busbar writes this key itself", fix)
     for argument in arguments_of(config.k3s.server_args, "kube-apiserver-arg"):
         option, _ = parsed(argument)
         if option == "secure-port":
-            yield (
-                f"k3s.server_args.kube-apiserver-arg: {argument!r}: load balancer, workers and scripts use "
-                "port 6443. Fix: remove it"
+            yield Finding(
+                ("k3s", "server_args", "kube-apiserver-arg"),
+                f"{argument!r}: load balancer, workers and scripts use port 6443",
+                "remove it",
             )
         if option in ("anonymous-auth", "authentication-config"):
-            yield (
-                f"k3s.server_args.kube-apiserver-arg: {argument!r} contradicts the "
-                "AuthenticationConfiguration with which busbar opens /livez and /readyz. Fix: remove it"
+            yield Finding(
+                ("k3s", "server_args", "kube-apiserver-arg"),
+                "contradicts the AuthenticationConfiguration with which busbar opens /livez and /readyz",
+                "remove it",
+                repr(argument),
             )
         if option.startswith("oidc-"):
-            yield (
-                f"k3s.server_args.kube-apiserver-arg: {argument!r}: the API server does not start with it "
-                "beside an AuthenticationConfiguration. Fix: use k3s.authentication.jwt"
+            yield Finding(
+                ("k3s", "server_args", "kube-apiserver-arg"),
+                f"{argument!r}: the API server does not start with it beside an AuthenticationConfiguration",
+                "use k3s.authentication.jwt",
             )
 
 
@@ -90,49 +94,58 @@ _BREAKING_KUBELET_ARGUMENTS: Mapping[str, str] = {
 }
 
 
-def breaking_keys(config: PartialConfig) -> Iterator[str]:
+def breaking_keys(config: PartialConfig) -> Iterator[Finding]:
     """No key of config.yaml, and no argument of the kubelet, with which busbar's own steps fail."""
     for setting, key in _keys(config):
         name = key.removesuffix("+")
         if len(name) == 1:
-            yield f"k3s.{setting}.{key}: is the short form of a flag. Fix: write its long name"
+            yield Finding(("k3s", setting, key), "is the short form of a flag", "write its long name")
         elif reason := _BREAKING_KEYS.get(name):
-            yield f"k3s.{setting}.{key}: is not supported: {reason}. Fix: remove it"
+            yield Finding(("k3s", setting, key), f"is not supported: {reason}", "remove it")
     for setting in FLAGS:
         for argument in arguments_of(getattr(config.k3s, setting), "kubelet-arg"):
             if reason := _BREAKING_KUBELET_ARGUMENTS.get(parsed(argument)[0]):
-                yield f"k3s.{setting}.kubelet-arg: {argument!r} is not supported: {reason}. Fix: remove it"
+                yield Finding(
+                    ("k3s", setting, "kubelet-arg"),
+                    f"is not supported: {reason}",
+                    "remove it",
+                    repr(argument),
+                )
 
 
 # K3s splits it in this way (pkg/daemons/config/types.go); without a value it is "true".
 _ARGUMENT = re.compile(r"(--)?[A-Za-z0-9][\w.-]*(=.*)?", re.DOTALL)
 
 
-def arguments(config: PartialConfig) -> Iterator[str]:
+def arguments(config: PartialConfig) -> Iterator[Finding]:
     """Arguments of the parts of K3s as NAME=VALUE: with another name they do not start."""
     for setting, key in _keys(config):
         if key.removesuffix("+").endswith("-arg"):
             for argument in arguments_of({key: getattr(config.k3s, setting)[key]}, key):
                 if not _ARGUMENT.fullmatch(argument):
-                    yield f"k3s.{setting}.{key}: {argument!r} is not NAME=VALUE, such as v=2"
+                    yield Finding(
+                        ("k3s", setting, key), "is not NAME=VALUE, such as v=2", found=repr(argument)
+                    )
 
 
-def unknown_keys(config: PartialConfig) -> Iterator[str]:
+def unknown_keys(config: PartialConfig) -> Iterator[Finding]:
     """No misspelt key: a server names it in its log and goes on without it, an agent does not start."""
     for setting, key in _unknown(config):
         if setting == "agent_args" and key.removesuffix("+") in FLAGS["server_args"]:
-            yield f"k3s.{setting}.{key}: is a flag of servers only. Fix: use k3s.server_args"
+            yield Finding(("k3s", setting, key), "is a flag of servers only", "use k3s.server_args")
         elif hint := did_you_mean(key.removesuffix("+").lower(), FLAGS[setting]):
-            yield f"k3s.{setting}.{key}: is not a flag of K3s{hint}"
+            yield Finding(("k3s", setting, key), f"is not a flag of K3s{hint}")
 
 
-def unknown_key_warnings(config: PartialConfig) -> Iterator[str]:
+def unknown_key_warnings(config: PartialConfig) -> Iterator[Finding]:
     """Keys that no known flag is similar to: a later release of K3s may have them."""
     for setting, key in _unknown(config):
         if not did_you_mean(key.removesuffix("+").lower(), FLAGS[setting]):
-            yield (
-                f"k3s.{setting}.{key}: is not a flag of K3s 1.35. Fix: remove it, unless k3s.version has it: "
-                "servers ignore an unknown flag, and agents do not start with it"
+            yield Finding(
+                ("k3s", setting, key),
+                "is not a flag of K3s 1.35",
+                "remove it, unless k3s.version has it: servers ignore an unknown flag, and "
+                "agents do not start with it",
             )
 
 
@@ -148,15 +161,18 @@ def _unknown(config: PartialConfig) -> Iterator[tuple[str, str]]:
 _SHORT_TOKENS = ("service-account-extend-token-expiration", "false")
 
 
-def token_lifetime(config: PartialConfig) -> Iterator[str]:
+def token_lifetime(config: PartialConfig) -> Iterator[Finding]:
     """No tokens of an hour where the Network Operator runs Multus: its CNI plugin never gets a new one."""
     if not config.network_operator.secondary_networks:
         return
     for argument in arguments_of(config.k3s.server_args, "kube-apiserver-arg"):
         if parsed(argument) == _SHORT_TOKENS:
-            yield (
-                f"k3s.server_args.kube-apiserver-arg: {argument!r} ends the token of Multus after an hour, "
-                "and then no pod starts (network_operator.secondary_networks). Fix: remove one of the two"
+            yield Finding(
+                ("k3s", "server_args", "kube-apiserver-arg"),
+                "ends the token of Multus after an hour, and then no pod starts "
+                "(network_operator.secondary_networks)",
+                "remove one of the two",
+                repr(argument),
             )
 
 

@@ -1,7 +1,4 @@
-"""Checks of K3s: networks, labels and taints, downloads, snapshots.
-
-Each yields `<path>: <what>. Fix: <what to do>`.
-"""
+"""Checks of K3s: networks, labels and taints, downloads, snapshots. Each yields findings."""
 
 from __future__ import annotations
 
@@ -13,54 +10,60 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from busbar import versions
-from busbar.config.errors import did_you_mean, sentence
+from busbar.config.errors import Finding, KeyPath, did_you_mean, finding, path_of
 from busbar.config.k3s import PACKAGED, RELEASE, Registries
 from busbar.config.k3s_argument_checks import arguments_of, parsed
 from busbar.config.partial import PartialConfig
 
-_NODE_PATHS = ("hosts.servers", "hosts.workers")
 
-
-def networks(config: PartialConfig) -> Iterator[str]:
+def networks(config: PartialConfig) -> Iterator[Finding]:
     """The networks of pods, services and hosts are of one family, and do not overlap.
 
     Of a host with a name preflight compares the address.
     """
     pods, services = (ipaddress.ip_network(c) for c in (config.k3s.cluster_cidr, config.k3s.service_cidr))
     if pods.overlaps(services):
-        yield (
-            f"k3s.service_cidr: '{services}' overlaps k3s.cluster_cidr '{pods}'. "
-            "Fix: use networks that do not overlap"
+        yield Finding(
+            ("k3s", "service_cidr"),
+            f"overlaps k3s.cluster_cidr '{pods}'",
+            "use networks that do not overlap",
+            f"'{services}'",
         )
     if pods.version != services.version:
-        yield (
-            f"k3s.service_cidr: '{services}' and k3s.cluster_cidr '{pods}' are not of one family (IPv4, "
-            "IPv6), and K3s does not start. Fix: use two networks of the family of the hosts' addresses"
+        yield Finding(
+            ("k3s", "service_cidr"),
+            f"and k3s.cluster_cidr '{pods}' are not of one family (IPv4, IPv6), and K3s does not start",
+            "use two networks of the family of the hosts' addresses",
+            f"'{services}'",
         )
     others: list[str] = []
-    fronts = (
-        ("hosts.virtual_ip.address", config.virtual_ip),
-        ("api_endpoint.address", config.api_endpoint),
-    )
-    shared = [(path, address) for path, address in fronts if address]
-    for path, address in [(f"{h.path}.address", h.address) for h in config.hosts if h.address] + shared:
+    given: list[tuple[KeyPath, str | None]] = [(host.path, host.address) for host in config.hosts]
+    for place, address in (
+        *given,
+        (("hosts", "virtual_ip"), config.virtual_ip),
+        (("api_endpoint",), config.api_endpoint),
+    ):
         try:
             ip = ipaddress.ip_address(address or "")
         except ValueError:
             continue
-        if ip.version != pods.version and path.startswith(_NODE_PATHS):
-            others.append(f"{path.removesuffix('.address')} '{ip}'")
+        if ip.version != pods.version and place[1:2] in (("servers",), ("workers",)):
+            others.append(f"{path_of(place)} '{ip}'")
         for setting, network in (("k3s.cluster_cidr", pods), ("k3s.service_cidr", services)):
             if ip in network:
-                yield (
-                    f"{path}: '{ip}' is inside {setting} '{network}', so pods could not reach the host. "
-                    f"Fix: set {setting} to a network that contains no host"
+                yield Finding(
+                    (*place, "address"),
+                    f"is inside {setting} '{network}', so pods could not reach the host",
+                    f"set {setting} to a network that contains no host",
+                    f"'{ip}'",
                 )
     if others:
         more = f" and {len(others) - 1} others" if others[1:] else ""
-        yield (
-            f"k3s.cluster_cidr: '{pods}' and {others[0]}{more} are not of one family (IPv4, IPv6), and "
-            "K3s does not start. Fix: use networks of the family of the hosts' addresses"
+        yield Finding(
+            ("k3s", "cluster_cidr"),
+            f"and {others[0]}{more} are not of one family (IPv4, IPv6), and K3s does not start",
+            "use networks of the family of the hosts' addresses",
+            f"'{pods}'",
         )
 
 
@@ -68,7 +71,7 @@ def networks(config: PartialConfig) -> Iterator[str]:
 _NODE_PREFIX = {4: 24, 6: 64}
 
 
-def pod_network_size(config: PartialConfig) -> Iterator[str]:
+def pod_network_size(config: PartialConfig) -> Iterator[Finding]:
     """The pod network has a network for every node: without one a node never becomes Ready.
 
     The size per node cannot be changed later (kubernetes/kubernetes#114560, k3s-io/k3s#10442).
@@ -86,13 +89,15 @@ def pod_network_size(config: PartialConfig) -> Iterator[str]:
     nodes = len(config.group("servers")) + len(config.group("workers"))
     if nodes > room:
         wanted = prefix - (nodes - 1).bit_length()
-        yield (
-            f"k3s.cluster_cidr: '{pods}' has room for {room} nodes (a /{prefix} per node), got {nodes}. "
-            f"Fix: use a /{wanted} or larger"
+        yield Finding(
+            ("k3s", "cluster_cidr"),
+            f"has room for {room} nodes (a /{prefix} per node), got {nodes}",
+            f"use a /{wanted} or larger",
+            f"'{pods}'",
         )
 
 
-def taints(config: PartialConfig) -> Iterator[str]:
+def taints(config: PartialConfig) -> Iterator[Finding]:
     """Each pair of key and effect once: a second one is refused by the API server (core/validation)."""
     for name, pool in config.pools.items():
         seen: dict[tuple[str, str], int] = {}
@@ -103,21 +108,23 @@ def taints(config: PartialConfig) -> Iterator[str]:
             key, effect = str(taint.get("key")).strip(), str(taint.get("effect")).strip()
             first = seen.setdefault((key, effect), index)
             if first != index:
-                yield (
-                    f"pools.{name}.taints[{index}]: key {key!r} with effect {effect!r} is also "
-                    f"pools.{name}.taints[{first}]. Fix: keep one"
+                yield Finding(
+                    ("pools", name, "taints", index),
+                    f"key {key!r} with effect {effect!r} is also pools.{name}.taints[{first}]",
+                    "keep one",
                 )
 
 
-def labels(config: PartialConfig) -> Iterator[str]:
+def labels(config: PartialConfig) -> Iterator[Finding]:
     """No label that the kubelet refuses."""
     for name, pool in config.pools.items():
         given = pool.get("labels")
         for key in given if isinstance(given, Mapping) else ():
             if not _kubelet_accepts(str(key)):
-                yield (
-                    f"pools.{name}.labels: the kubelet does not start with {key!r}: a node may not set this "
-                    "label itself. Fix: use a domain of your own, or set it with kubectl afterwards"
+                yield Finding(
+                    ("pools", name, "labels"),
+                    f"the kubelet does not start with {key!r}: a node may not set this label itself",
+                    "use a domain of your own, or set it with kubectl afterwards",
                 )
 
 
@@ -146,17 +153,23 @@ def _kubelet_accepts(key: str) -> bool:
     return inside("kubelet.kubernetes.io", "node.kubernetes.io")
 
 
-def images(config: PartialConfig) -> Iterator[str]:
+def images(config: PartialConfig) -> Iterator[Finding]:
     """Image archives in a format that K3s reads, with unique file names."""
     seen: dict[str, int] = {}
     for index, image in enumerate(config.k3s.images):
         name = image.url.rpartition("/")[2]
         if not name.endswith((".tar", ".tar.gz", ".tgz", ".tar.zst")):
-            yield f"k3s.images[{index}].url: {image.url!r} is not a .tar, .tar.gz, .tgz or .tar.zst archive"
+            yield Finding(
+                ("k3s", "images", index, "url"),
+                "is not a .tar, .tar.gz, .tgz or .tar.zst archive",
+                found=repr(image.url),
+            )
         if (first := seen.setdefault(name, index)) != index:
-            yield (
-                f"k3s.images[{index}].url: the file name {name!r} is also that of k3s.images[{first}]; hosts "
-                "store archives by file name. Fix: rename one"
+            yield Finding(
+                ("k3s", "images", index, "url"),
+                f"the file name {name!r} is also that of k3s.images[{first}]; hosts store "
+                "archives by file name",
+                "rename one",
             )
 
 
@@ -164,34 +177,39 @@ def images(config: PartialConfig) -> Iterator[str]:
 _MISSPELT = 0.8
 
 
-def disabled(config: PartialConfig) -> Iterator[str]:
+def disabled(config: PartialConfig) -> Iterator[Finding]:
     """No misspelt component: K3s installs what it does not find in the list, and says nothing."""
     for index, name in enumerate(config.k3s.disable):
         if name not in PACKAGED and (hint := did_you_mean(name, PACKAGED, cutoff=_MISSPELT)):
-            yield f"k3s.disable[{index}]: {name!r} is not a component of K3s{hint}"
+            yield Finding(("k3s", "disable", index), f"is not a component of K3s{hint}", found=repr(name))
 
 
-def disabled_warnings(config: PartialConfig) -> Iterator[str]:
+def disabled_warnings(config: PartialConfig) -> Iterator[Finding]:
     """What the cluster then lacks, and what K3s does not bring: a manifest of the site, or something else."""
     if config.k3s.flannel_backend == "none":
-        yield (
-            "k3s.flannel_backend: none: no Node becomes Ready without another CNI plugin. Fix: use vxlan, "
-            "unless the servers have the manifest of one"
+        yield Finding(
+            ("k3s", "flannel_backend"),
+            "none: no Node becomes Ready without another CNI plugin",
+            "use vxlan, unless the servers have the manifest of one",
         )
     for index, name in enumerate(config.k3s.disable):
         if name == "coredns":
-            yield (
-                f"k3s.disable[{index}]: without coredns the launcher of the NCCL validation does not find "
-                "its workers. Fix: remove it, unless the servers have the manifest of another DNS"
+            yield Finding(
+                ("k3s", "disable", index),
+                "without coredns the launcher of the NCCL validation does not find its workers",
+                "remove it, unless the servers have the manifest of another DNS",
             )
         if name not in PACKAGED:
-            yield (
-                f"k3s.disable[{index}]: {name!r} is not a component of K3s ({', '.join(PACKAGED)}), and "
-                "disables a manifest of this name only. Fix: remove it, unless the servers have one"
+            yield Finding(
+                ("k3s", "disable", index),
+                f"is not a component of K3s ({', '.join(PACKAGED)}), and disables a manifest of "
+                "this name only",
+                "remove it, unless the servers have one",
+                repr(name),
             )
 
 
-def base_url(config: PartialConfig) -> Iterator[str]:
+def base_url(config: PartialConfig) -> Iterator[Finding]:
     """The URL to which busbar adds the version and the name of the file, and no more of it."""
     url = config.k3s.base_url
     release = re.search(RELEASE.replace(r"\+", r"(?:\+|%2B|-)"), url, re.IGNORECASE)
@@ -199,27 +217,32 @@ def base_url(config: PartialConfig) -> Iterator[str]:
     if release or at_github:
         fix = url[: release.start()].rstrip("/") if release and not at_github else versions.K3S_BASE_URL
         what = f"contains the version {release[0]}" if release else "is not the folder of the releases"
-        yield (f"k3s.base_url: {url!r} {what}; busbar downloads <base_url>/<k3s.version>/k3s. Fix: {fix}")
+        yield Finding(
+            ("k3s", "base_url"), f"{what}; busbar downloads <base_url>/<k3s.version>/k3s", fix, repr(url)
+        )
 
 
-def registries(config: PartialConfig) -> Iterator[str]:
+def registries(config: PartialConfig) -> Iterator[Finding]:
     """What K3s reads: another key means nothing to it, and with another type of value it does not start."""
     try:
         Registries.model_validate(config.k3s.registries)
     except ValidationError as error:
-        yield from (f"k3s.registries.{sentence(each, Registries)}" for each in error.errors())
+        yield from (finding(each, Registries).below("k3s", "registries") for each in error.errors())
     for name in config.k3s.registries.get("mirrors") or {}:
         if "://" in name:
-            yield f"k3s.registries.mirrors: {name!r} is a URL. Fix: {name.partition('://')[2].rstrip('/')}"
+            yield Finding(
+                ("k3s", "registries", "mirrors"), "is a URL", name.partition("://")[2].rstrip("/"), repr(name)
+            )
 
 
-def bucket(config: PartialConfig, secrets: Collection[str]) -> Iterator[str]:
+def bucket(config: PartialConfig, secrets: Collection[str]) -> Iterator[Finding]:
     """Both keys of the bucket for snapshots are set."""
     if config.k3s.snapshots.s3 is None:
         return
     missing = [f"busbar:{key}" for key in ("s3AccessKey", "s3SecretKey") if key not in secrets]
     if missing:
-        yield (
-            f"k3s.snapshots.s3: {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set. "
-            "Fix: run `pulumi config set --secret KEY` for each"
+        yield Finding(
+            ("k3s", "snapshots", "s3"),
+            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set",
+            "run `pulumi config set --secret KEY` for each",
         )

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from busbar.config.errors import Finding, KeyPath
 from busbar.config.values import TEXT_OR_NUMBER, Matching, NonEmpty, bool_as_text, finite, invalid
 
 _DNS_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
@@ -62,7 +63,7 @@ STATE_FIRST = (
 """Without this an update to another namespace would delete the former one, with what its owner has in it."""
 
 
-def foreign_namespace(where: str, name: str, instead: str, *operators: str) -> Iterator[str]:
+def foreign_namespace(where: KeyPath, name: str, instead: str, *operators: str) -> Iterator[Finding]:
     """The finding on a namespace that is not the stack's own; `operators`: more namespaces of operators."""
     if name in (*OPERATOR_NAMESPACES, *operators):
         owner = "an operator"
@@ -70,19 +71,24 @@ def foreign_namespace(where: str, name: str, instead: str, *operators: str) -> I
         owner = "Kubernetes"
     else:
         return
-    yield (
-        f"{where}: {name!r} belongs to {owner}, and this one is deleted with the stack. Fix: {instead}. "
-        f"{STATE_FIRST}"
+    yield Finding(
+        where,
+        f"belongs to {owner}, and this one is deleted with the stack",
+        f"{instead}. {STATE_FIRST}",
+        repr(name),
     )
-
-
-FLOATING = "has no fixed tag: another image may run the next time. Fix: give its tag or its digest"
 
 
 def is_floating(image: str) -> bool:
     """Whether a registry may give another image of this name tomorrow."""
     name, digest = image.rpartition("/")[2], "@sha256:" in image
     return not digest and name.partition(":")[2] in ("", "latest")
+
+
+def floating(path: KeyPath, image: str) -> Finding:
+    """The warning about such an image."""
+    what = "has no fixed tag: another image may run the next time"
+    return Finding(path, what, "give its tag or its digest", repr(image))
 
 
 def is_local_chart(chart: str) -> bool:
@@ -127,7 +133,7 @@ _LEAST_MEMORY = 1 << 20
 def _memory(value: str) -> str:
     number = value.rstrip("mkKMGTPEi")
     if float(number) * _UNITS[value.removeprefix(number)] < _LEAST_MEMORY:
-        raise invalid(f"is less than a MiB: a number alone is bytes, and m thousandths. Fix: {number}Gi")
+        raise invalid("is less than a MiB: a number alone is bytes, and m thousandths", f"{number}Gi")
     return value
 
 

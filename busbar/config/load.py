@@ -20,8 +20,8 @@ from busbar.config import (
     validation_checks,
 )
 from busbar.config.cluster import Cluster
-from busbar.config.errors import ConfigError, path_of, sentence
-from busbar.config.kubernetes_values import FLOATING, is_floating
+from busbar.config.errors import ConfigError, Finding, KeyPath, finding, path_of
+from busbar.config.kubernetes_values import floating, is_floating
 from busbar.config.partial import GROUPS, PartialConfig
 from busbar.models import ConfigModel
 
@@ -30,7 +30,7 @@ M = TypeVar("M", bound=ConfigModel)
 NFS_WORKERS = 16
 
 # The checks that no section can make on its own.
-CHECKS: tuple[Callable[[PartialConfig], Iterator[str]], ...] = (
+CHECKS: tuple[Callable[[PartialConfig], Iterator[Finding]], ...] = (
     host_checks.duplicates,
     host_checks.resource_names,
     host_checks.quorum,
@@ -68,22 +68,21 @@ def load(data: Mapping[str, Any], *, secret_keys: Collection[str] = (), root: Pa
     Raises ConfigError with all findings: each names the path, the value, and what is expected.
     """
     if not isinstance(data, Mapping):
-        raise ConfigError(["busbar:cluster: is not an object. Fix: see Pulumi.h100.example.yaml"])
-    found = dict(secrets.findings(data))
-    problems = [f"{path}: {text}" for path, text in found.items()]
+        raise ConfigError([Finding(("busbar:cluster",), "is not an object", "see Pulumi.h100.example.yaml")])
+    problems = [*secrets.findings(data)]
+    known = {each.path for each in problems}
     cluster: Cluster | None = None
     try:
         cluster = Cluster.model_validate(data)
     except ValidationError as error:
-        for detail in error.errors():
-            if path_of(detail["loc"]) not in found:
-                problems.append(sentence(detail, Cluster))
+        found = (finding(detail, Cluster) for detail in error.errors())
+        problems += (each for each in found if each.path not in known)
     partial = PartialConfig.of(data)
     for check in CHECKS:
         problems += check(partial)
     problems += host_checks.login(partial, secret_keys)
     problems += k3s_checks.bucket(partial, secret_keys)
-    if cluster is not None and not any(validation_checks.NO_PROFILE in p for p in problems):
+    if cluster is not None and not any(each.path[-1] == "profile" for each in problems):
         problems += validation_checks.hardware(cluster)
     if cluster is not None and root is not None:
         problems += files.findings(cluster, root)
@@ -93,80 +92,88 @@ def load(data: Mapping[str, Any], *, secret_keys: Collection[str] = (), root: Pa
     return cluster
 
 
-def section(kind: type[M], path: str, data: Mapping[str, Any]) -> M:
-    """One part of `busbar:cluster`, such as `k3s`. Raises ConfigError with all findings below `path`."""
+def section(kind: type[M], name: str, data: Mapping[str, Any]) -> M:
+    """One part of `busbar:cluster`, such as `k3s`. Raises ConfigError with all findings below `name`."""
     try:
         return kind.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(f"{path}.{sentence(each, kind)}" for each in error.errors()) from None
+        raise ConfigError(finding(each, kind).below(name) for each in error.errors()) from None
 
 
-def warnings(cluster: Cluster) -> list[str]:
-    """What is allowed but probably not intended, one sentence each."""
+def warnings(cluster: Cluster) -> list[Finding]:
+    """What is allowed but probably not intended."""
     partial = PartialConfig.of(cluster.model_dump())
-    found = [f"{each.where}: {each.text}" for each in software_checks.version_findings(partial)]
-    found += k3s_argument_checks.unknown_key_warnings(partial)
-    found += k3s_checks.disabled_warnings(partial)
-    found += authentication_checks.warnings(partial)
-    found += host_checks.loopback_warnings(partial)
-    found += host_checks.virtual_ip_warnings(partial)
-    found += validation_checks.launch_warnings(cluster)
-    found += validation_checks.warnings(cluster)
-    found += host_key_warnings(cluster)
-    found += proxy_warnings(cluster)
-    if cluster.mpi_operator.enabled and is_floating(cluster.mpi_operator.image):
-        found.append(f"mpi_operator.image: {cluster.mpi_operator.image!r} {FLOATING}")
-    if len(cluster.hosts.workers) == 1 and cluster.validation.enabled:
-        found.append("hosts.workers: with one worker the validation stays on the host and tests no fabric")
+    return [
+        *software_checks.version_warnings(partial),
+        *k3s_argument_checks.unknown_key_warnings(partial),
+        *k3s_checks.disabled_warnings(partial),
+        *authentication_checks.warnings(partial),
+        *host_checks.loopback_warnings(partial),
+        *host_checks.virtual_ip_warnings(partial),
+        *validation_checks.launch_warnings(cluster),
+        *validation_checks.warnings(cluster),
+        *host_key_warnings(cluster),
+        *proxy_warnings(cluster),
+        *_of_sizes(cluster),
+    ]
+
+
+def _of_sizes(cluster: Cluster) -> Iterator[Finding]:
+    """What follows from the number of hosts, or from what is switched off."""
+    hosts, operator = cluster.hosts, cluster.mpi_operator
+    if operator.enabled and is_floating(operator.image):
+        yield floating(("mpi_operator", "image"), operator.image)
+    if len(hosts.workers) == 1 and cluster.validation.enabled:
+        text = "with one worker the validation stays on the host and tests no fabric"
+        yield Finding(("hosts", "workers"), text)
     if not cluster.validation.enabled:
-        found.append("validation.enabled: false: the NCCL validation does not run; nccl_passed will be false")
-    if cluster.nfs_server and len(cluster.hosts.workers) > NFS_WORKERS:
-        found.append(
-            f"nfs_server: {len(cluster.hosts.workers)} workers share one NFS server, which is enough for "
-            f"about {NFS_WORKERS}. Fix: use a parallel file system for checkpoints (docs/hosts.md)"
-        )
+        text = "false: the NCCL validation does not run; nccl_passed will be false"
+        yield Finding(("validation", "enabled"), text)
+    if cluster.nfs_server and len(hosts.workers) > NFS_WORKERS:
+        text = f"{len(hosts.workers)} workers share one NFS server, which is enough for about {NFS_WORKERS}"
+        yield Finding(("nfs_server",), text, "use a parallel file system for checkpoints (docs/hosts.md)")
     if cluster.k3s.rotate.encryption_key:
-        found.append(
-            "k3s.rotate.encryption_key: not used any more. Fix: remove it; "
-            "`busbar rotate STACK encryption-key` rotates the key of Secrets"
-        )
-    if len(cluster.hosts.servers) == 1:
-        found.append(
-            "hosts.servers: with one server, its failure stops the whole control plane until it is restored"
-        )
-    return found
+        fix = "remove it; `busbar rotate STACK encryption-key` rotates the key of Secrets"
+        yield Finding(("k3s", "rotate", "encryption_key"), "not used any more", fix)
+    if len(hosts.servers) == 1:
+        text = "with one server, its failure stops the whole control plane until it is restored"
+        yield Finding(("hosts", "servers"), text)
 
 
-def proxy_warnings(cluster: Cluster) -> Iterator[str]:
+def proxy_warnings(cluster: Cluster) -> Iterator[Finding]:
     """Workers that servers have in their NO_PROXY one by one (busbar/hosts/proxy.py)."""
     workers = [worker.address for worker in cluster.hosts.workers]
     if cluster.http_proxy and (alone := [*cluster.http_proxy.outside_no_proxy(workers)]):
-        yield (
-            f"http_proxy.no_proxy: workers are in none of its networks and domains ({', '.join(alone[:3])}"
-            f"{', ...' if len(alone) > 3 else ''}): K3s on the servers restarts whenever a worker is added "
-            "or removed. Fix: add the network of the hosts, such as 10.0.0.0/24"
+        yield Finding(
+            ("http_proxy", "no_proxy"),
+            "workers are in none of its networks and domains "
+            f"({', '.join(alone[:3])}{', ...' if len(alone) > 3 else ''}): K3s on the servers "
+            "restarts whenever a worker is added or removed",
+            "add the network of the hosts, such as 10.0.0.0/24",
         )
 
 
-def host_key_warnings(cluster: Cluster) -> Iterator[str]:
+def host_key_warnings(cluster: Cluster) -> Iterator[Finding]:
     """The same SSH host key on two hosts: images cloned with their keys."""
     hosts = cluster.hosts
-    listed = [
-        (f"hosts.{group}[{index}]", host.host_key)
+    listed: list[tuple[KeyPath, str]] = [
+        (("hosts", group, index), host.host_key)
         for group in GROUPS
         for index, host in enumerate(getattr(hosts, group))
     ]
     if hosts.nfs_server:
-        listed.append(("hosts.nfs_server", hosts.nfs_server.host_key))
+        listed.append((("hosts", "nfs_server"), hosts.nfs_server.host_key))
     if cluster.ssh.bastion:
-        listed.append(("ssh.bastion", cluster.ssh.bastion.host_key))
-    paths: dict[str, list[str]] = {}
+        listed.append((("ssh", "bastion"), cluster.ssh.bastion.host_key))
+    paths: dict[str, list[KeyPath]] = {}
     for path, key in listed:
         paths.setdefault(key, []).append(path)
     for first, *others in paths.values():
         if others:
-            yield (
-                f"{first}.host_key: the same key as {', '.join(others)}: each of these hosts can "
-                "impersonate the others. Fix: on cloned machines `rm /etc/ssh/ssh_host_* && ssh-keygen -A`, "
-                "restart sshd, and enter the new keys"
+            names = ", ".join(map(path_of, others))
+            yield Finding(
+                (*first, "host_key"),
+                f"the same key as {names}: each of these hosts can impersonate the others",
+                "on cloned machines `rm /etc/ssh/ssh_host_* && ssh-keygen -A`, restart sshd, and "
+                "enter the new keys",
             )

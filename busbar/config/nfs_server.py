@@ -22,13 +22,13 @@ SHARED_FOLDERS = ("/", "/export", "/home", "/media", "/mnt", "/opt", "/srv", "/v
 
 def _folder(value: str) -> str:
     if posixpath.normpath(value) != value:
-        raise invalid(f"is not a normalised path. Fix: {posixpath.normpath(value)}")
+        raise invalid("is not a normalised path", posixpath.normpath(value))
     tree = next((each for each in SYSTEM_TREES if f"{value}/".startswith(f"{each}/")), None)
     if tree:
-        raise invalid(f"is a system folder (below {tree}). Fix: use a folder of its own, such as /srv/busbar")
+        raise invalid(f"is a system folder (below {tree})", "use a folder of its own, such as /srv/busbar")
     if value in SHARED_FOLDERS:
         below = posixpath.join(value, "busbar")
-        raise invalid(f"is a shared folder. Fix: use a folder below it, such as {below}")
+        raise invalid("is a shared folder", f"use a folder below it, such as {below}")
     return value
 
 

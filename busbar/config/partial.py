@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from busbar.config.errors import KeyPath, path_of
 from busbar.config.k3s import K3s
 from busbar.config.operators import GpuOperator, NetworkOperator
 from busbar.config.ssh import Ssh
@@ -30,13 +31,18 @@ class PartialHost:
     `places`: level of the topology -> the name that it has there.
     """
 
-    path: str
+    path: KeyPath
     group: str
     name: str | None
     address: str | None
     pool: str | None
     places: Mapping[str, str] = field(default_factory=dict)
     quarantine: str | None = None
+
+    @property
+    def where(self) -> str:
+        """Its path as a text: hosts.workers[1]."""
+        return path_of(self.path)
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,7 @@ class PartialConfig:
 def _hosts(hosts: Mapping[str, Any]) -> Iterator[PartialHost]:
     if isinstance(single := hosts.get("nfs_server"), Mapping):
         name, address = _text(single.get("name")), _address(single.get("address"))
-        yield PartialHost("hosts.nfs_server", "nfs_server", name, address, None)
+        yield PartialHost(("hosts", "nfs_server"), "nfs_server", name, address, None)
     for group in GROUPS:
         listed = hosts.get(group)
         for index, host in enumerate(listed if isinstance(listed, list) else []):
@@ -104,7 +110,7 @@ def _hosts(hosts: Mapping[str, Any]) -> Iterator[PartialHost]:
             name, pool = (_text(fields.get(key)) for key in ("name", "pool"))
             topology = _mapping(fields.get("topology"))
             yield PartialHost(
-                f"hosts.{group}[{index}]",
+                ("hosts", group, index),
                 group,
                 name,
                 _address(fields.get("address")),

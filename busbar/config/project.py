@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from busbar.config import errors, stackfile
-from busbar.config.errors import ConfigError
+from busbar.config.errors import ConfigError, Finding
 from busbar.config.schema import project_schema
 
 Config = TypeVar("Config", bound=BaseModel)
@@ -21,16 +21,16 @@ Config = TypeVar("Config", bound=BaseModel)
 class ProjectConfig(Generic[Config]):
     """`<project>:<key>` of a stack file is a `model`.
 
-    `what`: what the object describes. `findings`: the checks that no value can make on its own. `sentence`:
-    a finding from one error of pydantic.
+    `what`: what the object describes. `findings`: the checks that no value can make on its own. `finding`:
+    that of one error of pydantic.
     """
 
     project: str
     key: str
     model: type[Config]
     what: str
-    findings: Callable[[Config], Iterable[str]]
-    sentence: Callable[[ErrorDetails, type[BaseModel]], str] = errors.sentence
+    findings: Callable[[Config], Iterable[Finding]]
+    finding: Callable[[ErrorDetails, type[BaseModel]], Finding] = errors.finding
 
     def read(self, path: Path) -> Config:
         """The validated configuration of a stack file. Raises ConfigError with all findings."""
@@ -48,11 +48,13 @@ class ProjectConfig(Generic[Config]):
         Raises ConfigError with all findings: each names the path, the value, and what is expected.
         """
         if not isinstance(data, Mapping):
-            raise ConfigError([f"{self.project}:{self.key}: is not an object. Fix: see {stackfile.EXAMPLE}"])
+            raise ConfigError(
+                [Finding((f"{self.project}:{self.key}",), "is not an object", f"see {stackfile.EXAMPLE}")]
+            )
         try:
             config = self.model.model_validate(data)
         except ValidationError as error:
-            raise ConfigError(self.sentence(detail, self.model) for detail in error.errors()) from None
+            raise ConfigError(self.finding(detail, self.model) for detail in error.errors()) from None
         if findings := list(self.findings(config)):
             raise ConfigError(findings)
         return config

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from busbar.config.errors import ConfigError
+from busbar.config.errors import ConfigError, Finding, KeyPath
 from busbar.config.schema import SECRETS
 
 _SSH_KEY = "remove it and run `pulumi config set --secret busbar:sshPrivateKey < KEYFILE`"
@@ -37,44 +37,42 @@ _FIXES = (
 _SECRET_VARIABLE = re.compile(r"(^|_)(password|passwd|token|secret|secret_key|access_key|api_key)$")
 
 
-def findings(data: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (path, message) for every secret in `data`; the message never holds the value."""
+def findings(data: Any, path: KeyPath = ()) -> Iterator[Finding]:
+    """Yield one for every secret in `data`; it never holds the value."""
     if isinstance(data, Mapping):
         for key, value in data.items():
-            here = f"{path}.{key}" if path else str(key)
-            fix = _fix(str(key), here)
+            here = (*path, str(key))
+            fix = _fix(here)
             if fix is None and isinstance(value, Mapping) and set(value) == {"secure"}:
                 fix = _NESTED
             if fix is None:
                 yield from findings(value, here)
             elif value is not None and value != "":
-                yield here, f"is a secret inside busbar:cluster. Fix: {fix}"
+                yield Finding(here, "is a secret inside busbar:cluster", fix)
     elif isinstance(data, list):
         for index, value in enumerate(data):
-            yield from findings(value, f"{path}[{index}]")
+            yield from findings(value, (*path, index))
     elif isinstance(data, str) and "PRIVATE KEY-----" in data:
-        yield path, f"is a private key inside busbar:cluster. Fix: {_SSH_KEY}"
+        yield Finding(path, "is a private key inside busbar:cluster", _SSH_KEY)
 
 
-def _fix(key: str, path: str) -> str | None:
-    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).replace("-", "_").lower()
-    if path.startswith("k3s.registries.") and name in {"auth", "password", "username", "identity_token"}:
+def _fix(path: KeyPath) -> str | None:
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(path[-1])).replace("-", "_").lower()
+    if path[:2] == ("k3s", "registries") and name in {"auth", "password", "username", "identity_token"}:
         return _REGISTRY
-    if path.startswith("k3s.rotate."):
+    if path[:2] == ("k3s", "rotate"):
         return None  # numbers of rotations
     if name in {"password", "passwd"}:
-        return _NO_PASSWORDS if path.startswith(("ssh.", "hosts.")) else _ELSEWHERE
-    if path.startswith("validation.env."):
+        return _NO_PASSWORDS if path[0] in ("ssh", "hosts") and path[1:] else _ELSEWHERE
+    if path[:2] == ("validation", "env") and path[2:]:
         return _ELSEWHERE if _SECRET_VARIABLE.search(name) else None
     return next((fix for pattern, fix in _FIXES if re.fullmatch(pattern, name)), None)
 
 
-def plain_text(key: str, project: str = "busbar") -> str:
+def plain_text(key: str, project: str = "busbar") -> Finding:
     """The finding for a secret key of the stack whose value is not encrypted."""
-    return (
-        f"{project}:{key}: is stored in plain text. Fix: replace the secret everywhere, then run "
-        f"`pulumi config set --secret {project}:{key}`"
-    )
+    fix = f"replace the secret everywhere, then run `pulumi config set --secret {project}:{key}`"
+    return Finding((f"{project}:{key}",), "is stored in plain text", fix)
 
 
 _LOGIN_KEYS = {"username", "password", "auth", "identity_token"}
@@ -91,15 +89,17 @@ def registry_credentials(text: str) -> dict[str, dict[str, str]]:
         content: Any = json.loads(text)
     except ValueError as error:
         position = getattr(error, "pos", None)
-        raise ConfigError([f"{key}: is not JSON (character {position}): {_LOGIN_FORM}"]) from None
+        raise ConfigError([Finding((key,), f"is not JSON (character {position}): {_LOGIN_FORM}")]) from None
     if not isinstance(content, dict) or not content:
-        raise ConfigError([f"{key}: is not an object of registries: {_LOGIN_FORM}"])
+        raise ConfigError([Finding((key,), f"is not an object of registries: {_LOGIN_FORM}")])
     problems = []
     for registry, login in content.items():
         if not isinstance(login, dict) or not login or not all(isinstance(v, str) for v in login.values()):
-            problems.append(f"{key}: the login of {registry!r} is not an object of texts: {_LOGIN_FORM}")
+            problems.append(
+                Finding((key,), f"the login of {registry!r} is not an object of texts: {_LOGIN_FORM}")
+            )
         elif unknown := sorted(set(login) - _LOGIN_KEYS):
-            problems.append(f"{key}: unknown key {unknown[0]!r} of {registry!r}: {_LOGIN_FORM}")
+            problems.append(Finding((key,), f"unknown key {unknown[0]!r} of {registry!r}: {_LOGIN_FORM}"))
     if problems:
         raise ConfigError(problems)
     return content

@@ -1,4 +1,4 @@
-"""Checks of versions and operators. Each yields `<path>: <what>. Fix: <what to do>`."""
+"""Checks of versions and operators. Each yields findings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from busbar import versions as known
-from busbar.config.errors import did_you_mean
+from busbar.config.errors import Finding, did_you_mean
 from busbar.config.partial import PartialConfig
 
 # pkg/types/types.go of k8snetworkplumbingwg/sriov-network-device-plugin; upper and lower case do not matter.
@@ -16,17 +16,28 @@ _SELECTORS = (
 )
 
 
-def versions(config: PartialConfig) -> Iterator[str]:
+def versions(config: PartialConfig) -> Iterator[Finding]:
     """No combination that is known to fail; chart versions in the form of their repository."""
-    for finding in version_findings(config):
-        if finding.level == "error":
-            yield f"{finding.where}: {finding.text}"
+    yield from (_of_version(each) for each in version_findings(config) if each.level == "error")
     gpu, network = config.gpu_operator, config.network_operator
     if gpu.repository_url == known.NVIDIA_CHARTS and not gpu.version.startswith("v"):
-        yield f"gpu_operator.version: {gpu.version!r} lacks the leading v. Fix: 'v{gpu.version}'"
+        yield Finding(
+            ("gpu_operator", "version"), "lacks the leading v", f"'v{gpu.version}'", repr(gpu.version)
+        )
     if network.repository_url == known.NVIDIA_CHARTS and network.version.startswith("v"):
         plain = network.version.removeprefix("v")
-        yield f"network_operator.version: {network.version!r} must not have a leading v. Fix: {plain!r}"
+        yield Finding(
+            ("network_operator", "version"), "must not have a leading v", f"{plain!r}", repr(network.version)
+        )
+
+
+def version_warnings(config: PartialConfig) -> Iterator[Finding]:
+    """Combinations that are not known to work."""
+    return map(_of_version, version_findings(config))
+
+
+def _of_version(found: known.VersionFinding) -> Finding:
+    return Finding(found.where, found.text)
 
 
 def version_findings(config: PartialConfig) -> list[known.VersionFinding]:
@@ -39,7 +50,7 @@ def version_findings(config: PartialConfig) -> list[known.VersionFinding]:
     )
 
 
-def resource(config: PartialConfig) -> Iterator[str]:
+def resource(config: PartialConfig) -> Iterator[Finding]:
     """A resource name that the SR-IOV device plugin accepts (pkg/utils ValidResourceName), and its selectors.
 
     It ignores a misspelt selector, and then offers other HCAs too.
@@ -47,10 +58,13 @@ def resource(config: PartialConfig) -> Iterator[str]:
     operator = config.network_operator
     for key in operator.selectors:
         if key.lower() not in map(str.lower, _SELECTORS) and (hint := did_you_mean(key, _SELECTORS)):
-            yield f"network_operator.selectors.{key}: is not a selector of the SR-IOV device plugin{hint}"
+            yield Finding(
+                ("network_operator", "selectors", key), f"is not a selector of the SR-IOV device plugin{hint}"
+            )
     name = operator.resource.rpartition("/")[2]
     if operator.enabled and not re.fullmatch(r"[A-Za-z0-9_]+", name):
-        yield (
-            f"network_operator.resource: the SR-IOV device plugin refuses the name {name!r} of "
-            f"{operator.resource!r}. Fix: use letters, digits and _ only after the /"
+        yield Finding(
+            ("network_operator", "resource"),
+            f"the SR-IOV device plugin refuses the name {name!r} of {operator.resource!r}",
+            "use letters, digits and _ only after the /",
         )

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from busbar.config.cluster import Cluster
-from busbar.config.errors import ConfigError, unknown_keys
+from busbar.config.errors import ConfigError, Finding, unknown_keys
 from busbar.config.load import load
 from busbar.config.schema import KEY, PROJECT, SECRETS
 from busbar.config.secrets import plain_text
@@ -111,7 +111,9 @@ def read(
         elif value:
             problems.append(plain_text(name, project))
     if f"{project}:{key}" not in config:
-        problems.append(f"{project}:{key}: missing: the object that describes {what}. Fix: see {EXAMPLE}")
+        problems.append(
+            Finding((f"{project}:{key}",), f"missing: the object that describes {what}", f"see {EXAMPLE}")
+        )
     if problems:
         raise ConfigError(problems)
     return StackFile(path, config[f"{project}:{key}"], frozenset(set_secrets))
@@ -125,14 +127,14 @@ def _config(path: Path) -> dict[str, Any]:
     try:
         document = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)
     except OSError as error:
-        raise ConfigError([f"{path.name}: cannot be read: {error.strerror}"]) from None
+        raise ConfigError([Finding((path.name,), f"cannot be read: {error.strerror}")]) from None
     except UnicodeDecodeError:
-        raise ConfigError([f"{path.name}: is not a UTF-8 text"]) from None
+        raise ConfigError([Finding((path.name,), "is not a UTF-8 text")]) from None
     except yaml.YAMLError as error:
-        raise ConfigError([f"{path.name}: is not valid YAML: {_where(error)}"]) from None
+        raise ConfigError([Finding((path.name,), f"is not valid YAML: {_where(error)}")]) from None
     config = document.get("config") if isinstance(document, Mapping) else None
     if not isinstance(config, Mapping):
-        raise ConfigError([f"{path.name}: `config:` is missing or not an object. Fix: see {EXAMPLE}"])
+        raise ConfigError([Finding((path.name,), "`config:` is missing or not an object", f"see {EXAMPLE}")])
     return {str(key): value for key, value in config.items()}
 
 

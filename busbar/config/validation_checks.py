@@ -1,6 +1,6 @@
 """Checks of the NCCL validation: one that can run, can pass, and asks no less than the hardware can do.
 
-Each yields `<path>: <what>. Fix: <what to do>`.
+Each yields findings.
 """
 
 from __future__ import annotations
@@ -9,20 +9,19 @@ import re
 from collections.abc import Collection, Iterator
 
 from busbar.config.cluster import Cluster
-from busbar.config.errors import did_you_mean
-from busbar.config.kubernetes_values import FLOATING, foreign_namespace, is_floating
+from busbar.config.errors import Finding, KeyPath, did_you_mean, path_of
+from busbar.config.kubernetes_values import floating, foreign_namespace, is_floating
 from busbar.config.partial import PartialConfig
 from busbar.config.pools import Pool
 from busbar.config.validation import OfHardware
 from busbar.judge.nccl.expected import profiles
 from busbar.judge.nccl.expected.system import is_gpu
 
-NO_PROFILE = "is not a profile"
 # Levels of NCCL_DEBUG at which NCCL prints the transport of each edge.
 _EVIDENCE = ("INFO", "TRACE")
 _FABRICS = {"infiniband": "infiniband", "ethernet": "roce"}
 _OTHER_PROFILE = (
-    "Fix: a profile of this hardware (busbar nccl profiles), or none: the pool's numbers are used then"
+    "a profile of this hardware (busbar nccl profiles), or none: the pool's numbers are used then"
 )
 # From here on a name is a misspelt NCCL.
 _MISSPELT = 0.7
@@ -35,28 +34,33 @@ _LARGE_BYTES = 1 << 30
 _FAR_BELOW = 0.5
 
 
-def values(config: PartialConfig) -> Iterator[str]:
+def values(config: PartialConfig) -> Iterator[Finding]:
     """A validation that can run and can pass."""
     wanted = config.validation
     if wanted.min_bytes > wanted.max_bytes:
-        yield (
-            f"validation.min_bytes: {wanted.min_bytes} is more than validation.max_bytes, "
-            f"{wanted.max_bytes}. Fix: lower min_bytes or raise max_bytes"
+        yield Finding(
+            ("validation", "min_bytes"),
+            f"{wanted.min_bytes} is more than validation.max_bytes, {wanted.max_bytes}",
+            "lower min_bytes or raise max_bytes",
         )
-    yield from foreign_namespace("validation.namespace", wanted.namespace, "busbar-validation")
-    yield from _of_hardware("validation", wanted, wanted.collectives)
+    yield from foreign_namespace(("validation", "namespace"), wanted.namespace, "busbar-validation")
+    yield from _of_hardware(("validation",), wanted, wanted.collectives)
     for name, own in config.pool_validations.items():
-        yield from _of_hardware(f"pools.{name}.validation", own, wanted.collectives)
+        yield from _of_hardware(("pools", name, "validation"), own, wanted.collectives)
     if len(set(wanted.collectives)) < len(wanted.collectives):
-        yield f"validation.collectives: {', '.join(wanted.collectives)} has duplicates. Fix: list each once"
+        yield Finding(
+            ("validation", "collectives"), f"{', '.join(wanted.collectives)} has duplicates", "list each once"
+        )
     for name, pool in config.pools.items():
         gpus = str(pool.get("gpus", ""))
         slots = wanted.slots_per_worker
         if slots is not None and gpus.isdecimal() and slots > int(gpus):
-            yield f"validation.slots_per_worker: {slots} is more than the {gpus} GPUs of pools.{name}"
+            yield Finding(
+                ("validation", "slots_per_worker"), f"{slots} is more than the {gpus} GPUs of pools.{name}"
+            )
 
 
-def _of_hardware(where: str, wanted: OfHardware, collectives: Collection[str]) -> Iterator[str]:
+def _of_hardware(where: KeyPath, wanted: OfHardware, collectives: Collection[str]) -> Iterator[Finding]:
     """What is wrong with the values of one section, `validation` or that of a pool."""
     if wanted.profile is not None:
         try:
@@ -64,30 +68,33 @@ def _of_hardware(where: str, wanted: OfHardware, collectives: Collection[str]) -
         except profiles.UnknownProfileError:
             names = profiles.names()
             hint = did_you_mean(wanted.profile, names) or f"; expected one of: {', '.join(names)}"
-            yield f"{where}.profile: {wanted.profile!r} {NO_PROFILE}{hint}"
+            yield Finding((*where, "profile"), f"is not a profile{hint}", found=repr(wanted.profile))
     for collective in wanted.expected_by_collective:
         if collective not in collectives:
-            yield (
-                f"{where}.expected_by_collective.{collective}: is not in validation.collectives. "
-                "Fix: add it there, or remove it here"
+            yield Finding(
+                (*where, "expected_by_collective", collective),
+                "is not in validation.collectives",
+                "add it there, or remove it here",
             )
     if (level := wanted.env.get("NCCL_DEBUG")) is not None and level.upper() not in _EVIDENCE:
-        yield (
-            f"{where}.env.NCCL_DEBUG: with {level} NCCL does not print what it uses, and missing evidence "
-            "is never a pass. Fix: remove it (busbar sets INFO)"
+        yield Finding(
+            (*where, "env", "NCCL_DEBUG"),
+            f"with {level} NCCL does not print what it uses, and missing evidence is never a pass",
+            "remove it (busbar sets INFO)",
         )
     for name in wanted.env:
         prefix, _, rest = name.partition("_")
         if prefix != "NCCL" and rest and did_you_mean(prefix, ["NCCL"], cutoff=_MISSPELT):
-            yield f"{where}.env.{name}: no library reads it. Fix: NCCL_{rest}"
+            yield Finding((*where, "env", name), "no library reads it", f"NCCL_{rest}")
     if "NCCL_IB_HCA" in wanted.env:
-        yield (
-            f"{where}.env.NCCL_IB_HCA: the gate does not see what is set here. Fix: list the HCAs in "
-            f"{where}.hcas"
+        yield Finding(
+            (*where, "env", "NCCL_IB_HCA"),
+            "the gate does not see what is set here",
+            f"list the HCAs in {path_of(where)}.hcas",
         )
 
 
-def hardware(cluster: Cluster) -> Iterator[str]:
+def hardware(cluster: Cluster) -> Iterator[Finding]:
     """No profile and no value that lets a pool pass without its fabric, or that fits no pool."""
     if not cluster.validation.enabled:
         return
@@ -95,16 +102,16 @@ def hardware(cluster: Cluster) -> Iterator[str]:
         wanted = cluster.validation_of(name)
         if wanted.system and wanted.transport is None and wanted.system.transport == "socket":
             where = _path(cluster, name, "profile")
-            yield (
-                f"{where}: {wanted.system.name} accepts TCP between hosts, and pools.{name} has "
-                f"{pool.rails} rails. {_OTHER_PROFILE}; if TCP is meant, set "
-                f"{where.removesuffix('profile')}transport: socket"
+            yield Finding(
+                where,
+                f"{wanted.system.name} accepts TCP between hosts, and pools.{name} has {pool.rails} rails",
+                f"{_OTHER_PROFILE}; if TCP is meant, set {path_of(where[:-1])}.transport: socket",
             )
         yield from _contradictions(cluster, name)
     yield from _unfit(cluster)[0]
 
 
-def _contradictions(cluster: Cluster, name: str) -> Iterator[str]:
+def _contradictions(cluster: Cluster, name: str) -> Iterator[Finding]:
     """Variables of NCCL with which the measurement cannot pass."""
     wanted = cluster.validation_of(name)
     required = wanted.required_transport
@@ -112,9 +119,10 @@ def _contradictions(cluster: Cluster, name: str) -> Iterator[str]:
     for variable, (values, used) in keeps.items():
         value = wanted.env.get(variable, "")
         if required != "socket" and value.lower() in values:
-            yield (
-                f"{_path(cluster, name, 'env')}.{variable}: with {value} NCCL uses {used}, and "
-                f"{required} must be proved. Fix: remove it, or set validation.transport"
+            yield Finding(
+                (*_path(cluster, name, "env"), variable),
+                f"with {value} NCCL uses {used}, and {required} must be proved",
+                "remove it, or set validation.transport",
             )
 
 
@@ -123,58 +131,54 @@ def _is_own(cluster: Cluster, pool: str, key: str) -> bool:
     return own is not None and key in own.model_fields_set
 
 
-def _path(cluster: Cluster, pool: str, key: str) -> str:
+def _path(cluster: Cluster, pool: str, key: str) -> KeyPath:
     """Where the value is set that a pool uses."""
-    return f"pools.{pool}.validation.{key}" if _is_own(cluster, pool, key) else f"validation.{key}"
+    return ("pools", pool, "validation", key) if _is_own(cluster, pool, key) else ("validation", key)
 
 
-def _unfit(cluster: Cluster) -> tuple[list[str], list[str]]:
+def _unfit(cluster: Cluster) -> tuple[list[Finding], list[Finding]]:
     """What of profile and expectation is of another kind of system than a pool: errors, and warnings.
 
     A value of a pool must fit it, and one of `validation` at least one of the pools that use it.
     """
-    errors: list[str] = []
-    warned: list[str] = []
+    errors: list[Finding] = []
+    warned: list[Finding] = []
     found = {name: list(_of_other_system(cluster, name, pool)) for name, pool in cluster.pools.items()}
-    for name, lines in found.items():
-        for key, line in lines:
-            users = [other for other in found if not _is_own(cluster, other, key)]
-            fits_none = all(any(key == each for each, _ in found[other]) for other in users)
-            (errors if _is_own(cluster, name, key) or fits_none else warned).append(line)
+    for each in (each for of_pool in found.values() for each in of_pool):
+        is_own, key = each.path[0] == "pools", _key_of(each)
+        users = [other for other in found if not _is_own(cluster, other, key)]
+        fits_none = all(key in map(_key_of, found[other]) for other in users)
+        (errors if is_own or fits_none else warned).append(each)
     return errors, warned
 
 
-def _of_other_system(cluster: Cluster, name: str, pool: Pool) -> Iterator[tuple[str, str]]:
-    """What of profile and expectation is of another kind of system than the pool: key, and finding."""
+def _key_of(finding: Finding) -> str:
+    """The key of the section, `validation` or that of a pool, whose value it is about."""
+    return str(finding.path[3 if finding.path[0] == "pools" else 1])
+
+
+def _of_other_system(cluster: Cluster, name: str, pool: Pool) -> Iterator[Finding]:
+    """What of profile and expectation is of another kind of system than the pool."""
     profile, where = cluster.validation_of(name).system, _path(cluster, name, "profile")
     if profile and pool.gpu_model and is_gpu(pool.gpu_model, profile.gpu) is False:
-        yield (
-            "profile",
-            f"{where}: {profile.name} is for {profile.gpu}, and pools.{name} has "
-            f"{pool.gpu_model}. {_OTHER_PROFILE}",
-        )
+        text = f"{profile.name} is for {profile.gpu}, and pools.{name} has {pool.gpu_model}"
+        yield Finding(where, text, _OTHER_PROFILE)
     if profile and profile.fabric is not None and profile.fabric != _FABRICS[pool.link_layer]:
-        yield (
-            "profile",
-            f"{where}: {profile.name} is for {profile.fabric}, and pools.{name}.link_layer is "
-            f"{pool.link_layer}. {_OTHER_PROFILE}",
-        )
+        text = f"{profile.name} is for {profile.fabric}, and pools.{name}.link_layer is {pool.link_layer}"
+        yield Finding(where, text, _OTHER_PROFILE)
     for path, given, ceiling, _ in _given(cluster, name, pool):
         if ceiling is not None and given > ceiling:
-            yield (
-                path.partition("validation.")[2].partition(".")[0],
-                f"{path}: {given:g} GB/s is more than pools.{name} can carry, {ceiling:.4g} GB/s. "
-                "Fix: give GB/s (10^9 bytes), not Gb/s",
-            )
+            text = f"{given:g} GB/s is more than pools.{name} can carry, {ceiling:.4g} GB/s"
+            yield Finding(path, text, "give GB/s (10^9 bytes), not Gb/s")
 
 
 def _given(
     cluster: Cluster, name: str, pool: Pool
-) -> Iterator[tuple[str, float, float | None, float | None]]:
+) -> Iterator[tuple[KeyPath, float, float | None, float | None]]:
     """Path, value, ceiling and computed value of each bandwidth that is given, for one pool. GB/s."""
     wanted = cluster.validation_of(name)
     by_collective = _path(cluster, name, "expected_by_collective")
-    given = {f"{by_collective}.{key}": (key, value) for key, value in wanted.expected_by_collective.items()}
+    given = {(*by_collective, key): (key, value) for key, value in wanted.expected_by_collective.items()}
     if wanted.expected_busbw_gbps is not None:
         path = _path(cluster, name, "expected_busbw_gbps")
         given[path] = (wanted.collectives[0], wanted.expected_busbw_gbps)
@@ -199,7 +203,7 @@ def _given(
         yield path, value, bounds.ceiling, bounds.expected
 
 
-def warnings(cluster: Cluster) -> list[str]:
+def warnings(cluster: Cluster) -> list[Finding]:
     """What is allowed and lets more pass than is probably meant, each once."""
     if not cluster.validation.enabled:
         return []
@@ -209,35 +213,41 @@ def warnings(cluster: Cluster) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _pool_warnings(cluster: Cluster, name: str, pool: Pool) -> Iterator[str]:
+def _pool_warnings(cluster: Cluster, name: str, pool: Pool) -> Iterator[Finding]:
     wanted = cluster.validation_of(name)
     if wanted.tolerance > _FAR_BELOW:
-        yield (
-            f"{_path(cluster, name, 'tolerance')}: {wanted.tolerance:g} accepts {1 - wanted.tolerance:.0%} "
-            "of the expected bandwidth. Fix: 0.1 accepts 90 %"
+        yield Finding(
+            _path(cluster, name, "tolerance"),
+            f"{wanted.tolerance:g} accepts {1 - wanted.tolerance:.0%} of the expected bandwidth",
+            "0.1 accepts 90 %",
         )
     if wanted.transport == "socket" and wanted.expected_busbw_gbps is None:
-        yield (
-            f"{_path(cluster, name, 'transport')}: no bandwidth can be computed for sockets. Fix: set "
-            "expected_busbw_gbps"
+        yield Finding(
+            _path(cluster, name, "transport"),
+            "no bandwidth can be computed for sockets",
+            "set expected_busbw_gbps",
         )
     for path, given, _, computed in _given(cluster, name, pool):
         if computed is not None and given < _FAR_BELOW * computed:
-            yield f"{path}: {given:g} GB/s is far below what pools.{name} should do, {computed:.4g} GB/s"
+            yield Finding(
+                path, f"{given:g} GB/s is far below what pools.{name} should do, {computed:.4g} GB/s"
+            )
     if wanted.required_transport != "socket" and wanted.chosen("max_bytes") < _LARGE_BYTES:
-        yield (
-            f"validation.max_bytes: {wanted.chosen('max_bytes')} bytes are too few for the bandwidth of a "
-            "fabric. Fix: 8G"
+        yield Finding(
+            ("validation", "max_bytes"),
+            f"{wanted.chosen('max_bytes')} bytes are too few for the bandwidth of a fabric",
+            "8G",
         )
     if is_floating(wanted.image):
-        yield f"{_path(cluster, name, 'image')}: {wanted.image!r} {FLOATING}"
+        yield floating(_path(cluster, name, "image"), wanted.image)
     profile = wanted.system
     numbers = (pool.gpus, pool.rails, pool.rate_gbps)
     if profile and (profile.gpus_per_node, profile.rails, profile.rate_gbps) != numbers:
-        yield (
-            f"{_path(cluster, name, 'profile')}: {profile.name} has {profile.gpus_per_node} GPUs and "
-            f"{profile.rails} rails of {profile.rate_gbps:g} Gb/s. Those of pools.{name} count, {pool.gpus} "
-            f"and {pool.rails} of {pool.rate_gbps:g} Gb/s"
+        yield Finding(
+            _path(cluster, name, "profile"),
+            f"{profile.name} has {profile.gpus_per_node} GPUs and {profile.rails} rails of "
+            f"{profile.rate_gbps:g} Gb/s. Those of pools.{name} count, {pool.gpus} and "
+            f"{pool.rails} of {pool.rate_gbps:g} Gb/s",
         )
 
 
@@ -247,7 +257,7 @@ _NVL72 = "its pods claim no ComputeDomain and get no IMEX channel, so NVLink bet
 _JUDGED_ONLY = {"efa": _EFA, "efa-p4d": _EFA, "gb200-nvl72": _NVL72, "gb200-multirack": _NVL72}
 
 
-def launch_warnings(cluster: Cluster) -> list[str]:
+def launch_warnings(cluster: Cluster) -> list[Finding]:
     """Validations of systems that busbar judges logs of, and does not launch jobs on, each once."""
     if not cluster.validation.enabled:
         return []
@@ -255,18 +265,14 @@ def launch_warnings(cluster: Cluster) -> list[str]:
     return list(dict.fromkeys(filter(None, found)))
 
 
-def _launch_warning(cluster: Cluster, name: str, pool: Pool) -> str | None:
-    fix = "Fix: set validation.enabled: false, and judge logs of your own jobs: busbar nccl check"
+def _launch_warning(cluster: Cluster, name: str, pool: Pool) -> Finding | None:
+    fix = "set validation.enabled: false, and judge logs of your own jobs: busbar nccl check"
     profile = cluster.validation_of(name).profile or ""
     if reason := _JUDGED_ONLY.get(profile):
-        return (
-            f"{_path(cluster, name, 'profile')}: busbar judges logs of {profile}, and does not launch "
-            f"jobs there: {reason}. {fix}"
-        )
+        text = f"busbar judges logs of {profile}, and does not launch jobs there: {reason}"
+        return Finding(_path(cluster, name, "profile"), text, fix)
     model = pool.gpu_model or ""
     if re.search(r"GB[23]00", model, re.IGNORECASE):
-        return (
-            f"pools.{name}.gpu_model: busbar judges logs of {model}, and does not launch jobs there: "
-            f"{_NVL72}. {fix}"
-        )
+        text = f"busbar judges logs of {model}, and does not launch jobs there: {_NVL72}"
+        return Finding(("pools", name, "gpu_model"), text, fix)
     return None

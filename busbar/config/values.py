@@ -27,9 +27,10 @@ _UNIT_BYTES = {None: 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-def invalid(message: str) -> PydanticCustomError:
+def invalid(message: str, fix: str = "") -> PydanticCustomError:
     """An error whose text follows the value; braces in it are literal."""
-    return PydanticCustomError("busbar", "{text}", {"text": message})
+    template = "{text}. Fix: {fix}" if fix else "{text}"
+    return PydanticCustomError("busbar", template, {"text": message, "fix": fix})
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def _size(value: Any) -> Any:
         if (found[3] or "").upper() == "B":
             number, binary = found[1], f"{unit.upper()}iB"
             raise invalid(
-                f"has a decimal unit; those of nccl-tests are binary. Fix: {number}{binary}, or a bare number"
+                "has a decimal unit; those of nccl-tests are binary", f"{number}{binary}, or a bare number"
             )
         return int(found[1]) * _UNIT_BYTES[unit.upper() if unit else None]
     return value

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from busbar.config.errors import ConfigError, did_you_mean
+from busbar.config.errors import ConfigError, Finding, did_you_mean
 from busbar.config.schema import KEY, PROJECT
 from busbar.config.stackfile import SafeLoader
 
@@ -34,7 +34,9 @@ def edit(text: str, worker: str, reason: str | None) -> str:
             each.pop(_KEY, None)
             each.update({_KEY: reason} if reason is not None else {})
     if got != expected:
-        raise ConfigError([f"hosts.workers ({worker}).{_KEY}: cannot be changed alone. Fix: edit it by hand"])
+        raise ConfigError(
+            [Finding(("hosts", f"workers ({worker})", _KEY), "cannot be changed alone", "edit it by hand")]
+        )
     return edited
 
 
@@ -51,7 +53,9 @@ def _worker(document: yaml.Node | None, name: str) -> yaml.MappingNode:
         if key.value == "name" and isinstance(value, yaml.ScalarNode)
     }
     if name not in workers:
-        raise ConfigError([f"hosts.workers: no worker is named {name!r}{did_you_mean(name, workers)}"])
+        raise ConfigError(
+            [Finding(("hosts", "workers"), f"no worker is named {name!r}{did_you_mean(name, workers)}")]
+        )
     return workers[name]
 
 

@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 
 from busbar.config import Bastion, ConfigError, Ssh
+from busbar.config.errors import Finding
 from busbar.config.files import resolve
 from busbar.models import StrictModel
 
@@ -68,6 +69,5 @@ class Login(StrictModel):
             return path.read_text()
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is not a text file"
-            raise ConfigError(
-                [f"ssh.key_file: {self.key_file!r} cannot be read: {reason} ({path})"]
-            ) from None
+            what = f"cannot be read: {reason} ({path})"
+            raise ConfigError([Finding(("ssh", "key_file"), what, found=repr(self.key_file))]) from None

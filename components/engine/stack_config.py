@@ -46,7 +46,7 @@ class StackConfig:
         except config.ConfigError as error:
             raise invalid(error) from None
         for warning in config.warnings(cluster):
-            pulumi.warn(warning)
+            pulumi.warn(str(warning))
         return cls(
             cluster=cluster, inventory=Inventory.of(cluster), login=login, secrets=secrets, project=project
         )

@@ -30,7 +30,9 @@ async def main() -> None:
         raise pulumi.RunError(f"busbar-measure:measurement: {error}. Fix: Pulumi.example.yaml") from None
 
     namespace_name = args.validation.get("namespace", Validation.model_fields["namespace"].default)
-    for finding in foreign_namespace("measurement.validation.namespace", namespace_name, "busbar-validation"):
+    for finding in foreign_namespace(
+        ("measurement", "validation", "namespace"), namespace_name, "busbar-validation"
+    ):
         raise pulumi.RunError(f"busbar-measure:{finding}")
     identifier = await _uid(kubeconfig)
     await refuse_other_cluster(name, identifier)

@@ -225,16 +225,16 @@ def _settings(path: Path | None) -> dict[str, Any]:
     """The mapping in a file of settings. Raises OSError, and ConfigError."""
     import yaml
 
-    from busbar.config import ConfigError
+    from busbar.config import ConfigError, Finding
 
     if path is None:
         return {}
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
-        raise ConfigError([f"{path}: not YAML: {error}"]) from None
+        raise ConfigError([Finding((str(path),), f"not YAML: {error}")]) from None
     if not isinstance(found, dict):
-        raise ConfigError([f"{path}: expected keys of `validation`, such as min_bytes: 1G"])
+        raise ConfigError([Finding((str(path),), "expected keys of `validation`, such as min_bytes: 1G")])
     return found
 
 

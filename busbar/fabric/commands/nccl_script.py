@@ -68,16 +68,13 @@ def script(
 
 def _job(system: Profile, nodes: int, gpus: int | None, image: str | None = None) -> NcclJob:
     """The job of a profile on nodes that are not known. Raises ConfigError."""
-    from busbar.config import ConfigError, Pool, Validation, section
+    from busbar.config import ConfigError, Finding, Pool, Validation, section
     from busbar.manifests.nccljob import measurement
 
     if gpus and gpus > system.gpus_per_node:
-        raise ConfigError(
-            [
-                f"--gpus-per-node: {gpus}: profile {system.name} has {system.gpus_per_node} GPUs per node. "
-                "Fix: give no more, or another profile (busbar nccl profiles)"
-            ]
-        )
+        what = f"profile {system.name} has {system.gpus_per_node} GPUs per node"
+        fix = "give no more, or another profile (busbar nccl profiles)"
+        raise ConfigError([Finding(("--gpus-per-node",), what, fix, f"{gpus}:")])
     # A pool has one rail or more; the job's HCAs are those of the profile.
     hardware = Pool(
         gpus=gpus or system.gpus_per_node, rails=system.rails or 1, rate_gbps=system.rate_gbps or 1

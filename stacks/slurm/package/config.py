@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,6 +13,7 @@ from pydantic import Field, ValidationError
 from busbar.config import (
     Cluster,
     ConfigError,
+    Finding,
     HostConfig,
     Pool,
     Ssh,
@@ -22,7 +24,7 @@ from busbar.config import (
     validation_checks,
 )
 from busbar.config import Hosts as ClusterHosts
-from busbar.config.errors import did_you_mean, path_of, sentence
+from busbar.config.errors import KeyPath, did_you_mean, finding
 from busbar.config.kubernetes_values import DnsLabel
 from busbar.config.nfs_server import NfsServer
 from busbar.config.partial import PartialConfig
@@ -264,13 +266,13 @@ def load(data: Any, *, secret_keys: Collection[str] = (), root: Path | None = No
     Raises ConfigError with all findings: each names the path, the value, and what is expected.
     """
     if not isinstance(data, Mapping):
-        raise ConfigError([f"{PROJECT}:{KEY}: is not an object. Fix: see {stackfile.EXAMPLE}"])
-    problems: list[str] = []
+        raise ConfigError([Finding((f"{PROJECT}:{KEY}",), "is not an object", f"see {stackfile.EXAMPLE}")])
+    problems: list[Finding] = []
     slurm: Slurm | None = None
     try:
         slurm = Slurm.model_validate(data)
     except ValidationError as error:
-        problems += [sentence(detail, Slurm) for detail in error.errors()]
+        problems += [finding(detail, Slurm) for detail in error.errors()]
     problems += _as_core(data, secret_keys)
     if slurm is not None:
         problems += _findings(slurm)
@@ -283,12 +285,12 @@ def load(data: Any, *, secret_keys: Collection[str] = (), root: Path | None = No
     return slurm
 
 
-def warnings(slurm: Slurm) -> list[str]:
+def warnings(slurm: Slurm) -> list[Finding]:
     """What is allowed but probably not intended, one sentence each."""
     return [*map(_in_words_of_slurm, validation_checks.warnings(slurm.cluster))]
 
 
-def _as_core(data: Mapping[str, Any], secret_keys: Collection[str]) -> Iterator[str]:
+def _as_core(data: Mapping[str, Any], secret_keys: Collection[str]) -> Iterator[Finding]:
     """The core's checks across hosts, pools and validation, on what of them is valid."""
     hosts = data.get("hosts")
     given: Mapping[str, Any] = hosts if isinstance(hosts, Mapping) else {}
@@ -308,88 +310,110 @@ def _as_core(data: Mapping[str, Any], secret_keys: Collection[str]) -> Iterator[
     yield from map(_of_project, host_checks.login(partial, secret_keys))
 
 
-def _in_words_of_slurm(finding: str) -> str:
+def _in_words_of_slurm(found: Finding) -> Finding:
     renamed = {"nfs_server": "controller", "servers": "login", "workers": "compute"}
+    first, *rest = found.path
+    if first == "hosts" and rest:
+        rest[0] = renamed.get(str(rest[0]), rest[0])
+    what = found.what
     for theirs, ours in renamed.items():
-        finding = finding.replace(f"hosts.{theirs}", f"hosts.{ours}")
-    return finding
+        what = what.replace(f"hosts.{theirs}", f"hosts.{ours}")
+    return replace(found, path=(first, *rest), what=what)
 
 
-def _of_project(finding: str) -> str:
-    return finding.replace("busbar:ssh", f"{PROJECT}:ssh")
+def _of_project(found: Finding) -> Finding:
+    what, fix = (text.replace("busbar:ssh", f"{PROJECT}:ssh") for text in (found.what, found.fix))
+    return replace(found, what=what, fix=fix)
 
 
-def _findings(slurm: Slurm) -> Iterator[str]:
+def _findings(slurm: Slurm) -> Iterator[Finding]:
     """The checks that no value can make on its own."""
     for name, pool in slurm.pools.items():
-        yield from _refused(f"pools.{name}", pool, NOT_OF_POOLS)
+        yield from _refused(("pools", name), pool, NOT_OF_POOLS)
         if pool.validation:
-            yield from _refused(f"pools.{name}.validation", pool.validation, NOT_OF_VALIDATION)
-    yield from _refused("validation", slurm.validation, NOT_OF_VALIDATION)
+            yield from _refused(("pools", name, "validation"), pool.validation, NOT_OF_VALIDATION)
+    yield from _refused(("validation",), slurm.validation, NOT_OF_VALIDATION)
     if slurm.validation.when_busy == "keep":
-        yield "validation.when_busy: 'keep' is for K3s. Fix: set it to fail or wait"
+        yield Finding(("validation", "when_busy"), "'keep' is for K3s", "set it to fail or wait")
     for parameter in slurm.parameters:
         if parameter.lower() in WRITTEN:
-            yield f"parameters.{parameter}: busbar writes it itself. Fix: remove it"
+            yield Finding(("parameters", parameter), "busbar writes it itself", "remove it")
     yield from _partitions(slurm)
     yield from _switches(slurm)
     yield from _home(slurm)
     uids: dict[int, str] = {}
     for name, user in slurm.users.accounts.items():
         if (first := uids.setdefault(user.uid, name)) != name:
-            yield f"users.accounts.{name}.uid: {user.uid} is also that of {first}. Fix: give each its own"
+            yield Finding(
+                ("users", "accounts", name, "uid"), f"{user.uid} is also that of {first}", "give each its own"
+            )
 
 
-def _home(slurm: Slurm) -> Iterator[str]:
+def _home(slurm: Slurm) -> Iterator[Finding]:
     if (home := slurm.home).nfs is None:
         return
     for key in ("path", "shared"):
         if key in home.model_fields_set:
-            yield f"home.{key}: given together with home.nfs, whose folder all hosts mount. Fix: remove one"
+            yield Finding(
+                ("home", key), "given together with home.nfs, whose folder all hosts mount", "remove one"
+            )
     if slurm.home_host not in (names := [host.name for host in slurm.fronts]):
-        yield f"home.nfs.host: {slurm.home_host!r} is none of: {', '.join(names)}. Fix: name one of these"
+        yield Finding(
+            ("home", "nfs", "host"),
+            f"is none of: {', '.join(names)}",
+            "name one of these",
+            repr(slurm.home_host),
+        )
 
 
-def _switches(slurm: Slurm) -> Iterator[str]:
+def _switches(slurm: Slurm) -> Iterator[Finding]:
     """Every rail group is below one block, and no two switches have one name."""
     places = [host.topology for host in slurm.hosts.compute]
     leaves = {place.rail_group for place in places if place.rail_group}
     blocks: dict[str, str | None] = {}
     for index, place in enumerate(places):
-        path = path_of(("hosts", "compute", index, "topology"))
+        path = ("hosts", "compute", index, "topology")
         if place.block and place.rail_group and place.block in leaves:
-            yield f"{path}.block: {place.block!r} is also a rail_group. Fix: rename one"
+            yield Finding((*path, "block"), "is also a rail_group", "rename one", repr(place.block))
         if place.rail_group and blocks.setdefault(place.rail_group, place.block) != place.block:
-            yield f"{path}.block: rail_group {place.rail_group} is in another block on another host"
+            yield Finding(
+                (*path, "block"), f"rail_group {place.rail_group} is in another block on another host"
+            )
 
 
-def _refused(where: str, section: ConfigModel, keys: Collection[str]) -> Iterator[str]:
+def _refused(where: KeyPath, section: ConfigModel, keys: Collection[str]) -> Iterator[Finding]:
     for key in keys:
         if key in section.model_fields_set:
             instead = f"; {_INSTEAD[key]}" if key in _INSTEAD else ""
-            yield f"{where}.{key}: is for Kubernetes, and Slurm has no use for it. Fix: remove it{instead}"
+            yield Finding(
+                (*where, key), "is for Kubernetes, and Slurm has no use for it", f"remove it{instead}"
+            )
 
 
-def _partitions(slurm: Slurm) -> Iterator[str]:
+def _partitions(slurm: Slurm) -> Iterator[Finding]:
     listed = {pool for each in slurm.partitions.values() for pool in each.pools}
     for name, partition in slurm.partitions.items():
         if name == "default":
-            yield "partitions.default: DEFAULT has a meaning of its own in slurm.conf. Fix: rename it"
+            yield Finding(
+                ("partitions", "default"), "DEFAULT has a meaning of its own in slurm.conf", "rename it"
+            )
         for index, pool in enumerate(partition.pools):
-            path = path_of(("partitions", name, "pools", index))
+            path = ("partitions", name, "pools", index)
             if pool not in slurm.pools:
                 hint = did_you_mean(pool, slurm.pools) or f"; expected one of: {', '.join(slurm.pools)}"
-                yield f"{path}: {pool!r} is not in pools{hint}"
+                yield Finding(path, f"is not in pools{hint}", found=repr(pool))
             elif pool in partition.pools[:index]:
-                yield f"{path}: {pool!r} is listed twice"
+                yield Finding(path, "is listed twice", found=repr(pool))
     if defaults := [name for name, each in slurm.partitions.items() if each.default][1:]:
-        yield f"partitions.{defaults[0]}.default: there is another default partition. Fix: keep one"
+        yield Finding(
+            ("partitions", defaults[0], "default"), "there is another default partition", "keep one"
+        )
     for pool in slurm.pools:
         if slurm.partitions and pool not in listed:
-            yield f"pools.{pool}: is in no partition, so no job can use it. Fix: add it to partitions"
+            yield Finding(("pools", pool), "is in no partition, so no job can use it", "add it to partitions")
 
 
-def _unreadable_key(ssh: Ssh, root: Path) -> Iterator[str]:
+def _unreadable_key(ssh: Ssh, root: Path) -> Iterator[Finding]:
     try:
         Login.of(ssh).key_text(root)
     except ConfigError as error:

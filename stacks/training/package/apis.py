@@ -54,8 +54,8 @@ class Trainer(OciChart):
 def _kind(value: Any) -> Any:
     if value == "MPIJob":
         raise invalid(
-            "has the CRD name of the MPI Operator's (mpijobs.kubeflow.org), and a cluster has one of them. "
-            "Fix: write an MPIJob of kubeflow.org/v2beta1"
+            "has the CRD name of the MPI Operator's (mpijobs.kubeflow.org), and a cluster has one of them",
+            "write an MPIJob of kubeflow.org/v2beta1",
         )
     return value
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 from pydantic_core import ErrorDetails
 
-from busbar.config.errors import path_of, sentence
+from busbar.config.errors import Finding, finding
 from busbar.config.kubernetes_values import DnsLabel, Image, Quantity, foreign_namespace
 from busbar.config.project import ProjectConfig
 from busbar.config.values import Bytes, EnvName, Float, Int, Matching, StackName, Text
@@ -103,38 +103,43 @@ class Training(ConfigModel):
     kueue: Kueue = Field(default=Kueue(), description="Queues with quotas: a job starts whole, or waits.")
 
 
-def _sentence(detail: ErrorDetails, root: type[BaseModel]) -> str:
-    if detail["type"] == "extra_forbidden" and (reason := network_checks.unknown_key(detail["loc"])):
-        return f"{path_of(detail['loc'])}: {reason}"
-    return sentence(detail, root)
+def _finding(detail: ErrorDetails, root: type[BaseModel]) -> Finding:
+    if detail["type"] == "extra_forbidden" and (known := network_checks.unknown_key(detail["loc"])):
+        return known
+    return finding(detail, root)
 
 
-def _findings(training: Training) -> Iterator[str]:
+def _findings(training: Training) -> Iterator[Finding]:
     """The checks that no value can make on its own."""
-    yield from foreign_namespace("namespace", training.namespace, "busbar-training", *OPERATOR_NAMESPACES)
+    yield from foreign_namespace(("namespace",), training.namespace, "busbar-training", *OPERATOR_NAMESPACES)
     for index, pool in enumerate(training.pools):
         if pool in training.pools[:index]:
-            yield f"{path_of(('pools', index))}: {pool!r} is listed twice"
+            yield Finding(("pools", index), "is listed twice", found=repr(pool))
     yield from storage_findings(training.storage)
     trainer, proof = training.trainer, training.proof
     for key, chart in (("trainer", trainer), ("kueue", training.kueue)):
         if chart.enabled and not (chart.is_local or chart.repository_url or "://" in chart.chart):
-            yield f"{key}.chart: {chart.chart!r} is a name, and {key}.repository is not set"
+            yield Finding(
+                (key, "chart"), f"is a name, and {key}.repository is not set", found=repr(chart.chart)
+            )
     for index, kind in enumerate(training.training_operator.kinds):
         if kind in training.training_operator.kinds[:index]:
-            yield f"{path_of(('training_operator', 'kinds', index))}: {kind!r} is listed twice"
+            yield Finding(("training_operator", "kinds", index), "is listed twice", found=repr(kind))
     if trainer.deepspeed.enabled and not trainer.enabled:
-        yield "trainer.deepspeed.enabled: needs Trainer. Fix: set trainer.enabled: true"
+        yield Finding(("trainer", "deepspeed", "enabled"), "needs Trainer", "set trainer.enabled: true")
     if proof.collective_timeout_seconds * 2 > proof.deadline_seconds:
-        yield (
-            f"proof.collective_timeout_seconds: {proof.collective_timeout_seconds} is too large: expected at "
-            f"most half of proof.deadline_seconds ({proof.deadline_seconds})"
+        yield Finding(
+            ("proof", "collective_timeout_seconds"),
+            f"{proof.collective_timeout_seconds} is too large: expected at most half of "
+            f"proof.deadline_seconds ({proof.deadline_seconds})",
         )
     for name in proof.env:
         if name.startswith(("PET_", "TORCHELASTIC_")) or name in _SET_BY_TORCHRUN:
-            yield f"proof.env.{name}: is set by torchrun. Fix: remove it"
+            yield Finding(("proof", "env", name), "is set by torchrun", "remove it")
         if name in _EVIDENCE:
-            yield f"proof.env.{name}: the verdict needs the messages that it controls. Fix: remove it"
+            yield Finding(
+                ("proof", "env", name), "the verdict needs the messages that it controls", "remove it"
+            )
     yield from network_checks.environment(proof.env, training.networks)
     yield from network_checks.findings(training.networks, training.pools, training.multus)
 
@@ -148,6 +153,6 @@ CONFIG = ProjectConfig(
     model=Training,
     what="the training run",
     findings=_findings,
-    sentence=_sentence,
+    finding=_finding,
 )
 read, load, stack_schema = CONFIG.read, CONFIG.load, CONFIG.schema

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from busbar.config.errors import Finding
 from busbar.config.kubernetes_values import (
     ChartName,
     ChartVersion,
@@ -137,20 +138,26 @@ class Watch(ConfigModel):
     check: Check = Field(default=Check(), description="The check that ends an update, and its gate.")
 
 
-def _findings(watch: Watch) -> Iterator[str]:
+def _findings(watch: Watch) -> Iterator[Finding]:
     """The checks that no value can make on its own."""
     stack = watch.stack
-    yield from foreign_namespace("namespace", watch.namespace, "busbar-watch", *OPERATOR_NAMESPACES)
+    yield from foreign_namespace(("namespace",), watch.namespace, "busbar-watch", *OPERATOR_NAMESPACES)
     if stack.mode == "existing" and stack.release_label is None:
-        yield (
-            "stack.release_label: missing: an existing Prometheus selects its objects by a label. Fix: take "
-            "it from `kubectl get prometheus -A -o yaml`, serviceMonitorSelector; any value if that is empty"
+        yield Finding(
+            ("stack", "release_label"),
+            "missing: an existing Prometheus selects its objects by a label",
+            "take it from `kubectl get prometheus -A -o yaml`, serviceMonitorSelector; any value "
+            "if that is empty",
         )
     if stack.mode != "existing" and stack.release_label is not None:
-        yield f"stack.release_label: {stack.release_label!r} is not used with stack.mode: {stack.mode}"
+        yield Finding(
+            ("stack", "release_label"),
+            f"is not used with stack.mode: {stack.mode}",
+            found=repr(stack.release_label),
+        )
     for key, chart in (("chart", stack.chart), ("crds_chart", stack.crds_chart)):
         if stack.enabled and not (is_local_chart(chart) or stack.repository or "://" in chart):
-            yield f"stack.{key}: {chart!r} is a name, and stack.repository is not set"
+            yield Finding(("stack", key), "is a name, and stack.repository is not set", found=repr(chart))
 
 
 CONFIG = ProjectConfig(

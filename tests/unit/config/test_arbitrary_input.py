@@ -33,4 +33,4 @@ def test_one_value_replaced_by_anything_gives_a_cluster_or_findings(
         assert isinstance(load(replaced(FULL, place, value)), Cluster)
     except ConfigError as error:
         assert error.findings
-        assert all(": " in finding for finding in error.findings)
+        assert all(": " in finding for finding in map(str, error.findings))

@@ -34,7 +34,7 @@ def written(*issuers: Any) -> Any:
 
 
 def warned(*issuers: Any) -> list[str]:
-    return [line for line in warnings(with_issuers(*issuers)) if PATH in line]
+    return [line for line in map(str, warnings(with_issuers(*issuers))) if PATH in line]
 
 
 def test_issuers_are_written_as_they_are_given_with_keys_that_only_the_api_server_knows() -> None:
@@ -56,7 +56,7 @@ def test_what_is_empty_is_left_out_and_texts_are_written_as_texts_without_the_sp
 def test_an_issuer_that_is_no_mapping_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
         with_issuers("https://login.example.com")
-    [found] = caught.value.findings
+    [found] = map(str, caught.value.findings)
     assert found.startswith(f"{PATH}[0]: ")
 
 

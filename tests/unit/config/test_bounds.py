@@ -52,7 +52,9 @@ def found(place: str, value: Any) -> list[str]:
     try:
         load(data)
     except ConfigError as error:
-        return [finding for finding in error.findings if finding.partition(":")[0].split()[0] == path]
+        return [
+            finding for finding in map(str, error.findings) if finding.partition(":")[0].split()[0] == path
+        ]
     return []
 
 

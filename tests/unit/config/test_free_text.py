@@ -32,7 +32,7 @@ def with_value(path: str, value: Any) -> dict[str, Any]:
 def findings(data: dict[str, Any]) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         load(data)
-    return caught.value.findings
+    return [*map(str, caught.value.findings)]
 
 
 STRICT_TEXTS = [
@@ -185,7 +185,7 @@ def test_one_key_with_two_effects_is_two_taints() -> None:
 def test_one_host_key_on_two_hosts_is_a_warning() -> None:
     data = site()
     data["hosts"]["workers"][1]["host_key"] = data["hosts"]["workers"][0]["host_key"]
-    [found] = [note for note in warnings(load(data)) if "host_key" in note]
+    [found] = [note for note in map(str, warnings(load(data))) if "host_key" in note]
     assert found.startswith("hosts.workers[0].host_key: the same key as hosts.workers[1]")
     assert "ssh-keygen -A" in found
 
@@ -193,4 +193,4 @@ def test_one_host_key_on_two_hosts_is_a_warning() -> None:
 def test_a_bastion_that_shares_its_host_key_is_a_warning() -> None:
     data = site()
     data["ssh"]["bastion"] = {"address": "192.0.2.200", "host_key": host_key("gpu-1")}
-    assert any("the same key as ssh.bastion" in note for note in warnings(load(data)))
+    assert any("the same key as ssh.bastion" in note for note in map(str, warnings(load(data))))

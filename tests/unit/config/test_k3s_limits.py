@@ -15,7 +15,7 @@ SHA = {"sha256": {"amd64": "ab" * 32}}
 def findings(data: dict[str, Any]) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         load(data)
-    return caught.value.findings
+    return [*map(str, caught.value.findings)]
 
 
 def test_the_default_pod_network_is_large_enough_for_a_thousand_nodes() -> None:
@@ -152,7 +152,7 @@ def test_an_argument_as_k3s_reads_it_is_accepted(argument: str) -> None:
 
 def test_an_argument_that_a_later_release_may_have_is_a_warning() -> None:
     cluster = load(site(k3s={**SHA, "agent_args": {"quantum-tunnel": True}}))
-    [found] = [each for each in warnings(cluster) if "agent_args" in each]
+    [found] = [each for each in map(str, warnings(cluster)) if "agent_args" in each]
     assert found.startswith("k3s.agent_args.quantum-tunnel: is not a flag of K3s 1.35.")
 
 
@@ -209,6 +209,6 @@ def test_a_number_of_a_rotation_is_not_negative() -> None:
 
 
 def test_the_number_of_the_key_of_earlier_stack_files_is_a_warning_that_names_the_command() -> None:
-    [found] = warnings(load(site(servers=3, k3s={**SHA, "rotate": {"encryption_key": 2}})))
+    [found] = map(str, warnings(load(site(servers=3, k3s={**SHA, "rotate": {"encryption_key": 2}}))))
     assert found.startswith("k3s.rotate.encryption_key: not used any more")
     assert "busbar rotate STACK encryption-key" in found

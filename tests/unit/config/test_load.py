@@ -114,7 +114,7 @@ def test_a_host_is_known_by_a_name_that_yaml_reads_as_a_number_and_not_by_one_it
 def test_many_workers_on_one_nfs_server_are_a_warning() -> None:
     def said(workers: int) -> list[str]:
         cluster = load(site(workers={"h100": workers}, nfs_server={"host": "lb-1", "folder": "/srv/x"}))
-        return [each for each in warnings(cluster) if each.startswith("nfs_server")]
+        return [each for each in map(str, warnings(cluster)) if each.startswith("nfs_server")]
 
     assert said(16) == []
     assert said(17)[0].startswith("nfs_server: 17 workers share one NFS server, which is enough for about 16")
@@ -123,7 +123,7 @@ def test_many_workers_on_one_nfs_server_are_a_warning() -> None:
 def test_an_nfs_server_with_the_host_key_of_another_host_is_a_warning() -> None:
     data = site(nfs_server={"folder": "/srv/x"})
     data["hosts"]["nfs_server"] = {**host("nfs-1", "192.0.2.50"), "host_key": host_key("lb-1")}
-    assert any("the same key as hosts.nfs_server" in each for each in warnings(load(data)))
+    assert any("the same key as hosts.nfs_server" in each for each in map(str, warnings(load(data))))
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_an_nfs_server_with_the_host_key_of_another_host_is_a_warning() -> None:
 def test_systems_whose_logs_are_judged_and_on_which_no_job_is_launched_are_named(
     changes: dict[str, Any], path: str
 ) -> None:
-    [found] = [each for each in warnings(load(site(**changes))) if "does not launch" in each]
+    [found] = [each for each in map(str, warnings(load(site(**changes)))) if "does not launch" in each]
     assert found.startswith(f"{path}: busbar judges logs of ")
 
 
@@ -151,4 +151,6 @@ def test_systems_whose_logs_are_judged_and_on_which_no_job_is_launched_are_named
 def test_other_systems_and_validations_that_do_not_run_have_no_such_warning(
     validation: dict[str, Any],
 ) -> None:
-    assert not [each for each in warnings(load(site(validation=validation))) if "does not launch" in each]
+    assert not [
+        each for each in map(str, warnings(load(site(validation=validation)))) if "does not launch" in each
+    ]

@@ -17,7 +17,7 @@ TOPOLOGY = '<system version="1"></system>'
 
 
 def found(root: Path, **sections: Any) -> list[str]:
-    return list(findings(load(site(**sections)), root))
+    return [*map(str, findings(load(site(**sections)), root))]
 
 
 def topology(root: Path, name: str, text: str) -> list[str]:

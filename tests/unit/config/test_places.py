@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from busbar.config.errors import Finding
 from busbar.config.places import located
 
 FILE = """\
@@ -33,57 +34,49 @@ config:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def file(tmp_path: Path) -> Path:
     file = tmp_path / "Pulumi.mysite.yaml"
     file.write_text(FILE)
     return file
 
 
 @pytest.mark.parametrize(
-    ("finding", "said"),
+    ("path", "line", "place"),
     [
-        ("name: 7 is not a text", "Pulumi.mysite.yaml:5 name: 7 is not a text"),
-        (
-            "hosts.workers[1].address: '10.0.0.300' is not an address",
-            "Pulumi.mysite.yaml:10 hosts.workers[1] (a100-2).address: '10.0.0.300' is not an address",
-        ),
-        ("hosts.workers[0].pool: wrong", "Pulumi.mysite.yaml:8 hosts.workers[0] (a100-1).pool: wrong"),
-        (
-            "hosts.workers[2].address: missing",
-            "Pulumi.mysite.yaml:12 hosts.workers[2] (a100-3).address: missing",
-        ),
-        ("hosts.workers[3].pool: wrong", "Pulumi.mysite.yaml:15 hosts.workers[3].pool: wrong"),
-        (
-            "pools.a100.labels.example.com/rack.row: '#' is not a label",
-            "Pulumi.mysite.yaml:20 pools.a100.labels.example.com/rack.row: '#' is not a label",
-        ),
-        ("pools.h100: no worker is in it", "Pulumi.mysite.yaml:16 pools.h100: no worker is in it"),
-        ("busbar:sshKey: is not a secret", "Pulumi.mysite.yaml:3 busbar:sshKey: is not a secret"),
-        ("ssh: missing", "Pulumi.mysite.yaml:4 ssh: missing"),
-        ("Pulumi.mysite.yaml: is not UTF-8", "Pulumi.mysite.yaml: is not UTF-8"),
+        (("name",), 5, "name"),
+        (("hosts", "workers", 1, "address"), 10, "hosts.workers[1] (a100-2).address"),
+        (("hosts", "workers", 0, "pool"), 8, "hosts.workers[0] (a100-1).pool"),
+        (("hosts", "workers", 2, "address"), 12, "hosts.workers[2] (a100-3).address"),
+        (("hosts", "workers", 3, "pool"), 15, "hosts.workers[3].pool"),
+        (("pools", "a100", "labels", "example.com/rack.row"), 20, "pools.a100.labels.example.com/rack.row"),
+        (("pools", "h100"), 16, "pools.h100"),
+        (("busbar:sshKey",), 3, "busbar:sshKey"),
+        (("ssh",), 4, "ssh"),
     ],
 )
 def test_a_finding_has_the_line_of_its_value_or_of_what_is_around_it(
-    path: Path, finding: str, said: str
+    file: Path, path: tuple[int | str, ...], line: int, place: str
 ) -> None:
-    assert located(path, [finding]) == [said]
+    assert located(file, [Finding(path, "is wrong", "repair it", "'x'")]) == [
+        f"Pulumi.mysite.yaml:{line} {place}: 'x' is wrong. Fix: repair it"
+    ]
 
 
-def test_findings_of_one_cause_are_one(path: Path) -> None:
-    findings = [f"hosts.workers[{i}].pool: 'big' is not in pools" for i in range(4)]
-    assert located(path, ["name: empty", *findings]) == [
-        "Pulumi.mysite.yaml:5 name: empty",
+def test_findings_of_one_cause_are_one(file: Path) -> None:
+    findings = [Finding(("hosts", "workers", i, "pool"), "is not in pools", found="'big'") for i in range(4)]
+    assert located(file, [Finding(("name",), "is empty"), *findings]) == [
+        "Pulumi.mysite.yaml:5 name: is empty",
         "Pulumi.mysite.yaml:8 hosts.workers[0] (a100-1).pool: 'big' is not in pools (3 more like it: "
         "lines 11, 13, 15)",
     ]
 
 
-def test_two_findings_of_one_cause_are_both_printed(path: Path) -> None:
-    assert len(located(path, [f"hosts.workers[{i}].pool: wrong" for i in range(2)])) == 2
+def test_two_findings_of_one_cause_are_both_printed(file: Path) -> None:
+    assert len(located(file, [Finding(("hosts", "workers", i, "pool"), "wrong") for i in range(2)])) == 2
 
 
 @pytest.mark.parametrize("text", ["a: [", "\0", "- 1", ""])
 def test_a_file_that_is_no_stack_file_leaves_the_findings_as_they_are(tmp_path: Path, text: str) -> None:
     file = tmp_path / "Pulumi.x.yaml"
     file.write_text(text)
-    assert located(file, ["config: missing"]) == ["config: missing"]
+    assert located(file, [Finding(("Pulumi.x.yaml",), "is not YAML")]) == ["Pulumi.x.yaml: is not YAML"]

@@ -26,7 +26,7 @@ def loaded(own: dict[str, Any], **validation: Any) -> Cluster:
 def refused(data: dict[str, Any], root: Path | None = None) -> str:
     with pytest.raises(ConfigError) as caught:
         load(data, root=root)
-    [finding] = caught.value.findings
+    [finding] = map(str, caught.value.findings)
     return finding
 
 
@@ -63,7 +63,7 @@ def test_what_neither_sets_is_left_to_the_profile_of_the_pool() -> None:
 
 def test_pools_of_different_hardware_have_a_profile_each() -> None:
     data = two_pools({"profile": "a100-ib-8x200"}, profile="h100-ib-8x400")
-    assert [text for text in warnings(load(data)) if "validation" in text] == []
+    assert [text for text in map(str, warnings(load(data))) if "validation" in text] == []
 
 
 @pytest.mark.parametrize(
@@ -108,6 +108,6 @@ def test_a_pool_with_a_profile_of_its_own_does_not_excuse_one_that_fits_none_of_
 
 
 def test_a_low_expectation_of_a_pool_is_a_warning_with_its_path() -> None:
-    found = [text for text in warnings(loaded({"expected_busbw_gbps": 20})) if "validation" in text]
+    found = [text for text in map(str, warnings(loaded({"expected_busbw_gbps": 20}))) if "validation" in text]
     assert len(found) == 1
     assert found[0].startswith("pools.old.validation.expected_busbw_gbps: 20 GB/s is far below ")

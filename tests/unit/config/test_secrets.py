@@ -55,7 +55,7 @@ def test_a_secret_is_refused_with_its_place_and_never_shown(
     data.update(sections)
     with pytest.raises(ConfigError) as caught:
         load(data)
-    [found] = [finding for finding in caught.value.findings if finding.startswith(f"{path}: ")]
+    [found] = [finding for finding in map(str, caught.value.findings) if finding.startswith(f"{path}: ")]
     assert belongs in found
     assert SECRET not in str(caught.value)
 
@@ -75,7 +75,7 @@ def test_a_secret_is_refused_with_its_place_and_never_shown(
 def test_a_variable_that_is_called_like_a_secret_is_refused(name: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(site(validation={"env": {name: SECRET}}))
-    assert [each.partition(": ")[0] for each in caught.value.findings] == [f"validation.env.{name}"]
+    assert [each.partition(": ")[0] for each in map(str, caught.value.findings)] == [f"validation.env.{name}"]
 
 
 def test_an_ordinary_environment_variable_is_not_a_secret() -> None:

@@ -22,7 +22,7 @@ def placed(*places: dict[str, Any], **sections: Any) -> dict[str, Any]:
 def findings(data: dict[str, Any]) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         load(data)
-    return caught.value.findings
+    return [*map(str, caught.value.findings)]
 
 
 def test_a_worker_without_a_place_has_no_label_of_its_own() -> None:

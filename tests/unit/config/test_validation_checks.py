@@ -13,12 +13,12 @@ from tests.support.clusters import H100_POOL, site
 def refused(**changes: Any) -> str:
     with pytest.raises(ConfigError) as caught:
         load(site(**changes))
-    [finding] = caught.value.findings
+    [finding] = map(str, caught.value.findings)
     return finding
 
 
 def warned(**changes: Any) -> list[str]:
-    return [text for text in warnings(load(site(**changes))) if text.startswith("validation.")]
+    return [text for text in map(str, warnings(load(site(**changes)))) if text.startswith("validation.")]
 
 
 def pool(**changes: Any) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def test_a_validation_that_is_switched_off_is_not_compared() -> None:
 def test_an_expectation_that_one_of_two_pools_cannot_carry_is_a_warning() -> None:
     data = site(workers={"h100": 2, "old": 2}, validation={"expected_busbw_gbps": 380})
     data["pools"]["old"] |= {"gpu_model": "A100", "rate_gbps": 100}
-    [said] = [text for text in warnings(load(data)) if text.startswith("validation.")]
+    [said] = [text for text in map(str, warnings(load(data))) if text.startswith("validation.")]
     assert said.startswith("validation.expected_busbw_gbps: 380 GB/s is more than pools.old can carry, ")
 
 

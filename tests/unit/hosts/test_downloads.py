@@ -85,7 +85,7 @@ def test_the_files_beside_the_stack_are_looked_at_when_the_project_folder_is_giv
     )
     with pytest.raises(ConfigError) as caught:
         load(data, root=tmp_path)
-    assert [finding.split(": ")[0] for finding in caught.value.findings] == [
+    assert [finding.split(": ")[0] for finding in map(str, caught.value.findings)] == [
         "ssh.key_file",
         "validation.topology_file",
         "gpu_operator.chart",

@@ -157,7 +157,7 @@ def test_keys_of_two_hosts_that_are_exchanged_are_told_from_unknown_ones() -> No
 def test_hosts_that_are_not_valid_are_findings(hosts: Any, finding: str) -> None:
     with pytest.raises(ConfigError) as caught:
         host_keys.listed({"ssh": {"agent": True}, "hosts": hosts})
-    assert any(each.startswith(finding) for each in caught.value.findings), caught.value.findings
+    assert any(each.startswith(finding) for each in map(str, caught.value.findings)), caught.value.findings
 
 
 def test_a_key_may_be_missing_wherever_a_host_is_listed() -> None:

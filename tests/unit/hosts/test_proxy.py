@@ -50,9 +50,11 @@ def test_a_domain_stands_for_the_names_in_it_and_a_name_for_no_other() -> None:
 
 
 def test_workers_that_no_network_contains_are_a_warning() -> None:
-    [found] = [each for each in warnings(inventory().cluster) if each.startswith("http_proxy")]
+    [found] = [each for each in map(str, warnings(inventory().cluster)) if each.startswith("http_proxy")]
     assert "198.18.0.2, 198.18.0.3" in found and "K3s on the servers restarts whenever" in found
-    assert not any("http_proxy" in each for each in warnings(inventory(no_proxy=["198.18.0.0/15"]).cluster))
+    assert not any(
+        "http_proxy" in each for each in map(str, warnings(inventory(no_proxy=["198.18.0.0/15"]).cluster))
+    )
 
 
 def test_curl_and_apt_get_the_variables_that_they_read_and_k3s_those_in_upper_case() -> None:

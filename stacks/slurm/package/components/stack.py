@@ -24,6 +24,6 @@ def load_stack(project: Path) -> tuple[Slurm, SshLogin]:
         login = SshLogin.load(slurm.ssh, secrets, project)
     except ConfigError as error:
         raise invalid(error) from None
-    for text in config.warnings(slurm):
-        pulumi.warn(text)
+    for warning in config.warnings(slurm):
+        pulumi.warn(str(warning))
     return slurm, login

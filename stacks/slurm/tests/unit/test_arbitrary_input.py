@@ -42,7 +42,8 @@ def test_one_value_replaced_by_anything_gives_findings_or_files_with_a_line_per_
         # A path begins with a key of the configuration, or is that of the whole.
         keys = (*config.Slurm.model_fields, "busbar-slurm")
         assert all(
-            re.match(rf"(?s)({'|'.join(map(re.escape, keys))})\b.*: ", each) for each in error.findings
+            re.match(rf"(?s)({'|'.join(map(re.escape, keys))})\b.*: ", each)
+            for each in map(str, error.findings)
         )
         return
     texts = {**render.files(made, facts(made)), "users": render.users(made)}

@@ -16,7 +16,7 @@ from stacks.slurm.tests.support import compute, configured, host, slurm
 def findings(**changes: Any) -> list[str]:
     with pytest.raises(ConfigError) as refused:
         config.load(configured(**changes))
-    return refused.value.findings
+    return [*map(str, refused.value.findings)]
 
 
 def test_every_pool_has_a_partition_of_its_name_and_the_first_is_the_default() -> None:

@@ -6,6 +6,7 @@ import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
+from busbar.config.errors import Finding, KeyPath
 from stacks.training.package.networks.config import Multus, Network
 
 # A NetworkAttachmentDefinition is called <pool>-<network>.
@@ -21,16 +22,21 @@ _FIELDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 _ONLY_BY_NETWORK_OPERATOR = ("ipoib", "ib-sriov")
 
 _PKEY = (
-    "is set by ib-kubernetes through a subnet manager (UFM), which is not installed. Fix: remove it; the "
-    "subnet manager gives the VFs their partition"
+    "is set by ib-kubernetes through a subnet manager (UFM), which is not installed",
+    "remove it; the subnet manager gives the VFs their partition",
 )
-_RANGE = "is not a key. Fix: write the addresses as ipam.subnet, and what pods must not get as ipam.exclude"
-# Keys of a NetworkAttachmentDefinition for which "unknown key" would not say enough.
+_RANGE = ("is not a key", "write the addresses as ipam.subnet, and what pods must not get as ipam.exclude")
+# Keys of a NetworkAttachmentDefinition for which "unknown key" would not say enough, each with the fix.
 _KEYS = {
-    "device": "is not a key: host-device gets its devices by their resource; an RDMA device such as mlx5_0 "
-    "is not a network interface. Fix: resource: nvidia.com/hostdev",
-    "namespace": "is not a key: the definitions are made once, in the namespace of the training run. Fix: "
-    "remove it; pods of other namespaces name them as NAMESPACE/POOL-NETWORK",
+    "device": (
+        "is not a key: host-device gets its devices by their resource; an RDMA device such as mlx5_0 is not "
+        "a network interface",
+        "resource: nvidia.com/hostdev",
+    ),
+    "namespace": (
+        "is not a key: the definitions are made once, in the namespace of the training run",
+        "remove it; pods of other namespaces name them as NAMESPACE/POOL-NETWORK",
+    ),
     **dict.fromkeys(("pkey", "ibKubernetesEnabled"), _PKEY),
     **dict.fromkeys(("range", "rangeStart", "rangeEnd", "range_start", "range_end"), _RANGE),
 }
@@ -39,90 +45,110 @@ _LEVELS = ("NCCL_NET_GDR_LEVEL", "NCCL_P2P_LEVEL")
 GID_INDEX = "NCCL_IB_GID_INDEX"
 
 
-def unknown_key(loc: Sequence[int | str]) -> str | None:
+def unknown_key(loc: KeyPath) -> Finding | None:
     """What is wrong with a key below `networks`, where it is one of a NetworkAttachmentDefinition."""
-    return _KEYS.get(str(loc[-1])) if len(loc) > 1 and loc[0] == "networks" else None
+    known = _KEYS.get(str(loc[-1])) if len(loc) > 1 and loc[0] == "networks" else None
+    return Finding(loc, *known) if known else None
 
 
-def environment(env: Mapping[str, str], networks: Mapping[str, Sequence[Network]]) -> Iterator[str]:
+def environment(env: Mapping[str, str], networks: Mapping[str, Sequence[Network]]) -> Iterator[Finding]:
     """Findings on `proof.env`."""
     for name in _LEVELS:
         if env.get(name, "").isdigit():
-            yield (
-                f"proof.env.{name}: {env[name]!r} is one of NCCL's former numbers, expected a name such as "
-                "PIX, PXB, PHB or SYS. Fix: remove it; NCCL knows the distance"
+            yield Finding(
+                ("proof", "env", name),
+                "is one of NCCL's former numbers, expected a name such as PIX, PXB, PHB or SYS",
+                "remove it; NCCL knows the distance",
+                repr(env[name]),
             )
     if GID_INDEX in env and networks:
-        yield (
-            f"proof.env.{GID_INDEX}: {env[GID_INDEX]!r} is another entry in each pod: a pod sees only the "
-            "GIDs of its own interfaces. Fix: remove it; NCCL_IB_ADDR_FAMILY and NCCL_IB_ADDR_RANGE are set"
+        yield Finding(
+            ("proof", "env", GID_INDEX),
+            "is another entry in each pod: a pod sees only the GIDs of its own interfaces",
+            "remove it; NCCL_IB_ADDR_FAMILY and NCCL_IB_ADDR_RANGE are set",
+            repr(env[GID_INDEX]),
         )
 
 
 def findings(
     networks: Mapping[str, Sequence[Network]], pools: Sequence[str], multus: Multus
-) -> Iterator[str]:
+) -> Iterator[Finding]:
     """Findings on `networks` as a whole; `pools`: the configured ones, empty for all."""
-    subnets: list[tuple[str, ipaddress.IPv4Network | ipaddress.IPv6Network]] = []
+    subnets: list[tuple[KeyPath, ipaddress.IPv4Network | ipaddress.IPv6Network]] = []
     for pool, of_pool in networks.items():
         if pools and pool not in pools:
-            yield f"networks.{pool}: is not listed in pools: {', '.join(pools)}. Fix: list it"
+            yield Finding(("networks", pool), f"is not listed in pools: {', '.join(pools)}", "list it")
         for index, network in enumerate(of_pool):
-            where = f"networks.{pool}[{index}]"
+            where: KeyPath = ("networks", pool, index)
             if network.name in [other.name for other in of_pool[:index]]:
-                yield f"{where}.name: {network.name!r} is used twice in the pool"
+                yield Finding((*where, "name"), "is used twice in the pool", found=repr(network.name))
             if len(f"{pool}-{network.name}") > _NAME_LIMIT:
                 limit = _NAME_LIMIT - len(pool) - 1
-                yield f"{where}.name: {network.name!r} is too long: expected at most {limit} characters"
+                yield Finding(
+                    (*where, "name"),
+                    f"is too long: expected at most {limit} characters",
+                    found=repr(network.name),
+                )
             yield from _of_type(where, network)
-            yield from _of_addresses(f"{where}.ipam", network)
-            subnets.append((f"{where}.ipam.subnet", ipaddress.ip_network(network.ipam.subnet)))
+            yield from _of_addresses((*where, "ipam"), network)
+            subnets.append(((*where, "ipam", "subnet"), ipaddress.ip_network(network.ipam.subnet)))
     for (_, one), (where, other) in combinations(subnets, 2):
         if one.overlaps(other):
-            yield f"{where}: '{other}' overlaps {one}, expected a subnet of its own per network"
+            yield Finding(
+                where, f"overlaps {one}, expected a subnet of its own per network", found=f"'{other}'"
+            )
     yield from _of_tools(networks, multus)
 
 
-def _of_type(where: str, network: Network) -> Iterator[str]:
+def _of_type(where: KeyPath, network: Network) -> Iterator[Finding]:
     needed, possible = _FIELDS[network.type]
     if getattr(network, needed) is None:
-        yield f"{where}.{needed}: missing: type is {network.type}"
+        yield Finding((*where, needed), f"missing: type is {network.type}")
     for name in ("master", "mode", "mtu", "resource", "count"):
         if name not in (needed, *possible) and getattr(network, name) is not None:
-            yield f"{where}.{name}: is not used: type is {network.type}. Fix: remove it"
+            yield Finding((*where, name), f"is not used: type is {network.type}", "remove it")
     if network.type in _ONLY_BY_NETWORK_OPERATOR and network.ipam.type != "nv-ipam":
-        yield (
-            f"{where}.type: {network.type!r} needs a CNI plugin of the Network Operator. Fix: set "
-            "ipam.type: nv-ipam"
+        yield Finding(
+            (*where, "type"),
+            "needs a CNI plugin of the Network Operator",
+            "set ipam.type: nv-ipam",
+            repr(network.type),
         )
 
     domain = str(network.resource).rpartition("/")[0]
     if network.resource and network.ipam.type == "nv-ipam" and domain != OPERATOR_DOMAIN:
-        yield (
-            f"{where}.resource: {network.resource!r} cannot be named to the Network Operator, which adds "
-            f"{OPERATOR_DOMAIN}/ itself"
+        yield Finding(
+            (*where, "resource"),
+            f"cannot be named to the Network Operator, which adds {OPERATOR_DOMAIN}/ itself",
+            found=repr(network.resource),
         )
 
 
-def _of_addresses(where: str, network: Network) -> Iterator[str]:
+def _of_addresses(where: KeyPath, network: Network) -> Iterator[Finding]:
     ipam, subnet = network.ipam, ipaddress.ip_network(network.ipam.subnet)
     if ipam.type == "nv-ipam" and ipam.addresses_per_node is None:
-        yield f"{where}.addresses_per_node: missing: type is nv-ipam"
+        yield Finding((*where, "addresses_per_node"), "missing: type is nv-ipam")
     if ipam.type != "nv-ipam" and ipam.addresses_per_node is not None:
-        yield f"{where}.addresses_per_node: is not used: type is {ipam.type}. Fix: remove it"
+        yield Finding((*where, "addresses_per_node"), f"is not used: type is {ipam.type}", "remove it")
     for index, text in enumerate(ipam.exclude):
         part = ipaddress.ip_network(text)
         if not (part.overlaps(subnet) and part.prefixlen >= subnet.prefixlen):
-            yield f"{where}.exclude[{index}]: '{part}' is not a part of the subnet {subnet}"
+            yield Finding(
+                (*where, "exclude", index), f"is not a part of the subnet {subnet}", found=f"'{part}'"
+            )
 
 
-def _of_tools(networks: Mapping[str, Sequence[Network]], multus: Multus) -> Iterator[str]:
+def _of_tools(networks: Mapping[str, Sequence[Network]], multus: Multus) -> Iterator[Finding]:
     found = {network.ipam.type for of_pool in networks.values() for network in of_pool}
     if len(found) > 1:
-        yield (
-            "networks: some use whereabouts and some nv-ipam, expected one for all: each comes with a Multus "
-            "of its own. Fix: set the same ipam.type everywhere"
+        yield Finding(
+            ("networks",),
+            "some use whereabouts and some nv-ipam, expected one for all: each comes with a "
+            "Multus of its own",
+            "set the same ipam.type everywhere",
         )
     named = multus.is_local or multus.repository_url or "://" in multus.chart
     if "whereabouts" in found and multus.enabled and not named:
-        yield f"multus.chart: {multus.chart!r} is a name, and multus.repository is not set"
+        yield Finding(
+            ("multus", "chart"), "is a name, and multus.repository is not set", found=repr(multus.chart)
+        )

@@ -18,8 +18,8 @@ from stacks.training.package import versions
 def _ipam_type(value: Any) -> Any:
     if value == "host-local":
         raise invalid(
-            "keeps its state in a file on each node, so pods on two nodes get the same address. Fix: "
-            "whereabouts or nv-ipam"
+            "keeps its state in a file on each node, so pods on two nodes get the same address",
+            "whereabouts or nv-ipam",
         )
     return value
 
@@ -27,13 +27,14 @@ def _ipam_type(value: Any) -> Any:
 def _master(value: str) -> str:
     if value.startswith("mlx"):
         raise invalid(
-            "is the name of an RDMA device, expected that of its network interface. Fix: "
-            f"`ls /sys/class/infiniband/{value}/device/net` on a worker"
+            "is the name of an RDMA device, expected that of its network interface",
+            f"`ls /sys/class/infiniband/{value}/device/net` on a worker",
         )
     if value == "eth0":
         raise invalid(
             "is the first interface of a host, expected that of a rail: on a VM the hypervisor drops frames "
-            "from a MAC address that it did not give. Fix: name the rail's interface; on a VM use host-device"
+            "from a MAC address that it did not give",
+            "name the rail's interface; on a VM use host-device",
         )
     return value
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from busbar.config.errors import show
+from busbar.config.errors import Finding, show
 from busbar.config.kubernetes_values import DnsLabel, DnsSubdomain, Quantity
 from busbar.config.network_values import Address
 from busbar.config.values import Bytes, Float, Matching, Seconds, invalid
@@ -29,8 +29,8 @@ MAX_NCONNECT = 16
 def _server(value: str) -> str:
     if re.search(r"\.svc(\.|$)|\.cluster\.local$", value):
         raise invalid(
-            "is the name of a Service: the host mounts, and it does not resolve names of the cluster. Fix: "
-            "give the address of the server"
+            "is the name of a Service: the host mounts, and it does not resolve names of the cluster",
+            "give the address of the server",
         )
     return value
 
@@ -39,7 +39,7 @@ def _option(value: str) -> str:
     """Refuse what costs a checkpoint or fails on every host; the source is nfs(5)."""
     name, _, number = value.partition("=")
     if name in ("soft", "softerr"):
-        raise invalid("gives up a write when the server is slow: the checkpoint is corrupt. Fix: use hard")
+        raise invalid("gives up a write when the server is slow: the checkpoint is corrupt", "use hard")
     if name == "ro":
         raise invalid("mounts for reading only: checkpoints are written")
     if name == "nconnect" and not (number.isdigit() and 1 <= int(number) <= MAX_NCONNECT):
@@ -139,18 +139,18 @@ _KEYS: dict[str, tuple[tuple[str, str], ...]] = {
 _OF_CLAIMS = ("claim", "bind_timeout_seconds")
 
 
-def findings(storage: Storage) -> Iterator[str]:
+def findings(storage: Storage) -> Iterator[Finding]:
     """The checks that no value can make on its own: keys that a mode lacks, or does not use."""
     for key, fix in _KEYS[storage.mode]:
         if getattr(storage, key) is None:
-            yield f"storage.{key}: missing: storage.mode is {storage.mode}. Fix: {fix}"
+            yield Finding(("storage", key), f"missing: storage.mode is {storage.mode}", fix)
     modes = {key: [mode] for mode, keys in _KEYS.items() for key, _ in keys}
     modes |= {key: ["class", "nfs"] for key in _OF_CLAIMS}
     for key, users in modes.items():
         value = getattr(storage, key)
         if key in storage.model_fields_set and value is not None and storage.mode not in users:
-            what = f"storage.{key}: " + ("" if key == "nfs" else f"{show(value)} ")
-            yield f"{what}is not used: storage.mode is {storage.mode}. Fix: set storage.mode: {users[0]}"
+            what, fix = f"is not used: storage.mode is {storage.mode}", f"set storage.mode: {users[0]}"
+            yield Finding(("storage", key), what, fix, "" if key == "nfs" else show(value))
     if storage.nfs:
         yield from _source(storage.nfs)
         names = [option.partition("=")[0] for option in storage.nfs.options]
@@ -158,16 +158,20 @@ def findings(storage: Storage) -> Iterator[str]:
         names = ["nfsvers" if name == "vers" else name for name in names]
         for name in dict.fromkeys(names):
             if names.count(name) > 1:
-                yield f"storage.nfs.options: {name} is given {names.count(name)} times"
+                yield Finding(("storage", "nfs", "options"), f"{name} is given {names.count(name)} times")
 
 
-def _source(nfs: Nfs) -> Iterator[str]:
+def _source(nfs: Nfs) -> Iterator[Finding]:
     """Server and export, or the cluster's."""
     for key, value in (("server", nfs.server), ("export", nfs.export)):
         if nfs.from_cluster and value is not None:
-            yield (
-                f"storage.nfs.{key}: {show(value)} is given together with from_cluster. "
-                "Fix: remove one of the two"
+            yield Finding(
+                ("storage", "nfs", key),
+                "is given together with from_cluster",
+                "remove one of the two",
+                show(value),
             )
         if not nfs.from_cluster and value is None:
-            yield f"storage.nfs.{key}: missing. Fix: give it, or set storage.nfs.from_cluster: true"
+            yield Finding(
+                ("storage", "nfs", key), "missing", "give it, or set storage.nfs.from_cluster: true"
+            )

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[4]
 def findings(data: Any) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         load(data)
-    return caught.value.findings
+    return [*map(str, caught.value.findings)]
 
 
 def test_the_name_of_the_cluster_s_stack_is_all_that_must_be_configured() -> None:

@@ -15,7 +15,7 @@ from stacks.training.tests.unit.test_networks import hostdev, nv_ipam, rail, whe
 def findings(*networks: dict[str, Any], **more: Any) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         load(configured(networks={"h100": list(networks)}, **more))
-    return caught.value.findings
+    return [*map(str, caught.value.findings)]
 
 
 def test_without_networks_nothing_is_configured_to_be_attached() -> None:
@@ -65,7 +65,7 @@ def test_macvlan_on_the_first_interface_of_a_host_is_refused() -> None:
 def test_a_distance_in_nccl_s_former_numbers_is_refused(name: str) -> None:
     with pytest.raises(ConfigError) as caught:
         training(proof={"env": {name: 5}})
-    assert caught.value.findings == [
+    assert [*map(str, caught.value.findings)] == [
         f"proof.env.{name}: '5' is one of NCCL's former numbers, expected a name such as PIX, PXB, PHB or "
         "SYS. Fix: remove it; NCCL knows the distance"
     ]

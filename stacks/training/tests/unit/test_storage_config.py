@@ -16,7 +16,7 @@ NFS = {"server": "10.0.0.5", "export": "/srv/checkpoints"}
 def findings(**storage: Any) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         load(configured(storage=storage))
-    return caught.value.findings
+    return [*map(str, caught.value.findings)]
 
 
 def of_nfs(**change: Any) -> list[str]:

@@ -26,7 +26,7 @@ STACKS = sorted((ROOT / "stacks" / "watch").glob("Pulumi.*.yaml"))
 def findings(**values: Any) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         watch(**values)
-    return caught.value.findings
+    return [*map(str, caught.value.findings)]
 
 
 def busbar(*words: str) -> Result:
