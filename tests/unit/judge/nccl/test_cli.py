@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from busbar import cli
 from busbar.cli import build
