@@ -41,7 +41,6 @@ STACK_MODULES = (
     "pulumi_command",
     "pulumi_kubernetes",
     "pulumi_random",
-    "ruamel",
     "urllib3",
 )
 

@@ -7,7 +7,6 @@ rule that compares them would be silent. `...Absent` fires where a series of an 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -58,13 +57,8 @@ def groups(watch: Watch) -> list[dict[str, Any]]:
 
 def rules(group: str, watch: Watch) -> list[Rule]:
     """The rules of one file, and their twins."""
-    known = _written(group)
+    known = TypeAdapter(list[Rule]).validate_python(yaml.safe_load((FOLDER / f"{group}.yaml").read_text()))
     return [*known, *_absent(known, watch.missing_counters)]
-
-
-@cache
-def _written(group: str) -> list[Rule]:
-    return TypeAdapter(list[Rule]).validate_python(yaml.safe_load((FOLDER / f"{group}.yaml").read_text()))
 
 
 def _absent(known: Sequence[Rule], missing: Sequence[str]) -> Iterator[Rule]:

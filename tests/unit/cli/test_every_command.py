@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 import typer.main
-from typer.testing import CliRunner
 
 from busbar import cli
 from busbar.capability import Capability, capabilities
 from busbar.cli import build
 from busbar.cli.operation import confirm
+from tests.support.cli import busbar
 
 ROOT = Path(__file__).resolve().parents[3]
 APP: Any = typer.main.get_command(build())
@@ -50,6 +50,7 @@ Run = Callable[..., tuple[int, str, str]]
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Exit code, stdout and stderr of `busbar`, called in the checkout."""
     monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(cli, "build", lambda _: APP)
 
     def run(*words: str, **environment: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["busbar", *words])
@@ -96,19 +97,19 @@ def test_the_project_option_finds_a_stack_from_elsewhere(
     (site / "Pulumi.yaml").write_text("name: busbar\n")
     (site / "Pulumi.prod.yaml").write_text("config: {}\n")
     monkeypatch.chdir(elsewhere)
-    done = CliRunner().invoke(build(), ["check-config", "prod", "-C", "../site"])
+    done = busbar("check-config", "prod", "-C", "../site")
     assert (done.exit_code, done.stdout.partition(":")[0]) == (1, "busbar")
     monkeypatch.chdir(site / "below")
-    assert CliRunner().invoke(build(), ["check-config", "prod"]).exit_code == 1
+    assert busbar("check-config", "prod").exit_code == 1
     monkeypatch.chdir(elsewhere)
-    assert CliRunner().invoke(build(), ["check-config", "prod"]).exit_code == 64
+    assert busbar("check-config", "prod").exit_code == 64
 
 
 @pytest.mark.parametrize("words", ["measure", "diagnose", "slurm validate"])
 def test_an_invalid_stack_file_does_not_read_as_a_failed_fabric(words: str, tmp_path: Path) -> None:
     (tmp_path / "Pulumi.yaml").write_text("name: busbar\n")
     (tmp_path / "Pulumi.prod.yaml").write_text("config: {}\n")
-    done = CliRunner().invoke(build(), [*words.split(), "prod", "-C", str(tmp_path)])
+    done = busbar(*words.split(), "prod", "-C", str(tmp_path))
     assert (done.exit_code, "no changes made" in done.stderr) == (64, True)
 
 
@@ -116,7 +117,7 @@ def test_an_invalid_stack_file_does_not_read_as_a_failed_fabric(words: str, tmp_
     "words", [("-h",), ("up", "-h"), ("nccl", "-h"), ("nccl", "check", "-h")], ids=" ".join
 )
 def test_the_short_option_of_help_is_known(words: tuple[str, ...]) -> None:
-    done = CliRunner().invoke(build(), words)
+    done = busbar(*words)
     assert done.exit_code == 0 and "Usage:" in done.stdout
 
 

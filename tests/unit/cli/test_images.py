@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from typer.testing import CliRunner
 
-from busbar.cli import build
+from tests.support.cli import busbar
 from tests.support.clusters import all_operators, site
 
 
 def run(folder: Path, *words: str, **sections: Any) -> Any:
     file = folder / "Pulumi.mine.yaml"
     file.write_text(yaml.safe_dump({"config": {"busbar:cluster": site(**sections)}}))
-    return CliRunner().invoke(build(), ["images", str(file), *words])
+    return busbar("images", str(file), *words)
 
 
 def test_a_complete_list_is_lines_of_kind_and_name(tmp_path: Path) -> None:

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.testing
 
-from busbar.cli import build
 from busbar.collect.jobwatch import JobWatch, Rejected
 from busbar.judge.collector import JobNeverStarted
 from busbar.kube import wait
 from busbar.kube.client import ApiError, JsonObject
 from busbar.kube.wait import Deadline
+from tests.support.cli import busbar
 from tests.support.kube_cluster import Clock, Cluster, container, pod
 from tests.unit.collect import launcher_log
 
@@ -156,7 +155,7 @@ def collected(api: Operator, folder: Path, monkeypatch: pytest.MonkeyPatch) -> A
         "namespace": "ns", "job": "nccl", "folder": str(folder), "deadline_seconds": 600,
         "expectation": expected,
     }  # fmt: skip
-    return typer.testing.CliRunner().invoke(build(), ["nccl", "collect"], input=json.dumps(request))
+    return busbar("nccl", "collect", stdin=json.dumps(request))
 
 
 def test_a_job_that_was_rejected_once_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

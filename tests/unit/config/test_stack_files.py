@@ -12,21 +12,16 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from typer.testing import CliRunner, Result
 
 from busbar import versions
-from busbar.cli import build
 from busbar.config import SECRETS, ConfigError, load, stackfile
 from busbar.config.schema import stack_schema
+from tests.support.cli import busbar
 from tests.support.clusters import site
 
 ROOT = Path(__file__).resolve().parents[3]
 STACKS = [ROOT / "Pulumi.dev.yaml", ROOT / "Pulumi.h100.example.yaml"]
 PLAIN_STACK = {"config": {"busbar:cluster": site()}}
-
-
-def busbar(*words: str) -> Result:
-    return CliRunner().invoke(build(), [*words])
 
 
 def stack(folder: Path, document: Any, name: str = "prod") -> Path:

@@ -10,12 +10,11 @@ from typing import Any
 import asyncssh
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from busbar.cli import build
 from busbar.cli.hosts import _problem
 from busbar.config import ConfigError
 from busbar.hosts import host_keys
+from tests.support.cli import busbar
 from tests.support.clusters import host, host_key, site
 from tests.support.ssh_hosts import CLIENT, CLOSED_PORT, HOST, at, machine, public
 
@@ -48,7 +47,7 @@ def run(folder: Path, data: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> 
     (folder / "key").write_bytes(CLIENT.export_private_key())
     file = folder / "Pulumi.mine.yaml"
     file.write_text(yaml.safe_dump({"config": {"busbar:cluster": data}}))
-    return CliRunner().invoke(build(), ["hosts", "keys", str(file)])
+    return busbar("hosts", "keys", str(file))
 
 
 def asked(

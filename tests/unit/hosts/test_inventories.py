@@ -15,6 +15,7 @@ from busbar import capability
 from busbar.cli import build
 from busbar.config import load
 from busbar.hosts import inventories
+from tests.support.cli import busbar
 from tests.support.clusters import host_key, site
 
 # ansible-inventory 2.19 prints this for inventories as these projects show them.
@@ -41,7 +42,7 @@ def inventory(groups: dict[str, Any], **variables: dict[str, Any]) -> str:
 
 
 def run(*words: str, stdin: str | None = None) -> Any:
-    return CliRunner().invoke(build(), ["hosts", "import", *words], input=stdin)
+    return busbar("hosts", "import", *words, stdin=stdin)
 
 
 def test_an_inventory_of_deepops_becomes_servers_and_workers() -> None:

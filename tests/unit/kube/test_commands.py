@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.testing
 
-from busbar.cli import build
 from busbar.collect.busy import Kept
 from busbar.kube import access, wait
 from busbar.kube.client import ApiError, RestApi
+from tests.support import cli
 from tests.support.kube_cluster import Clock, Cluster, node, unreachable
 from tests.unit.kube.api_server import running, status
 from tests.unit.kube.node_cluster import Nodes, pod
@@ -45,7 +44,7 @@ def collection(folder: Path) -> dict[str, Any]:
 
 def busbar(*words: str, stdin: Any) -> Any:
     text = stdin if isinstance(stdin, str) else json.dumps(stdin)
-    return typer.testing.CliRunner().invoke(build(), list(words), input=text)
+    return cli.busbar(*words, stdin=text)
 
 
 def test_the_answer_is_one_line_of_json_and_the_progress_goes_to_stderr(cluster: Cluster) -> None:

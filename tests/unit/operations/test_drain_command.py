@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from busbar.cli import build
 from busbar.cli.output import USAGE
 from busbar.cli.stack import drained
 from busbar.cli.stack.target import Target
 from busbar.kube.client import JsonObject
 from busbar.kube.nodes import NODES, Node
+from tests.support.cli import busbar
 from tests.support.clusters import site
 from tests.support.kube_cluster import unreachable
 from tests.unit.kube.node_cluster import Nodes, node, pod
@@ -62,7 +62,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: Api) -> Call:
     kept = tmp_path / ".busbar" / "prod" / "kubeconfig"
     kept.parent.mkdir(parents=True)
     kept.write_text(KUBECONFIG)
-    return lambda *words: CliRunner().invoke(build(), [*words])
+    return busbar
 
 
 def test_a_drain_waits_for_the_job_goes_on_when_called_again_and_is_undone(call: Call, cluster: Api) -> None:

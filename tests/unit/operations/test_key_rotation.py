@@ -13,14 +13,13 @@ from typing import Any
 import asyncssh
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from busbar.cli import build
 from busbar.cli.output import USAGE
 from busbar.config import load
 from busbar.hosts.inventory import Inventory
 from busbar.operations import key_rotation, lock
 from busbar.operations.key_rotation import STAGES, KeyRotationError, KeyStatus, remaining
+from tests.support.cli import busbar
 from tests.support.clusters import site
 from tests.support.ssh_hosts import CLOSED_PORT, HOST, at, login, machine, public
 
@@ -167,17 +166,17 @@ def test_the_plan_is_printed_and_without_yes_nothing_is_rotated(
     monkeypatch.setattr(key_rotation, "rotate", rotate)
     monkeypatch.setattr(lock, "held", lambda *_, **__: contextlib.nullcontext())
     (tmp_path / "Pulumi.prod.yaml").write_text(yaml.safe_dump({"config": {"busbar:cluster": site()}}))
-    refused = CliRunner().invoke(build(), ["rotate", "prod", "encryption-key"])
+    refused = busbar("rotate", "prod", "encryption-key")
     assert (refused.exit_code, done) == (USAGE, [])
     assert "an unfinished rotation; remaining stages: rotate, reencrypt" in refused.stdout
     assert refused.stderr.startswith("error: no changes made:") and "Fix: pass --yes" in refused.stderr
-    allowed = CliRunner().invoke(build(), ["rotate", "prod", "encryption-key", "--yes"])
+    allowed = busbar("rotate", "prod", "encryption-key", "--yes")
     assert (allowed.exit_code, len(done)) == (0, 1), allowed.output
 
     def held(*_: Any, **__: Any) -> None:
         raise lock.LockedError("`busbar up prod` is changing the cluster")
 
     monkeypatch.setattr(lock, "held", held)
-    beside = CliRunner().invoke(build(), ["rotate", "prod", "encryption-key", "--yes"])
+    beside = busbar("rotate", "prod", "encryption-key", "--yes")
     assert (beside.exit_code, len(done)) == (1, 1)
     assert beside.stderr == "error: `busbar up prod` is changing the cluster\n"

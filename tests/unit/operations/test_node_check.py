@@ -12,16 +12,15 @@ from typing import Any
 import asyncssh
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from busbar import config
-from busbar.cli import build
 from busbar.hosts.inventory import Inventory
 from busbar.kube.nodes import Node, NodeTaint
 from busbar.operations.node_check import Workers, inspect, states
 from busbar.operations.verify import CLUSTER, ClusterState, UnknownState
 from busbar.preflight.spec import Spec, spec_of
 from busbar.preflight.survey import Outcome
+from tests.support.cli import busbar
 from tests.support.clusters import site
 from tests.support.reports import HEALTHY, report
 from tests.support.ssh_hosts import HOST, login, machine, public
@@ -136,7 +135,7 @@ def test_the_command_shows_the_nodes_and_fails_where_one_takes_no_jobs(
     monkeypatch.setenv("SSH_AUTH_SOCK", "/nowhere")
     monkeypatch.setenv("COLUMNS", "300")
     (tmp_path / "Pulumi.prod.yaml").write_text(yaml.safe_dump({"config": {"busbar:cluster": site()}}))
-    done = CliRunner().invoke(build(), ["nodes", str(tmp_path / "Pulumi.prod.yaml")])
+    done = busbar("nodes", str(tmp_path / "Pulumi.prod.yaml"))
     assert (done.exit_code, state in done.stdout) == (code, True), done.output
 
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from busbar.cli import build
 from busbar.cli.output import USAGE
 from busbar.operations import lock, restore, restore_plan, snapshots
 from busbar.operations.restore_plan import RestoreError, RestorePlan
 from busbar.operations.snapshots import ServerState, Snapshot
+from tests.support.cli import busbar
 from tests.support.clusters import site
 from tests.support.ssh_hosts import at
 
@@ -33,7 +33,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
     monkeypatch.chdir(tmp_path)
     content = {"config": {"busbar:cluster": site(workers={"h100": 1})}}
     (tmp_path / "Pulumi.prod.yaml").write_text(yaml.safe_dump(content))
-    return lambda *words: CliRunner().invoke(build(), [*words])
+    return busbar
 
 
 @pytest.fixture

@@ -12,10 +12,8 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from busbar import config
-from busbar.cli import build
 from busbar.hosts.inventory import Inventory
 from busbar.hosts.remote import Hosts
 from busbar.kube.nodes import NODES, Node, NodeTaint
@@ -30,6 +28,7 @@ from busbar.operations.verify import (
     read_state,
     verify,
 )
+from tests.support.cli import busbar
 from tests.support.clusters import H100_POOL, OPERATORS, site
 from tests.support.kube_cluster import Cluster, unreachable
 from tests.support.ssh_hosts import HOST, at, login, machine, printing, public
@@ -224,7 +223,7 @@ def test_only_hosts_that_were_verified_are_to_be_converged(
     content = {"config": {"busbar:cluster": {**site(servers=1, workers={"h100": 1}), "ssh": {"agent": True}}}}
     (tmp_path / "Pulumi.dev.yaml").write_text(yaml.safe_dump(content))
     monkeypatch.setattr("busbar.operations.verify.verify", verified)
-    done = CliRunner().invoke(build(), ["verify", str(tmp_path / "Pulumi.dev.yaml")])
+    done = busbar("verify", str(tmp_path / "Pulumi.dev.yaml"))
     assert done.exit_code == 1, done.output
     assert done.output.splitlines()[-1].partition("Fix: ")[2] == fix
 
@@ -242,7 +241,7 @@ def test_the_chart_of_an_operator_that_another_tool_installs_is_not_expected(
     content = {"config": {"busbar:cluster": {**site(), other.config_key: {"enabled": False}}}}
     (tmp_path / "Pulumi.dev.yaml").write_text(yaml.safe_dump(content))
     monkeypatch.setattr("busbar.operations.verify.verify", verified)
-    done = CliRunner().invoke(build(), ["verify", str(tmp_path / "Pulumi.dev.yaml")])
+    done = busbar("verify", str(tmp_path / "Pulumi.dev.yaml"))
     assert (done.exit_code, expected) == (0, [each for each in OPERATORS if each != other]), done.output
 
 

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
 
-from busbar.cli import build
 from busbar.config import load
 from busbar.outputs import build_measured, build_outputs
 from busbar.outputs.pool import summarize
 from busbar.outputs.summary import summary
+from tests.support.cli import busbar
 from tests.support.clusters import site
 from tests.support.verdicts import failing, passing
 
@@ -170,7 +169,7 @@ def test_a_pass_over_tcp_without_a_configured_expectation_shows_what_it_measured
 
 @pytest.mark.parametrize(("passed", "code"), [(True, 0), (False, 1), (None, 1)])
 def test_show_ends_with_the_result_as_exit_code(passed: bool | None, code: int) -> None:
-    done = CliRunner().invoke(build(), ["show"], input=json.dumps(_outputs(nccl_passed=passed)))
+    done = busbar("show", stdin=json.dumps(_outputs(nccl_passed=passed)))
     assert done.exit_code == code
 
 
@@ -183,7 +182,7 @@ def test_show_ends_with_the_result_as_exit_code(passed: bool | None, code: int) 
     ],
 )
 def test_show_refuses_what_is_not_the_output_of_this_contract(text: str, message: str) -> None:
-    done = CliRunner().invoke(build(), ["show"], input=text)
+    done = busbar("show", stdin=text)
     assert done.exit_code == 64
     assert message in done.output
     assert done.output.count("Fix: ") == 1

@@ -9,24 +9,21 @@ from pathlib import Path
 import asyncssh
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from busbar.cli import build
 from busbar.cli.output import USAGE
 from busbar.cli.preflight import spec_of_stack
 from busbar.cli.stackfile import SecretError, kubeconfig_of, load_stack, login_by, login_of
 from busbar.preflight.facts import HostRecord, pack
 from busbar.preflight.spec import Spec
 from busbar.preflight.survey import Outcome
+from tests.support.cli import busbar
 from tests.support.clusters import site
 from tests.unit.preflight.samples import a_host, spec
-
-runner = CliRunner()
 
 
 def test_an_unknown_key_in_the_spec_is_bad_usage_and_the_private_key_stays_unseen() -> None:
     content = {"login": {"private_key": "SECRET-KEY", "colour": "red"}, "hosts": [], "requirements": {}}
-    done = runner.invoke(build(), ["preflight"], input=json.dumps(content))
+    done = busbar("preflight", stdin=json.dumps(content))
     assert done.exit_code == USAGE
     assert "login.colour" in done.output
     assert "SECRET-KEY" not in done.output
@@ -44,8 +41,8 @@ def test_only_the_preflight_of_an_update_leaves_scripts_on_hosts(
     monkeypatch.setattr("busbar.preflight.survey.survey", survey)
     stack_with_secret_key(tmp_path, monkeypatch, "echo key")
     asked = spec(a_host(address="127.0.0.1", port=1)).model_dump_json()
-    assert runner.invoke(build(), ["preflight"], input=asked).exit_code == 0
-    assert runner.invoke(build(), ["preflight", "prod"]).exit_code == 0
+    assert busbar("preflight", stdin=asked).exit_code == 0
+    assert busbar("preflight", "prod").exit_code == 0
     assert seen == [True, False]
 
 
@@ -54,7 +51,7 @@ def test_what_passed_before_is_printed_again_without_asking(monkeypatch: pytest.
     facts = {"gpus": 8, "has_k3s": True}
     previous = pack({"worker-1": HostRecord(asked.fingerprint(asked.hosts[0]), "aaaaaaaa", facts)})
     monkeypatch.setenv("PULUMI_COMMAND_STDOUT", previous)
-    done = runner.invoke(build(), ["preflight"], input=asked.model_dump_json())
+    done = busbar("preflight", stdin=asked.model_dump_json())
     assert done.exit_code == 0
     assert done.stdout == f"{previous}\n", "the same result, so nothing that depends on it changes"
     assert "preflight passed on 1 host (1 checked before)" in done.stderr
@@ -64,7 +61,7 @@ def test_a_previous_result_that_is_broken_only_costs_asking_again(monkeypatch: p
     monkeypatch.setenv("PULUMI_COMMAND_STDOUT", "{}")
     key = asyncssh.generate_private_key("ssh-ed25519").export_private_key().decode()
     asked = spec(a_host(address="127.0.0.1", port=1), private_key=key)
-    done = runner.invoke(build(), ["preflight"], input=asked.model_dump_json())
+    done = busbar("preflight", stdin=asked.model_dump_json())
     assert done.exit_code == 1
     assert "the previous result is not used" in done.stderr
     assert "error: worker-1: root@127.0.0.1:1 refuses the connection" in done.stderr
@@ -73,7 +70,7 @@ def test_a_previous_result_that_is_broken_only_costs_asking_again(monkeypatch: p
 
 def test_a_stack_that_is_not_there_is_bad_usage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    done = runner.invoke(build(), ["preflight", "nowhere"])
+    done = busbar("preflight", "nowhere")
     assert done.exit_code == USAGE
     assert "Pulumi.nowhere.yaml does not exist" in done.output
 
@@ -96,7 +93,7 @@ def stack_with_secret_key(folder: Path, monkeypatch: pytest.MonkeyPatch, pulumi:
 
 def test_the_secret_key_of_a_stack_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stack_with_secret_key(tmp_path, monkeypatch, 'echo "not a key: $*"')
-    done = runner.invoke(build(), ["preflight", "prod"])
+    done = busbar("preflight", "prod")
     assert done.exit_code == 1
     assert "the SSH key in the secret busbar:sshPrivateKey cannot be used" in done.stderr
 
@@ -136,7 +133,7 @@ def test_a_secret_that_pulumi_does_not_give_is_named_with_the_reason(
 ) -> None:
     monkeypatch.setattr("busbar.cli.stackfile.SECRET_SECONDS", 0.2 if "sleep" in pulumi else 60)
     stack_with_secret_key(tmp_path, monkeypatch, pulumi)
-    done = runner.invoke(build(), ["preflight", "prod"])
+    done = busbar("preflight", "prod")
     assert done.exit_code == 1
     assert f"busbar:sshPrivateKey of stack prod cannot be read: {reason}. Fix:" in done.stderr
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import yaml
 import zstandard
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from busbar import __version__
-from busbar.cli import build
 from busbar.support.bundle import stack_config
 from busbar.support.redact import Redactor, is_secret_name, kubeconfig_secrets
+from tests.support.cli import busbar
 from tests.support.clusters import site
 
 KEY_LINE = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW"
@@ -116,7 +116,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def bundle(project: Path, *options: str) -> tuple[Result, dict[str, str]]:
     """The command's result, and the texts of the bundle by name."""
     path = project / "b.tar.gz"
-    done = CliRunner().invoke(build(), ["support-bundle", "prod", "-o", str(path), *options])
+    done = busbar("support-bundle", "prod", "-o", str(path), *options)
     assert done.exit_code == 0, done.output
     texts = {}
     with tarfile.open(path) as tar:
@@ -183,7 +183,7 @@ def test_of_repeated_measurements_the_newest_and_all_records_are_in_the_bundle(p
 def test_the_bundle_is_readable_by_its_owner_only_and_never_overwrites(project: Path) -> None:
     bundle(project, "--no-preflight")
     assert (project / "b.tar.gz").stat().st_mode & 0o777 == 0o600
-    again = CliRunner().invoke(build(), ["support-bundle", "prod", "-o", str(project / "b.tar.gz")])
+    again = busbar("support-bundle", "prod", "-o", str(project / "b.tar.gz"))
     assert again.exit_code == 1
     assert "cannot be written" in again.stderr
 
@@ -205,7 +205,7 @@ def test_without_the_passphrase_of_the_stack_the_bundle_says_so_and_has_all_else
 
 
 def test_a_stack_that_is_not_there_is_bad_usage(project: Path) -> None:
-    assert CliRunner().invoke(build(), ["support-bundle", "prd"]).exit_code == 64
+    assert busbar("support-bundle", "prd").exit_code == 64
 
 
 @pytest.mark.parametrize(

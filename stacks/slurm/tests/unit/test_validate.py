@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from busbar.cli import build
 from busbar.hosts.finding import Finding
 from busbar.outputs.pool import summarize
 from busbar.preflight.facts import HostRecord
@@ -19,6 +18,7 @@ from stacks.slurm.package import job
 from stacks.slurm.package.config import KEY, PROJECT
 from stacks.slurm.package.measure import MeasureSpec
 from stacks.slurm.tests.support import compute, configured, facts, slurm
+from tests.support.cli import busbar
 from tests.support.verdicts import failing, passing, unknown
 
 POOLS = {name: configured()["pools"]["h100"] for name in ("a", "b")}
@@ -49,7 +49,7 @@ def validate(
         return summarize(verdicts[Path(spec.folder).parent.name])
 
     monkeypatch.setattr("stacks.slurm.package.measure.collect", collect)
-    return CliRunner().invoke(build(), ["slurm", "validate", str(folder / "Pulumi.dev.yaml")])
+    return busbar("slurm", "validate", str(folder / "Pulumi.dev.yaml"))
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_pass_without_a_host_that_nobody_has_left_out_is_no_verdict(
         "stacks.slurm.package.measure.collect",
         lambda *_: {**summarize(passing()), "nodes_measured": ["gpu-1"]},
     )
-    done = CliRunner().invoke(build(), ["slurm", "validate", str(tmp_path / "Pulumi.dev.yaml")])
+    done = busbar("slurm", "validate", str(tmp_path / "Pulumi.dev.yaml"))
     assert done.exit_code == 2, done.output
     assert "not measured: gpu-2" in " ".join(done.output.split())
 

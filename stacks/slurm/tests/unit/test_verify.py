@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 import typer
 import yaml
-from typer.testing import CliRunner
 
-from busbar.cli import build
 from busbar.cli.verify import end
 from busbar.operations.verify import Drift
 from stacks.slurm.package import health, verify
 from stacks.slurm.package.config import KEY, PROJECT
 from stacks.slurm.package.preflight import hosts_of
 from stacks.slurm.tests.support import compute, configured, slurm
+from tests.support.cli import busbar
 from tests.unit.hosts.bash import output
 
 IDLE = {"state": "idle", "reason": "", "by": "root"}
@@ -123,7 +122,7 @@ def test_the_command_shows_every_host_with_its_role_and_what_to_do(
     monkeypatch.setattr("stacks.slurm.package.verify.verify", verified)
     path = tmp_path / "Pulumi.dev.yaml"
     path.write_text(yaml.safe_dump({"config": {f"{PROJECT}:{KEY}": configured()}}))
-    done = CliRunner().invoke(build(), ["slurm", "verify", str(path)])
+    done = busbar("slurm", "verify", str(path))
     assert done.exit_code == code, done.output
     rows = [line.strip().split(maxsplit=2) for line in done.output.splitlines()]
     assert ["ctl", "controller", "as applied"] in rows and ["login", "login", "as applied"] in rows

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from busbar.cli import build
 from busbar.kube import wait
 from stacks.training.tests.support import CLUSTER, configured
 from stacks.training.tests.unit import test_collector as job
 from stacks.training.tests.unit.made import changed, expected, first, lines, second
+from tests.support import cli
 from tests.support.kube_cluster import Clock
 
 
 def busbar(*words: str, stdin: Any = None) -> Result:
-    return CliRunner().invoke(build(), ["training", *words], input=json.dumps(stdin))
+    return cli.busbar("training", *words, stdin=json.dumps(stdin))
 
 
 # ---- check -----------------------------------------------------------------------------------------------

@@ -9,11 +9,11 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from busbar.cli import build
 from stacks.training.package.config import read, stack_schema
 from stacks.training.tests.support import CLUSTER, configured
+from tests.support import cli
 
 ROOT = Path(__file__).resolve().parents[4]
 STACKS = ("dev", "trainer", "networks", "jobs")
@@ -21,7 +21,7 @@ LAB = [ROOT / "stacks" / "training" / f"Pulumi.{stack}.yaml" for stack in STACKS
 
 
 def busbar(*words: str) -> Result:
-    return CliRunner().invoke(build(), ["training", *words])
+    return cli.busbar("training", *words)
 
 
 def stack(folder: Path, document: Any) -> Path:

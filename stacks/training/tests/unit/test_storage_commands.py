@@ -6,11 +6,10 @@ import json
 from typing import Any
 
 import pytest
-import typer.testing
 
-from busbar.cli import build
 from busbar.kube import wait
 from stacks.training.package.storage.sizing import checkpoint_seconds
+from tests.support import cli
 from tests.support.kube_cluster import Clock, Cluster
 
 CLASS = "/apis/storage.k8s.io/v1/storageclasses/weka"
@@ -47,7 +46,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 def busbar(*words: str, stdin: Any) -> Any:
-    return typer.testing.CliRunner().invoke(build(), ["training", *words], input=json.dumps(stdin))
+    return cli.busbar("training", *words, stdin=json.dumps(stdin))
 
 
 @pytest.mark.usefixtures("cluster")

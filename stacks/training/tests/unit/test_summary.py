@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from busbar.cli import build
 from stacks.training.package.outputs import build_outputs, summarize
 from stacks.training.package.summary import summary
 from stacks.training.package.target import targets
 from stacks.training.package.verdict import Verdict
 from stacks.training.tests.support import cluster, training
 from stacks.training.tests.unit.made import first, verdict
+from tests.support.cli import busbar
 
 
 def outputs(found: Verdict | None = None, **change: Any) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def test_outputs_of_another_contract_are_refused() -> None:
 
 
 def show(found: dict[str, Any]) -> Result:
-    return CliRunner().invoke(build(), ["show"], input=json.dumps(found))
+    return busbar("show", stdin=json.dumps(found))
 
 
 def test_busbar_show_exits_with_zero_only_for_a_run_that_passed() -> None:

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from busbar.cli import build
 from busbar.cli.stackfile import SecretError
 from busbar.kube.nodes import NODES
 from stacks.watch.package import commands
@@ -18,13 +17,14 @@ from stacks.watch.package.series import SeriesSpec
 from stacks.watch.package.survey import CRD_PATH
 from stacks.watch.tests.support import CLUSTER, Served, cluster, configured, outputs, watch
 from tests.program.answers import KUBECONFIG
+from tests.support import cli
 from tests.support.verdicts import failing
 
 STORED = "/api/v1/namespaces/busbar-watch/configmaps/busbar-metrics"
 
 
 def busbar(*words: str, stdin: Any = None) -> Result:
-    return CliRunner().invoke(build(), ["watch", *words], input=None if stdin is None else json.dumps(stdin))
+    return cli.busbar("watch", *words, stdin=None if stdin is None else json.dumps(stdin))
 
 
 @pytest.fixture

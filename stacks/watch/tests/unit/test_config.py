@@ -9,9 +9,8 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from busbar.cli import build
 from busbar.config import ConfigError
 from busbar.manifests.operators import MPI_OPERATOR
 from stacks.watch.package.config import CONFIG, read, stack_schema
@@ -19,6 +18,7 @@ from stacks.watch.package.prometheus import CRDS, STACK
 from stacks.watch.package.sizing import estimate
 from stacks.watch.tests.support import CLUSTER, configured, watch
 from tests.program.harness import ROOT
+from tests.support import cli
 
 STACKS = sorted((ROOT / "stacks" / "watch").glob("Pulumi.*.yaml"))
 
@@ -30,7 +30,7 @@ def findings(**values: Any) -> list[str]:
 
 
 def busbar(*words: str) -> Result:
-    return CliRunner().invoke(build(), ["watch", *words])
+    return cli.busbar("watch", *words)
 
 
 def test_only_the_cluster_must_be_named_and_no_prometheus_is_touched_by_default() -> None:

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.testing
 import yaml
 
-from busbar.cli import build, stackfile
+from busbar.cli import stackfile
 from busbar.collect.watch import Unreachable
 from busbar.fabric.commands.diagnose import after_failed_gate
 from busbar.fabric.diagnosis import Diagnosis, Scope, State
 from busbar.fabric.localise import Group
 from busbar.fabric.measure.run import Interrupted
 from busbar.kube.client import ApiError
+from tests.support.cli import busbar
 from tests.support.clusters import site
 from tests.unit.fabric.measure.foreign import Foreign
 
@@ -69,7 +69,7 @@ def scopes(found: State, monkeypatch: pytest.MonkeyPatch) -> list[Scope]:
 
 
 def diagnose(*words: str) -> Any:
-    return typer.testing.CliRunner().invoke(build(), ["diagnose", "prod", *words])
+    return busbar("diagnose", "prod", *words)
 
 
 def test_nothing_slow_lists_the_healthy_nodes_and_ends_with_0(found: State) -> None:

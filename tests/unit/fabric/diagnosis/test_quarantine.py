@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.testing
 import yaml
 
-from busbar.cli import build, stackfile
+from busbar.cli import stackfile
 from busbar.config import load
 from busbar.fabric.diagnosis import Diagnosis, Scope, State
 from busbar.fabric.diagnosis.findings import Findings, Row
 from busbar.fabric.diagnosis.quarantine import LimitExceeded, reasons, with_partners
 from busbar.fabric.localise import Group
 from busbar.hosts.inventory import Inventory
+from tests.support.cli import busbar
 from tests.support.clusters import site
 from tests.unit.fabric.measure.foreign import Foreign
 
@@ -62,7 +62,7 @@ def slow(state: State, node: str) -> None:
 
 
 def diagnose(*words: str) -> Any:
-    return typer.testing.CliRunner().invoke(build(), ["diagnose", "prod", *words])
+    return busbar("diagnose", "prod", *words)
 
 
 def quarantines() -> dict[str, str]:

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.testing
 import yaml
 
-from busbar.cli import build
 from busbar.fabric.measure import Request, plan, read_facts
 from busbar.fabric.measure.run import Interrupted, this_process
 from busbar.kube import wait
 from busbar.kube.client import ApiError
+from tests.support.cli import busbar
 from tests.support.kube_cluster import Clock
 from tests.unit.collect import launcher_log
 from tests.unit.fabric.measure.foreign import SETTINGS, Foreign, gpu_node, holder
@@ -36,7 +35,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Foreign:
 
 
 def nccl(*words: str) -> Any:
-    return typer.testing.CliRunner().invoke(build(), ["nccl", *words])
+    return busbar("nccl", *words)
 
 
 def measured(*words: str) -> Any:

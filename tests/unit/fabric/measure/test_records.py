@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.testing
 
-from busbar.cli import build
 from busbar.collect.collector import Collected, collect
 from busbar.collect.spec import CollectSpec, collect_spec
 from busbar.fabric.measure import plan_pool, read_facts, records
@@ -22,6 +20,7 @@ from busbar.kube.client import ApiError, JsonObject
 from busbar.manifests import mpijob, nccljob
 from busbar.manifests.nccljob import TopologyFile
 from busbar.outputs.pool import PoolResult
+from tests.support.cli import busbar
 from tests.support.kube_cluster import Clock
 from tests.unit.fabric.measure.foreign import SETTINGS, Foreign, gpu_node
 from tests.unit.fabric.measure.test_stack import inventory
@@ -87,7 +86,7 @@ def test_busbar_nccl_collect_records_what_an_update_measures(
     monkeypatch.setattr(wait, "SystemClock", Clock)
     manifest, spec = job_of(stack())
     cluster.create(JOBS, manifest)
-    done = typer.testing.CliRunner().invoke(build(), ["nccl", "collect"], input=spec.model_dump_json())
+    done = busbar("nccl", "collect", stdin=spec.model_dump_json())
     assert done.exit_code == 0, done.output
     [run] = read_folder(Path(".busbar/site"))
     printed = PoolResult.model_validate_json(done.stdout)

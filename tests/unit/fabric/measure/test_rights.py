@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.testing
 import yaml
 
-from busbar.cli import build
 from busbar.kube import wait
+from tests.support.cli import busbar
 from tests.support.kube_cluster import Clock
 from tests.unit.fabric.measure.authorized import Authorized, Right, rights_of
 from tests.unit.fabric.measure.foreign import SETTINGS, gpu_node
@@ -45,7 +44,7 @@ def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
     def typed(cluster: Authorized, *words: str) -> Any:
         for name in ("busbar.cli.cluster.connect", "busbar.kube.access.connect"):
             monkeypatch.setattr(name, lambda *_: cluster)
-        return typer.testing.CliRunner().invoke(build(), ["nccl", *words])
+        return busbar("nccl", *words)
 
     return typed
 

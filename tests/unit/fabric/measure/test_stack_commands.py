@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.testing
 import yaml
 
-from busbar.cli import build
 from busbar.cli.stackfile import SecretError
 from busbar.fabric.commands import measure
 from busbar.fabric.measure.history import Run
@@ -19,6 +17,7 @@ from busbar.fabric.measure.records import FILE
 from busbar.kube import wait
 from busbar.kube.access import KubeconfigError
 from busbar.kube.client import ApiError, JsonObject
+from tests.support.cli import busbar
 from tests.support.clusters import all_operators, site
 from tests.support.kube_cluster import Clock
 from tests.unit.collect import launcher_log
@@ -45,10 +44,6 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Foreign:
     monkeypatch.setattr("busbar.kube.access.connect", lambda *_: made)
     monkeypatch.setattr(wait, "SystemClock", Clock)
     return made
-
-
-def busbar(*words: str) -> Any:
-    return typer.testing.CliRunner().invoke(build(), [*words])
 
 
 def records(folder: Path = FOLDER) -> list[Run]:
