@@ -17,7 +17,7 @@ from busbar.collect.spec import collect_spec
 from busbar.components.engine.cluster_objects import create_custom_resource, of_fixed_name
 from busbar.components.engine.local_command import create_cluster_command, create_first_folder, digest_in
 from busbar.config import section
-from busbar.config.pools import Pool
+from busbar.config.hardware import Hardware
 from busbar.config.validation import Validation
 from busbar.hosts.inventory import Inventory
 from busbar.manifests import mpijob, nccljob
@@ -97,7 +97,7 @@ class NcclValidation(pulumi.ComponentResource):
     ) -> None:
         super().__init__("busbar:index:NcclValidation", name, None, opts)
         self._deleted_with = opts.deleted_with if opts else None
-        hardware, validation = _settings(args)
+        validation = _validation(args)
         topology, topology_map = self._create_topology_map(name, args.pool, validation)
         job = _resolve(args, topology)
         manifest = mpijob.render(job)
@@ -118,7 +118,7 @@ class NcclValidation(pulumi.ComponentResource):
         )
         folder = f".busbar/{pulumi.get_stack()}/{args.pool}"
         first_folder = create_first_folder(f"{name}-folder", folder, self)
-        spec = collect_spec(hardware, validation, job, self.job, folder=folder)
+        spec = collect_spec(validation, job, self.job, folder=folder)
         collect = create_cluster_command(
             f"{name}-collect",
             "nccl collect",
@@ -182,24 +182,18 @@ def create_image_pull(name: str, args: NcclValidationArgs, opts: pulumi.Resource
     )
 
 
-def _settings(args: NcclValidationArgs) -> tuple[Pool, Validation]:
-    hardware = Pool(
-        gpus=args.gpus,
-        rails=args.rails,
-        rate_gbps=args.rate_gbps,
-        gpu_model=args.gpu_model,
-        taints=read_taints(args.taints),
-    )
-    return hardware, section(Validation, "validation", args.validation)
+def _validation(args: NcclValidationArgs) -> Validation:
+    return section(Validation, "validation", args.validation)
 
 
 def _resolve(args: NcclValidationArgs, topology: nccljob.TopologyFile | None = None) -> nccljob.NcclJob:
-    hardware, validation = _settings(args)
-    return nccljob.measurement(
+    hardware = Hardware(gpus=args.gpus, rails=args.rails, rate_gbps=args.rate_gbps, gpu_model=args.gpu_model)
+    return nccljob.nccl_job(
         args.pool,
         args.nodes,
-        hardware=hardware,
-        validation=validation,
+        hardware,
+        _validation(args),
+        taints=read_taints(args.taints),
         hca_resources=args.hca_resources,
         versions=args.versions,
         topology=topology,

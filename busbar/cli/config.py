@@ -88,7 +88,7 @@ def _measurement(cluster: Cluster, inventory: Inventory) -> list[str]:
     lines: list[str] = []
     for pool in cluster.pools:
         job = resolve(cluster, pool, [host.name for host in inventory.usable_of(pool)])
-        of_pool = expectation(cluster.pools[pool], cluster.validation_of(pool), job, "job")
+        of_pool = expectation(cluster.validation_of(pool), job, "job")
         wanted = Expectation.model_validate(of_pool)
         for collective in job.collectives:
             bounds = wanted.bounds(collective)

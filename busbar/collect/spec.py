@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import Field
 
-from busbar.config.pools import Pool
-from busbar.config.validation import Validation
+from busbar.config.validation import NcclSettings
 from busbar.manifests.nccljob import NcclJob
+from busbar.manifests.ncclrun import NcclRun
 from busbar.models import StrictModel
 
 # The collector waits this much longer than the job may run, for the controller to record a job that ended at
@@ -31,37 +31,35 @@ class CollectSpec(JobSpec):
     expectation: dict[str, Any] = Field(description="See busbar.judge.nccl.Expectation.")
 
 
-def collect_spec(
-    hardware: Pool, validation: Validation, job: NcclJob, job_name: str, *, folder: str
-) -> dict[str, Any]:
+def collect_spec(validation: NcclSettings, job: NcclJob, job_name: str, *, folder: str) -> dict[str, Any]:
     """The spec of one pool's measurement, as plain JSON values."""
     return CollectSpec(
         namespace=job.namespace,
         job=job_name,
         folder=folder,
         deadline_seconds=job.deadline_seconds + GRACE_SECONDS,
-        expectation=expectation(hardware, validation, job, job_name),
+        expectation=expectation(validation, job, job_name),
     ).model_dump(mode="json")
 
 
-def expectation(hardware: Pool, validation: Validation, job: NcclJob, job_name: str) -> dict[str, Any]:
-    """What the measurement must show, from the pool's hardware and the validation's configuration."""
-    topology_file = job.env.get("NCCL_TOPO_FILE")
+def expectation(validation: NcclSettings, run: NcclRun, job_name: str) -> dict[str, Any]:
+    """What the run must show."""
+    topology_file = run.env.get("NCCL_TOPO_FILE")
     # a key that is not used leaves the spec of a running site as it is
     accepted = {"accept_warnings": list(validation.accept_warnings)} if validation.accept_warnings else {}
     return {
         **accepted,
-        "nodes": len(job.nodes),
-        "gpus_per_node": job.slots_per_worker,
-        "gpu": hardware.gpu_model,
-        "rails": hardware.rails,
-        "rate_gbps": hardware.rate_gbps,
-        "transport": job.transport,
-        "algorithm": job.algorithm,
-        "collectives": list(job.collectives),
-        "min_bytes": job.min_bytes,
-        "max_bytes": job.max_bytes,
-        "step_factor": job.step_factor,
+        "nodes": len(run.nodes),
+        "gpus_per_node": run.slots_per_worker,
+        "gpu": run.gpu,
+        "rails": run.rails,
+        "rate_gbps": run.rate_gbps,
+        "transport": run.transport,
+        "algorithm": run.algorithm,
+        "collectives": list(run.collectives),
+        "min_bytes": run.min_bytes,
+        "max_bytes": run.max_bytes,
+        "step_factor": run.step_factor,
         "expected_busbw_gbps": validation.expected_busbw_gbps,
         "expected_by_collective": dict(validation.expected_by_collective),
         "tolerance": validation.tolerance,
@@ -69,5 +67,5 @@ def expectation(hardware: Pool, validation: Validation, job: NcclJob, job_name: 
         "topology_file": topology_file,
         "require_topology_file": topology_file is not None,
         "hcas": list(validation.hcas),
-        "hosts": [f"{job_name}-worker-{index}" for index in range(len(job.nodes))],
+        "hosts": [f"{job_name}-worker-{index}" for index in range(len(run.nodes))],
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
 
 from pydantic import Field
 
@@ -10,15 +10,14 @@ from busbar.config.hosts import ApiEndpoint, Hosts, Worker
 from busbar.config.http_proxy import HttpProxy
 from busbar.config.k3s import K3s
 from busbar.config.kubernetes_values import DnsLabel
+from busbar.config.measured import MeasuredCluster
 from busbar.config.nfs_server import NfsServer
 from busbar.config.operators import GpuOperator, MpiOperator, NetworkOperator
 from busbar.config.pools import Pool
-from busbar.config.ssh import Ssh
 from busbar.config.validation import Validation
-from busbar.models import ConfigModel
 
 
-class Cluster(ConfigModel):
+class Cluster(MeasuredCluster[Pool, Validation]):
     """One cluster: hosts, software, and the bandwidth that it must reach.
 
     Use `busbar.config.load`, which also runs the checks across sections (duplicate addresses, an even number
@@ -26,11 +25,7 @@ class Cluster(ConfigModel):
     """
 
     name: DnsLabel = Field(description="Name of the cluster.")
-    ssh: Ssh = Field(description="How to log in to the hosts.")
     hosts: Hosts = Field(description="The hosts by role.")
-    pools: Annotated[dict[DnsLabel, Pool], Field(min_length=1)] = Field(
-        description="Worker pools by name: groups of identical workers, and what each worker must have."
-    )
     http_proxy: HttpProxy | None = Field(
         default=None, description="The proxy by which the hosts reach what is outside; by default none."
     )
@@ -49,10 +44,6 @@ class Cluster(ConfigModel):
     )
     validation: Validation = Field(default=Validation(), description="The NCCL validation and its gate.")
 
-    def pool_of(self, worker: Worker) -> str | None:
-        """Name of its pool: a worker that names none is in the only one."""
-        return worker.pool or (next(iter(self.pools)) if len(self.pools) == 1 else None)
-
-    def validation_of(self, pool: str) -> Validation:
-        """The validation of a pool: `validation` with `pools.NAME.validation`."""
-        return self.validation.of_pool(self.pools[pool].validation)
+    @property
+    def workers(self) -> Sequence[Worker]:
+        return self.hosts.workers

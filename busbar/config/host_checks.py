@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Collection, Iterator, Mapping
 
 from busbar.config.errors import Finding, did_you_mean
-from busbar.config.partial import PartialConfig, PartialHost
+from busbar.config.partial import PartialCluster, PartialConfig, PartialHost
 from busbar.config.topology import LABELS, SWITCHES
 
 # The resources of each host, in components/: how their names begin, and how they end.
@@ -21,7 +21,7 @@ MIN_SHARING = 3
 CONTROL_PLANE_STEPS = ("kubeconfig", "nodes", "rejoin", "stale-nodes", "taints")
 
 
-def duplicates(config: PartialConfig) -> Iterator[Finding]:
+def duplicates(config: PartialCluster) -> Iterator[Finding]:
     """Names and addresses are unique."""
     names: dict[str, PartialHost] = {}
     addresses: dict[str, PartialHost] = {}
@@ -46,13 +46,6 @@ def duplicates(config: PartialConfig) -> Iterator[Finding]:
                     "list each machine once",
                     repr(host.address),
                 )
-    if config.virtual_ip and (taken := addresses.get(config.virtual_ip)):
-        yield Finding(
-            ("hosts", "virtual_ip", "address"),
-            f"is the address of {taken.where}",
-            "use a free address of the same network",
-            repr(config.virtual_ip),
-        )
 
 
 def resource_names(config: PartialConfig) -> Iterator[Finding]:
@@ -136,6 +129,14 @@ def virtual_ip(config: PartialConfig) -> Iterator[Finding]:
             "give the address of the server as `api_endpoint: {address: ADDRESS}` instead",
         )
     shared = _ip(config.virtual_ip)
+    taken = next((host for host in config.hosts if host.address == config.virtual_ip), None)
+    if config.virtual_ip and taken:
+        yield Finding(
+            ("hosts", "virtual_ip", "address"),
+            f"is the address of {taken.where}",
+            "use a free address of the same network",
+            repr(config.virtual_ip),
+        )
     if count == 1 or shared is None:
         return
     for host in _sharing(config):
@@ -190,11 +191,11 @@ def _ip(text: str | None) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
         return None
 
 
-def pools(config: PartialConfig) -> Iterator[Finding]:
+def pools(config: PartialCluster) -> Iterator[Finding]:
     """Each worker is in a pool that exists, and each pool has a worker."""
     names = list(config.pools)
     used: set[str] = set()
-    for worker in config.group("workers"):
+    for worker in config.workers:
         if worker.pool is None:
             if len(names) > 1:
                 yield Finding(
@@ -207,11 +208,11 @@ def pools(config: PartialConfig) -> Iterator[Finding]:
             hint = did_you_mean(worker.pool, names) or f"; expected one of: {', '.join(names)}"
             yield Finding((*worker.path, "pool"), f"is not in pools{hint}", found=repr(worker.pool))
     for name in names:
-        if name not in used and config.group("workers"):
+        if name not in used and config.workers:
             yield Finding(
                 ("pools", name), "has no worker", f"remove it, or set `pool: {name}` on its workers"
             )
-        workers = [each for each in config.group("workers") if (each.pool or config.only_pool) == name]
+        workers = [each for each in config.workers if (each.pool or config.only_pool) == name]
         if workers and config.validation.enabled and all(each.quarantine for each in workers):
             yield Finding(
                 (*workers[0].path, "quarantine"),
@@ -220,10 +221,10 @@ def pools(config: PartialConfig) -> Iterator[Finding]:
             )
 
 
-def topology(config: PartialConfig) -> Iterator[Finding]:
+def topology(config: PartialCluster) -> Iterator[Finding]:
     """The workers of a pool name the same levels, and no pool sets their labels itself."""
     for pool, fields in config.pools.items():
-        workers = [each for each in config.group("workers") if (each.pool or config.only_pool) == pool]
+        workers = [each for each in config.workers if (each.pool or config.only_pool) == pool]
         for level, label in LABELS.items():
             having = [worker for worker in workers if level in worker.places]
             if not having:
@@ -251,7 +252,7 @@ def measured_together(config: PartialConfig) -> Iterator[Finding]:
     if config.validation.measure_pools != "together":
         return
     pools_at: dict[tuple[str, str], set[str]] = {}
-    for worker in config.group("workers"):
+    for worker in config.workers:
         for level in SWITCHES:
             if worker.pool and level in worker.places:
                 pools_at.setdefault((level, worker.places[level]), set()).add(worker.pool)
@@ -301,12 +302,12 @@ def nfs_server(config: PartialConfig) -> Iterator[Finding]:
         )
 
 
-def login(config: PartialConfig, secrets: Collection[str]) -> Iterator[Finding]:
-    """Exactly one source of the SSH key; `secrets` are the secret keys that the stack has set."""
+def login(config: PartialCluster, secrets: Collection[str], project: str) -> Iterator[Finding]:
+    """Exactly one source of the SSH key; `secrets` are the secret keys that the stack of PROJECT has set."""
     sources = {
         "ssh.key_file": config.ssh.key_file is not None,
         "ssh.agent": config.ssh.agent,
-        "busbar:sshPrivateKey": "sshPrivateKey" in secrets,
+        f"{project}:sshPrivateKey": "sshPrivateKey" in secrets,
     }
     chosen = [name for name, given in sources.items() if given]
     if not chosen:
@@ -314,7 +315,7 @@ def login(config: PartialConfig, secrets: Collection[str]) -> Iterator[Finding]:
             ("ssh",),
             "no SSH key configured",
             "set ssh.key_file, or ssh.agent: true, or the key as a secret: `pulumi config set "
-            "--secret busbar:sshPrivateKey < KEYFILE`",
+            f"--secret {project}:sshPrivateKey < KEYFILE`",
         )
     elif len(chosen) > 1:
         yield Finding(("ssh",), f"more than one key configured: {', '.join(chosen)}", "keep one")

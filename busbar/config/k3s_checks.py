@@ -86,7 +86,7 @@ def pod_network_size(config: PartialConfig) -> Iterator[Finding]:
     given = next((options[name] for name in names if options.get(name, "").isdecimal()), None)
     prefix = int(given) if given else _NODE_PREFIX[pods.version]
     room = 1 << (prefix - pods.prefixlen) if prefix >= pods.prefixlen else 0
-    nodes = len(config.group("servers")) + len(config.group("workers"))
+    nodes = len(config.group("servers")) + len(config.workers)
     if nodes > room:
         wanted = prefix - (nodes - 1).bit_length()
         yield Finding(

@@ -56,6 +56,7 @@ CHECKS: tuple[Callable[[PartialConfig], Iterator[Finding]], ...] = (
     software_checks.versions,
     software_checks.resource,
     validation_checks.values,
+    validation_checks.namespace,
 )
 
 
@@ -77,10 +78,10 @@ def load(data: Mapping[str, Any], *, secret_keys: Collection[str] = (), root: Pa
     except ValidationError as error:
         found = (finding(detail, Cluster) for detail in error.errors())
         problems += (each for each in found if each.path not in known)
-    partial = PartialConfig.of(data)
+    partial = PartialConfig.read(data)
     for check in CHECKS:
         problems += check(partial)
-    problems += host_checks.login(partial, secret_keys)
+    problems += host_checks.login(partial, secret_keys, "busbar")
     problems += k3s_checks.bucket(partial, secret_keys)
     if cluster is not None and not any(each.path[-1] == "profile" for each in problems):
         problems += validation_checks.hardware(cluster)
@@ -102,7 +103,7 @@ def section(kind: type[M], name: str, data: Mapping[str, Any]) -> M:
 
 def warnings(cluster: Cluster) -> list[Finding]:
     """What is allowed but probably not intended."""
-    partial = PartialConfig.of(cluster.model_dump())
+    partial = PartialConfig.read(cluster.model_dump())
     return [
         *software_checks.version_warnings(partial),
         *k3s_argument_checks.unknown_key_warnings(partial),

@@ -7,7 +7,7 @@ get the hosts as written, and from each section the keys that are valid on their
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ from busbar.config.errors import KeyPath, path_of
 from busbar.config.k3s import K3s
 from busbar.config.operators import GpuOperator, NetworkOperator
 from busbar.config.ssh import Ssh
-from busbar.config.validation import PoolValidation, Validation
+from busbar.config.validation import NcclPoolSettings, NcclSettings, Validation
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -46,78 +46,97 @@ class PartialHost:
 
 
 @dataclass(frozen=True)
-class PartialConfig:
-    """The parts of `busbar:cluster` that could be read."""
+class PartialCluster:
+    """The parts that could be read of a configuration of K3s or Slurm; `workers`: hosts of the pools."""
 
     hosts: list[PartialHost]
-    virtual_ip: str | None
-    has_virtual_ip: bool
-    api_endpoint: str | None
-    has_api_endpoint: bool
+    workers: list[PartialHost]
     pools: Mapping[str, Mapping[str, Any]]
     ssh: Ssh
-    k3s: K3s
-    gpu_operator: GpuOperator
-    network_operator: NetworkOperator
-    validation: Validation
-    has_nfs_server: bool = False
-    nfs_host: str | None = None
+    validation: NcclSettings
 
     @classmethod
-    def of(cls, data: Mapping[str, Any]) -> PartialConfig:
-        """Read the valid parts; never raises, because the models report the rest."""
-        hosts = _mapping(data.get("hosts"))
-        virtual_ip = hosts.get("virtual_ip")
+    def of(
+        cls, data: Mapping[str, Any], groups: Sequence[str], workers: str, validation: type[NcclSettings]
+    ) -> PartialCluster:
+        """Read the valid parts; never raises, because the models report the rest.
+
+        `groups`: the keys of `hosts`; `workers`: that of the hosts in pools.
+        """
+        hosts = [host for group in groups for host in _hosts(group, _mapping(data.get("hosts")).get(group))]
         return cls(
-            hosts=list(_hosts(hosts)),
-            virtual_ip=_address(_mapping(virtual_ip).get("address")),
-            has_virtual_ip=virtual_ip is not None,
-            api_endpoint=_text(_mapping(data.get("api_endpoint")).get("address")),
-            has_api_endpoint=data.get("api_endpoint") is not None,
+            hosts=hosts,
+            workers=[host for host in hosts if host.group == workers],
             pools={str(name): _mapping(pool) for name, pool in _mapping(data.get("pools")).items()},
             ssh=_section(Ssh, data.get("ssh")),
-            k3s=_section(K3s, data.get("k3s")),
-            gpu_operator=_section(GpuOperator, data.get("gpu_operator")),
-            network_operator=_section(NetworkOperator, data.get("network_operator")),
-            validation=_section(Validation, data.get("validation")),
-            has_nfs_server=data.get("nfs_server") is not None,
-            nfs_host=_text(_mapping(data.get("nfs_server")).get("host")),
+            validation=_section(validation, data.get("validation")),
         )
 
     @property
-    def pool_validations(self) -> dict[str, PoolValidation]:
+    def pool_validations(self) -> dict[str, NcclPoolSettings]:
         """`pools.NAME.validation`, by pool."""
-        return {name: _section(PoolValidation, pool.get("validation")) for name, pool in self.pools.items()}
+        found = {name: pool.get("validation") for name, pool in self.pools.items()}
+        return {name: _section(NcclPoolSettings, own) for name, own in found.items()}
 
     @property
     def only_pool(self) -> str | None:
         """The pool of workers that name none."""
         return next(iter(self.pools)) if len(self.pools) == 1 else None
 
+
+@dataclass(frozen=True)
+class PartialConfig(PartialCluster):
+    """The parts of `busbar:cluster` that could be read."""
+
+    validation: Validation
+    virtual_ip: str | None
+    has_virtual_ip: bool
+    api_endpoint: str | None
+    has_api_endpoint: bool
+    k3s: K3s
+    gpu_operator: GpuOperator
+    network_operator: NetworkOperator
+    has_nfs_server: bool
+    nfs_host: str | None
+
+    @classmethod
+    def read(cls, data: Mapping[str, Any]) -> PartialConfig:
+        """Read the valid parts; never raises, because the models report the rest."""
+        common = PartialCluster.of(data, ("nfs_server", *GROUPS), "workers", Validation)
+        virtual_ip = _mapping(data.get("hosts")).get("virtual_ip")
+        return cls(
+            **vars(common),
+            virtual_ip=_address(_mapping(virtual_ip).get("address")),
+            has_virtual_ip=virtual_ip is not None,
+            api_endpoint=_text(_mapping(data.get("api_endpoint")).get("address")),
+            has_api_endpoint=data.get("api_endpoint") is not None,
+            k3s=_section(K3s, data.get("k3s")),
+            gpu_operator=_section(GpuOperator, data.get("gpu_operator")),
+            network_operator=_section(NetworkOperator, data.get("network_operator")),
+            has_nfs_server=data.get("nfs_server") is not None,
+            nfs_host=_text(_mapping(data.get("nfs_server")).get("host")),
+        )
+
     def group(self, name: str) -> list[PartialHost]:
         """The hosts under `hosts.<name>`."""
         return [host for host in self.hosts if host.group == name]
 
 
-def _hosts(hosts: Mapping[str, Any]) -> Iterator[PartialHost]:
-    if isinstance(single := hosts.get("nfs_server"), Mapping):
-        name, address = _text(single.get("name")), _address(single.get("address"))
-        yield PartialHost(("hosts", "nfs_server"), "nfs_server", name, address, None)
-    for group in GROUPS:
-        listed = hosts.get(group)
-        for index, host in enumerate(listed if isinstance(listed, list) else []):
-            fields = _mapping(host)
-            name, pool = (_text(fields.get(key)) for key in ("name", "pool"))
-            topology = _mapping(fields.get("topology"))
-            yield PartialHost(
-                ("hosts", group, index),
-                group,
-                name,
-                _address(fields.get("address")),
-                pool,
-                {str(level): str(value) for level, value in topology.items() if value is not None},
-                _text(fields.get("quarantine")),
-            )
+def _hosts(group: str, listed: Any) -> Iterator[PartialHost]:
+    """Those of one key of `hosts`: a list, or one host."""
+    single = [listed] if isinstance(listed, Mapping) else []
+    for index, host in enumerate(listed if isinstance(listed, list) else single):
+        fields = _mapping(host)
+        topology = _mapping(fields.get("topology"))
+        yield PartialHost(
+            ("hosts", group) if single else ("hosts", group, index),
+            group,
+            _text(fields.get("name")),
+            _address(fields.get("address")),
+            _text(fields.get("pool")),
+            {str(level): str(value) for level, value in topology.items() if value is not None},
+            _text(fields.get("quarantine")),
+        )
 
 
 def _section(model: type[M], data: Any) -> M:

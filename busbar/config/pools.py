@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 from pydantic import Field, WithJsonSchema
 
 from busbar.config.kubernetes_values import LabelKey, LabelValue
-from busbar.config.network_values import HcaPattern
+from busbar.config.measured import MeasuredPool
 from busbar.config.validation import PoolValidation
-from busbar.config.values import Float, Int, Matching, NonEmpty
+from busbar.config.values import Int, Matching
 from busbar.models import ConfigModel
 
 MaxUnavailable = Annotated[
@@ -33,22 +33,9 @@ class Taint(ConfigModel):
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = Field(description="Effect of the taint.")
 
 
-class Pool(ConfigModel):
-    """What every worker of the pool must have; preflight fails for a host that has less."""
+class Pool(MeasuredPool):
+    """What every worker of the pool must have, and how K3s on it is changed."""
 
-    gpus: Annotated[Int, Field(ge=1, le=64)] = Field(description="GPUs per worker.")
-    rails: Annotated[Int, Field(ge=1, le=64)] = Field(
-        description="HCA ports per worker that carry NCCL traffic: active, and at rate_gbps."
-    )
-    rate_gbps: Annotated[Float, Field(gt=0, le=3200)] = Field(
-        description="Rate of one rail in Gb/s: 400 for NDR."
-    )
-    link_layer: Literal["infiniband", "ethernet"] = Field(
-        default="infiniband", description="Link layer of the rails; ethernet means RoCE."
-    )
-    gpu_model: NonEmpty | None = Field(
-        default=None, description="Text that the GPU's product name must contain, such as H100."
-    )
     labels: dict[LabelKey, LabelValue] = Field(
         default={}, description="Labels of the workers; a change is applied to running ones too."
     )
@@ -57,10 +44,6 @@ class Pool(ConfigModel):
     )
     min_disk_gb: Annotated[Int, Field(ge=1)] = Field(
         default=50, description="Free space per worker in GB (10^9 bytes) where K3s keeps images."
-    )
-    ignore_hcas: list[HcaPattern] = Field(
-        default=[],
-        description="HCAs that are not rails (storage, management), such as mlx5_4; shell patterns work.",
     )
     flow_control: FlowControl = Field(
         default="warn",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field
 
@@ -20,8 +20,15 @@ Algorithm = Literal["auto", "ring", "tree", "nvls", "sharp"]
 DEFAULT_TRANSPORT: Transport = "gpudirect-rdma"
 
 
-class OfHardware(ConfigModel):
-    """What of a validation depends on the hardware of a pool."""
+def _without_defaults(schema: dict[str, Any]) -> None:
+    for field in schema["properties"].values():
+        field.pop("default", None)
+
+
+class NcclPoolSettings(ConfigModel):
+    """What of a measurement depends on the hardware of a pool; anything else is as in `validation`."""
+
+    model_config = ConfigDict(json_schema_extra=_without_defaults)
 
     profile: Annotated[NonEmpty, Offered(profiles.names, only=True)] | None = Field(
         default=None,
@@ -45,58 +52,18 @@ class OfHardware(ConfigModel):
         default=0.1,
         description="Accepted shortfall as a fraction of the expected bandwidth: 0.1 accepts 90 %.",
     )
-    image: Image = Field(
-        default=versions.NCCL_TESTS_IMAGE, description="Image with nccl-tests, Open MPI and sshd."
-    )
     env: dict[EnvName, Text] = Field(
         default={}, description="Additional environment variables of the ranks, such as NCCL_DEBUG_SUBSYS."
-    )
-    topology_file: NonEmpty | None = Field(
-        default=None,
-        description="NCCL topology XML on the machine that runs Pulumi, relative to the project folder.",
     )
     hcas: list[HcaName] = Field(
         default=[], description="HCAs that NCCL must use (NCCL_IB_HCA); by default all rails."
     )
 
 
-def _without_defaults(schema: dict[str, Any]) -> None:
-    for field in schema["properties"].values():
-        field.pop("default", None)
+class NcclSettings(NcclPoolSettings):
+    """What is measured of each pool, and which result passes: the same under every scheduler."""
 
-
-class PoolValidation(OfHardware):
-    """What differs in the validation of a pool; anything else is as in `validation`."""
-
-    model_config = ConfigDict(json_schema_extra=_without_defaults)
-
-
-class Diagnose(ConfigModel):
-    """How `busbar diagnose` finds the slow node, rail or switch of a pool."""
-
-    when: Literal["never", "on_failure"] = Field(
-        default="never",
-        description="When `busbar up` runs it. on_failure: at once after a failed gate, for each pool that "
-        "did not pass.",
-    )
-    parallel: Annotated[Int, Field(ge=1, le=1024)] = Field(
-        default=256, description="Groups of nodes that are measured at the same time, at most."
-    )
-    group_seconds: Annotated[Int, Field(ge=5)] = Field(
-        default=120, description="Time limit of one group in seconds; without a result by then it is bad."
-    )
-    deadline_seconds: Annotated[Int, Field(ge=60)] = Field(
-        default=3600, description="Time limit of a diagnosis in seconds. It ends with what is known by then."
-    )
-    node_minutes: Annotated[Int, Field(ge=1)] | None = Field(
-        default=None,
-        description="Minutes of nodes that a diagnosis may hold: ten nodes for six minutes are 60. It ends "
-        "with what is known by then; by default only the time limit does that.",
-    )
-
-
-class Validation(OfHardware):
-    """An nccl-tests run per pool, and the gate on its result."""
+    model_config = ConfigDict(json_schema_extra=None)
 
     enabled: bool = Field(
         default=True, description="Run the NCCL validation; if false, nccl_passed is false."
@@ -107,12 +74,6 @@ class Validation(OfHardware):
         description="Number of the run: raise it to measure again without another change, for example "
         "after a cable was replaced.",
     )
-    when_busy: Literal["fail", "wait", "keep"] = Field(
-        default="fail",
-        description="What a new measurement does while pods hold the GPUs that it needs. fail: after three "
-        "minutes the update fails. wait: it waits for them. keep: the former verdict stays, for the workers "
-        "that it measured, and says what has changed since; without one, the update fails.",
-    )
     busy_deadline_seconds: Annotated[Int, Field(ge=30)] = Field(
         default=3600, description="How long when_busy: wait waits for the GPUs, in seconds."
     )
@@ -120,11 +81,6 @@ class Validation(OfHardware):
         default=0.9,
         description="Part of a pool's workers, without those in quarantine, that must be measured; with "
         "fewer, nccl_passed is false.",
-    )
-    measure_pools: Literal["in_order", "together"] = Field(
-        default="in_order",
-        description="Order of the pools. in_order: one after the other, because those that share switches "
-        "share their bandwidth. together: at the same time, for pools that share no switch.",
     )
     collectives: Annotated[list[Collective], Field(min_length=1)] = Field(
         default=["all_reduce"], description="Collectives to measure; the first one is the headline result."
@@ -147,16 +103,8 @@ class Validation(OfHardware):
     deadline_seconds: Annotated[Int, Field(ge=30)] = Field(
         default=1800, description="Time limit of the job in seconds."
     )
-    namespace: DnsLabel = Field(default="busbar-validation", description="Namespace of the job.")
-    shm_size: Memory = Field(default="64Gi", description="Size of /dev/shm per worker pod; counts as memory.")
-    memory: Memory | None = Field(default=None, description="Memory limit per worker pod; by default none.")
-    runtime_class: RuntimeClass = Field(
-        default="nvidia", description="RuntimeClass of the worker pods; empty for none."
-    )
 
-    diagnose: Diagnose = Field(default=Diagnose(), description="What `busbar diagnose` may use, and when.")
-
-    def of_pool(self, own: PoolValidation | None) -> Validation:
+    def of_pool(self, own: NcclPoolSettings | None) -> Self:
         """The validation of a pool: its OWN values, else these. Of `env`, the pool adds to these."""
         given = {key: getattr(own, key) for key in own.model_fields_set} if own else {}
         if "env" in given:
@@ -187,3 +135,66 @@ class Validation(OfHardware):
         """A value as configured; where it is not, the profile's if it has one. Raises as `system`."""
         of_profile = getattr(self.system, name, None)
         return getattr(self, name) if name in self.model_fields_set or of_profile is None else of_profile
+
+
+class PodSettings(ConfigModel):
+    """What the pods of a measurement get."""
+
+    image: Image = Field(
+        default=versions.NCCL_TESTS_IMAGE, description="Image with nccl-tests, Open MPI and sshd."
+    )
+    topology_file: NonEmpty | None = Field(
+        default=None,
+        description="NCCL topology XML on the machine that runs Pulumi, relative to the project folder.",
+    )
+
+
+class PoolValidation(NcclPoolSettings, PodSettings):
+    """What differs in the validation of a pool; anything else is as in `validation`."""
+
+
+class Diagnose(ConfigModel):
+    """How `busbar diagnose` finds the slow node, rail or switch of a pool."""
+
+    when: Literal["never", "on_failure"] = Field(
+        default="never",
+        description="When `busbar up` runs it. on_failure: at once after a failed gate, for each pool that "
+        "did not pass.",
+    )
+    parallel: Annotated[Int, Field(ge=1, le=1024)] = Field(
+        default=256, description="Groups of nodes that are measured at the same time, at most."
+    )
+    group_seconds: Annotated[Int, Field(ge=5)] = Field(
+        default=120, description="Time limit of one group in seconds; without a result by then it is bad."
+    )
+    deadline_seconds: Annotated[Int, Field(ge=60)] = Field(
+        default=3600, description="Time limit of a diagnosis in seconds. It ends with what is known by then."
+    )
+    node_minutes: Annotated[Int, Field(ge=1)] | None = Field(
+        default=None,
+        description="Minutes of nodes that a diagnosis may hold: ten nodes for six minutes are 60. It ends "
+        "with what is known by then; by default only the time limit does that.",
+    )
+
+
+class Validation(NcclSettings, PodSettings):
+    """An MPIJob of nccl-tests per pool, and the gate on its result."""
+
+    when_busy: Literal["fail", "wait", "keep"] = Field(
+        default="fail",
+        description="What a new measurement does while pods hold the GPUs that it needs. fail: after three "
+        "minutes the update fails. wait: it waits for them. keep: the former verdict stays, for the workers "
+        "that it measured, and says what has changed since; without one, the update fails.",
+    )
+    measure_pools: Literal["in_order", "together"] = Field(
+        default="in_order",
+        description="Order of the pools. in_order: one after the other, because those that share switches "
+        "share their bandwidth. together: at the same time, for pools that share no switch.",
+    )
+    namespace: DnsLabel = Field(default="busbar-validation", description="Namespace of the job.")
+    shm_size: Memory = Field(default="64Gi", description="Size of /dev/shm per worker pod; counts as memory.")
+    memory: Memory | None = Field(default=None, description="Memory limit per worker pod; by default none.")
+    runtime_class: RuntimeClass = Field(
+        default="nvidia", description="RuntimeClass of the worker pods; empty for none."
+    )
+    diagnose: Diagnose = Field(default=Diagnose(), description="What `busbar diagnose` may use, and when.")

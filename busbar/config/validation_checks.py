@@ -10,10 +10,11 @@ from collections.abc import Collection, Iterator
 
 from busbar.config.cluster import Cluster
 from busbar.config.errors import Finding, KeyPath, did_you_mean, path_of
+from busbar.config.hardware import Hardware
 from busbar.config.kubernetes_values import floating, foreign_namespace, is_floating
-from busbar.config.partial import PartialConfig
-from busbar.config.pools import Pool
-from busbar.config.validation import OfHardware
+from busbar.config.measured import AnyCluster
+from busbar.config.partial import PartialCluster, PartialConfig
+from busbar.config.validation import NcclPoolSettings
 from busbar.judge.nccl.expected import profiles
 from busbar.judge.nccl.expected.system import is_gpu
 
@@ -34,7 +35,7 @@ _LARGE_BYTES = 1 << 30
 _FAR_BELOW = 0.5
 
 
-def values(config: PartialConfig) -> Iterator[Finding]:
+def values(config: PartialCluster) -> Iterator[Finding]:
     """A validation that can run and can pass."""
     wanted = config.validation
     if wanted.min_bytes > wanted.max_bytes:
@@ -43,7 +44,6 @@ def values(config: PartialConfig) -> Iterator[Finding]:
             f"{wanted.min_bytes} is more than validation.max_bytes, {wanted.max_bytes}",
             "lower min_bytes or raise max_bytes",
         )
-    yield from foreign_namespace(("validation", "namespace"), wanted.namespace, "busbar-validation")
     yield from _of_hardware(("validation",), wanted, wanted.collectives)
     for name, own in config.pool_validations.items():
         yield from _of_hardware(("pools", name, "validation"), own, wanted.collectives)
@@ -60,7 +60,13 @@ def values(config: PartialConfig) -> Iterator[Finding]:
             )
 
 
-def _of_hardware(where: KeyPath, wanted: OfHardware, collectives: Collection[str]) -> Iterator[Finding]:
+def namespace(config: PartialConfig) -> Iterator[Finding]:
+    """A namespace that is busbar's own."""
+    where = ("validation", "namespace")
+    yield from foreign_namespace(where, config.validation.namespace, "busbar-validation")
+
+
+def _of_hardware(where: KeyPath, wanted: NcclPoolSettings, collectives: Collection[str]) -> Iterator[Finding]:
     """What is wrong with the values of one section, `validation` or that of a pool."""
     if wanted.profile is not None:
         try:
@@ -94,7 +100,7 @@ def _of_hardware(where: KeyPath, wanted: OfHardware, collectives: Collection[str
         )
 
 
-def hardware(cluster: Cluster) -> Iterator[Finding]:
+def hardware(cluster: AnyCluster) -> Iterator[Finding]:
     """No profile and no value that lets a pool pass without its fabric, or that fits no pool."""
     if not cluster.validation.enabled:
         return
@@ -111,7 +117,7 @@ def hardware(cluster: Cluster) -> Iterator[Finding]:
     yield from _unfit(cluster)[0]
 
 
-def _contradictions(cluster: Cluster, name: str) -> Iterator[Finding]:
+def _contradictions(cluster: AnyCluster, name: str) -> Iterator[Finding]:
     """Variables of NCCL with which the measurement cannot pass."""
     wanted = cluster.validation_of(name)
     required = wanted.required_transport
@@ -126,17 +132,17 @@ def _contradictions(cluster: Cluster, name: str) -> Iterator[Finding]:
             )
 
 
-def _is_own(cluster: Cluster, pool: str, key: str) -> bool:
+def _is_own(cluster: AnyCluster, pool: str, key: str) -> bool:
     own = cluster.pools[pool].validation
     return own is not None and key in own.model_fields_set
 
 
-def _path(cluster: Cluster, pool: str, key: str) -> KeyPath:
+def _path(cluster: AnyCluster, pool: str, key: str) -> KeyPath:
     """Where the value is set that a pool uses."""
     return ("pools", pool, "validation", key) if _is_own(cluster, pool, key) else ("validation", key)
 
 
-def _unfit(cluster: Cluster) -> tuple[list[Finding], list[Finding]]:
+def _unfit(cluster: AnyCluster) -> tuple[list[Finding], list[Finding]]:
     """What of profile and expectation is of another kind of system than a pool: errors, and warnings.
 
     A value of a pool must fit it, and one of `validation` at least one of the pools that use it.
@@ -157,7 +163,7 @@ def _key_of(finding: Finding) -> str:
     return str(finding.path[3 if finding.path[0] == "pools" else 1])
 
 
-def _of_other_system(cluster: Cluster, name: str, pool: Pool) -> Iterator[Finding]:
+def _of_other_system(cluster: AnyCluster, name: str, pool: Hardware) -> Iterator[Finding]:
     """What of profile and expectation is of another kind of system than the pool."""
     profile, where = cluster.validation_of(name).system, _path(cluster, name, "profile")
     if profile and pool.gpu_model and is_gpu(pool.gpu_model, profile.gpu) is False:
@@ -173,7 +179,7 @@ def _of_other_system(cluster: Cluster, name: str, pool: Pool) -> Iterator[Findin
 
 
 def _given(
-    cluster: Cluster, name: str, pool: Pool
+    cluster: AnyCluster, name: str, pool: Hardware
 ) -> Iterator[tuple[KeyPath, float, float | None, float | None]]:
     """Path, value, ceiling and computed value of each bandwidth that is given, for one pool. GB/s."""
     wanted = cluster.validation_of(name)
@@ -187,10 +193,9 @@ def _given(
     # Half of the judge: few configurations need it.
     from busbar.judge.nccl.expected.expectation import Expectation
 
-    workers = sum(cluster.pool_of(worker) == name for worker in cluster.hosts.workers)
     computed = Expectation(
         profile=wanted.profile,
-        nodes=workers or None,
+        nodes=len(cluster.workers_of(name)) or None,
         gpus_per_node=wanted.slots_per_worker or pool.gpus,
         gpu=pool.gpu_model,
         rails=pool.rails,
@@ -203,7 +208,7 @@ def _given(
         yield path, value, bounds.ceiling, bounds.expected
 
 
-def warnings(cluster: Cluster) -> list[Finding]:
+def warnings(cluster: AnyCluster) -> list[Finding]:
     """What is allowed and lets more pass than is probably meant, each once."""
     if not cluster.validation.enabled:
         return []
@@ -213,7 +218,7 @@ def warnings(cluster: Cluster) -> list[Finding]:
     return list(dict.fromkeys(found))
 
 
-def _pool_warnings(cluster: Cluster, name: str, pool: Pool) -> Iterator[Finding]:
+def _pool_warnings(cluster: AnyCluster, name: str, pool: Hardware) -> Iterator[Finding]:
     wanted = cluster.validation_of(name)
     if wanted.tolerance > _FAR_BELOW:
         yield Finding(
@@ -238,8 +243,6 @@ def _pool_warnings(cluster: Cluster, name: str, pool: Pool) -> Iterator[Finding]
             f"{wanted.chosen('max_bytes')} bytes are too few for the bandwidth of a fabric",
             "8G",
         )
-    if is_floating(wanted.image):
-        yield floating(_path(cluster, name, "image"), wanted.image)
     profile = wanted.system
     numbers = (pool.gpus, pool.rails, pool.rate_gbps)
     if profile and (profile.gpus_per_node, profile.rails, profile.rate_gbps) != numbers:
@@ -258,14 +261,17 @@ _JUDGED_ONLY = {"efa": _EFA, "efa-p4d": _EFA, "gb200-nvl72": _NVL72, "gb200-mult
 
 
 def launch_warnings(cluster: Cluster) -> list[Finding]:
-    """Validations of systems that busbar judges logs of, and does not launch jobs on, each once."""
+    """Images without a fixed content, and systems on which no job was ever launched, each once."""
     if not cluster.validation.enabled:
         return []
     found = [_launch_warning(cluster, name, pool) for name, pool in cluster.pools.items()]
+    for name in cluster.pools:
+        if is_floating(image := cluster.validation_of(name).image):
+            found.append(floating(_path(cluster, name, "image"), image))
     return list(dict.fromkeys(filter(None, found)))
 
 
-def _launch_warning(cluster: Cluster, name: str, pool: Pool) -> Finding | None:
+def _launch_warning(cluster: AnyCluster, name: str, pool: Hardware) -> Finding | None:
     fix = "set validation.enabled: false, and judge logs of your own jobs: busbar nccl check"
     profile = cluster.validation_of(name).profile or ""
     if reason := _JUDGED_ONLY.get(profile):

@@ -8,6 +8,7 @@ from typing import Any
 
 from busbar.judge.recording import COUNT_LINE, FIRST_LINE, LAST_LINE
 from busbar.manifests.nccljob import NcclJob
+from busbar.manifests.ncclrun import NcclRun
 
 HOSTFILE = "/etc/mpi/hostfile"
 
@@ -146,7 +147,7 @@ def script(job: NcclJob) -> str:
     )
 
 
-def common(job: NcclJob) -> dict[str, Any]:
+def common(job: NcclRun) -> dict[str, Any]:
     """What RECORDING and FIND_PROGRAM are formatted with, the time limit and the arguments of nccl-tests."""
     arguments = [
         *("-b", job.min_bytes, "-e", job.max_bytes, "-f", job.step_factor),

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from busbar.judge.nccl.expected.profiles import Profile
 from busbar.manifests.launcher import FIND_PROGRAM, RECORDING, common
-from busbar.manifests.nccljob import BASE_ENV, NcclJob
+from busbar.manifests.ncclrun import BASE_ENV, NcclRun
 
 # A pod's interface is eth0; a host's is not known before the job runs.
 INTERFACES = ("NCCL_SOCKET_IFNAME", "OMPI_MCA_btl_tcp_if_include")
@@ -107,7 +107,7 @@ fi
 """
 
 
-def script(job: NcclJob, profile: Profile | None, image: str | None = None) -> str:
+def script(job: NcclRun, profile: Profile | None, image: str | None = None) -> str:
     """The whole script. `image`: what pyxis starts, such as a .sqsh file; None: nccl-tests on the nodes.
 
     Without a profile all is as the job says.
@@ -137,7 +137,7 @@ def script(job: NcclJob, profile: Profile | None, image: str | None = None) -> s
     return header + body
 
 
-def _name(job: NcclJob, profile: Profile | None) -> str:
+def _name(job: NcclRun, profile: Profile | None) -> str:
     return f"nccl-{profile.name if profile else job.pool}"
 
 
@@ -145,14 +145,14 @@ def _of_pods(name: str, value: str) -> bool:
     return name in INTERFACES and value == BASE_ENV[name]
 
 
-def _check_options(job: NcclJob, profile: Profile | None) -> str:
+def _check_options(job: NcclRun, profile: Profile | None) -> str:
     """What `busbar nccl check` has to be told."""
     part = profile is None or job.slots_per_worker != profile.gpus_per_node
     known = f" --profile {profile.name}" if profile else ""
     return f"{known} --gpus-per-node {job.slots_per_worker}" if part else known
 
 
-def _options(job: NcclJob, profile: Profile | None) -> Iterator[str]:
+def _options(job: NcclRun, profile: Profile | None) -> Iterator[str]:
     yield f"--job-name={_name(job, profile)}"
     yield f"--nodes={len(job.nodes)}"
     yield f"--ntasks-per-node={job.slots_per_worker}"
@@ -184,7 +184,7 @@ def _site_env(profile: Profile) -> str:
     return "\n".join(["# Where devices have the names of the profile's source, before sbatch:", *lines, ""])
 
 
-def _container(job: NcclJob, image: str) -> list[str]:
+def _container(job: NcclRun, image: str) -> list[str]:
     mounts = [f"--container-mounts={','.join(sorted(job.host_paths))}"] if job.host_paths else []
     return [
         f"--container-image={image}",
@@ -194,7 +194,7 @@ def _container(job: NcclJob, image: str) -> list[str]:
     ]
 
 
-def _unset(job: NcclJob, collective: str) -> list[str]:
+def _unset(job: NcclRun, collective: str) -> list[str]:
     """Arguments of env: variables that only all_reduce may see."""
     names = () if collective == "all_reduce" else job.all_reduce_env
     return [word for name in names for word in ("-u", name)]

@@ -10,8 +10,9 @@ from busbar.cli import nccl_options as option
 from busbar.cli.output import USAGE, as_yaml, fail, print_text
 
 if TYPE_CHECKING:
+    from busbar.config import Validation
+    from busbar.config.hardware import Gpus
     from busbar.judge.nccl.expected.profiles import Profile
-    from busbar.manifests.nccljob import NcclJob
 
 EXAMPLES = (
     "busbar nccl script --profile h100-sharp --nodes 8 > nccl.sbatch && sbatch --partition=gpu nccl.sbatch",
@@ -53,37 +54,35 @@ def script(
     from busbar.config import ConfigError
     from busbar.judge.nccl.expected.profiles import UnknownProfileError, load
     from busbar.manifests import mpijob, sbatch
+    from busbar.manifests.nccljob import nccl_job
+    from busbar.manifests.ncclrun import nccl_run
 
     try:
         system = load(profile)
         if launcher == "slurm":
-            job = _job(system, nodes, gpus_per_node)
-            print_text(sbatch.script(job, system, image))
+            print_text(sbatch.script(nccl_run(*_asked(system, nodes, gpus_per_node)), system, image))
         else:
-            job = _job(system, nodes, gpus_per_node, image)
+            job = nccl_job(*_asked(system, nodes, gpus_per_node, image))
             print_text(as_yaml([_anywhere(mpijob.render(job))]))
     except (ConfigError, UnknownProfileError) as error:
         fail(error, USAGE)
 
 
-def _job(system: Profile, nodes: int, gpus: int | None, image: str | None = None) -> NcclJob:
-    """The job of a profile on nodes that are not known. Raises ConfigError."""
-    from busbar.config import ConfigError, Finding, Pool, Validation, section
-    from busbar.manifests.nccljob import measurement
+def _asked(
+    system: Profile, nodes: int, gpus: int | None, image: str | None = None
+) -> tuple[str, list[str], Gpus, Validation]:
+    """The arguments of a run of a profile, on nodes that are not known. Raises ConfigError."""
+    from busbar.config import ConfigError, Finding, Validation, section
+    from busbar.config.hardware import Gpus
 
     if gpus and gpus > system.gpus_per_node:
         what = f"profile {system.name} has {system.gpus_per_node} GPUs per node"
         fix = "give no more, or another profile (busbar nccl profiles)"
         raise ConfigError([Finding(("--gpus-per-node",), what, fix, f"{gpus}:")])
-    # A pool has one rail or more; the job's HCAs are those of the profile.
-    hardware = Pool(
-        gpus=gpus or system.gpus_per_node, rails=system.rails or 1, rate_gbps=system.rate_gbps or 1
-    )
     asked = {"profile": system.name, **({"image": image} if image else {})}
     names = [f"node-{number}" for number in range(1, nodes + 1)]
-    return measurement(
-        system.name, names, hardware=hardware, validation=section(Validation, "validation", asked)
-    )
+    hardware = Gpus(gpus=gpus or system.gpus_per_node)
+    return system.name, names, hardware, section(Validation, "validation", asked)
 
 
 def _anywhere(manifest: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 
 from busbar.config.pools import Pool
-from busbar.config.validation import Diagnose, PoolValidation, Validation
+from busbar.config.validation import Diagnose, Validation
 from busbar.fabric.diagnosis.stage import SILENT, StageLog, run_stage
 from busbar.fabric.localise import Group, Kind, Known, Places, Stage, expected_busbw, plan
 from busbar.fabric.localise.groups import GOOD
@@ -269,7 +269,15 @@ class Diagnosis:
         file = self.scope.validation.topology_file
         topology = TopologyFile.read(run, self.scope.project / file) if file else None
         found = plan_pool(
-            facts, _with_rings(self.scope), self.scope.pool, run, nodes=nodes, partly=True, topology=topology
+            facts,
+            self.scope.inventory,
+            self.scope.pool,
+            run,
+            nodes=nodes,
+            partly=True,
+            # The bandwidth of a ring follows from the rails of its nodes.
+            validation=self.scope.validation.model_copy(update={"algorithm": "ring"}),
+            topology=topology,
         )
         state.absent |= unusable(facts, replace(found.job, nodes=tuple(nodes)))
         return found
@@ -317,14 +325,6 @@ class Diagnosis:
         if (left := state.left(stage)) and not again:
             reasons = "; ".join(verdict.reasons) or _OVER
             state.stopped = f"stage {stage}: {len(left)} of {len(groups)} groups have not run: {reasons}"
-
-
-def _with_rings(scope: Scope) -> Inventory:
-    """The inventory, with rings for the pool: their bandwidth follows from its rails."""
-    cluster, hardware = scope.inventory.cluster, scope.hardware
-    own = (hardware.validation or PoolValidation()).model_copy(update={"algorithm": "ring"})
-    pools = {**cluster.pools, scope.pool: hardware.model_copy(update={"validation": own})}
-    return Inventory.of(cluster.model_copy(update={"pools": pools}))
 
 
 def _with_a_number(known: Known) -> set[str]:

@@ -7,8 +7,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from busbar.collect.spec import CollectSpec, collect_spec
-from busbar.config import Pool, Validation, section
+from busbar.config import Validation, section
+from busbar.config.hardware import Gpus, Hardware
 from busbar.config.operators import HCA_RESOURCE
+from busbar.config.pools import Taint
 from busbar.config.validation import DEFAULT_TRANSPORT
 from busbar.fabric.measure.facts import Facts, is_selector
 from busbar.judge.nccl.expected import profiles
@@ -69,19 +71,17 @@ class Request:
 class Plan:
     """A measurement that can run. `sources`: (name, value, where it comes from). `notes`: what to know.
 
-    `idle`: its pods end for any other pod. `knows_rails`: false where those of `hardware` are placeholders.
-    `missing`: why Nodes are left out that should have been measured; a pass is not about these.
+    `idle`: its pods end for any other pod. `missing`: why Nodes are left out that should have been measured;
+    a pass is not about these.
     """
 
     run: str
     job: NcclJob
-    hardware: Pool
     validation: Validation
     owns_namespace: bool
     sources: Sequence[tuple[str, str, str]]
     notes: Sequence[str]
     idle: bool = False
-    knows_rails: bool = True
     missing: Sequence[str] = ()
 
     def objects(self, annotations: Mapping[str, str]) -> list[tuple[str, dict[str, Any]]]:
@@ -113,10 +113,7 @@ class Plan:
     def collect_spec(self, folder: str) -> CollectSpec:
         """What to collect from the job, and how to judge it."""
         name = mpijob.render(self.job)["metadata"]["name"]
-        found = collect_spec(self.hardware, self.validation, self.job, name, folder=folder)
-        if not self.knows_rails:
-            found["expectation"] |= {"rails": None, "rate_gbps": None}
-        return CollectSpec.model_validate(found)
+        return CollectSpec.model_validate(collect_spec(self.validation, self.job, name, folder=folder))
 
 
 def plan(facts: Facts, request: Request, run: str, topology: TopologyFile | None = None) -> Plan:
@@ -163,6 +160,7 @@ class _Planner:
         )
         hcas = self._hcas(nodes, profile, transport)
         hardware = self._hardware(nodes, gpus, profile, transport, hcas)
+        taints = self._taints(nodes)
         if not self._facts.serves_mpijobs:
             self._findings.append(NO_MPIJOBS)
         validation = self._validation(run)
@@ -174,18 +172,17 @@ class _Planner:
             self._notes.append("pods of other namespaces may not be listed: which GPUs are held is not known")
         if self._findings:
             raise CannotMeasure(self._findings)
-        job = nccljob.measurement(
+        job = nccljob.nccl_job(
             run,
             [node.hostname for node in nodes],
-            hardware=hardware,
-            validation=validation,
+            hardware,
+            validation,
+            taints=taints,
             hca_resources=hcas,
             topology=topology,
         )
         own = self._request.namespace is None
-        # Over TCP neither rails nor their rate count.
-        knows_rails = transport != "socket"
-        return Plan(run, job, hardware, validation, own, self._sources, self._notes, knows_rails=knows_rails)
+        return Plan(run, job, validation, own, self._sources, self._notes)
 
     def _first(self, name: str, *choices: tuple[Any, str]) -> Any:
         """The first value that is known; its source is noted. None where none is."""
@@ -317,7 +314,7 @@ class _Planner:
         profile: Profile | None,
         transport: str,
         hcas: Mapping[str, int],
-    ) -> Pool:
+    ) -> Gpus:
         counted = sum(units for name, units in hcas.items() if not name.startswith(_SHARED))
         rails = self._first(
             "rails",
@@ -330,22 +327,21 @@ class _Planner:
             (self._request.rate_gbps, "--rate-gbps"),
             ((profile and profile.rate_gbps) or None, "profile"),
         )
-        if transport != "socket" and not (rails and rate):
+        model = gpu_name(nodes[0].product) if models(nodes[0].product) else None
+        # Over TCP neither rails nor their rate count.
+        if transport != "socket" and rails and rate:
+            return Hardware(gpus=gpus, gpu_model=model, rails=rails, rate_gbps=rate)
+        if transport != "socket":
             self._findings.append(
                 "rails per Node and their rate are not known: the API does not tell them. Fix: --profile "
                 "(busbar nccl profiles lists them), or --rails and --rate-gbps"
             )
+        return Gpus(gpus=gpus, gpu_model=model)
+
+    def _taints(self, nodes: Sequence[GpuNode]) -> list[Taint]:
         taints = {taint for node in nodes for taint in node.node.taints}
         self._first("tolerations", (", ".join(sorted(map(str, taints))), "cluster: taints of the Nodes"))
-        product = nodes[0].product
-        return Pool(
-            gpus=gpus,
-            # Over TCP these are placeholders.
-            rails=rails or 1,
-            rate_gbps=rate or 1,
-            gpu_model=gpu_name(product) if models(product) else None,
-            taints=read_taints(map(asdict, taints)),
-        )
+        return read_taints(map(asdict, taints))
 
     def _validation(self, run: str) -> Validation:
         given, classes, asked = self._given, self._facts.runtime_classes, self._request.namespace

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 
 from busbar.config.pools import Taint
+from busbar.config.validation import Validation
 from busbar.fabric.measure.facts import Facts
 from busbar.fabric.measure.plan import NO_MPIJOBS, CannotMeasure, Plan
 from busbar.hosts.inventory import Inventory
@@ -32,18 +33,19 @@ def plan_pool(
     idle: bool = False,
     partly: bool = False,
     deadline_seconds: int | None = None,
+    validation: Validation | None = None,
     topology: TopologyFile | None = None,
 ) -> Plan:
     """The measurement `run` of a pool as an update measures it, in the namespace of the stack's validation.
 
     `nodes`: names of workers, also in quarantine; by default those of the pool that are not. `idle`: only
     those whose GPUs are free, at least two, with pods that end for any other one. `partly`: without those
-    that are `unusable`. `deadline_seconds`: at most, of the job. `topology`: the file of
-    `validation.topology_file`, read for this run.
+    that are `unusable`. `deadline_seconds`: at most, of the job. `validation`: another one than
+    that of the pool. `topology`: the file of `validation.topology_file`, read for this run.
 
     Raises CannotMeasure, and KeyError for a pool that the stack does not have.
     """
-    cluster, validation = inventory.cluster, inventory.cluster.validation_of(pool)
+    validation = validation or inventory.cluster.validation_of(pool)
     if not validation.enabled:
         raise CannotMeasure(
             [
@@ -52,7 +54,7 @@ def plan_pool(
             ]
         )
     named = [host.name for host in inventory.usable_of(pool)] if nodes is None else [*nodes]
-    job = nccljob.resolve(cluster, pool, named, topology=topology)
+    job = nccljob.resolve(inventory.cluster, pool, named, validation=validation, topology=topology)
     kept_away = inventory.unusable_of(pool)
     job = replace(
         job,
@@ -69,7 +71,6 @@ def plan_pool(
     return Plan(
         run,
         job,
-        cluster.pools[pool],
         validation,
         owns_namespace=False,
         sources=_sources(pool, job, idle=idle),

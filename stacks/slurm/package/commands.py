@@ -32,13 +32,13 @@ def check_config(stack: Stack, project: Project = None) -> None:
 
     Exit code 0: valid; 1: errors; 64: no such stack.
     """
-    from stacks.slurm.package import config
+    from busbar.config import validation_checks
 
     slurm, file = _open(stack, project)
     typer.echo(f"OK  {file.path.name}")
     for line in _describe(slurm):
         typer.echo(f"    {line}")
-    for text in config.warnings(slurm):
+    for text in validation_checks.warnings(slurm):
         progress(f"warning: {text}")
 
 
@@ -49,7 +49,7 @@ def _describe(slurm: Slurm) -> Iterator[str]:
     login = ", ".join(host.name for host in slurm.hosts.login) or "none"
     yield f"cluster {slurm.name}: controller {slurm.hosts.controller.name}, login {login}"
     for name, pool in slurm.pools.items():
-        hosts = slurm.compute_of(name)
+        hosts = slurm.workers_of(name)
         yield (
             f"pool {name}: {len(hosts)} compute hosts, {render.gres(slurm, hosts[0])}, {pool.rails} rails of "
             f"{pool.rate_gbps:g} Gb/s, measured in partition {slurm.partition_of(name)}"

@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from busbar.config import (
-    Cluster,
     ConfigError,
     Finding,
     HostConfig,
-    Pool,
     Ssh,
-    Validation,
     Worker,
     host_checks,
     stackfile,
     validation_checks,
 )
-from busbar.config import Hosts as ClusterHosts
-from busbar.config.errors import KeyPath, did_you_mean, finding
+from busbar.config.errors import did_you_mean, finding
 from busbar.config.kubernetes_values import DnsLabel
+from busbar.config.measured import MeasuredCluster, MeasuredPool
 from busbar.config.nfs_server import NfsServer
-from busbar.config.partial import PartialConfig
+from busbar.config.partial import PartialCluster
+from busbar.config.pools import Pool
 from busbar.config.stackfile import StackFile
+from busbar.config.validation import NcclSettings, Validation
 from busbar.config.values import Int, Matching, NonEmpty, Text
 from busbar.hosts.login import Login
 from busbar.models import ConfigModel
@@ -37,17 +36,14 @@ KEY = "slurm"
 PROJECT = "busbar-slurm"
 SECRETS = ("sshPrivateKey", "sshPrivateKeyPassword")
 
-# Keys of the core's sections that act on Kubernetes only.
-NOT_OF_POOLS = (
-    "labels", "taints", "max_unavailable", "pause_seconds", "drain", "drain_timeout_seconds", "running_jobs",
-)  # fmt: skip
-NOT_OF_VALIDATION = (
-    "image", "topology_file", "namespace", "shm_size", "memory", "runtime_class", "measure_pools",
-)  # fmt: skip
+_OF_K3S = {*Pool.model_fields, *Validation.model_fields}
+# What is used on Slurm in place of a key of K3s.
 _INSTEAD = {
     "image": "container_image names what pyxis starts",
     "topology_file": "set env.NCCL_TOPO_FILE to a file that all compute hosts have",
     "running_jobs": "removal.running_jobs is for all pools",
+    "quarantine_cordon": "a compute host in quarantine is drained",
+    "min_disk_gb": "preflight wants 1 GB on every host",
 }
 # Keys of slurm.conf that this stack writes itself or relies on.
 WRITTEN = frozenset((
@@ -171,15 +167,26 @@ class HealthCheck(ConfigModel):
     )
 
 
-class Slurm(ConfigModel):
+class SlurmValidation(NcclSettings):
+    """A job of nccl-tests per pool, and the gate on its result."""
+
+    when_busy: Literal["fail", "wait"] = Field(
+        default="fail",
+        description="What a new measurement does while its nodes are busy. fail: after 100 s the update "
+        "fails. wait: the job is pending for as long as busy_deadline_seconds.",
+    )
+
+    @property
+    def pending_seconds(self) -> int:
+        """How long the job may wait for its nodes."""
+        return self.busy_deadline_seconds if self.when_busy == "wait" else 100
+
+
+class Slurm(MeasuredCluster[MeasuredPool, SlurmValidation]):
     """One Slurm cluster, and the bandwidth that it must reach. Use `load`, which checks across sections."""
 
     name: DnsLabel = Field(description="Name of the cluster (ClusterName); it cannot change later.")
-    ssh: Ssh = Field(description="How to log in to the hosts.")
     hosts: Hosts = Field(description="The hosts by role.")
-    pools: Annotated[dict[DnsLabel, Pool], Field(min_length=1)] = Field(
-        description="Groups of identical compute hosts, and what each must have."
-    )
     partitions: dict[DnsLabel, Partition] = Field(
         default={}, description="Partitions by name; by default one per pool."
     )
@@ -206,33 +213,23 @@ class Slurm(ConfigModel):
         description="What pyxis starts to measure, such as /images/nccl-tests.sqsh; by default nccl-tests on "
         "the compute hosts.",
     )
-    validation: Validation = Field(default=Validation(), description="The NCCL validation and its gate.")
+    validation: SlurmValidation = Field(
+        default=SlurmValidation(), description="The NCCL validation and its gate."
+    )
 
     @property
     def fronts(self) -> list[HostConfig]:
         """The controller and the login hosts."""
         return [self.hosts.controller, *self.hosts.login]
 
-    @cached_property
-    def cluster(self) -> Cluster:
-        """The same as the core's model, for what it computes: the controller is server and load balancer."""
-        controller = self.hosts.controller
-        return Cluster(
-            name=self.name,
-            ssh=self.ssh,
-            hosts=ClusterHosts(load_balancers=[controller], servers=[controller], workers=self.hosts.compute),
-            pools=self.pools,
-            validation=self.validation,
-        )
+    @property
+    def workers(self) -> list[Worker]:
+        return self.hosts.compute
 
     @property
     def home_host(self) -> str | None:
         """The host that exports the homes; None without home.nfs."""
         return (self.home.nfs.host or self.hosts.controller.name) if self.home.nfs else None
-
-    def compute_of(self, pool: str) -> list[Worker]:
-        """The compute hosts of a pool, in the order of the configuration."""
-        return [host for host in self.hosts.compute if self.cluster.pool_of(host) == pool]
 
     @cached_property
     def partitions_or_default(self) -> dict[str, Partition]:
@@ -245,12 +242,6 @@ class Slurm(ConfigModel):
     def partition_of(self, pool: str) -> str:
         """The first partition with this pool."""
         return next(name for name, each in self.partitions_or_default.items() if pool in each.pools)
-
-    @property
-    def pending_seconds(self) -> int:
-        """How long the job of the measurement may wait for its nodes."""
-        wanted = self.validation
-        return wanted.busy_deadline_seconds if wanted.when_busy == "wait" else 100
 
 
 def read(path: Path) -> tuple[Slurm, StackFile]:
@@ -272,12 +263,15 @@ def load(data: Any, *, secret_keys: Collection[str] = (), root: Path | None = No
     try:
         slurm = Slurm.model_validate(data)
     except ValidationError as error:
-        problems += [finding(detail, Slurm) for detail in error.errors()]
-    problems += _as_core(data, secret_keys)
+        problems += map(_finding, error.errors())
+    partial = PartialCluster.of(data, ("controller", "login", "compute"), "compute", SlurmValidation)
+    for check in (host_checks.duplicates, host_checks.pools, host_checks.topology, validation_checks.values):
+        problems += check(partial)
+    problems += host_checks.login(partial, secret_keys, PROJECT)
     if slurm is not None:
         problems += _findings(slurm)
         if not problems:
-            problems += map(_in_words_of_slurm, validation_checks.hardware(slurm.cluster))
+            problems += validation_checks.hardware(slurm)
         if root is not None:
             problems += _unreadable_key(slurm.ssh, root)
     if problems or slurm is None:
@@ -285,56 +279,18 @@ def load(data: Any, *, secret_keys: Collection[str] = (), root: Path | None = No
     return slurm
 
 
-def warnings(slurm: Slurm) -> list[Finding]:
-    """What is allowed but probably not intended, one sentence each."""
-    return [*map(_in_words_of_slurm, validation_checks.warnings(slurm.cluster))]
-
-
-def _as_core(data: Mapping[str, Any], secret_keys: Collection[str]) -> Iterator[Finding]:
-    """The core's checks across hosts, pools and validation, on what of them is valid."""
-    hosts = data.get("hosts")
-    given: Mapping[str, Any] = hosts if isinstance(hosts, Mapping) else {}
-    partial = PartialConfig.of(
-        {
-            **{key: data.get(key) for key in ("pools", "ssh", "validation")},
-            # The core's groups whose checks fit.
-            "hosts": {
-                "nfs_server": given.get("controller"),
-                "servers": given.get("login"),
-                "workers": given.get("compute"),
-            },
-        }
-    )
-    for check in (host_checks.duplicates, host_checks.pools, host_checks.topology, validation_checks.values):
-        yield from map(_in_words_of_slurm, check(partial))
-    yield from map(_of_project, host_checks.login(partial, secret_keys))
-
-
-def _in_words_of_slurm(found: Finding) -> Finding:
-    renamed = {"nfs_server": "controller", "servers": "login", "workers": "compute"}
-    first, *rest = found.path
-    if first == "hosts" and rest:
-        rest[0] = renamed.get(str(rest[0]), rest[0])
-    what = found.what
-    for theirs, ours in renamed.items():
-        what = what.replace(f"hosts.{theirs}", f"hosts.{ours}")
-    return replace(found, path=(first, *rest), what=what)
-
-
-def _of_project(found: Finding) -> Finding:
-    what, fix = (text.replace("busbar:ssh", f"{PROJECT}:ssh") for text in (found.what, found.fix))
-    return replace(found, what=what, fix=fix)
+def _finding(error: ErrorDetails) -> Finding:
+    """What pydantic found; a key that only K3s has is named as such."""
+    found = finding(error, Slurm)
+    section, key = found.path[0], str(found.path[-1])
+    if error["type"] == "extra_forbidden" and section in ("pools", "validation") and key in _OF_K3S:
+        fix = "; ".join(["remove it", *([_INSTEAD[key]] if key in _INSTEAD else ())])
+        return Finding(found.path, "is for Kubernetes, and Slurm has no use for it", fix)
+    return found
 
 
 def _findings(slurm: Slurm) -> Iterator[Finding]:
     """The checks that no value can make on its own."""
-    for name, pool in slurm.pools.items():
-        yield from _refused(("pools", name), pool, NOT_OF_POOLS)
-        if pool.validation:
-            yield from _refused(("pools", name, "validation"), pool.validation, NOT_OF_VALIDATION)
-    yield from _refused(("validation",), slurm.validation, NOT_OF_VALIDATION)
-    if slurm.validation.when_busy == "keep":
-        yield Finding(("validation", "when_busy"), "'keep' is for K3s", "set it to fail or wait")
     for parameter in slurm.parameters:
         if parameter.lower() in WRITTEN:
             yield Finding(("parameters", parameter), "busbar writes it itself", "remove it")
@@ -378,15 +334,6 @@ def _switches(slurm: Slurm) -> Iterator[Finding]:
         if place.rail_group and blocks.setdefault(place.rail_group, place.block) != place.block:
             yield Finding(
                 (*path, "block"), f"rail_group {place.rail_group} is in another block on another host"
-            )
-
-
-def _refused(where: KeyPath, section: ConfigModel, keys: Collection[str]) -> Iterator[Finding]:
-    for key in keys:
-        if key in section.model_fields_set:
-            instead = f"; {_INSTEAD[key]}" if key in _INSTEAD else ""
-            yield Finding(
-                (*where, key), "is for Kubernetes, and Slurm has no use for it", f"remove it{instead}"
             )
 
 

@@ -17,7 +17,7 @@ def program(slurm: Slurm, host: Host) -> str:
     if not slurm.health_check.enabled:
         return ""
     pool = slurm.pools[host.pool or ""]
-    transport = slurm.cluster.validation_of(host.pool or "").required_transport
+    transport = slurm.validation_of(host.pool or "").required_transport
     values = {
         "HEALTH_NODE": host.name,
         "HEALTH_GPUS": str(pool.gpus),

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from busbar.collect.spec import expectation
-from busbar.manifests import nccljob, sbatch
+from busbar.manifests import sbatch
 from busbar.manifests.names import job_name
+from busbar.manifests.ncclrun import nccl_run
 from stacks.slurm.package.config import Slurm
 from stacks.slurm.package.preflight import hosts_of
 from stacks.slurm.package.render import hostname
@@ -21,14 +22,14 @@ def measure_spec(
     `facts`: what preflight found, by host. `folder`: where log, verdict and report are kept.
     `again`: any text with which nothing was measured before.
     """
-    hardware, validation = slurm.pools[pool], slurm.cluster.validation_of(pool)
+    validation = slurm.validation_of(pool)
     quarantined = {host.name for host in slurm.hosts.compute if host.quarantine}
     hosts = [host for host in hosts_of(slurm) if host.pool == pool and host.name not in quarantined]
     names = [host.name for host in hosts]
-    job = nccljob.measurement(pool, names, hardware=hardware, validation=validation, hca_resources={})
-    script = sbatch.script(job, validation.system, slurm.container_image)
+    run = nccl_run(pool, names, slurm.pools[pool], validation)
+    script = sbatch.script(run, validation.system, slurm.container_image)
     versions = sorted({f"slurm {facts[name]['slurm']}, driver {facts[name].get('driver')}" for name in names})
-    content = {"script": script, "nodes": names, "versions": versions, "run": job.run}
+    content = {"script": script, "nodes": names, "versions": versions, "run": run.run}
     name = job_name(pool, {**content, **({"again": again} if again else {})})
     return {
         "controller": hosts_of(slurm)[0].data(),
@@ -38,8 +39,8 @@ def measure_spec(
         "job": name,
         "script": script,
         "folder": folder,
-        "deadline_seconds": job.deadline_seconds,
-        "pending_seconds": slurm.pending_seconds,
+        "deadline_seconds": run.deadline_seconds,
+        "pending_seconds": slurm.validation.pending_seconds,
         "min_nodes_fraction": slurm.validation.min_nodes_fraction,
-        "expectation": expectation(hardware, validation, job, name),
+        "expectation": expectation(validation, run, name),
     }

@@ -55,7 +55,7 @@ def _too_few(slurm: Slurm, pool: str, result: Mapping[str, Any]) -> list[str]:
     measured = result.get("nodes_measured")
     if measured is None or "min_nodes_fraction" in slurm.validation.model_fields_set:
         return []
-    hosts = [host.name for host in slurm.compute_of(pool) if not host.quarantine]
+    hosts = [host.name for host in slurm.workers_of(pool) if not host.quarantine]
     if not (absent := [name for name in hosts if name not in measured]):
         return []
     return [

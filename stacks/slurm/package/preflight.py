@@ -84,7 +84,7 @@ def hosts_of(slurm: Slurm) -> tuple[Host, ...]:
     ssh = slurm.ssh
     listed = [
         *(("lb", host, None) for host in slurm.fronts),
-        *(("worker", host, slurm.cluster.pool_of(host)) for host in slurm.hosts.compute),
+        *(("worker", host, slurm.pool_of(host)) for host in slurm.hosts.compute),
     ]
     return tuple(host_of(host, role, ssh, pool) for role, host, pool in listed)
 
@@ -94,14 +94,7 @@ def spec_of(slurm: Slurm) -> dict[str, Any]:
     required = {"lb": HostRequirements(min_disk_gb=1)}
     for name, pool in slurm.pools.items():
         required[requirements_key("worker", name)] = HostRequirements(
-            min_disk_gb=1,
-            gpus=pool.gpus,
-            gpu_model=pool.gpu_model,
-            rails=pool.rails,
-            rate_gbps=pool.rate_gbps,
-            link_layer=pool.link_layer,
-            ignore_hcas=tuple(pool.ignore_hcas),
-            transport=slurm.cluster.validation_of(name).required_transport,
+            **pool.required, min_disk_gb=1, transport=slurm.validation_of(name).required_transport
         )
     plain = {key: each.model_dump(mode="json") for key, each in required.items()}
     quarantined = [host.name for host in slurm.hosts.compute if host.quarantine]

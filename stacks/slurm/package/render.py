@@ -51,7 +51,7 @@ def slurm_conf(slurm: Slurm, facts: Facts) -> str:
     lines += [f"{name}={value}" for name, value in slurm.parameters.items()]
     lines += [_node(slurm, host, facts[host.name]) for host in slurm.hosts.compute]
     for name, partition in slurm.partitions_or_default.items():
-        nodes = [host.name for pool in partition.pools for host in slurm.compute_of(pool)]
+        nodes = [host.name for pool in partition.pools for host in slurm.workers_of(pool)]
         default = "YES" if partition.default else "NO"
         lines.append(
             f"PartitionName={name} Nodes={','.join(nodes)} Default={default} MaxTime={partition.max_time} "
@@ -129,7 +129,7 @@ def real_memory(memory_bytes: int) -> int:
 
 def gres(slurm: Slurm, host: Worker) -> str:
     """`gpu:h100:8`, or `gpu:8` where the pool does not name its GPU."""
-    pool = slurm.cluster.pools[slurm.cluster.pool_of(host) or ""]
+    pool = slurm.pools[slurm.pool_of(host) or ""]
     return ":".join(filter(None, ["gpu", _gpu_type(pool.gpu_model), str(pool.gpus)]))
 
 
@@ -142,7 +142,7 @@ def gres_conf(slurm: Slurm, facts: Facts) -> str:
     """The device files of each node: as many as preflight counted."""
     lines = []
     for host in slurm.hosts.compute:
-        pool = slurm.cluster.pools[slurm.cluster.pool_of(host) or ""]
+        pool = slurm.pools[slurm.pool_of(host) or ""]
         kind = f" Type={_gpu_type(pool.gpu_model)}" if pool.gpu_model else ""
         devices = bracketed(facts[host.name]["gpu_minors"][: pool.gpus])
         lines.append(f"NodeName={host.name} Name=gpu{kind} File=/dev/nvidia{devices}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from busbar.manifests.nccljob import TRANSPORT_ENV
+from busbar.manifests.ncclrun import TRANSPORT_ENV
 from busbar.manifests.scheduling import GPU_RESOURCE, worker_tolerations
 from busbar.outputs import PoolLaunch
 from stacks.training.package.networks import attach

@@ -14,9 +14,7 @@ from tests.support.kube_site import cluster, job
 
 def question(**parts: Any) -> CollectSpec:
     site = cluster(**parts)
-    made = collect_spec(
-        site.pools["h100"], site.validation, job(**parts), "nccl-h100-1", folder=".busbar/dev/h100"
-    )
+    made = collect_spec(site.validation, job(**parts), "nccl-h100-1", folder=".busbar/dev/h100")
     return CollectSpec.model_validate(made)
 
 

@@ -173,7 +173,7 @@ def test_the_text_of_the_error_has_one_line_for_each_finding() -> None:
         ("hosts.sevrers", "did you mean 'servers'?"),
         ("validation.expected_busbw", "did you mean 'expected_busbw_gbps'?"),
         ("pools.h100.min-disk-gb", "did you mean 'min_disk_gb'?"),
-        ("zzz", "expected one of: name, ssh, hosts, pools"),
+        ("zzz", "expected one of: name, ssh, pools, validation"),
     ],
 )
 def test_an_unknown_key_is_refused_with_the_one_that_was_meant(path: str, hint: str) -> None:
@@ -332,7 +332,7 @@ def test_three_servers_or_more_may_share_an_address_without_load_balancers() -> 
 def test_the_address_of_servers_is_of_their_family_and_in_their_subnet() -> None:
     found = findings(sharing(3, "2001:db8::1"))
     assert [line.partition(":")[0] for line in found] == [f"hosts.servers[{n}].address" for n in range(3)]
-    [far] = virtual_ip_warnings(PartialConfig.of(sharing(3, "10.9.8.7")))
+    [far] = virtual_ip_warnings(PartialConfig.read(sharing(3, "10.9.8.7")))
     assert "and the servers (192.0.2.11, 192.0.2.12, 192.0.2.13) are probably not in one subnet" in str(far)
 
 
@@ -702,7 +702,7 @@ def test_a_shared_address_far_from_the_load_balancers_is_probably_wrong(
     data["hosts"]["virtual_ip"]["address"] = address
     for host_of_two in data["hosts"]["load_balancers"]:
         host_of_two["address"] = load_balancer
-    found = [*map(str, virtual_ip_warnings(PartialConfig.of(data)))]
+    found = [*map(str, virtual_ip_warnings(PartialConfig.read(data)))]
     assert bool(found) == far
     assert not far or found[0].startswith(f"hosts.virtual_ip.address: '{address}' and the load balancers (")
 

@@ -108,7 +108,7 @@ def test_the_transport_is_the_configured_one_else_that_of_the_profile(
 
 def test_a_host_is_known_by_a_name_that_yaml_reads_as_a_number_and_not_by_one_it_reads_as_a_truth() -> None:
     hosts = {"workers": [{"name": 7}, {"name": True}, {"name": " gpu-1 "}, {"name": " "}]}
-    assert [host.name for host in PartialConfig.of({"hosts": hosts}).hosts] == ["7", None, "gpu-1", None]
+    assert [host.name for host in PartialConfig.read({"hosts": hosts}).hosts] == ["7", None, "gpu-1", None]
 
 
 def test_many_workers_on_one_nfs_server_are_a_warning() -> None:

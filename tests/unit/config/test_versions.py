@@ -70,7 +70,7 @@ def test_an_operator_that_is_not_installed_is_not_checked() -> None:
 )
 def test_the_version_of_an_operator_counts_only_where_it_is_installed(section: str, version: str) -> None:
     for enabled in (True, False):
-        partial = PartialConfig.of({**site(), section: {"version": version, "enabled": enabled}})
+        partial = PartialConfig.read({**site(), section: {"version": version, "enabled": enabled}})
         assert bool(version_findings(partial)) is enabled
 
 

@@ -25,7 +25,7 @@ class Update:
 
     def __init__(self, folder: Path, printed: str, nodes: int = 4, **parts: Any) -> None:
         cluster, job = kube_site.cluster(**parts), kube_site.job(nodes=nodes, **parts)
-        spec = collect_spec(cluster.pools["h100"], cluster.validation, job, "nccl-h100-1", folder=str(folder))
+        spec = collect_spec(cluster.validation, job, "nccl-h100-1", folder=str(folder))
         self.settings = settings_of(job, "nccl-h100-1", spec["expectation"])
         self.result = current_result(
             printed, spec, self.settings, job.nodes, keep=True, announce=lambda _: pytest.fail("announced")

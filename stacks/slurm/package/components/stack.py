@@ -8,7 +8,7 @@ import pulumi
 
 from busbar.components.engine.ssh import SshLogin
 from busbar.components.engine.stack_config import invalid, read_stack
-from busbar.config import ConfigError
+from busbar.config import ConfigError, validation_checks
 from stacks.slurm.package import config
 from stacks.slurm.package.config import Slurm
 
@@ -24,6 +24,6 @@ def load_stack(project: Path) -> tuple[Slurm, SshLogin]:
         login = SshLogin.load(slurm.ssh, secrets, project)
     except ConfigError as error:
         raise invalid(error) from None
-    for warning in config.warnings(slurm):
+    for warning in validation_checks.warnings(slurm):
         pulumi.warn(str(warning))
     return slurm, login

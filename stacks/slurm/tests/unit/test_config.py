@@ -26,7 +26,7 @@ def test_every_pool_has_a_partition_of_its_name_and_the_first_is_the_default() -
         "a": True,
         "b": False,
     }
-    assert [host.name for host in made.compute_of("b")] == ["gpu-2"]
+    assert [host.name for host in made.workers_of("b")] == ["gpu-2"]
 
 
 def test_one_compute_host_is_a_cluster_and_a_user_has_any_uid_of_people() -> None:
@@ -40,9 +40,9 @@ def test_a_pool_is_measured_in_the_first_partition_that_has_it() -> None:
 
 
 def test_a_job_waits_for_busy_nodes_only_where_that_is_configured() -> None:
-    assert slurm().pending_seconds == 100
+    assert slurm().validation.pending_seconds == 100
     waits = {"when_busy": "wait", "busy_deadline_seconds": 900}
-    assert slurm(validation=waits).pending_seconds == 900
+    assert slurm(validation=waits).validation.pending_seconds == 900
 
 
 POOL = configured()["pools"]["h100"]
@@ -67,7 +67,7 @@ POOL = configured()["pools"]["h100"]
         ),
         (
             {"validation": {"when_busy": "keep"}},
-            "validation.when_busy: 'keep' is for K3s. Fix: set it to fail or wait",
+            "validation.when_busy: 'keep' is not one of 'fail' or 'wait'",
         ),
         (
             {"home": {"nfs": {"folder": "/srv/home"}, "shared": True}},
@@ -156,6 +156,14 @@ def test_an_error_names_the_path_and_what_to_do(changes: dict[str, Any], expecte
     assert any(expected in each for each in findings(**changes)), findings(**changes)
 
 
+def test_every_key_without_an_effect_on_slurm_is_refused_with_its_path_and_a_fix() -> None:
+    pool = {"min_disk_gb": 9999, "flow_control": "require", "quarantine_cordon": True, "quarantine_limit": 2}
+    found = findings(pools={"h100": {**POOL, **pool}}, validation={"diagnose": {"when": "on_failure"}})
+    paths = [*(f"pools.h100.{key}" for key in pool), "validation.diagnose"]
+    assert [each.partition(": ")[0] for each in found] == paths
+    assert all("Slurm has no use for it. Fix: remove it" in each for each in found)
+
+
 def test_a_pool_in_no_partition_is_named() -> None:
     pools = {"a": POOL, "b": POOL}
     found = findings(
@@ -206,8 +214,9 @@ def test_a_key_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         config.load(configured(ssh={"key_file": "none"}), root=tmp_path)
 
 
-def test_editors_are_not_offered_what_is_for_kubernetes() -> None:
+def test_editors_are_offered_what_slurm_has_and_nothing_of_kubernetes() -> None:
     definitions = stack_schema()["$defs"]
-    assert not {*config.NOT_OF_POOLS} & {*definitions["Pool"]["properties"]}
-    assert not {*config.NOT_OF_VALIDATION} & {*definitions["Validation"]["properties"]}
-    assert {"gpus", "rails"} <= {*definitions["Pool"]["properties"]}
+    offered = {key for each in definitions.values() for key in each.get("properties", {})}
+    assert {"gpus", "rails", "collectives"} <= offered
+    for kubernetes in ("taints", "min_disk_gb", "image", "namespace", "runtime_class", "diagnose"):
+        assert kubernetes not in offered

@@ -167,7 +167,7 @@ def test_without_a_profile_the_rate_of_a_rail_must_be_given_and_the_rest_is_read
     [finding] = refused(h200)
     assert "their rate are not known" in finding and "--rate-gbps" in finding
     made = planned(h200, rate_gbps=400)
-    assert (made.hardware.rails, made.hardware.rate_gbps, made.hardware.gpu_model) == (8, 400, "H200")
+    assert (made.job.rails, made.job.rate_gbps, made.job.gpu) == (8, 400, "H200")
     assert sources(made)["rails"] == ("8", "the number of HCAs")
 
 

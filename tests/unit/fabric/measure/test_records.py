@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,8 @@ def job_of(found: Inventory, topology: TopologyFile | None = None) -> tuple[Json
     manifest = mpijob.render(job)
     name = manifest["metadata"]["name"]
     # The GPUs of the log are a CPU.
-    hardware = found.cluster.pools["h100"].model_copy(update={"gpu_model": None})
-    validation = found.cluster.validation_of("h100")
-    spec = collect_spec(hardware, validation, job, name, folder=".busbar/site/h100")
+    job = replace(job, gpu=None)
+    spec = collect_spec(found.cluster.validation_of("h100"), job, name, folder=".busbar/site/h100")
     return manifest, CollectSpec.model_validate(spec)
 
 
