@@ -41,6 +41,7 @@ STACK_MODULES = (
     "pulumi_command",
     "pulumi_kubernetes",
     "pulumi_random",
+    "ruamel",
     "urllib3",
 )
 

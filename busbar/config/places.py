@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import yaml
+from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
+from busbar.config.engine_yaml import NotYaml, compose, value_of
 from busbar.config.errors import Finding, path_of
-from busbar.config.stackfile import SafeLoader
 
 # Findings that differ in the indexes of their paths only, from this number on, are printed as one.
 _SAME_CAUSE = 3
@@ -21,8 +21,8 @@ def located(path: Path, findings: Iterable[Finding]) -> list[str]:
     A finding whose path is not in the file has the line of the innermost object that is there.
     """
     try:
-        document = yaml.compose(path.read_text(encoding="utf-8"), SafeLoader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        document = compose(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, NotYaml):
         return [*map(str, findings)]
     groups: dict[Finding, list[tuple[int, str]]] = {}
     for each in findings:
@@ -39,40 +39,34 @@ def _as_one(file: str, group: list[tuple[int, str]]) -> list[str]:
     return [f"{texts[0]} ({len(group) - 1} more like it: lines {lines})"]
 
 
-def _located(file: str, document: yaml.Node | None, finding: Finding) -> tuple[int, str]:
+def _located(file: str, document: Node | None, finding: Finding) -> tuple[int, str]:
     """The line of a finding (from 1; 0: the whole file), and its text with the names of hosts."""
-    config = _value(document, "config")
-    if not isinstance(config, yaml.MappingNode) or finding.path[0] == file:
+    config = value_of(document, "config")
+    if not isinstance(config, MappingNode) or finding.path[0] == file:
         return 0, str(finding)
-    objects = [value for _, value in config.value if isinstance(value, yaml.MappingNode)]
+    objects = [value for _, value in config.value if isinstance(value, MappingNode)]
     # Without a step, the object as a whole: a key is missing at its top, or several keys do not fit together.
     steps = max(([*_steps(root, finding)] for root in (config, *objects)), key=len)
     place = ""
     for at, part in enumerate(finding.path):
         place += path_of((part,)) if isinstance(part, int) or not place else f".{part}"
-        if isinstance(part, int) and at < len(steps) and (name := _value(steps[at][1], "name")):
+        if isinstance(part, int) and at < len(steps) and (name := value_of(steps[at][1], "name")):
             place += f" ({name.value})"
     whole = [key for key, value in config.value if value in objects[-1:]]
     keys = [key for key, _ in reversed(steps)] or whole
     return keys[0].start_mark.line + 1 if keys else 0, finding.at(place)
 
 
-def _steps(node: yaml.Node, finding: Finding) -> Iterator[tuple[yaml.Node, yaml.Node]]:
+def _steps(node: Node, finding: Finding) -> Iterator[tuple[Node, Node]]:
     """The key and value of each part of the path that is below `node`, or the item of a list, twice."""
     for part in finding.path:
         if isinstance(part, int):
-            items = node.value if isinstance(node, yaml.SequenceNode) else []
+            items = node.value if isinstance(node, SequenceNode) else []
             found = [(each, each) for each in items[part : part + 1]]
         else:
-            items = node.value if isinstance(node, yaml.MappingNode) else []
+            items = node.value if isinstance(node, MappingNode) else []
             found = [(key, value) for key, value in items if key.value == part]
         if not found:
             return
         yield found[0]
         node = found[0][1]
-
-
-def _value(node: yaml.Node | None, key: str) -> yaml.Node | None:
-    if not isinstance(node, yaml.MappingNode):
-        return None
-    return next((value for name, value in node.value if name.value == key), None)

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
+from ruamel.yaml.nodes import Node
 
+from busbar.config import engine_yaml
 from busbar.config.cluster import Cluster
-from busbar.config.errors import ConfigError, Finding, unknown_keys
+from busbar.config.errors import ConfigError, Finding, show, unknown_keys
 from busbar.config.load import load
 from busbar.config.schema import KEY, PROJECT, SECRETS
 from busbar.config.secrets import plain_text
@@ -101,7 +102,7 @@ def read(
 
     These are the object `<project>:<key>`, which describes `what`, and some of `secrets`.
     """
-    config = _config(path)
+    node, config = _config(path)
     problems = list(unknown_keys(config, project, [key, *secrets]))
     set_secrets: set[str] = set()
     for name in secrets:
@@ -114,54 +115,29 @@ def read(
         problems.append(
             Finding((f"{project}:{key}",), f"missing: the object that describes {what}", f"see {EXAMPLE}")
         )
+    problems += (
+        Finding(where, "is another value in YAML 1.2 than for the engine", "quote it", show(text))
+        for where, text in engine_yaml.ambiguous(engine_yaml.value_of(node, f"{project}:{key}"))
+    )
     if problems:
         raise ConfigError(problems)
     return StackFile(path, config[f"{project}:{key}"], frozenset(set_secrets))
 
 
-def _config(path: Path) -> dict[str, Any]:
+def _config(path: Path) -> tuple[Node, dict[str, Any]]:
     """The object `config` of a stack file of any project, as written: `<project>:<key>` -> value.
 
     Raises ConfigError if the file is not YAML or has no such object.
     """
     try:
-        document = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)
+        node = engine_yaml.value_of(engine_yaml.compose(path.read_text(encoding="utf-8")), "config")
+        config = engine_yaml.construct(node)
     except OSError as error:
         raise ConfigError([Finding((path.name,), f"cannot be read: {error.strerror}")]) from None
     except UnicodeDecodeError:
         raise ConfigError([Finding((path.name,), "is not a UTF-8 text")]) from None
-    except yaml.YAMLError as error:
-        raise ConfigError([Finding((path.name,), f"is not valid YAML: {_where(error)}")]) from None
-    config = document.get("config") if isinstance(document, Mapping) else None
-    if not isinstance(config, Mapping):
+    except engine_yaml.NotYaml as error:
+        raise ConfigError([Finding((path.name,), f"is not valid YAML: {error}")]) from None
+    if node is None or not isinstance(config, Mapping):
         raise ConfigError([Finding((path.name,), "`config:` is missing or not an object", f"see {EXAMPLE}")])
-    return {str(key): value for key, value in config.items()}
-
-
-def _where(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or "it cannot be read"
-    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else str(problem)
-
-
-# libyaml where PyYAML has it: in Python, 440 workers take most of a second.
-SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-class _StrictLoader(SafeLoader):  # type: ignore[misc]
-    """Refuses duplicate keys, as Pulumi does; PyYAML would take the last one."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            if not isinstance(key_node, yaml.ScalarNode):
-                what = "a key that is not a text; a value that begins with {{ or [ needs quotes"
-                raise yaml.constructor.ConstructorError(None, None, what, key_node.start_mark)
-            key = key_node.value
-            if key in seen and key != "<<":
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"duplicate key {key!r}", key_node.start_mark
-                )
-            seen.add(key)
-        made: dict[Any, Any] = super().construct_mapping(node, deep)
-        return made
+    return node, {str(key): value for key, value in config.items()}

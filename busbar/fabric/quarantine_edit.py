@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
-import yaml
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from busbar.config.engine_yaml import compose, construct, value_of
 from busbar.config.errors import ConfigError, Finding, did_you_mean
 from busbar.config.schema import KEY, PROJECT
-from busbar.config.stackfile import SafeLoader
 
 _KEY = "quarantine"
-_Entry = tuple[yaml.Node, yaml.Node]
+_Entry = tuple[Node, Node]
 
 
 def edit(text: str, worker: str, reason: str | None) -> str:
@@ -22,13 +21,13 @@ def edit(text: str, worker: str, reason: str | None) -> str:
     ConfigError where it has no such worker, and where the worker's keys cannot be changed alone, as those of
     an anchor that others share.
     """
-    node = _worker(yaml.compose(text, SafeLoader), worker)
+    node = _worker(compose(text), worker)
     written = next((entry for entry in node.value if entry[0].value == _KEY), None)
     if reason is None:
         edited = _removed(text, node, written) if written else text
     else:
         edited = _replaced(text, written, reason) if written else _added(text, node, reason)
-    expected, got = yaml.load(text, SafeLoader), yaml.load(edited, SafeLoader)
+    expected, got = construct(compose(text)), construct(compose(edited))
     for each in expected["config"][f"{PROJECT}:{KEY}"]["hosts"]["workers"]:
         if isinstance(each, dict) and each.get("name") == worker:
             each.pop(_KEY, None)
@@ -40,17 +39,16 @@ def edit(text: str, worker: str, reason: str | None) -> str:
     return edited
 
 
-def _worker(document: yaml.Node | None, name: str) -> yaml.MappingNode:
-    node: Any = document
+def _worker(document: Node | None, name: str) -> MappingNode:
+    node = document
     for key in ("config", f"{PROJECT}:{KEY}", "hosts", "workers"):
-        found = node.value if isinstance(node, yaml.MappingNode) else []
-        node = next((value for each, value in found if each.value == key), None)
+        node = value_of(node, key)
     workers = {
         value.value: each
-        for each in (node.value if isinstance(node, yaml.SequenceNode) else [])
-        if isinstance(each, yaml.MappingNode)
+        for each in (node.value if isinstance(node, SequenceNode) else [])
+        if isinstance(each, MappingNode)
         for key, value in each.value
-        if key.value == "name" and isinstance(value, yaml.ScalarNode)
+        if key.value == "name" and isinstance(value, ScalarNode)
     }
     if name not in workers:
         raise ConfigError(
@@ -59,7 +57,7 @@ def _worker(document: yaml.Node | None, name: str) -> yaml.MappingNode:
     return workers[name]
 
 
-def _added(text: str, node: yaml.MappingNode, reason: str) -> str:
+def _added(text: str, node: MappingNode, reason: str) -> str:
     """After the name: in `{...}` on its line, else in a line of its own."""
     key, value = next(entry for entry in node.value if entry[0].value == "name")
     end = value.end_mark.index
@@ -77,7 +75,7 @@ def _replaced(text: str, written: _Entry, reason: str) -> str:
     return text[: written[1].start_mark.index] + _quoted(reason) + text[_end(text, written) :]
 
 
-def _removed(text: str, node: yaml.MappingNode, written: _Entry) -> str:
+def _removed(text: str, node: MappingNode, written: _Entry) -> str:
     at = node.value.index(written)
     start, end = written[0].start_mark.index, _end(text, written)
     if at == 0:  # `- quarantine: ...`: the next key takes its place

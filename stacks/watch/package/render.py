@@ -7,6 +7,7 @@ rule that compares them would be silent. `...Absent` fires where a series of an 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -57,8 +58,13 @@ def groups(watch: Watch) -> list[dict[str, Any]]:
 
 def rules(group: str, watch: Watch) -> list[Rule]:
     """The rules of one file, and their twins."""
-    known = TypeAdapter(list[Rule]).validate_python(yaml.safe_load((FOLDER / f"{group}.yaml").read_text()))
+    known = _written(group)
     return [*known, *_absent(known, watch.missing_counters)]
+
+
+@cache
+def _written(group: str) -> list[Rule]:
+    return TypeAdapter(list[Rule]).validate_python(yaml.safe_load((FOLDER / f"{group}.yaml").read_text()))
 
 
 def _absent(known: Sequence[Rule], missing: Sequence[str]) -> Iterator[Rule]:

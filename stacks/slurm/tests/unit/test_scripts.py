@@ -14,6 +14,8 @@ from stacks.slurm.package import health, preflight
 from stacks.slurm.tests.support import configured, slurm
 from tests.unit.hosts.bash import output, run
 
+pytestmark = pytest.mark.slow
+
 NODE = (
     "NodeName=gpu-1 Arch=x86_64 CoresPerSocket=56 Gres=gpu:h100:8(S:0-1) NodeAddr=10.0.0.11 "
     "State=IDLE+DRAIN ThreadsPerCore=2 TmpDisk=0 Partitions=h100 "

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import pytest
 import yaml
 
 from busbar.preflight.health_checks import FATAL_XIDS, XIDS_OF_PROGRAMS
@@ -19,7 +19,9 @@ from stacks.watch.tests.unit.cases import CASES, EXPECTED, Case, Series, rail, r
 RAIL_RULES = rules("rails", watch())
 ROCE = {series for rule in RAIL_RULES if rule.link_layer for series in rule.series}
 READ = {series for rule in RAIL_RULES for series in rule.series}
-ALERTS = [rule["alert"] for group in groups(watch()) for rule in group["rules"]]
+LISTED = [rule for group in groups(watch()) for rule in group["rules"]]
+RULES = {rule["alert"]: rule for rule in LISTED}
+ALERTS = [rule["alert"] for rule in LISTED]
 TWINS = {
     re.findall(r"\((node_infiniband_(\w+))", rule.expr)[0][1]: rule.alert
     for rule in RAIL_RULES
@@ -59,35 +61,42 @@ def every_case() -> Iterator[tuple[str, Case]]:
         yield alert, twin(series, roce=series in ROCE)
 
 
-def case_of(alert: str, series: Series, at: str, *, fires: bool, step: str = "1m") -> dict[str, Any]:
-    """One test of promtool: whether the alert is firing at a time."""
-    expr = f'count by (alertname) (ALERTS{{alertname="{alert}", alertstate="firing"}}) > bool 0'
-    samples = [{"labels": f'{{alertname="{alert}"}}', "value": 1}] if fires else []
-    # promtool stops at the last eval_time.
-    return {
-        "interval": step,
-        "input_series": [{"series": name, "values": values} for name, values in series.items()],
-        "promql_expr_test": [{"expr": expr, "eval_time": at, "exp_samples": samples}],
-    }
+class Firing(NamedTuple):
+    """Whether an alert is firing at a time."""
+
+    alert: str
+    series: Series
+    at: str
+    fires: bool
+    step: str = "1m"
 
 
-@pytest.fixture(scope="module")
-def rule_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("alerts") / "rules.yaml"
-    file.write_text(yaml.safe_dump({"groups": groups(watch())}))
-    return file
-
-
-def passes(rule_file: Path, tests: list[dict[str, Any]], step: str = "1m") -> None:
-    file = rule_file.with_name("test.yaml")
-    file.write_text(
-        yaml.safe_dump({"rule_files": [str(rule_file)], "evaluation_interval": step, "tests": tests})
-    )
-    done = run("test", "rules", file)
+def passes(folder: Path, *tests: Firing) -> None:
+    """Run by promtool, each on a file with the one rule that it is about."""
+    files: dict[str, dict[str, Any]] = {}
+    for alert, series, at, fires, step in tests:
+        rule_file = folder / f"{alert}.rules.yaml"
+        rule_file.write_text(json.dumps({"groups": [{"name": alert, "rules": [RULES[alert]]}]}))
+        head = {"rule_files": [str(rule_file)], "evaluation_interval": step, "tests": []}
+        expr = f'count by (alertname) (ALERTS{{alertname="{alert}", alertstate="firing"}}) > bool 0'
+        samples = [{"labels": f'{{alertname="{alert}"}}', "value": 1}] if fires else []
+        # promtool stops at the last eval_time.
+        files.setdefault(f"{alert}-{step}.yaml", head)["tests"].append(
+            {
+                "interval": step,
+                "input_series": [{"series": name, "values": values} for name, values in series.items()],
+                "promql_expr_test": [{"expr": expr, "eval_time": at, "exp_samples": samples}],
+            }
+        )
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content))
+    done = run("test", "rules", *(folder / name for name in files))
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 
-def test_the_rules_are_valid(rule_file: Path) -> None:
+def test_the_rules_are_valid(tmp_path: Path) -> None:
+    rule_file = tmp_path / "rules.yaml"
+    rule_file.write_text(yaml.safe_dump({"groups": groups(watch())}))
     done = run("check", "rules", rule_file)
     assert done.returncode == 0, done.stderr
     assert f"{len(ALERTS)} rules found" in done.stdout
@@ -100,30 +109,26 @@ def test_every_alert_has_a_name_of_its_own_and_a_case() -> None:
 
 def test_every_alert_has_its_severity_and_fires_after_its_time() -> None:
     found: dict[tuple[str, str], set[str]] = {}
-    for rule in (rule for group in groups(watch()) for rule in group["rules"]):
+    for rule in LISTED:
         found.setdefault((rule["labels"]["severity"], rule["for"]), set()).add(rule["alert"])
     assert found == SETTINGS
 
 
 def test_every_alert_says_what_to_do_and_names_only_labels_that_it_has() -> None:
-    for rule in (rule for group in groups(watch()) for rule in group["rules"]):
+    for rule in LISTED:
         assert rule["annotations"]["description"].startswith("Fix: "), rule["alert"]
         named = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))
         if kept := re.search(r"\bby \(([\w, ]+)\)", rule["expr"]):
             assert named <= set(kept[1].split(", ")), rule["alert"]
 
 
-@pytest.mark.parametrize("alert", sorted(ALERTS))
-def test_an_alert_fires_on_what_it_is_for_and_on_nothing_else(rule_file: Path, alert: str) -> None:
-    case = dict(every_case())[alert]
-    passes(
-        rule_file,
-        [
-            case_of(alert, {**case.expected, **case.firing}, case.at, fires=True, step=case.step),
-            case_of(alert, {**case.expected, **case.silent}, case.at, fires=False, step=case.step),
-        ],
-        case.step,
-    )
+def test_every_alert_fires_on_what_it_is_for_and_on_nothing_else(tmp_path: Path) -> None:
+    tests = [
+        Firing(alert, {**case.expected, **series}, case.at, fires, case.step)
+        for alert, case in every_case()
+        for series, fires in ((case.firing, True), (case.silent, False))
+    ]
+    passes(tmp_path, *tests)
 
 
 def test_every_series_of_a_rail_that_an_alert_reads_has_an_alert_on_its_absence() -> None:
@@ -133,13 +138,6 @@ def test_every_series_of_a_rail_that_an_alert_reads_has_an_alert_on_its_absence(
             assert set(re.findall(PREFIX + r"(\w+)", rule.expr)) == set(rule.series)
             # Another node_exporter may give the same series.
             assert not re.findall(PREFIX + r'\w+\b(?!\{job="busbar-rails"\})', rule.expr), rule.alert
-
-
-@pytest.mark.parametrize("alert", ["BusbarRailDown", "BusbarRailLinkNotUp", "BusbarRailSlow"])
-def test_a_rail_is_down_also_where_all_of_them_are(rule_file: Path, alert: str) -> None:
-    [rule] = [rule for rule in RAIL_RULES if rule.alert == alert]
-    both = rails(rule.series[0], "1x60", "1x60")
-    passes(rule_file, [case_of(alert, {**CASES[alert].expected, **both}, "30m", fires=True)])
 
 
 # What three alerts read of each port: the series, its value on a rail that works and on one that does not.
@@ -178,50 +176,40 @@ HCAS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("alert", COUNTED)
-def test_only_rails_are_counted_where_they_are_named(rule_file: Path, alert: str) -> None:
-    series, good, bad = COUNTED[alert]
+def test_only_rails_are_counted_where_they_are_named(tmp_path: Path) -> None:
     tests = []
-    for name, (ports, fires) in HCAS.items():
-        found = dict(NAMED)
-        for (device, port), works in ports.items():
-            found |= rail(series, good if works else bad, device, port)
-        tests.append({"name": name, **case_of(alert, found, "30m", fires=fires)})
-    passes(rule_file, tests)
+    for alert, (series, good, bad) in COUNTED.items():
+        for ports, fires in HCAS.values():
+            found = dict(NAMED)
+            for (device, port), works in ports.items():
+                found |= rail(series, good if works else bad, device, port)
+            tests.append(Firing(alert, found, "30m", fires))
+    passes(tmp_path, *tests)
 
 
-@pytest.mark.parametrize("alert", COUNTED)
-def test_all_ports_of_a_node_are_counted_where_its_rails_are_not_named(rule_file: Path, alert: str) -> None:
-    series, good, bad = COUNTED[alert]
-    named = {**NAMED, **rails(series, good, good)}
+def test_all_ports_of_a_node_are_counted_where_its_rails_are_not_named(tmp_path: Path) -> None:
     expected = {name.replace("gpu-1", "gpu-2"): values for name, values in EXPECTED.items()}
+    tests = []
+    for alert, (series, good, bad) in COUNTED.items():
+        named = {**NAMED, **rails(series, good, good), **expected}
+        for ports, fires in (((good, bad), True), ((good, bad, good), False), ((bad, bad), True)):
+            found = dict(named)
+            for number, values in enumerate(ports):
+                found |= rail(series, values, f"mlx5_{number}", node="gpu-2")
+            tests.append(Firing(alert, found, "30m", fires))
+    passes(tmp_path, *tests)
 
-    def case(*ports: str, fires: bool) -> dict[str, Any]:
-        found = {**named, **expected}
-        for number, values in enumerate(ports):
-            found |= rail(series, values, f"mlx5_{number}", node="gpu-2")
-        return case_of(alert, found, "30m", fires=fires)
 
-    passes(rule_file, [case(good, bad, fires=True), case(good, bad, good, fires=False)])
-
-
-def test_a_node_without_any_series_of_a_rail_is_one_alert_not_one_per_counter(rule_file: Path) -> None:
+def test_a_node_without_any_series_of_a_rail_is_one_alert_not_one_per_counter(tmp_path: Path) -> None:
     expected = twin("state_id").expected
-    passes(
-        rule_file,
-        [case_of(alert, expected, "30m", fires=series == "state_id") for series, alert in TWINS.items()],
-    )
+    tests = [Firing(alert, expected, "30m", series == "state_id") for series, alert in TWINS.items()]
+    passes(tmp_path, *tests)
 
 
-def test_a_counter_that_stuck_at_its_maximum_is_named_because_nothing_else_fires(rule_file: Path) -> None:
+def test_a_counter_that_stuck_at_its_maximum_is_named_because_nothing_else_fires(tmp_path: Path) -> None:
     stuck = {**CASES["BusbarRailFlapped"].expected, **rail("link_downed_total", "255x60")}
-    passes(
-        rule_file,
-        [
-            case_of("BusbarRailFlapped", stuck, "30m", fires=False),
-            case_of("BusbarRailCounterSaturated", stuck, "30m", fires=True),
-        ],
-    )
+    flapped, saturated = ("BusbarRailFlapped", False), ("BusbarRailCounterSaturated", True)
+    passes(tmp_path, *(Firing(alert, stuck, "30m", fires) for alert, fires in (flapped, saturated)))
 
 
 MAXIMA = {
@@ -231,21 +219,21 @@ MAXIMA = {
 }  # fmt: skip
 
 
-def test_every_counter_that_sticks_is_known_by_its_maximum(rule_file: Path) -> None:
+def test_every_counter_that_sticks_is_known_by_its_maximum(tmp_path: Path) -> None:
     [rule] = [rule for rule in RAIL_RULES if rule.alert == "BusbarRailCounterSaturated"]
     assert set(rule.series) == set(MAXIMA)
     tests = [
-        case_of(rule.alert, rail(series, f"{value}x60"), "30m", fires=value == maximum)
+        Firing(rule.alert, rail(series, f"{value}x60"), "30m", value == maximum)
         for series, maximum in MAXIMA.items()
         for value in (maximum - 1, maximum)
     ]
-    passes(rule_file, tests)
+    passes(tmp_path, *tests)
 
 
-def test_series_of_roce_are_not_missing_where_the_rails_are_infiniband(rule_file: Path) -> None:
+def test_series_of_roce_are_not_missing_where_the_rails_are_infiniband(tmp_path: Path) -> None:
     assert sorted(ROCE) == ["out_of_buffer_drops_total", "roce_slow_restart_used_total"]
     infiniband = {**twin("state_id").expected, **twin("state_id").silent}
-    passes(rule_file, [case_of(TWINS[series], infiniband, "30m", fires=False) for series in sorted(ROCE)])
+    passes(tmp_path, *(Firing(TWINS[series], infiniband, "30m", False) for series in sorted(ROCE)))
 
 
 def test_an_xid_is_as_critical_as_preflight_says() -> None:
@@ -258,13 +246,12 @@ def test_an_xid_is_as_critical_as_preflight_says() -> None:
     }
 
 
-def test_a_node_in_quarantine_from_which_nothing_is_expected_has_no_absent_rails(rule_file: Path) -> None:
+def test_a_node_in_quarantine_from_which_nothing_is_expected_has_no_absent_rails(tmp_path: Path) -> None:
     held = {
         'busbar_node_quarantined{node="gpu-1",reason="cable"}': "1x60",
         **rails("state_id", "1x60", "1x60"),
     }
-    passes(rule_file, [case_of("BusbarRailDown", held, "30m", fires=False)])
-    passes(rule_file, [case_of(TWINS["state_id"], held, "30m", fires=False)])
+    passes(tmp_path, *(Firing(each, held, "30m", False) for each in ("BusbarRailDown", TWINS["state_id"])))
 
 
 def test_counters_that_a_site_does_not_have_have_no_alert_on_their_absence() -> None:

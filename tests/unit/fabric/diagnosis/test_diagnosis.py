@@ -51,13 +51,17 @@ def test_where_nothing_is_slow_one_job_says_so_and_nothing_is_left(tmp_path: Pat
     ("slow", "expected"),
     [
         ({"gpu-3": 0.5}, [("node", "gpu-3")]),
-        ({"gpu-3/2": 0.5}, [("rail", "gpu-3 rail 2 (mlx5_2)")]),
-        (
+        pytest.param(
             {"gpu-1/2": 0.7, "gpu-6/7": 0.5},
             [("rail", "gpu-1 rail 2 (mlx5_2)"), ("rail", "gpu-6 rail 7 (mlx5_7)")],
+            marks=pytest.mark.slow,
         ),
         ({"alone/gpu-4": 0.5}, [("NVLink inside the node", "gpu-4")]),
-        ({f"gpu-{n}": 0.5 for n in range(1, 9)}, [("settings, or what all nodes share", "all")]),
+        pytest.param(
+            {f"gpu-{n}": 0.5 for n in range(1, 9)},
+            [("settings, or what all nodes share", "all")],
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_what_is_slow_is_named_and_no_healthy_node(
@@ -91,6 +95,7 @@ def test_a_slow_rail_has_its_two_runs_their_partners_and_the_commands_for_them(t
     )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 def test_a_worker_that_does_not_start_is_left_out_with_its_reason_and_its_partner_is_judged(
     tmp_path: Path,
@@ -138,6 +143,7 @@ def test_where_no_worker_runs_the_launcher_s_node_is_not_at_fault(tmp_path: Path
     assert "ImagePullBackOff" in found.stopped
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 def test_a_worker_that_is_waited_for_takes_no_time_from_the_others(tmp_path: Path) -> None:
     # The first one of the hostfile, where one group runs at a time.
@@ -147,6 +153,7 @@ def test_a_worker_that_is_waited_for_takes_no_time_from_the_others(tmp_path: Pat
     assert ([*found.absent], sorted(found.healthy)) == (["gpu-4"], ["gpu-1", "gpu-2", "gpu-3"])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 def test_where_more_workers_are_waited_for_than_at_the_same_time_each_is_asked_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -156,6 +163,7 @@ def test_where_more_workers_are_waited_for_than_at_the_same_time_each_is_asked_o
     assert sorted(site.diagnose().healthy) == ["gpu-1", "gpu-2", "gpu-3"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 def test_a_worker_that_runs_and_does_not_answer_ssh_is_named(tmp_path: Path) -> None:
     found = Site(tmp_path, groups=(4,), hanging=("gpu-2",)).diagnose()
@@ -182,6 +190,7 @@ def test_a_group_that_failed_has_the_known_failure_as_its_reason_and_ends_at_its
         assert log.results == results
 
 
+@pytest.mark.slow
 def test_a_group_that_hangs_is_ended_at_its_limit_and_bad(tmp_path: Path) -> None:
     site = Site(tmp_path, groups=(2,), slow={"gpu-2": -1}, validation={"diagnose": {"group_seconds": 15}})
     [row] = site.diagnose().rows
@@ -197,6 +206,7 @@ def test_nodes_that_pods_of_others_hold_are_left_out_before_any_job(tmp_path: Pa
     assert all("gpu-4" not in group for job in site.jobs for group in job)
 
 
+@pytest.mark.slow
 def test_an_interruption_in_stage_b_keeps_what_is_known_and_the_same_command_continues(
     tmp_path: Path,
 ) -> None:

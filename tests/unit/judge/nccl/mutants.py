@@ -10,6 +10,9 @@ import random
 import re
 from collections.abc import Callable
 from functools import cache
+from typing import Any
+
+import pytest
 
 from tests.support import shared
 from tests.unit.judge.nccl.logs import Made
@@ -25,12 +28,24 @@ GOOD = {
     "tags in the middle of rows": "efa",
 }
 REAL_GOOD = {"084": "h100-crusoe", "006": "efa", "030": "efa-p4d"}
-EVERY = [*GOOD.items(), *(shared.param(*item) for item in REAL_GOOD.items())]
+
+
+def each(made: dict[str, str], real: dict[str, str]) -> list[Any]:
+    """Logs and their profiles, for parametrize. All but the first, which is the shortest, are slow."""
+    first, *others = made.items()
+    return [
+        pytest.param(*first),
+        *(pytest.param(*item, marks=pytest.mark.slow) for item in others),
+        *(pytest.param(*item, marks=[pytest.mark.slow, pytest.mark.shared]) for item in real.items()),
+    ]
+
+
+EVERY = each(GOOD, REAL_GOOD)
 
 
 @cache
 def base(name: str) -> tuple[str, ...]:
-    """Lines of a passing log."""
+    """Lines of a log: the small one, one of made/cases, or a real one."""
     if name == "made":
         return tuple(Made().lines())
     if name in cases():

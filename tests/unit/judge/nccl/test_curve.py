@@ -13,7 +13,7 @@ from busbar.judge.nccl.units import exact
 from tests.unit.judge.nccl.logs import Made
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
-BOUNDED = settings(max_examples=60)
+BOUNDED = settings(max_examples=12)
 SIZES = [2**i for i in range(10, 34)]
 LARGE = [s for s in SIZES if s >= 2**26]
 SMALL = [s for s in SIZES[6:] if s < 2**26]

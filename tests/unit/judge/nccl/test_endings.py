@@ -14,7 +14,7 @@ from busbar.judge.nccl.diagnose.tables import load
 from tests.unit.judge.nccl.logs import Made
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
-BOUNDED = settings(max_examples=150)
+BOUNDED = settings(max_examples=30)
 ROWS = [(origin, row) for origin, rows in endings.known().items() for row in rows]
 HEALTHY = Made().lines()
 FIRST_ROW = next(i for i, x in enumerate(HEALTHY) if x.lstrip()[:1].isdigit())
@@ -25,12 +25,12 @@ def with_line(text: str, at: int = len(HEALTHY), **want: list[str]) -> Verdict:
     return judge([*HEALTHY[:at], text, *HEALTHY[at:]], WANT.model_copy(update=want))
 
 
-@pytest.mark.parametrize("row", [row for _, row in ROWS if not row.before_start], ids=lambda row: row.example)
-def test_every_known_ending_fails_a_log_whose_table_is_whole(row: endings.Ending) -> None:
-    for at in (FIRST_ROW, len(HEALTHY)):
+@pytest.mark.parametrize("at", [FIRST_ROW, len(HEALTHY)])
+def test_every_known_ending_fails_a_log_whose_table_is_whole(at: int) -> None:
+    for row in (row for _, row in ROWS if not row.before_start):
         verdict = with_line(row.example, at)
-        assert verdict.verdict == "fail"
-        assert row.rule in [d.name for d in verdict.diagnoses]
+        assert verdict.verdict == "fail", row.example
+        assert row.rule in [d.name for d in verdict.diagnoses], row.example
 
 
 def test_every_row_names_a_rule_and_no_other_text_shows_that_rule() -> None:
@@ -157,10 +157,9 @@ HARMLESS = [
 ]
 
 
-@pytest.mark.parametrize("text", HARMLESS)
 @pytest.mark.parametrize("at", [0, FIRST_ROW, len(HEALTHY)])
-def test_what_only_resembles_an_end_changes_nothing(text: str, at: int) -> None:
-    assert with_line(text, at).reasons == []
+def test_what_only_resembles_an_end_changes_nothing(at: int) -> None:
+    assert judge([*HEALTHY[:at], *HARMLESS, *HEALTHY[at:]], WANT).reasons == []
 
 
 def test_the_name_of_a_host_is_no_end() -> None:

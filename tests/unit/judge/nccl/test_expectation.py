@@ -28,21 +28,18 @@ HEALTHY = [r for r in published_results() if r.health == "healthy"]
 FAILURES = [r for r in published_results() if r.health == "degraded"]
 
 
-def name(r: PublishedResult) -> str:
-    return f"{r.gpu} {r.rails}x{r.rate_gbps:g} N={r.nodes} {r.algorithm} {r.collective} {r.busbw:g}"
+def test_every_healthy_public_figure_lies_between_floor_and_ceiling() -> None:
+    for reference in HEALTHY:
+        found = bounds(reference.system(), reference.collective, reference.algorithm)
+        assert found.floor is not None and found.ceiling is not None, reference
+        assert found.floor <= reference.busbw <= found.ceiling, (reference, found.reasoning)
 
 
-@pytest.mark.parametrize("reference", HEALTHY, ids=name)
-def test_a_public_figure_lies_between_floor_and_ceiling(reference: PublishedResult) -> None:
-    found = bounds(reference.system(), reference.collective, reference.algorithm)
-    assert found.floor is not None and found.ceiling is not None, found.reasoning
-    assert found.floor <= reference.busbw <= found.ceiling, found.reasoning
-
-
-@pytest.mark.parametrize("reference", FAILURES, ids=name)
-def test_a_known_failure_lies_below_the_floor(reference: PublishedResult) -> None:
-    found = bounds(reference.system(), reference.collective, reference.algorithm)
-    assert found.floor is not None and reference.busbw < found.floor
+def test_every_known_failure_lies_below_the_floor() -> None:
+    assert FAILURES
+    for reference in FAILURES:
+        found = bounds(reference.system(), reference.collective, reference.algorithm)
+        assert found.floor is not None and reference.busbw < found.floor, reference
 
 
 def sane(found: Bounds) -> bool:
@@ -71,7 +68,7 @@ def test_what_few_gpus_of_two_hosts_must_reach_can_be_met(gpus: int, rate: float
         assert sane(found), (gpu, rails, algorithm, found)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     st.builds(
         System,
@@ -104,19 +101,13 @@ def off(r: PublishedResult) -> bool:
     return expected is None or abs(r.busbw - expected) > 0.1 * expected
 
 
-@pytest.mark.parametrize("reference", published_results(), ids=name)
-def test_a_public_figure_is_within_10_percent_of_what_is_expected_or_says_why_not(
-    reference: PublishedResult,
-) -> None:
-    assert not off(reference) or reference.reason
+def test_a_public_figure_is_within_10_percent_of_what_is_expected_or_says_why_not() -> None:
+    odd = [r for r in published_results() if off(r)]
+    assert [r for r in odd if not r.reason] == []
+    assert {r.reason for r in published_results()} - {""} == {r.reason for r in odd}
 
 
-def test_only_what_is_off_has_a_reason() -> None:
-    odd = {r.reason for r in published_results() if off(r)}
-    assert {r.reason for r in published_results()} - {""} == odd
-
-
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(st.sampled_from(HEALTHY), st.integers(1, 64))
 def test_half_of_what_a_healthy_system_reaches_is_below_the_floor_at_every_size_of_its_class(
     reference: PublishedResult, domains: int
@@ -161,12 +152,12 @@ def test_a_forced_ring_of_the_class_does_not_raise_the_floor_of_nccls_own_choice
     assert bounds(four, "all_reduce", "auto").floor == pytest.approx(300, abs=0.1)
 
 
-@pytest.mark.parametrize("reference", [r for r in published_results() if r.health == "outdated"], ids=name)
-def test_a_newer_result_takes_the_place_of_an_outdated_one(reference: PublishedResult) -> None:
-    newer = [r for r in HEALTHY if r.system() == reference.system() and r.date > reference.date]
-    found = bounds(reference.system(), reference.collective, reference.algorithm)
-    assert newer and found.floor is not None
-    assert found.floor > reference.busbw and "20" in " ".join(found.reasoning)
+def test_a_newer_result_takes_the_place_of_an_outdated_one() -> None:
+    for reference in (r for r in published_results() if r.health == "outdated"):
+        newer = [r for r in HEALTHY if r.system() == reference.system() and r.date > reference.date]
+        found = bounds(reference.system(), reference.collective, reference.algorithm)
+        assert newer and found.floor is not None
+        assert found.floor > reference.busbw and "20" in " ".join(found.reasoning)
 
 
 def test_gpus_that_share_a_rail_share_its_rate_in_an_alltoall() -> None:

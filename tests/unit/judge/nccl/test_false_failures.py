@@ -19,7 +19,7 @@ from tests.unit.judge.nccl.made.spec import Case, Hosts, Program
 from tests.unit.judge.nccl.tables import MIB, measurement, row, table
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
-BOUNDED = settings(max_examples=60)
+BOUNDED = settings(max_examples=15)
 TAGS = st.sampled_from(
     [
         "[1,{rank}]<stdout>:",

@@ -11,7 +11,7 @@ from busbar.judge.nccl.diagnose.rules import Rule, rule, rules
 from tests.unit.judge.nccl.logs import Made
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
-BOUNDED = settings(max_examples=80)
+BOUNDED = settings(max_examples=20)
 FATAL = [r for r in rules() if r.severity == "fatal" and r.contains]
 CAUSES = [r for r in FATAL if r.effective_kind == "cause"]
 LATER = [r for r in rules() if r.contains and r.effective_kind in ("crash", "peer", "echo")]

@@ -62,7 +62,7 @@ def test_where_none_fits_the_list_of_profiles_is() -> None:
     )
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(
     gpu=st.sampled_from(sorted(NAMES)), network=st.sampled_from(["IB", "IBext", "AWS Libfabric", "Socket"]),
     gpus=st.sampled_from([4, 8]), devices=st.sampled_from([1, 4, 8]),

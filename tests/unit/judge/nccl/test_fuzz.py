@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-from functools import cache
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,20 +16,11 @@ from hypothesis import strategies as st
 from busbar.judge.nccl import Expectation, judge
 from busbar.judge.nccl.log.export import as_object
 from busbar.judge.nccl.log.reader import read_lines
-from tests.support import shared
-from tests.unit.judge.nccl.logs import Made
-from tests.unit.judge.nccl.made.log import Log
-from tests.unit.judge.nccl.made.spec import cases
+from tests.unit.judge.nccl.mutants import GOOD, REAL_GOOD, base, each
 
-EXAMPLES = int(os.environ.get("BUSBAR_FUZZ_EXAMPLES", "80"))
+EXAMPLES = int(os.environ.get("BUSBAR_FUZZ_EXAMPLES", "25"))
 BOUNDED = settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
-# good and bad bases, each with an expectation; a bad one must stay bad however it is damaged
-GOOD = {
-    "made": "h100-ib-8x400",
-    "the reference system, every line tagged": "h100-crusoe",
-    "tags in the middle of rows": "efa",
-}
-REAL_GOOD = {"084": "h100-crusoe", "006": "efa"}
+# Bad logs, which must stay bad however they are damaged, each with its profile.
 BAD = {
     "a row interrupted by messages": "h100-ib-8x400",
     "two hosts, root and redop, started without a name": "h100-ib-8x400",
@@ -53,16 +43,6 @@ REAL_BAD = {
     "085": "h100-ib-8x400",
     "027": "a100-noib",
 }
-
-
-@cache
-def base(name: str) -> tuple[str, ...]:
-    """Lines of a base log."""
-    if name == "made":
-        return tuple(Made().lines())
-    if name in cases():
-        return tuple(Log(cases()[name]).lines)
-    return tuple(shared.log(name).read_text("utf-8", "replace").split("\n"))
 
 
 def want(profile: str) -> Expectation:
@@ -138,9 +118,7 @@ def _split(lines: list[str], rng: random.Random) -> list[str]:
 OPERATIONS = (_delete, _repeat, _cut_end, _cut_start, _swap, _shuffle, _scramble, _join, _split)
 
 
-@pytest.mark.parametrize(
-    ("name", "profile"), [*BAD.items(), *(shared.param(*item) for item in REAL_BAD.items())]
-)
+@pytest.mark.parametrize(("name", "profile"), each(BAD, REAL_BAD))
 @BOUNDED
 @given(seed=st.integers(0, 2**63))
 def test_a_bad_log_never_becomes_good(name: str, profile: str, seed: int) -> None:
@@ -148,10 +126,7 @@ def test_a_bad_log_never_becomes_good(name: str, profile: str, seed: int) -> Non
     assert not judge(damaged(lines, seed), want(profile)).passed
 
 
-@pytest.mark.parametrize(
-    ("name", "profile"),
-    [*GOOD.items(), *(shared.param(*item) for item in REAL_GOOD.items() if EXAMPLES > 1000)],
-)
+@pytest.mark.parametrize(("name", "profile"), each(GOOD, REAL_GOOD if EXAMPLES > 1000 else {}))
 @BOUNDED
 @given(seed=st.integers(0, 2**63))
 def test_a_damaged_good_log_does_not_gain(name: str, profile: str, seed: int) -> None:

@@ -16,14 +16,13 @@ from tests.unit.judge.nccl.made.log import Log
 from tests.unit.judge.nccl.made.spec import Judged, cases
 from tests.unit.judge.nccl.reading import (
     Expectation,
-    ParsedLog,
     Rule,
     Verdict,
     as_object,
     judge,
     judge_log,
+    parsed,
     profiles,
-    read_lines,
     rules,
 )
 
@@ -34,23 +33,19 @@ NAMED = {gate for case in cases().values() for judged in case.judged for gate in
 HEALTHY = Expectation(profile="h100-ib-8x400", nodes=2)
 
 
-def parsed(log: Log) -> ParsedLog:
-    return read_lines(log.lines)
-
-
 @pytest.mark.parametrize("name", cases())
 def test_a_made_log_is_read_as_it_was_printed(name: str) -> None:
     log = Log(cases()[name])
     data = log.text.encode()
     whole = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest(), "truncated": None}
-    assert differences(log.expected() | whole, as_object(parsed(log))) == []
+    assert differences(log.expected() | whole, as_object(parsed(name))) == []
 
 
 @pytest.mark.parametrize(("name", "number"), JUDGED)
 def test_a_made_log_is_judged_as_its_case_says(name: str, number: int) -> None:
     case = cases()[name]
     log, want = Log(case), case.judged[number]
-    verdict = judge_log(parsed(log), Expectation(**want.want))
+    verdict = judge_log(parsed(name), Expectation(**want.want))
     assert outcome(verdict) == stated(want)
     assert verdict.busbw_gbps == log.busbw
 
@@ -77,7 +72,7 @@ def stated(judged: Judged) -> dict[str, Any]:
 @pytest.mark.parametrize("name", cases())
 def test_no_unusable_made_log_passes_any_profile(name: str) -> None:
     case = cases()[name]
-    log = parsed(Log(case))
+    log = parsed(name)
     passed = [p for p in profiles.names() if judge_log(log, Expectation(profile=p, nodes=2)).passed]
     assert passed == [] or (case.usable and case.kind == "full")
 

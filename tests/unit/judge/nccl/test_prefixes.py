@@ -64,11 +64,10 @@ def test_a_good_log_passes_whatever_is_around_its_lines(wrapper: str) -> None:
     assert (verdict.ranks, verdict.nodes, verdict.transport) == (16, 2, "gpudirect-rdma")
 
 
-# the words that stern puts in front are those of no other line
-@pytest.mark.parametrize("wrapper", [name for name in WRAPPERS if name != "stern"])
-def test_nothing_is_left_of_what_is_around_a_line(wrapper: str) -> None:
+def test_nothing_is_left_of_what_is_around_a_line() -> None:
     line = "# Avg bus bandwidth : 390.2"
-    assert clean(WRAPPERS[wrapper](line)) == [line]
+    # The words that stern puts in front are those of no other line.
+    assert [name for name, wrap in WRAPPERS.items() if name != "stern" and clean(wrap(line)) != [line]] == []
 
 
 def test_tags_inside_a_row_are_blanks() -> None:
@@ -202,8 +201,8 @@ def test_a_column_of_bit_differences_is_left_out() -> None:
     assert verdict.busbw_gbps is not None and verdict.busbw_gbps > 389
 
 
-@pytest.mark.parametrize("kind", TYPES.split("|"))
-def test_a_row_of_every_type_is_found_wherever_it_begins(kind: str) -> None:
-    assert row_start(f"8 2 {kind} sum -1") is not None
-    assert row_start(f"some words 8 2 {kind}") is not None
-    assert row_start(f"8 2 x{kind}") is None
+def test_a_row_of_every_type_is_found_wherever_it_begins() -> None:
+    for kind in TYPES.split("|"):
+        assert row_start(f"8 2 {kind} sum -1") is not None
+        assert row_start(f"some words 8 2 {kind}") is not None
+        assert row_start(f"8 2 x{kind}") is None

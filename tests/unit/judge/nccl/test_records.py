@@ -19,7 +19,7 @@ from tests.unit.judge.nccl.logs import Made
 from tests.unit.judge.nccl.tables import row
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
-BOUNDED = settings(max_examples=40)
+BOUNDED = settings(max_examples=15)
 STAMP = "2026-05-05T10:00:00.123456789Z"
 HEALTHY = Made().lines()
 

@@ -6,7 +6,6 @@ import html
 import itertools
 import re
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,22 +19,18 @@ from busbar.judge.nccl.report.frame import NARROW, WIDE, Axes, Frame, spread, st
 from busbar.judge.nccl.report.html import Origin, render_html
 from busbar.judge.nccl.report.plot import curve_plot
 from busbar.judge.nccl.report.series import Dot, series_svg
+from busbar.judge.nccl.report.summary import first_cause
 from busbar.judge.nccl.report.svg import curve_svg
 from busbar.judge.nccl.verdict import CollectiveResult
 from tests.unit.judge.nccl.logs import Made
-from tests.unit.judge.nccl.made.log import Log
 from tests.unit.judge.nccl.made.spec import cases
+from tests.unit.judge.nccl.reading import verdict_of
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 ORIGIN = Origin("launcher.log", 1_700_000_000.0, "busbar nccl check launcher.log")
 LIMIT = re.compile(r'<line class="limit" x1="([\d.]+)" x2="([\d.]+)" y1="([\d.]+)"')
 DOT = re.compile(r'<circle class="onedot" cx="([\d.]+)" cy="([\d.]+)"')
 GIB = 2**30
-
-
-@cache
-def verdict_of(name: str) -> Verdict:
-    return judge(Log(cases()[name]).text.splitlines(), WANT)
 
 
 def made(*, low: int = 2**20, high: int = 2**33, peak: float = 390.0) -> Verdict:
@@ -122,31 +117,23 @@ def test_the_edges_with_gpudirect_rdma_are_said_of_how_many() -> None:
     assert f"GPUDirect RDMA on {count} of {count} edges" in text_of(render_html(verdict, ORIGIN))
 
 
-@pytest.mark.parametrize("name", sorted(cases()))
-def test_no_advice_is_given_twice(name: str) -> None:
-    verdict = verdict_of(name)
-    page = text_of(render_html(verdict, ORIGIN))
-    advice = {d.next for d in verdict.diagnoses if d.severity != "note"}
-    advice |= {r.partition(" Fix: ")[2] for r in verdict.reasons if " Fix: " in r}
-    assert not {text: n for text in advice if (n := page.count(" ".join(text.split()))) > 1}
-    assert "Fix:" not in page
+def test_no_advice_is_given_twice_and_the_first_card_is_the_first_cause_of_the_terminal() -> None:
+    for name in cases():
+        verdict = verdict_of(name)
+        html = render_html(verdict, ORIGIN)
+        page = text_of(html)
+        advice = {d.next for d in verdict.diagnoses if d.severity != "note"}
+        advice |= {r.partition(" Fix: ")[2] for r in verdict.reasons if " Fix: " in r}
+        assert not {text: n for text in advice if (n := page.count(" ".join(text.split()))) > 1}, name
+        assert "Fix:" not in page, name
+        if known := first_cause(verdict)[1]:
+            assert re.findall(r'<div class="diagnosis"><b class="\w+">(.*?)</b>', html)[0] == known.name
 
 
 def test_what_a_known_failure_says_to_do_is_not_said_for_its_gates_too() -> None:
     verdict = judge([line for line in Made().lines() if "NCCL" not in line], WANT)
     assert FIX in verdict.check("transport").reason
     assert FIX.removeprefix("Fix: ") not in text_of(render_html(verdict, ORIGIN))
-
-
-@pytest.mark.parametrize("name", sorted(cases()))
-def test_the_first_cause_of_the_terminal_is_the_first_card_of_the_page(name: str) -> None:
-    from busbar.judge.nccl.report.summary import first_cause
-
-    verdict = verdict_of(name)
-    _, known = first_cause(verdict)
-    cards = re.findall(r'<div class="diagnosis"><b class="\w+">(.*?)</b>', render_html(verdict, ORIGIN))
-    if known is not None:
-        assert cards[0] == known.name
 
 
 def test_a_phone_gets_narrow_pictures_and_no_column_that_does_not_fit() -> None:

@@ -261,7 +261,7 @@ def linked(layers: dict[str, str], fabric: str | None, *devices: int) -> Check:
 ALL = tuple(range(8))
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @every(
     st.lists(st.text("IR", min_size=8, max_size=8), min_size=2, max_size=2),
     st.sampled_from(["infiniband", "roce", None]),

@@ -13,7 +13,7 @@ from busbar.judge.nccl.log.messages import Message, find_message
 from tests.unit.judge.nccl.logs import Made
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
-BOUNDED = settings(max_examples=100)
+BOUNDED = settings(max_examples=20)
 PROCESS = "worker-1:40:90 [3] "
 
 
@@ -56,10 +56,10 @@ def test_a_time_behind_the_process_of_a_message_hides_nothing(time: str) -> None
     assert find_message(f"{head}text") == Message(0, len(head), "WARN", "worker-1", 8, "40")
 
 
-@pytest.mark.parametrize("row", load("warnings"), ids=lambda row: row["contains"])
-def test_a_warning_that_is_known_to_be_harmless_changes_nothing(row: dict[str, str]) -> None:
-    assert row["source"].partition(" ")[0].startswith(("src/", "ROCm/rccl"))
-    assert saying(f"{PROCESS}file.cc:7 NCCL WARN {row['contains']} (3)").reasons == []
+def test_a_warning_that_is_known_to_be_harmless_changes_nothing_and_has_its_source() -> None:
+    known = load("warnings")
+    assert [row for row in known if not row["source"].startswith(("src/", "ROCm/rccl"))] == []
+    assert saying(*(f"{PROCESS}file.cc:7 NCCL WARN {row['contains']} (3)" for row in known)).reasons == []
 
 
 @BOUNDED

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+from functools import cache
 from typing import Any
 
 import pytest
@@ -24,11 +26,12 @@ RELEASE = ("training-operator", "v1.9.4")
 EVERY_KIND = ["PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob"]
 
 
-def template(values: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+@cache
+def template(values: str) -> subprocess.CompletedProcess[str]:
     command = [helm(), "template", "training-operator", str(CHART), "-n", "training-operator"]
     return subprocess.run(
         [*command, "--kube-version", "1.35.6", "-f", "-"],
-        input=yaml.safe_dump(values),
+        input=values,
         capture_output=True,
         text=True,
         timeout=120,
@@ -39,7 +42,12 @@ def render(*kinds: str, **values: Any) -> list[dict[str, Any]]:
     config = training(
         training_operator={"kinds": list(kinds) or ["PyTorchJob"], "values": values}
     ).training_operator
-    done = template(TRAINING_OPERATOR.values(HELM_VALUES, config))
+    return documents(json.dumps(TRAINING_OPERATOR.values(HELM_VALUES, config)))
+
+
+@cache
+def documents(values: str) -> list[dict[str, Any]]:
+    done = template(values)
     assert done.returncode == 0, done.stderr
     return [document for document in yaml.safe_load_all(done.stdout) if document]
 
@@ -74,7 +82,7 @@ def test_the_mpi_job_of_the_mpi_operator_is_never_touched() -> None:
 
 
 def test_a_kind_that_the_chart_does_not_know_is_refused() -> None:
-    done = template({"kinds": ["MPIJob"]})
+    done = template(json.dumps({"kinds": ["MPIJob"]}))
     assert done.returncode != 0
     assert "kinds: MPIJob is not one of JAXJob, PaddleJob, PyTorchJob, TFJob, XGBoostJob" in done.stderr
 
@@ -179,7 +187,7 @@ def test_the_webhook_is_reached_by_the_names_that_the_controller_is_told() -> No
 def test_the_image_in_which_workers_wait_is_the_configured_one() -> None:
     config = training(training_operator={"init_image": "mirror.example.com/alpine:3.20"}).training_operator
     values = TRAINING_OPERATOR.values(HELM_VALUES, config)
-    done = template(values)
+    done = template(json.dumps(values))
     assert "--pytorch-init-container-image=mirror.example.com/alpine:3.20" in done.stdout
 
 

@@ -1,0 +1,105 @@
+"""Reads YAML as the Pulumi engine does (gopkg.in/yaml.v3), with the place of each value in the text.
+
+ruamel.yaml reads YAML 1.2. The engine reads a few plain values in another way,
+such as 0022, which is 18 there. These are refused: no reading of them could be right for everybody.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.constructor import ConstructorError, SafeConstructor
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+Path = tuple[str | int, ...]
+
+_TAG = "tag:yaml.org,2002:"
+_OCTAL = re.compile(r"[-+]?0[0-7_]*[0-7]_*")
+_DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([Tt ].*)?")
+_NUMBER = re.compile(r"[-+]?(0[XBO][0-9a-fA-F]+|(\.[0-9]+|[0-9]+(\.[0-9]*)?)(e[-+]?[0-9]+)?)", re.IGNORECASE)
+_INT_DIGITS = 17  # The engine makes a rounded float of an integer from 2^63 on.
+
+
+class NotYaml(ValueError):
+    """A text that is not valid YAML; the message says where (line and column, from 1) and what is wrong."""
+
+
+def compose(text: str) -> Node | None:
+    """The nodes of a document, with their places in `text`; None of an empty one. Raises NotYaml."""
+    try:
+        node: Node | None = YAML(typ="safe", pure=True).compose(text)
+    except YAMLError as error:
+        raise NotYaml(_where(error)) from None
+    return node
+
+
+def construct(node: Node | None) -> Any:
+    """The value of a node of `compose`. Raises NotYaml, such as for a key that is there twice."""
+    if node is None:
+        return None
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Constructor = _Constructor
+    try:
+        return yaml.constructor.construct_document(node)
+    except YAMLError as error:
+        raise NotYaml(_where(error)) from None
+
+
+def value_of(node: Node | None, key: str) -> Node | None:
+    """The value of a key of an object; None where there is none."""
+    if not isinstance(node, MappingNode):
+        return None
+    return next((value for name, value in node.value if name.value == key), None)
+
+
+def ambiguous(node: Node | None, path: Path = ()) -> Iterator[tuple[Path, str]]:
+    """The plain values below a node that the engine reads in another way: path, and the text as written."""
+    if isinstance(node, MappingNode):
+        for key, value in node.value:
+            yield from ambiguous(value, path if key.value == "<<" else (*path, str(key.value)))
+    elif isinstance(node, SequenceNode):
+        for index, value in enumerate(node.value):
+            yield from ambiguous(value, (*path, index))
+    elif isinstance(node, ScalarNode) and node.style is None and _is_ambiguous(node):
+        yield path, node.value
+
+
+def _is_ambiguous(node: ScalarNode) -> bool:
+    text, tag = node.value, str(node.tag).removeprefix(_TAG)
+    if tag == "int" and _OCTAL.fullmatch(text):
+        digits = text.replace("_", "")
+        return int(digits, 8) != int(digits, 10)
+    if tag == "int":
+        return len(text) > _INT_DIGITS
+    if tag == "float":  # .inf and .nan have no form in JSON
+        return not any(digit in text for digit in "0123456789")
+    is_number = tag == "str" and _NUMBER.fullmatch(text.replace("_", "")) and text[0] != "_"
+    return tag in ("timestamp", "value", "merge") or bool(is_number or _DATE.fullmatch(text))
+
+
+class _Constructor(SafeConstructor):
+    """An integral number is an int, as in the JSON that the program gets."""
+
+    def construct_yaml_float(self, node: ScalarNode) -> int | float:
+        value = float(super().construct_yaml_float(node))
+        return int(value) if value.is_integer() else value
+
+    def check_mapping_key(self, node: Any, key_node: Node, mapping: Any, key: Any, value: Any) -> bool:
+        if key in mapping:
+            raise ConstructorError(None, None, f"duplicate key {key!r}", key_node.start_mark)
+        return True
+
+
+_Constructor.add_constructor(f"{_TAG}float", _Constructor.construct_yaml_float)
+
+
+def _where(error: YAMLError) -> str:
+    mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
+    problem = getattr(error, "problem", None) or "it cannot be read"
+    if problem == "found unhashable key":
+        problem = "a key is not a text; a value that begins with {{ or [ needs quotes"
+    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else str(problem)

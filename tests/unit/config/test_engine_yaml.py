@@ -1,0 +1,49 @@
+"""Plain values are read as the engine reads them (tests/engine/test_engine_yaml.py compares)."""
+
+from __future__ import annotations
+
+import pytest
+
+from busbar.config.engine_yaml import NotYaml, ambiguous, compose, construct
+
+
+def test_values_and_merged_keys_are_read() -> None:
+    text = (
+        "base: &base {gpus: 8, rails: 8}\npools: {h100: {<<: *base, rails: 4}}\nfloor: 1e3\nend: 12:30:00\n"
+    )
+    found = construct(compose(text))
+    assert found["pools"] == {"h100": {"gpus": 8, "rails": 4}}
+    assert (found["floor"], type(found["floor"]), found["end"]) == (1000, int, "12:30:00")
+    assert list(ambiguous(compose(text))) == []
+
+
+@pytest.mark.parametrize(
+    "value", ["0022", "2026-11-26", "0X1F", ".5e1", "1e1_0", "=", ".inf", "9223372036854775808"]
+)
+def test_a_plain_value_that_the_engine_reads_differently_is_named_with_its_path(value: str) -> None:
+    quoted = f"pools:\n  - rate: '{value}'\n"
+    assert list(ambiguous(compose(quoted.replace("'", "")))) == [(("pools", 0, "rate"), value)]
+    assert list(ambiguous(compose(quoted))) == []
+    assert construct(compose(quoted)) == {"pools": [{"rate": value}]}
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("a:\n  b: 1\n  b: 2\n", "line 3, column 3: duplicate key 'b'"),
+        (
+            "a: {{ x }}\n",
+            "line 1, column 5: a key is not a text; a value that begins with {{",
+        ),
+        ("a: [\n", "line 2, column 1"),
+        ("a: *none\n", "line 1, column 4: found undefined alias"),
+    ],
+)
+def test_what_is_no_yaml_is_named_with_its_line(text: str, where: str) -> None:
+    with pytest.raises(NotYaml) as error:
+        construct(compose(text))
+    assert str(error.value).startswith(where)
+
+
+def test_an_empty_text_has_no_value() -> None:
+    assert construct(compose("# only a comment\n")) is None
