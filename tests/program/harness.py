@@ -18,8 +18,8 @@ from unittest import mock
 
 import pulumi
 from google.protobuf import json_format
-from pulumi.runtime import mocks, settings, stack
-from pulumi.runtime.proto import engine_pb2
+from pulumi.runtime import mocks, resource, settings, stack
+from pulumi.runtime.proto import engine_pb2, source_pb2
 
 from busbar.components.engine import node_steps, update_end
 from busbar.helm import installed
@@ -274,6 +274,8 @@ def run_program(
             mock.patch.object(pulumi.log, "debug", pulumi.log.debug),
             mock.patch.object(pulumi, "ResourceHook", hook),
             mock.patch.object(stack, "_wait_for_shutdown", stack._wait_for_shutdown),
+            # A quarter of the time: where the program made each resource.
+            mock.patch.object(resource, "_get_stack_trace", source_pb2.StackTrace),
             mock.patch.object(batches, "ask", lambda *_, **__: NO_NODES),
             mock.patch.object(node_steps, "batches", SimpleNamespace(ask=lambda *_, **__: at_the_end)),
             mock.patch.object(servers, "ask", _ask_servers),

@@ -14,6 +14,8 @@ from tests.program.harness import ROOT
 from tests.support.clusters import site
 from tests.support.wheel import Installed
 
+pytestmark = pytest.mark.slow
+
 # The mocks are those of this checkout, which is last on the path: busbar is the installed one.
 BRING_UP = """
 import json, sys
@@ -22,8 +24,6 @@ import busbar
 sys.path.append(sys.argv[1])
 from tests.program.answers import healthy
 from tests.program.harness import run_program
-
-pytestmark = pytest.mark.slow
 cluster = json.loads(sys.argv[2])
 run = run_program(cluster, healthy(cluster), program=Path("__main__.py"))
 chart = run.named("mpi-operator-release").inputs["chart"]

@@ -236,16 +236,16 @@ def test_the_result_of_a_command_is_not_shown_among_its_progress(run: Run) -> No
 
 
 @pytest.mark.parametrize("changes", [{"validation": {"run": 2}}, {"gpu_operator": {"version": "v26.7.1"}}])
-def test_a_raised_run_number_and_another_version_make_another_job(changes: dict[str, Any]) -> None:
-    jobs = [program().named("nccl-a-job"), program(**changes).named("nccl-a-job")]
+def test_a_raised_run_number_and_another_version_make_another_job(run: Run, changes: dict[str, Any]) -> None:
+    jobs = [run.named("nccl-a-job"), program(**changes).named("nccl-a-job")]
     assert len({job.inputs["metadata"]["name"] for job in jobs}) == 2
 
 
-def test_the_image_is_pulled_again_for_another_image_and_not_for_another_run() -> None:
-    asked = ("stdin", "triggers")
+def test_the_image_is_pulled_again_for_another_image_and_not_for_another_run(run: Run) -> None:
+    image = "registry.example/nccl-tests:2"
     first, again, other = (
-        [program(validation=validation).named("nccl-a-image").inputs[key] for key in asked]
-        for validation in ({}, {"run": 2}, {"image": "registry.example/nccl-tests:2"})
+        [done.named("nccl-a-image").inputs[key] for key in ("stdin", "triggers")]
+        for done in (run, program(validation={"run": 2}), program(validation={"image": image}))
     )
     assert again == first
     assert all(new != old for new, old in zip(other, first, strict=True))
