@@ -64,21 +64,11 @@ def test_noise_of_a_healthy_run_is_no_failure(seed: int) -> None:
 
 @BOUNDED
 @given(
-    size=st.sampled_from(LARGE[1:]), half=st.sampled_from([(0,), (1,), (0, 1)]), factor=st.floats(0.05, 0.82)
+    size=st.sampled_from(LARGE[1:]),
+    half=st.sampled_from([(0,), (1,), (0, 1)]),
+    factor=st.floats(0.05, 0.82) | st.floats(1.3, 9.0),
 )
-def test_a_dip_above_64_mib_is_refused_and_its_size_named(
-    size: int, half: tuple[int, ...], factor: float
-) -> None:
-    verdict = judged({(size, h): factor for h in half})
-    assert not verdict.passed
-    assert any(exact(size) in reason for reason in verdict.reasons), verdict.reasons
-
-
-@BOUNDED
-@given(
-    size=st.sampled_from(LARGE[1:]), half=st.sampled_from([(0,), (1,), (0, 1)]), factor=st.floats(1.3, 9.0)
-)
-def test_a_jump_above_64_mib_is_refused_and_its_size_named(
+def test_a_dip_or_a_jump_above_64_mib_is_refused_and_its_size_named(
     size: int, half: tuple[int, ...], factor: float
 ) -> None:
     verdict = judged({(size, h): factor for h in half})
@@ -97,13 +87,6 @@ def test_a_small_message_that_is_too_fast_is_refused_and_its_size_named(
     assert not verdict.passed
     assert verdict.check("stability").code == Code.STABILITY_LATENCY
     assert exact(size) in verdict.check("stability").reason
-
-
-@BOUNDED
-@given(kept=st.integers(2, 8), factor=st.floats(0.05, 0.85))
-def test_a_collapse_from_some_size_on_is_refused(kept: int, factor: float) -> None:
-    lower = {(size, half): factor for size in LARGE[-kept:] for half in (0, 1)}
-    assert not judged(lower).passed
 
 
 @BOUNDED
@@ -150,22 +133,6 @@ def test_a_rise_at_a_third_of_its_speed_has_no_verdict(last: int, factor: float)
     slow = {(size, half): factor for size in SIZES if 2**16 <= size < last for half in (0, 1)}
     check = judged(slow).check("stability")
     assert check.status in ("fail", "unknown")
-
-
-@BOUNDED
-@given(first=st.integers(26, 30), half=st.sampled_from([(0,), (1,), (0, 1)]), factor=st.floats(0.1, 0.5))
-def test_a_first_large_size_at_half_of_its_speed_has_no_verdict(
-    first: int, half: tuple[int, ...], factor: float
-) -> None:
-    lines = changed({(2**first, h): factor for h in half})
-    kept = [line for line in lines if not line.split()[:1] or not _smaller(line, 2**first)]
-    check = judge(kept, WANT).check("stability")
-    assert check.status in ("fail", "unknown"), check.reason
-
-
-def _smaller(line: str, size: int) -> bool:
-    word = line.split()[0]
-    return word.isdigit() and int(word) < size
 
 
 def test_what_has_no_known_good_curves_is_named() -> None:

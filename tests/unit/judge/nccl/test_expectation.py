@@ -60,12 +60,11 @@ def test_what_a_profile_expects_can_be_met_at_every_size_of_the_job(profile: str
                 assert sane(found), (nodes, collective, algorithm, found)
 
 
-@pytest.mark.parametrize("gpus", [1, 2, 4])
-@pytest.mark.parametrize("rate", [200.0, 400.0])
-def test_what_few_gpus_of_two_hosts_must_reach_can_be_met(gpus: int, rate: float) -> None:
-    for (gpu, link), rails, algorithm in product(NVLINK.items(), (1, 2, 4, 8), ALGORITHMS):
+def test_what_few_gpus_of_two_hosts_must_reach_can_be_met() -> None:
+    hardware = product(NVLINK.items(), (1, 2, 4), (1, 2, 4, 8), (200.0, 400.0), ALGORITHMS)
+    for (gpu, link), gpus, rails, rate, algorithm in hardware:
         found = bounds(System(gpu, 2, gpus, rails, rate, link), "all_reduce", algorithm)
-        assert sane(found), (gpu, rails, algorithm, found)
+        assert sane(found), (gpu, gpus, rails, rate, algorithm, found)
 
 
 @settings(max_examples=100)
@@ -260,15 +259,6 @@ def test_an_expectation_that_nothing_can_meet_is_refused(name: str, least: float
         Expectation.model_validate({name: refused})
 
 
-def test_two_nodes_may_exceed_line_rate_and_more_may_not() -> None:
-    two, four = (
-        bounds(H100, "all_reduce", "auto"),
-        bounds(System("H100", 4, 8, 8, 400, 450), "all_reduce", "auto"),
-    )
-    assert two.ceiling is not None and two.ceiling > H100.line_rate
-    assert four.ceiling is not None and four.ceiling < 1.05 * H100.line_rate
-
-
 def test_a_configured_value_is_that_of_the_first_collective_and_others_have_their_own() -> None:
     both: dict[str, Any] = {"collectives": ["all_reduce", "all_gather"], "expected_busbw_gbps": 450}
     want = Expectation(profile="h100-ib-8x400", nodes=2, **both)
@@ -290,6 +280,7 @@ def test_a_configured_value_is_that_of_the_first_collective_and_others_have_thei
 def test_of_racks_that_are_not_filled_evenly_the_smallest_gives_the_line_rate(nodes: int, hosts: int) -> None:
     system = System("GB200", nodes, 4, 4, 400, 900, nodes_per_domain=18)
     assert (system.hosts_per_domain, system.gpus_per_domain) == (hosts, 4 * hosts)
+    assert system.domains == -(-nodes // 18)
     assert system.line_rate == 200 * hosts
 
 
@@ -343,12 +334,6 @@ def test_without_rails_nothing_is_expected() -> None:
     assert found.floor is None and "not known" in found.reasoning[-1]
 
 
-def test_a_rack_is_one_domain() -> None:
-    rack = System("GB200", 18, 4, 4, 400, 900, nodes_per_domain=18)
-    assert (rack.domains, rack.gpus_per_domain) == (1, 72)
-    assert System("GB200", 36, 4, 4, 400, 900, nodes_per_domain=18).domains == 2
-
-
 def test_every_profile_says_where_it_is_from_and_asks_for_evidence() -> None:
     for each in profiles.names():
         profile = profiles.load(each)
@@ -366,24 +351,11 @@ def test_a_profile_names_the_networks_that_may_carry_data() -> None:
         assert " ".join(profile.networks) == of_kind.get(kind, "AWS Libfabric Libfabric"), profile.name
 
 
-def test_a_profile_whose_plugin_joins_rails_says_how_many_devices_nccl_sees() -> None:
-    joined = {name: profiles.load(name).net_devices for name in profiles.names()}
-    assert {name: count for name, count in joined.items() if count} == {"efa": 8, "efa-p4d": 4}
-
-
 @pytest.mark.parametrize(
     ("nodes", "collective", "mib"), [(1, "all_reduce", 128), (1, "all_gather", 512), (2, "all_reduce", 1024)]
 )
 def test_the_size_that_reaches_the_plateau(nodes: int, collective: str, mib: int) -> None:
     assert bounds(replace(H100, nodes=nodes), collective, "ring").plateau_bytes == mib * 2**20
-
-
-def test_every_system_of_the_sources_has_a_profile() -> None:
-    assert set(profiles.names()) >= {
-        "a40", "a100-ib-8x200", "a100-ib-8x200-gdrcopy", "a100-noib", "a100-sharp", "h100-ib-8x400",
-        "h100-sharp",
-        "gb200-nvl72", "roce", "efa",
-    }  # fmt: skip
 
 
 def test_an_unknown_profile_names_the_known_ones() -> None:

@@ -47,20 +47,6 @@ def log() -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["gz", "zst", "xz"])
-def test_an_archive_is_read_like_its_content(kind: str, log: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "packed.log"
-    path.write_bytes(archive(kind, log))
-    assert judge_log(read_file(str(path)), WANT).reasons == []
-
-
-@pytest.mark.parametrize("kind", ["gz", "zst", "xz"])
-def test_two_archives_one_behind_the_other_are_one_log(kind: str, log: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "packed.log"
-    path.write_bytes(archive(kind, log[:3000]) + archive(kind, log[3000:]))
-    assert judge_log(read_file(str(path)), WANT).reasons == []
-
-
-@pytest.mark.parametrize("kind", ["gz", "zst", "xz"])
 @pytest.mark.parametrize("missing", [1, 500])
 def test_a_cut_archive_is_judged_as_far_as_it_goes(
     kind: str, missing: int, log: bytes, tmp_path: Path

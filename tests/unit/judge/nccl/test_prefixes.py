@@ -70,29 +70,6 @@ def test_nothing_is_left_of_what_is_around_a_line() -> None:
     assert [name for name, wrap in WRAPPERS.items() if name != "stern" and clean(wrap(line)) != [line]] == []
 
 
-def test_tags_inside_a_row_are_blanks() -> None:
-    def tag_inside(line: str) -> str:
-        return line.replace("      -1  ", "      -1[1,0]<stdout>:  ").replace(
-            "      0  ", "  0[1,0]<stdout>: "
-        )
-
-    verdict = judge([f"[1,0]<stdout>:{tag_inside(line)}" for line in Made().lines()], WANT)
-    assert verdict.reasons == []
-
-
-def test_a_row_interrupted_by_a_message_is_put_together_again() -> None:
-    log = Made().lines()
-    at = next(i for i, line in enumerate(log) if line.lstrip().startswith("1073741824"))
-    head, rest = log[at][:54], log[at][54:]
-    assert head.rstrip().endswith("-1"), "the cut must be right behind the root"
-    edge = "worker-0:40:90 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA"
-    other = edge.replace("[send]", "[receive]").replace("worker-0", "worker-1")
-    log[at : at + 1] = [head.rstrip() + edge, other, rest]
-    verdict = judge(log, WANT)
-    assert verdict.reasons == []
-    assert verdict.channels["NET/IB/N/GDRDMA"] == 2 * 8 * 2 + 2
-
-
 def test_a_row_that_never_ends_is_damage() -> None:
     log = Made().lines()
     at = next(i for i, line in enumerate(log) if line.lstrip().startswith("1073741824"))

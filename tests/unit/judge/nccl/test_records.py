@@ -120,23 +120,6 @@ def test_what_follows_a_table_and_is_not_of_it_fails_the_table(line: str, code: 
     assert judge([*HEALTHY, line], WANT).check("completeness").code == code
 
 
-def cut(prefix: str) -> list[str]:
-    """The healthy log behind PREFIX, its first row cut right behind its root by a message of NCCL."""
-    log = HEALTHY
-    at = next(i for i, x in enumerate(log) if x.lstrip()[:1].isdigit())
-    head, values = log[at].split()[:5], log[at].split()[5:]
-    message = "worker-0:40:90 [0] NCCL INFO comm 0x5a rank 0 nranks 16"
-    lines = [*log[:at], "  ".join(head) + message, "   ".join(values), *log[at + 1 :]]
-    return [prefix + line for line in lines]
-
-
-@BOUNDED
-@given(st.sampled_from(["", "worker-0: ", "10.0.0.7: ", "nccl-launcher: ", "0: ", "10.0.0.7: 10.0.0.7: "]))
-def test_a_cut_row_behind_a_prefix_is_put_together(prefix: str) -> None:
-    verdict = judge(cut(prefix), WANT)
-    assert verdict.check("completeness").status == "pass", verdict.reasons
-
-
 @BOUNDED
 @given(st.from_regex(r"[a-z]{1,3}|[a-z][a-z0-9]{0,3}-|rack[0-9]-", fullmatch=True))
 def test_a_host_whose_name_ends_like_a_known_one_is_another_host(before: str) -> None:

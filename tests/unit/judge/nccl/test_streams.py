@@ -51,10 +51,10 @@ def made(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".zst", ".gz named .log"])
+@pytest.mark.parametrize("suffix", [".gz", ".zst", ".xz", ".gz named .log"])
 def test_compressed_logs_are_told_by_their_bytes(made: Path, tmp_path: Path, suffix: str) -> None:
-    pack: Callable[[bytes], bytes]
-    pack = zstandard.ZstdCompressor().compress if suffix == ".zst" else gzip.compress
+    packs: dict[str, Callable[[bytes], bytes]] = {".zst": ZSTD.compress, ".xz": lzma.compress}
+    pack = packs.get(suffix, gzip.compress)
     data = made.read_bytes()
     packed = pack(data[:1000]) + pack(data[1000:])  # as of two files that were put together
     path = tmp_path / ("packed.log" if "named" in suffix else f"packed{suffix}")
