@@ -192,25 +192,21 @@ def test_a_drain_of_others_keeps_its_reason_in_a_quarantine_and_outlives_it(host
     assert (node(host, "gpu-1")[0], node(host, "gpu-2")) == (FREE, ADA_S)
 
 
-@pytest.mark.parametrize(
-    "reason",
-    ["new fan", "busbar: quarantine: ask ada first", "busbar: removed", OURS, f"{OURS} : Not responding"],
-)
-def test_a_quarantine_that_others_have_drained_again_is_theirs(host: Host, reason: str) -> None:
-    controls(host, quarantine=QUARANTINE)
-    set_node(host, "gpu-1", "IDLE+DRAIN", f"{reason} [root@2026-11-24T06:00:00]")
-    controls(host)
-    assert node(host, "gpu-1") == ("IDLE+DRAIN", reason)
-    assert node(host, "gpu-2")[0] == FREE
-    controls(host)
-    assert node(host, "gpu-1") == ("IDLE+DRAIN", reason)
-
-
-def test_a_reason_that_looks_like_busbar_s_is_no_quarantine(host: Host) -> None:
-    controls(host)
-    set_node(host, "gpu-1", "IDLE+DRAIN", "busbar: quarantine: ask ada first [root@2026-11-24T06:00:00]")
-    controls(host)
-    assert node(host, "gpu-1") == ("IDLE+DRAIN", "busbar: quarantine: ask ada first")
+def test_a_quarantine_that_others_have_drained_again_is_theirs(host: Host) -> None:
+    like_ours = "busbar: quarantine: ask ada first"
+    theirs = ["new fan", like_ours, "busbar: removed", OURS, f"{OURS} : Not responding"]
+    names = [f"gpu-{number}" for number in range(1, len(theirs) + 3)]
+    *others, never, ours = names
+    conf = {"slurm_conf": "".join(f"NodeName={name} CPUs=1\n" for name in names)}
+    held = "".join(f"{name} RMA 7\n" for name in (*others, ours))
+    controls(host, **conf, quarantine=held)
+    for name, reason in zip((*others, never), (*theirs, like_ours), strict=True):
+        set_node(host, name, "IDLE+DRAIN", f"{reason} [root@2026-11-24T06:00:00]")
+    for _ in range(2):
+        controls(host, **conf)
+        assert [node(host, name) for name in others] == [("IDLE+DRAIN", reason) for reason in theirs]
+        assert node(host, never) == ("IDLE+DRAIN", like_ours), "it looks like one of busbar's"
+        assert node(host, ours)[0] == FREE
 
 
 def test_a_quarantine_ends_where_its_host_was_off_meanwhile(host: Host) -> None:
@@ -222,13 +218,13 @@ def test_a_quarantine_ends_where_its_host_was_off_meanwhile(host: Host) -> None:
     assert node(host, "gpu-1")[0] == FREE
 
 
-@pytest.mark.parametrize("meanwhile", ["", " : Not responding"])
-def test_a_quarantine_of_an_earlier_release_ends(host: Host, meanwhile: str) -> None:
+def test_a_quarantine_of_an_earlier_release_ends(host: Host) -> None:
     controls(host)
-    set_node(host, "gpu-1", "IDLE+DRAIN", f"{OURS}{meanwhile} [slurm@2026-11-24T06:00:00]")
+    for name, reason in (("gpu-1", OURS), ("gpu-2", "busbar: quarantine: RMA 8 : Not responding")):
+        set_node(host, name, "IDLE+DRAIN", f"{reason} [slurm@2026-11-24T06:00:00]")
     controls(host, quarantine=QUARANTINE)
     controls(host)
-    assert node(host, "gpu-1")[0] == FREE
+    assert (node(host, "gpu-1")[0], node(host, "gpu-2")[0]) == (FREE, FREE)
 
 
 def test_a_second_quarantine_for_the_same_reason_drains_again(host: Host) -> None:
@@ -275,12 +271,11 @@ def test_a_removal_that_was_killed_leaves_no_drain_of_a_node_that_stays(host: Ho
     assert node(host, "gpu-2")[0] == FREE
 
 
-@pytest.mark.parametrize("jobs", ["7"])
-def test_a_node_with_jobs_stays_in_the_configuration(host: Host, jobs: str) -> None:
+def test_a_node_with_jobs_stays_in_the_configuration(host: Host) -> None:
     controls(host)
-    host.state("jobs", f"{jobs}\n")
+    host.state("jobs", "7\n")
     said = refused(host, "nothing", slurm_conf="NodeName=gpu-1 CPUs=1\n")
-    assert f"gpu-2 is no longer configured, and jobs {jobs} run on it; it stays" in said
+    assert "gpu-2 is no longer configured, and jobs 7 run on it; it stays" in said
     assert (host.root / "etc/slurm/slurm.conf").read_text() == NODES
 
 

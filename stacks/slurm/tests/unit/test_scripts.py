@@ -23,46 +23,25 @@ NODE = (
 )
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("NodeName", "gpu-1"),
-        ("State", "IDLE+DRAIN"),
-        ("Gres", "gpu:h100:8(S:0-1)"),
-        ("Reason", "gres/gpu count reported lower than configured (7 < 8) [slurm@2026-11-24T06:00:00]"),
-        ("Comment", "x y"),
-        ("Addr", ""),
-        ("Missing", ""),
-    ],
-)
-def test_a_field_of_scontrol_ends_before_the_next_name(name: str, expected: str) -> None:
-    assert output("slurm/member", 'field "$1" "$2"', name, NODE).strip() == expected
+def test_a_field_of_scontrol_ends_before_the_next_name() -> None:
+    names = "NodeName State Gres Reason Comment Addr Missing"
+    shown = output("slurm/member", f'for name in {names}; do field "$name" "$1"; echo; done', NODE)
+    reason = "gres/gpu count reported lower than configured (7 < 8) [slurm@2026-11-24T06:00:00]"
+    found = [line for line in shown.splitlines() if line]
+    assert found == ["gpu-1", "IDLE+DRAIN", "gpu:h100:8(S:0-1)", reason, "x y"]
 
 
-@pytest.mark.parametrize(
-    ("gres", "expected"), [("gpu:h100:8(S:0-1)", "8"), ("gpu:2", "2"), ("(null)", ""), ("", "")]
-)
-def test_gpus_are_counted_by_gres(gres: str, expected: str) -> None:
-    scontrol = f"timeout() {{ printf '%s' 'NodeName=a Gres={gres} State=IDLE'; }}; "
-    assert output("slurm/member", f"{scontrol} gpu_count") == expected
+def test_gpus_are_counted_by_gres() -> None:
+    count = 'timeout() { printf "NodeName=a Gres=$gres State=IDLE"; }; '
+    count += 'for gres in "gpu:h100:8(S:0-1)" gpu:2 "(null)" ""; do echo "$(gpu_count),"; done'
+    assert "".join(output("slurm/member", count).split()) == "8,2,,,"
 
 
-@pytest.mark.parametrize(
-    ("state", "settled"),
-    [
-        *(
-            (each, True)
-            for each in ("IDLE", "MIXED", "ALLOCATED", "IDLE+DRAIN", "MIXED+DRAIN", "IDLE+COMPLETING")
-        ),
-        *(
-            (each, False)
-            for each in ("DOWN*", "UNKNOWN", "IDLE*", "DOWN+DRAIN", "IDLE+DRAIN+NOT_RESPONDING", "INVAL", "")
-        ),
-    ],
-)
-def test_a_node_is_settled_when_its_state_is_its_registrations(state: str, settled: bool) -> None:
-    done = run("slurm/member", f"node_field() {{ printf '{state}'; }}; is_settled && echo yes || echo no")
-    assert done.stdout == ("yes\n" if settled else "no\n"), done.stderr
+def test_a_node_is_settled_when_its_state_is_its_registrations() -> None:
+    settled = ["IDLE", "MIXED", "ALLOCATED", "IDLE+DRAIN", "MIXED+DRAIN", "IDLE+COMPLETING"]
+    others = ["DOWN*", "UNKNOWN", "IDLE*", "DOWN+DRAIN", "IDLE+DRAIN+NOT_RESPONDING", "INVAL", ""]
+    ask = 'node_field() { printf "$each"; }; for each; do is_settled && echo "$each" || true; done'
+    assert output("slurm/member", ask, *settled, *others).split() == settled
 
 
 READY = """
@@ -261,20 +240,19 @@ def test_nodes_of_several_partitions_are_listed_once() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("reason", "by_slurm"),
-    [
-        ("gres/gpu count reported lower than configured (7 < 8) [slurm@2026-11-24T06:00:00]", True),
-        ("Not responding : Low RealMemory (reported:1 < 2) [slurm@2026-11-24T06:00:00]", True),
-        ("Low RealMemory [root@2026-11-24T06:00:00]", False),
-        ("Low noise [slurm@site] [root@2026-11-24T06:00:00]", False),
-        ("new fan : Not responding [slurm@2026-11-24T06:00:00]", False),
-        ("", False),
-    ],
-)
-def test_a_drain_is_slurms_own_where_its_reason_begins_with_slurms_words(reason: str, by_slurm: bool) -> None:
-    said = output("slurm/member", 'drained_by_slurm "$1" && echo yes || true', reason)
-    assert said == ("yes\n" if by_slurm else "")
+def test_a_drain_is_slurms_own_where_its_reason_begins_with_slurms_words() -> None:
+    own = [
+        "gres/gpu count reported lower than configured (7 < 8) [slurm@2026-11-24T06:00:00]",
+        "Not responding : Low RealMemory (reported:1 < 2) [slurm@2026-11-24T06:00:00]",
+    ]
+    others = [
+        "Low RealMemory [root@2026-11-24T06:00:00]",
+        "Low noise [slurm@site] [root@2026-11-24T06:00:00]",
+        "new fan : Not responding [slurm@2026-11-24T06:00:00]",
+        "",
+    ]
+    ask = 'for each; do drained_by_slurm "$each" && echo "$each" || true; done'
+    assert output("slurm/member", ask, *own, *others).splitlines() == own
 
 
 def test_a_log_is_read_from_an_offset(tmp_path: Path) -> None:
