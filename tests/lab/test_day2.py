@@ -27,20 +27,6 @@ def _pods(lab: Lab) -> dict[str, str]:
     }
 
 
-def test_renamed_servers_are_refused_before_anything_changes(lab: Lab, changed: Change) -> None:
-    nodes, pods = lab.uids("nodes"), _pods(lab)
-
-    def rename(cluster: dict[str, Any]) -> None:
-        for host in cluster["hosts"]["servers"]:
-            host["name"] = f"renamed-{host['name']}"
-
-    text = changed(rename, fails=True)
-    for server in SERVERS:
-        assert f"is a K3s server named {server}, which is its name in etcd and cannot change" in text
-    assert (lab.uids("nodes"), _pods(lab)) == (nodes, pods)
-    assert lab.voters() == set(SERVERS)
-
-
 def test_a_worker_that_moves_to_another_pool_keeps_its_node_and_its_pods(lab: Lab, changed: Change) -> None:
     nodes, pods = lab.uids("nodes"), _pods(lab)
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import signal
-import subprocess
 import sys
 from typing import Any
 
 import pytest
 
-from tests.support.lab import PROJECT, UP_SECONDS, Lab, eventually
+from tests.support.lab import Lab, eventually
 
 READYZ = "curl -sk -o /dev/null -w '%{http_code}' --max-time 5 https://10.77.0.10:6443/readyz || true"
 
@@ -47,6 +44,7 @@ def test_a_frozen_apiserver_gets_no_more_traffic_though_its_port_is_open(lab: La
     eventually(lambda: _votes(lab, "server-3"), 120, "server-3 Ready and a voter again")
 
 
+@pytest.mark.drill
 @pytest.mark.parametrize("command", ["preflight", "verify"])
 def test_a_server_whose_clock_is_ten_minutes_off_is_named(lab: Lab, command: str) -> None:
     """All hosts of the lab have the clock of one kernel: what is moved is what the host says of it."""
@@ -69,6 +67,7 @@ def test_a_server_whose_clock_is_ten_minutes_off_is_named(lab: Lab, command: str
     assert re.search(r"server-2.{0,30} clock is (5[5-9]|60)\d s ahead of this machine's", printed), printed
 
 
+@pytest.mark.drill
 def test_a_job_that_never_starts_ends_at_its_deadline_with_the_events_of_its_pods(lab: Lab) -> None:
     def no_such_image(cluster: dict[str, Any]) -> None:
         cluster["validation"].update(image="busbar-lab/missing:1", deadline_seconds=30)
@@ -80,28 +79,3 @@ def test_a_job_that_never_starts_ends_at_its_deadline_with_the_events_of_its_pod
     outputs = lab.outputs()
     assert outputs["nccl_passed"] is False
     assert any("pull" in reason.lower() for reason in outputs["nccl_reasons"]), outputs["nccl_reasons"]
-
-
-def test_a_killed_up_is_finished_by_the_next_one(lab: Lab) -> None:
-    def measure_again(cluster: dict[str, Any]) -> None:
-        cluster["validation"]["run"] = 7
-
-    update = subprocess.Popen(
-        ["pulumi", "up", "--yes", "--skip-preview", "--non-interactive", "--stack", "dev",
-         "--config-file", str(lab.config_with(measure_again))],
-        cwd=PROJECT, env=lab.environment, start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
-    assert update.stdout is not None
-    for line in update.stdout:
-        if "nccl-lab-collect" in line:
-            break
-    os.killpg(update.pid, signal.SIGKILL)
-    update.wait(30)
-    done = subprocess.run(
-        [sys.executable, "-m", "lab", "bringup"],
-        cwd=PROJECT, text=True, capture_output=True, timeout=UP_SECONDS, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert lab.outputs()["nccl_passed"] is True
-    assert lab.up("--expect-no-changes").returncode == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -115,16 +114,6 @@ def test_a_job_of_a_user_ends_an_idle_run_which_leaves_no_verdict(site: Site, lo
     assert "the measurement made room for other pods" in rest
     assert "fail: " not in rest, "its verdict is not told"
     assert len(site.runs()) == before
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_leaves_nothing(site: Site, number: signal.Signals) -> None:
-    process = site.start_idle()
-    read_until(process.stderr, "created MPIJob")
-    process.send_signal(number)
-    _, rest = process.communicate(timeout=END_SECONDS)
-    print(rest)
-    assert process.returncode == 128 + number
 
 
 def test_what_a_killed_process_leaves_is_removed_by_clean(site: Site) -> None:

@@ -120,7 +120,10 @@ k3s() { # VERSION ARGUMENTS...
         "certificate rotate") : >"$STATE/renewed" ;;
         "secrets-encrypt reencrypt")
           # As often as $STATE/gives_up has lines K3s gives up until it restarts.
-          if [[ -s $STATE/gives_up ]]; then
+          if [[ -e $STATE/crashes ]]; then
+            real rm "$STATE/crashes"
+            echo rotate >"$STATE/stage"
+          elif [[ -s $STATE/gives_up ]]; then
             real sed -i 1d "$STATE/gives_up"
             echo reencrypt_active >"$STATE/stage"
             echo "SecretsUpdateError' secret is gone" >"$STATE/log"

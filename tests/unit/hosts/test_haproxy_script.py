@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.hosts.bash import output, run
+from tests.unit.hosts.bash import run
 
 BALANCER = """
 STATE_DIR=$ROOT/busbar CONFIG=$ROOT/haproxy.cfg KEEPALIVED=$ROOT/keepalived.conf CA_FILE=$ROOT/ca.pem
@@ -89,15 +89,6 @@ def configured(root: Path, function: str, new: str = "good") -> subprocess.Compl
 
 
 @PARTS
-def test_a_configuration_that_is_loaded_is_not_loaded_again(
-    tmp_path: Path, function: str, unit: str, file: str
-) -> None:
-    assert configured(tmp_path, function).stdout == f"reload-or-restart {unit}\n"
-    assert configured(tmp_path, function).stdout == ""
-    assert (tmp_path / file).read_text() == "# Written by busbar\ngood\n"
-
-
-@PARTS
 def test_a_configuration_whose_reload_failed_is_loaded_by_the_next_run(
     tmp_path: Path, function: str, unit: str, file: str
 ) -> None:
@@ -118,27 +109,6 @@ def test_a_configuration_that_is_refused_does_not_replace_the_one_that_runs(
     assert f"{unit} refuses" in done.stderr
     assert (tmp_path / file).read_text() == "# Written by busbar\ngood\n"
     assert configured(tmp_path, function).stdout == "", "the old one is still loaded"
-
-
-def removed_keepalived(root: Path, package_is_of_busbar: bool) -> None:
-    mark = 'touch "$STATE_DIR/keepalived.installed"; ' if package_is_of_busbar else ""
-    remove = "stop_unit() { :; }; package_purge() { :; }; remove_keepalived"
-    done = run(
-        "haproxy",
-        f"{PROGRAMS}{mark}configure_keepalived; configure_keepalived; {remove}",
-        ROOT=str(root),
-        NEW="good",
-    )
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("package_is_of_busbar", [True, False])
-def test_a_removal_leaves_no_configuration_that_takes_the_virtual_ip(
-    tmp_path: Path, package_is_of_busbar: bool
-) -> None:
-    removed_keepalived(tmp_path, package_is_of_busbar)
-    assert not (tmp_path / "keepalived.conf").exists(), "a purge leaves it: it is not a file of the package"
-    assert list((tmp_path / "busbar").iterdir()) == []
 
 
 def test_keepalived_that_runs_for_the_site_is_refused(tmp_path: Path) -> None:
@@ -187,9 +157,3 @@ def test_the_haproxy_of_the_site_is_enabled_and_runs_again_if_it_did(
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"stopped haproxy\n{again}"
     assert (tmp_path / "haproxy.cfg").read_text() == "good, of the site\n"
-
-
-def test_an_ipv6_address_stands_in_brackets_where_its_health_is_asked_for() -> None:
-    stubs = 'exec 8>&1; curl() { echo "${*: -1}" >&8; echo 200; }; health_path() { echo /livez; }; '
-    asked = output("haproxy", stubs + "healthy fd00::1; healthy 10.0.0.1", API_PORT="6443", CA_FILE="ca")
-    assert asked.splitlines() == ["https://[fd00::1]:6443/livez", "https://10.0.0.1:6443/livez"]

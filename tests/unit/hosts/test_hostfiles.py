@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -101,19 +102,17 @@ def test_snapshots_go_to_the_bucket_with_the_keys() -> None:
     }
 
 
+def worker_config(labels: Sequence[tuple[str, str]] = (), **settings: Any) -> dict[str, Any]:
+    made = cluster(**settings)
+    login = {"node_name": "w", "server": "https://a", "token": "t"}
+    return dict(yaml.safe_load(k3s.agent_config(made.k3s, made.pools["h100"], labels=labels, **login)))
+
+
 def test_a_worker_joins_by_the_api_address_with_labels_and_taints() -> None:
-    made = cluster()
-    text = k3s.agent_config(
-        made.k3s,
-        made.pools["h100"],
-        node_name="worker-1",
-        server="https://10.0.0.1:6443",
-        token="K10x::node:y",
-    )
-    assert yaml.safe_load(text) == {
-        "node-name": "worker-1",
-        "server": "https://10.0.0.1:6443",
-        "token": "K10x::node:y",
+    assert worker_config() == {
+        "node-name": "w",
+        "server": "https://a",
+        "token": "t",
         "node-label": ["busbar.io/pool=h100", "zone=a"],
         "node-taint": ["nvidia.com/gpu=yes:NoSchedule"],
         "kubelet-arg": ["container-log-max-size=500Mi"],
@@ -121,16 +120,8 @@ def test_a_worker_joins_by_the_api_address_with_labels_and_taints() -> None:
 
 
 def test_a_worker_s_place_in_the_fabric_is_a_label_beside_those_of_its_pool() -> None:
-    made = cluster()
-    text = k3s.agent_config(
-        made.k3s,
-        made.pools["h100"],
-        node_name="w",
-        server="https://a",
-        token="t",
-        labels=[("fabric.topograph.run/tier-0", "su03")],
-    )
-    assert yaml.safe_load(text)["node-label"] == [
+    config = worker_config([("fabric.topograph.run/tier-0", "su03")])
+    assert config["node-label"] == [
         "busbar.io/pool=h100", "fabric.topograph.run/tier-0=su03", "zone=a",
     ]  # fmt: skip
 
@@ -147,9 +138,7 @@ def test_a_worker_s_place_in_the_fabric_is_a_label_beside_those_of_its_pool() ->
 def test_logs_on_workers_may_grow_unless_the_site_sets_their_size(
     arguments: dict[str, Any], expected: list[str]
 ) -> None:
-    made = cluster(agent_args=arguments)
-    text = k3s.agent_config(made.k3s, made.pools["h100"], node_name="w", server="https://a", token="t")
-    found = yaml.safe_load(text)
+    found = worker_config(agent_args=arguments)
     assert found.get("kubelet-arg", found.get("kubelet-arg+")) in (expected, expected[0])
 
 
@@ -199,38 +188,6 @@ def test_a_text_that_is_not_a_kubeconfig_is_refused(text: str) -> None:
 def haproxy_config() -> str:
     inventory = Inventory.of(cluster())
     return haproxy.haproxy_config(inventory.load_balancers, inventory.servers, None)
-
-
-def test_haproxy_asks_readyz_of_every_server_and_checks_the_ca() -> None:
-    config = haproxy_config()
-    assert "option httpchk GET /readyz\n  http-check expect status 200" in config
-    assert "check check-ssl verify required ca-file /etc/haproxy/busbar-ca.pem" in config
-    assert [line.split() for line in config.splitlines() if line.startswith("  server ")] == [
-        ["server", f"server-{n}", f"10.0.0.1{n}:6443"] for n in (1, 2, 3)
-    ]
-
-
-def test_haproxy_keeps_idle_watches_for_an_hour_and_its_statistics_to_itself() -> None:
-    config = haproxy_config()
-    for timeout in ("client 1h", "server 1h", "tunnel 1h"):
-        assert f"timeout {timeout}\n" in config
-    assert "bind 127.0.0.1:8404\n" in config
-
-
-def test_haproxy_moves_connections_away_from_a_machine_that_is_gone() -> None:
-    config = haproxy_config()
-    assert "option redispatch 1\n" in config, "a new connection goes to another server"
-    assert "default-server on-marked-down shutdown-sessions\n" in config, "an old one is closed"
-
-
-def test_two_load_balancers_share_an_address_by_unicast() -> None:
-    made = cluster(load_balancers=2)
-    both = Inventory.of(made).load_balancers
-    first, second = (haproxy.keepalived_config(both, made.hosts.virtual_ip, host) for host in both)
-    assert "priority 150" in first
-    assert "priority 100" in second
-    assert "unicast_src_ip 10.0.0.1\n  unicast_peer {\n    10.0.0.2\n  }" in first
-    assert "virtual_ipaddress {\n    10.0.0.8\n  }" in second
 
 
 def settings(config: str) -> list[str]:
@@ -285,6 +242,7 @@ def test_the_whole_configuration_of_keepalived() -> None:
         *("unicast_src_ip 10.0.0.1", "unicast_peer {", "10.0.0.2", "}"),
         *("virtual_ipaddress {", "10.0.0.8", "}", "track_script {", "haproxy", "}", "}"),
     ]
+    assert "priority 100" in settings(haproxy.keepalived_config(both, shared, both[1]))
 
 
 def test_servers_share_an_address_that_only_one_with_a_ready_api_has() -> None:

@@ -9,6 +9,8 @@ import pytest
 from tests.unit.hosts.recorded import Host, changes, in_order
 from tests.unit.hosts.test_quorum import members
 
+pytestmark = pytest.mark.slow
+
 OWNED = "write /var/lib/busbar/owner"
 
 
@@ -199,6 +201,16 @@ def test_where_k3s_gave_up_writing_secrets_a_restart_begins_it_again(server: Hos
     server.state("gives_up", "once\n")
     again = ["k3s secrets-encrypt reencrypt", RESTARTED]
     assert staged(server, "rotate", "reencrypt") == [*again, *again]
+    server.state("log", "SecretsUpdateError' secret is gone\n")
+    assert staged(server, "reencrypt_active", "reencrypt") == [RESTARTED, *again], "of an interrupted update"
+
+
+def test_where_k3s_restarted_while_it_wrote_secrets_it_is_asked_again(server: Host) -> None:
+    server.state("crashes", "")
+    asked = "k3s secrets-encrypt reencrypt"
+    assert staged(server, "rotate", "reencrypt") == [asked, RESTARTED]
+    assert (server.root / "record").read_text().count(asked) == 2
+    assert "K3s restarted while it wrote the Secrets with the new key" in server.said
 
 
 def refused(server: Host, says: str, **values: str) -> list[str]:

@@ -217,9 +217,8 @@ def remove(host: Host, **values: str) -> list[str]:
 
 
 STOPPED = "systemctl disable --now k3s"
-
-
-OTHER = "kubectl --server https://10.0.0.12:6443"
+# The first of the peers does not answer.
+OTHER = "kubectl --server https://10.0.0.13:6443"
 DELETED = [
     f"{OTHER} delete node server-1 --ignore-not-found --timeout=45s",
     f"{OTHER} -n kube-system delete secret server-1.node-password.k3s --ignore-not-found --timeout=45s",
@@ -229,13 +228,13 @@ REMOVABLE = "/run/systemd/system/k3s.service.d/90-busbar-leaving.conf"
 
 
 def test_one_of_three_servers_stops_before_it_leaves_etcd_through_another_one(server: Host) -> None:
-    server.state("api", "https://10.0.0.12:6443\n")
+    server.state("api", "https://10.0.0.13:6443\n")
     server.state("servers", "server-1 True\nserver-2 True\nserver-3 True\n")
     in_order(remove(server), STOPPED, LEAVES, DELETED)
 
 
 def test_one_of_two_servers_leaves_etcd_while_it_runs_and_never_starts_again(server: Host) -> None:
-    server.state("api", "https://10.0.0.12:6443\n")
+    server.state("api", "https://10.0.0.13:6443\n")
     server.state("servers", "server-1 True\nserver-2 True\n")
     steps = remove(server)
     in_order(steps, f"write {REMOVABLE}", RELOADED, LEAVES, STOPPED, f"rm {REMOVABLE}", RELOADED)
@@ -508,14 +507,14 @@ def test_without_the_token_of_k3s_a_server_gives_no_facts(server: Host) -> None:
             "k3s * get --raw /readyz",
             "etcd has 3 members, but none of the other servers answers (10.0.0.12 10.0.0.13)",
         ),
-        ("k3s * get nodes -l *", "https://10.0.0.12:6443 no longer answers. Fix: retry"),
+        ("k3s * get nodes -l *", "https://10.0.0.13:6443 no longer answers. Fix: retry"),
         ("k3s * annotate *", "server-1 is still a member of etcd after 90 s. Fix: see on another server"),
         ("k3s * delete node *", "deleting Node server-1 failed. Fix: run on another server"),
         ("systemctl disable *", "k3s did not stop. Fix: see: systemctl status k3s"),
     ],
 )
 def test_a_server_whose_leaving_fails_keeps_its_data(server: Host, fails: str, says: str) -> None:
-    server.state("api", "https://10.0.0.12:6443\n")
+    server.state("api", "https://10.0.0.13:6443\n")
     server.state("servers", "server-1 True\nserver-2 True\nserver-3 True\n")
     assert says in server.error("k3s-server", {}, fails=fails, VERB="remove", **VALUES)
     assert (server.root / "var/lib/rancher/k3s/server/db/etcd/member").is_dir()
