@@ -19,7 +19,7 @@ DEADLINE_SECONDS = 300
 @dataclass(frozen=True, kw_only=True)
 class ApiEndpointArgs:
     """`kubeconfig`: secret; its server is the endpoint. `setting`: the key that it is configured by. `fix`:
-    what to check where it does not answer."""
+    what to check where it is not responding."""
 
     kubeconfig: pulumi.Input[str]
     setting: str

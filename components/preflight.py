@@ -53,7 +53,7 @@ class Preflight(pulumi.ComponentResource):
     `hosts` maps a host's name to what was found on it: {"gpus", "gpu_model", "driver", "rails", ...}.
     `machines` maps it to which machine it is (busbar.preflight.facts.machine). `with_k3s`: the hosts on which
     busbar may have installed K3s before this update: those where preflight found it, and those that it did
-    not ask. `unreachable`: the workers that did not answer when it last asked them. `checked` is what
+    not ask. `unreachable`: the workers that did not respond when it last asked them. `checked` is what
     everything that changes a host must depend on.
     """
 

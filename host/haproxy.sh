@@ -37,7 +37,7 @@ install_balancer() {
     die "https://127.0.0.1:$API_PORT$(health_path) through HAProxy is not 200 after $HEALTH_DEADLINE s: $(backends)" \
       "check that this host reaches port $API_PORT of the servers, and on them: k3s kubectl get --raw=$(health_path)?verbose"
   [[ -z $VIRTUAL_IP ]] || poll "$VIRTUAL_IP_DEADLINE" healthy "$VIRTUAL_IP" ||
-    die "the virtual IP $VIRTUAL_IP does not answer after $VIRTUAL_IP_DEADLINE s" \
+    die "the virtual IP $VIRTUAL_IP is not responding after $VIRTUAL_IP_DEADLINE s" \
       "check hosts.virtual_ip.interface (ip link) and that the load balancers reach each other by VRRP (protocol 112)"
   record_applied "$CONFIG" "$CA_FILE" ${VIRTUAL_IP:+"$KEEPALIVED"}
   printf '{"node":%s,"haproxy":%s,"keepalived":%s}\n' "$(json "$NODE_NAME")" \

@@ -22,7 +22,7 @@ api() {
   NO_PROXY="*" timeout "$seconds" "$K3S" kubectl --kubeconfig "$KUBECONFIG_FILE" ${API_SERVER:+--server "$API_SERVER"} "$@"
 }
 
-# node_field NODE JSONPATH: empty if the Node does not exist or lacks it; fails if the API does not answer.
+# node_field NODE JSONPATH: empty if the Node does not exist or lacks it; fails if the API is not responding.
 node_field() {
   api 30 get node "$1" --ignore-not-found -o "jsonpath=$2"
 }

@@ -29,7 +29,7 @@ prepare_restart() {
 # await_jobs: without an answer of the API a job may run.
 await_jobs() {
   local running looks=0 deadline=$((SECONDS + JOBS_SECONDS))
-  while running=$(running_jobs) || running="unknown, the API does not answer"; [[ -n $running ]]; do
+  while running=$(running_jobs) || running="unknown, the API is not responding"; [[ -n $running ]]; do
     [[ $RUNNING_JOBS == wait ]] ||
       die "jobs are running here: $running; the agent was not restarted" \
         "retry when they have ended, or set running_jobs of this worker's pool"
@@ -87,7 +87,7 @@ drain_node() {
       [[ -n $pods ]] || return 0
       left=$(evict_all <<<"$pods")
     else
-      left="unknown, the API does not answer"
+      left="unknown, the API is not responding"
     fi
     if ((SECONDS >= deadline)); then
       poll 60 uncordon || note "uncordoning Node $NODE_NAME failed: kubectl uncordon $NODE_NAME"

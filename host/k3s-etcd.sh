@@ -56,7 +56,7 @@ keep_quorum() {
 # others_are_enough: sets QUORUM_PROBLEM if not.
 others_are_enough() {
   local list name address all=0 up=0 needed silent=""
-  QUORUM_PROBLEM="etcd on this server does not answer, though k3s runs"
+  QUORUM_PROBLEM="etcd on this server is not responding, though k3s runs"
   list=$(voters) && [[ -n $list ]] || return 1
   while read -r name address; do
     ((++all))

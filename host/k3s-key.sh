@@ -34,8 +34,8 @@ main() {
 
 report() {
   local applied
-  poll 60 has_status || die "k3s secrets-encrypt status does not answer" "see: k3s secrets-encrypt status; then retry"
-  applied=$(node_field "$NODE_NAME" "$HASH_ANNOTATION") || die "the Kubernetes API does not answer" "see: systemctl status $UNIT"
+  poll 60 has_status || die "k3s secrets-encrypt status is not responding" "see: k3s secrets-encrypt status; then retry"
+  applied=$(node_field "$NODE_NAME" "$HASH_ANNOTATION") || die "the Kubernetes API is not responding" "see: systemctl status $UNIT"
   printf '{"node":%s,"enabled":%s,"stage":%s,"applied":%s,"hashes_match":%s}\n' "$(json "$NODE_NAME")" "$(status enable)" \
     "$(json "$(status stage)")" "$(json "${applied%%-*}")" "$(status hashmatch)"
 }
@@ -43,7 +43,7 @@ report() {
 # lead: does the stage, unless K3s is in it already (an earlier run was interrupted), and restarts.
 lead() {
   acquire_lock
-  poll 60 has_status || die "k3s secrets-encrypt status does not answer" "see: k3s secrets-encrypt status; then retry"
+  poll 60 has_status || die "k3s secrets-encrypt status is not responding" "see: k3s secrets-encrypt status; then retry"
   case $STAGE-$(status stage) in
     prepare-start | prepare-reencrypt_finished)
       take_snapshot

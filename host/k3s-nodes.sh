@@ -38,7 +38,7 @@ main() {
       "systemctl start k3s; if it fails, see: journalctl -u k3s; then retry"
   if systemctl is-active --quiet k3s; then
     local nodes
-    nodes=$(cluster_nodes) || die "the Kubernetes API on this server does not answer" "see: systemctl status k3s"
+    nodes=$(cluster_nodes) || die "the Kubernetes API on this server is not responding" "see: systemctl status k3s"
     remove_lost_servers "$nodes"
     replace_nodes "$nodes"
     hand_over_taints

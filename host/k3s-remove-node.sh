@@ -16,7 +16,7 @@ main() {
     return
   fi
   names=$(configured_servers) ||
-    die "the Kubernetes API on this server does not answer" "see: systemctl status k3s"
+    die "the Kubernetes API on this server is not responding" "see: systemctl status k3s"
   if [[ -z $names ]]; then
     note "the cluster has no list of its configured servers (ConfigMap kube-system/$CONFIGURED); Node $NODE_NAME stays"
     facts false true
@@ -28,7 +28,7 @@ main() {
     return
   fi
   node=$(node_field "$NODE_NAME" '{.metadata.name}') ||
-    die "the Kubernetes API on this server does not answer" "see: systemctl status k3s"
+    die "the Kubernetes API on this server is not responding" "see: systemctl status k3s"
   if [[ -n $node ]]; then
     leave_etcd "$NODE_NAME" ||
       die "$NODE_NAME is still a member of etcd after $MEMBER_DEADLINE s" "see: journalctl -u k3s; then retry"

@@ -96,7 +96,7 @@ k3s_has_pod_network_of_node() {
   local bridge cidr network
   bridge=$(ip -o -4 addr show dev cni0 2>/dev/null | awk '{ print $4; exit }')
   cidr=$(timeout 30 "$K3S" kubectl --kubeconfig "$1" get node "$NODE_NAME" -o 'jsonpath={.spec.podCIDR}') ||
-    die "the pod CIDR of Node $NODE_NAME is unknown: the API does not answer" "retry"
+    die "the pod CIDR of Node $NODE_NAME is unknown: the API is not responding" "retry"
   [[ -n $bridge && $cidr == *.*/* ]] || return 0
   network=${cidr%/*}
   [[ $bridge == "${network%.*}.$((${network##*.} + 1))/${cidr#*/}" ]]
@@ -108,7 +108,7 @@ k3s_has_pod_network_of_node() {
 k3s_renew_pod_network() {
   note "the pod CIDR of this Node has changed: restarting its pods and their network"
   timeout 30 "$K3S" kubectl --kubeconfig "$2" annotate node "$NODE_NAME" flannel.alpha.coreos.com/backend-data- flannel.alpha.coreos.com/backend-v6-data- >/dev/null ||
-    die "removing flannel's MAC address from Node $NODE_NAME failed: the API does not answer" "retry"
+    die "removing flannel's MAC address from Node $NODE_NAME failed: the API is not responding" "retry"
   timeout 120 systemctl stop "$1" || die "$1 did not stop" "see: systemctl status $1; journalctl -u $1"
   k3s_kill_pods
   k3s_unmount /run/netns/cni-

@@ -191,7 +191,7 @@ agent_here() {
 # await_nodes: what the snapshot says of a Node is old: one that lives renews its lease every 10 s.
 await_nodes() {
   local deadline=$((SECONDS + NODES_DEADLINE)) first waiting list="" name
-  first=$(leases) || die "the Kubernetes API on this server does not answer" "see: systemctl status $UNIT"
+  first=$(leases) || die "the Kubernetes API on this server is not responding" "see: systemctl status $UNIT"
   until waiting=$(waiting_nodes "$first") && [[ -z $waiting ]]; do
     ((SECONDS < deadline)) || break
     sleep 2

@@ -81,7 +81,7 @@ share_address() {
   install_package keepalived
   configure_keepalived
   poll "$VIRTUAL_IP_DEADLINE" virtual_ip_answers ||
-    die "the virtual IP $VIRTUAL_IP does not answer after $VIRTUAL_IP_DEADLINE s" \
+    die "the virtual IP $VIRTUAL_IP is not responding after $VIRTUAL_IP_DEADLINE s" \
       "check hosts.virtual_ip.interface (ip link), journalctl -u keepalived, and that the servers reach each other by VRRP (protocol 112)"
 }
 
@@ -267,7 +267,7 @@ await_issuers() {
     "correct it; this host must reach each issuer at its URL/.well-known/openid-configuration"
 }
 
-# has_decided HASH: it has loaded the file, or never will: only an issuer that does not answer is asked again
+# has_decided HASH: it has loaded the file, or never will: only an issuer that is not responding is asked again
 # (kubernetes pkg/kubeapiserver/options/authentication.go).
 has_decided() {
   has_loaded "$1" || [[ $(issuers_error) == "failed to "@(load|validate)* ]]

@@ -46,7 +46,7 @@ renew() {
   poll "$RENEWAL_DEADLINE" is_renewed ||
     die "K3s did not renew its certificates within $RENEWAL_DEADLINE s" "see: k3s certificate check; journalctl -u k3s"
   poll "$RENEWAL_DEADLINE" api_answers ||
-    die "the Kubernetes API on this server does not answer after the restart" "see: journalctl -u k3s"
+    die "the Kubernetes API on this server is not responding after the restart" "see: journalctl -u k3s"
 }
 
 api_answers() {

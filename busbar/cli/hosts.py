@@ -31,7 +31,7 @@ def keys(stack: Stack, project: Project = None) -> None:
     bastion hosts are asked through it, once its own key is pinned.
 
     Exit code 0: every host has answered, none with another key than the pinned one; 1: a key has changed, or
-    a host was not asked or did not answer; 64: no such stack.
+    a host was not asked or did not respond; 64: no such stack.
     """
     import asyncio
 

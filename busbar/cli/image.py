@@ -13,7 +13,7 @@ def pull_image() -> None:
 
     stdin: {"pool", "namespace", "image", "nodes": ["worker-1"], "deadline_seconds"}; also "taints". The
     cluster: KUBECONFIG. Prints {"image", "nodes", "created", "existing"}, the last three as numbers. Exit
-    code 0 also where the API refuses or does not answer, with the reason on stderr: the measurement pulls
+    code 0 also where the API refuses or is not responding, with the reason on stderr: the measurement pulls
     the image then. 64 for a request that is not valid.
     """
     import json

@@ -111,7 +111,7 @@ def _show(
 
 
 def _fixes(stack: str, found: Sequence[Drift], command: str, resume: str) -> Iterator[str]:
-    """What to do. A host that could not be verified, as one that does not answer, cannot be converged."""
+    """What to do. A host that could not be verified, as one that is not responding, cannot be converged."""
     unknown = {each.host for each in found if each.kind == "unknown"}
     if drifted := {each.host for each in found if each.kind == "drift"} - unknown:
         yield f"busbar up {stack} --converge {','.join(sorted(drifted))}"

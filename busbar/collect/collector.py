@@ -54,7 +54,7 @@ def collect(
     `refuse` gets a new verdict before it is told or stored; what it raises is raised here.
 
     A job that cannot start, fails, or does not end in time has a verdict too, and it is not a pass. Raises
-    ApiError or Unreachable where nothing is known: the API refuses, or does not answer until the deadline.
+    ApiError or Unreachable where nothing is known: the API refuses, or does not respond until the deadline.
     The same command can then be run again, because the log is still in the launcher's pod.
     """
     collector = _Collector(api, spec, clock, progress, refuse)

@@ -98,7 +98,7 @@ class LogFollower:
         self._broken = True
 
     def _has_ended(self) -> bool | None:
-        """Whether the container has ended; None where the API does not answer just now."""
+        """Whether the container has ended; None where the API is not responding just now."""
         try:
             pod = self._api.get(self._path)
         except ApiError as error:

@@ -30,7 +30,7 @@ class ResultStore:
         self.address = f"{namespace}/{self.name}"
 
     def read(self) -> dict[str, Any] | None:
-        """The stored verdict, or None. Raises ApiError when the API does not answer."""
+        """The stored verdict, or None. Raises ApiError when the API is not responding."""
         stored = find(self._api, f"{self._collection}/{self.name}") or {}
         try:
             verdict = json.loads((stored.get("data") or {})[KEY])

@@ -29,13 +29,13 @@ _BRIEF_REASONS = dict.fromkeys(("ErrImagePull", "ImagePullBackOff"), "its image 
 
 
 class Unreachable(Exception):
-    """The deadline passed and the API did not answer the last request: nothing is known about the job."""
+    """The deadline passed and the API did not respond to the last request: nothing is known about the job."""
 
 
 class Watch(ABC):
     """One job, as busbar.judge.collector.Job. `progress` gets one line per change.
 
-    Methods raise ApiError where the API refuses, Unreachable where it does not answer until the deadline.
+    Methods raise ApiError where the API refuses, Unreachable where it does not respond until the deadline.
     """
 
     kind: ClassVar[str]

@@ -57,7 +57,7 @@ def load_keys(login: Login) -> Keys:
 
 
 def check_agent(login: Login) -> None:
-    """Raise ValueError, with the fix, if the ssh-agent does not answer.
+    """Raise ValueError, with the fix, if the ssh-agent is not responding.
 
     It must answer even if the key is not in the agent: pulumi-command dials a set SSH_AUTH_SOCK and fails
     if it cannot (provider/pkg/provider/remote/connection.go).
@@ -76,7 +76,7 @@ def check_agent(login: Login) -> None:
     except OSError as error:
         fix = "start an ssh-agent and ssh-add the key" if login.uses_agent else "unset SSH_AUTH_SOCK"
         raise ValueError(
-            f"the ssh-agent at SSH_AUTH_SOCK={path} does not answer ({error.strerror or error}), and "
+            f"the ssh-agent at SSH_AUTH_SOCK={path} is not responding ({error.strerror or error}), and "
             f"pulumi-command would use it for every host. Fix: {fix}"
         ) from None
 

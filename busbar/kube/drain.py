@@ -42,7 +42,7 @@ def drain(
     """Cordon a Node, note why, and return when all pods but those of DaemonSets have left. Safe to run again.
 
     Pods that nothing starts again elsewhere, those of jobs and without a controller, are waited for, or with
-    `end_jobs` evicted too. Those of a machine that does not answer are not waited for. Raises PodsRemain,
+    `end_jobs` evicted too. Those of a machine that is not responding are not waited for. Raises PodsRemain,
     after which the Node stays cordoned, and ApiError or TimedOut where it could not be cordoned.
     """
     _changed(lambda: nodes.take_out(api, name, reason, by, datetime.now(UTC)), clock, progress)

@@ -15,12 +15,12 @@ class EndpointSpec(StrictModel):
     """The JSON that `busbar wait api` reads on stdin."""
 
     setting: str = Field(description="The key of its address, for the error message.")
-    fix: str = Field(description="What to check where it does not answer.")
+    fix: str = Field(description="What to check where it is not responding.")
     deadline_seconds: float = Field(gt=0)
 
 
 class NotReachable(Exception):
-    """The API did not answer at the endpoint; the text has the last reason and what to do."""
+    """The API did not respond at the endpoint; the text has the last reason and what to do."""
 
 
 def wait(api: Api, spec: EndpointSpec, clock: Clock, progress: ProgressCallback) -> None:

@@ -31,7 +31,7 @@ def create_missing(
 ) -> Creation:
     """Create each manifest in the collection at `path`; an object that exists stays as it is.
 
-    Ends at the first one that the API refuses, or for which it does not answer until the deadline. Does not
+    Ends at the first one that the API refuses, or for which it does not respond until the deadline. Does not
     raise ApiError: `Creation.error` says why.
     """
     created = existing = 0

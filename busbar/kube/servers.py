@@ -24,7 +24,7 @@ def ask(kubeconfig: str, servers: Iterable[str]) -> str:
 def problems(api: Api, servers: Iterable[str], clock: Clock) -> str:
     """Which servers are not Ready and voters in etcd within 60 s, and why; empty where all are.
 
-    Raises ApiError, and TimedOut where the API does not answer.
+    Raises ApiError, and TimedOut where the API is not responding.
     """
 
     def all_serve() -> bool | Pending:

@@ -3,7 +3,7 @@
 The lock is a flock on each server at the end of an SSH connection (host/operation-lock.sh), so it ends with
 the command that holds it, and two machines exclude each other. The engine's lock of the stack does not serve:
 the engine has no command that takes it without an update, a killed command leaves it behind, and a restore
-must work where the backend of the state does not answer.
+must work where the backend of the state is not responding.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def held(login: Login, servers: Sequence[Host], command: str, *, on_all: bool) -
         try:
             yield
         finally:
-            # A server that does not answer: its connection ends with this process.
+            # A server that is not responding: its connection ends with this process.
             with contextlib.suppress(TimeoutError):
                 asyncio.run_coroutine_threadsafe(taken.aclose(), loop).result(END_SECONDS)
     finally:

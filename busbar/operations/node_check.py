@@ -55,7 +55,7 @@ class Workers:
 async def inspect(spec: Spec, inventory: Inventory, state: Callable[[], ClusterState]) -> Workers:
     """Ask all workers and the cluster. `state` reads the cluster, or raises UnknownState.
 
-    Fails closed: a worker that does not answer has an error, a Node that cannot be read is unknown.
+    Fails closed: a worker that is not responding has an error, a Node that cannot be read is unknown.
     Raises ValueError if the SSH key or the ssh-agent cannot be used.
     """
     workers = spec.model_copy(update={"hosts": tuple(each for each in spec.hosts if each.role == "worker")})

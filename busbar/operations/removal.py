@@ -1,6 +1,6 @@
 """Removes hosts: those no longer configured, or all at `destroy`. A machine that is gone stops nothing.
 
-A host that does not answer counts as gone only if another host of the cluster answers: otherwise it is the
+A host that is not responding counts as gone only if another host of the cluster answers: otherwise it is the
 network of this machine that is down. What could not be cleaned is recorded (busbar/operations/uncleaned.py).
 """
 
@@ -96,7 +96,7 @@ async def remove_host(spec: HostRemoval, say: Say) -> str | None:
 async def announce_teardown(spec: Teardown, say: Say, *, kept: bool = False) -> None:
     """Tell every server that answers that the whole cluster is being removed, or (`kept`) that it is not.
 
-    A server that does not answer is named; at a teardown again when it is removed itself.
+    A server that is not responding is named; at a teardown again when it is removed itself.
     """
     values = {"VERB": "install" if kept else "remove"}
     async with Hosts.open(spec.login, say) as hosts:

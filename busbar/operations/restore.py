@@ -102,7 +102,7 @@ class _Steps:
             running.append(server)
 
     async def restart_agents(self) -> None:
-        """A worker that does not answer is named; the wait for the Nodes names it again."""
+        """A worker that is not responding is named; the wait for the Nodes names it again."""
         self.say(f"restarting the agents of {len(self.plan.workers)} workers; pods keep running")
         for text in await self.failures(self.plan.workers, "agent", AGENT_SECONDS, CONCURRENT_AGENTS):
             self.say(text)

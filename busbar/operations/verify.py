@@ -60,7 +60,7 @@ class UnknownState(Exception):
 
 
 def read_state(kubeconfig: str, inventory: Inventory) -> ClusterState:
-    """What the cluster has now, through the load balancer or, where that does not answer, any server.
+    """What the cluster has now, through the load balancer or, where that is not responding, any server.
 
     Raises UnknownState.
     """
@@ -72,7 +72,7 @@ def read_state(kubeconfig: str, inventory: Inventory) -> ClusterState:
 
 
 def connect(kubeconfig: str, inventory: Inventory) -> RestApi:
-    """A client of the load balancer or, where that does not answer, of any server. Raises UnknownState."""
+    """A client of the load balancer or, where that is not responding, of any server. Raises UnknownState."""
 
     def answering(api: RestApi) -> RestApi:
         api.get("/version")
@@ -98,7 +98,7 @@ async def verify(
     """All differences, in the order of the hosts, then those of the cluster. Empty: nothing differs.
 
     `operators`: those whose releases are expected. `state` reads the cluster, or raises UnknownState. Fails
-    closed: a host that does not answer, or a cluster whose state is not known, is in the list. Raises
+    closed: a host that is not responding, or a cluster whose state is not known, is in the list. Raises
     ValueError if the SSH key cannot be used, ScriptError if the bastion cannot be reached.
     """
     inventory = Inventory.of(cluster)
@@ -118,7 +118,7 @@ async def verify(
 async def verify_hosts(
     hosts: Hosts, listed: Sequence[Host], values: Callable[[Host], Mapping[str, str]]
 ) -> list[Drift]:
-    """What differs on each host, by host/verify.sh with these values, also that it does not answer."""
+    """What differs on each host, by host/verify.sh with these values, also that it is not responding."""
 
     async def ask(host: Host) -> list[Drift]:
         try:
@@ -161,7 +161,7 @@ def _availability(host: Host, node: Node) -> list[Drift]:
     """Whether new pods can start there; the machine of a Node that was drained may be off."""
     if node.drained:
         state = "" if node.ready else "; it is not Ready"
-        state += "" if node.unschedulable else "; somebody has uncordoned it since"
+        state += "" if node.unschedulable else "; it was uncordoned later"
         return [Drift(host.name, f"its Node is drained: {node.drained}{state}", "drained")]
     found = [] if node.ready else [Drift(host.name, "its Node is not Ready")]
     if node.cordoned_by_busbar:

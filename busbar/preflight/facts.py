@@ -74,7 +74,7 @@ def rail_addresses(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def unreachable(hosts: Mapping[str, HostRecord]) -> set[str]:
-    """The hosts that passed before and did not answer the last time: they are asked again."""
+    """The hosts that passed before and did not respond the last time: they are asked again."""
     return {name for name, host in hosts.items() if not host.fingerprint}
 
 

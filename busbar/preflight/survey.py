@@ -55,7 +55,7 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, deliver: boo
     """Query every host whose requirements have changed since `previous`.
 
     With `deliver` they are given the scripts of their installation, whose digests are in the requirements.
-    A worker that passed before and does not answer now is a warning: only its own steps fail.
+    A worker that passed before and is not responding now is a warning: only its own steps fail.
     Raises ValueError if the SSH key or the ssh-agent cannot be used.
     """
     kept = {

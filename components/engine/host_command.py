@@ -18,7 +18,7 @@ class HostArgs:
     """A host, and what installs it.
 
     `owner`: the resource that installs it, and `install_id`: they are its owner mark (host/owner.sh).
-    `fronts`: all load balancers and servers. By them a host that does not answer is known to be gone.
+    `fronts`: all load balancers and servers. By them a host that is not responding is known to be gone.
     `environment`: what the scripts that install it run with (busbar.hosts.proxy).
     """
 

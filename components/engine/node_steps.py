@@ -55,7 +55,7 @@ def remove_stale_nodes(
 async def fail_unless_ready(
     servers: Iterable[str], workers: Iterable[str], kubeconfig: pulumi.Input[str]
 ) -> None:
-    """Raise pulumi.RunError if a server does not serve, a worker is not Ready, or the API does not answer.
+    """Raise pulumi.RunError if a server does not serve, a worker is not Ready, or the API is not responding.
 
     Workers that `busbar drain` has taken out are named; their machines may be off.
 

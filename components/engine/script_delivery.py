@@ -1,7 +1,7 @@
 """A hook that sends a host the script of its step where the host does not have it, and has the engine retry.
 
 Preflight has delivered the script to every host that it has asked (busbar/hosts/scripts.py). A host that has
-been installed anew or rebooted since, or that did not answer then, may be without it.
+been installed anew or rebooted since, or that did not respond then, may be without it.
 """
 
 from __future__ import annotations

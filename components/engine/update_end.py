@@ -35,7 +35,7 @@ def check_after_deletions(kubeconfig: pulumi.Input[str]) -> None:
 
 async def fail_unless_installed(kubeconfig: pulumi.Input[str]) -> None:
     """Raise pulumi.RunError if a release or namespace of the program is not on the cluster, or if the API
-    does not answer. What has failed in this update has its own error."""
+    is not responding. What has failed in this update has its own error."""
     text = await pulumi.Output.from_input(kubeconfig).future()
     made = [(namespace, release) for each, namespace, release in expected if await each.id.is_known()]
     if pulumi.runtime.is_dry_run() or text is None:

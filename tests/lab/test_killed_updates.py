@@ -58,7 +58,7 @@ def state(lab: Lab, stack: OwnStack) -> dict[str, Any]:
 
 
 def etcd(lab: Lab, server: str) -> tuple[str, frozenset[str]] | None:
-    """The id of the server's etcd cluster, and the names of its members; None if etcd does not answer."""
+    """The id of the server's etcd cluster, and the names of its members; None if etcd is not responding."""
     answer = lab.etcd(server, "/v3/cluster/member/list")
     if not answer.startswith('{"header"'):
         return None

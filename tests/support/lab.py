@@ -154,7 +154,7 @@ class Lab:
             try:
                 answers = [self.ssh(server, "k3s kubectl get --raw=/readyz").strip() for server in SERVERS]
                 return answers == ["ok"] * len(SERVERS) and self.voters() == set(SERVERS)
-            except AssertionError:  # one does not answer yet
+            except AssertionError:  # one is not responding yet
                 return False
 
         eventually(all_vote, RECOVERY_SECONDS, "three servers that answer and vote")

@@ -98,7 +98,7 @@ def _named(text: str) -> str:
     if not ran:
         if found := texts.UNREACHABLE_STEP.search(text):
             why = f"dial tcp {found['address']}: {found['why'].strip()}"
-            return f"{found['step']}: does not answer ({why}); no changes made there"
+            return f"{found['step']}: is not responding ({why}); no changes made there"
         return text
     text = f"{text[: ran.start()]}:\n{text[ran.end() :]}".rstrip(":\n")
     if found := texts.CONNECTION_ENDED.search(text):

@@ -30,7 +30,7 @@ from busbar.models import StrictModel
 
 # A run that any of these gates fails has no number that counts.
 _NEEDED = ("source", "collective", "ranks", "completeness", "correctness")
-SILENT = "its worker does not answer ssh"
+SILENT = "its worker is not responding to ssh"
 
 
 class Result(StrictModel):
@@ -95,7 +95,7 @@ class StageLog:
 
     def _end(self, group: Group, what: str) -> None:
         if what.startswith(script.NOT_RUN):
-            # With a worker that runs and does not answer it is bad; any other one is not known.
+            # With a worker that runs and is not responding it is bad; any other one is not known.
             if any(self.absent.get(node) == SILENT for node in group.nodes):
                 self.results[group.name] = Result(busbw=None, reason=SILENT)
             return
@@ -145,7 +145,7 @@ class StageWatch(JobWatch):
             placed = {pod["spec"].get("nodeName"): pod for pod in workers}
             return {node: self._why(placed.get(node, placed.get(None))) for node in nodes}
         except ApiError as error:
-            return dict.fromkeys(nodes, f"its worker does not answer, and its pod cannot be read: {error}")
+            return dict.fromkeys(nodes, f"its worker is not responding, and its pod cannot be read: {error}")
 
     def _why(self, pod: JsonObject | None) -> str:
         if pod is None:

@@ -122,7 +122,7 @@ class State(BaseModel):
         return [g for g in self.planned[stage] if g not in done and not self.absent.keys() & set(g.nodes)]
 
     def add(self, stage: Stage, log: StageLog) -> None:
-        """What the log of a stage says. A worker that runs and does not answer has bad results."""
+        """What the log of a stage says. A worker that runs and is not responding has bad results."""
         by_name = {group.name: group for group in self.planned[stage]}
         self.results += [(by_name[name], found.busbw, found.reason) for name, found in log.results.items()]
         self.absent |= {node: why for node, why in log.absent.items() if why != SILENT}

@@ -46,7 +46,7 @@ install_controller() {
   for file in "${CONFIG_FILES[@]}"; do write_config "$file" "$(payload "$(basename "$file" .conf)_conf")"; done
   load
   poll "$PING_DEADLINE" answers ||
-    die "slurmctld does not answer after $PING_DEADLINE s: $(last_lines slurmctld)" "see: journalctl -u slurmctld"
+    die "slurmctld is not responding after $PING_DEADLINE s: $(last_lines slurmctld)" "see: journalctl -u slurmctld"
   trap - EXIT
   [[ -n $(payload slurmdbd_conf) ]] || stop_accounting
   apply_users

@@ -63,7 +63,7 @@ job_submit() {
 job_status() {
   local line nodes=""
   line=$(timeout "$COMMAND_SECONDS" scontrol --oneliner show job "$JOB_ID" 2>&1) || {
-    [[ $line == *"Invalid job id"* ]] || die "slurmctld does not answer: $line" "see: systemctl status slurmctld"
+    [[ $line == *"Invalid job id"* ]] || die "slurmctld is not responding: $line" "see: systemctl status slurmctld"
     printf '{"known":false}\n'
     return
   }

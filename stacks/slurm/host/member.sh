@@ -42,7 +42,7 @@ install_member() {
     state=$(node_field State) gpus=$(gpu_count)
   else
     poll 60 answers ||
-      die "the controller $CONTROLLER does not answer" "check port ${CONTROLLER##*:} from here; see: journalctl -u sackd"
+      die "the controller $CONTROLLER is not responding" "check port ${CONTROLLER##*:} from here; see: journalctl -u sackd"
   fi
   await_containers
   record_applied "$SLURM_KEY" "/etc/systemd/system/$UNIT.service.d/busbar.conf" "$HEALTH_PROGRAM"
@@ -69,7 +69,7 @@ await_ready() {
   poll "$READY_DEADLINE" is_settled || true
   state=$(node_field State) reason=$(node_field Reason)
   case $state in
-    "") die "slurmctld does not know $NODE_NAME or does not answer: $(last_lines slurmd)" \
+    "") die "slurmctld does not know $NODE_NAME or is not responding: $(last_lines slurmd)" \
       "check port ${CONTROLLER##*:} of the controller; the same slurm.key on both; journalctl -u slurmd" ;;
     *DOWN* | *UNKNOWN* | *NOT_RESPONDING* | *INVAL* | *FAIL* | *"*"*)
       die "the node is $state${reason:+: $reason}; slurmd: $(last_lines slurmd)" \

@@ -84,7 +84,7 @@ class Ask:
             try:
                 found = await self._hosts.run(host, SCRIPT, values, seconds=SCRIPT_SECONDS)
             except (ScriptError, UnreachableError):
-                return "does not answer"
+                return "is not responding"
             return "" if found["active"] else "has no running slurmd"
 
         answers = self._runner.run(on_each(hosts, why, at_once=32))
@@ -184,7 +184,7 @@ class SlurmJob:
         try:
             found = self._ask(self._spec.controller, "nodes")["nodes"]
         except (ScriptError, UnreachableError) as error:
-            raise JobNeverStarted([f"the controller does not answer: {error}"]) from None
+            raise JobNeverStarted([f"the controller is not responding: {error}"]) from None
         bad = {name: why_unusable(found.get(name)) for name in wanted if why_unusable(found.get(name))}
         if len(bad) > len(wanted) * (1 - self._spec.min_nodes_fraction) or len(bad) == len(wanted):
             reasons = [f"{name} is {why}" for name, why in bad.items()]
@@ -218,7 +218,7 @@ class SlurmJob:
             try:
                 found = self.status()
             except (ScriptError, UnreachableError) as error:
-                return Pending(f"the controller does not answer: {error}")
+                return Pending(f"the controller is not responding: {error}")
             if not found.known or done(found):
                 return found
             bad = [

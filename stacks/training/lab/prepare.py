@@ -40,7 +40,7 @@ def prepare(training: config.Training) -> None:
     """Build what is missing, and import images on the hosts that lack them.
 
     Kubeflow Trainer, Training Operator v1, Kueue and Multus only where the stack has them. Raises LabError
-    where a host does not answer.
+    where a host is not responding.
     """
     nodes = k3s_hosts()
     _import(torch_image, [host for host in nodes if host.role == "worker"])

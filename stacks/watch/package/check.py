@@ -146,7 +146,7 @@ def _prometheus(api: Api, service: JsonObject, groups: tuple[str, ...], nodes: i
         )
         read = [_count(api.get(f"{path}/query", query=f"count({query})")) for query in queries]
     except (ApiError, KeyError) as error:
-        return f"Prometheus {namespace}/{name} does not answer: {error}"
+        return f"Prometheus {namespace}/{name} is not responding: {error}"
     if missing := [group for group in groups if group not in loaded]:
         return (
             f"Prometheus {namespace}/{name} has not loaded {', '.join(missing)}. Fix: compare "

@@ -317,7 +317,7 @@ def test_a_host_that_is_a_server_becomes_no_worker(worker: Host) -> None:
         ),
         (
             "k3s *{.spec.podCIDR}",
-            "the pod CIDR of Node worker-1 is unknown: the API does not answer. Fix: retry",
+            "the pod CIDR of Node worker-1 is unknown: the API is not responding. Fix: retry",
         ),
         ("k3s *busbar/cordoned}", "uncordoning Node worker-1 failed. Fix: retry, or run: kubectl uncordon"),
         (
@@ -345,7 +345,7 @@ def test_a_step_of_a_new_worker_that_fails_says_why_and_nothing_counts_as_applie
         ),
         (
             "k3s *get pods *",
-            "drain timed out after 60 s: unknown, the API does not answer; the agent was not",
+            "drain timed out after 60 s: unknown, the API is not responding; the agent was not",
         ),
     ],
 )

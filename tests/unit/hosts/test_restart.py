@@ -90,7 +90,7 @@ def test_a_restart_is_refused_while_a_job_runs(tmp_path: Path) -> None:
 def test_without_an_answer_about_jobs_nothing_restarts(tmp_path: Path, jobs: str) -> None:
     done = restarted(tmp_path, jobs=jobs, call="as_kubelet() { return 1; }; prepare_restart")
     assert done.returncode == 1
-    assert "unknown, the API does not answer" in done.stderr
+    assert "unknown, the API is not responding" in done.stderr
 
 
 PAUSE = "pause_after_restart; echo $SECONDS"

@@ -363,7 +363,7 @@ def test_an_address_that_does_not_answer_is_named(machine: Host) -> None:
     payload = {"config": CONFIG, "registries": "", "keepalived_conf": "# Written by busbar\ngood\n"}
     values = {"VERB": "install", "FIRST": "true", **VALUES, **machine.release(VERSION), "VIRTUAL_IP": SHARED}
     said = machine.error("k3s-server", payload, fails=f"curl *{SHARED}:6443/readyz", **values)
-    assert f"the virtual IP {SHARED} does not answer after 30 s. Fix: check hosts.virtual_ip" in said
+    assert f"the virtual IP {SHARED} is not responding after 30 s. Fix: check hosts.virtual_ip" in said
 
 
 def test_a_server_on_which_keepalived_runs_for_the_site_is_left_as_it_is(machine: Host) -> None:
@@ -475,7 +475,7 @@ def test_a_step_of_a_server_that_fails_says_why_and_nothing_counts_as_applied(
             "the snapshot of etcd before the upgrade to v1.35.7+k3s1 failed; no changes made",
         ),
         ("curl *10.0.0.3:6443/readyz", "k3s was not restarted: etcd would lose its quorum"),
-        ("curl *member/list", "etcd on this server does not answer, though k3s runs"),
+        ("curl *member/list", "etcd on this server is not responding, though k3s runs"),
     ],
 )
 def test_a_server_that_must_not_stop_is_not_restarted(server: Host, fails: str, says: str) -> None:

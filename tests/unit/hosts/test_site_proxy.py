@@ -12,7 +12,7 @@ from tests.unit.hosts.bash import output, run
 
 @pytest.fixture
 def proxy() -> Iterator[socket.socket]:
-    """A port that is asked, or not; it answers nothing."""
+    """A port that is asked, or not; it returned no data."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(0)
         yield listener

@@ -269,7 +269,7 @@ def broken(why: str) -> Callable[..., None]:
 @pytest.mark.usefixtures("gone")
 def test_it_leaves_through_the_next_server_if_the_api_of_the_first_does_not_answer() -> None:
     runs: list[str] = []
-    said = through(broken("the Kubernetes API does not answer"), printing({"cluster": True}, runs))
+    said = through(broken("the Kubernetes API is not responding"), printing({"cluster": True}, runs))
     assert len(runs) == 1
     assert any("s-1: k3s-remove-node failed" in line for line in said)
 

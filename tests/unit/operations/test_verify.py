@@ -115,7 +115,7 @@ def test_a_cluster_as_configured_has_no_drift() -> None:
         ),
         (
             node("gpu-1", drained="fan (by anna)"),
-            Drift("gpu-1", "its Node is drained: fan (by anna); somebody has uncordoned it since", "drained"),
+            Drift("gpu-1", "its Node is drained: fan (by anna); it was uncordoned later", "drained"),
         ),
         (
             node("gpu-1", taints=(TAINT, NodeTaint("repair", "", "NoSchedule"))),

@@ -108,7 +108,7 @@ def test_a_pool_says_what_its_workers_do_with_the_congestion_of_roce_rails() -> 
         ([RAILS, RENAMED], {"gpu-1": tuple(RAILS), "gpu-2": tuple(RENAMED)}),
         ([RAILS, None], {"gpu-1": tuple(RAILS)}),
         ([8, RAILS], {"gpu-2": tuple(RAILS)}),
-        # A host that did not answer after its quarantine keeps what was found in it.
+        # A host that did not respond after its quarantine keeps what was found in it.
         ([RAILS[1:], RAILS], {"gpu-2": tuple(RAILS)}),
         ([None, None], None),
     ],

@@ -415,7 +415,7 @@ def test_a_stale_agent_is_one_error_even_if_the_key_is_a_file(
         listener.bind("agent")
     monkeypatch.setenv("SSH_AUTH_SOCK", "agent")
     with pytest.raises(
-        ValueError, match=r"ssh-agent at SSH_AUTH_SOCK=.*agent does not answer.*unset SSH_AUTH_SOCK"
+        ValueError, match=r"ssh-agent at SSH_AUTH_SOCK=.*agent is not responding.*unset SSH_AUTH_SOCK"
     ):
         ask_one(answering(), key_file)
 

@@ -498,4 +498,4 @@ def test_a_login_host_is_ready_when_its_controller_answers(host: Host) -> None:
     values = {**MEMBER, "UNIT": "sackd", "HOME_PATH": "/home"}
     given = {"slurm_key": "key", "health": "", "users": ""}
     said = host.error("slurm/member", given, fails="scontrol ping", VERB="install", **values)
-    assert "the controller 10.0.0.1:6817 does not answer. Fix: check port 6817 from here" in said
+    assert "the controller 10.0.0.1:6817 is not responding. Fix: check port 6817 from here" in said

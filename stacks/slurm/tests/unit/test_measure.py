@@ -61,7 +61,7 @@ class Site(Ask):
         return answer(**values)
 
     def gone(self, hosts: Sequence[Host]) -> dict[str, str]:
-        return {host.name: "does not answer" for host in hosts if host.name in self.dead}
+        return {host.name: "is not responding" for host in hosts if host.name in self.dead}
 
     def _nodes(self) -> dict[str, Any]:
         listed = {name: {"state": state, "reason": why} for name, (state, why) in self.nodes.items()}
@@ -272,7 +272,7 @@ def test_a_host_that_died_is_named_although_slurm_says_only_that_the_job_failed(
     site.dead = ("gpu-2",)
     found = measured(site, tmp_path)
     assert found["verdict"] == "unknown"
-    assert any("gpu-2 does not answer" in each for each in found["reasons"])
+    assert any("gpu-2 is not responding" in each for each in found["reasons"])
 
 
 def test_a_job_that_failed_by_itself_is_a_failure(tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def test_a_host_that_dies_under_a_running_job_is_named_before_slurm_notices(tmp_
     site.clock.at(20, lambda: setattr(site, "dead", ("gpu-2",)))
     found = measured(site, tmp_path)
     assert (found["verdict"], site.cancelled[:1]) == ("unknown", ["7"])
-    assert any("gpu-2 does not answer, and job 7 waits for it" in each for each in found["reasons"])
+    assert any("gpu-2 is not responding, and job 7 waits for it" in each for each in found["reasons"])
     assert site.clock.now() < 120
 
 
@@ -342,7 +342,7 @@ def test_a_batch_host_that_stays_silent_ends_the_wait(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "reason"), [("nodes", "the controller does not answer"), ("submit", "it cannot be submitted")]
+    ("verb", "reason"), [("nodes", "the controller is not responding"), ("submit", "it cannot be submitted")]
 )
 def test_a_controller_that_does_not_answer_is_unknown(tmp_path: Path, verb: str, reason: str) -> None:
     site = Site()
@@ -412,7 +412,7 @@ def test_each_question_has_its_values_and_a_host_without_a_good_answer_is_gone(t
     hosts = request(tmp_path, hosts=compute({}, {}, {}, {})).hosts
     with asyncio.Runner() as runner:
         ask = Ask(runner, cast(Hosts, Remote()))
-        silent, stopped = "does not answer", "has no running slurmd"
+        silent, stopped = "is not responding", "has no running slurmd"
         assert ask.gone(hosts) == {"gpu-2": silent, "gpu-3": stopped, "gpu-4": silent}
         asked.clear()
         assert ask(hosts[0], "submit", {"script": "x"}, job_name="n", count="2") == {"active": True}

@@ -74,7 +74,7 @@ await_ready && echo ready
         ),
         ("IDLE+DRAIN", "busbar: quarantine: RMA [root@2026]", 8, "ready"),
         ("IDLE", "", 7, "the node has 7 GPUs in Slurm, expected 8"),
-        ("", "", 0, "slurmctld does not know gpu-1 or does not answer: no key"),
+        ("", "", 0, "slurmctld does not know gpu-1 or is not responding: no key"),
         (
             "DOWN*",
             "Not responding [slurm@2026]",
@@ -292,7 +292,7 @@ def test_a_job_that_has_not_ended_is_not_submitted_again(existing: str, job: str
         (
             "slurm_load_jobs error: Unable to contact slurm controller",
             1,
-            "slurmctld does not answer: slurm_load_",
+            "slurmctld is not responding: slurm_load_",
         ),
     ],
 )

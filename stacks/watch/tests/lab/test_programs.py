@@ -69,7 +69,7 @@ def free_address() -> str:
 
 
 def until(condition: Callable[[], Any], deadline: float) -> float:
-    """Seconds until it holds; an error of a program that does not answer yet counts as not."""
+    """Seconds until it holds; an error of a program that is not responding yet counts as not."""
     started = time.monotonic()
     while time.monotonic() - started < deadline:
         try:

@@ -159,7 +159,7 @@ def test_a_prometheus_that_does_not_answer_is_named() -> None:
     site = Site()
     site.objects[f"{PROXY}/rules"] = {"status": "error"}
     [reason] = result(site)["reasons"]
-    assert reason.startswith("Prometheus monitoring/prometheus-operated does not answer:")
+    assert reason.startswith("Prometheus monitoring/prometheus-operated is not responding:")
 
 
 def test_a_cluster_of_which_nothing_is_expected_is_no_pass() -> None:

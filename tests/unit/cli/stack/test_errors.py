@@ -53,7 +53,7 @@ def test_a_host_that_cannot_be_dialled_is_named_instead_of_the_raw_error() -> No
     raw = "worker-w-2: after 3 failed attempts: dial tcp 10.0.0.22:22: connect: no route to host\n"
     [reason] = reasons([raw], "")
     assert reason == (
-        "worker-w-2: does not answer (dial tcp 10.0.0.22:22: connect: no route to host); "
+        "worker-w-2: is not responding (dial tcp 10.0.0.22:22: connect: no route to host); "
         "no changes made there"
     )
     assert "take it out of hosts" in fixes([reason])[0]

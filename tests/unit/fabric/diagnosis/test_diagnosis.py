@@ -117,7 +117,7 @@ def test_a_worker_that_the_scheduler_has_not_placed_says_why_its_node_has_none()
     api = Cluster({"/api/v1/namespaces/nccl/pods": workers, "/api/v1/namespaces/nccl/events": []})
     watch = StageWatch(api, "nccl", "job", Deadline(Clock(), 60), lambda _: None)
     assert watch.why_absent(["gpu-1", "gpu-2"]) == {
-        "gpu-1": "its worker does not answer ssh",
+        "gpu-1": "its worker is not responding to ssh",
         "gpu-2": "w-1: Unschedulable: too few",
     }
 
@@ -168,7 +168,7 @@ def test_where_more_workers_are_waited_for_than_at_the_same_time_each_is_asked_o
 def test_a_worker_that_runs_and_does_not_answer_ssh_is_named(tmp_path: Path) -> None:
     found = Site(tmp_path, groups=(4,), hanging=("gpu-2",)).diagnose()
     assert (named(found), found.exit_code, found.absent) == ([("node", "gpu-2")], 1, {})
-    assert found.rows[0].reasons == ("its worker does not answer ssh",)
+    assert found.rows[0].reasons == ("its worker is not responding to ssh",)
     assert found.rows[0].measured is None
 
 

@@ -76,7 +76,7 @@ def series(url: str) -> set[str]:
                 return set(re.findall(rf"^({PREFIX}\w+)", answer.read().decode(), re.MULTILINE))
         except OSError:
             time.sleep(0.1)
-    raise AssertionError(f"{url} does not answer")
+    raise AssertionError(f"{url} is not responding")
 
 
 def test_it_gives_every_series_that_an_alert_on_infiniband_reads_but_those_that_the_lab_s_stack_names(
