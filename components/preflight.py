@@ -7,7 +7,7 @@ from typing import Any
 import pulumi
 from pulumi_command import local
 
-from busbar.components.engine.local_command import busbar_command
+from busbar.components.engine.local_command import create_hosts_command
 from busbar.components.engine.ssh import SshLogin, with_login
 from busbar.components.engine.stack_config import StackConfig
 from busbar.hosts.host import Host
@@ -71,16 +71,11 @@ class Preflight(pulumi.ComponentResource):
         stdin: pulumi.Output[str] = pulumi.Output.from_input(args.install_id).apply(
             lambda known: with_login({**spec, "install_id": known}, args.login)
         )
-        self.checked = local.Command(
-            f"{name}-hosts",
-            create=busbar_command("preflight"),
-            stdin=stdin,
-            # The previous result: hosts that passed with the same spec are not checked again.
-            add_previous_output_in_env=True,
-            logging=local.Logging.STDERR,
-            opts=pulumi.ResourceOptions(
-                parent=self, hooks=pulumi.ResourceHookBinding(after_create=[asked], after_update=[asked])
-            ),
+        hooks = pulumi.ResourceHookBinding(after_create=[asked], after_update=[asked])
+        own = pulumi.ResourceOptions(parent=self, hooks=hooks)
+        # Hosts that passed with the same spec are not checked again.
+        self.checked = create_hosts_command(
+            f"{name}-hosts", "preflight", stdin, own, with_previous_result=True
         )
         self.hosts = self.checked.stdout.apply(unpack)
         # The answer of an earlier update is from before its installations.

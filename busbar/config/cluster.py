@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
+from busbar.config.hardware import MeasuredCluster
 from busbar.config.hosts import ApiEndpoint, Hosts, Worker
 from busbar.config.http_proxy import HttpProxy
 from busbar.config.k3s import K3s
 from busbar.config.kubernetes_values import DnsLabel
-from busbar.config.measured import MeasuredCluster
 from busbar.config.nfs_server import NfsServer
 from busbar.config.operators import GpuOperator, MpiOperator, NetworkOperator
 from busbar.config.pools import Pool

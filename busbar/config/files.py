@@ -9,6 +9,7 @@ from pathlib import Path
 from busbar.config.cluster import Cluster
 from busbar.config.errors import Finding, KeyPath
 from busbar.config.operators import Chart
+from busbar.config.ssh import Ssh
 
 CONFIG_MAP_BYTES = 1_000_000
 """Kubernetes allows 1 MiB for the whole object."""
@@ -21,8 +22,7 @@ def resolve(root: Path, name: str) -> Path:
 
 def findings(cluster: Cluster, root: Path) -> Iterator[Finding]:
     """Yield one finding per file that is not usable; `root` is the project folder."""
-    if cluster.ssh.key_file:
-        yield from _key(resolve(root, cluster.ssh.key_file), cluster.ssh.key_file)
+    yield from ssh_key(cluster.ssh, root)
     if cluster.validation.topology_file:
         yield from _topology(root, cluster.validation.topology_file, ("validation", "topology_file"))
     for name, pool in cluster.pools.items():
@@ -38,10 +38,13 @@ def findings(cluster: Cluster, root: Path) -> Iterator[Finding]:
             )
 
 
-def _key(path: Path, name: str) -> Iterator[Finding]:
-    problem = _unreadable(path)
-    if problem:
-        yield Finding(("ssh", "key_file"), f"{problem}", found=repr(name))
+def ssh_key(ssh: Ssh, root: Path) -> Iterator[Finding]:
+    """The key file can be read, and has a private key."""
+    if not (name := ssh.key_file):
+        return
+    path = resolve(root, name)
+    if problem := _unreadable(path):
+        yield Finding(("ssh", "key_file"), problem, found=repr(name))
     elif b"PRIVATE KEY-----" not in path.read_bytes()[:200]:
         yield Finding(
             ("ssh", "key_file"), "contains no private key", "name the file without .pub", repr(name)

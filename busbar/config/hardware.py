@@ -1,14 +1,22 @@
-"""The hardware of a host: what preflight looks for, and what a bandwidth is computed from."""
+"""Pools of hosts with GPUs, under any scheduler: their hardware, and what is measured of them."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 
 from pydantic import Field
 
+from busbar.config.hosts import Worker
+from busbar.config.kubernetes_values import DnsLabel
 from busbar.config.network_values import HcaPattern
+from busbar.config.ssh import Ssh
+from busbar.config.validation import NcclPoolSettings, NcclSettings
 from busbar.config.values import Float, Int, NonEmpty
 from busbar.models import ConfigModel
+
+if TYPE_CHECKING:
+    from busbar.judge.nccl.expected.expectation import Expectation
 
 
 class Gpus(ConfigModel):
@@ -41,3 +49,67 @@ class Hardware(Gpus):
     def required(self) -> dict[str, Any]:
         """The fields of a Hardware, without those of a subclass: what preflight requires of a host."""
         return self.model_dump(include={*Hardware.model_fields})
+
+    def expectation(self, validation: NcclSettings, nodes: int | None = None) -> Expectation:
+        """What the bandwidths are computed from; none that is configured. Raises UnknownProfileError."""
+        # Half of the judge: few configurations need it.
+        from busbar.judge.nccl.expected.expectation import Expectation
+
+        return Expectation(
+            profile=validation.profile,
+            nodes=nodes,
+            gpus_per_node=validation.slots_per_worker or self.gpus,
+            gpu=self.gpu_model,
+            rails=self.rails,
+            rate_gbps=self.rate_gbps,
+            transport=validation.required_transport,
+            algorithm=validation.chosen("algorithm"),
+        )
+
+
+class MeasuredPool(Hardware):
+    """A pool of hosts, and what differs in its measurement."""
+
+    validation: NcclPoolSettings | None = Field(
+        default=None, description="What differs in the NCCL validation of this pool, by its hardware."
+    )
+
+
+P = TypeVar("P", bound=MeasuredPool, covariant=True)
+V = TypeVar("V", bound=NcclSettings, covariant=True)
+
+
+class MeasuredCluster(ConfigModel, Generic[P, V]):
+    """What the configuration of K3s and that of Slurm have in common."""
+
+    name: DnsLabel
+    ssh: Ssh = Field(description="How to log in to the hosts.")
+    pools: Annotated[dict[DnsLabel, P], Field(min_length=1)] = Field(
+        description="Pools by name: groups of identical hosts with GPUs, and what each of them must have."
+    )
+    validation: V
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        """The hosts of all pools."""
+        raise NotImplementedError
+
+    @property
+    def quarantine(self) -> dict[str, str]:
+        """Why workers are kept away from jobs, by name."""
+        return {worker.name: worker.quarantine for worker in self.workers if worker.quarantine}
+
+    def pool_of(self, worker: Worker) -> str | None:
+        """Name of its pool: a worker that names none is in the only one."""
+        return worker.pool or (next(iter(self.pools)) if len(self.pools) == 1 else None)
+
+    def workers_of(self, pool: str) -> list[Worker]:
+        """The hosts of a pool, in the order of the configuration."""
+        return [worker for worker in self.workers if self.pool_of(worker) == pool]
+
+    def validation_of(self, pool: str) -> V:
+        """The validation of a pool: `validation` with `pools.NAME.validation`."""
+        return self.validation.of_pool(self.pools[pool].validation)
+
+
+AnyCluster: TypeAlias = "MeasuredCluster[MeasuredPool, NcclSettings]"

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, WithJsonSchema
 
+from busbar.config.hardware import MeasuredPool
 from busbar.config.kubernetes_values import LabelKey, LabelValue
-from busbar.config.measured import MeasuredPool
 from busbar.config.validation import PoolValidation
 from busbar.config.values import Int, Matching
 from busbar.models import ConfigModel

@@ -10,9 +10,8 @@ from collections.abc import Collection, Iterator
 
 from busbar.config.cluster import Cluster
 from busbar.config.errors import Finding, KeyPath, did_you_mean, path_of
-from busbar.config.hardware import Hardware
+from busbar.config.hardware import AnyCluster, Hardware
 from busbar.config.kubernetes_values import floating, foreign_namespace, is_floating
-from busbar.config.measured import AnyCluster
 from busbar.config.partial import PartialCluster, PartialConfig
 from busbar.config.validation import NcclPoolSettings
 from busbar.judge.nccl.expected import profiles
@@ -190,19 +189,7 @@ def _given(
         given[path] = (wanted.collectives[0], wanted.expected_busbw_gbps)
     if not given:
         return
-    # Half of the judge: few configurations need it.
-    from busbar.judge.nccl.expected.expectation import Expectation
-
-    computed = Expectation(
-        profile=wanted.profile,
-        nodes=len(cluster.workers_of(name)) or None,
-        gpus_per_node=wanted.slots_per_worker or pool.gpus,
-        gpu=pool.gpu_model,
-        rails=pool.rails,
-        rate_gbps=pool.rate_gbps,
-        transport=wanted.required_transport,
-        algorithm=wanted.chosen("algorithm"),
-    )
+    computed = pool.expectation(wanted, len(cluster.workers_of(name)) or None)
     for path, (collective, value) in given.items():
         bounds = computed.bounds(collective)
         yield path, value, bounds.ceiling, bounds.expected
@@ -271,7 +258,7 @@ def launch_warnings(cluster: Cluster) -> list[Finding]:
     return list(dict.fromkeys(filter(None, found)))
 
 
-def _launch_warning(cluster: AnyCluster, name: str, pool: Hardware) -> Finding | None:
+def _launch_warning(cluster: Cluster, name: str, pool: Hardware) -> Finding | None:
     fix = "set validation.enabled: false, and judge logs of your own jobs: busbar nccl check"
     profile = cluster.validation_of(name).profile or ""
     if reason := _JUDGED_ONLY.get(profile):

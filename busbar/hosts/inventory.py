@@ -82,7 +82,7 @@ class Inventory:
     @cached_property
     def quarantine(self) -> Mapping[str, str]:
         """Why workers are kept away from jobs, by name: `hosts.workers[].quarantine`."""
-        return {each.name: each.quarantine for each in self.cluster.hosts.workers if each.quarantine}
+        return self.cluster.quarantine
 
     @property
     def cordoned(self) -> tuple[str, ...]:

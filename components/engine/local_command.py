@@ -45,6 +45,28 @@ def create_cluster_command(
     )
 
 
+def create_hosts_command(
+    name: str,
+    command: str,
+    spec: pulumi.Output[str],
+    opts: pulumi.ResourceOptions,
+    *,
+    with_previous_result: bool = False,
+) -> local.Command:
+    """Register `busbar COMMAND` with `spec` on stdin, which has the login; it works on hosts.
+
+    `with_previous_result`: the command gets what it printed before in its environment.
+    """
+    return local.Command(
+        name,
+        create=busbar_command(*command.split()),
+        stdin=spec,
+        add_previous_output_in_env=with_previous_result,
+        logging=local.Logging.STDERR,
+        opts=opts,
+    )
+
+
 def create_first_folder(name: str, folder: str, parent: pulumi.Resource) -> pulumi.Output[str]:
     """The `folder` of the first update, for what is replaced when it changes: it has the stack's name."""
     return pulumi.Stash(name, input=folder, opts=pulumi.ResourceOptions(parent=parent)).output

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pulumi
 from pulumi.runtime.config import CONFIG, get_config_env, is_config_secret
@@ -13,9 +13,12 @@ from pulumi.runtime.config import CONFIG, get_config_env, is_config_secret
 from busbar import config
 from busbar.components.engine.ssh import SshLogin
 from busbar.config.errors import unknown_keys
+from busbar.config.hardware import AnyCluster
 from busbar.config.schema import KEY, PROJECT
 from busbar.config.secrets import plain_text
 from busbar.hosts.inventory import Inventory
+
+C = TypeVar("C", bound=AnyCluster)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +43,7 @@ class StackConfig:
 
         Raises pulumi.RunError with every finding, before any resource is registered.
         """
-        try:
-            cluster = config.load(data, secret_keys=secrets, root=project)
-            login = SshLogin.load(cluster.ssh, secrets, project)
-        except config.ConfigError as error:
-            raise invalid(error) from None
-        for warning in config.warnings(cluster):
-            pulumi.warn(str(warning))
+        cluster, login = checked(data, secrets, project, config.load, config.warnings)
         return cls(
             cluster=cluster, inventory=Inventory.of(cluster), login=login, secrets=secrets, project=project
         )
@@ -56,6 +53,27 @@ class StackConfig:
         """Registry -> login, secret; None where none is set."""
         text = self.secrets.get("registryCredentials")
         return None if text is None else text.apply(config.registry_credentials)
+
+
+def checked(
+    data: Mapping[str, Any],
+    secrets: Mapping[str, pulumi.Output[str]],
+    project: Path,
+    load: Callable[..., C],
+    warnings: Callable[[C], Iterable[config.Finding]],
+) -> tuple[C, SshLogin]:
+    """What LOAD makes of a configuration, and the login that it describes. Its warnings are shown.
+
+    Raises pulumi.RunError with every finding, before any resource is registered.
+    """
+    try:
+        found = load(data, secret_keys=secrets, root=project)
+        login = SshLogin.load(found.ssh, secrets, project)
+    except config.ConfigError as error:
+        raise invalid(error) from None
+    for warning in warnings(found):
+        pulumi.warn(str(warning))
+    return found, login
 
 
 def read_stack(

@@ -23,7 +23,6 @@ from busbar.fabric.measure import read_facts
 from busbar.fabric.measure.plan import Plan
 from busbar.fabric.measure.stack import plan_pool, unusable
 from busbar.hosts.inventory import Inventory
-from busbar.judge.nccl import Expectation
 from busbar.kube.client import Api
 from busbar.kube.nodes import NODES
 from busbar.kube.wait import Clock, Deadline, ProgressCallback
@@ -63,6 +62,11 @@ class Scope:
     def validation(self) -> Validation:
         """That of the pool."""
         return self.inventory.cluster.validation_of(self.pool)
+
+    @property
+    def rings(self) -> Validation:
+        """The same with rings: their bandwidth follows from the rails of the nodes."""
+        return self.validation.model_copy(update={"algorithm": "ring"})
 
     @property
     def settings(self) -> Diagnose:
@@ -153,16 +157,7 @@ def expected_of(scope: Scope) -> dict[Kind, float]:
     By the hardware, with rings. A configured value is the pool's whole; one rail has its share of it.
     """
     hardware, validation = scope.hardware, scope.validation
-    system = Expectation(
-        profile=validation.profile,
-        gpus_per_node=validation.slots_per_worker or hardware.gpus,
-        gpu=hardware.gpu_model,
-        rails=hardware.rails,
-        rate_gbps=hardware.rate_gbps,
-        transport=validation.required_transport,
-        algorithm="ring",
-    )
-    found = expected_busbw(system)
+    found = expected_busbw(hardware.expectation(scope.rings))
     first = validation.expected_busbw_gbps if validation.collectives[0] == "all_reduce" else None
     configured = validation.expected_by_collective.get("all_reduce", first)
     if configured is not None:
@@ -275,8 +270,7 @@ class Diagnosis:
             run,
             nodes=nodes,
             partly=True,
-            # The bandwidth of a ring follows from the rails of its nodes.
-            validation=self.scope.validation.model_copy(update={"algorithm": "ring"}),
+            validation=self.scope.rings,
             topology=topology,
         )
         state.absent |= unusable(facts, replace(found.job, nodes=tuple(nodes)))

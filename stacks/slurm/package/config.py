@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,26 +11,17 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from busbar.config import (
-    ConfigError,
-    Finding,
-    HostConfig,
-    Ssh,
-    Worker,
-    host_checks,
-    stackfile,
-    validation_checks,
-)
-from busbar.config.errors import did_you_mean, finding
+from busbar.config import HostConfig, Worker, files, host_checks, stackfile, validation_checks
+from busbar.config.errors import ConfigError, Finding, did_you_mean, finding
+from busbar.config.hardware import MeasuredCluster, MeasuredPool
 from busbar.config.kubernetes_values import DnsLabel
-from busbar.config.measured import MeasuredCluster, MeasuredPool
 from busbar.config.nfs_server import NfsServer
 from busbar.config.partial import PartialCluster
 from busbar.config.pools import Pool
+from busbar.config.schema import project_schema
 from busbar.config.stackfile import StackFile
 from busbar.config.validation import NcclSettings, Validation
 from busbar.config.values import Int, Matching, NonEmpty, Text
-from busbar.hosts.login import Login
 from busbar.models import ConfigModel
 
 KEY = "slurm"
@@ -42,8 +34,6 @@ _INSTEAD = {
     "image": "container_image names what pyxis starts",
     "topology_file": "set env.NCCL_TOPO_FILE to a file that all compute hosts have",
     "running_jobs": "removal.running_jobs is for all pools",
-    "quarantine_cordon": "a compute host in quarantine is drained",
-    "min_disk_gb": "preflight wants 1 GB on every host",
 }
 # Keys of slurm.conf that this stack writes itself or relies on.
 WRITTEN = frozenset((
@@ -273,7 +263,7 @@ def load(data: Any, *, secret_keys: Collection[str] = (), root: Path | None = No
         if not problems:
             problems += validation_checks.hardware(slurm)
         if root is not None:
-            problems += _unreadable_key(slurm.ssh, root)
+            problems += files.ssh_key(slurm.ssh, root)
     if problems or slurm is None:
         raise ConfigError(problems)
     return slurm
@@ -284,8 +274,10 @@ def _finding(error: ErrorDetails) -> Finding:
     found = finding(error, Slurm)
     section, key = found.path[0], str(found.path[-1])
     if error["type"] == "extra_forbidden" and section in ("pools", "validation") and key in _OF_K3S:
-        fix = "; ".join(["remove it", *([_INSTEAD[key]] if key in _INSTEAD else ())])
-        return Finding(found.path, "is for Kubernetes, and Slurm has no use for it", fix)
+        instead = f"; {_INSTEAD[key]}" if key in _INSTEAD else ""
+        return replace(
+            found, what="is for Kubernetes, and Slurm has no use for it", fix=f"remove it{instead}"
+        )
     return found
 
 
@@ -360,8 +352,8 @@ def _partitions(slurm: Slurm) -> Iterator[Finding]:
             yield Finding(("pools", pool), "is in no partition, so no job can use it", "add it to partitions")
 
 
-def _unreadable_key(ssh: Ssh, root: Path) -> Iterator[Finding]:
-    try:
-        Login.of(ssh).key_text(root)
-    except ConfigError as error:
-        yield from error.findings
+def stack_schema() -> dict[str, Any]:
+    """The JSON Schema of `stacks/slurm/Pulumi.<stack>.yaml`, generated from the models."""
+    secret = {"type": "object", "required": ["secure"], "description": "Written by Pulumi."}
+    title = f"A stack of {PROJECT}: Pulumi.<stack>.yaml"
+    return project_schema(title, PROJECT, KEY, Slurm, more_keys=dict.fromkeys(SECRETS, secret))

@@ -23,8 +23,7 @@ def measure_spec(
     `again`: any text with which nothing was measured before.
     """
     validation = slurm.validation_of(pool)
-    quarantined = {host.name for host in slurm.hosts.compute if host.quarantine}
-    hosts = [host for host in hosts_of(slurm) if host.pool == pool and host.name not in quarantined]
+    hosts = [host for host in hosts_of(slurm) if host.pool == pool and host.name not in slurm.quarantine]
     names = [host.name for host in hosts]
     run = nccl_run(pool, names, slurm.pools[pool], validation)
     script = sbatch.script(run, validation.system, slurm.container_image)

@@ -97,12 +97,11 @@ def spec_of(slurm: Slurm) -> dict[str, Any]:
             **pool.required, min_disk_gb=1, transport=slurm.validation_of(name).required_transport
         )
     plain = {key: each.model_dump(mode="json") for key, each in required.items()}
-    quarantined = [host.name for host in slurm.hosts.compute if host.quarantine]
     export, clients = home_export(slurm)
     # It need not be writable for nobody: homes are made as root.
     required_nfs = {**core.nfs_requirements(export, clients), "squash": "none"} if export else None
     return {
-        **core.without_login(hosts_of(slurm), plain, required_nfs, quarantined),
+        **core.without_login(hosts_of(slurm), plain, required_nfs, [*slurm.quarantine]),
         "controller": slurm.hosts.controller.name,
         "accounting": slurm.accounting.enabled,
         "packages": slurm.packages,

@@ -5,10 +5,13 @@ slurm.conf(5), gres.conf(5), topology.conf(5), cgroup.conf(5), slurmdbd.conf(5) 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from busbar.config import Worker
+from busbar.hosts import scripts
+from busbar.hosts.host import Host
 from stacks.slurm.package.config import Slurm
 
 Facts = Mapping[str, Mapping[str, Any]]
@@ -23,6 +26,8 @@ DATABASE = "slurm_acct_db"
 # slurmd drains a node whose memory is below RealMemory; what the kernel reserves varies with its version.
 _MEMORY_SHARE = 0.95
 _MEMORY_STEP_MIB = 256
+_HEALTH = ("lib", "preflight-hardware", "slurm/health")
+_LINK_LAYERS = {"infiniband": "InfiniBand", "ethernet": "Ethernet"}
 
 
 NAMES = ("slurm.conf", "cgroup.conf", "gres.conf", "topology.conf", "plugstack.conf")
@@ -225,8 +230,7 @@ def slurmdbd_conf(slurm: Slurm, facts: Facts, password: str) -> str:
 
 def quarantine(slurm: Slurm) -> str:
     """A line per node that no job may start on: `NODE REASON`."""
-    listed = {host.name: host.quarantine for host in slurm.hosts.compute if host.quarantine}
-    return "".join(f"{name} {reason}\n" for name, reason in listed.items())
+    return "".join(f"{name} {reason}\n" for name, reason in slurm.quarantine.items())
 
 
 def users(slurm: Slurm) -> str:
@@ -239,3 +243,22 @@ def users(slurm: Slurm) -> str:
         for line in (f"user {name} {user.uid}", *(f"key {key}" for key in user.ssh_keys))
     ]
     return "".join(f"{line}\n" for line in lines)
+
+
+def health(slurm: Slurm, host: Host) -> str:
+    """HealthCheckProgram: host/health.sh with the numbers of its pool; empty where none is wanted."""
+    if not slurm.health_check.enabled:
+        return ""
+    pool = slurm.pools[host.pool or ""]
+    transport = slurm.validation_of(host.pool or "").required_transport
+    values = {
+        "HEALTH_NODE": host.name,
+        "HEALTH_GPUS": str(pool.gpus),
+        "HEALTH_RAILS": str(pool.rails),
+        "HEALTH_RATE": f"{pool.rate_gbps:.0f}",
+        "HEALTH_LINK_LAYER": _LINK_LAYERS[pool.link_layer],
+        "HEALTH_IGNORED": " ".join(pool.ignore_hcas),
+        "HEALTH_PEERMEM": str(transport == "gpudirect-rdma").lower(),
+    }
+    lines = [f"{name}={shlex.quote(value)}" for name, value in values.items()]
+    return "\n".join(["#!/usr/bin/env bash", "# Written by busbar", *lines, *map(scripts.part, _HEALTH)])

@@ -11,14 +11,14 @@ from pulumi_command import local, remote
 
 from busbar.components.engine.host_command import HostArgs, create_host_command
 from busbar.components.engine.join_tokens import TOKEN_ARGUMENTS, create_password
-from busbar.components.engine.local_command import busbar_command
+from busbar.components.engine.local_command import create_hosts_command
 from busbar.components.engine.removal import create_host_removal
 from busbar.components.engine.ssh import SshLogin, with_login
 from busbar.components.nfs_server import NfsServer, NfsServerArgs
 from busbar.hosts import k3s
 from busbar.hosts.host import Host
 from busbar.preflight import facts
-from stacks.slurm.package import health, preflight, render
+from stacks.slurm.package import preflight, render
 from stacks.slurm.package.config import Slurm
 
 # Up to 5 minutes of them for an apt that already runs (unattended-upgrades at the first boot).
@@ -68,14 +68,10 @@ class SlurmHosts(pulumi.ComponentResource):
         stdin: pulumi.Output[str] = self._install_id.apply(
             lambda known: with_login({**spec, "install_id": known}, self._login)
         )
-        return local.Command(
-            f"{name}-preflight",
-            create=busbar_command("slurm", "preflight"),
-            stdin=stdin,
-            # The previous result: hosts that passed with the same spec are not checked again.
-            add_previous_output_in_env=True,
-            logging=local.Logging.STDERR,
-            opts=pulumi.ResourceOptions(parent=self),
+        own = pulumi.ResourceOptions(parent=self)
+        # Hosts that passed with the same spec are not checked again.
+        return create_hosts_command(
+            f"{name}-preflight", "slurm preflight", stdin, own, with_previous_result=True
         )
 
     def _export_homes(self, name: str) -> NfsServer:
@@ -135,7 +131,10 @@ class SlurmHosts(pulumi.ComponentResource):
             "CONTROLLER": f"{slurm.hosts.controller.address}:{render.CONTROLLER_PORT}",
             "GPUS": str(slurm.pools[host.pool or ""].gpus) if is_compute else "0",
         }
-        payload = {"health": health.program(slurm, host) if is_compute else "", "users": render.users(slurm)}
+        payload = {
+            "health": render.health(slurm, host) if is_compute else "",
+            "users": render.users(slurm),
+        }
         role = "compute" if is_compute else "login"
         return self._install(host, role, "slurm/member", MEMBER_SECONDS, values, [self.controller], payload)
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pulumi
-from pulumi_command import local
 
-from busbar.components.engine.local_command import busbar_command
+from busbar.components.engine.local_command import create_hosts_command
 from busbar.components.engine.removal import stack_folder
 from busbar.components.engine.ssh import SshLogin, with_login
 from busbar.outputs.pool import read_result
@@ -44,13 +43,7 @@ class SlurmValidation(pulumi.ComponentResource):
         stdin: pulumi.Output[str] = args.facts.apply(
             lambda facts: with_login(job.measure_spec(args.slurm, args.pool, facts, folder), args.login)
         )
-        collect = local.Command(
-            f"{name}-collect",
-            create=busbar_command("slurm", "collect"),
-            stdin=stdin,
-            logging=local.Logging.STDERR,
-            add_previous_output_in_env=False,
-            opts=pulumi.ResourceOptions(parent=self),
-        )
+        own = pulumi.ResourceOptions(parent=self)
+        collect = create_hosts_command(f"{name}-collect", "slurm collect", stdin, own)
         self.result = collect.stdout.apply(read_result)
         self.register_outputs({"result": self.result})

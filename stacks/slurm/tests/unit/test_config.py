@@ -9,7 +9,7 @@ import pytest
 
 from busbar.config import ConfigError
 from stacks.slurm.package import config
-from stacks.slurm.package.schema import stack_schema
+from stacks.slurm.package.config import stack_schema
 from stacks.slurm.tests.support import compute, configured, host, slurm
 
 

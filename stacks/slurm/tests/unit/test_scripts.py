@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from busbar.hosts import scripts
-from stacks.slurm.package import health, preflight
+from stacks.slurm.package import preflight, render
 from stacks.slurm.tests.support import configured, slurm
 from tests.unit.hosts.bash import output, run
 
@@ -423,7 +423,7 @@ def test_pyxis_is_there_when_srun_offers_its_option() -> None:
 def program(**changes: str) -> str:
     """The health check of a host, with functions in place of the hardware."""
     host = preflight.hosts_of(slurm())[2]
-    text = health.program(slurm(), host).rstrip().removesuffix("\nmain")
+    text = render.health(slurm(), host).rstrip().removesuffix("\nmain")
     made = {
         "gpus": 'printf \'{"status":"ok","list":[\'; for n in {1..8}; do printf \'{"model":1},\'; done',
         "good_rails": "printf 8",
@@ -505,4 +505,4 @@ def test_rails_are_the_active_ports_at_the_rate_that_are_not_ignored(tmp_path: P
 
 def test_no_health_check_is_no_program() -> None:
     off = slurm(**configured(health_check={"enabled": False}))
-    assert health.program(off, preflight.hosts_of(off)[2]) == ""
+    assert render.health(off, preflight.hosts_of(off)[2]) == ""

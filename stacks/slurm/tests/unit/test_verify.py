@@ -11,7 +11,7 @@ import yaml
 
 from busbar.cli.verify import end
 from busbar.operations.verify import Drift
-from stacks.slurm.package import health, verify
+from stacks.slurm.package import render, verify
 from stacks.slurm.package.config import KEY, PROJECT
 from stacks.slurm.package.preflight import hosts_of
 from stacks.slurm.tests.support import compute, configured, slurm
@@ -53,7 +53,7 @@ def test_a_drain_by_the_health_check_is_ended_where_it_passes(capsys: pytest.Cap
         "on gpu-2: /usr/local/lib/busbar/slurm-health && scontrol update nodename=gpu-2 state=resume"
         " when its repair is done"
     )
-    assert health.program(slurm(), hosts_of(slurm())[-1]).count(verify.HEALTH_REASON) == 1
+    assert render.health(slurm(), hosts_of(slurm())[-1]).count(verify.HEALTH_REASON) == 1
 
 
 def test_a_drain_by_slurm_itself_is_ended_by_an_update() -> None:
