@@ -274,10 +274,8 @@ def _finding(error: ErrorDetails) -> Finding:
     found = finding(error, Slurm)
     section, key = found.path[0], str(found.path[-1])
     if error["type"] == "extra_forbidden" and section in ("pools", "validation") and key in _OF_K3S:
-        instead = f"; {_INSTEAD[key]}" if key in _INSTEAD else ""
-        return replace(
-            found, what="is for Kubernetes, and Slurm has no use for it", fix=f"remove it{instead}"
-        )
+        fix = f"remove it; {_INSTEAD[key]}" if key in _INSTEAD else "remove it"
+        return replace(found, what="is for Kubernetes, and Slurm has no use for it", fix=fix)
     return found
 
 
