@@ -52,10 +52,6 @@ POOL = configured()["pools"]["h100"]
     ("changes", "expected"),
     [
         (
-            {"pools": {"h100": {**POOL, "taints": []}}},
-            "pools.h100.taints: is for Kubernetes, and Slurm has no use for it. Fix: remove it",
-        ),
-        (
             {"validation": {"image": "a/b:1"}},
             "validation.image: is for Kubernetes, and Slurm has no use for it. Fix: remove it; "
             "container_image names what pyxis starts",
@@ -125,10 +121,6 @@ POOL = configured()["pools"]["h100"]
         ({"users": {"accounts": {"ada": {"uid": 2**31}}}}, "users.accounts.ada.uid: 2147483648 is too large"),
         ({"users": {"accounts": {"a b": {"uid": 5001}}}}, "users.accounts.a b: 'a b' is not a user name"),
         ({"ssh": {}}, "busbar-slurm:sshPrivateKey < KEYFILE`"),
-        (
-            {"validation": {"min_bytes": "2G", "max_bytes": "1G"}},
-            "validation.min_bytes: 2147483648 is more than",
-        ),
         ({"validation": {"profile": "h100"}}, "validation.profile: 'h100' is not a profile"),
         (
             {"validation": {"expected_busbw_gbps": 4000}},
