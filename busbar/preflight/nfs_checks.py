@@ -19,18 +19,19 @@ def check_nfs(required: NfsRequirements | None, host: Host, report: Report) -> l
     """The findings of the NFS server, or of a worker; none without an NFS server in the configuration."""
     checks: list[Check] = []
     if required and host.name == required.host:
-        checks += _server(required, report)
+        checks += check_server(required, report)
     if required and host.role == "worker":
-        checks += _client(required, host, report)
+        checks += check_client(required, host, report)
     return [Finding(host.name, level, what, fix) for level, what, fix in checks]
 
 
-def _server(required: NfsRequirements, report: Report) -> Iterator[Check]:
+def check_server(required: NfsRequirements, report: Report, section: str = "nfs_server") -> Iterator[Check]:
+    """The host that exports the folder of SECTION, a section of the configuration."""
     folder = report.nfs_folder
     if folder is None:
         yield error("report has no NFS folder", "run preflight again: the report is incomplete")
         return
-    yield from _folder(required, folder)
+    yield from _folder(required, folder, section)
     for listener in report.listening:
         if listener.port == nfs.PORT and listener.process != KERNEL and not folder.managed:
             yield error(
@@ -39,43 +40,44 @@ def _server(required: NfsRequirements, report: Report) -> Iterator[Check]:
             )
 
 
-def _folder(required: NfsRequirements, folder: NfsFolder) -> Iterator[Check]:
+def _folder(required: NfsRequirements, folder: NfsFolder, section: str) -> Iterator[Check]:
     where = required.folder
     if folder.kind == "link":
         yield error(
             f"{where} is reached through a symbolic link, which may lead to files of the system",
-            "set nfs_server.folder to where it leads (readlink -f)",
+            f"set {section}.folder to where it leads (readlink -f)",
         )
     elif folder.kind == "other":
-        yield error(f"{where} is not a folder", "set nfs_server.folder to another one")
+        yield error(f"{where} is not a folder", f"set {section}.folder to another one")
     if folder.foreign_exports:
         yield error(
             f"{where} is exported already ({', '.join(folder.foreign_exports)}), so hosts other than "
             "the workers reach it",
-            "set nfs_server.folder to another folder, or remove that export",
+            f"set {section}.folder to another folder, or remove that export",
         )
     if folder.system_disk and not required.allow_system_disk:
         yield error(
             f"{where} is on the disk of the operating system: jobs can fill it, and a worker that forges "
             "file handles reaches other files there",
-            "mount a disk there, or set nfs_server.allow_system_disk: true",
+            f"mount a disk there, or set {section}.allow_system_disk: true",
         )
     if folder.free_bytes < required.min_free_gb * 1e9:
         yield (
             # Checkpoints fill it later: that must not keep the cluster from being updated.
             "warning" if folder.managed else "error",
             f"{folder.free_bytes / 1e9:.1f} GB free for {where}, expected {required.min_free_gb} GB",
-            "free some space, mount a larger disk there, or lower nfs_server.min_free_gb",
+            f"free some space, mount a larger disk there, or lower {section}.min_free_gb",
         )
     if required.squash != "none" and folder.kind == "folder" and not folder.writable:
         who = "pods" if required.squash == "all" else "pods that run as root"
         yield warning(
-            f"{where} is not writable for nobody, as whom {who} write (nfs_server.squash: {required.squash})",
+            f"{where} is not writable for nobody, as whom {who} write ({section}.squash: {required.squash})",
             f"chown 65534:65534 {where}, or chmod 1777 {where}",
         )
 
 
-def _client(required: NfsRequirements, host: Host, report: Report) -> Iterator[Check]:
+def check_client(required: NfsRequirements, host: Host, report: Report) -> Iterator[Check]:
+    """A host that mounts the folder."""
     client = report.nfs_client
     if client is None:
         yield error("report has no NFS client", "run preflight again: the report is incomplete")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from busbar.hosts import nfs, scripts
@@ -19,7 +18,7 @@ from busbar.preflight.facts import HostRecord
 from busbar.preflight.hardware_checks import check_hardware
 from busbar.preflight.health_checks import check_health
 from busbar.preflight.host_checks import check_clock, check_system, host_facts
-from busbar.preflight.nfs_checks import check_nfs
+from busbar.preflight.nfs_checks import check_client, check_server
 from busbar.preflight.query import Answer, query
 from busbar.preflight.report import Report
 from busbar.preflight.spec import HostRequirements, requirements_key
@@ -190,10 +189,10 @@ def check(spec: Spec, host: Host, report: Report, clock: tuple[float, float]) ->
     yield from _ports(spec, host, report)
     yield from _version(spec, report)
     yield from _users(spec, report)
-    # The core's workers mount it; here all hosts do.
-    client = host if spec.nfs and host.name == spec.nfs.host else replace(host, role="worker")
-    for found in check_nfs(spec.nfs, client, report):
-        yield found.level, found.what, found.fix.replace("nfs_server", "home.nfs")
+    if spec.nfs and host.name == spec.nfs.host:
+        yield from check_server(spec.nfs, report, "home.nfs")
+    elif spec.nfs:
+        yield from check_client(spec.nfs, host, report)
     if report.unresolved:
         yield warning(
             f"cannot resolve {', '.join(report.unresolved)}: slurmctld waits for the name of the host that a "
