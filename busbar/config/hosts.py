@@ -27,12 +27,10 @@ class Worker(HostConfig):
     """A machine with GPUs and HCAs."""
 
     pool: DnsLabel | None = Field(default=None, description="Name of its pool; optional with a single pool.")
-    topology: Topology = Field(
-        default=Topology(), description="Where it is in the fabric, as labels of its Node."
-    )
+    topology: Topology = Field(default=Topology(), description="Where it is in the fabric, for schedulers.")
     quarantine: Annotated[NonEmpty, Field(max_length=200)] | None = Field(
         default=None,
-        description="Why no new job may start on it: its Node has the taint busbar/quarantine, and it is "
+        description="Why no new job may start on it, by a taint (busbar/quarantine) or a drain (Slurm). It is "
         "left out of measurements, waits for GPUs and the pools of the outputs. To end it, delete the line.",
     )
 
