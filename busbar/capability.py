@@ -8,16 +8,19 @@ Either is a CAPABILITY, which names its modules as texts: they are imported when
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from busbar.exits import Misuse
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from typer import Typer
+
 
 FOLDER = Path(__file__).resolve().parents[1] / "stacks"
 ENTRY_POINTS = "busbar.capabilities"
@@ -64,8 +67,10 @@ class Capability:
     """One capability.
 
     `name`: of its folder, and of the group of its commands. `help`: one line on that group. `commands`: the
-    module whose function `register` adds them. One with a Pulumi project also has `schema`, the module whose
-    function `stack_schema` returns the JSON Schema of its stack files, and the `gate` of its updates.
+    module whose function `register` adds them. One with a Pulumi project, called busbar-NAME, also has
+    `schema`, the module whose function `stack_schema` returns the JSON Schema of its stack files, and the
+    `gate` of its updates; its `commands` have `describe(path)`, for `busbar check-config`: a stack file in a
+    few lines, and the warnings on it; and, if it has hosts, `verify(path, as_json)`, for `busbar verify`.
     `host_groups`: group of another tool's inventory -> its key in the section `hosts` of these files, with
     `[]` behind that of a list (`busbar hosts import`).
     """
@@ -80,6 +85,24 @@ class Capability:
     def register(self, group: Typer) -> None:
         """Add the commands to their group."""
         importlib.import_module(self.commands).register(group)
+
+    @property
+    def project(self) -> str:
+        """The name of its Pulumi project, which is the namespace of its keys in a stack file."""
+        return f"busbar-{self.name}"
+
+    def describe(self, path: Path) -> tuple[list[str], Sequence[Any]]:
+        """A stack file in a few lines, and the warnings on it. Raises ConfigError."""
+        made: tuple[list[str], Sequence[Any]] = importlib.import_module(self.commands).describe(path)
+        return made
+
+    def verify(self, path: Path, *, as_json: bool) -> None:
+        """Print what differs on the hosts of a stack. Raises Misuse where it has no hosts of its own."""
+        module = importlib.import_module(self.commands)
+        if not hasattr(module, "verify"):
+            fix = "verify the cluster's stack, or see `busbar status`"
+            raise Misuse(f"{path.name}: a stack of {self.project} has no hosts to verify. Fix: {fix}")
+        module.verify(path, as_json)
 
     def stack_schema(self) -> dict[str, Any] | None:
         """The JSON Schema of `stacks/<name>/Pulumi.<stack>.yaml`; None without a Pulumi project."""
@@ -102,3 +125,8 @@ def capabilities() -> tuple[Capability, ...]:
             raise ValueError(f"{door.value} has the name {capability.name!r}, expected {door.name!r}, once")
         found[door.name] = capability
     return tuple(found[name] for name in sorted(found))
+
+
+def of_project(names: Collection[str]) -> Capability | None:
+    """The capability whose project is among `names`; None: that of the cluster."""
+    return next((each for each in capabilities() if each.project in names), None)

@@ -13,15 +13,19 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from busbar.cli.output import FAILED, INTERRUPTED, SOFTWARE, USAGE
+from busbar.cli.ending import guarded
+from busbar.cli.engine_commands import ENGINE_COMMANDS
 from busbar.cli.output import error as print_error
+from busbar.cli.output import former
 from busbar.cli.stack.errors import missing_package
+from busbar.cli.stackfile import AsJson, Project, Stack, find_file
+from busbar.exits import FAILED, INTERRUPTED, SOFTWARE, USAGE
 
 if TYPE_CHECKING:
     from busbar.capability import Capability
@@ -45,6 +49,12 @@ STACK_MODULES = (
     "urllib3",
 )
 
+# Errors of files that are no defect of busbar, with what to do.
+FIXES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free space"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "let your user write there"),
+}
+
 # Panels of `busbar --help`, in their order.
 BRING_UP, BEFORE, RUNNING, FABRIC = "Bring-up", "Before an update", "Running cluster", "Measurement"
 
@@ -66,20 +76,13 @@ MODULES: tuple[tuple[str, str, str | None, tuple[str, ...]], ...] = (
     ("busbar.cli.support", "", RUNNING, ("support_bundle",)),
     ("busbar.cli.show", "", RUNNING, ("show",)),
     ("busbar.cli.hosts", "hosts", None, ()),
-    ("busbar.cli.wait", "", None, ()),
-    ("busbar.cli.removal", "", None, ()),
-    ("busbar.cli.taints", "", None, ("set_taints",)),
     ("busbar.fabric.commands.measure", "", FABRIC, ("measure",)),
     ("busbar.fabric.commands.history", "", FABRIC, ("history",)),
     ("busbar.fabric.commands.nccl_run", "nccl", None, ()),
     ("busbar.cli.nccl", "nccl", None, ()),
     ("busbar.fabric.commands.nccl_script", "nccl", None, ()),
     ("busbar.cli.nccl_profiles", "nccl", None, ()),
-    ("busbar.cli.collect", "nccl", None, ("collect",)),
-    ("busbar.cli.image", "nccl", None, ("pull_image",)),
 )
-# The engine runs them.
-HIDDEN = {"set_taints", "collect", "pull_image"}
 
 
 def _print_version(wanted: bool) -> None:
@@ -118,10 +121,11 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
             if not names:
                 found.register(groups[group])
             for name in names:
-                groups[group].command(hidden=name in HIDDEN, rich_help_panel=panel)(getattr(found, name))
+                groups[group].command(rich_help_panel=panel)(getattr(found, name))
     if only is None:
-        _add_capabilities(app)
-    _join_lines(app)
+        _add_capabilities(app, groups)
+    _add_engine_commands(app, groups)
+    _finish(app)
     return app
 
 
@@ -134,33 +138,68 @@ def _options(
     """From a list of machines to a K3s cluster whose InfiniBand fabric has been measured."""
 
 
-def _join_lines(group: typer.Typer) -> None:
-    """Give each command its docstring as help, one line per paragraph: typer keeps the ends of others."""
+def _finish(group: typer.Typer) -> None:
+    """Let each command end by the table of exit codes, and have its docstring as help.
+
+    That has one line per paragraph: typer keeps the ends of others.
+    """
     for command in group.registered_commands:
+        if command.callback:
+            command.callback = guarded(command.callback)
         paragraphs = inspect.cleandoc(getattr(command.callback, "__doc__", None) or "").split("\n\n")
         command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     for each in group.registered_groups:
         if each.typer_instance:
-            _join_lines(each.typer_instance)
+            _finish(each.typer_instance)
 
 
-def _add_capabilities(app: typer.Typer) -> None:
+def _add_engine_commands(app: typer.Typer, groups: dict[str, typer.Typer]) -> None:
+    """Those of the groups that there are, hidden."""
+    if "" in groups:
+        for name in ("wait", "remove"):
+            groups[name] = typer.Typer(help="What the engine runs.", no_args_is_help=True)
+            app.add_typer(groups[name], name=name, hidden=True)
+    for words, command in ENGINE_COMMANDS.items():
+        group, _, name = words.rpartition(" ")
+        if group in groups:
+            groups[group].command(name, hidden=True)(command)
+
+
+def _add_capabilities(app: typer.Typer, groups: dict[str, typer.Typer]) -> None:
     from busbar.capability import capabilities
 
     for capability in capabilities():
-        group = typer.Typer(help=capability.help, no_args_is_help=True)
+        group = groups[capability.name] = typer.Typer(help=capability.help, no_args_is_help=True)
         capability.register(group)
         if capability.schema:
-            group.command("schema")(_schema_of(capability))
+            _add_former(group, capability)
         app.add_typer(group, name=capability.name, rich_help_panel=FABRIC)
 
 
-def _schema_of(capability: Capability) -> Callable[[], None]:
+def _add_former(group: typer.Typer, capability: Capability) -> None:
+    """The former names of `check-config`, `schema` and `verify`, which look at the project themselves now."""
+
+    def check_config(stack: Stack, project: Project = None) -> None:
+        """Former name of `busbar check-config`."""
+        from busbar.cli import config
+
+        former(f"{capability.name} check-config", "check-config")
+        config.check(find_file(stack, project), capability)
+
     def schema() -> None:
-        """Print the JSON Schema of a stack file of this project, for editors."""
+        """Former name of `busbar schema`."""
+        former(f"{capability.name} schema", "schema")
         typer.echo(json.dumps(capability.stack_schema(), indent=2))
 
-    return schema
+    def verify(stack: Stack, project: Project = None, as_json: AsJson = False) -> None:
+        """Former name of `busbar verify`."""
+        former(f"{capability.name} verify", "verify")
+        capability.verify(find_file(stack, project), as_json=as_json)
+
+    known = {each.name for each in group.registered_commands}
+    for command in (check_config, schema, verify):
+        if command.__name__.replace("_", "-") not in known:
+            group.command(hidden=True)(command)
 
 
 def main() -> NoReturn:
@@ -170,7 +209,7 @@ def main() -> NoReturn:
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 must not fail
     try:
         code = build(sys.argv[1:])(standalone_mode=False)
-    except typer.Abort:  # Ctrl-C or the end of input at a question
+    except typer.Abort:  # the end of input at a question
         print_error("interrupted; no changes made")
         code = INTERRUPTED
     except Exception as error:
@@ -190,9 +229,9 @@ def _explain(error: Exception) -> tuple[str, int]:
         module = error.name.partition(".")[0]
         if module in STACK_MODULES:
             return missing_package(module), USAGE
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if isinstance(error, OSError) and (fix := FIXES.get(error.errno or 0)):
         where = error.filename or _origin(error)
-        return f"{error.strerror} for a file to write (at {where}). Fix: free space, then retry.", FAILED
+        return f"{error.strerror} for a file (at {where}). Fix: {fix}, then retry.", FAILED
     message = " ".join(str(error).split())[:300]
     return (
         f"internal: {type(error).__name__}{': ' if message else ''}{message} (at {_origin(error)}). "

@@ -3,44 +3,76 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli.stackfile import Project, Stack, load_stack
+from busbar.cli.stackfile import STACK_HELP, Project, Stack, find_file, stack_argument
 from busbar.text import listed
 
 if TYPE_CHECKING:
+    from busbar.capability import Capability
     from busbar.config import Cluster
     from busbar.hosts.inventory import Inventory
 
 
 def schema(
+    stack: Annotated[
+        str | None, stack_argument(f"{STACK_HELP} Without it: the project of this folder.")
+    ] = None,
+    project: Project = None,
     details: Annotated[
         bool, typer.Option("--details", help="Print the schema of the output `details` instead.")
     ] = False,
 ) -> None:
-    """Print the JSON Schema of a stack file, for editors."""
+    """Print the JSON Schema of a stack file, for editors: of the cluster's project, or of a capability's."""
+    from busbar.capability import of_project
+    from busbar.config import stackfile
     from busbar.config.schema import stack_schema
     from busbar.outputs.details import details_schema
 
-    typer.echo(json.dumps(details_schema() if details else stack_schema(), indent=2))
+    if stack:
+        capability = capability_of(find_file(stack, project))
+    else:
+        name = stackfile.project_name(stackfile.project_folder(project, Path.cwd()))
+        capability = of_project([name] if name else [])
+    found = details_schema() if details else capability.stack_schema() if capability else stack_schema()
+    typer.echo(json.dumps(found, indent=2))
 
 
 def check_config(stack: Stack, project: Project = None) -> None:
-    """Validate a stack's configuration; nothing is changed.
+    """Validate a stack's configuration, of any project of busbar; nothing is changed.
 
-    Exit code 0: valid; 1: errors; 64: no such stack.
+    Exit code 0: valid; 64: errors, or no such stack.
     """
-    from busbar.config import warnings
+    path = find_file(stack, project)
+    check(path, capability_of(path))
+
+
+def check(path: Path, capability: Capability | None) -> None:
+    """Print what a stack file says and the warnings on it. Raises ConfigError."""
+    from busbar.config import stackfile, warnings
     from busbar.config.places import located
 
-    file, cluster = load_stack(stack, project)
-    typer.echo(f"OK  {file.path.name}")
-    for line in describe(cluster):
-        typer.echo(f"    {line}")
-    for note in located(file.path, warnings(cluster)):
+    if capability:
+        lines, found = capability.describe(path)
+    else:
+        cluster = stackfile.read(path).cluster()
+        lines, found = describe(cluster), warnings(cluster)
+    typer.echo("\n".join([f"OK  {path.name}", *(f"    {line}" for line in lines)]))
+    for note in located(path, found):
         typer.echo(f"    warning: {note}")
+
+
+def capability_of(path: Path) -> Capability | None:
+    """The capability whose stack a file is; None for a cluster's. Raises ConfigError."""
+    from busbar.capability import of_project
+    from busbar.config import stackfile
+
+    name = stackfile.project_name(path.parent)
+    known = of_project([name] if name else [])
+    return known or of_project({key.partition(":")[0] for key in stackfile.keys(path)})
 
 
 def describe(cluster: Cluster) -> list[str]:

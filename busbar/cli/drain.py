@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli.operation import errors_end
-from busbar.cli.output import USAGE, fail, progress
-from busbar.cli.stackfile import Project, Stack, kubeconfig_of, load_stack
+from busbar.cli.ending import acts, when_interrupted
+from busbar.cli.output import fail, progress
+from busbar.cli.stackfile import Project, Stack, cluster_api, load_stack
+from busbar.exits import FAILED, USAGE
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from busbar.hosts.host import Host
@@ -24,6 +24,7 @@ OFFER_SECONDS = 300
 Worker = Annotated[str, typer.Argument(metavar="HOST", help="Name of a worker.")]
 
 
+@acts
 def drain(
     stack: Stack,
     host: Worker,
@@ -55,7 +56,7 @@ def drain(
     inventory, worker, api = _worker(stack, host, project)
     pool = inventory.cluster.pools[worker.pool or ""]
     stays = f"{host} stays cordoned. Fix: run the same command again, or busbar uncordon {stack} {host}"
-    with _errors_end(interrupted=f"; {stays}"):
+    with when_interrupted(f"; {stays}"):
         try:
             kube.drain(
                 api,
@@ -68,10 +69,11 @@ def drain(
                 progress=progress,
             )
         except kube.PodsRemain as error:
-            fail(f"{error}; {stays}", 1)
+            fail(f"{error}; {stays}", FAILED)
     typer.echo(f"{host} is drained; when its repair is done: busbar uncordon {stack} {host}")
 
 
+@acts
 def uncordon(stack: Stack, host: Worker, project: Project = None) -> None:
     """Let pods start again on a worker that `busbar drain` has taken out.
 
@@ -82,16 +84,13 @@ def uncordon(stack: Stack, host: Worker, project: Project = None) -> None:
     stack or worker.
     """
     from busbar.kube import drain as kube
-    from busbar.kube.allocatable import NotAllocatable
     from busbar.kube.wait import SystemClock
 
     inventory, worker, api = _worker(stack, host, project)
-    with _errors_end(kube.NotDrained, NotAllocatable):
-        needs = _needs(inventory, worker)
-        is_back = kube.uncordon(api, worker.name, needs, SystemClock(), progress)
-    if not is_back:
+    if not kube.uncordon(api, worker.name, _needs(inventory, worker), SystemClock(), progress):
         fail(
-            f"{host} is not drained any more, and stays cordoned for another reason: busbar verify {stack}", 1
+            f"{host} is not drained any more, and stays cordoned for another reason: busbar verify {stack}",
+            FAILED,
         )
     typer.echo(f"{host} is back: pods can start there")
 
@@ -100,15 +99,13 @@ def _worker(stack: str, name: str, project: Path | None) -> tuple[Inventory, Hos
     """A worker of a stack, and a client of its cluster. Ends the command with 64 for any other host."""
     from busbar.config.errors import did_you_mean
     from busbar.hosts.inventory import Inventory
-    from busbar.operations.verify import connect
 
     file, cluster = load_stack(stack, project)
     inventory = Inventory.of(cluster)
     workers = {worker.name: worker for worker in inventory.workers}
     if name not in workers:
         fail(f"{name} is not a worker of {file.path.name}{did_you_mean(name, workers)}", USAGE)
-    with _errors_end():
-        return inventory, workers[name], connect(kubeconfig_of(file), inventory)
+    return inventory, workers[name], cluster_api(file, cluster)
 
 
 def _needs(inventory: Inventory, worker: Host) -> list[AllocatableSpec]:
@@ -130,11 +127,3 @@ def _needs(inventory: Inventory, worker: Host) -> list[AllocatableSpec]:
         AllocatableSpec.model_validate({**each, "deadline_seconds": OFFER_SECONDS, "policy": None})
         for each in ([] if held else requests)
     ]
-
-
-def _errors_end(*more: type[Exception], interrupted: str = "") -> AbstractContextManager[None]:
-    from busbar.kube.client import ApiError
-    from busbar.kube.wait import TimedOut
-    from busbar.operations.verify import UnknownState
-
-    return errors_end(ApiError, TimedOut, UnknownState, *more, interrupted=interrupted)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli.operation import errors_end
-from busbar.cli.output import USAGE, error, fail, print_text, progress
-from busbar.cli.stackfile import Project, Stack, find_file, findings_end_the_command, login_by
+from busbar.cli.output import error, fail, print_text, progress
+from busbar.cli.stackfile import Project, Stack, find_file, login_by
+from busbar.exits import USAGE
 
 if TYPE_CHECKING:
     from busbar.hosts.host_keys import Offer
@@ -39,11 +39,9 @@ def keys(stack: Stack, project: Project = None) -> None:
     from busbar.hosts import host_keys
 
     path = find_file(stack, project)
-    with findings_end_the_command(path):
-        file = stackfile.read(path)
-        ssh, offers = host_keys.listed(file.data)
-    with errors_end():
-        offers = asyncio.run(host_keys.fetch(offers, lambda: login_by(file, ssh)))
+    file = stackfile.read(path)
+    ssh, offers = host_keys.listed(file.data)
+    offers = asyncio.run(host_keys.fetch(offers, lambda: login_by(file, ssh)))
     for line in _table(offers):
         print_text(line)
     if to_pin := [each for each in offers if each.offered and each.pinned is None]:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from busbar.cli.output import fail, print_text, progress
-from busbar.cli.stackfile import Project, Stack, findings_end_the_command, load_stack
+from busbar.cli.stackfile import Project, Stack, load_stack
 
 
 def images(
@@ -29,8 +29,7 @@ def images(
     from busbar.manifests.artifacts import needs
 
     file, cluster = load_stack(stack, project)
-    with findings_end_the_command(file.path):
-        found = needs(cluster, file.project, Path(busbar.__file__).parent / "helm_values")
+    found = needs(cluster, file.project, Path(busbar.__file__).parent / "helm_values")
     if as_json:
         print_text(json.dumps({"stack": file.stack, **found.data()}, indent=2))
     else:

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from busbar.cli.output import USAGE, fail
+from busbar.cli.output import fail
+from busbar.exits import USAGE
 
 SITE = Path(__file__).resolve().parents[1] / "site"
 

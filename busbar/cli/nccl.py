@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from busbar.cli import nccl_options as option
-from busbar.cli.output import INTERRUPTED, USAGE, fail, print_text
+from busbar.cli.output import fail, print_text
+from busbar.exits import USAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from busbar.judge.nccl import Verdict
-    from busbar.judge.nccl.log.reader import ParsedLog
 
 WORST = (1, 2, 0)  # exit codes of verdicts
 # Fields of an Expectation that an option of another name of `check` sets.
@@ -37,19 +37,6 @@ def register(app: typer.Typer) -> None:
     app.command("check", epilog=option.epilog(option.CHECK_EXAMPLES))(check)
 
 
-def _read(file: str) -> ParsedLog:
-    from busbar.judge.nccl import read_file
-    from busbar.judge.nccl.log.source import SourceError
-
-    try:
-        return read_file(file)
-    except SourceError as error:
-        fail(error, USAGE)
-    except KeyboardInterrupt:
-        # typer would exit with 1, which reads as a failed fabric
-        raise typer.Exit(INTERRUPTED) from None
-
-
 def parse(
     file: option.LogFile,
     as_json: Annotated[
@@ -57,9 +44,10 @@ def parse(
     ] = False,
 ) -> None:
     """Show every table of a log; nothing is judged. A log without a table is not an error."""
+    from busbar.judge.nccl import read_file
     from busbar.judge.nccl.log.export import as_object
 
-    found = as_object(_read(file))
+    found = as_object(read_file(file))
     if as_json:
         import json
 
@@ -120,8 +108,7 @@ def check(
     """
     from pydantic import ValidationError
 
-    from busbar.judge.nccl import Expectation, judge_log
-    from busbar.judge.nccl.expected.profiles import UnknownProfileError
+    from busbar.judge.nccl import Expectation, judge_log, read_file
 
     given: dict[str, Any] = {
         "profile": profile, "nodes": expect_nodes, "gpus_per_node": gpus_per_node, "rails": rails,
@@ -132,14 +119,12 @@ def check(
     }  # fmt: skip
     try:
         expectation = Expectation(**{k: v for k, v in given.items() if v is not None})
-    except UnknownProfileError as error:
-        fail(error, USAGE)
     except ValidationError as error:
         fail("; ".join(map(_bad_option, error.errors())), USAGE)
     verdicts: dict[str, Verdict] = {}
     reports = {".html": html, ".svg": svg}
     for file in dict.fromkeys(files):
-        verdicts[file] = judge_log(_read(file), expectation)
+        verdicts[file] = judge_log(read_file(file), expectation)
         paths = reports if len(files) == 1 else _in_folders(reports, file, len(verdicts))
         _write(file, verdicts[file], paths)
     print_text(_shown(verdicts, as_json=as_json, full=full, plot=plot))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import typer
 
-from busbar.cli.operation import errors_end
 from busbar.cli.stackfile import AsJson, Project, Stack, load_stack
 
 
@@ -28,8 +27,7 @@ def nodes(
 
     file, cluster = load_stack(stack, project)
     spec = spec_of_stack(file, cluster)
-    with errors_end():
-        found = asyncio.run(inspect(spec, Inventory.of(cluster), lambda: state_of(file, cluster)))
+    found = asyncio.run(inspect(spec, Inventory.of(cluster), lambda: state_of(file, cluster)))
     if as_json:
         print_text(found.as_json(file.stack))
     else:

@@ -9,9 +9,6 @@ from typing import Any, NoReturn
 
 import typer
 
-# Exit codes of all commands: 64 and 70 as in sysexits, 130 as shells report SIGINT.
-DONE, FAILED, NO_VERDICT, USAGE, SOFTWARE, INTERRUPTED = 0, 1, 2, 64, 70, 130
-
 NO_TERMINAL = (
     "the command asks before it changes anything, and there is no terminal to ask on. Fix: pass --yes"
 )
@@ -31,6 +28,11 @@ def fail(message: object, code: int) -> NoReturn:
 def progress(text: str) -> None:
     """Print one line of progress on stderr; stdout is for the result."""
     typer.echo(text, err=True)
+
+
+def former(name: str, now: str) -> None:
+    """Say that a command has another name now."""
+    progress(f"note: `busbar {name}` is `busbar {now}` now; the former name goes with the next release")
 
 
 def print_text(text: str) -> None:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli.operation import errors_end, request
-from busbar.cli.output import USAGE, fail, progress
+from busbar.cli.engine_commands import request
+from busbar.cli.output import fail, progress
 from busbar.cli.stackfile import (
     STACK_HELP,
     Project,
@@ -17,6 +17,7 @@ from busbar.cli.stackfile import (
     read_state,
     stack_argument,
 )
+from busbar.exits import USAGE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,8 +51,7 @@ def preflight(
         fail("Missing argument 'STACK'. Fix: see busbar preflight --help", USAGE)
     spec = spec_of_stack(*load_stack(stack, project)) if stack else request(Spec)
     previous = {} if stack else previous_result()
-    with errors_end():
-        outcome = asyncio.run(survey(spec, previous, deliver=not stack))
+    outcome = asyncio.run(survey(spec, previous, deliver=not stack))
     if stack:
         show(spec, outcome)
     end(spec, outcome, listed=not stack)
@@ -86,11 +86,10 @@ def end(spec: Spec, outcome: Outcome, *, listed: bool = True) -> None:
 
 
 def spec_of_stack(file: StackFile, cluster: Cluster) -> Spec:
-    """The spec of a stack file. Ends the command with 1 if Pulumi does not give a secret of the login."""
+    """The spec of a stack file. Raises SecretError."""
     from busbar.preflight.spec import Spec, spec_of
 
-    with errors_end():
-        login = login_of(file, cluster)
+    login = login_of(file, cluster)
     known = {"install_id": _install_id(file)}
     return Spec.model_validate(spec_of(cluster, login=login.model_dump()) | known)
 

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli.operation import cluster_of, confirm, errors_end, say
+from busbar.cli.ending import acts, when_interrupted
+from busbar.cli.engine_commands import say
+from busbar.cli.operation import cluster_of, confirm
 from busbar.cli.output import error
 from busbar.cli.stackfile import AsJson, Project, Stack, Yes
 
@@ -42,8 +44,7 @@ def snapshots(
         async with Hosts.open(login) as hosts:
             return await ask(hosts, Inventory.of(cluster).servers)
 
-    with errors_end():
-        states = asyncio.run(answers())
+    states = asyncio.run(answers())
     missing = [each for each in states if isinstance(each, str)]
     found = all_of([each for each in states if isinstance(each, ServerState)])
     if as_json:
@@ -56,6 +57,7 @@ def snapshots(
         raise typer.Exit(1)
 
 
+@acts
 def restore(
     stack: Stack,
     snapshot: Annotated[
@@ -88,7 +90,7 @@ def restore(
     from busbar.operations import restore as operation
 
     stopped = "; K3s may be stopped on servers. Fix: run the same command again"
-    with errors_end(restore_plan.RestoreError, lock.LockedError, interrupted=stopped):
+    with when_interrupted(stopped):
         cluster, login = cluster_of(stack, project)
         inventory = Inventory.of(cluster)
         plan = asyncio.run(restore_plan.plan(inventory, login, snapshot, s3=s3, server=server))

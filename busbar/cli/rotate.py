@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli.operation import cluster_of, confirm, errors_end, say
+from busbar.cli.ending import acts, when_interrupted
+from busbar.cli.engine_commands import say
+from busbar.cli.operation import cluster_of, confirm
 from busbar.cli.stackfile import Project, Stack, Yes
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ class Kind(StrEnum):
     KEY = "encryption-key"
 
 
+@acts
 def rotate(
     stack: Stack,
     kind: Annotated[Kind, typer.Argument(metavar="KIND", help="encryption-key: the key of Secrets in etcd.")],
@@ -38,8 +41,7 @@ def rotate(
     from busbar.hosts.inventory import Inventory
     from busbar.operations import key_rotation, lock
 
-    again = ". Fix: run the same command again"
-    with errors_end(key_rotation.KeyRotationError, lock.LockedError, interrupted=again):
+    with when_interrupted(". Fix: run the same command again"):
         cluster, login = cluster_of(stack, project)
         plan = asyncio.run(key_rotation.plan(Inventory.of(cluster), login))
         _explain(plan)

@@ -19,7 +19,8 @@ def show() -> None:
     from rich.console import Console
 
     from busbar.cli.gates import gate_of
-    from busbar.cli.output import USAGE, fail, print_text
+    from busbar.cli.output import fail, print_text
+    from busbar.exits import USAGE
     from busbar.outputs import CLUSTER
 
     fix = "Fix: pulumi stack output --json | busbar show"

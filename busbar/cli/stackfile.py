@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from busbar.cli.output import USAGE, fail
-from busbar.text import counted
+from busbar.exits import NoVerdict
 
 if TYPE_CHECKING:
     from busbar.config import Cluster, Ssh
@@ -49,48 +46,22 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object inst
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
-def load_stack(stack: str, project: Path | None = None, *, invalid: int = 1) -> tuple[StackFile, Cluster]:
-    """The stack file and its validated configuration.
-
-    Ends the command with 64 if there is no such file, and with `invalid` and all findings on stdout if the
-    configuration is invalid.
-    """
+def load_stack(stack: str, project: Path | None = None) -> tuple[StackFile, Cluster]:
+    """The stack file and its validated configuration. Raises NoStackFileError, and ConfigError."""
     from busbar.config import stackfile
 
-    path = find_file(stack, project)
-    with findings_end_the_command(path, invalid):
-        file = stackfile.read(path)
-        return file, file.cluster()
+    file = stackfile.read(find_file(stack, project))
+    return file, file.cluster()
 
 
 def find_file(stack: str, project: Path | None = None) -> Path:
-    """The stack's file. Ends the command with 64 if there is none."""
+    """The stack's file. Raises NoStackFileError."""
     from busbar.config import stackfile
 
-    try:
-        return stackfile.find(stack, project, Path.cwd())
-    except stackfile.NoStackFileError as error:
-        fail(error, USAGE)
+    return stackfile.find(stack, project, Path.cwd())
 
 
-@contextmanager
-def findings_end_the_command(path: Path, code: int = 1) -> Iterator[None]:
-    """End the command with `code`, and all findings on stdout, if the block raises ConfigError.
-
-    A command whose 1 is the result of a measurement gives another code: 1 would read as a failed fabric.
-    """
-    from busbar.config import ConfigError
-    from busbar.config.places import located
-
-    try:
-        yield
-    except ConfigError as error:
-        for finding in located(path, error.findings):
-            typer.echo(finding)
-        fail(f"{path.name}: {counted(len(error.findings), 'error')}; no changes made", code)
-
-
-class SecretError(Exception):
+class SecretError(NoVerdict):
     """Pulumi does not give a secret of the stack; the text says why, and what to do."""
 
 
@@ -139,11 +110,15 @@ def kubeconfig_of(file: StackFile) -> str:
         return kept.read_text(encoding="utf-8")
 
 
-def cluster_api(file: StackFile) -> RestApi:
-    """A client of the stack's cluster, with its `kubeconfig_of`. Raises SecretError, KubeconfigError."""
-    from busbar.kube.access import KUBECONFIG_TEXT, connect
+def cluster_api(file: StackFile, cluster: Cluster) -> RestApi:
+    """A client of the stack's cluster: of the load balancer or, where that does not answer, of any server.
 
-    return connect({KUBECONFIG_TEXT: kubeconfig_of(file)})
+    Raises SecretError and UnknownState.
+    """
+    from busbar.hosts.inventory import Inventory
+    from busbar.operations.verify import connect
+
+    return connect(kubeconfig_of(file), Inventory.of(cluster))
 
 
 def read_outputs(stack: str, project: Path) -> str:

@@ -6,8 +6,16 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from busbar.cli.operation import errors_end
-from busbar.cli.stackfile import AsJson, Project, SecretError, Stack, kubeconfig_of, load_stack, login_of
+from busbar.cli.stackfile import (
+    AsJson,
+    Project,
+    SecretError,
+    Stack,
+    find_file,
+    kubeconfig_of,
+    load_stack,
+    login_of,
+)
 from busbar.text import counted
 
 if TYPE_CHECKING:
@@ -26,19 +34,22 @@ def verify(
 ) -> None:
     """Compare hosts and cluster with the configuration: files, units, Nodes, labels, taints, charts.
 
-    Exit code 0: nothing differs; 1: something differs, or could not be verified; 64: no such stack.
+    Exit code 0: nothing differs; 1: something differs, or could not be verified; 64: no such stack, or one
+    without hosts.
     """
     import asyncio
 
+    from busbar.cli.config import capability_of
     from busbar.hosts.inventory import Inventory
     from busbar.operations import verify as operation
 
+    path = find_file(stack, project)
+    if capability := capability_of(path):
+        capability.verify(path, as_json=as_json)
+        return
     file, cluster = load_stack(stack, project)
-    with errors_end():
-        login = login_of(file, cluster)
-        found = asyncio.run(
-            operation.verify(cluster, login, _expected(cluster), lambda: state_of(file, cluster))
-        )
+    login = login_of(file, cluster)
+    found = asyncio.run(operation.verify(cluster, login, _expected(cluster), lambda: state_of(file, cluster)))
     hosts = [(host.name, host.role) for host in Inventory.of(cluster).hosts]
     end(file.stack, [*hosts, (operation.CLUSTER, "")], found, as_json=as_json)
 
@@ -49,7 +60,6 @@ def end(
     found: Sequence[Drift],
     *,
     as_json: bool,
-    command: str = "busbar verify",
     resume: str = "busbar uncordon {stack} {name}",
 ) -> None:
     """Print what was found; the command ends with 1 if that is anything. `rows`: each host and its role.
@@ -62,7 +72,7 @@ def end(
     if as_json:
         print_text(operation.as_json(stack, found))
     else:
-        _show(stack, rows, found, command, resume)
+        _show(stack, rows, found, resume)
     if found:
         raise typer.Exit(1)
 
@@ -90,9 +100,7 @@ def _expected(cluster: Cluster) -> list[Operator]:
     return [operator for operator in known if getattr(cluster, operator.config_key).enabled]
 
 
-def _show(
-    stack: str, rows: Sequence[tuple[str, str]], found: Sequence[Drift], command: str, resume: str
-) -> None:
+def _show(stack: str, rows: Sequence[tuple[str, str]], found: Sequence[Drift], resume: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -105,12 +113,10 @@ def _show(
             table.add_row(name, role, f"{'unknown: ' if each.kind == 'unknown' else ''}{each.what}")
     Console(highlight=False, soft_wrap=True).print(table)
     if found:
-        typer.echo(
-            f"{counted(len(found), 'difference')}. Fix: {'; '.join(_fixes(stack, found, command, resume))}"
-        )
+        typer.echo(f"{counted(len(found), 'difference')}. Fix: {'; '.join(_fixes(stack, found, resume))}")
 
 
-def _fixes(stack: str, found: Sequence[Drift], command: str, resume: str) -> Iterator[str]:
+def _fixes(stack: str, found: Sequence[Drift], resume: str) -> Iterator[str]:
     """What to do. A host that could not be verified, as one that is not responding, cannot be converged."""
     unknown = {each.host for each in found if each.kind == "unknown"}
     if drifted := {each.host for each in found if each.kind == "drift"} - unknown:
@@ -121,4 +127,4 @@ def _fixes(stack: str, found: Sequence[Drift], command: str, resume: str) -> Ite
         yield f"{resume.format(stack=stack, name=name)} when its repair is done"
     if unknown:
         names = ", ".join(sorted(unknown))
-        yield f"repair what keeps {names} from being verified, then {command} {stack}"
+        yield f"repair what keeps {names} from being verified, then busbar verify {stack}"

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from busbar.collect.follower import LogFollower, has_started
+from busbar.exits import NoVerdict
 from busbar.judge.checks import JobOutcome
 from busbar.judge.collector import JobNeverStarted
 from busbar.kube import pods as kube_pods
@@ -28,7 +29,7 @@ ENDED = ("Succeeded", "Failed")
 _BRIEF_REASONS = dict.fromkeys(("ErrImagePull", "ImagePullBackOff"), "its image cannot be pulled")
 
 
-class Unreachable(Exception):
+class Unreachable(NoVerdict):
     """The deadline passed and the API did not respond to the last request: nothing is known about the job."""
 
 

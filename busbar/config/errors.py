@@ -11,6 +11,8 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
+from busbar.exits import Misuse
+
 KeyPath = tuple[int | str, ...]
 """Where in a configuration: `("hosts", "workers", 1, "address")`, which is shown by `path_of`."""
 
@@ -40,7 +42,7 @@ class Finding:
         return f"{said}. Fix: {self.fix}" if self.fix else said
 
 
-class ConfigError(ValueError):
+class ConfigError(Misuse, ValueError):
     """The configuration is invalid; `str()` lists every finding, one per line.
 
     Raised before any resource is created.

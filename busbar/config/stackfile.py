@@ -15,12 +15,13 @@ from busbar.config.errors import ConfigError, Finding, show, unknown_keys
 from busbar.config.load import load
 from busbar.config.schema import KEY, PROJECT, SECRETS
 from busbar.config.secrets import plain_text
+from busbar.exits import Misuse
 
 EXAMPLE = "Pulumi.h100.example.yaml"
 PROJECT_FILES = ("Pulumi.yaml", "Pulumi.yml")
 
 
-class NoStackFileError(FileNotFoundError):
+class NoStackFileError(Misuse, FileNotFoundError):
     """The stack file does not exist; the message lists the stack files of the folder."""
 
 
@@ -124,20 +125,47 @@ def read(
     return StackFile(path, config[f"{project}:{key}"], frozenset(set_secrets))
 
 
+def keys(path: Path) -> set[str]:
+    """The keys of a stack file of any project, `<project>:<name>`; none where an environment adds to them.
+
+    Raises ConfigError.
+    """
+    node = _document(path)
+    return set() if engine_yaml.value_of(node, "environment") else set(_config(path)[1])
+
+
+def project_name(folder: Path | None) -> str | None:
+    """The name in the Pulumi.yaml of a folder; None where it cannot be read."""
+    for file in (folder / name for name in PROJECT_FILES if folder):
+        try:
+            return str(engine_yaml.construct(engine_yaml.compose(file.read_text(encoding="utf-8")))["name"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return None
+
+
 def _config(path: Path) -> tuple[Node, dict[str, Any]]:
     """The object `config` of a stack file of any project, as written: `<project>:<key>` -> value.
 
     Raises ConfigError if the file is not YAML or has no such object.
     """
+    node = engine_yaml.value_of(_document(path), "config")
     try:
-        node = engine_yaml.value_of(engine_yaml.compose(path.read_text(encoding="utf-8")), "config")
         config = engine_yaml.construct(node)
+    except engine_yaml.NotYaml as error:
+        raise ConfigError([Finding((path.name,), f"is not valid YAML: {error}")]) from None
+    if node is None or not isinstance(config, Mapping):
+        raise ConfigError([Finding((path.name,), "`config:` is missing or not an object", f"see {EXAMPLE}")])
+    return node, {str(key): value for key, value in config.items()}
+
+
+def _document(path: Path) -> Node | None:
+    """The stack file. Raises ConfigError if it is not YAML."""
+    try:
+        return engine_yaml.compose(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError([Finding((path.name,), f"cannot be read: {error.strerror}")]) from None
     except UnicodeDecodeError:
         raise ConfigError([Finding((path.name,), "is not a UTF-8 text")]) from None
     except engine_yaml.NotYaml as error:
         raise ConfigError([Finding((path.name,), f"is not valid YAML: {error}")]) from None
-    if node is None or not isinstance(config, Mapping):
-        raise ConfigError([Finding((path.name,), "`config:` is missing or not an object", f"see {EXAMPLE}")])
-    return node, {str(key): value for key, value in config.items()}

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import asyncssh
 
+from busbar.exits import NoVerdict
 from busbar.hosts import scripts, ssh
 from busbar.hosts.finding import Finding
 from busbar.hosts.host import Host
@@ -35,7 +36,7 @@ def _silent(text: str) -> None:
 Result = TypeVar("Result")
 
 
-class ScriptError(Exception):
+class ScriptError(NoVerdict):
     """A host answered, but the step failed there; the text names the host and says what to do.
 
     `what` is the text without the host's name and without the fix.
@@ -46,7 +47,7 @@ class ScriptError(Exception):
         super().__init__(f"{f'{host}: ' if host else ''}{what}{f'. Fix: {fix}' if fix else ''}")
 
 
-class UnreachableError(Exception):
+class UnreachableError(NoVerdict):
     """No SSH connection to the host was possible.
 
     `finding` says why, and how to fix it. `answers` is True if something answered that may be the host: an

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 import asyncssh
 
 from busbar.config import Bastion
+from busbar.exits import Misuse
 from busbar.hosts.finding import Finding
 from busbar.hosts.host import Host
 from busbar.hosts.login import Login
@@ -34,22 +35,26 @@ _FAR_ERRORS = {
 Keys = list[asyncssh.SSHKey] | None
 
 
+class UnusableKey(Misuse, ValueError):
+    """The private key or the ssh-agent cannot be used; the text says why, with the fix."""
+
+
 class NotForwarded(asyncssh.ChannelOpenError):
     """The bastion does not open a connection to a host, for a reason of its own."""
 
 
 def load_keys(login: Login) -> Keys:
-    """The key of the login. Raises ValueError, with the fix, if it cannot be used."""
+    """The key of the login. Raises UnusableKey if it cannot be used."""
     try:
         if login.key_file is not None:
             return [asyncssh.read_private_key(login.key_file, login.private_key_password)]
         if login.private_key is not None:
             return [asyncssh.import_private_key(login.private_key, login.private_key_password)]
     except OSError as error:
-        raise ValueError(f"ssh.key_file: {login.key_file!r} cannot be read: {error.strerror}") from None
+        raise UnusableKey(f"ssh.key_file: {login.key_file!r} cannot be read: {error.strerror}") from None
     except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as error:
         where = login.key_file or "the secret busbar:sshPrivateKey"
-        raise ValueError(
+        raise UnusableKey(
             f"the SSH key in {where} cannot be used: {error}. Fix: give a private key in OpenSSH or PEM "
             "format, and its passphrase, if it has one, as busbar:sshPrivateKeyPassword"
         ) from None
@@ -57,7 +62,7 @@ def load_keys(login: Login) -> Keys:
 
 
 def check_agent(login: Login) -> None:
-    """Raise ValueError, with the fix, if the ssh-agent is not responding.
+    """Raise UnusableKey if the ssh-agent is not responding.
 
     It must answer even if the key is not in the agent: pulumi-command dials a set SSH_AUTH_SOCK and fails
     if it cannot (provider/pkg/provider/remote/connection.go).
@@ -65,7 +70,7 @@ def check_agent(login: Login) -> None:
     path = os.environ.get("SSH_AUTH_SOCK")
     if not path:
         if login.uses_agent:
-            raise ValueError(
+            raise UnusableKey(
                 "ssh.agent is true, but SSH_AUTH_SOCK is not set. Fix: start an ssh-agent and ssh-add the key"
             )
         return
@@ -75,7 +80,7 @@ def check_agent(login: Login) -> None:
             client.connect(path)
     except OSError as error:
         fix = "start an ssh-agent and ssh-add the key" if login.uses_agent else "unset SSH_AUTH_SOCK"
-        raise ValueError(
+        raise UnusableKey(
             f"the ssh-agent at SSH_AUTH_SOCK={path} is not responding ({error.strerror or error}), and "
             f"pulumi-command would use it for every host. Fix: {fix}"
         ) from None

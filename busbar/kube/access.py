@@ -6,13 +6,14 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from busbar.exits import Misuse
 from busbar.kube.client import RestApi
 
 # The text itself, not a path: Pulumi passes it as a secret, never on the disk or in an argv.
 KUBECONFIG_TEXT = "BUSBAR_KUBECONFIG"
 
 
-class KubeconfigError(Exception):
+class KubeconfigError(Misuse):
     """There is no usable kubeconfig; the text says where busbar looked."""
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
+from busbar.exits import Failed
 from busbar.kube import policies
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.nodes import Node
@@ -62,7 +63,7 @@ class Shortfall:
         return f"{self.node}: {self.found} allocatable, {self.expected} expected ({self.reason})"
 
 
-class NotAllocatable(Exception):
+class NotAllocatable(Failed):
     """The deadline passed; the text names the nodes, what they offer, and what the operator reports."""
 
 

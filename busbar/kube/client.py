@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
+from busbar.exits import NoVerdict
 from busbar.kube.kubeconfig import find_context, parse
 
 JsonObject = dict[str, Any]
@@ -13,7 +14,7 @@ JsonObject = dict[str, Any]
 LIST_PAGE_SIZE = 500
 
 
-class ApiError(Exception):
+class ApiError(NoVerdict):
     """The API refused a request, or could not be reached (`status` None).
 
     `object_name`: of the object, as the API's answer has it. The refusal of a creation has it only where

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
+from busbar.exits import Failed
 from busbar.kube import allocatable, nodes
 from busbar.kube.allocatable import AllocatableSpec
 from busbar.kube.client import Api, JsonObject
@@ -20,11 +21,11 @@ POLL_SECONDS = 3.0
 CHANGE_SECONDS = 60.0
 
 
-class PodsRemain(Exception):
+class PodsRemain(Failed):
     """Pods that had not left the Node by the deadline; the text names them with what keeps each."""
 
 
-class NotDrained(Exception):
+class NotDrained(Failed):
     """The Node was not drained by `busbar drain`; the text says what keeps pods away, if anything does."""
 
 
@@ -53,13 +54,15 @@ def drain(
             progress(SILENT.format(name))
             return True
         left = evict_all(api, name, lambda pod: "" if end_jobs else _is_lost(pod))
-        return Pending(f"draining; remaining pods: {left}") if left else True
+        return Pending(f"remaining pods: {left}") if left else True
+
+    def say(text: str) -> None:
+        progress(f"draining; {text}")
 
     try:
-        wait_until(done, Deadline(clock, seconds), poll_seconds=POLL_SECONDS, progress=progress)
+        wait_until(done, Deadline(clock, seconds), poll_seconds=POLL_SECONDS, progress=say)
     except TimedOut as timeout:
-        left = timeout.state.removeprefix("draining; remaining pods: ")
-        raise PodsRemain(f"drain of {name} timed out after {seconds:.0f} s: {left}") from timeout
+        raise PodsRemain(f"drain of {name} {timeout}") from timeout
 
 
 def _is_lost(pod: JsonObject) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from busbar.exits import Failed
 from busbar.kube.client import Api
 from busbar.kube.wait import Clock, Deadline, ProgressCallback, TimedOut, wait_until
 from busbar.models import StrictModel
@@ -19,7 +20,7 @@ class EndpointSpec(StrictModel):
     deadline_seconds: float = Field(gt=0)
 
 
-class NotReachable(Exception):
+class NotReachable(Failed):
     """The API did not respond at the endpoint; the text has the last reason and what to do."""
 
 

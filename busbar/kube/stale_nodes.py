@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import Field
 
+from busbar.exits import Failed
 from busbar.kube import nodes
 from busbar.kube.client import Api, ApiError
 from busbar.kube.evictions import evict_all
@@ -31,7 +32,7 @@ class StaleNodesSpec(StrictModel):
     folder: str = Field(description="Where it is noted which of the machines were silent.")
 
 
-class NodesRemain(Exception):
+class NodesRemain(Failed):
     """Nodes that could not be deleted; the text names them and what the API said."""
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Protocol, TypeVar
 
+from busbar.exits import NoVerdict
 from busbar.kube.client import ApiError
 
 HEARTBEAT_SECONDS = 30.0
@@ -77,7 +78,7 @@ class Pending:
     poll_seconds: float | None = None
 
 
-class TimedOut(Exception):
+class TimedOut(NoVerdict):
     """The deadline passed. `state` is the last one seen, `error` the API's last answer if it was an error."""
 
     def __init__(self, seconds: float, state: str, error: ApiError | None) -> None:

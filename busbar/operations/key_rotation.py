@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from busbar.exits import Failed
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import Inventory
 from busbar.hosts.login import Login
@@ -24,7 +25,7 @@ STAGE_SECONDS = 4 * 3600
 FOLLOW_SECONDS = 1500
 
 
-class KeyRotationError(Exception):
+class KeyRotationError(Failed):
     """The rotation was refused, or stopped; the text says what state the key is in, and what to do."""
 
 

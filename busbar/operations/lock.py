@@ -17,6 +17,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
+from busbar.exits import Failed
 from busbar.hosts.host import Host
 from busbar.hosts.login import Login
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
@@ -26,7 +27,7 @@ LONGEST_SECONDS = 30 * 24 * 3600
 END_SECONDS = 30
 
 
-class LockedError(Exception):
+class LockedError(Failed):
     """Another operation runs, or a server that must be locked cannot be; the text says what to do."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from busbar.exits import Failed
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import Inventory
 from busbar.hosts.login import Login
@@ -15,7 +16,7 @@ CHECK_SECONDS = 300
 SCRIPT = "k3s-restore"
 
 
-class RestoreError(Exception):
+class RestoreError(Failed):
     """The restore was refused, or failed; the text says what state the cluster is in, and what to do."""
 
 

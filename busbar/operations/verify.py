@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal, TypeVar
 
 from busbar.config import Cluster
+from busbar.exits import NoVerdict
 from busbar.helm import records
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import API_PORT, Inventory, url_host
@@ -55,7 +56,7 @@ class ClusterState:
     releases: Mapping[tuple[str, str], str]
 
 
-class UnknownState(Exception):
+class UnknownState(NoVerdict):
     """Nodes and Helm releases could not be read; the text says why."""
 
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from pydantic import Field, StrictBool, StrictFloat, ValidationError
 
+from busbar.exits import NoVerdict
 from busbar.models import OutputModel
 from busbar.outputs.details import Details, unpack
 from busbar.outputs.values import number, problems
@@ -18,7 +19,7 @@ CONTRACT_VERSION = 3
 MEASURED_ONLY = "this stack only measured its cluster, and has no hosts, endpoint and kubeconfig"
 
 
-class ContractError(ValueError):
+class ContractError(NoVerdict, ValueError):
     """The outputs are not those of a busbar stack, or have another contract version."""
 
 

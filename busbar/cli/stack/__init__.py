@@ -15,8 +15,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from busbar.cli.output import USAGE, fail
-from busbar.cli.stack.errors import StackError, missing_package
+from busbar.cli.ending import acts
 from busbar.cli.stack.target import PARALLEL, Options, Target, find
 from busbar.cli.stackfile import Project, Stack, Yes
 
@@ -29,6 +28,7 @@ Parallel = Annotated[
 ]
 
 
+@acts
 def up(
     stack: Stack,
     project: Project = None,
@@ -64,18 +64,21 @@ def up(
         parallel=parallel,
         converge=tuple(filter(None, converge.split(","))),
     )
-    _exit(stack, project, lambda target: _commands().up(target, options))
+    _exit(stack, project, lambda target: _commands().up(target, options), checked=True)
 
 
+@acts
 def preview(stack: Stack, project: Project = None, refresh: Refresh = False) -> None:
     """Show what `busbar up` would change. A new stack is created, empty.
 
     Exit code 0: the changes were shown; 1: failed; 64: nothing was started (bad usage, no such stack, no
     pulumi); 70: an error of busbar itself; 130: interrupted.
     """
-    _exit(stack, project, lambda target: _commands().preview(target, Options(refresh=refresh)))
+    options = Options(refresh=refresh)
+    _exit(stack, project, lambda target: _commands().preview(target, options), checked=True)
 
 
+@acts
 def destroy(stack: Stack, project: Project = None, yes: Yes = False, parallel: Parallel = PARALLEL) -> None:
     """Remove everything that a stack made: the list, a question, one row per step.
 
@@ -96,19 +99,33 @@ def status(stack: Stack, project: Project = None) -> None:
     _exit(stack, project, lambda target: _commands().status(target))
 
 
-def _exit(stack: str, project: Path | None, command: Callable[[Target], int]) -> NoReturn:
-    from busbar.cli import STACK_MODULES
+def _exit(
+    stack: str, project: Path | None, command: Callable[[Target], int], *, checked: bool = False
+) -> NoReturn:
+    """Run a command on a stack, whose file is `checked` before the engine starts."""
+    target = find(stack, project, Path.cwd())
+    if checked:
+        _check(target.project / target.file)
+    raise typer.Exit(command(target))
+
+
+def _check(path: Path) -> None:
+    """Raise ConfigError where a stack file of busbar's is not valid; other programs have other files."""
+    from busbar.capability import of_project
+    from busbar.config import ConfigError, stackfile
+    from busbar.config.schema import KEY, PROJECT
 
     try:
-        code = command(find(stack, project, Path.cwd()))
-    except StackError as error:
-        fail(error, error.exit_code)
-    except ModuleNotFoundError as error:
-        module = (error.name or "").partition(".")[0]
-        if module not in STACK_MODULES:
+        written = stackfile.keys(path)
+    except ConfigError:
+        name = stackfile.project_name(path.parent) or ""
+        if name == PROJECT or of_project([name]):
             raise
-        fail(missing_package(module), USAGE)
-    raise typer.Exit(code)
+        return
+    if capability := of_project({key.partition(":")[0] for key in written}):
+        capability.describe(path)
+    elif f"{PROJECT}:{KEY}" in written:
+        stackfile.read(path).cluster()
 
 
 def _commands() -> ModuleType:

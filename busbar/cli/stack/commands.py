@@ -10,7 +10,6 @@ from pulumi import automation as auto
 
 from busbar import hooks
 from busbar.capability import Gate
-from busbar.cli.output import DONE, FAILED
 from busbar.cli.stack import events, keep, recovery, session
 from busbar.cli.stack.changes import PlannedChanges
 from busbar.cli.stack.converge import broken_off, to_apply_again
@@ -20,6 +19,7 @@ from busbar.cli.stack.report import report, show_uncleaned
 from busbar.cli.stack.rows import Rows
 from busbar.cli.stack.session import Session
 from busbar.cli.stack.target import Options, Target
+from busbar.exits import DONE, FAILED
 from busbar.operations import uncleaned
 from busbar.outputs import CLUSTER, GATE
 

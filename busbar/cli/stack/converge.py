@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from busbar.cli.output import USAGE
 from busbar.cli.stack import events
 from busbar.cli.stack.engine import Snapshot
 from busbar.cli.stack.errors import StackError
 from busbar.cli.stack.target import ALL, CLUSTER
+from busbar.exits import USAGE
 
 _PREFIXES = ("load-balancer", "control-plane", "worker", "nfs-server")
 # Reads the machine-ids again: a host may be another machine now.

@@ -12,10 +12,10 @@ from typing import Any
 from pulumi import automation as auto
 from pulumi.automation.errors import create_command_error
 
-from busbar.cli.output import FAILED, USAGE
 from busbar.cli.stack.errors import NO_PULUMI_CLI, StackError
 from busbar.cli.stack.interrupts import Interrupts
 from busbar.cli.stack.target import Target
+from busbar.exits import FAILED, USAGE
 
 Output = Callable[[str], Any]
 # In the engine's environment: the process that started it and passes signals on to it.

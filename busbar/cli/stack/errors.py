@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from busbar.cli.output import FAILED
 from busbar.cli.stack import engine_texts as texts
+from busbar.exits import FAILED, Failed
 
 NO_PULUMI_CLI = (
     "the command `pulumi` is not on PATH. "
@@ -58,7 +58,7 @@ _FOLLOW_UPS = (
 )
 
 
-class StackError(Exception):
+class StackError(Failed):
     """A command cannot go on: what, got, and how to fix it, with the exit code."""
 
     def __init__(self, message: str, *, exit_code: int = FAILED) -> None:

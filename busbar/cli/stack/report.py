@@ -8,10 +8,10 @@ from pulumi import automation as auto
 from rich.console import Console
 from rich.text import Text
 
-from busbar.cli.output import DONE, FAILED
 from busbar.cli.stack import drained, events, keep
 from busbar.cli.stack.engine import Snapshot, snapshot
 from busbar.cli.stack.target import Target
+from busbar.exits import DONE, FAILED
 from busbar.operations import uncleaned
 
 _HISTORY = 20

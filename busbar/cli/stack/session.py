@@ -12,7 +12,7 @@ from pulumi import automation as auto
 from rich.console import Console
 from rich.text import Text
 
-from busbar.cli.output import FAILED, INTERRUPTED, NO_TERMINAL, USAGE
+from busbar.cli.output import NO_TERMINAL
 from busbar.cli.stack import keep
 from busbar.cli.stack.console import LastingConsole
 from busbar.cli.stack.engine import Engine
@@ -24,6 +24,7 @@ from busbar.cli.stack.recovery import without_stale_lock
 from busbar.cli.stack.rows import Rows
 from busbar.cli.stack.state_files import StateFiles
 from busbar.cli.stack.target import Target
+from busbar.exits import FAILED, INTERRUPTED, USAGE
 
 Result = TypeVar("Result")
 

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from busbar.cli.output import USAGE
 from busbar.cli.stack.errors import StackError
+from busbar.exits import USAGE
 
 # Steps at the same time. The engine's own default is 4 per CPU of this machine, but a step waits for a host:
 # from a laptop 440 workers would go in waves of 16. K3s advises at most 50 nodes that join at the same time.
@@ -78,10 +78,7 @@ def find(stack: str, project: Path | None, cwd: Path) -> Target:
             f"there is no Pulumi.yaml in {where}. Fix: --project FOLDER, or make a site: busbar init DIR",
             exit_code=USAGE,
         )
-    try:
-        path = stackfile.find(stack, project, cwd).resolve()
-    except stackfile.NoStackFileError as error:
-        raise StackError(str(error), exit_code=USAGE) from None
+    path = stackfile.find(stack, project, cwd).resolve()
     if not is_file:
         return Target(folder, stack)
     match = _STACK_FILE.fullmatch(path.name)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli.output import INTERRUPTED, NO_VERDICT, USAGE, fail, print_text, progress
-from busbar.cli.stackfile import AsJson, Project, SecretError, Stack, cluster_api, load_stack
+from busbar.cli.ending import guarded, when_interrupted
+from busbar.cli.output import fail, print_text, progress
+from busbar.cli.stackfile import AsJson, Project, Stack, cluster_api, load_stack
+from busbar.exits import FAILED, NO_VERDICT, USAGE
 from busbar.text import listed
 
 if TYPE_CHECKING:
@@ -66,10 +68,9 @@ def diagnose(
     """
     if quarantine and release:
         fail("--quarantine and --release exclude each other", USAGE)
-    file, cluster = load_stack(stack, project, invalid=USAGE)
+    file, cluster = load_stack(stack, project)
     scope = _scope(file, cluster, pool, nodes, release=release)
-    with connected(file) as api:
-        state, found = run(api, scope, file.stack, as_json=as_json)
+    state, found = _run_on(file, cluster, scope, as_json=as_json)
     if quarantine:
         _quarantine(file, scope, found)
     is_kept = release and _release(file, scope, state, found)
@@ -77,14 +78,10 @@ def diagnose(
 
 
 def _quarantine(file: StackFile, scope: Scope, found: Findings) -> None:
-    """Write the quarantines of the nodes that are named. Ends the command with 1 where they are too many."""
-    from busbar.fabric.diagnosis.quarantine import LimitExceeded, reasons
+    """Write the quarantines of the nodes that are named. Raises LimitExceeded."""
+    from busbar.fabric.diagnosis.quarantine import reasons
 
-    try:
-        named = reasons(found, scope)
-    except LimitExceeded as error:
-        fail(error, 1)
-    _edit(file, dict(named))
+    _edit(file, dict(reasons(found, scope)))
 
 
 def _release(file: StackFile, scope: Scope, state: State, found: Findings) -> bool:
@@ -108,7 +105,7 @@ def _edit(file: StackFile, changes: Mapping[str, str | None]) -> None:
         for worker, reason in changes.items():
             text = edit(text, worker, reason)
     except ConfigError as error:
-        fail(f"{file.path.name}: {error}", 1)
+        fail(f"{file.path.name}: {error}", FAILED)
     for worker, reason in changes.items():
         progress(
             f"{file.path.name}: {worker}: " + (f"quarantine: {reason}" if reason else "quarantine ended")
@@ -164,8 +161,8 @@ def after_failed_gate(path: Path, say: Callable[[str], None]) -> None:
         verdict = Archive(file.project / ".busbar" / file.stack / pool).verdict() or {}
         if cluster.validation_of(pool).diagnose.when == "on_failure" and verdict.get("passed") is False:
             # It has told what keeps it from a verdict; the update has failed for another reason.
-            with suppress(typer.Exit), connected(file) as api:
-                run(api, _scope(file, cluster, pool, None), file.stack)
+            with suppress(typer.Exit):
+                guarded(_run_on)(file, cluster, _scope(file, cluster, pool, None))
 
 
 def _names_a_cluster(path: Path) -> bool:
@@ -178,22 +175,12 @@ def _names_a_cluster(path: Path) -> bool:
         return True
 
 
-@contextmanager
-def connected(file: StackFile) -> Iterator[RestApi]:
-    """A client for the stack's cluster; what keeps a diagnosis from a verdict ends the command with 2."""
-    from busbar.collect.watch import Unreachable
-    from busbar.fabric.measure import CannotMeasure
-    from busbar.kube.access import KubeconfigError
-    from busbar.kube.client import ApiError
-    from busbar.kube.wait import TimedOut
-
-    try:
-        yield cluster_api(file)
-    except (SecretError, KubeconfigError, CannotMeasure, ApiError, TimedOut, Unreachable, OSError) as error:
-        fail(f"no verdict: {error}", NO_VERDICT)
-    except KeyboardInterrupt as interrupted:
-        typer.echo(f"interrupted. What is known is kept: busbar diagnose {file.stack} continues", err=True)
-        raise typer.Exit(getattr(interrupted, "exit_code", INTERRUPTED)) from None
+def _run_on(
+    file: StackFile, cluster: Cluster, scope: Scope, *, as_json: bool = False
+) -> tuple[State, Findings]:
+    """As `run`, on the stack's cluster."""
+    with when_interrupted(f". What is known is kept: busbar diagnose {file.stack} continues"):
+        return run(cluster_api(file, cluster), scope, file.stack, as_json=as_json)
 
 
 def _scope(

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli.output import NO_VERDICT, USAGE, fail, print_text, progress
-from busbar.cli.stackfile import AsJson, Project, SecretError, Stack, cluster_api, load_stack
+from busbar.cli.output import fail, print_text, progress
+from busbar.cli.stackfile import AsJson, Project, Stack, cluster_api, load_stack
+from busbar.exits import FAILED, NO_VERDICT, USAGE, NoVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,21 +51,19 @@ def history(
     for warning in filter(None, (each.warning for each in last)):
         progress(f"warning: {warning}")
     if any(each.is_low or each.run.result.verdict != "pass" for each in last):
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED)
 
 
 def _runs(file: StackFile, cluster: Cluster) -> list[Run]:
     """The records in the cluster and on this machine; the first are a note where they cannot be read."""
     from busbar.fabric.measure.records import read_cluster, read_folder
-    from busbar.kube.access import KubeconfigError
-    from busbar.kube.client import ApiError
 
     here = read_folder(file.project / ".busbar" / file.stack)
     try:
-        api = cluster_api(file)
+        api = cluster_api(file, cluster)
         # A run that was judged again here has the later verdict.
         return [*read_cluster(api, cluster.validation.namespace, file.stack), *here]
-    except (SecretError, KubeconfigError, ApiError) as error:
+    except NoVerdict as error:
         progress(f"note: only what was measured from this folder is shown: {error}")
         return here
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from busbar.cli.nccl import WORST
-from busbar.cli.output import NO_VERDICT, USAGE, error, fail, print_text, progress
-from busbar.cli.stackfile import Project, SecretError, Stack, cluster_api, load_stack
-from busbar.fabric.commands.nccl_run import errors_end, explained, new_run
+from busbar.cli.output import error, fail, print_text, progress
+from busbar.cli.stackfile import Project, Stack, cluster_api, load_stack
+from busbar.exits import NO_VERDICT, USAGE, NoVerdict
+from busbar.fabric.commands.nccl_run import explained, new_run
 from busbar.text import listed
 
 if TYPE_CHECKING:
@@ -72,12 +73,12 @@ def measure(
     from busbar.hosts.inventory import Inventory
 
     progress(f"measuring stack {stack}")
-    file, cluster = load_stack(stack, project, invalid=USAGE)
+    file, cluster = load_stack(stack, project)
     inventory = Inventory.of(cluster)
     asked = _asked(inventory, pool, nodes)
     seconds = 60 * minutes if minutes else 60 * IDLE_MINUTES if idle else None
-    with errors_end():
-        api = _connect(file)
+    api = cluster_api(file, cluster)
+    progress(f"cluster {api.server}")
     measuring = _Stack(api, file, inventory, idle, seconds)
     codes = [measuring.exit_code(*each) for each in asked.items()]
     raise typer.Exit(min(codes, key=WORST.index))
@@ -100,16 +101,6 @@ def _asked(inventory: Inventory, pool: str | None, nodes: str | None) -> dict[st
     return {of.pop(): names}
 
 
-def _connect(file: StackFile) -> RestApi:
-    """A client for the stack's cluster. Ends the command with 2 where its kubeconfig is not known."""
-    try:
-        api = cluster_api(file)
-    except SecretError as unknown:
-        fail(f"no verdict: {unknown}", NO_VERDICT)
-    progress(f"cluster {api.server}")
-    return api
-
-
 @dataclass(frozen=True)
 class _Stack:
     """A stack and how its pools are measured. `seconds`: time limit of a job."""
@@ -123,12 +114,10 @@ class _Stack:
     def exit_code(self, pool: str, nodes: list[str] | None) -> int:
         """That of the measurement of one pool; bad usage and signals end the command."""
         try:
-            with errors_end():
-                return self._measure(pool, nodes)
-        except typer.Exit as ended:
-            if ended.exit_code not in WORST:
-                raise
-            return int(ended.exit_code)
+            return self._measure(pool, nodes)
+        except NoVerdict as unknown:
+            error(f"no verdict: {unknown}")
+            return NO_VERDICT
 
     def _measure(self, pool: str, nodes: list[str] | None) -> int:
         from datetime import UTC, datetime

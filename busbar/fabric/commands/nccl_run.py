@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from busbar.cli import nccl_options as option
-from busbar.cli.output import INTERRUPTED, NO_VERDICT, USAGE, as_yaml, fail, print_text
+from busbar.cli.output import as_yaml, fail, print_text, progress
+from busbar.exits import FAILED, NO_VERDICT, Misuse
 
 if TYPE_CHECKING:
     from busbar.fabric.measure import Plan
@@ -101,36 +100,34 @@ def run(
     """
     given: dict[str, Any] = {"profile": profile, "transport": transport, "image": image}
     given["expected_busbw_gbps"] = expected_busbw
-    with _connected(kubeconfig, context) as api:
-        from busbar.fabric.measure import Request, plan, read_facts, require_rights
+    api = _connect(kubeconfig, context)
+    from busbar.fabric.measure import Request, plan, read_facts, require_rights
 
-        asked = Request(
-            nodes=nodes,
-            expect_nodes=expect_nodes,
-            gpus=gpus,
-            hcas=None if hca is None else dict(map(_units, hca)),
-            rails=rails,
-            rate_gbps=rate_gbps,
-            namespace=namespace,
-            validation=_settings(settings)
-            | {key: value for key, value in given.items() if value is not None},
-        )
-        file = asked.validation.get("topology_file")
-        name, topology = new_run(file and Path(file))
-        if not dry_run:
-            require_rights(api, namespace)
-        planned = plan(read_facts(api, nodes), asked, name, topology)
-        if dry_run:
-            print_text(_as_yaml(planned))
-            return
-        typer.echo(explained(planned, ""), err=True)
-        options = f" --kubeconfig {kubeconfig}{f' --context {context}' if context else ''}"
-        folder = folder or Path(".busbar", name)
-        _measure(api, planned, folder, options, as_json=as_json, full=full)
+    asked = Request(
+        nodes=nodes,
+        expect_nodes=expect_nodes,
+        gpus=gpus,
+        hcas=None if hca is None else dict(map(_units, hca)),
+        rails=rails,
+        rate_gbps=rate_gbps,
+        namespace=namespace,
+        validation=_settings(settings) | {key: value for key, value in given.items() if value is not None},
+    )
+    file = asked.validation.get("topology_file")
+    name, topology = new_run(file and Path(file))
+    if not dry_run:
+        require_rights(api, namespace)
+    planned = plan(read_facts(api, nodes), asked, name, topology)
+    if dry_run:
+        print_text(_as_yaml(planned))
+        return
+    progress(explained(planned, ""))
+    options = f" --kubeconfig {kubeconfig}{f' --context {context}' if context else ''}"
+    folder = folder or Path(".busbar", name)
+    _measure(api, planned, folder, options, as_json=as_json, full=full)
 
 
 def _measure(api: RestApi, planned: Plan, folder: Path, options: str, *, as_json: bool, full: bool) -> None:
-    from busbar.cli.output import progress
     from busbar.fabric.measure import LeftBehind, measure
     from busbar.judge.archive import REPORT
     from busbar.judge.nccl.report.terminal import verdict_text
@@ -164,54 +161,27 @@ def clean(
 
     Exit code 0: no run is left; 1: a run was kept; 2: no answer of the cluster; 64: bad usage.
     """
-    with _connected(kubeconfig, context) as api:
-        from busbar.cli.output import progress
-        from busbar.fabric.measure import clean as remove
-        from busbar.kube.wait import SystemClock
+    api = _connect(kubeconfig, context)
+    from busbar.fabric.measure import clean as remove
+    from busbar.kube.wait import SystemClock
 
-        kept = remove(api, runs or (), namespace, SystemClock(), progress)
-        for each in kept:
-            progress(
-                f"kept {each} of {each.run}: its process may be alive (host, pid, latest end: {each.owner})"
-            )
-        if kept:
-            progress(f"Fix: busbar nccl clean {' '.join(sorted({each.run for each in kept}))}")
-            raise typer.Exit(1)
+    kept = remove(api, runs or (), namespace, SystemClock(), progress)
+    for each in kept:
+        progress(f"kept {each} of {each.run}: its process may be alive (host, pid, latest end: {each.owner})")
+    if kept:
+        progress(f"Fix: busbar nccl clean {' '.join(sorted({each.run for each in kept}))}")
+        raise typer.Exit(FAILED)
 
 
-@contextmanager
-def _connected(kubeconfig: Path, context: str | None) -> Iterator[RestApi]:
-    """A client; errors end the command as `errors_end` says."""
-    # Before the other imports, which take a while.
-    typer.echo(f"reading {kubeconfig}{f', context {context}' if context else ''}", err=True)
-    with errors_end():
-        from busbar.kube.access import connect
+def _connect(kubeconfig: Path, context: str | None) -> RestApi:
+    """A client of the cluster. Raises KubeconfigError."""
+    # Before the imports, which take a while.
+    progress(f"reading {kubeconfig}{f', context {context}' if context else ''}")
+    from busbar.kube.access import connect
 
-        api = connect({"KUBECONFIG": str(kubeconfig)}, context)
-        typer.echo(f"cluster {api.server}", err=True)
-        yield api
-
-
-@contextmanager
-def errors_end() -> Iterator[None]:
-    """End a command that measures: errors of the user exit with 64, those of the cluster with 2."""
-    from busbar.collect.watch import Unreachable
-    from busbar.config import ConfigError
-    from busbar.fabric.measure import CannotMeasure
-    from busbar.judge.nccl.expected.profiles import UnknownProfileError
-    from busbar.kube.access import KubeconfigError
-    from busbar.kube.client import ApiError
-    from busbar.kube.wait import TimedOut
-
-    try:
-        yield
-    except (KubeconfigError, ConfigError, UnknownProfileError, OSError) as error:
-        fail(error, USAGE)
-    except (CannotMeasure, ApiError, TimedOut, Unreachable) as error:
-        fail(f"no verdict: {error}", NO_VERDICT)
-    except KeyboardInterrupt as interrupted:
-        # typer would exit with 1, which reads as a failed fabric
-        raise typer.Exit(getattr(interrupted, "exit_code", INTERRUPTED)) from None
+    api = connect({"KUBECONFIG": str(kubeconfig)}, context)
+    progress(f"cluster {api.server}")
+    return api
 
 
 def _units(text: str) -> tuple[str, int]:
@@ -222,30 +192,33 @@ def _units(text: str) -> tuple[str, int]:
 
 
 def _settings(path: Path | None) -> dict[str, Any]:
-    """The mapping in a file of settings. Raises OSError, and ConfigError."""
+    """The mapping in a file of settings. Raises Misuse."""
     import yaml
-
-    from busbar.config import ConfigError, Finding
 
     if path is None:
         return {}
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Misuse(f"{path}: {error.strerror}") from None
     except yaml.YAMLError as error:
-        raise ConfigError([Finding((str(path),), f"not YAML: {error}")]) from None
+        raise Misuse(f"{path}: not YAML: {error}") from None
     if not isinstance(found, dict):
-        raise ConfigError([Finding((str(path),), "expected keys of `validation`, such as min_bytes: 1G")])
+        raise Misuse(f"{path}: expected keys of `validation`, such as min_bytes: 1G")
     return found
 
 
 def new_run(topology_file: Path | None) -> tuple[str, TopologyFile | None]:
-    """The name of a run, and its topology file. Raises OSError."""
+    """The name of a run, and its topology file. Raises Misuse where that cannot be read."""
     import secrets
 
     from busbar.manifests.nccljob import TopologyFile
 
     name = f"run-{secrets.token_hex(3)}"
-    return name, TopologyFile.read(name, topology_file) if topology_file else None
+    try:
+        return name, TopologyFile.read(name, topology_file) if topology_file else None
+    except OSError as error:
+        raise Misuse(f"{topology_file}: {error.strerror}") from None
 
 
 def explained(planned: Plan, mark: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from busbar.cli import nccl_options as option
-from busbar.cli.output import USAGE, as_yaml, fail, print_text
+from busbar.cli.output import as_yaml, print_text
 
 if TYPE_CHECKING:
     from busbar.config import Validation
@@ -51,21 +51,17 @@ def script(
 
     Exit code 0: printed; 64: bad usage.
     """
-    from busbar.config import ConfigError
-    from busbar.judge.nccl.expected.profiles import UnknownProfileError, load
+    from busbar.judge.nccl.expected.profiles import load
     from busbar.manifests import mpijob, sbatch
     from busbar.manifests.nccljob import nccl_job
     from busbar.manifests.ncclrun import nccl_run
 
-    try:
-        system = load(profile)
-        if launcher == "slurm":
-            print_text(sbatch.script(nccl_run(*_asked(system, nodes, gpus_per_node)), system, image))
-        else:
-            job = nccl_job(*_asked(system, nodes, gpus_per_node, image))
-            print_text(as_yaml([_anywhere(mpijob.render(job))]))
-    except (ConfigError, UnknownProfileError) as error:
-        fail(error, USAGE)
+    system = load(profile)
+    if launcher == "slurm":
+        print_text(sbatch.script(nccl_run(*_asked(system, nodes, gpus_per_node)), system, image))
+    else:
+        job = nccl_job(*_asked(system, nodes, gpus_per_node, image))
+        print_text(as_yaml([_anywhere(mpijob.render(job))]))
 
 
 def _asked(

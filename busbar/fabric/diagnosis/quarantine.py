@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 
+from busbar.exits import Failed
 from busbar.fabric.diagnosis.findings import Findings
 from busbar.fabric.diagnosis.stages import Scope, State
 from busbar.fabric.localise.rounds import PARTNERS
@@ -16,7 +17,7 @@ OURS = "busbar diagnose "
 CANDIDATES = 8
 
 
-class LimitExceeded(Exception):
+class LimitExceeded(Failed):
     """More nodes are named than one diagnosis may put in quarantine; the text says which, and what to do."""
 
 

@@ -12,6 +12,7 @@ from busbar.config.hardware import Gpus, Hardware
 from busbar.config.operators import HCA_RESOURCE
 from busbar.config.pools import Taint
 from busbar.config.validation import DEFAULT_TRANSPORT
+from busbar.exits import NoVerdict
 from busbar.fabric.measure.facts import Facts, is_selector
 from busbar.judge.nccl.expected import profiles
 from busbar.judge.nccl.expected.profiles import Profile
@@ -39,7 +40,7 @@ NO_MPIJOBS = (
 )
 
 
-class CannotMeasure(Exception):
+class CannotMeasure(NoVerdict):
     """The cluster, as it is, cannot run what was asked for: one finding per line, each with a fix."""
 
     def __init__(self, findings: Sequence[str]) -> None:

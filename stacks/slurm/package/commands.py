@@ -7,39 +7,33 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from busbar.cli.operation import errors_end, request
-from busbar.cli.output import USAGE, progress
-from busbar.cli.stackfile import AsJson, Project, Stack, find_file, findings_end_the_command, login_by
+from busbar.cli.ending import when_interrupted
+from busbar.cli.engine_commands import compact, engine_command, stop_on_sigterm
+from busbar.cli.output import progress
+from busbar.cli.stackfile import Project, Stack, find_file, login_by
+from busbar.exits import DONE, FAILED, NO_VERDICT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from busbar.config.stackfile import StackFile
+    from busbar.config import Finding
     from stacks.slurm.package.config import Slurm
+    from stacks.slurm.package.measure import MeasureSpec
+    from stacks.slurm.package.preflight import Spec
 
 
 def register(group: typer.Typer) -> None:
     """Add the commands to `busbar slurm`."""
-    group.command("check-config")(check_config)
     group.command("validate")(validate)
-    group.command("verify")(verify)
-    group.command("preflight", hidden=True)(preflight)
-    group.command("collect", hidden=True)(collect)
 
 
-def check_config(stack: Stack, project: Project = None) -> None:
-    """Validate a stack's configuration; nothing is changed.
-
-    Exit code 0: valid; 1: errors; 64: no such stack.
-    """
+def describe(path: Path) -> tuple[list[str], list[Finding]]:
+    """A stack file in a few lines, and the warnings on it. Raises ConfigError."""
     from busbar.config import validation_checks
+    from stacks.slurm.package import config
 
-    slurm, file = _open(stack, project)
-    typer.echo(f"OK  {file.path.name}")
-    for line in _describe(slurm):
-        typer.echo(f"    {line}")
-    for text in validation_checks.warnings(slurm):
-        progress(f"warning: {text}")
+    slurm, _ = config.read(path)
+    return [*_describe(slurm)], validation_checks.warnings(slurm)
 
 
 def _describe(slurm: Slurm) -> Iterator[str]:
@@ -81,8 +75,8 @@ def validate(stack: Stack, project: Project = None) -> None:
     from stacks.slurm.package.measure import collect as run
     from stacks.slurm.package.summary import summary as tables
 
-    slurm, file = _open(stack, project, invalid=USAGE)
-    with errors_end(interrupted="; the job is cancelled"):
+    slurm, file = config.read(find_file(stack, project))
+    with when_interrupted("; the job is cancelled"):
         login = login_by(file, slurm.ssh, config.PROJECT)
         asked = {**preflight.spec_of(slurm), "login": login.model_dump()}
         spec = preflight.Spec.model_validate(asked)
@@ -99,43 +93,27 @@ def validate(stack: Stack, project: Project = None) -> None:
     made = outputs.build_outputs(slurm, facts, results)
     Console().print(tables(made))
     verdicts = {each["verdict"] for each in results.values()}
-    raise typer.Exit(1 if "fail" in verdicts else 0 if made["slurm_nccl_passed"] else 2)
+    raise typer.Exit(FAILED if "fail" in verdicts else DONE if made["slurm_nccl_passed"] else NO_VERDICT)
 
 
-def verify(
-    stack: Stack,
-    project: Project = None,
-    as_json: AsJson = False,
-) -> None:
-    """Compare all hosts with what the last update applied, and list nodes that start no jobs.
-
-    Exit code 0: nothing differs; 1: something differs, or could not be verified; 64: no such stack.
-    """
+def verify(path: Path, as_json: bool) -> None:
+    """Compare all hosts with what the last update applied, and list nodes that start no jobs."""
     import asyncio
 
     from busbar.cli.verify import end
+    from stacks.slurm.package import config
     from stacks.slurm.package import verify as operation
-    from stacks.slurm.package.config import PROJECT
     from stacks.slurm.package.preflight import hosts_of
 
-    slurm, file = _open(stack, project)
-    with errors_end():
-        found = asyncio.run(operation.verify(slurm, login_by(file, slurm.ssh, PROJECT)))
+    slurm, file = config.read(path)
+    found = asyncio.run(operation.verify(slurm, login_by(file, slurm.ssh, config.PROJECT)))
     roles = {slurm.hosts.controller.name: "controller"} | {host.name: "login" for host in slurm.hosts.login}
     rows = [(host.name, roles.get(host.name, "compute")) for host in hosts_of(slurm)]
-    end(file.stack, rows, found, as_json=as_json, command="busbar slurm verify", resume=operation.RESUME)
+    end(file.stack, rows, found, as_json=as_json, resume=operation.RESUME)
 
 
-def _open(stack: str, project: Path | None, invalid: int = 1) -> tuple[Slurm, StackFile]:
-    """The configuration of a stack, and its file."""
-    from stacks.slurm.package import config
-
-    path = find_file(stack, project)
-    with findings_end_the_command(path, invalid):
-        return config.read(path)
-
-
-def preflight() -> None:
+@engine_command("slurm preflight", "stacks.slurm.package.preflight:Spec", on_cluster=False)
+def preflight(spec: Spec) -> str:
     """Check all hosts in parallel; the spec is JSON on stdin, the previous result in the environment.
 
     Prints what was found. Exit code 0: all hosts are ready; 1: findings; 64: no spec on stdin.
@@ -144,32 +122,25 @@ def preflight() -> None:
 
     from busbar.cli.preflight import end, previous_result
     from busbar.preflight import facts
-    from stacks.slurm.package.preflight import Spec, survey
+    from stacks.slurm.package.preflight import survey
 
-    spec = request(Spec)
-    with errors_end():
-        outcome = asyncio.run(survey(spec, previous_result()))
+    outcome = asyncio.run(survey(spec, previous_result()))
     end(spec, outcome)
-    typer.echo(facts.pack(outcome.records))
+    return facts.pack(outcome.records)
 
 
-def collect() -> None:
+@engine_command("slurm collect", "stacks.slurm.package.measure:MeasureSpec", on_cluster=False)
+def collect(spec: MeasureSpec) -> str:
     """Measure a pool by a job of Slurm and judge its log; the request is JSON on stdin.
 
     stdin: stacks.slurm.package.measure.MeasureSpec. Prints the verdict in short as JSON
-    (busbar.outputs.pool.summarize). Exit code 0 for any verdict; 1 where no key or bastion can be used, 64
-    for a request that is not valid. The log, the whole verdict and the report are written to `folder`.
+    (busbar.outputs.pool.summarize). Exit code 0 for any verdict; 1 where no bastion can be used, 64 for a key
+    that cannot be used, and for a request that is not valid. The log, the whole verdict and the report are
+    written to `folder`.
     """
-    import json
-    import signal
-
     from busbar.kube.wait import SystemClock
-    from stacks.slurm.package.measure import MeasureSpec
     from stacks.slurm.package.measure import collect as run
 
-    # On SIGTERM, the command cancels its job.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    spec = request(MeasureSpec)
-    with errors_end(interrupted="; the job is cancelled"):
-        found = run(spec, SystemClock(), progress)
-    typer.echo(json.dumps(found, sort_keys=True, separators=(",", ":")))
+    stop_on_sigterm()
+    with when_interrupted("; the job is cancelled"):
+        return compact(run(spec, SystemClock(), progress))

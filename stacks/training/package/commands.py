@@ -4,39 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from busbar.cli.output import USAGE, fail, progress
-from busbar.cli.stackfile import Project, Stack, find_file, findings_end_the_command
-from stacks.training.package import storage_commands
+from busbar.cli.engine_commands import compact, engine_command, followed
+from busbar.cli.output import fail, progress
+from busbar.exits import USAGE
 
 if TYPE_CHECKING:
+    from busbar.config import Finding
+    from busbar.kube.client import RestApi
+    from stacks.training.package.collect.spec import CollectSpec
     from stacks.training.package.config import Training
+    from stacks.training.package.storage.binding import ClaimSpec, ClassSpec
 
 
 def register(group: typer.Typer) -> None:
     """Add the commands to `busbar training`."""
-    group.command("check-config")(check_config)
     group.command("check")(check)
-    group.command("collect", hidden=True)(collect)
-    storage_commands.register(group)
 
 
-def check_config(stack: Stack, project: Project = None) -> None:
-    """Validate a stack's configuration; nothing is changed.
-
-    Exit code 0: valid; 1: errors; 64: no such stack.
-    """
+def describe(path: Path) -> tuple[list[str], list[Finding]]:
+    """A stack file in a few lines, and the warnings on it. Raises ConfigError."""
     from stacks.training.package import config
 
-    path = find_file(stack, project)
-    with findings_end_the_command(path):
-        training = config.read(path)
-    typer.echo(f"OK  {path.name}")
-    for line in _describe(training):
-        typer.echo(f"    {line}")
+    return [*_describe(config.read(path))], []
 
 
 def _describe(training: Training) -> Iterator[str]:
@@ -76,7 +69,8 @@ def _describe(training: Training) -> Iterator[str]:
         yield f"Training Operator: {operator.image}, {', '.join(operator.kinds)}"
 
 
-def collect() -> None:
+@engine_command("training collect", "stacks.training.package.collect.spec:CollectSpec")
+def collect(api: RestApi, spec: CollectSpec) -> str:
     """Follow the job of a training run and judge its log; the request is JSON on stdin.
 
     stdin: {"namespace", "job", "folder", "deadline_seconds", "expectation": {...}}. The cluster: KUBECONFIG.
@@ -84,19 +78,39 @@ def collect() -> None:
     a failure; 1 when the cluster cannot be reached or refuses, 64 for a request that is not valid. The log
     and the whole verdict are written to `folder`.
     """
-    import json
-
-    from busbar.cli.collect import collecting
     from busbar.judge.archive import VERDICT
     from busbar.kube.wait import SystemClock
     from stacks.training.package.collect.collector import collect as run
-    from stacks.training.package.collect.spec import CollectSpec
     from stacks.training.package.outputs import summarize
 
-    with collecting(CollectSpec, "Job", "the job's first pod") as (api, spec):
-        verdict = run(api, spec, SystemClock(), progress)
-        short = summarize(verdict, verdict_file=f"{spec.folder}/{VERDICT}")
-        typer.echo(json.dumps(short, sort_keys=True, separators=(",", ":")))
+    verdict = followed("Job", "the job's first pod", spec, lambda: run(api, spec, SystemClock(), progress))
+    return compact(summarize(verdict, verdict_file=f"{spec.folder}/{VERDICT}"))
+
+
+@engine_command("training check-class", "stacks.training.package.storage.binding:ClassSpec")
+def check_class(api: RestApi, spec: ClassSpec) -> Any:
+    """Refuse a StorageClass whose volumes one node mounts at a time; the request is JSON on stdin.
+
+    stdin: {"class_name": "weka-fs"}. The cluster: KUBECONFIG. Prints {"name", "provisioner",
+    "reclaim_policy", "binding_mode"}; exits with 1 where the class does not exist or cannot be shared.
+    """
+    from stacks.training.package.storage import binding
+
+    return binding.check_class(api, spec)
+
+
+@engine_command("training bind-claim", "stacks.training.package.storage.binding:ClaimSpec")
+def bind_claim(api: RestApi, spec: ClaimSpec) -> Any:
+    """Wait until a claim is bound, and set its volume to Retain; the request is JSON on stdin.
+
+    stdin: {"namespace", "claim", "class_name", "workers": ["gpu-1"], "deadline_seconds"}. The cluster:
+    KUBECONFIG. Prints {"claim", "volume", "capacity"}; exits with 1 and the reason at the deadline, and where
+    a worker cannot mount the volume.
+    """
+    from busbar.kube.wait import SystemClock
+    from stacks.training.package.storage import binding
+
+    return binding.bind(api, spec, SystemClock(), progress)
 
 
 def check(

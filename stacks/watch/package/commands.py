@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from busbar.cli.output import fail, progress
-from busbar.cli.stackfile import (
-    Project,
-    SecretError,
-    Stack,
-    find_file,
-    findings_end_the_command,
-    read_outputs,
-)
+from busbar.cli.ending import acts
+from busbar.cli.engine_commands import engine_command
+from busbar.cli.output import former, progress
+from busbar.cli.stackfile import Project, Stack, find_file, read_outputs
+from busbar.exits import Failed, NoVerdict
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from stacks.watch.package.config import Watch
+    from busbar.config import Finding
+    from busbar.kube.client import RestApi
+    from stacks.watch.package.check import CheckSpec
+    from stacks.watch.package.series import SeriesSpec
+    from stacks.watch.package.survey import SurveySpec
 
 Nodes = Annotated[int, typer.Option(min=1, help="Nodes of the cluster whose series are estimated.")]
 Gpus = Annotated[int, typer.Option(min=1, help="GPUs of each node.")]
@@ -28,27 +28,36 @@ Rails = Annotated[int, typer.Option(min=1, help="Rails of each node.")]
 
 def register(group: typer.Typer) -> None:
     """Add the commands to `busbar watch`."""
-    group.command("check-config")(check_config)
     group.command("refresh")(refresh)
-    for name, command in (("survey", survey), ("write", write), ("check", check)):
-        group.command(name, hidden=True)(command)
+    group.command("check-config", hidden=True)(estimate)
 
 
-def check_config(
+def describe(path: Path) -> tuple[list[str], list[Finding]]:
+    """A stack file in a few lines, and the warnings on it. Raises ConfigError."""
+    from stacks.watch.package import config, sizing
+
+    watch = config.read(path)
+    return [
+        f"cluster {watch.cluster}, Prometheus: {watch.stack.mode}, namespace {watch.namespace}",
+        f"{sizing.per_node(watch)}",
+        f"{sizing.estimate(watch, 440, 8, 8)}, of 8 GPUs and 8 rails each",
+    ], []
+
+
+def estimate(
     stack: Stack, project: Project = None, nodes: Nodes = 440, gpus: Gpus = 8, rails: Rails = 8
 ) -> None:
-    """Validate a stack's configuration, and estimate the size of a cluster's series; nothing is changed.
+    """Estimate the series of a cluster. Former name of a part of `busbar check-config`."""
+    from stacks.watch.package import config, sizing
 
-    Exit code 0: valid; 1: errors; 64: no such stack.
-    """
-    from stacks.watch.package.sizing import estimate
-
-    path, watch = _read(stack, project)
-    typer.echo(f"OK  {path.name}")
-    typer.echo(f"    cluster {watch.cluster}, Prometheus: {watch.stack.mode}, namespace {watch.namespace}")
-    typer.echo(f"    {estimate(watch, nodes, gpus, rails)}")
+    path = find_file(stack, project)
+    watch = config.read(path)
+    former("watch check-config", "check-config")
+    typer.echo(f"OK  {path.name}\n    {describe(path)[0][0]}")
+    typer.echo(f"    {sizing.estimate(watch, nodes, gpus, rails)}")
 
 
+@acts
 def refresh(stack: Stack, project: Project = None) -> None:
     """Write busbar's series into the cluster anew, from the outputs of the cluster's stack as they are now.
 
@@ -58,72 +67,55 @@ def refresh(stack: Stack, project: Project = None) -> None:
     import json
     from datetime import UTC, datetime
 
-    from busbar.kube.client import ApiError, RestApi
-    from busbar.outputs import ClusterOutputs, ContractError
-    from stacks.watch.package import series
+    from busbar.kube.client import RestApi
+    from busbar.outputs import ClusterOutputs
+    from stacks.watch.package import config, series
 
-    path, watch = _read(stack, project)
+    path = find_file(stack, project)
+    watch = config.read(path)
     try:
         outputs = json.loads(read_outputs(watch.cluster, path.parent))
         cluster = ClusterOutputs.from_dict(outputs)
-        found = series.write(
-            RestApi(str(cluster.kubeconfig)), series.SeriesSpec.of(cluster, watch), datetime.now(UTC)
-        )
-    except (SecretError, ContractError, ApiError, ValueError) as error:
-        fail(f"{watch.cluster}: {error}", 1)
-    typer.echo(_line(found))
+        api = RestApi(str(cluster.kubeconfig))
+        found = series.write(api, series.SeriesSpec.of(cluster, watch), datetime.now(UTC))
+    except (NoVerdict, ValueError) as error:
+        raise Failed(f"{watch.cluster}: {error}") from error
+    typer.echo(json.dumps(found, sort_keys=True))
 
 
-def survey() -> None:
+@engine_command("watch survey", "stacks.watch.package.survey:SurveySpec")
+def survey(api: RestApi, spec: SurveySpec) -> Any:
     """Name what on the cluster is in the way; the request is JSON on stdin (survey.SurveySpec).
 
     The cluster: KUBECONFIG. Prints {"findings": []}; exits with 1 and every finding where there is one.
     """
-    from busbar.cli.cluster import command_on_cluster
-    from stacks.watch.package.survey import SurveySpec, findings
+    from stacks.watch.package.survey import findings
 
-    with command_on_cluster(SurveySpec) as (api, spec):
-        if found := findings(api, spec):
-            fail("nothing was installed:\n" + "\n".join(f"  - {each}" for each in found), 1)
-        typer.echo(_line({"findings": []}))
+    if found := findings(api, spec):
+        raise Failed("nothing was installed:\n" + "\n".join(f"  - {each}" for each in found))
+    return {"findings": []}
 
 
-def write() -> None:
+@engine_command("watch write", "stacks.watch.package.series:SeriesSpec")
+def write(api: RestApi, spec: SeriesSpec) -> Any:
     """Write busbar's series into the cluster; the request is JSON on stdin (series.SeriesSpec).
 
     The cluster: KUBECONFIG. Prints {"series", "quarantined"}.
     """
     from datetime import UTC, datetime
 
-    from busbar.cli.cluster import command_on_cluster
     from stacks.watch.package import series
 
-    with command_on_cluster(series.SeriesSpec) as (api, spec):
-        typer.echo(_line(series.write(api, spec, datetime.now(UTC))))
+    return series.write(api, spec, datetime.now(UTC))
 
 
-def check() -> None:
+@engine_command("watch check", "stacks.watch.package.check:CheckSpec")
+def check(api: RestApi, spec: CheckSpec) -> Any:
     """Wait until the monitoring is seen to work; the request is JSON on stdin (check.CheckSpec).
 
     The cluster: KUBECONFIG. Prints {"passed", "reasons", "nodes"}; the exit code is 0 for any result.
     """
-    from busbar.cli.cluster import command_on_cluster
     from busbar.kube.wait import SystemClock
     from stacks.watch.package import check as checks
 
-    with command_on_cluster(checks.CheckSpec) as (api, spec):
-        typer.echo(_line(checks.check(api, spec, SystemClock(), progress)))
-
-
-def _read(stack: str, project: Path | None) -> tuple[Path, Watch]:
-    from stacks.watch.package import config
-
-    path = find_file(stack, project)
-    with findings_end_the_command(path):
-        return path, config.read(path)
-
-
-def _line(found: dict[str, Any]) -> str:
-    import json
-
-    return json.dumps(found, sort_keys=True)
+    return checks.check(api, spec, SystemClock(), progress)

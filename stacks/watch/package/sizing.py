@@ -32,14 +32,23 @@ class Estimate:
         return f"{self.nodes} nodes: about {self.series:,} series, {self.memory_gib} GiB of memory (estimate)"
 
 
-def estimate(watch: Watch, nodes: int, gpus: int, rails: int) -> Estimate:
-    """`nodes` with `gpus` and `rails` each. What an existing Prometheus has besides is not in it."""
+def _parts(watch: Watch) -> tuple[int, int]:
+    """Series of a node itself, which has those that busbar expects of it, and of each of its GPUs."""
     lines = dcgm_counters(watch)["data"]["dcgm-metrics.csv"].splitlines()
     per_gpu = sum(not line.startswith("#") for line in lines) if watch.dcgm else 0
-    # busbar's own series: what is expected of a node.
-    each = rails * PER_RAIL + gpus * per_gpu + 5
-    each += NODE_EXPORTER + KUBERNETES if watch.stack.enabled else 0
-    series = nodes * each
+    return 5 + (NODE_EXPORTER + KUBERNETES if watch.stack.enabled else 0), per_gpu
+
+
+def per_node(watch: Watch) -> str:
+    """What a node counts for."""
+    own, per_gpu = _parts(watch)
+    return f"series of a node: {own:,}, and {per_gpu} per GPU, {PER_RAIL} per rail (estimate)"
+
+
+def estimate(watch: Watch, nodes: int, gpus: int, rails: int) -> Estimate:
+    """`nodes` with `gpus` and `rails` each. What an existing Prometheus has besides is not in it."""
+    own, per_gpu = _parts(watch)
+    series = nodes * (own + rails * PER_RAIL + gpus * per_gpu)
     return Estimate(nodes, series, math.ceil((BASE_BYTES + series * BYTES_PER_SERIES) / (1 << 30)))
 
 

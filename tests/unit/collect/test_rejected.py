@@ -144,7 +144,7 @@ def test_without_the_right_to_delete_pods_the_refusal_is_said_and_the_rejection_
 def collected(api: Operator, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """`busbar nccl collect`, as an update runs it."""
     api.server = "https://10.0.0.1:6443"  # type: ignore[attr-defined]
-    monkeypatch.setattr("busbar.cli.cluster.connect", lambda: api)
+    monkeypatch.setattr("busbar.kube.access.connect", lambda: api)
     monkeypatch.setattr(wait, "SystemClock", Clock)
     expected = {
         "nodes": 2, "gpus_per_node": 1, "rails": 1, "rate_gbps": 400, "transport": "socket",

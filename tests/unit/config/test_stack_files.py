@@ -112,7 +112,7 @@ def test_check_config_summarises_a_valid_stack(tmp_path: Path) -> None:
 def test_a_file_that_the_stack_names_and_that_is_missing_is_an_error_as_it_is_for_up(tmp_path: Path) -> None:
     data = site(k3s={"checksums_file": "sha256sum-amd64.txt"})
     result = busbar("check-config", str(stack(tmp_path, {"config": {"busbar:cluster": data}})))
-    assert result.exit_code == 1
+    assert result.exit_code == 64
     assert "k3s.checksums_file: 'sha256sum-amd64.txt' cannot be read" in result.stdout
     published = "https://github.com/k3s-io/k3s/releases/download/v1.35.6%2Bk3s1/sha256sum-amd64.txt"
     assert f"Fix: save the file published with the release there: {published}" in result.stdout
@@ -124,11 +124,11 @@ def test_check_config_finds_a_stack_by_its_name(tmp_path: Path, monkeypatch: pyt
     assert busbar("check-config", "organization/busbar/prod").exit_code == 0
 
 
-def test_check_config_lists_every_finding_and_exits_with_one(tmp_path: Path) -> None:
+def test_check_config_lists_every_finding_and_exits_with_64(tmp_path: Path) -> None:
     data = site(servers=2)
     data["hosts"]["workers"][1]["address"] = "10.0.0.300"
     result = busbar("check-config", str(stack(tmp_path, {"config": {"busbar:cluster": data}})))
-    assert result.exit_code == 1
+    assert result.exit_code == 64
     assert [re.sub(r"^(\S+:)\d+", r"\1N", line).split(": ")[0] for line in result.stdout.splitlines()] == [
         "Pulumi.prod.yaml:N hosts.workers[1] (gpu-2).address",
         "Pulumi.prod.yaml:N hosts.servers",
@@ -221,7 +221,7 @@ def test_every_command_takes_the_name_of_a_stack_or_the_path_of_its_file(
     monkeypatch.chdir(tmp_path)
     for words in ("prod", "Pulumi.prod.yaml", "./Pulumi.prod.yaml", str(tmp_path / "Pulumi.prod.yaml")):
         result = busbar(command, words)
-        assert result.exit_code == 1, words
+        assert result.exit_code == 64, words
         assert result.stdout.startswith(
             "Pulumi.prod.yaml: is not valid YAML: line 3, column 3: duplicate key"
         )

@@ -107,7 +107,7 @@ def test_at_the_deadline_the_pods_and_budgets_are_named_and_the_node_stays_cordo
     with pytest.raises(PodsRemain) as remain:
         drained(cluster)
     assert str(remain.value) == (
-        f"drain of w-1 timed out after 60 s: default/app ({BUDGET}); default/train (of a job)"
+        f"drain of w-1 timed out after 60 s: remaining pods: default/app ({BUDGET}); default/train (of a job)"
     )
     assert seen(cluster).unschedulable
 

@@ -14,8 +14,8 @@ import asyncssh
 import pytest
 import yaml
 
-from busbar.cli.output import USAGE
 from busbar.config import load
+from busbar.exits import USAGE
 from busbar.hosts.inventory import Inventory
 from busbar.operations import key_rotation, lock
 from busbar.operations.key_rotation import STAGES, KeyRotationError, KeyStatus, remaining

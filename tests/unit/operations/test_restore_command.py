@@ -12,7 +12,7 @@ import pytest
 import yaml
 from typer.testing import Result
 
-from busbar.cli.output import USAGE
+from busbar.exits import USAGE
 from busbar.operations import lock, restore, restore_plan, snapshots
 from busbar.operations.restore_plan import RestoreError, RestorePlan
 from busbar.operations.snapshots import ServerState, Snapshot
@@ -123,7 +123,7 @@ def test_an_interruption_says_how_to_go_on(
 
     monkeypatch.setattr(restore, "restore", run)
     done = call("restore", "prod", "--snapshot", "nightly", "--yes")
-    assert (done.exit_code, restored) == (1, [])
+    assert (done.exit_code, restored) == (130, [])
     assert "interrupted; K3s may be stopped on servers. Fix: run the same command again" in done.stderr
 
 

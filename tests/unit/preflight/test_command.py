@@ -10,9 +10,9 @@ import asyncssh
 import pytest
 import yaml
 
-from busbar.cli.output import USAGE
 from busbar.cli.preflight import spec_of_stack
 from busbar.cli.stackfile import SecretError, kubeconfig_of, load_stack, login_by, login_of
+from busbar.exits import USAGE
 from busbar.preflight.facts import HostRecord, pack
 from busbar.preflight.spec import Spec
 from busbar.preflight.survey import Outcome
@@ -94,7 +94,7 @@ def stack_with_secret_key(folder: Path, monkeypatch: pytest.MonkeyPatch, pulumi:
 def test_the_secret_key_of_a_stack_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stack_with_secret_key(tmp_path, monkeypatch, 'echo "not a key: $*"')
     done = busbar("preflight", "prod")
-    assert done.exit_code == 1
+    assert done.exit_code == 64
     assert "the SSH key in the secret busbar:sshPrivateKey cannot be used" in done.stderr
 
 
@@ -134,7 +134,7 @@ def test_a_secret_that_pulumi_does_not_give_is_named_with_the_reason(
     monkeypatch.setattr("busbar.cli.stackfile.SECRET_SECONDS", 0.2 if "sleep" in pulumi else 60)
     stack_with_secret_key(tmp_path, monkeypatch, pulumi)
     done = busbar("preflight", "prod")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert f"busbar:sshPrivateKey of stack prod cannot be read: {reason}. Fix:" in done.stderr
 
 

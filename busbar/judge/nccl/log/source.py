@@ -23,6 +23,8 @@ MAX_BYTES = 4 * 2**30  # an endless input ends here
 class SourceError(OSError):
     """A log that cannot be read; the message names the file and the reason."""
 
+    exit_code = 64
+
 
 class Source:
     """Counts and hashes what passes. `truncated` is the reason why reading ended early, if it did."""

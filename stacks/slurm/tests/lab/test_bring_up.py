@@ -150,14 +150,14 @@ def test_a_user_has_one_uid_everywhere_runs_jobs_and_is_deleted_with_its_line(si
 
 def test_verify_names_a_changed_file_and_a_drained_node(site: Site) -> None:
     site.wait_idle()
-    code, text = site.busbar("slurm", "verify", "dev")
+    code, text = site.busbar("verify", "dev")
     assert code == 0, text
     key = "/etc/slurm/slurm.key"
     site.lab.ssh("compute-2", f"cp -p {key} /root/kept && echo x >> {key}")
     site.slurm("scontrol update nodename=compute-3 state=drain reason=by-hand")
     try:
         # The table wraps its lines.
-        code, text = site.busbar("slurm", "verify", "dev", "--json")
+        code, text = site.busbar("verify", "dev", "--json")
     finally:
         site.lab.ssh("compute-2", f"mv /root/kept {key}")
         site.slurm("scontrol update nodename=compute-3 state=resume")

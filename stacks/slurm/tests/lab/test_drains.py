@@ -123,7 +123,7 @@ def test_a_refused_configuration_leaves_the_former_one_and_a_slurmctld_that_rest
     site.lab.ssh(CONTROLLER, "systemctl restart slurmctld")
     eventually(lambda: "is UP" in site.slurm("scontrol ping || true"), 60, "slurmctld answers")
     site.wait_idle()
-    code, text = site.busbar("slurm", "verify", "dev")
+    code, text = site.busbar("verify", "dev")
     assert code == 0, text
     code, text = site.up(unmeasured, *then)
     assert code == 0, text
@@ -139,10 +139,10 @@ def test_a_drain_by_the_health_check_is_no_strangers_and_ends_only_where_the_che
         for _ in range(2):
             site.lab.ssh("compute-2", f"! {HEALTH}")
             assert drained(site, "compute-2", "busbar health: 1 of 2 GPUs")
-            code, text = site.busbar("slurm", "verify", "dev", "--json")
+            code, text = site.busbar("verify", "dev", "--json")
             kinds = {each["host"]: each["kind"] for each in json.loads(text)["drift"]}
             assert (code, kinds) == (1, {"compute-2": "drained"}), text
-            code, text = site.busbar("slurm", "verify", "dev")
+            code, text = site.busbar("verify", "dev")
             assert f"on compute-2: {resume}" in " ".join(text.split()), text
             site.lab.ssh("compute-2", f"! {{ {resume}; }}")
             assert site.states()["compute-2"] == "drained"

@@ -59,12 +59,12 @@ def disk(made: Lab) -> Iterator[None]:
 
 
 def drift(site: Site) -> list[str]:
-    """What `busbar slurm verify` names, with the configuration of the last update."""
+    """What `busbar verify` names, with the configuration of the last update."""
     # Its paths are relative to the folder of the file.
     stack = SLURM / "Pulumi.drill-homes.yaml"
     shutil.copy(site.changes[-1], stack)
     try:
-        _, text = site.busbar("slurm", "verify", str(stack), "--json")
+        _, text = site.busbar("verify", str(stack), "--json")
     finally:
         stack.unlink()
     return [f"{each['host']}: {each['what']}" for each in json.loads(text[text.index("{") :])["drift"]]

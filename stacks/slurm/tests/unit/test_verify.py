@@ -1,4 +1,4 @@
-"""What `busbar slurm verify` finds: on hosts by the core's script, and in what Slurm says of its nodes."""
+"""What `busbar verify` finds: on hosts by the core's script, and in what Slurm says of its nodes."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from busbar.exits import Failed
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.pods import events_about
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
@@ -35,7 +36,7 @@ SINGLE_NODE: Mapping[str, str] = {
 """Provisioners whose file systems one node mounts at a time -> what they provide."""
 
 
-class StorageRefused(Exception):
+class StorageRefused(Failed):
     """The storage cannot be used by all workers, or its claim was not bound in time; the text says why."""
 
 

@@ -99,6 +99,7 @@ def test_check_config_prints_the_estimate_for_440_nodes_or_those_that_are_given(
     file.write_text(yaml.safe_dump({"config": {"busbar-watch:watch": configured(stack={"mode": "install"})}}))
     result = busbar("check-config", str(file))
     assert result.exit_code == 0, result.output
+    assert "`busbar watch check-config` is `busbar check-config` now" in result.stderr
     assert [line.strip() for line in result.stdout.splitlines()] == [
         "OK  Pulumi.prod.yaml",
         f"cluster {CLUSTER}, Prometheus: install, namespace busbar-watch",
@@ -112,6 +113,6 @@ def test_check_config_names_what_is_wrong(tmp_path: Path) -> None:
     file = tmp_path / "Pulumi.prod.yaml"
     file.write_text(yaml.safe_dump({"config": {"busbar-watch:wach": {}}}))
     result = busbar("check-config", str(file))
-    assert result.exit_code == 1
+    assert result.exit_code == 64
     assert "busbar-watch:wach: unknown key; did you mean 'watch'?" in result.stdout
     assert "busbar-watch:watch: missing: the object that describes the monitoring" in result.stdout

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from busbar.cli import build
 from busbar.cli.stack.target import Options
 
-PROJECT = Path(__file__).resolve().parents[4]
+PROJECT = Path(__file__).resolve().parents[4] / "examples" / "consumer"
 
 
 def test_up_gets_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from busbar.cli.output import USAGE
 from busbar.cli.stack.converge import broken_off, to_apply_again
 from busbar.cli.stack.engine import Snapshot
 from busbar.cli.stack.errors import StackError
 from busbar.cli.stack.target import Options
+from busbar.exits import USAGE
 
 NODES = ("control-plane-rejoin", "control-plane-nodes", "control-plane-taints")
 HOSTS = ("control-plane-s-1", "load-balancer-lb-1", "nfs-server-lb-1", "worker-w-1")

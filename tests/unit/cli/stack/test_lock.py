@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from busbar.cli.output import FAILED
 from busbar.cli.stack import lock
-from busbar.cli.stack.errors import StackError
 from busbar.cli.stack.target import Target
+from busbar.exits import FAILED
 from busbar.operations.lock import LockedError
 from tests.support.clusters import site
 
@@ -51,7 +50,7 @@ def test_an_update_beside_a_restore_is_refused_before_it_starts(
 
     monkeypatch.setattr(lock, "held", held)
     with (
-        pytest.raises(StackError, match=r"^`busbar restore prod`") as refused,
+        pytest.raises(LockedError, match=r"^`busbar restore prod`") as refused,
         lock.operation_lock(target, COMMAND),
     ):
         pytest.fail("it ran")

@@ -13,13 +13,13 @@ from pulumi import automation as auto
 from pulumi.automation.errors import create_command_error
 from rich.console import Console
 
-from busbar.cli.output import DONE, FAILED
 from busbar.cli.stack import commands, keep, report
 from busbar.cli.stack.engine import Snapshot
 from busbar.cli.stack.interrupts import Interrupts
 from busbar.cli.stack.rows import Rows
 from busbar.cli.stack.session import Session
 from busbar.cli.stack.target import Options, Target
+from busbar.exits import DONE, FAILED
 from busbar.operations import uncleaned
 from tests.support.ssh_hosts import at
 

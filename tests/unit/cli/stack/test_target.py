@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from busbar.cli.output import USAGE
 from busbar.cli.stack.errors import StackError
 from busbar.cli.stack.target import Target, find
+from busbar.config.stackfile import NoStackFileError
+from busbar.exits import USAGE
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def test_a_qualified_name_goes_to_the_engine_as_it_is(project: Path) -> None:
 
 @pytest.mark.parametrize("stack", ["qa", "Pulumi.qa.yaml"])
 def test_a_missing_stack_file_is_named_with_those_that_exist_and_a_fix(project: Path, stack: str) -> None:
-    with pytest.raises(StackError, match=r"Pulumi\.qa\.yaml.*Pulumi\.prod\.yaml.*Fix:") as caught:
+    with pytest.raises(NoStackFileError, match=r"Pulumi\.qa\.yaml.*Pulumi\.prod\.yaml.*Fix:") as caught:
         find(stack, None, project)
     assert caught.value.exit_code == USAGE
 

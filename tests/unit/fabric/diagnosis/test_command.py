@@ -30,7 +30,7 @@ def found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> State:
     (tmp_path / "Pulumi.prod.yaml").write_text(yaml.safe_dump({"config": {"busbar:cluster": cluster}}))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(stackfile, "kubeconfig_of", lambda file: "")
-    monkeypatch.setattr("busbar.kube.access.connect", lambda *_: Foreign())
+    monkeypatch.setattr("busbar.operations.verify.connect", lambda *_: Foreign())
     state = State(
         key="", began=0, nodes=["gpu-1", "gpu-2", "gpu-3"], is_over=True, seconds=90, node_seconds=270
     )

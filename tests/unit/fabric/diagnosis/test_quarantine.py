@@ -34,7 +34,7 @@ def found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> State:
     monkeypatch.chdir(tmp_path)
     FILE.write_text(COMMENT + yaml.safe_dump({"config": {"busbar:cluster": cluster}}, sort_keys=False))
     monkeypatch.setattr(stackfile, "kubeconfig_of", lambda file: "")
-    monkeypatch.setattr("busbar.kube.access.connect", lambda *_: Foreign())
+    monkeypatch.setattr("busbar.operations.verify.connect", lambda *_: Foreign())
     state = State(key="", began=0, nodes=[f"gpu-{number}" for number in range(1, 5)], is_over=True)
     pair(state, "A", 390, "gpu-1", "gpu-2")
     pair(state, "A", 390, "gpu-3", "gpu-4")

@@ -82,7 +82,7 @@ def test_busbar_nccl_collect_records_what_an_update_measures(
     cluster: Foreign, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.server = "https://10.0.0.1:6443"  # type: ignore[attr-defined]
-    monkeypatch.setattr("busbar.cli.cluster.connect", lambda *_: cluster)
+    monkeypatch.setattr("busbar.kube.access.connect", lambda *_: cluster)
     monkeypatch.setattr(wait, "SystemClock", Clock)
     manifest, spec = job_of(stack())
     cluster.create(JOBS, manifest)

@@ -15,8 +15,8 @@ from busbar.fabric.commands import measure
 from busbar.fabric.measure.history import Run
 from busbar.fabric.measure.records import FILE
 from busbar.kube import wait
-from busbar.kube.access import KubeconfigError
 from busbar.kube.client import ApiError, JsonObject
+from busbar.operations.verify import UnknownState
 from tests.support.cli import busbar
 from tests.support.clusters import all_operators, site
 from tests.support.kube_cluster import Clock
@@ -41,7 +41,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Foreign:
     made = Foreign(*(gpu_node(f"gpu-{number}", gpus=1) for number in (1, 2, 3, 4)))
     made.server = "https://10.0.0.1:6443"  # type: ignore[attr-defined]
     monkeypatch.setattr("busbar.cli.stackfile.kubeconfig_of", lambda file: "kubeconfig")
-    monkeypatch.setattr("busbar.kube.access.connect", lambda *_: made)
+    monkeypatch.setattr("busbar.operations.verify.connect", lambda *_: made)
     monkeypatch.setattr(wait, "SystemClock", Clock)
     return made
 
@@ -311,7 +311,7 @@ def test_history_has_the_runs_of_other_machines_from_the_cluster_once(cluster: F
     ]
 
 
-@pytest.mark.parametrize("error", [ApiError("GET /x", 403, "forbidden"), KubeconfigError("no context")])
+@pytest.mark.parametrize("error", [ApiError("GET /x", 403, "forbidden"), UnknownState("no context")])
 def test_history_without_the_cluster_says_so_and_shows_what_is_here(
     cluster: Foreign, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:

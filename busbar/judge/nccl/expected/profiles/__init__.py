@@ -24,6 +24,8 @@ Algorithm = Literal["ring", "tree", "nvls", "sharp", "auto"]
 class UnknownProfileError(LookupError):
     """A profile that has no file; the message lists those that have."""
 
+    exit_code = 64
+
 
 class HostPath(BaseModel):
     """A device or folder of the host that the workers need, such as /dev/gdrdrv for GDRCopy."""

@@ -1,0 +1,78 @@
+"""How commands end: what they do not handle themselves has its exit code and prefix by one table."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import typer
+
+from busbar.cli.output import error, fail
+from busbar.exits import FAILED, INTERRUPTED, NO_VERDICT
+from busbar.text import counted
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def acts(command: Command) -> Command:
+    """Mark a command that changes something: what keeps it from that is a failure, no missing verdict."""
+    setattr(command, "acts", True)  # noqa: B010
+    return command
+
+
+def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command, ended by the errors of busbar/exits.py and by Ctrl-C with their texts and exit codes."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **given: Any) -> Any:
+        does_act = hasattr(command, "acts")
+        try:
+            return command(*args, **given)
+        except KeyboardInterrupt as interrupt:
+            signal = f" by {interrupt}" if str(interrupt) else "" if does_act else "; no changes made"
+            text = "".join(getattr(interrupt, "__notes__", [signal]))
+            fail(f"interrupted{text}", getattr(interrupt, "exit_code", INTERRUPTED))
+        except (typer.Exit, typer.Abort):
+            raise
+        except Exception as raised:
+            each = raised.exceptions if isinstance(raised, ExceptionGroup) else (raised,)
+            codes = [getattr(one, "exit_code", None) for one in each]
+            if None in codes or isinstance(raised, typer.BadParameter.__base__ or ()):
+                raise
+            worst = FAILED if does_act and NO_VERDICT in codes else max(map(int, filter(None, codes)))
+            for one in each:
+                error(f"{'no verdict: ' if worst == NO_VERDICT else ''}{_text(one, given)}")
+            raise typer.Exit(worst) from None
+
+    return run
+
+
+@contextmanager
+def when_interrupted(text: str) -> Iterator[None]:
+    """What is said after `interrupted` where that happens in the block."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        interrupt.add_note(text)
+        raise
+
+
+def _text(error: Exception, given: Mapping[str, Any]) -> str:
+    """What to print of an error. The findings of a stack file are printed on stdout, with their places.
+
+    `given`: the arguments of the command.
+    """
+    from busbar.config.errors import ConfigError
+
+    if not isinstance(error, ConfigError) or not given.get("stack"):
+        return str(error)
+    from busbar.config import stackfile
+    from busbar.config.places import located
+
+    path = stackfile.find(given["stack"], given.get("project"), Path.cwd())
+    for finding in located(path, error.findings):
+        typer.echo(finding)
+    return f"{path.name}: {counted(len(error.findings), 'error')}; no changes made"

@@ -1,0 +1,273 @@
+"""The hidden commands that the engine runs: one JSON request on stdin, one line on stdout.
+
+`ENGINE_COMMANDS` has all of them, those of capabilities once their modules are imported. Exit code 0: done;
+1: the cluster or a host cannot be reached or refuses, or a wait timed out; 64: a request that is not valid,
+or no kubeconfig. The engine keeps nothing of a command that failed, and runs it again in the next update.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import typer
+
+from busbar.cli.ending import acts
+from busbar.cli.output import fail, progress
+from busbar.exits import USAGE, Failed
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from busbar.collect.spec import CollectSpec, JobSpec
+    from busbar.kube.allocatable import AllocatableSpec
+    from busbar.kube.client import RestApi
+    from busbar.kube.endpoint import EndpointSpec
+    from busbar.kube.stale_nodes import StaleNodesSpec
+    from busbar.kube.taints import TaintsSpec
+    from busbar.manifests.image_pull import ImagePull
+    from busbar.operations.removal import HostRemoval, Teardown
+
+    Request = TypeVar("Request", bound=BaseModel)
+Found = TypeVar("Found")
+
+ENGINE_COMMANDS: dict[str, Callable[[], None]] = {}
+"""By the words after `busbar`, which are in the state of every stack: they do not change."""
+# How long the API may be silent before a pull: a load balancer may fail over meanwhile.
+PULL_SECONDS = 60
+
+
+def engine_command(
+    words: str, model: str, *, on_cluster: bool = True
+) -> Callable[[Callable[..., Any]], Callable[[], None]]:
+    """Make a command of a function of the request, a `model` (module:class), and with `on_cluster` of an API.
+
+    What it returns is printed as JSON, a text as it is, None not at all.
+    """
+
+    def made(act: Callable[..., Any]) -> Callable[[], None]:
+        def run() -> None:
+            module, name = model.split(":")
+            spec = request(getattr(importlib.import_module(module), name))
+            found = _on_cluster(act, spec) if on_cluster else act(spec)
+            if found is not None:
+                typer.echo(found if isinstance(found, str) else json.dumps(found, sort_keys=True))
+
+        run.__doc__ = act.__doc__
+        ENGINE_COMMANDS[words] = acts(run)
+        return run
+
+    return made
+
+
+def _on_cluster(act: Callable[..., Any], spec: BaseModel) -> Any:
+    from busbar.kube.access import connect
+    from busbar.kube.client import ApiError
+    from busbar.kube.wait import TimedOut
+
+    api = connect()
+    try:
+        return act(api, spec)
+    except (ApiError, TimedOut) as error:
+        raise Failed(f"{error} (server {api.server})") from error
+
+
+def request(model: type[Request]) -> Request:
+    """The request on stdin. Ends the command with 64 where it is not valid."""
+    from pydantic import ValidationError
+
+    try:
+        return model.model_validate_json(sys.stdin.read())
+    except ValidationError as error:
+        # Where the error is, never the value: that may be a private key.
+        found = error.errors(include_input=False, include_url=False)
+        texts = (": ".join(filter(None, (".".join(map(str, each["loc"])), each["msg"]))) for each in found)
+        fail(f"stdin: {'; '.join(texts)}", USAGE)
+
+
+def compact(found: object) -> str:
+    """One line of JSON without blanks."""
+    return json.dumps(found, sort_keys=True, separators=(",", ":"))
+
+
+def stop_on_sigterm() -> None:
+    """Let SIGTERM raise KeyboardInterrupt, as SIGINT does, so that what is begun is undone."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def say(text: str) -> None:
+    """Print a note of a host or of the operation on stderr."""
+    progress(text.removeprefix("busbar: "))
+
+
+@engine_command("wait allocatable", "busbar.kube.allocatable:AllocatableSpec")
+def allocatable(api: RestApi, spec: AllocatableSpec) -> Any:
+    """Wait for extended resources on the nodes; the request is JSON on stdin.
+
+    stdin: {"resource": "nvidia.com/gpu", "nodes": {"worker-1": 8}, "deadline_seconds": 1800}; also
+    "stable_seconds", "policy", "namespace" and "fix". The cluster: KUBECONFIG. Prints {"resource", "nodes"}
+    when all nodes are ready; otherwise prints on stderr which nodes lack what, and exits with 1.
+    """
+    from busbar.kube import allocatable as kube
+    from busbar.kube.wait import SystemClock
+
+    kube.wait(api, spec, SystemClock(), progress)
+    return {"resource": spec.resource, "nodes": spec.nodes}
+
+
+@engine_command("wait api", "busbar.kube.endpoint:EndpointSpec")
+def api_endpoint(api: RestApi, spec: EndpointSpec) -> Any:
+    """Wait for /readyz of the Kubernetes API; the request is JSON on stdin.
+
+    stdin: {"setting": "api_endpoint", "fix": "...", "deadline_seconds": 300}. The cluster: KUBECONFIG. Prints
+    {"server"} when it answers; otherwise prints why it does not, and exits with 1.
+    """
+    from busbar.kube import endpoint
+    from busbar.kube.wait import SystemClock
+
+    endpoint.wait(api, spec, SystemClock(), progress)
+    return {"server": api.server}
+
+
+@engine_command("set-taints", "busbar.kube.taints:TaintsSpec")
+def set_taints(api: RestApi, spec: TaintsSpec) -> Any:
+    """Set the taints of workers; those that were configured before are removed, those of others stay.
+
+    stdin: {"taints": {"gpu-1": ["KEY=VALUE:EFFECT"]}}. The cluster: KUBECONFIG. Prints {"changed"}.
+    """
+    from busbar.kube import taints
+    from busbar.kube.wait import SystemClock
+
+    return {"changed": taints.apply(api, spec, SystemClock(), progress)}
+
+
+@engine_command("remove host", "busbar.operations.removal:HostRemoval", on_cluster=False)
+def remove_host(spec: HostRemoval) -> None:
+    """Remove what busbar installed on a host. One that is gone is recorded and named, and stops nothing."""
+    import asyncio
+
+    from busbar.operations import removal, uncleaned
+
+    if reason := asyncio.run(removal.remove_host(spec, say)):
+        path = uncleaned.write(Path(spec.folder), spec.resource, spec.host, reason)
+        say(f"could not be cleaned: {spec.host.name}: {reason}; recorded in {path}")
+
+
+@engine_command("remove cluster", "busbar.operations.removal:Teardown", on_cluster=False)
+def remove_cluster(spec: Teardown) -> None:
+    """Tell the servers that the whole cluster is being removed: none of them has to leave etcd then."""
+    import asyncio
+
+    from busbar.operations import removal
+
+    asyncio.run(removal.announce_teardown(spec, say))
+
+
+@engine_command("remove keep", "busbar.operations.removal:Teardown", on_cluster=False)
+def remove_keep(spec: Teardown) -> None:
+    """Tell the servers that the cluster stays: a `destroy` that was interrupted had told them otherwise."""
+    import asyncio
+
+    from busbar.operations import removal
+
+    asyncio.run(removal.announce_teardown(spec, say, kept=True))
+
+
+@engine_command("remove nodes", "busbar.kube.stale_nodes:StaleNodesSpec")
+def remove_nodes(api: RestApi, spec: StaleNodesSpec) -> Any:
+    """Drain and delete the Nodes of workers that are not configured any more; prints {"deleted"}.
+
+    stdin: {"workers": ["gpu-1"], "folder": ".busbar/STACK"}. The cluster: KUBECONFIG.
+    """
+    from busbar.kube import stale_nodes
+    from busbar.kube.wait import SystemClock
+    from busbar.operations import removal
+
+    stop_on_sigterm()  # which uncordons the nodes that it has cordoned
+    deleted = stale_nodes.remove(api, spec, SystemClock(), progress)
+    for name in (name for name, was_silent in deleted.items() if was_silent):
+        removal.note_silent(Path(spec.folder), name)
+    return {"deleted": [*deleted]}
+
+
+@engine_command("nccl pull-image", "busbar.manifests.image_pull:ImagePull")
+def pull_image(api: RestApi, pull: ImagePull) -> Any:
+    """Create one Job per node that pulls an image; the request is JSON on stdin. No Job is waited for.
+
+    stdin: {"pool", "namespace", "image", "nodes": ["worker-1"], "deadline_seconds"}; also "taints". The
+    cluster: KUBECONFIG. Prints {"image", "nodes", "created", "existing"}, the last three as numbers. Exit
+    code 0 also where the API refuses or is not responding, with the reason on stderr: the measurement pulls
+    the image then. 64 for a request that is not valid.
+    """
+    from busbar.kube.objects import create_missing
+    from busbar.kube.wait import Deadline, SystemClock
+    from busbar.manifests.image_pull import render
+
+    done = create_missing(api, pull.path, render(pull), Deadline(SystemClock(), PULL_SECONDS), progress)
+    total = len(pull.nodes)
+    if done.error:
+        missing = total - done.created - done.existing
+        progress(
+            f"note: image {pull.image} is not pulled ahead on {missing} of {total} nodes of pool "
+            f"{pull.pool}: {done.error}. The measurement pulls it when it starts."
+        )
+    return {"image": pull.image, "nodes": total, "created": done.created, "existing": done.existing}
+
+
+@engine_command("nccl collect", "busbar.collect.spec:CollectSpec")
+def collect(api: RestApi, spec: CollectSpec) -> Any:
+    """Follow an MPIJob's launcher and judge its log; the request is JSON on stdin.
+
+    stdin: {"namespace", "job", "folder", "deadline_seconds", "expectation": {...}}. The cluster: KUBECONFIG.
+    Prints the verdict in short as JSON (busbar.outputs.pool.summarize), or the former one that stays
+    (busbar.outputs.kept). The log, the whole verdict and the report are written to `folder`, and a record for
+    `busbar history` there and into the cluster. Exit code 0 for any verdict, also a failure; 1 when the
+    cluster cannot be reached or refuses, or when restarting kubelets have rejected the job's pods twice, so
+    that the next update measures again; 64 for a request that is not valid.
+    """
+    from busbar.collect.busy import Kept
+    from busbar.collect.collector import collect as run
+    from busbar.hooks import call
+    from busbar.judge.archive import VERDICT
+    from busbar.kube.wait import SystemClock
+    from busbar.outputs.pool import summarize
+
+    try:
+        found = followed(
+            "MPIJob", "the launcher's pod", spec, lambda: run(api, spec, SystemClock(), progress)
+        )
+    except Kept as kept:
+        return kept.printed
+    if found.is_rejected:
+        # The engine then keeps nothing, and runs this command again.
+        why = f"starting kubelets have rejected its pods twice: {'; '.join(found.verdict['reasons'])}"
+        fix = "Fix: when k3s-agent on the workers does not restart any more, update again, which measures"
+        raise Failed(f"MPIJob {spec.namespace}/{spec.job} was not measured, {why}. {fix}")
+    short = summarize(
+        found.verdict,
+        verdict_file=f"{spec.folder}/{VERDICT}",
+        config_map=found.config_map,
+        measured_at=found.measured_at,
+    )
+    folder = Path(spec.folder)
+    call("verdict_made", api, folder.name, folder, found, spec, progress)
+    return compact(short)
+
+
+def followed(kind: str, where: str, spec: JobSpec, follow: Callable[[], Found]) -> Found:
+    """What `follow` returns of a job. Raises Failed where nothing is known of it; `where` has its log."""
+    from busbar.collect.watch import Unreachable
+
+    try:
+        return follow()
+    except Unreachable as error:
+        raise Failed(
+            f"no verdict on {kind} {spec.namespace}/{spec.job}: timed out after "
+            f"{spec.deadline_seconds:.0f} s: {error}. The log is still in {where}. Fix: run the same "
+            "command again when the API answers."
+        ) from error
