@@ -12,7 +12,6 @@ import os
 import pty
 import re
 import signal
-import stat
 import subprocess
 import sys
 import termios
@@ -266,14 +265,6 @@ def test_the_first_up_makes_the_stack_and_prints_a_row_for_each_step(site: Site)
     assert "s3cret" not in done.text and "\x1b" not in done.text, "neither secrets nor colours"
 
 
-def test_kubeconfig_and_outputs_are_kept_for_their_owner_only(site: Site) -> None:
-    folder = site.folder / ".busbar" / "dev"
-    assert (folder / "kubeconfig").read_text() == "s3cret"
-    assert json.loads((folder / "outputs.json").read_text()) == {"word": "two"}
-    kept = (folder / "kubeconfig", folder / "outputs.json")
-    assert [stat.S_IMODE(path.stat().st_mode) for path in kept] == [0o600, 0o600]
-
-
 def test_status_after_a_good_update_is_0(site: Site) -> None:
     done = site.busbar("status", "dev")
     assert done.code == 0, done.text
@@ -285,6 +276,31 @@ def test_an_up_without_changes_says_so(site: Site) -> None:
     assert done.code == 0, done.text
     assert "changes: none, 2 unchanged" in done.lines
     assert any(line.startswith("resources: nothing to do") for line in done.lines)
+
+
+def test_an_empty_lock_is_named_and_removed_and_the_update_goes_on(site: Site) -> None:
+    locks = site.folder / "state/.pulumi/locks/organization/tiny"
+    names = ("dev/6a0c.json.18eb7d46.tmp", "dev/6a0c.json", "prod/6a0c.json.18eb7d46.tmp")
+    *empty, another = (locks / name for name in names)
+    for path in (*empty, another):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    done = site.busbar("up", "dev", "--yes", "--skip-preview")
+    assert done.code == 0, done.text
+    assert all(f"removed an empty lock: {path}" in done.text for path in empty), done.text
+    assert [path.exists() for path in (*empty, another)] == [False, False, True]
+
+
+@pytest.mark.parametrize("left", ["half", "nothing", "no attributes"])
+def test_a_truncated_state_is_restored_by_the_command_that_is_named(site: Site, left: str) -> None:
+    state = site.folder / "state/.pulumi/stacks/tiny/dev.json"
+    damaged = state.with_name("dev.json.attrs") if left == "no attributes" else state
+    damaged.write_text(state.read_text()[:400] if left == "half" else "")
+    failed = site.busbar("preview", "dev")
+    named = re.search(r"Fix: `(.+?)`", failed.text)
+    assert failed.code == 1 and named, failed.text
+    subprocess.run(["sh", "-c", named[1]], cwd=site.folder, env=site.environment, check=True)
+    assert "word two" in site.busbar("status", "dev").lines, "the outputs of the last update"
 
 
 def test_a_preview_names_what_is_replaced_and_why_and_a_no_changes_nothing(site: Site) -> None:

@@ -10,7 +10,7 @@ import pytest
 from busbar.helm.installed import Expected
 from busbar.kube.client import ApiError
 from tests.program.answers import healthy
-from tests.program.harness import LOCAL, RELEASE, Run, run_program
+from tests.program.harness import RELEASE, Run, run_program
 from tests.support.clusters import site
 
 
@@ -71,19 +71,19 @@ def test_objects_of_a_fixed_name_are_deleted_before_they_are_replaced() -> None:
     assert [each.name for each in named if not each.request.deleteBeforeReplace] == []
 
 
-@pytest.mark.parametrize("name", ["gpu-operator-gpus", "network-operator-hcas"])
-def test_the_waits_for_devices_follow_the_installation_of_their_release(name: str) -> None:
+def test_the_waits_for_devices_follow_the_installation_of_their_release() -> None:
     cluster = site()
     answer = healthy(cluster)
 
-    def trigger(revision: int) -> object:
+    def triggers(revision: int) -> list[object]:
         def found(args: Any) -> dict[str, Any]:
             more = {"status": {"revision": revision}} if args.typ == RELEASE else {}
             return {**answer(args), **more}
 
         done = run_program(cluster, found)
-        [wait] = [each for each in done.of_type(LOCAL) if each.name == name]
-        return wait.request.replacement_trigger
+        waits = ("gpu-operator-gpus", "network-operator-hcas")
+        return [done.named(wait).request.replacement_trigger for wait in waits]
 
-    assert trigger(1) == trigger(1)
-    assert trigger(1) != trigger(2)
+    first = triggers(1)
+    assert triggers(1) == first
+    assert all(new != old for new, old in zip(triggers(2), first, strict=True))

@@ -121,12 +121,6 @@ def test_a_server_that_is_not_up_restarts_at_once() -> None:
     assert restart("", active="false").stdout == "restarts\n"
 
 
-def test_without_an_answer_of_etcd_a_running_server_is_not_restarted() -> None:
-    done = restart("1 2 3", listed="")
-    assert done.returncode == 1
-    assert "etcd on this server is not responding, though k3s runs" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("status", "serves", "voter"),
     [

@@ -111,33 +111,6 @@ def test_a_node_that_is_not_ready_any_more_ends_the_pause(tmp_path: Path) -> Non
     assert "Node worker-1 is no longer Ready, 20 s after its restart. Fix: " in done.stderr
 
 
-INSTALL = """
-for part in begin acquire_lock k3s_refuse_other_role claim_host record_preexisting_files k3s_download \
-  restart_after_drift k3s_install_binary k3s_config k3s_unit k3s_memlock k3s_sysctl apply_labels \
-  k3s_record_machine k3s_node_address k3s_ready_seconds k3s_version k3s_has_pod_network_of_node poll; do
-  eval "$part() { :; }"
-done
-with_rotations() { shift; "$@"; }
-for part in prepare_restart k3s_await k3s_start record_applied_hash pause_after_restart; do
-  eval "$part() { echo $part; }"
-done
-k3s_is_current() { $CURRENT; }
-systemctl() { $ACTIVE; }
-install_agent | grep -v '^{'
-"""
-
-
-@pytest.mark.parametrize(
-    ("current", "active", "first"),
-    [("false", "true", ["prepare_restart"]), ("false", "false", []), ("true", "true", [])],
-)
-def test_only_the_restart_of_a_running_agent_is_prepared(current: str, active: str, first: list[str]) -> None:
-    done = run("k3s-agent", INSTALL, CURRENT=current, ACTIVE=active)
-    assert done.stdout.split() == [
-        *(*first, "k3s_start", "k3s_await", "record_applied_hash", "pause_after_restart")
-    ]
-
-
 def hash_of(root: Path, config: str, sha256: str = "a", images: str = "") -> str:
     (root / "config.yaml").write_text(config)
     places = f"K3S_CONFIG_DIR={root}; K3S_SHA256={sha256}; IMAGES='{images}'; find() {{ :; }}; "

@@ -76,37 +76,6 @@ def test_a_start_whose_rotation_failed_is_no_start(tmp_path: Path) -> None:
     assert "k3s-agent is running, but its certificates were not rotated" in done.stderr
 
 
-def test_a_certificate_without_a_new_address_is_renewed_by_one_restart(tmp_path: Path) -> None:
-    """A script that is killed must not leave K3s stopped: systemd rotates between stop and start."""
-    (tmp_path / "etc").mkdir()
-    (tmp_path / "etc/config.yaml").touch()
-    call = f"""
-        systemctl() {{ [[ $1 == show ]] && echo 0 || echo "$*" >>{tmp_path}/calls; }}
-        write_file() {{ case $1 in /*/systemd/*) cat >>{tmp_path}/drop-in ;; *) cat >"$1" ;; esac; }}
-        missing_names() {{ [[ -e {tmp_path}/started ]] || echo 10.0.0.9; }}
-        k3s_await_server() {{ rm {tmp_path}/rotate-certificates; touch {tmp_path}/started; }}
-        keep_quorum() {{ :; }}
-        K3S_SHA256=x
-        renew_certificate"""
-    done = run("k3s-server", places(tmp_path) + call)
-    assert done.returncode == 0, done.stderr
-    calls = (tmp_path / "calls").read_text().splitlines()
-    assert [call for call in calls if call.split()[-1] == "k3s" and "restart" in call] == [
-        "--no-block restart k3s"
-    ]
-    assert not [call for call in calls if "stop" in call]
-    assert "certificate rotate" in (tmp_path / "drop-in").read_text()
-
-
-def test_a_certificate_that_was_not_renewed_is_an_error(tmp_path: Path) -> None:
-    call = """
-        k3s_start() { :; }; k3s_await_server() { :; }; write_file() { cat >/dev/null; }
-        missing_names() { echo 10.0.0.9; }
-        renew_certificate"""
-    done = run("k3s-server", places(tmp_path) + call)
-    assert "k3s is running, but its certificates were not rotated" in done.stderr
-
-
 def rotate(root: Path, **values: str) -> subprocess.CompletedProcess[str]:
     call = f"rotate_server_token {OLD} {PINNED}{NEW}"
     return run("k3s-server", places(root) + call, **{"ACCEPTS": OLD, **values})

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -86,6 +87,23 @@ def test_the_script_of_a_profile_is_the_one_that_was_reviewed(name: str) -> None
     if os.environ.get(UPDATE):
         path.write_text(text)
     assert text == path.read_text()
+
+
+@pytest.mark.parametrize("name", profiles.names())
+def test_a_script_asks_for_what_its_profile_says_and_sets_it(name: str) -> None:
+    text, profile = of_profile(name), profiles.load(name)
+    asked = dict(re.findall(r"^#SBATCH --(\S+)=(\S+)$", text, re.MULTILINE))
+    assert (asked["nodes"], asked["ntasks-per-node"]) == (str(profile.workers), str(profile.slots_per_worker))
+    assert asked["gpus-per-node"] == str(profile.gpus_per_node)
+    exported = dict(re.findall(r"^export ([^=]+)=(.+)$", text, re.MULTILINE))
+    advised = dict(re.findall(r"^#   export ([^=]+)=(.+)$", text, re.MULTILINE))
+    assert exported["NCCL_DEBUG_SUBSYS"].startswith(profile.env["NCCL_DEBUG_SUBSYS"]), "and of SHARP TUNING"
+    wanted = {**profile.env, "NCCL_DEBUG_SUBSYS": exported["NCCL_DEBUG_SUBSYS"]}
+    assert {key: shlex.quote(value) for key, value in wanted.items()}.items() <= exported.items()
+    assert advised == {key: shlex.quote(value) for key, value in profile.site_env.items()}
+    [mpirun] = [line for line in text.splitlines() if line.strip().startswith('run=("$mpirun"')]
+    words = [re.sub("^-(?=[a-z])", "--", word) for word in profile.mpi_args]
+    assert shlex.join(words) in mpirun
 
 
 @pytest.mark.parametrize(

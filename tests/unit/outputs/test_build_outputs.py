@@ -51,6 +51,24 @@ def test_the_outputs_name_the_cluster_its_nodes_and_the_versions_that_were_found
     ]
 
 
+def test_the_outputs_take_few_lines_however_many_workers_and_sizes_there_are() -> None:
+    """The engine prints each item of a mapping or a list in a line of its own."""
+
+    def lines(value: Any) -> int:
+        items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        return 1 + sum(map(lines, items))
+
+    verdict = passing()
+    [result] = verdict["collectives"].values()
+    curve = [{**result["curve"][0], "size_bytes": 2**power} for power in range(10, 35)]
+    names = ("all_reduce", "all_gather")
+    sweep = {**verdict, "collectives": {name: {**result, "curve": curve} for name in names}}
+    for workers in (2, 60):
+        made = load(site(load_balancers=2, workers={"h100": workers}))
+        out = build_outputs(made, versions=VERSIONS, facts={}, results={"h100": summarize(sweep)})
+        assert lines(out) <= 30, workers
+
+
 def test_the_outputs_tell_which_busbar_wrote_them() -> None:
     assert ClusterOutputs.from_dict(outputs({})).busbar_version == __version__
 
