@@ -25,6 +25,7 @@ class Made:
         self.wrong, self.gpu = "0", "NVIDIA H100 80GB HBM3"
         self.info: list[str] = []
         self.ranks: int | None = None
+        self.communicator = False
 
     def lines(self) -> list[str]:
         """All lines, without their ends."""
@@ -37,6 +38,7 @@ class Made:
             net=self.network if self.devices else None,
             gdr=self.gdr,
             devices=self.devices,
+            communicator=self.communicator,
             hcas=[f"mlx5_{d}:1/IB" for d in range(self.devices)],
         )
         program = Program(
