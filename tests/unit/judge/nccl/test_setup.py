@@ -173,15 +173,20 @@ def test_the_topology_file_is_the_expected_one_and_could_be_opened(
 def opened(
     of_host: dict[str, tuple[str, ...]], evidence: Evidence | None = None, **want: Any
 ) -> tuple[Code, int | None]:
-    """What is said of a run on two hosts of eight rails over GPUDirect RDMA."""
+    """Code and line of `hcas_of`."""
+    check = hcas_of(of_host, evidence, **want)
+    return check.code, check.line
+
+
+def hcas_of(of_host: dict[str, tuple[str, ...]], evidence: Evidence | None = None, **want: Any) -> Check:
+    """The gate on a run on two hosts of eight rails over GPUDirect RDMA."""
     found = evidence or printed(networks=said("IB", 3))
     found.hcas_of_host = of_host
     found.hcas = said("the list", 6) if of_host else {}
     expectation = {"nodes": 2, "gpus_per_node": 8, "rails": 8, "transport": "gpudirect-rdma", **want}
     run = whole()
     run.preamble.ranks[:] = table([row(512 * MIB)], ranks=16).preamble.ranks
-    check = hcas(context(Expectation(**expectation), run, evidence=found))
-    return check.code, check.line
+    return hcas(context(Expectation(**expectation), run, evidence=found))
 
 
 BOTH = {"worker-0": IB8, "worker-1": IB8}
@@ -222,6 +227,10 @@ def test_a_host_that_names_no_hca_is_not_known_to_have_any(
     of_host: dict[str, tuple[str, ...]], code: Code
 ) -> None:
     assert opened(of_host)[0] == code
+
+
+def test_the_first_host_that_names_no_hca_is_named() -> None:
+    assert hcas_of({"worker-9": IB8}).reason == "no `NET/IB : Using` line of worker-0"
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,11 @@ def test_every_table_is_complete_and_has_its_summary(runs: list[Run], status: st
     assert (check.status, check.code) == (status, code), check.reason
 
 
+def test_an_average_that_is_not_a_number_is_told_from_one_of_other_rows() -> None:
+    for printed, why in (("nan", "is not a number"), ("1000.00", "is not that of the rows (1024.0000)")):
+        assert f"the printed average {printed} {why}" in completeness(gates_of(whole(avg=printed))).reason
+
+
 def test_the_summary_of_the_first_table_shows_that_it_is_complete() -> None:
     check = completeness(gates_of(whole(1), whole(20)))
     assert (check.line, check.evidence, check.reason[:9]) == (4, "avg", "1, 1 rows")
