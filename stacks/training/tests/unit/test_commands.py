@@ -102,7 +102,9 @@ def described(folder: Path, **training: Any) -> list[str]:
     (folder / "Pulumi.prod.yaml").write_text(yaml.safe_dump(document))
     done = busbar("check-config", str(folder / "Pulumi.prod.yaml"))
     assert done.exit_code == 0, done.output
-    return [line.strip() for line in done.stdout.splitlines()[1:]]
+    first, *rest = (line.strip() for line in done.stdout.splitlines())
+    assert first == "OK  Pulumi.prod.yaml"
+    return rest
 
 
 def test_a_configuration_is_described_by_what_is_trained_expected_and_installed(tmp_path: Path) -> None:
@@ -114,6 +116,7 @@ def test_a_configuration_is_described_by_what_is_trained_expected_and_installed(
         networks={"h100": [network]},
         storage={"mode": "nfs", "nfs": {"server": "10.0.0.5", "export": "/srv"}},
         kueue={"enabled": True},
+        trainer={"enabled": True},
         training_operator={"enabled": True, "image": "operator:1", "kinds": ["PyTorchJob", "JAXJob"]},
     ) == [
         f"cluster {CLUSTER}, pools: all",
@@ -121,7 +124,7 @@ def test_a_configuration_is_described_by_what_is_trained_expected_and_installed(
         "expected: loss lower by 40.0 %, all-reduce at 60.0 % of the measured busbw",
         "networks of pool h100: ib (host-device, 192.168.20.0/24)",
         "shared storage: nfs 10.0.0.5:/srv",
-        "Kubeflow Trainer: not installed",
+        "Kubeflow Trainer: 2.3.0, oci://ghcr.io/kubeflow/charts/kubeflow-trainer",
         "Kueue: 0.19.2, oci://registry.k8s.io/kueue/charts/kueue",
         "Training Operator: operator:1, PyTorchJob, JAXJob",
     ]

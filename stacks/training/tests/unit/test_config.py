@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from busbar.config import ConfigError
 from busbar.config.kubernetes_values import STATE_FIRST
 from busbar.manifests.operators import GPU_OPERATOR
-from stacks.training.package.config import KEY, PROJECT, load
+from stacks.training.package.config import load
 from stacks.training.package.kueue import KUEUE
 from stacks.training.package.networks.manifests import MULTUS
 from stacks.training.package.trainer import TRAINER
@@ -31,11 +30,6 @@ def test_the_name_of_the_cluster_s_stack_is_all_that_must_be_configured() -> Non
     found = load({"cluster": "organization/busbar/prod"})
     assert found.proof.is_gate
     assert (found.proof.backend, found.pools) == ("nccl", [])
-
-
-def test_the_example_of_the_lab_is_valid() -> None:
-    document = yaml.safe_load((ROOT / "stacks/training/Pulumi.dev.yaml").read_text())
-    assert load(document["config"][f"{PROJECT}:{KEY}"]).cluster == "organization/busbar/dev"
 
 
 def test_a_proof_that_is_switched_off_is_no_gate() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from busbar.judge.nccl import JobOutcome
 from stacks.training.package.log import read_lines
 from stacks.training.package.verdict import judge
 from stacks.training.tests.unit.made import (
@@ -55,15 +54,14 @@ def test_an_empty_log_is_no_verdict_and_measures_nothing() -> None:
     assert found.busbw_gbps is None
 
 
-@pytest.mark.parametrize("count", range(0, 60, 3))
-def test_a_log_that_is_cut_anywhere_is_never_a_pass(count: int) -> None:
+def test_a_log_that_is_cut_anywhere_is_never_a_pass() -> None:
     records = [*first(), *second()]
-    assert not verdict(records[: min(count, len(records) - 1)]).passed
+    assert not [count for count in range(len(records)) if verdict(records[:count]).passed]
 
 
-@pytest.mark.parametrize("kind", ["start", "host", "step", "checkpoint", "kill", "resume", "timing", "end"])
-def test_a_run_without_one_kind_of_record_is_never_a_pass(kind: str) -> None:
-    assert not verdict(without([*first(), *second()], kind)).passed
+def test_a_run_without_one_kind_of_record_is_never_a_pass() -> None:
+    for kind in ("start", "host", "step", "checkpoint", "kill", "resume", "timing", "end"):
+        assert not verdict(without([*first(), *second()], kind)).passed, kind
 
 
 @pytest.mark.parametrize(
@@ -73,12 +71,9 @@ def test_a_run_without_one_kind_of_record_is_never_a_pass(kind: str) -> None:
         ("start", 1, {"steps": 31}, "log.steps_missing", "fail"),
         ("start", 1, {"backend": "gloo"}, "ranks.other_backend", "fail"),
         ("start", 0, {"world_size": 8}, "ranks.wrong_count", "fail"),
-        ("host", 3, {"node": "gpu-9"}, "ranks.other_nodes", "fail"),
         ("host", 1, {"device": "NVIDIA A100-SXM4-80GB"}, "ranks.other_device", "fail"),
         ("host", 1, {"first_rank": 9}, "ranks.wrong_count", "fail"),
         ("step", 3, {"loss": "nan"}, "loss.not_finite", "fail"),
-        ("step", 3, {"distinct_losses": 14}, "data.same", "fail"),
-        ("step", 4, {"gradients": {"aa": 15, "bb": 1}}, "gradients.differ", "fail"),
         ("step", 4, {"gradients": {"aa": 15}}, "gradients.ranks_missing", "fail"),
         ("end", 0, {"parameters": {"aa": 8, "bb": 8}}, "gradients.differ", "fail"),
         ("resume", 0, {"step": 14}, "recovery.other_checkpoint", "fail"),
@@ -101,11 +96,6 @@ def test_ranks_that_are_not_spread_as_expected_fail() -> None:
     assert check.reason == "gpu-1 has 7 ranks, expected 8"
 
 
-def test_a_loss_that_does_not_fall_fails() -> None:
-    flat = [{**each, "loss": 1.0} if "loss" in each else each for each in [*first(), *second()]]
-    assert codes(verdict(flat)) == {"loss.not_falling"}
-
-
 def test_gradients_that_never_change_fail() -> None:
     same = {"gradients": {"00": WORLD}}
     frozen = [{**each, **same} if "gradients" in each else each for each in [*first(), *second()]]
@@ -121,10 +111,6 @@ def test_a_job_that_is_too_slow_says_measured_and_expected_time() -> None:
     [reason] = verdict(changed([*first(), *second()], "timing", allreduce_s=[0.02] * 5)).reasons
     assert "took 20 ms (100.7 GB/s busbw); at the measured 390 GB/s it takes 5.16 ms" in reason
     assert "Expected at least 0.7 of the measured busbw (273 GB/s)" in reason
-
-
-def test_without_a_measured_bandwidth_there_is_no_verdict() -> None:
-    assert codes(verdict(busbw_gbps=None)) == {"busbw.no_expectation"}
 
 
 # ---- recovery -------------------------------------------------------------------------------------------
@@ -184,12 +170,6 @@ def test_shared_storage_must_show_the_same_file_on_every_worker() -> None:
 # ---- the transport --------------------------------------------------------------------------------------
 
 
-def test_a_run_that_fell_back_to_tcp_fails() -> None:
-    found = verdict(nccl=TCP)
-    assert (found.verdict, codes(found)) == ("fail", {"fabric.failed"})
-    assert "start 1: transport: TCP between hosts (NET/Socket), expected RDMA" in found.reasons[0]
-
-
 def test_a_run_that_fell_back_to_tcp_after_the_restart_fails() -> None:
     records = [*lines(first()), *lines(second(), TCP)]
     found = judge(read_lines(records), expected())
@@ -207,11 +187,6 @@ def test_a_run_that_leaves_rails_unused_fails() -> None:
     found = verdict(nccl=RDMA.model_copy(update={"devices": 7}))
     assert codes(found) == {"fabric.failed"}
     assert "uses 7 rails" in found.reasons[0]
-
-
-def test_without_messages_of_nccl_there_is_no_verdict() -> None:
-    found = verdict(nccl=None)
-    assert (found.verdict, codes(found)) == ("unknown", {"fabric.no_messages"})
 
 
 def test_a_line_of_nccl_that_is_lost_is_noticed() -> None:
@@ -248,12 +223,6 @@ def test_gloo_on_a_pool_with_rdma_is_no_verdict() -> None:
 
 
 # ---- the job and the log --------------------------------------------------------------------------------
-
-
-def test_a_job_that_failed_is_a_fail_whatever_its_log_says() -> None:
-    read = read_lines(lines([*first(), *second()]))
-    found = judge(read, expected(), JobOutcome(False, ["the Job failed: BackoffLimitExceeded"]))
-    assert (found.verdict, codes(found)) == ("fail", {"job.failed"})
 
 
 def test_a_log_of_which_a_part_is_missing_is_no_verdict() -> None:
@@ -325,6 +294,5 @@ def test_storage_that_is_not_shared_or_too_slow_is_named(values: dict[str, Any],
 
 
 def test_a_run_that_did_not_probe_its_storage_is_no_pass() -> None:
-    assert codes(verdict(**STORAGE)) == {"storage.not_probed"}
     # One worker reads its own file.
     assert "storage.not_probed" in codes(verdict(probed(hosts=1), **STORAGE, nodes=("gpu-1",)))
