@@ -6,8 +6,8 @@ import ipaddress
 from collections.abc import Collection, Iterator, Mapping
 
 from busbar.config.errors import Finding, did_you_mean
+from busbar.config.hosts import LABELS, SWITCHES
 from busbar.config.partial import PartialCluster, PartialConfig, PartialHost
-from busbar.config.topology import LABELS, SWITCHES
 
 # The resources of each host, in components/: how their names begin, and how they end.
 RESOURCES: Mapping[str, tuple[str, tuple[str, ...]]] = {

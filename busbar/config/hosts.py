@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from busbar.config.kubernetes_values import DnsLabel
+from busbar.config.kubernetes_values import DnsLabel, LabelValue
 from busbar.config.network_values import Address, HostKey, InterfaceName, IpAddress, Port, UserName
-from busbar.config.topology import Topology
 from busbar.config.values import Int, NonEmpty, invalid
 from busbar.models import ConfigModel
 
@@ -23,6 +23,38 @@ class HostConfig(ConfigModel):
     port: Port | None = Field(default=None, description="SSH port of this host; by default ssh.port.")
 
 
+Place = Annotated[LabelValue, Field(min_length=1)]
+
+# Keys of Topograph 1.0 (NVIDIA/topograph), which Kueue's and KAI's examples read; Kubernetes has none of its
+# own (KEP-4962 was closed). The farthest level comes first.
+LABELS: Mapping[str, str] = {
+    "block": "fabric.topograph.run/tier-1",
+    "rail_group": "fabric.topograph.run/tier-0",
+    "nvlink_domain": "accelerator.topograph.run/domain",
+}
+# Hosts with the same place share switches; in an NVLink domain they need none.
+SWITCHES = ("block", "rail_group")
+
+
+class Topology(ConfigModel):
+    """Names of the site's own; all workers of a pool have the same levels, or none."""
+
+    rail_group: Place | None = Field(
+        default=None,
+        description="The leaf switches that its rails end at: hosts with the same ones are one hop apart on "
+        "every rail (a scalable unit). In a fabric without rails: the leaf.",
+    )
+    block: Place | None = Field(default=None, description="The rail groups below the same spine switches.")
+    nvlink_domain: Place | None = Field(
+        default=None, description="The hosts whose GPUs share NVLink, such as the rack of a GB200 NVL72."
+    )
+
+    def labels(self) -> dict[str, str]:
+        """The labels of the Node, the farthest level first."""
+        values = {key: getattr(self, level) for level, key in LABELS.items()}
+        return {key: value for key, value in values.items() if value is not None}
+
+
 class Worker(HostConfig):
     """A machine with GPUs and HCAs."""
 
@@ -30,7 +62,7 @@ class Worker(HostConfig):
     topology: Topology = Field(default=Topology(), description="Where it is in the fabric, for schedulers.")
     quarantine: Annotated[NonEmpty, Field(max_length=200)] | None = Field(
         default=None,
-        description="Why no new job may start on it, by a taint (busbar/quarantine) or a drain (Slurm). It is "
+        description="Why no new job may start on it (a taint busbar/quarantine; in Slurm a drain). It is "
         "left out of measurements, waits for GPUs and the pools of the outputs. To end it, delete the line.",
     )
 

@@ -246,3 +246,17 @@ def bucket(config: PartialConfig, secrets: Collection[str]) -> Iterator[Finding]
             f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set",
             "run `pulumi config set --secret KEY` for each",
         )
+
+
+def authentication_warnings(config: PartialConfig) -> Iterator[Finding]:
+    """Issuers that could make anybody an administrator, by a group system:masters."""
+    for index, each in enumerate(config.k3s.authentication.jwt):
+        mappings = each.get("claimMappings")
+        groups = mappings.get("groups") if isinstance(mappings, Mapping) else None
+        if isinstance(groups, Mapping) and not groups.get("prefix") and not each.get("userValidationRules"):
+            yield Finding(
+                ("k3s", "authentication", "jwt", index, "claimMappings", "groups"),
+                "without a prefix the issuer can name the group system:masters, which may do everything",
+                "set a prefix, or add a userValidationRule with the expression "
+                "user.groups.all(group, !group.startsWith('system:'))",
+            )

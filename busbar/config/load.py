@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from busbar.config import (
-    authentication_checks,
     checksums,
     files,
     host_checks,
@@ -108,7 +107,7 @@ def warnings(cluster: Cluster) -> list[Finding]:
         *software_checks.version_warnings(partial),
         *k3s_argument_checks.unknown_key_warnings(partial),
         *k3s_checks.disabled_warnings(partial),
-        *authentication_checks.warnings(partial),
+        *k3s_checks.authentication_warnings(partial),
         *host_checks.loopback_warnings(partial),
         *host_checks.virtual_ip_warnings(partial),
         *validation_checks.launch_warnings(cluster),
