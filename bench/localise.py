@@ -1,4 +1,4 @@
-"""How often busbar.fabric.localise finds what is slow, beside two rivals, on simulated fabrics.
+"""How often busbar.fabric.localise finds what is slow, on simulated fabrics.
 
 Results have noise of 3 %; 1 % of the runs dip to 40 to 90 %, and 0.5 % give nothing. Slow parts are 20 % slow
 where the row does not say otherwise. Times are a model, without the start of the jobs: a pair runs 36 s, one
@@ -13,60 +13,35 @@ from __future__ import annotations
 import argparse
 import math
 import random
+import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from busbar.fabric.localise import Group, Kind, Known, Stage, plan, score
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from busbar.fabric.localise import Group, Kind, Known, plan, score
+from tests.unit.fabric.localise.fabric import EXPECTED, RAILS, STAGES, Fabric
 
-RAILS = 8
 PARALLEL = 256
 SECONDS: Mapping[Kind, float] = {
     "node": 20, "in_group": 36, "cross_group": 36, "rail_in_group": 22.5, "rail_cross_group": 22.5,
 }  # fmt: skip
-EXPECTED: Mapping[Kind, float] = dict.fromkeys(SECONDS, 1.0)
-STAGES: tuple[Stage, ...] = ("A", "B", "C")
 GROUP_SIZES = {8: 4, 64: 16}
-# All pairs run as many trials as this many results are enough for.
-MOST_RESULTS = 1_000_000
 MOST_TRIALS = {4096: 100}
 
 Cause = tuple[str, frozenset[str], tuple[int, ...]]
 
 
-@dataclass
-class Fabric:
-    """Parts and how slow they are, as a part of their normal rate."""
-
-    places: dict[str, str]
-    nodes: dict[str, float] = field(default_factory=dict)
-    alone: dict[str, float] = field(default_factory=dict)
-    rails: dict[tuple[str, int], float] = field(default_factory=dict)
-    leaves: dict[tuple[str, int], float] = field(default_factory=dict)
-    uplinks: dict[str, float] = field(default_factory=dict)
-
-    def busbw(self, nodes: tuple[str, ...], rails: Iterable[int]) -> float:
-        """What a run on these rails reaches without noise: NCCL waits for its slowest ring."""
-        if len(nodes) == 1:
-            return self.alone.get(nodes[0], 1.0)
-        at = {self.places[node] for node in nodes}
-        slow = [self.nodes[node] for node in nodes if node in self.nodes]
-        if self.rails or self.leaves:
-            slow += [self.rails.get((node, rail), 1.0) for node in nodes for rail in rails]
-            slow += [self.leaves.get((place, rail), 1.0) for place in at for rail in rails]
-        if self.uplinks and len(at) > 1:
-            slow += [self.uplinks.get(place, 1.0) for place in at]
-        return min(slow, default=1.0)
-
-    def causes(self) -> set[Cause]:
-        """What should be named."""
-        return {
-            *(("node", frozenset({node}), ()) for node in self.nodes),
-            *(("nvlink", frozenset({node}), ()) for node in self.alone),
-            *(("rail", frozenset({node}), (rail,)) for node, rail in self.rails),
-            *(("leaf", frozenset({place}), (rail,)) for place, rail in self.leaves),
-            *(("uplink", frozenset({place}), ()) for place in self.uplinks),
-        }
+def causes(fabric: Fabric) -> set[Cause]:
+    """What should be named."""
+    return {
+        *(("node", frozenset({node}), ()) for node in fabric.nodes),
+        *(("nvlink", frozenset({node}), ()) for node in fabric.alone),
+        *(("rail", frozenset({node}), (rail,)) for node, rail in fabric.rails),
+        *(("leaf", frozenset({place}), (rail,)) for place, rail in fabric.leaves),
+        *(("uplink", frozenset({place}), ()) for place in fabric.uplinks),
+    }
 
 
 @dataclass
@@ -103,8 +78,7 @@ def staged(fabric: Fabric, draw: random.Random, expected: Mapping[Kind, float]) 
         known = Known(results, expected)
         rounds: dict[int, list[Group]] = {}
         for group in plan(stage, nodes, fabric.places, known, rails=RAILS, seed=draw.getrandbits(32)):
-            rails = range(RAILS) if group.rail is None else (group.rail,)
-            results[group] = noisy(fabric.busbw(group.nodes, rails), draw)
+            results[group] = noisy(fabric.busbw(group), draw)
             rounds.setdefault(group.round, []).append(group)
         for groups in rounds.values():
             seconds = max(SECONDS[group.kind] for group in groups)
@@ -116,60 +90,6 @@ def staged(fabric: Fabric, draw: random.Random, expected: Mapping[Kind, float]) 
         done.causes.add((suspect.cause, frozenset(about), suspect.rails))
         done.named.update(suspect.nodes)
     return done
-
-
-def all_pairs(fabric: Fabric, draw: random.Random, expected: Mapping[Kind, float]) -> Outcome:
-    """Each node with each other one: slow is a node whose median is bad, an uplink whose cross pairs are."""
-    done, nodes = Outcome(), list(fabric.places)
-    bad = dict.fromkeys(nodes, 0)
-    across: dict[str, list[int]] = {place: [0, 0] for place in fabric.places.values()}
-    for i, one in enumerate(nodes):
-        for other in nodes[i + 1 :]:
-            share = noisy(fabric.busbw((one, other), range(RAILS)), draw) or 0.0
-            bad[one] += share < 0.9
-            bad[other] += share < 0.9
-            if fabric.places[one] != fabric.places[other]:
-                for node in (one, other):
-                    counts = across[fabric.places[node]]
-                    counts[0] += share < 0.9
-                    counts[1] += 1
-    uplinks = {place for place, (slow, pairs) in across.items() if slow > 0.5 * pairs}
-    done.causes = {("uplink", frozenset({place}), ()) for place in uplinks if len(uplinks) < len(across) / 2}
-    blamed = {place for _, found, _ in done.causes for place in found}
-    done.named = {n for n in nodes if bad[n] > 0.5 * (len(nodes) - 1) and fabric.places[n] not in blamed}
-    done.causes |= {("node", frozenset({node}), ()) for node in done.named}
-    for _ in range(len(nodes) - 1):
-        done.spend(SECONDS["in_group"], len(nodes) // 2, len(nodes))
-    return done
-
-
-def halving(fabric: Fabric, draw: random.Random, expected: Mapping[Kind, float]) -> Outcome:
-    """Groups of square-root size; bad ones are halved, a single node runs with one of a good group."""
-    done, nodes = Outcome(), list(fabric.places)
-    size = math.isqrt(len(nodes))
-    groups = [tuple(nodes[i : i + size]) for i in range(0, len(nodes), size)]
-    good: list[str] = []
-    while groups:
-        done.spend(SECONDS["in_group"], len(groups), sum(max(2, len(group)) for group in groups))
-        halves: list[tuple[str, ...]] = []
-        for group in groups:
-            with_partner = (*group, *good[:1]) if len(group) == 1 else group
-            if len(with_partner) < 2 or many(fabric, with_partner, draw) >= 0.9:
-                good += group
-            elif len(group) == 1:
-                done.named.update(group)
-            else:
-                middle = len(group) // 2
-                halves += [group[:middle], group[middle:]]
-        groups = halves
-    done.causes = {("node", frozenset({node}), ()) for node in done.named}
-    return done
-
-
-def many(fabric: Fabric, nodes: tuple[str, ...], draw: random.Random) -> float:
-    """A run over many nodes, in a ring."""
-    rings = zip(nodes, (*nodes[1:], nodes[0]), strict=True)
-    return noisy(min(fabric.busbw(pair, range(RAILS)) for pair in rings), draw) or 0.0
 
 
 Break = Callable[[Fabric, random.Random], None]
@@ -217,10 +137,9 @@ SCENARIOS: Mapping[str, Break] = {
     "1 node, 15 %": nodes_slow(1, 0.85),
     "1 node, 10 %": nodes_slow(1, 0.9),
 }
-METHODS = {"busbar": staged, "all pairs": all_pairs, "halving": halving}
 
 
-def row(method: str, size: int, scenario: str, trials: int, expected: Mapping[Kind, float]) -> str:
+def row(size: int, scenario: str, trials: int, expected: Mapping[Kind, float]) -> str:
     """One line of the table."""
     per_group = GROUP_SIZES.get(size, 32)
     right = found = sought = named = healthy = 0
@@ -230,25 +149,19 @@ def row(method: str, size: int, scenario: str, trials: int, expected: Mapping[Ki
         draw = random.Random(f"{size} {scenario} {trial}")
         fabric = Fabric({f"n{i:04}": f"g{i // per_group:03}" for i in range(size)})
         SCENARIOS[scenario](fabric, draw)
-        done = METHODS[method](fabric, draw, expected)
+        done = staged(fabric, draw, expected)
         bad = {*fabric.nodes, *fabric.alone, *(node for node, _ in fabric.rails)}
-        right += done.causes == fabric.causes()
+        right += done.causes == causes(fabric)
         found, sought = found + len(bad & done.named), sought + len(bad)
         named, healthy = named + len(done.named - bad), healthy + size - len(bad)
         used, rounds = used + done.used, rounds + done.rounds
         walls.append(done.wall / 60)
     nodes = f"{found / sought:.1%}" if sought else "-"
     return (
-        f"{size:>5}  {scenario:<14} {method:<10} {trials:>6} {right / trials:>7.1%} {nodes:>7} "
+        f"{size:>5}  {scenario:<14} {trials:>6} {right / trials:>7.1%} {nodes:>7} "
         f"{named / healthy:>8.3%} {rounds / trials:>6.1f} {sum(walls) / trials:>6.1f} "
         f"{max(walls):>6.1f} {used / trials / size / 60:>6.1f}"
     )
-
-
-def trials_of(method: str, size: int, most: int) -> int:
-    """Fewer where they take long; 0 where they take too long."""
-    most = min(most, MOST_TRIALS.get(size, most))
-    return min(most, MOST_RESULTS // (size * size // 2)) if method == "all pairs" else most
 
 
 def main() -> None:
@@ -259,15 +172,13 @@ def main() -> None:
     parser.add_argument("--unknown", action="store_true", help="nothing is expected: upper quartiles count")
     given = parser.parse_args()
     expected = {} if given.unknown else EXPECTED
-    print("nodes  slow           method     trials   cause   nodes  healthy rounds   wall    max   used")
-    print("                                          right   found    named          min    min  min/node")
+    print("nodes  slow           trials   cause   nodes  healthy rounds   wall    max   used")
+    print("                               right   found    named          min    min  min/node")
     for size in map(int, given.nodes.split(",")):
         for scenario in SCENARIOS:
-            for method in METHODS:
-                if trials := trials_of(method, size, given.trials):
-                    began = time.monotonic()
-                    text = row(method, size, scenario, trials, expected)
-                    print(f"{text}   ({time.monotonic() - began:.0f} s)", flush=True)
+            began = time.monotonic()
+            text = row(size, scenario, min(given.trials, MOST_TRIALS.get(size, given.trials)), expected)
+            print(f"{text}   ({time.monotonic() - began:.0f} s)", flush=True)
 
 
 if __name__ == "__main__":
