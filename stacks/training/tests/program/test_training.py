@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,15 @@ def up(
     of_stack = {**outputs(of_fabric), "kubeconfig": KUBECONFIG, **change}
     state = {"outputs": of_stack, "secretOutputNames": ["kubeconfig"]}
     said = json.dumps(summarize(verdict())) if printed is None else printed
+    asked = {
+        "busbar-training:training": json.dumps(configured() if config is None else config),
+        **(more or {}),
+    }
+    return _run(json.dumps(state), said, preview, claim_uid, json.dumps(asked))
 
+
+@cache
+def _run(state: str, said: str, preview: bool, claim_uid: str, config: str) -> Run:
     def answer(args: mocks.MockResourceArgs) -> dict[str, Any]:
         if args.typ == LOCAL:
             return {"stdout": said, "stderr": ""}
@@ -49,19 +58,11 @@ def up(
             )
         if args.typ == CLAIM:
             return {"metadata": {**args.inputs["metadata"], "uid": claim_uid}}
-        return state if args.typ == "pulumi:pulumi:StackReference" else {}
+        return json.loads(state) if args.typ == "pulumi:pulumi:StackReference" else {}
 
-    return run_program(
-        {},
-        answer,
-        preview=preview,
-        program=ROOT / "stacks" / "training" / "__main__.py",
-        project="busbar-training",
-        config={
-            "busbar-training:training": json.dumps(configured() if config is None else config),
-            **(more or {}),
-        },
-    )
+    program = ROOT / "stacks" / "training" / "__main__.py"
+    asked = json.loads(config)
+    return run_program({}, answer, preview=preview, program=program, project="busbar-training", config=asked)
 
 
 def on_two_pools(**config: Any) -> Run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any
 
 import pulumi
@@ -38,22 +39,21 @@ def up(
     """Run the program on the outputs of a stack; `printed` by the check. `change`: outputs to replace."""
     of_stack = {**outputs(of_fabric), "kubeconfig": KUBECONFIG, **(change or {})}
     state = {"outputs": of_stack, "secretOutputNames": ["kubeconfig"]}
+    asked = {"busbar-watch:watch": json.dumps(configured(**config)), **(more or {})}
+    return _run(json.dumps(state), printed, preview, json.dumps(asked))
 
+
+@cache
+def _run(state: str, printed: str, preview: bool, config: str) -> Run:
     def answer(args: mocks.MockResourceArgs) -> dict[str, Any]:
         if args.typ == LOCAL:
             return {"stdout": printed if args.name == "monitoring-check" else "{}", "stderr": ""}
         if args.typ == "random:index/randomPassword:RandomPassword":
             return {"result": PASSWORD}
-        return state if args.typ == "pulumi:pulumi:StackReference" else {}
+        return json.loads(state) if args.typ == "pulumi:pulumi:StackReference" else {}
 
-    return run_program(
-        {},
-        answer,
-        preview=preview,
-        program=ROOT / "stacks" / "watch" / "__main__.py",
-        project="busbar-watch",
-        config={"busbar-watch:watch": json.dumps(configured(**config)), **(more or {})},
-    )
+    program, asked = ROOT / "stacks" / "watch" / "__main__.py", json.loads(config)
+    return run_program({}, answer, preview=preview, program=program, project="busbar-watch", config=asked)
 
 
 def created(run: Run) -> list[Resource]:
