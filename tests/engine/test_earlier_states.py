@@ -70,17 +70,25 @@ STATES, SCRIPTS = make.read()
 HOSTS = ("control-plane-server-1", "control-plane-server-2", "worker-gpu-1")
 
 
+UPDATED: dict[str, State] = {}
+"""States of the core, as this checkout leaves them: stacks/training begins on one of them."""
+
+
 def _update(name: str, folder: Path) -> Iterator[Finding]:
     earlier = STATES[name]
-    core = STATES[earlier.get("core", name)]
+    core_name = earlier.get("core", name)
+    core = STATES[core_name]
     checkout = Checkout(PROJECT, folder)
     checkout.tell(core["cluster"])
-    _create(checkout, CORE, core)
-    if earlier is core:
-        yield from _findings(checkout, CORE, core)
-        return
-    # The outputs of that revision are refused.
-    checkout.up(CORE)
+    if earlier is not core and core_name in UPDATED:
+        _create(checkout, CORE, {**core, "state": UPDATED[core_name]})
+    else:
+        _create(checkout, CORE, core)
+        found = list(_findings(checkout, CORE, core))
+        UPDATED[core_name] = checkout.export(CORE)
+        if earlier is core:
+            yield from found
+            return
     _create(checkout, TRAINING, earlier)
     yield from _findings(checkout, TRAINING, earlier)
 

@@ -193,6 +193,7 @@ def test_the_newest_of_several_launchers_is_the_one_to_follow() -> None:
     older, newer = (pod(f"nccl-launcher-{n}", "launcher", phase="Failed") for n in "zb")
     newer["metadata"]["creationTimestamp"] = "2026-01-01T00:00:01Z"
     assert watch(world(pods=[newer, older])).first_pod() == newer
+    assert watch(world(pods=[older, newer])).first_pod() == newer
 
 
 def test_a_worker_that_runs_is_not_taken_for_a_launcher() -> None:

@@ -145,19 +145,6 @@ def test_a_warning_of_check_config_has_its_line(tmp_path: Path) -> None:
     )
 
 
-def test_a_stack_that_is_not_there_is_bad_usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stack(tmp_path, PLAIN_STACK)
-    monkeypatch.chdir(tmp_path)
-    result = busbar("check-config", "prd")
-    assert result.exit_code == 64
-    assert "Pulumi.prod.yaml" in result.stderr
-
-
-@pytest.mark.parametrize("words", [["check-config"], ["no-such-command"], ["schema", "--no-such-option"]])
-def test_bad_usage_exits_with_64(words: list[str]) -> None:
-    assert busbar(*words).exit_code == 64
-
-
 @pytest.mark.parametrize(
     ("text", "finding"),
     [
@@ -225,17 +212,6 @@ def test_every_command_takes_the_name_of_a_stack_or_the_path_of_its_file(
         assert result.stdout.startswith(
             "Pulumi.prod.yaml: is not valid YAML: line 3, column 3: duplicate key"
         )
-
-
-@pytest.mark.parametrize("command", ["check-config", "preflight"])
-def test_every_command_lists_the_stack_files_if_there_is_no_such_stack(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stack(tmp_path, PLAIN_STACK)
-    monkeypatch.chdir(tmp_path)
-    result = busbar(command, "Pulumi.prd.yaml")
-    assert result.exit_code == 64
-    assert "Pulumi.prd.yaml does not exist; stack files there: Pulumi.prod.yaml" in result.stderr
 
 
 def test_an_example_is_named_only_where_it_is_beside_the_missing_file(tmp_path: Path) -> None:

@@ -39,14 +39,3 @@ def test_without_an_answer_of_the_api_no_pod_is_ended() -> None:
         BRIDGE="10.42.3.1/24", CIDR="silent",
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (1, "")
-
-
-def test_the_pods_end_while_the_agent_is_stopped_after_flannel_s_mac_address_left_the_node() -> None:
-    steps = "".join(
-        f"{name}() {{ echo {name}; }}; "
-        for name in ("k3s_kill_pods", "k3s_unmount", "k3s_remove_network", "k3s_restart")
-    )
-    done = run("k3s-agent", steps + 'timeout() { echo "$4" >&2; }; k3s_renew_pod_network k3s-agent x 2>&1')
-    assert [line for line in done.stdout.split() if "_" in line or line.startswith(("-", "k"))] == [
-        *("--kubeconfig", "k3s-agent", "k3s_kill_pods", "k3s_unmount", "k3s_remove_network", "k3s_restart")
-    ]

@@ -68,13 +68,6 @@ def test_a_previous_result_that_is_broken_only_costs_asking_again(monkeypatch: p
     assert done.stdout == ""
 
 
-def test_a_stack_that_is_not_there_is_bad_usage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    done = busbar("preflight", "nowhere")
-    assert done.exit_code == USAGE
-    assert "Pulumi.nowhere.yaml does not exist" in done.output
-
-
 def stack_with_secret_key(folder: Path, monkeypatch: pytest.MonkeyPatch, pulumi: str) -> None:
     """A stack whose only host key login is a secret, and a `pulumi` on PATH that runs `pulumi`."""
     data = site(ssh={}, workers={"h100": 1}, servers=1)

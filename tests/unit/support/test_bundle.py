@@ -204,10 +204,6 @@ def test_without_the_passphrase_of_the_stack_the_bundle_says_so_and_has_all_else
     assert json.loads(texts["engine.json"]) == {"error": "failed: error: incorrect passphrase"}
 
 
-def test_a_stack_that_is_not_there_is_bad_usage(project: Path) -> None:
-    assert busbar("support-bundle", "prd").exit_code == 64
-
-
 @pytest.mark.parametrize(
     ("text", "redacted"),
     [

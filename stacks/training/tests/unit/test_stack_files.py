@@ -118,11 +118,6 @@ def test_check_config_prints_one_finding_with_its_path_for_one_error(
     assert "1 error; no changes made" in result.stderr
 
 
-def test_a_stack_that_is_not_there_is_bad_usage(tmp_path: Path) -> None:
-    result = busbar("check-config", str(tmp_path / "Pulumi.prod.yaml"))
-    assert result.exit_code == 64
-
-
 @pytest.mark.parametrize(
     ("text", "why"),
     [("{}", "KeyError: 'expectation'"), ('{"expectation": {}}', "nodes: Field required, got {}")],
