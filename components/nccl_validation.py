@@ -12,8 +12,8 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 from pulumi_command import local
 
-from busbar.collect.busy import QUARANTINED_KEY, RESULT_KEY, WhenBusy, is_set, last_result
-from busbar.collect.spec import collect_spec
+from busbar.collect.busy import WhenBusy, last_result
+from busbar.collect.spec import collect_spec, settings_of
 from busbar.components.engine.cluster_objects import create_custom_resource, of_fixed_name
 from busbar.components.engine.local_command import create_cluster_command, create_first_folder, digest_in
 from busbar.config import section
@@ -24,7 +24,7 @@ from busbar.manifests import mpijob, nccljob
 from busbar.manifests.image_pull import ImagePull
 from busbar.manifests.names import digest
 from busbar.manifests.scheduling import read_taints
-from busbar.outputs.kept import current_result, record, settings_of
+from busbar.outputs.pool import current_result
 
 # In the state of every cluster that was measured. With another text here each would be measured again; what
 # the collector prints has a version of its own (busbar.outputs.pool.FORMAT).
@@ -79,9 +79,6 @@ class NcclValidationArgs:
 class NcclValidation(pulumi.ComponentResource):
     """Makes the MPIJob, the Command that collects its log, and the ConfigMap of a topology file if set.
 
-    With `when_busy: keep`, which is the default where a quarantine begins or ends, also one of the last
-    result, which is there for the next measurement.
-
     The job runs again when anything in it changes (nodes, versions, image, arguments,
     `validation.run`), because its name is a digest of that; it is judged again, from the same log, when only
     the expectation changes. What is on the cluster is `deleted_with` the same resource as the component.
@@ -102,8 +99,7 @@ class NcclValidation(pulumi.ComponentResource):
         job = _resolve(args, topology)
         manifest = mpijob.render(job)
         self.job = manifest["metadata"]["name"]
-        former = last_result(args.pool)
-        if busy := WhenBusy.of(validation, former, in_quarantine=bool(args.quarantined)):
+        if busy := WhenBusy.of(validation, last_result(args.pool), in_quarantine=bool(args.quarantined)):
             manifest["metadata"]["annotations"] |= busy.annotations
         mpi_job = create_custom_resource(
             f"{name}-job",
@@ -127,7 +123,7 @@ class NcclValidation(pulumi.ComponentResource):
             pulumi.ResourceOptions(parent=self, depends_on=[mpi_job]),
             triggers=[digest_in(first_folder, spec), _CONSTANT_TRIGGER],
         )
-        settings = settings_of(job, self.job, spec["expectation"])
+        settings = settings_of(manifest, spec["expectation"], job.iterations, job.warmup)
         self.result = collect.stdout.apply(
             lambda printed: current_result(
                 printed,
@@ -138,18 +134,6 @@ class NcclValidation(pulumi.ComponentResource):
                 announce=lambda text: pulumi.log.warn(text, self),
             )
         )
-        by_default = args.quarantined is not None and not is_set(validation)
-        if validation.when_busy == "keep" or by_default:
-            recorded = pulumi.Output.all(collect.stdout, self.result, first_folder).apply(
-                lambda found: record(found[0], found[1], settings).replace(f'"{folder}/', f'"{found[2]}/')
-            )
-            held = {QUARANTINED_KEY: ",".join(args.quarantined)} if by_default and args.quarantined else {}
-            kubernetes.core.v1.ConfigMap(
-                f"{name}-last-result",
-                metadata={"name": former, "namespace": validation.namespace},
-                data={RESULT_KEY: recorded, **held},
-                opts=of_fixed_name(pulumi.ResourceOptions(parent=self, deleted_with=self._deleted_with)),
-            )
         self.register_outputs({"result": self.result, "job": self.job})
 
     def _create_topology_map(

@@ -224,9 +224,9 @@ def collect(api: RestApi, spec: CollectSpec) -> Any:
     """Follow an MPIJob's launcher and judge its log; the request is JSON on stdin.
 
     stdin: {"namespace", "job", "folder", "deadline_seconds", "expectation": {...}}. The cluster: KUBECONFIG.
-    Prints the verdict in short as JSON (busbar.outputs.pool.summarize), or the former one that stays
-    (busbar.outputs.kept). The log, the whole verdict and the report are written to `folder`, and a record for
-    `busbar history` there and into the cluster. Exit code 0 for any verdict, also a failure; 1 when the
+    Prints the verdict in short as JSON (busbar.outputs.pool.summarize), or the former one that stays, marked
+    as `kept`. The log, the whole verdict and the report are written to `folder`, and the record
+    (busbar.judge.record) there and into the cluster. Exit code 0 for any verdict, also a failure; 1 when the
     cluster cannot be reached or refuses, or when restarting kubelets have rejected the job's pods twice, so
     that the next update measures again; 64 for a request that is not valid.
     """
@@ -237,25 +237,25 @@ def collect(api: RestApi, spec: CollectSpec) -> Any:
     from busbar.kube.wait import SystemClock
     from busbar.outputs.pool import summarize
 
+    folder = Path(spec.folder)
     try:
         found = followed(
-            "MPIJob", "the launcher's pod", spec, lambda: run(api, spec, SystemClock(), progress)
+            "MPIJob",
+            "the launcher's pod",
+            spec,
+            lambda: run(api, spec, SystemClock(), progress, pool=folder.name),
         )
     except Kept as kept:
-        return kept.printed
+        return compact({**kept.found, "kept": True})
     if found.is_rejected:
         # The engine then keeps nothing, and runs this command again.
         why = f"starting kubelets have rejected its pods twice: {'; '.join(found.verdict['reasons'])}"
         fix = "Fix: when k3s-agent on the workers does not restart any more, update again, which measures"
         raise Failed(f"MPIJob {spec.namespace}/{spec.job} was not measured, {why}. {fix}")
-    short = summarize(
-        found.verdict,
-        verdict_file=f"{spec.folder}/{VERDICT}",
-        config_map=found.config_map,
-        measured_at=found.measured_at,
-    )
-    folder = Path(spec.folder)
-    call("verdict_made", api, folder.name, folder, found, spec, progress)
+    file = f"{spec.folder}/{VERDICT}"
+    short = summarize(found.verdict, verdict_file=file, config_map=found.config_map, record=found.record)
+    if found.record:
+        call("verdict_made", folder, short, progress)
     return compact(short)
 
 

@@ -14,40 +14,36 @@ from busbar.kube.allocatable import count
 from busbar.kube.client import Api, JsonObject
 from busbar.kube.gpus import GpuNode, active_pods, held_by
 from busbar.kube.nodes import NODES
-from busbar.kube.objects import find
-from busbar.manifests.mpijob import JOB_LABEL, POOL_LABEL
+from busbar.manifests.mpijob import JOB_LABEL, nodes_of
 
 ANNOTATION = "busbar/when-busy"
-RESULT_KEY = "result.json"
-"""In the ConfigMap of a pool's last result."""
-QUARANTINED_KEY = "quarantined"
-"""There too: names of workers that were in quarantine then, with commas, if `when_busy` is not set."""
 # Pods that are ending release their GPUs within their grace period, 30 s by default.
 PATIENCE_SECONDS = 30.0
 
 
 class Kept(Exception):
-    """The GPUs are held: the former verdict stays. `printed`: that, as it was recorded."""
+    """The GPUs are held: the former verdict stays. `found`: that with its record, as `summarize` gives it."""
 
-    def __init__(self, printed: str) -> None:
+    def __init__(self, found: JsonObject) -> None:
         super().__init__("the former verdict stays")
-        self.printed = printed
+        self.found = found
 
 
 @dataclass(frozen=True)
 class WhenBusy:
-    """How long the job waits for its GPUs, and the name of the ConfigMap whose result then stays, if any."""
+    """How long the job waits for its GPUs. `former`: not None where the former verdict then stays; the name
+    of the ConfigMap in which an earlier release has recorded it."""
 
     deadline_seconds: float
     former: str | None = None
 
     @classmethod
     def of(cls, validation: Validation, former: str, *, in_quarantine: bool = False) -> WhenBusy | None:
-        """The configured policy; None for `fail`, the default. FORMER: the ConfigMap for `keep`.
+        """The configured policy; None for `fail`, the default.
 
-        IN_QUARANTINE: whether a worker of the pool is: `keep` is the default then.
+        IN_QUARANTINE: whether a worker of the pool is: `fail` keeps the former verdict then.
         """
-        if validation.when_busy == "keep" or (in_quarantine and not is_set(validation)):
+        if validation.when_busy == "keep" or (in_quarantine and validation.when_busy == "fail"):
             return cls(PATIENCE_SECONDS, former)
         return cls(validation.busy_deadline_seconds) if validation.when_busy == "wait" else None
 
@@ -63,24 +59,9 @@ class WhenBusy:
         return {ANNOTATION: json.dumps(asdict(self))}
 
 
-def is_set(validation: Validation) -> bool:
-    """Whether the configuration says what a measurement does while its GPUs are held."""
-    return "when_busy" in validation.model_fields_set
-
-
 def last_result(pool: str) -> str:
-    """The name of the ConfigMap of a pool's last result."""
+    """The name of the ConfigMap of a pool's last result, as an earlier release has recorded it."""
     return f"nccl-{pool}-last-result"
-
-
-def after_quarantine(api: Api, job: JsonObject) -> WhenBusy | None:
-    """`keep` for a job on a worker whose quarantine has ended since the last result. Raises ApiError."""
-    metadata = job["metadata"]
-    name = last_result((metadata.get("labels") or {}).get(POOL_LABEL, ""))
-    found = find(api, f"/api/v1/namespaces/{metadata['namespace']}/configmaps/{name}") or {}
-    held = ((found.get("data") or {}).get(QUARANTINED_KEY) or "").split(",")
-    worker = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
-    return WhenBusy(PATIENCE_SECONDS, name) if hostnames(worker) & set(held) else None
 
 
 def holders(api: Api, job: JsonObject) -> list[str]:
@@ -92,7 +73,7 @@ def holders(api: Api, job: JsonObject) -> list[str]:
     # The scheduler ends those of an idle measurement for the job.
     held = held_by(others, idle=False)
     nodes = (GpuNode.of(node, held) for node in api.list(NODES))
-    chosen = hostnames(worker)
+    chosen = nodes_of(job)
     busy = (
         f"{node.node.name}: drained: {node.node.drained}. Fix: `busbar uncordon` when its repair is done, "
         "or put it in quarantine"
@@ -104,25 +85,7 @@ def holders(api: Api, job: JsonObject) -> list[str]:
     return sorted(filter(None, busy))
 
 
-def former_result(api: Api, namespace: str, name: str) -> str | None:
-    """The recorded result of a pool, where that is a verdict with evidence. Raises ApiError."""
-    found = find(api, f"/api/v1/namespaces/{namespace}/configmaps/{name}") or {}
-    try:
-        text: str = found["data"][RESULT_KEY]
-        return text if json.loads(text)["verdict"] in ("pass", "fail") else None
-    except (KeyError, TypeError, ValueError):
-        return None  # no record, or not written by busbar
-
-
 def _is_of(pod: JsonObject, job: JsonObject) -> bool:
     metadata = pod["metadata"]
     label = (metadata.get("labels") or {}).get(JOB_LABEL)
     return bool((metadata["namespace"], label) == (job["metadata"]["namespace"], job["metadata"]["name"]))
-
-
-def hostnames(worker: JsonObject) -> set[str]:
-    """The Nodes of a worker's spec: values of the label by which scheduling.pod_on selects them."""
-    required = worker["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    [term] = required["nodeSelectorTerms"]
-    [expression] = term["matchExpressions"]
-    return set(expression["values"])

@@ -9,36 +9,36 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from busbar.collect import former
 from busbar.collect.jobwatch import JobWatch, Rejected
-from busbar.collect.result import ResultStore
-from busbar.collect.spec import CollectSpec
+from busbar.collect.result import Results
+from busbar.collect.spec import CollectSpec, settings_of
 from busbar.judge.archive import Archive
-from busbar.judge.checks import JobOutcome
 from busbar.judge.collector import Collector, JobNeverStarted
 from busbar.judge.nccl import Expectation, Verdict, judge_log, read_lines
+from busbar.judge.nccl.expected import JUDGE
 from busbar.judge.nccl.log.clean import clean
 from busbar.judge.nccl.log.patterns import ROW, VALUE
 from busbar.judge.nccl.log.reader import ParsedLog
 from busbar.judge.nccl.report.html import Origin, write_html
-from busbar.judge.nccl.schema import JUDGE
 from busbar.judge.nccl.units import size
-from busbar.kube.client import Api, ApiError, JsonObject
+from busbar.judge.record import JobOutcome, Record
+from busbar.kube.client import Api, ApiError
 from busbar.kube.wait import Clock, Deadline, ProgressCallback
+from busbar.manifests.mpijob import nodes_of
 
 
 @dataclass(frozen=True)
 class Collected:
-    """`verdict`: the JSON object of judge/nccl/verdict.py. `config_map`: NAMESPACE/NAME, None if not stored.
+    """`verdict`: the JSON object of judge/nccl/verdict.py. `record`: None without a job that busbar rendered.
 
-    `measured_at`: when the job was created, as Kubernetes writes it (UTC); None without a job. `job`: its
-    object in the cluster, if any. `is_rejected`: nothing was measured, because kubelets that were starting
-    have rejected the workers; the same command starts the job again.
+    `config_map`: NAMESPACE/NAME of both, None if not stored. `is_rejected`: nothing was measured, because
+    kubelets that were starting have rejected the workers; the same command starts the job again.
     """
 
     verdict: dict[str, Any]
+    record: Record | None = None
     config_map: str | None = None
-    measured_at: str | None = None
-    job: JsonObject | None = None
     is_rejected: bool = False
 
 
@@ -48,20 +48,21 @@ def collect(
     clock: Clock,
     progress: ProgressCallback,
     refuse: Callable[[Verdict], None] = lambda verdict: None,
+    **about: str,
 ) -> Collected:
-    """The verdict on the job, and where in the cluster it is stored.
+    """The verdict on the job, with the record of it.
 
-    `refuse` gets a new verdict before it is told or stored; what it raises is raised here.
+    `about`: `pool` and `kind` of the record, and its `folder` where that is not the one of the spec. The
+    record of the kind `run` is not stored in the cluster. `refuse` gets a new verdict before it is told or
+    stored; what it raises is raised here.
 
     A job that cannot start, fails, or does not end in time has a verdict too, and it is not a pass. Raises
     ApiError or Unreachable where nothing is known: the API refuses, or does not respond until the deadline.
     The same command can then be run again, because the log is still in the launcher's pod.
     """
-    collector = _Collector(api, spec, clock, progress, refuse)
-    verdict = collector.run()
-    watch = collector.watch
-    found = verdict.model_dump(mode="json")
-    return Collected(found, collector.config_map, watch.created_at, watch.found, collector.is_rejected)
+    collector = _Collector(api, spec, clock, progress, refuse, about)
+    verdict = collector.run().model_dump(mode="json")
+    return Collected(verdict, collector.record, collector.config_map, collector.is_rejected)
 
 
 def row_text(line: bytes) -> str | None:
@@ -92,6 +93,7 @@ class _Collector(Collector[ParsedLog, Verdict]):
         clock: Clock,
         progress: ProgressCallback,
         refuse: Callable[[Verdict], None],
+        about: Mapping[str, str],
     ) -> None:
         deadline = Deadline(clock, spec.deadline_seconds)
         self.watch = JobWatch(api, spec.namespace, spec.job, deadline, progress)
@@ -99,6 +101,9 @@ class _Collector(Collector[ParsedLog, Verdict]):
         self._api = api
         self._spec = spec
         self._refuse = refuse
+        self._about = {"kind": "update", "folder": spec.folder, **about}
+        self._results = Results(api, spec.namespace)
+        self.record: Record | None = None
         self.config_map: str | None = None
         self.is_rejected = False
 
@@ -106,6 +111,7 @@ class _Collector(Collector[ParsedLog, Verdict]):
         log.truncated = "; ".join(missing) or log.truncated
         verdict = judge_log(log, Expectation.model_validate(self._spec.expectation), outcome)
         self._refuse(verdict)
+        self.record = self._record(log, outcome)
         return verdict
 
     def report(self, verdict: Verdict) -> str:
@@ -119,29 +125,64 @@ class _Collector(Collector[ParsedLog, Verdict]):
         return JobOutcome(self.outcome_or_suspend(wait_seconds=0).succeeded, never.reasons)
 
     def stored(self, uid: str) -> Verdict | None:
-        store = self._store(uid)
-        stored = store.read()
-        verdict = _verdict(stored) if stored else None
-        if verdict and verdict.judge != JUDGE and self.archive.complete_log_of == uid:
+        if self._about["kind"] == "run":
+            return None
+        record, found = self._results.read(uid) or (None, None)
+        if record is None:
+            spec = self._spec
+            found = former.verdict_of(self._api, spec.namespace, spec.job, uid, spec.expectation)
+        elif not record.complete or record.expectation != self._spec.expectation:
+            return None
+        verdict = _verdict(found) if found else None
+        if verdict is None or verdict.verdict == "unknown":
+            return None
+        if verdict.judge != JUDGE and self.archive.complete_log_of == uid:
             return None  # this busbar may find another one
-        if verdict:
-            self.progress(f"{self._spec.job}: verdict found in ConfigMap {store.name}")
-            self.config_map = store.address
+        # The files are written here.
+        here = {"folder": self._about["folder"]}
+        self.record = record.model_copy(update=here) if record else self._record(None, JobOutcome(None))
+        self.config_map = self._results.address(uid) if record else None
+        self.progress(f"{self._spec.job}: verdict found in the cluster")
         return verdict
 
     def store(self, uid: str, verdict: Verdict) -> None:
-        """Store a copy in the cluster; a failure is a message."""
-        store = self._store(uid)
-        try:
-            store.write(verdict.model_dump(mode="json"))
-        except (ApiError, ValueError) as error:
-            self.progress(f"ConfigMap {store.name} could not be written: {error}")
+        """Store the record beside the log and in the cluster; a failure there is a message."""
+        if self.record is None or self.is_rejected:
             return
-        self.config_map = store.address
+        if self.archive.complete_log_of == uid:
+            self.record = self.record.model_copy(update={"complete": True})
+            self.archive.mark_complete(uid, self.record.model_dump(mode="json"))
+        if self._about["kind"] == "run":
+            return
+        address = self._results.address(uid)
+        try:
+            self._results.write(self.record, verdict.model_dump(mode="json"))
+        except (ApiError, ValueError) as error:
+            self.progress(f"ConfigMap {address} could not be written: {error}")
+            return
+        self.config_map = address
 
-    def _store(self, uid: str) -> ResultStore:
-        spec = self._spec
-        return ResultStore(self._api, spec.namespace, spec.job, uid, spec.expectation)
+    def _record(self, log: ParsedLog | None, outcome: JobOutcome) -> Record | None:
+        """The record of the job; None where there is none, or busbar has not rendered it."""
+        job, spec = self.watch.found, self._spec
+        banners = (run.preamble.banner for run in (log.runs if log else ()))
+        banner = next(filter(None, banners), None)
+        iterations, warmup = (banner.iterations, banner.warmup) if banner else (None, None)
+        if job is None:
+            return None
+        try:
+            found = {
+                **self._about,
+                "job_uid": job["metadata"]["uid"],
+                "nodes": nodes_of(job),
+                "measured_at": self.watch.created_at,
+                "settings": settings_of(job, spec.expectation, iterations, warmup),
+                "expectation": spec.expectation,
+                "outcome": outcome,
+            }
+            return Record.model_validate(found)
+        except (KeyError, ValueError):
+            return None
 
 
 def _verdict(stored: Mapping[str, Any]) -> Verdict | None:

@@ -8,15 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from busbar.collect.busy import (
-    PATIENCE_SECONDS,
-    Kept,
-    WhenBusy,
-    after_quarantine,
-    former_result,
-    holders,
-)
+from busbar.collect.busy import PATIENCE_SECONDS, Kept, WhenBusy, holders
 from busbar.collect.follower import LogFollower, has_started
+from busbar.collect.result import after_quarantine, former_result
 from busbar.collect.watch import (
     CONDITION_SECONDS,
     ENDED,
@@ -174,11 +168,10 @@ class JobWatch(Watch):
         why = [f"pods of others held the GPUs for {policy.deadline_seconds:.0f} s", *_first_nodes(held)]
         if policy.former is None:
             return JobNeverStarted([*why, _FIX])
-        record = f"ConfigMap {self._namespace}/{policy.former}"
-        former = former_result(self._api, self._namespace, policy.former)
+        former = former_result(self._api, self._job())
         if former is None:
-            return JobNeverStarted([*why, f"there is no former verdict to keep in {record}. {_FIX}"])
-        self._progress(f"{'; '.join(why)}: the former verdict stays, from {record}")
+            return JobNeverStarted([*why, f"there is no former verdict to keep. {_FIX}"])
+        self._progress(f"{'; '.join(why)}: the former verdict stays, of {former.get('measured_at')}")
         return Kept(former)
 
     def _has_begun(self, job: JsonObject) -> bool:

@@ -1,4 +1,4 @@
-"""The verdict in the cluster: a ConfigMap whose name depends on the job and on the expectation."""
+"""The records of measurements in a cluster: a ConfigMap each, with the record and the whole verdict."""
 
 from __future__ import annotations
 
@@ -6,60 +6,119 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from busbar.kube.client import Api
-from busbar.kube.objects import create, find
-from busbar.manifests.names import digest, short
+from busbar.collect import former
+from busbar.collect.busy import PATIENCE_SECONDS, WhenBusy, last_result
+from busbar.judge.record import JOB, Record
+from busbar.kube.client import Api, JsonObject
+from busbar.kube.objects import create_or_merge, delete, find
+from busbar.manifests.mpijob import POOL_LABEL, nodes_of
+from busbar.manifests.names import sha256, short
+from busbar.outputs.pool import summarize
 
+LABEL = "busbar/history"
+"""Of the ConfigMap of a record: the name of the pool."""
 KEY = "verdict.json"
+RECORD = "record.json"
+RECORDS = 100
+"""So many of a pool are kept, the newest."""
 # A ConfigMap holds 1 MiB; a verdict has some 20 KB, also for 3,520 ranks.
 MAX_BYTES = 512 * 1024
 
 
-class ResultStore:
-    """The stored verdict of one job under one expectation.
+class Results:
+    """The measurements of a namespace. Methods raise ApiError where the API refuses or does not answer."""
 
-    The job's uid is part of the name: the same job run again is another measurement.
-    """
-
-    def __init__(self, api: Api, namespace: str, job: str, uid: str, expectation: Mapping[str, Any]) -> None:
+    def __init__(self, api: Api, namespace: str) -> None:
         self._api = api
-        self._job, self._uid = job, uid
-        self._collection = f"/api/v1/namespaces/{namespace}/configmaps"
-        content = digest({"uid": uid, "expectation": dict(expectation)})
-        self.name = f"{job}-result-{short(content)}"
-        self.address = f"{namespace}/{self.name}"
+        self._namespace = namespace
+        self._path = f"/api/v1/namespaces/{namespace}/configmaps"
 
-    def read(self) -> dict[str, Any] | None:
-        """The stored verdict, or None. Raises ApiError when the API is not responding."""
-        stored = find(self._api, f"{self._collection}/{self.name}") or {}
-        try:
-            verdict = json.loads((stored.get("data") or {})[KEY])
-        except (KeyError, ValueError):
-            return None
-        return verdict if isinstance(verdict, dict) else None
+    def address(self, uid: str) -> str:
+        """NAMESPACE/NAME of the record of the job with this uid."""
+        # A log that is judged again is the same measurement with another verdict.
+        return f"{self._namespace}/nccl-history-{short(sha256(uid))}"
 
-    def write(self, verdict: Mapping[str, Any]) -> None:
-        """Store the verdict; one that exists stays. Raises ApiError, and ValueError for its size."""
-        text = json.dumps(verdict, sort_keys=True, separators=(",", ":"))
-        if len(text) > MAX_BYTES:
-            raise ValueError(f"the verdict has {len(text)} bytes, the limit is {MAX_BYTES}")
-        manifest = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {
-                "name": self.name,
-                "labels": {"app.kubernetes.io/managed-by": "busbar", "busbar/job": self._job},
-                # Deleted together with the job.
-                "ownerReferences": [
-                    {
-                        "apiVersion": "kubeflow.org/v2beta1",
-                        "kind": "MPIJob",
-                        "name": self._job,
-                        "uid": self._uid,
-                    }
-                ],
-            },
-            "immutable": True,
-            "data": {KEY: text},
+    def read(self, uid: str) -> tuple[Record, dict[str, Any]] | None:
+        """The record and the verdict of the job with this uid; None without them."""
+        found = find(self._api, f"{self._path}/{self.address(uid).partition('/')[2]}")
+        return _stored(found) if found else None
+
+    def all(self, pool: str | None = None) -> list[dict[str, Any]]:
+        """All measurements, or those of a pool, as `summarize` gives them; the newest first."""
+        maps = self._api.list(self._path, labelSelector=f"{LABEL}={pool}" if pool else LABEL)
+        return sorted(filter(None, map(self._summary, maps)), key=_measured_at, reverse=True)
+
+    def write(self, record: Record, verdict: Mapping[str, Any]) -> None:
+        """Create or replace the record, and delete the oldest of its pool. Raises ValueError for its size."""
+        data = {KEY: _text(verdict), RECORD: _text(record.model_dump(mode="json"))}
+        if (size := sum(map(len, data.values()))) > MAX_BYTES:
+            raise ValueError(f"the verdict has {size} bytes, the limit is {MAX_BYTES}")
+        metadata = {
+            "name": self.address(record.job_uid).partition("/")[2],
+            "labels": {"app.kubernetes.io/managed-by": "busbar", LABEL: record.pool},
         }
-        create(self._api, self._collection, manifest)
+        manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+        create_or_merge(self._api, self._path, manifest)
+        of_pool = self._api.list(self._path, labelSelector=f"{LABEL}={record.pool}")
+        # UTC, as Kubernetes writes it: in the order of time.
+        of_pool.sort(key=lambda each: each["metadata"].get("creationTimestamp") or "", reverse=True)
+        for each in of_pool[RECORDS:]:
+            delete(self._api, f"{self._path}/{each['metadata']['name']}", each["metadata"]["uid"])
+
+    def _summary(self, found: JsonObject) -> dict[str, Any] | None:
+        if stored := _stored(found):
+            record, verdict = stored
+            address = f"{self._namespace}/{found['metadata']['name']}"
+            return summarize(verdict, record=record, config_map=address)
+        return former.read((found.get("data") or {}).get(former.KEY))
+
+
+def former_result(api: Api, job: JsonObject) -> JsonObject | None:
+    """The result of the last update of the job's pool, where that is a verdict with evidence.
+
+    Raises ApiError, as `after_quarantine` does.
+    """
+    namespace, pool = _pool_of(job)
+    results = _of_updates(api, namespace, pool)
+    found = results[0] if results else former.last_result(api, namespace, last_result(pool))[0]
+    return found if found and found["verdict"] in ("pass", "fail") else None
+
+
+def after_quarantine(api: Api, job: JsonObject) -> WhenBusy | None:
+    """`keep` for a job after a quarantine that has ended since the last update.
+
+    That is one on a worker that was measured before, and not by that update, or the job of that update.
+    """
+    namespace, pool = _pool_of(job)
+    records = [each["record"] for each in _of_updates(api, namespace, pool)]
+    last = records[0] if records else {"nodes": [], "settings": {}}
+    released = {node for each in records for node in each["nodes"]} - set(last["nodes"])
+    released |= former.last_result(api, namespace, last_result(pool))[1]
+    if last["settings"].get(JOB) == job["metadata"]["name"] or released & set(nodes_of(job)):
+        return WhenBusy(PATIENCE_SECONDS, last_result(pool))
+    return None
+
+
+def _pool_of(job: JsonObject) -> tuple[str, str]:
+    return job["metadata"]["namespace"], (job["metadata"].get("labels") or {}).get(POOL_LABEL, "")
+
+
+def _of_updates(api: Api, namespace: str, pool: str) -> list[JsonObject]:
+    return [each for each in Results(api, namespace).all(pool) if each["record"]["kind"] == "update"]
+
+
+def _stored(found: JsonObject) -> tuple[Record, dict[str, Any]] | None:
+    try:
+        record = Record.model_validate_json(found["data"][RECORD])
+        verdict = json.loads(found["data"][KEY])
+        return (record, verdict) if isinstance(verdict, dict) else None
+    except (KeyError, TypeError, ValueError):
+        return None  # not written by this busbar
+
+
+def _measured_at(found: Mapping[str, Any]) -> str:
+    return found["record"].get("measured_at") or ""
+
+
+def _text(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))

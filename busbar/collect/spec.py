@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field
 
 from busbar.config.validation import NcclSettings
+from busbar.judge.record import JOB, Settings
+from busbar.manifests.names import short
 from busbar.manifests.nccljob import NcclJob
 from busbar.manifests.ncclrun import NcclRun
 from busbar.models import StrictModel
@@ -14,6 +18,8 @@ from busbar.models import StrictModel
 # The collector waits this much longer than the job may run, for the controller to record a job that ended at
 # its own deadline.
 GRACE_SECONDS = 60
+# Fields of the expectation that follow from the Nodes.
+_OF_THE_NODES = {"nodes", "hosts", "reasoning"}
 
 
 class JobSpec(StrictModel):
@@ -68,4 +74,42 @@ def expectation(validation: NcclSettings, run: NcclRun, job_name: str) -> dict[s
         "require_topology_file": topology_file is not None,
         "hcas": list(validation.hcas),
         "hosts": [f"{job_name}-worker-{index}" for index in range(len(run.nodes))],
+    }
+
+
+def settings_of(
+    job: Mapping[str, Any],
+    expectation: Mapping[str, Any],
+    iterations: int | None = None,
+    warmup: int | None = None,
+) -> Settings:
+    """Under which settings an MPIJob measures, by name, with the EXPECTATION of its verdict.
+
+    ITERATIONS and WARMUP are in its launcher's script only: give those that are asked for, or that the log
+    names. Raises KeyError and ValueError for a job that busbar did not render.
+    """
+    replicas, annotations = job["spec"]["mpiReplicaSpecs"], job["metadata"].get("annotations") or {}
+    worker = replicas["Worker"]["template"]["spec"]
+    [container] = worker["containers"]
+    [launcher] = replicas["Launcher"]["template"]["spec"]["containers"]
+    found: dict[str, Any] = {
+        **{key: value for key, value in expectation.items() if key not in _OF_THE_NODES},
+        **json.loads(annotations.get("busbar/versions") or "{}"),
+        JOB: job["metadata"]["name"],
+        "run": annotations.get("busbar/run"),
+        "image": container["image"],
+        **container["resources"]["limits"],
+        "shm_size": worker["volumes"][0]["emptyDir"]["sizeLimit"],
+        "runtime_class": worker.get("runtimeClassName"),
+        "tolerations": worker["tolerations"],
+        "deadline_seconds": job["spec"]["runPolicy"]["activeDeadlineSeconds"],
+        "topology": short(annotations.get("busbar/topology-sha256", "")),
+        "iterations": iterations,
+        "warmup": warmup,
+        **{f"env {each['name']}": each["value"] for each in launcher.get("env") or ()},
+    }
+    return {
+        key: value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+        for key, value in found.items()
+        if value not in (None, "", [], {}, False)
     }

@@ -183,8 +183,9 @@ class Validation(NcclSettings, PodSettings):
     when_busy: Literal["fail", "wait", "keep"] = Field(
         default="fail",
         description="What a new measurement does while pods hold the GPUs that it needs. fail: after three "
-        "minutes the update fails. wait: it waits for them. keep: the former verdict stays, for the workers "
-        "that it measured, and says what has changed since; without one, the update fails.",
+        "minutes the update fails, except where a quarantine begins or ends, which keeps the former verdict. "
+        "wait: it waits for them. keep: the former verdict stays, for the workers that it measured, and says "
+        "what has changed since; without one, the update fails.",
     )
     measure_pools: Literal["in_order", "together"] = Field(
         default="in_order",

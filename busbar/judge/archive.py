@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from busbar.judge.record import VERDICT as VERDICT
 from busbar.zstd import ZstdFile
 
 LOG = "nccl.log.zst"
-VERDICT = "verdict.json"
 REPORT = "report.html"
 SOURCE = "source.json"
 
@@ -62,9 +62,16 @@ class Archive:
         finally:
             unfinished.unlink(missing_ok=True)
 
-    def mark_complete(self, job_uid: str) -> None:
-        """Record that the stored log is the complete one of this job, so that it can be judged again."""
-        self._write(SOURCE, {"job_uid": job_uid})
+    def record(self) -> dict[str, Any]:
+        """The record of the measurement whose complete log is stored; empty where there is none."""
+        return self._read(SOURCE) or {}
+
+    def mark_complete(self, job_uid: str, record: Mapping[str, Any] | None = None) -> None:
+        """Note that the stored log is the complete one of this job, with its RECORD once there is a verdict.
+
+        For its owner only: the environment of the ranks is in it.
+        """
+        self._write(SOURCE, {**(record or {}), "job_uid": job_uid}, mode=0o600)
 
     def save_verdict(self, verdict: dict[str, Any]) -> None:
         """Store the verdict."""
@@ -77,8 +84,9 @@ class Archive:
             return None
         return found if isinstance(found, dict) else None
 
-    def _write(self, name: str, value: dict[str, Any]) -> None:
+    def _write(self, name: str, value: dict[str, Any], mode: int = 0o666) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         unfinished = self.folder / f".{name}.{os.getpid()}"
+        unfinished.touch(mode)
         unfinished.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         unfinished.replace(self.folder / name)

@@ -6,12 +6,12 @@ passed, failed, unknown, not_required = by_status(Check.of)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from functools import partial
 from typing import Concatenate, Generic, Literal, ParamSpec, Self, TypeVar
 
+from busbar.judge.record import JobOutcome as JobOutcome
 from busbar.models import StrictModel
 
 Status = Literal["pass", "fail", "unknown", "not-required"]
@@ -58,14 +58,6 @@ def by_status(make: Callable[Concatenate[Status, P], Made]) -> tuple[Callable[P,
 def run_all(gates: Iterable[Callable[[Given], Made | None]], context: Given) -> list[Made]:
     """Run every gate in order, whatever the others say. None: the gate does not apply to what was given."""
     return [found for gate in gates if (found := gate(context)) is not None]
-
-
-@dataclass(frozen=True, slots=True)
-class JobOutcome:
-    """How the job ended that printed the log, as its scheduler says: None where that is not known."""
-
-    succeeded: bool | None
-    reasons: Sequence[str] = ()
 
 
 def job_check(

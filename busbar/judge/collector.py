@@ -90,11 +90,11 @@ class Collector(ABC, Generic[Log, V]):
         """Write what is kept beside log and verdict; what was measured and where it is, in short."""
 
     def stored(self, uid: str) -> V | None:
-        """A final verdict on this run of the job that is kept elsewhere."""
+        """A verdict on the complete log of this run of the job that is kept elsewhere, and is not unknown."""
         return None
 
     def store(self, uid: str, verdict: V) -> None:
-        """Keep a final verdict elsewhere too."""
+        """Keep a new verdict elsewhere too."""
 
     def never_started(self, never: JobNeverStarted) -> JobOutcome:
         """The outcome of a job that exists and gives no log."""
@@ -109,9 +109,7 @@ class Collector(ABC, Generic[Log, V]):
         if found := self.stored(uid):
             return self._keep(found)
         verdict = self._keep(self._judge_archived(uid) or self._measure(uid))
-        # A stored verdict is final. One that is unknown, or based on part of the log, is not.
-        if verdict.verdict != "unknown" and self.archive.complete_log_of == uid:
-            self.store(uid, verdict)
+        self.store(uid, verdict)
         return verdict
 
     def outcome_or_suspend(self, **wait: float) -> JobOutcome:

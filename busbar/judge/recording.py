@@ -6,13 +6,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
 
+from busbar.judge import COUNT_LINE, FIRST_LINE, LAST_LINE
 from busbar.zstd import ZstdFile
 
-# A launcher prints these lines: a log without them has lost its beginning or its end.
-FIRST_LINE = "# busbar: launcher starts"
-LAST_LINE = "# busbar: launcher ends with exit code"
-# Followed by "N lines, B bytes": what the launcher wrote before this line.
-COUNT_LINE = "# busbar: launcher wrote"
 _PROGRESS_LINES = 20_000
 _MEASURING = re.compile(r"# busbar: (measuring \w+|\w+ ended with exit code \d+)")
 _ERROR = re.compile(

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from busbar.judge.recording import COUNT_LINE, FIRST_LINE, LAST_LINE
+from busbar.judge import COUNT_LINE, FIRST_LINE, LAST_LINE
 from busbar.manifests.nccljob import NcclJob
 from busbar.manifests.ncclrun import NcclRun
 

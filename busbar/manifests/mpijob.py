@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
-from busbar.manifests import groups
 from busbar.manifests.launcher import script
 from busbar.manifests.names import job_name
-from busbar.manifests.nccljob import TOPOLOGY_FOLDER, NcclJob
+from busbar.manifests.nccljob import TOPOLOGY_FOLDER, NcclJob, Stage
 from busbar.manifests.scheduling import GPU_RESOURCE, pod_on
 
 API_VERSION = "kubeflow.org/v2beta1"
@@ -27,6 +27,14 @@ _SSHD = "mkdir -p /run/sshd && ssh-keygen -A >/dev/null && exec /usr/sbin/sshd -
 def render(job: NcclJob) -> dict[str, Any]:
     """The manifest. Its name carries a digest of everything in it, so any change makes another job."""
     return _manifest(job, job_name(job.pool, _manifest(job, "")))
+
+
+def nodes_of(job: Mapping[str, Any]) -> tuple[str, ...]:
+    """The Nodes of an MPIJob's workers. Raises KeyError and ValueError for one that was not rendered here."""
+    affinity = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    [term] = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    [expression] = term["matchExpressions"]
+    return tuple(expression["values"])
 
 
 def _manifest(job: NcclJob, name: str) -> dict[str, Any]:
@@ -72,7 +80,7 @@ def _launcher(job: NcclJob, name: str) -> dict[str, Any]:
     container = {
         "name": CONTAINER,
         "image": job.image,
-        "command": ["/bin/bash", "-c", groups.script(job, job.stage) if job.stage else script(job)],
+        "command": ["/bin/bash", "-c", _stage_script(job, job.stage) if job.stage else script(job)],
         # One argument each: all of them may be too long for one.
         **({"args": ["busbar", *job.stage.groups]} if job.stage else {}),
         "env": [{"name": key, "value": job.env[key]} for key in sorted(job.env)],
@@ -83,6 +91,13 @@ def _launcher(job: NcclJob, name: str) -> dict[str, Any]:
         "metadata": {"labels": {POOL_LABEL: job.pool}},
         "spec": pod_on(job.nodes, job.taints, container),
     }
+
+
+def _stage_script(job: NcclJob, stage: Stage) -> str:
+    # An update has no stages.
+    from busbar.manifests import groups
+
+    return groups.script(job, stage)
 
 
 def _worker(job: NcclJob, name: str) -> dict[str, Any]:
@@ -115,6 +130,8 @@ def _worker(job: NcclJob, name: str) -> dict[str, Any]:
         # Registering memory with an HCA locks it; without the capability the limit of the runtime applies.
         container["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
     if job.stage:
+        from busbar.manifests import groups
+
         container["command"] = ["/bin/bash", "-c", f'echo "$NODE_NAME" >{groups.NODE_FILE} && {_SSHD}']
         container["env"] = [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]
     pod = pod_on(job.nodes, job.taints, container)

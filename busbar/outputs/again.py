@@ -11,22 +11,27 @@ from pathlib import Path
 from typing import Any
 
 from busbar.judge.archive import Archive
-from busbar.judge.checks import JobOutcome
-from busbar.judge.nccl.schema import JUDGE
+from busbar.judge.nccl.expected import JUDGE
+from busbar.judge.record import JobOutcome
 from busbar.outputs.pool import read_result, summarize
 from busbar.zstd import ZstdError
 
 
 def judged_again(
-    printed: str | None, spec: Mapping[str, Any], *, keep: bool, announce: Callable[[str], None]
+    result: dict[str, Any],
+    spec: Mapping[str, Any],
+    *,
+    keep: bool,
+    announce: Callable[[str], None],
+    is_former: bool = False,
 ) -> dict[str, Any]:
-    """The result of one pool from what its collector PRINTED, by the judge of this busbar.
+    """The RESULT of one pool by the judge of this busbar.
 
-    SPEC: that of the collector (busbar.collect.spec). KEEP: write the new verdict beside the log; a preview
-    does not. ANNOUNCE gets a sentence where the verdict or the expectation changes. Where the log is gone,
-    is not complete or is of another measurement, the stored verdict stays.
+    The folder of its log says what was expected and how the job ended. For one of an earlier release the
+    expectation is that of SPEC (busbar.collect.spec), unless the result IS FORMER: of a measurement before
+    the one of SPEC. KEEP and ANNOUNCE: as of `current_result`. Where the log is gone, is not complete or is
+    of another measurement, the stored verdict stays.
     """
-    result = read_result(printed)
     archive = Archive(Path(spec["folder"]))
     stored = archive.verdict()
     if stored is None or not _is_of(stored, result):
@@ -34,7 +39,8 @@ def judged_again(
     former = stored.get("judge", 1)
     if former != JUDGE:
         try:
-            stored = _judge(archive, stored, spec, keep=keep)
+            given = None if is_former else spec["expectation"]
+            stored = _judge(archive, stored, given, f"{spec['namespace']}/{spec['job']}", keep=keep)
         except (OSError, EOFError, ZstdError) as error:
             announce(f"{archive.log} cannot be judged again, its verdict of judge {former} stays: {error}")
             return result
@@ -64,10 +70,14 @@ def _is_of(verdict: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
 
 
 def _judge(
-    archive: Archive, stored: Mapping[str, Any], spec: Mapping[str, Any], *, keep: bool
+    archive: Archive, stored: Mapping[str, Any], given: Mapping[str, Any] | None, job: str, *, keep: bool
 ) -> dict[str, Any] | None:
     """The new verdict on the kept log; None where that is not the whole log of the stored verdict."""
     if archive.complete_log_of is None:
+        return None
+    record = archive.record()
+    expectation = record.get("expectation") or given
+    if expectation is None:
         return None
     from busbar.judge.nccl import Expectation, judge_log, read_lines
     from busbar.judge.nccl.report.html import Origin, write_html
@@ -75,18 +85,17 @@ def _judge(
     log = read_lines(archive.log_lines())
     if log.sha256 != stored.get("log_sha256"):
         return None
-    verdict = judge_log(log, Expectation.model_validate(spec["expectation"]), _outcome(stored))
+    outcome = JobOutcome(**record["outcome"]) if "outcome" in record else _outcome(stored)
+    verdict = judge_log(log, Expectation.model_validate(expectation), outcome)
     found = verdict.model_dump(mode="json")
     if keep:
         archive.save_verdict(found)
-        write_html(
-            verdict, archive.report, Origin.of(str(archive.log), f" of {spec['namespace']}/{spec['job']}")
-        )
+        write_html(verdict, archive.report, Origin.of(str(archive.log), f" of {job}"))
     return found
 
 
 def _outcome(stored: Mapping[str, Any]) -> JobOutcome | None:
-    """How the job ended, as the stored verdict says."""
+    """How the job ended, as the stored verdict of an earlier release says."""
     check = next((c for c in stored.get("checks") or () if c.get("name") == "job"), None)
     if check is None:
         return None

@@ -8,9 +8,8 @@ from typing import Any, Protocol
 from pydantic import Field, StrictBool, StrictFloat, ValidationError
 
 from busbar.exits import NoVerdict
-from busbar.models import OutputModel
+from busbar.models import OutputModel, number, problems
 from busbar.outputs.details import Details, unpack
-from busbar.outputs.values import number, problems
 
 CONTRACT_VERSION = 3
 """Raised when an output changes its meaning or is removed; a new output alone does not raise it."""

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import AwareDatetime, Field, FiniteFloat, ValidationError
 
 from busbar import __version__
-from busbar.models import OutputModel
-from busbar.outputs.values import number, problems
+from busbar.judge.nccl.expected import JUDGE
+from busbar.judge.record import JOB, VERDICT, Record, Settings, changes
+from busbar.models import OutputModel, number, problems
+from busbar.text import listed
 
 Curve = tuple[tuple[int, float], ...]
 """(message size in bytes, busbw in GB/s), the smallest size first."""
@@ -86,11 +88,13 @@ def summarize(
     verdict_file: str | None = None,
     config_map: str | None = None,
     measured_at: str | None = None,
+    record: Record | None = None,
 ) -> dict[str, Any]:
     """A PoolResult as JSON values, with `format`, from the JSON object of busbar.judge.nccl.verdict.
 
-    Takes any mapping: what a verdict lacks is missing here too. Numbers have 4 decimals, those of a curve 6
-    digits. Raises ValidationError for a verdict that is none of the three.
+    With a RECORD it is there too, and the version of the judge. Takes any mapping: what a verdict lacks is
+    missing here too. Numbers have 4 decimals, those of a curve 6 digits. Raises ValidationError for a verdict
+    that is none of the three.
     """
     channels: Mapping[str, int] = verdict.get("channels") or {}
     network = {label: n for label, n in channels.items() if label.startswith(("NET/", "COLLNET/"))}
@@ -98,7 +102,8 @@ def summarize(
     found = {
         "verdict": verdict.get("verdict") if consistent else "unknown",
         "reasons": verdict.get("reasons") or (),
-        "measured_at": measured_at,
+        "measured_at": record.measured_at if record else measured_at,
+        "nodes_measured": record.nodes if record and verdict.get("busbw_gbps") is not None else None,
         "busbar_version": __version__,
         **{
             key: number(verdict.get(key), digits=DIGITS)
@@ -112,13 +117,15 @@ def summarize(
             if (points := list(_points(result)))
         },
         **{key: verdict.get(key) or None for key in ("nccl_version", "plugin", "simulated")},
-        "verdict_file": verdict_file,
+        "verdict_file": f"{record.folder}/{VERDICT}" if record else verdict_file,
         "config_map": config_map,
     }
     if network:
         found["gdrdma_edges"] = sum(n for label, n in network.items() if "/GDRDMA" in label)
         found["network_edges"] = sum(network.values())
-    return {"format": FORMAT, **PoolResult.model_validate(found).model_dump(mode="json", exclude_none=True)}
+    result = PoolResult.model_validate(found).model_dump(mode="json", exclude_none=True)
+    about = {"judge": verdict.get("judge"), "record": record.model_dump(mode="json")} if record else {}
+    return {"format": FORMAT, **result, **about}
 
 
 def read_result(stdout: str | None) -> dict[str, Any]:
@@ -134,6 +141,67 @@ def read_result(stdout: str | None) -> dict[str, Any]:
         problem = f"it is not a verdict ({error})"
     reason = f"the output of `busbar nccl collect` cannot be read: {problem}. Fix: raise validation.run"
     return {"verdict": "unknown", "reasons": [reason]}
+
+
+def current_result(
+    printed: str | None,
+    spec: Mapping[str, Any],
+    settings: Settings,
+    nodes: Sequence[str],
+    *,
+    keep: bool,
+    announce: Callable[[str], None],
+) -> dict[str, Any]:
+    """The result of a pool whose collector PRINTED it, with the Nodes that were measured.
+
+    SETTINGS and NODES are those of the measurement that is wanted now: a result that stays because the GPUs
+    were held says how they differ from its own. It is judged again where another judge has judged it. SPEC:
+    that of the collector. KEEP: write a new verdict beside the log; a preview does not. ANNOUNCE gets a
+    sentence where the verdict or the expectation changes.
+    """
+    result, found = read_result(printed), _object(printed)
+    record = found.get("record") or {}
+    # The development of 0.2.0 printed settings only where the former result stayed.
+    former = found.get("settings") or (record.get("settings") if found.get("kept") else None)
+    if found.get("judge") != JUDGE:
+        from busbar.outputs.again import judged_again
+
+        result = judged_again(result, spec, keep=keep, announce=announce, is_former=former is not None)
+    measured = list(nodes) if former is None else result.get("nodes_measured") or ()
+    if result.get("busbw_gbps") is not None:
+        result = {**result, "nodes_measured": list(measured)}
+    if former is None:
+        return result
+    is_earlier = record.get("expectation") is None
+    return {**result, "stale": _stale(former, settings, measured, nodes, of_earlier_release=is_earlier)}
+
+
+def _stale(
+    former: Settings,
+    wanted: Settings,
+    measured: Collection[str],
+    nodes: Collection[str],
+    *,
+    of_earlier_release: bool,
+) -> list[str]:
+    texts = changes(former, wanted, of_earlier_release=of_earlier_release)
+    for text, names in (
+        ("not measured", [node for node in nodes if node not in measured]),
+        ("no longer in the pool", [node for node in measured if node not in nodes]),
+    ):
+        if names:
+            texts[text] = f"{text}: {listed(names)}"
+    # The job's name depends on all others: it tells only of what has none.
+    return [text for key, text in texts.items() if key != JOB] or list(texts.values())
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    """The JSON object; empty for any other text."""
+    try:
+        found = json.loads(text or "")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _printed(text: str) -> dict[str, Any]:

@@ -8,6 +8,9 @@ from typing import Any
 
 from pulumi.runtime import mocks
 
+from busbar.collect.spec import settings_of
+from busbar.judge.record import Record
+from busbar.manifests.mpijob import nodes_of
 from busbar.outputs.pool import summarize
 from busbar.preflight.facts import HAS_K3S, HostRecord, pack
 from tests.program.harness import COMMAND, LOCAL, RELEASE
@@ -30,6 +33,9 @@ SERVER_FACTS = {"ca_pem": CA_PEM, "ca_sha256": "c" * 64, "version": "v1.35.6+k3s
 
 Verdicts = Callable[[str], Mapping[str, Any] | str]
 """From the name of a collecting Command to the verdict that it prints (or to any other text)."""
+
+# By its name, which is a digest of the job.
+_JOBS: dict[str, Mapping[str, Any]] = {}
 
 
 def healthy(
@@ -61,6 +67,9 @@ def healthy(
                 else json.dumps(SERVER_FACTS),
                 "stderr": "",
             }
+        if args.typ.endswith(":MPIJob"):
+            # The mocks have floats for all numbers.
+            _JOBS[args.inputs["metadata"]["name"]] = json.loads(json.dumps(args.inputs), parse_float=_number)
         if args.typ == LOCAL:
             return {"stdout": _local(args), "stderr": ""}
         return {}
@@ -73,11 +82,30 @@ def healthy(
             found = verdict(args.name)
             if isinstance(found, str):
                 return found
-            file = f"{json.loads(args.inputs['stdin'])['folder']}/verdict.json"
-            return json.dumps(summarize(found, verdict_file=file, config_map=f"jobs/{args.name}"))
+            record = _record(json.loads(args.inputs["stdin"]))
+            return json.dumps(summarize(found, config_map=f"jobs/{args.name}", record=record))
         return json.dumps({"resource": "mock", "nodes": {}})
 
     return answer
+
+
+def _number(text: str) -> float:
+    return int(float(text)) if float(text).is_integer() else float(text)
+
+
+def _record(spec: Mapping[str, Any]) -> Record:
+    job, expectation = _JOBS[spec["job"]], spec["expectation"]
+    return Record(
+        job_uid="u-1",
+        pool=job["metadata"]["labels"]["busbar/pool"],
+        kind="update",
+        folder=spec["folder"],
+        nodes=nodes_of(job),
+        measured_at=None,
+        settings=dict(settings_of(job, expectation, iterations=20, warmup=5)),
+        expectation=expectation,
+        complete=True,
+    )
 
 
 def _facts(role: str) -> dict[str, Any]:

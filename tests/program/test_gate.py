@@ -11,7 +11,6 @@ from pulumi.runtime.rpc import UNKNOWN
 
 from busbar.components.engine.stack_outputs import INCOMPLETE, UNFINISHED
 from busbar.outputs import ClusterOutputs
-from busbar.outputs.pool import read_result
 from tests.program.answers import Verdicts, healthy
 from tests.program.harness import LOCAL, Run, run_program
 from tests.support.clusters import site
@@ -40,13 +39,15 @@ def test_a_new_judge_decides_and_is_announced_and_only_an_update_keeps_what_it_f
 ) -> None:
     kept: list[bool] = []
 
-    def again(printed: str, spec: dict[str, Any], *, keep: bool, announce: Callable[[str], None]) -> Any:
+    def again(
+        result: Any, spec: dict[str, Any], *, keep: bool, announce: Callable[[str], None], **_: Any
+    ) -> Any:
         kept.append(keep)
         announce(f"{spec['folder']} is judged again")
-        return {**read_result(printed), "verdict": "fail", "reasons": ["of the new judge"]}
+        return {**result, "verdict": "fail", "reasons": ["of the new judge"]}
 
-    monkeypatch.setattr("busbar.outputs.kept.judged_again", again)
-    done = run(lambda _: passing(), preview=preview)
+    monkeypatch.setattr("busbar.outputs.again.judged_again", again)
+    done = run(lambda _: {**passing(), "judge": 1}, preview=preview)
     assert kept == [not preview]
     assert any(".busbar/test/h100 is judged again" in message for message in done.messages)
     assert done.outputs["nccl_reasons"] == ["of the new judge"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-MOST = 130
+MOST = 125
 PROGRAM = """
 import sys
 from tests.program.answers import healthy

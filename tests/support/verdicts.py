@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from busbar.judge.nccl.schema import SCHEMA
+from busbar.judge.nccl.expected import JUDGE
 
 
 def passing(busbw_gbps: float = 390.28, expected_gbps: float = 400.0) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def passing(busbw_gbps: float = 390.28, expected_gbps: float = 400.0) -> dict[st
         "in_place": {"time_us": 41268.0, "algbw_gbps": 208.15, "busbw_gbps": busbw_gbps, "wrong": 0},
     }
     return {
-        "schema": SCHEMA,
+        "schema": 2,
         "verdict": "pass",
         **result,
         "reasons": [],
@@ -42,6 +42,7 @@ def passing(busbw_gbps: float = 390.28, expected_gbps: float = 400.0) -> dict[st
         "log_sha256": "ab" * 32,
         "log_bytes": 123456,
         "simulated": None,
+        "judge": JUDGE,
     }
 
 
@@ -54,7 +55,7 @@ def failing(reason: str = "busbw 46.9 GB/s is below the floor of 360 GB/s", **va
 def unknown(reason: str = "the launcher never started") -> dict[str, Any]:
     """No evidence: nothing was measured."""
     return {
-        "schema": SCHEMA,
+        "schema": 2,
         "verdict": "unknown",
         "passed": False,
         "reasons": [reason],

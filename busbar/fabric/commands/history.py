@@ -47,7 +47,7 @@ def history(
     if svg:
         _write(svg, found)
     print_text(_as_json(file.stack, found) if as_json else _table(found))
-    last = {each.run.pool: each for each in found}.values()
+    last = {each.run.record.pool: each for each in found}.values()
     for warning in filter(None, (each.warning for each in last)):
         progress(f"warning: {warning}")
     if any(each.is_low or each.run.result.verdict != "pass" for each in last):
@@ -62,7 +62,7 @@ def _runs(file: StackFile, cluster: Cluster) -> list[Run]:
     try:
         api = cluster_api(file, cluster)
         # A run that was judged again here has the later verdict.
-        return [*read_cluster(api, cluster.validation.namespace, file.stack), *here]
+        return [*read_cluster(api, cluster.validation.namespace), *here]
     except NoVerdict as error:
         progress(f"note: only what was measured from this folder is shown: {error}")
         return here
@@ -99,8 +99,8 @@ def _row(entry: Entry) -> list[str]:
     part = f"{busbw / noise.median:.1%}" if noise and busbw is not None else ""
     return [
         f"{run.at:%Y-%m-%d %H:%M}",
-        run.pool,
-        run.kind,
+        run.record.pool,
+        run.record.kind,
         str(len(run.nodes)),
         f"{run.result.verdict}{', low' if entry.is_low else ''}",
         "" if busbw is None else f"{busbw:g}",
@@ -116,7 +116,9 @@ def _write(path: Path, found: Sequence[Entry]) -> None:
     series: dict[str, list[Dot]] = {}
     for each in found:
         if each.run.result.busbw_gbps is not None:
-            series.setdefault(f"pool {each.run.pool}", []).append(_dot(each, each.run.result.busbw_gbps))
+            series.setdefault(f"pool {each.run.record.pool}", []).append(
+                _dot(each, each.run.result.busbw_gbps)
+            )
     try:
         path.write_text(series_svg(series), encoding="utf-8")
     except OSError as error:
@@ -131,7 +133,7 @@ def _dot(entry: Entry, busbw: float) -> Dot:
         run.at,
         busbw,
         is_bad=entry.is_low or run.result.verdict != "pass",
-        text="; ".join([f"{run.kind}, {len(run.nodes)} nodes, {run.result.verdict}", *entry.changes]),
+        text="; ".join([f"{run.record.kind}, {len(run.nodes)} nodes, {run.result.verdict}", *entry.changes]),
         normal=noise.median if noise else None,
         floor=noise.floor if noise else None,
         changed=bool(entry.changes),

@@ -18,7 +18,6 @@ from busbar.text import listed
 
 if TYPE_CHECKING:
     from busbar.collect.collector import Collected
-    from busbar.collect.spec import CollectSpec
     from busbar.config.stackfile import StackFile
     from busbar.fabric.measure import Plan
     from busbar.hosts.inventory import Inventory
@@ -161,17 +160,21 @@ class _Stack:
 
         from busbar.fabric.measure import LeftBehind, Preempted
         from busbar.fabric.measure import measure as run_plan
-        from busbar.fabric.measure.records import record
+        from busbar.fabric.measure.records import append
         from busbar.kube.wait import SystemClock
+        from busbar.outputs.pool import summarize
 
-        def keep(found: Collected, spec: CollectSpec) -> None:
-            # The path is relative, as in an update: a reader of the record may have another project folder.
-            spec = spec.model_copy(update={"folder": str(folder.relative_to(self.file.project))})
-            record(self.api, pool, of_pool, found, spec, progress)
+        def keep(found: Collected) -> None:
+            if found.record:
+                short = summarize(found.verdict, config_map=found.config_map, record=found.record)
+                append(of_pool, short, progress)
 
+        # The path is relative, as in an update: a reader of the record may have another project folder.
+        about = {"pool": pool, "folder": str(folder.relative_to(self.file.project))}
         options = f" --kubeconfig {of_pool.parent / 'kubeconfig'}"
         try:
-            return run_plan(self.api, planned, str(folder), SystemClock(), progress, keep, options), False
+            clock = SystemClock()
+            return run_plan(self.api, planned, str(folder), clock, progress, keep, options, about), False
         except LeftBehind as left:
             error(left)
             return left.found, True
@@ -193,6 +196,6 @@ def _warn(folder: Path, pool: str) -> None:
     from busbar.fabric.measure.history import entries
     from busbar.fabric.measure.records import read_folder
 
-    of_pool = [each for each in entries(read_folder(folder)) if each.run.pool == pool]
+    of_pool = [each for each in entries(read_folder(folder)) if each.run.record.pool == pool]
     if of_pool and (warning := of_pool[-1].warning):
         progress(f"warning: {warning}")

@@ -5,13 +5,13 @@ Pure: records come from busbar.fabric.measure.records.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from statistics import median
 from typing import Any
 
+from busbar.judge.record import JOB, Record, changes
 from busbar.outputs.pool import PoolResult
 from busbar.text import listed
 
@@ -25,57 +25,49 @@ SHORTFALL = 0.03
 _FOUND = ("nccl_version", "plugin", "transport", "busbar_version", "simulated")
 # With another one of these settings, the bandwidth is another quantity.
 _KEY = ("profile", "collectives", "max_bytes", "gpus_per_node", "algorithm")
+# An update and `busbar measure` differ in these, and the bandwidth does not depend on them.
+_NO_CONDITIONS = (JOB, "run", "deadline_seconds", "tolerations")
 
 
 @dataclass(frozen=True)
 class Run:
-    """One measurement of a pool. `kind`: update, measure or idle. `settings`: under which it was made."""
+    """One measurement of a pool."""
 
-    id: str
-    pool: str
-    kind: str
-    settings: Mapping[str, str]
+    record: Record
     result: PoolResult
 
     @property
     def at(self) -> datetime:
         """When it was started."""
         if self.result.measured_at is None:
-            raise ValueError(f"run {self.id} has no time")
+            raise ValueError(f"run {self.record.job_uid} has no time")
         return self.result.measured_at
 
     @property
     def nodes(self) -> tuple[str, ...]:
         """Those that were measured, in a fixed order."""
-        return tuple(sorted(self.result.nodes_measured or ()))
+        return tuple(sorted(self.record.nodes))
 
     @property
     def comparable(self) -> tuple[Any, ...]:
         """What runs of the same kind of bandwidth share: the Nodes, and the profile with its sizes."""
-        return (self.pool, self.nodes, *(self.settings.get(key) for key in _KEY))
+        return (self.record.pool, self.nodes, *(self.record.settings.get(key) for key in _KEY))
 
     @property
     def conditions(self) -> dict[str, str]:
         """Settings and what the log says of the software, by name."""
         found = {key: getattr(self.result, key) for key in _FOUND}
-        return {**self.settings, **{key: value for key, value in found.items() if value}}
-
-    def as_json(self) -> str:
-        """What `read` reads."""
-        result = self.result.model_dump(mode="json", exclude_none=True)
-        return json.dumps({**vars(self), "result": result}, sort_keys=True, separators=(",", ":"))
+        settings = {key: value for key, value in self.record.settings.items() if key not in _NO_CONDITIONS}
+        return {**settings, **{key: value for key, value in found.items() if value}}
 
     @classmethod
-    def read(cls, text: str) -> Run | None:
-        """A record; None for another text, such as one of a newer busbar."""
+    def read(cls, found: Any) -> Run | None:
+        """A measurement as `summarize` gives it; None for anything else, and without a time."""
         try:
-            found = json.loads(text)
-            result = PoolResult.model_validate(found["result"])
-            settings = {str(key): str(value) for key, value in found["settings"].items()}
-            run = cls(str(found["id"]), str(found["pool"]), str(found["kind"]), settings, result)
-        except (ValueError, KeyError, TypeError, AttributeError):
+            run = cls(Record.model_validate(found["record"]), PoolResult.model_validate(found))
+        except (KeyError, TypeError, ValueError):
             return None
-        return run if result.measured_at else None
+        return run if run.result.measured_at else None
 
 
 @dataclass(frozen=True)
@@ -125,31 +117,32 @@ class Entry:
             return None
         since = "; ".join(self.changes) or "nothing that is recorded"
         return (
-            f"pool {self.run.pool}: {busbw:g} GB/s is {1 - busbw / self.noise.median:.1%} below the median "
-            f"of {self.noise.passes} passes on the same nodes ({self.noise.median:g} GB/s, MAD "
+            f"pool {self.run.record.pool}: {busbw:g} GB/s is {1 - busbw / self.noise.median:.1%} below the "
+            f"median of {self.noise.passes} passes on the same nodes ({self.noise.median:g} GB/s, MAD "
             f"{self.noise.mad:.2g}). Changed since the run before: {since}"
         )
 
     def as_object(self) -> dict[str, Any]:
         """As JSON values."""
-        result = self.run.result.model_dump(mode="json", exclude_none=True, exclude={"curve"})
+        record, nodes = self.run.record, {"nodes_measured": list(self.run.nodes)}
+        result = self.run.result.model_dump(mode="json", exclude_none=True, exclude={"curve"}) | nodes
         noise = self.noise and {**asdict(self.noise), "floor": self.noise.floor}
-        about = {"pool": self.run.pool, "kind": self.run.kind, "low": self.is_low, "noise": noise}
-        return {**about, "changes": list(self.changes), "result": result, "settings": dict(self.run.settings)}
+        about = {"pool": record.pool, "kind": record.kind, "low": self.is_low, "noise": noise}
+        return {**about, "changes": list(self.changes), "result": result, "settings": record.settings}
 
 
 def entries(runs: Iterable[Run]) -> list[Entry]:
     """Every run once, in the order of time, with what the runs before it say of it."""
-    newest = {run.id: run for run in runs}
+    newest = {run.record.job_uid: run for run in runs}
     passes: dict[tuple[Any, ...], list[float]] = {}
     before: dict[Any, Run] = {}
     found: list[Entry] = []
-    for run in sorted(newest.values(), key=lambda run: (run.at, run.id)):
+    for run in sorted(newest.values(), key=lambda run: (run.at, run.record.job_uid)):
         values = passes.setdefault(run.comparable, [])
-        former = before.get(run.comparable) or before.get(run.pool)
+        former = before.get(run.comparable) or before.get(run.record.pool)
         changes = () if former is None else tuple(_changes(former, run))
         found.append(Entry(run, Noise.of(values), changes))
-        before[run.pool] = before[run.comparable] = run
+        before[run.record.pool] = before[run.comparable] = run
         if run.result.verdict == "pass" and run.result.busbw_gbps is not None:
             values.append(run.result.busbw_gbps)
     return found
@@ -160,9 +153,9 @@ def _changes(former: Run, run: Run) -> Iterator[str]:
     old, new = former.conditions, run.conditions
     # A value that a log without a table does not have counts as unchanged.
     unknown = {key for key in _FOUND if key not in old or key not in new}
-    for key in {**new, **old}:
-        if key not in unknown and old.get(key) != new.get(key):
-            yield f"{key} {old.get(key) or 'none'} -> {new.get(key) or 'none'}"
+    is_earlier = former.record.expectation is None or run.record.expectation is None
+    found = changes(old, new, of_earlier_release=is_earlier)
+    yield from (text for key, text in found.items() if key not in unknown)
     for text, names in (
         ("nodes added", [node for node in run.nodes if node not in former.nodes]),
         ("nodes left out", [node for node in former.nodes if node not in run.nodes]),

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from busbar.collect.collector import Collected, collect
-from busbar.collect.spec import CollectSpec
 from busbar.fabric.measure.plan import RUN_LABEL, CannotMeasure, Plan
 from busbar.judge.nccl import Verdict
 from busbar.kube import objects
@@ -94,12 +93,14 @@ def measure(
     folder: str,
     clock: Clock,
     progress: ProgressCallback,
-    keep: Callable[[Collected, CollectSpec], None] = lambda found, spec: None,
+    keep: Callable[[Collected], None] = lambda found: None,
     options: str = "",
+    about: Mapping[str, str] | None = None,
 ) -> Verdict:
     """Run the plan; log, verdict and report are kept in `folder`, and nothing in the cluster.
 
-    `keep` gets what was collected, before all is removed. Raises Preempted where an idle run made room for
+    `keep` gets what was collected, before all is removed. `about`: `pool` and `folder` of a record that
+    stays in the cluster. Raises Preempted where an idle run made room for
     other pods, and as `run`, which gets `options`, and `collect`.
     """
     spec = plan.collect_spec(folder)
@@ -109,8 +110,11 @@ def measure(
             raise Preempted(ended)
 
     def follow() -> Verdict:
-        found = collect(api, spec, clock, progress, refuse)
-        keep(found, spec)
+        kind = ("idle" if plan.idle else "measure") if about else "run"
+        found = collect(
+            api, spec, clock, progress, refuse, **{"pool": plan.run, "kind": kind, **(about or {})}
+        )
+        keep(found)
         return Verdict.model_validate(found.verdict)
 
     return run(api, plan, spec.deadline_seconds, follow, clock, progress, options)

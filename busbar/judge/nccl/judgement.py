@@ -12,10 +12,10 @@ from busbar.judge.nccl.checks.context import Context, build
 from busbar.judge.nccl.checks.transport import proven_transport
 from busbar.judge.nccl.diagnose.diagnose import diagnose
 from busbar.judge.nccl.diagnose.rules import LineRules
+from busbar.judge.nccl.expected import JUDGE
 from busbar.judge.nccl.expected.expectation import Expectation
 from busbar.judge.nccl.log import reader
 from busbar.judge.nccl.log.reader import ParsedLog
-from busbar.judge.nccl.schema import JUDGE
 from busbar.judge.nccl.verdict import Verdict
 from busbar.judge.verdict import conclusion
 

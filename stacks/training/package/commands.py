@@ -139,7 +139,7 @@ def check(
     from pydantic import ValidationError
 
     from busbar.judge.nccl.log.source import Source, open_log
-    from busbar.outputs.values import problems
+    from busbar.models import problems
     from stacks.training.package.expectation import Expectation
     from stacks.training.package.log import read_lines
     from stacks.training.package.verdict import judge

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from busbar.judge.verdict import read_verdict
-from busbar.outputs.values import number
+from busbar.models import number
 from stacks.training.package.config import Training
 from stacks.training.package.target import Target
 from stacks.training.package.verdict import SCHEMA, Verdict

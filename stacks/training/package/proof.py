@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from busbar.judge.recording import FIRST_LINE, LAST_LINE
+from busbar.judge import FIRST_LINE, LAST_LINE
 from busbar.manifests.launcher import MARGIN_SECONDS
 from busbar.manifests.names import digest, short
 from stacks.training.package import pod

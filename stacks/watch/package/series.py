@@ -18,9 +18,8 @@ from busbar.collect.result import KEY as VERDICT_KEY
 from busbar.kube.client import Api, ApiError
 from busbar.kube.nodes import NODES, Node
 from busbar.kube.objects import create_or_merge
-from busbar.models import StrictModel
+from busbar.models import StrictModel, number
 from busbar.outputs import ClusterOutputs, PoolLaunch, PoolResult
-from busbar.outputs.values import number
 from stacks.watch.package.config import Watch
 
 CONFIG_MAP = "busbar-metrics"

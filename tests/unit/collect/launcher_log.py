@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from busbar.judge.recording import COUNT_LINE, FIRST_LINE, LAST_LINE
+from busbar.judge import COUNT_LINE, FIRST_LINE, LAST_LINE
 
 SIZES = (1 << 20, 1 << 21, 1 << 22)
 

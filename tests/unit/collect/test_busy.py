@@ -8,18 +8,21 @@ from typing import Any
 
 import pytest
 
-from busbar.collect.busy import RESULT_KEY, Kept, WhenBusy, holders
+from busbar.collect.busy import Kept, WhenBusy, holders
 from busbar.collect.jobwatch import JobWatch
+from busbar.collect.result import KEY, RECORD
 from busbar.collect.watch import Unreachable
 from busbar.judge.collector import JobNeverStarted
+from busbar.judge.record import Record
 from busbar.kube.client import JsonObject
 from busbar.kube.wait import Deadline
 from busbar.manifests import mpijob
 from tests.support.kube_cluster import Clock, Cluster, container, pod, unreachable
 from tests.support.kube_site import job as configured
+from tests.support.verdicts import passing, unknown
 from tests.unit.fabric.measure.foreign import gpu_node, holder
 
-FORMER = '{"format": 3, "verdict": "pass", "settings": {"k3s": "v1.35.6+k3s1"}}'
+NODES = configured().nodes
 UNSCHEDULABLE = {
     "type": "PodScheduled",
     "status": "False",
@@ -42,6 +45,7 @@ class Site(Cluster):
         name, self.namespace = made["metadata"]["name"], made["metadata"]["namespace"]
         self.path = f"/apis/kubeflow.org/v2beta1/namespaces/{self.namespace}/mpijobs/{name}"
         self.pods = f"/api/v1/namespaces/{self.namespace}/pods"
+        self.maps = f"/api/v1/namespaces/{self.namespace}/configmaps"
         super().__init__(
             {
                 self.path: made,
@@ -49,6 +53,7 @@ class Site(Cluster):
                 f"/api/v1/namespaces/{self.namespace}/events": [],
                 "/api/v1/nodes": [gpu_node(node) for node in configured().nodes],
                 "/api/v1/pods": [],
+                self.maps: [],
             }
         )
         self.clock = Clock()
@@ -84,9 +89,19 @@ class Site(Cluster):
         watch.uid()
         return watch
 
-    def record(self, text: str, **more: str) -> None:
-        path = f"/api/v1/namespaces/{self.namespace}/configmaps/{KEEP.former}"
-        self.objects[path] = {"data": {RESULT_KEY: text, **more}}
+    def record(self, *nodes: str, verdict: dict[str, Any] | None = None) -> None:
+        """A record of an update, newer than those before, on these Nodes."""
+        number = len(self.objects[self.maps]) + 1
+        record = Record(
+            job_uid=f"u-{number}",
+            pool="h100",
+            kind="update",
+            folder="",
+            nodes=nodes,
+            measured_at=f"2026-11-23T01:02:{number:02}Z",
+        )
+        data = {RECORD: record.model_dump_json(), KEY: json.dumps(verdict or passing())}
+        self.objects[self.maps].append({"metadata": {"name": f"record-{number}"}, "data": data})
 
 
 def test_without_a_policy_workers_that_fit_nowhere_end_the_wait_with_the_pods_that_hold_the_gpus() -> None:
@@ -106,7 +121,7 @@ def test_without_a_policy_workers_that_fit_nowhere_end_the_wait_with_the_pods_th
 def test_a_worker_that_was_drained_is_named_with_its_reason_and_makes_the_former_verdict_stay() -> None:
     for policy, error in ((None, JobNeverStarted), (KEEP, Kept)):
         site = Site(policy)
-        site.record(FORMER)
+        site.record(*NODES)
         node = site.objects["/api/v1/nodes"][1]
         node["metadata"]["annotations"] = {"busbar/drained": '{"reason": "driver 580"}'}
         with pytest.raises(error) as raised:
@@ -118,26 +133,26 @@ def test_a_worker_that_was_drained_is_named_with_its_reason_and_makes_the_former
 def test_at_the_end_of_a_quarantine_the_former_verdict_stays_without_a_policy() -> None:
     site = Site(None)
     site.train("llama-0")
-    node = configured().nodes[1]
-    site.record(FORMER, quarantined=f"gone-1,{node}")
+    site.record(*NODES)
+    site.record(*NODES[1:])
     with pytest.raises(Kept) as kept:
         site.watch().log()
-    assert kept.value.printed == FORMER
+    assert kept.value.found["record"]["nodes"] == list(NODES[1:])
     assert site.clock.time < 300
 
 
-@pytest.mark.parametrize("quarantined", [None, "", "gone-1"])
-def test_any_other_measurement_without_a_policy_fails(quarantined: str | None) -> None:
+def test_any_other_measurement_without_a_policy_fails() -> None:
     site = Site(None)
     site.train("llama-0")
-    site.record(FORMER, **({} if quarantined is None else {"quarantined": quarantined}))
+    site.record(*NODES)
     with pytest.raises(JobNeverStarted, match="ml/llama-0"):
         site.watch().log()
 
 
 def test_a_released_worker_on_which_nobody_runs_is_not_measured_with_excuses() -> None:
     site = Site(None)
-    site.record(FORMER, quarantined=configured().nodes[1])
+    site.record(*NODES)
+    site.record(*NODES[1:])
     with pytest.raises(JobNeverStarted, match="Insufficient"):
         site.watch().log()
 
@@ -252,22 +267,22 @@ def test_a_pod_that_fits_nowhere_has_three_minutes_after_each_wait(monkeypatch: 
 def test_keep_hands_out_the_former_verdict_and_leaves_no_pod_of_the_job() -> None:
     site = Site(KEEP)
     site.train("llama-0")
-    site.record(FORMER)
+    site.record(*NODES)
     with pytest.raises(Kept) as kept:
         site.watch().log()
-    assert kept.value.printed == FORMER
+    assert (kept.value.found["verdict"], kept.value.found["record"]["nodes"]) == ("pass", list(NODES))
     assert 30 <= site.clock.time < 35
     assert site.suspensions == [True]
     assert any("ml/llama-0 (8): the former verdict stays" in line for line in site.told)
 
 
-@pytest.mark.parametrize("record", [None, '{"verdict": "unknown"}', "no JSON", "[]"])
-def test_keep_without_a_former_verdict_fails_and_says_so(record: str | None) -> None:
+@pytest.mark.parametrize("is_recorded", [False, True])
+def test_keep_without_a_former_verdict_fails_and_says_so(is_recorded: bool) -> None:
     site = Site(KEEP)
     site.train("llama-0")
-    if record is not None:
-        site.record(record)
-    with pytest.raises(JobNeverStarted, match="there is no former verdict to keep in ConfigMap") as never:
+    if is_recorded:
+        site.record(*NODES, verdict=unknown())
+    with pytest.raises(JobNeverStarted, match="there is no former verdict to keep") as never:
         site.watch().log()
     assert "ml/llama-0 (8)" in str(never.value)
 

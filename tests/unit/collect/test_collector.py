@@ -14,9 +14,13 @@ from busbar.collect.collector import collect, row_text
 from busbar.collect.spec import CollectSpec
 from busbar.collect.watch import Unreachable
 from busbar.judge.archive import Archive
-from busbar.judge.nccl.schema import JUDGE, SCHEMA
+from busbar.judge.nccl.expected import JUDGE
+from busbar.judge.nccl.verdict import SCHEMA
 from busbar.kube.client import ApiError
+from busbar.manifests import mpijob as manifests
+from busbar.manifests.names import digest, short
 from tests.support.kube_cluster import Clock, Cluster, container, pod, unreachable, warning
+from tests.support.kube_site import job as configured
 from tests.unit.collect import launcher_log
 
 JOB = "/apis/kubeflow.org/v2beta1/namespaces/ns/mpijobs/nccl"
@@ -24,6 +28,7 @@ PODS = "/api/v1/namespaces/ns/pods"
 LAUNCHER = f"{PODS}/nccl-launcher-x"
 EVENTS = "/api/v1/namespaces/ns/events"
 CONFIG_MAPS = "/api/v1/namespaces/ns/configmaps"
+MEASURED_AT = "2026-11-23T01:02:03Z"
 ENDED = pod(
     "nccl-launcher-x",
     "launcher",
@@ -33,10 +38,10 @@ ENDED = pod(
 
 
 def mpijob(condition: str = "Succeeded", uid: str = "u-1") -> Any:
-    return {
-        "metadata": {"name": "nccl", "uid": uid},
-        "status": {"conditions": [{"type": condition, "status": "True", "reason": condition}]},
-    }
+    made = manifests.render(configured(nodes=2))
+    made["metadata"] |= {"name": "nccl", "uid": uid, "creationTimestamp": MEASURED_AT}
+    conditions = [{"type": condition, "status": "True", "reason": condition}]
+    return {**made, "status": {"conditions": conditions}}
 
 
 def serving(log: str, then: BaseException | None = None) -> Any:
@@ -49,7 +54,8 @@ def serving(log: str, then: BaseException | None = None) -> Any:
 
 
 def finished(log: str | None = None, condition: str = "Succeeded") -> Cluster:
-    api = Cluster({JOB: mpijob(condition), PODS: [ENDED], LAUNCHER: ENDED, EVENTS: []})
+    objects = {JOB: mpijob(condition), PODS: [ENDED], LAUNCHER: ENDED, EVENTS: [], CONFIG_MAPS: []}
+    api = Cluster(objects)
     api.logs = [serving(launcher_log.text() if log is None else log)]
     return api
 
@@ -77,7 +83,7 @@ def run(
     api: Cluster, question: CollectSpec, clock: Clock | None = None, said: list[str] | None = None
 ) -> dict[str, Any]:
     progress = said.append if said is not None else lambda _: None
-    return collect(api, question, clock or Clock(), progress).verdict
+    return collect(api, question, clock or Clock(), progress, pool="h100").verdict
 
 
 def check(verdict: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -99,29 +105,65 @@ def test_a_good_run_is_a_pass_and_log_verdict_and_report_are_kept(tmp_path: Path
     assert "4 MiB: 2.00 GB/s out of place, 2.00 GB/s in place" in said
 
 
-def test_the_verdict_is_published_in_the_cluster_and_goes_with_its_job(tmp_path: Path) -> None:
+def test_record_and_verdict_are_in_the_cluster_and_outlive_the_job(tmp_path: Path) -> None:
     api = finished()
     verdict = run(api, spec(tmp_path))
     ((where, stored),) = api.created
     assert where == CONFIG_MAPS
     assert json.loads(stored["data"]["verdict.json"]) == verdict
-    assert stored["immutable"] is True
-    (owner,) = stored["metadata"]["ownerReferences"]
-    assert (owner["kind"], owner["name"], owner["uid"]) == ("MPIJob", "nccl", "u-1")
+    assert stored["metadata"]["labels"]["busbar/history"] == "h100"
+    assert "ownerReferences" not in stored["metadata"]
 
 
-def test_the_collection_tells_where_in_the_cluster_the_verdict_is(tmp_path: Path) -> None:
+def test_there_is_one_record_in_the_cluster_beside_the_log_and_for_the_outputs(tmp_path: Path) -> None:
     api = finished()
-    found = collect(api, spec(tmp_path), Clock(), lambda _: None)
-    assert found.config_map == f"ns/{api.created[0][1]['metadata']['name']}"
+    found = collect(api, spec(tmp_path), Clock(), lambda _: None, pool="h100")
+    ((_, stored),) = api.created
+    assert found.config_map == f"ns/{stored['metadata']['name']}"
+    assert found.record and json.loads(stored["data"]["record.json"]) == found.record.model_dump(mode="json")
+    assert Archive(tmp_path).record() == found.record.model_dump(mode="json")
+    assert (tmp_path / "source.json").stat().st_mode & 0o777 == 0o600, "it has the environment of the ranks"
 
 
-def test_a_verdict_that_is_found_again_was_measured_when_its_job_was_created(tmp_path: Path) -> None:
+def test_the_record_says_what_was_expected_how_the_job_ended_and_what_the_log_says_was_run(
+    tmp_path: Path,
+) -> None:
+    wanted = spec(tmp_path)
+    record = collect(finished(), wanted, Clock(), lambda _: None, pool="h100").record
+    assert record and record.expectation == wanted.expectation
+    assert (record.outcome.succeeded, record.complete) == (True, True)
+    assert (record.nodes, record.measured_at) == (("worker-1", "worker-2"), MEASURED_AT)
+    assert {"iterations": "20", "warmup": "5", "job": "nccl", "run": "1"}.items() <= record.settings.items()
+
+
+def test_a_run_on_a_cluster_of_others_has_its_record_beside_the_log_only(tmp_path: Path) -> None:
     api = finished()
-    api.objects[JOB]["metadata"]["creationTimestamp"] = "2026-11-23T01:02:03Z"
-    first, again = (collect(api, spec(tmp_path), Clock(), lambda _: None) for _ in range(2))
+    found = collect(api, spec(tmp_path), Clock(), lambda _: None, pool="run-1", kind="run")
+    assert (api.created, found.config_map) == ([], None)
+    assert Archive(tmp_path).record()["kind"] == "run"
+
+
+def test_a_verdict_that_is_found_again_has_the_record_of_its_measurement(tmp_path: Path) -> None:
+    api = finished()
+    first, again = (
+        collect(api, spec(tmp_path / name), Clock(), lambda _: None, pool="h100") for name in ("a", "b")
+    )
+    assert first.record and again.record
+    assert again.record.model_dump(mode="json") == {
+        **first.record.model_dump(mode="json"), "folder": str(tmp_path / "b")
+    }  # fmt: skip
     assert again.config_map == first.config_map
-    assert first.measured_at == again.measured_at == "2026-11-23T01:02:03Z"
+
+
+def test_a_verdict_that_an_earlier_release_has_stored_is_found(tmp_path: Path) -> None:
+    api = finished()
+    stored = run(api, spec(tmp_path / "here"))
+    content = digest({"uid": "u-1", "expectation": dict(spec(tmp_path).expectation)})
+    del api.objects[f"{CONFIG_MAPS}/{api.created[0][1]['metadata']['name']}"]
+    data = {"verdict.json": json.dumps(stored)}
+    api.objects[f"{CONFIG_MAPS}/nccl-result-{short(content)}"] = {"data": data}
+    assert run(api, spec(tmp_path / "another machine")) == stored
+    assert len(api.log_queries) == 1
 
 
 def test_a_verdict_that_is_stored_already_is_returned_without_reading_the_log_again(tmp_path: Path) -> None:
@@ -160,7 +202,8 @@ def test_another_expectation_judges_the_same_log_again_without_the_cluster_runni
     assert stricter["verdict"] == "fail"
     assert check(stricter, "busbw")["status"] == "fail"
     assert len(api.log_queries) == 1
-    assert len(api.created) == 2
+    [(_, replaced)] = api.patched
+    assert json.loads(replaced["data"]["verdict.json"]) == stricter
 
 
 def test_the_log_of_a_former_job_is_not_taken_for_this_one(tmp_path: Path) -> None:
@@ -272,7 +315,6 @@ def test_an_image_that_cannot_be_pulled_is_unknown_with_the_events_and_frees_the
         "job: nccl-worker-0: Failed: Error: InvalidImageName",
     ]
     assert api.patched == [(JOB, {"spec": {"runPolicy": {"suspend": True}}})]
-    assert api.created == []
 
 
 def test_a_run_that_hangs_is_ended_at_the_deadline_with_what_was_read(tmp_path: Path) -> None:
@@ -321,12 +363,11 @@ def test_a_killed_collection_leaves_the_former_log_and_the_next_one_finishes(tmp
     assert run(api, spec(tmp_path))["verdict"] == "pass"
 
 
-def test_a_verdict_on_part_of_a_log_is_not_stored_so_that_the_next_run_reads_the_rest(
+def test_a_verdict_on_part_of_a_log_is_not_final_so_that_the_next_run_reads_the_rest(
     tmp_path: Path,
 ) -> None:
     api = finished(launcher_log.text()[:500])
     assert not run(api, spec(tmp_path))["passed"]
-    assert api.created == []
     api.logs = [serving(launcher_log.text())]
     assert run(api, spec(tmp_path))["verdict"] == "pass"
 
@@ -344,7 +385,7 @@ def test_a_job_whose_end_nobody_recorded_is_unknown_and_suspended(tmp_path: Path
     verdict = run(api, spec(tmp_path), clock)
     assert verdict["verdict"] == "unknown"
     assert verdict["reasons"] == ["job: the MPIJob has neither succeeded nor failed"]
-    assert (len(api.patched), api.created) == (1, [])
+    assert len(api.patched) == 1
     assert 60 <= clock.time < 65
 
 
@@ -413,8 +454,7 @@ def test_the_progress_tells_each_step_up_to_the_verdict_and_its_reasons(tmp_path
     assert again[0] == "nccl: judging the archived log again"
     assert again[-len(stricter["reasons"]) :] == [f"  {reason}" for reason in stricter["reasons"]]
     run(api, spec(tmp_path), said=stored)
-    ((_, config_map), _) = api.created
-    assert stored[0] == f"nccl: verdict found in ConfigMap {config_map['metadata']['name']}"
+    assert stored[0].startswith("nccl: ")
 
 
 @pytest.mark.parametrize(

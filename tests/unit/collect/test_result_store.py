@@ -1,4 +1,4 @@
-"""The verdict as a ConfigMap: what is stored, what is read back, and what is refused."""
+"""The records of measurements in a cluster: what is stored, read back, refused, and what stays."""
 
 from __future__ import annotations
 
@@ -7,69 +7,144 @@ from typing import Any
 
 import pytest
 
-from busbar.collect.result import KEY, ResultStore
-from busbar.kube.client import ApiError
+from busbar.collect import result
+from busbar.collect.result import KEY, RECORD, Results, after_quarantine, former_result
+from busbar.judge.record import Record
+from busbar.kube.client import ApiError, JsonObject
+from busbar.manifests import mpijob
+from busbar.outputs.pool import summarize
 from tests.support.kube_cluster import Cluster
+from tests.support.kube_site import job as configured
+from tests.support.verdicts import passing, unknown
+from tests.unit.fabric.measure.foreign import Foreign
 
-CONFIG_MAPS = "/api/v1/namespaces/ns/configmaps"
-LIMIT = 512 * 1024
-EMPTY_BYTES = len('{"note":""}')
-
-
-def store(api: Cluster, uid: str = "u-1", **expectation: Any) -> ResultStore:
-    return ResultStore(api, "ns", "nccl", uid, expectation)
-
-
-def test_a_stored_verdict_is_read_back() -> None:
-    api = Cluster()
-    store(api).write({"verdict": "pass"})
-    assert store(api).read() == {"verdict": "pass"}
+MAPS = "/api/v1/namespaces/ns/configmaps"
+FORMER = f"{MAPS}/nccl-h100-last-result"
+ALL = ("worker-1", "worker-2", "worker-3", "worker-4")
 
 
-def test_a_verdict_that_is_not_stored_is_none() -> None:
-    assert store(Cluster()).read() is None
+def record(number: int = 1, *nodes: str, **more: Any) -> Record:
+    about = {"pool": "h100", "kind": "update", "folder": ".busbar/site/h100", "nodes": nodes, **more}
+    at = f"2026-11-23T01:02:{number:02}Z"
+    return Record.model_validate({"job_uid": f"u-{number}", "measured_at": at, **about})
 
 
-def test_another_job_and_another_expectation_have_names_of_their_own() -> None:
-    api = Cluster()
-    names = {store(api).name, store(api, uid="u-2").name, store(api, rails=8).name, store(api, rails=4).name}
-    assert len(names) == 4
-    assert store(api, rails=8).name == store(api, rails=8).name
+def job() -> JsonObject:
+    made = mpijob.render(configured())
+    made["metadata"]["namespace"] = "ns"
+    return made
 
 
-def test_the_text_is_the_same_for_the_same_verdict_whatever_the_order_of_its_keys() -> None:
-    api = Cluster()
-    store(api).write({"verdict": "pass", "checks": [{"status": "pass", "name": "job"}]})
-    ((_, stored),) = api.created
-    assert stored["data"][KEY] == '{"checks":[{"name":"job","status":"pass"}],"verdict":"pass"}'
+def test_a_record_is_read_back_with_its_verdict_by_the_uid_of_its_job() -> None:
+    store = Results(Foreign(), "ns")
+    store.write(record(), passing())
+    found, verdict = store.read("u-1") or pytest.fail("none")
+    assert (found.model_dump_json(), verdict) == (record().model_dump_json(), passing())
+    assert store.read("u-2") is None
 
 
-@pytest.mark.parametrize("data", [None, {}, {KEY: ""}, {KEY: "{"}, {KEY: "[]"}, {KEY: '"pass"'}])
-def test_a_config_map_without_a_verdict_in_it_is_none(data: Any) -> None:
-    api = Cluster()
-    api.objects[f"{CONFIG_MAPS}/{store(api).name}"] = {"data": data}
-    assert store(api).read() is None
+def test_another_verdict_on_the_same_job_takes_its_place() -> None:
+    api = Foreign()
+    store = Results(api, "ns")
+    store.write(record(), unknown())
+    store.write(record(), passing())
+    [(path, body)] = api.patched
+    assert path == f"{MAPS}/{store.address('u-1').partition('/')[2]}"
+    assert json.loads(body["data"][KEY])["verdict"] == "pass"
 
 
-def test_the_first_verdict_stays() -> None:
-    api = Cluster()
-    store(api).write({"verdict": "fail"})
-    store(api).write({"verdict": "pass"})
-    assert store(api).read() == {"verdict": "fail"}
+@pytest.mark.parametrize("data", [None, {}, {KEY: "{}"}, {KEY: "[]", RECORD: "{}"}, {KEY: "{", RECORD: "{"}])
+def test_a_config_map_without_record_and_verdict_is_none(data: Any) -> None:
+    api = Foreign()
+    name = Results(api, "ns").address("u-1").partition("/")[2]
+    metadata = {"name": name, "labels": {"busbar/history": "h100"}}
+    api.add(f"{MAPS}/{name}", {"metadata": metadata, "data": data})
+    assert Results(api, "ns").read("u-1") is None
+    assert Results(api, "ns").all() == []
 
 
-@pytest.mark.parametrize("action", ["read", "write"])
-def test_an_api_that_refuses_is_an_error(action: str) -> None:
+def test_an_api_that_refuses_is_an_error() -> None:
     api = Cluster()
     api.failures = [ApiError("GET /", 403, "forbidden")]
     with pytest.raises(ApiError, match="403"):
-        store(api).read() if action == "read" else store(api).write({"verdict": "pass"})
+        Results(api, "ns").read("u-1")
 
 
-def test_a_verdict_of_more_than_half_a_mebibyte_is_refused() -> None:
-    api = Cluster()
-    store(api).write({"note": "x" * (LIMIT - EMPTY_BYTES)})
-    ((_, stored),) = api.created
-    assert json.loads(stored["data"][KEY])
-    with pytest.raises(ValueError, match=str(LIMIT + 1)):
-        store(api, uid="u-2").write({"note": "x" * (LIMIT + 1 - EMPTY_BYTES)})
+def test_a_verdict_that_fits_into_no_config_map_is_refused() -> None:
+    with pytest.raises(ValueError, match="the limit is"):
+        Results(Foreign(), "ns").write(record(), {"note": "x" * result.MAX_BYTES})
+
+
+def test_the_newest_records_of_a_pool_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(result, "RECORDS", 2)
+    store = Results(Foreign(), "ns")
+    store.write(record(9, pool="b200"), passing())
+    for number in range(1, 5):
+        store.write(record(number), passing())
+    assert [each["record"]["job_uid"] for each in store.all("h100")] == ["u-4", "u-3"]
+    assert len(store.all()) == 3
+
+
+def test_the_last_update_of_the_pool_is_the_former_result() -> None:
+    api = Foreign()
+    assert former_result(api, job()) is None
+    for number, more in ((1, {}), (2, {"kind": "measure"}), (3, {"pool": "b200"})):
+        Results(api, "ns").write(record(number, **more), passing())
+    address = Results(api, "ns").address("u-1")
+    assert former_result(api, job()) == summarize(passing(), record=record(1), config_map=address)
+
+
+def test_an_update_without_evidence_leaves_no_former_result() -> None:
+    api = Foreign()
+    Results(api, "ns").write(record(1), passing())
+    Results(api, "ns").write(record(2), unknown())
+    assert former_result(api, job()) is None
+
+
+def of_an_earlier_release(where: str) -> Foreign:
+    """A cluster with a record as the development of 0.2.0 wrote it, for the history or for `keep`."""
+    api, settings = Foreign(), {"k3s": "v1.35.6+k3s1"}
+    short = summarize(passing(), measured_at="2026-11-23T01:02:03Z") | {"nodes_measured": ["worker-1"]}
+    if where == "keep":
+        data = {"result.json": json.dumps({**short, "settings": settings})}
+        api.add(FORMER, {"metadata": {"name": "nccl-h100-last-result"}, "data": data})
+    else:
+        run = {"id": "u-1", "pool": "h100", "kind": "update", "settings": settings, "result": short}
+        metadata = {"name": "nccl-history-1", "labels": {"busbar/history": "h100"}}
+        api.add(f"{MAPS}/nccl-history-1", {"metadata": metadata, "data": {"run.json": json.dumps(run)}})
+    return api
+
+
+@pytest.mark.parametrize("where", ["history", "keep"])
+def test_a_record_of_an_earlier_release_is_the_former_result(where: str) -> None:
+    found = former_result(of_an_earlier_release(where), job())
+    assert found and (found["verdict"], found["measured_at"]) == ("pass", "2026-11-23T01:02:03Z")
+    assert found["record"]["nodes"] == ["worker-1"]
+    assert found["record"]["settings"] == {"k3s": "v1.35.6+k3s1"}
+
+
+def released(*records: Record, quarantined: str = "") -> bool:
+    """Whether a quarantine of the job's workers has ended since the last update, by these records."""
+    api = Foreign()
+    if quarantined:
+        metadata = {"name": "nccl-h100-last-result"}
+        api.add(FORMER, {"metadata": metadata, "data": {"quarantined": quarantined}})
+    for each in records:
+        Results(api, "ns").write(each, passing())
+    return after_quarantine(api, job()) is not None
+
+
+def test_a_worker_that_was_measured_before_the_last_update_was_in_quarantine() -> None:
+    assert released(record(1, *ALL), record(2, *ALL[:3]))
+    assert not released(record(1, *ALL[:3]), record(2, *ALL[:3])), "worker-4 is new"
+    assert not released(record(1, *ALL), record(2, *ALL)), "something else has changed"
+    assert not released()
+
+
+def test_the_job_of_the_last_update_is_wanted_again_after_a_quarantine_in_which_it_was_kept() -> None:
+    assert released(record(1, *ALL, settings={"job": job()["metadata"]["name"]}))
+
+
+def test_an_earlier_release_noted_who_was_in_quarantine() -> None:
+    assert released(quarantined="gone-1,worker-2")
+    assert not released(quarantined="gone-1")

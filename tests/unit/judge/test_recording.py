@@ -6,7 +6,8 @@ import io
 
 import pytest
 
-from busbar.judge.recording import COUNT_LINE, FIRST_LINE, LAST_LINE, Recording
+from busbar.judge import COUNT_LINE, FIRST_LINE, LAST_LINE
+from busbar.judge.recording import Recording
 
 LINE = b"nccl-worker-0:21:31 [0] NCCL INFO Using network Socket\n"
 

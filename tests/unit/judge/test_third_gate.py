@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from busbar.judge import checks, verdict
+from busbar.judge import COUNT_LINE, FIRST_LINE, LAST_LINE, checks, verdict
 from busbar.judge.archive import Archive
 from busbar.judge.checks import JobOutcome, by_status, job_check
 from busbar.judge.collector import Collector, JobNeverStarted, LogLost
-from busbar.judge.recording import COUNT_LINE, FIRST_LINE, LAST_LINE
 
 START, END = f"{FIRST_LINE}\n".encode(), f"{LAST_LINE} 0\n".encode()
 ROW = b"row 42\n"

@@ -118,15 +118,15 @@ def test_a_job_that_is_not_there_is_a_verdict_and_ends_with_0(cluster: Cluster, 
     assert verdict["reasons"]
 
 
-def test_a_verdict_that_stays_is_printed_as_it_was(
+def test_a_verdict_that_stays_is_printed_as_it_was_and_marked(
     cluster: Cluster, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def kept(*_: Any) -> None:
-        raise Kept('{"format":3,"verdict":"pass"}')
+    def kept(*_: Any, **__: Any) -> None:
+        raise Kept({"format": 3, "verdict": "pass"})
 
     monkeypatch.setattr("busbar.collect.collector.collect", kept)
     done = busbar("nccl", "collect", stdin=collection(tmp_path))
-    assert (done.exit_code, done.stdout) == (0, '{"format":3,"verdict":"pass"}\n')
+    assert (done.exit_code, done.stdout) == (0, '{"format":3,"kept":true,"verdict":"pass"}\n')
 
 
 @pytest.mark.parametrize("command", [("wait", "allocatable"), ("nccl", "collect")])

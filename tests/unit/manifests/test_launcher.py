@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from busbar.judge import COUNT_LINE, FIRST_LINE, LAST_LINE
 from busbar.judge.nccl.expected import profiles
-from busbar.judge.recording import COUNT_LINE, FIRST_LINE, LAST_LINE
 from busbar.manifests.launcher import HOSTFILE, script
 from busbar.manifests.nccljob import NcclJob
 from tests.support.kube_site import job

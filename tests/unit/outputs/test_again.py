@@ -11,7 +11,7 @@ import pytest
 from busbar.judge.archive import Archive
 from busbar.judge.checks import JobOutcome
 from busbar.judge.nccl import Expectation, judge_log, read_lines
-from busbar.judge.nccl.schema import JUDGE
+from busbar.judge.nccl.expected import JUDGE
 from busbar.outputs.again import judged_again
 from busbar.outputs.pool import read_result, summarize
 from tests.unit.judge.nccl.logs import Made
@@ -44,7 +44,7 @@ def measured(spec: dict[str, Any], peak: float = 390.0, **former: Any) -> str:
 
 def again(printed: str, spec: dict[str, Any], *, keep: bool = False) -> tuple[dict[str, Any], list[str]]:
     said: list[str] = []
-    return judged_again(printed, spec, keep=keep, announce=said.append), said
+    return judged_again(read_result(printed), spec, keep=keep, announce=said.append), said
 
 
 FAILED: dict[str, Any] = {
@@ -119,6 +119,27 @@ def test_a_log_that_cannot_be_read_leaves_the_verdict_and_says_so(spec: dict[str
     result, said = again(printed, spec)
     assert result == read_result(printed)
     assert "cannot be judged again, its verdict of judge 1 stays" in said[0]
+
+
+def test_the_folder_alone_says_what_was_expected_and_how_the_job_ended(spec: dict[str, Any]) -> None:
+    printed = measured(spec, **FAILED)
+    record = {"expectation": WANT, "outcome": {"succeeded": False, "reasons": ["evicted"]}}
+    Archive(Path(spec["folder"])).mark_complete("u-1", record)
+    changed = {**spec, "expectation": {**WANT, "expected_busbw_gbps": 1000.0}}
+    result, _ = again(printed, changed)
+    assert (result["expected_gbps"], result["reasons"][0]) == (400.0, "job: evicted")
+
+
+def test_a_former_measurement_is_judged_by_no_expectation_but_its_own(spec: dict[str, Any]) -> None:
+    former = read_result(measured(spec, **FAILED))
+
+    def judged() -> dict[str, Any]:
+        return judged_again(former, spec, keep=False, announce=lambda _: None, is_former=True)
+
+    assert judged() == former
+    record = {"expectation": WANT, "outcome": {"succeeded": True, "reasons": []}}
+    Archive(Path(spec["folder"])).mark_complete("u-1", record)
+    assert judged()["verdict"] == "pass"
 
 
 @pytest.mark.parametrize("printed", ["", "no JSON", None])

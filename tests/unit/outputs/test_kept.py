@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from busbar.collect.spec import collect_spec
+from busbar.collect.spec import collect_spec, settings_of
 from busbar.config import load
+from busbar.judge.record import Record
+from busbar.manifests import mpijob
 from busbar.outputs import ClusterOutputs, build_outputs
-from busbar.outputs.kept import current_result, record, settings_of
-from busbar.outputs.pool import read_result, summarize
+from busbar.outputs.pool import current_result, read_result, summarize
 from tests.support import kube_site
 from tests.support.clusters import site
 from tests.support.verdicts import failing, passing, unknown
@@ -25,12 +26,27 @@ class Update:
 
     def __init__(self, folder: Path, printed: str, nodes: int = 4, **parts: Any) -> None:
         cluster, job = kube_site.cluster(**parts), kube_site.job(nodes=nodes, **parts)
-        spec = collect_spec(cluster.validation, job, "nccl-h100-1", folder=str(folder))
-        self.settings = settings_of(job, "nccl-h100-1", spec["expectation"])
+        manifest = mpijob.render(job)
+        name = manifest["metadata"]["name"]
+        spec = collect_spec(cluster.validation, job, name, folder=str(folder))
+        settings = settings_of(manifest, spec["expectation"], job.iterations, job.warmup)
         self.result = current_result(
-            printed, spec, self.settings, job.nodes, keep=True, announce=lambda _: pytest.fail("announced")
+            printed, spec, settings, job.nodes, keep=True, announce=lambda _: pytest.fail("announced")
         )
-        self.record = record(printed, self.result, self.settings)
+        self.record = Record(
+            job_uid="u-1",
+            pool="h100",
+            kind="update",
+            folder=str(folder),
+            nodes=job.nodes,
+            measured_at="2026-11-23T01:02:03Z",
+            settings=dict(settings),
+            expectation=spec["expectation"],
+        )
+
+    def kept(self, verdict: dict[str, Any] | None = None) -> str:
+        """What the collector of a later update prints where the verdict of this one stays."""
+        return json.dumps({**summarize(verdict or passing(), record=self.record), "kept": True})
 
 
 def k3s(version: str) -> dict[str, Any]:
@@ -53,22 +69,32 @@ def test_a_verdict_that_is_kept_says_which_version_it_was_measured_with(
     tmp_path: Path, verdict: dict[str, Any]
 ) -> None:
     first = Update(tmp_path, json.dumps(summarize(verdict)), k3s=k3s("v1.35.5+k3s1"))
-    kept = Update(tmp_path, first.record, k3s=k3s("v1.35.6+k3s1"))
-    assert kept.result == {**first.result, "stale": ["k3s v1.35.5+k3s1 -> v1.35.6+k3s1"]}
+    kept = Update(tmp_path, first.kept(verdict), k3s=k3s("v1.35.6+k3s1")).result
+    assert kept["stale"] == ["k3s v1.35.5+k3s1 -> v1.35.6+k3s1"]
+    assert (kept["verdict"], kept["measured_at"]) == (verdict["verdict"], "2026-11-23T01:02:03Z")
+    assert kept["nodes_measured"] == first.result["nodes_measured"]
 
 
-def test_when_it_was_measured_stays_and_what_went_with_its_job_does_not(tmp_path: Path) -> None:
-    kept = Update(tmp_path, Update(tmp_path, PRINTED).record).result
-    assert kept["measured_at"] == "2026-11-23T01:02:03Z"
-    assert "config_map" not in kept
+def test_a_verdict_that_is_kept_for_the_same_measurement_is_stale_in_nothing(tmp_path: Path) -> None:
+    assert Update(tmp_path, Update(tmp_path, PRINTED).kept()).result["stale"] == []
 
 
-def test_a_verdict_that_is_kept_twice_is_compared_with_its_own_measurement(tmp_path: Path) -> None:
-    first = Update(tmp_path, PRINTED, k3s=k3s("v1.35.4+k3s1"))
-    second = Update(tmp_path, first.record, k3s=k3s("v1.35.5+k3s1"))
-    third = Update(tmp_path, second.record, k3s=k3s("v1.35.6+k3s1"))
-    assert third.result["stale"] == ["k3s v1.35.4+k3s1 -> v1.35.6+k3s1"]
-    assert Update(tmp_path, third.record, k3s=k3s("v1.35.4+k3s1")).result["stale"] == []
+@pytest.mark.parametrize(
+    ("settings", "stale"),
+    [
+        ({"k3s": "v1.35.4+k3s1", "shm_size": "64Gi", "taints": "[]"}, ["k3s v1.35.4+k3s1 -> v1.35.6+k3s1"]),
+        ({"k3s": "v1.35.6+k3s1", "job": "nccl-h100-0"}, ["job nccl-h100-0 -> "]),
+    ],
+    ids=["what both name", "nothing that both name"],
+)
+def test_a_record_of_an_earlier_release_is_compared_in_what_it_names(
+    tmp_path: Path, settings: dict[str, str], stale: list[str]
+) -> None:
+    nodes = ["worker-1", "worker-2", "worker-3", "worker-4"]
+    environment = {f"env {key}": value for key, value in kube_site.job().env.items()}
+    former = {"nodes_measured": nodes, "settings": environment | settings}
+    kept = Update(tmp_path, json.dumps({**summarize(passing()), **former}), k3s=k3s("v1.35.6+k3s1")).result
+    assert [text[: len(start)] for text, start in zip(kept["stale"], stale, strict=True)] == stale
 
 
 @pytest.mark.parametrize(
@@ -77,26 +103,20 @@ def test_a_verdict_that_is_kept_twice_is_compared_with_its_own_measurement(tmp_p
         ({"validation": {"run": 2}}, ["run 1 -> 2"]),
         ({"validation": {"tolerance": 0.05}}, ["tolerance 0.1 -> 0.05"]),
         ({"validation": {"env": {"NCCL_IB_QPS": "4"}}}, ["env NCCL_IB_QPS none -> 4"]),
+        ({"validation": {"iterations": 30}}, ["iterations 20 -> 30"]),
         ({"pool": {"gpu_model": "H200"}}, ["gpu H100 -> H200"]),
         ({"nodes": 2}, ["no longer in the pool: worker-3, worker-4"]),
     ],
 )
 def test_every_change_since_is_named(tmp_path: Path, parts: dict[str, Any], stale: list[str]) -> None:
-    assert Update(tmp_path, Update(tmp_path, PRINTED).record, **parts).result["stale"] == stale
+    assert Update(tmp_path, Update(tmp_path, PRINTED).kept(), **parts).result["stale"] == stale
 
 
 def test_a_job_that_differs_in_nothing_that_has_a_name_is_named_itself(tmp_path: Path) -> None:
-    former = json.loads(Update(tmp_path, PRINTED).record)
-    former["settings"]["job"] = "nccl-h100-0"
-    kept = Update(tmp_path, json.dumps(former)).result
-    assert kept["stale"] == ["job nccl-h100-0 -> nccl-h100-1"]
-
-
-def test_a_job_that_differs_only_in_its_nodes_is_not_named(tmp_path: Path) -> None:
-    former = json.loads(Update(tmp_path, PRINTED).record)
-    former["settings"]["job"] = "nccl-h100-0"
-    kept = Update(tmp_path, json.dumps(former), nodes=2).result
-    assert kept["stale"] == ["no longer in the pool: worker-3, worker-4"]
+    former = json.loads(Update(tmp_path, PRINTED).kept())
+    former["record"]["settings"]["job"] = "nccl-h100-0"
+    [stale] = Update(tmp_path, json.dumps(former)).result["stale"]
+    assert stale.startswith("job nccl-h100-0 -> nccl-h100-")
 
 
 def outputs(workers: int, measured: int, **validation: Any) -> ClusterOutputs:

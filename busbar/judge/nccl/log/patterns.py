@@ -30,6 +30,7 @@ BANNER = _ascii(
     r"#.*\bminBytes (?P<min>\d+) maxBytes (?P<max>\d+) step: (?P<step>\d+)\((?P<by>factor|bytes)\)"
 )
 VALIDATION = _ascii(r"validation: (\d+)")
+WARMUP = _ascii(r"\bwarmup iters: (\d+)")
 ITERATIONS = _ascii(r"(?<!warmup )(?<!agg )\biters: (\d+)")
 PER_PROCESS = _ascii(r"#\s*(?:nThread (?P<threads>\d+) )?nGpus(?:\(perProc\))? (?P<gpus>\d+) ")
 # #  Rank  0 Group  0 Pid 1904979 on     gcn151 device  0 [0000:06:00] NVIDIA H100

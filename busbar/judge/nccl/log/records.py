@@ -109,6 +109,7 @@ class Banner:
     text: str = ""
     validation: int | None = None
     iterations: int | None = None
+    warmup: int | None = None
     ranks_per_process: int | None = None  # threads x GPUs of each
 
 

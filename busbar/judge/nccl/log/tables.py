@@ -152,6 +152,8 @@ class RunBuilder:
             banner.validation = whole(validation[1])
         if (iterations := p.ITERATIONS.search(text)) is not None:
             banner.iterations = whole(iterations[1])
+        if (warmup := p.WARMUP.search(text)) is not None:
+            banner.warmup = whole(warmup[1])
         if (process := p.PER_PROCESS.match(text)) is not None:
             banner.ranks_per_process = whole(process["threads"] or "1") * whole(process["gpus"])
         self._preamble.banner = banner

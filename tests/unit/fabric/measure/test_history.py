@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from busbar.fabric.measure.history import Entry, Noise, Run, entries
-from busbar.outputs.pool import PoolResult
+from busbar.judge.record import Record
+from busbar.outputs.pool import FORMAT, PoolResult
 
 START = datetime(2026, 11, 24, 6, tzinfo=UTC)
 SETTINGS = {"profile": "h100-ib-8x400", "max_bytes": "8589934592", "k3s": "v1.35.6+k3s1"}
@@ -31,10 +32,23 @@ def run(number: int, busbw: float | None, nodes: tuple[str, ...] = NODES, **more
         nodes_measured=nodes,
         nccl_version=more.pop("nccl", "2.28.3"),
     )
-    settings = {**SETTINGS, **more.pop("settings", {})}
-    return Run(
-        f"id-{number}", more.pop("pool", "h100"), more.pop("kind", "measure"), settings, result, **more
+    record = Record(
+        job_uid=f"id-{number}",
+        pool=more.pop("pool", "h100"),
+        kind=more.pop("kind", "measure"),
+        folder="",
+        nodes=nodes,
+        measured_at=None,
+        settings={**SETTINGS, **more.pop("settings", {})},
+        **{"expectation": {}, **more},
     )
+    return Run(record, result)
+
+
+def summary(run: Run) -> dict[str, Any]:
+    """What is stored of a run."""
+    result = run.result.model_dump(mode="json", exclude_none=True)
+    return {**result, "format": FORMAT, "record": run.record.model_dump(mode="json")}
 
 
 def after(*values: float, **more: Any) -> Entry:
@@ -139,20 +153,27 @@ def test_a_record_that_is_written_twice_counts_once_and_the_later_one_holds() ->
 
 def test_a_record_is_read_as_it_was_written() -> None:
     written = run(0, 390.25)
-    assert Run.read(written.as_json()) == written
+    found = Run.read(summary(written))
+    assert found and (found.result, summary(found)) == (written.result, summary(written))
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"id": 1}', run(0, 390.0).as_json().replace("pass", "good")]
-)
-def test_another_text_is_no_record(text: str) -> None:
-    assert Run.read(text) is None
+@pytest.mark.parametrize("found", [None, [], {}, {"id": 1}, {**summary(run(0, 390.0)), "verdict": "good"}])
+def test_something_else_is_no_record(found: Any) -> None:
+    assert Run.read(found) is None
 
 
 def test_a_run_without_a_time_is_no_record() -> None:
     written = run(0, 390.0)
     timeless = replace(written, result=written.result.model_copy(update={"measured_at": None}))
-    assert Run.read(timeless.as_json()) is None
+    assert Run.read(summary(timeless)) is None
+
+
+def test_a_record_of_an_earlier_release_has_changed_only_in_what_both_name() -> None:
+    old = run(0, 390.0, settings={"nvlink_gbps": "450.0", "k3s": "v1.35.6+k3s1"}, expectation=None)
+    new = run(1, 390.0, settings={"shm_size": "64Gi", "k3s": "v1.35.7+k3s1", "env NCCL_ALGO": "RING"})
+    assert entries([old, new])[-1].changes == (
+        "k3s v1.35.6+k3s1 -> v1.35.7+k3s1", "env NCCL_ALGO none -> RING"
+    )  # fmt: skip
 
 
 def test_as_json_values_an_entry_has_its_noise_floor_and_changes() -> None:
@@ -204,5 +225,5 @@ def test_one_wild_pass_moves_the_median_at_most_to_a_neighbour(values: list[floa
 @given(st.permutations([run(number, value) for number, value in enumerate((*STEADY, 350.0))]))
 def test_the_order_of_the_records_does_not_matter(runs: list[Run]) -> None:
     found = entries(runs)
-    assert [each.run.id for each in found] == [f"id-{number}" for number in range(6)]
+    assert [each.run.record.job_uid for each in found] == [f"id-{number}" for number in range(6)]
     assert [each.is_low for each in found] == [False] * 5 + [True]

@@ -57,7 +57,7 @@ def test_a_good_run_is_a_pass_keeps_its_report_and_leaves_nothing_in_the_cluster
     said: list[str] = []
     before = set(cluster.objects)
     assert measured(cluster, planned(cluster), tmp_path, said) == "pass"
-    assert [body["kind"] for _, body in cluster.created] == ["Namespace", "MPIJob", "ConfigMap"]
+    assert [body["kind"] for _, body in cluster.created] == ["Namespace", "MPIJob"]
     assert (tmp_path / "report.html").exists() and (tmp_path / "nccl.log.zst").exists()
     assert set(cluster.objects) == before
     assert said[0] == "created Namespace busbar-run-1" and said[-1] == "removed Namespace busbar-run-1"
@@ -68,7 +68,7 @@ def test_in_a_namespace_of_the_site_only_what_the_run_made_is_removed(
 ) -> None:
     before = set(cluster.objects)
     assert measured(cluster, planned(cluster, "bench"), tmp_path) == "pass"
-    assert [body["kind"] for _, body in cluster.created] == ["MPIJob", "ConfigMap"]
+    assert [body["kind"] for _, body in cluster.created] == ["MPIJob"]
     assert set(cluster.objects) == before
 
 

@@ -13,7 +13,7 @@ import yaml
 from busbar.cli.stackfile import SecretError
 from busbar.fabric.commands import measure
 from busbar.fabric.measure.history import Run
-from busbar.fabric.measure.records import FILE
+from busbar.fabric.measure.records import FILE, read_folder
 from busbar.kube import wait
 from busbar.kube.client import ApiError, JsonObject
 from busbar.operations.verify import UnknownState
@@ -22,7 +22,7 @@ from tests.support.clusters import all_operators, site
 from tests.support.kube_cluster import Clock
 from tests.unit.collect import launcher_log
 from tests.unit.fabric.measure.foreign import SETTINGS, Foreign, gpu_node, holder
-from tests.unit.fabric.measure.test_history import STEADY, run
+from tests.unit.fabric.measure.test_history import STEADY, run, summary
 
 FOLDER = Path(".busbar/mysite")
 
@@ -47,8 +47,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Foreign:
 
 
 def records(folder: Path = FOLDER) -> list[Run]:
-    lines = [line for file in sorted(folder.glob(f"*/{FILE}")) for line in file.read_text().splitlines()]
-    return [found for line in lines if (found := Run.read(line))]
+    return read_folder(folder)
 
 
 def slow(cluster: Foreign, *nodes: str) -> None:
@@ -66,7 +65,7 @@ def test_all_pools_are_measured_in_order_recorded_and_nothing_else_stays(cluster
     done = busbar("measure", "mysite")
     assert done.exit_code == 0, done.output
     assert done.stdout.count("PASS") == 2
-    assert [(each.pool, each.kind, each.nodes) for each in records()] == [
+    assert [(each.record.pool, each.record.kind, each.nodes) for each in records()] == [
         ("b200", "measure", ("gpu-3", "gpu-4")),
         ("h100", "measure", ("gpu-1", "gpu-2")),
     ]
@@ -108,7 +107,7 @@ def test_one_pool_that_is_busy_is_no_verdict_and_the_others_are_measured(cluster
     done = busbar("measure", "mysite")
     assert done.exit_code == 2
     assert "gpu-1: 0 of 1 nvidia.com/gpu are free, held by ml/train-0 (1)" in done.stderr
-    assert [each.pool for each in records()] == ["b200"]
+    assert [each.record.pool for each in records()] == ["b200"]
     slow(cluster, "gpu-3")
     assert busbar("measure", "mysite").exit_code == 1, "a slow fabric is worse than no verdict"
 
@@ -120,7 +119,7 @@ def test_idle_measures_free_nodes_below_all_other_pods_within_minutes(cluster: F
     assert [job["spec"]["runPolicy"]["activeDeadlineSeconds"] for job in jobs] == [300]
     assert "PriorityClass" in {body["kind"] for _, body in cluster.created}
     assert not [path for path in cluster.objects if "priorityclasses" in path]
-    assert [each.kind for each in records()] == ["idle"]
+    assert [each.record.kind for each in records()] == ["idle"]
 
 
 def test_a_run_that_is_left_in_the_cluster_is_recorded_and_does_not_end_with_0(
@@ -264,7 +263,7 @@ def known(*values: float, **more: Any) -> None:
     """Records of these bandwidths on this machine."""
     folder = FOLDER / "h100"
     folder.mkdir(parents=True, exist_ok=True)
-    lines = [run(number, value, **more).as_json() for number, value in enumerate(values)]
+    lines = [json.dumps(summary(run(number, value, **more))) for number, value in enumerate(values)]
     (folder / FILE).write_text("\n".join(lines) + "\n")
 
 
@@ -295,7 +294,7 @@ def test_history_ends_with_1_where_the_last_run_did_not_pass(cluster: Foreign) -
 def test_the_last_run_of_each_pool_decides_how_history_ends(cluster: Foreign, pool: str, code: int) -> None:
     known(390.0, verdict="fail")
     with (FOLDER / "h100" / FILE).open("a") as file:
-        file.write(run(1, 390.0, pool=pool).as_json())
+        file.write(json.dumps(summary(run(1, 390.0, pool=pool))))
     assert busbar("history", "mysite").exit_code == code
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from busbar.judge.nccl import Expectation, JobOutcome, Verdict, judge
 from busbar.judge.nccl.checks.codes import Code
-from busbar.judge.nccl.schema import SCHEMA
+from busbar.judge.nccl.verdict import SCHEMA
 from tests.unit.judge.nccl.logs import Made, without
 from tests.unit.judge.nccl.made.log import Log
 from tests.unit.judge.nccl.made.spec import cases
