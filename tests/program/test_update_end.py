@@ -1,4 +1,4 @@
-"""What is looked for on the cluster after the engine's deletions, and what fails the update."""
+"""What the end of an update asks the cluster, and what fails the update, also if nothing was to be done."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import pulumi
 import pytest
 
 from busbar.helm.installed import Expected
+from busbar.kube.batches import Nodes
 from busbar.kube.client import ApiError
+from tests.program import harness
 from tests.program.answers import healthy
 from tests.program.harness import RELEASE, Run, run_program
 from tests.support.clusters import site
@@ -28,8 +30,11 @@ def test_every_release_and_every_namespace_is_looked_for() -> None:
     assert {namespace for namespace, _ in done.looked_for} == namespaces
 
 
-def test_a_preview_looks_for_nothing() -> None:
-    assert run(preview=True).looked_for == set()
+def test_a_preview_asks_the_cluster_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harness, "DEAD_SERVERS", {"server-2": "the Node is not Ready"})
+    monkeypatch.setattr(harness, "AT_THE_END", Nodes(names=frozenset(), ready=frozenset()))
+    done = run(preview=True)
+    assert (done.looked_for, done.error) == (set(), None)
 
 
 def test_an_operator_that_is_not_configured_is_not_looked_for() -> None:
@@ -87,3 +92,63 @@ def test_the_waits_for_devices_follow_the_installation_of_their_release() -> Non
     first = triggers(1)
     assert triggers(1) == first
     assert all(new != old for new, old in zip(triggers(2), first, strict=True))
+
+
+def with_dead_servers(monkeypatch: pytest.MonkeyPatch, *dead: str, **sections: Any) -> Run:
+    monkeypatch.setattr(harness, "DEAD_SERVERS", dict.fromkeys(dead, "the Node is not Ready"))
+    return run(**sections)
+
+
+def test_a_server_that_does_not_serve_fails_the_update_and_the_outputs_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done = with_dead_servers(monkeypatch, "server-2", "server-3")
+    expected = "server-2: the Node is not Ready; server-3: the Node is not Ready. Fix: see journalctl -u k3s "
+    assert str(done.error).startswith(expected)
+    assert done.outputs["nccl_passed"] is True
+
+
+def test_a_server_that_this_configuration_removes_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert with_dead_servers(monkeypatch, "server-2", "server-3", servers=1).error is None
+
+
+def test_workers_that_are_not_ready_are_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    down = Nodes(names=frozenset(["gpu-1", "gpu-2"]), ready=frozenset(["gpu-1"]))
+    monkeypatch.setattr(harness, "AT_THE_END", down)
+    server, worker = str(with_dead_servers(monkeypatch, "server-3").error).splitlines()
+    assert (server[:9], worker[:6]) == ("server-3:", "gpu-2:")
+
+
+def with_gpu_1_ready(
+    monkeypatch: pytest.MonkeyPatch, *, quarantined: bool = False, missing: str = "", **drained: str
+) -> Run:
+    """An update of three workers, of which only gpu-1 is Ready; `quarantined`: gpu-3; `missing`: no Node."""
+    names = [name for name in ("gpu-1", "gpu-2", "gpu-3") if name != missing]
+    known = {name.replace("_", "-"): reason for name, reason in drained.items()}
+    state = Nodes(names=frozenset(names), ready=frozenset(["gpu-1"]), drained=known)
+    monkeypatch.setattr(harness, "AT_THE_END", state)
+    cluster = site(workers={"h100": 3})
+    if quarantined:
+        cluster["hosts"]["workers"][2]["quarantine"] = "RMA"
+    return run_program(cluster, healthy(cluster))
+
+
+def test_a_worker_that_was_drained_is_named_and_may_be_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = with_gpu_1_ready(monkeypatch, gpu_2="fan (by anna@ops)", gpu_3="driver 580")
+    assert done.error is None
+    assert [text for text in done.messages if "stays cordoned" in text] == [
+        "gpu-2 stays cordoned, it was drained: fan (by anna@ops)",
+        "gpu-3 stays cordoned, it was drained: driver 580",
+    ]
+
+
+@pytest.mark.parametrize("missing", ["", "gpu-3"])
+def test_another_one_that_is_not_ready_or_has_no_node_fails_the_update(
+    monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    done = with_gpu_1_ready(monkeypatch, missing=missing, gpu_2="fan")
+    assert str(done.error).startswith("gpu-3: the Node is missing or not Ready. Fix: ")
+
+
+def test_a_worker_in_quarantine_may_be_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert with_gpu_1_ready(monkeypatch, quarantined=True, gpu_2="fan").error is None

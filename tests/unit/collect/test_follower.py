@@ -273,3 +273,14 @@ def test_a_container_has_started_when_it_runs_or_has_run_and_ended_when_it_has_r
 ) -> None:
     launcher = pod("launcher", "launcher", containerStatuses=statuses)
     assert (has_started(launcher, "nccl"), has_ended(launcher, "nccl")) == (started, ended)
+
+
+def test_lines_of_the_last_three_seconds_are_recognised_when_they_come_again() -> None:
+    """A stream that is opened again may serve more than was asked for."""
+    api = Cluster()
+    Ends(api, looks=1)
+    # Two lines per second: the first connection ends in second 4, the second one begins in second 2.
+    api.logs = [serving(*range(10), then=ApiError("GET", None, "connection reset")), serving(*range(4, 10))]
+    reader = follower(api)
+    assert list(reader.lines()) == LINES
+    assert reader.gaps == 0
