@@ -20,8 +20,8 @@ from busbar.fabric.diagnosis.stage import SILENT, StageLog, run_stage
 from busbar.fabric.localise import Group, Kind, Known, Places, Stage, expected_busbw, plan
 from busbar.fabric.localise.groups import GOOD
 from busbar.fabric.measure import read_facts
-from busbar.fabric.measure.plan import Plan
-from busbar.fabric.measure.stack import plan_pool, unusable
+from busbar.fabric.measure.plan import Plan, unusable
+from busbar.fabric.measure.stack import plan_pool
 from busbar.hosts.inventory import Inventory
 from busbar.kube.client import Api
 from busbar.kube.nodes import NODES

@@ -1,8 +1,8 @@
 """The NCCL measurement on a running cluster: read its facts, plan, run, remove.
 
-`require_rights` and `read_facts` ask the API. `plan` is a pure function of what it says and of what was asked
-for, on a cluster that busbar did not create; `plan_pool` is its counterpart for a pool of a stack. `measure`
-runs a plan and removes all that it has created, `clean` removes what a killed process has left.
+`require_rights` and `read_facts` ask the API. `plan` reads what is to be measured from a cluster that busbar
+did not create, `plan_pool` from a pool of a stack; one planner then chooses the Nodes that can run it.
+`measure` runs a plan and removes all that it has created, `clean` removes what a killed process has left.
 """
 
 from busbar.fabric.measure.facts import read_facts

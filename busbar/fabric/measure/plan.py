@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from busbar.collect.spec import CollectSpec, collect_spec
@@ -30,6 +30,7 @@ RUN_LABEL = "busbar/nccl-run"
 _SHARED = "rdma/"
 _MAX_FINDINGS = 12
 _MAX_NAMES = 8
+MIN_IDLE_NODES = 2
 _DEFAULT = "default of busbar"
 NO_MPIJOBS = (
     f"the API serves no MPIJobs of {mpijob.API_VERSION}. Fix: install the MPI Operator: kubectl apply "
@@ -122,7 +123,75 @@ def plan(facts: Facts, request: Request, run: str, topology: TopologyFile | None
 
     Raises CannotMeasure, ConfigError for settings that are not valid, and UnknownProfileError.
     """
-    return _Planner(facts, request).plan(run, topology)
+    return _Reader(facts, request).plan(run, topology)
+
+
+def runnable(
+    facts: Facts, plan: Plan, findings: Sequence[str] = (), *, partly: bool = False, by_name: bool = False
+) -> Plan:
+    """The plan on those of its Nodes that can run the job now.
+
+    FINDINGS: what else keeps the job from running. PARTLY: without Nodes that are `unusable`; an idle run may
+    always leave out some. BY NAME: the Nodes are those of --nodes. Raises CannotMeasure.
+    """
+    why, known = unusable(facts, plan.job), {each.hostname: each for each in facts.nodes}
+    held = {name for name in why if name in known and _busy(known[name], plan.job)}
+    free, count = [name for name in plan.job.nodes if name not in why], len(plan.job.nodes)
+    found = [*findings, *([] if facts.serves_mpijobs else [NO_MPIJOBS])]
+    if plan.idle and not facts.pods_known:
+        found.append("the pods of all namespaces may not be listed, so no GPU is known to be free")
+    if plan.idle and len(free) < MIN_IDLE_NODES:
+        found.append(f"{len(free)} of {count} workers are idle, {MIN_IDLE_NODES} are needed")
+    if by_name:
+        wait = dict.fromkeys(held, ", or wait until these pods have ended")
+        found += [f"{why[name]}. Fix: exclude it with --nodes{wait.get(name, '')}" for name in why]
+    elif why and not (partly or plan.idle):
+        found.append(
+            f"{len(why)} of {count} workers cannot be measured now. Fix: repair them or put them in "
+            "quarantine; where pods hold GPUs, wait for their end"
+        )
+    if found:
+        raise CannotMeasure(found if by_name else [*found, *why.values()])
+    notes, more = [f"{text}; left out" for text in why.values()], len(why) - _MAX_NAMES
+    shown = [*notes[:_MAX_NAMES], f"{more} more workers are left out"] if more > 0 else notes
+    return replace(
+        plan,
+        job=replace(plan.job, nodes=tuple(free)),
+        notes=[*shown, *plan.notes],
+        # Only GPUs that pods hold are a reason to be left out that `idle` asks for.
+        missing=tuple(text for name, text in why.items() if name not in held),
+    )
+
+
+def unusable(facts: Facts, job: NcclJob) -> dict[str, str]:
+    """Node of the job -> why no worker can start on it now."""
+    known = {each.hostname: each for each in facts.nodes}
+    why = {
+        name: _unusable(known[name], job) if name in known else f"{name}: no such Node" for name in job.nodes
+    }
+    return {name: text for name, text in why.items() if text}
+
+
+def _unusable(node: GpuNode, job: NcclJob) -> str | None:
+    """Why no worker of the job can start on the Node now; None where one can."""
+    if node.unfit:
+        return f"{node.node.name} is {node.unfit}"
+    tolerated = {(each.key, each.value, each.effect) for each in job.taints}
+    for taint in node.node.taints:
+        is_known = (taint.key, taint.value, taint.effect) in tolerated or taint.key == GPU_RESOURCE
+        if not is_known and taint.effect != "PreferNoSchedule":
+            return f"{node.node.name} has the taint {taint}, which is not one of its pool"
+    few = (node.lacks(resource, units) for resource, units in _needs(job).items())
+    return next(filter(None, few), None) or _busy(node, job)
+
+
+def _busy(node: GpuNode, job: NcclJob) -> str | None:
+    """Which pods hold what a worker of the job needs; None where it is free."""
+    return next(filter(None, (node.busy(name, units) for name, units in _needs(job).items())), None)
+
+
+def _needs(job: NcclJob) -> dict[str, int]:
+    return {GPU_RESOURCE: job.gpus_per_node, **job.hca_resources}
 
 
 def _marked(manifest: dict[str, Any], run: str, annotations: Mapping[str, str]) -> dict[str, Any]:
@@ -138,8 +207,8 @@ def _templates(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [each["template"] for each in manifest.get("spec", {}).get("mpiReplicaSpecs", {}).values()]
 
 
-class _Planner:
-    """Takes one value after the other, and notes its source. What keeps the job from running is gathered."""
+class _Reader:
+    """Takes one value after the other from a cluster that is not known, and notes its source."""
 
     def __init__(self, facts: Facts, request: Request) -> None:
         self._facts = facts
@@ -162,17 +231,11 @@ class _Planner:
         hcas = self._hcas(nodes, profile, transport)
         hardware = self._hardware(nodes, gpus, profile, transport, hcas)
         taints = self._taints(nodes)
-        if not self._facts.serves_mpijobs:
-            self._findings.append(NO_MPIJOBS)
         validation = self._validation(run)
-        for resource, units in {GPU_RESOURCE: gpus, **hcas}.items():
-            self._findings += [text for node in nodes if (text := _lacks(node, resource, units))]
         if len(nodes) == 1:
             self._notes.append("one Node: NVLink inside it is measured, and no fabric")
         if not self._facts.pods_known:
             self._notes.append("pods of other namespaces may not be listed: which GPUs are held is not known")
-        if self._findings:
-            raise CannotMeasure(self._findings)
         job = nccljob.nccl_job(
             run,
             [node.hostname for node in nodes],
@@ -183,7 +246,8 @@ class _Planner:
             topology=topology,
         )
         own = self._request.namespace is None
-        return Plan(run, job, validation, own, self._sources, self._notes)
+        asked = Plan(run, job, validation, own, self._sources, self._notes)
+        return runnable(self._facts, asked, self._findings, by_name=True)
 
     def _first(self, name: str, *choices: tuple[Any, str]) -> Any:
         """The first value that is known; its source is noted. None where none is."""
@@ -211,7 +275,6 @@ class _Planner:
             names = list(known) if is_selector(asked) else list(dict.fromkeys(asked.strip(",").split(",")))
             self._findings += [f"{name}: no such Node" for name in names if name not in known]
             chosen = [known[name] for name in names if name in known]
-            self._findings += [f"{each.node.name} is {each.unfit}" for each in chosen if each.unfit]
             source = "--nodes"
         if not chosen:
             where = f"Node of --nodes {asked}" if asked else f"usable Node with {GPU_RESOURCE}"
@@ -382,11 +445,3 @@ def _known_hcas(nodes: Sequence[GpuNode]) -> dict[str, int]:
         for name in sorted(common)
         if name in names or name.startswith(_SHARED)
     }
-
-
-def _lacks(node: GpuNode, resource: str, units: int) -> str | None:
-    """Why the Node cannot give so many units now; None where it can."""
-    if few := node.lacks(resource, units):
-        return f"{few}. Fix: exclude it with --nodes"
-    held = node.busy(resource, units)
-    return held and f"{held}. Fix: exclude it with --nodes, or wait until these pods have ended"

@@ -271,7 +271,7 @@ def test_many_nodes_that_cannot_be_measured_are_one_finding() -> None:
 
 def test_a_cordoned_node_that_was_named_is_refused() -> None:
     cluster = Foreign(gpu_node("gpu-1"), gpu_node("gpu-2", cordoned=True))
-    assert refused(cluster, "gpu-1,gpu-2") == ["gpu-2 is cordoned"]
+    assert refused(cluster, "gpu-1,gpu-2") == ["gpu-2 is cordoned. Fix: exclude it with --nodes"]
 
 
 def test_a_node_in_quarantine_is_left_out_with_a_note_and_measured_by_its_name() -> None:
