@@ -1,35 +1,76 @@
 """Prints all published results beside what busbar expects of the system that was measured.
 
+The second table judges each result without those of its own source: what an unseen system would be told.
+
 python bench/nccl_references.py
 """
 
 from __future__ import annotations
 
-from busbar.judge.nccl.expected.bounds import bounds
+from collections import Counter
+from collections.abc import Iterable
+from unittest.mock import patch
+
+from busbar.judge.nccl.expected import bounds, published
 from busbar.judge.nccl.expected.published import PublishedResult, published_results
 from busbar.judge.nccl.units import rate
 
+CLOSE = 0.05
+COLUMNS = (
+    "system", "N", "collective", "algorithm", "busbw", "expected", "floor", "low", "off", "answer", "NCCL",
+    "date", "health", "reason", "source",
+)  # fmt: skip
 
-def line(result: PublishedResult) -> str:
-    """A row of the table, in Markdown."""
-    found = bounds(result.system(), result.collective, result.algorithm)
+
+def answer(result: PublishedResult, found: bounds.Bounds) -> str:
+    """What the gate says of the value, and of how near the evidence is."""
+    if found.floor is None or found.low is None:
+        return bounds.NO_SYSTEM
+    said = "pass" if result.busbw >= found.floor else "unknown: low" if result.busbw >= found.low else "fail"
+    above = found.ceiling is not None and result.busbw > found.ceiling
+    return f"{'fail: above the ceiling' if above else said} ({found.evidence})"
+
+
+def line(result: PublishedResult, found: bounds.Bounds) -> str:
+    """A row of a table, in Markdown."""
     off = f"{result.busbw / found.expected - 1:+.1%}" if found.expected else "-"
-    system = f"{result.gpu} {result.rails}x{result.rate_gbps:g}"
+    tuned = "" if result.tuned else ", not tuned"
     cells = (
-        system, str(result.nodes), result.collective, result.algorithm, rate(result.busbw),
-        rate(found.expected), rate(found.floor), off, result.nccl, result.date, result.health,
-        result.reason if abs(result.busbw - (found.expected or 0)) > 0.1 * (found.expected or 0) else "",
+        f"{result.gpu} {result.rails}x{result.rate_gbps:g}", str(result.nodes), result.collective,
+        result.algorithm, rate(result.busbw), rate(found.expected), rate(found.floor), rate(found.low), off,
+        answer(result, found), result.nccl, result.date, f"{result.health}{tuned}", result.reason,
         result.source,
     )  # fmt: skip
     return f"| {' | '.join(cells)} |"
 
 
-COLUMNS = (
-    "system", "N", "collective", "algorithm", "busbw", "expected", "floor", "off", "NCCL", "date", "health",
-    "reason", "source",
-)  # fmt: skip
+def table(results: Iterable[PublishedResult], *, without_own_source: bool) -> str:
+    """All rows, and a line on how many healthy ones are close to what is expected, and which fail."""
+    rows, counted = [], Counter[str]()
+    for result in results:
+        known = tuple(
+            each for each in published_results() if not without_own_source or each.source != result.source
+        )
+        published._of.cache_clear()
+        bounds._told.cache_clear()
+        with (
+            patch.object(published, "published_results", lambda known=known: known),
+            patch.object(bounds, "published_results", lambda known=known: known),
+        ):
+            found = bounds.bounds(result.system(), result.collective, result.algorithm)
+        rows.append(line(result, found))
+        if result.health == "healthy":
+            of = "tuned" if result.tuned else "not tuned"
+            near = found.expected is not None and found.evidence != "none"
+            close = found.expected is not None and abs(result.busbw / found.expected - 1) <= CLOSE
+            counted[f"{of}, {'expected' if near else 'no system like this'}"] += 1
+            counted[f"{of}, within {CLOSE:.0%}"] += near and close
+            counted[f"{of}, {answer(result, found).partition(' (')[0]}"] += 1
+    head = f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|"
+    return "\n".join([head, *rows, "", *(f"{name}: {number}" for name, number in sorted(counted.items()))])
+
 
 if __name__ == "__main__":
-    print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
-    for each in published_results():
-        print(line(each))
+    print(table(published_results(), without_own_source=False), end="\n\n")
+    print("Without the results of the own source:\n")
+    print(table(published_results(), without_own_source=True))

@@ -18,19 +18,20 @@ from busbar.judge.nccl.checks.result import (
     result,
     unknown,
 )
-from busbar.judge.nccl.expected.bounds import Bounds
+from busbar.judge.nccl.expected.bounds import NO_SYSTEM, Bounds
 from busbar.judge.nccl.expected.curves import envelope
 from busbar.judge.nccl.log.records import Measurement, Run, amount, number, rounding
 from busbar.judge.nccl.units import compared, gbps, size
 
 UNSTEADY = 0.10
 FAR_BELOW = 0.10  # of the expected value: no slow rail explains that
+ACCEPT = "Fix: find what is slow, or accept it: --expected-busbw (validation.expected_busbw_gbps)"
 ORDER_OF_STATUS: tuple[Status, ...] = ("fail", "unknown", "not-required", "pass")
 # worst first: what a failure of several collectives is called
 ORDER = (
     Code.BUSBW_PART_OF_LINE_RATE, Code.BUSBW_BELOW_FLOOR, Code.BUSBW_ABOVE_CEILING,
-    Code.BUSBW_NO_VALUE, Code.BUSBW_ALGORITHM_UNKNOWN, Code.BUSBW_NO_EXPECTATION, Code.BUSBW_SMALL_MESSAGES,
-    Code.BUSBW_NOT_REQUIRED, Code.BUSBW_IN_RANGE,
+    Code.BUSBW_NO_VALUE, Code.BUSBW_LOW, Code.BUSBW_ALGORITHM_UNKNOWN, Code.BUSBW_NO_EXPECTATION,
+    Code.BUSBW_SMALL_MESSAGES, Code.BUSBW_NOT_REQUIRED, Code.BUSBW_IN_RANGE,
 )  # fmt: skip
 
 
@@ -105,6 +106,12 @@ def _status(
                 "NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,ENV,TUNING, or pass --algorithm ring"
             )
             return "unknown", Code.BUSBW_ALGORITHM_UNKNOWN, reason
+        if bounds.low is not None and bounds.expected is not None and value >= bounds.low:
+            reason = (
+                f"{gbps(value)} at {size(top)}, {compared(value, bounds.expected)}, is below the floor of "
+                f"{gbps(bounds.floor)}; {_who_is_as_low(bounds)}"
+            )
+            return "unknown", Code.BUSBW_LOW, reason
         part = _part_of_line_rate(context, value)
         code = Code.BUSBW_PART_OF_LINE_RATE if part else Code.BUSBW_BELOW_FLOOR
         if bounds.expected and value < FAR_BELOW * bounds.expected:
@@ -112,7 +119,8 @@ def _status(
                 f": only {value / bounds.expected:.1%} of the expected {gbps(bounds.expected)}, as over TCP"
             )
             part += " or with throttled GPUs, PCIe or links"
-        reason = f"{gbps(value)} at {size(top)} is below the floor of {gbps(bounds.floor)}{configured}{part}"
+        floor = gbps(bounds.low or bounds.floor)
+        reason = f"{gbps(value)} at {size(top)} is below the floor of {floor}{configured}{part}"
         return "fail", code, reason
     if bounds.ceiling is not None and run.highest_busbw > bounds.ceiling:
         highest = max(run.rows, key=lambda r: max(amount(m.busbw) for m in r.measurements))
@@ -126,12 +134,19 @@ def _status(
     return "pass", Code.BUSBW_IN_RANGE, reason
 
 
+def _who_is_as_low(bounds: Bounds) -> str:
+    """Why a value between `low` and the floor may be that of a healthy system."""
+    if bounds.evidence == "none":
+        return NO_SYSTEM
+    return f"healthy systems that nobody tuned are not below {gbps(bounds.low or 0.0)}"
+
+
 def _as_ring(context: Context, name: str) -> float | None:
-    """The floor of a ring, where NCCL may have chosen one and NVLS is expected."""
+    """The least of a healthy ring, where NCCL may have chosen one and NVLS is expected."""
     want = context.expectation
     if want.algorithm != "auto" or want.given(name) is not None or name != "all_reduce":
         return None
-    return want.model_copy(update={"algorithm": "ring"}).bounds(name).floor
+    return want.model_copy(update={"algorithm": "ring"}).bounds(name).low
 
 
 def _part_of_line_rate(context: Context, value: float) -> str:
@@ -177,7 +192,10 @@ def busbw(context: Context) -> Check:
     worst = [f for f in findings if f.status == status]
     code = min((f.code for f in worst), key=ORDER.index)
     run = worst[0].run
-    return result(status, code, "; ".join(f.reason for f in worst), run.largest_row.as_line if run else None)
+    reason = "; ".join(f.reason for f in worst)
+    if code == Code.BUSBW_LOW:
+        reason += f". {ACCEPT}"
+    return result(status, code, reason, run.largest_row.as_line if run else None)
 
 
 def stability(context: Context) -> Check:

@@ -156,6 +156,7 @@ class Code(checks.Code):
     BUSBW_NO_EXPECTATION = "busbw.no_expectation"
     BUSBW_ALGORITHM_UNKNOWN = "busbw.algorithm_unknown"
     BUSBW_SMALL_MESSAGES = "busbw.small_messages"
+    BUSBW_LOW = "busbw.low"
     BUSBW_BELOW_FLOOR = "busbw.below_floor"
     BUSBW_PART_OF_LINE_RATE = "busbw.part_of_line_rate"
     BUSBW_ABOVE_CEILING = "busbw.above_ceiling"

@@ -95,15 +95,15 @@ def sharp(context: Context) -> Check:
     if other is not None:
         reason = f"NCCL chose {other} for the largest message: the switches do not reduce it"
         return failed(Code.SHARP_OTHER_ALGORITHM, reason, evidence.algorithms[other])
-    edges = {k for k, e in evidence.edges.items() if e.transport.kind == "COLLNET"}
-    if edges:
-        return passed(Code.SHARP_USED, "COLLNET edges carry the data", evidence.first_edge(edges))
     chosen = next((s for a, s in evidence.algorithms.items() if "COLLNET" in a.upper()), None)
     if chosen is not None:
         return passed(Code.SHARP_USED, "NCCL chose a CollNet algorithm", chosen)
-    return unknown(
-        Code.SHARP_NO_EVIDENCE, "no COLLNET edge: a loaded plugin or /SHARP behind an HCA proves nothing"
+    edges = {k for k, e in evidence.edges.items() if e.transport.kind == "COLLNET"}
+    reason = (
+        "no `Algo` line says that the switches reduce: a loaded plugin, /SHARP behind an HCA or a COLLNET "
+        "edge shows only that they could. Fix: NCCL_DEBUG_SUBSYS=INIT,NET,ENV,TUNING"
     )
+    return unknown(Code.SHARP_NO_EVIDENCE, reason, evidence.first_edge(edges) if edges else None)
 
 
 def _without_switches(context: Context) -> str | None:

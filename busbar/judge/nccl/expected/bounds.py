@@ -1,17 +1,29 @@
 """Expected busbw, floor and ceiling of one collective on given hardware, with the reasoning in words.
 
-The formulas (formulas.py) give the value; public measurements of the same kind of system correct it where
-they differ by more than 10 %: the higher one of its size class is expected, the lower one gives the floor.
-Between classes, those of the classes around it (published.around) and the formula do. Where neither formula
-nor measurement fits there is no expectation.
+The formulas (formulas.py) give the value; public measurements of the same kind of system (published.py)
+replace it where one of them differs by more than 10 %. From two NVLink domains on, what a larger system
+reached is expected of a smaller one, and more domains never expect more. The floor is (1 - tolerance) of the
+expected value. A healthy system that nobody tuned may lie below it: then there is no verdict down to `low`,
+below which no healthy system of its kind is known. Where neither formula nor measurement fits there is no
+expectation.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Literal
 
 from busbar.judge.nccl.expected.formulas import formula, ring, tree_of_two
-from busbar.judge.nccl.expected.published import around, chosen, comparable, size_class
+from busbar.judge.nccl.expected.published import (
+    PublishedResult,
+    around,
+    chosen,
+    comparable,
+    published_results,
+    size_class,
+)
 from busbar.judge.nccl.expected.system import System
 from busbar.judge.nccl.units import gbps
 
@@ -19,14 +31,24 @@ GIB = 2**30
 STANDARD_TOLERANCE = 0.1
 # measurements within this part of the computed value confirm it
 AGREEMENT = 0.1
+# the least part of the best published busbw that a healthy system of the same kind was seen at: 291 of 390
+# GB/s (B200, ring, 46 hosts). It bounds `low` where one source, or other rails, are the evidence.
+UNTUNED = 0.75
+
+
+Evidence = Literal["same system", "same class", "none"]
+"""How near a public result is: of the same board and rails; of the same board and line rate; none."""
+
+NO_SYSTEM = "no system like this is in the table of public results"
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """GB/s; None where it cannot be said. `plateau_bytes`: smaller messages do not reach it.
 
-    Where there is an expectation, 0 < floor <= expected <= ceiling, and floor < expected for a tolerance
-    above 0.
+    Where there is an expectation, 0 < low <= floor <= expected <= ceiling, and floor < expected for a
+    tolerance above 0. Between `low` and `floor` a system may be healthy and not tuned. `healthy`: the least
+    that a public result of its kind shows.
     """
 
     expected: float | None
@@ -34,6 +56,9 @@ class Bounds:
     ceiling: float | None
     plateau_bytes: int
     reasoning: tuple[str, ...]
+    low: float | None = None
+    healthy: float | None = None
+    evidence: Evidence = "none"
 
 
 def bounds(system: System, collective: str, algorithm: str, tolerance: float = STANDARD_TOLERANCE) -> Bounds:
@@ -51,17 +76,21 @@ def bounds(system: System, collective: str, algorithm: str, tolerance: float = S
     if used != algorithm:
         said = (*said, "NCCL's default on this NVSwitch is NVLS")
     found = formula(system, collective, used)
-    low, expected, notes = _corrected(system, collective, used, found.expected)
-    said = (*said, found.why, *notes)
-    if expected is None or low is None or expected <= 0:
+    told = _told(system, collective, used)
+    said = (*said, found.why, *told.notes)
+    if told.expected is None or told.low is None or told.expected <= 0:
         return Bounds(None, None, found.ceiling, plateau, said)
-    if found.ceiling is not None:
-        low, expected = min(low, found.ceiling), min(expected, found.ceiling)
-    floor = (1 - tolerance) * low
-    said = (*said, f"expected {gbps(expected)}, floor {1 - tolerance:g} x {gbps(low)} = {gbps(floor)}")
+    reached = [_told(each, collective, used).expected for each in _smaller(system)]
+    expected = min(value for value in (told.expected, found.ceiling, *reached) if value)
+    healthy = min(told.low, expected)
+    low = (1 - tolerance) * (min(healthy, UNTUNED * expected) if told.is_thin else healthy)
+    floor = (1 - tolerance) * expected
+    said = (*said, f"expected {gbps(expected)}, floor {1 - tolerance:g} x = {gbps(floor)}")
+    if low < floor:
+        said = (*said, f"a healthy system that nobody tuned may reach less, down to {gbps(low)}")
     if found.ceiling is not None:
         said = (*said, f"ceiling {gbps(found.ceiling)}: above it the number is not credible")
-    return Bounds(expected, floor, found.ceiling, plateau, said)
+    return Bounds(expected, floor, found.ceiling, plateau, said, low, healthy, told.evidence)
 
 
 def _line_rate(system: System) -> str:
@@ -72,30 +101,79 @@ def _line_rate(system: System) -> str:
     )
 
 
-def _corrected(
-    system: System, collective: str, algorithm: str, computed: float | None
-) -> tuple[float | None, float | None, tuple[str, ...]]:
-    """The value that gives the floor, the expected one, and which public results they follow from."""
-    results = around(comparable(system, collective, algorithm), system.domains)
-    if collective in ("sendrecv", "alltoall"):  # fall to a third inside a class
-        results = [r for r in results if r.nodes == system.domains] or results
-    # rails of a whole rack carry more than any collective was seen to use: only measurements tell
+def _smaller(system: System) -> list[System]:
+    """The smaller systems of the same kind, from two domains on, at which what is expected may change."""
+    if system.domains <= 2:
+        return []
+    steps = {
+        2,
+        3,
+        9,
+        *(r.nodes + more for r in published_results() if r.gpu == system.gpu for more in (0, 1)),
+    }
+    return [
+        replace(system, nodes=n * system.nodes_per_domain) for n in sorted(steps) if 2 <= n < system.domains
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """GB/s that formula and public results tell of one system: `low`, the least of a healthy one.
+
+    `is_thin`: few results, or none of this very system, tell it.
+    """
+
+    low: float | None
+    expected: float | None
+    evidence: Evidence
+    notes: tuple[str, ...]
+    is_thin: bool = True
+
+
+@cache
+def _told(system: System, collective: str, algorithm: str) -> _Told:
+    computed = formula(system, collective, algorithm).expected
+    if system.ranks < 2:
+        return _Told(None, None, "none", ())
+    known, is_same = comparable(system, collective, algorithm)
+    own = size_class(system.domains)
+    is_sendrecv = collective == "sendrecv" and system.domains > 1
+    if is_sendrecv:  # falls to a third as systems grow, and not everywhere at the same size
+        known = [r for r in known if size_class(r.nodes) == own]
+    around_it = around(known, system.domains)
+    tuned = [r for r in around_it if r.tuned]
     racks = system.domains > 1 and system.hosts_per_domain > 1
-    if racks and not results and collective not in ("sendrecv", "alltoall"):
-        return None, None, (f"{collective} over several racks: no public result is known",)
-    if computed is not None and all(abs(r.busbw - computed) <= AGREEMENT * computed for r in results):
-        return computed, computed, tuple(f"confirmed by {r}" for r in results[:1])
-    if not results:
-        return None, None, ()
-    lowest, highest = (choose(results, key=lambda r: r.busbw) for choose in (min, max))
-    low, high = lowest.busbw, highest.busbw
-    notes: tuple[str, ...] = (f"floor from {lowest}", f"expected from {highest}")
+    sources = {r.source for r in known}
+    if not tuned or (is_sendrecv and len(sources) < 2):
+        # rails of a whole rack carry more than any collective was seen to use: only measurements tell
+        if racks or is_sendrecv or computed is None:
+            return _Told(None, None, "none", () if computed is None and not racks else (NO_SYSTEM,))
+        above = [r.busbw for r in known if r.tuned and r.nodes > system.domains]
+        return _Told(
+            min((computed, *(r.busbw for r in around_it))),
+            max((computed, *above)),
+            "none",
+            (f"{NO_SYSTEM}: computed only",),
+        )
+    evidence: Evidence = "same system" if is_same else "same class"
+    lowest = min(around_it, key=lambda r: r.busbw).busbw
+    if computed is not None and all(abs(r.busbw - computed) <= AGREEMENT * computed for r in tuned):
+        confirmed = f"confirmed by {tuned[0]}: {evidence}"
+        low = computed if lowest >= (1 - AGREEMENT) * computed else lowest
+        return _Told(low, computed, evidence, (confirmed,), not is_same or len(sources) < 2)
+    best = _best(tuned, system)
+    expected, low = best.busbw, lowest
     if racks:  # which need not be full
         most = tree_of_two(system) if system.domains == 2 else ring(system)
-        return min(low, most), min(high, most), notes
-    # a ring that was asked for tells nothing about NCCL's own choice
-    own = [r for r in results if algorithm == "ring" or r.algorithm != "ring" or system.domains == 1]
-    if computed is not None and size_class(system.domains) not in {size_class(r.nodes) for r in own}:
-        notes = (*notes, f"none of this size class and algorithm: the computed {gbps(computed)} counts too")
-        return min(low, computed), max(high, computed), notes
-    return low, high, notes
+        expected, low = min(expected, most), min(low, most)
+    elif computed is not None and own not in {size_class(r.nodes) for r in around_it}:
+        low = min(low, computed)
+    is_thin = not is_same or len({r.source for r in around_it}) < 2
+    return _Told(low, expected, evidence, (f"expected from {best}: {evidence}",), is_thin)
+
+
+def _best(known: Sequence[PublishedResult], system: System) -> PublishedResult:
+    """What a system of at least this size reached, else the largest of the smaller ones."""
+    largest = max(r.nodes for r in known)
+    fitting = [r for r in known if r.nodes >= min(system.domains, largest)]
+    return max(fitting, key=lambda r: r.busbw)

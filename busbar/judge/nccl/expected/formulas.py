@@ -52,7 +52,7 @@ def formula(system: System, collective: str, algorithm: str) -> Formula:
         found = _pairwise(system, collective)
     else:
         return Formula(None, None, f"{collective}: no formula for its bound is known")
-    return _inside_nvlink(system, found)
+    return _inside_nvlink(system, collective, found)
 
 
 def ring(system: System) -> float:
@@ -70,16 +70,19 @@ def _once(system: System) -> float:
     return 2 * system.line_rate * (system.ranks - 1) / system.ranks
 
 
-def _inside_nvlink(system: System, found: Formula) -> Formula:
+def _inside_nvlink(system: System, collective: str, found: Formula) -> Formula:
     """FOUND, limited by what the GPUs of a domain exchange with each other."""
     cap = system.domain_cap
+    if cap is not None and collective in ("all_gather", "reduce_scatter"):
+        # a switch does not raise them: a GPU takes in what its NVLink and its rails carry
+        cap = system.nvlink_gbps + system.rate_per_gpu
     expected, ceiling, why = found.expected, found.ceiling, found.why
     if cap is None or expected is None or ceiling is None or ceiling <= cap:
         return found
     if system.line_rate >= system.nvlink_gbps:
         # the fabric carries more than NVLink: the ring inside a domain is the limit
         expected = min(expected, RING_SHARE * system.nvlink_gbps)
-    return Formula(min(expected, cap), cap, f"{why}; ceiling is NVLink's {gbps(cap)}")
+    return Formula(min(expected, cap), cap, f"{why}; ceiling is {gbps(cap)} inside a domain")
 
 
 def _one_domain(system: System, collective: str, algorithm: str) -> Formula:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from busbar.judge.nccl.expected.formulas import SLACK
 from busbar.judge.nccl.expected.profiles import read_yaml
 from busbar.judge.nccl.expected.system import NVLINK, System
 from busbar.judge.nccl.units import gbps
@@ -40,6 +41,7 @@ class PublishedResult(BaseModel):
     nccl: str = Field(default="", pattern=r"^(\d+\.\d+\.\d+)?$")
     date: str = Field(default="", pattern=r"^(20\d\d(-\d\d)?)?$", description="year, or year and month")
     health: Literal["healthy", "degraded", "outdated"] = "healthy"
+    tuned: bool = Field(default=True, description="False: healthy, and nobody made it fast")
     source: str = Field(min_length=10)
     reason: str = Field(default="", description="why it is more than 10 % off what is expected")
 
@@ -97,20 +99,27 @@ def chosen(system: System, collective: str, algorithm: str) -> str:
     return "nvls" if default and system.domains <= 2 else algorithm
 
 
-def comparable(system: System, collective: str, algorithm: str) -> list[PublishedResult]:
-    """Healthy ones of the same board, line rate, algorithm and collective, on any number of domains.
+def comparable(system: System, collective: str, algorithm: str) -> tuple[list[PublishedResult], bool]:
+    """Healthy ones of the same board, algorithm and collective, on any number of domains; whether they are of
+    the same rails too: those of the same line rate are taken where no other is known.
 
     Of one domain only those that are one, of more only those that are more.
     """
     # only all_reduce is reduced in switches, or by trees
     algorithms = COMPARABLE_ALGORITHMS.get(algorithm if collective == "all_reduce" else "auto", ())
-    return [
-        result
+    found = [
+        (result, measured)
         for result, measured, used in _of(system.gpu, collective)
         if used in algorithms
         and (measured.domains == 1) == (system.domains == 1)
-        and (_same_board(result, system) if system.domains == 1 else _same_fabric(result, measured, system))
+        # above line rate it was a tree, whatever was asked for
+        and not (algorithm == "ring" and measured.domains > 1 and result.busbw > SLACK * measured.line_rate)
     ]
+    if system.domains == 1:
+        return [result for result, _ in found if _same_board(result, system)], True
+    same = [result for result, measured in found if _same_rails(result, measured, system)]
+    other = [result for result, measured in found if _same_rate(measured, system)]
+    return same or other, bool(same)
 
 
 def around(results: list[PublishedResult], domains: int) -> list[PublishedResult]:
@@ -134,8 +143,15 @@ def _same_board(result: PublishedResult, system: System) -> bool:
     return result.gpus == system.gpus_per_domain or min(result.gpus, system.gpus_per_domain) > 8
 
 
-def _same_fabric(result: PublishedResult, measured: System, system: System) -> bool:
+def _same_rails(result: PublishedResult, measured: System, system: System) -> bool:
     # several racks: what NVLink and the rails of one host give counts, not how full the racks are
     if system.nodes_per_domain > 1:
         return result.gpus > 16 and result.rails == system.rails
-    return measured.nodes_per_domain == 1 and measured.line_rate == system.line_rate
+    of_both = ((each.rails, each.rate_gbps) for each in (measured, system))
+    return measured.nodes_per_domain == 1 and len({*of_both}) == 1
+
+
+def _same_rate(measured: System, system: System) -> bool:
+    return (
+        measured.nodes_per_domain == system.nodes_per_domain == 1 and measured.line_rate == system.line_rate
+    )

@@ -17,8 +17,9 @@ MODEL = re.compile(
     re.IGNORECASE,
 )
 
-# GB/s of one GPU's NVLink, one direction
+# GB/s of one GPU's NVLink, one direction; of MI300X that of its seven xGMI links
 NVLINK = {
+    "MI300X": 448.0,
     "V100": 150.0,
     "A100": 300.0,
     "H100": 450.0,

@@ -90,7 +90,8 @@ def of(value: str, **want: object) -> Code:
 
 def test_a_ring_on_two_hosts_with_nvswitch_passes_only_where_a_ring_is_known() -> None:
     assert of("344.70") == Code.BUSBW_ALGORITHM_UNKNOWN
-    assert of("344.70", algorithm="ring") == Code.BUSBW_IN_RANGE
+    assert of("344.70", algorithm="ring") == Code.BUSBW_LOW
+    assert of("360.00", algorithm="ring") == Code.BUSBW_IN_RANGE
     assert of("344.70", algorithm="nvls") == Code.BUSBW_BELOW_FLOOR
     assert of("717.00") == Code.BUSBW_IN_RANGE
     assert of("300.00") == Code.BUSBW_BELOW_FLOOR

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from busbar.judge.nccl import Expectation
 from busbar.judge.nccl.expected import profiles
-from busbar.judge.nccl.expected.bounds import Bounds, bounds
+from busbar.judge.nccl.expected.bounds import NO_SYSTEM, Bounds, bounds
 from busbar.judge.nccl.expected.formulas import tree_of_two
 from busbar.judge.nccl.expected.published import PublishedResult, comparable, published_results, size_class
 from busbar.judge.nccl.expected.system import NVLINK, NVLS, System, is_gpu
@@ -28,25 +28,29 @@ HEALTHY = [r for r in published_results() if r.health == "healthy"]
 FAILURES = [r for r in published_results() if r.health == "degraded"]
 
 
-def test_every_healthy_public_figure_lies_between_floor_and_ceiling() -> None:
+def test_no_healthy_public_figure_fails_and_every_tuned_one_passes() -> None:
     for reference in HEALTHY:
         found = bounds(reference.system(), reference.collective, reference.algorithm)
-        assert found.floor is not None and found.ceiling is not None, reference
-        assert found.floor <= reference.busbw <= found.ceiling, (reference, found.reasoning)
+        if found.floor is None or found.low is None:
+            assert reference.collective == "sendrecv", reference
+            continue
+        least = found.floor if reference.tuned else found.low
+        assert least <= reference.busbw <= (found.ceiling or 0), (reference, found.reasoning)
 
 
 def test_every_known_failure_lies_below_the_floor() -> None:
     assert FAILURES
     for reference in FAILURES:
         found = bounds(reference.system(), reference.collective, reference.algorithm)
-        assert found.floor is not None and reference.busbw < found.floor, reference
+        assert found.low is not None and reference.busbw < found.low, reference
 
 
 def sane(found: Bounds) -> bool:
     """Whether the bounds can be met, or nothing is expected at all."""
     if found.expected is None or found.floor is None:
         return (found.expected, found.floor) == (None, None)
-    return 0 < found.floor < found.expected <= (found.ceiling or found.expected)
+    least = min(found.low or 0, found.healthy or 0)
+    return 0 < least <= found.floor < found.expected <= (found.ceiling or found.expected)
 
 
 @pytest.mark.parametrize("profile", profiles.names())
@@ -58,6 +62,27 @@ def test_what_a_profile_expects_can_be_met_at_every_size_of_the_job(profile: str
             for algorithm in ALGORITHMS:
                 found = bounds(system, collective, algorithm)
                 assert sane(found), (nodes, collective, algorithm, found)
+
+
+@pytest.mark.parametrize("profile", profiles.names())
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_more_nvlink_domains_never_expect_more(profile: str, algorithm: str) -> None:
+    for collective in COLLECTIVES:
+        systems = (Expectation(profile=profile, nodes=nodes).system for nodes in SIZES)
+        values = [
+            (found.expected, system.domains)
+            for system in systems
+            if system is not None and system.domains > 1
+            if (found := bounds(system, collective, algorithm)).expected is not None
+        ]
+        assert values == sorted(values, key=lambda value: (-value[0], value[1])), (collective, values)
+
+
+def test_a_ring_is_never_expected_to_exceed_line_rate_between_hosts() -> None:
+    for gpus, rails, rate in product((4, 8), (4, 8), (200.0, 400.0)):
+        for gpu, nodes in product(NVLINK, (2, 3, 16)):
+            system = System(gpu, nodes, gpus, rails, rate, NVLINK[gpu])
+            assert (bounds(system, "all_reduce", "ring").expected or 0) <= system.line_rate, system
 
 
 def test_what_few_gpus_of_two_hosts_must_reach_can_be_met() -> None:
@@ -108,24 +133,34 @@ def test_a_public_figure_is_within_10_percent_of_what_is_expected_or_says_why_no
 
 @settings(max_examples=60)
 @given(st.sampled_from(HEALTHY), st.integers(1, 64))
-def test_half_of_what_a_healthy_system_reaches_is_below_the_floor_at_every_size_of_its_class(
+def test_half_of_what_a_healthy_system_reaches_fails_at_every_size_of_its_class(
     reference: PublishedResult, domains: int
 ) -> None:
     measured = reference.system()
     if size_class(domains) != size_class(reference.nodes) or reference.collective == "sendrecv":
         domains = reference.nodes
     system = replace(measured, nodes=domains * measured.nodes_per_domain)
-    floor = bounds(system, reference.collective, reference.algorithm).floor
-    assert floor is not None and reference.busbw / 2 < floor
+    low = bounds(system, reference.collective, reference.algorithm).low
+    assert reference.collective == "sendrecv" or (low is not None and reference.busbw / 2 < low)
 
 
 @pytest.mark.parametrize("racks", [3, 8])
-def test_between_two_classes_the_lower_decides_the_floor_and_the_higher_the_expectation(racks: int) -> None:
+def test_what_a_larger_system_reached_is_expected_of_a_smaller_one(racks: int) -> None:
     found = Expectation(profile="gb200-multirack", nodes=18 * racks).bounds("all_reduce")
-    assert (found.expected, found.floor) == (810.41, pytest.approx(0.9 * 404.77))
-    used = [line for line in found.reasoning if "coreweave" in line]
-    assert used[0].startswith("floor from 404.77 GB/s on 20 racks")
-    assert used[1].startswith("expected from 810.41 GB/s on 2 racks")
+    assert (found.expected, found.evidence) == (404.77, "same system")
+    assert any(line.startswith("expected from 404.77 GB/s on 20 racks") for line in found.reasoning)
+
+
+def test_a_result_of_other_rails_with_the_same_line_rate_fails_nothing_that_it_does_not_have_to() -> None:
+    """Two hosts of H100 over RoCE with 8 x 400 Gb/s reached 430 GB/s (NVIDIA/nccl#1221)."""
+    found = bounds(System("H100", 2, 8, 8, 400, 450), "all_reduce", "nvls")
+    assert found.evidence == "same class" and found.low is not None and found.low < 430
+
+
+def test_a_system_of_which_nothing_is_published_is_computed_and_said_to_be() -> None:
+    found = bounds(System("V100", 4, 8, 4, 100, 150), "all_reduce", "ring")
+    assert (found.evidence, found.expected) == ("none", pytest.approx(50 / 1.2))
+    assert any(NO_SYSTEM in line for line in found.reasoning)
 
 
 @pytest.mark.parametrize(
@@ -143,12 +178,6 @@ def test_nccls_own_choice_is_nvls_where_an_nvswitch_reduces(
 ) -> None:
     system = System(gpu, nodes, per_node, 8, 400, NVLINK[gpu])
     assert bounds(system, "all_reduce", "auto").expected == expected
-
-
-def test_a_forced_ring_of_the_class_does_not_raise_the_floor_of_nccls_own_choice() -> None:
-    four = System("H100", 4, 8, 8, 400, 450)
-    assert bounds(four, "all_reduce", "ring").floor == pytest.approx(0.9 * 388.26)
-    assert bounds(four, "all_reduce", "auto").floor == pytest.approx(300, abs=0.1)
 
 
 def test_a_newer_result_takes_the_place_of_an_outdated_one() -> None:
@@ -190,7 +219,7 @@ def test_gpus_without_nvlink_have_no_reduction_in_an_nvswitch() -> None:
     [
         (2, "ring", 360.0, 529.1),
         (4, "ring", 349.4, 408.0),
-        (8, "auto", 288.5, 408.0),
+        (8, "auto", 347.0, 408.0),
         (2, "nvls", 432.9, 529.1),
         (4, "tree", 172.8, 408.0),
         (8, "sharp", 347.0, 529.1),
@@ -209,16 +238,16 @@ def test_bounds_of_eight_h100_with_eight_rails(
     ("nodes", "collective", "floor", "ceiling"),
     [
         # At best B(n-1)/n x N/(N-1); below, a large ring's share of B.
-        (4, "all_gather", 300, 400 * 31 / 32 * 4 / 3),
+        # More than NVLink and a rail carry into a GPU is not credible.
+        (4, "all_gather", 300, 500),
         (8, "reduce_scatter", 300, 400 * 63 / 64 * 8 / 7),
-        (2, "all_gather", 300, 529.1),
+        (2, "all_gather", 300, 500),
         # At most B.
         (2, "broadcast", 360, 408),
         (8, "reduce", 300, 408),
         # The rail of a GPU, for what leaves its node.
         (2, "alltoall", 0.9 * 50 / 1.2 * 15 / 8, 1.02 * 50 * 15 / 8),
         (8, "alltoall", 0.9 * 50 / 1.2 * 63 / 56, 1.02 * 50 * 63 / 56),
-        (2, "sendrecv", 0.9 * 50 / 1.2, 1.02 * 50),
         (1, "alltoall", 0.9 * 337.5, 450),
     ],
 )
@@ -230,7 +259,7 @@ def test_bounds_of_other_collectives(nodes: int, collective: str, floor: float, 
 def test_the_reasoning_shows_what_the_floor_is_made_of() -> None:
     found = bounds(replace(H100, nodes=4), "all_reduce", "ring")
     assert found.reasoning[0].startswith("B = 8 rails x 400 Gb/s / 8 = 400 GB/s per direction; N = 4, n = 32")
-    assert found.reasoning[-2] == "expected 388.26 GB/s, floor 0.9 x 388.26 GB/s = 349.43 GB/s"
+    assert "expected 388.26 GB/s, floor 0.9 x = 349.43 GB/s" in found.reasoning
     assert found.reasoning[-1] == "ceiling 408 GB/s: above it the number is not credible"
     assert not bounds(replace(H100, nodes=1), "all_reduce", "ring").reasoning[0].startswith("B = ")
 
@@ -286,9 +315,9 @@ def test_of_racks_that_are_not_filled_evenly_the_smallest_gives_the_line_rate(no
 
 @pytest.mark.parametrize("rate", [200, 399, 401, 800])
 def test_a_public_figure_of_another_line_rate_is_not_comparable(rate: float) -> None:
-    assert comparable(H100, "all_reduce", "ring")
-    assert comparable(replace(H100, rate_gbps=rate), "all_reduce", "ring") == []
-    assert comparable(replace(H100, rails=4), "all_reduce", "ring") == []
+    assert comparable(H100, "all_reduce", "ring")[0]
+    assert comparable(replace(H100, rate_gbps=rate), "all_reduce", "ring")[0] == []
+    assert comparable(replace(H100, rails=4), "all_reduce", "ring")[0] == []
 
 
 @pytest.mark.parametrize(("rails", "rate"), [(4, 50), (8, 50), (16, 100)])
@@ -298,8 +327,8 @@ def test_gpus_without_a_rail_of_their_own_share_one(rails: int, rate: float) -> 
 
 def test_racks_with_other_rails_are_not_comparable() -> None:
     racks = System("GB200", 36, 4, 4, 400, 900, nodes_per_domain=18)
-    assert comparable(racks, "all_reduce", "auto")
-    assert comparable(replace(racks, rails=2), "all_reduce", "auto") == []
+    assert comparable(racks, "all_reduce", "auto")[0]
+    assert comparable(replace(racks, rails=2), "all_reduce", "auto")[0] == []
 
 
 def test_two_ranks_are_enough_for_an_expectation_and_one_is_not() -> None:

@@ -103,7 +103,7 @@ def test_an_excerpt_may_leave_rails_out_but_cannot_add_any() -> None:
 @pytest.mark.parametrize(
     ("evidence", "want", "code"),
     [
-        (printed({"COLLNET/SHARP/0/GDRDMA": 8}), {}, Code.SHARP_USED),
+        (printed({"COLLNET/SHARP/0/GDRDMA": 8}), {}, Code.SHARP_NO_EVIDENCE),
         (printed(DIRECT, algorithms=said("CollNetDirect")), {}, Code.SHARP_USED),
         (printed(DIRECT, algorithms=said("RING")), {}, Code.SHARP_NO_EVIDENCE),
         (
@@ -115,7 +115,7 @@ def test_an_excerpt_may_leave_rails_out_but_cannot_add_any() -> None:
         (printed(DIRECT), {"nodes": 1}, Code.SHARP_NOT_REQUIRED),
     ],
 )
-def test_sharp_is_proved_by_its_edges_or_by_nccls_choice(
+def test_sharp_is_proved_by_nccls_choice_and_by_nothing_else(
     evidence: Evidence, want: dict[str, Any], code: Code
 ) -> None:
     assert sharp(of(evidence, **{"algorithm": "sharp", **want})).code == code
