@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from busbar.judge.nccl.diagnose import load
 from busbar.judge.nccl.diagnose.rules import LineRules
-from busbar.judge.nccl.diagnose.tables import load
 
 RELEASE = re.compile(r"v2\.\d+\.\d+-\d+")
 WARN = re.compile(r'\bWARN\s*\(\s*((?:"(?:[^"\\]|\\.)*"|\s|PRI\w+)+)')
@@ -90,7 +90,9 @@ def main() -> int:
     for name, count in sorted(Counter(kinds.values()).items()):
         print(f"{count:5} {name}")
     print(f"{len(kinds):5} texts of {len(releases(args.clone))} releases")
-    absent = [row for row in load("warnings") if row["source"].startswith("src/") and not has(found, row)]
+    absent = [
+        row for row in load("warnings.yaml") if row["source"].startswith("src/") and not has(found, row)
+    ]
     for row in absent:
         print(f"not in any release: {row['contains']} ({row['source']})")
     return bool(absent)

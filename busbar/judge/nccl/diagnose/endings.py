@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from busbar.judge.nccl.diagnose.tables import load
+from busbar.judge.nccl.diagnose import load
 
 # sbatch -> sbatch; OOMKilled -> OOM, Killed
 WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
@@ -36,7 +36,8 @@ class Ending(BaseModel):
 def known() -> dict[str, tuple[Ending, ...]]:
     """Origin -> its rows."""
     return {
-        origin: tuple(map(Ending.model_validate, rows)) for origin, rows in load("endings")["known"].items()
+        origin: tuple(map(Ending.model_validate, rows))
+        for origin, rows in load("endings.yaml")["known"].items()
     }
 
 
@@ -78,12 +79,14 @@ class _Kind:
 
 @cache
 def _unknown() -> dict[str, list[_Kind]]:
-    return {name: [_Kind(entry) for entry in entries] for name, entries in load("endings")["unknown"].items()}
+    return {
+        name: [_Kind(entry) for entry in entries] for name, entries in load("endings.yaml")["unknown"].items()
+    }
 
 
 @cache
 def _harmless() -> list[re.Pattern[str]]:
-    return [re.compile(row["matches"], re.IGNORECASE) for row in load("endings")["harmless"]]
+    return [re.compile(row["matches"], re.IGNORECASE) for row in load("endings.yaml")["harmless"]]
 
 
 def looks_like_one(text: str, said: set[str], *, started: bool) -> bool:

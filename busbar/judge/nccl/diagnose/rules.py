@@ -9,8 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from busbar.judge.nccl.checks.codes import Code
-from busbar.judge.nccl.diagnose import endings
-from busbar.judge.nccl.diagnose.tables import load
+from busbar.judge.nccl.diagnose import endings, load
 from busbar.judge.nccl.log.matcher import KnownLine
 from busbar.judge.nccl.log.records import LogLine
 
@@ -70,7 +69,7 @@ def rules() -> tuple[Rule, ...]:
     for row in (row for rows in endings.known().values() for row in rows):
         lines.setdefault(row.rule, []).append(row)
     return tuple(
-        Rule.model_validate(_with_lines(entry, lines.pop(entry["name"], []))) for entry in load("rules")
+        Rule.model_validate(_with_lines(entry, lines.pop(entry["name"], []))) for entry in load("rules.yaml")
     )
 
 
@@ -91,7 +90,7 @@ def rule(name: str) -> Rule:
 def _by_word() -> dict[str, list[tuple[str, Rule]]]:
     """A word of a text that a rule's lines contain ("" where it has none that is whole) -> text and rule."""
     found: dict[str, list[tuple[str, Rule]]] = {}
-    for entry in load("rules"):
+    for entry in load("rules.yaml"):
         for text in entry.get("contains", ()):
             found.setdefault(_whole_word(text), []).append((text, rule(entry["name"])))
     return found
@@ -106,7 +105,7 @@ def _whole_word(text: str) -> str:
 def _is_unknown(text: str, said: set[str], level: str | None, *, started: bool) -> bool:
     """Whether TEXT, that shows no known failure, may be one: any WARN that is not known to be harmless."""
     if level == "WARN" or text.startswith(LAST_WARNING):
-        return not any(row["contains"] in text for row in load("warnings"))
+        return not any(row["contains"] in text for row in load("warnings.yaml"))
     return level is None and endings.looks_like_one(text, said, started=started)
 
 

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from busbar.judge.nccl import Expectation, Verdict, judge
 from busbar.judge.nccl.checks.codes import Code
-from busbar.judge.nccl.diagnose import endings
+from busbar.judge.nccl.diagnose import endings, load
 from busbar.judge.nccl.diagnose.rules import rule
-from busbar.judge.nccl.diagnose.tables import load
 from tests.unit.judge.nccl.logs import Made
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
@@ -35,7 +34,7 @@ def test_every_known_ending_fails_a_log_whose_table_is_whole(at: int) -> None:
 
 def test_every_row_names_a_rule_and_no_other_text_shows_that_rule() -> None:
     assert all(rule(row.rule).name == row.rule for _, row in ROWS)
-    own = {entry["name"] for entry in load("rules") if "contains" in entry}
+    own = {entry["name"] for entry in load("rules.yaml") if "contains" in entry}
     assert {row.rule for _, row in ROWS} & own == {"connection-refused"}
 
 
@@ -124,7 +123,7 @@ def test_a_name_that_is_not_resolved_for_a_second_run_fails() -> None:
 
 
 HARMLESS = [
-    *(row["example"] for row in load("endings")["harmless"] if "Rank" not in row["example"]),
+    *(row["example"] for row in load("endings.yaml")["harmless"] if "Rank" not in row["example"]),
     "Warning: Permanently added 'worker-0' (ED25519) to the list of known hosts.",
     'Defaulted container "nccl" out of: nccl, init (init)',
     "pod/nccl-launcher-x7k condition met",

@@ -83,6 +83,7 @@ class Profile(BaseModel):
     source: str
 
 
+@cache
 def read_yaml(package: str, name: str) -> Any:
     """The content of the YAML file NAME of PACKAGE. Raises FileNotFoundError."""
     return yaml.load(resources.files(package).joinpath(name).read_text(encoding="utf-8"), Loader=_Loader)
