@@ -261,10 +261,6 @@ def test_a_second_signal_leaves_the_run_and_says_how_to_remove_it(
     assert said[-1] == "error: run-1 is not removed: SIGTERM. Fix: busbar nccl clean run-1"
 
 
-def _raise(error: Exception) -> Any:
-    raise error
-
-
 def made_by(host: str, pid: int, seconds: float = 3600) -> str:
     """As this_process of another one."""
     return f"{host} {pid} {(datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()}"

@@ -48,7 +48,7 @@ class Printer:
     @property
     def collective(self) -> str | None:
         """What a reader should take the table for."""
-        return None if self.program.unknown else self.program.read_as or self.program.name
+        return None if self.program.unknown else self.program.name
 
     # ---- before the table -------------------------------------------------------------------------------
 
@@ -123,8 +123,7 @@ class Printer:
             yield line(f"#{'':{gap}s}out-of-place{'':23s}in-place          ")
             titles = f"#       size         count {kind}{middle} {half} {half}"
             yield line(titles, Header("error" if self.old else "#wrong", self.collective))
-            if p.units:
-                yield line(f"#        (B)    (elements){'':{gap - 31 - self.old}s}{rates}{blanks}{rates}")
+            yield line(f"#        (B)    (elements){'':{gap - 31 - self.old}s}{rates}{blanks}{rates}")
         yield from lines_of(p.inside)
 
     def rows(self, message: Line | None = None) -> Iterator[Line]:

@@ -84,7 +84,6 @@ class Program(Model):
     reduced_max: int | None = None
     listed: Literal["all", "none", "first", "last", "ends"] = "all"
     header: bool = True
-    units: bool = True
     rows: list[int] | None = Field(default=None, description="positions of the rows shown; None: all")
     placeholders: bool = False
     decimals: int = 2
@@ -97,7 +96,6 @@ class Program(Model):
     before: list[str | Proof] = []
     listing: list[str | Proof] = Field(default=[], description="lines behind the device list")
     inside: list[str | Proof] = Field(default=[], description="lines between the header and the rows")
-    read_as: str | None = Field(default=None, description="the collective; None: `name`")
     unknown: bool = Field(default=False, description="no reader can tell the collective")
 
     @field_validator("sizes", "reduced_max", "step", mode="before")
