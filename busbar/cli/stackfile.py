@@ -111,7 +111,7 @@ def kubeconfig_of(file: StackFile) -> str:
 
 
 def cluster_api(file: StackFile, cluster: Cluster) -> RestApi:
-    """A client of the stack's cluster: of the load balancer or, where that does not answer, of any server.
+    """A client of the stack's cluster: of the load balancer or, where that is not responding, of any server.
 
     Raises SecretError and UnknownState.
     """

@@ -36,18 +36,27 @@ C = TypeVar("C", bound=Code)
 
 
 class Check(StrictModel, Generic[C]):
-    """The result of one gate. `evidence` is the line of the log that proves it (at most 400 characters)."""
+    """The result of one gate: what was found, and the fix where there is one.
+
+    `evidence` is the line of the log that proves it (at most 400 characters).
+    """
 
     name: str
     status: Status
     code: C
     reason: str
     evidence: str | None = None
+    fix: str = ""
 
     @classmethod
-    def of(cls, status: Status, code: C, reason: str, evidence: str | None = None) -> Self:
+    def of(cls, status: Status, code: C, reason: str, evidence: str | None = None, fix: str = "") -> Self:
         """The result of the gate that CODE belongs to."""
-        return cls(name=code.gate, status=status, code=code, reason=reason, evidence=evidence)
+        return cls(name=code.gate, status=status, code=code, reason=reason, evidence=evidence, fix=fix)
+
+    @property
+    def sentence(self) -> str:
+        """What was found, and what to do."""
+        return f"{self.reason}{f'. Fix: {self.fix}' if self.fix else ''}"
 
 
 def by_status(make: Callable[Concatenate[Status, P], Made]) -> tuple[Callable[P, Made], ...]:

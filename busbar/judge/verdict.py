@@ -38,7 +38,7 @@ def conclusion(checks: Sequence[Check[Any]]) -> dict[str, Any]:
     # Where no gate was asked for, nothing is proven.
     overall = next((status for status in ("fail", "unknown", "pass") if status in states), "unknown")
     worst_first = [c for status in ("fail", "unknown") for c in checks if c.status == status]
-    reasons = [f"{check.name}: {check.reason}" for check in worst_first]
+    reasons = [f"{check.name}: {check.sentence}" for check in worst_first]
     return {"verdict": overall, "passed": overall == "pass", "reasons": reasons}
 
 

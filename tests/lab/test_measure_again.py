@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.lab import PROJECT, Lab, gpu_holder, read_until
+from lab.topology import find
+from tests.support.lab import PROJECT, SERVERS, Lab, gpu_holder, read_until
 
 pytestmark = pytest.mark.drill
 
@@ -93,6 +94,22 @@ def test_a_stack_is_measured_again_and_its_outputs_stay(site: Site) -> None:
 def test_an_idle_run_passes_and_leaves_its_record(site: Site) -> None:
     assert site.busbar("measure", "dev", "--idle").returncode == 0
     assert site.runs()[-1]["kind"] == "idle"
+
+
+def test_without_the_load_balancer_the_api_is_reached_through_a_server(site: Site) -> None:
+    before = len(site.runs())
+    site.lab.ssh("lb-1", "systemctl stop haproxy")
+    try:
+        measured = site.busbar("measure", "dev")
+        known = site.busbar("history", "dev")
+        diagnosed = site.busbar("diagnose", "dev")
+    finally:
+        site.lab.ssh("lb-1", "systemctl start haproxy")
+    server = next(line for line in measured.stderr.splitlines() if line.startswith("cluster "))
+    assert (measured.returncode, known.returncode, diagnosed.returncode) == (0, 0, 0), server
+    assert any(f"https://{find(name).address}:6443" in server for name in SERVERS), server
+    assert "only what was measured from this folder" not in known.stderr, "the cluster's records are read"
+    assert len(site.runs()) == before + 1
 
 
 def test_an_idle_run_does_not_begin_on_less_than_two_idle_workers(site: Site) -> None:

@@ -24,8 +24,9 @@ from busbar.judge.nccl.log.records import Measurement, Run, amount, number, roun
 from busbar.judge.nccl.units import compared, gbps, size
 
 UNSTEADY = 0.10
+TUNING = "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,ENV,TUNING, or pass --algorithm ring"
 FAR_BELOW = 0.10  # of the expected value: no slow rail explains that
-ACCEPT = "Fix: find what is slow, or accept it: --expected-busbw (validation.expected_busbw_gbps)"
+ACCEPT = "find what is slow, or accept it: --expected-busbw (validation.expected_busbw_gbps)"
 ORDER_OF_STATUS: tuple[Status, ...] = ("fail", "unknown", "not-required", "pass")
 # worst first: what a failure of several collectives is called
 ORDER = (
@@ -82,6 +83,7 @@ def _decisive(runs: list[Run]) -> Run | None:
 def _status(
     context: Context, name: str, bounds: Bounds, run: Run | None, value: float | None
 ) -> tuple[Status, Code, str]:
+    """Status, code and reason; `_fix` has what to do."""
     if run is None or value is None:
         return "unknown", Code.BUSBW_NO_VALUE, "no value"
     if bounds.floor is None:
@@ -89,8 +91,6 @@ def _status(
             reason = f"{gbps(value)} over TCP; no expected value is configured, and no line rate applies"
             return "not-required", Code.BUSBW_NOT_REQUIRED, reason
         reason = f"{gbps(value)}, but the expected value is not known: {bounds.reasoning[-1]}"
-        if context.expectation.rails is None:
-            reason += f".{advice(context)}"
         return "unknown", Code.BUSBW_NO_EXPECTATION, reason
     top = run.largest_row.size
     if top < bounds.plateau_bytes:
@@ -102,8 +102,7 @@ def _status(
         if slower is not None and value >= slower:
             reason = (
                 f"{gbps(value)} at {size(top)} is below the floor of {gbps(bounds.floor)} for NVLS, NCCL's "
-                "default here, but not for a ring: the log does not say which was used. Fix: set "
-                "NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,ENV,TUNING, or pass --algorithm ring"
+                "default here, but not for a ring: the log does not say which was used"
             )
             return "unknown", Code.BUSBW_ALGORITHM_UNKNOWN, reason
         if bounds.low is not None and bounds.expected is not None and value >= bounds.low:
@@ -192,10 +191,14 @@ def busbw(context: Context) -> Check:
     worst = [f for f in findings if f.status == status]
     code = min((f.code for f in worst), key=ORDER.index)
     run = worst[0].run
-    reason = "; ".join(f.reason for f in worst)
-    if code == Code.BUSBW_LOW:
-        reason += f". {ACCEPT}"
-    return result(status, code, reason, run.largest_row.as_line if run else None)
+    line = run.largest_row.as_line if run else None
+    return result(status, code, "; ".join(f.reason for f in worst), line, _fix(context, code))
+
+
+def _fix(context: Context, code: Code) -> str:
+    if code == Code.BUSBW_NO_EXPECTATION and context.expectation.rails is None:
+        return advice(context)
+    return {Code.BUSBW_ALGORITHM_UNKNOWN: TUNING, Code.BUSBW_LOW: ACCEPT}.get(code, "")
 
 
 def stability(context: Context) -> Check:

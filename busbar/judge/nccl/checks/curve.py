@@ -110,10 +110,8 @@ def _end(rows: list[Row], values: list[float], name: str) -> Iterator[Check]:
         reason = f"{said}, although smaller messages reach {gbps(max(values))}"
         yield failed(Code.STABILITY_DIP, reason, rows[-1].as_line)
     elif before < (1 - LAST_SIZES) * last:
-        reason = (
-            f"{said}, at {exact(rows[-2].size)} only {gbps(before)}: not flat. Fix: measure larger messages"
-        )
-        yield unknown(Code.STABILITY_RISING, reason, rows[-1].as_line)
+        reason = f"{said}, at {exact(rows[-2].size)} only {gbps(before)}: not flat"
+        yield unknown(Code.STABILITY_RISING, reason, rows[-1].as_line, "measure larger messages")
 
 
 def _latencies(rows: list[Row], times: list[float], name: str) -> Iterator[Check]:

@@ -22,7 +22,7 @@ def gdrdma(context: Context) -> Check:
         return not_required(Code.GDRDMA_NOT_REQUIRED, "one NVLink domain: no edge between domains")
     net = sum(e.count for e in evidence.net_edges.values())
     if not net:
-        return unknown(Code.GDRDMA_NO_EDGE, f"no `via NET/..` line: GPUDirect RDMA is not proved. {FIX}")
+        return unknown(Code.GDRDMA_NO_EDGE, "no `via NET/..` line: GPUDirect RDMA is not proved", fix=FIX)
     remote = {k: e for k, e in evidence.edges.items() if e.transport.kind in ("NET", "COLLNET")}
     without = {k: e for k, e in remote.items() if not e.transport.gdr}
     if without:
@@ -58,12 +58,12 @@ def rails(context: Context) -> Check:
     if context.domains == 1:
         return not_required(Code.RAILS_NOT_REQUIRED, "one NVLink domain: no traffic on the rails")
     if not expected:
-        reason = f"the number of rails per host is not given.{advice(context)}"
-        return unknown(Code.RAILS_COUNT_UNKNOWN, reason)
+        reason = "the number of rails per host is not given"
+        return unknown(Code.RAILS_COUNT_UNKNOWN, reason, fix=advice(context))
     found = {h: devices for h, devices in evidence.rails.items() if h}
     if not found:
-        reason = f"no `via NET/..` line with its host: rails are not proved. {FIX}"
-        return unknown(Code.RAILS_NO_EDGE, reason)
+        reason = "no `via NET/..` line with its host: rails are not proved"
+        return unknown(Code.RAILS_NO_EDGE, reason, fix=FIX)
     listed = {r.host.partition(".")[0] for run in context.judged for r in run.preamble.ranks}
     silent = sorted(listed - {h.partition(".")[0] for h in found})
     if silent:
@@ -101,9 +101,10 @@ def sharp(context: Context) -> Check:
     edges = {k for k, e in evidence.edges.items() if e.transport.kind == "COLLNET"}
     reason = (
         "no `Algo` line says that the switches reduce: a loaded plugin, /SHARP behind an HCA or a COLLNET "
-        "edge shows only that they could. Fix: NCCL_DEBUG_SUBSYS=INIT,NET,ENV,TUNING"
+        "edge shows only that they could"
     )
-    return unknown(Code.SHARP_NO_EVIDENCE, reason, evidence.first_edge(edges) if edges else None)
+    line = evidence.first_edge(edges) if edges else None
+    return unknown(Code.SHARP_NO_EVIDENCE, reason, line, "NCCL_DEBUG_SUBSYS=INIT,NET,ENV,TUNING")
 
 
 def _without_switches(context: Context) -> str | None:
@@ -134,5 +135,5 @@ def mnnvl(context: Context) -> Check:
         return passed(Code.MNNVL_USED, "P2P/MNNVL edges between hosts", evidence.first_edge(edges))
     if evidence.mnnvl is not None:
         return passed(Code.MNNVL_USED, "NCCL prints MNNVL 1", evidence.mnnvl)
-    reason = f"neither P2P/MNNVL edges nor `MNNVL 1`: not proved. {FIX}"
-    return unknown(Code.MNNVL_NO_EVIDENCE, reason)
+    reason = "neither P2P/MNNVL edges nor `MNNVL 1`: not proved"
+    return unknown(Code.MNNVL_NO_EVIDENCE, reason, fix=FIX)

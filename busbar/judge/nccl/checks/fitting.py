@@ -10,14 +10,14 @@ from busbar.judge.nccl.expected.system import is_gpu
 
 
 def advice(context: Context) -> str:
-    """` Fix: busbar nccl check LOG --profile NAME --expect-nodes N`; "" where a profile was given."""
+    """`busbar nccl check LOG --profile NAME --expect-nodes N`; "" where a profile was given."""
     if context.expectation.profile:
         return ""
     found = fitting(context)
     if not found:
-        return " Fix: pass --profile (busbar nccl profiles lists them), or --rails and --rate-gbps"
+        return "pass --profile (busbar nccl profiles lists them), or --rails and --rate-gbps"
     others = f" (also fits: {', '.join(found[1:3])})" if found[1:] else ""
-    return f" Fix: busbar nccl check LOG --profile {found[0]} --expect-nodes {context.nodes}{others}"
+    return f"busbar nccl check LOG --profile {found[0]} --expect-nodes {context.nodes}{others}"
 
 
 def fitting(context: Context) -> list[str]:

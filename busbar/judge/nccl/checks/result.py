@@ -54,9 +54,9 @@ class CollectiveResult(StrictModel):
     curve: list[Point] = Field(default_factory=list)
 
 
-def result(status: Status, code: Code, reason: str, line: LogLine | None = None) -> Check:
+def result(status: Status, code: Code, reason: str, line: LogLine | None = None, fix: str = "") -> Check:
     """A Check with the line that proves it, if there is one."""
-    check = Check.of(status, code, reason, line.text[:EVIDENCE_WIDTH] if line else None)
+    check = Check.of(status, code, reason, line.text[:EVIDENCE_WIDTH] if line else None, fix)
     return check.model_copy(update={"line": line.line}) if line else check
 
 

@@ -23,9 +23,8 @@ def nccl_version(context: Context) -> Check:
         printed = f"the log has {version}" if version else "none was printed"
         return not_required(Code.NCCL_VERSION_NOT_REQUIRED, f"no minimum version given; {printed}", line)
     if version is None:
-        return unknown(
-            Code.NCCL_VERSION_NOT_PRINTED, f"no `NCCL version` line, expected at least {least}. {FIX}"
-        )
+        reason = f"no `NCCL version` line, expected at least {least}"
+        return unknown(Code.NCCL_VERSION_NOT_PRINTED, reason, fix=FIX)
     if release(version) < release(least):
         reason = f"NCCL {version} is older than the expected {least}"
         return failed(Code.NCCL_VERSION_TOO_OLD, reason, line)
@@ -51,8 +50,8 @@ def plugin(context: Context) -> Check:
     if expected:
         used = next(iter(networks), None)
         if used is None:
-            reason = f"neither `Using network` nor an edge: {expected} is not proved. {FIX}"
-            return unknown(Code.PLUGIN_NOT_PRINTED, reason)
+            reason = f"neither `Using network` nor an edge: {expected} is not proved"
+            return unknown(Code.PLUGIN_NOT_PRINTED, reason, fix=FIX)
         if used != expected and not used.startswith(f"{expected}_"):
             return failed(Code.PLUGIN_OTHER, f"{used} is used, expected {expected}", networks[used])
     if want.plugin_path:
@@ -79,8 +78,8 @@ def topology_file(context: Context) -> Check:
         return not_required(Code.TOPOLOGY_FILE_NOT_REQUIRED, f"no file given; {printed}")
     if not evidence.topology_set:
         if not evidence.environment:
-            reason = f"no line of NCCL's environment (subsystem ENV) in the log. {FIX}"
-            return unknown(Code.TOPOLOGY_FILE_NOT_PRINTED, reason)
+            reason = "no line of NCCL's environment (subsystem ENV) in the log"
+            return unknown(Code.TOPOLOGY_FILE_NOT_PRINTED, reason, fix=FIX)
         return failed(
             Code.TOPOLOGY_FILE_NOT_SET, "NCCL_TOPO_FILE is not set, although NCCL printed its environment"
         )
@@ -107,8 +106,8 @@ def hcas(context: Context) -> Check:
             Code.HCAS_NOT_REQUIRED, "no HCA names given, and the transport is not InfiniBand verbs"
         )
     if not evidence.hcas_of_host:
-        reason = f"no `NET/IB : Using` line: which HCAs were opened is not known. {FIX}"
-        return unknown(Code.HCAS_NOT_PRINTED, reason)
+        reason = "no `NET/IB : Using` line: which HCAs were opened is not known"
+        return unknown(Code.HCAS_NOT_PRINTED, reason, fix=FIX)
     line = next(iter(evidence.hcas.values()))
     problem = _fabric(context)
     if problem:

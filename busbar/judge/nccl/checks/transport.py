@@ -17,7 +17,7 @@ ProvenTransport = Literal[
     "gpudirect-rdma", "rdma", "socket", "tcp-device-memory", "mnnvl", "single-node", "mixed", "unknown"
 ]
 
-FIX = "Fix: set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,ENV and run again"
+FIX = "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,ENV and run again"
 # networks that move data by RDMA; a name that is not here proves nothing
 RDMA_NAMES = re.compile(r"^(?:IB|IBext\w*|UCX\w*|AWS Libfabric|Libfabric|gIB)$", re.ASCII)
 # TCP with device memory (Google): neither plain TCP nor RDMA
@@ -64,7 +64,7 @@ def transport(context: Context) -> Check:
     if context.domains == 1:
         return _one_domain(context)
     if context.has_rows and not evidence.edges and not evidence.networks:
-        return unknown(Code.TRANSPORT_NO_EVIDENCE, _silent(context))
+        return unknown(Code.TRANSPORT_NO_EVIDENCE, _silent(context), fix=FIX)
     over_tcp = _over_tcp(context)
     if context.domains is None:
         code = over_tcp.code if over_tcp else Code.TRANSPORT_NODES_UNKNOWN
@@ -78,7 +78,7 @@ def transport(context: Context) -> Check:
         return _without_expectation(context)
     net = evidence.net_edges
     if not net:
-        return unknown(Code.TRANSPORT_NO_EDGE, _silent(context))
+        return unknown(Code.TRANSPORT_NO_EDGE, _silent(context), fix=FIX)
     odd = {k for k, e in net.items() if not _expected(e, want, context.expectation.networks)}
     if odd:
         count = sum(net[k].count for k in odd)
@@ -118,7 +118,7 @@ def _shared_memory(context: Context) -> Check | None:
 
 def _silent(context: Context) -> str:
     missing = "no `via NET/..` line" if context.evidence.speaks else "no NCCL line at all"
-    return f"{missing}: the transport between hosts is not known. {FIX}"
+    return f"{missing}: the transport between hosts is not known"
 
 
 def _unread(context: Context) -> Check | None:
@@ -171,7 +171,8 @@ def _one_domain(context: Context) -> Check:
     if not context.nodes_given and want.rails:
         return unknown(
             Code.TRANSPORT_SINGLE_NODE,
-            "one host: nothing crossed the fabric. Fix: pass --expect-nodes 1 if one host is expected",
+            "one host: nothing crossed the fabric",
+            fix="pass --expect-nodes 1 if one host is expected",
         )
     if want.system is not None and want.system.nodes > 1:
         return not_required(Code.TRANSPORT_NOT_REQUIRED, "one NVLink domain: see mnnvl")
@@ -185,8 +186,8 @@ def _without_expectation(context: Context) -> Check:
     found = proven_transport(context)
     first = context.evidence.first_edge()
     if found == "unknown":
-        reason = f"no `via NET/..` line, and no expected transport given. {FIX}"
-        return unknown(Code.TRANSPORT_NO_EDGE, reason)
+        reason = "no `via NET/..` line, and no expected transport given"
+        return unknown(Code.TRANSPORT_NO_EDGE, reason, fix=FIX)
     if found in ("socket", "mixed", "tcp-device-memory"):
         reason = f"{found} between hosts, and --transport does not expect it"
         return failed(Code.TRANSPORT_UNEXPECTED, reason, first)

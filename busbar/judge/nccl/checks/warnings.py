@@ -6,7 +6,7 @@ from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.checks.context import Context
 from busbar.judge.nccl.checks.result import Check, failed, passed, unknown
 
-ACCEPT = "Fix: find out what it means; --accept-warn TEXT (validation.accept_warnings) accepts it by name"
+ACCEPT = "find out what it means; --accept-warn TEXT (validation.accept_warnings) accepts it by name"
 
 
 def warnings(context: Context) -> Check:
@@ -23,8 +23,8 @@ def warnings(context: Context) -> Check:
     strange = [s for s in log.unknown_lines if not any(text in s.text for text in wanted)]
     if strange:
         more = f" (and {len(strange) - 1} more)" if strange[1:] else ""
-        reason = f"a line that looks like a failure and is not known: {strange[0].text[:200]}{more}. {ACCEPT}"
-        return unknown(Code.WARNINGS_UNKNOWN_KIND, reason, strange[0])
+        reason = f"a line that looks like a failure and is not known: {strange[0].text[:200]}{more}"
+        return unknown(Code.WARNINGS_UNKNOWN_KIND, reason, strange[0], ACCEPT)
     if log.unknown_lines:
         reason = f"accepted by name: {'; '.join(s.text[:200] for s in log.unknown_lines[:4])}"
         return passed(Code.WARNINGS_ACCEPTED, reason, log.unknown_lines[0])

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from busbar.judge.nccl.report.frame import NARROW, WIDE
 from busbar.judge.nccl.report.limits import limits
-from busbar.judge.nccl.report.summary import first_cause, without_fix
+from busbar.judge.nccl.report.summary import first_cause
 from busbar.judge.nccl.report.svg import curve_svg, time_svg
 from busbar.judge.nccl.units import duration, gbps, rate, share, size
 from busbar.judge.nccl.verdict import CollectiveResult, Diagnosis, Verdict
@@ -62,7 +62,7 @@ class Origin:
 @cache
 def _template() -> Template:
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(size=size, rate=rate, duration=duration, share=share, gbps=_gbps, found=_found)
+    environment.filters.update(size=size, rate=rate, duration=duration, share=share, gbps=_gbps)
     text = resources.files("busbar.judge.nccl.report").joinpath("report.html.j2").read_text(encoding="utf-8")
     return environment.from_string(text)
 
@@ -86,13 +86,19 @@ def render_html(verdict: Verdict, origin: Origin) -> str:
         curves={n: _both(curve_svg, n, r) for n, r in verdict.collectives.items()},
         times={n: _both(time_svg, n, r) for n, r in verdict.collectives.items()},
         floors={n: _floor_note(r) for n, r in verdict.collectives.items()},
-        states={check.name: check.status for check in verdict.checks},
+        reasons=_reasons(verdict),
         limits=_limits(verdict),
         edges=_edges(verdict),
         rails=_rails(verdict),
         cards=cards,
         fixes=_fixes(verdict, cards),
     )
+
+
+def _reasons(verdict: Verdict) -> list[tuple[str, str]]:
+    """Status and text of each reason; those of the job are no gate's."""
+    gates = {f"{c.name}: {c.sentence}": (c.status, f"{c.name}: {c.reason}") for c in verdict.checks}
+    return [gates.get(reason, (verdict.verdict, reason)) for reason in verdict.reasons]
 
 
 def _both(draw: Any, name: str, result: CollectiveResult) -> Markup:
@@ -117,10 +123,6 @@ def _facts(verdict: Verdict, origin: Origin) -> list[tuple[str, str]]:
         ("GPU", verdict.gpu or "not printed"),
         ("versions", ", ".join(f"{k} {v}" for k, v in versions.items() if v) or "not printed"),
     ]
-
-
-def _found(reason: str) -> str:
-    return without_fix(reason)[0]
 
 
 def _gbps(value: float | None) -> str:
@@ -167,9 +169,8 @@ def _cards(verdict: Verdict) -> list[Diagnosis]:
 def _fixes(verdict: Verdict, cards: list[Diagnosis]) -> list[str]:
     """What the gates say to do, each once, and not what a known failure says already."""
     told = {(d.line, d.evidence) for d in cards}
-    explained = {c.reason for c in verdict.checks if (c.line or 0, c.evidence or c.reason) in told}
-    covered = {without_fix(reason)[1] for reason in explained}
-    fixes = [without_fix(c.reason)[1] for c in verdict.checks if c.status in ("fail", "unknown")]
+    covered = {c.fix for c in verdict.checks if (c.line or 0, c.evidence or c.reason) in told}
+    fixes = [c.fix for c in verdict.checks if c.status in ("fail", "unknown")]
     return [fix for fix in dict.fromkeys(fixes) if fix and fix not in covered]
 
 

@@ -68,12 +68,6 @@ def first_cause(verdict: Verdict) -> tuple[Check | None, Diagnosis | None]:
     return check, next((d for d in verdict.diagnoses if (d.line, d.evidence) == shown), None)
 
 
-def without_fix(reason: str) -> tuple[str, str]:
-    """A gate's reason as what was found, and what to do ('' where it does not say)."""
-    found, _, fix = reason.partition(" Fix: ")
-    return found, fix
-
-
 def _of_pass(verdict: Verdict) -> list[Item]:
     proof = [c.reason for name in PROOF for c in verdict.checks if c.name == name and c.status == "pass"]
     items = [Item("proof", "; ".join(proof), 2)] if proof else []
@@ -96,19 +90,17 @@ def _of_pass(verdict: Verdict) -> list[Item]:
 def _of_failure(verdict: Verdict) -> list[Item]:
     check, known = first_cause(verdict)
     items: list[Item] = []
-    fix = ""
     if known is not None:
         items.append(Item("cause", _title(known), 2))
     if check is not None:
-        found, fix = without_fix(check.reason)
-        items.append(Item("gate" if known else "cause", f"{check.name}: {found}", 3))
+        items.append(Item("gate" if known else "cause", f"{check.name}: {check.reason}", 3))
     shown = known if known is not None and known.line else check
     if shown is not None and shown.line:
         items.append(Item(f"line {shown.line}", shown.evidence or "", 2))
     if known is not None:
         items += [Item("why", known.cause, 3), Item("next", known.next, 3)]
-    elif fix:
-        items.append(Item("next", fix, 3))
+    elif check is not None and check.fix:
+        items.append(Item("next", check.fix, 3))
     also = _others(verdict, check, known)
     if also:
         items.append(Item("also", also, 2))

@@ -34,7 +34,7 @@ def verdict_text(
     else:
         head, *rest = summary(verdict, console.width, more)
         word = HEADLINE[verdict.verdict]
-        console.print(Text.assemble((word, STYLES[verdict.verdict]), head.removeprefix(word)))
+        console.print(Text.assemble((word, STYLES[verdict.verdict]), head[len(word) :]))
         for line in rest:
             console.print(Text(line))
     return out.getvalue()
@@ -47,7 +47,7 @@ def verdicts_text(verdicts: Mapping[str, Verdict], stream: IO[str]) -> str:
     width = max(map(len, verdicts))
     for file, verdict in verdicts.items():
         check, known = first_cause(verdict)
-        why = known.name if known else f"{check.name}: {check.reason}" if check else ""
+        why = known.name if known else f"{check.name}: {check.sentence}" if check else ""
         text = "; ".join(filter(None, (measured(verdict), why)))
         mark = Text(f"{HEADLINE[verdict.verdict]:<10}", STYLES[verdict.verdict])
         console.print(Text.assemble(mark, f"  {file:<{width}}  {text}"))
@@ -81,7 +81,7 @@ def _gates(verdict: Verdict) -> Table:
     for check in verdict.checks:
         line = f"line {check.line}" if check.line else ""
         table.add_row(
-            Text(MARK[check.status], style=STYLES[check.status]), check.name, Text(check.reason), line
+            Text(MARK[check.status], style=STYLES[check.status]), check.name, Text(check.sentence), line
         )
     return table
 

@@ -132,8 +132,8 @@ def test_no_advice_is_given_twice_and_the_first_card_is_the_first_cause_of_the_t
 
 def test_what_a_known_failure_says_to_do_is_not_said_for_its_gates_too() -> None:
     verdict = judge([line for line in Made().lines() if "NCCL" not in line], WANT)
-    assert FIX in verdict.check("transport").reason
-    assert FIX.removeprefix("Fix: ") not in text_of(render_html(verdict, ORIGIN))
+    assert verdict.check("transport").fix == FIX
+    assert FIX not in text_of(render_html(verdict, ORIGIN))
 
 
 def test_a_phone_gets_narrow_pictures_and_no_column_that_does_not_fit() -> None:
