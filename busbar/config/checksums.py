@@ -98,8 +98,5 @@ def findings(k3s: K3s, project: Path | None) -> Iterator[Finding]:
         )
     for index, image in enumerate(k3s.images):
         if archive(image, listed) is None:
-            yield Finding(
-                ("k3s", "images", index),
-                f"the checksum of {image.url!r} is unknown",
-                "set sha256, or add it to k3s.checksums_file",
-            )
+            text = f"the checksum of {image.url!r} is unknown"
+            yield Finding(("k3s", "images", index), text, "set sha256, or add it to k3s.checksums_file")

@@ -40,12 +40,8 @@ def duplicates(config: PartialCluster) -> Iterator[Finding]:
                     repr(host.address),
                 )
             else:
-                yield Finding(
-                    (*host.path, "address"),
-                    f"is also the address of {first.where}",
-                    "list each machine once",
-                    repr(host.address),
-                )
+                text = f"is also the address of {first.where}"
+                yield Finding((*host.path, "address"), text, "list each machine once", repr(host.address))
 
 
 def resource_names(config: PartialConfig) -> Iterator[Finding]:
@@ -62,19 +58,12 @@ def resource_names(config: PartialConfig) -> Iterator[Finding]:
         # `duplicates` reports equal host names.
         if first := next((owner for owner in owners if owner.name != host.name), None):
             of_pool = f" in pool {host.pool or config.only_pool!r}" if host.group == "workers" else ""
-            yield Finding(
-                (*host.path, "name"),
-                f"{host.name!r}{of_pool} gives the same Pulumi resource name as {first.where}",
-                "rename one",
-            )
+            text = f"{host.name!r}{of_pool} gives the same Pulumi resource name as {first.where}"
+            yield Finding((*host.path, "name"), text, "rename one")
     for host in config.group("servers"):
         if host.name in CONTROL_PLANE_STEPS:
-            yield Finding(
-                (*host.path, "name"),
-                "is the name of a step of the control plane",
-                "rename it",
-                repr(host.name),
-            )
+            text = "is the name of a step of the control plane"
+            yield Finding((*host.path, "name"), text, "rename it", repr(host.name))
 
 
 def quorum(config: PartialConfig) -> Iterator[Finding]:
@@ -111,32 +100,21 @@ def virtual_ip(config: PartialConfig) -> Iterator[Finding]:
     """A shared address with two load balancers, or with three servers or more and no load balancer."""
     count, servers = len(config.group("load_balancers")), len(config.group("servers"))
     if count == 2 and not config.has_virtual_ip:
-        yield Finding(
-            ("hosts", "virtual_ip"),
-            "missing: two load balancers share an address",
-            "add {address, interface}",
-        )
+        text = "missing: two load balancers share an address"
+        yield Finding(("hosts", "virtual_ip"), text, "add {address, interface}")
     if count == 1 and config.has_virtual_ip:
-        yield Finding(
-            ("hosts", "virtual_ip"),
-            "given with one load balancer",
-            "remove it, or add a second load balancer",
-        )
+        text = "given with one load balancer"
+        yield Finding(("hosts", "virtual_ip"), text, "remove it, or add a second load balancer")
     if count == 0 and config.has_virtual_ip and not config.has_api_endpoint and servers < MIN_SHARING:
-        yield Finding(
-            ("hosts", "virtual_ip"),
-            f"got {servers} servers and no load balancer, expected at least {MIN_SHARING}",
-            "give the address of the server as `api_endpoint: {address: ADDRESS}` instead",
-        )
+        text = f"got {servers} servers and no load balancer, expected at least {MIN_SHARING}"
+        fix = "give the address of the server as `api_endpoint: {address: ADDRESS}` instead"
+        yield Finding(("hosts", "virtual_ip"), text, fix)
     shared = _ip(config.virtual_ip)
     taken = next((host for host in config.hosts if host.address == config.virtual_ip), None)
     if config.virtual_ip and taken:
-        yield Finding(
-            ("hosts", "virtual_ip", "address"),
-            f"is the address of {taken.where}",
-            "use a free address of the same network",
-            repr(config.virtual_ip),
-        )
+        text = f"is the address of {taken.where}"
+        fix = "use a free address of the same network"
+        yield Finding(("hosts", "virtual_ip", "address"), text, fix, repr(config.virtual_ip))
     if count == 1 or shared is None:
         return
     for host in _sharing(config):
@@ -167,12 +145,9 @@ def virtual_ip_warnings(config: PartialConfig) -> Iterator[Finding]:
         return
     network = ipaddress.ip_network(f"{shared}/{_LARGEST_SUBNET[shared.version]}", strict=False)
     if not any(address in network for address in addresses):
-        yield Finding(
-            ("hosts", "virtual_ip", "address"),
-            f"and the {role} ({', '.join(map(str, addresses))}) are probably not in one subnet",
-            f"use a free address of the subnet of the {role}",
-            f"'{shared}'",
-        )
+        text = f"and the {role} ({', '.join(map(str, addresses))}) are probably not in one subnet"
+        fix = f"use a free address of the subnet of the {role}"
+        yield Finding(("hosts", "virtual_ip", "address"), text, fix, f"'{shared}'")
 
 
 def loopback_warnings(config: PartialConfig) -> Iterator[Finding]:
@@ -214,11 +189,9 @@ def pools(config: PartialCluster) -> Iterator[Finding]:
             )
         workers = [each for each in config.workers if (each.pool or config.only_pool) == name]
         if workers and config.validation.enabled and all(each.quarantine for each in workers):
-            yield Finding(
-                (*workers[0].path, "quarantine"),
-                f"all workers of pool {name} are in quarantine, so nothing is left to measure",
-                "end one quarantine, or set validation.enabled: false",
-            )
+            text = f"all workers of pool {name} are in quarantine, so nothing is left to measure"
+            fix = "end one quarantine, or set validation.enabled: false"
+            yield Finding((*workers[0].path, "quarantine"), text, fix)
 
 
 def topology(config: PartialCluster) -> Iterator[Finding]:
@@ -239,12 +212,8 @@ def topology(config: PartialCluster) -> Iterator[Finding]:
                     )
             labels = fields.get("labels")
             if isinstance(labels, Mapping) and label in labels:
-                yield Finding(
-                    ("pools", pool, "labels"),
-                    f"is the label of {having[0].where}.topology.{level}",
-                    "remove it here",
-                    repr(label),
-                )
+                text = f"is the label of {having[0].where}.topology.{level}"
+                yield Finding(("pools", pool, "labels"), text, "remove it here", repr(label))
 
 
 def measured_together(config: PartialConfig) -> Iterator[Finding]:
@@ -271,19 +240,14 @@ def nfs_server(config: PartialConfig) -> Iterator[Finding]:
     own = config.group("nfs_server")
     if not config.has_nfs_server:
         if own:
-            yield Finding(
-                ("nfs_server",),
-                "missing, and hosts.nfs_server is given",
-                "add `nfs_server: {folder: /srv/x}`",
-            )
+            text = "missing, and hosts.nfs_server is given"
+            yield Finding(("nfs_server",), text, "add `nfs_server: {folder: /srv/x}`")
         return
     if config.nfs_host is None:
         if not own:
-            yield Finding(
-                ("nfs_server", "host"),
-                "missing",
-                "name a load balancer or server, or add a host as hosts.nfs_server",
-            )
+            text = "missing"
+            fix = "name a load balancer or server, or add a host as hosts.nfs_server"
+            yield Finding(("nfs_server", "host"), text, fix)
         return
     if own:
         yield Finding(("nfs_server", "host"), "given together with hosts.nfs_server", "remove one of the two")
@@ -294,12 +258,8 @@ def nfs_server(config: PartialConfig) -> Iterator[Finding]:
         hint = did_you_mean(config.nfs_host, names) or f"; expected one of: {', '.join(names)}"
         yield Finding(("nfs_server", "host"), f"is not in hosts{hint}", found=repr(config.nfs_host))
     elif named.group == "workers":
-        yield Finding(
-            ("nfs_server", "host"),
-            "is a worker: a host that mounts NFS from itself can deadlock when memory runs out",
-            "use another host",
-            repr(config.nfs_host),
-        )
+        text = "is a worker: a host that mounts NFS from itself can deadlock when memory runs out"
+        yield Finding(("nfs_server", "host"), text, "use another host", repr(config.nfs_host))
 
 
 def login(config: PartialCluster, secrets: Collection[str], project: str) -> Iterator[Finding]:

@@ -83,18 +83,11 @@ def written_keys(config: PartialConfig) -> Iterator[Finding]:
     for argument in arguments_of(config.k3s.server_args, "kube-apiserver-arg"):
         option, _ = parsed(argument)
         if option == "secure-port":
-            yield Finding(
-                ("k3s", "server_args", "kube-apiserver-arg"),
-                f"{argument!r}: load balancer, workers and scripts use port 6443",
-                "remove it",
-            )
+            text = f"{argument!r}: load balancer, workers and scripts use port 6443"
+            yield Finding(("k3s", "server_args", "kube-apiserver-arg"), text, "remove it")
         if option in ("anonymous-auth", "authentication-config"):
-            yield Finding(
-                ("k3s", "server_args", "kube-apiserver-arg"),
-                "contradicts the AuthenticationConfiguration with which busbar opens /livez and /readyz",
-                "remove it",
-                repr(argument),
-            )
+            text = "contradicts the AuthenticationConfiguration with which busbar opens /livez and /readyz"
+            yield Finding(("k3s", "server_args", "kube-apiserver-arg"), text, "remove it", repr(argument))
         if option.startswith("oidc-"):
             yield Finding(
                 ("k3s", "server_args", "kube-apiserver-arg"),
@@ -148,12 +141,8 @@ def breaking_keys(config: PartialConfig) -> Iterator[Finding]:
     for setting in FLAGS:
         for argument in arguments_of(getattr(config.k3s, setting), "kubelet-arg"):
             if reason := _BREAKING_KUBELET_ARGUMENTS.get(parsed(argument)[0]):
-                yield Finding(
-                    ("k3s", setting, "kubelet-arg"),
-                    f"is not supported: {reason}",
-                    "remove it",
-                    repr(argument),
-                )
+                text = f"is not supported: {reason}"
+                yield Finding(("k3s", setting, "kubelet-arg"), text, "remove it", repr(argument))
 
 
 # K3s splits it in this way (pkg/daemons/config/types.go); without a value it is "true".

@@ -23,19 +23,12 @@ def networks(config: PartialConfig) -> Iterator[Finding]:
     """
     pods, services = (ipaddress.ip_network(c) for c in (config.k3s.cluster_cidr, config.k3s.service_cidr))
     if pods.overlaps(services):
-        yield Finding(
-            ("k3s", "service_cidr"),
-            f"overlaps k3s.cluster_cidr '{pods}'",
-            "use networks that do not overlap",
-            f"'{services}'",
-        )
+        text = f"overlaps k3s.cluster_cidr '{pods}'"
+        yield Finding(("k3s", "service_cidr"), text, "use networks that do not overlap", f"'{services}'")
     if pods.version != services.version:
-        yield Finding(
-            ("k3s", "service_cidr"),
-            f"and k3s.cluster_cidr '{pods}' are not of one family (IPv4, IPv6), and K3s does not start",
-            "use two networks of the family of the hosts' addresses",
-            f"'{services}'",
-        )
+        text = f"and k3s.cluster_cidr '{pods}' are not of one family (IPv4, IPv6), and K3s does not start"
+        fix = "use two networks of the family of the hosts' addresses"
+        yield Finding(("k3s", "service_cidr"), text, fix, f"'{services}'")
     others: list[str] = []
     given: list[tuple[KeyPath, str | None]] = [(host.path, host.address) for host in config.hosts]
     for place, address in (
@@ -51,20 +44,14 @@ def networks(config: PartialConfig) -> Iterator[Finding]:
             others.append(f"{path_of(place)} '{ip}'")
         for setting, network in (("k3s.cluster_cidr", pods), ("k3s.service_cidr", services)):
             if ip in network:
-                yield Finding(
-                    (*place, "address"),
-                    f"is inside {setting} '{network}', so pods could not reach the host",
-                    f"set {setting} to a network that contains no host",
-                    f"'{ip}'",
-                )
+                text = f"is inside {setting} '{network}', so pods could not reach the host"
+                fix = f"set {setting} to a network that contains no host"
+                yield Finding((*place, "address"), text, fix, f"'{ip}'")
     if others:
         more = f" and {len(others) - 1} others" if others[1:] else ""
-        yield Finding(
-            ("k3s", "cluster_cidr"),
-            f"and {others[0]}{more} are not of one family (IPv4, IPv6), and K3s does not start",
-            "use networks of the family of the hosts' addresses",
-            f"'{pods}'",
-        )
+        text = f"and {others[0]}{more} are not of one family (IPv4, IPv6), and K3s does not start"
+        fix = "use networks of the family of the hosts' addresses"
+        yield Finding(("k3s", "cluster_cidr"), text, fix, f"'{pods}'")
 
 
 # kube-controller-manager gives each node such a part (--node-cidr-mask-size-ipv4, -ipv6).
@@ -89,12 +76,8 @@ def pod_network_size(config: PartialConfig) -> Iterator[Finding]:
     nodes = len(config.group("servers")) + len(config.workers)
     if nodes > room:
         wanted = prefix - (nodes - 1).bit_length()
-        yield Finding(
-            ("k3s", "cluster_cidr"),
-            f"has room for {room} nodes (a /{prefix} per node), got {nodes}",
-            f"use a /{wanted} or larger",
-            f"'{pods}'",
-        )
+        text = f"has room for {room} nodes (a /{prefix} per node), got {nodes}"
+        yield Finding(("k3s", "cluster_cidr"), text, f"use a /{wanted} or larger", f"'{pods}'")
 
 
 def taints(config: PartialConfig) -> Iterator[Finding]:
@@ -108,11 +91,8 @@ def taints(config: PartialConfig) -> Iterator[Finding]:
             key, effect = str(taint.get("key")).strip(), str(taint.get("effect")).strip()
             first = seen.setdefault((key, effect), index)
             if first != index:
-                yield Finding(
-                    ("pools", name, "taints", index),
-                    f"key {key!r} with effect {effect!r} is also pools.{name}.taints[{first}]",
-                    "keep one",
-                )
+                text = f"key {key!r} with effect {effect!r} is also pools.{name}.taints[{first}]"
+                yield Finding(("pools", name, "taints", index), text, "keep one")
 
 
 def labels(config: PartialConfig) -> Iterator[Finding]:
@@ -121,11 +101,9 @@ def labels(config: PartialConfig) -> Iterator[Finding]:
         given = pool.get("labels")
         for key in given if isinstance(given, Mapping) else ():
             if not _kubelet_accepts(str(key)):
-                yield Finding(
-                    ("pools", name, "labels"),
-                    f"the kubelet does not start with {key!r}: a node may not set this label itself",
-                    "use a domain of your own, or set it with kubectl afterwards",
-                )
+                text = f"the kubelet does not start with {key!r}: a node may not set this label itself"
+                fix = "use a domain of your own, or set it with kubectl afterwards"
+                yield Finding(("pools", name, "labels"), text, fix)
 
 
 # kubernetes/kubernetes staging/src/k8s.io/kubelet/pkg/apis/well_known_labels.go
@@ -159,11 +137,8 @@ def images(config: PartialConfig) -> Iterator[Finding]:
     for index, image in enumerate(config.k3s.images):
         name = image.url.rpartition("/")[2]
         if not name.endswith((".tar", ".tar.gz", ".tgz", ".tar.zst")):
-            yield Finding(
-                ("k3s", "images", index, "url"),
-                "is not a .tar, .tar.gz, .tgz or .tar.zst archive",
-                found=repr(image.url),
-            )
+            text = "is not a .tar, .tar.gz, .tgz or .tar.zst archive"
+            yield Finding(("k3s", "images", index, "url"), text, found=repr(image.url))
         if (first := seen.setdefault(name, index)) != index:
             yield Finding(
                 ("k3s", "images", index, "url"),
@@ -187,18 +162,14 @@ def disabled(config: PartialConfig) -> Iterator[Finding]:
 def disabled_warnings(config: PartialConfig) -> Iterator[Finding]:
     """What the cluster then lacks, and what K3s does not bring: a manifest of the site, or something else."""
     if config.k3s.flannel_backend == "none":
-        yield Finding(
-            ("k3s", "flannel_backend"),
-            "none: no Node becomes Ready without another CNI plugin",
-            "use vxlan, unless the servers have the manifest of one",
-        )
+        text = "none: no Node becomes Ready without another CNI plugin"
+        fix = "use vxlan, unless the servers have the manifest of one"
+        yield Finding(("k3s", "flannel_backend"), text, fix)
     for index, name in enumerate(config.k3s.disable):
         if name == "coredns":
-            yield Finding(
-                ("k3s", "disable", index),
-                "without coredns the launcher of the NCCL validation does not find its workers",
-                "remove it, unless the servers have the manifest of another DNS",
-            )
+            text = "without coredns the launcher of the NCCL validation does not find its workers"
+            fix = "remove it, unless the servers have the manifest of another DNS"
+            yield Finding(("k3s", "disable", index), text, fix)
         if name not in PACKAGED:
             yield Finding(
                 ("k3s", "disable", index),
@@ -241,11 +212,8 @@ def bucket(config: PartialConfig, secrets: Collection[str]) -> Iterator[Finding]
         return
     missing = [f"busbar:{key}" for key in ("s3AccessKey", "s3SecretKey") if key not in secrets]
     if missing:
-        yield Finding(
-            ("k3s", "snapshots", "s3"),
-            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set",
-            "run `pulumi config set --secret KEY` for each",
-        )
+        text = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set"
+        yield Finding(("k3s", "snapshots", "s3"), text, "run `pulumi config set --secret KEY` for each")
 
 
 def authentication_warnings(config: PartialConfig) -> Iterator[Finding]:

@@ -71,12 +71,8 @@ def foreign_namespace(where: KeyPath, name: str, instead: str, *operators: str) 
         owner = "Kubernetes"
     else:
         return
-    yield Finding(
-        where,
-        f"belongs to {owner}, and this one is deleted with the stack",
-        f"{instead}. {STATE_FIRST}",
-        repr(name),
-    )
+    text = f"belongs to {owner}, and this one is deleted with the stack"
+    yield Finding(where, text, f"{instead}. {STATE_FIRST}", repr(name))
 
 
 def is_floating(image: str) -> bool:

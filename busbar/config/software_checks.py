@@ -63,8 +63,5 @@ def resource(config: PartialConfig) -> Iterator[Finding]:
             )
     name = operator.resource.rpartition("/")[2]
     if operator.enabled and not re.fullmatch(r"[A-Za-z0-9_]+", name):
-        yield Finding(
-            ("network_operator", "resource"),
-            f"the SR-IOV device plugin refuses the name {name!r} of {operator.resource!r}",
-            "use letters, digits and _ only after the /",
-        )
+        text = f"the SR-IOV device plugin refuses the name {name!r} of {operator.resource!r}"
+        yield Finding(("network_operator", "resource"), text, "use letters, digits and _ only after the /")

@@ -38,11 +38,8 @@ def values(config: PartialCluster) -> Iterator[Finding]:
     """A validation that can run and can pass."""
     wanted = config.validation
     if wanted.min_bytes > wanted.max_bytes:
-        yield Finding(
-            ("validation", "min_bytes"),
-            f"{wanted.min_bytes} is more than validation.max_bytes, {wanted.max_bytes}",
-            "lower min_bytes or raise max_bytes",
-        )
+        text = f"{wanted.min_bytes} is more than validation.max_bytes, {wanted.max_bytes}"
+        yield Finding(("validation", "min_bytes"), text, "lower min_bytes or raise max_bytes")
     yield from _of_hardware(("validation",), wanted, wanted.collectives)
     for name, own in config.pool_validations.items():
         yield from _of_hardware(("pools", name, "validation"), own, wanted.collectives)
@@ -76,27 +73,19 @@ def _of_hardware(where: KeyPath, wanted: NcclPoolSettings, collectives: Collecti
             yield Finding((*where, "profile"), f"is not a profile{hint}", found=repr(wanted.profile))
     for collective in wanted.expected_by_collective:
         if collective not in collectives:
-            yield Finding(
-                (*where, "expected_by_collective", collective),
-                "is not in validation.collectives",
-                "add it there, or remove it here",
-            )
+            text = "is not in validation.collectives"
+            fix = "add it there, or remove it here"
+            yield Finding((*where, "expected_by_collective", collective), text, fix)
     if (level := wanted.env.get("NCCL_DEBUG")) is not None and level.upper() not in _EVIDENCE:
-        yield Finding(
-            (*where, "env", "NCCL_DEBUG"),
-            f"with {level} NCCL does not print what it uses, and missing evidence is never a pass",
-            "remove it (busbar sets INFO)",
-        )
+        text = f"with {level} NCCL does not print what it uses, and missing evidence is never a pass"
+        yield Finding((*where, "env", "NCCL_DEBUG"), text, "remove it (busbar sets INFO)")
     for name in wanted.env:
         prefix, _, rest = name.partition("_")
         if prefix != "NCCL" and rest and did_you_mean(prefix, ["NCCL"], cutoff=_MISSPELT):
             yield Finding((*where, "env", name), "no library reads it", f"NCCL_{rest}")
     if "NCCL_IB_HCA" in wanted.env:
-        yield Finding(
-            (*where, "env", "NCCL_IB_HCA"),
-            "the gate does not see what is set here",
-            f"list the HCAs in {path_of(where)}.hcas",
-        )
+        text = "the gate does not see what is set here"
+        yield Finding((*where, "env", "NCCL_IB_HCA"), text, f"list the HCAs in {path_of(where)}.hcas")
 
 
 def hardware(cluster: AnyCluster) -> Iterator[Finding]:
@@ -107,11 +96,9 @@ def hardware(cluster: AnyCluster) -> Iterator[Finding]:
         wanted = cluster.validation_of(name)
         if wanted.system and wanted.transport is None and wanted.system.transport == "socket":
             where = _path(cluster, name, "profile")
-            yield Finding(
-                where,
-                f"{wanted.system.name} accepts TCP between hosts, and pools.{name} has {pool.rails} rails",
-                f"{_OTHER_PROFILE}; if TCP is meant, set {path_of(where[:-1])}.transport: socket",
-            )
+            text = f"{wanted.system.name} accepts TCP between hosts, and pools.{name} has {pool.rails} rails"
+            fix = f"{_OTHER_PROFILE}; if TCP is meant, set {path_of(where[:-1])}.transport: socket"
+            yield Finding(where, text, fix)
         yield from _contradictions(cluster, name)
     yield from _unfit(cluster)[0]
 
@@ -124,11 +111,9 @@ def _contradictions(cluster: AnyCluster, name: str) -> Iterator[Finding]:
     for variable, (values, used) in keeps.items():
         value = wanted.env.get(variable, "")
         if required != "socket" and value.lower() in values:
-            yield Finding(
-                (*_path(cluster, name, "env"), variable),
-                f"with {value} NCCL uses {used}, and {required} must be proved",
-                "remove it, or set validation.transport",
-            )
+            text = f"with {value} NCCL uses {used}, and {required} must be proved"
+            fix = "remove it, or set validation.transport"
+            yield Finding((*_path(cluster, name, "env"), variable), text, fix)
 
 
 def _is_own(cluster: AnyCluster, pool: str, key: str) -> bool:
@@ -208,28 +193,19 @@ def warnings(cluster: AnyCluster) -> list[Finding]:
 def _pool_warnings(cluster: AnyCluster, name: str, pool: Hardware) -> Iterator[Finding]:
     wanted = cluster.validation_of(name)
     if wanted.tolerance > _FAR_BELOW:
-        yield Finding(
-            _path(cluster, name, "tolerance"),
-            f"{wanted.tolerance:g} accepts {1 - wanted.tolerance:.0%} of the expected bandwidth",
-            "0.1 accepts 90 %",
-        )
+        text = f"{wanted.tolerance:g} accepts {1 - wanted.tolerance:.0%} of the expected bandwidth"
+        yield Finding(_path(cluster, name, "tolerance"), text, "0.1 accepts 90 %")
     if wanted.transport == "socket" and wanted.expected_busbw_gbps is None:
-        yield Finding(
-            _path(cluster, name, "transport"),
-            "no bandwidth can be computed for sockets",
-            "set expected_busbw_gbps",
-        )
+        text = "no bandwidth can be computed for sockets"
+        yield Finding(_path(cluster, name, "transport"), text, "set expected_busbw_gbps")
     for path, given, _, computed in _given(cluster, name, pool):
         if computed is not None and given < _FAR_BELOW * computed:
             yield Finding(
                 path, f"{given:g} GB/s is far below what pools.{name} should do, {computed:.4g} GB/s"
             )
     if wanted.required_transport != "socket" and wanted.chosen("max_bytes") < _LARGE_BYTES:
-        yield Finding(
-            ("validation", "max_bytes"),
-            f"{wanted.chosen('max_bytes')} bytes are too few for the bandwidth of a fabric",
-            "8G",
-        )
+        text = f"{wanted.chosen('max_bytes')} bytes are too few for the bandwidth of a fabric"
+        yield Finding(("validation", "max_bytes"), text, "8G")
     profile = wanted.system
     numbers = (pool.gpus, pool.rails, pool.rate_gbps)
     if profile and (profile.gpus_per_node, profile.rails, profile.rate_gbps) != numbers:

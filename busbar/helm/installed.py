@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from busbar.kube.batches import DEADLINE_SECONDS, POLL_SECONDS
-from busbar.kube.client import Api, ApiError, RestApi
-from busbar.kube.wait import Deadline, SystemClock, wait_until
+from busbar.kube.batches import answer
+from busbar.kube.client import Api, ApiError
 
 Expected = Collection[tuple[str, str | None]]
 """(namespace, release) of each release, and (namespace, None) of each namespace."""
@@ -17,8 +16,7 @@ def ask(kubeconfig: str, expected: Expected) -> list[str]:
 
     Raises ApiError or TimedOut without an answer after 20 s, and ValueError for an unusable kubeconfig.
     """
-    api, deadline = RestApi(kubeconfig), Deadline(SystemClock(), DEADLINE_SECONDS)
-    return wait_until(lambda: missing(api, expected), deadline, poll_seconds=POLL_SECONDS)
+    return answer(kubeconfig, lambda api: missing(api, expected))
 
 
 def missing(api: Api, expected: Expected) -> list[str]:

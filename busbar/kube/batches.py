@@ -5,12 +5,15 @@ Asked in every update, so the answer is never an old one: that of preflight stay
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from busbar.kube import nodes
 from busbar.kube.client import Api, JsonObject, RestApi
 from busbar.kube.wait import Deadline, SystemClock, wait_until
+
+Answer = TypeVar("Answer")
 
 # A load balancer sends nothing to a server for some seconds after its restart.
 DEADLINE_SECONDS = 20
@@ -38,9 +41,13 @@ def ask(kubeconfig: str, *, jobs: bool) -> Nodes:
 
     Raises ApiError or TimedOut without an answer after 20 s, and ValueError for an unusable kubeconfig.
     """
-    api = RestApi(kubeconfig)
-    deadline = Deadline(SystemClock(), DEADLINE_SECONDS)
-    return wait_until(lambda: read(api, jobs=jobs), deadline, poll_seconds=POLL_SECONDS)
+    return answer(kubeconfig, lambda api: read(api, jobs=jobs))
+
+
+def answer(kubeconfig: str, look: Callable[[Api], Answer]) -> Answer:
+    """What `look` finds in a cluster. Raises as `ask`."""
+    api, deadline = RestApi(kubeconfig), Deadline(SystemClock(), DEADLINE_SECONDS)
+    return wait_until(lambda: look(api), deadline, poll_seconds=POLL_SECONDS)
 
 
 def read(api: Api, *, jobs: bool) -> Nodes:

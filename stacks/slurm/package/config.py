@@ -304,12 +304,8 @@ def _home(slurm: Slurm) -> Iterator[Finding]:
                 ("home", key), "given together with home.nfs, whose folder all hosts mount", "remove one"
             )
     if slurm.home_host not in (names := [host.name for host in slurm.fronts]):
-        yield Finding(
-            ("home", "nfs", "host"),
-            f"is none of: {', '.join(names)}",
-            "name one of these",
-            repr(slurm.home_host),
-        )
+        text = f"is none of: {', '.join(names)}"
+        yield Finding(("home", "nfs", "host"), text, "name one of these", repr(slurm.home_host))
 
 
 def _switches(slurm: Slurm) -> Iterator[Finding]:

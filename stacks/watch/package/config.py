@@ -150,11 +150,8 @@ def _findings(watch: Watch) -> Iterator[Finding]:
             "if that is empty",
         )
     if stack.mode != "existing" and stack.release_label is not None:
-        yield Finding(
-            ("stack", "release_label"),
-            f"is not used with stack.mode: {stack.mode}",
-            found=repr(stack.release_label),
-        )
+        text = f"is not used with stack.mode: {stack.mode}"
+        yield Finding(("stack", "release_label"), text, found=repr(stack.release_label))
     for key, chart in (("chart", stack.chart), ("crds_chart", stack.crds_chart)):
         if stack.enabled and not (is_local_chart(chart) or stack.repository or "://" in chart):
             yield Finding(("stack", key), "is a name, and stack.repository is not set", found=repr(chart))

@@ -55,19 +55,12 @@ def environment(env: Mapping[str, str], networks: Mapping[str, Sequence[Network]
     """Findings on `proof.env`."""
     for name in _LEVELS:
         if env.get(name, "").isdigit():
-            yield Finding(
-                ("proof", "env", name),
-                "is one of NCCL's former numbers, expected a name such as PIX, PXB, PHB or SYS",
-                "remove it; NCCL knows the distance",
-                repr(env[name]),
-            )
+            text = "is one of NCCL's former numbers, expected a name such as PIX, PXB, PHB or SYS"
+            yield Finding(("proof", "env", name), text, "remove it; NCCL knows the distance", repr(env[name]))
     if GID_INDEX in env and networks:
-        yield Finding(
-            ("proof", "env", GID_INDEX),
-            "is another entry in each pod: a pod sees only the GIDs of its own interfaces",
-            "remove it; NCCL_IB_ADDR_FAMILY and NCCL_IB_ADDR_RANGE are set",
-            repr(env[GID_INDEX]),
-        )
+        text = "is another entry in each pod: a pod sees only the GIDs of its own interfaces"
+        fix = "remove it; NCCL_IB_ADDR_FAMILY and NCCL_IB_ADDR_RANGE are set"
+        yield Finding(("proof", "env", GID_INDEX), text, fix, repr(env[GID_INDEX]))
 
 
 def findings(
@@ -84,11 +77,8 @@ def findings(
                 yield Finding((*where, "name"), "is used twice in the pool", found=repr(network.name))
             if len(f"{pool}-{network.name}") > _NAME_LIMIT:
                 limit = _NAME_LIMIT - len(pool) - 1
-                yield Finding(
-                    (*where, "name"),
-                    f"is too long: expected at most {limit} characters",
-                    found=repr(network.name),
-                )
+                text = f"is too long: expected at most {limit} characters"
+                yield Finding((*where, "name"), text, found=repr(network.name))
             yield from _of_type(where, network)
             yield from _of_addresses((*where, "ipam"), network)
             subnets.append(((*where, "ipam", "subnet"), ipaddress.ip_network(network.ipam.subnet)))
@@ -108,20 +98,13 @@ def _of_type(where: KeyPath, network: Network) -> Iterator[Finding]:
         if name not in (needed, *possible) and getattr(network, name) is not None:
             yield Finding((*where, name), f"is not used: type is {network.type}", "remove it")
     if network.type in _ONLY_BY_NETWORK_OPERATOR and network.ipam.type != "nv-ipam":
-        yield Finding(
-            (*where, "type"),
-            "needs a CNI plugin of the Network Operator",
-            "set ipam.type: nv-ipam",
-            repr(network.type),
-        )
+        text = "needs a CNI plugin of the Network Operator"
+        yield Finding((*where, "type"), text, "set ipam.type: nv-ipam", repr(network.type))
 
     domain = str(network.resource).rpartition("/")[0]
     if network.resource and network.ipam.type == "nv-ipam" and domain != OPERATOR_DOMAIN:
-        yield Finding(
-            (*where, "resource"),
-            f"cannot be named to the Network Operator, which adds {OPERATOR_DOMAIN}/ itself",
-            found=repr(network.resource),
-        )
+        text = f"cannot be named to the Network Operator, which adds {OPERATOR_DOMAIN}/ itself"
+        yield Finding((*where, "resource"), text, found=repr(network.resource))
 
 
 def _of_addresses(where: KeyPath, network: Network) -> Iterator[Finding]:

@@ -165,12 +165,8 @@ def _source(nfs: Nfs) -> Iterator[Finding]:
     """Server and export, or the cluster's."""
     for key, value in (("server", nfs.server), ("export", nfs.export)):
         if nfs.from_cluster and value is not None:
-            yield Finding(
-                ("storage", "nfs", key),
-                "is given together with from_cluster",
-                "remove one of the two",
-                show(value),
-            )
+            text = "is given together with from_cluster"
+            yield Finding(("storage", "nfs", key), text, "remove one of the two", show(value))
         if not nfs.from_cluster and value is None:
             yield Finding(
                 ("storage", "nfs", key), "missing", "give it, or set storage.nfs.from_cluster: true"
