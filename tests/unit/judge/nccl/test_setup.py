@@ -178,6 +178,13 @@ def opened(
     return check.code, check.line
 
 
+def test_the_first_host_on_which_no_topology_file_is_known_to_be_set_is_named() -> None:
+    for printed, silent in (({"worker-0.local"}, "worker-1"), ({"worker-9"}, "worker-0")):
+        evidence = Evidence(**{**SET, "topology_hosts": printed})
+        reason = given(evidence, require_topology_file=True).reason
+        assert reason.startswith(f"{silent} does not print NCCL_TOPO_FILE")
+
+
 def hcas_of(of_host: dict[str, tuple[str, ...]], evidence: Evidence | None = None, **want: Any) -> Check:
     """The gate on a run on two hosts of eight rails over GPUDirect RDMA."""
     found = evidence or printed(networks=said("IB", 3))
