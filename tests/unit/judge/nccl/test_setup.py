@@ -179,8 +179,8 @@ def opened(
 
 
 def test_the_first_host_on_which_no_topology_file_is_known_to_be_set_is_named() -> None:
-    for printed, silent in (({"worker-0.local"}, "worker-1"), ({"worker-9"}, "worker-0")):
-        evidence = Evidence(**{**SET, "topology_hosts": printed})
+    for hosts, silent in (({"worker-0.local"}, "worker-1"), ({"worker-9"}, "worker-0")):
+        evidence = Evidence(**{**SET, "topology_hosts": hosts})
         reason = given(evidence, require_topology_file=True).reason
         assert reason.startswith(f"{silent} does not print NCCL_TOPO_FILE")
 
