@@ -10,9 +10,10 @@ from lab import offline
 from lab.build import official
 from lab.build.go import build
 from lab.build.tools import TOOLS
-from lab.engine.environment import pulumi
-from lab.images import build_all
-from lab.paths import cache, tools
+from lab.engine.environment import pulumi, replaced_plugins
+from lab.images import build_all, programs
+from lab.offline.kubernetes import PROVIDER
+from lab.paths import cache, images, tools
 
 
 def everything() -> None:
@@ -20,9 +21,15 @@ def everything() -> None:
 
     Raises LabError with the end of the build's output when one fails.
     """
-    for tool in (*offline.missing_tools(), *TOOLS):
-        build(tool)
-    engine()
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="images") as pool:
+        # Their packages come from the network, and compilers of C use one core.
+        packages = pool.submit(programs.ensure, images() / "work")
+        for tool in (*offline.missing_tools(), *TOOLS):
+            build(tool)
+        engine()
+        if "kubernetes" in replaced_plugins():
+            build(PROVIDER)
+        packages.result()
     build_all(cache(), tools())
 
 

@@ -26,8 +26,8 @@ def cache() -> Path:
 
 
 def tools() -> Path:
-    """Executables that the lab built: the engine, helm, the replacement of K3s, CoreDNS, the MPI Operator."""
-    return cache() / "bin"
+    """Executables that the lab built from Go modules."""
+    return cache() / "programs"
 
 
 def images() -> Path:

@@ -17,7 +17,7 @@ NOT_COUNTED = re.compile(r"(^|/)(requirements.*\.txt|go\.sum|LICENSE|schema/.*\.
 # The first pattern that matches a path is its part. Chart extracts are data.
 PARTS = {
     "chart extracts": r"tests/.*/extracts/|stacks/[^/]+/tests/.*/extracts/",
-    "lab/offline": r"lab/offline/",
+    "lab/offline": r"lab/(offline|go/k3s)/",
     "judge": r"busbar/judge/",
     "fabric": r"busbar/fabric/",
     "bring-up": r"(busbar|components|host|helm_values|charts)/|__main__\.py$",

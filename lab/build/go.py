@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,23 +15,27 @@ from lab.paths import LAB, cache, tools
 from lab.steps import LabError, locked, run_logged, step
 
 DEADLINE_SECONDS = 2400
-MODULES = LAB / "go"
-_SOURCES = (".go", ".mod", ".sum", ".sh", ".yaml", ".json", ".tmpl", ".s", ".c", ".h")
+MODULE = LAB / "go"
+"""One module for all programs that can share one version of every library."""
+_SOURCES = (".go", ".mod", ".sum", ".yaml", ".json", ".tmpl", ".s", ".c", ".h")
+# The linker drops DWARF, so the compiler need not write it.
+FLAGS = ("-trimpath", "-gcflags=all=-dwarf=false")
+_FLAGS_OF_OTHER_MODULES = ("-trimpath",)
+_LDFLAGS = "-s -w"
+_MEMORY_MIB = 3072
 
 
 @dataclass(frozen=True)
 class Tool:
-    """One executable of the cache's bin folder."""
+    """One executable of the cache's folder of programs."""
 
     name: str
     package: str
-    module: Path  # the folder with the go.mod that pins everything
-    ldflags: str = "-s -w"
-    static: bool = True
-    script: tuple[
-        str, ...
-    ] = ()  # build script of the module instead of `go build`, then its arguments after the output path
+    module: Path = MODULE  # the folder with the go.mod that pins everything
+    ldflags: str = ""  # besides those of every tool
     tags: tuple[str, ...] = ()
+    sources: Callable[[Path], Path] | None = None
+    """Fills an empty folder with sources that replace modules; returns the go.mod with the replacements."""
 
     @property
     def output(self) -> Path:
@@ -37,14 +44,27 @@ class Tool:
 
     def key(self) -> str:
         """A hash of the inputs of the build, without the compiler's version."""
-        digest = hashlib.sha256(
-            "\0".join((self.package, self.ldflags, str(self.static), *self.script, *self.tags)).encode()
-        )
-        sources = (path for path in self.module.rglob("*") if path.suffix in _SOURCES)
-        for file in sorted(path for path in sources if not path.name.endswith("_test.go")):
+        digest = hashlib.sha256("\0".join((self.package, *self.flags())).encode())
+        if self.sources:
+            digest.update(Path(inspect.getfile(self.sources)).read_bytes())
+        for file in sorted(_sources(self.module)):
             digest.update(str(file.relative_to(self.module)).encode() + b"\0")
             digest.update(file.read_bytes())
         return digest.hexdigest()
+
+    def flags(self) -> list[str]:
+        """The flags of `go build` that change the executable."""
+        tags = ["-tags", ",".join(self.tags)] if self.tags else []
+        flags = FLAGS if self.module == MODULE else _FLAGS_OF_OTHER_MODULES
+        return [*flags, "-ldflags", f"{_LDFLAGS} {self.ldflags}".strip(), *tags]
+
+
+def _sources(module: Path) -> Iterator[Path]:
+    """The files of a module that its programs are built from, without those of the modules inside."""
+    nested = {file.parent for file in module.rglob("go.mod")} - {module}
+    for path in module.rglob("*"):
+        if path.suffix in _SOURCES and not path.name.endswith("_test.go") and nested.isdisjoint(path.parents):
+            yield path
 
 
 def up_to_date(tool: Tool) -> bool:
@@ -83,26 +103,32 @@ def module_folder(module: Path, path: str) -> Path:
     return Path(listed.stdout.strip())
 
 
+def environment() -> dict[str, str]:
+    """The environment of `go build`: no C, and compilers that do not collect garbage while memory lasts."""
+    memory_mib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (1 << 20)
+    limit = min(_MEMORY_MIB, memory_mib // (os.cpu_count() or 1))
+    return {
+        **os.environ,
+        "GOFLAGS": "-mod=readonly -buildvcs=false",
+        "CGO_ENABLED": "0",
+        "GOGC": "off",
+        "GOMEMLIMIT": f"{limit}MiB",
+    }
+
+
 def _go_build(tool: Tool) -> None:
     tools().mkdir(parents=True, exist_ok=True)
     fresh = tools() / f".{tool.name}.new"
-    environment = {**os.environ, "GOFLAGS": "-mod=readonly -buildvcs=false"}
-    if tool.static:
-        environment["CGO_ENABLED"] = "0"
-    command: list[str | Path]
-    if tool.script:
-        command = [tool.module / tool.script[0], fresh, *tool.script[1:]]
-    else:
-        tags = ["-tags", ",".join(tool.tags)] if tool.tags else []
-        command = ["go", "build", "-trimpath", "-ldflags", tool.ldflags, *tags, "-o", fresh, tool.package]
-    # On two cores the boot of the hosts needs one of them.
-    run_logged(
-        ["nice", "-n", "5", *command],
-        cache() / "logs" / f"build-{tool.name}.log",
-        deadline=DEADLINE_SECONDS,
-        cwd=tool.module,
-        env=environment,
-    )
+    with tempfile.TemporaryDirectory(prefix=f".{tool.name}-", dir=tools()) as folder:
+        modfile = [f"-modfile={tool.sources(Path(folder))}"] if tool.sources else []
+        # On two cores the boot of the hosts needs one of them.
+        run_logged(
+            ["nice", "-n", "5", "go", "build", *modfile, *tool.flags(), "-o", fresh, tool.package],
+            cache() / "logs" / f"build-{tool.name}.log",
+            deadline=DEADLINE_SECONDS,
+            cwd=tool.module,
+            env=environment(),
+        )
     os.replace(fresh, tool.output)
 
 

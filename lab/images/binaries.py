@@ -1,16 +1,12 @@
-"""Go programs for the images: from the lab's tools, and the device simulators built here."""
+"""Go programs for the images."""
 
 from __future__ import annotations
 
-import os
 import struct
 from pathlib import Path
 
-from lab.build.recipe import key
-from lab.paths import LAB
-from lab.steps import LabError, locked, run_logged, step
+from lab.steps import LabError
 
-DEVICES_SOURCES = LAB / "go" / "devices"
 _INTERPRETER = 3  # PT_INTERP: the program asks for a dynamic linker [elf(5)]
 
 
@@ -26,24 +22,6 @@ def static(program: Path) -> Path:
             f"{program}: linked dynamically, but its image has no libraries. Fix: build with CGO_ENABLED=0"
         )
     return program
-
-
-def devices(work: Path) -> Path:
-    """The simulator of device plugins and operators, built from lab/go/devices."""
-    result = work / f"devices-{key(DEVICES_SOURCES)}"
-    with locked(work / "locks" / "devices"):
-        if not result.is_file():
-            stage = result.with_name(result.name + ".new")
-            with step("build the device plugin"):
-                run_logged(
-                    ["go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", stage, "."],
-                    work / "logs" / f"{result.name}.log",
-                    deadline=1200,
-                    cwd=DEVICES_SOURCES,
-                    env={**os.environ, "CGO_ENABLED": "0"},
-                )
-            os.replace(stage, result)
-    return static(result)
 
 
 def _wants_interpreter(program: Path) -> bool:

@@ -61,7 +61,8 @@ def _system(work: Path, tools: Path) -> list[Image]:
 
 
 def _operators_recipe(tools: Path) -> str:
-    return key(MPI_OPERATOR, DEVICES, binaries.static(tools / "mpi-operator"), binaries.DEVICES_SOURCES)
+    programs = (binaries.static(tools / name) for name in ("mpi-operator", "devices"))
+    return key(MPI_OPERATOR, DEVICES, *programs)
 
 
 def _operators(work: Path, tools: Path) -> list[Image]:
@@ -75,7 +76,7 @@ def _operators(work: Path, tools: Path) -> list[Image]:
         ),
         Image(
             DEVICES,
-            files={"devices": File(binaries.devices(work), 0o755)},
+            files={"devices": File(binaries.static(tools / "devices"), 0o755)},
             folders=("tmp",),
             entrypoint=("/devices",),
         ),

@@ -1,4 +1,6 @@
-"""Replacements of official parts: none is used where the part is installed or its download answers.
+"""Replacements of official parts, and official parts that are built here.
+
+None is used where the part is installed or its download answers.
 
 This is the door: it says which parts this machine lacks (`missing_tools`, `missing_plugins`).
 """
@@ -11,41 +13,40 @@ from pathlib import Path
 
 from busbar import versions
 from lab.build import official
-from lab.build.go import Tool, module_folder
+from lab.build.go import MODULE, Tool, module_folder
+from lab.offline.kubernetes import PROVIDER
 from lab.paths import LAB
 from lab.paths import tools as built
 
 OFFLINE = LAB / "offline"
-MODULES = OFFLINE / "go"
-_PULUMI_VERSION = f"-s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=v{official.PULUMI}"
+_PULUMI_VERSION = f"-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=v{official.PULUMI}"
 _SDK = "github.com/pulumi/pulumi/sdk/v3"
 _SCRIPTS = ("python/cmd/pulumi-language-python-exec", "python/dist/pulumi-resource-pulumi-python")
 
 ENGINE = (
-    Tool(
-        "pulumi",
-        "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi",
-        MODULES / "pulumi",
-        ldflags=_PULUMI_VERSION,
-        static=False,
-    ),
+    Tool("pulumi", "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi", ldflags=_PULUMI_VERSION),
     # Later SDKs ship the Python language host as binaries only; v3.79.0 is the last that holds its source.
     Tool(
         "pulumi-language-python",
         f"{_SDK}/python/cmd/pulumi-language-python",
-        MODULES / "pulumi-language-python",
+        MODULE / "pulumi-language-python",
         ldflags=_PULUMI_VERSION,
-        static=False,
     ),
 )
+
+
+def _kubernetes_version(version: str) -> str:
+    """Linker flags with which every component of Kubernetes reports `version`."""
+    parts = {"Version": version, "Major": "1", "Minor": version.split(".")[1], "TreeState": "clean"}
+    values = {**parts, "Commit": "replacement"}
+    packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+    named = [(f"{package}.git{name}", value) for package in packages for name, value in values.items()]
+    return " ".join(f"-X {name}={value}" for name, value in named)
+
+
 # It reports the version that a real site would get: the product runs `k3s --version`.
-K3S = Tool("k3s-replacement", ".", MODULES / "k3s", script=("build.sh", versions.K3S))
-HELM = Tool(
-    "helm",
-    "helm.sh/helm/v3/cmd/helm",
-    MODULES / "helm",
-    ldflags="-s -w -X helm.sh/helm/v3/internal/version.version=v3.22.0",
-)
+K3S = Tool("k3s-replacement", "./k3s", ldflags=_kubernetes_version(versions.K3S))
+HELM = Tool("helm", "helm.sh/helm/v3/cmd/helm", ldflags="-X helm.sh/helm/v3/internal/version.version=v3.21.1")
 
 
 def missing_tools() -> list[Tool]:
@@ -70,7 +71,7 @@ def python_host_scripts() -> None:
     """Copy the two scripts of the Python language host from the SDK into the folder of tools."""
     if all((built() / script.rpartition("/")[2]).exists() for script in _SCRIPTS):
         return
-    sdk = module_folder(MODULES / "pulumi", _SDK)
+    sdk = module_folder(MODULE, _SDK)
     for script in _SCRIPTS:
         target = built() / script.rpartition("/")[2]
         shutil.copyfile(sdk / script, target)
@@ -85,5 +86,7 @@ def missing_plugins(own: Path) -> list[str]:
 
 
 def replacement_plugin(name: str) -> Path:
-    """The executable of the lab's own provider plugin."""
+    """The executable that the lab has in place of a plugin: its own, and of Kubernetes the official one."""
+    if name == "kubernetes":
+        return PROVIDER.output
     return OFFLINE / "plugins" / "bin" / f"pulumi-resource-{name}"

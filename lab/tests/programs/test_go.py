@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
-LAB = Path(__file__).resolve().parents[2]
-K3S_MODULE = LAB / "offline" / "go" / "k3s"
-# Without the packages that import Kubernetes itself: those take minutes to compile, and have no tests.
+from lab.build.go import FLAGS, MODULE, environment
+
+# Without packages that have no tests: those that import Kubernetes itself take minutes to compile.
 K3S = [
-    f"./internal/{name}"
+    f"./k3s/internal/{name}"
     for name in (
         "argmap",
         "config",
@@ -29,17 +27,14 @@ K3S = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("module", "packages"),
-    [(LAB / "go" / "devices", ["./..."]), (K3S_MODULE, K3S), (LAB / "go" / "nfs", ["./..."])],
-)
-def test_the_go_code_passes_its_own_tests(module: Path, packages: list[str]) -> None:
+@pytest.mark.parametrize("packages", [["./devices/..."], K3S, ["./nfs/..."]], ids=["devices", "k3s", "nfs"])
+def test_the_go_code_passes_its_own_tests(packages: list[str]) -> None:
     if shutil.which("go") is None:
         pytest.skip("there is no `go` on PATH")
     done = subprocess.run(
-        ["go", "test", "-trimpath", *packages],
-        cwd=module,
-        env={**os.environ, "CGO_ENABLED": "0"},
+        ["go", "test", *FLAGS, *packages],
+        cwd=MODULE,
+        env=environment(),
         text=True,
         capture_output=True,
         timeout=3600,
@@ -49,5 +44,5 @@ def test_the_go_code_passes_its_own_tests(module: Path, packages: list[str]) -> 
 
 
 def test_no_go_test_of_k3s_is_left_out() -> None:
-    tested = {f"./{file.parent.relative_to(K3S_MODULE)}" for file in K3S_MODULE.rglob("*_test.go")}
+    tested = {f"./{file.parent.relative_to(MODULE)}" for file in (MODULE / "k3s").rglob("*_test.go")}
     assert tested == set(K3S)

@@ -21,7 +21,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("BUSBAR_LAB_K3S", raising=False)
     monkeypatch.setattr(official, "reachable", lambda url: False)
     monkeypatch.setattr(environment, "REPLACEMENT_PLUGINS", tmp_path / "replacements")
-    _program(tmp_path / "cache" / "bin" / "pulumi")
+    _program(tmp_path / "cache" / "programs" / "pulumi")
     return tmp_path
 
 
@@ -34,7 +34,7 @@ def _program(path: Path) -> Path:
 
 def test_on_a_bare_machine_every_part_of_the_lab_is_named(bare: Path) -> None:
     names = simulated.parts()
-    assert {"K3s", "Pulumi CLI", "Pulumi plugins command, random, kubernetes", "nccl-tests"} <= names.keys()
+    assert {"K3s", "Pulumi CLI", "Pulumi plugin kubernetes", "Pulumi plugins command, random"} <= names.keys()
     assert all(names.values())
 
 

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from busbar import versions
 from lab import offline
-from lab.build.go import Tool
+from lab.build.go import MODULE, Tool
 from lab.build.tools import DRILL_TOOLS, TOOLS
+from lab.offline.kubernetes import PROVIDER
 
 
 @pytest.fixture
@@ -20,28 +22,36 @@ def tool(tmp_path: Path) -> Tool:
     return Tool("example", ".", tmp_path)
 
 
-@pytest.mark.parametrize(
-    "name", ["go.mod", "inner/main.go", "inner/new.go", "build.sh", "inner/manifest.yaml"]
-)
+@pytest.mark.parametrize("name", ["go.mod", "inner/main.go", "inner/new.go", "inner/manifest.yaml"])
 def test_a_changed_source_makes_another_key(tool: Tool, name: str) -> None:
     before = tool.key()
     (tool.module / name).write_text("changed")
     assert tool.key() != before
 
 
-@pytest.mark.parametrize("name", ["inner/main_test.go", "README.md"])
-def test_tests_and_prose_do_not(tool: Tool, name: str) -> None:
+@pytest.mark.parametrize("name", ["inner/main_test.go", "README.md", "nested/main.go"])
+def test_tests_prose_and_other_modules_do_not(tool: Tool, name: str) -> None:
+    (tool.module / "nested").mkdir()
+    (tool.module / "nested" / "go.mod").write_text("module other\n")
     before = tool.key()
     (tool.module / name).write_text("changed")
     assert tool.key() == before
 
 
 def test_other_flags_make_another_key(tool: Tool) -> None:
-    assert replace(tool, ldflags="-s").key() != tool.key()
-    assert replace(tool, script=("build.sh", "v1.2.3")).key() != tool.key()
+    assert replace(tool, ldflags="-X main.version=v1.2.3").key() != tool.key()
+    assert replace(tool, tags=("netgo",)).key() != tool.key()
 
 
-def test_every_tool_pins_its_versions_in_a_module_of_its_own() -> None:
-    for tool in (*TOOLS, *DRILL_TOOLS, *offline.ENGINE, offline.K3S, offline.HELM):
+def test_sources_that_are_changed_for_the_build_make_another_key(tool: Tool) -> None:
+    assert replace(tool, sources=lambda folder: folder / "go.mod").key() != tool.key()
+
+
+def test_every_tool_pins_its_versions_in_a_module() -> None:
+    for tool in (*TOOLS, *DRILL_TOOLS, *offline.ENGINE, offline.K3S, offline.HELM, PROVIDER):
         assert (tool.module / "go.mod").is_file(), tool.name
         assert (tool.module / "go.sum").is_file(), tool.name
+
+
+def test_the_replacement_of_k3s_is_built_from_the_minor_release_that_it_reports() -> None:
+    assert f"k8s.io/kubernetes {versions.K3S.rpartition('.')[0]}." in (MODULE / "go.mod").read_text()

@@ -47,6 +47,6 @@ def test_what_can_be_downloaded_is_not_built(bare: Path, monkeypatch: pytest.Mon
     assert needed() == ["helm"]
 
 
-@pytest.mark.parametrize("name", official.PLUGINS)
-def test_every_plugin_has_a_replacement(name: str) -> None:
+@pytest.mark.parametrize("name", ["command", "random"])
+def test_a_plugin_that_is_no_go_module_has_a_replacement(name: str) -> None:
     assert os.access(offline.replacement_plugin(name), os.X_OK)

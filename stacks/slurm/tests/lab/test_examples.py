@@ -11,7 +11,7 @@ import pytest
 
 from lab.capabilities import parts
 from lab.hosts.nspawn import SHARED, SHARED_MOUNT
-from lab.paths import cache
+from lab.paths import cache, tools
 from stacks.slurm.tests.lab.conftest import LOGIN, SLURM, Site
 from tests.support.lab import PROJECT, eventually
 
@@ -32,7 +32,7 @@ exec chroot {HOME}/tree /usr/bin/python3 "$@"' python "$@"
 def packages() -> Path:
     """The package tree of the training image, made where it is missing."""
     [archive] = [each for part in parts().values() for each in part.archives if each.name == "torch"]
-    [image] = archive.images(cache() / "images" / "work", cache() / "bin")
+    [image] = archive.images(cache() / "images" / "work", tools())
     assert image.tree
     return image.tree
 
