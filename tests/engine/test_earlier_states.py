@@ -1,7 +1,8 @@
 """A new release of busbar at a running site: it replaces, deletes, restarts and measures nothing.
 
 The states are of revision 84223d6 (earlier_states/configurations.py). The program of this checkout updates
-each of them on the real engine, with plugins that do nothing (earlier_states/plugins.py).
+each of them on the real engine, with Commands that do nothing (earlier_states/plugins.py) and the official
+Kubernetes provider, on an API server that has the objects of the state.
 
 How to read a failure: each line is a finding, "KIND RESOURCE: DETAIL".
 - replaced, deleted: the engine would run the `delete` of the resource; that of a `-removal` uninstalls its
@@ -36,7 +37,8 @@ from tests.engine.earlier_states.findings import Finding
 from tests.engine.earlier_states.host import FolderHost
 from tests.engine.earlier_states.make import State
 from tests.engine.earlier_states.stack import CORE, TRAINING, Checkout
-from tests.support.engine import PROJECT, require_engine
+from tests.support.api_server import ApiServer
+from tests.support.engine import PROJECT
 
 
 @dataclass(frozen=True)
@@ -74,11 +76,11 @@ UPDATED: dict[str, State] = {}
 """States of the core, as this checkout leaves them: stacks/training begins on one of them."""
 
 
-def _update(name: str, folder: Path) -> Iterator[Finding]:
+def _update(name: str, folder: Path, server: ApiServer) -> Iterator[Finding]:
     earlier = STATES[name]
     core_name = earlier.get("core", name)
     core = STATES[core_name]
-    checkout = Checkout(PROJECT, folder)
+    checkout = Checkout(PROJECT, folder, server)
     checkout.tell(core["cluster"])
     if earlier is not core and core_name in UPDATED:
         _create(checkout, CORE, {**core, "state": UPDATED[core_name]})
@@ -124,7 +126,8 @@ def _allowed(finding: Finding) -> bool:
 
 
 @pytest.mark.parametrize("name", sorted(STATES))
-def test_a_new_release_replaces_deletes_restarts_and_measures_nothing(name: str, tmp_path: Path) -> None:
-    require_engine()
-    unexpected = sorted({str(found) for found in _update(name, tmp_path) if not _allowed(found)})
+def test_a_new_release_replaces_deletes_restarts_and_measures_nothing(
+    name: str, tmp_path: Path, server: ApiServer
+) -> None:
+    unexpected = sorted({str(found) for found in _update(name, tmp_path, server) if not _allowed(found)})
     assert not unexpected, "\n" + "\n".join(unexpected)

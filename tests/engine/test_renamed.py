@@ -11,7 +11,8 @@ import yaml
 from tests.engine.earlier_states import findings, make
 from tests.engine.earlier_states.configurations import STACK
 from tests.engine.earlier_states.stack import CONSUMER, CORE, PLACES, TRAINING, WATCH, Checkout
-from tests.support.engine import PROJECT, require_engine
+from tests.support.api_server import ApiServer
+from tests.support.engine import PROJECT
 
 STATES, _ = make.read()
 PROJECTS = {CORE: "other", TRAINING: "other-training", WATCH: "other-watch", CONSUMER: "other-consumer"}
@@ -24,10 +25,9 @@ def _stack(project: str, **values: object) -> str:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+def site(tmp_path_factory: pytest.TempPathFactory, server: ApiServer) -> Checkout:
     """All four programs on one cluster, as this checkout leaves them after an update."""
-    require_engine()
-    checkout = Checkout(PROJECT, tmp_path_factory.mktemp("renamed"))
+    checkout = Checkout(PROJECT, tmp_path_factory.mktemp("renamed"), server)
     core, training = STATES["partial"], STATES["training-plain"]
     checkout.tell(core["cluster"])
     for place, earlier in ((CORE, core), (TRAINING, training)):

@@ -1,23 +1,24 @@
 """How an update ends that replaced or deleted what the configuration still wants, with the real engine.
 
-The component of the GPU Operator and the lab's plugins are real. The cluster is an API server in miniature,
-and `helm` writes its records there. The tests are one story, in this order.
+The component of the GPU Operator, the provider of Kubernetes and the API server are real; there are no nodes.
+The tests are one story, in this order.
 """
 
 from __future__ import annotations
 
-import os
+import json
+import re
 import subprocess
 import sys
-import textwrap
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from busbar.kube.client import ApiError
 from busbar.manifests.operators import GPU_OPERATOR
-from lab.tests.unit.offline.toy_api_server import ToyApiServer
+from tests.support.api_server import ApiServer
 from tests.support.engine import throwaway_project
 
 SECONDS = 900
@@ -66,56 +67,15 @@ PROGRAM = """
 
     pulumi.run(main)
 """
-HELM = """
-    import json, os, sys
-    import yaml
-    from busbar.helm import records
-    from busbar.kube.client import ApiError, RestApi
-
-    if os.environ.get("HELM_FAILS") and sys.argv[1] == "upgrade":
-        sys.exit("Error: no such image")
-    api = RestApi(open(os.environ["KUBECONFIG"]).read())
-    verb, what = sys.argv[1:3]
-    name = sys.argv[3] if verb == "get" else what
-    namespace = sys.argv[sys.argv.index("--namespace") + 1]
-    with open(os.path.join(os.path.dirname(__file__), "log"), "a") as log:
-        if verb in ("install", "upgrade", "uninstall"):
-            print(verb, file=log)
-    found = records.read(api, name, namespace)
-    revision = found[-1].revision + 1 if found else 1
-    if verb in ("install", "upgrade"):
-        body = {
-            "name": name, "version": revision, "info": {"status": "deployed"},
-            "chart": {"metadata": {"name": "toy", "version": "1.2.3"}},
-            "config": yaml.safe_load(sys.stdin) or {},
-        }
-        for record in found:
-            records.delete(api, record)
-        labels = {"owner": "helm", "name": name, "status": "deployed", "version": str(revision)}
-        secret = f"sh.helm.release.v1.{name}.v{revision}"
-        metadata = {"name": secret, "namespace": namespace, "labels": labels}
-        metadata["creationTimestamp"] = "2026-01-01T00:00:00Z"
-        body = {"metadata": metadata, "data": {"release": records.encode(body)}}
-        api.create(f"/api/v1/namespaces/{namespace}/secrets", body)
-        sys.exit()
-    if not found:
-        sys.exit("Error: release: not found")
-    if verb == "uninstall":
-        for record in found:
-            records.delete(api, record)
-    newest = found[-1]
-    about = {"name": name, "namespace": namespace, "revision": newest.revision, "status": newest.status}
-    about |= {"chart": newest.chart, "version": newest.chart_version, "info": {"status": newest.status}}
-    if what != "manifest":
-        print(json.dumps(newest.values if what == "values" else about))
-"""
+TEMPLATE = '{{ if .Values.broken }}{{ fail "no such image" }}{{ end }}'
 
 
 @dataclass
 class Stack:
     folder: Path
     environment: Mapping[str, str]
-    api: ToyApiServer
+    server: ApiServer
+    known: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -133,40 +93,56 @@ class Stack:
         return self.run(sys.executable, "-m", "busbar", verb, "dev", *words, **more)
 
     def done(self) -> list[str]:
-        """What helm and the wait for GPUs did since the last call."""
+        """What helm did to the release, and whether GPUs were waited for, since the last call."""
         log = self.folder / "log"
-        lines = log.read_text().split() if log.exists() else []
+        waits = log.read_text().split() if log.exists() else []
         log.write_text("")
-        return lines
+        before, self.known = self.known, self.records()
+        kept = before.keys() & self.known.keys()
+        helm = []
+        if before and not kept:
+            helm.append("uninstall")
+        if self.known.keys() - before.keys():
+            helm.append("upgrade" if kept else "install")
+        return helm + waits
+
+    def chart(self, **values: object) -> None:
+        """Write the chart's values anew."""
+        (self.folder / "chart/values.yaml").write_text(json.dumps(values))
 
     @property
     def installed(self) -> bool:
         """Whether namespace and release are on the cluster."""
-        return NAMESPACE in self.api.objects and any(
-            path.startswith(f"{NAMESPACE}/secrets/") for path in self.api.objects
-        )
+        try:
+            namespace = self.server.api.get(NAMESPACE)
+        except ApiError as error:
+            assert error.not_found
+            return False
+        return namespace["status"]["phase"] == "Active" and bool(self.records())
+
+    def records(self) -> dict[str, str]:
+        """The path of each of helm's records, by its uid."""
+        secrets = self.server.api.list(f"{NAMESPACE}/secrets")
+        return {
+            each["metadata"]["uid"]: f"{NAMESPACE}/secrets/{each['metadata']['name']}" for each in secrets
+        }
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def stack(tmp_path_factory: pytest.TempPathFactory, server: ApiServer) -> Stack:
     folder = tmp_path_factory.mktemp("update-end")
-    environment = dict(throwaway_project(folder, PROGRAM, NO_COLOR="1", TERM="dumb"))
-    environment["PATH"] = os.pathsep.join([str(folder), environment["PATH"]])
-    helm = folder / "helm"
-    helm.write_text(f"#!{sys.executable}\n{textwrap.dedent(HELM)}")
-    helm.chmod(0o755)
-    (folder / "chart").mkdir()
+    environment = throwaway_project(folder, PROGRAM, NO_COLOR="1", TERM="dumb")
+    (folder / "chart/templates").mkdir(parents=True)
+    (folder / "chart/templates/all.yaml").write_text(TEMPLATE)
     (folder / "chart/Chart.yaml").write_text("{apiVersion: v2, name: toy, version: 1.2.3}")
     (folder / "Pulumi.dev.yaml").write_text("config: {}\n")
-    api = ToyApiServer()
-    (folder / "kubeconfig").write_text(api.kubeconfig)
-    made = Stack(folder, environment, api)
+    (folder / "kubeconfig").write_text(server.kubeconfig)
+    made = Stack(folder, environment, server)
     assert made.pulumi("stack", "init").returncode == 0
     first = made.up()
     assert first.returncode == 0, first.stdout
     assert made.done() == ["install", "waited"] and made.installed
-    yield made
-    api.close()
+    return made
 
 
 def test_a_second_update_has_nothing_to_do(stack: Stack) -> None:
@@ -188,18 +164,19 @@ def test_after_that_a_further_update_has_nothing_to_do(stack: Stack) -> None:
 
 
 def test_an_upgraded_release_is_waited_for(stack: Stack) -> None:
-    (stack.folder / "chart/values.yaml").write_text("a: 1\n")
+    stack.chart(a=1)
     done = stack.up(IDENTIFIER="two")
     assert done.returncode == 0, done.stdout
     assert stack.done() == ["upgrade", "waited"]
 
 
 def test_a_failed_upgrade_is_the_only_error_and_the_next_one_is_waited_for(stack: Stack) -> None:
-    (stack.folder / "chart/values.yaml").write_text("a: 2\n")
-    done = stack.busbar("up", "--yes", "--skip-preview", IDENTIFIER="two", HELM_FAILS="1")
+    stack.chart(a=2, broken=True)
+    done = stack.busbar("up", "--yes", "--skip-preview", IDENTIFIER="two")
     assert done.returncode == 1, done.stdout
     assert "no such image" in done.stdout and "gpu-operator-gpus" not in done.stdout
     assert stack.done() == []
+    stack.chart(a=2)
     repaired = stack.busbar("up", "--yes", "--skip-preview", IDENTIFIER="two")
     assert repaired.returncode == 0, repaired.stdout
     assert stack.done() == ["upgrade", "waited"]
@@ -207,11 +184,11 @@ def test_a_failed_upgrade_is_the_only_error_and_the_next_one_is_waited_for(stack
 
 def test_a_replacement_whose_former_half_cannot_be_deleted_ends_and_is_healed(stack: Stack) -> None:
     """helm refuses to uninstall what is not there. The engine would wait for ever."""
-    for path in [path for path in stack.api.objects if path.startswith(f"{NAMESPACE}/secrets/")]:
-        stack.api.remove(path)
+    for path in stack.records().values():
+        stack.server.api.delete(path)
     done = stack.busbar("up", "--yes", "--skip-preview", IDENTIFIER="three")
     assert done.returncode == 1, done.stdout
-    assert "gpu-operator-release: release: not found" in done.stdout.splitlines()
+    assert re.search(r"^gpu-operator-release: .*release: not found$", done.stdout, re.MULTILINE), done.stdout
     again = stack.busbar("up", "--yes", "--skip-preview", IDENTIFIER="three")
     assert again.returncode == 1, again.stdout
     assert "Fix: `busbar up dev --converge cluster`" in again.stdout

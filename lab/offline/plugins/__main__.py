@@ -1,4 +1,4 @@
-"""Start one plugin: `python __main__.py command|random|kubernetes [ENGINE_ADDRESS]`.
+"""Start one plugin: `python __main__.py command|random [ENGINE_ADDRESS]`.
 
 The working directory and the environment are those of the program that the engine runs (local commands
 inherit both), so neither is used to find this package.
@@ -18,7 +18,6 @@ sys.path[0] = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."
 _PROVIDERS = {
     "command": ("lab.offline.plugins.command.provider", "CommandProvider"),
     "random": ("lab.offline.plugins.random.provider", "RandomProvider"),
-    "kubernetes": ("lab.offline.plugins.kubernetes.provider", "KubernetesProvider"),
 }
 
 

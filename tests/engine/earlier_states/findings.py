@@ -8,10 +8,12 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from busbar.hosts.scripts import values_of
-from tests.engine.earlier_states.stack import Step
+
+if TYPE_CHECKING:
+    from tests.engine.earlier_states.stack import Step
 
 HARMLESS = ("same", "create", "update", "read", "refresh")
 JOBS = ("kubernetes:batch/v1:Job", "kubernetes:kubeflow.org/v2beta1:MPIJob")

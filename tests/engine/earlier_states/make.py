@@ -25,9 +25,11 @@ from tests.engine.earlier_states import configurations
 from tests.engine.earlier_states.answers import verdict
 from tests.engine.earlier_states.configurations import Configuration, OnCluster
 from tests.engine.earlier_states.stack import CORE, TRAINING, Checkout
+from tests.support.api_server import ApiServer, api_server
 
 State = dict[str, Any]
 """What is kept of a stack: its file, its state, and its `cluster`, or the name of its `core`."""
+JOB = "kubernetes:batch/v1:Job"
 ARCHIVE = Path(__file__).parent / "states.json.xz"
 # Any salt does: the passphrase is the lab's, and nothing here is a secret.
 SALT = "v1:tarYmadj0iM=:v1:QcvYX8ymfSsmC0XQ:FI+G4klu5nu8KQUSHA2rdBKL2Zc0zw=="
@@ -36,19 +38,20 @@ SALT = "v1:tarYmadj0iM=:v1:QcvYX8ymfSsmC0XQ:FI+G4klu5nu8KQUSHA2rdBKL2Zc0zw=="
 def main() -> None:
     """Write the states of the checkout that the command line names."""
     root = Path(sys.argv[1]).resolve()
-    states = {name: _core(root, each) for name, each in configurations.CORE.items()}
-    for name, each in configurations.TRAINING.items():
-        states[name] = _training(root, each, states[each.core])
+    with tempfile.TemporaryDirectory() as folder, api_server(Path(folder)) as server:
+        states = {name: _core(root, server, each) for name, each in configurations.CORE.items()}
+        for name, each in configurations.TRAINING.items():
+            states[name] = _training(root, server, each, states[each.core])
     scripts = {name: _script(root, name) for name in ("k3s-server", "k3s-agent")}
     text = json.dumps({"states": states, "scripts": scripts}, sort_keys=True, separators=(",", ":"))
     ARCHIVE.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
     print(f"{len(states)} states, {ARCHIVE.stat().st_size} bytes")
 
 
-def _core(root: Path, configuration: Configuration) -> State:
+def _core(root: Path, server: ApiServer, configuration: Configuration) -> State:
     stack = {"encryptionsalt": SALT, "config": {"busbar:cluster": configuration.content}}
     with tempfile.TemporaryDirectory() as name:
-        checkout = Checkout(root, Path(name))
+        checkout = Checkout(root, Path(name), server)
         checkout.tell(configuration.content, running=configuration.running)
         checkout.create(CORE, yaml.safe_dump(stack))
         for key, value in configuration.secrets.items():
@@ -56,10 +59,10 @@ def _core(root: Path, configuration: Configuration) -> State:
         return {"cluster": configuration.content, **_made(checkout, CORE)}
 
 
-def _training(root: Path, configuration: OnCluster, core: State) -> State:
+def _training(root: Path, server: ApiServer, configuration: OnCluster, core: State) -> State:
     stack = {"encryptionsalt": SALT, "config": {"busbar-training:training": configuration.content}}
     with tempfile.TemporaryDirectory() as name:
-        checkout = Checkout(root, Path(name))
+        checkout = Checkout(root, Path(name), server)
         checkout.tell(core["cluster"])
         checkout.create(CORE, core["configuration"])
         checkout.load(CORE, core["state"])
@@ -87,7 +90,8 @@ def _script(root: Path, name: str) -> str:
 def read() -> tuple[Mapping[str, State], Mapping[str, str]]:
     """The states by name, and the scripts by name.
 
-    The format of what was measured at that revision is not read any more: it is printed as 0.2.0 does.
+    The format of what was measured at that revision is not read any more: it is printed as 0.2.0 does. The
+    plugin that made them kept the quantities of Jobs as numbers; the provider has always made them text.
     """
     archive = json.loads(lzma.decompress(ARCHIVE.read_bytes()))
     measured = json.dumps(summarize(verdict()))
@@ -95,7 +99,18 @@ def read() -> tuple[Mapping[str, State], Mapping[str, str]]:
         for resource in state["state"]["deployment"]["resources"]:
             if "gdrdma_edges" in str(resource.get("outputs", {}).get("stdout")):
                 resource["outputs"]["stdout"] = measured
+            if resource["type"] == JOB:
+                _write_quantities(resource)
     return archive["states"], archive["scripts"]
+
+
+def _write_quantities(value: Any) -> None:
+    items = list(value.items()) if isinstance(value, dict) else enumerate(value)
+    for key, item in items:
+        if key in ("limits", "requests"):
+            value[key] = {name: str(quantity) for name, quantity in item.items()}
+        elif isinstance(item, dict | list):
+            _write_quantities(item)
 
 
 if __name__ == "__main__":

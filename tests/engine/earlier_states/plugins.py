@@ -1,8 +1,12 @@
-"""The providers command, random and kubernetes for states without hosts: every step succeeds.
+"""The providers command, random and kubernetes for states without hosts.
 
-`python plugins.py command|random|kubernetes [ENGINE_ADDRESS]`, from the checkout that PYTHONPATH names. What
-is a change, and which change is a replacement, is decided as by the lab's plugins. An updated Command prints
-what it printed before; a new one what answers.py says, with the modules of that checkout.
+`python plugins.py command|random|kubernetes [ENGINE_ADDRESS]`, from the checkout that PYTHONPATH names.
+Commands and random values change nothing: what is a change, and which change is a replacement, is decided as
+by the lab's plugins. An updated Command prints what it printed before; a new one what answers.py says, with
+the modules of that checkout. There is no chart repository, so Helm releases change nothing either. What is a
+change of a Kubernetes object is decided by the official provider, which compares with the API server that
+stack.Checkout names. It updates by trial runs, and neither creates nor deletes: no controller is there for
+which it could wait.
 """
 
 from __future__ import annotations
@@ -11,10 +15,16 @@ import json
 import os
 import re
 import runpy
+import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+import grpc
+from google.protobuf import empty_pb2, json_format
+from pulumi.runtime.proto import provider_pb2
 
 if __name__ == "__main__":
     # The plugins are those of this checkout, also where the program is of another.
@@ -22,18 +32,12 @@ if __name__ == "__main__":
 
 from lab.offline.plugins.command.local import LocalCommand
 from lab.offline.plugins.command.remote import RemoteCommand
-from lab.offline.plugins.helm import charts
-from lab.offline.plugins.helm import release as helm
-from lab.offline.plugins.kubernetes import checkpoint
-from lab.offline.plugins.kubernetes.kinds import Kinds
-from lab.offline.plugins.kubernetes.object import KubernetesObject
-from lab.offline.plugins.kubernetes.provider import KubernetesProvider
-from lab.offline.plugins.kubernetes.settings import Settings
 from lab.offline.plugins.random.provider import RandomProvider
+from lab.offline.plugins.sdk import structural
 from lab.offline.plugins.sdk.provider import Provider
-from lab.offline.plugins.sdk.resource import Call, Resource
-from lab.offline.plugins.sdk.serve import run
-from lab.offline.plugins.sdk.values import Properties, Secret, mark_secrets_like, reveal
+from lab.offline.plugins.sdk.resource import Call, Difference, Failure, Resource
+from lab.offline.plugins.sdk.serve import UNLIMITED, run, run_handler, start
+from lab.offline.plugins.sdk.values import Properties, Secret, reveal
 
 if __name__ == "__main__":
     sys.path.pop(0)
@@ -42,6 +46,15 @@ if __name__ == "__main__":
 
 FOLDER = "BUSBAR_STATES_FOLDER"
 """The variable that names the folder of stack.Checkout."""
+OFFICIAL, KUBECONFIG = "BUSBAR_STATES_PROVIDER", "BUSBAR_STATES_KUBECONFIG"
+"""The variables with the path of the official provider, and with the kubeconfig of the API server."""
+KEY, READABLE_KEY = "MOCK-CLIENT-KEY", "TU9DSw=="
+"""The key in the kubeconfigs of states, and one that the provider can decode."""
+REQUESTS = {
+    name: getattr(provider_pb2, f"{name}Request")
+    for name in ("Configure", "Check", "Diff", "Create", "Read", "Update", "Delete")
+}
+REQUESTS["DiffConfig"] = provider_pb2.DiffRequest
 
 
 def told(folder: Path) -> Path:
@@ -76,28 +89,22 @@ def _moved(previous: Properties, inputs: Properties) -> Properties:
     return previous
 
 
-class _Object(KubernetesObject):
-    def create(self, call: Call, inputs: Properties) -> tuple[str, Properties]:
-        wanted = checkpoint.to_object(inputs)
-        live = {**wanted, "metadata": {**wanted["metadata"], "uid": f"uid-{call.name}"}}
-        state = checkpoint.store(wanted, live, inputs, wanted["apiVersion"], "pulumi-kubernetes-0")
-        return checkpoint.full_name(live), state
+class _Release(Resource):
+    """A Helm release that is only in the state."""
 
-    def update(self, call: Call, id: str, state: Properties, news: Properties) -> Properties:
-        return self.create(call, news)[1]
+    def check(self, call: Call, olds: Properties, news: Properties) -> tuple[Properties, list[Failure]]:
+        return {"version": "0.0.0", "description": "", **news}, []
 
-    def delete(self, call: Call, id: str, state: Properties) -> None: ...
-
-
-class _Release(helm.Release):
-    def _announce_crds(self, call: Call, plain: Properties) -> None: ...
+    def diff(self, call: Call, id: str, state: Properties, news: Properties) -> Difference:
+        kinds = structural.changes(reveal(state).get("__inputs", {}), news)
+        fixed = {path: f"{kind}_REPLACE" for path, kind in kinds.items() if path in ("name", "namespace")}
+        return Difference({**kinds, **fixed})
 
     def create(self, call: Call, inputs: Properties) -> tuple[str, Properties]:
         plain = reveal(inputs)
         status = {"name": plain["name"], "namespace": plain["namespace"], "revision": 1, "status": "deployed"}
         state = {**inputs, "resourceNames": {}, "status": {**status, "version": plain["version"]}}
-        state = {**mark_secrets_like(state, inputs), "__inputs": Secret(inputs)}
-        return f"{plain['namespace']}/{plain['name']}", state
+        return f"{plain['namespace']}/{plain['name']}", {**state, "__inputs": Secret(inputs)}
 
     def update(self, call: Call, id: str, state: Properties, news: Properties) -> Properties:
         return self.create(call, news)[1]
@@ -112,27 +119,76 @@ class _Command(Provider):
         return _Remote() if ":remote:" in type_token else _Local()
 
 
-class _Kubernetes(KubernetesProvider):
-    def configure(self, variables: dict[str, str], args: Properties) -> None:
-        self._site: Any = SimpleNamespace(
-            settings=Settings.read(variables),
-            unreachable=None,
-            default_namespace="default",
-            kinds=Kinds(None),
-        )
+class _Releases(Provider):
+    name, version = "kubernetes", "4.34.2"
 
     def resource(self, type_token: str) -> Resource:
-        return (_Release if type_token.endswith(":Release") else _Object)(self._site)
+        return _Release()
 
 
-def _chart(_: Any, inputs: Properties) -> dict[str, Any]:
-    """Chart.yaml of any chart: there is no repository here."""
-    return {"version": inputs.get("version") or "0.0.0"}
+class _Kubernetes(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """The official provider, but for Helm releases, on the API server of the test."""
+
+    def __init__(self, engine_address: str | None) -> None:
+        # It ends with the process group of this one.
+        command = [os.environ[OFFICIAL], *([engine_address] if engine_address else [])]
+        official = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL)
+        assert official.stdout
+        self._official = _channel(int(official.stdout.readline()))
+        self._server, port = start(_Releases(), engine_address)
+        self._releases = _channel(port)
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+        return grpc.unary_unary_rpc_method_handler(partial(self._forward, details.method))
+
+    def _forward(self, method: str, request: bytes, context: grpc.ServicerContext) -> bytes:
+        name, target = method.rpartition("/")[2], self._official
+        if message_type := REQUESTS.get(name):
+            message = message_type.FromString(request)
+            if name == "Configure":
+                message.variables["kubernetes:config:kubeconfig"] = os.environ[KUBECONFIG]
+            elif name == "DiffConfig":
+                text = json_format.MessageToJson(message).replace(KEY, READABLE_KEY)
+                message = json_format.Parse(text, message_type())
+            elif message.urn.split("::")[2].endswith(":Release"):
+                target = self._releases
+            elif name == "Delete":
+                return bytes(empty_pb2.Empty().SerializeToString())
+            elif name == "Create":
+                return _created(message)
+            elif name == "Update":
+                message.preview = True
+            request = message.SerializeToString()
+        try:
+            return bytes(target.unary_unary(method)(request))
+        except grpc.RpcError as error:
+            context.set_trailing_metadata(error.trailing_metadata())
+            context.abort(error.code(), error.details())
+            raise
 
 
-PROVIDERS = {"command": _Command, "random": RandomProvider, "kubernetes": _Kubernetes}
+def _created(message: Any) -> bytes:
+    """The answer to a creation: what was asked for, as the provider stores it."""
+    inputs, answer = message.properties, provider_pb2.CreateResponse()
+    answer.properties.CopyFrom(inputs)
+    answer.properties["__inputs"] = inputs
+    answer.properties["__initialApiVersion"] = inputs["apiVersion"]
+    answer.properties["__fieldManager"] = "pulumi-kubernetes-0"
+    names = [inputs["metadata"][key] for key in ("namespace", "name") if key in inputs["metadata"]]
+    answer.id = "/".join(names)
+    return bytes(answer.SerializeToString())
+
+
+def _channel(port: int) -> grpc.Channel:
+    return grpc.insecure_channel(f"127.0.0.1:{port}", UNLIMITED)
+
+
+PROVIDERS = {"command": _Command, "random": RandomProvider}
 
 if __name__ == "__main__":
-    charts.metadata = _chart  # type: ignore[assignment]
-    addresses = [each for each in sys.argv[2:] if not each.startswith("-")]
-    run(PROVIDERS[sys.argv[1]](), addresses[0] if addresses else None)
+    name, *more = sys.argv[1:]
+    address = next((each for each in more if not each.startswith("-")), None)
+    if name == "kubernetes":
+        run_handler(_Kubernetes(address))
+    else:
+        run(PROVIDERS[name](), address)

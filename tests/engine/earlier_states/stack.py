@@ -1,4 +1,7 @@
-"""A stack under the real engine, with the program of any checkout, and with plugins that do nothing."""
+"""A stack under the real engine, with the program of any checkout, on a site that does nothing.
+
+Its Kubernetes objects are on an API server without nodes.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,13 @@ from typing import Any
 
 import yaml
 
+from lab.build import official
+from lab.build.go import build
 from lab.engine.environment import environment
-from tests.engine.earlier_states import plugins
+from lab.offline.kubernetes import PROVIDER
+from tests.engine.earlier_states import objects, plugins
 from tests.engine.earlier_states.configurations import STACK as NAME
+from tests.support.api_server import ApiServer
 
 SECONDS = 600
 FOLDER = "@FOLDER@"
@@ -56,6 +63,7 @@ class Checkout:
 
     root: Path
     folder: Path
+    server: ApiServer
     stacks: dict[str, str] = field(default_factory=lambda: dict.fromkeys(PLACES, NAME))
     """The names of the stacks; `rename` changes them."""
 
@@ -68,7 +76,7 @@ class Checkout:
         shutil.copytree(Path(__file__).parent / "site", self.folder / "site")
         bin_folder = self.folder / "bin"
         bin_folder.mkdir()
-        for name in plugins.PROVIDERS:
+        for name in ("kubernetes", *plugins.PROVIDERS):
             path = bin_folder / f"pulumi-resource-{name}"
             path.write_text(_PLUGIN.format(python=sys.executable, plugins=plugins.__file__, name=name))
             path.chmod(0o755)
@@ -120,10 +128,11 @@ class Checkout:
         return self._elsewhere(self._stack_file(place).read_text())
 
     def load(self, place: str, state: Mapping[str, Any]) -> None:
-        """Make this its state."""
+        """Make this its state, and put its objects on the API server."""
         path = self.folder / "state.json"
         path.write_text(self._here(json.dumps(state)))
         self.pulumi(place, "stack", "import", "--file", str(path))
+        objects.put(self.server, json.loads(path.read_text()))
 
     def export(self, place: str) -> dict[str, Any]:
         """The state, with secrets in plain text."""
@@ -165,7 +174,17 @@ class Checkout:
             "PULUMI_BACKEND_URL": f"file://{self.folder}/state",
             "PULUMI_DEBUG_COMMANDS": "true",  # it has --event-log
             plugins.FOLDER: str(self.folder),
+            plugins.OFFICIAL: _official_provider(known["PATH"]),
+            plugins.KUBECONFIG: self.server.kubeconfig,
         }
+
+
+def _official_provider(path: str) -> str:
+    """The provider that the lab would use: installed, or built here."""
+    build(PROVIDER)
+    found = official.plugin("kubernetes", {**os.environ, "PATH": path})
+    assert found
+    return found
 
 
 def _link(source: Path, folder: Path, below: list[Path]) -> None:

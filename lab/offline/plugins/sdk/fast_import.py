@@ -1,6 +1,6 @@
 """Load Pulumi's gRPC messages without loading the whole SDK.
 
-`import pulumi` costs about half a second of CPU, and every `pulumi up` starts three plugins. The messages
+`import pulumi` costs about half a second of CPU, and every `pulumi up` starts two plugins. The messages
 themselves need nothing of the SDK, so the executable registers empty parent packages first. Only the
 executable calls this: in a process that also uses the SDK (tests), the plain import has the same effect.
 """

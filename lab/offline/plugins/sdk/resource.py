@@ -23,25 +23,6 @@ class ProviderError(Exception):
     """The operation failed; nothing new is to be stored."""
 
 
-class InitializationError(ProviderError):
-    """The object exists (store `state` under `id`), but it did not become ready."""
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        id: str,
-        state: Properties,
-        reasons: list[str],
-        inputs: Properties | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.id = id
-        self.state = state
-        self.reasons = reasons
-        self.inputs = inputs  # set by a read only
-
-
 @dataclass(frozen=True)
 class Failure:
     """An input that is not acceptable; `property` is empty when the failure is not about a single one."""
@@ -57,11 +38,8 @@ class Call:
     urn: str
     log: Log
     preview: bool = False
-    timeout_seconds: float = 0.0  # customTimeouts of this operation; 0 = not set
     ignore_changes: tuple[str, ...] = ()
     old_inputs: Properties | None = None  # None where the engine does not send them
-    proposed_name: str | None = None
-    autonaming_disabled: bool = False
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -88,15 +66,11 @@ class Difference:
     """What would change: property path to one of ADD, DELETE, UPDATE or their _REPLACE forms."""
 
     changes: dict[str, str] = field(default_factory=dict)
-    extra_replaces: tuple[str, ...] = ()
-    delete_before_replace: bool = False
 
     @property
     def replaces(self) -> list[str]:
         """The paths that cannot be changed in place."""
-        return [path for path, kind in self.changes.items() if kind.endswith("_REPLACE")] + list(
-            self.extra_replaces
-        )
+        return [path for path, kind in self.changes.items() if kind.endswith("_REPLACE")]
 
 
 class Resource:

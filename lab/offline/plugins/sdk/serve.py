@@ -14,47 +14,32 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
-from google.protobuf import any_pb2, empty_pb2
-from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, status_pb2
+from google.protobuf import empty_pb2
+from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
 from lab.offline.plugins.sdk.engine import Engine
 from lab.offline.plugins.sdk.provider import Provider
-from lab.offline.plugins.sdk.resource import Call, Difference, Failure, InitializationError, ProviderError
+from lab.offline.plugins.sdk.resource import Call, Difference, Failure, ProviderError
 from lab.offline.plugins.sdk.values import decode, encode
 
 # Every operation blocks a thread of its own; the engine's --parallel is the real limit.
 _MAX_OPERATIONS = 128
 _PARENT_CHECK_SECONDS = 2.0
+UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+"""Options of a server or channel without a limit on the size of messages."""
 _STEP = re.compile(r"[.\[]")
 
 
 def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn our errors into the gRPC statuses that the engine shows and stores."""
+    """Turn our errors into the gRPC statuses that the engine shows."""
 
     def call(self: Servicer, request: Any, context: grpc.ServicerContext) -> Any:
         try:
             return method(self, request, context)
-        except InitializationError as error:
-            context.set_trailing_metadata((("grpc-status-details-bin", _init_failed(error)),))
-            context.abort(grpc.StatusCode.UNKNOWN, str(error))
         except ProviderError as error:
             context.abort(grpc.StatusCode.UNKNOWN, str(error))
 
     return call
-
-
-def _init_failed(error: InitializationError) -> bytes:
-    detail = any_pb2.Any()
-    detail.Pack(
-        provider_pb2.ErrorResourceInitFailed(
-            id=error.id,
-            properties=encode(error.state),
-            reasons=[str(error), *error.reasons],
-            inputs=None if error.inputs is None else encode(error.inputs),
-        )
-    )
-    status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=str(error), details=[detail])
-    return bytes(status.SerializeToString())
 
 
 class Servicer(provider_pb2_grpc.ResourceProviderServicer):
@@ -65,14 +50,13 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         self._engine = engine
         self._sends_old_inputs = False
 
-    def _call(self, request: Any, *, timeout: float = 0.0, preview: bool = False) -> Call:
+    def _call(self, request: Any, *, preview: bool = False) -> Call:
         ignored = getattr(request, "ignoreChanges", ())
         has_old_inputs = self._sends_old_inputs and hasattr(request, "old_inputs")
         return Call(
             urn=request.urn,
             log=self._engine.log,
             preview=preview,
-            timeout_seconds=timeout,
             ignore_changes=tuple(ignored),
             old_inputs=decode(request.old_inputs) if has_old_inputs else None,
             cancelled=self._provider.cancelled,
@@ -86,38 +70,19 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
             schema=f'{{"name": "{self._provider.name}", "version": "{self._provider.version}"}}'
         )
 
-    @_guarded
     def CheckConfig(self, request: Any, context: Any) -> Any:
-        failures = self._provider.check_config(self._call(request), decode(request.news))
-        return provider_pb2.CheckResponse(inputs=request.news, failures=_failures(failures))
+        return provider_pb2.CheckResponse(inputs=request.news)
 
-    @_guarded
     def DiffConfig(self, request: Any, context: Any) -> Any:
-        difference = self._provider.diff_config(
-            self._call(request), decode(request.olds), decode(request.news)
-        )
-        if difference is None:
-            return provider_pb2.DiffResponse(changes=provider_pb2.DiffResponse.DIFF_UNKNOWN)
-        return _difference(difference, detailed=False)
+        return provider_pb2.DiffResponse(changes=provider_pb2.DiffResponse.DIFF_UNKNOWN)
 
-    @_guarded
     def Configure(self, request: Any, context: Any) -> Any:
         self._sends_old_inputs = request.sends_old_inputs
-        self._provider.configure(dict(request.variables), decode(request.args))
-        return provider_pb2.ConfigureResponse(
-            acceptSecrets=True, supportsPreview=True, supports_autonaming_configuration=True
-        )
+        return provider_pb2.ConfigureResponse(acceptSecrets=True, supportsPreview=True)
 
     @_guarded
     def Check(self, request: Any, context: Any) -> Any:
-        naming = request.autonaming if request.HasField("autonaming") else None
-        call = Call(
-            urn=request.urn,
-            log=self._engine.log,
-            cancelled=self._provider.cancelled,
-            proposed_name=naming.proposed_name if naming else None,
-            autonaming_disabled=naming is not None and naming.mode == naming.DISABLE,
-        )
+        call = Call(urn=request.urn, log=self._engine.log, cancelled=self._provider.cancelled)
         resource = self._provider.resource(call.type)
         inputs, failures = resource.check(call, decode(request.olds), decode(request.news))
         return provider_pb2.CheckResponse(inputs=encode(inputs), failures=_failures(failures))
@@ -130,7 +95,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
 
     @_guarded
     def Create(self, request: Any, context: Any) -> Any:
-        call = self._call(request, timeout=request.timeout, preview=request.preview)
+        call = self._call(request, preview=request.preview)
         id, state = self._provider.resource(call.type).create(call, decode(request.properties))
         return provider_pb2.CreateResponse(id=id, properties=encode(state))
 
@@ -147,14 +112,14 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
 
     @_guarded
     def Update(self, request: Any, context: Any) -> Any:
-        call = self._call(request, timeout=request.timeout, preview=request.preview)
+        call = self._call(request, preview=request.preview)
         resource = self._provider.resource(call.type)
         state = resource.update(call, request.id, decode(request.olds), decode(request.news))
         return provider_pb2.UpdateResponse(properties=encode(state))
 
     @_guarded
     def Delete(self, request: Any, context: Any) -> Any:
-        call = self._call(request, timeout=request.timeout)
+        call = self._call(request)
         self._provider.resource(call.type).delete(call, request.id, decode(request.properties))
         return empty_pb2.Empty()
 
@@ -172,33 +137,26 @@ def _failures(failures: list[Failure]) -> list[Any]:
     return [provider_pb2.CheckFailure(property=found.property, reason=found.reason) for found in failures]
 
 
-def _difference(difference: Difference, *, detailed: bool = True) -> Any:
-    changed = bool(difference.changes or difference.extra_replaces)
+def _difference(difference: Difference) -> Any:
     response = provider_pb2.DiffResponse
     return response(
-        changes=response.DIFF_SOME if changed else response.DIFF_NONE,
+        changes=response.DIFF_SOME if difference.changes else response.DIFF_NONE,
         replaces=difference.replaces,
         diffs=sorted({_STEP.split(path, maxsplit=1)[0] for path in difference.changes}),
-        deleteBeforeReplace=difference.delete_before_replace,
-        hasDetailedDiff=detailed,
+        hasDetailedDiff=True,
         detailedDiff={
             path: provider_pb2.PropertyDiff(kind=provider_pb2.PropertyDiff.Kind.Value(kind))
             for path, kind in difference.changes.items()
-        }
-        if detailed
-        else {},
+        },
     )
 
 
 def start(provider: Provider, engine_address: str | None) -> tuple[grpc.Server, int]:
     """Serve `provider` on a loopback port; returns the server and that port."""
-    workers = ThreadPoolExecutor(max_workers=_MAX_OPERATIONS, thread_name_prefix=provider.name)
-    unlimited = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-    server = grpc.server(workers, options=unlimited)
+    server, port = _server(provider.name)
     provider_pb2_grpc.add_ResourceProviderServicer_to_server(
         Servicer(provider, Engine(engine_address)), server
     )
-    port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     return server, port
 
@@ -206,11 +164,29 @@ def start(provider: Provider, engine_address: str | None) -> tuple[grpc.Server, 
 def run(provider: Provider, engine_address: str | None) -> None:
     """Serve until the engine ends this process, or is gone itself."""
     _, port = start(provider, engine_address)
+    _announce(port, provider.cancel)
+
+
+def run_handler(handler: grpc.GenericRpcHandler) -> None:
+    """Serve calls as they arrive, until the engine ends this process, or is gone itself."""
+    server, port = _server("handler")
+    server.add_generic_rpc_handlers((handler,))
+    server.start()
+    _announce(port, lambda: None)
+
+
+def _server(name: str) -> tuple[grpc.Server, int]:
+    workers = ThreadPoolExecutor(max_workers=_MAX_OPERATIONS, thread_name_prefix=name)
+    server = grpc.server(workers, options=UNLIMITED)
+    return server, server.add_insecure_port("127.0.0.1:0")
+
+
+def _announce(port: int, cancel: Callable[[], None]) -> None:
     print(port, flush=True)
     parent = os.getppid()
     # The engine ends its plugins; one that was killed cannot.
     while not threading.Event().wait(_PARENT_CHECK_SECONDS):
         if os.getppid() != parent:
-            provider.cancel()  # ends local commands and helm, so that they do not outlive the run
+            cancel()  # ends local commands, so that they do not outlive the run
             threading.Event().wait(_PARENT_CHECK_SECONDS)
             os._exit(1)

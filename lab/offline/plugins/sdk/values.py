@@ -160,19 +160,3 @@ def asset_kind(value: Any) -> str | None:
     if not isinstance(value, dict):
         return None
     return {ASSET_SIGNATURE: "asset", ARCHIVE_SIGNATURE: "archive"}.get(value.get(SIGNATURE_KEY, ""))
-
-
-def mark_secrets_like(outputs: Properties, inputs: Mapping[str, Any]) -> Properties:
-    """`outputs` with a value marked secret wherever the input of the same name holds a secret.
-
-    Objects are followed key by key; a list is marked as a whole, because a server may reorder it.
-    """
-    marked = dict(outputs)
-    for key, given in inputs.items():
-        if key not in marked or isinstance(marked[key], Secret):
-            continue
-        if isinstance(marked[key], dict) and isinstance(given, dict):
-            marked[key] = mark_secrets_like(marked[key], given)
-        elif has_secret(given):
-            marked[key] = Secret(marked[key])
-    return marked

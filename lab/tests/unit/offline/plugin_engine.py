@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
 from google.protobuf import empty_pb2
-from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc, status_pb2
+from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 
 from lab.offline.plugins.sdk.provider import Provider
 from lab.offline.plugins.sdk.serve import start
@@ -20,13 +20,6 @@ class OperationFailed(AssertionError):
 
     def __init__(self, error: grpc.RpcError) -> None:
         super().__init__(error.details())
-        self.state: dict[str, Any] | None = None
-        self.reasons: list[str] = []
-        for key, value in error.trailing_metadata() or ():
-            if key == "grpc-status-details-bin":
-                detail = provider_pb2.ErrorResourceInitFailed()
-                status_pb2.Status.FromString(value).details[0].Unpack(detail)
-                self.state, self.reasons = decode(detail.properties), list(detail.reasons)
 
 
 @dataclass
@@ -36,7 +29,6 @@ class Diff:
     changed: bool
     replaces: list[str]
     details: dict[str, str]
-    delete_before_replace: bool
 
 
 @dataclass
@@ -44,7 +36,6 @@ class Engine:
     """One started plugin."""
 
     provider: Provider
-    variables: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.server, port = start(self.provider, None)
@@ -52,9 +43,7 @@ class Engine:
         self.stub = provider_pb2_grpc.ResourceProviderStub(self.channel)
         self.call(
             "Configure",
-            provider_pb2.ConfigureRequest(
-                variables=self.variables, acceptSecrets=True, sends_old_inputs=True
-            ),
+            provider_pb2.ConfigureRequest(acceptSecrets=True, sends_old_inputs=True),
         )
 
     def close(self) -> None:
@@ -93,15 +82,10 @@ class Engine:
             changed=answer.changes == provider_pb2.DiffResponse.DIFF_SOME,
             replaces=list(answer.replaces),
             details={path: kinds.Name(item.kind) for path, item in answer.detailedDiff.items()},
-            delete_before_replace=answer.deleteBeforeReplace,
         )
 
-    def create(
-        self, token: str, inputs: Any, *, preview: bool = False, timeout: float = 0
-    ) -> tuple[str, dict[str, Any]]:
-        request = provider_pb2.CreateRequest(
-            urn=self.urn(token), properties=encode(inputs), preview=preview, timeout=timeout
-        )
+    def create(self, token: str, inputs: Any, *, preview: bool = False) -> tuple[str, dict[str, Any]]:
+        request = provider_pb2.CreateRequest(urn=self.urn(token), properties=encode(inputs), preview=preview)
         answer = self.call("Create", request)
         return answer.id, decode(answer.properties)
 
@@ -120,13 +104,6 @@ class Engine:
 
     def delete(self, token: str, id: str, state: Any) -> None:
         self.call("Delete", provider_pb2.DeleteRequest(id=id, urn=self.urn(token), properties=encode(state)))
-
-    def diff_config(self, olds: Any, news: Any) -> Diff:
-        urn = "urn:pulumi:dev::proj::pulumi:providers:kubernetes::k"
-        request = provider_pb2.DiffRequest(urn=urn, olds=encode(olds), news=encode(news))
-        answer = self.call("DiffConfig", request)
-        changed = answer.changes == provider_pb2.DiffResponse.DIFF_SOME
-        return Diff(changed, list(answer.replaces), {}, answer.deleteBeforeReplace)
 
     def up(self, token: str, inputs: Any, **options: Any) -> tuple[str, dict[str, Any], dict[str, Any]]:
         """Check and create: the ID, the checked inputs and the state."""

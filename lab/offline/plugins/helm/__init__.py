@@ -1,1 +1,0 @@
-"""`helm.sh/v3:Release` of the plugin `kubernetes`, through the `helm` command."""

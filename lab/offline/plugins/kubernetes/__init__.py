@@ -1,1 +1,0 @@
-"""The plugin `kubernetes`: objects of any kind on one cluster."""

@@ -1,0 +1,18 @@
+"""What tests of the engine share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.api_server import ApiServer, api_server
+from tests.support.engine import require_engine
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    """An API server without nodes."""
+    require_engine()
+    with api_server(tmp_path_factory.mktemp("api-server")) as found:
+        yield found
