@@ -54,6 +54,7 @@ def assess(context: Context, name: str) -> Finding:
         ceiling_gbps=_rounded(bounds.ceiling),
         fraction=round(value / bounds.expected, 4) if value is not None and bounds.expected else None,
         passed=status in ("pass", "not-required"),
+        basis=bounds.basis,
         size_bytes=run.largest_row.size if run else None,
         plateau_bytes=bounds.plateau_bytes,
         reasoning=list(bounds.reasoning),

@@ -48,6 +48,7 @@ class CollectiveResult(StrictModel):
     ceiling_gbps: float | None
     fraction: float | None
     passed: bool
+    basis: str = Field(default="", description="what little the expected value rests on")
     size_bytes: int | None = None
     plateau_bytes: int = Field(description="the floor applies from here on; 0: to the largest")
     reasoning: list[str] = Field(default_factory=list)

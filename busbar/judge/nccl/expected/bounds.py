@@ -59,6 +59,8 @@ class Bounds:
     low: float | None = None
     healthy: float | None = None
     evidence: Evidence = "none"
+    basis: str = ""
+    """What little the expected value rests on: one published run, or a formula; else empty."""
 
 
 def bounds(system: System, collective: str, algorithm: str, tolerance: float = STANDARD_TOLERANCE) -> Bounds:
@@ -90,7 +92,7 @@ def bounds(system: System, collective: str, algorithm: str, tolerance: float = S
         said = (*said, f"a healthy system that nobody tuned may reach less, down to {gbps(low)}")
     if found.ceiling is not None:
         said = (*said, f"ceiling {gbps(found.ceiling)}: above it the number is not credible")
-    return Bounds(expected, floor, found.ceiling, plateau, said, low, healthy, told.evidence)
+    return Bounds(expected, floor, found.ceiling, plateau, said, low, healthy, told.evidence, told.basis)
 
 
 def _line_rate(system: System) -> str:
@@ -128,6 +130,7 @@ class _Told:
     evidence: Evidence
     notes: tuple[str, ...]
     is_thin: bool = True
+    basis: str = ""
 
 
 @cache
@@ -149,12 +152,9 @@ def _told(system: System, collective: str, algorithm: str) -> _Told:
         if racks or is_sendrecv or computed is None:
             return _Told(None, None, "none", () if computed is None and not racks else (NO_SYSTEM,))
         above = [r.busbw for r in known if r.tuned and r.nodes > system.domains]
-        return _Told(
-            min((computed, *(r.busbw for r in around_it))),
-            max((computed, *above)),
-            "none",
-            (f"{NO_SYSTEM}: computed only",),
-        )
+        low, most = min((computed, *(r.busbw for r in around_it))), max((computed, *above))
+        said = (f"{NO_SYSTEM}: computed only",)
+        return _Told(low, most, "none", said, basis="computed, no such system is published")
     evidence: Evidence = "same system" if is_same else "same class"
     lowest = min(around_it, key=lambda r: r.busbw).busbw
     if computed is not None and all(abs(r.busbw - computed) <= AGREEMENT * computed for r in tuned):
@@ -169,7 +169,8 @@ def _told(system: System, collective: str, algorithm: str) -> _Told:
     elif computed is not None and own not in {size_class(r.nodes) for r in around_it}:
         low = min(low, computed)
     is_thin = not is_same or len({r.source for r in around_it}) < 2
-    return _Told(low, expected, evidence, (f"expected from {best}: {evidence}",), is_thin)
+    basis = "one published run" if len(around_it) == 1 else ""
+    return _Told(low, expected, evidence, (f"expected from {best}: {evidence}",), is_thin, basis)
 
 
 def _best(known: Sequence[PublishedResult], system: System) -> PublishedResult:

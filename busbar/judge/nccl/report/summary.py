@@ -49,7 +49,8 @@ def measured(verdict: Verdict) -> str:
             value += f" at {size(result.size_bytes)}"
         if result.expected_gbps:
             value += f", {compared(result.busbw_gbps, result.expected_gbps)}"
-            value += " (configured)" if verdict.configured else ""
+            basis = "configured" if verdict.configured else result.basis
+            value += f" ({basis})" if basis else ""
         parts.insert(0, value)
     return ", ".join(parts)
 

@@ -55,6 +55,16 @@ def test_a_pass_shows_the_bandwidth_and_the_proof() -> None:
     assert verdict.check("rails").reason in labelled(lines)["proof"]
 
 
+@pytest.mark.parametrize(
+    ("rails", "rate_gbps", "basis"),
+    [(4, 100.0, "one published run"), (2, 50.0, "no such system is published")],
+)
+def test_an_expected_value_with_little_behind_it_says_so(rails: int, rate_gbps: float, basis: str) -> None:
+    want = Expectation(gpu="A100", nodes=2, gpus_per_node=8, rails=rails, rate_gbps=rate_gbps)
+    verdict = judge(Made().lines(), want)
+    assert basis in summary(verdict, 400)[0]
+
+
 def test_a_failure_names_its_first_cause_with_the_line_and_the_next_command() -> None:
     made = Made()
     made.gdr = False
