@@ -33,12 +33,12 @@ def history(
     """Show all measurements of a stack, what is normal for its nodes, and what changed before a run.
 
     A run warns that is below the median of at least five passes on the same nodes and profile by more than
-    four times their median absolute deviation and by more than 3 %.
+    four times their median absolute deviation and by more than 3 %. A node is named that is in most bad runs.
 
     Exit code 0: the last run of each pool passed and is normal; 1: it is low or no pass; 2: no run is
     known; 64: no such stack.
     """
-    from busbar.fabric.measure.history import entries
+    from busbar.fabric.measure.history import entries, suspects
 
     file, cluster = load_stack(stack, project)
     found = entries(_runs(file, cluster))
@@ -48,7 +48,7 @@ def history(
         _write(svg, found)
     print_text(_as_json(file.stack, found) if as_json else _table(found))
     last = {each.run.record.pool: each for each in found}.values()
-    for warning in filter(None, (each.warning for each in last)):
+    for warning in [*filter(None, (each.warning for each in last)), *suspects(found)]:
         progress(f"warning: {warning}")
     if any(each.is_low or each.run.result.verdict != "pass" for each in last):
         raise typer.Exit(FAILED)

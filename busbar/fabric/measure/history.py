@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from math import comb
 from statistics import median
 from typing import Any
 
@@ -20,6 +21,9 @@ MIN_PASSES = 5
 DEVIATIONS = 4.0
 SHORTFALL = 0.03
 """A run warns that is below both: the median by 4 times the median absolute deviation, and by 3 %."""
+
+CHANCE = 0.01
+"""A node is named whose bad runs a pool without a bad node shows with at most this probability."""
 
 # The log says these of the software. Versions that the configuration has are settings.
 _FOUND = ("nccl_version", "plugin", "transport", "busbar_version", "simulated")
@@ -146,6 +150,38 @@ def entries(runs: Iterable[Run]) -> list[Entry]:
         if run.result.verdict == "pass" and run.result.busbw_gbps is not None:
             values.append(run.result.busbw_gbps)
     return found
+
+
+def suspects(found: Iterable[Entry]) -> Iterator[str]:
+    """The nodes that are in most bad runs of their pool, as sentences.
+
+    A run is bad that failed, or is low. By Fisher's exact test, one-sided, corrected for the number of nodes.
+    A node that is in every run, or in none, cannot be told.
+    """
+    pools: dict[str, list[tuple[bool, frozenset[str]]]] = {}
+    for each in found:
+        result = each.run.result
+        if result.verdict == "fail" or result.busbw_gbps is not None:
+            is_bad = each.is_low or result.verdict != "pass"
+            pools.setdefault(each.run.record.pool, []).append((is_bad, frozenset(each.run.nodes)))
+    for pool, runs in sorted(pools.items()):
+        names = sorted(frozenset().union(*(nodes for _, nodes in runs)))
+        bad = sum(is_bad for is_bad, _ in runs)
+        for name in names:
+            of_node = [is_bad for is_bad, nodes in runs if name in nodes]
+            chance = len(names) * _at_least(sum(of_node), len(of_node), bad, len(runs))
+            if chance <= CHANCE:
+                without = f"{bad - sum(of_node)} of {len(runs) - len(of_node)} without it"
+                yield (
+                    f"pool {pool}: {sum(of_node)} of {len(of_node)} runs with {name} are bad, and {without}. "
+                    f"Fix: busbar diagnose STACK --nodes {name}"
+                )
+
+
+def _at_least(seen: int, drawn: int, bad: int, runs: int) -> float:
+    """The probability of at least `seen` bad runs among `drawn` of all `runs`, of which `bad` are bad."""
+    ways = sum(comb(bad, k) * comb(runs - bad, drawn - k) for k in range(seen, min(drawn, bad) + 1))
+    return ways / comb(runs, drawn)
 
 
 def _changes(former: Run, run: Run) -> Iterator[str]:
