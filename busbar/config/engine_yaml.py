@@ -1,7 +1,7 @@
 """Reads YAML as the Pulumi engine does (gopkg.in/yaml.v3), with the place of each value in the text.
 
-ruamel.yaml reads YAML 1.2. The engine reads a few plain values in another way,
-such as 0022, which is 18 there. These are refused: no reading of them could be right for everybody.
+ruamel.yaml reads YAML 1.2. The engine reads a few plain values in another way, such as 0022, which is 18
+there. These are refused: no reading of them could be right for everybody.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ruamel.yaml.constructor import ConstructorError, SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-Path = tuple[str | int, ...]
+from busbar.config.errors import KeyPath
 
 _TAG = "tag:yaml.org,2002:"
 _OCTAL = re.compile(r"[-+]?0[0-7_]*[0-7]_*")
@@ -56,7 +56,7 @@ def value_of(node: Node | None, key: str) -> Node | None:
     return next((value for name, value in node.value if name.value == key), None)
 
 
-def ambiguous(node: Node | None, path: Path = ()) -> Iterator[tuple[Path, str]]:
+def ambiguous(node: Node | None, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:
     """The plain values below a node that the engine reads in another way: path, and the text as written."""
     if isinstance(node, MappingNode):
         for key, value in node.value:

@@ -103,7 +103,7 @@ def read(
 
     These are the object `<project>:<key>`, which describes `what`, and some of `secrets`.
     """
-    node, config = _config(path)
+    node, config = _config(path, _document(path))
     problems = list(unknown_keys(config, project, [key, *secrets]))
     set_secrets: set[str] = set()
     for name in secrets:
@@ -130,8 +130,8 @@ def keys(path: Path) -> set[str]:
 
     Raises ConfigError.
     """
-    node = _document(path)
-    return set() if engine_yaml.value_of(node, "environment") else set(_config(path)[1])
+    document = _document(path)
+    return set() if engine_yaml.value_of(document, "environment") else set(_config(path, document)[1])
 
 
 def project_name(folder: Path | None) -> str | None:
@@ -144,12 +144,12 @@ def project_name(folder: Path | None) -> str | None:
     return None
 
 
-def _config(path: Path) -> tuple[Node, dict[str, Any]]:
+def _config(path: Path, document: Node | None) -> tuple[Node, dict[str, Any]]:
     """The object `config` of a stack file of any project, as written: `<project>:<key>` -> value.
 
-    Raises ConfigError if the file is not YAML or has no such object.
+    Raises ConfigError if there is no such object, or a key is there twice.
     """
-    node = engine_yaml.value_of(_document(path), "config")
+    node = engine_yaml.value_of(document, "config")
     try:
         config = engine_yaml.construct(node)
     except engine_yaml.NotYaml as error:

@@ -21,13 +21,15 @@ def edit(text: str, worker: str, reason: str | None) -> str:
     ConfigError where it has no such worker, and where the worker's keys cannot be changed alone, as those of
     an anchor that others share.
     """
-    node = _worker(compose(text), worker)
+    document = compose(text)
+    node = _worker(document, worker)
     written = next((entry for entry in node.value if entry[0].value == _KEY), None)
     if reason is None:
         edited = _removed(text, node, written) if written else text
     else:
         edited = _replaced(text, written, reason) if written else _added(text, node, reason)
-    expected, got = construct(compose(text)), construct(compose(edited))
+    # Not before: it merges the keys of anchors into the nodes.
+    expected, got = construct(document), construct(compose(edited))
     for each in expected["config"][f"{PROJECT}:{KEY}"]["hosts"]["workers"]:
         if isinstance(each, dict) and each.get("name") == worker:
             each.pop(_KEY, None)
