@@ -1,4 +1,4 @@
-"""What the builds of the lab's Go programs cost, with an empty build cache, in the order of `make up`.
+"""The cost of the builds of the lab's Go programs, with an empty build cache, in the order of `make up`.
 
 Prints wall and CPU seconds of each build, and the size of the modules that it is the first to need. The
 programs go into a folder that is removed afterwards. Modules come from Go's module cache, which keeps them.

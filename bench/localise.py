@@ -34,7 +34,7 @@ Cause = tuple[str, frozenset[str], tuple[int, ...]]
 
 
 def causes(fabric: Fabric) -> set[Cause]:
-    """What should be named."""
+    """The parts that should be named."""
     return {
         *(("node", frozenset({node}), ()) for node in fabric.nodes),
         *(("nvlink", frozenset({node}), ()) for node in fabric.alone),

@@ -23,7 +23,7 @@ COLUMNS = (
 
 
 def answer(result: PublishedResult, found: bounds.Bounds) -> str:
-    """What the gate says of the value, and of how near the evidence is."""
+    """The answer of the gate, and how near the evidence is."""
     if found.floor is None or found.low is None:
         return bounds.NO_SYSTEM
     said = "pass" if result.busbw >= found.floor else "unknown: low" if result.busbw >= found.low else "fail"
@@ -53,10 +53,7 @@ def table(results: Iterable[PublishedResult], *, without_own_source: bool) -> st
         )
         published._of.cache_clear()
         bounds._told.cache_clear()
-        with (
-            patch.object(published, "published_results", lambda known=known: known),
-            patch.object(bounds, "published_results", lambda known=known: known),
-        ):
+        with patch.object(published, "published_results", lambda known=known: known):
             found = bounds.bounds(result.system(), result.collective, result.algorithm)
         rows.append(line(result, found))
         if result.health == "healthy":

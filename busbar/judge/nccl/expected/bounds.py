@@ -17,11 +17,11 @@ from typing import Literal
 
 from busbar.judge.nccl.expected.formulas import formula, ring, tree_of_two
 from busbar.judge.nccl.expected.published import (
+    CLASSES,
     PublishedResult,
     around,
     chosen,
     comparable,
-    published_results,
     size_class,
 )
 from busbar.judge.nccl.expected.system import System
@@ -34,7 +34,6 @@ AGREEMENT = 0.1
 # the least part of the best published busbw that a healthy system of the same kind was seen at: 291 of 390
 # GB/s (B200, ring, 46 hosts). It bounds `low` where one source, or other rails, are the evidence.
 UNTUNED = 0.75
-
 
 Evidence = Literal["same system", "same class", "none"]
 """How near a public result is: of the same board and rails; of the same board and line rate; none."""
@@ -82,7 +81,7 @@ def bounds(system: System, collective: str, algorithm: str, tolerance: float = S
     said = (*said, found.why, *told.notes)
     if told.expected is None or told.low is None or told.expected <= 0:
         return Bounds(None, None, found.ceiling, plateau, said)
-    reached = [_told(each, collective, used).expected for each in _smaller(system)]
+    reached = [_told(each, collective, used).expected for each in _smaller(system, collective, used)]
     expected = min(value for value in (told.expected, found.ceiling, *reached) if value)
     healthy = min(told.low, expected)
     low = (1 - tolerance) * (min(healthy, UNTUNED * expected) if told.is_thin else healthy)
@@ -103,19 +102,11 @@ def _line_rate(system: System) -> str:
     )
 
 
-def _smaller(system: System) -> list[System]:
+def _smaller(system: System, collective: str, algorithm: str) -> list[System]:
     """The smaller systems of the same kind, from two domains on, at which what is expected may change."""
-    if system.domains <= 2:
-        return []
-    steps = {
-        2,
-        3,
-        9,
-        *(r.nodes + more for r in published_results() if r.gpu == system.gpu for more in (0, 1)),
-    }
-    return [
-        replace(system, nodes=n * system.nodes_per_domain) for n in sorted(steps) if 2 <= n < system.domains
-    ]
+    known, _ = comparable(system, collective, algorithm)
+    steps = {*CLASSES, *(r.nodes + more for r in known for more in (0, 1))}
+    return [replace(system, nodes=n * system.nodes_per_domain) for n in steps if 2 <= n < system.domains]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +147,7 @@ def _told(system: System, collective: str, algorithm: str) -> _Told:
         said = (f"{NO_SYSTEM}: computed only",)
         return _Told(low, most, "none", said, basis="computed, no such system is published")
     evidence: Evidence = "same system" if is_same else "same class"
-    lowest = min(around_it, key=lambda r: r.busbw).busbw
+    lowest = min(r.busbw for r in around_it)
     if computed is not None and all(abs(r.busbw - computed) <= AGREEMENT * computed for r in tuned):
         confirmed = f"confirmed by {tuned[0]}: {evidence}"
         low = computed if lowest >= (1 - AGREEMENT) * computed else lowest

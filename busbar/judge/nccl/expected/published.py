@@ -77,9 +77,13 @@ def published_results() -> tuple[PublishedResult, ...]:
     )
 
 
+CLASSES = (2, 3, 9)
+"""The fewest domains of the size classes 1, 2 and 3; one domain is class 0."""
+
+
 def size_class(domains: int) -> int:
     """0, 1, 2, 3 for one domain, two, three to eight, and more."""
-    return (domains > 1) + (domains > 2) + (domains > 8)
+    return sum(domains >= fewest for fewest in CLASSES)
 
 
 @cache
