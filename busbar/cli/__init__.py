@@ -154,7 +154,7 @@ def _finish(group: typer.Typer) -> None:
 
 
 def _add_engine_commands(app: typer.Typer, groups: dict[str, typer.Typer]) -> None:
-    """Those of the groups that there are, hidden."""
+    """Add the commands of the engine, hidden, to the groups that there are."""
     if "" in groups:
         for name in ("wait", "remove"):
             groups[name] = typer.Typer(help="What the engine runs.", no_args_is_help=True)

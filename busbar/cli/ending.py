@@ -52,7 +52,7 @@ def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def when_interrupted(text: str) -> Iterator[None]:
-    """What is said after `interrupted` where that happens in the block."""
+    """Say TEXT after `interrupted` if Ctrl-C ends the block."""
     try:
         yield
     except KeyboardInterrupt as interrupt:
