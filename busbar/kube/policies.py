@@ -25,11 +25,15 @@ class PolicySpec(StrictModel):
 
 @dataclass(frozen=True)
 class PolicyState:
-    """One policy object: whether it is ready, and its status in one line."""
+    """One policy object: whether it is ready, and its status in one line.
+
+    `current`: no condition is about an earlier generation of it.
+    """
 
     name: str
     ready: bool
     summary: str
+    current: bool = True
 
 
 def read(api: Api, spec: PolicySpec) -> list[PolicyState]:
@@ -47,13 +51,20 @@ def state_of(spec: PolicySpec, policy: JsonObject) -> PolicyState:
     status = policy.get("status") or {}
     state = str(status.get("state") or "no status, the operator has not processed it")
     remarks: list[str] = []
-    empty = False
+    empty, current = False, True
     for condition in status.get("conditions") or []:
         reason, message = condition.get("reason") or "", condition.get("message") or ""
         found_nothing = reason in spec.empty_reasons
         empty = empty or found_nothing
-        if found_nothing or (condition.get("status") == "True" and condition.get("type") != "Ready"):
+        # Only the Network Operator has it, since 26.7.
+        observed = condition.get("observedGeneration")
+        current = current and (observed is None or observed == policy["metadata"].get("generation"))
+        # `Ready`, and of components `SRIOVDevicePluginReady`: True is good.
+        is_good = str(condition.get("type")).endswith("Ready")
+        if found_nothing or (condition.get("status") == "True" and not is_good):
             remarks.append(f"{reason}: {message}".rstrip(": "))
+    if not current:
+        remarks.append("the operator has not processed its last change")
     if reason := status.get("reason"):
         remarks.append(str(reason))
     for applied in status.get("appliedStates") or []:
@@ -62,4 +73,4 @@ def state_of(spec: PolicySpec, policy: JsonObject) -> PolicyState:
             remarks.append(f"{applied.get('name')} is {applied.get('state')}{message}")
     name = f"{spec.kind} {policy['metadata']['name']}"
     summary = f"{name}: {state}" + "".join(f"; {remark}" for remark in dict.fromkeys(remarks))
-    return PolicyState(name, state == "ready" and not empty, summary)
+    return PolicyState(name, state == "ready" and current and not empty, summary, current)

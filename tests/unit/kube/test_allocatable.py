@@ -137,6 +137,33 @@ def test_a_policy_names_the_parts_that_are_not_ready_and_none_that_it_leaves_out
     assert found.summary == "NicClusterPolicy nic: notReady; state-SRIOV-device-plugin is notReady (no image)"
 
 
+NIC = POLICY.model_copy(update={"kind": "NicClusterPolicy"})
+
+
+def nic_policy(observed: int) -> Any:
+    """As the Network Operator 26.7 leaves it when all runs."""
+    reasons = {"SRIOVDevicePluginReady": "ComponentReady", "Ready": "AllComponentsReady"}
+    conditions = [
+        {"type": kind, "status": "True", "reason": reason, "message": "", "observedGeneration": observed}
+        for kind, reason in reasons.items()
+    ]
+    return {
+        "metadata": {"name": "nic", "generation": 3},
+        "status": {"state": "ready", "conditions": conditions},
+    }
+
+
+def test_a_condition_of_a_component_that_is_ready_is_no_remark() -> None:
+    found = state_of(NIC, nic_policy(observed=3))
+    assert (found.ready, found.summary) == (True, "NicClusterPolicy nic: ready")
+
+
+def test_a_policy_whose_conditions_are_about_an_earlier_generation_is_not_ready() -> None:
+    found = state_of(NIC, nic_policy(observed=2))
+    assert not found.ready
+    assert found.summary == "NicClusterPolicy nic: ready; the operator has not processed its last change"
+
+
 def test_a_site_without_a_cluster_policy_is_judged_by_its_devices_alone() -> None:
     api = Cluster({NODES: [gpus("w1", 8), gpus("w2", 8)]})
     wait(api, spec(policy=POLICY), Clock(), lambda _: None)
