@@ -1,4 +1,4 @@
-"""Findings: what is wrong with a configuration, and where. Errors of pydantic become findings."""
+"""Findings: errors and warnings about a configuration, with their paths; also made from pydantic's errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 from busbar.exits import Misuse
 
 KeyPath = tuple[int | str, ...]
-"""Where in a configuration: `("hosts", "workers", 1, "address")`, which is shown by `path_of`."""
+"""The path of a value in a configuration: `("hosts", "workers", 1, "address")`; `path_of` makes it a text."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class Finding:
         return self.at(path_of(self.path))
 
     def below(self, *path: int | str) -> Finding:
-        """The same, where its path begins at `path`."""
+        """The same finding with `path` put in front of its own path."""
         return replace(self, path=(*path, *self.path))
 
     def at(self, place: str) -> str:
-        """The sentence, with another name of its place."""
+        """The sentence, with `place` in place of the path."""
         said = f"{place}: {self.found}{' ' if self.found else ''}{self.what}"
         return f"{said}. Fix: {self.fix}" if self.fix else said
 
@@ -88,7 +88,7 @@ def unknown_keys(keys: Iterable[str], project: str, known: Sequence[str]) -> Ite
 
 
 def finding(error: ErrorDetails, root: type[BaseModel]) -> Finding:
-    """What pydantic found; `root` is the model that it has validated."""
+    """Return the finding for an error of pydantic; `root` is the model that it has validated."""
     loc = tuple(part for part in error["loc"] if part != "[key]")
     kind = error["type"]
     if kind in ("missing", "extra_forbidden"):

@@ -39,7 +39,7 @@ def findings(cluster: Cluster, root: Path) -> Iterator[Finding]:
 
 
 def ssh_key(ssh: Ssh, root: Path) -> Iterator[Finding]:
-    """The key file can be read, and has a private key."""
+    """Check that the key file can be read and has a private key."""
     if not (name := ssh.key_file):
         return
     path = resolve(root, name)

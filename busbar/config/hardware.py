@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Gpus(ConfigModel):
-    """The GPUs of a host: all that is known of one whose rails do not count, or are those of a profile."""
+    """The GPUs of a host; used alone where its rails do not count, or come from a profile."""
 
     gpus: Annotated[Int, Field(ge=1, le=64)] = Field(description="GPUs per worker.")
     gpu_model: NonEmpty | None = Field(
@@ -29,7 +29,7 @@ class Gpus(ConfigModel):
 
 
 class Hardware(Gpus):
-    """What every host of a pool must have; preflight fails for a host that has less."""
+    """The hardware that every host of a pool must have; preflight fails for a host that has less."""
 
     rails: Annotated[Int, Field(ge=1, le=64)] = Field(
         description="HCA ports per worker that carry NCCL traffic: active, and at rate_gbps."
@@ -51,8 +51,8 @@ class Hardware(Gpus):
         return self.model_dump(include={*Hardware.model_fields})
 
     def expectation(self, validation: NcclSettings, nodes: int | None = None) -> Expectation:
-        """What the bandwidths are computed from; none that is configured. Raises UnknownProfileError."""
-        # Half of the judge: few configurations need it.
+        """The input for computing bandwidths, without configured bandwidths. Raises UnknownProfileError."""
+        # This import loads half of the judge, which few configurations need.
         from busbar.judge.nccl.expected.expectation import Expectation
 
         return Expectation(
@@ -68,7 +68,7 @@ class Hardware(Gpus):
 
 
 class MeasuredPool(Hardware):
-    """A pool of hosts, and what differs in its measurement."""
+    """A pool of hosts, and its own settings of the measurement."""
 
     validation: NcclPoolSettings | None = Field(
         default=None, description="What differs in the NCCL validation of this pool, by its hardware."
@@ -80,7 +80,7 @@ V = TypeVar("V", bound=NcclSettings, covariant=True)
 
 
 class MeasuredCluster(ConfigModel, Generic[P, V]):
-    """What the configuration of K3s and that of Slurm have in common."""
+    """The part that the configurations of K3s and Slurm share."""
 
     name: DnsLabel
     ssh: Ssh = Field(description="How to log in to the hosts.")
@@ -96,11 +96,11 @@ class MeasuredCluster(ConfigModel, Generic[P, V]):
 
     @property
     def quarantine(self) -> dict[str, str]:
-        """Why workers are kept away from jobs, by name."""
+        """Worker name -> the reason why it is kept away from jobs."""
         return {worker.name: worker.quarantine for worker in self.workers if worker.quarantine}
 
     def pool_of(self, worker: Worker) -> str | None:
-        """Name of its pool: a worker that names none is in the only one."""
+        """The name of a worker's pool; a worker that names none is in the only one."""
         return worker.pool or (next(iter(self.pools)) if len(self.pools) == 1 else None)
 
     def workers_of(self, pool: str) -> list[Worker]:

@@ -15,14 +15,14 @@ RESOURCES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "servers": ("control-plane", ("", "-removal")),
     "workers": ("worker", ("", "-removal")),
 }
-# With fewer servers none could take a shared address over.
+# With fewer servers no other server could take over a shared address.
 MIN_SHARING = 3
 # Other resources whose names begin like those of the servers.
 CONTROL_PLANE_STEPS = ("kubeconfig", "nodes", "rejoin", "stale-nodes", "taints")
 
 
 def duplicates(config: PartialCluster) -> Iterator[Finding]:
-    """Names and addresses are unique."""
+    """Check that names and addresses are unique."""
     names: dict[str, PartialHost] = {}
     addresses: dict[str, PartialHost] = {}
     for host in config.hosts:
@@ -67,7 +67,7 @@ def resource_names(config: PartialConfig) -> Iterator[Finding]:
 
 
 def quorum(config: PartialConfig) -> Iterator[Finding]:
-    """The number of servers is odd."""
+    """Check that the number of servers is odd."""
     count = len(config.group("servers"))
     if count and count % 2 == 0:
         yield Finding(

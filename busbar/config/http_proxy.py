@@ -30,7 +30,7 @@ def _url(value: str) -> str:
 
 
 def _unproxied(value: str) -> str:
-    """As Go, curl and apt read it: NO_PROXY is separated by commas, and `*` would be everything."""
+    """Validate an entry of NO_PROXY for Go, curl and apt: a comma separates entries, and `*` matches all."""
     try:
         network = ipaddress.ip_network(value, strict=False)
     except ValueError:

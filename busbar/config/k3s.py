@@ -42,14 +42,14 @@ class Image(ConfigModel):
 
 
 class Mirror(ConfigModel):
-    """Where the images of a registry are fetched from."""
+    """A mirror, from which the images of a registry are fetched."""
 
     endpoint: list[NonEmpty] | None = None
     rewrite: dict[str, str] | None = None
 
 
 class Tls(ConfigModel):
-    """How a registry proves itself."""
+    """TLS settings of a registry: its CA, our client certificate, and whether it is verified."""
 
     ca_file: NonEmpty | None = None
     cert_file: NonEmpty | None = None
@@ -58,7 +58,7 @@ class Tls(ConfigModel):
 
 
 class Registry(ConfigModel):
-    """How a registry is talked to. `auth`: `secrets` refuses it."""
+    """Settings of the connection to a registry. `busbar.config.secrets` refuses `auth`."""
 
     auth: Any = None
     tls: Tls | None = None
@@ -95,7 +95,7 @@ Rotation = Annotated[Int, Field(ge=0)]
 
 
 class Rotate(ConfigModel):
-    """What is rotated in a running cluster: raise a number by one, and run an update (docs/hosts.md)."""
+    """Rotations in a running cluster: raise a number by one, and run an update (docs/hosts.md)."""
 
     certificates: Rotation = Field(
         default=0, description="Certificates of all servers and workers; the authorities (CA) stay."
@@ -124,7 +124,7 @@ def _as_texts(value: Any) -> Any:
 
 
 class Authentication(ConfigModel):
-    """Users of the Kubernetes API. What they may do is RBAC: ClusterRoleBindings of the site."""
+    """Users of the Kubernetes API. Their permissions come from the site's ClusterRoleBindings (RBAC)."""
 
     jwt: list[Annotated[JsonObject, AfterValidator(_as_texts)]] = Field(
         default=[],

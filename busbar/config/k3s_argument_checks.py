@@ -73,7 +73,7 @@ _FREE_ON_SERVERS = {"node-label", "node-taint"}
 
 
 def written_keys(config: PartialConfig) -> Iterator[Finding]:
-    """No key of config.yaml that busbar writes itself."""
+    """Refuse keys of config.yaml that busbar writes itself."""
     for setting, key in _keys(config):
         name = key.removesuffix("+")
         if name in _WRITTEN_KEYS and not (setting == "server_args" and name in _FREE_ON_SERVERS):
@@ -131,7 +131,7 @@ _BREAKING_KUBELET_ARGUMENTS: Mapping[str, str] = {
 
 
 def breaking_keys(config: PartialConfig) -> Iterator[Finding]:
-    """No key of config.yaml, and no argument of the kubelet, with which busbar's own steps fail."""
+    """Refuse keys of config.yaml and arguments of the kubelet with which busbar's own steps fail."""
     for setting, key in _keys(config):
         name = key.removesuffix("+")
         if len(name) == 1:
@@ -150,7 +150,7 @@ _ARGUMENT = re.compile(r"(--)?[A-Za-z0-9][\w.-]*(=.*)?", re.DOTALL)
 
 
 def arguments(config: PartialConfig) -> Iterator[Finding]:
-    """Arguments of the parts of K3s as NAME=VALUE: with another name they do not start."""
+    """Check that arguments of K3s's components are NAME=VALUE: with any other name they do not start."""
     for setting, key in _keys(config):
         if key.removesuffix("+").endswith("-arg"):
             for argument in arguments_of({key: getattr(config.k3s, setting)[key]}, key):
@@ -161,7 +161,7 @@ def arguments(config: PartialConfig) -> Iterator[Finding]:
 
 
 def unknown_keys(config: PartialConfig) -> Iterator[Finding]:
-    """No misspelt key: a server names it in its log and goes on without it, an agent does not start."""
+    """Refuse misspelt keys: a server logs and ignores them, and an agent does not start."""
     for setting, key in _unknown(config):
         if setting == "agent_args" and key.removesuffix("+") in FLAGS["server_args"]:
             yield Finding(("k3s", setting, key), "is a flag of servers only", "use k3s.server_args")
@@ -170,7 +170,7 @@ def unknown_keys(config: PartialConfig) -> Iterator[Finding]:
 
 
 def unknown_key_warnings(config: PartialConfig) -> Iterator[Finding]:
-    """Keys that no known flag is similar to: a later release of K3s may have them."""
+    """Warn of keys that are not similar to any known flag: a later release of K3s may have them."""
     for setting, key in _unknown(config):
         if not did_you_mean(key.removesuffix("+").lower(), FLAGS[setting]):
             yield Finding(
@@ -194,7 +194,7 @@ _SHORT_TOKENS = ("service-account-extend-token-expiration", "false")
 
 
 def token_lifetime(config: PartialConfig) -> Iterator[Finding]:
-    """No tokens of an hour where the Network Operator runs Multus: its CNI plugin never gets a new one."""
+    """Refuse one-hour tokens where the Network Operator runs Multus: its CNI plugin never gets a new one."""
     if not config.network_operator.secondary_networks:
         return
     for argument in arguments_of(config.k3s.server_args, "kube-apiserver-arg"):

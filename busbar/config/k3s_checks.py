@@ -19,7 +19,7 @@ from busbar.config.partial import PartialConfig
 def networks(config: PartialConfig) -> Iterator[Finding]:
     """The networks of pods, services and hosts are of one family, and do not overlap.
 
-    Of a host with a name preflight compares the address.
+    For a host that is given by name, preflight compares the address.
     """
     pods, services = (ipaddress.ip_network(c) for c in (config.k3s.cluster_cidr, config.k3s.service_cidr))
     if pods.overlaps(services):
@@ -81,7 +81,7 @@ def pod_network_size(config: PartialConfig) -> Iterator[Finding]:
 
 
 def taints(config: PartialConfig) -> Iterator[Finding]:
-    """Each pair of key and effect once: a second one is refused by the API server (core/validation)."""
+    """Refuse a pair of key and effect that is listed twice, as the API server does (core/validation)."""
     for name, pool in config.pools.items():
         seen: dict[tuple[str, str], int] = {}
         listed = pool.get("taints")
@@ -96,7 +96,7 @@ def taints(config: PartialConfig) -> Iterator[Finding]:
 
 
 def labels(config: PartialConfig) -> Iterator[Finding]:
-    """No label that the kubelet refuses."""
+    """Refuse labels that the kubelet refuses."""
     for name, pool in config.pools.items():
         given = pool.get("labels")
         for key in given if isinstance(given, Mapping) else ():
@@ -132,7 +132,7 @@ def _kubelet_accepts(key: str) -> bool:
 
 
 def images(config: PartialConfig) -> Iterator[Finding]:
-    """Image archives in a format that K3s reads, with unique file names."""
+    """Check that image archives are in a format that K3s reads, and that their file names are unique."""
     seen: dict[str, int] = {}
     for index, image in enumerate(config.k3s.images):
         name = image.url.rpartition("/")[2]
@@ -148,19 +148,19 @@ def images(config: PartialConfig) -> Iterator[Finding]:
             )
 
 
-# From here on a name is a misspelt one; below, manifests of a site may be called so, such as our-storage.
+# A name at least this similar to a component is misspelt; others may be manifests of the site (our-storage).
 _MISSPELT = 0.8
 
 
 def disabled(config: PartialConfig) -> Iterator[Finding]:
-    """No misspelt component: K3s installs what it does not find in the list, and says nothing."""
+    """Refuse misspelt components: K3s silently installs every component that is not in the list."""
     for index, name in enumerate(config.k3s.disable):
         if name not in PACKAGED and (hint := did_you_mean(name, PACKAGED, cutoff=_MISSPELT)):
             yield Finding(("k3s", "disable", index), f"is not a component of K3s{hint}", found=repr(name))
 
 
 def disabled_warnings(config: PartialConfig) -> Iterator[Finding]:
-    """What the cluster then lacks, and what K3s does not bring: a manifest of the site, or something else."""
+    """Warn of components that the cluster will lack, and of names that are not components of K3s."""
     if config.k3s.flannel_backend == "none":
         text = "none: no Node becomes Ready without another CNI plugin"
         fix = "use vxlan, unless the servers have the manifest of one"
@@ -181,7 +181,7 @@ def disabled_warnings(config: PartialConfig) -> Iterator[Finding]:
 
 
 def base_url(config: PartialConfig) -> Iterator[Finding]:
-    """The URL to which busbar adds the version and the name of the file, and no more of it."""
+    """Check that the base URL is the folder of all releases: busbar appends the version and the file name."""
     url = config.k3s.base_url
     release = re.search(RELEASE.replace(r"\+", r"(?:\+|%2B|-)"), url, re.IGNORECASE)
     at_github = urlsplit(url).hostname == "github.com" and not url.endswith("/releases/download")
@@ -194,7 +194,7 @@ def base_url(config: PartialConfig) -> Iterator[Finding]:
 
 
 def registries(config: PartialConfig) -> Iterator[Finding]:
-    """What K3s reads: another key means nothing to it, and with another type of value it does not start."""
+    """Check registries.yaml: K3s ignores unknown keys, and does not start with a value of the wrong type."""
     try:
         Registries.model_validate(config.k3s.registries)
     except ValidationError as error:
@@ -207,7 +207,7 @@ def registries(config: PartialConfig) -> Iterator[Finding]:
 
 
 def bucket(config: PartialConfig, secrets: Collection[str]) -> Iterator[Finding]:
-    """Both keys of the bucket for snapshots are set."""
+    """Check that both keys of the bucket for snapshots are set."""
     if config.k3s.snapshots.s3 is None:
         return
     missing = [f"busbar:{key}" for key in ("s3AccessKey", "s3SecretKey") if key not in secrets]
@@ -217,7 +217,7 @@ def bucket(config: PartialConfig, secrets: Collection[str]) -> Iterator[Finding]
 
 
 def authentication_warnings(config: PartialConfig) -> Iterator[Finding]:
-    """Issuers that could make anybody an administrator, by a group system:masters."""
+    """Warn of issuers that could make anybody an administrator by the group system:masters."""
     for index, each in enumerate(config.k3s.authentication.jwt):
         mappings = each.get("claimMappings")
         groups = mappings.get("groups") if isinstance(mappings, Mapping) else None

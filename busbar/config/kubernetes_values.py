@@ -82,7 +82,7 @@ def is_floating(image: str) -> bool:
 
 
 def floating(path: KeyPath, image: str) -> Finding:
-    """The warning about such an image."""
+    """The warning about a floating image."""
     what = "has no fixed tag: another image may run the next time"
     return Finding(path, what, "give its tag or its digest", repr(image))
 

@@ -101,7 +101,7 @@ def section(kind: type[M], name: str, data: Mapping[str, Any]) -> M:
 
 
 def warnings(cluster: Cluster) -> list[Finding]:
-    """What is allowed but probably not intended."""
+    """Findings about settings that are allowed but probably not intended."""
     partial = PartialConfig.read(cluster.model_dump())
     return [
         *software_checks.version_warnings(partial),
@@ -119,7 +119,7 @@ def warnings(cluster: Cluster) -> list[Finding]:
 
 
 def _of_sizes(cluster: Cluster) -> Iterator[Finding]:
-    """What follows from the number of hosts, or from what is switched off."""
+    """Warnings that depend on the number of hosts, or on what is switched off."""
     hosts, operator = cluster.hosts, cluster.mpi_operator
     if operator.enabled and is_floating(operator.image):
         yield floating(("mpi_operator", "image"), operator.image)
@@ -141,7 +141,7 @@ def _of_sizes(cluster: Cluster) -> Iterator[Finding]:
 
 
 def proxy_warnings(cluster: Cluster) -> Iterator[Finding]:
-    """Workers that servers have in their NO_PROXY one by one (busbar/hosts/proxy.py)."""
+    """Warn of workers that servers list in NO_PROXY one by one (busbar/hosts/proxy.py)."""
     workers = [worker.address for worker in cluster.hosts.workers]
     if cluster.http_proxy and (alone := [*cluster.http_proxy.outside_no_proxy(workers)]):
         yield Finding(
@@ -154,7 +154,7 @@ def proxy_warnings(cluster: Cluster) -> Iterator[Finding]:
 
 
 def host_key_warnings(cluster: Cluster) -> Iterator[Finding]:
-    """The same SSH host key on two hosts: images cloned with their keys."""
+    """Warn of an SSH host key that several hosts share: their images were cloned with the keys."""
     hosts = cluster.hosts
     listed: list[tuple[KeyPath, str]] = [
         (("hosts", group, index), host.host_key)

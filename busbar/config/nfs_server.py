@@ -11,12 +11,12 @@ from busbar.config.kubernetes_values import DnsLabel
 from busbar.config.values import Int, Matching, invalid
 from busbar.models import ConfigModel
 
-# These belong to the system or to other software. Neither they nor a folder below them may be exported.
+# Folders of the system or of other software: neither they nor a folder below them may be exported.
 SYSTEM_TREES = (
     *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys"),
     *("/tmp", "/usr", "/var/cache", "/var/lib", "/var/log", "/var/mail", "/var/spool", "/var/tmp"),
 )
-# Folders that hold those of others: only one of their own below them.
+# Folders shared with others: only a folder below them may be exported.
 SHARED_FOLDERS = ("/", "/export", "/home", "/media", "/mnt", "/opt", "/srv", "/var")
 
 

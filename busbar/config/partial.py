@@ -41,7 +41,7 @@ class PartialHost:
 
     @property
     def where(self) -> str:
-        """Its path as a text: hosts.workers[1]."""
+        """The path of the host as a text: hosts.workers[1]."""
         return path_of(self.path)
 
 
@@ -80,7 +80,7 @@ class PartialCluster:
 
     @property
     def only_pool(self) -> str | None:
-        """The pool of workers that name none."""
+        """The pool of the workers that name none: the only one; None with several."""
         return next(iter(self.pools)) if len(self.pools) == 1 else None
 
 
@@ -123,7 +123,7 @@ class PartialConfig(PartialCluster):
 
 
 def _hosts(group: str, listed: Any) -> Iterator[PartialHost]:
-    """Those of one key of `hosts`: a list, or one host."""
+    """The hosts below one key of `hosts`, which has a list or a single host."""
     single = [listed] if isinstance(listed, Mapping) else []
     for index, host in enumerate(listed if isinstance(listed, list) else single):
         fields = _mapping(host)
@@ -140,7 +140,7 @@ def _hosts(group: str, listed: Any) -> Iterator[PartialHost]:
 
 
 def _section(model: type[M], data: Any) -> M:
-    """The section with its valid keys; the others have their defaults."""
+    """The section with its valid keys; invalid ones have their defaults."""
     given = _mapping(data)
     try:
         return model.model_validate(given)
@@ -163,7 +163,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _address(value: Any) -> str | None:
-    """As the models spell it: one address is one text."""
+    """An address in the spelling of the models, so that equal addresses are equal texts."""
     text = _text(value)
     try:
         return str(ipaddress.ip_address(text or ""))

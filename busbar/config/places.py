@@ -1,4 +1,4 @@
-"""Where the findings of a stack file are: line numbers, names of hosts, and one line for one cause."""
+"""Adds line numbers and host names to the findings of a stack file, and merges those of one cause."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _located(file: str, document: Node | None, finding: Finding) -> tuple[int, s
     if not isinstance(config, MappingNode) or finding.path[0] == file:
         return 0, str(finding)
     objects = [value for _, value in config.value if isinstance(value, MappingNode)]
-    # Without a step, the object as a whole: a key is missing at its top, or several keys do not fit together.
+    # A path without any step is the whole object: a top-level key is missing, or several keys do not fit.
     steps = max(([*_steps(root, finding)] for root in (config, *objects)), key=len)
     place = ""
     for at, part in enumerate(finding.path):
@@ -58,7 +58,7 @@ def _located(file: str, document: Node | None, finding: Finding) -> tuple[int, s
 
 
 def _steps(node: Node, finding: Finding) -> Iterator[tuple[Node, Node]]:
-    """The key and value of each part of the path that is below `node`, or the item of a list, twice."""
+    """The key and value of each part of the path that is below `node`; a list item is both."""
     for part in finding.path:
         if isinstance(part, int):
             items = node.value if isinstance(node, SequenceNode) else []

@@ -34,7 +34,7 @@ class Taint(ConfigModel):
 
 
 class Pool(MeasuredPool):
-    """What every worker of the pool must have, and how K3s on it is changed."""
+    """Requirements for every worker of the pool, and how K3s is updated on it."""
 
     labels: dict[LabelKey, LabelValue] = Field(
         default={}, description="Labels of the workers; a change is applied to running ones too."

@@ -17,7 +17,7 @@ _SELECTORS = (
 
 
 def versions(config: PartialConfig) -> Iterator[Finding]:
-    """No combination that is known to fail; chart versions in the form of their repository."""
+    """Refuse version sets that are known to fail, and chart versions not written as in their repository."""
     yield from (_of_version(each) for each in version_findings(config) if each.level == "error")
     gpu, network = config.gpu_operator, config.network_operator
     if gpu.repository_url == known.NVIDIA_CHARTS and not gpu.version.startswith("v"):
@@ -41,7 +41,7 @@ def _of_version(found: known.VersionFinding) -> Finding:
 
 
 def version_findings(config: PartialConfig) -> list[known.VersionFinding]:
-    """What the table of versions knows; an operator that is not installed is left out."""
+    """Findings of the version table about the configured versions; operators not installed are left out."""
     gpu, network = config.gpu_operator, config.network_operator
     return known.check_combination(
         config.k3s.version,
@@ -51,9 +51,9 @@ def version_findings(config: PartialConfig) -> list[known.VersionFinding]:
 
 
 def resource(config: PartialConfig) -> Iterator[Finding]:
-    """A resource name that the SR-IOV device plugin accepts (pkg/utils ValidResourceName), and its selectors.
+    """Check the resource name (pkg/utils ValidResourceName) and the selectors for the SR-IOV device plugin.
 
-    It ignores a misspelt selector, and then offers other HCAs too.
+    The plugin ignores a misspelt selector, and then offers other HCAs too.
     """
     operator = config.network_operator
     for key in operator.selectors:

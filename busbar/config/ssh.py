@@ -1,4 +1,4 @@
-"""How busbar logs in to the hosts."""
+"""The settings of the SSH login to the hosts."""
 
 from __future__ import annotations
 

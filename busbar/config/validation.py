@@ -26,7 +26,7 @@ def _without_defaults(schema: dict[str, Any]) -> None:
 
 
 class NcclPoolSettings(ConfigModel):
-    """What of a measurement depends on the hardware of a pool; anything else is as in `validation`."""
+    """Settings of a measurement that depend on a pool's hardware; all others are as in `validation`."""
 
     model_config = ConfigDict(json_schema_extra=_without_defaults)
 
@@ -61,7 +61,7 @@ class NcclPoolSettings(ConfigModel):
 
 
 class NcclSettings(NcclPoolSettings):
-    """What is measured of each pool, and which result passes: the same under every scheduler."""
+    """The collectives and sizes measured on each pool, and the results that pass, under every scheduler."""
 
     model_config = ConfigDict(json_schema_extra=None)
 
@@ -105,7 +105,7 @@ class NcclSettings(NcclPoolSettings):
     )
 
     def of_pool(self, own: NcclPoolSettings | None) -> Self:
-        """The validation of a pool: its OWN values, else these. Of `env`, the pool adds to these."""
+        """The validation of a pool: its OWN values, else these. Its `env` is merged over this one."""
         given = {key: getattr(own, key) for key in own.model_fields_set} if own else {}
         if "env" in given:
             given["env"] = {**self.env, **given["env"]}
@@ -118,7 +118,7 @@ class NcclSettings(NcclPoolSettings):
 
     @property
     def required_transport(self) -> Transport:
-        """What NCCL must use between hosts: the configured transport, else the profile's, else the default.
+        """The transport required between hosts: the configured one, else the profile's, else the default.
 
         Raises busbar.judge.nccl.expected.profiles.UnknownProfileError.
         """
@@ -132,13 +132,13 @@ class NcclSettings(NcclPoolSettings):
         return profiles.load(self.profile) if self.profile else None
 
     def chosen(self, name: str) -> Any:
-        """A value as configured; where it is not, the profile's if it has one. Raises as `system`."""
+        """The configured value of a field, else the profile's if it has one. Raises as `system`."""
         of_profile = getattr(self.system, name, None)
         return getattr(self, name) if name in self.model_fields_set or of_profile is None else of_profile
 
 
 class PodSettings(ConfigModel):
-    """What the pods of a measurement get."""
+    """Settings of the pods of a measurement."""
 
     image: Image = Field(
         default=versions.NCCL_TESTS_IMAGE, description="Image with nccl-tests, Open MPI and sshd."
@@ -150,11 +150,11 @@ class PodSettings(ConfigModel):
 
 
 class PoolValidation(NcclPoolSettings, PodSettings):
-    """What differs in the validation of a pool; anything else is as in `validation`."""
+    """Values of a pool that replace those of `validation`."""
 
 
 class Diagnose(ConfigModel):
-    """How `busbar diagnose` finds the slow node, rail or switch of a pool."""
+    """Settings of `busbar diagnose`, which finds the slow node, rail or switch of a pool."""
 
     when: Literal["never", "on_failure"] = Field(
         default="never",

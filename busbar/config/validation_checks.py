@@ -1,4 +1,4 @@
-"""Checks of the NCCL validation: one that can run, can pass, and asks no less than the hardware can do.
+"""Checks of the NCCL validation: it can run, it can pass, and it requires what the hardware can do.
 
 Each yields findings.
 """
@@ -35,7 +35,7 @@ _FAR_BELOW = 0.5
 
 
 def values(config: PartialCluster) -> Iterator[Finding]:
-    """A validation that can run and can pass."""
+    """Check that the validation can run and can pass."""
     wanted = config.validation
     if wanted.min_bytes > wanted.max_bytes:
         text = f"{wanted.min_bytes} is more than validation.max_bytes, {wanted.max_bytes}"
@@ -57,13 +57,13 @@ def values(config: PartialCluster) -> Iterator[Finding]:
 
 
 def namespace(config: PartialConfig) -> Iterator[Finding]:
-    """A namespace that is busbar's own."""
+    """Check that the namespace is busbar's own."""
     where = ("validation", "namespace")
     yield from foreign_namespace(where, config.validation.namespace, "busbar-validation")
 
 
 def _of_hardware(where: KeyPath, wanted: NcclPoolSettings, collectives: Collection[str]) -> Iterator[Finding]:
-    """What is wrong with the values of one section, `validation` or that of a pool."""
+    """Errors in the values of one section, `validation` or that of a pool."""
     if wanted.profile is not None:
         try:
             profiles.load(wanted.profile)
@@ -89,7 +89,7 @@ def _of_hardware(where: KeyPath, wanted: NcclPoolSettings, collectives: Collecti
 
 
 def hardware(cluster: AnyCluster) -> Iterator[Finding]:
-    """No profile and no value that lets a pool pass without its fabric, or that fits no pool."""
+    """Refuse a profile or value that lets a pool pass without its fabric, or that fits no pool."""
     if not cluster.validation.enabled:
         return
     for name, pool in cluster.pools.items():
@@ -122,14 +122,14 @@ def _is_own(cluster: AnyCluster, pool: str, key: str) -> bool:
 
 
 def _path(cluster: AnyCluster, pool: str, key: str) -> KeyPath:
-    """Where the value is set that a pool uses."""
+    """The path of the setting that a pool uses: its own, else that of `validation`."""
     return ("pools", pool, "validation", key) if _is_own(cluster, pool, key) else ("validation", key)
 
 
 def _unfit(cluster: AnyCluster) -> tuple[list[Finding], list[Finding]]:
-    """What of profile and expectation is of another kind of system than a pool: errors, and warnings.
+    """Errors and warnings about profiles and expected values that do not fit the hardware of a pool.
 
-    A value of a pool must fit it, and one of `validation` at least one of the pools that use it.
+    A pool's own value must fit the pool; one of `validation` must fit at least one of the pools that use it.
     """
     errors: list[Finding] = []
     warned: list[Finding] = []
@@ -143,12 +143,12 @@ def _unfit(cluster: AnyCluster) -> tuple[list[Finding], list[Finding]]:
 
 
 def _key_of(finding: Finding) -> str:
-    """The key of the section, `validation` or that of a pool, whose value it is about."""
+    """The key, in `validation` or in a pool's section, of the value that a finding is about."""
     return str(finding.path[3 if finding.path[0] == "pools" else 1])
 
 
 def _of_other_system(cluster: AnyCluster, name: str, pool: Hardware) -> Iterator[Finding]:
-    """What of profile and expectation is of another kind of system than the pool."""
+    """Findings about a profile or expected values that do not fit the hardware of a pool."""
     profile, where = cluster.validation_of(name).system, _path(cluster, name, "profile")
     if profile and pool.gpu_model and is_gpu(pool.gpu_model, profile.gpu) is False:
         text = f"{profile.name} is for {profile.gpu}, and pools.{name} has {pool.gpu_model}"
@@ -181,7 +181,7 @@ def _given(
 
 
 def warnings(cluster: AnyCluster) -> list[Finding]:
-    """What is allowed and lets more pass than is probably meant, each once."""
+    """Warnings, each once, about settings that pass more results than probably intended."""
     if not cluster.validation.enabled:
         return []
     found = _unfit(cluster)[1]
@@ -219,12 +219,12 @@ def _pool_warnings(cluster: AnyCluster, name: str, pool: Hardware) -> Iterator[F
 
 _EFA = "the default image has no aws-ofi-nccl, and preflight counts no EFA port as a rail"
 _NVL72 = "its pods claim no ComputeDomain and get no IMEX channel, so NVLink between hosts is not used"
-# Systems whose logs busbar judges, and on which its own job was never tried, with the reason.
+# Systems whose logs busbar judges, but where it does not launch jobs, with the reason.
 _JUDGED_ONLY = {"efa": _EFA, "efa-p4d": _EFA, "gb200-nvl72": _NVL72, "gb200-multirack": _NVL72}
 
 
 def launch_warnings(cluster: Cluster) -> list[Finding]:
-    """Images without a fixed content, and systems on which no job was ever launched, each once."""
+    """Warnings, each once, about floating images and systems on which no job was ever launched."""
     if not cluster.validation.enabled:
         return []
     found = [_launch_warning(cluster, name, pool) for name, pool in cluster.pools.items()]
