@@ -1,4 +1,4 @@
-"""Checks across hosts: what a single host cannot know."""
+"""Checks that compare the hosts with each other."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def check_across_hosts(
 
 
 def _duplicates(values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Hosts with the value of an earlier one, and that one."""
+    """Pairs of hosts with equal values: the later host, and the first one with that value."""
     seen: dict[str, str] = {}
     for name, value in values.items():
         if (first := seen.setdefault(value, name)) != name:
@@ -47,7 +47,7 @@ def _duplicates(values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def duplicate_machine_ids(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Finding]:
-    """One machine listed as two hosts."""
+    """Find machines that are listed as two hosts."""
     listed = {host.name: records[host.name].machine for host in spec.hosts if host.name in records}
     for name, first in _duplicates(listed):
         yield Finding(
@@ -69,7 +69,7 @@ def _duplicate_hostnames(reports: Mapping[str, Report]) -> Iterator[Finding]:
 
 
 def _swapped_roles(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Finding]:
-    """A server with GPUs and a worker without: one is listed in place of the other."""
+    """Find a server with GPUs and a worker without: one is listed in place of the other."""
     found = [(host, reports[host.name]) for host in spec.hosts if host.name in reports]
     servers = [host.name for host, report in found if host.role == "server" and report.pci_gpus]
     workers = [
@@ -88,7 +88,7 @@ def _swapped_roles(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Findin
 
 
 def _other_clusters(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Finding]:
-    """Hosts that another cluster has installed, also one whose stack is lost."""
+    """Find hosts that were installed by another cluster, possibly one whose stack is lost."""
     for name, report in reports.items():
         mark = report.owner
         if spec.install_id is not None and mark.install_id not in ("", spec.install_id):
@@ -102,7 +102,7 @@ def _other_clusters(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Findi
 
 
 def _swapped_workers(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Finding]:
-    """Workers of this cluster under the name of another one that is still listed: K3s refuses both."""
+    """Find workers listed under the name of another worker of this cluster: K3s refuses both."""
     # The last part of an owner is the resource; those before it change when a stack is renamed.
     named = {f"worker-{host.name}": host.name for host in spec.hosts if host.role == "worker"}
     for name, report in reports.items():
@@ -119,7 +119,7 @@ def _swapped_workers(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Find
 
 
 def _shared_address_in_use(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Finding]:
-    """The address that hosts are going to share belongs to another machine: nobody of them has it yet."""
+    """Find a shared address, not yet on any of its hosts, that another machine already has."""
     sharing = [host for host in spec.hosts if SHARED in spec.requirements_of(host).networks]
     found = [reports[host.name] for host in sharing if host.name in reports]
     if not found or len(found) < len(sharing) or any("keepalived" in each.managed for each in found):
@@ -135,7 +135,7 @@ def _shared_address_in_use(spec: Spec, reports: Mapping[str, Report]) -> Iterato
 
 
 def _quorum_at_risk(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Finding]:
-    """A running server is to leave etcd while one that stays is down."""
+    """Find a running server that is to leave etcd while a remaining one is down."""
     configured = {host.name for host in spec.hosts if host.role == "server"}
     members = next((report.etcd_members for report in reports.values() if report.etcd_members), ())
     leaving = [member.name for member in members if member.ready and member.name not in configured]
@@ -157,7 +157,7 @@ def _pool_mismatches(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[
 
 
 def _kernel_mismatches(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Finding]:
-    """Of hosts queried now: a stored kernel may have been updated since."""
+    """Compare the kernels of the hosts queried now; a stored one may have been updated since."""
     values = {name: report.kernel for name, report in reports.items()}
     yield from _unlike_their_pool(spec, values, "warning", "kernel")
 
@@ -165,7 +165,7 @@ def _kernel_mismatches(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Fi
 def _unlike_their_pool(
     spec: Spec, values: Mapping[str, str], level: Literal["error", "warning"], title: str
 ) -> Iterator[Finding]:
-    """Workers with another value than most of their pool."""
+    """Find workers whose value differs from that of most of their pool."""
     pools: dict[str, list[str]] = defaultdict(list)
     for host in spec.hosts:
         if host.pool and host.name in values and host.name not in spec.quarantined:
@@ -184,7 +184,7 @@ def _unlike_their_pool(
 
 
 def _rails_elsewhere(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Finding]:
-    """The SR-IOV device plugin has one list of PCI addresses for all nodes."""
+    """Find other HCAs at a rail's PCI address: the SR-IOV device plugin has one list for all nodes."""
     workers = [host for host in spec.hosts if host.role == "worker" and host.name in records]
     rails: dict[str, str] = {}
     for host in workers:

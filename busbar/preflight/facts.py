@@ -1,4 +1,4 @@
-"""What preflight stores per host: small, and without anything that changes on its own.
+"""The facts that preflight stores per host: small, and without anything that changes on its own.
 
 The result goes into the engine's state and, as the previous result, into an environment variable (128 KiB at
 most on Linux), so equal facts are stored once: 440 hosts take some 20 KB.
@@ -74,17 +74,17 @@ def rail_addresses(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def unreachable(hosts: Mapping[str, HostRecord]) -> set[str]:
-    """The hosts that passed before and did not respond the last time: they are asked again."""
+    """The hosts that passed before but did not respond the last time; they are queried again."""
     return {name for name, host in hosts.items() if not host.fingerprint}
 
 
 def kept(host: HostRecord) -> HostRecord:
-    """The record of a host that is not asked again: K3s may have been installed there since."""
+    """The record of a host that is not queried again, with HAS_K3S: K3s may have been installed since."""
     return replace(host, facts={**host.facts, HAS_K3S: True})
 
 
 def machine(host: HostRecord) -> str:
-    """The digest of its machine-id, and where K3s was not installed when (epoch, seconds), after a space."""
+    """The digest of the machine-id and, if known, after a space the time (epoch, s) without K3s."""
     return " ".join(map(str, [host.machine, *filter(None, [host.facts.get(WITHOUT_K3S)])]))
 
 

@@ -21,7 +21,7 @@ from busbar.preflight.spec import HostRequirements
 ARCHITECTURES = ("x86_64", "aarch64")
 GIB = 1 << 30
 MIN_MEMORY_BYTES = {"lb": 0.4 * GIB, "server": 1.8 * GIB, "worker": 1.8 * GIB, "nfs": 0.4 * GIB}
-# Disks below /var/lib/rancher other than that of the container images: etcd, image archives, K3s's own files.
+# Free space on disks below /var/lib/rancher without container images: etcd, image archives, K3s's own files.
 OTHER_DISKS_MIN_BYTES = 2e9
 # A certificate from a host whose clock is ahead is not yet valid on the others.
 MAX_SKEW_SECONDS = 5.0
@@ -58,7 +58,7 @@ def check_host(
 
 
 def host_facts(required: HostRequirements, report: Report) -> dict[str, Any]:
-    """What is stored of a host: nothing that changes on its own, so that equal hosts have equal facts."""
+    """The facts to store of a host. None changes on its own, so equal hosts have equal facts."""
     kept: dict[str, Any] = {"os": f"{report.os} {report.os_version}", "arch": report.arch}
     if report.k3s_version:
         kept[HAS_K3S] = True
@@ -156,7 +156,7 @@ def _resources(host: Host, required: HostRequirements, report: Report) -> Iterat
 
 
 def clock_error(epoch: float, clock: tuple[float, float]) -> str | None:
-    """What is wrong with a host whose clock said `epoch` within the interval `clock` (seconds), or None."""
+    """The error of a host whose clock said `epoch` within the interval `clock` (seconds), or None."""
     before, after = clock
     skew = max(before - epoch, epoch - after)
     if skew <= MAX_SKEW_SECONDS:
@@ -166,7 +166,7 @@ def clock_error(epoch: float, clock: tuple[float, float]) -> str | None:
 
 
 def check_clock(report: Report, clock: tuple[float, float]) -> Iterator[Check]:
-    """The clock, as `check_host` takes it."""
+    """Check the host's clock; `clock` as for `check_host`."""
     if wrong := clock_error(report.epoch, clock):
         yield error(
             wrong,
@@ -242,7 +242,7 @@ def _kubernetes(role: str, required: HostRequirements, report: Report) -> Iterat
 
 
 def _rotation(required: HostRequirements, report: Report) -> Iterator[Check]:
-    """A lower number would bring back an earlier token."""
+    """Refuse lower numbers of `k3s.rotate`: they would bring back an earlier token."""
     for kind, done in report.rotated.items():
         if (wanted := required.rotate.get(kind, 0)) < done:
             yield error(

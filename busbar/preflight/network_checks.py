@@ -71,7 +71,7 @@ def check_network(host: Host, required: HostRequirements, report: Report) -> Ite
 
 
 def _own(host: Host, report: Report) -> tuple[str, ...]:
-    """Processes that may use the ports: those that busbar installed."""
+    """The processes that may use the ports, because busbar installed them."""
     return OWN_PROCESSES[host.role] if report.managed else ()
 
 
@@ -99,7 +99,7 @@ def _node_address(host: Host, required: HostRequirements, report: Report) -> Ite
         )
     elif required.flannel and report.flannel_address not in ("", report.node_address):
         yield (
-            # A cluster that runs is not stopped.
+            # An error would stop updates of a running cluster.
             "warning" if report.k3s_data else "error",
             f"flannel would use {report.flannel_address}, the first address of the network interface that "
             f"carries {report.node_address}: it takes no other one",
@@ -109,11 +109,11 @@ def _node_address(host: Host, required: HostRequirements, report: Report) -> Ite
 
 
 def _shared_address(required: HostRequirements, report: Report) -> Iterator[Check]:
-    """The address of hosts.virtual_ip is in a network that the host has a route to."""
+    """Check that the address of hosts.virtual_ip is in a network that the host has a route to."""
     address = required.networks[SHARED]
     if not any(_is_inside(address, ipaddress.ip_network(each, strict=False)) for each in report.routes):
         yield (
-            # A host that runs is not stopped.
+            # An error would stop updates of a running host.
             "warning" if report.managed else "error",
             f"has no network with {SHARED} {address}, got {', '.join(report.routes) or 'none'}: other "
             "hosts would not find it",
@@ -122,7 +122,7 @@ def _shared_address(required: HostRequirements, report: Report) -> Iterator[Chec
 
 
 def _overlaps(required: HostRequirements, report: Report) -> Iterator[Check]:
-    """What the networks of pods and services hide. Where K3s runs, it has such routes itself."""
+    """Find addresses that the pod and service networks would hide. A host with K3s has such routes itself."""
     if report.k3s_data:
         return
     for setting, text in required.networks.items() - {(SHARED, required.networks.get(SHARED))}:

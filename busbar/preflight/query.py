@@ -22,7 +22,7 @@ _FIX = (
 
 @dataclass(frozen=True)
 class Answer:
-    """What a host reported, and the local time (epoch, seconds) before and after the script ran."""
+    """A host's report, and the local time (epoch, seconds) before and after the script ran."""
 
     report: Report
     clock: tuple[float, float]

@@ -1,4 +1,4 @@
-"""Which HCA ports are rails: chosen by link layer, state and rate, never by name.
+"""Chooses the HCA ports that are rails: by link layer, state and rate, never by name.
 
 A storage HCA is mlx5_4 on one image and mlx5_0 on another, so names do not identify rails.
 """
@@ -25,7 +25,7 @@ class Rails:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names as NCCL_IB_HCA has them."""
+        """The names of the rails, as in NCCL_IB_HCA."""
         return tuple(self.ports)
 
 
@@ -63,5 +63,5 @@ def _why_not(hca: Hca, required: HostRequirements) -> str | None:
 
 
 def _natural(name: str) -> list[int | str]:
-    """mlx5_2 before mlx5_10."""
+    """Sort key that puts mlx5_2 before mlx5_10."""
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]

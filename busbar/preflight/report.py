@@ -75,7 +75,7 @@ class Gdr(StrictModel):
 
 
 class Qos(StrictModel):
-    """What a RoCE port does with congestion, as texts of programs and of sysfs; None: cannot be read.
+    """Congestion control of a RoCE port, as texts of programs and of sysfs; None: cannot be read.
 
     `ecn_np` and `ecn_rp` have a digit per priority: 1 where DCQCN is on as notification, or reaction point.
     """
@@ -91,8 +91,8 @@ class Qos(StrictModel):
 class Hca(StrictModel):
     """One port of one HCA, with the texts of sysfs: "InfiniBand", "4: ACTIVE", "400 Gb/sec (4X NDR)".
 
-    Of its PCI function: the address ("0000:1b:00.0", empty if it has none), the network interfaces, the
-    number of VFs, and whether one of the interfaces carries the default route. `qos`: of a RoCE port.
+    `pci`: address of its PCI function ("0000:1b:00.0", or empty). `netdevs`, `vfs`: its network interfaces
+    and number of VFs. `default_route`: whether one of these interfaces carries it. `qos`: for a RoCE port.
     """
 
     name: str
@@ -128,7 +128,7 @@ class PortCounter(StrictModel):
 
 
 class Health(StrictModel):
-    """What was counted since the host, or a driver, was started; None: cannot be read.
+    """Errors counted since the host, or a driver, was started; None: cannot be read.
 
     `xids`: the kernel's last line per Xid and GPU. `ecc`: "PCI address, uncorrected errors" per GPU.
     `remapped_rows`: "PCI address, pending, failure". `nvlink`: the counters that are not 0, below the name
@@ -196,7 +196,7 @@ class Report(StrictModel):
     routes: tuple[str, ...]
     """Destinations other than the default route: addresses, or networks such as 10.45.0.0/16."""
     unresolved: tuple[str, ...]
-    """Of the names that the host downloads from."""
+    """Host names of the downloads that the host cannot resolve."""
     has_node_address: bool
     proxy_answers: bool = True
     """Whether the host reaches the configured proxy."""
@@ -204,7 +204,7 @@ class Report(StrictModel):
     """Whether another machine has hosts.virtual_ip; false on a host where busbar has installed keepalived."""
     node_address: str
     flannel_address: str
-    """The first of the interface that carries `node_address`; both are empty where the site sets them."""
+    """The first address of the interface with `node_address`; both are empty where the site sets them."""
     listening: tuple[Listener, ...]
     missing_tools: tuple[str, ...]
     active_units: tuple[str, ...]
@@ -216,16 +216,16 @@ class Report(StrictModel):
     k3s_data: bool
     epoch: float
     k3s_version: str = ""
-    """Of a host that busbar installed K3s on."""
+    """The installed version of K3s, on a host where busbar has installed it; else empty."""
     etcd_members: tuple[Member, ...] = ()
-    """Of a server whose API answers."""
+    """The servers in etcd, as reported by a server whose API answers."""
     pci_gpus: int = 0
     gpus: Gpus | None = None
     fabric_manager: FabricManager | None = None
     gdr: Gdr | None = None
     hcas: tuple[Hca, ...] = ()
     also: dict[str, Any] = Field(default={})
-    """What a script of a capability has reported (stacks/NAME)."""
+    """The report of a capability's own script (stacks/NAME)."""
     health: Health | None = None
     rdma_is_shared: bool = True
     """Whether network namespaces share the HCAs (ib_core's netns_mode)."""

@@ -33,7 +33,7 @@ _NOT_READ = Qos(mlnx_qos=None, dcb_pfc=None, dcb_app=None, ecn_np=None, ecn_rp=N
 
 @dataclass(frozen=True)
 class Flow:
-    """What a rail does with NCCL's packets; None is what cannot be read."""
+    """The treatment of NCCL's packets by a rail; None: cannot be read."""
 
     traffic_class: int
     trust: str | None
@@ -60,7 +60,7 @@ class Flow:
 
 
 def check_flow_control(required: HostRequirements, hcas: Iterable[Hca]) -> Iterator[Check]:
-    """Level, what and fix of rails without PFC and ECN, and of those where neither is known to be on."""
+    """Checks (level, what, fix) for rails without PFC and ECN, and where neither is known to be on."""
     if required.flow_control == "ignore":
         return
     level: Level = "error" if required.flow_control == "require" else "warning"
@@ -89,7 +89,7 @@ def check_flow_control(required: HostRequirements, hcas: Iterable[Hca]) -> Itera
 
 
 def flows(required: HostRequirements, hcas: Iterable[Hca]) -> dict[str, Flow]:
-    """Each rail of a RoCE pool, by name."""
+    """Name of each rail of a RoCE pool -> its flow."""
     return {
         name: flow_of(port.qos or _NOT_READ, required.traffic_class, required.service_level)
         for name, port in choose(hcas, required).ports.items()
@@ -137,7 +137,7 @@ def _from_dcb(qos: Qos) -> tuple[str | None, Mapping[int, int], Sequence[bool] |
 
 
 def _ecn(qos: Qos, priority: int | None) -> bool | None:
-    """Every rail receives and sends: DCQCN needs both points."""
+    """Whether ECN is on. Every rail receives and sends, so DCQCN must be on at both points."""
     points = [_digits(text) for text in (qos.ecn_np, qos.ecn_rp)]
     found = [_at(states, priority) for states in points]
     if False in found:
@@ -152,7 +152,7 @@ def _digits(text: str | None) -> Sequence[bool] | None:
 
 
 def _at(states: Sequence[bool] | None, priority: int | None) -> bool | None:
-    """The state of a priority; of an unknown one, the state that all have."""
+    """The state of a priority. If the priority is unknown: the common state of all, else None."""
     if states is None:
         return None
     if priority is None:

@@ -37,7 +37,7 @@ SHARED = "hosts.virtual_ip.address"
 
 
 class HostRequirements(StrictModel):
-    """What a host must have; `gpus` and `rails` are 0 unless it is a worker."""
+    """Requirements for a host; `gpus` and `rails` are 0 unless it is a worker."""
 
     min_disk_gb: int
     plan: str = ""
@@ -51,7 +51,7 @@ class HostRequirements(StrictModel):
     proxy: str = ""
     """URL of the proxy that it must reach."""
     networks: dict[str, str] = Field(default={})
-    """Setting -> network of the pods and of the services; for hosts that share an address -> that."""
+    """Setting -> network of the pods or services; on hosts with a shared address, SHARED -> that address."""
     flannel: bool = False
     """Whether flannel takes the interface that carries the node's address."""
     interface: str = ""
@@ -73,7 +73,7 @@ class HostRequirements(StrictModel):
     netdev_selectors: tuple[str, ...] = ()
     """Selectors of the site that match only HCAs with a network interface."""
     flow_control: FlowControl = "ignore"
-    """What a RoCE rail without PFC and ECN is; of other fabrics always `ignore`."""
+    """The level of a finding about a RoCE rail without PFC and ECN; on other fabrics always `ignore`."""
     traffic_class: int = 0
     service_level: int = 0
     """Traffic class and service level that NCCL gives its RoCE packets."""
@@ -102,16 +102,16 @@ class Spec(StrictModel):
     """Identifies the cluster on its hosts: "" if it has none yet; None: unknown."""
     nfs: NfsRequirements | None = None
     quarantined: tuple[str, ...] = ()
-    """Workers whose hardware may be broken: what is found there is a warning."""
+    """Workers whose hardware may be broken: findings about it are warnings."""
     api_endpoint: str | None = None
     """The address of an endpoint of the site, in place of load balancers."""
 
     def requirements_of(self, host: Host) -> HostRequirements:
-        """What this host must have."""
+        """The requirements for a host."""
         return self.requirements[requirements_key(host.role, host.pool)]
 
     def fingerprint(self, host: Host) -> str:
-        """Changes if the host, the way to it, its requirements, or the preflight script changes."""
+        """A digest that changes with the host, the way to it, its requirements, or the preflight script."""
         requirements = self.requirements_of(host)
         bastion = self.login.bastion
         way = [self.login.key_digest, self.login.uses_agent, bastion.model_dump() if bastion else None]
@@ -209,7 +209,7 @@ def without_login(
     quarantined: Sequence[str],
     api_endpoint: str | None = None,
 ) -> dict[str, Any]:
-    """The spec without its login. What is required is plain data already."""
+    """The spec without its login; `requirements` and `nfs_server` are plain data already."""
     spec = {
         "schema_version": 2,
         "hosts": [host.data() for host in hosts],
@@ -222,7 +222,7 @@ def without_login(
 def _node(
     k3s: K3s, role: Literal["server", "worker"], shared: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """What K3s requires of a node, and of its network."""
+    """Requirements of K3s for a node and its network."""
     number = versions.release(k3s.version)
     urls = [k3s.base_url, *(image.url for image in k3s.images if role in image.roles)]
     arguments = k3s.server_args if role == "server" else k3s.agent_args
@@ -252,7 +252,7 @@ def nfs_requirements(export: nfs.Export, clients: Sequence[Host]) -> dict[str, A
 
 
 def _roce(cluster: Cluster, pool: str) -> dict[str, Any]:
-    """What is required of RoCE rails: nothing where NCCL does not use them."""
+    """Requirements for RoCE rails; empty where NCCL does not use them."""
     configured = cluster.pools[pool]
     is_tcp = cluster.validation_of(pool).required_transport == "socket"
     if configured.link_layer != "ethernet" or is_tcp:
@@ -266,7 +266,7 @@ def _roce(cluster: Cluster, pool: str) -> dict[str, Any]:
 
 
 def _nccl_number(text: str | None) -> int:
-    """As NCCL reads NCCL_IB_TC and NCCL_IB_SL: 0 if it is unset, -1 or no number (src/misc/param.cc)."""
+    """NCCL's reading of NCCL_IB_TC and NCCL_IB_SL: 0 if unset, -1 or not a number (src/misc/param.cc)."""
     try:
         return max(int(text or "0", 0), 0)
     except ValueError:
@@ -282,7 +282,7 @@ def _digest(content: object) -> str:
 
 
 def _mounts_all_hcas(operator: GpuOperator) -> bool:
-    """Where nvidia_fs is loaded, the operator sets MOFED_ENABLED of its device plugin, unless its values do.
+    """Whether the operator itself sets MOFED_ENABLED of its device plugin where nvidia_fs is loaded.
 
     Source: NVIDIA/gpu-operator assets/state-device-plugin/0400_configmap.yaml.
     """
