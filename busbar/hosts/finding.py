@@ -1,4 +1,4 @@
-"""What is wrong with a host."""
+"""Findings: the errors and warnings about a host."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Literal
 
 Level = Literal["error", "warning"]
 Check = tuple[Level, str, str]
-"""Something wrong with the host that is checked: level, what, fix."""
+"""An error or warning about the host that is being checked: level, what, fix."""
 
 
 def error(what: str, fix: str) -> Check:
-    """What stops the bring-up."""
+    """An error, which stops the bring-up."""
     return "error", what, fix
 
 
 def warning(what: str, fix: str) -> Check:
-    """What does not stop it."""
+    """A warning, which does not stop the bring-up."""
     return "warning", what, fix
 
 

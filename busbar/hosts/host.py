@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass
 class Host:
     """One host. `user` and `port` are the host's own, else those of `ssh`.
 
-    `role`: lb, server, worker or nfs. `labels`: those that its Node has beside the pool's, as key and value.
+    `role`: lb, server, worker or nfs. `labels`: key and value of its Node's labels beside those of the pool.
     Also an argument of components, so its types are those that Pulumi's analyser accepts.
     """
 
@@ -26,5 +26,5 @@ class Host:
     labels: Sequence[Sequence[str]] = ()
 
     def data(self) -> dict[str, Any]:
-        """As plain data, ready for JSON."""
+        """The host as plain data, ready for JSON."""
         return asdict(self)

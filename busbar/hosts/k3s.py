@@ -22,10 +22,10 @@ from busbar.hosts.host import Host
 from busbar.hosts.inventory import Inventory
 
 RENEWAL_DAYS = 90
-# The scripts have deadlines of their own, by the size of each archive, which is not known here. This one ends
-# a script that hangs: it allows for some 100 GB.
+# Time limit in seconds for a script that hangs, enough for some 100 GB of archives. The scripts also have
+# their own deadlines, by the size of each archive, which is not known here.
 ARCHIVES_SECONDS = 4 * 3600
-# How long an agent waits for the end of jobs (pools.NAME.running_jobs: wait).
+# Time in seconds that an agent waits for jobs to end (pools.NAME.running_jobs: wait).
 JOBS_SECONDS = 3600
 _LOG_SIZE = "container-log-max-size"
 # The size of a launcher's log. The kubelet's default of 10Mi is rotated away faster than it can be read:
@@ -86,7 +86,7 @@ def tls_sans(k3s: K3s, server: Host, api_address: str, load_balancers: Iterable[
     """Names and addresses in the certificate of one server, each once: API, load balancers, the server,
     and those of `k3s.tls_san`.
 
-    Not the other servers: with them, every server would restart when one is added. K3s adds those itself.
+    The other servers are left out: with them, every server would restart when one is added. K3s adds them.
     """
     fronts = (host.address for host in load_balancers)
     return [*dict.fromkeys([api_address, *fronts, server.address, server.name, *k3s.tls_san])]
@@ -123,7 +123,7 @@ def agent_config(
 
 
 def download_values(k3s: K3s, role: str, project: Path) -> dict[str, str]:
-    """What host/k3s-server.sh and host/k3s-agent.sh install, as values of the script.
+    """Values of host/k3s-server.sh and host/k3s-agent.sh for what they install.
 
     VERSION; URL_<ARCH> and SHA256_<ARCH> for every architecture with a known checksum; IMAGES, one line
     `<sha256> <url>` per image archive of the role (server or worker). Raises ConfigError as
@@ -148,7 +148,7 @@ def install_seconds(k3s: K3s, role: str, seconds: int) -> int:
 
 
 def worker_taints(inventory: Inventory) -> dict[str, list[str]]:
-    """The taints of every worker by its name, also of those without any."""
+    """Worker name -> taints, also for workers without any."""
     pools = inventory.cluster.pools
     found = {host.name: taints(pools[pool]) for pool in pools for host in inventory.workers_of(pool)}
     return {
@@ -162,7 +162,7 @@ def taints(pool: Pool) -> list[str]:
 
 
 def restart_values(pool: Pool, workers: int) -> dict[str, str]:
-    """How a running agent of a pool of so many workers restarts, as host/k3s-drain.sh reads it."""
+    """Values of host/k3s-drain.sh: how running agents restart in a pool with this number of workers."""
     return {
         "RUNNING_JOBS": pool.running_jobs,
         "JOBS_SECONDS": str(JOBS_SECONDS),
@@ -173,7 +173,7 @@ def restart_values(pool: Pool, workers: int) -> dict[str, str]:
 
 
 def restart_seconds(pool: Pool, workers: int) -> int:
-    """The longest that an agent of the pool takes before and after its restart."""
+    """The longest time in seconds that an agent of the pool takes before and after its restart."""
     jobs = JOBS_SECONDS if pool.running_jobs == "wait" else 0
     return jobs + pool.drain_timeout_seconds + pool.pause_after_restart(workers)
 
@@ -202,7 +202,7 @@ def rotations(k3s: K3s) -> dict[str, int]:
 def rotation_values(k3s: K3s, *kinds: str) -> dict[str, str]:
     """The numbers of `k3s.rotate` as host/k3s-rotation.sh reads them; those that are 0 are left out.
 
-    `kinds` are those that the script needs, by default all.
+    `kinds`: the rotations that the script needs, by default all.
     """
     numbers = rotations(k3s)
     return {f"ROTATE_{kind.upper()}": str(numbers[kind]) for kind in kinds or numbers if numbers[kind]}

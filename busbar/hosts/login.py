@@ -1,4 +1,4 @@
-"""How to log in to the hosts: the key, and the bastion in front of them."""
+"""The SSH login to the hosts: the key, and the bastion in front of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Login(StrictModel):
     private_key_password: str | None = None
     bastion: Bastion | None = None
     key_digest: str | None = None
-    """Changes with the key: a host that passed with another key is checked again."""
+    """Digest of the key: a host that passed preflight with another key is checked again."""
 
     @classmethod
     def of(
@@ -38,8 +38,8 @@ class Login(StrictModel):
         """The login that the section `ssh` describes.
 
         `private_key` and `private_key_password` are the secrets busbar:sshPrivateKey and
-        busbar:sshPrivateKeyPassword. With `project` a relative key file is resolved against that folder;
-        without it stays as written, for a process that runs in the project folder.
+        busbar:sshPrivateKeyPassword. With `project` a relative key file is resolved against that folder.
+        Without it the path stays as written, for a process that runs in the project folder.
         """
         key_file = ssh.key_file
         if key_file is not None and project is not None:

@@ -1,4 +1,4 @@
-"""How hosts use the HTTP proxy of the site: an environment for downloads, and one for K3s and containerd."""
+"""Proxy environment of the hosts for the site's HTTP proxy: for downloads, and for K3s with containerd."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from busbar.hosts.inventory import Inventory
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-# Another cluster-domain is added by K3s itself (k3s-io/docs, docs/advanced.md, Configuring an HTTP proxy).
+# K3s itself adds another cluster-domain (k3s-io/docs, docs/advanced.md, Configuring an HTTP proxy).
 OF_SERVICES = (".svc", ".cluster.local")
 
 
 def environment(inventory: Inventory, *, of_servers: bool = False) -> dict[str, str]:
     """http_proxy, https_proxy and no_proxy, as curl and apt read them; empty without `http_proxy`.
 
-    Servers ask every worker. All others ask the API and the servers only: K3s would restart on all workers
-    when one is added.
+    Servers connect to every worker, so no_proxy lists them all there. Other hosts connect only to the API and
+    the servers; with the workers in their list, K3s would restart on all of them when one is added.
     """
     cluster = inventory.cluster
     if cluster.http_proxy is None:
@@ -37,7 +37,7 @@ def environment(inventory: Inventory, *, of_servers: bool = False) -> dict[str, 
 def payload(environment: Mapping[str, str]) -> dict[str, str]:
     """`proxy`, the drop-in of K3s's unit, whose environment containerd inherits; empty without a proxy.
 
-    What the site sets in /etc/default/k3s is stronger than Environment= (systemd.exec(5)).
+    Variables that the site sets in /etc/default/k3s override Environment= (systemd.exec(5)).
     """
     lines = [f"Environment={name.upper()}={value}\n" for name, value in sorted(environment.items())]
     return {"proxy": "".join(["# Written by busbar\n[Service]\n", *lines])} if lines else {}

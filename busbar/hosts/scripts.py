@@ -1,4 +1,4 @@
-"""How a script of `host/` is sent to a host: a short command text, and the script itself on stdin.
+"""Sends a script of `host/` to a host: a short command text, and the script itself on stdin.
 
 The command plugin repeats the whole command text in its error, but never stdin (pulumi/pulumi-command
 remote/commandOutputs.go), so the text is one readable line, and stdin carries
@@ -29,19 +29,19 @@ from busbar.capability import FOLDER
 
 HOST_DIR = Path(__file__).resolve().parents[1] / "host"
 
-# The words after it are the other files that a script consists of, in the order they are sent.
+# The words after parts.sh name the other files of a script, in the order in which they are sent.
 _PARTS = re.compile(r'/parts\.sh" ([a-z0-9/ -]+)$', re.MULTILINE)
 
 # Scripts that preflight delivers, by role: those that hundreds of Commands run.
 DELIVERED: Mapping[str, str] = {"worker": "k3s-agent"}
-# In memory: nothing of it outlives a reboot. host/lib.sh names it too.
+# A folder in memory, so nothing in it outlives a reboot. host/lib.sh names it too.
 DELIVERED_DIR = "/run/busbar"
 
-# The others are for curl and apt, which read them in lower case.
+# The lower-case names are for curl and apt.
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*|https?_proxy|no_proxy")
 _PAYLOAD_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _READ_AND_RUN = 'IFS= read -r PAYLOAD && IFS= read -r SCRIPT && eval "$(base64 -d <<<"$SCRIPT" | gzip -d)"'
-# The file is read once: what was verified is what runs.
+# The file is read once, so the verified text is the one that runs.
 _RUN_DELIVERED = (
     f'IFS= read -r PAYLOAD && SCRIPT=$(cat {DELIVERED_DIR}/"$BUSBAR_SCRIPT") && '
     '[[ $(sha256sum <<<"$SCRIPT") == "${BUSBAR_SCRIPT##*-}"* ]] || '
@@ -72,12 +72,12 @@ def digest(script: str) -> str:
 
 
 def identity(script: str) -> str:
-    """NAME-DIGEST: names a version of the script on a host, and the file that it is delivered in."""
+    """NAME-DIGEST, which names a version of the script on a host, and the file that it is delivered in."""
     return f"{script}-{digest(script)}"
 
 
 def delivery(role: str) -> dict[str, str]:
-    """The payload that has `preflight` keep the script which a host of this role runs later; may be empty."""
+    """The payload by which preflight leaves on a host the script that its role runs later; may be empty."""
     if role not in DELIVERED:
         return {}
     script = DELIVERED[role]
@@ -89,8 +89,8 @@ def command(
 ) -> str:
     """The text to run on the host; it expects `stdin(script, ...)` on its stdin.
 
-    With `delivered` it runs the script that preflight left on the host, and expects `payload_line(...)`;
-    without it there, or with another one, it prints `not_delivered` on stderr and fails.
+    With `delivered` it runs the script that preflight left on the host, and expects `payload_line(...)`.
+    Where that script is missing or another version, it prints `not_delivered` on stderr and fails.
     `values` become environment variables of the script and are visible on the host: nothing secret. For a
     `user` other than root everything runs under `sudo -n`. After `timeout_seconds` the script is
     killed (exit 124). Raises ValueError for a name that is not an upper-case variable name.
@@ -112,7 +112,7 @@ def command(
 
 
 def values_of(text: str) -> dict[str, str]:
-    """The values of a text that `command` made; empty for any other."""
+    """The values in a text that `command` made; empty for any other text."""
     try:
         words = shlex.split(text)
         pairs = words[words.index("env") + 1 : words.index("timeout")]
@@ -122,12 +122,12 @@ def values_of(text: str) -> dict[str, str]:
 
 
 def not_delivered(script: str) -> str:
-    """The line on stderr by which a host without the script says so."""
+    """The line that a host without the script prints on stderr."""
     return json.dumps({"not_delivered": identity(script)})
 
 
 def stdin(script: str, payload: Mapping[str, str] | None = None) -> str:
-    """What to send on stdin: the payload, and the script. Raises ValueError as `payload_line`."""
+    """The text to send on stdin: the payload, then the script. Raises ValueError as `payload_line`."""
     return f"{payload_line(payload or {})}{packed(text(script))}\n"
 
 

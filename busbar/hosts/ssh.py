@@ -21,7 +21,7 @@ CONNECT_SECONDS = 15
 AGENT_SECONDS = 5
 GONE = "if the machine is gone for good, take it out of hosts"
 SSH_PORT = 22
-# The sshd of a bastion says this where it gets no connection to a host.
+# Texts of the bastion's sshd when it gets no connection to a host -> errno.
 _FAR_ERRORS = {
     os.strerror(number): number
     for number in (
@@ -31,7 +31,7 @@ _FAR_ERRORS = {
 }
 
 
-# The private keys to offer; None: those of the ssh-agent.
+# The private keys to offer; None: the keys of the ssh-agent.
 Keys = list[asyncssh.SSHKey] | None
 
 
@@ -129,7 +129,7 @@ async def connect(
 
 
 def _of_host(error: asyncssh.ChannelOpenError) -> Exception:
-    """What a bastion says of a host, as the host's own error."""
+    """A bastion's error about its connection to a host, as if a direct connection had failed."""
     if error.code == asyncssh.OPEN_CONNECT_FAILED and error.reason in _FAR_ERRORS:
         return OSError(_FAR_ERRORS[error.reason], error.reason)
     return NotForwarded(error.code, error.reason)

@@ -48,7 +48,7 @@ SUPPORTED_OS: Mapping[str, OperatingSystem] = {
     "ubuntu": OperatingSystem(("22.04", "24.04", "26.04"), "apt"),
     "debian": OperatingSystem(("12", "13"), "apt"),
 }
-"""By ID of /etc/os-release."""
+"""Supported systems by ID of /etc/os-release."""
 
 _RED_HAT = "packages by dnf, rules for firewalld, and SELinux (the policy k3s-selinux)"
 _SUSE = "packages by zypper, and rules for firewalld"
@@ -56,11 +56,11 @@ _MISSING: Mapping[str, str] = {
     **dict.fromkeys(("rhel", "rocky", "almalinux", "centos", "ol", "fedora", "amzn"), _RED_HAT),
     **dict.fromkeys(("sles", "opensuse-leap"), _SUSE),
 }
-"""What busbar cannot do yet, by system (K3s's needs: k3s-io/docs docs/installation/requirements.md)."""
+"""System -> what busbar lacks for it (needs of K3s: k3s-io/docs docs/installation/requirements.md)."""
 
 
 def missing(os_id: str) -> str:
-    """What busbar lacks for an operating system without a row in SUPPORTED_OS."""
+    """The feature that busbar lacks for an operating system without a row in SUPPORTED_OS."""
     return _MISSING.get(os_id, "packages by any other tool than apt")
 
 
