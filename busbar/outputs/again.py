@@ -27,10 +27,10 @@ def judged_again(
 ) -> dict[str, Any]:
     """The RESULT of one pool by the judge of this busbar.
 
-    The folder of its log says what was expected and how the job ended. For one of an earlier release the
-    expectation is that of SPEC (busbar.collect.spec), unless the result IS FORMER: of a measurement before
-    the one of SPEC. KEEP and ANNOUNCE: as of `current_result`. Where the log is gone, is not complete or is
-    of another measurement, the stored verdict stays.
+    The folder of its log has the expectation and the outcome of the job. Where an earlier release has written
+    no expectation there, it is that of SPEC (busbar.collect.spec), unless IS_FORMER: then the measurement is
+    older than SPEC. KEEP and ANNOUNCE: as in `current_result`. If the log is missing, incomplete or from
+    another measurement, the stored verdict stays.
     """
     archive = Archive(Path(spec["folder"]))
     stored = archive.verdict()
@@ -60,7 +60,7 @@ def judged_again(
 
 
 def _is_of(verdict: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
-    """Whether VERDICT is on the measurement of RESULT, whoever judged it."""
+    """Whether VERDICT is about the measurement of RESULT, whichever judge wrote it."""
     try:
         found = read_result(json.dumps(summarize(verdict)))
     except (ValueError, AttributeError, KeyError, TypeError):
@@ -95,7 +95,7 @@ def _judge(
 
 
 def _outcome(stored: Mapping[str, Any]) -> JobOutcome | None:
-    """How the job ended, as the stored verdict of an earlier release says."""
+    """The outcome of the job according to the stored verdict of an earlier release."""
     check = next((c for c in stored.get("checks") or () if c.get("name") == "job"), None)
     if check is None:
         return None
@@ -104,6 +104,6 @@ def _outcome(stored: Mapping[str, Any]) -> JobOutcome | None:
 
 
 def _brief(result: Mapping[str, Any]) -> str:
-    """pass, 400 GB/s expected"""
+    """Verdict and expectation of a result, such as `pass, 400 GB/s expected`."""
     expected = result.get("expected_gbps")
     return f"{result['verdict']}, {'no value' if expected is None else f'{expected:g} GB/s'} expected"

@@ -22,9 +22,9 @@ from busbar.outputs.pool import PoolResult
 from busbar.text import listed
 
 FOLLOW_UP = "[follow-up]"
-"""In an error that only says that there was another one: `busbar up` leaves it out beside that one."""
+"""Marks an error that only reports that another one occurred; `busbar up` shows the other one alone."""
 GATE = "[gate]"
-"""In the error of an update that failed by its outputs: `busbar up` shows the reasons of these instead."""
+"""Marks the error of an update that failed by its outputs; `busbar up` shows the reasons in the outputs."""
 CLUSTER = Gate(
     "contract_version", "nccl_passed", "nccl_reasons", "NCCL validation failed", "validation.run",
     "busbar.outputs.summary",
@@ -45,7 +45,7 @@ def build_outputs(
     gpu_operator, ...). `facts`: what preflight found on each host, by name, with `gpus` and `rails`.
     `results`: the PoolResult of each pool as JSON values (busbar.outputs.pool.read_result).
 
-    A pool without a result is one that did not pass. A number that was not measured is None (Pulumi drops
+    A pool without a result counts as not passed. A number that was not measured is None (Pulumi drops
     it); a version that was not found is left out of `versions`.
     """
     inventory = Inventory.of(cluster)
@@ -81,8 +81,8 @@ def build_measured(
 ) -> dict[str, Any]:
     """The outputs of a stack that only measured the cluster `name`, which busbar did not make.
 
-    Without hosts, endpoint and kubeconfig. `results`: as of `build_outputs`, at least one. `too_few`: why not
-    enough of a pool was measured, by pool.
+    Hosts, endpoint and kubeconfig are left out. `results`: as for `build_outputs`, at least one. `too_few`:
+    pool -> why not enough of it was measured.
     """
     measured = {pool: PoolResult.model_validate(result) for pool, result in results.items()}
     return {**_measured(name, measured, {}, too_few or {}), "details": pack([], measured, {})}
@@ -94,11 +94,11 @@ def _measured(
     versions: Mapping[str, str | None],
     too_few: Mapping[str, Sequence[str]],
 ) -> dict[str, Any]:
-    """What the measurement of all pools says.
+    """The outputs about the measurement of all pools.
 
     Fails closed: a pool with anything but a plain pass makes `nccl_passed` false, and `nccl_reasons` says
-    why. The headline numbers are those of the worst pool: of those that did not pass, else of all, the one
-    with the lowest fraction. `too_few`: why not enough of a pool was measured, by pool.
+    why. The headline numbers are those of the worst pool: the one with the lowest fraction among those that
+    did not pass, else among all. `too_few`: pool -> why not enough of it was measured.
     """
     reasons = {pool: [*result.not_passed, *too_few.get(pool, ())] for pool, result in pools.items()}
     headline = pools[_worst(pools, reasons)]
@@ -124,7 +124,7 @@ def _measured(
 
 
 def _too_few(workers: Sequence[str], result: PoolResult, fraction: float) -> list[str]:
-    """Why not enough of a pool was measured; nothing where it was, or nothing was measured at all."""
+    """Why not enough of a pool was measured; empty where enough was, or where nothing was measured at all."""
     if result.nodes_measured is None:
         return []
     missing = [worker for worker in workers if worker not in result.nodes_measured]
@@ -162,12 +162,12 @@ def _node(host: Host, facts: Mapping[str, Any]) -> Node:
 
 
 def _count(found: Any) -> int:
-    """How many were found: facts give a number, or the list of what was found."""
+    """The number of devices in a fact, which is a number or a list of the devices."""
     if isinstance(found, Sequence) and not isinstance(found, str):
         return len(found)
     return int(found or 0)
 
 
 def _common(found: Iterable[str | None]) -> str | None:
-    """The value that the pools agree on, or all of them: `2.28.3, 2.27.6`."""
+    """The value that the pools agree on, or all values: `2.28.3, 2.27.6`."""
     return ", ".join(dict.fromkeys(value for value in found if value)) or None

@@ -26,14 +26,14 @@ class StackReference(Protocol):
     """The part of `pulumi.StackReference` that is used; busbar itself never imports pulumi."""
 
     def get_output_details(self, name: str) -> Awaitable[Any]:
-        """The output as `value` or, of a secret, as `secret_value`; the other one is None."""
+        """The output as `value`, or as `secret_value` if it is a secret; the other one is None."""
 
     def require_output(self, key: str) -> Any:
         """The output as a pulumi.Output that keeps its secretness."""
 
 
 class NfsExport(OutputModel):
-    """What a worker mounts: `address`:`export`, with NFSv4."""
+    """The NFSv4 export that a worker mounts: `address`:`export`."""
 
     address: str
     export: str
@@ -43,15 +43,15 @@ class ClusterOutputs(Details):
     """A cluster as its stack exported it: the outputs, and what is in `details`.
 
     Gate on `nccl_passed` and on nothing else: a number alone says nothing about the transport behind it.
-    Bandwidths are in GB/s (10^9 bytes). `versions` are those of what runs on K3s. `nfs_server` is the export
-    that busbar created for the workers, if any. A stack that only measured a foreign cluster
-    has no hosts, endpoint and kubeconfig: `measured_only`.
+    Bandwidths are in GB/s (10^9 bytes). `versions` are those of the software that runs on K3s. `nfs_server`
+    is the export that busbar created for the workers, if any. A stack that only measured a foreign cluster
+    (`measured_only`) has no hosts, endpoint and kubeconfig.
     """
 
     contract_version: int
     cluster_name: str
     cluster_id: str | None = None
-    """The same as long as the cluster exists, whatever is renamed. Absent in outputs of earlier releases."""
+    """Identifies the cluster as long as it exists, whatever is renamed. Absent in earlier releases."""
     api_endpoint: str | None = None
     k3s_version: str | None = None
     versions: dict[str, str]
@@ -62,7 +62,7 @@ class ClusterOutputs(Details):
     nccl_reasons: tuple[str, ...]
     nfs_server: NfsExport | None = None
     kubeconfig: Any = Field(default=None, repr=False)
-    """From a stack reference: a secret pulumi.Output[str]. From a dict: what stood there."""
+    """A secret pulumi.Output[str] from a stack reference; the value as it is from a dict."""
 
     @classmethod
     async def from_stack(
@@ -122,7 +122,7 @@ class ClusterOutputs(Details):
 
     @property
     def refusal(self) -> str | None:
-        """Why nothing that needs the fabric should run here, for terminal output; None where it may."""
+        """Why jobs that need the fabric should not run here, for terminal output; None where they may."""
         if self.nccl_passed:
             return None
         reasons = "".join(f"\n  - {reason}" for reason in self.nccl_reasons or ("no reason was given",))
@@ -134,10 +134,10 @@ class ClusterOutputs(Details):
 _SCALARS = {
     name: field for name, field in ClusterOutputs.model_fields.items() if name not in Details.model_fields
 }
-# A value that was not measured or found is no output at all: Pulumi drops None.
+# Outputs that are absent if their value was not measured or found: Pulumi drops None.
 _OPTIONAL = {name for name, field in _SCALARS.items() if not field.is_required()}
 NAMES = (*(name for name in _SCALARS if name != "kubeconfig"), "details")
-"""The outputs but the kubeconfig, in the order in which they are exported."""
+"""The outputs except the kubeconfig, in the order of their export."""
 
 
 def check_version(outputs: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The output `details`: what grows with hosts, pools and message sizes, as one JSON text with a schema.
+"""The output `details`: values per host, pool and message size, as one JSON text with a schema.
 
 Pulumi's CLI prints every leaf of an output on a line of its own, also those of a text that is a JSON object
 (pulumi/pulumi, pkg/backend/display/object_diff.go, decodeValue). A text that is a JSON string takes one line:
@@ -23,11 +23,11 @@ class Node(OutputModel):
     """A host of the cluster."""
 
     name: str
-    """As in the configuration, and the name of its Kubernetes Node if it has one."""
+    """Name of the host in the configuration, and of its Kubernetes Node if it has one."""
     role: Literal["lb", "server", "worker", "nfs"]
-    """What it is in the cluster."""
+    """Role of the host in the cluster."""
     address: str
-    """By which the other hosts reach it."""
+    """Address by which the other hosts reach it."""
     gpus: int
     """GPUs that preflight found."""
     rails: int
@@ -35,7 +35,7 @@ class Node(OutputModel):
 
 
 class Details(OutputModel):
-    """What grows with hosts, pools and message sizes."""
+    """Values per host, pool and message size."""
 
     busbar_version: str | None = None
     """The busbar that wrote the outputs. Absent before contract 3."""
@@ -48,13 +48,13 @@ class Details(OutputModel):
 
 
 def pack(nodes: list[Node], nccl: dict[str, PoolResult], pools: dict[str, PoolLaunch]) -> str:
-    """The text of the output."""
+    """The text of the output `details`."""
     details = Details(busbar_version=__version__, nodes=tuple(nodes), nccl=nccl, pools=pools)
     return json.dumps(details.model_dump_json(exclude_none=True))
 
 
 def unpack(text: Any) -> dict[str, Any]:
-    """What `Details` validates, from the text of the output. Raises ValueError."""
+    """The object that `Details` validates, from the text of the output. Raises ValueError."""
     try:
         return {**json.loads(json.loads(text))}
     except (TypeError, ValueError) as error:

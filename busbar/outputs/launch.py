@@ -1,4 +1,4 @@
-"""What a pod needs on the workers of a pool to run as the validation did, for whoever starts jobs there."""
+"""Settings of a pod on the workers of a pool, with which jobs run as the validation did."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from busbar.hosts.inventory import Inventory
 from busbar.manifests import nccljob
 from busbar.models import OutputModel
 
-# Only the validation uses these: a job has its own number of ranks, and its own way to print evidence.
+# Variables only of the validation: a job has its own number of ranks, and its own way to print evidence.
 _OF_THE_VALIDATION = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_RUNTIME_CONNECT", "NCCL_TOPO_FILE")
 
 
@@ -28,8 +28,8 @@ class PoolLaunch(OutputModel):
     rails: int = Field(ge=1)
     """HCA ports of each worker that carry NCCL traffic."""
     rail_hcas: dict[str, tuple[str, ...]] | None = None
-    """Worker -> the names of its rails when preflight last asked it, as NCCL_IB_HCA has them (mlx5_0, of
-    another port than 1 mlx5_0:2). Workers differ. A worker of which they are not known is absent."""
+    """Worker -> the names of its rails at its last preflight, as NCCL_IB_HCA has them (mlx5_0, or mlx5_0:2
+    for port 2). Workers differ. A worker whose rails are not known is absent."""
     rate_gbps: float
     """Rate of one rail in Gb/s."""
     link_layer: str
@@ -39,7 +39,7 @@ class PoolLaunch(OutputModel):
     profile: str | None = None
     """The system profile of the validation."""
     gpu_model: str | None = None
-    """As in the configuration of the pool."""
+    """Text in the GPU's product name, from the pool's configuration."""
     resources: dict[str, str] = Field(default={})
     """Extended resources of a pod that uses a whole worker, without its GPUs."""
     host_paths: dict[str, str] = Field(default={})
@@ -60,10 +60,10 @@ class PoolLaunch(OutputModel):
     """The keys of the labels by which Nodes say where they are in the fabric, the farthest level first."""
     interfaces: tuple[tuple[str, ...], ...] | None = None
     """For each rail, in the order of PCI addresses, the names of its network interface: one where all workers
-    agree. Absent where they are not known of all workers."""
+    agree. Absent unless they are known for all workers."""
     roce: tuple[str, ...] | None = None
-    """What the workers do with the congestion of RoCE rails (PFC, ECN), each state once. Absent where
-    preflight does not judge it."""
+    """Congestion control of the workers' RoCE rails (PFC, ECN), each state once. Absent where preflight does
+    not check it."""
     without_nfs: tuple[str, ...] | None = None
     """Workers on which preflight found no NFS client."""
 
@@ -124,7 +124,7 @@ def _launch(
 def _rail_hcas(
     workers: Sequence[str], rails: int, facts: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, tuple[str, ...]]:
-    """Without a worker that has another number of them: it was in quarantine when preflight asked it."""
+    """Worker -> its rails, without workers that have another number: they were in quarantine at preflight."""
     found = {worker: facts.get(worker, {}).get("rails") for worker in workers}
     return {
         name: tuple(hcas) for name, hcas in found.items() if isinstance(hcas, list) and len(hcas) == rails

@@ -1,8 +1,8 @@
-"""What the stack exports of one pool's verdict: the part that is read often.
+"""The part of one pool's verdict that the stack exports, because it is read often.
 
-`summarize` is what `busbar nccl collect` prints, and that is all of a measurement that the engine keeps in
-its state. It outlives the busbar that measured. The whole verdict (every check with its evidence, both
-halves of every row) stays in verdict.json and in the cluster.
+`busbar nccl collect` prints the result of `summarize`. The engine keeps nothing else of a measurement in its
+state, and later releases read it. The whole verdict (every check with its evidence, both halves of every
+row) stays in verdict.json and in the cluster.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ Curve = tuple[tuple[int, float], ...]
 """(message size in bytes, busbw in GB/s), the smallest size first."""
 
 FORMAT = 3
-"""The form of what is printed. Raised when a field changes; the former one must still be read."""
+"""Version of the printed form. Raised when a field changes; the former version must still be read."""
 
 DIGITS = 4  # decimals of an exported number
 
 
 class PoolResult(OutputModel):
-    """The result of one pool. Bandwidths are in GB/s (10^9 bytes); what was not found is absent."""
+    """The result of one pool. Bandwidths are in GB/s (10^9 bytes); values that were not found are absent."""
 
     verdict: Literal["pass", "fail", "unknown"]
     """unknown: there is no evidence."""
     reasons: tuple[str, ...] = ()
     """Why it is not a pass."""
     measured_at: AwareDatetime | None = None
-    """When the measurement was started, in UTC."""
+    """Start of the measurement, in UTC."""
     busbar_version: str | None = None
     """The busbar that judged it."""
     nodes_measured: tuple[str, ...] | None = None
     """The Nodes that were measured. Absent where nothing was."""
     stale: tuple[str, ...] | None = None
-    """Of a verdict that stays because the GPUs were held (validation.when_busy: keep): what has changed since
-    the measurement, such as `k3s v1.35.6+k3s1 -> v1.35.7+k3s1`. Absent for any other one."""
+    """Changes since the measurement, such as `k3s v1.35.6+k3s1 -> v1.35.7+k3s1`, of a verdict that stays
+    because the GPUs were held (validation.when_busy: keep). Absent for any other verdict."""
     busbw_gbps: FiniteFloat | None = None
-    """Of the first collective at its largest size: the smaller of out-of-place and in-place."""
+    """busbw of the first collective at its largest size: the smaller of out-of-place and in-place."""
     expected_gbps: FiniteFloat | None = None
-    """What the hardware should reach, or what is configured."""
+    """Expected busbw: computed for the hardware, or configured."""
     fraction: FiniteFloat | None = None
     """Measured / expected."""
     transport: str = "unknown"
-    """What NCCL used between hosts, such as gpudirect-rdma, rdma, socket."""
+    """Transport that NCCL used between hosts, such as gpudirect-rdma, rdma, socket."""
     gdrdma_edges: int | None = None
     """Channel edges over the network that use GPUDirect RDMA."""
     network_edges: int | None = None
@@ -62,11 +62,11 @@ class PoolResult(OutputModel):
     curve: dict[str, Curve] = Field(default={})
     """Collective -> pairs of message size in bytes and busbw, the smallest size first."""
     nccl_version: str | None = None
-    """As NCCL printed it."""
+    """NCCL's version as NCCL printed it."""
     plugin: str | None = None
     """The network plugin of NCCL."""
     simulated: str | None = None
-    """What in the measurement was simulated; absent on real hardware."""
+    """The simulated parts of the measurement; absent on real hardware."""
     verdict_file: str | None = None
     """The whole verdict on the machine that ran Pulumi, relative to the project."""
     config_map: str | None = None
@@ -74,7 +74,7 @@ class PoolResult(OutputModel):
 
     @property
     def not_passed(self) -> tuple[str, ...]:
-        """Why this is not a pass, with at least one reason; empty only for a pass in every respect."""
+        """The reasons why this is not a pass; empty only for a pass in every respect."""
         if self.verdict != "pass":
             return self.reasons or (f"the verdict is {self.verdict!r} and gives no reason",)
         if self.busbw_gbps is None:
@@ -92,9 +92,9 @@ def summarize(
 ) -> dict[str, Any]:
     """A PoolResult as JSON values, with `format`, from the JSON object of busbar.judge.nccl.verdict.
 
-    With a RECORD it is there too, and the version of the judge. Takes any mapping: what a verdict lacks is
-    missing here too. Numbers have 4 decimals, those of a curve 6 digits. Raises ValidationError for a verdict
-    that is none of the three.
+    A RECORD is included together with the version of the judge. Any mapping is accepted; fields that a
+    verdict lacks are missing in the result too. Numbers have 4 decimals, those of a curve 6 digits. Raises
+    ValidationError for a verdict other than pass, fail and unknown.
     """
     channels: Mapping[str, int] = verdict.get("channels") or {}
     network = {label: n for label, n in channels.items() if label.startswith(("NET/", "COLLNET/"))}
@@ -154,10 +154,10 @@ def current_result(
 ) -> dict[str, Any]:
     """The result of a pool whose collector PRINTED it, with the Nodes that were measured.
 
-    SETTINGS and NODES are those of the measurement that is wanted now: a result that stays because the GPUs
-    were held says how they differ from its own. It is judged again where another judge has judged it. SPEC:
-    that of the collector. KEEP: write a new verdict beside the log; a preview does not. ANNOUNCE gets a
-    sentence where the verdict or the expectation changes.
+    SETTINGS and NODES are those of the measurement that is wanted now; a result that stays because the GPUs
+    were held lists how they differ from its own. A result of another version of the judge is judged again.
+    SPEC: input of the collector. KEEP: write a new verdict beside the log; a preview does not. ANNOUNCE gets
+    a sentence where the verdict or the expectation changes.
     """
     result, found = read_result(printed), _object(printed)
     record = found.get("record") or {}
@@ -191,12 +191,12 @@ def _stale(
     ):
         if names:
             texts[text] = f"{text}: {listed(names)}"
-    # The job's name depends on all others: it tells only of what has none.
+    # The job's name depends on all other settings, so it is reported only if none of these has changed.
     return [text for key, text in texts.items() if key != JOB] or list(texts.values())
 
 
 def _object(text: str | None) -> dict[str, Any]:
-    """The JSON object; empty for any other text."""
+    """The JSON object in a text; empty for any other text."""
     try:
         found = json.loads(text or "")
     except ValueError:
@@ -213,7 +213,7 @@ def _printed(text: str) -> dict[str, Any]:
 
 
 def _points(result: Mapping[str, Any]) -> Iterator[tuple[int, float]]:
-    """Size and busbw of each row: the smaller of out-of-place and in-place, as the headline."""
+    """Message size and busbw of each row: the smaller of out-of-place and in-place, as in the headline."""
     for row in result.get("curve") or []:
         halves = [number((row.get(half) or {}).get("busbw_gbps")) for half in ("out_of_place", "in_place")]
         known = [busbw for busbw in halves if busbw is not None]

@@ -19,7 +19,7 @@ from busbar.outputs.pool import PoolResult, summarize
 from busbar.text import counted
 
 NOT_MEASURED = "NOT MEASURED"
-# A verdict does not have these: its place, when and on which Nodes it was measured, by which busbar.
+# Fields that a verdict does not have: its files, time and Nodes of the measurement, the version of busbar.
 _BESIDES = {"verdict_file", "config_map", "measured_at", "busbar_version", "nodes_measured", "stale"}
 
 
@@ -28,8 +28,8 @@ def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> Render
 
     `folder` is where reports and kubeconfig were kept, such as .busbar/prod. Where the verdict.json of a pool
     is on this machine and belongs to the outputs, its checks are shown too. Missing outputs are named as
-    missing: an update that stopped half-way shows what there is. Raises ValueError for outputs of another
-    contract version.
+    missing, so the outputs of an update that stopped half-way are shown too. Raises ValueError for outputs of
+    another contract version.
     """
     if "contract_version" in outputs:
         check_version(outputs)
@@ -45,7 +45,7 @@ def pools_of(outputs: Mapping[str, Any]) -> Mapping[str, PoolResult]:
 def tables(
     outputs: Mapping[str, Any], pools: Mapping[str, PoolResult], folder: Path | None
 ) -> Iterator[RenderableType]:
-    """The conclusion, the pools, their collectives, and the checks of verdicts that are on this machine."""
+    """Tables of the conclusion, the pools, their collectives, and the checks of verdicts on this machine."""
     yield _headline(outputs, is_measured=bool(pools))
     verdicts = {
         name: kept_verdict(name, folder, pool.verdict_file, partial(_is_of, pool))
@@ -90,7 +90,7 @@ def _pool_table(pools: Mapping[str, PoolResult]) -> Table:
 def _collective_table(
     pools: Mapping[str, PoolResult], verdicts: Mapping[str, Mapping[str, Any] | None]
 ) -> Table:
-    """One row per collective: its busbw at the largest size; what was expected where the verdict is here."""
+    """A row per collective: busbw at the largest size, and the expected one if the verdict is here."""
     rows = table("pool", "collective", right=("size", "busbw GB/s", "expected", "of expected"))
     rows.add_column("verdict")
     for name, pool in pools.items():
@@ -125,7 +125,7 @@ def _notes(
 
 
 def pool_notes(pools: Mapping[str, PoolResult], folder: Path | None) -> Iterator[tuple[str, str]]:
-    """Where the evidence of each pool is, and what is particular about it."""
+    """Notes on each pool, as label and text: the place of its evidence, and its peculiarities."""
     for name, pool in pools.items():
         if folder is not None:
             yield "report", f"{folder}/{name}/report.html"
@@ -142,13 +142,13 @@ def pool_notes(pools: Mapping[str, PoolResult], folder: Path | None) -> Iterator
 
 
 def _is_of(pool: PoolResult, verdict: Mapping[str, Any]) -> bool:
-    """Whether the outputs of a pool were made of this verdict."""
+    """Whether the outputs of a pool were made from this verdict."""
     again = PoolResult.model_validate(summarize(verdict))
     return again.model_dump(exclude=_BESIDES) == pool.model_dump(exclude=_BESIDES)
 
 
 def _rails(hosts_by_rails: Mapping[int, int]) -> str:
-    """Such as `8 on each of 2 hosts`, or `8 on 7 hosts, 6 on 1 host`."""
+    """The number of rails in use as a text: `8 on each of 2 hosts`, or `8 on 7 hosts, 6 on 1 host`."""
     if len(hosts_by_rails) == 1:
         [(rails, hosts)] = hosts_by_rails.items()
         return f"{rails} on each of {hosts} hosts" if hosts > 1 else f"{rails} on 1 host"
