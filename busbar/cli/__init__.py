@@ -1,4 +1,4 @@
-"""The command line, `python -m busbar`; MODULES says where its commands are.
+"""The command line, `python -m busbar`; MODULES lists the modules with its commands.
 
 Imports inside commands are lazy, so that `--help` and the short commands start
 quickly and `busbar nccl` needs no package of the extra `stack`.
@@ -49,7 +49,7 @@ STACK_MODULES = (
     "urllib3",
 )
 
-# Errors of files that are no defect of busbar, with what to do.
+# Errors of files that are not defects of busbar, with the fix.
 FIXES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free space"),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "let your user write there"),
@@ -58,8 +58,8 @@ FIXES = {
 # Panels of `busbar --help`, in their order.
 BRING_UP, BEFORE, RUNNING, FABRIC = "Bring-up", "Before an update", "Running cluster", "Measurement"
 
-# Sub-module, the group its commands go to ("" is the top level), their panel in the help, and their
-# functions; a module without these adds its commands by `register(group)`. Capabilities add groups.
+# Sub-module, the group of its commands ("" is the top level), their panel in the help, and their functions;
+# a module without functions adds its commands by `register(group)`. Capabilities add groups.
 MODULES: tuple[tuple[str, str, str | None, tuple[str, ...]], ...] = (
     ("busbar.cli.stack", "", BRING_UP, ("up", "preview", "status", "destroy")),
     ("busbar.cli.init", "", BEFORE, ("init",)),
@@ -94,7 +94,7 @@ def _print_version(wanted: bool) -> None:
 
 
 def build(arguments: Sequence[str] = ()) -> typer.Typer:
-    """Assemble the command line from the sub-modules: of one group only, where ARGUMENTS begin with it."""
+    """Assemble the command line from the sub-modules; only the group that ARGUMENTS begin with, if any."""
     setattr(USAGE_ERROR, "exit_code", USAGE)  # noqa: B010  (typer has 2)
     app = typer.Typer(
         name="busbar",
@@ -113,7 +113,7 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     }
     app.add_typer(groups["hosts"], name="hosts", rich_help_panel=BEFORE)
     app.add_typer(groups["nccl"], name="nccl", rich_help_panel=FABRIC)
-    # the signature of every registered command is read: that of all takes as long as a short command
+    # typer reads the signature of every registered command; all of them take as long as a short command
     only = arguments[0] if arguments and arguments[0] in groups else None
     for module, group, panel, names in MODULES:
         if only in (None, group):
@@ -139,9 +139,9 @@ def _options(
 
 
 def _finish(group: typer.Typer) -> None:
-    """Let each command end by the table of exit codes, and have its docstring as help.
+    """Let each command end by the table of exit codes, with its docstring as help.
 
-    That has one line per paragraph: typer keeps the ends of others.
+    Each paragraph of the help is joined into one line, because typer would keep the line breaks.
     """
     for command in group.registered_commands:
         if command.callback:
@@ -154,7 +154,7 @@ def _finish(group: typer.Typer) -> None:
 
 
 def _add_engine_commands(app: typer.Typer, groups: dict[str, typer.Typer]) -> None:
-    """Add the commands of the engine, hidden, to the groups that there are."""
+    """Add the engine's commands, hidden, to the groups of this command line."""
     if "" in groups:
         for name in ("wait", "remove"):
             groups[name] = typer.Typer(help="What the engine runs.", no_args_is_help=True)
@@ -177,7 +177,7 @@ def _add_capabilities(app: typer.Typer, groups: dict[str, typer.Typer]) -> None:
 
 
 def _add_former(group: typer.Typer, capability: Capability) -> None:
-    """The former names of `check-config`, `schema` and `verify`, which look at the project themselves now."""
+    """Add the former names of `check-config`, `schema` and `verify`, which serve all projects now."""
 
     def check_config(stack: Stack, project: Project = None) -> None:
         """Former name of `busbar check-config`."""
@@ -222,7 +222,7 @@ def main() -> NoReturn:
 
 
 def _explain(error: Exception) -> tuple[str, int]:
-    """What to print about an error that no command handles, and the exit code."""
+    """The text to print for an error that no command handles, and the exit code."""
     if isinstance(error, USAGE_ERROR):
         return _usage(error), USAGE
     if isinstance(error, ModuleNotFoundError) and error.name:
@@ -241,7 +241,7 @@ def _explain(error: Exception) -> tuple[str, int]:
 
 
 def _usage(error: Any) -> str:
-    """What to print about bad usage; nothing where typer has printed the help."""
+    """The text to print for bad usage; empty where typer has printed the help."""
     text = " ".join(error.format_message().split()).replace("Value error, ", "").rstrip(".")
     if not text or error.ctx is None:
         return text
@@ -249,7 +249,7 @@ def _usage(error: Any) -> str:
 
 
 def _origin(error: Exception) -> str:
-    """The last line of busbar on the way to ERROR, such as busbar/judge/nccl/judgement.py:37."""
+    """The last line of busbar in the traceback of ERROR, such as busbar/judge/nccl/judgement.py:37."""
     root = Path(__file__).resolve().parents[2]
     found, trace = "?", error.__traceback__
     while trace is not None:

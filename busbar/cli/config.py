@@ -51,7 +51,7 @@ def check_config(stack: Stack, project: Project = None) -> None:
 
 
 def check(path: Path, capability: Capability | None) -> None:
-    """Print what a stack file says and the warnings on it. Raises ConfigError."""
+    """Print a summary of a stack file, and its warnings. Raises ConfigError."""
     from busbar.config import stackfile, warnings
     from busbar.config.places import located
 
@@ -66,7 +66,7 @@ def check(path: Path, capability: Capability | None) -> None:
 
 
 def capability_of(path: Path) -> Capability | None:
-    """The capability whose stack a file is; None for a cluster's. Raises ConfigError."""
+    """The capability to which a stack file belongs; None for that of a cluster. Raises ConfigError."""
     from busbar.capability import of_project
     from busbar.config import stackfile
 
@@ -110,7 +110,7 @@ def describe(cluster: Cluster) -> list[str]:
 
 
 def _measurement(cluster: Cluster, inventory: Inventory) -> list[str]:
-    """What is measured per pool, and the bandwidth it must reach."""
+    """Lines about the measurement of each pool, and the bandwidth that it must reach."""
     from busbar.collect.spec import expectation
     from busbar.judge.nccl.expected.expectation import Expectation
     from busbar.manifests.nccljob import resolve

@@ -1,4 +1,4 @@
-"""`busbar drain` and `busbar uncordon`: a worker leaves for a repair, and comes back."""
+"""`busbar drain` and `busbar uncordon`: take a worker out for a repair, and bring it back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from busbar.kube.allocatable import AllocatableSpec
     from busbar.kube.client import RestApi
 
-# A GPU Operator validates the driver again after a reboot, before its device plugin starts.
+# The wait in seconds for GPUs and HCAs: after a reboot the GPU Operator first validates the driver again.
 OFFER_SECONDS = 300
 Worker = Annotated[str, typer.Argument(metavar="HOST", help="Name of a worker.")]
 
@@ -109,7 +109,7 @@ def _worker(stack: str, name: str, project: Path | None) -> tuple[Inventory, Hos
 
 
 def _needs(inventory: Inventory, worker: Host) -> list[AllocatableSpec]:
-    """What the worker must offer before jobs may start there; nothing of one in quarantine."""
+    """Resources that the worker must offer before jobs may start there; none in quarantine."""
     from busbar.kube.allocatable import AllocatableSpec
     from busbar.manifests.operators import GPU_OPERATOR, NETWORK_OPERATOR
     from busbar.manifests.scheduling import GPU_RESOURCE
@@ -119,10 +119,10 @@ def _needs(inventory: Inventory, worker: Host) -> list[AllocatableSpec]:
     requests = [GPU_OPERATOR.wait_request(cluster.gpu_operator, GPU_RESOURCE, {name: pool.gpus})]
     if network.enabled:
         request = NETWORK_OPERATOR.wait_request(network, network.resource, {name: pool.rails})
-        # The GPUs, which are waited for first, have been there for as long as an agent may restart.
+        # The GPUs, which are waited for first, have then been stable for as long as an agent may restart.
         requests.append(request | {"stable_seconds": 3})
     held = worker.name in inventory.quarantine
-    # The policy of an operator counts all Nodes, of which another may be broken.
+    # The policy of an operator counts all Nodes, and another Node may be broken.
     return [
         AllocatableSpec.model_validate({**each, "deadline_seconds": OFFER_SECONDS, "policy": None})
         for each in ([] if held else requests)

@@ -1,4 +1,4 @@
-"""How commands end: what they do not handle themselves has its exit code and prefix by one table."""
+"""Ends commands: one table has the exit code and prefix of each error that they do not handle themselves."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def acts(command: Command) -> Command:
-    """Mark a command that changes something: what keeps it from that is a failure, no missing verdict."""
+    """Mark a command that changes something: an error there means failure, not a missing verdict."""
     setattr(command, "acts", True)  # noqa: B010
     return command
 
 
 def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The command, ended by the errors of busbar/exits.py and by Ctrl-C with their texts and exit codes."""
+    """Let the errors of busbar/exits.py and Ctrl-C end a command with their texts and exit codes."""
 
     @functools.wraps(command)
     def run(*args: Any, **given: Any) -> Any:
@@ -52,7 +52,7 @@ def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def when_interrupted(text: str) -> Iterator[None]:
-    """Say TEXT after `interrupted` if Ctrl-C ends the block."""
+    """Print TEXT after `interrupted` if Ctrl-C ends the block."""
     try:
         yield
     except KeyboardInterrupt as interrupt:
@@ -61,7 +61,7 @@ def when_interrupted(text: str) -> Iterator[None]:
 
 
 def _text(error: Exception, given: Mapping[str, Any]) -> str:
-    """What to print of an error. The findings of a stack file are printed on stdout, with their places.
+    """The text to print for an error. The findings of a stack file are printed on stdout, with their places.
 
     `given`: the arguments of the command.
     """

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 Found = TypeVar("Found")
 
 ENGINE_COMMANDS: dict[str, Callable[[], None]] = {}
-"""By the words after `busbar`, which are in the state of every stack: they do not change."""
-# How long the API may be silent before a pull: a load balancer may fail over meanwhile.
+"""Commands by their words after `busbar`. The words are in the state of every stack, so they never change."""
+# Time in seconds that the API may not respond before a pull: a load balancer may fail over meanwhile.
 PULL_SECONDS = 60
 
 
@@ -47,7 +47,7 @@ def engine_command(
 ) -> Callable[[Callable[..., Any]], Callable[[], None]]:
     """Make a command of a function of the request, a `model` (module:class), and with `on_cluster` of an API.
 
-    What it returns is printed as JSON, a text as it is, None not at all.
+    Its result is printed as JSON, a text as it is, None not at all.
     """
 
     def made(act: Callable[..., Any]) -> Callable[[], None]:
@@ -84,7 +84,7 @@ def request(model: type[Request]) -> Request:
     try:
         return model.model_validate_json(sys.stdin.read())
     except ValidationError as error:
-        # Where the error is, never the value: that may be a private key.
+        # The place of the error is printed, never the value, which may be a private key.
         found = error.errors(include_input=False, include_url=False)
         texts = (": ".join(filter(None, (".".join(map(str, each["loc"])), each["msg"]))) for each in found)
         fail(f"stdin: {'; '.join(texts)}", USAGE)
@@ -96,7 +96,7 @@ def compact(found: object) -> str:
 
 
 def stop_on_sigterm() -> None:
-    """Let SIGTERM raise KeyboardInterrupt, as SIGINT does, so that what is begun is undone."""
+    """Let SIGTERM raise KeyboardInterrupt, as SIGINT does, so that unfinished work is undone."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
@@ -248,7 +248,7 @@ def collect(api: RestApi, spec: CollectSpec) -> Any:
     except Kept as kept:
         return compact({**kept.found, "kept": True})
     if found.is_rejected:
-        # The engine then keeps nothing, and runs this command again.
+        # On this failure the engine stores nothing, and runs the command again in the next update.
         why = f"starting kubelets have rejected its pods twice: {'; '.join(found.verdict['reasons'])}"
         fix = "Fix: when k3s-agent on the workers does not restart any more, update again, which measures"
         raise Failed(f"MPIJob {spec.namespace}/{spec.job} was not measured, {why}. {fix}")
@@ -260,7 +260,7 @@ def collect(api: RestApi, spec: CollectSpec) -> Any:
 
 
 def followed(kind: str, where: str, spec: JobSpec, follow: Callable[[], Found]) -> Found:
-    """What `follow` returns of a job. Raises Failed where nothing is known of it; `where` has its log."""
+    """The result of `follow` for a job. Raises Failed if nothing is known of it; `where` has its log."""
     from busbar.collect.watch import Unreachable
 
     try:

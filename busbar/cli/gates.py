@@ -1,4 +1,4 @@
-"""What decides whether an update may succeed, and how its outputs are shown, by project."""
+"""The gate of each project: it decides whether an update may succeed, and shows the outputs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from busbar.outputs import CLUSTER
 
 
 def gate_of(outputs: Mapping[str, Any]) -> Gate | None:
-    """The gate of the project that these outputs are of; None for a project that busbar does not know."""
+    """The gate of the project to which the outputs belong; None for a project that busbar does not know."""
     gates = (CLUSTER, *(each.gate for each in capabilities() if each.gate))
     return next((gate for gate in gates if gate.version in outputs), None)

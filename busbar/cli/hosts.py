@@ -1,4 +1,4 @@
-"""`busbar hosts`: SSH host keys, and hosts from an inventory of others."""
+"""`busbar hosts`: SSH host keys, and hosts from another tool's inventory."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def import_hosts(
 
 
 def _table(offers: Sequence[Offer]) -> list[str]:
-    """NAME ADDRESS FINGERPRINT STATE, in columns."""
+    """The lines of a table with the columns NAME, ADDRESS, FINGERPRINT and STATE."""
     from busbar.hosts.host_keys import fingerprint
 
     rows = []
@@ -115,7 +115,7 @@ def _table(offers: Sequence[Offer]) -> list[str]:
 
 
 def _problem(offer: Offer, offers: Sequence[Offer]) -> str | None:
-    """What is wrong with the key of a host, and the fix."""
+    """The error about the key of a host, with the fix; None without one."""
     from busbar.hosts.host_keys import fingerprint
 
     if not offer.has_changed or not offer.offered or not offer.pinned:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from busbar.judge.nccl import Verdict
 
 WORST = (1, 2, 0)  # exit codes of verdicts
-# Fields of an Expectation that an option of another name of `check` sets.
+# Fields of an Expectation whose option of `check` has another name.
 OPTIONS = {
     "nodes": "expect-nodes",
     "collectives": "collective",
@@ -132,7 +132,7 @@ def check(
 
 
 def _bad_option(problem: Mapping[str, Any]) -> str:
-    """What pydantic found wrong with the value of an option, by the option's name."""
+    """The text of pydantic's error about the value of an option, by the option's name."""
     field = str(problem["loc"][0])
     option = OPTIONS.get(field, field.replace("_", "-"))
     return f"--{option}: {problem['msg'].removeprefix('Value error, ')}, got {problem['input']!r}"
@@ -154,7 +154,7 @@ def _shown(verdicts: dict[str, Verdict], *, as_json: bool, full: bool, plot: boo
 
 
 def _in_folders(reports: dict[str, Path | None], file: str, number: int) -> dict[str, Path | None]:
-    """Where the reports on FILE, the NUMBER-th of several, are written: REPORTS name folders."""
+    """Paths of the reports on FILE, the NUMBER-th of several, in the folders of REPORTS."""
     name = "stdin" if file == "-" else Path(file).stem
     for folder in filter(None, reports.values()):
         try:
@@ -179,7 +179,7 @@ def _write(file: str, verdict: Verdict, reports: dict[str, Path | None]) -> None
         try:
             write(verdict, path)
         except NoCurveError as error:
-            # such a log has a verdict nevertheless
+            # the log has a verdict even without a curve
             typer.echo(f"note: {path} not written: {error}", err=True)
         except OSError as error:
             fail(f"{path} not written: {error.strerror or error}", USAGE)

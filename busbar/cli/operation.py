@@ -1,4 +1,4 @@
-"""What commands have in common that ask or change the hosts of a stack over SSH."""
+"""Shared parts of the commands that query or change the hosts of a stack over SSH."""
 
 from __future__ import annotations
 

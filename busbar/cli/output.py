@@ -1,4 +1,4 @@
-"""How commands print their result, and why they fail."""
+"""Functions with which commands print results, errors and progress."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NO_TERMINAL = (
 
 
 def error(message: object) -> None:
-    """Print an error on stderr, with the prefix that errors of all commands have."""
+    """Print an error on stderr, with the common prefix of all commands."""
     typer.echo(f"error: {message}", err=True)
 
 
@@ -31,12 +31,12 @@ def progress(text: str) -> None:
 
 
 def former(name: str, now: str) -> None:
-    """Say that a command has another name now."""
+    """Print that a command has another name now."""
     progress(f"note: `busbar {name}` is `busbar {now}` now; the former name goes with the next release")
 
 
 def print_text(text: str) -> None:
-    """Print TEXT on stdout. A reader that has gone (`| head -1`) does not change the exit code."""
+    """Print TEXT on stdout. A reader that has ended (`| head -1`) does not change the exit code."""
     try:
         sys.stdout.write(text.rstrip("\n") + "\n")
         sys.stdout.flush()
@@ -45,7 +45,7 @@ def print_text(text: str) -> None:
 
 
 def discard_stdout() -> None:
-    """Send stdout nowhere from now on: Python flushes it again at its end, and would exit with 120."""
+    """Discard stdout from now on: Python flushes it again at its end, and would exit with 120."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

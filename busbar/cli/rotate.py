@@ -1,4 +1,4 @@
-"""`busbar rotate`: what is rotated once in years, outside of updates."""
+"""`busbar rotate`: rotations that are needed once in years, outside of updates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Kind(StrEnum):
-    """What can be rotated."""
+    """The keys that `busbar rotate` can rotate."""
 
     KEY = "encryption-key"
 

@@ -1,4 +1,4 @@
-"""The arguments of every command on a stack, and what happens if its file is not usable."""
+"""The arguments of commands on a stack, and reading its file, secrets, outputs and state."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ def login_of(file: StackFile, cluster: Cluster) -> Login:
 
 
 def login_by(file: StackFile, ssh: Ssh, namespace: str = "busbar") -> Login:
-    """As `login_of`, of any project, where the rest of the configuration need not be valid yet.
+    """The login that `ssh` describes, for any project; the rest of its configuration may be invalid.
 
-    `namespace`: of the project's secrets. Raises SecretError.
+    `namespace`: the prefix of the project's secret keys. Raises SecretError.
     """
     from busbar.hosts.login import Login
 
@@ -100,7 +100,7 @@ def login_by(file: StackFile, ssh: Ssh, namespace: str = "busbar") -> Login:
 
 
 def kubeconfig_of(file: StackFile) -> str:
-    """The kubeconfig of a stack: of its state, else the one that `busbar up` kept. Raises SecretError."""
+    """The kubeconfig of a stack: from its state, else the one that `busbar up` kept. Raises SecretError."""
     kept = file.project / ".busbar" / file.stack / "kubeconfig"
     try:
         return read_output(file.stack, file.project, "kubeconfig")
@@ -111,7 +111,7 @@ def kubeconfig_of(file: StackFile) -> str:
 
 
 def cluster_api(file: StackFile, cluster: Cluster) -> RestApi:
-    """A client of the stack's cluster: of the load balancer or, where that is not responding, of any server.
+    """A client of the stack's cluster, through the load balancer or, if that is not responding, any server.
 
     Raises SecretError and UnknownState.
     """

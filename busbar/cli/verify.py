@@ -1,4 +1,4 @@
-"""`busbar verify`: what differs on the hosts of a stack and in its cluster; nothing is changed."""
+"""`busbar verify`: shows differences on the hosts of a stack and in its cluster; nothing is changed."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def end(
     as_json: bool,
     resume: str = "busbar uncordon {stack} {name}",
 ) -> None:
-    """Print what was found; the command ends with 1 if that is anything. `rows`: each host and its role.
+    """Print the differences; the command ends with 1 if there are any. `rows`: each host and its role.
 
-    `resume`: what ends a drain of busbar's.
+    `resume`: the command that ends a drain by busbar.
     """
     from busbar.cli.output import print_text
     from busbar.operations import verify as operation
@@ -78,7 +78,7 @@ def end(
 
 
 def state_of(file: StackFile, cluster: Cluster) -> ClusterState:
-    """What the cluster has, by the stack's kubeconfig: of the state, else the one that `busbar up` kept.
+    """The state of the cluster, read with the kubeconfig of the state, else the one that `busbar up` kept.
 
     Raises UnknownState.
     """
@@ -117,7 +117,7 @@ def _show(stack: str, rows: Sequence[tuple[str, str]], found: Sequence[Drift], r
 
 
 def _fixes(stack: str, found: Sequence[Drift], resume: str) -> Iterator[str]:
-    """What to do. A host that could not be verified, as one that is not responding, cannot be converged."""
+    """Fixes. A host that could not be verified, such as one that is not responding, cannot be converged."""
     unknown = {each.host for each in found if each.kind == "unknown"}
     if drifted := {each.host for each in found if each.kind == "drift"} - unknown:
         yield f"busbar up {stack} --converge {','.join(sorted(drifted))}"

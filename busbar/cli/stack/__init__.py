@@ -20,7 +20,7 @@ from busbar.cli.stack.target import PARALLEL, Options, Target, find
 from busbar.cli.stackfile import Project, Stack, Yes
 
 BEGAN = time.monotonic()
-"""When this process began, to a few tenths of a second: pulumi, which takes seconds, is imported later."""
+"""Start of this process, to a few tenths of a second; the import of pulumi, which takes seconds, is later."""
 
 Refresh = Annotated[bool, typer.Option("--refresh", help="Read the real state of all resources first.")]
 Parallel = Annotated[
@@ -102,7 +102,7 @@ def status(stack: Stack, project: Project = None) -> None:
 def _exit(
     stack: str, project: Path | None, command: Callable[[Target], int], *, checked: bool = False
 ) -> NoReturn:
-    """Run a command on a stack, whose file is `checked` before the engine starts."""
+    """Run a command on a stack; `checked`: validate its file before the engine starts."""
     target = find(stack, project, Path.cwd())
     if checked:
         _check(target.project / target.file)
@@ -110,7 +110,7 @@ def _exit(
 
 
 def _check(path: Path) -> None:
-    """Raise ConfigError where a stack file of busbar's is not valid; other programs have other files."""
+    """Raise ConfigError if a stack file of busbar is invalid; those of other programs are not checked."""
     from busbar.capability import of_project
     from busbar.config import ConfigError, stackfile
     from busbar.config.schema import KEY, PROJECT
@@ -129,7 +129,7 @@ def _check(path: Path) -> None:
 
 
 def _commands() -> ModuleType:
-    """The commands themselves, which import pulumi."""
+    """The module of the commands, which imports pulumi."""
     from busbar.cli.stack import commands
 
     return commands

@@ -1,4 +1,4 @@
-"""What an update would change: the steps of a preview, those that remove something first."""
+"""The changes of an update, from the steps of a preview; removals come first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from busbar.cli.stack import events
 from busbar.hosts.scripts import values_of
 from busbar.text import listed
 
-# In the order of the table. The parts of a replacement are not listed beside it.
+# Verbs in the order of the table. The parts of a replacement are not listed separately.
 VERBS = {
     OpType.REPLACE: "replace",
     OpType.DELETE: "delete",
@@ -24,16 +24,16 @@ VERBS = {
     OpType.IMPORT: "import",
     OpType.REFRESH: "refresh",
 }
-# In place of "replace", where nothing is removed.
+# The verb in place of "replace" where nothing is removed.
 _APPLY = "apply"
-# In place of "update", where an earlier step may return what it returned before.
+# The verb in place of "update" where an earlier step may return the same result as before.
 _MAYBE = "maybe"
 _VERBS = (*VERBS.values(), _APPLY, _MAYBE)
 _STYLES = {"replace": "bold yellow", "delete": "bold red", "update": "yellow", "create": "green"}
 _ONE_ROW_EACH = {"replace", "delete"}
 _NAMES_IN_A_ROW = 8
 _LEFT_OVER = ("an earlier update that replaced it and did not finish",)
-# The text on a rotation (k3s.rotate) beside its steps.
+# Texts about the rotations (k3s.rotate), shown beside their steps.
 _ROTATIONS = {
     "certificates": "one server at a time, then the workers in batches (max_unavailable); the CA stays",
     "server_token": "servers restart one at a time; earlier snapshots of etcd need the earlier token "
@@ -44,7 +44,7 @@ _ROTATIONS = {
 
 @dataclass(frozen=True)
 class Change:
-    """One step. `keys` are the properties that make the engine take it."""
+    """One step. `keys`: the properties whose change causes it."""
 
     verb: str
     name: str
@@ -53,7 +53,7 @@ class Change:
 
 @dataclass
 class PlannedChanges:
-    """The changes of a preview, collected from its events, what the engine said and the program printed."""
+    """The changes of a preview, collected from its events, with the engine's and the program's messages."""
 
     changes: list[Change] = field(default_factory=list)
     unchanged: int = 0
@@ -106,7 +106,7 @@ class PlannedChanges:
         if not events.is_shown(step):
             return
         if step.op == OpType.DELETE_REPLACED and step.old and step.old.delete:
-            # It belongs to a replacement of this plan, or an earlier update did not get to its deletion.
+            # The step is part of a replacement in this plan, or of one that an earlier update did not finish.
             if step.urn in self._replaced:
                 self._replaced.discard(step.urn)
             else:
@@ -124,13 +124,13 @@ class PlannedChanges:
     def _verb(self, step: StepEventMetadata) -> str:
         if step.op == OpType.REPLACE and events.only_runs_again(step):
             return _APPLY
-        # Without an earlier step that runs, a secret input has changed.
+        # If no earlier step runs, a secret input has changed.
         if step.op == OpType.UPDATE and self.changes and events.may_change(step):
             return _MAYBE
         return VERBS[step.op]
 
     def _updated(self, before: dict[str, str], after: dict[str, str]) -> None:
-        """Take another release of K3s, or another number of `k3s.rotate`, of the last change's host."""
+        """Record a changed release of K3s or number of `k3s.rotate` on the host of the last change."""
         old, new = before.get("VERSION"), after.get("VERSION")
         if old and new and old != new:
             self.upgrades.setdefault(f"{old} to {new}", []).append(self.changes[-1])

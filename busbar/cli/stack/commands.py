@@ -25,7 +25,7 @@ from busbar.outputs import CLUSTER, GATE
 
 
 def up(target: Target, options: Options) -> int:
-    """Preview, question, update, outputs."""
+    """Run `busbar up`: preview, question, update, outputs."""
 
     def run(s: Session) -> int:
         stack = open_stack(s.engine, target, create=s.say)
@@ -49,7 +49,7 @@ def up(target: Target, options: Options) -> int:
             refresh=options.refreshes,
             parallel=options.parallel,
             replace=again,
-            # A host that fails does not keep the steps from running that do without it.
+            # After a host has failed, steps that do not depend on it still run.
             continue_on_error=True,
         )
         # A second read of the outputs takes seconds in a large stack.
@@ -60,7 +60,7 @@ def up(target: Target, options: Options) -> int:
 
 
 def _apply_again(s: Session, stack: auto.Stack, options: Options) -> list[str] | None:
-    """The URNs of hosts' steps that run although nothing of them has changed."""
+    """The URNs of steps on hosts that run although nothing in them has changed."""
     failed = keep.failed_steps(s.target.folder)
     if not failed and not options.converge:
         return None
@@ -72,7 +72,7 @@ def _apply_again(s: Session, stack: auto.Stack, options: Options) -> list[str] |
 
 
 def preview(target: Target, options: Options) -> int:
-    """What `up` would change."""
+    """Run `busbar preview`: show what `up` would change."""
 
     def run(s: Session) -> int:
         stack = open_stack(s.engine, target, create=s.say)
@@ -83,7 +83,7 @@ def preview(target: Target, options: Options) -> int:
 
 
 def destroy(target: Target, options: Options) -> int:
-    """List, question, removal."""
+    """Run `busbar destroy`: list, question, removal."""
 
     def run(s: Session) -> int:
         stack = open_stack(s.engine, target)
@@ -126,14 +126,14 @@ def destroy(target: Target, options: Options) -> int:
 
 
 def status(target: Target) -> int:
-    """The last update, interrupted steps, outputs."""
+    """Run `busbar status`: show the last update, interrupted steps and outputs."""
     return session.run("status", target, lambda s: report(s.console, open_stack(s.engine, target), target))
 
 
 def _preview(
     s: Session, stack: auto.Stack, options: Options, again: list[str] | None = None
 ) -> tuple[PlannedChanges, str]:
-    """The plan, printed, and the engine's stderr if the preview failed, else ""."""
+    """Print and return the plan, with the engine's stderr if the preview failed, else ""."""
     plan = PlannedChanges()
     s.title(f"busbar preview {s.target.name}")
     try:
@@ -155,7 +155,7 @@ def _preview(
 
 
 def _after_up(s: Session, stack: auto.Stack, rows: Rows, outputs: keep.Outputs, failure: str) -> int:
-    """Keep and show the outputs, and say what comes next."""
+    """Keep and show the outputs, and print the next steps."""
     keep.keep(outputs, s.target.folder)
     if failure and not rows.outputs_written and outputs.values:
         s.title("this update failed before it wrote outputs; outputs of an earlier update:", "bold red")
@@ -206,7 +206,7 @@ def _half_changed(s: Session, urns: list[str]) -> int:
 
 
 def _forget_completed(s: Session, stack: auto.Stack, state: Snapshot) -> None:
-    """Drop the records of interrupted steps that the update which just succeeded has repeated."""
+    """Drop the records of interrupted steps that the successful update has repeated."""
     try:
         recovery.forget_completed(stack, state)
     except auto.CommandError:

@@ -1,4 +1,4 @@
-"""Where the commands of this package print."""
+"""The console on which the commands of this package print."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from busbar.cli.output import discard_stdout
 
 
 class LastingConsole(Console):
-    """Stdout that may go away: a terminal is lost, a reader ends (`| head`). Then nothing is shown any more.
+    """A console on stdout that discards its output once the terminal is lost or the reader ends (`| head`).
 
-    An error of it must not end a command that watches over the engine: the engine would go on alone.
+    Its errors must not end a command that watches over the engine: the engine would go on alone.
     """
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print, or discard where nobody reads."""
+        """Print, or discard the output if there is no reader."""
         try:
             super().print(*objects, **options)
         except OSError:
             discard_stdout()
 
     def on_broken_pipe(self) -> None:
-        """rich would end the process."""
+        """Do nothing, where rich would end the process."""
         discard_stdout()

@@ -1,4 +1,4 @@
-"""What an update applies again: `busbar up STACK --converge HOST`, and steps that failed before."""
+"""Steps that an update applies again: of `busbar up STACK --converge HOST`, and those that failed before."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from busbar.cli.stack.target import ALL, CLUSTER
 from busbar.exits import USAGE
 
 _PREFIXES = ("load-balancer", "control-plane", "worker", "nfs-server")
-# Reads the machine-ids again: a host may be another machine now.
+# Preflight reads the machine-ids again, because a host may be another machine now.
 _PREFLIGHT = "preflight-hosts"
-# Steps beside those on the host: a server prepares for another machine, and taints are set by the API.
+# Steps that do not run on the host: a server prepares for another machine, and the API sets taints.
 _NODES = ("control-plane-rejoin", "control-plane-nodes", "control-plane-taints")
 _WITH_NODE = ("control-plane-", "worker-")
 # A release that was uninstalled and is installed again may have the revision that it had.
@@ -21,11 +21,11 @@ _WAITS = ("gpu-operator-gpus", "network-operator-hcas")
 
 
 def to_apply_again(state: Snapshot, hosts: Sequence[str]) -> list[str]:
-    """The URNs of the resources that install `hosts`, for the engine to replace: that runs them again.
+    """The URNs of the resources that install `hosts`. The engine replaces them, which runs them again.
 
-    A replacement of these uninstalls nothing: their removal is a resource of its own, which is not in the
-    list. "cluster" adds the waits for what the charts bring. Raises StackError for a host that is not in the
-    state.
+    Their replacement uninstalls nothing, because the removal of a host is a separate resource, which is not
+    in the list. "cluster" adds the waits for what the charts bring. Raises StackError for a host that is not
+    in the state.
     """
     urns = {events.name(urn): urn for urn in state.resources}
     installed = [name for name in urns if f"{name}-removal" in urns]
@@ -41,9 +41,9 @@ def to_apply_again(state: Snapshot, hosts: Sequence[str]) -> list[str]:
 
 
 def broken_off(state: Snapshot, urns: Collection[str]) -> list[str]:
-    """Those of `urns` that install a host of the stack: an earlier update failed there, or was killed.
+    """The `urns` that install a host of the stack, where an earlier update failed or was killed.
 
-    The engine compares with what it stored before that. With the former configuration it finds nothing to do.
+    The engine compares with the state before that update, so with the former configuration it does nothing.
     """
     known = {events.name(urn): urn for urn in state.resources}
     names = {events.name(urn) for urn in urns}

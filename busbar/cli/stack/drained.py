@@ -1,4 +1,4 @@
-"""What `busbar status` says of workers that `busbar drain` has taken out."""
+"""The lines of `busbar status` about workers that `busbar drain` has taken out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _API_SECONDS = 5.0
 
 
 def lines(kubeconfig: Any, target: Target) -> list[str]:
-    """The workers that `busbar drain` has taken out; a line too where that is not known."""
+    """Lines about the workers that `busbar drain` has taken out, or one line if that is not known."""
     try:
         api = RestApi(str(kubeconfig))
     except ValueError:  # a project without a cluster

@@ -18,15 +18,15 @@ from busbar.cli.stack.target import Target
 from busbar.exits import FAILED, USAGE
 
 Output = Callable[[str], Any]
-# In the engine's environment: the process that started it and passes signals on to it.
+# Variable in the engine's environment with the pid of the process that started it and forwards signals.
 WATCHER = "BUSBAR_PID"
 
 
 class Engine(auto.PulumiCommand):
-    """The `pulumi` command. Each call is a session of its own: it gets signals from `interrupts` only.
+    """The `pulumi` command. Each call runs in its own session and gets signals from `interrupts` only.
 
-    In the terminal's own session Ctrl-C would reach it and busbar, and a lost terminal would kill it.
-    `stderr` is what the last failed call said there.
+    In the terminal's session, Ctrl-C would reach both it and busbar, and a lost terminal would kill it.
+    `stderr`: the stderr of the last failed call.
     """
 
     def __init__(self, interrupts: Interrupts) -> None:
@@ -47,7 +47,7 @@ class Engine(auto.PulumiCommand):
         on_output: Output | None = None,
         on_error: Output | None = None,
     ) -> auto.CommandResult:
-        """As PulumiCommand.run, but the callbacks get their lines after the end. Raises CommandError."""
+        """Run like PulumiCommand.run, but call the callbacks after the end. Raises CommandError."""
         command = [self.command, "--non-interactive", *args]
         own = {"PULUMI_AUTOMATION_API": "true", WATCHER: str(os.getpid())}
         env = {**os.environ, **additional_env, **own}
@@ -73,7 +73,7 @@ class Engine(auto.PulumiCommand):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What the engine's state says: URNs of the resources, and of steps that were interrupted, by kind."""
+    """The engine's state: URNs of the resources, and (URN, kind) of the interrupted steps."""
 
     resources: tuple[str, ...]
     pending: tuple[tuple[str, str], ...]
@@ -85,7 +85,7 @@ class Snapshot:
 
 
 def open_stack(engine: Engine, target: Target, *, create: Callable[[str], None] | None = None) -> auto.Stack:
-    """The stack, selected. `create` allows to create it, and is told so.
+    """Select and return the stack. With `create` it may be created, and `create` gets a message about that.
 
     Raises StackError if it does not exist and `create` is None; CommandError as the engine.
     """

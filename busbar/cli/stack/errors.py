@@ -1,4 +1,4 @@
-"""What to do about the engine's errors."""
+"""Fixes for the engine's errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NO_PULUMI_CLI = (
     "Fix: install the Pulumi CLI (https://www.pulumi.com/docs/install/) and open a new shell."
 )
 
-# Text of the engine -> what to do. The text itself is always shown first.
+# Text of the engine -> fix. The text itself is always shown first.
 _FIXES = (
     (
         texts.NO_PASSPHRASE,
@@ -48,7 +48,7 @@ _FIXES = (
     ),
 )
 
-# Errors that only say that there was another error.
+# Errors that only report that another error occurred.
 _FOLLOW_UPS = (
     texts.UPDATE_FAILED,
     texts.PROGRAM_FAILED,
@@ -59,7 +59,7 @@ _FOLLOW_UPS = (
 
 
 class StackError(Failed):
-    """A command cannot go on: what, got, and how to fix it, with the exit code."""
+    """Raised when a command cannot go on: what, got, and the fix, with the exit code."""
 
     def __init__(self, message: str, *, exit_code: int = FAILED) -> None:
         super().__init__(message)
@@ -75,10 +75,10 @@ def missing_package(module: str) -> str:
 
 
 def reasons(errors: Iterable[str], stderr: str, *, printed: Iterable[str] = ()) -> list[str]:
-    """The errors worth reading: those of the events, else the engine's stderr; each once, in order.
+    """The errors to show: those of the events, else the engine's stderr; each once, in order.
 
-    An error that only reports another one is left out where there is another one; without another one,
-    what the program `printed` comes first.
+    Errors that only report another error are left out if there is one; otherwise the text that the program
+    `printed` comes first.
     """
     lines = [line.removeprefix("error: ") for line in stderr.strip().splitlines()]
     found = [text.strip() for text in errors] or ["\n".join(lines).strip() or "the engine gave no reason"]
@@ -93,7 +93,7 @@ def reasons(errors: Iterable[str], stderr: str, *, printed: Iterable[str] = ()) 
 
 
 def _named(text: str) -> str:
-    """A raw error of a connection as a sentence about its host; any other one without the command."""
+    """A connection error as a sentence about its host; any other error without the text of the command."""
     ran = texts.COMMAND.search(text)
     if not ran:
         if found := texts.UNREACHABLE_STEP.search(text):
@@ -107,6 +107,6 @@ def _named(text: str) -> str:
 
 
 def fixes(errors: Iterable[str]) -> list[str]:
-    """What to do about the known errors, without what a script printed: it says itself what to do."""
+    """Fixes for the known errors; the output of scripts is ignored, because it has its own fixes."""
     known = "\n".join(texts.SCRIPT_FAILED.split(text, maxsplit=1)[0] for text in errors)
     return [fix for pattern, fix in _FIXES if pattern.search(known)]

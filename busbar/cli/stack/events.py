@@ -1,4 +1,4 @@
-"""What an engine event is about: names, kinds of steps, and which resources a person wants to see."""
+"""Interprets engine events: names, kinds of steps, and which resources are shown."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from busbar.cli.stack.engine_texts import PLUGIN_NOTE
 ROOT_TYPE = "pulumi:pulumi:Stack"
 _PROVIDER_TYPE = "pulumi:providers:"
 _COMMAND_TYPE = "command:"
-# In place of an input that is not known before the update, and the key that marks a secret one
+# Placeholder of an input that is unknown before the update, and the key that marks a secret input
 # (pulumi sdk/go/common/resource/plugin/rpc.go UnknownStringValue, resource/properties.go SigKey).
 _UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 _SECRET = "4dabf18193072939515e22adb298388d"
 
-# The steps of which a row is printed. `replace` is left out: its parts, a deletion and a creation, have rows.
+# The steps that get a row. `replace` is left out: its parts, a deletion and a creation, have rows.
 DONE = {
     OpType.CREATE: "created",
     OpType.UPDATE: "updated",
@@ -30,7 +30,7 @@ DONE = {
 
 
 def verb(step: StepEventMetadata) -> str:
-    """What a finished step did."""
+    """The verb for a finished step, such as `created`."""
     if step.op == OpType.CREATE_REPLACEMENT and only_runs_again(step):
         return "applied"
     return DONE[step.op]
@@ -42,9 +42,9 @@ def name(urn: str) -> str:
 
 
 def is_shown(step: StepEventMetadata) -> bool:
-    """False for providers and components: their steps do nothing by themselves.
+    """Whether a step is shown. Providers and components are not: their steps do nothing by themselves.
 
-    Nor does the deletion of a Command that was only run again.
+    The deletion of a Command that was only run again is not shown either.
     """
     state = step.new or step.old
     if step.op == OpType.DELETE_REPLACED and only_runs_again(step):
@@ -53,13 +53,13 @@ def is_shown(step: StepEventMetadata) -> bool:
 
 
 def only_runs_again(step: StepEventMetadata) -> bool:
-    """Whether a replacement (`--converge`) is of a Command without a `delete`: then nothing is removed."""
+    """Whether a replacement (`--converge`) removes nothing, because its Command has no `delete`."""
     inputs = step.old.inputs if step.old else None
     return step.type.startswith(_COMMAND_TYPE) and inputs is not None and not inputs.get("delete")
 
 
 def may_change(step: StepEventMetadata) -> bool:
-    """Whether the inputs of a planned update differ only where a new one is unknown, or both are secret."""
+    """Whether all inputs that differ in a planned update are unknown or secret."""
     old, new = (state.inputs or {} if state else {} for state in (step.old, step.new))
     return not _differ(old, new)
 
@@ -78,7 +78,7 @@ def is_printed(note: DiagnosticEvent) -> bool:
 
 
 def is_progress(note: DiagnosticEvent) -> bool:
-    """False for debug output, notes on plugins and what other programs print on hosts.
+    """Whether a message is progress: not debug output, notes on plugins, or other programs' output on hosts.
 
     Ephemeral messages are the progress of busbar's own steps: of local commands, and notes of host/lib.sh.
     """

@@ -1,4 +1,4 @@
-"""What a killed update leaves behind: the lock of the file backend, and steps recorded as pending."""
+"""Recovery after a killed update: the lock of the file backend, and steps recorded as pending."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from busbar.cli.stack.errors import StackError
 from busbar.cli.stack.state_files import StateFiles
 from busbar.kube.wait import Deadline, Pending, SystemClock, TimedOut, wait_until
 
-# For so long the end of an engine is waited for whose busbar was killed.
+# Time limit in seconds for the wait for an engine whose busbar was killed.
 ABANDONED_SECONDS = 1800
 
 Result = TypeVar("Result")
@@ -24,9 +24,9 @@ Result = TypeVar("Result")
 def without_stale_lock(stack: auto.Stack, say: Callable[[str], None], update: Callable[[], Result]) -> Result:
     """Run `update`. If a dead process of this machine left the stack locked, unlock it and repeat.
 
-    An engine whose busbar was killed goes on: its end is waited for. An empty lock, as a full disk leaves it,
-    is removed. Raises StackError if the engine does not end, and ConcurrentUpdateError if another holder is
-    alive, or on another machine.
+    An engine whose busbar was killed continues, so this waits for its end. An empty lock, which a full disk
+    causes, is removed. Raises StackError if the engine does not end, and ConcurrentUpdateError if another
+    holder is alive, or on another machine.
     """
     try:
         return update()
@@ -70,9 +70,9 @@ def _await_end(stack: str, pid: int, since: str, say: Callable[[str], None]) -> 
 
 
 def _lives(pid: int) -> bool:
-    """Whether the process runs: not one that has ended and that nobody has waited for.
+    """Whether the process is running; a zombie is not.
 
-    Process 1 of a container may not.
+    Process 1 of a container may not wait for its children, which then remain zombies.
     """
     try:
         os.kill(pid, 0)
@@ -112,7 +112,7 @@ def interrupted_steps(warning: str) -> tuple[tuple[str, str], ...]:
 
 
 def is_completed(state: Snapshot) -> bool:
-    """True if the state has pending creations and each of them has been made since."""
+    """Whether the state has pending creations, and a later update has completed each of them."""
     resources = set(state.resources)
     return bool(state.pending) and all(kind == "creating" and urn in resources for urn, kind in state.pending)
 

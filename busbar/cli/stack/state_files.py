@@ -1,4 +1,4 @@
-"""Files of a file backend that a full disk or a crash has damaged: empty locks, and a truncated state.
+"""Repairs files of a file backend after a full disk or a crash: empty locks, and a truncated state.
 
 The engine writes a file under a temporary name and renames it. Where writing fails, the temporary file stays,
 empty, and every later update takes it for a lock (pulumi pkg/backend/diy/lock.go, checkForLock).
@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from pulumi import automation as auto
 
-# A lock that is empty for so long is not just being written.
+# A lock that stays empty for this time, in seconds, is not being written.
 SETTLE_SECONDS = 3
 
 
@@ -35,9 +35,9 @@ class StateFiles:
         return cls(folder, workspace.project_settings().name, name) if folder else None
 
     def remove_empty_locks(self) -> list[Path]:
-        """Remove locks that hold nothing and that nobody is writing; returns them.
+        """Remove empty locks that are not being written, and return them.
 
-        A writer that stood still for all that time fails when it renames its file, and changes nothing.
+        A writer that was stopped for all that time fails when it renames its file, and changes nothing.
         """
         if before := self._empty_locks():
             time.sleep(SETTLE_SECONDS)
@@ -47,7 +47,7 @@ class StateFiles:
         return settled
 
     def _empty_locks(self) -> set[tuple[Path, int, int]]:
-        """Path, inode and time of change of each."""
+        """Path, inode and time of change of each empty lock."""
         folder = self.folder / "locks/organization" / self.project / self.stack
         found = ((path, path.stat()) for path in folder.glob("*.json*") if path.suffix != ".attrs")
         try:
@@ -56,7 +56,7 @@ class StateFiles:
             return set()
 
     def repair(self) -> str | None:
-        """How to repair a state that cannot be read; None if it can be, or is not a plain file."""
+        """The commands that repair an unreadable state; None if it can be read, or is not a plain file."""
         state = self.folder / "stacks" / self.project / f"{self.stack}.json"
         attributes, last, aside = (
             state.with_name(state.name + end) for end in (".attrs", ".bak", ".truncated")
@@ -85,7 +85,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def folder_of(url: str, cwd: Path) -> Path | None:
-    """The folder `.pulumi` of a backend that is a folder; None for any other one. `cwd` is the engine's."""
+    """The folder `.pulumi` of a file backend; None for any other. `cwd`: the engine's working directory."""
     parts = urlsplit(url)
     if parts.scheme != "file":
         return None

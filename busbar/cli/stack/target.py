@@ -1,4 +1,4 @@
-"""Which stack a command works on, and how."""
+"""The stack that a command works on, and the options of the command."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 from busbar.cli.stack.errors import StackError
 from busbar.exits import USAGE
 
-# Steps at the same time. The engine's own default is 4 per CPU of this machine, but a step waits for a host:
-# from a laptop 440 workers would go in waves of 16. K3s advises at most 50 nodes that join at the same time.
+# Steps at the same time. The engine's default is 4 per CPU of this machine, although a step only waits for a
+# host: a laptop would update 440 workers in waves of 16. K3s advises that at most 50 nodes join at a time.
 PARALLEL = 50
-# A value of `--converge`, beside names of hosts.
+# A value of `--converge` beside host names.
 ALL = "all"
 CLUSTER = "cluster"
 _STACK_FILE = re.compile(r"Pulumi\.(?P<stack>.+)\.ya?ml")
@@ -33,13 +33,13 @@ class Options:
 
     @property
     def refreshes(self) -> bool:
-        """Whether the real state is read first: a chart that was uninstalled is then installed again."""
+        """Whether the state is refreshed first, so that a chart that was uninstalled is installed again."""
         return self.refresh or ALL in self.converge or CLUSTER in self.converge
 
 
 @dataclass(frozen=True)
 class Target:
-    """A stack of a project. `stack` is what the engine is given: `prod`, or `organization/busbar/prod`."""
+    """A stack of a project. `stack`: its name for the engine, `prod` or `organization/busbar/prod`."""
 
     project: Path
     stack: str
@@ -56,7 +56,7 @@ class Target:
 
     @property
     def folder(self) -> Path:
-        """Where reports, kubeconfig and outputs of the stack are kept."""
+        """The folder with the reports, kubeconfig and outputs of the stack."""
         return self.project / ".busbar" / self.name
 
 
