@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import json
 import os
+import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +22,6 @@ MODULE = LAB / "go"
 _SOURCES = (".go", ".mod", ".sum", ".yaml", ".json", ".tmpl", ".s", ".c", ".h")
 # The linker drops DWARF, so the compiler need not write it.
 FLAGS = ("-trimpath", "-gcflags=all=-dwarf=false")
-_FLAGS_OF_OTHER_MODULES = ("-trimpath",)
 _LDFLAGS = "-s -w"
 _MEMORY_MIB = 3072
 
@@ -55,8 +56,7 @@ class Tool:
     def flags(self) -> list[str]:
         """The flags of `go build` that change the executable."""
         tags = ["-tags", ",".join(self.tags)] if self.tags else []
-        flags = FLAGS if self.module == MODULE else _FLAGS_OF_OTHER_MODULES
-        return [*flags, "-ldflags", f"{_LDFLAGS} {self.ldflags}".strip(), *tags]
+        return [*FLAGS, "-ldflags", f"{_LDFLAGS} {self.ldflags}".strip(), *tags]
 
 
 def _sources(module: Path) -> Iterator[Path]:
@@ -89,18 +89,38 @@ def build(tool: Tool) -> None:
 
 
 def module_folder(module: Path, path: str) -> Path:
-    """Where Go keeps the sources of a module that `module`'s go.mod requires; downloads them first."""
+    """Where Go keeps the sources of `path`, or of `path@version`; downloads them first.
+
+    Without a version it is the one that `module`'s go.mod requires. `module`'s go.sum has the checksums.
+    """
     done = subprocess.run(
         ["go", "mod", "download", "-json", path],
         cwd=module, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     if done.returncode != 0:
         raise LabError(f"`go mod download {path}` failed: {done.stderr.strip() or done.stdout.strip()}")
-    listed = subprocess.run(
-        ["go", "list", "-m", "-f", "{{.Dir}}", path],
-        cwd=module, capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
-    return Path(listed.stdout.strip())
+    return Path(json.loads(done.stdout)["Dir"])
+
+
+def edit(file: Path, before: str, after: str, times: int = 1) -> None:
+    """Change a copied source. Raises LabError where `before` is not in it so many times."""
+    text = file.read_text()
+    if text.count(before) != times:
+        raise LabError(f"{file}: expected {before!r} {times} times. Fix: correct the edits in lab/offline")
+    file.write_text(text.replace(before, after))
+
+
+def with_copies(folder: Path, copies: Mapping[str, Path], required: Sequence[str] = ()) -> Path:
+    """Write the lab's go.mod with modules taken from `copies`, and its go.sum, into `folder`; returns it.
+
+    `required`: the modules that the lab's own go.mod does not name.
+    """
+    lines = [f"require {path} v0.0.0\n" for path in required]
+    lines += [f"replace {path} => {copy}\n" for path, copy in copies.items()]
+    target = folder / "go.mod"
+    target.write_text((MODULE / "go.mod").read_text() + "".join(lines))
+    shutil.copyfile(MODULE / "go.sum", folder / "go.sum")
+    return target
 
 
 def environment() -> dict[str, str]:

@@ -15,6 +15,7 @@ from busbar import versions
 from lab.build import official
 from lab.build.go import MODULE, Tool, module_folder
 from lab.offline.kubernetes import PROVIDER
+from lab.offline.python_host import PYTHON_HOST
 from lab.paths import LAB
 from lab.paths import tools as built
 
@@ -25,13 +26,7 @@ _SCRIPTS = ("python/cmd/pulumi-language-python-exec", "python/dist/pulumi-resour
 
 ENGINE = (
     Tool("pulumi", "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi", ldflags=_PULUMI_VERSION),
-    # Later SDKs ship the Python language host as binaries only; v3.79.0 is the last that holds its source.
-    Tool(
-        "pulumi-language-python",
-        f"{_SDK}/python/cmd/pulumi-language-python",
-        MODULE / "pulumi-language-python",
-        ldflags=_PULUMI_VERSION,
-    ),
+    PYTHON_HOST,
 )
 
 

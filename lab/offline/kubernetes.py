@@ -12,8 +12,7 @@ import shutil
 from importlib.metadata import version
 from pathlib import Path
 
-from lab.build.go import MODULE, Tool, module_folder
-from lab.steps import LabError
+from lab.build.go import MODULE, Tool, edit, module_folder, with_copies
 
 _PROVIDER = "github.com/pulumi/pulumi-kubernetes/provider/v4"
 _SDK = "github.com/pulumi/pulumi-kubernetes/sdk/v4"
@@ -35,19 +34,11 @@ def _sources(folder: Path) -> Path:
         for each in (copy, *copy.rglob("*/")):
             each.chmod(0o755)
     for name, before, after in _EDITS:
-        file = provider / name
-        text = file.read_text()
-        if text.count(before) != 1:
-            raise LabError(f"{_PROVIDER}/{name}: expected {before!r} once. Fix: correct {__file__}")
-        file.write_text(text.replace(before, after))
+        edit(provider / name, before, after)
     shutil.copyfile(MODULE / "kinds" / "kinds.go", sdk / "go" / "kubernetes" / "yaml" / "v2" / "kinds.go")
     _embed(provider, "schema", version=_VERSION)
     _embed(provider, "terraform-mapping")
-    replaced = folder / "go.mod"
-    lines = [f"replace {path} => {copy}\n" for path, copy in ((_PROVIDER, provider), (_SDK, sdk))]
-    replaced.write_text((MODULE / "go.mod").read_text() + "".join(lines))
-    shutil.copyfile(MODULE / "go.sum", folder / "go.sum")
-    return replaced
+    return with_copies(folder, {_PROVIDER: provider, _SDK: sdk})
 
 
 def _embed(provider: Path, name: str, **more: str) -> None:
