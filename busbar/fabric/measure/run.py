@@ -49,6 +49,24 @@ class Preempted(CannotMeasure):
     """Pods of an idle run ended for others: its verdict says nothing of the fabric."""
 
 
+class _IdleApi:
+    """The API of an idle run: a log ends with Preempted once pods of the run made room for others.
+
+    Without a worker, mpirun of the launcher may wait until the job's deadline, and the other workers with it.
+    A silent log is opened again after 30 s (RestApi), so this is seen by then.
+    """
+
+    def __init__(self, api: Api, plan: Plan) -> None:
+        self._api, self._plan = api, plan
+        self.get, self.list = api.get, api.list
+        self.create, self.merge, self.delete = api.create, api.merge, api.delete
+
+    def stream(self, path: str, **query: str) -> Iterator[bytes]:
+        if ended := _preempted(self._api, self._plan):
+            raise Preempted(ended)
+        return self._api.stream(path, **query)
+
+
 class LeftBehind(CannotMeasure):
     """The run has ended with `found`, and objects of it are still in the cluster."""
 
@@ -111,9 +129,8 @@ def measure(
 
     def follow() -> Verdict:
         kind = ("idle" if plan.idle else "measure") if about else "run"
-        found = collect(
-            api, spec, clock, progress, refuse, **{"pool": plan.run, "kind": kind, **(about or {})}
-        )
+        whose = {"pool": plan.run, "kind": kind, **(about or {})}
+        found = collect(_IdleApi(api, plan) if plan.idle else api, spec, clock, progress, refuse, **whose)
         keep(found)
         return Verdict.model_validate(found.verdict)
 

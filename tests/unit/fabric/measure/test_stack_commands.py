@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from busbar.kube.client import ApiError, JsonObject
 from busbar.operations.verify import UnknownState
 from tests.support.cli import busbar
 from tests.support.clusters import all_operators, site
-from tests.support.kube_cluster import Clock
+from tests.support.kube_cluster import Clock, container
 from tests.unit.collect import launcher_log
 from tests.unit.fabric.measure.foreign import SETTINGS, Foreign, gpu_node, holder
 from tests.unit.fabric.measure.test_history import STEADY, run, summary
@@ -161,21 +162,26 @@ def test_minutes_bound_the_job(cluster: Foreign, words: tuple[str, ...], seconds
     assert job["spec"]["runPolicy"]["activeDeadlineSeconds"] == seconds
 
 
+def preempt(cluster: Foreign, job: JsonObject) -> None:
+    """The scheduler ends the first worker of the job, and of another run the same."""
+    name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
+    event = {
+        "metadata": {"name": "e1"},
+        "reason": "Preempted",
+        "message": "Preempted by pod 7f2 on node gpu-1",
+        "involvedObject": {"kind": "Pod", "name": f"{name}-worker-0"},
+    }
+    cluster.objects[f"/api/v1/namespaces/{namespace}/events/e1"] = event
+    of_others = {"kind": "Pod", "name": "nccl-run-0-worker-0"}
+    cluster.objects[f"/api/v1/namespaces/{namespace}/events/e2"] = {**event, "involvedObject": of_others}
+
+
 def test_an_idle_run_that_made_room_for_other_pods_is_no_verdict_and_leaves_no_record(
     cluster: Foreign,
 ) -> None:
     def preempted(job: JsonObject) -> None:
         cluster.run_job(job, launcher_log.text(busbw=1.0))
-        name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
-        event = {
-            "metadata": {"name": "e1"},
-            "reason": "Preempted",
-            "message": "Preempted by pod 7f2 on node gpu-1",
-            "involvedObject": {"kind": "Pod", "name": f"{name}-worker-0"},
-        }
-        cluster.objects[f"/api/v1/namespaces/{namespace}/events/e1"] = event
-        of_others = {"kind": "Pod", "name": "nccl-run-0-worker-0"}
-        cluster.objects[f"/api/v1/namespaces/{namespace}/events/e2"] = {**event, "involvedObject": of_others}
+        preempt(cluster, job)
 
     cluster.runs = preempted
     done = busbar("measure", "mysite", "--pool", "h100", "--idle")
@@ -186,6 +192,27 @@ def test_an_idle_run_that_made_room_for_other_pods_is_no_verdict_and_leaves_no_r
     assert "fail: " not in done.stderr and "report: " not in done.stderr, "its verdict is not told"
     assert records() == [] and list((FOLDER / "h100" / "runs").iterdir()) == []
     assert cluster.left == []
+
+
+def test_an_idle_run_whose_launcher_waits_for_a_preempted_worker_ends(cluster: Foreign) -> None:
+    def runs(job: JsonObject) -> None:
+        cluster.run_job(job)
+        del job["status"]
+        [launcher] = [each for path, each in cluster.objects.items() if "-launcher-" in path]
+        launcher["status"] = {"phase": "Running", "containerStatuses": [container({"running": {}})]}
+        first = launcher_log.stamped("measuring all_reduce\n")
+
+        def silent(query: Mapping[str, str]) -> Iterator[bytes]:
+            preempt(cluster, job)
+            return iter([first])
+
+        cluster.logs = [silent] * 2
+
+    cluster.runs = runs
+    done = busbar("measure", "mysite", "--pool", "h100", "--idle")
+    assert (done.exit_code, cluster.left) == (2, [])
+    assert "no verdict: the measurement made room for other pods: nccl-run-" in done.stderr
+    assert len(cluster.logs) == 1, "the log is not read again after that"
 
 
 def test_a_run_below_the_noise_of_those_before_warns(cluster: Foreign) -> None:
