@@ -54,6 +54,7 @@ CHECKS: tuple[Callable[[PartialConfig], Iterator[Finding]], ...] = (
     k3s_argument_checks.token_lifetime,
     software_checks.versions,
     software_checks.resource,
+    software_checks.node_features,
     validation_checks.values,
     validation_checks.namespace,
 )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from busbar import versions as known
 from busbar.config.errors import Finding, did_you_mean
+from busbar.config.operators import Chart
 from busbar.config.partial import PartialConfig
 
 # pkg/types/types.go of k8snetworkplumbingwg/sriov-network-device-plugin; upper and lower case do not matter.
@@ -65,3 +67,25 @@ def resource(config: PartialConfig) -> Iterator[Finding]:
     if operator.enabled and not re.fullmatch(r"[A-Za-z0-9_]+", name):
         text = f"the SR-IOV device plugin refuses the name {name!r} of {operator.resource!r}"
         yield Finding(("network_operator", "resource"), text, "use letters, digits and _ only after the /")
+
+
+def node_features(config: PartialConfig) -> Iterator[Finding]:
+    """Something brings Node Feature Discovery: the network chart's rules need its CRD, the plugin its labels.
+
+    By default that is the GPU Operator's chart. `nfd.enabled` of the network chart names another source, and
+    the value false, which busbar sets too, one of the site.
+    """
+    gpu, network = config.gpu_operator, config.network_operator
+    if not network.enabled or "enabled" in _nfd(network) or (gpu.enabled and _nfd(gpu).get("enabled", True)):
+        return
+    setting = "gpu_operator.values.nfd.enabled" if gpu.enabled else "gpu_operator.enabled"
+    yield Finding(
+        ("network_operator", "values", "nfd", "enabled"),
+        f"missing: the Network Operator needs Node Feature Discovery, which {setting}: false leaves out",
+        "set it to true to install that of the Network Operator's chart, or to false if the site has its own",
+    )
+
+
+def _nfd(operator: Chart) -> Mapping[str, Any]:
+    found = operator.values.get("nfd")
+    return found if isinstance(found, dict) else {}

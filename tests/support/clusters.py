@@ -56,6 +56,10 @@ def site(
     }
 
 
+OWN_NFD = {"values": {"nfd": {"enabled": False}}}
+"""The section network_operator of a site that has its own Node Feature Discovery."""
+
+
 def all_operators(*, enabled: bool) -> dict[str, Any]:
     """The sections of `site` that install every operator, or none."""
     return {operator.config_key: {"enabled": enabled} for operator in OPERATORS}

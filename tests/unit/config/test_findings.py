@@ -668,6 +668,26 @@ def test_selectors_are_as_the_plugin_reads_them() -> None:
     assert load(edited("network_operator.selectors", {"PFNames": ["ib0"], "isRdma": True, "futureKey": 1}))
 
 
+@pytest.mark.parametrize(
+    ("gpu_operator", "left_out_by"),
+    [
+        ({"enabled": False}, "gpu_operator.enabled"),
+        ({"values": {"nfd": {"enabled": False}}}, "gpu_operator.values.nfd.enabled"),
+    ],
+)
+def test_a_network_operator_without_node_feature_discovery_is_refused(
+    gpu_operator: dict[str, Any], left_out_by: str
+) -> None:
+    [found] = findings(site(gpu_operator=gpu_operator))
+    assert found.startswith("network_operator.values.nfd.enabled: missing: ")
+    assert f"{left_out_by}: false leaves out" in found
+    assert load(site(gpu_operator=gpu_operator, network_operator={"enabled": False}))
+    for source in (True, False):
+        assert load(
+            site(gpu_operator=gpu_operator, network_operator={"values": {"nfd": {"enabled": source}}})
+        )
+
+
 def test_a_text_that_is_too_short_is_shown() -> None:
     assert findings(edited("validation.accept_warnings", ["slow"])) == [
         "validation.accept_warnings[0]: 'slow' is too short: expected at least 8 characters"

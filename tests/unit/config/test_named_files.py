@@ -9,7 +9,7 @@ import pytest
 
 from busbar.config import Chart, load
 from busbar.config.files import findings, resolve
-from tests.support.clusters import site
+from tests.support.clusters import OWN_NFD, site
 
 PRIVATE_KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\n"
 CHARTS = [key for key, section in load(site()) if isinstance(section, Chart)]
@@ -50,7 +50,8 @@ def test_a_local_chart_must_be_there(tmp_path: Path, operator: str) -> None:
 
 @pytest.mark.parametrize("operator", CHARTS)
 def test_the_chart_of_an_operator_that_is_not_installed_may_be_missing(tmp_path: Path, operator: str) -> None:
-    assert found(tmp_path, **{operator: {"chart": "./charts/own", "enabled": False}}) == []
+    disabled = {operator: {"chart": "./charts/own", "enabled": False}}
+    assert found(tmp_path, **{"network_operator": OWN_NFD, **disabled}) == []
 
 
 def test_a_chart_of_a_repository_is_not_looked_for_on_this_machine(tmp_path: Path) -> None:

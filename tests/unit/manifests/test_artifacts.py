@@ -13,7 +13,7 @@ import yaml
 from busbar import versions
 from busbar.config import load
 from busbar.manifests.artifacts import Needs, needs
-from tests.support.clusters import all_operators, host, site
+from tests.support.clusters import OWN_NFD, all_operators, host, site
 
 ROOT = Path(__file__).resolve().parents[3]
 RELEASE = "https://github.com/k3s-io/k3s/releases/download/v1.35.6%2Bk3s1"
@@ -147,7 +147,11 @@ def test_images_that_busbar_names_itself_are_known_with_their_registry(tmp_path:
     found = of(
         tmp_path,
         mpi_operator={"enabled": True},
-        network_operator={"chart": str(ROOT / "lab/charts/network-operator"), "secondary_networks": True},
+        network_operator={
+            **OWN_NFD,
+            "chart": str(ROOT / "lab/charts/network-operator"),
+            "secondary_networks": True,
+        },
         validation={"image": "busbar-lab/nccl-tests:1"},
         k3s={
             "sha256": {"amd64": "ab" * 32},

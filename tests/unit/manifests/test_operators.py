@@ -13,6 +13,7 @@ from busbar.kube.allocatable import AllocatableSpec
 from busbar.manifests import nic_cluster_policy, operators
 from busbar.manifests.operators import GPU_OPERATOR, MPI_OPERATOR, NETWORK_OPERATOR, Operator
 from busbar.manifests.scheduling import taints_of
+from tests.support.clusters import OWN_NFD
 from tests.support.kube_site import cluster
 
 HELM_VALUES = Path(__file__).resolve().parents[3] / "helm_values"
@@ -232,5 +233,5 @@ def test_only_a_cluster_policy_must_be_ready_and_not_for_lack_of_gpus() -> None:
 
 
 def test_the_namespace_of_an_operator_that_another_tool_installed_is_not_known() -> None:
-    site = cluster(gpu_operator={"enabled": False})
+    site = cluster(gpu_operator={"enabled": False}, network_operator=OWN_NFD)
     assert GPU_OPERATOR.wait_request(site.gpu_operator, "nvidia.com/gpu", {"w1": 8})["namespace"] is None

@@ -29,7 +29,7 @@ from busbar.operations.verify import (
     verify,
 )
 from tests.support.cli import busbar
-from tests.support.clusters import H100_POOL, OPERATORS, site
+from tests.support.clusters import H100_POOL, OPERATORS, OWN_NFD, site
 from tests.support.kube_cluster import Cluster, unreachable
 from tests.support.ssh_hosts import HOST, at, login, machine, printing, public
 from tests.unit.hosts.bash import output
@@ -238,7 +238,9 @@ def test_the_chart_of_an_operator_that_another_tool_installs_is_not_expected(
         expected.extend(charts)
         return []
 
-    content = {"config": {"busbar:cluster": {**site(), other.config_key: {"enabled": False}}}}
+    content = {
+        "config": {"busbar:cluster": {**site(network_operator=OWN_NFD), other.config_key: {"enabled": False}}}
+    }
     (tmp_path / "Pulumi.dev.yaml").write_text(yaml.safe_dump(content))
     monkeypatch.setattr("busbar.operations.verify.verify", verified)
     done = busbar("verify", str(tmp_path / "Pulumi.dev.yaml"))
