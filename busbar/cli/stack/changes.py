@@ -33,6 +33,11 @@ _STYLES = {"replace": "bold yellow", "delete": "bold red", "update": "yellow", "
 _ONE_ROW_EACH = {"replace", "delete"}
 _NAMES_IN_A_ROW = 8
 _LEFT_OVER = ("an earlier update that replaced it and did not finish",)
+_RELEASE = "kubernetes:helm.sh/v3:Release"
+_LOSES_LABELS = (
+    "the GPU Operator's Node Feature Discovery is uninstalled, and removes the labels of all Nodes: no HCA "
+    "is allocatable until that of the Network Operator (values.nfd.enabled), or of the site, has set them"
+)
 # Texts about the rotations (k3s.rotate), shown beside their steps.
 _ROTATIONS = {
     "certificates": "one server at a time, then the workers in batches (max_unavailable); the CA stays",
@@ -65,6 +70,8 @@ class PlannedChanges:
     rotations: dict[str, str] = field(default_factory=dict)
     """Kind of `k3s.rotate` -> `OLD to NEW` number."""
     _replaced: set[str] = field(default_factory=set)
+    _releases: dict[str, OpType] = field(default_factory=dict)
+    """Name of each Helm release -> its step."""
 
     def on_event(self, event: EngineEvent) -> None:
         """Take one engine event of a preview."""
@@ -81,7 +88,10 @@ class PlannedChanges:
 
     def render(self) -> RenderableType:
         """Rows for what is replaced or deleted, one row per other verb, and the counts."""
-        lines = [Text(f"warning: {warning}", "yellow") for warning in self.warnings]
+        removed = self._releases.get("gpu-operator-release") == OpType.DELETE
+        stays = self._releases.get("network-operator-release", OpType.DELETE) != OpType.DELETE
+        warnings = [*self.warnings, *([_LOSES_LABELS] if removed and stays else [])]
+        lines = [Text(f"warning: {warning}", "yellow") for warning in warnings]
         for verb in _VERBS:
             changes = [change for change in self.changes if change.verb == verb]
             if verb in _ONE_ROW_EACH:
@@ -105,6 +115,8 @@ class PlannedChanges:
     def _planned(self, step: StepEventMetadata) -> None:
         if not events.is_shown(step):
             return
+        if step.type == _RELEASE:
+            self._releases[events.name(step.urn)] = step.op
         if step.op == OpType.DELETE_REPLACED and step.old and step.old.delete:
             # The step is part of a replacement in this plan, or of one that an earlier update did not finish.
             if step.urn in self._replaced:
