@@ -40,7 +40,7 @@ class Archive:
         return source.get("job_uid") if source else None
 
     def verdict(self) -> dict[str, Any] | None:
-        """The stored verdict; None where there is none, or another thing."""
+        """The stored verdict; None if there is none, or the file is not a verdict."""
         return self._read(VERDICT)
 
     def log_lines(self) -> Iterator[bytes]:
@@ -52,7 +52,7 @@ class Archive:
     def new_log(self) -> Iterator[BinaryIO]:
         """A file for the compressed log; it replaces the former one when the block ends without an error."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        # The note about the old log must not be read as one about the new log.
+        # The note about the old log must not be read as a note about the new one.
         (self.folder / SOURCE).unlink(missing_ok=True)
         unfinished = self.folder / f".{LOG}.{os.getpid()}"
         try:
@@ -69,7 +69,7 @@ class Archive:
     def mark_complete(self, job_uid: str, record: Mapping[str, Any] | None = None) -> None:
         """Note that the stored log is the complete one of this job, with its RECORD once there is a verdict.
 
-        For its owner only: the environment of the ranks is in it.
+        Only the owner can read it, because it has the environment of the ranks.
         """
         self._write(SOURCE, {**(record or {}), "job_uid": job_uid}, mode=0o600)
 

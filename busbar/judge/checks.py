@@ -1,4 +1,4 @@
-"""A check: what a gate found, as a status and a code, and why. A gate's package names its own codes.
+"""A check: the result of a gate as a status, a code and a reason. A gate's package names its own codes.
 
 class Check(checks.Check[Code]): ...
 passed, failed, unknown, not_required = by_status(Check.of)
@@ -24,7 +24,7 @@ Given = TypeVar("Given")
 
 
 class Code(StrEnum):
-    """`<gate>.<finding>`. The reason of a check is for people and may change; its code is not changed."""
+    """`<gate>.<finding>`. The reason of a check is text for users and may change; its code never changes."""
 
     @property
     def gate(self) -> str:
@@ -36,7 +36,7 @@ C = TypeVar("C", bound=Code)
 
 
 class Check(StrictModel, Generic[C]):
-    """The result of one gate: what was found, and the fix where there is one.
+    """The result of one gate: its finding, and the fix if there is one.
 
     `evidence` is the line of the log that proves it (at most 400 characters).
     """
@@ -55,17 +55,17 @@ class Check(StrictModel, Generic[C]):
 
     @property
     def sentence(self) -> str:
-        """What was found, and what to do."""
+        """The reason, and the fix if there is one."""
         return f"{self.reason}{f'. Fix: {self.fix}' if self.fix else ''}"
 
 
 def by_status(make: Callable[Concatenate[Status, P], Made]) -> tuple[Callable[P, Made], ...]:
-    """MAKE for a gate that passed, failed, lacks its evidence, is not asked for by the expectation."""
+    """MAKE for a gate that passed, that failed, that lacks its evidence, and that is not required."""
     return tuple(partial(make, status) for status in STATUSES)
 
 
 def run_all(gates: Iterable[Callable[[Given], Made | None]], context: Given) -> list[Made]:
-    """Run every gate in order, whatever the others say. None: the gate does not apply to what was given."""
+    """Run every gate in order, whatever the others find. A gate that returns None does not apply."""
     return [found for gate in gates if (found := gate(context)) is not None]
 
 

@@ -1,4 +1,4 @@
-"""From a job, whatever runs it, to a verdict: look it up, follow and judge its log, keep both."""
+"""From a job of any scheduler to a verdict: look the job up, follow and judge its log, keep both."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ V = TypeVar("V", bound=Verdict)
 
 
 class JobNeverStarted(Exception):
-    """The job gives no log: `reasons` say why, one finding each."""
+    """The job gives no log. `reasons`: one finding each."""
 
     def __init__(self, reasons: list[str]) -> None:
         super().__init__("; ".join(reasons))
@@ -36,25 +36,25 @@ class JobLog(Protocol):
 
     @property
     def doubt(self) -> str | None:
-        """Why lines may be missing that nobody noticed; None where none can be."""
+        """Why lines may be missing unnoticed; None where none can be."""
         ...
 
 
 class Job(Protocol):
-    """A job as its scheduler shows it. Methods raise what its API raises where nothing is known."""
+    """A job as its scheduler shows it. Methods raise the errors of its API if nothing is known."""
 
     name: str
 
     def uid(self) -> str:
-        """What no other run of the job has. Raises JobNeverStarted where there is no such job."""
+        """The uid of this run of the job. Raises JobNeverStarted if there is no such job."""
         ...
 
     def log(self) -> JobLog:
-        """Wait until there is a log. Raises JobNeverStarted where there will be none."""
+        """Wait until there is a log. Raises JobNeverStarted if there will be none."""
         ...
 
     def outcome(self, wait_seconds: float = ...) -> JobOutcome:
-        """How the job ended; not known where that is not recorded after `wait_seconds`."""
+        """The outcome of the job; unknown if it is not recorded after `wait_seconds`."""
         ...
 
     def suspend(self) -> None:
@@ -66,7 +66,7 @@ class Collector(ABC, Generic[Log, V]):
     """One gate's way from a job to a verdict. A job without a log has a verdict too, and it is not a pass."""
 
     cause_of_loss = ""
-    """What follows "n lines were read" where the log says that there were more: cause and fix."""
+    """Cause and fix, printed after "n lines were read" if the log says that there were more."""
 
     def __init__(self, job: Job, archive: Archive, progress: Callable[[str], None]) -> None:
         self.job = job
@@ -79,29 +79,29 @@ class Collector(ABC, Generic[Log, V]):
 
     @abstractmethod
     def judge(self, log: Log, outcome: JobOutcome, missing: Sequence[str] = ()) -> V:
-        """`missing`: which parts of the log could not be read, one sentence each."""
+        """Judge a log. `missing`: the parts of it that could not be read, one sentence each."""
 
     @abstractmethod
     def progress_text(self, line: bytes) -> str | None:
-        """What somebody who waits wants to see of a line."""
+        """The text to show of a line while a user waits; None for nothing."""
 
     @abstractmethod
     def report(self, verdict: V) -> str:
-        """Write what is kept beside log and verdict; what was measured and where it is, in short."""
+        """Write the files beside log and verdict. Returns a short text: the result, and where it is."""
 
     def stored(self, uid: str) -> V | None:
-        """A verdict on the complete log of this run of the job that is kept elsewhere, and is not unknown."""
+        """A verdict kept elsewhere, other than unknown, on the complete log of this run of the job."""
         return None
 
     def store(self, uid: str, verdict: V) -> None:
         """Keep a new verdict elsewhere too."""
 
     def never_started(self, never: JobNeverStarted) -> JobOutcome:
-        """The outcome of a job that exists and gives no log."""
+        """The outcome of a job that exists but gives no log."""
         return JobOutcome(None, never.reasons)
 
     def run(self) -> V:
-        """The verdict. Log and verdict are kept in the archive. Raises what `job` raises."""
+        """Collect and return the verdict. Log and verdict are kept in the archive. Raises as `job` does."""
         try:
             uid = self.job.uid()
         except JobNeverStarted as never:
@@ -113,14 +113,14 @@ class Collector(ABC, Generic[Log, V]):
         return verdict
 
     def outcome_or_suspend(self, **wait: float) -> JobOutcome:
-        """The outcome; a job that has none is suspended, so that it releases its GPUs."""
+        """The outcome. A job without one is suspended, so that it releases its GPUs."""
         outcome = self.job.outcome(**wait)
         if outcome.succeeded is None:
             self.job.suspend()
         return outcome
 
     def _judge_archived(self, uid: str) -> V | None:
-        """Judge the archived log of this job, where only the expectation has changed."""
+        """Judge the archived log of this job, if there is one: then only the expectation has changed."""
         if self.archive.complete_log_of != uid:
             return None
         self.progress(f"{self.job.name}: judging the archived log again")
@@ -150,7 +150,7 @@ class Collector(ABC, Generic[Log, V]):
         return self.judge(self.read(()), outcome).without_log(outcome)
 
     def _keep(self, verdict: V) -> V:
-        """Write the verdict beside the log, and tell it."""
+        """Write the verdict beside the log, and announce it."""
         self.archive.save_verdict(verdict.model_dump(mode="json"))
         self.progress(f"{verdict.verdict}: {self.report(verdict)}")
         for reason in verdict.reasons:

@@ -1,4 +1,4 @@
-"""The record of a measurement: what its verdict is about. It is made once, where the verdict is made."""
+"""The record of a measurement: the facts about it that a verdict needs. It is made once, with the verdict."""
 
 from __future__ import annotations
 
@@ -11,50 +11,50 @@ from pydantic import Field
 from busbar.models import OutputModel
 
 Settings = Mapping[str, str]
-"""Under which something is measured, by name: versions, image, resources, environment, expectation."""
+"""Settings of a measurement by name: versions, image, resources, environment, expectation."""
 
 VERDICT = "verdict.json"
 """The file of the verdict, in the folder of the record."""
 JOB = "job"
 """The setting that depends on all others: the job's name."""
-# The log says these, where there is one.
+# Settings that are read from the log, if there is one.
 _OF_THE_LOG = {"iterations", "warmup"}
 
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """How the job ended that printed the log, as its scheduler says: None where that is not known."""
+    """The outcome of the job that printed the log, from its scheduler; `succeeded` is None if unknown."""
 
     succeeded: bool | None
     reasons: Sequence[str] = ()
 
 
 class Record(OutputModel):
-    """One measurement. With the log and this alone it can be judged again."""
+    """One measurement. With its log and this record alone it can be judged again."""
 
     job_uid: str
-    """What no other run of the job has."""
+    """Uid of this run of the job; every run has another one."""
     pool: str
     kind: str
-    """By what it was made: update, measure, idle, or run (on a cluster of others)."""
+    """The origin of the measurement: update, measure, idle, or run (on a foreign cluster)."""
     folder: str
-    """Where log, verdict and report are, relative to the project."""
+    """Folder of log, verdict and report, relative to the project."""
     nodes: tuple[str, ...]
     """The Nodes of the job."""
     measured_at: str | None
-    """When the job was created (UTC)."""
+    """Time of the job's creation (UTC)."""
     settings: dict[str, str] = Field(default={})
     expectation: dict[str, Any] | None = None
-    """As it was given. Absent in the record of an earlier release."""
+    """The expectation as given to the judge. Absent in the record of an earlier release."""
     outcome: JobOutcome = JobOutcome(None)
     complete: bool = False
     """Whether the log was read to its end."""
 
 
 def changes(former: Settings, new: Settings, *, of_earlier_release: bool = False) -> dict[str, str]:
-    """Setting -> what differs, as `k3s v1.35.6+k3s1 -> v1.35.7+k3s1`.
+    """Setting -> its change, such as `k3s v1.35.6+k3s1 -> v1.35.7+k3s1`.
 
-    OF_EARLIER_RELEASE: one side names other settings, so that only those of both are compared, and variables.
+    OF_EARLIER_RELEASE: one side has other settings, so only common settings and all variables are compared.
     """
     either = {**new, **former}
     unknown = {

@@ -21,10 +21,10 @@ class Recording:
     """Passes lines on and writes them compressed into `sink`.
 
     Afterwards `missing` tells whether the lines are the launcher's whole output, from its first to its last
-    line, as many as it counted. `counted` is whether it printed its count; without one, lines may be missing
-    that nobody notices. `errors` holds the errors that the launcher itself reported.
+    line, as many as it counted. `counted`: whether the launcher printed its count; without it, missing lines
+    may go unnoticed. `errors`: the errors that the launcher itself reported.
 
-    `text_of`: what of a line is progress, if anything. `cause_of_loss` follows where lines were lost.
+    `text_of`: the progress text of a line, or None. `cause_of_loss`: ends the message about lost lines.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Recording:
         return [*ends, self._lost] if self._lost else ends
 
     def tee(self, lines: Iterable[bytes]) -> Iterator[bytes]:
-        """The same lines. The compressed stream is finished also where the reader stops early."""
+        """Yield the lines unchanged. The compressed stream is finished even if the reader stops early."""
         with ZstdFile(self._sink, "wb") as writer:
             for line in lines:
                 writer.write(line)
@@ -89,7 +89,7 @@ class Recording:
             return
         self.counted = True
         lines, size = int(found[1]), int(found[2])
-        # More bytes than written are no loss: a kubelet may stamp the parts of a very long line.
+        # More bytes than written are not a loss: a kubelet may stamp the parts of a very long line.
         if self.lines != lines or self.bytes < size:
             self._lost = (
                 f"the launcher wrote {lines} lines ({size} bytes), {self.lines} lines ({self.bytes} bytes) "

@@ -29,17 +29,17 @@ def not_passed(text: str, reasons: Iterable[object] | None, mark: str = "FAIL") 
 
 
 def notes(found: Iterable[tuple[str, str]]) -> list[Text]:
-    """What stands below the tables: a name and a text each."""
+    """The notes below the tables: a name and a text each."""
     return [Text(f"{name:>12}  {text}") for name, text in found]
 
 
 def kept_verdict(
     pool: str, folder: Path | None, location: object, same: Callable[[Any], bool]
 ) -> Mapping[str, Any] | None:
-    """The whole verdict on a pool, where it is on this machine and is the one that the outputs were made of.
+    """The whole verdict on a pool, if it is on this machine and the outputs were made from it; else None.
 
-    In `folder`, else at `location`. The stack may have been updated elsewhere since: `same` tells whether a
-    verdict is that of the outputs. What it raises for something that is no verdict counts as not.
+    It is in `folder`, else at `location`. `same` tells whether a verdict is the one of the outputs, because
+    the stack may have been updated elsewhere since. If `same` raises, the file is not a verdict.
     """
     path = folder / pool / VERDICT if folder else Path(str(location))
     try:
@@ -63,7 +63,7 @@ def styled(status: str) -> Text:
 
 
 def check_table(verdicts: Mapping[str, Mapping[str, Any] | None]) -> Table:
-    """One row per check that was made; those that this measurement does not need share one row.
+    """One row per check that was made; checks that this measurement does not need share one row.
 
     `verdicts`: by pool, with `checks`: objects of name, status and reason.
     """

@@ -13,7 +13,7 @@ from busbar.models import StrictModel
 
 
 class Verdict(StrictModel):
-    """What every verdict says; a gate's own adds what was measured, and its checks."""
+    """The common part of verdicts; that of a gate adds its checks and the measured values."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, serialize_by_alias=True)
 
@@ -28,14 +28,14 @@ class Verdict(StrictModel):
         return {"pass": 0, "fail": 1, "unknown": 2}[self.verdict]
 
     def without_log(self, outcome: JobOutcome) -> Self:
-        """The same for a job that wrote nothing: the reasons are the job's, not those of every check."""
+        """The verdict for a job that wrote nothing: its reasons are those of the job, not of every check."""
         return self.model_copy(update={"reasons": [f"job: {reason}" for reason in outcome.reasons]})
 
 
 def conclusion(checks: Sequence[Check[Any]]) -> dict[str, Any]:
     """`verdict`, `passed` and `reasons` of a verdict with these checks: those that failed come first."""
     states = {check.status for check in checks}
-    # Where no gate was asked for, nothing is proven.
+    # Without any gate nothing is proven.
     overall = next((status for status in ("fail", "unknown", "pass") if status in states), "unknown")
     worst_first = [c for status in ("fail", "unknown") for c in checks if c.status == status]
     reasons = [f"{check.name}: {check.sentence}" for check in worst_first]

@@ -1,4 +1,4 @@
-"""Which algorithm NCCL used for all_reduce, as far as the log says."""
+"""The algorithm that NCCL used for all_reduce, as far as the log shows it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from busbar.judge.nccl.log.records import Run
 
 # NVLS since 2.17, its trees between hosts since 2.18 (release notes)
 FIRST_NVLS = {1: (2, 17), 2: (2, 18)}
-# types that it does not add up: ncclNvlsSupported (NCCL src/include/device.h)
+# types that NVLS does not add up: ncclNvlsSupported (NCCL src/include/device.h)
 NOT_NVLS_TYPES = re.compile(r"u?int8|char|fp?8")
 
 
 def release(version: str) -> tuple[int, ...]:
-    """2.19.3+cuda12.2 -> (2, 19, 3)."""
+    """The numbers of a version: 2.19.3+cuda12.2 -> (2, 19, 3)."""
     return tuple(int(n) for n in re.findall(r"\d+", version.partition("+")[0])[:3])
 
 
 def algorithm_used(evidence: Evidence, runs: list[Run], domains: int) -> str | None:
-    """ring, tree or nvls as the log proves it for RUNS; None where it does not say."""
+    """The algorithm (ring, tree or nvls) that the log proves for RUNS; None if it does not."""
     chosen = [a for a in evidence.algorithms if a.startswith("AllReduce ")]
     if chosen:
         largest = max(chosen, key=lambda a: evidence.algorithm_sizes.get(a, 0))
@@ -37,7 +37,7 @@ def algorithm_used(evidence: Evidence, runs: list[Run], domains: int) -> str | N
 
 
 def _setting(evidence: Evidence, name: str) -> str | None:
-    """The value of NAME; "" where processes differ; None where it is not printed."""
+    """The value of NAME; "" if processes differ; None if it is not printed."""
     found = {e.partition("=")[2] for e in evidence.environment if e.startswith(f"{name}=")}
     return found.pop() if len(found) == 1 else "" if found else None
 

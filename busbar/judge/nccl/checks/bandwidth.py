@@ -1,4 +1,4 @@
-"""Gates on the number: bandwidth between floor and ceiling, and steady."""
+"""Gates on the bandwidth: it lies between floor and ceiling, and is steady."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TUNING = "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,ENV,TUNING, or pass
 FAR_BELOW = 0.10  # of the expected value: no slow rail explains that
 ACCEPT = "find what is slow, or accept it: --expected-busbw (validation.expected_busbw_gbps)"
 ORDER_OF_STATUS: tuple[Status, ...] = ("fail", "unknown", "not-required", "pass")
-# worst first: what a failure of several collectives is called
+# codes, the worst first: the worst one names a failure of several collectives
 ORDER = (
     Code.BUSBW_PART_OF_LINE_RATE, Code.BUSBW_BELOW_FLOOR, Code.BUSBW_ABOVE_CEILING,
     Code.BUSBW_NO_VALUE, Code.BUSBW_LOW, Code.BUSBW_ALGORITHM_UNKNOWN, Code.BUSBW_NO_EXPECTATION,
@@ -37,7 +37,7 @@ ORDER = (
 
 
 def assess(context: Context, name: str) -> Finding:
-    """Bandwidth of the collective NAME against its bounds: of its tables the worst counts."""
+    """Compare the bandwidth of the collective NAME with its bounds. The worst of its tables counts."""
     bounds = context.expectation.bounds(name)
     runs = [r for r in context.tables.get(name, []) if r.busbw is not None]
     judged = [(*_status(context, name, bounds, run, run.busbw), run) for run in _with_bandwidth(runs)]
@@ -64,7 +64,7 @@ def assess(context: Context, name: str) -> Finding:
 
 
 def _with_bandwidth(runs: list[Run]) -> list[Run]:
-    """RUNS without those of small messages only, where there are others: those show latencies."""
+    """RUNS without those with small messages only, which show latencies, unless there are no others."""
     large = [r for r in runs if r.largest_row.size >= SATURATION]
     return large or runs
 
@@ -74,7 +74,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 def _decisive(runs: list[Run]) -> Run | None:
-    """Of several tables of a collective, that with the lowest value at the largest message of all."""
+    """The table of a collective with the lowest value at the largest message in all its tables."""
     if not runs:
         return None
     top = max(r.largest_row.size for r in runs)
@@ -84,7 +84,7 @@ def _decisive(runs: list[Run]) -> Run | None:
 def _status(
     context: Context, name: str, bounds: Bounds, run: Run | None, value: float | None
 ) -> tuple[Status, Code, str]:
-    """Status, code and reason; `_fix` has what to do."""
+    """Status, code and reason; the fix comes from `_fix`."""
     if run is None or value is None:
         return "unknown", Code.BUSBW_NO_VALUE, "no value"
     if bounds.floor is None:
@@ -135,14 +135,14 @@ def _status(
 
 
 def _who_is_as_low(bounds: Bounds) -> str:
-    """Why a value between `low` and the floor may be that of a healthy system."""
+    """The reason why a value between `low` and the floor may be that of a healthy system."""
     if bounds.evidence == "none":
         return NO_SYSTEM
     return f"healthy systems that nobody tuned are not below {gbps(bounds.low or 0.0)}"
 
 
 def _as_ring(context: Context, name: str) -> float | None:
-    """The least of a healthy ring, where NCCL may have chosen one and NVLS is expected."""
+    """The lowest value of a healthy ring, if NVLS is expected and NCCL may have chosen a ring."""
     want = context.expectation
     if want.algorithm != "auto" or want.given(name) is not None or name != "all_reduce":
         return None
@@ -150,7 +150,7 @@ def _as_ring(context: Context, name: str) -> float | None:
 
 
 def _part_of_line_rate(context: Context, value: float) -> str:
-    """Half or a quarter of line rate points at rails without traffic."""
+    """A note if the value is half or a quarter of line rate, which points at rails without traffic."""
     system = context.expectation.system
     if system is None or system.line_rate <= 0 or context.expectation.transport == "socket":
         return ""
@@ -184,7 +184,7 @@ def _point(measurement: Measurement) -> PointMeasurement:
 
 
 def busbw(context: Context) -> Check:
-    """All wanted collectives lie between their floor and ceiling."""
+    """Check that all wanted collectives lie between their floor and ceiling."""
     findings = list(context.findings.values())
     if not findings:
         return unknown(Code.BUSBW_NO_VALUE, "no table: no bandwidth")
@@ -203,7 +203,7 @@ def _fix(context: Context, code: Code) -> str:
 
 
 def stability(context: Context) -> Check:
-    """Out-of-place and in-place bandwidth agree at the largest message, and the rows are one curve."""
+    """Check that out-of-place and in-place busbw agree at the largest message, and that the rows form a curve."""
     if context.expectation.transport == "socket":
         return not_required(Code.STABILITY_NOT_REQUIRED, "TCP on shared machines varies")
     if not context.judged:

@@ -1,4 +1,4 @@
-"""What gates find, as stable identifiers that diagnosis and other programs read."""
+"""Stable identifiers of the gates' findings, which diagnosis and other programs read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from busbar.judge import checks
 
 
 class Code(checks.Code):
-    """Of the gates on nccl-tests and NCCL."""
+    """Codes of the gates on nccl-tests and NCCL."""
 
     JOB_SUCCEEDED = "job.succeeded"
     JOB_FAILED = "job.failed"

@@ -1,4 +1,4 @@
-"""What the gates share: the parsed log, the expectation, the tables to be judged, and the job's end."""
+"""The input of all gates: the parsed log, the expectation, the tables to be judged, and the job's outcome."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from busbar.judge.nccl.log.records import Preamble, Run
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found of one collective's bandwidth, and the table that decided."""
+    """The result for one collective's bandwidth, and the table that decided it."""
 
     status: Status
     code: Code
@@ -31,7 +31,7 @@ class Finding:
 
 @dataclass
 class Context:
-    """`tables` maps each wanted collective to its tables with rows; `nodes` is what the device list says."""
+    """The gates' input. `tables`: wanted collective -> its tables with rows. `nodes`: of the device list."""
 
     log: ParsedLog
     expectation: Expectation
@@ -45,12 +45,12 @@ class Context:
 
     @property
     def evidence(self) -> Evidence:
-        """What NCCL itself printed, for the only table or in the whole log."""
+        """The evidence from NCCL's messages, for the only table or in the whole log."""
         return self.log.evidence if self.proof is None else self.proof.own
 
     @cached_property
     def each(self) -> list[Context]:
-        """One context for each judged table, with what was printed for it; this one where there is none."""
+        """One context per judged table, with the evidence on it; without tables, only this context."""
         if self.proof is not None:
             return [self]
         proofs = {id(run): proof for run, proof in zip(self.log.runs, self.log.proofs, strict=True)}
@@ -68,7 +68,7 @@ class Context:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the log goes from the arguments to the summary: in an excerpt lines may be left out."""
+        """Whether the log has everything from the arguments to the summary; an excerpt may lack lines."""
         runs = self.judged
         return bool(runs) and all(
             r.preamble.banner is not None and r.closed and r.preamble.ranks for r in runs
@@ -76,18 +76,18 @@ class Context:
 
     @property
     def has_rows(self) -> bool:
-        """True where any table has a row."""
+        """Whether any table has a row."""
         return any(r.rows for r in self.log.runs)
 
     @property
     def domains(self) -> int | None:
-        """NVLink domains; None where the number of nodes is not known."""
+        """Number of NVLink domains; None if the number of nodes is unknown."""
         system = self.expectation.system
         return system.domains if system is not None else None
 
 
 def build(log: ParsedLog, expectation: Expectation, job: JobOutcome | None = None) -> Context:
-    """Choose the tables, and complete the expectation by what the device list says where it says nothing."""
+    """Choose the tables, and complete the expectation from the device list."""
     named = [(infer(r).name, r) for r in log.runs if r.rows]
     wanted = list(expectation.collectives)
     if not wanted:
@@ -105,7 +105,7 @@ def build(log: ParsedLog, expectation: Expectation, job: JobOutcome | None = Non
 
 
 def _with_algorithm(expectation: Expectation, log: ParsedLog, runs: list[Run]) -> Expectation:
-    """EXPECTATION, where it leaves the algorithm to NCCL: with the one that the log proves."""
+    """EXPECTATION with the algorithm that the log proves, if it leaves the choice to NCCL."""
     system = expectation.system
     if expectation.algorithm != "auto" or system is None or not runs:
         return expectation
@@ -116,7 +116,7 @@ def _with_algorithm(expectation: Expectation, log: ParsedLog, runs: list[Run]) -
 
 
 def _is_part(listed: Preamble) -> bool:
-    """Whether one host is all that is left of a longer device list: others may have taken part."""
+    """Whether only one host is left of a longer device list, so that others may have taken part."""
     numbers = {r.rank for r in listed.ranks}
     return len(listed.hosts) == 1 and len(numbers) <= max(numbers)
 

@@ -1,4 +1,4 @@
-"""Gate on the data: it was compared, everywhere, and was right."""
+"""Gate on the data: all of it was compared, and was correct."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from busbar.judge.nccl.log.collective import infer
 from busbar.judge.nccl.log.records import LogLine, Run, number
 from busbar.judge.nccl.units import exact
 
-# nccl-tests does not compare their in-place measurement
+# collectives whose in-place measurement nccl-tests does not compare
 OUT_OF_PLACE_ONLY = ("alltoall", "alltoallv", "sendrecv")
 
 
 def correctness(context: Context) -> Check:
-    """The data was compared, everywhere, and was right."""
+    """Check that all data was compared, and was correct."""
     if not context.judged:
         return unknown(Code.CORRECTNESS_NO_TABLE, "no table to judge")
     for run in context.log.runs:
@@ -63,13 +63,13 @@ def _not_compared(run: Run) -> Check | None:
 
 
 def _counts(errors: str) -> bool:
-    """Whether ERRORS is a number that is not negative: a count, or a difference."""
+    """Whether ERRORS is a non-negative number: a count, or a difference."""
     value = number(errors)
     return value is not None and value >= 0 and not errors.startswith("-")
 
 
 def _missing(run: Run) -> str | None:
-    """What is missing to know that every row was compared."""
+    """The missing evidence that every row was compared, or None."""
     banner = run.preamble.banner
     if banner is None or banner.validation is None:
         return "no `validation: 1` in the arguments: whether the data was compared is not known"

@@ -1,4 +1,4 @@
-"""Whether the rows of a table are one curve: flat at its end, without dips, and latency below that.
+"""Checks that the rows of a table form a curve: latency for small messages, no dips, and flat at its end.
 
 Thresholds are from the public logs: of their healthy curves, the last two sizes differ by up to 7 %, no size
 above 64 MiB lies more than 8 % below its neighbours, and small messages are slowed down by up to 25 times
@@ -21,17 +21,17 @@ LAST_SIZES = 0.10  # the largest two messages
 DIP = 0.15  # below what both a smaller and a larger message reach
 FALL = 0.20  # of the largest message below the best
 JUMP = 0.20  # above both neighbours
-# a message is too fast that takes less than this part of the time of each of the NEIGHBOURS before it
+# a message that takes less than this part of the time of each of the NEIGHBOURS before it is too fast
 TOO_FAST = 0.5
 NEIGHBOURS = 3
-# of what known-good curves reach: below it for that many sizes in a row, or for one from SATURATION on
+# fraction of known-good curves below which a size is slow; so many in a row, or one from SATURATION on, count
 SLOW_RISE = 0.75
 SLOW_SIZES = 3
 SLOW_STEP = 0.85
 
 
 def curve(run: Run) -> Check | None:
-    """What is wrong with the curve of RUN, or None. A curve that still rises at its end is "unknown"."""
+    """The error in the curve of RUN, or None. A curve that still rises at its end is "unknown"."""
     unsure: Check | None = None
     kinds: dict[tuple[str, str | None, int | None], list[Row]] = {}
     for row in run.rows:
@@ -47,7 +47,7 @@ def curve(run: Run) -> Check | None:
 
 
 def rise(run: Run, known_good: dict[int, Rise]) -> Check | None:
-    """Where RUN is far slower than all known-good curves of its class, in parts of its own last row."""
+    """The size where RUN, relative to its last row, is far slower than all known-good curves of its class."""
     rows = sorted((row for row in run.rows if row.size in known_good), key=lambda r: r.size)
     speeds = {row.size: _slower_half(row) for row in run.rows}
     plateau, slow = _slower_half(run.largest_row), 0
@@ -72,7 +72,7 @@ def _slower_half(row: Row) -> float:
 
 
 def _problems(rows: list[Row], half: int, name: str) -> Iterator[Check]:
-    # sizes that give a rank no element print 0 bytes, and show no more than the start of a kernel
+    # sizes without an element per rank are printed as 0 bytes, and only show the start of a kernel
     rows = [row for row in rows if row.size]
     large = [row for row in rows if row.size >= SATURATION]
     values = [amount(row.measurements[half].busbw) for row in large]
@@ -115,7 +115,7 @@ def _end(rows: list[Row], values: list[float], name: str) -> Iterator[Check]:
 
 
 def _latencies(rows: list[Row], times: list[float], name: str) -> Iterator[Check]:
-    """The first rows warm up: they are slower, and not compared with."""
+    """Check the latencies. The first rows warm up and are slower, so nothing is compared with them."""
     sizes = [row.size for row in rows]
     for i in range(NEIGHBOURS + 1, len(rows)):
         least = min(times[i - NEIGHBOURS : i])

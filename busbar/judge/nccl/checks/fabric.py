@@ -1,4 +1,4 @@
-"""Gates on how the fabric was used: GPUDirect RDMA, rails, SHARP, multi-node NVLink."""
+"""Gates on the use of the fabric: GPUDirect RDMA, rails, SHARP, multi-node NVLink."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ POINT_TO_POINT = ("RING", "TREE", "NVLS_TREE", "PAT")  # algorithms between host
 
 
 def gdrdma(context: Context) -> Check:
-    """Every edge between hosts reads and writes GPU memory directly."""
+    """Check that every edge between hosts reads and writes GPU memory directly."""
     evidence, want = context.evidence, context.expectation.transport
     if want != "gpudirect-rdma":
         return not_required(Code.GDRDMA_NOT_REQUIRED, f"expected transport: {want or 'any'}")
@@ -40,7 +40,7 @@ def gdrdma(context: Context) -> Check:
 
 
 def _without_gdr(evidence: Evidence) -> LogLine | None:
-    """A line by which NCCL does not use GPUDirect RDMA on a device that carries edges."""
+    """A line that says that NCCL does not use GPUDirect RDMA on a device that carries edges."""
     for value, line in evidence.without_gdr.items():
         host, _, device = value.rpartition(" ")
         used = evidence.rails.get(host, set()) if host else set().union(*evidence.rails.values())
@@ -50,7 +50,7 @@ def _without_gdr(evidence: Evidence) -> LogLine | None:
 
 
 def rails(context: Context) -> Check:
-    """Each host sends over as many network devices as it has rails."""
+    """Check that each host sends over as many network devices as it has rails."""
     want, evidence = context.expectation, context.evidence
     expected = want.net_devices if want.net_devices is not None else want.rails
     if want.transport == "socket":
@@ -81,7 +81,7 @@ def rails(context: Context) -> Check:
 
 
 def sharp(context: Context) -> Check:
-    """Reductions are done in the switches, where that is expected."""
+    """Check that the switches do the reductions, if that is expected."""
     evidence, want = context.evidence, context.expectation.algorithm
     if want != "sharp":
         return not_required(Code.SHARP_NOT_REQUIRED, f"expected algorithm: {want}")
@@ -108,7 +108,7 @@ def sharp(context: Context) -> Check:
 
 
 def _without_switches(context: Context) -> str | None:
-    """What NCCL chose for the largest all_reduce, if that sends point to point: `AllReduce RING`."""
+    """NCCL's choice for the largest all_reduce, if that sends point to point: `AllReduce RING`."""
     sizes = {a: n for a, n in context.evidence.algorithm_sizes.items() if a.startswith("AllReduce ")}
     if "all_reduce" not in context.tables:
         return None
@@ -117,7 +117,7 @@ def _without_switches(context: Context) -> str | None:
 
 
 def mnnvl(context: Context) -> Check:
-    """Hosts of one rack communicate over NVLink, where one domain has several hosts."""
+    """Check that hosts of one rack communicate over NVLink, if one domain has several hosts."""
     evidence, system = context.evidence, context.expectation.system
     if context.expectation.nodes_per_domain == 1 or system is None or system.hosts_per_domain == 1:
         return not_required(Code.MNNVL_NOT_REQUIRED, "an NVLink domain is one host")

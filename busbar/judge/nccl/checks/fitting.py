@@ -1,4 +1,4 @@
-"""Which profile fits a log, for somebody who gave none."""
+"""Suggests the profile that fits a log, if none was given."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from busbar.judge.nccl.expected.system import is_gpu
 
 
 def advice(context: Context) -> str:
-    """`busbar nccl check LOG --profile NAME --expect-nodes N`; "" where a profile was given."""
+    """The command `busbar nccl check LOG --profile NAME --expect-nodes N`; "" if a profile was given."""
     if context.expectation.profile:
         return ""
     found = fitting(context)

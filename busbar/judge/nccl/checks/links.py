@@ -1,4 +1,4 @@
-"""Whether the edges that were printed are all that the collective has: each channel, host and direction.
+"""Checks that the printed edges are all edges of the collective: each channel, host and direction.
 
 NCCL connects the channels of rings and trees one by one (src/transport/generic.cc): each leaves and enters
 every host. It prints how many there are, the ring of each channel and each rank's parent in its tree.
@@ -20,7 +20,7 @@ Link = tuple[int, int, int]  # channel, source, target
 
 
 def incomplete(context: Context) -> Check | None:
-    """What the edges between hosts lack; None where nothing is missing."""
+    """Find missing edges between hosts; None if there are none."""
     evidence = context.evidence
     if evidence.links.overflow:
         return unknown(Code.TRANSPORT_EDGES_MISSING, "more edges than can be compared")
@@ -48,7 +48,7 @@ def incomplete(context: Context) -> Check | None:
 
 
 def inside_a_host(context: Context) -> str | None:
-    """A link over the network between two ranks of one host, whose GPUs NVLink joins."""
+    """Find a network link between two ranks of one host, whose GPUs NVLink joins."""
     system = context.expectation.system
     if system is None or not system.nvlink_gbps:
         return None
@@ -72,7 +72,7 @@ def _misplaced(evidence: Evidence, hosts: dict[int, str], seen: set[int]) -> str
 
 
 def _of_another_rank(evidence: Evidence, ranks: list[Rank]) -> str | None:
-    """A process prints edges of its own ranks: those that the device list has for it."""
+    """Find a process with edges of a rank that is not its own by the device list."""
     own: dict[tuple[str, int], set[int]] = {}
     for r in ranks:
         own.setdefault((short(r.host), r.pid), set()).add(r.rank)
@@ -108,7 +108,7 @@ def _missing(evidence: Evidence, hosts: dict[int, str], seen: set[int]) -> str |
 
 
 def _one_way(evidence: Evidence, hosts: dict[int, str], seen: set[int]) -> str | None:
-    """Trees go both ways, rings one: what is in no ring must have its way back."""
+    """Find a missing direction: trees use both, rings one, so a link outside of rings needs its reverse."""
     if len(set(hosts.values())) == len(hosts):
         return None  # one rank on each host: PAT goes one way too
     rings = {c: dict(zip(r, [*r[1:], r[0]], strict=True)) for c, r in _rings(evidence, len(hosts)).items()}
@@ -124,7 +124,7 @@ def _one_way(evidence: Evidence, hosts: dict[int, str], seen: set[int]) -> str |
 
 
 def _without_heads(evidence: Evidence, hosts: dict[int, str], seen: set[int]) -> str | None:
-    """NVLS trees: where all GPUs of a host are heads, each has edges on each channel, both ways."""
+    """Find missing edges of NVLS trees: if all GPUs of a host are heads, each has both ways per channel."""
     per_host = len(hosts) // len(set(hosts.values()))
     if "NVLS tree" not in evidence.connected or set(evidence.heads) != {str(per_host)}:
         return None
@@ -141,12 +141,12 @@ def _without_heads(evidence: Evidence, hosts: dict[int, str], seen: set[int]) ->
 
 
 def _rings(evidence: Evidence, n: int) -> dict[int, list[int]]:
-    """The rings of N ranks that were printed as a whole (long ones are printed cut)."""
+    """The rings of N ranks that were printed completely (NCCL prints long ones shortened)."""
     return {c: list(ring) for c, ring in evidence.rings.items() if sorted(ring) == list(range(n))}
 
 
 def _channels(evidence: Evidence, seen: set[int]) -> int | str:
-    """How many channels must have edges, or why that is not known."""
+    """The number of channels that must have edges, or why it is unknown."""
     printed = max(seen) // pack(1, 0, 0) + 1
     if not evidence.channels:
         return printed
@@ -159,7 +159,7 @@ def _channels(evidence: Evidence, seen: set[int]) -> int | str:
 
 
 def _without_channels(evidence: Evidence, hosts: dict[int, str]) -> str | None:
-    """Pairs of ranks only (sendrecv, alltoall): each host takes part."""
+    """Find a host without edges where only pairs of ranks communicate (sendrecv, alltoall)."""
     speaking = {hosts[rank] for _, _, rank in evidence.links.ends}
     silent = sorted(set(hosts.values()) - speaking)
     return f"{silent[0]} has none" if silent else None
@@ -179,7 +179,7 @@ def _planned(evidence: Evidence, hosts: dict[int, str]) -> Iterator[Link]:
 
 
 def _between(links: Iterator[Link], hosts: dict[int, str]) -> Iterator[Link]:
-    """Those of LINKS that join two hosts; a rank without a parent in a tree has -1 there."""
+    """The LINKS that join two hosts; a rank without a parent in a tree has -1 there."""
     for channel, source, target in links:
         if source in hosts and target in hosts and hosts[source] != hosts[target]:
             yield channel, source, target

@@ -1,4 +1,4 @@
-"""Whether the rows agree with the arguments, and the numbers of a row with each other."""
+"""Checks that the rows agree with the arguments, and the numbers of a row with each other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_ROWS = 100_000
 
 
 def arithmetic(run: Run) -> Check | None:
-    """The numbers of each row must agree: algbw = size / time, count x type size = the collective's part.
+    """Check each row: algbw = size / time, and count x type size = the collective's part.
 
     Both within the rounding of the printed values.
     """
@@ -50,7 +50,7 @@ def _consistent(size: float, measurement: Measurement) -> bool:
 
 
 def size_sweep(run: Run, context: Context) -> Check | None:
-    """Sizes of the rows against those that the arguments, and the expectation, ask for."""
+    """Compare the sizes of the rows with those of the arguments and the expectation."""
     banner = run.preamble.banner
     if banner is None:
         return unknown(
@@ -61,7 +61,7 @@ def size_sweep(run: Run, context: Context) -> Check | None:
 
 
 def _arguments(run: Run, banner: Banner, context: Context) -> str | None:
-    """How the printed arguments differ from those expected."""
+    """The difference between the printed and the expected arguments, or None."""
     want = context.expectation
     asked = (
         ("smallest", banner.min_bytes, want.min_bytes),
@@ -81,7 +81,7 @@ def _arguments(run: Run, banner: Banner, context: Context) -> str | None:
 
 
 def _sizes(run: Run, banner: Banner, context: Context) -> str | None:
-    """How the sizes of the rows differ from those that the arguments ask for."""
+    """The difference between the sizes of the rows and those of the arguments, or None."""
     top = banner.max_bytes
     if run.preamble.reduced_max is not None:
         top = min(top, run.preamble.reduced_max)
@@ -116,7 +116,7 @@ def _compare(want: list[int], got: list[int], ranks: int) -> str | None:
             f"{len(got)} rows, the arguments ask for {len(want)} sizes "
             f"({exact(want[0])} to {exact(want[-1])})"
         )
-    # data is cut into ranks x 16 B pieces by some collectives, into whole elements by all
+    # some collectives cut data into ranks x 16 B pieces, all of them into whole elements
     piece = ranks * 16
     for expected, size in zip(want, got, strict=True):
         if not expected - piece < size <= expected:

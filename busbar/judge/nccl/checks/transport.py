@@ -1,4 +1,4 @@
-"""Gate on the transport between hosts, and what the transport is."""
+"""The transport between hosts, and the gate on it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ProvenTransport = Literal[
 ]
 
 FIX = "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,ENV and run again"
-# networks that move data by RDMA; a name that is not here proves nothing
+# networks that move data by RDMA; any other name proves nothing
 RDMA_NAMES = re.compile(r"^(?:IB|IBext\w*|UCX\w*|AWS Libfabric|Libfabric|gIB)$", re.ASCII)
 # TCP with device memory (Google): neither plain TCP nor RDMA
 DEVICE_TCP_NAMES = re.compile(r"^(?:GPUDirectTCPX\w*|FasTrak)$", re.ASCII)
 
 
 def proven_transport(context: Context) -> ProvenTransport:
-    """The transport between hosts, as proved for every table: for the verdict's `transport` field."""
+    """The transport between hosts that is proved for every table; the verdict's field `transport`."""
     found = {_proven(each) for each in context.each}
     if "unknown" in found or len(found) == 1:
         return "unknown" if "unknown" in found else found.pop()
@@ -56,7 +56,7 @@ def mnnvl_edges(context: Context) -> set[str]:
 
 
 def transport(context: Context) -> Check:
-    """Data crosses hosts the expected way, on every edge."""
+    """Check that every edge between hosts uses the expected transport."""
     evidence, want = context.evidence, context.expectation.transport
     shared = _shared_memory(context)
     if shared:
@@ -101,7 +101,7 @@ def transport(context: Context) -> Check:
 
 
 def _shared_memory(context: Context) -> Check | None:
-    """A host whose GPUs exchange data through its memory only, although NVLink joins them."""
+    """Find a host whose GPUs exchange data only through its memory, although NVLink joins them."""
     evidence, system = context.evidence, context.expectation.system
     gpus = {r.gpu for run in context.judged for r in run.preamble.ranks}
     if system is None or not system.nvlink_gbps or any(VARIANT.search(gpu) for gpu in gpus):
@@ -122,7 +122,7 @@ def _silent(context: Context) -> str:
 
 
 def _unread(context: Context) -> Check | None:
-    """What was printed on the transport, and is not known to be of this table's processes."""
+    """Find messages about the transport that cannot be read, or assigned to this table's processes."""
     log = context.log.evidence
     edge = next(iter(log.unread_edges.values()), None)
     if edge is not None or "edges" in log.lost:
@@ -139,7 +139,7 @@ def _unread(context: Context) -> Check | None:
 
 
 def _over_tcp(context: Context) -> Check | None:
-    """TCP where RDMA is expected: on an edge, or as the network that a process names."""
+    """Find TCP where RDMA is expected: on an edge, or as the network that a process names."""
     if context.expectation.transport not in ("rdma", "gpudirect-rdma"):
         return None
     reason = "TCP between hosts (NET/Socket), expected RDMA"
@@ -153,7 +153,7 @@ def _over_tcp(context: Context) -> Check | None:
 
 
 def _all(context: Context) -> list[Evidence]:
-    """What the table's processes printed, and what may be theirs."""
+    """The evidence from the table's processes, and the evidence that may be theirs."""
     return [context.evidence, *([context.proof.loose] if context.proof is not None else [])]
 
 

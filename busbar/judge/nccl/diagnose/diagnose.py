@@ -1,8 +1,8 @@
-"""From the lines that were recognized and the codes that the gates gave to diagnoses, the first cause first.
+"""Makes diagnoses, the first cause first, from the recognized lines and the codes of the gates.
 
-A failure has one first cause: what went wrong at its own place, else what another process saw of it, else a
-finding of the gates, else a line that says only that something failed. Of several of one kind the earliest
-line counts. Its echoes stand behind it.
+A failure has one first cause: the error where it occurred, else what another process saw of it, else a
+finding of the gates, else a line that only says that something failed. Among several of one kind the earliest
+line counts. The echoes of the first cause follow it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KINDS: tuple[Kind, ...] = ("cause", "crash", "peer", "symptom", "echo")
 
 
 class Diagnosis(BaseModel):
-    """A known failure that was seen: what it means and what to run next. `count`: lines that show it.
+    """A known failure in a log: its meaning, and what to run next. `count`: lines that show it.
 
     `role`: the first cause of the log's failure (only the first diagnosis), an echo of it, or neither.
     """
@@ -42,7 +42,7 @@ class Diagnosis(BaseModel):
 
 
 def diagnose(context: Context, checks: list[Check]) -> list[Diagnosis]:
-    """Every known failure that the log shows: the first cause, its echoes, and what is neither."""
+    """Every known failure that the log shows: the first cause, its echoes, and the others."""
     found = [_of_line(known) for known in context.log.known_lines]
     by_code = {check.code: check for check in checks}
     observed = _observations(context)
@@ -65,7 +65,7 @@ def diagnose(context: Context, checks: list[Check]) -> list[Diagnosis]:
 
 
 def _with_warning(found: Diagnosis, context: Context) -> Diagnosis:
-    """FOUND, with the WARN line that it tells to look at."""
+    """FOUND, with the WARN line that its fix refers to."""
     lines = context.log.evidence.warnings.values()
     first = min(lines, key=lambda line: line.line, default=None)
     if first is None:
@@ -77,7 +77,7 @@ def _with_warning(found: Diagnosis, context: Context) -> Diagnosis:
 
 
 def _distance(found: Rule, names: set[str]) -> float:
-    """How far a failure is from the first cause, where NAMES are all that were seen."""
+    """The distance of a failure from the first cause, where NAMES are all failures in the log."""
     if found.severity == "fatal":
         return KINDS.index(found.effective_kind)
     explained = [_distance(rule(name), names) for name in names.intersection(found.explains)]
@@ -89,7 +89,7 @@ def _distance(found: Rule, names: set[str]) -> float:
 
 
 def _place(found: Diagnosis) -> tuple[int, int]:
-    """Where it stands among those of one kind: by its line; findings of gates in the order of the rules."""
+    """Sort key within one kind: the line; for findings of gates, the order of the rules."""
     position = [r.name for r in rules()].index(found.name)
     return (0, position) if rule(found.name).effective_kind == "symptom" else (found.line, position)
 
@@ -105,9 +105,9 @@ def _role(found: Diagnosis, at: int, names: set[str]) -> Role:
 
 
 def _observations(context: Context) -> dict[Observation, LogLine]:
-    """What the log shows beside the gates.
+    """Observations in the log that are not findings of gates.
 
-    GPUs of one host that exchange data through its memory; processes that use different networks.
+    These are GPUs of one host that exchange data through its memory, and processes on different networks.
     """
     found: dict[Observation, LogLine] = {}
     networks = sorted(context.evidence.networks.values(), key=lambda line: line.line)

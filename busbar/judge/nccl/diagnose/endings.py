@@ -1,4 +1,4 @@
-"""How a run ends otherwise than well: known lines, and what else looks like one (endings.yaml)."""
+"""Lines by which a run ends with an error: known ones, and others that look like one (endings.yaml)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ TRIED_AGAIN = ("lost connection", "reported error")
 
 
 def words(text: str) -> set[str]:
-    """The words of TEXT in small letters; names in mixed case are taken apart."""
+    """The words of TEXT in lower case; names in mixed case are split."""
     return {word.lower() for word in WORDS.findall(text)}
 
 
 class Ending(BaseModel):
-    """A line that is known: `rule` of rules.yaml names it."""
+    """A known line, which belongs to `rule` of rules.yaml."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -34,7 +34,7 @@ class Ending(BaseModel):
 
 @cache
 def known() -> dict[str, tuple[Ending, ...]]:
-    """Origin -> its rows."""
+    """Origin -> its rows of endings.yaml."""
     return {
         origin: tuple(map(Ending.model_validate, rows))
         for origin, rows in load("endings.yaml")["known"].items()
@@ -43,7 +43,7 @@ def known() -> dict[str, tuple[Ending, ...]]:
 
 @cache
 def _by_word() -> dict[str, list[Ending]]:
-    """The longest word of what a line must hold -> rows."""
+    """The longest word that a line must contain -> rows."""
     found: dict[str, list[Ending]] = {}
     for row in (row for rows in known().values() for row in rows):
         found.setdefault(max(sorted(words(row.contains)), key=len), []).append(row)
@@ -51,7 +51,7 @@ def _by_word() -> dict[str, list[Ending]]:
 
 
 def find(text: str, said: set[str], *, started: bool) -> set[str]:
-    """Rules that TEXT of the words SAID shows. STARTED: the program had printed something before it."""
+    """Rules that TEXT with the words SAID shows. STARTED: the program had printed something before it."""
     return {
         row.rule
         for word in said.intersection(_by_word())
@@ -63,7 +63,7 @@ def find(text: str, said: set[str], *, started: bool) -> set[str]:
 
 
 class _Kind:
-    """An entry of `unknown`."""
+    """An entry of `unknown` in endings.yaml."""
 
     def __init__(self, entry: dict[str, Any]) -> None:
         self.any = frozenset(entry["any"])
@@ -71,7 +71,7 @@ class _Kind:
         self.matches = re.compile(entry.get("matches", ""), re.IGNORECASE)
 
     def fits(self, text: str, said: set[str]) -> bool:
-        """Whether TEXT of the words SAID is of this kind."""
+        """Whether TEXT with the words SAID is of this kind."""
         if self.any.isdisjoint(said) or (self.all and self.all.isdisjoint(said)):
             return False
         return self.matches.search(text) is not None
@@ -90,9 +90,9 @@ def _harmless() -> list[re.Pattern[str]]:
 
 
 def looks_like_one(text: str, said: set[str], *, started: bool) -> bool:
-    """Whether TEXT of the words SAID looks like an exit code, a kill, a lost connection or another error.
+    """Whether TEXT with the words SAID looks like an exit code, a kill, a lost connection or another error.
 
-    A connection that is lost, or an error, before the program has STARTED is tried again.
+    A lost connection or an error before the program has STARTED does not count: it is retried.
     """
     fits = any(
         kind.fits(text, said)

@@ -1,4 +1,4 @@
-"""The rules of rules.yaml: known failures, told by a line or by the log as a whole."""
+"""The rules of rules.yaml: known failures, recognized by a line or by the log as a whole."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LAST_WARNING = "# error: "  # of NCCL, as nccl-tests 2.17.3 and later print it a
 
 
 class Rule(BaseModel):
-    """One known failure. It is told by lines (`contains`), by the codes of gates, or by an observation."""
+    """One known failure, recognized by lines (`contains`), by the codes of gates, or by an observation."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -45,7 +45,7 @@ class Rule(BaseModel):
     @field_validator("matches", mode="before")
     @classmethod
     def _bounded(cls, value: object) -> object:
-        # `.*` from each of many beginnings costs quadratic time
+        # `.*` after each of many possible beginnings takes quadratic time
         return value.replace(".*", f".{{0,{EVIDENCE_WIDTH}}}") if isinstance(value, str) else value
 
     @model_validator(mode="after")
@@ -88,7 +88,7 @@ def rule(name: str) -> Rule:
 
 @cache
 def _by_word() -> dict[str, list[tuple[str, Rule]]]:
-    """A word of a text that a rule's lines contain ("" where it has none that is whole) -> text and rule."""
+    """A word in a text that a rule's lines contain ("" if none is surely whole) -> text and rule."""
     found: dict[str, list[tuple[str, Rule]]] = {}
     for entry in load("rules.yaml"):
         for text in entry.get("contains", ()):
@@ -97,13 +97,13 @@ def _by_word() -> dict[str, list[tuple[str, Rule]]]:
 
 
 def _whole_word(text: str) -> str:
-    """The longest word of TEXT that is certain to be whole in a line: a small first letter may be cut off."""
+    """The longest word of TEXT that is surely whole in a line; a lower-case first word may be cut off."""
     found = endings.WORDS.findall(text)
     return max(found[1:] if text[0].islower() else found, key=len, default="").lower()
 
 
 def _is_unknown(text: str, said: set[str], level: str | None, *, started: bool) -> bool:
-    """Whether TEXT, that shows no known failure, may be one: any WARN that is not known to be harmless."""
+    """Whether TEXT without a known failure may be one: any WARN that is not known to be harmless."""
     if level == "WARN" or text.startswith(LAST_WARNING):
         return not any(row["contains"] in text for row in load("warnings.yaml"))
     return level is None and endings.looks_like_one(text, said, started=started)
@@ -118,7 +118,7 @@ class LineRules:
         self._started = False
 
     def look(self, text: str, line: int, *, level: str | None = None, started: bool = True) -> None:
-        """Count every known failure in one cleaned line; note what looks like one and is not known."""
+        """Count every known failure in one cleaned line, and note unknown text that looks like one."""
         if started and not self._started:
             self._started = True
             self._found = {name: found for name, found in self._found.items() if not rule(name).retried}
@@ -143,12 +143,12 @@ class LineRules:
         found.count += 1
 
     def _note(self, text: str, line: int) -> None:
-        """Keep a line that is not known; of too many the last place says that there were more."""
+        """Keep an unknown line; if there are too many, the last entry says that there were more."""
         text = text[:EVIDENCE_WIDTH] if len(self._unknown) < MAX_UNKNOWN else ""
         self._unknown.setdefault(text, LogLine(text, line, text))
 
     def known_lines(self) -> list[KnownLine]:
-        """What was found: fatal ones first, each severity in order of lines."""
+        """The known lines in the log: fatal ones first, each severity in order of lines."""
         order = {name: index for index, name in enumerate(SEVERITY_ORDER)}
         return sorted(self._found.values(), key=lambda k: (order[rule(k.name).severity], k.first.line))
 

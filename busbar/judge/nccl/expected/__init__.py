@@ -1,4 +1,4 @@
-"""What given hardware should reach: profiles, line rates, public references, bounds."""
+"""Expected bandwidths of given hardware: profiles, line rates, public references, bounds."""
 
 # Raised when a log may get another verdict than before, or another expectation: then kept logs are judged
 # again (busbar.outputs.again). 2: size classes, GPU names, link layers, rise of the curve;

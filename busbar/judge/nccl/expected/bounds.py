@@ -1,11 +1,11 @@
 """Expected busbw, floor and ceiling of one collective on given hardware, with the reasoning in words.
 
 The formulas (formulas.py) give the value; public measurements of the same kind of system (published.py)
-replace it where one of them differs by more than 10 %. From two NVLink domains on, what a larger system
-reached is expected of a smaller one, and more domains never expect more. The floor is (1 - tolerance) of the
-expected value. A healthy system that nobody tuned may lie below it: then there is no verdict down to `low`,
-below which no healthy system of its kind is known. Where neither formula nor measurement fits there is no
-expectation.
+replace it where one of them differs by more than 10 %. From two NVLink domains on, the value of a larger
+system is also expected of a smaller one, and the expectation never rises with more domains. The floor is
+(1 - tolerance) of the expected value. A healthy system without tuning may lie below it, so there is no
+verdict from the floor down to `low`, below which no healthy system of its kind is known. There is no
+expectation where neither formula nor measurement fits.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ GIB = 2**30
 STANDARD_TOLERANCE = 0.1
 # measurements within this part of the computed value confirm it
 AGREEMENT = 0.1
-# the least part of the best published busbw that a healthy system of the same kind was seen at: 291 of 390
-# GB/s (B200, ring, 46 hosts). It bounds `low` where one source, or other rails, are the evidence.
+# the lowest fraction of the best published busbw that a healthy system of the same kind reached: 291 of 390
+# GB/s (B200, ring, 46 hosts). It bounds `low` where the evidence is one source, or has other rails.
 UNTUNED = 0.75
 
 Evidence = Literal["same system", "same class", "none"]
-"""How near a public result is: of the same board and rails; of the same board and line rate; none."""
+"""Closeness of a public result: same board and rails, same board and line rate, or none."""
 
 NO_SYSTEM = "no system like this is in the table of public results"
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """GB/s; None where it cannot be said. `plateau_bytes`: smaller messages do not reach it.
+    """Bandwidths in GB/s; None if unknown. `plateau_bytes`: smaller messages do not reach them.
 
     Where there is an expectation, 0 < low <= floor <= expected <= ceiling, and floor < expected for a
-    tolerance above 0. Between `low` and `floor` a system may be healthy and not tuned. `healthy`: the least
-    that a public result of its kind shows.
+    tolerance above 0. Between `low` and `floor` a system may be healthy but not tuned. `healthy`: the lowest
+    public result of its kind.
     """
 
     expected: float | None
@@ -59,7 +59,7 @@ class Bounds:
     healthy: float | None = None
     evidence: Evidence = "none"
     basis: str = ""
-    """What little the expected value rests on: one published run, or a formula; else empty."""
+    """The only basis of the expected value, if it is one published run or a formula; else empty."""
 
 
 def bounds(system: System, collective: str, algorithm: str, tolerance: float = STANDARD_TOLERANCE) -> Bounds:
@@ -103,7 +103,7 @@ def _line_rate(system: System) -> str:
 
 
 def _smaller(system: System, collective: str, algorithm: str) -> list[System]:
-    """The smaller systems of the same kind, from two domains on, at which what is expected may change."""
+    """The smaller systems of the same kind, from two domains on, at which the expectation may change."""
     known, _ = comparable(system, collective, algorithm)
     steps = {*CLASSES, *(r.nodes + more for r in known for more in (0, 1))}
     return [replace(system, nodes=n * system.nodes_per_domain) for n in steps if 2 <= n < system.domains]
@@ -111,9 +111,9 @@ def _smaller(system: System, collective: str, algorithm: str) -> list[System]:
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """GB/s that formula and public results tell of one system: `low`, the least of a healthy one.
+    """GB/s of one system from formula and public results; `low`: the least of a healthy one.
 
-    `is_thin`: few results, or none of this very system, tell it.
+    `is_thin`: the results are few, or none is of this very system.
     """
 
     low: float | None
@@ -139,7 +139,7 @@ def _told(system: System, collective: str, algorithm: str) -> _Told:
     racks = system.domains > 1 and system.hosts_per_domain > 1
     sources = {r.source for r in known}
     if not tuned or (is_sendrecv and len(sources) < 2):
-        # rails of a whole rack carry more than any collective was seen to use: only measurements tell
+        # rails of a whole rack carry more than any collective has been seen to use: only measurements count
         if racks or is_sendrecv or computed is None:
             return _Told(None, None, "none", () if computed is None and not racks else (NO_SYSTEM,))
         above = [r.busbw for r in known if r.tuned and r.nodes > system.domains]
@@ -165,7 +165,7 @@ def _told(system: System, collective: str, algorithm: str) -> _Told:
 
 
 def _best(known: Sequence[PublishedResult], system: System) -> PublishedResult:
-    """What a system of at least this size reached, else the largest of the smaller ones."""
+    """The best result of systems of at least this size, else of the largest smaller one."""
     largest = max(r.nodes for r in known)
     fitting = [r for r in known if r.nodes >= min(system.domains, largest)]
     return max(fitting, key=lambda r: r.busbw)

@@ -1,4 +1,4 @@
-"""How fast busbw rises with the size: the lower envelope of known-good curves (curves.yaml)."""
+"""The rise of busbw with the message size: the lower envelope of known-good curves (curves.yaml)."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from busbar.judge.nccl.expected.published import SAME_BOARD
 from busbar.judge.nccl.expected.system import System
 
 CURVES_OF_A_CLASS = 5
-# curves that must have a size: fewer show one machine rather than what is usual
+# curves needed for a size: fewer show one machine rather than the usual value
 CURVES_OF_A_SIZE = 3
 MIB = 2**20
 
 
 class Rise(NamedTuple):
-    """The least that known-good curves reach at a size: of their largest message, and of twice the size."""
+    """Lowest busbw of known-good curves at a size, as fractions of the largest message and of the next one."""
 
     of_plateau: float
     of_next: float
 
 
 def envelope(system: System | None, collective: str) -> dict[int, Rise]:
-    """Bytes -> what the known-good curves of the class of SYSTEM reach; empty where there are too few."""
+    """Bytes -> rise of the known-good curves in the class of SYSTEM; empty if there are too few."""
     if system is None or system.nodes_per_domain > 1:
         return {}
     return _envelope(SAME_BOARD.get(system.gpu, system.gpu), system.nodes, collective)

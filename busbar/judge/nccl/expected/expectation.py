@@ -1,4 +1,4 @@
-"""What a run is expected to show: how many ranks, over which transport, how fast. Built from plain values."""
+"""The expectation of a run: its ranks, transport and bandwidths. Built from plain values."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ FROM_PROFILE = (
 
 
 class Expectation(BaseModel):
-    """What to hold a log against. Values that are not given come from `profile`; what neither gives is not
-    known, and a gate that needs it does not pass.
+    """The expectation against which a log is judged. Missing values come from `profile`. A value in neither
+    is unknown, and a gate that needs it does not pass.
 
     Rates in Gb/s per rail, bandwidths in GB/s (1e9 B/s), sizes in bytes. With `expected_busbw_gbps` the first
     collective's floor is (1 - tolerance) x that; `expected_by_collective` does it for others.
@@ -84,13 +84,13 @@ class Expectation(BaseModel):
     @field_validator("gpu")
     @classmethod
     def _model_only(cls, gpu: str | None) -> str | None:
-        """H100-SXM5-80GB -> H100, the name used in system.py and published.yaml."""
+        """Shorten H100-SXM5-80GB to H100, the name used in system.py and published.yaml."""
         return gpu_name(gpu) if gpu else gpu
 
     def with_nodes(self, nodes: int, gpus_per_node: int, gpu: str | None = None) -> Expectation:
-        """The same, for a log whose own device list had to say how many nodes there are, and which GPUs.
+        """The expectation with the number of nodes and the GPUs that the device list of the log shows.
 
-        `gpu` is used where the hosts have 8 of them: then NVLink joins them all.
+        `gpu` is only used for hosts with 8 GPUs, which NVLink then joins.
         """
         known = self.gpu or (gpu if gpus_per_node == BOARD_GPUS else None)
         return self.model_copy(
@@ -119,7 +119,7 @@ class Expectation(BaseModel):
         )
 
     def given(self, collective: str) -> float | None:
-        """The value that the user expects of COLLECTIVE, if any."""
+        """The value that the user expects for COLLECTIVE, if any."""
         if collective in self.expected_by_collective:
             return self.expected_by_collective[collective]
         headline = not self.collectives or self.collectives[0] == collective

@@ -1,11 +1,11 @@
-"""What a collective can reach by the line rate of the fabric and the rate of NVLink, without measurements.
+"""Bandwidth of collectives by the line rate of the fabric and the rate of NVLink, without measurements.
 
-S is the message, n the ranks, N the NVLink domains, g the GPUs of one, B the line rate of a domain, b that of
-a GPU, L the NVLink rate of a GPU.
+S is the message size, n the number of ranks, N of NVLink domains, g of GPUs per domain, B the line rate of a
+domain, b that of a GPU, L the NVLink rate of a GPU.
 - ring, N >= 2: each border carries 2S(n-1)/n, so busbw <= B.
 - tree or NVLS tree, N = 2: each domain sends S once, so busbw may reach 2B(n-1)/n, above line rate.
 - tree, N >= 3: inner domains send 2S: busbw <= B(n-1)/n; plain Tree was seen at 0.48 B.
-- SHARP: each domain sends and receives S at any N: 2B(n-1)/n, limited by what NVLink gives inside.
+- SHARP: each domain sends and receives S at any N: 2B(n-1)/n, limited by NVLink inside.
 - all_gather, reduce_scatter: ring B; best case B(n-1)/n x N/(N-1). In one domain NVLS does not raise them.
 - sendrecv: one GPU's rails, b. alltoall: B(n-1)/(g(n-g)).
 """
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from busbar.judge.nccl.expected.system import RING_SHARE, System
 from busbar.judge.nccl.units import gbps
 
-# rounding of two printed decimals, clock granularity: a ring on N >= 3 cannot exceed line rate by more
+# allowance for two printed decimals and the clock: a ring on N >= 3 cannot exceed line rate by more
 SLACK = 1.02
-# part of its bound that a tree reaches between two domains: 78.3 of 93.8 GB/s
+# fraction of its bound that a tree reaches between two domains: 78.3 of 93.8 GB/s
 TREE_SHARE = 0.83
 # a ring loses about 15 % from 2 to 46 nodes: 0.9 B is the floor of two, 0.75 B that of more
 LARGE_RING_SHARE = 0.75 / 0.9
@@ -29,7 +29,7 @@ TREE_SHARE_OF_MANY = 0.48
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """GB/s; `expected` is None where no formula fits. `why` says how they follow, for people."""
+    """Bandwidths in GB/s; `expected` is None if no formula fits. `why`: the reasoning, for users."""
 
     expected: float | None
     ceiling: float | None
@@ -37,7 +37,7 @@ class Formula:
 
 
 def formula(system: System, collective: str, algorithm: str) -> Formula:
-    """What COLLECTIVE can reach on SYSTEM. `algorithm` matters for all_reduce only."""
+    """The bandwidths of COLLECTIVE on SYSTEM. `algorithm` only matters for all_reduce."""
     if system.ranks < 2:
         return Formula(None, None, "one rank: nothing is exchanged")
     if system.domains == 1:
@@ -56,12 +56,12 @@ def formula(system: System, collective: str, algorithm: str) -> Formula:
 
 
 def ring(system: System) -> float:
-    """What a ring over all domains reaches."""
+    """Busbw of a ring over all domains."""
     return system.line_rate * (1.0 if system.domains == 2 else LARGE_RING_SHARE)
 
 
 def tree_of_two(system: System) -> float:
-    """What a tree between two domains reaches: above line rate, limited by NVLink inside."""
+    """Busbw of a tree between two domains: above line rate, limited by NVLink inside."""
     most = TREE_SHARE * _once(system)
     return most if system.domain_value is None else min(most, system.domain_value)
 
@@ -71,10 +71,10 @@ def _once(system: System) -> float:
 
 
 def _inside_nvlink(system: System, collective: str, found: Formula) -> Formula:
-    """FOUND, limited by what the GPUs of a domain exchange with each other."""
+    """FOUND, limited by the rate at which the GPUs of a domain exchange data."""
     cap = system.domain_cap
     if cap is not None and collective in ("all_gather", "reduce_scatter"):
-        # a switch does not raise them: a GPU takes in what its NVLink and its rails carry
+        # a switch does not raise them: a GPU receives at most the rate of its NVLink and its rails
         cap = system.nvlink_gbps + system.rate_per_gpu
     expected, ceiling, why = found.expected, found.ceiling, found.why
     if cap is None or expected is None or ceiling is None or ceiling <= cap:

@@ -1,6 +1,6 @@
-"""What a system can carry: NVLink per GPU generation, and line rate per NVLink domain.
+"""The rates that a system can carry: NVLink per GPU generation, and line rate per NVLink domain.
 
-GB/s are 1e9 B/s, one direction. A domain is what NVLink joins: a host, or a whole rack for NVL72.
+GB/s are 1e9 B/s, one direction. An NVLink domain is a host, or a whole rack for NVL72.
 Sources: NVIDIA data sheets for NVLink; measured NVLS values as in published.yaml.
 """
 
@@ -17,7 +17,7 @@ MODEL = re.compile(
     re.IGNORECASE,
 )
 
-# GB/s of one GPU's NVLink, one direction; of MI300X that of its seven xGMI links
+# GB/s of one GPU's NVLink, one direction; for MI300X its seven xGMI links
 NVLINK = {
     "MI300X": 448.0,
     "V100": 150.0,
@@ -31,7 +31,7 @@ NVLINK = {
     "GB200": 900.0,
     "GB300": 900.0,
 }
-# best busbw seen for reductions inside the NVLink switch; GPUs that are not here have none
+# best busbw seen for reductions inside the NVLink switch; other GPUs have none
 NVLS = {
     "H100": 481.0,
     "H200": 481.0,
@@ -45,7 +45,7 @@ RING_SHARE = 0.75
 
 
 def models(text: str) -> set[str]:
-    """GPU models that TEXT names, in capitals: {'H100'}; empty where it names none that is known."""
+    """Known GPU models that TEXT names, in capitals: {'H100'}; empty without one."""
     return {m.upper() for m in MODEL.findall(text)}
 
 
@@ -62,7 +62,7 @@ OTHER_PRODUCTS = re.compile(
 
 
 def gpu_name(text: str) -> str:
-    """H100-SXM5-80GB -> H100; H100 PCIe, H100 NVL and the like stay what they are."""
+    """The model in a name: H100-SXM5-80GB -> H100. H100 PCIe, H100 NVL and the like stay unchanged."""
     found = models(text)
     return found.pop() if len(found) == 1 and not VARIANT.search(text) else text
 
@@ -109,24 +109,24 @@ class System:
 
     @property
     def hosts_per_domain(self) -> int:
-        """Hosts in one domain, as many as take part. Racks are taken to be filled evenly, as the
-        sources do; where they cannot be, these are the hosts of the smallest.
+        """Participating hosts per domain. As in the sources, racks are assumed to be filled evenly; where
+        they cannot be, this is the number of hosts in the smallest.
         """
         return self.nodes // self.domains
 
     @property
     def gpus_per_domain(self) -> int:
-        """g in the formulas."""
+        """GPUs per domain; g in the formulas."""
         return self.hosts_per_domain * self.gpus_per_node
 
     @property
     def line_rate(self) -> float:
-        """B: GB/s that leave one domain, one direction."""
+        """GB/s that leave one domain, one direction; B in the formulas."""
         return self.rails * self.rate_gbps / 8 * self.hosts_per_domain
 
     @property
     def rate_per_gpu(self) -> float:
-        """b: GB/s that the rails nearest to one GPU carry; a GPU without a rail of its own shares one."""
+        """GB/s of the rails nearest to one GPU; a GPU without its own rail shares one. b in the formulas."""
         return self.rate_gbps / 8 * max(1.0, self.rails / self.gpus_per_node)
 
     @property
@@ -141,14 +141,14 @@ class System:
 
     @property
     def domain_cap(self) -> float | None:
-        """Above this no number from one domain is credible; None where NVLink is not known."""
+        """Limit above which no number from one domain is credible; None if NVLink is not known."""
         if self.nvls is not None:
             return 1.1 * self.nvls
         return self.nvlink_gbps or None
 
     @property
     def domain_value(self) -> float | None:
-        """What a domain's NVLink gives to a tree, NVLS or SHARP reduction inside it."""
+        """Busbw that a domain's NVLink gives to a tree, NVLS or SHARP reduction inside it."""
         if self.nvls is not None:
             return self.nvls
         return RING_SHARE * self.nvlink_gbps if self.nvlink_gbps else None

@@ -1,8 +1,7 @@
-"""Whose evidence a message of NCCL is: that of the program whose device list names its process.
+"""Assigns messages of NCCL to programs: to the one whose device list names the process.
 
 Messages without a process (old releases, pasted logs) belong to the program in whose part of the log they
-stand. What is printed behind a table's last row, or by a process that no device list names, proves nothing
-for it.
+are. Messages after a table's last row, or from a process that no device list names, prove nothing for it.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ class _Part:
 
 @dataclass
 class Proof:
-    """What was printed for one table: `own` can prove something, `loose` can only speak against it."""
+    """The evidence on one table: `own` can prove something, `loose` can only count against it."""
 
     own: Evidence
     loose: Evidence
 
 
 class Binding:
-    """Sorts messages while a log is read, and gives each table its own afterwards."""
+    """Sorts messages while a log is read, and afterwards gives each table its own evidence."""
 
     def __init__(self) -> None:
         # owner, program AT, unlisted -> messages after its latest row, and those before that row
@@ -49,11 +48,11 @@ class Binding:
         self._order: dict[int, int] = {}  # id of a preamble -> number of the program
 
     def rank(self, host: str, pid: int, program: Preamble) -> None:
-        """A device list names a process."""
+        """Record that the device list of PROGRAM names a process."""
         self._listed[short(host), pid] = program
 
     def evidence(self, host: str, pid: int | None, at: Preamble, rows: int) -> Evidence:
-        """Where a message belongs that stands in the part of the program AT, after that many of its ROWS."""
+        """The evidence to which a message belongs that follows ROWS rows in the part of the program AT."""
         process = (short(host), pid) if host and pid is not None else None
         owner = self._listed.get(process) if process is not None else None
         unlisted = process is not None and owner is None
@@ -70,14 +69,14 @@ class Binding:
         return part.evidence
 
     def whole(self) -> Evidence:
-        """All that was printed."""
+        """The evidence in the whole log."""
         return Evidence.merged(part.evidence for part in self._parts())
 
     def _parts(self) -> list[_Part]:
         return [*self._earlier.values(), *self._latest.values()]
 
     def proofs(self, runs: list[Run]) -> list[Proof]:
-        """What was printed for each of RUNS."""
+        """The evidence on each of RUNS."""
         own: dict[int, list[Evidence]] = defaultdict(list)
         loose: dict[int, list[Evidence]] = defaultdict(list)
         rows = {id(run.preamble): len(run.rows) for run in runs}
@@ -91,7 +90,7 @@ class Binding:
             number = self._order.get(id(program), len(self._order))
             before = not finished if here else part.number < number
             (own if before and not foreign else loose)[id(program)].append(part.evidence)
-        nothing = Evidence()  # for all runs without any: a damaged log may begin thousands of them
+        nothing = Evidence()  # shared by all runs without any: a damaged log may begin thousands of them
         return [
             Proof(_one(own[id(r.preamble)]) or nothing, _one(loose[id(r.preamble)]) or nothing) for r in runs
         ]

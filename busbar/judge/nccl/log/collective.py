@@ -1,7 +1,7 @@
-"""Which collective a table is of, and the factor between its algorithm and bus bandwidth.
+"""Finds the collective of a table, and the factor between its algorithm and bus bandwidth.
 
-Older nccl-tests never name the collective; then (redop, root, busbw/algbw) must tell. Factors: nccl-tests
-doc/PERFORMANCE.md and each *GetBw in src/.
+Older nccl-tests never name the collective; then it follows from (redop, root, busbw/algbw). Factors:
+nccl-tests doc/PERFORMANCE.md and each *GetBw in src/.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ BYTES = {
     **dict.fromkeys(("int32", "uint32", "float", "int"), 4),
     **dict.fromkeys(("int64", "uint64", "double"), 8),
 }
-# the count in a row of these is what one rank gives or gets, not the whole message
+# collectives whose rows count the part of one rank, not the whole message
 IN_PARTS = ("all_gather", "reduce_scatter", "alltoall", "gather", "scatter", "hypercube")
 WHOLE = ("all_reduce", "broadcast", "reduce", "sendrecv")
-# which columns say something: others print no operation, and -1 for the root
+# collectives that print an operation, and those that print a root; others print none, and -1
 REDUCING = ("all_reduce", "reduce_scatter", "reduce")
 MOVING = ("all_gather", "alltoall", "broadcast", "gather", "scatter")
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
-# below this many GB/s two decimals are too few to compare busbw with algbw
+# below this bandwidth in GB/s, two decimals are too few to compare busbw with algbw
 RESOLVABLE_GBPS = 50.0
 
 
@@ -62,7 +62,7 @@ def factor(collective: str, ranks: int) -> float:
 
 
 def ratio(run: Run) -> float | None:
-    """Mean busbw/algbw of the rows whose algbw is large enough to tell; None where none is."""
+    """Mean busbw/algbw of the rows whose algbw is large enough to compare; None without such rows."""
     values = []
     for row in run.rows:
         algbw, busbw = number(row.out_of_place.algbw), number(row.out_of_place.busbw)
@@ -74,7 +74,7 @@ def ratio(run: Run) -> float | None:
 def parts(run: Run) -> int | None:
     """Size / (count x type size): 1 where the count is the whole message, n where it is a rank's part.
 
-    None where no row says so, or the rows contradict each other.
+    None where no row tells, or the rows contradict each other.
     """
     found = {row.size / (row.count * BYTES[row.type]) for row in run.rows if row.count and row.size}
     if len(found) != 1 or not (value := found.pop()).is_integer():
@@ -99,7 +99,7 @@ def contradicts_itself(run: Run) -> bool:
 
 
 def is_scaled(run: Run) -> bool:
-    """Whether algbw is busbw already: nccl-tests 2.0.0 does so where each rank gives or gets a part.
+    """Whether algbw is scaled to busbw already, as nccl-tests 2.0.0 does where each rank has one part.
 
     Its all_gather and reduce_scatter print (n-1)/n of size / time as algbw, and the same as busbw.
     """
@@ -124,7 +124,7 @@ def is_scaled(run: Run) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Inferred:
-    """`certain` is False where the columns fit more than one collective."""
+    """The collective of a table; `certain` is False if the columns fit more than one."""
 
     name: str | None
     certain: bool
@@ -138,7 +138,7 @@ def from_name(printed: str) -> str | None:
 
 
 def infer(run: Run) -> Inferred:
-    """The collective of RUN: its printed name, else what (redop, root, ratio, count) fit."""
+    """The collective of RUN: its printed name, else the one that fits (redop, root, ratio, count)."""
     if run.preamble.name is not None:
         name = from_name(run.preamble.name)
         odd = _odd_column(name, run.rows)
@@ -166,7 +166,7 @@ def infer(run: Run) -> Inferred:
 
 
 def _odd_column(name: str | None, rows: list[Row]) -> str | None:
-    """What a row has that a collective of NAME does not print: an operation, a root, or none of them."""
+    """The first column that contradicts the collective NAME: an operation or root, or its absence."""
     if name not in (*REDUCING, *MOVING):
         return None
     for row in rows:
@@ -191,12 +191,12 @@ def _of_columns(run: Run, k: float) -> Inferred:
 
 
 def _fits_alone(name: str, n: int | None) -> bool:
-    """Whether the count is as in NAME, where columns and ratio leave a doubt."""
+    """Whether the count fits the collective NAME, for cases that columns and ratio do not decide."""
     return n is not None and ((name in IN_PARTS and n > 1) or (name in WHOLE and n == 1))
 
 
 def _hinted(run: Run, why: str) -> Inferred:
-    """What a shell line before the table names: better than nothing to a reader, never certain."""
+    """The collective named by a shell line before the table, which is only a hint and never certain."""
     name = from_name(run.preamble.command) if run.preamble.command else None
     return Inferred(name, False, why)
 

@@ -1,4 +1,4 @@
-"""Channel edges: what a message of NCCL says about the transport between two ranks.
+"""Channel edges: NCCL's messages about the transport between two ranks.
 
     Channel 07/0 : 6[6] -> 15[7] [receive] via NET/IBext/3/GDRDMA
 
@@ -33,7 +33,7 @@ class Transport:
 
 @dataclass(slots=True)
 class EdgeCounts:
-    """How often edges of one label were printed, and the first line that shows one."""
+    """The number of printed edges with one label, and the first line that shows one."""
 
     transport: Transport
     first: LogLine
@@ -74,7 +74,7 @@ def link(match: re.Match[str]) -> tuple[str, int, int, int, int]:
 
 
 def read_transport(text: str) -> Transport | None:
-    """The transport that TEXT is; None where it is not one in a known form."""
+    """The transport that TEXT states; None if it is not in a known form."""
     match = p.TRANSPORT.fullmatch(text)
     if match is None:
         return None

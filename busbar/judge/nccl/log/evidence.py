@@ -1,6 +1,6 @@
-"""What NCCL's own messages prove about the transport: edges, rails, plugin, topology file, versions.
+"""Evidence on the transport from NCCL's own messages: edges, rails, plugin, topology file, versions.
 
-Only what was printed is kept. Whether it is enough is decided by busbar.judge.nccl.checks.
+Only printed facts are kept. busbar.judge.nccl.checks decides whether they are enough.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Evidence:
     topology_failed: dict[str, LogLine] = field(default_factory=dict)
     hcas: dict[str, LogLine] = field(default_factory=dict)  # one list as printed -> where
     hcas_of_host: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    # host -> (NET device, HCA, IB or RoCE), as all of its processes print them; device -1: not known
+    # host -> (NET device, HCA, IB or RoCE), as printed by all of its processes; device -1: not known
     hca_links: dict[str, frozenset[tuple[int, str, str]]] = field(default_factory=dict)
     plugin_paths: dict[str, LogLine] = field(default_factory=dict)
     environment: dict[str, LogLine] = field(default_factory=dict)
@@ -65,9 +65,9 @@ class Evidence:
     mnnvl: LogLine | None = None
     without_mnnvl: LogLine | None = None  # a process that does not use it
     ring_without_gdr: LogLine | None = None
-    # messages that name a transport in a form that is not known: what they prove is not known
+    # messages that name a transport in an unknown form, so it is unknown what they prove
     unread_edges: dict[str, LogLine] = field(default_factory=dict)
-    # what a process of NCCL printed, and is not one of its messages
+    # texts of an NCCL process that are not known messages
     unread_messages: dict[str, LogLine] = field(default_factory=dict)
     without_gdr: dict[str, LogLine] = field(default_factory=dict)  # "host device", "host " for all devices
     inside: dict[str, set[str]] = field(default_factory=dict)  # host -> kinds of edges inside it: P2P, SHM
@@ -84,7 +84,7 @@ class Evidence:
             self.lost.add(kind)
 
     def edge(self, edge: Edge, process: tuple[str, int], line: int, text: str) -> None:
-        """Take one edge that PROCESS printed: its host and pid, or "" and 0."""
+        """Add an edge printed by PROCESS: its host and pid, or "" and 0."""
         label = edge.transport.label
         if label not in self.edges:
             if len(self.edges) >= KEEP_LABELS:
@@ -108,7 +108,7 @@ class Evidence:
 
     @classmethod
     def merged(cls, parts: Iterable[Evidence]) -> Evidence:
-        """All of PARTS as one; of facts that several state, the first line is kept."""
+        """All PARTS in one. If several state a fact, the first line is kept."""
         whole = cls()
         for part in parts:
             whole.add(part)
@@ -118,7 +118,7 @@ class Evidence:
         return whole
 
     def add(self, part: Evidence) -> None:
-        """Take all of PART."""
+        """Add everything in PART."""
         for label, counts in part.edges.items():
             mine = self.edges.setdefault(label, EdgeCounts(counts.transport, counts.first))
             mine.count += counts.count
@@ -157,7 +157,7 @@ class Evidence:
 
     @property
     def via(self) -> Counter[str]:
-        """Labels of edges -> how many were printed."""
+        """Label of edges -> number of printed edges."""
         return Counter({label: counts.count for label, counts in self.edges.items()})
 
     @property
@@ -167,7 +167,7 @@ class Evidence:
 
     @property
     def gdrdma(self) -> bool | None:
-        """True when every NET edge uses GPUDirect RDMA, None where no NET edge was printed."""
+        """Whether every NET edge uses GPUDirect RDMA; None if no NET edge was printed."""
         net = self.net_edges
         return all(counts.transport.gdr for counts in net.values()) if net else None
 
@@ -183,7 +183,7 @@ class Evidence:
 
 
 def keep(into: dict[str, LogLine], value: str, line: int, text: str) -> bool:
-    """Keep the first line that states VALUE; False where there is no more room."""
+    """Keep the first line that states VALUE; False if there is no more room."""
     if value not in into:
         if len(into) >= KEEP:
             return False
@@ -192,9 +192,9 @@ def keep(into: dict[str, LogLine], value: str, line: int, text: str) -> bool:
 
 
 def plain_facts(text: str) -> list[tuple[str, str]]:
-    """Kinds and values in a text that is no NCCL message: a version, a failed test, a note on a simulation.
+    """Kinds and values in a text that is not an NCCL message: a version, a failed test, a simulation note.
 
-    Also what looks like a part of a message: what it said is not known.
+    Text that looks like a part of a message is included too; its content is not known.
     """
     found = []
     if "version" in text and not text.startswith("#") and (match := p.NCCL_VERSION.search(text)):

@@ -1,7 +1,7 @@
-"""Which links between hosts were printed, and by whom: each by its sender and by its receiver.
+"""The printed links between hosts. A link is printed by its sender and by its receiver.
 
-Only what is needed to compare both ends is kept: a sum over all links, one entry for each link of a
-collective (connection 0), since the number of those is bounded by channels and hosts.
+Only data for comparing both ends is kept: a sum over all links, and one entry for each link of a collective
+(connection 0), since their number is bounded by channels and hosts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Links:
     overflow: bool = False
 
     def end(self, host: str, pid: int, rank: int) -> None:
-        """The process PID on HOST (0, "": not printed) printed an edge of its own RANK."""
+        """Record that the process PID on HOST (0, "": not printed) printed an edge of its own RANK."""
         end = host, pid, rank
         if end not in self.ends:
             self.overflow |= len(self.ends) >= MAX_ENDS
@@ -38,7 +38,7 @@ class Links:
                 self.ends.add(end)
 
     def add(self, text: str, key: int | None, sent: bool) -> None:
-        """Take one end of a link: TEXT as printed, alike at both ends; KEY (`pack`) for connection 0."""
+        """Add one end of a link: TEXT as printed, equal at both ends; KEY (`pack`) for connection 0."""
         self.difference += hash(text) if sent else -hash(text)
         if key is None:
             return
@@ -50,16 +50,16 @@ class Links:
 
     @property
     def seen(self) -> set[int]:
-        """Links that sender or receiver printed."""
+        """Links that the sender or the receiver printed."""
         return self.sent | self.received
 
     def both_ways(self, channel: int, source: int, target: int) -> bool:
-        """Whether sender and receiver printed the link."""
+        """Whether both sender and receiver printed the link."""
         key = pack(channel, source, target)
         return key in self.sent and key in self.received
 
     def merge(self, other: Links) -> None:
-        """Add what OTHER has."""
+        """Add everything in OTHER."""
         self.difference += other.difference
         self.sent |= other.sent
         self.received |= other.received

@@ -1,4 +1,4 @@
-"""What a caller looks for in a log besides tables and evidence: lines that it knows."""
+"""Lines that a caller looks for in a log besides tables and evidence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from busbar.judge.nccl.log.records import LogLine
 
 @dataclass(slots=True)
 class KnownLine:
-    """What a matcher recognized: its name for it, the first line, and how many lines there were."""
+    """A kind of line that a matcher recognized: its name, the first such line, and their number."""
 
     name: str
     severity: str
@@ -23,7 +23,7 @@ class LineMatcher(Protocol):
     """Recognizes lines on behalf of a caller (known failures, see busbar.judge.nccl.diagnose)."""
 
     def look(self, text: str, line: int, *, level: str | None = None, started: bool = True) -> None:
-        """Count what one cleaned line shows, or a message of NCCL of this LEVEL.
+        """Count the known lines that one cleaned line, or a message of NCCL of this LEVEL, shows.
 
         STARTED: a program of nccl-tests had printed something before it.
         """
@@ -32,4 +32,4 @@ class LineMatcher(Protocol):
         """Everything that was recognized."""
 
     def unknown_lines(self) -> list[LogLine]:
-        """What looks like a failure and was not recognized."""
+        """Lines that look like a failure and were not recognized."""

@@ -1,10 +1,10 @@
-"""Where NCCL's messages begin in a line, and which process printed each.
+"""Finds NCCL's messages in a line, and the process that printed each.
 
     gcn151:1904979:1905031 [0] NCCL INFO Using network IB
     mycl-g2:353236:353423 [6] transport/net_ib.cc:2244 NCCL WARN NET/IB: Got completion ...
     NCCL INFO NCCL_TOPO_FILE set by environment to /opt/x.xml         (pasted without its process)
 
-What stands before the words is read backwards, token by token: that costs the same for any text.
+The text before `NCCL INFO` or `NCCL WARN` is read backwards, token by token, in the same time for any text.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def find_message(text: str, start: int = 0) -> Message | None:
 
 
 def _token(text: str, first: int, end: int) -> tuple[str, int]:
-    """What stands before the blank that ends at END, and where it begins; "" where there is no blank."""
+    """The token before the blank that ends at END, and its start; "" if there is no blank."""
     if end <= first or text[end - 1] != " ":
         return "", end
     begin = max(text.rfind(" ", first, end - 1), text.rfind("\t", first, end - 1)) + 1

@@ -9,7 +9,7 @@ import re
 
 
 def _ascii(pattern: str, flags: int = 0) -> re.Pattern[str]:
-    """PATTERN, whose digits, letters and blanks are those of ASCII: the programs print no other."""
+    """Compile PATTERN with the digits, letters and blanks of ASCII: the programs print no others."""
     return re.compile(pattern, re.ASCII | flags)
 
 
@@ -58,12 +58,12 @@ BITWISE = _ascii(r"#\s*Bitwise mismatches\s*:\s*(\d+)(?:\s+(OK|FAILED)(?!\w))?")
 AVG = _ascii(r"#\s*Avg bus bandwidth\s*:\s*(\S+)(?:\s+(OK|FAILED)(?!\w))?")
 #   2147483648     536870912     float     sum      -1    10317  208.15  390.29      0    10317  208.15 ...
 ROW = _ascii(rf"(?<![\w.])(\d+)\s+(\d+)\s+({TYPES})(?=\s)(.*)$")
-# the same row cut off right behind its root, with NCCL's text glued on: `float     sum      -1gcn151:19:..`
+# the same row cut off after its root, with NCCL's text attached: `float     sum      -1gcn151:19:..`
 ROW_START = _ascii(rf"(?<![\w.])(\d+)\s+(\d+)\s+({TYPES})(?=\s|$)(.*)$")
 
 
 def row_start(text: str) -> re.Match[str] | None:
-    """Where a row begins in TEXT, a match of ROW_START."""
+    """The first row in TEXT, as a match of ROW_START."""
     # looking for a type is quicker than trying every number
     return ROW_START.search(text) if ANY_TYPE.search(text) is not None else None
 
@@ -75,7 +75,7 @@ VALUE = _ascii(r"^(?:[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?%?|N/A|-?nan|-?inf)$")
 STAMP = _ascii(r"\s\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\S{0,40}$")
 
 # 2026-05-05 06:16:47 | 2026-05-05T06:16:47Z | Mon Sep  2 10:00:00 2024
-# in a block of lines, and begins with a literal: so a whole log is searched quickly
+# for a block of lines; the pattern begins with a literal, so that a whole log is searched quickly
 _DATE = re.compile(
     rb"20\d\d(?<!\d20\d\d)(?:-[01]\d-[0-3]\d[T ][0-2]\d:[0-5]\d:[0-5]\d(?!\d)|(?!\d)"
     rb"(?<=(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} [ \d]\d [0-2]\d:[0-5]\d:[0-5]\d 20\d\d))"
@@ -123,7 +123,7 @@ TRANSPORT = _ascii(
     r"|(?P<shm>SHM(?:/[A-Za-z]+)*|direct shared memory))"
     r"(?: comm 0x[0-9a-f]+ nRanks \d+)?\.?\s*",
 )
-# texts that must not be lost where they are in no known form: each must hold its middle part
+# texts that count as unread if they have no known form; each must contain its middle part
 UNREAD = (
     # ... via NET/IBext/3                               a transport
     (r"\b", "via ", r"(?:NET|COLLNET|P2P|SHM|direct)\b"),
@@ -145,7 +145,7 @@ def names_transport(text: str) -> bool:
 
 
 def names_process(text: str) -> bool:
-    """Whether TEXT holds what processes of NCCL begin their messages with."""
+    """Whether TEXT contains a prefix with which processes of NCCL begin their messages."""
     return PROCESS_END.search(text) is not None and PROCESS.search(text) is not None
 
 

@@ -20,10 +20,10 @@ from busbar.judge.nccl.log.records import LogLine, Preamble, Run, whole
 from busbar.judge.nccl.log.source import BLOCK, Source, SourceError, open_log
 from busbar.judge.nccl.log.tables import RunBuilder
 
-# nothing that is looked for is longer; rings of thousands of ranks are
+# every text that is searched is shorter; only rings of thousands of ranks are longer
 MAX_TEXT = 8192
 MAX_HOST = 255
-# what of a line behind MAX_TEXT would have been read: of lists of ranks and host names nothing
+# text after MAX_TEXT that would have been read; lists of ranks and host names have none
 READABLE = re.compile(rb"NCCL |# |\d +\d+ +[a-z]")
 OF_HOST = re.compile(r"[a-z0-9][a-z0-9.\-]*")
 GLUED_NUMBER = re.compile(r"-?\d+(?=[A-Za-z])")
@@ -31,9 +31,9 @@ GLUED_NUMBER = re.compile(r"-?\d+(?=[A-Za-z])")
 
 @dataclass
 class ParsedLog:
-    """Everything that the checks look at. `dangling`: a preamble that no table followed (a hang, a kill).
+    """Everything that the checks use. `dangling`: a preamble without a table after it (a hang, a kill).
 
-    `evidence` is all that NCCL printed in this log, `proofs` what was printed for each of `runs`.
+    `evidence`: from all messages of NCCL in this log. `proofs`: the evidence on each of `runs`.
     """
 
     runs: list[Run]
@@ -58,7 +58,7 @@ def read_lines(lines: Iterable[bytes | str], matcher: LineMatcher | None = None)
 
 
 def read_file(path: str, matcher: LineMatcher | None = None) -> ParsedLog:
-    """Read the file PATH or, for '-', standard input. Raises SourceError where it cannot be read."""
+    """Read the file PATH or, for '-', standard input. Raises SourceError if it cannot be read."""
     source = Source()
     stream = open_log(path)
     try:
@@ -77,7 +77,7 @@ def read_file(path: str, matcher: LineMatcher | None = None) -> ParsedLog:
 
 
 def _read_results(path: str, text: bytes, matcher: LineMatcher | None) -> ParsedLog:
-    """Rows and arguments from the JSON of nccl-tests, the rest from the log beside it."""
+    """Read rows and arguments from the JSON of nccl-tests, and the rest from the log beside it."""
     source = Source()
     reader = LogReader(matcher)
     before: list[str] = []
@@ -100,7 +100,7 @@ def _read_results(path: str, text: bytes, matcher: LineMatcher | None) -> Parsed
 
 
 def read_blocks(blocks: Iterable[bytes], source: Source, matcher: LineMatcher | None = None) -> ParsedLog:
-    """Read blocks of whole lines, of which SOURCE keeps count, to the end."""
+    """Read blocks of whole lines, which SOURCE counts, to the end."""
     reader = LogReader(matcher)
     for block in blocks:
         reader.block(block)
@@ -150,7 +150,7 @@ class LogReader:
         self._last_line = next((x for x in reversed(lines) if not x.isspace() and x), self._last_line)
 
     def program(self, lines: list[str]) -> None:
-        """Take LINES of nccl-tests that stand in no log."""
+        """Take LINES of nccl-tests that do not come from a log."""
         for line in lines:
             self.builder.add(line, 0)
             self._look(line, 0)
@@ -209,7 +209,7 @@ class LogReader:
             message, start, host = following, end, next_host
 
     def _evidence(self, host: str, pid: str | None) -> Evidence:
-        """Where a message of a process belongs."""
+        """The evidence to which a message of a process belongs."""
         return self._binding.evidence(host, None if pid is None else whole(pid), *self._at)
 
     def _message(
@@ -257,9 +257,9 @@ class LogReader:
         self.builder.listed.clear()
 
     def _unglue(self, text: str, message: Message, after: int) -> tuple[int, str]:
-        """Where a message begins, and its host: text behind AFTER may stick to the host's name.
+        """The start of a message, and its host: text after AFTER may be attached to the host's name.
 
-        `float     sum      -1gcn151:1904979:...`: a row was interrupted right behind its root.
+        `float     sum      -1gcn151:1904979:...`: a row was interrupted right after its root.
         """
         start, host = message.start, message.host or ""
         if not host or not text[after:start].strip():
@@ -279,9 +279,9 @@ class LogReader:
 
 
 def _is_another(before: str, *, inside: bool) -> bool:
-    """Whether a host's name with BEFORE in front is that of another host, not a text that sticks to it.
+    """Whether BEFORE is the beginning of another host's name, and not other text attached to a host's name.
 
-    INSIDE a message a whole word may: `Connected all ringsworker-0:40:90`.
+    INSIDE a message a whole word may be attached: `Connected all ringsworker-0:40:90`.
     """
     if OF_HOST.fullmatch(before) is None or before.isdigit():
         return False
@@ -289,6 +289,6 @@ def _is_another(before: str, *, inside: bool) -> bool:
 
 
 def _text(line: bytes) -> str:
-    """What is read of LINE."""
+    """The part of LINE that is read."""
     # a character has four bytes at most
     return line[: 4 * MAX_TEXT].decode("utf-8", "replace")[:MAX_TEXT]

@@ -1,6 +1,6 @@
-"""What nccl-tests prints, as values: rows, device list, arguments, tables and what follows from a table.
+"""The output of nccl-tests as values: rows, device list, arguments, tables and values derived from a table.
 
-Nothing here reads or judges; numbers stay as printed beside what they mean.
+Nothing here reads or judges; numbers are kept as printed beside their values.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LEAST_RESOLVED = 0.02
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A fact and the first line that states it; `text` is at most 400 characters."""
+    """The first line that states a fact; `text` is at most 400 characters."""
 
     value: str
     line: int
@@ -37,12 +37,12 @@ class Measurement:
 
     @property
     def unchecked(self) -> bool:
-        """True where the data was not compared (N/A)."""
+        """Whether the data was not compared (N/A)."""
         return self.errors == "N/A"
 
     @property
     def wrong(self) -> bool:
-        """True where the last column is a number above 0."""
+        """Whether the last column is a number above 0."""
         return amount(self.errors) > 0
 
 
@@ -63,12 +63,12 @@ class Row:
 
     @property
     def measurements(self) -> tuple[Measurement, Measurement]:
-        """Out of place, in place."""
+        """The out-of-place and the in-place measurement."""
         return self.out_of_place, self.in_place
 
     @property
     def key(self) -> tuple[str, str | None, int | None, int]:
-        """What is different in each row of a table of one program."""
+        """The key of the row, which differs between all rows in a table of one program."""
         return (self.type, self.redop, self.root, self.size)
 
     @property
@@ -115,7 +115,7 @@ class Banner:
 
 @dataclass
 class Preamble:
-    """What was printed before a table."""
+    """The output before a table."""
 
     tests_version: str | None = None
     name: str | None = None
@@ -173,12 +173,12 @@ class Run:
 
     @property
     def largest_row(self) -> Row:
-        """The row of the largest message, the first one of equals. Raises ValueError without rows."""
+        """The row of the largest message, the first of equal ones. Raises ValueError without rows."""
         return max(self.rows, key=lambda r: r.size)
 
     @property
     def busbw(self) -> float | None:
-        """GB/s at the largest message: the smaller measurement. Sizes that repeat count by their worst."""
+        """The smaller busbw in GB/s at the largest message. Of a size that repeats, the worst row counts."""
         if not self.rows:
             return None
         top = self.largest_row.size
@@ -192,7 +192,7 @@ class Run:
 
     @property
     def mean_busbw(self) -> float:
-        """Mean busbw of all measurements: what nccl-tests prints as `Avg bus bandwidth`."""
+        """Mean busbw of all measurements, which nccl-tests prints as `Avg bus bandwidth`."""
         values = [amount(m.busbw) for m in self.measurements]
         return sum(values) / len(values)
 
@@ -207,7 +207,7 @@ class Run:
         printed = number(self.avg)
         if printed is None:
             return False
-        # what rounding of the printed values explains, in GB/s
+        # the deviation in GB/s that rounding of the printed values explains
         tolerance = 0.1 if self.highest_busbw >= 1000 else 0.01
         # %g prints six digits: 202818 for 202818.2039
         digits = 0.5 * 10.0 ** (math.floor(math.log10(abs(printed))) - 5) if printed else 0.0
@@ -222,25 +222,25 @@ class Run:
 
     @property
     def check_disabled(self) -> bool | None:
-        """True where no measurement was compared; None without rows."""
+        """Whether no measurement was compared; None without rows."""
         return all(m.unchecked for m in self.measurements) if self.rows else None
 
     @property
     def has_repeated_rows(self) -> bool:
-        """True where a size stands twice with the same type, operation and root."""
+        """Whether a size occurs twice with the same type, operation and root."""
         keys = [r.key for r in self.rows if r.size > 0 and r.count > 0]
         return len(set(keys)) < len(keys)
 
     @property
     def has_several_programs(self) -> bool:
-        """True where two programs wrote into one table: a rank, a preamble or a row is there twice."""
+        """Whether two programs wrote into one table: a rank, a preamble or a row occurs twice."""
         ranks = [(r.group, r.rank) for r in self.preamble.ranks]
         repeated = self.has_repeated_rows and not self.is_picked
         return len(set(ranks)) < len(ranks) or repeated or self.preamble.repeats > 0
 
     @property
     def is_picked(self) -> bool:
-        """True for rows alone, as grep picks them: one run after the other, not written at the same time."""
+        """Whether there are only rows, as from grep: of runs one after the other, not at the same time."""
         if self.error_column is not None or self.preamble.banner is not None or self.preamble.ranks:
             return False
         keys = [r.key for r in self.rows]
@@ -248,14 +248,14 @@ class Run:
 
     @property
     def has_wrong_precision(self) -> bool:
-        """True for bandwidths with one decimal below 1000, where nccl-tests prints two: not its output."""
+        """Whether bandwidths below 1000 have one decimal: not the output of nccl-tests, which prints two."""
         return any(_wrong_precision(v) for m in self.measurements for v in (m.algbw, m.busbw))
 
     @property
     def is_one_rank(self) -> bool:
-        """True for a table of one rank: busbw is 0 where that of two ranks, algbw / 2, would not be.
+        """Whether a table is of one rank: busbw is 0 in rows where two ranks would show algbw / 2.
 
-        Small messages show latencies only: 0.01 and 0.00 say nothing.
+        Small messages only show latencies, so 0.01 and 0.00 say nothing.
         """
         first = [r.out_of_place for r in self.rows]
         if len(self.preamble.ranks) > 1 or any(number(m.busbw) for m in first):
@@ -271,7 +271,7 @@ def _wrong_precision(text: str) -> bool:
 
 
 def rounding(text: str) -> float:
-    """Half of the last printed digit: how far a printed value may be from the real one."""
+    """Half of the last printed digit, the largest difference between a printed and the real value."""
     mantissa, _, exponent = text.lower().partition("e")
     decimals = len(mantissa.partition(".")[2])
     power = int(exponent[:5]) if exponent else 0
@@ -293,5 +293,5 @@ def number(text: str) -> float | None:
 
 
 def amount(text: str) -> float:
-    """The value of a printed field; 0 for what is not a measurement."""
+    """The value of a printed field; 0 if it is not a measurement."""
     return number(text) or 0.0

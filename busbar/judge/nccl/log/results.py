@@ -3,8 +3,8 @@
     {"version":3,"args":["./all_reduce_perf","-J","run.json"],"config":{..,"devices":[..]},"results":[..],
      "out_of_bounds":{"count":0,"okay":"true"},"average_bus_bandwidth":{"bandwidth":390.1,"okay":"unchecked"}}
 
-Format: NVIDIA/nccl-tests src/util.cu; 2.17.3 to 2.17.8 misspell "bandwidith". What NCCL printed is
-in the log beside it.
+Format: NVIDIA/nccl-tests src/util.cu; 2.17.3 to 2.17.8 misspell "bandwidith". NCCL's own output is in the
+log beside it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 HEAD = re.compile(rb'\s*\{\s*"version"\s*:\s*\d+\s*,\s*"(?:start_time|args)"\s*:')
 ENOUGH = 256  # bytes that tell
 MAX_BLOCKS = 256  # of 256 KiB; a longer one is not whole
-# of the log beside the JSON, in place of .json
+# extensions of the log beside the JSON, in place of .json
 LOGS = (".log", ".out", ".txt")
 MEASUREMENTS = ("out_of_place", "in_place")
 
@@ -29,14 +29,12 @@ def is_results(head: bytes) -> bool:
 
 
 def log_beside(path: str) -> str | None:
-    """The log of the run whose JSON is PATH: of the same name."""
+    """The log of the run whose JSON is PATH; it has the same name with another extension."""
     return next((str(log) for end in LOGS if (log := Path(path).with_suffix(end)).is_file()), None)
 
 
 def printed(text: bytes) -> tuple[list[str], list[str]]:
-    """What the program prints before NCCL does, and what it prints behind that. Raises ValueError where it is
-    not whole.
-    """
+    """The lines that the program prints before and after NCCL's. Raises ValueError for incomplete JSON."""
     found = json.loads(text)
     try:
         return list(_preamble(found)), list(_table(found))
@@ -91,7 +89,7 @@ def _okay(found: dict[str, Any]) -> str:
 
 
 def _measurement(found: dict[str, Any] | None) -> str:
-    """As printed: two decimals, so that rounding is that of the program."""
+    """A measurement as printed in a table: two decimals, as the program rounds."""
     if found is None:
         return "N/A N/A N/A N/A"
     time = found["time"] if "time" in found else found["cpu_time"]

@@ -32,8 +32,8 @@ HOSTS_SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a log came from: its name, the date of its file as seconds since 1970 (None: not known), and
-    the command that judged it.
+    """The origin of a log: its name, the date of its file in seconds since 1970 (None: unknown), and the
+    command that judged it.
     """
 
     log: str
@@ -42,7 +42,7 @@ class Origin:
 
     @classmethod
     def of(cls, file: str, note: str = "", command: str = "") -> Origin:
-        """The origin of FILE, or of standard input for '-'. NOTE stands behind the name."""
+        """The origin of FILE, or of standard input for '-'. NOTE follows the name."""
         if file == "-":
             return cls("standard input", command=command)
         try:
@@ -52,7 +52,7 @@ class Origin:
         return cls(f"{Path(file).name}{note}", written, command)
 
     def text(self, date: str | None) -> str:
-        """Such as `launcher.log, of 2026-01-31 12:00:00` with the log's own DATE, else with its file's."""
+        """A text like `launcher.log, of 2026-01-31 12:00:00`, with the log's own DATE, else its file's."""
         if date:
             return f"{self.log}, of {date}"
         when = f", file written {time.strftime(DATE, time.gmtime(self.written))}" if self.written else ""
@@ -75,7 +75,7 @@ def style() -> Markup:
 
 
 def render_html(verdict: Verdict, origin: Origin) -> str:
-    """VERDICT on the log of ORIGIN as a whole HTML page."""
+    """An HTML page of the VERDICT on the log of ORIGIN."""
     cards = _cards(verdict)
     return _template().render(
         v=verdict,
@@ -96,19 +96,19 @@ def render_html(verdict: Verdict, origin: Origin) -> str:
 
 
 def _reasons(verdict: Verdict) -> list[tuple[str, str]]:
-    """Status and text of each reason; those of the job are no gate's."""
+    """Status and text of each reason; reasons of the job do not belong to a gate."""
     gates = {f"{c.name}: {c.sentence}": (c.status, f"{c.name}: {c.reason}") for c in verdict.checks}
     return [gates.get(reason, (verdict.verdict, reason)) for reason in verdict.reasons]
 
 
 def _both(draw: Any, name: str, result: CollectiveResult) -> Markup:
-    """A picture for wide and one for narrow pages; the style sheet shows one of them."""
+    """A plot for wide and one for narrow pages; the style sheet shows one of them."""
     wide, narrow = (draw(name, result, inline=True, frame=frame) for frame in (WIDE, NARROW))
     return Markup(f'<div class="wide">{wide}</div><div class="narrow">{narrow}</div>')
 
 
 def _facts(verdict: Verdict, origin: Origin) -> list[tuple[str, str]]:
-    """What the report is about: name and value of each line at its top."""
+    """Name and value of each line at the top of the report."""
     wanted = verdict.expectation
     versions = {"NCCL": verdict.nccl_version, "nccl-tests": verdict.tests_version, "network": verdict.plugin}
     return [
@@ -137,21 +137,21 @@ def _limits(verdict: Verdict) -> str:
 
 
 def _floor_note(result: CollectiveResult) -> str:
-    """Why a floor is not in the plot; '' where it is, or where there is none."""
+    """The reason why a floor is not in the plot; '' if it is, or if there is none."""
     if result.floor_gbps is None or not result.curve or any(x.name == "floor" for x in limits(result)):
         return ""
     return f"The floor of {gbps(result.floor_gbps)} applies from {size(result.plateau_bytes)} on."
 
 
 def _edges(verdict: Verdict) -> str:
-    """Such as `704 of 704`: edges over the network with GPUDirect RDMA; '' where none was printed."""
+    """Network edges with GPUDirect RDMA, such as `704 of 704`; '' if no edge was printed."""
     network = {k: n for k, n in verdict.channels.items() if k.startswith(("NET/", "COLLNET/"))}
     direct = sum(n for k, n in network.items() if "/GDRDMA" in k)
     return f"{direct} of {sum(network.values())}" if network else ""
 
 
 def _rails(verdict: Verdict) -> list[tuple[str, str, int, int]]:
-    """Of each device: its number, its HCA where that is certain, the hosts that used it, all hosts."""
+    """A row per device: its number, its HCA if certain, the number of hosts that used it, and all hosts."""
     devices, hosts = verdict.hosts_per_rail, len(verdict.rails_per_host)
     # NCCL numbers its devices as it lists the HCAs, unless it merges some of them
     named = list(map(str, range(len(verdict.hcas)))) == list(devices)
@@ -159,7 +159,7 @@ def _rails(verdict: Verdict) -> list[tuple[str, str, int, int]]:
 
 
 def _cards(verdict: Verdict) -> list[Diagnosis]:
-    """The known failures, the first cause first, without those whose advice another one gives already."""
+    """The known failures, the first cause first, without those whose fix another one has already."""
     _, first = first_cause(verdict)
     known = [d for d in verdict.diagnoses if d.severity != "note"]
     known.sort(key=lambda d: d is not first)
@@ -167,7 +167,7 @@ def _cards(verdict: Verdict) -> list[Diagnosis]:
 
 
 def _fixes(verdict: Verdict, cards: list[Diagnosis]) -> list[str]:
-    """What the gates say to do, each once, and not what a known failure says already."""
+    """The fixes of the gates, each once, without those that a known failure covers already."""
     told = {(d.line, d.evidence) for d in cards}
     covered = {c.fix for c in verdict.checks if (c.line or 0, c.evidence or c.reason) in told}
     fixes = [c.fix for c in verdict.checks if c.status in ("fail", "unknown")]

@@ -1,4 +1,4 @@
-"""A verdict in a few lines of text: what was measured, or the first cause with its line and what to do."""
+"""A verdict in a few lines of text: the measured value, or the first cause with its line and the fix."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Item:
 
 
 def summary(verdict: Verdict, width: int, more: str = FULL) -> list[str]:
-    """VERDICT in at most MAX_LINES lines of WIDTH columns: the verdict first, at last where MORE is."""
+    """VERDICT in at most MAX_LINES lines of WIDTH columns: first the conclusion, at last MORE."""
     first = HEADLINE[verdict.verdict]
     items = [Item(first, measured(verdict), 2)]
     if verdict.simulated:
@@ -39,7 +39,7 @@ def summary(verdict: Verdict, width: int, more: str = FULL) -> list[str]:
 
 
 def measured(verdict: Verdict) -> str:
-    """Such as `all_reduce 390.28 GB/s at 2 GiB, 97.6 % of the expected 400 GB/s, 16 ranks on 2 nodes`."""
+    """A text like `all_reduce 390.28 GB/s at 2 GiB, 97.6 % of the expected 400 GB/s, 16 ranks on 2 nodes`."""
     parts = [f"{counted(verdict.ranks, 'rank')} on {counted(verdict.nodes, 'node')}"]
     parts.append("transport not known" if verdict.transport == "unknown" else verdict.transport)
     name, result = next(iter(verdict.collectives.items()), ("", None))
@@ -56,7 +56,7 @@ def measured(verdict: Verdict) -> str:
 
 
 def first_cause(verdict: Verdict) -> tuple[Check | None, Diagnosis | None]:
-    """The known failure that comes first, and its gate; without one the first gate that did not pass."""
+    """The first known failure and its gate; without one, the first gate that did not pass."""
     bad = [c for s in ("fail", "unknown") for c in verdict.checks if c.status == s]
     check = next(iter(bad), None)
     fatal = next((d for d in verdict.diagnoses if d.severity == "fatal"), None)
@@ -109,7 +109,7 @@ def _of_failure(verdict: Verdict) -> list[Item]:
 
 
 def _others(verdict: Verdict, check: Check | None, known: Diagnosis | None) -> str:
-    """What stands beside the first cause, by name."""
+    """The names of the other gates that did not pass, and of the other known failures."""
     parts = []
     for status, text in (("fail", "failed"), ("unknown", "not proved")):
         names = [c.name for c in verdict.checks if c.status == status and c is not check]
