@@ -203,7 +203,7 @@ def _fix(context: Context, code: Code) -> str:
 
 
 def stability(context: Context) -> Check:
-    """Check that out-of-place and in-place busbw agree at the largest message, and that the rows form a curve."""
+    """Check that out-of-place and in-place busbw agree at the largest message, and the rows form a curve."""
     if context.expectation.transport == "socket":
         return not_required(Code.STABILITY_NOT_REQUIRED, "TCP on shared machines varies")
     if not context.judged:

@@ -16,7 +16,7 @@ MIB = 2**20
 
 
 class Rise(NamedTuple):
-    """Lowest busbw of known-good curves at a size, as fractions of the largest message and of the next one."""
+    """Lowest busbw of known-good curves at a size, as fractions of the largest message and the next one."""
 
     of_plateau: float
     of_next: float
