@@ -12,14 +12,14 @@ from busbar.components.engine.stack_config import StackConfig
 from busbar.components.load_balancer import HAProxyLoadBalancer, HAProxyLoadBalancerArgs
 from busbar.components.preflight import Preflight
 
-# The address of kube-vip comes with a pod, and an appliance asks for the servers' health every few seconds.
+# kube-vip's address comes with a pod, and an appliance checks the servers' health every few seconds.
 DEADLINE_SECONDS = 300
 
 
 @dataclass(frozen=True, kw_only=True)
 class ApiEndpointArgs:
-    """`kubeconfig`: secret; its server is the endpoint. `setting`: the key that it is configured by. `fix`:
-    what to check where it is not responding."""
+    """The endpoint. `kubeconfig`: secret; its server is the endpoint. `setting`: the configuration key that
+    sets it. `fix`: what to check if it is not responding."""
 
     kubeconfig: pulumi.Input[str]
     setting: str
@@ -47,14 +47,14 @@ class ApiEndpoint(pulumi.ComponentResource):
 def create_api_front(
     config: StackConfig, preflight: Preflight, control_plane: K3sControlPlane, parent: pulumi.Resource
 ) -> HAProxyLoadBalancer | ApiEndpoint:
-    """What workers, operators and kubeconfigs reach the API through."""
+    """Make the load balancer or endpoint through which workers, operators and kubeconfigs reach the API."""
     if config.inventory.load_balancers:
         return HAProxyLoadBalancer(
             "load-balancer",
             HAProxyLoadBalancerArgs.of(
                 config, ca_pem=control_plane.ca_pem, install_id=control_plane.install_id
             ),
-            # Its packages are installed while server 1 is, its configuration needs the CA.
+            # Its packages are installed at the same time as server 1; its configuration needs the CA.
             adopted_by(parent, [preflight]),
         )
     if config.cluster.api_endpoint:
@@ -70,6 +70,6 @@ def create_api_front(
     return ApiEndpoint(
         "api-endpoint",
         ApiEndpointArgs(kubeconfig=control_plane.kubeconfig, setting=setting, fix=fix),
-        # Servers that run get the address into their certificates first.
+        # Running servers first get the address into their certificates.
         pulumi.ResourceOptions(parent=parent, depends_on=control_plane.before_workers),
     )

@@ -44,7 +44,7 @@ class ClusterArgs(TypedDict):
     config: Mapping[str, Any]
     """The object `busbar:cluster`: the hosts, pools, versions and the validation."""
     project: NotRequired[str]
-    """Folder that relative paths in it start from; by default that of the program."""
+    """Folder that relative paths in `config` start from; by default the folder of the program."""
     ssh_private_key: NotRequired[pulumi.Input[str]]
     """Secret. Private key for all hosts, if neither ssh.key_file nor ssh.agent is used."""
     ssh_private_key_password: NotRequired[pulumi.Input[str]]
@@ -75,8 +75,8 @@ class _Operators:
 class Cluster(pulumi.ComponentResource):
     """A highly available K3s cluster on machines reachable over SSH, its fabric measured with NCCL.
 
-    One per stack: hosts, commands and names of its resources know it by the stack. The outputs are those of
-    the contract (docs/outputs.md); a number that was not measured is none.
+    A stack has one cluster: hosts, commands and names of its resources identify it by the stack. The outputs
+    are those of the contract (docs/outputs.md); a number that was not measured is none.
     """
 
     contract_version: pulumi.Output[int]
@@ -84,23 +84,23 @@ class Cluster(pulumi.ComponentResource):
     cluster_name: pulumi.Output[str]
     """Name of the cluster."""
     cluster_id: pulumi.Output[str]
-    """Identifies the cluster, whatever is renamed."""
+    """Identifies the cluster as long as it exists, whatever is renamed."""
     api_endpoint: pulumi.Output[str]
     """URL of the Kubernetes API: at the load balancer, the virtual IP or `api_endpoint`."""
     k3s_version: pulumi.Output[str | None]
     """The release as found on server 1."""
     versions: pulumi.Output[dict[str, str]]
-    """Versions of what runs on K3s, as found, by component."""
+    """Component -> version of the software that was found running on K3s."""
     nccl_busbw_gbps: pulumi.Output[float | None]
     """Bus bandwidth of the worst pool in GB/s (10^9 bytes)."""
     nccl_expected_gbps: pulumi.Output[float | None]
-    """What it should be, in GB/s."""
+    """Expected bus bandwidth of that pool in GB/s."""
     nccl_fraction: pulumi.Output[float | None]
-    """Their ratio."""
+    """Measured / expected bus bandwidth."""
     nccl_passed: pulumi.Output[bool]
-    """The value to gate on; false also where there is no evidence."""
+    """The value to gate on; also false without evidence."""
     nccl_reasons: pulumi.Output[list[str]]
-    """Why it did not pass; empty on a pass."""
+    """Why the validation did not pass; empty on a pass."""
     nfs_server: pulumi.Output[dict[str, str] | None]
     """`address` and `export` of the NFS server that workers mount, if busbar made one."""
     details: pulumi.Output[str]
@@ -139,7 +139,7 @@ class Cluster(pulumi.ComponentResource):
 
         self._inventory, self._servers = config.inventory, servers
         self._steps: list[Step] = [*servers.steps, *api_front.steps, *workers.steps]
-        # Workers that are not configured any more leave a cluster whose fabric has been measured.
+        # Workers that are not configured any more are removed after the fabric was measured.
         self._measured = [workers.taints, workers.pools, *fabric.measurements]
         self.register_outputs({"cluster_name": config.cluster.name})
 
@@ -150,7 +150,7 @@ class Cluster(pulumi.ComponentResource):
         servers: K3sControlPlane,
         api_front: HAProxyLoadBalancer | ApiEndpoint,
     ) -> _Workers:
-        """The workers, their taints, and the NFS server that they mount from, which outlives them."""
+        """Make the workers, their taints, and the NFS server that they mount from, which is removed last."""
         inventory = config.inventory
         nfs_server = NfsServer(
             "nfs-server", NfsServerArgs.of(config, servers.install_id), adopted_by(self, [preflight])
@@ -178,9 +178,9 @@ class Cluster(pulumi.ComponentResource):
         api_front: HAProxyLoadBalancer | ApiEndpoint,
         pools: WorkerPools,
     ) -> _Operators:
-        """The operators, once all workers have joined; each waits for what it offers."""
+        """Make the operators, after all workers have joined; each waits for the resources that it offers."""
         inventory, kubeconfig = config.inventory, servers.kubeconfig
-        # Without its first server the cluster is gone: nothing on it is then uninstalled.
+        # Without its first server the cluster is gone, and nothing on it is uninstalled.
         gone_with = servers.foundation
         provider = create_cluster_provider(
             kubeconfig,
@@ -192,8 +192,8 @@ class Cluster(pulumi.ComponentResource):
         network = NetworkOperator(
             "network-operator",
             NetworkOperatorArgs.of(inventory, kubeconfig, preflight.hosts.apply(rail_addresses)),
-            # The GPU Operator brings node-feature-discovery, whose CRD the network chart's rules need. GPUs
-            # need minutes to appear, and are not waited for.
+            # The GPU Operator brings node-feature-discovery, whose CRD the network chart's rules need. There
+            # is no wait for GPUs, which need minutes to appear.
             adopted_by(self, [pools, *gpu.releases], gone_with, provider=provider),
         )
         mpi = MpiOperator("mpi-operator", MpiOperatorArgs.of(inventory, kubeconfig), after_workers)
@@ -225,7 +225,7 @@ class Cluster(pulumi.ComponentResource):
 
     @classmethod
     def of_stack(cls, name: str, project: Path) -> "Cluster":
-        """The cluster that the configuration of the selected stack describes; `project` is the program's
+        """Make the cluster that the configuration of the selected stack describes; `project` is the program's
         folder. Raises pulumi.RunError."""
         data, secrets = read_stack()
         args: Any = {"config": data, "project": str(project)}
@@ -233,12 +233,12 @@ class Cluster(pulumi.ComponentResource):
         return cls(name, args)
 
     def export(self) -> None:
-        """Make its outputs those of the stack: all of them, or none if one is not known or a step failed."""
+        """Export the outputs: all of them, or none if one is not known or a step failed."""
         names = (*outputs.NAMES, "kubeconfig")
         export_all({name: getattr(self, name) for name in names}, self._steps)
 
     async def finish(self) -> None:
-        """What follows the outputs: the gate, and the Nodes of workers that are not configured any more.
+        """Run the steps after the outputs: the gate, and removing Nodes of workers no longer configured.
 
         Raises pulumi.RunError where the fabric did not pass (`validation.enforce`), a step failed, a server
         does not serve, or a worker's Node is not Ready. The engine then deletes nothing.

@@ -22,23 +22,23 @@ from busbar.hosts.host import Host
 from busbar.hosts.inventory import api_url
 from busbar.hosts.script_output import known_ca, kubeconfig_text, server_facts, with_server
 
-# Downloads, and then up to 7 minutes until the Node is Ready.
+# Time limit in seconds for the downloads, and then up to 7 minutes until the Node is Ready.
 SERVER_DEADLINE_SECONDS = 1200
-# More with keepalived: an apt that already runs, the package, and the address.
+# More time with keepalived: an apt that already runs, the package, and the address.
 KEEPALIVED_SECONDS = 900
-# Near the end of its certificates K3s is restarted first, after a step that still runs there.
+# If its certificates end soon, K3s is restarted first, after a step that still runs there.
 KUBECONFIG_DEADLINE_SECONDS = 960
-# For each replaced machine up to 5 minutes.
+# Each replaced machine takes up to 5 minutes.
 NODES_DEADLINE_SECONDS = 1200
 
 
 @dataclass(frozen=True, kw_only=True)
 class K3sControlPlaneArgs:
-    """The hosts and what runs on them. `cluster`: its name in the kubeconfig.
+    """The hosts and their software. `cluster`: its name in the kubeconfig.
 
-    `api_address`: that of the load balancer, the virtual IP, or an endpoint of the site.
+    `api_address`: address of the load balancer, the virtual IP, or an endpoint of the site.
     `workers`: names of the workers that join.
-    `machines`: host -> which machine it is (`Preflight.machines`). `with_k3s`: `Preflight.with_k3s`.
+    `machines`: host -> identity of its machine (`Preflight.machines`). `with_k3s`: `Preflight.with_k3s`.
     `k3s`: as `k3s` of `busbar:cluster`. `project`: folder that relative paths in it start from.
     `registry_credentials`: secret object registry -> auth (busbar:registryCredentials). `s3_access_key` and
     `s3_secret_key`: secrets, needed where `k3s.snapshots.s3` is set.
@@ -96,20 +96,20 @@ class K3sControlPlane(pulumi.ComponentResource):
     """Makes two Commands per server, and one that reads the kubeconfig.
 
     The servers come up in their order: each joins server 1 and is a voter in etcd before the next one begins.
-    A server's `-removal` acts when it is deleted; `-teardown` is deleted by `destroy` only, and first.
-    `-nodes`, on server 1, prepares a cluster that exists for machines that were replaced, and tells the
-    cluster which servers are configured; `-rejoin`, on server 2, does the first for server 1, and tells it
-    the CA (host/k3s-nodes.sh).
+    A server's `-removal` acts when it is deleted; `-teardown` is deleted only by `destroy`, and first.
+    `-nodes`, on server 1, prepares an existing cluster for replaced machines, and tells it which servers are
+    configured; `-rejoin`, on server 2, prepares it for a replaced server 1, and tells that one the CA
+    (host/k3s-nodes.sh).
     """
 
     kubeconfig: pulumi.Output[str]
     """Secret; its server is at `api_address`."""
     ca_pem: pulumi.Output[str]
-    """The CA that the Kubernetes API's certificate is signed with."""
+    """The CA that signs the certificate of the Kubernetes API."""
     agent_token: pulumi.Output[str]
     """Secret: the token with which workers join; it pins the CA."""
     install_id: pulumi.Output[str]
-    """As in `JoinTokens`."""
+    """Identifies the cluster on its hosts, as in `JoinTokens`."""
     registries_yaml: pulumi.Output[str]
     """registries.yaml for servers and workers; secret where it carries logins."""
     k3s_version: pulumi.Output[str]
@@ -119,15 +119,15 @@ class K3sControlPlane(pulumi.ComponentResource):
     steps: list[remote.Command]
     """All Commands that change a host or the cluster: `-rejoin`, `-nodes`, and one per server in order."""
     before_workers: pulumi.Output[list[remote.Command]]
-    """What workers wait for: server 1, and in a cluster that exists `-nodes` and the servers that have K3s
-    already, so that an upgrade changes workers last. In a new cluster workers join while the other servers
-    do."""
+    """The Commands that workers wait for: server 1 and, in an existing cluster, `-nodes` and the servers that
+    have K3s already, so that an upgrade changes workers last. In a new cluster workers join at the same time
+    as the other servers."""
     before_charts: pulumi.Output[list[remote.Command]]
-    """What Helm waits for: the same, and a majority of the servers. Helm does not repeat a request that ends
-    with a server which restarts. A server that joins is a learner of etcd until it has all data, and the
-    majority goes on without it."""
+    """The Commands that Helm waits for: those of `before_workers`, and a majority of the servers. Helm does
+    not retry a request that a restarting server interrupts. A joining server is a learner of etcd until it
+    has all data, and the majority continues without it."""
     foundation: local.Command
-    """The removal of server 1. What lives on the cluster is `deleted_with` it."""
+    """The removal of server 1. Resources on the cluster are `deleted_with` it."""
 
     def __init__(
         self, name: str, args: K3sControlPlaneArgs, opts: pulumi.ResourceOptions | None = None
@@ -154,7 +154,7 @@ class K3sControlPlane(pulumi.ComponentResource):
             after=[self._first],
         )
         with_k3s = pulumi.Output.from_input(args.with_k3s)
-        # A new cluster has no Node of a machine that was replaced.
+        # A new cluster has no Nodes of replaced machines.
         if_it_exists: pulumi.Output[list[remote.Command]] = with_k3s.apply(
             lambda found: [prepared] if found else []
         )
@@ -261,7 +261,7 @@ class K3sControlPlane(pulumi.ComponentResource):
             HostArgs(login=args.login, host=args.servers[0]),
             "kubeconfig",
             KUBECONFIG_DEADLINE_SECONDS,
-            # Another number every 90 days, or rotated certificates: an update then reads it again.
+            # A number that changes every 90 days and with rotated certificates: then it is read again.
             {
                 "NODE_NAME": args.servers[0].name,
                 "RENEWAL": str(k3s.kubeconfig_renewal(datetime.now(UTC).date())),
@@ -306,7 +306,7 @@ class K3sControlPlane(pulumi.ComponentResource):
         )
 
     def _token_of(self, host: Host) -> pulumi.Output[str]:
-        """Server 1 makes the CA; the others pin it, so that they tell their token to no other server."""
+        """The token of a server. Server 1 makes the CA; others pin it, so that only it gets their token."""
         password = self._server_token
         if host is self._args.servers[0]:
             return password

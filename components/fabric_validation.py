@@ -14,7 +14,7 @@ from busbar.hosts.inventory import Inventory
 
 @dataclass(frozen=True, kw_only=True)
 class FabricValidationArgs:
-    """What is measured, in this order: `in_order` one after the other, else at the same time.
+    """The pools to measure: `in_order` one after the other, else at the same time.
 
     Measured together, pools that share switches would share the bandwidth. Nothing is measured without pools.
     """
@@ -50,18 +50,18 @@ class FabricValidation(pulumi.ComponentResource):
         workers: Mapping[str, pulumi.Resource] | None = None,
         after: Sequence[pulumi.Resource] = (),
     ) -> None:
-        """`workers`: what the image of a pool waits for, by pool. `after`: what the measurements wait for."""
+        """`workers`: pool -> what its image pull waits for. `after`: what the measurements wait for."""
         super().__init__("busbar:index:FabricValidation", name, None, opts)
         deleted_with = opts.deleted_with if opts else None
         found: dict[str, NcclValidation] = {}
         if args.pools:
-            # Their workers lock memory, which only a privileged namespace allows.
+            # The pods of the measurements lock memory, which only a privileged namespace allows.
             child = adopted_by(self, [], deleted_with)
             namespace = create_privileged_namespace(
                 "validation-namespace", args.namespace, args.pools[0].kubeconfig, child
             )
             for pool in args.pools:
-                # Many GB, pulled while the operators install. Nothing waits for it.
+                # The image has many GB and is pulled while the operators install. Nothing waits for it.
                 ready = [namespace, *([workers[pool.pool]] if workers else [])]
                 create_image_pull(f"nccl-{pool.pool}-image", pool, adopted_by(self, ready, deleted_with))
                 before = [namespace, *after, *(found.values() if args.in_order else ())]

@@ -25,9 +25,9 @@ from busbar.manifests.scheduling import GPU_RESOURCE, read_taints, taints_of
 
 @dataclass(frozen=True, kw_only=True)
 class GpuOperatorArgs:
-    """Where the operator is installed, its chart, and the GPUs that it must offer in the end.
+    """The cluster of the operator, its chart, and the GPUs that it must offer in the end.
 
-    `nodes`: number of GPUs by name of the Node. `taints`: of these Nodes, each with key, value and effect.
+    `nodes`: Node name -> number of GPUs. `taints`: of these Nodes, each with key, value and effect.
     `settings`: as `gpu_operator` of `busbar:cluster`.
     """
 
@@ -51,14 +51,14 @@ class GpuOperatorArgs:
 class GpuOperator(pulumi.ComponentResource):
     """Makes the Namespace, the Helm Release, and a Command that waits for `nvidia.com/gpu` on every worker.
 
-    Where the operator is not enabled, another tool has installed the device plugin: only the wait is made,
-    and `version` is None. What it makes is `deleted_with` the same resource as the component.
+    If the operator is not enabled, another tool has installed the device plugin: only the wait is made, and
+    `version` is None. Its resources are `deleted_with` the same resource as the component.
     """
 
     version: pulumi.Output[str | None]
     ready: pulumi.Output[str]
     releases: list[kubernetes.helm.v3.Release]
-    """The Helm Release, with the CRDs of node-feature-discovery; none where the operator is not enabled."""
+    """The Helm Release, with the CRDs of node-feature-discovery; empty if the operator is not enabled."""
 
     def __init__(self, name: str, args: GpuOperatorArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:index:GpuOperator", name, None, opts)

@@ -16,13 +16,13 @@ from busbar.hosts import haproxy, proxy
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import API_PORT, api_url
 
-# Up to 5 minutes of it for an apt that already runs (unattended-upgrades at the first boot).
+# Includes up to 5 minutes for an apt that already runs (unattended-upgrades at the first boot).
 DEADLINE_SECONDS = 900
 
 
 @dataclass(frozen=True, kw_only=True)
 class HAProxyLoadBalancerArgs:
-    """The hosts, and the CA that the servers' certificates are checked against (`K3sControlPlane.ca_pem`).
+    """The hosts, and the CA by which the servers' certificates are verified (`K3sControlPlane.ca_pem`).
 
     `install_id`: `K3sControlPlane.install_id`. `virtual_ip`: as `hosts.virtual_ip` of `busbar:cluster`.
     `environment`: the proxy of the hosts (busbar.hosts.proxy).
@@ -72,7 +72,7 @@ class HAProxyLoadBalancer(pulumi.ComponentResource):
         self.steps = []
         self._removals: list[pulumi.Resource] = []
         for host in args.load_balancers:
-            # One at a time, so that a change never interrupts both load balancers at once.
+            # The load balancers change one at a time, so that one of them always works.
             self.steps.append(self._install(f"{name}-{host.name}", host))
         answered = pulumi.Output.all(*(step.stdout for step in self.steps))
         address = self._shared.address if self._shared else args.load_balancers[0].address

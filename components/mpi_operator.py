@@ -18,7 +18,7 @@ CHART = Path(__file__).resolve().parents[1] / "charts" / "mpi-operator"
 
 @dataclass(frozen=True, kw_only=True)
 class MpiOperatorArgs:
-    """Where the operator is installed. `settings`: as `mpi_operator` of `busbar:cluster`."""
+    """The cluster of the operator. `settings`: as `mpi_operator` of `busbar:cluster`."""
 
     kubeconfig: pulumi.Input[str]
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class MpiOperatorArgs:
 class MpiOperator(pulumi.ComponentResource):
     """Makes the Namespace and the Helm Release of charts/mpi-operator, which carries the CRD.
 
-    Where the operator is not enabled it makes nothing, and `version` is None. What it makes is `deleted_with`
+    If the operator is not enabled it makes nothing, and `version` is None. Its resources are `deleted_with`
     the same resource as the component.
     """
 
@@ -51,20 +51,20 @@ class MpiOperator(pulumi.ComponentResource):
                     config=config,
                     source=ChartSource(chart=from_project(str(CHART))),
                     values=MPI_OPERATOR.values(HELM_VALUES, config),
-                    # Nothing after the release would notice a controller that does not run.
+                    # Nothing after the release would notice that the controller does not run.
                     await_ready=True,
                 ),
                 parent=self,
                 deleted_with=opts.deleted_with if opts else None,
             )
-            # The chart says which version it was made for; what runs is the image.
+            # The chart has the version that it was made for, but the image is what runs.
             version = image_version(config.image)
             self.version = pulumi.Output.from_input(release.status).apply(lambda _: version)
         self.register_outputs({"version": self.version})
 
 
 def image_version(image: str) -> str:
-    """The tag of an image reference, else its digest, else "latest": what a runtime would take."""
+    """The tag of an image reference, else its digest, else "latest", as a runtime would pull it."""
     name, _, digest = image.partition("@")
     tag = name.rpartition("/")[2].partition(":")[2]
     return tag or digest or "latest"

@@ -1,6 +1,6 @@
 """The NCCL measurement of some nodes: an MPIJob, and the collection of its launcher's log into a verdict.
 
-Its image can be pulled before, while the operators install.
+The image can be pulled before, while the operators install.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,20 +26,20 @@ from busbar.manifests.names import digest
 from busbar.manifests.scheduling import read_taints
 from busbar.outputs.pool import current_result
 
-# In the state of every cluster that was measured. With another text here each would be measured again; what
-# the collector prints has a version of its own (busbar.outputs.pool.FORMAT).
+# This text is in the state of every measured cluster, and another one would measure each of them again. The
+# collector's output has its own version (busbar.outputs.pool.FORMAT).
 _CONSTANT_TRIGGER = "contract 2"
 
 
 @dataclass(frozen=True, kw_only=True)
 class NcclValidationArgs:
-    """What is measured: the Nodes by name, and what each of them has.
+    """The Nodes to measure by name, and the hardware of each.
 
     `pool`: a name for these Nodes. `taints`: of them, each with key, value and effect. `hca_resources`: the
     extended resources of a worker pod, by default those of the profile, else one nvidia.com/hostdev per
     rail. `validation`: settings as in `validation` of `busbar:cluster`; its namespace must exist and admit
-    privileged pods. `versions`: with other ones it is measured again. `quarantined`: names of Nodes that the
-    pool has besides, in quarantine; None where Nodes come and go in another way.
+    privileged pods. `versions`: a change measures again. `quarantined`: names of further Nodes of the pool,
+    in quarantine; None if Nodes come and go in another way.
     """
 
     kubeconfig: pulumi.Input[str]
@@ -69,7 +69,7 @@ class NcclValidationArgs:
             gpu_model=hardware.gpu_model,
             taints=[taint.model_dump() for taint in hardware.taints],
             hca_resources=nccljob.hca_resources(cluster, pool),
-            # A field that is not set is left to the profile.
+            # A field that is not set has its value from the profile.
             validation=cluster.validation_of(pool).model_dump(exclude_unset=True),
             versions=nccljob.versions_of(cluster),
             quarantined=inventory.unusable_of(pool),
@@ -80,8 +80,8 @@ class NcclValidation(pulumi.ComponentResource):
     """Makes the MPIJob, the Command that collects its log, and the ConfigMap of a topology file if set.
 
     The job runs again when anything in it changes (nodes, versions, image, arguments,
-    `validation.run`), because its name is a digest of that; it is judged again, from the same log, when only
-    the expectation changes. What is on the cluster is `deleted_with` the same resource as the component.
+    `validation.run`), because its name is a digest of that. If only the expectation changes, the same log is
+    judged again. Resources on the cluster are `deleted_with` the same resource as the component.
     """
 
     result: pulumi.Output[Mapping[str, Any]]
@@ -139,7 +139,7 @@ class NcclValidation(pulumi.ComponentResource):
     def _create_topology_map(
         self, name: str, pool: str, validation: Validation
     ) -> tuple[nccljob.TopologyFile | None, list[pulumi.Resource]]:
-        """The topology file as the job refers to it, and the ConfigMap that carries it; nothing if none."""
+        """The topology file as the job refers to it, and the ConfigMap with its content; empty if unset."""
         if not validation.topology_file:
             return None, []
         topology = nccljob.TopologyFile.read(pool, Path(validation.topology_file))
@@ -157,8 +157,8 @@ class NcclValidation(pulumi.ComponentResource):
 def create_image_pull(name: str, args: NcclValidationArgs, opts: pulumi.ResourceOptions) -> local.Command:
     """Register the Command that has the image pulled on the nodes (busbar.manifests.image_pull).
 
-    Outside NcclValidation, whose children wait for the operators. Nothing depends on it, and it does not
-    fail where the API refuses: the measurement pulls what is missing and reports what cannot be pulled.
+    It is not a child of NcclValidation, whose children wait for the operators. Nothing depends on it, and it
+    does not fail if the API refuses: the measurement pulls missing images and reports failed pulls.
     """
     spec = ImagePull.of(_resolve(args)).model_dump(mode="json")
     return create_cluster_command(

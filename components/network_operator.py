@@ -26,9 +26,9 @@ from busbar.manifests.scheduling import read_taints, taints_of
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkOperatorArgs:
-    """Where the operator is installed, its chart, and the HCAs that it must offer in the end.
+    """The cluster of the operator, its chart, and the HCAs that it must offer in the end.
 
-    `nodes`: number of HCAs by name of the Node. `rails`: their PCI addresses on all Nodes, such as
+    `nodes`: Node name -> number of HCAs. `rails`: their PCI addresses on all Nodes, such as
     0000:1b:00.0. `taints`: of these Nodes, each with key, value and effect. `settings`: as `network_operator`
     of `busbar:cluster`.
     """
@@ -57,10 +57,10 @@ class NetworkOperatorArgs:
 class NetworkOperator(pulumi.ComponentResource):
     """Makes the Namespace, the Helm Release, the NicClusterPolicy, and a Command that waits for the HCAs.
 
-    The chart's rules need the CRD of node-feature-discovery, which the GPU Operator brings. Where the
-    operator is not enabled it makes nothing, and `version` is None: how many units another tool offers for
-    how many HCAs is not known here, and a job that finds none says so. What it makes is `deleted_with` the
-    same resource as the component.
+    The chart's rules need the CRD of node-feature-discovery, which the GPU Operator brings. If the operator
+    is not enabled it makes nothing, and `version` is None: how many units another tool offers per HCA is not
+    known here, and a job that finds none says so. Its resources are `deleted_with` the same resource as the
+    component.
     """
 
     version: pulumi.Output[str | None]

@@ -1,4 +1,4 @@
-"""An NFS server for the workers, on a host of its own, a load balancer or a server."""
+"""An NFS server for the workers, on its own host, a load balancer or a server."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from busbar.hosts import nfs, proxy
 from busbar.hosts.host import Host
 
 SCRIPT = "nfs-server"
-# Up to 5 minutes of it for an apt that already runs (unattended-upgrades at the first boot).
+# Includes up to 5 minutes for an apt that already runs (unattended-upgrades at the first boot).
 DEADLINE_SECONDS = 900
 
 
@@ -26,7 +26,7 @@ class NfsServerArgs:
 
     `fronts`: load balancers and servers. `install_id`: `K3sControlPlane.install_id`. `settings`: as
     `nfs_server` of `busbar:cluster`. `environment`: the proxy of the hosts (busbar.hosts.proxy).
-    `folder_mode`: of a folder that is made; by default workers may write there.
+    `folder_mode`: mode of a newly made folder; by default workers may write there.
     """
 
     login: SshLogin
@@ -60,9 +60,9 @@ class NfsServer(pulumi.ComponentResource):
     """
 
     steps: list[remote.Command]
-    """The Command that installs it; a changed worker changes the exports without a restart."""
+    """The Command that installs the server; a changed worker changes the exports without a restart."""
     removals: list[local.Command]
-    """What workers depend on: they are removed first. One that mounts from a server that is gone hangs."""
+    """The removal. Workers depend on it to be removed first: a mount of a server that is gone hangs."""
 
     def __init__(self, name: str, args: NfsServerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:index:NfsServer", name, None, opts)

@@ -17,11 +17,11 @@ from busbar.preflight.spec import spec_of, without_login
 
 @dataclass(frozen=True, kw_only=True)
 class PreflightArgs:
-    """All hosts, and what they must have (busbar.preflight.spec).
+    """All hosts and their requirements (busbar.preflight.spec).
 
-    `requirements`: HostRequirements by role, of workers by `worker/<pool>`. `nfs`: NfsRequirements.
+    `requirements`: role, or `worker/<pool>` -> HostRequirements. `nfs`: NfsRequirements.
     `quarantined`: workers whose hardware may be broken. `api_endpoint`: address of an endpoint of the site.
-    `install_id`: `JoinTokens.install_id`, by which a host of another cluster is told; without it none is.
+    `install_id`: `JoinTokens.install_id`, by which hosts of another cluster are found, if given.
     """
 
     hosts: Sequence[Host]
@@ -50,11 +50,11 @@ class PreflightArgs:
 class Preflight(pulumi.ComponentResource):
     """Makes one Command: `busbar preflight` over all hosts in parallel, failing with all findings at once.
 
-    `hosts` maps a host's name to what was found on it: {"gpus", "gpu_model", "driver", "rails", ...}.
-    `machines` maps it to which machine it is (busbar.preflight.facts.machine). `with_k3s`: the hosts on which
-    busbar may have installed K3s before this update: those where preflight found it, and those that it did
-    not ask. `unreachable`: the workers that did not respond when it last asked them. `checked` is what
-    everything that changes a host must depend on.
+    `hosts`: host name -> its facts {"gpus", "gpu_model", "driver", "rails", ...}. `machines`: host name ->
+    identity of its machine (busbar.preflight.facts.machine). `with_k3s`: the hosts on which busbar may have
+    installed K3s before this update: those where preflight found it, and those that it did not query.
+    `unreachable`: the workers that did not respond to the last query. `checked`: the Command on which
+    everything that changes a host must depend.
     """
 
     hosts: pulumi.Output[Mapping[str, dict[str, Any]]]
@@ -78,7 +78,7 @@ class Preflight(pulumi.ComponentResource):
             f"{name}-hosts", "preflight", stdin, own, with_previous_result=True
         )
         self.hosts = self.checked.stdout.apply(unpack)
-        # The answer of an earlier update is from before its installations.
+        # The result of an earlier update is from before its installations.
         self.with_k3s = self.hosts.apply(lambda hosts: sorted(with_k3s(hosts) if self._is_asked else hosts))
         self.machines = self.checked.stdout.apply(
             lambda text: {name: machine(record) for name, record in read(text).items()}
@@ -87,5 +87,5 @@ class Preflight(pulumi.ComponentResource):
         self.register_outputs({"hosts": self.hosts})
 
     def _note_asked(self, _: pulumi.ResourceHookArgs) -> None:
-        """The engine calls it where the Command has run in this update."""
+        """Record that the Command has run in this update; the engine calls this hook then."""
         self._is_asked = True

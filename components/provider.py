@@ -23,7 +23,7 @@ from busbar.config import Cluster as Configuration
 
 NAME = "busbar"
 INTERPRETER = Path(".busbar/python")
-"""In the folder of the program, which is that of the plugin's process too."""
+"""A path in the folder of the program, in which the plugin's process runs too."""
 _CONFIG = Configuration.model_json_schema()
 _MODELS: Mapping[str, Any] = {**_CONFIG["$defs"], Configuration.__name__: _CONFIG}
 
@@ -35,7 +35,7 @@ def serve() -> NoReturn:
 
 
 class Provider(ComponentProvider):
-    """Has one component. Its gate fails the construction: a fabric that failed gives no outputs."""
+    """A provider of one component. The gate fails its construction: a failed fabric gives no outputs."""
 
     def __init__(self) -> None:
         super().__init__([Cluster], NAME, version=__version__)
@@ -48,8 +48,8 @@ class Provider(ComponentProvider):
         inputs: Any,
         options: pulumi.ResourceOptions | None = None,
     ) -> ConstructResult:
-        """Register the component and all below it."""
-        # The plugin's own folder has another name in each release, and Commands with another text run again.
+        """Register the component and all resources below it."""
+        # The plugin's own folder has another name in each release, and a Command with a new text runs again.
         INTERPRETER.parent.mkdir(exist_ok=True)
         INTERPRETER.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
         INTERPRETER.chmod(0o755)
@@ -57,26 +57,26 @@ class Provider(ComponentProvider):
         return super().construct(name, resource_type, inputs, options)
 
     def map_inputs(self, inputs: Any, component_def: ComponentDefinition) -> Any:
-        """The arguments by their names in Python. A key that does not exist stays, and is an error there."""
+        """The arguments by their names in Python. An unknown key stays, and is an error there."""
         names = component_def.inputs_mapping
         found = {names.get(key, key): value for key, value in inputs.items()}
         return {key: as_in_stack_files(value) if key == "config" else value for key, value in found.items()}
 
     def get_state(self, instance: Any, component_def: ComponentDefinition) -> dict[str, Any]:
-        """The outputs, once what follows them has succeeded."""
+        """The outputs, once the steps after them have succeeded."""
         finished: pulumi.Output[None] = pulumi.Output.from_input(_finish(instance))
         state = super().get_state(instance, component_def)
         return {key: pulumi.Output.all(value, finished)[0] for key, value in state.items()}
 
 
 async def _finish(cluster: Cluster) -> None:
-    # The program, which outlives the deletions, is another one: the next update says what they removed.
+    # Only the program, another process, outlives the deletions: the next update says what they removed.
     await fail_unless_installed(cluster.kubeconfig)
     await cluster.finish()
 
 
 def completed(schema: dict[str, Any]) -> dict[str, Any]:
-    """The analyser's schema with what it does not see: which values are secret, and the configuration."""
+    """The analyser's schema, completed with what it cannot see: secret values, and the configuration."""
     resource = schema["resources"][f"{NAME}:index:Cluster"]
     for values in (resource["inputProperties"], resource["properties"]):
         for value in values.values():
@@ -104,7 +104,7 @@ def completed(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_in_stack_files(value: Any, schema: Mapping[str, Any] = _CONFIG) -> Any:
-    """A configuration with the names that it has in a stack file; a key that no model has stays as it is."""
+    """A configuration with the names of a stack file; a key that no model has stays unchanged."""
     schema = _without_null(schema)
     schema = _MODELS.get(_model(schema), schema)
     if isinstance(value, list):
@@ -119,7 +119,7 @@ def as_in_stack_files(value: Any, schema: Mapping[str, Any] = _CONFIG) -> Any:
 
 
 def _as_pulumi(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A type of JSON Schema as one of Pulumi's; Any for several types, between which the model decides."""
+    """A type of JSON Schema as a Pulumi type; Any for several types, which the model tells apart."""
     schema = _without_null(schema)
     kind = schema.get("type", "string" if "enum" in schema else None)
     if "$ref" in schema:
@@ -134,7 +134,7 @@ def _as_pulumi(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_null(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What remains of a union: its only type, a text for several kinds of text, else no type."""
+    """A union without null: its only type, a text for several kinds of text, else no type."""
     found = [each for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]
     texts = all("enum" in each or each.get("type") == "string" for each in found)
     return found[0] if len(found) == 1 else {"type": "string"} if texts else {}

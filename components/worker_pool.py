@@ -26,7 +26,7 @@ class InfiniBandWorkerPoolArgs:
     """The workers of a pool, and how they join.
 
     `pool`: its name. `fronts`: load balancers and servers. `install_id`: `K3sControlPlane.install_id`.
-    `kubeconfig`: secret; the cluster is asked which agents run. `unreachable`: the workers that preflight did
+    `kubeconfig`: secret, to ask the cluster which agents run. `unreachable`: the workers that preflight did
     not reach. `join_url`: https://ADDRESS:6443 of the Kubernetes API. `agent_token`: secret; it pins the CA.
     `registries_yaml`: the content of registries.yaml, empty for none. `settings` and `k3s`: as `pools.NAME`
     and `k3s` of `busbar:cluster`. `project`: folder that relative paths in `k3s` start from. `environment`:
@@ -52,10 +52,10 @@ class InfiniBandWorkerPoolArgs:
 class InfiniBandWorkerPool(pulumi.ComponentResource):
     """Makes two Commands per worker: the K3s agent, and one that acts only when the worker is removed.
 
-    They are `worker-<host>` and `worker-<host>-removal`, without the pool: a worker that moves to another
-    pool keeps its resources, and nothing of it is removed. The agent depends on its removal. Agents that run
-    change a few at a time (components/engine/rolling_update.py), all others at once. The Node of a
-    removed worker is drained and deleted before (components/engine/node_steps.py).
+    Their names, `worker-<host>` and `worker-<host>-removal`, do not have the pool: a worker that moves to
+    another pool keeps its resources, and nothing is removed. The agent depends on its removal. Running agents
+    change a few at a time (components/engine/rolling_update.py), all others at once. The Node of a removed
+    worker is drained and deleted before (components/engine/node_steps.py).
     """
 
     steps: list[remote.Command]
@@ -83,7 +83,7 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
             by_name,
             limit=self._settings.restarts_at_once(len(args.workers)),
             jobs=self._settings.running_jobs != "keep",
-            # The component is registered when everything that it depends on is done.
+            # The component's URN is known when everything that it depends on is done.
             begin=self.urn,
             kubeconfig=args.kubeconfig,
             unreachable=args.unreachable,
@@ -124,7 +124,7 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
             pulumi.ResourceOptions(
                 parent=self,
                 depends_on=self._rolling.ahead_of(host.name).apply(lambda ahead: [removal, *ahead]),
-                # The name in older stacks, with the pool; without it the engine would remove such a worker.
+                # The name in older stacks has the pool; without the alias the engine would remove the worker.
                 aliases=[pulumi.Alias(name=f"pool-{args.pool}-{host.name}")],
                 hooks=pulumi.ResourceHookBinding(on_error=[self._delivery]),
             ),

@@ -16,7 +16,7 @@ from busbar.hosts import proxy
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerPoolsArgs:
-    """The pools; with `in_order` each waits for all workers of those before it, else for none."""
+    """The pools. With `in_order` each waits for all workers of the pools before it, else for none."""
 
     pools: Sequence[InfiniBandWorkerPoolArgs]
     in_order: bool

@@ -1,1 +1,1 @@
-"""What components share: commands on hosts and on the cluster, Helm releases, the stack configuration."""
+"""Shared parts of components: commands on hosts and cluster, Helm releases, the stack configuration."""

@@ -1,4 +1,4 @@
-"""What the program of a capability starts with: its configuration, and the outputs of the cluster's stack."""
+"""The input of a capability's program: its configuration, and the outputs of the cluster's stack."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ async def load_cluster(stack: str) -> ClusterOutputs:
 async def refuse_other_cluster(name: str, identifier: str, *former: str) -> None:
     """Record that this stack is for the cluster `name`, before anything on it is registered.
 
-    Fails the update or preview where the state has another identifier, unless it is one of `former`, of the
-    same cluster: the engine would take what is on the other one as unchanged on this one, or replace it.
+    The update or preview fails if the state has another identifier, unless it is one of `former`, of the same
+    cluster. Otherwise the engine would treat resources of the other cluster as those of this one.
     """
 
     def before_update(args: pulumi.ResourceHookArgs) -> None:
@@ -54,5 +54,5 @@ async def refuse_other_cluster(name: str, identifier: str, *former: str) -> None
 
 
 async def keep_to_cluster(cluster: ClusterOutputs) -> None:
-    """`refuse_other_cluster` for outputs of a stack; those of earlier releases have a name only."""
+    """Run `refuse_other_cluster` for the outputs of a stack; those of earlier releases only have a name."""
     await refuse_other_cluster(cluster.cluster_name, cluster.identifier, cluster.former_identifier)

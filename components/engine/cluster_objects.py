@@ -1,4 +1,4 @@
-"""The provider for what lives on the cluster, and objects of kinds that several components make."""
+"""The provider for objects on the cluster, and objects of kinds that several components make."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def create_cluster_provider(
     identifier: pulumi.Input[str],
     opts: pulumi.ResourceOptions | None = None,
 ) -> kubernetes.Provider:
-    """Register the provider `cluster`. `identifier`: of the cluster; that of an existing state stays.
+    """Register the provider `cluster`. `identifier`: of the cluster; the one in an existing state stays.
 
-    With another one, or with none and a new kubeconfig, the engine would replace everything on the cluster.
+    If it changed, or without it the kubeconfig, the engine would replace everything on the cluster.
     """
     return kubernetes.Provider(
         "cluster",
         kubeconfig=kubeconfig,
         cluster_identifier=identifier,
-        # An object that an interrupted update made without recording it is adopted by the next one.
+        # An update adopts objects that an interrupted one made without recording them.
         upsert_existing_objects=True,
-        # In states of earlier releases it is a name.
+        # In states of earlier releases the identifier is a name.
         opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(ignore_changes=["clusterIdentifier"])),
     )
 
@@ -48,7 +48,7 @@ def create_cluster_provider(
 def create_object(
     name: str, manifest: Mapping[str, Any], opts: pulumi.ResourceOptions
 ) -> pulumi.CustomResource:
-    """Register the object of a manifest: of one of the kinds of _KINDS, else of a CRD."""
+    """Register the object of a manifest, whose kind is in _KINDS, else defined by a CRD."""
     kind = _KINDS.get(manifest["kind"])
     if kind is None:
         return create_custom_resource(name, manifest, opts)
@@ -80,11 +80,11 @@ def create_privileged_namespace(
     *,
     configurable: bool = True,
 ) -> kubernetes.core.v1.Namespace:
-    """A namespace whose pods may be privileged: device plugins, drivers and locked memory need that.
+    """Register a namespace with privileged pods, which device plugins, drivers and locked memory need.
 
-    It is deleted with the stack. It is created before the provider adopts it, so that one that exists is
-    refused, unless this resource created it and it is not in the state: an update was interrupted, or a
-    `destroy` retained it. Another `configurable` name is refused before the former namespace is deleted.
+    It is deleted with the stack. It is created before the provider adopts it, so that an existing one is
+    refused, unless this resource created it and it is not in the state, after an interrupted update or a
+    `destroy` that retained it. With `configurable`, a new name is checked before the former is deleted.
     """
     owner = owner_mark(name)
 
@@ -94,7 +94,7 @@ def create_privileged_namespace(
     hook = pulumi.ResourceHook(f"{name}-claim", claim_it)
     hooks = pulumi.ResourceOptions(hooks=pulumi.ResourceHookBinding(before_create=[hook]))
     if configurable:
-        # Made anew, it says nothing of the namespace: that may be in a state of an earlier release.
+        # Only an update of this resource checks: an earlier release may have made the namespace.
         when_renamed = pulumi.ResourceHookBinding(before_update=[hook])
         claimed = pulumi.ResourceOptions(parent=opts.parent, depends_on=opts.depends_on, hooks=when_renamed)
         hooks.depends_on = [pulumi.Stash(f"{name}-name", input=namespace, opts=claimed)]
@@ -108,9 +108,9 @@ def create_privileged_namespace(
 
 
 def of_fixed_name(opts: pulumi.ResourceOptions) -> pulumi.ResourceOptions:
-    """The options of an object whose name is fixed: its deletion comes before its replacement.
+    """Options of an object whose name is fixed: it is deleted before its replacement is created.
 
-    The provider adopts an object that exists. A replacement that is made first would be the former object,
-    which the engine deletes at the end of the update.
+    The provider adopts existing objects. A replacement created first would be the former object, which the
+    engine deletes at the end of the update.
     """
     return pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(delete_before_replace=True))

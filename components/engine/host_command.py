@@ -15,11 +15,11 @@ from busbar.hosts.host import Host
 
 @dataclass(frozen=True, kw_only=True)
 class HostArgs:
-    """A host, and what installs it.
+    """A host, and the resource that installs it.
 
     `owner`: the resource that installs it, and `install_id`: they are its owner mark (host/owner.sh).
-    `fronts`: all load balancers and servers. By them a host that is not responding is known to be gone.
-    `environment`: what the scripts that install it run with (busbar.hosts.proxy).
+    `fronts`: all load balancers and servers; they tell whether a host that is not responding is gone.
+    `environment`: variables of the scripts that install it (busbar.hosts.proxy).
     """
 
     login: SshLogin
@@ -44,13 +44,13 @@ def create_host_command(
 ) -> remote.Command:
     """Register the Command.
 
-    The script runs again whenever its text, its values or its payload change, and finds out itself what of
-    that makes a difference on the host. A replacement (`pulumi up --replace`) only runs it again, and its
-    deletion does nothing: removal is a resource of its own (components/engine/removal.py).
+    The script runs again whenever its text, values or payload change, and itself determines what to change on
+    the host. A replacement (`pulumi up --replace`) only runs it again, and its deletion does nothing: removal
+    is a separate resource (components/engine/removal.py).
 
-    `payload` holds secrets and contents of files; it travels on stdin only. `logging`: what of the output is
-    shown; stdout is the result. `delivered`: the script does not travel with the Command: preflight delivers
-    it (busbar.hosts.scripts). Such a Command needs the hook of components/engine/script_delivery.py.
+    `payload`: secrets and contents of files, which are only sent on stdin. `logging`: the part of the output
+    that is shown; stdout is the result. `delivered`: preflight delivers the script, not the Command
+    (busbar.hosts.scripts). Such a Command needs the hook of components/engine/script_delivery.py.
     """
 
     def text(**owner: str) -> str:
@@ -73,7 +73,7 @@ def create_host_command(
             lambda install_id: text(OWNER=mark, INSTALL_ID=install_id)
         ),
         stdin=secret if payload else stdin,
-        # sshd drops variables that its AcceptEnv does not name: values are in the text, secrets on stdin.
+        # sshd drops variables that are not in its AcceptEnv, so values are in the text, secrets on stdin.
         add_previous_output_in_env=False,
         logging=logging,
         opts=opts,
@@ -81,5 +81,5 @@ def create_host_command(
 
 
 def owner_mark(name: str) -> str:
-    """The owner mark (host/owner.sh) of what the resource `name` installs."""
+    """The owner mark (host/owner.sh) of the installation by the resource `name`."""
     return f"{pulumi.get_project()}/{pulumi.get_stack()}/{name}"

@@ -8,7 +8,7 @@ import pulumi_random as random
 from busbar.hosts import k3s
 
 TOKEN_LENGTH = 48
-# Everything that would make a new token if it changed in a later version, or in a provider's defaults.
+# Arguments that would make a new token if they changed in a later version, or in a provider's defaults.
 TOKEN_ARGUMENTS = (
     *("length", "keepers", "overrideSpecial", "lower", "upper", "number", "numeric", "special"),
     *("minLower", "minUpper", "minNumeric", "minSpecial"),
@@ -16,39 +16,39 @@ TOKEN_ARGUMENTS = (
 
 
 class JoinTokens:
-    """The tokens of a control plane of this name; made before preflight, which asks for `install_id`.
+    """The tokens of a control plane of this name; made before preflight, which needs `install_id`.
 
-    `servers`, `agents`: how often that token was rotated (`k3s.rotate`).
+    `servers`, `agents`: number of rotations of the token (`k3s.rotate`).
     """
 
     def __init__(
         self, name: str, *, servers: int = 0, agents: int = 0, parent: pulumi.Resource | None = None
     ) -> None:
-        # In earlier releases they were children of the control plane, or at the top.
+        # In earlier releases the tokens were children of the control plane, or at the top.
         former = pulumi.create_urn(name, "busbar:index:K3sControlPlane")
         aliases = [pulumi.Alias(parent=former), pulumi.Alias(parent=pulumi.ROOT_STACK_RESOURCE)]
         opts = pulumi.ResourceOptions(parent=parent, aliases=aliases, ignore_changes=[*TOKEN_ARGUMENTS])
         self.server = _JoinToken(f"{name}-server-token", servers, opts)
         self.agent = _JoinToken(f"{name}-agent-token", agents, opts)
         self.install_id: pulumi.Output[str] = pulumi.Output.unsecret(self.server.first.apply(k3s.install_id))
-        """Identifies this cluster on its hosts; not secret, derived from the first server token, and so the
-        same after rotations."""
+        """Identifies this cluster on its hosts. It is not secret, and unchanged by rotations because it is
+        derived from the first server token."""
 
 
 class _JoinToken:
-    """One RandomPassword, and one per rotation: all stay in the state, a snapshot needs that of its time."""
+    """One RandomPassword, and one per rotation. All stay in the state: a snapshot needs that of its time."""
 
     def __init__(self, name: str, rotations: int, opts: pulumi.ResourceOptions) -> None:
         numbers = ["", *(f"-{number + 1}" for number in range(rotations))]
         passwords = [create_password(f"{name}{number}", opts) for number in numbers]
         self.first: pulumi.Output[str] = passwords[0].result
-        """Secret; the same after rotations."""
+        """Secret; the first token, unchanged by rotations."""
         self.current: pulumi.Output[str] = passwords[-1].result
-        """Secret; the one to join with."""
+        """Secret; the token to join with."""
 
 
 def create_password(name: str, opts: pulumi.ResourceOptions) -> random.RandomPassword:
     """A token; `opts` ignores the changes of TOKEN_ARGUMENTS."""
-    # Letters and digits only: the token also stands in YAML and in K3s's own `user:password` form.
-    # A token changed by an argument would lock out every host. A rotation is another resource.
+    # Letters and digits only: the token is also used in YAML and in K3s's own `user:password` form.
+    # A token that changes with an argument would lock out every host. A rotation is a separate resource.
     return random.RandomPassword(name, length=TOKEN_LENGTH, special=False, opts=opts)

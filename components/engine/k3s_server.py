@@ -18,8 +18,8 @@ REMOVAL_DEADLINE_SECONDS = 600
 
 @dataclass(frozen=True, kw_only=True)
 class ServerArgs:
-    """`values`: what all servers install. `payload`: its config.yaml, registries.yaml, and of server 1 beside
-    others `peer_ca`, the hash of the CA of a cluster that they run.
+    """One server. `values`: what all servers install. `payload`: its config.yaml and registries.yaml; for
+    server 1 of several also `peer_ca`, the hash of the CA of the cluster that the others run.
     """
 
     on: HostArgs
@@ -38,7 +38,7 @@ class Server:
 
 
 def create_server(args: ServerArgs, opts: pulumi.ResourceOptions) -> Server:
-    """Register the removal and the installation, which is called as the owner of the host."""
+    """Register the removal and the installation; the installation has the name of the host's owner."""
     servers, host = args.servers, args.on.host
     peers = " ".join(peer.address for peer in servers if peer is not host)
     removal = create_host_removal(args.on, SCRIPT, REMOVAL_DEADLINE_SECONDS, {"PEERS": peers}, opts)

@@ -16,7 +16,7 @@ from busbar.kube.access import KUBECONFIG_TEXT
 from busbar.manifests.names import digest
 
 interpreter: str | None = None
-"""Runs `busbar` commands where the program is in another language (components/provider.py)."""
+"""The Python that runs `busbar` commands, if the program is in another language (components/provider.py)."""
 
 
 def create_cluster_command(
@@ -27,10 +27,10 @@ def create_cluster_command(
     opts: pulumi.ResourceOptions,
     triggers: Sequence[pulumi.Input[Any]] = (),
 ) -> local.Command:
-    """Register `busbar COMMAND` with the JSON of `spec` on stdin; it works on the cluster, its result is on
-    stdout, and it runs again when `triggers` change.
+    """Register `busbar COMMAND` on the cluster, with the JSON of `spec` on stdin and its result on stdout. It
+    runs again when `triggers` change.
 
-    The kubeconfig travels as a secret variable of the process: not in its arguments, not on the disk.
+    The kubeconfig is a secret variable of the process: not in its arguments, not on disk.
     """
     return local.Command(
         name,
@@ -53,9 +53,9 @@ def create_hosts_command(
     *,
     with_previous_result: bool = False,
 ) -> local.Command:
-    """Register `busbar COMMAND` with `spec` on stdin, which has the login; it works on hosts.
+    """Register `busbar COMMAND` on hosts, with `spec`, which has the login, on stdin.
 
-    `with_previous_result`: the command gets what it printed before in its environment.
+    `with_previous_result`: the environment of the command has its previous output.
     """
     return local.Command(
         name,
@@ -68,25 +68,25 @@ def create_hosts_command(
 
 
 def create_first_folder(name: str, folder: str, parent: pulumi.Resource) -> pulumi.Output[str]:
-    """The `folder` of the first update, for what is replaced when it changes: it has the stack's name."""
+    """The `folder` of the first update, which has the stack's name: a renamed stack replaces nothing."""
     return pulumi.Stash(name, input=folder, opts=pulumi.ResourceOptions(parent=parent)).output
 
 
 def digest_in(folder: pulumi.Output[str], spec: Mapping[str, Any]) -> pulumi.Output[str]:
-    """The digest of a request, for `triggers`, with this folder."""
+    """The digest, for `triggers`, of a request with this folder."""
     return folder.apply(lambda known: digest({**spec, "folder": known}))
 
 
 def busbar_command(*words: str) -> str:
     """`<python> -m busbar <words>`, quoted, for a `local.Command` that runs in the project folder.
 
-    The interpreter is the one that runs the program: plugins do not get its PATH.
+    The interpreter is the program's own, because plugins do not get its PATH.
     """
     return shlex.join([from_project(interpreter or sys.executable), "-m", "busbar", *words])
 
 
 def from_project(path: str) -> str:
-    """The path as the state keeps it: relative to the project folder where it lies inside (`./...`), so that
-    two copies of one project agree on it, else as it is."""
+    """The path as stored in the state: relative (`./...`) if it is inside the project folder, so that copies
+    of a project agree on it, else unchanged."""
     relative = os.path.relpath(path)
     return path if relative.startswith(os.pardir) else os.path.join(os.curdir, relative)

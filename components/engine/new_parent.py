@@ -14,10 +14,10 @@ def adopted_by(
     deleted_with: pulumi.Resource | None = None,
     **more: Any,
 ) -> pulumi.ResourceOptions:
-    """The options of a child of `parent` that had no parent before, for itself and all below it; `more` as of
-    ResourceOptions.
+    """Options of a child of `parent` that had no parent before, and of all resources below it; `more`:
+    further ResourceOptions.
 
-    Without the alias the engine would delete the old ones, and the `-removal` of a host uninstalls it.
+    Without the alias the engine would delete the former resources, and a host's `-removal` uninstalls it.
     """
     return pulumi.ResourceOptions(
         parent=parent,

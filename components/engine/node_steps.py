@@ -16,7 +16,7 @@ from busbar.kube.client import ApiError
 from busbar.kube.wait import TimedOut
 
 Taints = Mapping[str, Sequence[str]]
-"""Of every worker of the configuration, KEY=VALUE:EFFECT, by its name."""
+"""Worker name -> its taints as KEY=VALUE:EFFECT, for every worker of the configuration."""
 
 
 def set_taints(
@@ -30,11 +30,11 @@ def set_taints(
 ) -> local.Command:
     """Register the Command that sets changed taints of workers that have joined.
 
-    `quarantine`: why workers are in quarantine, by name. `cordon`: those of them that are cordoned too.
+    `quarantine`: worker -> why it is in quarantine. `cordon`: those of them that are also cordoned.
 
-    It depends on no worker: one that fails keeps none of the others from its taints.
+    The Command depends on no worker, so a failed worker does not keep the others from their taints.
     """
-    # Without a quarantine the request is that of earlier releases: the engine has nothing to do.
+    # Without a quarantine the request is that of earlier releases, so the engine has nothing to do.
     more = {"quarantine": dict(quarantine), "cordon": list(cordon)}
     spec = {"taints": taints, **{key: value for key, value in more.items() if value}}
     return create_cluster_command(name, "set-taints", spec, kubeconfig, opts)
@@ -45,7 +45,7 @@ def remove_stale_nodes(
 ) -> local.Command:
     """Register the Command that drains and deletes the Nodes of workers that are not configured any more.
 
-    It runs whenever the set of workers has changed, after the pools and what was measured. The engine
+    It runs whenever the set of workers has changed, after the pools and the measurements. The engine
     uninstalls those hosts at the end of the update, and only if no step has failed.
     """
     spec = {"workers": sorted(workers), "folder": stack_folder()}
@@ -57,10 +57,10 @@ async def fail_unless_ready(
 ) -> None:
     """Raise pulumi.RunError if a server does not serve, a worker is not Ready, or the API is not responding.
 
-    Workers that `busbar drain` has taken out are named; their machines may be off.
+    For workers that `busbar drain` has taken out it only prints their names; their machines may be off.
 
-    Its step may have had nothing to do: the engine compares configurations, and knows nothing of a host
-    that has crashed since.
+    This is needed for hosts whose step had nothing to do: the engine compares configurations, and does not
+    notice a host that has crashed since.
     """
     text = await pulumi.Output.from_input(kubeconfig).future()
     if pulumi.runtime.is_dry_run() or text is None:

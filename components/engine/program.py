@@ -1,4 +1,4 @@
-"""What a program prints beside its results: nothing where the engine ends it, and no debug messages."""
+"""Keeps a program quiet: it prints nothing when the engine ends it, and sends no debug messages."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def _print(kind: type[BaseException], error: BaseException, trace: TracebackType
 
 
 def leave_out_debug_messages() -> None:
-    """Send the engine none, unless the variable BUSBAR_DEBUG_MESSAGES is set: `pulumi up --debug` shows them.
+    """Send the engine no debug messages unless BUSBAR_DEBUG_MESSAGES is set: `pulumi up --debug` shows them.
 
-    The SDK sends about four per resource, each in a call of its own, for which all of the program waits, also
-    where nobody sees them (pulumi/pulumi sdk/python/lib/pulumi/log.py). docs/scale.md says what that costs.
+    The SDK sends about four per resource even if nobody sees them, each in its own call, for which the whole
+    program waits (pulumi/pulumi sdk/python/lib/pulumi/log.py). docs/scale.md has the cost.
     """
     if not os.environ.get(WANTED):
         setattr(pulumi.log, "debug", _send_nothing)  # noqa: B010 - mypy knows it as a function

@@ -1,4 +1,4 @@
-"""A Helm release in a namespace of its own: the operators call `create_release` with themselves as parent."""
+"""A Helm release in its own namespace: the operators call `create_release` with themselves as parent."""
 
 import hashlib
 from collections.abc import Mapping
@@ -19,14 +19,14 @@ from busbar.helm.recovery import DesiredRelease
 from busbar.manifests.operators import Operator, OperatorConfig
 
 HELM_VALUES = Path(__file__).resolve().parents[2] / "helm_values"
-# Past revisions that stay as Secrets in the cluster; 0 would mean all of them.
+# Number of past revisions that stay as Secrets in the cluster; 0 would mean all of them.
 MAX_HISTORY = 5
 _namespaces: WeakKeyDictionary[pulumi.Resource, kubernetes.core.v1.Namespace] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChartSource:
-    """Where a chart comes from: a name in `repository`, an oci:// URL, a folder or an archive."""
+    """The source of a chart: a name in `repository`, an oci:// URL, a folder or an archive."""
 
     chart: str
     version: str | None = None
@@ -35,7 +35,7 @@ class ChartSource:
     @classmethod
     def configured(cls, config: Chart) -> "ChartSource":
         """The source of a chart of the configuration."""
-        # A folder or an archive is one version, whatever it is called.
+        # A folder or an archive has one version, whichever is configured.
         version = None if config.is_local else config.version
         return cls(chart=config.chart, version=version, repository=config.repository_url)
 
@@ -55,8 +55,8 @@ class ChartSource:
 class ReleaseArgs:
     """The Helm release of an operator on a cluster.
 
-    `operator` gives its name in Helm and its namespace, `config` how long it may take. `await_ready`: whether
-    Helm waits for the pods; not needed where something after the release waits for what they offer.
+    `operator` has its name in Helm and its namespace, `config` its time limit. `await_ready`: whether Helm
+    waits for the pods; not needed if something after the release waits for the resources that they offer.
     """
 
     kubeconfig: pulumi.Input[str]
@@ -72,8 +72,8 @@ def create_release(
 ) -> kubernetes.helm.v3.Release:
     """Register `<name>-namespace` and `<name>-release` as children of the operator called `name`.
 
-    The history is bounded, and hooks run (operators upgrade their CRDs in them). `deleted_with`: the resource
-    without which the cluster is gone: a release cannot be uninstalled from it.
+    The history is bounded, and hooks run (operators upgrade their CRDs in them). `deleted_with`: a resource
+    without which the cluster is gone, so that the release cannot be uninstalled.
     """
     operator, source = args.operator, args.source
     namespace = create_privileged_namespace(
@@ -104,17 +104,17 @@ def create_release(
             values=dict(args.values),
             timeout=args.config.timeout_seconds,
             max_history=MAX_HISTORY,
-            # The provider does not look into a chart: this makes it install changed files.
+            # The provider does not read a chart's files; this digest makes it install changed ones.
             description=source.digest(),
             create_namespace=False,
             skip_await=not args.await_ready,
-            # The upgrade replaces CRDs in a hook: checked against the old ones, the new objects are refused.
+            # The upgrade replaces CRDs in a hook; a check against the old CRDs would refuse the new objects.
             disable_openapi_validation=True,
         ),
         opts=pulumi.ResourceOptions(
             parent=parent,
             deleted_with=deleted_with,
-            # Two releases of one name would share their objects: the old one goes first.
+            # Two releases of one name would share their objects, so the old one is deleted first.
             delete_before_replace=True,
             hooks=create_recovery_hooks(resource, desired, args.kubeconfig),
         ),
@@ -125,7 +125,7 @@ def create_release(
 
 
 def changes(*releases: kubernetes.helm.v3.Release) -> pulumi.Output[Any]:
-    """For `replacement_trigger`: another value after each upgrade and each installation into a new namespace.
+    """A `replacement_trigger` that changes with each upgrade and each installation into a new namespace.
 
     A trigger that a state does not have yet replaces nothing, unlike one in the inputs of a Command.
     """
@@ -138,12 +138,12 @@ def changes(*releases: kubernetes.helm.v3.Release) -> pulumi.Output[Any]:
 
     pairs = [pulumi.Output.all(_namespaces[each].metadata, each.status) for each in releases]
     found = pulumi.Output.all(*(pair.apply(lambda known: read(*known)) for pair in pairs))
-    # An unknown trigger would end the whole update, also what goes on after a failed release.
+    # An unknown trigger would end the whole update, even the steps that continue after a failed release.
     return found if pulumi.runtime.is_dry_run() else pulumi.Output.from_input(none_if_failed())
 
 
 def installed_version(release: kubernetes.helm.v3.Release, configured: str) -> pulumi.Output[str]:
-    """The chart's version as Helm reports it after the installation; `configured` where it reports none."""
+    """The chart's version as Helm reports it after the installation; `configured` if it reports none."""
 
     def read(status: Any) -> str:
         found = status.get("version") if isinstance(status, Mapping) else None

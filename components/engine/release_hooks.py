@@ -1,7 +1,7 @@
 """Hooks on a Helm release that repair what an interrupted update left in Helm's records.
 
-The engine calls them just before it creates or updates the release, never in a preview. What is repaired, and
-why, is in busbar.helm.recovery.
+The engine calls them just before it creates or updates the release, never in a preview. busbar.helm.recovery
+describes the repairs and their reasons.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from busbar.kube.client import Api, RestApi
 def create_recovery_hooks(
     name: str, desired: recovery.DesiredRelease, kubeconfig: pulumi.Input[str]
 ) -> pulumi.ResourceHookBinding:
-    """The hooks for the Release resource that is called `name`."""
+    """The hooks for the Release resource `name`."""
 
     async def before_create(_: pulumi.ResourceHookArgs) -> None:
         await run_on_cluster(kubeconfig, lambda api: recovery.before_install(api, desired))
@@ -35,9 +35,9 @@ def create_recovery_hooks(
 
 
 async def run_on_cluster(kubeconfig: pulumi.Input[str], step: Callable[[Api], str | None]) -> None:
-    """Run the step of a hook, and warn of what it returns."""
-    # Known by the time of a hook.
+    """Run the step of a hook, and show the message that it returns as a warning."""
+    # The kubeconfig is known when a hook runs.
     text = str(await pulumi.Output.from_input(kubeconfig).future())
-    # In a thread: the program's event loop serves the engine meanwhile.
+    # The step runs in a thread, because the program's event loop serves the engine meanwhile.
     if message := await asyncio.to_thread(lambda: step(RestApi(text))):
         pulumi.log.warn(message)

@@ -1,7 +1,7 @@
-"""What happens when a host is removed: local Commands that change nothing until the engine deletes them.
+"""The removal of hosts: local Commands that change nothing until the engine deletes them.
 
-They run on the machine that runs Pulumi and log in to the host themselves: the `delete` of a remote Command
-fails where its host is gone, and with it the whole update.
+They run on the machine that runs Pulumi and log in to the host themselves. The `delete` of a remote Command
+would fail if its host is gone, and the whole update with it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def create_host_removal(
 ) -> local.Command:
     """Register `<owner>-removal`: `script` with `values` and VERB=remove undoes the installation of the host.
 
-    The installation depends on it, so that half of one is removed too.
+    The installation depends on it, so that an incomplete one is removed too.
     """
     spec = {
         "host": target(on.host),
@@ -38,7 +38,7 @@ def create_host_removal(
         "resource": on.owner,
     }
     marked = {**values, "OWNER": owner_mark(on.owner)}
-    # Not Output.all: for a nested value, such as the login, it makes an Output of each part.
+    # Output.all would make an Output of each part of a nested value, such as the login.
     stdin: pulumi.Output[str] = pulumi.Output.from_input(on.install_id).apply(
         lambda known: with_login({**spec, "values": {**marked, "INSTALL_ID": known}}, on.login)
     )
@@ -48,21 +48,21 @@ def create_host_removal(
 def create_teardown(
     name: str, servers: Sequence[Host], login: SshLogin, opts: pulumi.ResourceOptions
 ) -> local.Command:
-    """Register what `destroy` does first: the servers are told that none of them has to leave etcd.
+    """Register the first step of `destroy`: it tells the servers that none of them has to leave etcd.
 
-    If `destroy` is interrupted, the next update makes this resource again and takes that back.
+    If `destroy` is interrupted, the next update makes this resource again, which revokes that.
     """
     spec = {"servers": [target(server) for server in servers]}
     return _create(name, "cluster", with_login(spec, login), opts, create=busbar_command("remove", "keep"))
 
 
 def stack_folder() -> str:
-    """Where the commands of this stack keep what they find, from the project folder."""
+    """The folder for results of this stack's commands, relative to the project folder."""
     return f".busbar/{pulumi.get_stack()}"
 
 
 def target(host: Host) -> dict[str, Any]:
-    """The host as the `busbar` commands take it."""
+    """The host as input of `busbar` commands."""
     return {key: value for key, value in host.data().items() if value is not None}
 
 

@@ -1,8 +1,8 @@
 """The agents of a pool change a few at a time: a batch begins when the one before it is done.
 
-The program registers a worker when its turn has come, so the engine knows no order of workers: nothing of it
-is in the state, and a `destroy` removes all workers at the same time. Where one of a batch has failed, the
-next ones depend on it, and the engine does not begin them.
+The program registers a worker when its turn has come, so the engine and its state have no order of workers,
+and a `destroy` removes all workers at the same time. If a worker of a batch has failed, the next ones depend
+on it, and the engine does not begin them.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from busbar.kube.wait import TimedOut
 
 
 class RollingUpdate:
-    """What each worker waits for: `limit` workers of `pool` change at the same time.
+    """The order of the workers of a pool, of which at most `limit` change at the same time.
 
-    `nodes`: the Command of every worker by its name, filled later. `jobs`: whether those that run jobs come
-    late. `begin`: known when the first one may change. `kubeconfig`: secret. `unreachable`: the workers that
+    `nodes`: worker name -> its Command, filled later. `jobs`: whether workers that run jobs come last.
+    `begin`: known when the first one may change. `kubeconfig`: secret. `unreachable`: the workers that
     preflight did not reach.
     """
 
@@ -44,7 +44,7 @@ class RollingUpdate:
         self._is_reported = False
 
     def ahead_of(self, worker: str) -> pulumi.Output[list[remote.Command]]:
-        """For `depends_on`: known when the worker may change; the Commands that keep it from that."""
+        """The `depends_on` of a worker: known when it may change; failed Commands, which prevent that."""
         return pulumi.Output.from_input(self._ahead_of(worker))
 
     async def _ahead_of(self, worker: str) -> list[remote.Command]:

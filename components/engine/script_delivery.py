@@ -1,7 +1,7 @@
-"""A hook that sends a host the script of its step where the host does not have it, and has the engine retry.
+"""A hook that sends a host the missing script of its step, and has the engine retry the step.
 
-Preflight has delivered the script to every host that it has asked (busbar/hosts/scripts.py). A host that has
-been installed anew or rebooted since, or that did not respond then, may be without it.
+Preflight delivers the script to every host that it queries (busbar/hosts/scripts.py). A host that was
+reinstalled or rebooted since, or that did not respond then, may not have it.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from busbar.hosts.host import Host
 def create_delivery_hook(name: str, login: SshLogin, hosts: Mapping[str, Host]) -> pulumi.ErrorHook:
     """The hook for Commands with a `delivered` script; `hosts`: name of the Command -> its host.
 
-    The engine calls it after a Command has failed. It asks for one retry, and only if what failed was that
-    the script was not there and it could be sent.
+    The engine calls it after a Command has failed. It asks for one retry, and only if the Command failed
+    because the script was missing and it could be sent.
     """
 
     async def on_error(args: pulumi.ErrorHookArgs) -> bool:
         line = scripts.not_delivered(scripts.DELIVERED[hosts[args.name].role])
         if len(args.errors) != 1 or line not in args.errors[0].splitlines():
             return False
-        # Imported here: an update in which every host has its script does without.
+        # Imported here, because an update in which every host has its script does not need it.
         from busbar.hosts.login import Login
         from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
         from busbar.preflight.query import SCRIPT_SECONDS
@@ -35,7 +35,7 @@ def create_delivery_hook(name: str, login: SshLogin, hosts: Mapping[str, Host]) 
         values, payload = {"NODE_ADDRESS": host.address, "ROLE": host.role}, scripts.delivery(host.role)
         try:
             async with Hosts.open(Login.model_validate(await login.spec.future())) as opened:
-                # Preflight does the same in an update. Its findings on the host are not looked at.
+                # This is the delivery of preflight. Its findings on the host are ignored.
                 await opened.run(host, "preflight", values, payload, seconds=SCRIPT_SECONDS)
         except (ScriptError, UnreachableError, ValueError) as error:
             pulumi.log.warn(str(error))

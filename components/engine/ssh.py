@@ -1,4 +1,4 @@
-"""How the engine logs in to the hosts: the one place that turns configuration into SSH connections."""
+"""The engine's login to the hosts: the one place that turns configuration into SSH connections."""
 
 import json
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ from busbar.config import Bastion, Ssh, section
 from busbar.hosts.host import Host
 from busbar.hosts.login import Login, key_digest
 
-# Preflight has just reached the host, so a connection that fails now fails soon: 3 x 10 s and the pauses
-# between them stay below a minute.
+# Number of tries. Preflight has just reached the host, so a failing connection should fail soon: 3 x 10 s and
+# the pauses between them stay below a minute.
 DIAL_ERROR_LIMIT = 3
 # A bastion has one connection per running step, and sshd resets new ones while more than MaxStartups
 # (10:30:100) have not yet logged in. The pauses between the tries grow from 0.1 s by half each time.
@@ -27,7 +27,7 @@ PER_DIAL_TIMEOUT_SECONDS = 10
 class SshLogin:
     """The text of the private key and its passphrase; neither with the ssh-agent.
 
-    `key_file`: where `busbar` commands read the key themselves; without it they are given the text.
+    `key_file`: the file from which `busbar` commands read the key; without it they are given the text.
     `key_digest`, not secret: hosts that passed preflight with another one are checked again. `bastion`: as
     `ssh.bastion` of `busbar:cluster`.
     """
@@ -42,8 +42,8 @@ class SshLogin:
     def load(cls, ssh: Ssh, secrets: Mapping[str, pulumi.Output[str]], project: Path) -> "SshLogin":
         """The login that a checked configuration describes: it has a key or uses the agent.
 
-        `secrets`: of the stack, those that are set: of these `sshPrivateKey` and `sshPrivateKeyPassword`.
-        `ssh.key_file` is read here, relative to `project`. Raises ConfigError where it cannot be read.
+        `secrets`: those of the stack that are set; `sshPrivateKey` and `sshPrivateKeyPassword` are used.
+        `ssh.key_file` is read here, relative to `project`. Raises ConfigError if it cannot be read.
         """
         login = Login.of(ssh)
         bastion = ssh.bastion.model_dump() if ssh.bastion else None
@@ -63,8 +63,8 @@ class SshLogin:
     def connection(self, host: Host) -> ConnectionArgs:
         """The connection to one host, through the bastion where there is one; host keys are always pinned.
 
-        With the agent, `agent_socket_path` stays unset: the plugin takes SSH_AUTH_SOCK, and a socket that
-        changes from session to session makes no difference in the state.
+        With the agent, `agent_socket_path` stays unset and the plugin uses SSH_AUTH_SOCK, so that a socket
+        that changes with each session does not change the state.
         """
         bastion = self.jump_host
         proxy = (
@@ -79,7 +79,7 @@ class SshLogin:
 
     @cached_property
     def spec(self) -> pulumi.Output[dict[str, Any]]:
-        """`login` in the specs of `busbar` commands, which read the key file themselves where there is one.
+        """The `login` in the specs of `busbar` commands, which read the key file themselves if there is one.
 
         One Output for all commands: an Output of nested values costs a task per value, on every update.
         """
@@ -97,7 +97,7 @@ class SshLogin:
     def _connect_to(
         self, machine: Host | Bastion, dial_error_limit: int = DIAL_ERROR_LIMIT
     ) -> dict[str, Any]:
-        """What ConnectionArgs and ProxyConnectionArgs have in common."""
+        """The common arguments of ConnectionArgs and ProxyConnectionArgs."""
         return {
             "host": machine.address,
             "port": machine.port,

@@ -23,9 +23,9 @@ C = TypeVar("C", bound=AnyCluster)
 
 @dataclass(frozen=True, kw_only=True)
 class StackConfig:
-    """A checked configuration. Secrets are Outputs; what shapes the graph is plain.
+    """A checked configuration. Secrets are Outputs; values that shape the graph are plain.
 
-    `secrets`: by key (busbar.config.SECRETS), those that are set.
+    `secrets`: the secrets that are set, by key (busbar.config.SECRETS).
     """
 
     cluster: config.Cluster
@@ -50,7 +50,7 @@ class StackConfig:
 
     @property
     def registry_credentials(self) -> pulumi.Output[dict[str, Any]] | None:
-        """Registry -> login, secret; None where none is set."""
+        """Registry -> login, secret; None if none is set."""
         text = self.secrets.get("registryCredentials")
         return None if text is None else text.apply(config.registry_credentials)
 
@@ -62,7 +62,7 @@ def checked(
     load: Callable[..., C],
     warnings: Callable[[C], Iterable[config.Finding]],
 ) -> tuple[C, SshLogin]:
-    """What LOAD makes of a configuration, and the login that it describes. Its warnings are shown.
+    """Load a configuration with LOAD, and its login; show the warnings.
 
     Raises pulumi.RunError with every finding, before any resource is registered.
     """
@@ -79,9 +79,9 @@ def checked(
 def read_stack(
     project: str = PROJECT, key: str = KEY, secrets: Collection[str] = config.SECRETS
 ) -> tuple[Mapping[str, Any], Mapping[str, pulumi.Output[str]]]:
-    """`<project>:<key>` of the selected stack, not checked yet, and its secrets by key, those that are set.
+    """`<project>:<key>` of the selected stack, not checked yet, and the secrets that are set, by key.
 
-    Raises pulumi.RunError for a key that does not exist and for a secret that is none, or of another form.
+    Raises pulumi.RunError for an unknown key, and for a secret that is not encrypted or has another form.
     """
     stack = pulumi.Config(project)
     # Pulumi.yaml declares the secret keys with an empty default.
@@ -99,10 +99,10 @@ def read_stack(
 
 
 def invalid(error: config.ConfigError) -> pulumi.RunError:
-    """What ends the program."""
+    """The error that ends the program for an invalid configuration."""
     return pulumi.RunError(f"invalid configuration of stack {pulumi.get_stack()}:\n{error}")
 
 
 def given_keys() -> list[str]:
-    """`<namespace>:<name>` of everything that the stack configures. The SDK has no public function for it."""
+    """`<namespace>:<name>` of all keys that the stack sets. The SDK has no public function for it."""
     return sorted({*CONFIG.get(), *get_config_env()})

@@ -1,4 +1,4 @@
-"""Exporting the stack outputs, and failing the update by them where the validation did not pass."""
+"""Exports the stack outputs, and fails the update by them if the validation did not pass."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ Step = remote.Command | local.Command
 
 
 class Gate(Protocol):
-    """Why an update has to fail by its outputs; None where it may succeed."""
+    """Returns why an update has to fail by its outputs; None if it may succeed."""
 
     def __call__(self, outputs: Mapping[str, Any], /, *, enforce: bool) -> str | None: ...
 
 
 def export_all(values: Mapping[str, pulumi.Input[Any]], steps: Iterable[Step] = ()) -> None:
-    """Export the values, or none of them: if one is not known or one of `steps` failed, the former ones stay.
+    """Export all values; if one is unknown or one of `steps` failed, none, so that the former ones stay.
 
-    `busbar up` goes on after a failed step. The engine would then store placeholders for what is not known,
-    and delete what is no longer configured: also a server whose replacement failed to join. A program
-    that fails keeps it from both.
+    `busbar up` continues after a failed step. The engine would then store placeholders for unknown values,
+    and delete what is no longer configured, such as a server whose replacement failed to join. A failing
+    program prevents both.
     """
     needed = [pulumi.Output.from_input(value) for value in values.values()]
     needed += [step.stdout for step in steps]
@@ -52,9 +52,9 @@ async def _fail_unless_known(values: Iterable[pulumi.Output[Any]], reason: str) 
 async def fail_unless_passed(
     built: pulumi.Output[dict[str, Any]], *, enforce: bool, gate: Gate = outputs.CLUSTER.refusal
 ) -> None:
-    """Raise pulumi.RunError with the reasons where the gate does not pass. The outputs are kept all the same.
+    """Raise pulumi.RunError with the reasons if the gate does not pass. The outputs are kept nevertheless.
 
-    In a preview it is a warning, because a failed preview would keep `pulumi up` from measuring again.
+    In a preview this is a warning, because a failed preview would keep `pulumi up` from measuring again.
     """
     if not await built.is_known():
         return  # the preview of a first update: nothing is measured yet

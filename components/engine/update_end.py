@@ -1,4 +1,4 @@
-"""The end of an update: what it has installed is looked for on the cluster after the engine's deletions."""
+"""The end of an update: checks after the engine's deletions that installed objects are on the cluster."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from busbar.kube.client import ApiError
 from busbar.kube.wait import TimedOut
 
 expected: list[tuple[pulumi.CustomResource, str, str | None]] = []
-"""All that the program has registered: the resource, its namespace, and its release if it is one."""
+"""Everything that the program has registered: resource, its namespace, and its release if it is one."""
 
 
 def check_after_deletions(kubeconfig: pulumi.Input[str]) -> None:
-    """Have the update fail if a release or namespace of this program is not on the cluster at its end.
+    """Make the update fail if a release or namespace of this program is not on the cluster at its end.
 
-    The engine deletes after the program: the former halves of replacements, also those that an earlier update
-    has left, and resources with a URN that is not registered any more. Each removes an object by its name,
-    also one that the configuration has. The SDK's wait for the engine's end is the only place of a program
-    that comes after them; an error there fails the update (pulumi/pulumi
+    The engine deletes after the program: the former parts of replacements, also those that an earlier update
+    has left, and resources whose URN is not registered any more. Each deletion removes an object by its name,
+    even if the configuration has it. The SDK's wait for the engine's end is the only place in a program that
+    comes after these deletions; an error there fails the update (pulumi/pulumi
     pkg/resource/deploy/source_eval.go, resmon.Cancel).
     """
     wait = sdk._wait_for_shutdown
@@ -35,7 +35,7 @@ def check_after_deletions(kubeconfig: pulumi.Input[str]) -> None:
 
 async def fail_unless_installed(kubeconfig: pulumi.Input[str]) -> None:
     """Raise pulumi.RunError if a release or namespace of the program is not on the cluster, or if the API
-    is not responding. What has failed in this update has its own error."""
+    is not responding. Resources that failed in this update are not checked: they have their own errors."""
     text = await pulumi.Output.from_input(kubeconfig).future()
     made = [(namespace, release) for each, namespace, release in expected if await each.id.is_known()]
     if pulumi.runtime.is_dry_run() or text is None:
