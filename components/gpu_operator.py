@@ -44,7 +44,7 @@ class GpuOperatorArgs:
             kubeconfig=kubeconfig,
             nodes={worker.name: pools[worker.pool or ""].gpus for worker in inventory.usable},
             taints=[taint.model_dump() for taint in taints_of(pools.values())],
-            settings=inventory.cluster.gpu_operator.model_dump(),
+            settings=GPU_OPERATOR.settings(inventory.cluster),
         )
 
 

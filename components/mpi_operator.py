@@ -26,7 +26,7 @@ class MpiOperatorArgs:
     @classmethod
     def of(cls, inventory: Inventory, kubeconfig: pulumi.Input[str]) -> "MpiOperatorArgs":
         """The arguments of a configuration."""
-        return cls(kubeconfig=kubeconfig, settings=inventory.cluster.mpi_operator.model_dump())
+        return cls(kubeconfig=kubeconfig, settings=MPI_OPERATOR.settings(inventory.cluster))
 
 
 class MpiOperator(pulumi.ComponentResource):

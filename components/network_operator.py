@@ -50,7 +50,7 @@ class NetworkOperatorArgs:
             nodes={worker.name: pools[worker.pool or ""].rails for worker in inventory.usable},
             rails=rails,
             taints=[taint.model_dump() for taint in taints_of(pools.values())],
-            settings=inventory.cluster.network_operator.model_dump(),
+            settings=NETWORK_OPERATOR.settings(inventory.cluster),
         )
 
 

@@ -10,10 +10,11 @@ from busbar.config.hardware import MeasuredCluster
 from busbar.config.hosts import ApiEndpoint, Hosts, Worker
 from busbar.config.http_proxy import HttpProxy
 from busbar.config.k3s import K3s
+from busbar.config.k3s_argument_checks import arguments_of
 from busbar.config.kubernetes_values import DnsLabel
 from busbar.config.nfs_server import NfsServer
 from busbar.config.operators import GpuOperator, MpiOperator, NetworkOperator
-from busbar.config.pools import Pool
+from busbar.config.pools import CONTROL_PLANE, Pool, Taint
 from busbar.config.validation import Validation
 
 
@@ -47,3 +48,17 @@ class Cluster(MeasuredCluster[Pool, Validation]):
     @property
     def workers(self) -> Sequence[Worker]:
         return self.hosts.workers
+
+    @property
+    def server_taints(self) -> Sequence[Taint]:
+        """What the operators have to tolerate beyond the defaults of their charts, to run on a server.
+
+        Nothing where a pool has no taint: they run on its workers. Raises ValueError for another text.
+        """
+        pools = self.pools.values()
+        found = [Taint.parse(text) for text in arguments_of(self.k3s.server_args, "node-taint")]
+        blocking = [taint for taint in found if taint.blocks]
+        by_default = all(str(taint) == f"{CONTROL_PLANE}=:NoSchedule" for taint in blocking)
+        if by_default or not all(any(taint.blocks for taint in pool.taints) for pool in pools):
+            return ()
+        return blocking

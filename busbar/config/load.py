@@ -85,6 +85,8 @@ def load(data: Mapping[str, Any], *, secret_keys: Collection[str] = (), root: Pa
     problems += k3s_checks.bucket(partial, secret_keys)
     if cluster is not None and not any(each.path[-1] == "profile" for each in problems):
         problems += validation_checks.hardware(cluster)
+    if cluster is not None:
+        problems += software_checks.server_taints(cluster)
     if cluster is not None and root is not None:
         problems += files.findings(cluster, root)
     problems += checksums.findings(partial.k3s, root)

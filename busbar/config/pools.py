@@ -13,6 +13,7 @@ from busbar.config.validation import PoolValidation
 from busbar.config.values import Int, Matching
 from busbar.models import ConfigModel
 
+CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 MaxUnavailable = Annotated[
     str,
     Matching(
@@ -31,6 +32,21 @@ class Taint(ConfigModel):
     key: LabelKey = Field(description="Key of the taint.")
     value: LabelValue = Field(default="", description="Value of the taint; may be empty.")
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = Field(description="Effect of the taint.")
+
+    @classmethod
+    def parse(cls, text: str) -> Taint:
+        """From KEY=VALUE:EFFECT or KEY:EFFECT, as K3s and kubectl take it. Raises ValueError."""
+        pair, _, effect = text.rpartition(":")
+        key, _, value = pair.partition("=")
+        return cls.model_validate({"key": key, "value": value, "effect": effect})
+
+    @property
+    def blocks(self) -> bool:
+        """Whether it keeps away pods that do not tolerate it."""
+        return self.effect != "PreferNoSchedule"
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}:{self.effect}"
 
 
 class Pool(MeasuredPool):

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from busbar import versions as known
+from busbar.config.cluster import Cluster
 from busbar.config.errors import Finding, did_you_mean
 from busbar.config.operators import Chart
 from busbar.config.partial import PartialConfig
+from busbar.config.pools import CONTROL_PLANE
 
 # pkg/types/types.go of k8snetworkplumbingwg/sriov-network-device-plugin; upper and lower case do not matter.
 _SELECTORS = (
@@ -89,3 +91,26 @@ def node_features(config: PartialConfig) -> Iterator[Finding]:
 def _nfd(operator: Chart) -> Mapping[str, Any]:
     found = operator.values.get("nfd")
     return found if isinstance(found, dict) else {}
+
+
+def server_taints(cluster: Cluster) -> Iterator[Finding]:
+    """Where only tainted servers are left for pods without tolerations, CoreDNS tolerates their taints.
+
+    K3s has no value for it (manifests/coredns.yaml).
+    """
+    path = ("k3s", "server_args", "node-taint")
+    try:
+        found = [str(taint) for taint in cluster.server_taints]
+    except ValueError:
+        yield Finding(path, "has a text that is not a taint", "write KEY=VALUE:EFFECT")
+        return
+    known_to_k3s = re.compile(rf"CriticalAddonsOnly=.*|{CONTROL_PLANE}=.*:NoSchedule")
+    if (
+        refused := [each for each in found if not known_to_k3s.fullmatch(each)]
+    ) and "coredns" not in cluster.k3s.disable:
+        yield Finding(
+            path,
+            "is not tolerated by CoreDNS, which runs nowhere because all pools have taints too",
+            f"use CriticalAddonsOnly=true:NoExecute or {CONTROL_PLANE}=true:NoSchedule",
+            ", ".join(map(repr, refused)),
+        )

@@ -158,7 +158,7 @@ def worker_taints(inventory: Inventory) -> dict[str, list[str]]:
 
 def taints(pool: Pool) -> list[str]:
     """The taints of a pool's workers, as K3s and kubectl write them: KEY=VALUE:EFFECT."""
-    return [f"{taint.key}={taint.value}:{taint.effect}" for taint in pool.taints]
+    return [*map(str, pool.taints)]
 
 
 def restart_values(pool: Pool, workers: int) -> dict[str, str]:

@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 import yaml
 
-from busbar.config.pools import Taint
-from busbar.manifests.scheduling import CONTROL_PLANE_TOLERATION, worker_tolerations
+from busbar.config.cluster import Cluster
+from busbar.config.pools import CONTROL_PLANE, Taint
+from busbar.manifests.scheduling import CONTROL_PLANE_TOLERATION, exact_tolerations, worker_tolerations
 
 Values = dict[str, Any]
 # Added to an operator's timeout: hundreds of nodes pull from one registry, and are rolled out in turns.
@@ -37,7 +38,8 @@ class Operator:
     """One operator.
 
     `config_key`: its key in `busbar:cluster`. `derived`: Helm values that follow from its configuration and
-    the taints of the workers. `policy`: a busbar.kube.policies.PolicySpec as JSON. `fix`: what to check where
+    the taints of the workers. `on_servers`: those that give tolerations to what is not on every worker.
+    `policy`: a busbar.kube.policies.PolicySpec as JSON. `fix`: what to check where
     its devices do not appear.
     """
 
@@ -45,6 +47,7 @@ class Operator:
     release: str
     namespace: str
     derived: Callable[[Any, Sequence[Taint]], Values] = lambda config, taints: {}
+    on_servers: Callable[[Values], Values] = lambda tolerated: {}
     policy: Mapping[str, Any] | None = None
     fix: str | None = None
 
@@ -52,6 +55,14 @@ class Operator:
     def disable_setting(self) -> str:
         """The setting that leaves the operator out of the stack."""
         return f"{self.config_key}.enabled: false"
+
+    def settings(self, cluster: Cluster) -> Values:
+        """Its section of the configuration, with values that follow from the taints of the servers."""
+        section: Values = getattr(cluster, self.config_key).model_dump()
+        if cluster.server_taints:
+            derived = self.on_servers({"tolerations": exact_tolerations(cluster.server_taints)})
+            section["values"] = merge(derived, section["values"])
+        return section
 
     def values(self, folder: Path, config: OperatorConfig, taints: Sequence[Taint] = ()) -> Values:
         """The release's values: `folder`/<release>.yaml, then the derived ones, then the stack's own.
@@ -109,6 +120,11 @@ GPU_OPERATOR = Operator(
     release="gpu-operator",
     namespace="gpu-operator",
     derived=_gpu_operator,
+    # The hooks of both charts have the tolerations of the operator, and of NFD's master.
+    on_servers=lambda tolerated: {
+        "operator": tolerated,
+        "node-feature-discovery": {"master": tolerated, "gc": tolerated},
+    },
     policy={
         "kind": "ClusterPolicy",
         "path": "/apis/nvidia.com/v1/clusterpolicies",
@@ -126,6 +142,7 @@ NETWORK_OPERATOR = Operator(
     config_key="network_operator",
     release="network-operator",
     namespace="nvidia-network-operator",
+    on_servers=lambda tolerated: {"operator": tolerated},
     policy={"kind": "NicClusterPolicy", "path": "/apis/mellanox.com/v1alpha1/nicclusterpolicies"},
     fix="run `ls /sys/class/infiniband` on the node and check that the ports are ACTIVE; compare "
     "their PCI addresses (readlink /sys/class/infiniband/*/device) with those of the NicClusterPolicy",
@@ -135,4 +152,8 @@ MPI_OPERATOR = Operator(
     release="mpi-operator",
     namespace="mpi-operator",
     derived=lambda config, taints: {"image": config.image},
+    # Its chart tolerates that of the control plane with any value.
+    on_servers=lambda given: (
+        given if {each["key"] for each in given["tolerations"]} != {CONTROL_PLANE} else {}
+    ),
 )

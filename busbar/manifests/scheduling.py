@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from busbar.config.pools import Pool, Taint
+from busbar.config.pools import CONTROL_PLANE, Pool, Taint
 
 Toleration = dict[str, str]
 
@@ -13,7 +13,7 @@ Toleration = dict[str, str]
 GPU_RESOURCE = "nvidia.com/gpu"
 GPU_TOLERATION: Toleration = {"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"}
 CONTROL_PLANE_TOLERATION: Toleration = {
-    "key": "node-role.kubernetes.io/control-plane",
+    "key": CONTROL_PLANE,
     "operator": "Equal",
     "value": "",
     "effect": "NoSchedule",
@@ -50,11 +50,13 @@ def read_taints(taints: Iterable[Mapping[str, str]]) -> list[Taint]:
 
 def worker_tolerations(taints: Iterable[Taint]) -> list[Toleration]:
     """The GPU toleration, then one per distinct taint in a fixed order."""
+    return [dict(GPU_TOLERATION), *exact_tolerations(taints)]
+
+
+def exact_tolerations(taints: Iterable[Taint]) -> list[Toleration]:
+    """One per distinct taint in a fixed order."""
     distinct = sorted({(taint.key, taint.value, taint.effect) for taint in taints})
-    return [
-        dict(GPU_TOLERATION),
-        *({"key": k, "operator": "Equal", "value": v, "effect": e} for k, v, e in distinct),
-    ]
+    return [{"key": k, "operator": "Equal", "value": v, "effect": e} for k, v, e in distinct]
 
 
 def pod_on(nodes: Iterable[str], taints: Iterable[Taint], container: Mapping[str, Any]) -> dict[str, Any]:

@@ -688,6 +688,30 @@ def test_a_network_operator_without_node_feature_discovery_is_refused(
         )
 
 
+def tainted(*taints: str, **k3s: Any) -> dict[str, Any]:
+    """A site whose servers have these taints, and whose workers have one too."""
+    pool = {**H100_POOL, "taints": [{"key": "team", "effect": "NoSchedule"}]}
+    k3s |= {"server_args": {"node-taint": [*taints]}, "sha256": {"amd64": "ab" * 32}}
+    return site(pools={"h100": pool}, k3s=k3s)
+
+
+def test_a_taint_of_servers_that_keeps_coredns_from_every_node_is_refused() -> None:
+    assert load(
+        tainted("CriticalAddonsOnly=true:NoExecute", "node-role.kubernetes.io/control-plane=true:NoSchedule")
+    )
+    [found] = findings(tainted("role=infra:NoSchedule", "CriticalAddonsOnly=true:NoExecute"))
+    assert found.startswith("k3s.server_args.node-taint: 'role=infra:NoSchedule' is not tolerated by CoreDNS")
+    assert load(tainted("role=infra:NoSchedule", disable=["coredns"]))
+    assert load(tainted("role=infra:NoSchedule") | {"pools": {"h100": H100_POOL}}), "it runs on workers"
+
+
+def test_a_taint_of_servers_that_is_none_is_refused() -> None:
+    [found] = findings(tainted("role=infra:Never"))
+    assert found.startswith(
+        "k3s.server_args.node-taint: has a text that is not a taint. Fix: write KEY=VALUE:EFFECT"
+    )
+
+
 def test_a_text_that_is_too_short_is_shown() -> None:
     assert findings(edited("validation.accept_warnings", ["slow"])) == [
         "validation.accept_warnings[0]: 'slow' is too short: expected at least 8 characters"

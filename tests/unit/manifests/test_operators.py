@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,59 @@ def test_a_tainted_pool_is_reached_by_operands_and_feature_discovery_once_each()
     gpu = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
     assert made["daemonsets"]["tolerations"] == [gpu, ours]
     assert made["node-feature-discovery"]["worker"]["tolerations"][1:] == [gpu, ours]
+
+
+def values_of(
+    operator: Operator, *server_taints: str, pool: dict[str, Any] | None = None, **parts: Any
+) -> Any:
+    """The values of a release on a site whose servers have these taints."""
+    site = cluster({"taints": [TAINT]} if pool is None else pool, k3s=with_taints(server_taints), **parts)
+    config = Cluster.model_validate({**site.model_dump(), operator.config_key: operator.settings(site)})
+    return operator.values(HELM_VALUES, getattr(config, operator.config_key))
+
+
+def with_taints(server_taints: Sequence[str]) -> dict[str, Any]:
+    return {"server_args": {"node-taint": list(server_taints)}} if server_taints else {}
+
+
+CRITICAL, OF_CONTROL_PLANE = (
+    "CriticalAddonsOnly=true:NoExecute",
+    "node-role.kubernetes.io/control-plane=true:NoSchedule",
+)
+
+
+@pytest.mark.parametrize("taint", [CRITICAL, OF_CONTROL_PLANE])
+def test_where_all_nodes_are_tainted_what_is_on_servers_tolerates_their_taints(taint: str) -> None:
+    key, _, rest = taint.partition("=")
+    value, _, effect = rest.partition(":")
+    tolerated = [{"key": key, "operator": "Equal", "value": value, "effect": effect}]
+    gpu, network = values_of(GPU_OPERATOR, taint), values_of(NETWORK_OPERATOR, taint)
+    assert gpu["operator"]["tolerations"] == network["operator"]["tolerations"] == tolerated
+    discovery = gpu["node-feature-discovery"]
+    assert discovery["master"]["tolerations"] == discovery["gc"]["tolerations"] == tolerated
+    own = {"operator": {"tolerations": [{"operator": "Exists"}]}}
+    assert values_of(GPU_OPERATOR, taint, gpu_operator={"values": own})["operator"] == own["operator"]
+
+
+def test_the_controller_of_mpijobs_tolerates_what_its_chart_does_not() -> None:
+    [found] = values_of(MPI_OPERATOR, CRITICAL)["tolerations"]
+    assert (found["key"], found["effect"]) == ("CriticalAddonsOnly", "NoExecute")
+
+
+@pytest.mark.parametrize(
+    ("operator", "pool", "taints"),
+    [
+        *((each, {}, [CRITICAL]) for each in (GPU_OPERATOR, NETWORK_OPERATOR, MPI_OPERATOR)),
+        (GPU_OPERATOR, {"taints": [{**TAINT, "effect": "PreferNoSchedule"}]}, [CRITICAL]),
+        (GPU_OPERATOR, None, ["node-role.kubernetes.io/control-plane:NoSchedule"]),
+        (GPU_OPERATOR, None, ["a=b:PreferNoSchedule"]),
+        (MPI_OPERATOR, None, [OF_CONTROL_PLANE]),
+    ],
+)
+def test_values_are_as_without_taints_of_servers_where_something_else_takes_the_pods(
+    operator: Operator, pool: dict[str, Any] | None, taints: list[str]
+) -> None:
+    assert values_of(operator, *taints, pool=pool) == values_of(operator, pool=pool)
 
 
 def test_the_controllers_image_is_the_configured_one() -> None:
