@@ -41,6 +41,7 @@ class AllocatableSpec(StrictModel):
         None, description="Namespace of the operator's pods, for the error message."
     )
     fix: str | None = Field(None, description="What to check on a node, for the error message.")
+    labels: dict[str, str] = Field({}, description="Labels by which the operator selects the nodes.")
     also_drained: bool = Field(False, description="Wait also for nodes that `busbar drain` has taken out.")
 
 
@@ -70,7 +71,7 @@ class NotAllocatable(Failed):
 def shortfalls(nodes: Iterable[JsonObject], spec: AllocatableSpec) -> list[Shortfall]:
     """The nodes of `spec` that do not offer exactly what they should, in the order of `spec`."""
     by_name = {node["metadata"]["name"]: node for node in nodes}
-    found = (_shortfall(name, by_name.get(name), want, spec.resource) for name, want in spec.nodes.items())
+    found = (_shortfall(name, by_name.get(name), want, spec) for name, want in spec.nodes.items())
     return [shortfall for shortfall in found if shortfall]
 
 
@@ -80,10 +81,10 @@ def drained(nodes: Iterable[JsonObject], spec: AllocatableSpec) -> dict[str, str
     return {name: found[name] for name in spec.nodes if found.get(name)}
 
 
-def _shortfall(name: str, node: JsonObject | None, expected: int, resource: str) -> Shortfall | None:
+def _shortfall(name: str, node: JsonObject | None, expected: int, spec: AllocatableSpec) -> Shortfall | None:
     if node is None:
         return Shortfall(name, 0, expected, "the cluster has no node with this name")
-    status = node.get("status") or {}
+    status, resource = node.get("status") or {}, spec.resource
     offered = count(status.get("allocatable"), resource)
     conditions: list[JsonObject] = status.get("conditions") or []
     ready = next((c for c in conditions if c.get("type") == "Ready"), JsonObject())
@@ -97,6 +98,9 @@ def _shortfall(name: str, node: JsonObject | None, expected: int, resource: str)
         reason = "more than the pool has: the device plugin also counts other devices"
     elif capacity > offered:
         reason = f"the device plugin reports {capacity - offered} of {capacity} as unhealthy"
+    elif not offered and (lacking := spec.labels.items() - (node["metadata"].get("labels") or {}).items()):
+        texts = [f"{key}={value}" for key, value in sorted(lacking)]
+        reason = f"no device plugin runs there: the node lacks {' and '.join(texts)}"
     elif resource not in (status.get("capacity") or {}):
         reason = "no device plugin has registered this resource"
     else:

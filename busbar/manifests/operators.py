@@ -7,7 +7,7 @@ helm_values/<release>.yaml.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -40,7 +40,7 @@ class Operator:
     `config_key`: its key in `busbar:cluster`. `derived`: Helm values that follow from its configuration and
     the taints of the workers. `on_servers`: those that give tolerations to what is not on every worker.
     `policy`: a busbar.kube.policies.PolicySpec as JSON. `fix`: what to check where
-    its devices do not appear.
+    its devices do not appear. `labels`: those of the Nodes on which its device plugin runs.
     """
 
     config_key: str
@@ -50,6 +50,7 @@ class Operator:
     on_servers: Callable[[Values], Values] = lambda tolerated: {}
     policy: Mapping[str, Any] | None = None
     fix: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def disable_setting(self) -> str:
@@ -83,6 +84,7 @@ class Operator:
             "policy": dict(self.policy) if self.policy else None,
             "namespace": self.namespace if config.enabled else None,
             "fix": self.fix,
+            "labels": dict(self.labels),
         }
 
 
@@ -133,6 +135,7 @@ GPU_OPERATOR = Operator(
         # controllers/clusterpolicy_controller.go).
         "empty_reasons": ["NFDLabelsMissing", "NoGPUNodes"],
     },
+    labels={"feature.node.kubernetes.io/pci-10de.present": "true"},
     fix="run `nvidia-smi` on the node; if it lists the GPUs, see the GPU Operator's pods named above, and "
     "run `systemctl restart k3s-agent` if the NVIDIA runtime was installed after K3s",
 )
@@ -144,6 +147,11 @@ NETWORK_OPERATOR = Operator(
     namespace="nvidia-network-operator",
     on_servers=lambda tolerated: {"operator": tolerated},
     policy={"kind": "NicClusterPolicy", "path": "/apis/mellanox.com/v1alpha1/nicclusterpolicies"},
+    # Node Feature Discovery sets the first, the operator the second (manifests/state-sriov-device-plugin).
+    labels={
+        "feature.node.kubernetes.io/pci-15b3.present": "true",
+        "network.nvidia.com/operator.mofed.wait": "false",
+    },
     fix="run `ls /sys/class/infiniband` on the node and check that the ports are ACTIVE; compare "
     "their PCI addresses (readlink /sys/class/infiniband/*/device) with those of the NicClusterPolicy",
 )

@@ -186,6 +186,24 @@ def test_credentials_that_are_refused_end_the_wait_at_once() -> None:
 
 
 @pytest.mark.parametrize(
+    ("labels", "lacking"),
+    [
+        ({}, "operator.mofed.wait=false and pci-15b3.present=true"),
+        ({"pci-15b3.present": "true", "operator.mofed.wait": "true"}, "operator.mofed.wait=false"),
+    ],
+)
+def test_a_node_without_devices_is_told_the_labels_that_it_lacks(
+    labels: dict[str, str], lacking: str
+) -> None:
+    needs = spec(nodes={"w1": 8}, labels={"pci-15b3.present": "true", "operator.mofed.wait": "false"})
+    labelled = {"metadata": {"name": "w1", "labels": labels}}
+    [found] = shortfalls([node("w1") | labelled], needs)
+    assert found.reason == f"no device plugin runs there: the node lacks {lacking}"
+    [other] = shortfalls([gpus("w1", 7) | labelled], needs)
+    assert other.reason == "the device plugin found no more"
+
+
+@pytest.mark.parametrize(
     ("nodes", "expected"),
     [
         pytest.param(

@@ -264,7 +264,7 @@ def test_the_request_to_wait_is_one_that_the_command_takes() -> None:
         assert (spec.nodes, spec.deadline_seconds) == ({"w1": 8}, config.timeout_seconds + 5)
         assert spec.namespace == operator.namespace
         assert spec.policy is not None
-        assert spec.fix
+        assert spec.fix and spec.labels
 
 
 def test_hundreds_of_nodes_get_more_time_for_a_rollout() -> None:
