@@ -139,6 +139,9 @@ GPU_OPERATOR = Operator(
     fix="run `nvidia-smi` on the node; if it lists the GPUs, see the GPU Operator's pods named above, and "
     "run `systemctl restart k3s-agent` if the NVIDIA runtime was installed after K3s",
 )
+RESTART_HCA_PLUGIN = (
+    "kubectl -n nvidia-network-operator delete pod -l app=sriovdp --field-selector spec.nodeName=NODE"
+)
 # The DaemonSets take their tolerations from the NicClusterPolicy. That also covers parts which the
 # measurement does not need: the policy is quoted, not required to be ready.
 NETWORK_OPERATOR = Operator(
@@ -153,7 +156,9 @@ NETWORK_OPERATOR = Operator(
         "network.nvidia.com/operator.mofed.wait": "false",
     },
     fix="run `ls /sys/class/infiniband` on the node and check that the ports are ACTIVE; compare "
-    "their PCI addresses (readlink /sys/class/infiniband/*/device) with those of the NicClusterPolicy",
+    "their PCI addresses (readlink /sys/class/infiniband/*/device) with those of the NicClusterPolicy. If "
+    "they agree, their driver was loaded after the device plugin had looked for them, at its start: "
+    f"`{RESTART_HCA_PLUGIN}`. A reboot can bring the fault back, because the driver may be late again",
 )
 MPI_OPERATOR = Operator(
     config_key="mpi_operator",

@@ -267,6 +267,14 @@ def test_the_request_to_wait_is_one_that_the_command_takes() -> None:
         assert spec.fix and spec.labels
 
 
+def test_a_wait_for_hcas_names_the_restart_of_the_device_plugin_on_a_node() -> None:
+    request = NETWORK_OPERATOR.wait_request(cluster().network_operator, "nvidia.com/hostdev", {"w1": 8})
+    restart = (
+        f"kubectl -n {request['namespace']} delete pod -l app=sriovdp --field-selector spec.nodeName=NODE"
+    )
+    assert restart in request["fix"]
+
+
 def test_hundreds_of_nodes_get_more_time_for_a_rollout() -> None:
     nodes = {f"w{n}": 8 for n in range(440)}
     request = GPU_OPERATOR.wait_request(cluster().gpu_operator, "nvidia.com/gpu", nodes)
