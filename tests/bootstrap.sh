@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Make the virtual environment that everything here runs in, from the pinned requirements.
-# Usage: tests/bootstrap.sh DIR REQUIREMENTS     (PYTHON=python3.12 chooses the interpreter)
+# Usage: tests/bootstrap.sh DIR REQUIREMENTS [OPTION OF pip install...]     (PYTHON=python3.12 chooses the interpreter)
 set -euo pipefail
 
 venv=${1:?the folder of the virtual environment}
@@ -29,7 +29,7 @@ fi
 started=$SECONDS
 echo "Python packages: installing the pinned versions"
 "$venv/bin/pip" install --quiet --disable-pip-version-check --root-user-action=ignore \
-  --require-hashes -r "$requirements"
+  --require-hashes -r "$requirements" "${@:3}"
 # The project itself, so that `busbar` is a command; its dependencies are all pinned above.
 "$venv/bin/pip" install --quiet --disable-pip-version-check --root-user-action=ignore \
   --no-deps --no-build-isolation --editable .
