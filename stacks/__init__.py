@@ -1,1 +1,1 @@
-"""Capabilities: what lives on a measured cluster. Each folder is one, behind its capability.py."""
+"""Capabilities: software on a measured cluster. Each folder is one, and capability.py is its entry."""

@@ -1,5 +1,5 @@
-"""From machines reachable over SSH to a measured Slurm cluster: only wiring, the parts are in
-package/components/."""
+"""The program of stacks/slurm: makes a measured Slurm cluster of machines reachable over SSH. It has wiring
+only; see package/components/."""
 
 from pathlib import Path
 

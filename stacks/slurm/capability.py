@@ -1,4 +1,4 @@
-"""The door of Slurm: all that the core knows of this folder."""
+"""The entry of Slurm: everything that the core knows of this folder."""
 
 from busbar.capability import Capability, Gate
 

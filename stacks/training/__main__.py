@@ -1,4 +1,4 @@
-"""From a measured fabric to a proven training run: only wiring, the parts are in package/components/."""
+"""The program of stacks/training: trains on a measured fabric. Wiring only; see package/components/."""
 
 from pathlib import Path
 
@@ -68,8 +68,8 @@ async def main() -> None:
     volumes = create_volume(
         "storage-volume", shared, stack.training.namespace, ResourceOptions(provider=provider)
     )
-    # Its pods lock memory for RDMA. They go before Multus, which takes their interfaces away. The namespace
-    # stays where its claim stays.
+    # Its pods lock memory for RDMA. They are deleted before Multus, which removes their interfaces. The
+    # namespace stays if its claim stays.
     namespace = create_privileged_namespace(
         "namespace",
         stack.training.namespace,

@@ -1,4 +1,4 @@
-"""The door of training: all that the core knows of this folder."""
+"""The entry of training: everything that the core knows of this folder."""
 
 from busbar.capability import Capability, Gate
 

@@ -1,4 +1,4 @@
-"""From a measured fabric to one that is watched: only wiring, the parts are in package/components/."""
+"""The program of stacks/watch: monitors a measured fabric. It has wiring only; see package/components/."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The door of watch: all that the core knows of this folder."""
+"""The entry of watch: everything that the core knows of this folder."""
 
 from busbar.capability import Capability, Gate
 

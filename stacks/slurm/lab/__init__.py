@@ -1,1 +1,1 @@
-"""What the lab needs for Slurm: hosts of another Debian, its packages, and nccl-tests' simulator on them."""
+"""Parts of the lab for Slurm: hosts with another Debian, its packages, and the simulator of nccl-tests."""

@@ -1,4 +1,4 @@
-"""What `make up-slurm` and the drills of Slurm need in the lab."""
+"""The parts that `make up-slurm` and the drills of Slurm need in the lab."""
 
 from lab.capabilities import Part
 from stacks.slurm.lab.hosts import boot

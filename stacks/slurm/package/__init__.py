@@ -1,5 +1,5 @@
-"""From hosts to a measured Slurm cluster: what stacks/slurm needs beside Pulumi.
+"""From hosts to a measured Slurm cluster: the parts of stacks/slurm without Pulumi.
 
-One way: config and what preflight found -> Slurm's files; a job's log -> verdict -> outputs. The core of
-busbar does not import this package.
+Data flow one way: config and the hosts' facts -> Slurm's files; a job's log -> verdict -> outputs. The core
+of busbar does not import this package.
 """

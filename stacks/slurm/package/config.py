@@ -29,7 +29,7 @@ PROJECT = "busbar-slurm"
 SECRETS = ("sshPrivateKey", "sshPrivateKeyPassword")
 
 _OF_K3S = {*Pool.model_fields, *Validation.model_fields}
-# What is used on Slurm in place of a key of K3s.
+# Key of K3s -> its replacement on Slurm.
 _INSTEAD = {
     "image": "container_image names what pyxis starts",
     "topology_file": "set env.NCCL_TOPO_FILE to a file that all compute hosts have",
@@ -58,7 +58,7 @@ SshKey = Annotated[
     str,
     Matching(r"(ssh|ecdsa|sk)-[a-z0-9@.-]+ [A-Za-z0-9+/=]+( [^\x00-\x1f\x7f]*)?", "a public key of OpenSSH"),
 ]
-# Slurm's parser ends a value at a blank, and a line at `#`.
+# A value without blanks and `#`, where Slurm's parser ends the value, or the line.
 Parameter = Annotated[str, Matching(r"[A-Za-z][A-Za-z0-9]*", "a parameter of slurm.conf")]
 ParameterValue = Annotated[Text, Matching(r"[^\s#\"'\\]+", "a value without blanks, quotes and #")]
 
@@ -103,7 +103,7 @@ class HomeServer(NfsServer):
 
 
 class Home(ConfigModel):
-    """Where homes are: the same file system on every host."""
+    """The homes of the users, on the same file system on every host."""
 
     path: AbsolutePath = Field(default="/home", description="Its mount point.")
     nfs: HomeServer | None = Field(
@@ -115,7 +115,7 @@ class Home(ConfigModel):
 
     @property
     def folder(self) -> str:
-        """The folder that has those of the users."""
+        """The folder with the users' homes."""
         return self.nfs.folder if self.nfs else self.path
 
 
@@ -129,7 +129,7 @@ class User(ConfigModel):
 
 
 class Users(ConfigModel):
-    """The people whose jobs run. Slurm knows them by uid, so each must have the same one on every host."""
+    """The users whose jobs run. Slurm identifies them by uid, so each needs the same one on every host."""
 
     create: bool = Field(
         default=True, description="Create and delete them; else preflight fails where one is missing."
@@ -138,7 +138,7 @@ class Users(ConfigModel):
 
 
 class Removal(ConfigModel):
-    """What happens to a compute host that is taken out: it is drained first."""
+    """Settings for the removal of a compute host, which is drained first."""
 
     running_jobs: Annotated[
         str, Matching("wait|refuse", "wait (for their end) or refuse (the update fails at once)")
@@ -168,7 +168,7 @@ class SlurmValidation(NcclSettings):
 
     @property
     def pending_seconds(self) -> int:
-        """How long the job may wait for its nodes."""
+        """Time in seconds that the job may wait for its nodes."""
         return self.busy_deadline_seconds if self.when_busy == "wait" else 100
 
 
@@ -270,7 +270,7 @@ def load(data: Any, *, secret_keys: Collection[str] = (), root: Path | None = No
 
 
 def _finding(error: ErrorDetails) -> Finding:
-    """What pydantic found; a key that only K3s has is named as such."""
+    """Return the finding for an error of pydantic; a key that only K3s has gets its own text."""
     found = finding(error, Slurm)
     section, key = found.path[0], str(found.path[-1])
     if error["type"] == "extra_forbidden" and section in ("pools", "validation") and key in _OF_K3S:
@@ -309,7 +309,7 @@ def _home(slurm: Slurm) -> Iterator[Finding]:
 
 
 def _switches(slurm: Slurm) -> Iterator[Finding]:
-    """Every rail group is below one block, and no two switches have one name."""
+    """Check that every rail group is below one block, and that names of switches are unique."""
     places = [host.topology for host in slurm.hosts.compute]
     leaves = {place.rail_group for place in places if place.rail_group}
     blocks: dict[str, str | None] = {}

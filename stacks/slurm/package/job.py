@@ -1,4 +1,4 @@
-"""The job that measures a pool, and what its log must show: the core's, as an sbatch script."""
+"""The job that measures a pool, and its expectation: those of the core, as an sbatch script."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def measure_spec(
 ) -> dict[str, Any]:
     """The spec of `busbar slurm collect` (stacks.slurm.package.measure) without the login, as plain JSON.
 
-    `facts`: what preflight found, by host. `folder`: where log, verdict and report are kept.
-    `again`: any text with which nothing was measured before.
+    `facts`: host -> the facts that preflight found. `folder`: folder of log, verdict and report.
+    `again`: any new text, to measure again.
     """
     validation = slurm.validation_of(pool)
     hosts = [host for host in hosts_of(slurm) if host.pool == pool and host.name not in slurm.quarantine]

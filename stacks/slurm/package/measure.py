@@ -1,7 +1,7 @@
-"""From a pool's nodes to a verdict: one sbatch job, followed over SSH, its log read to the last byte, judged.
+"""From a pool's nodes to a verdict: submits one sbatch job, follows it over SSH, and judges its whole log.
 
-Nothing is assumed of a shared home: the log is on the batch host. Every question to a host is a connection of
-its own, so a login that dies is only one answer that is missing.
+No shared home is needed: the log is on the batch host. Every query to a host has its own connection, so a
+broken connection only loses one answer.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from stacks.slurm.package.status import INTERRUPTED, WAITING, Status, why_unusab
 
 SCRIPT = "slurm/job"
 SCRIPT_SECONDS = 60
-# It belongs to root, and is made when the host is installed.
+# Folder of logs. It belongs to root, and is made when the host is installed.
 LOG_FOLDER = "/var/lib/busbar"
 POLL_SECONDS = 2.0
-# Slurm ends a job at its own limit, and then needs a moment to say so.
+# Slurm ends a job at the job's own limit, and reports that a little later.
 GRACE_SECONDS = 120
-# A host that reboots or a login that dies is asked again for so long.
+# Time in seconds for retries after a host reboots or a connection breaks.
 SILENT_SECONDS = 90
-# Without a new line for so long, all nodes of the job are asked whether they answer.
+# Time in seconds without a new line after which all nodes of the job are queried.
 QUIET_SECONDS = 30
 DISK_IS_FULL_BYTES = 65536
 
@@ -45,8 +45,8 @@ DISK_IS_FULL_BYTES = 65536
 class MeasureSpec(StrictModel):
     """The stdin of `busbar slurm collect`.
 
-    `job`: its name, which changes with everything that it measures. `hosts`: the pool's, without those in
-    quarantine; `hostnames`: what each calls itself. `min_nodes_fraction`: of them that must be usable.
+    `job`: its name, which changes with everything that it measures. `hosts`: those of the pool, without those
+    in quarantine; `hostnames`: their host names. `min_nodes_fraction`: fraction of hosts that must be usable.
     """
 
     login: Login
@@ -64,7 +64,7 @@ class MeasureSpec(StrictModel):
 
 
 class Ask:
-    """The controller and the compute hosts, asked one question at a time by code that is not asynchronous."""
+    """Queries the controller and the compute hosts, one query at a time, from synchronous code."""
 
     def __init__(self, runner: asyncio.Runner, hosts: Hosts) -> None:
         self._runner, self._hosts = runner, hosts
@@ -72,12 +72,12 @@ class Ask:
     def __call__(
         self, host: Host, verb: str, payload: Mapping[str, str] | None = None, **values: str
     ) -> dict[str, Any]:
-        """One question to one host: the facts of host/job.sh. Raises ScriptError, UnreachableError."""
+        """Query one host: returns the facts of host/job.sh. Raises ScriptError, UnreachableError."""
         given = {"NODE_NAME": host.name, "VERB": verb, **{key.upper(): text for key, text in values.items()}}
         return self._runner.run(self._hosts.run(host, SCRIPT, given, payload, seconds=SCRIPT_SECONDS))
 
     def gone(self, hosts: Sequence[Host]) -> dict[str, str]:
-        """Which of these hosts can run nothing of a job, and why."""
+        """Host -> reason, for the hosts that cannot run any part of a job."""
 
         async def why(host: Host) -> str:
             values = {"NODE_NAME": host.name, "VERB": "daemon"}
@@ -92,7 +92,7 @@ class Ask:
 
 
 class SlurmJob:
-    """The job, as busbar.judge.collector.Job."""
+    """The job in Slurm; implements busbar.judge.collector.Job."""
 
     def __init__(
         self, spec: MeasureSpec, ask: Ask, archive: Archive, clock: Clock, say: ProgressCallback
@@ -138,7 +138,7 @@ class SlurmJob:
         )
 
     def status(self) -> Status:
-        """Raises ScriptError, UnreachableError."""
+        """The state of the job. Raises ScriptError, UnreachableError."""
         return Status(**self._ask(self._spec.controller, "status", job_id=self.job_id))
 
     def outcome(self, wait_seconds: float = 60) -> JobOutcome:
@@ -157,7 +157,7 @@ class SlurmJob:
         return self._ended
 
     def suspend(self) -> None:
-        """Cancel the job: it releases its nodes."""
+        """Cancel the job, so that it releases its nodes."""
         if self.job_id and self._ended is None:
             try:
                 self._ask(self._spec.controller, "cancel", job_id=self.job_id)
@@ -168,7 +168,7 @@ class SlurmJob:
                 )
 
     def _recorded(self) -> JobOutcome:
-        """The outcome of a job whose log is kept; Slurm has forgotten it after some minutes."""
+        """The outcome of a job whose log is kept; Slurm forgets the job after some minutes."""
         try:
             found = json.loads(self._record.read_text())
         except (OSError, ValueError):
@@ -179,7 +179,7 @@ class SlurmJob:
         return JobOutcome(None, ["how the job ended was not recorded"])
 
     def _usable_nodes(self) -> list[str]:
-        """The nodes that can start jobs. Raises JobNeverStarted where they are too few."""
+        """The nodes that can start jobs. Raises JobNeverStarted if they are too few."""
         wanted = [host.name for host in self._spec.hosts]
         try:
             found = self._ask(self._spec.controller, "nodes")["nodes"]
@@ -248,7 +248,7 @@ class SlurmJob:
         return True
 
     def gone(self) -> dict[str, str]:
-        """Which of its nodes can run nothing of it, and why."""
+        """Node -> reason, for the nodes of the job that cannot run any part of it."""
         return self._ask.gone([host for host in self._spec.hosts if host.name in self.nodes])
 
     def _ended_text(self, status: Status) -> str:
@@ -265,7 +265,7 @@ class SlurmJob:
 
 
 class JobLines:
-    """The log on the batch host, as busbar.judge.collector.JobLog."""
+    """The log on the batch host; implements busbar.judge.collector.JobLog."""
 
     doubt = "the job did not count the lines that it wrote: lines may be missing"
 
@@ -283,7 +283,7 @@ class JobLines:
             yield rest
 
     def _chunks(self) -> Iterator[bytes]:
-        """Everything that is written, until the job has ended and a last look finds no more."""
+        """The log in chunks, until the job has ended and a last look finds no more."""
         offset, had_ended, silent_since = 0, False, self._deadline.elapsed
         while True:
             try:
@@ -313,9 +313,9 @@ class JobLines:
                 self._deadline.pause(POLL_SECONDS)
 
     def _check_nodes(self) -> None:
-        """Ranks wait for those of a node that has died; Slurm gives it up after SlurmdTimeout, 300 s.
+        """Check the nodes: ranks wait for a dead node, which Slurm gives up only after SlurmdTimeout, 300 s.
 
-        Raises LogLost for a node that is found gone twice.
+        Raises LogLost for a node that is gone in two checks.
         """
         gone = self._job.gone()
         if still := [f"{name} {why}" for name, why in gone.items() if name in self._gone]:
@@ -344,7 +344,7 @@ class _Collector(Collector[ParsedLog, Verdict]):
         verdict = judge_log(log, Expectation.model_validate({**self._spec.expectation, **of_nodes}), outcome)
         if outcome.succeeded is not None:
             return verdict
-        # A job that was ended from outside says nothing of the fabric, whatever part of a log there is.
+        # A job that was ended from outside says nothing of the fabric, whatever part of its log exists.
         reasons = [
             *(f"job: {reason}" for reason in outcome.reasons),
             *(f"source: {part}" for part in missing),
@@ -373,7 +373,7 @@ def collect(spec: MeasureSpec, clock: Clock, progress: ProgressCallback) -> dict
 
 
 def measure(spec: MeasureSpec, ask: Ask, clock: Clock, progress: ProgressCallback) -> dict[str, Any]:
-    """`collect` with the hosts that it asks. A job that has no end when it returns or raises is cancelled."""
+    """`collect` with the hosts to query. A job that has not ended when it returns or raises is cancelled."""
     archive = Archive(Path(spec.folder))
     archive.folder.mkdir(parents=True, exist_ok=True)
     job = SlurmJob(spec, ask, archive, clock, progress)

@@ -20,7 +20,7 @@ NAMES = (
     *(f"slurm_{name}" for name in _NCCL),
     "slurm_details",
 )  # fmt: skip
-"""In the order in which they are exported. What follows `slurm_` is as in docs/outputs.md."""
+"""The outputs, in the order of their export. Without `slurm_` they are those of docs/outputs.md."""
 
 
 def build_outputs(
@@ -28,7 +28,7 @@ def build_outputs(
 ) -> dict[str, Any]:
     """All outputs. `results`: the PoolResult of each pool as JSON values.
 
-    Fails closed: a pool without a result is one that did not pass.
+    Fails closed: a pool without a result counts as not passed.
     """
     why = "nothing was measured" if slurm.validation.enabled else "not measured: validation.enabled is false"
     missing = {"verdict": "unknown", "reasons": [why]}
@@ -48,9 +48,9 @@ def build_outputs(
 
 
 def _too_few(slurm: Slurm, pool: str, result: Mapping[str, Any]) -> list[str]:
-    """Why hosts of a pool are missing in its measurement, unless the stack file says that some may be.
+    """Why hosts of a pool are missing in its measurement, unless validation.min_nodes_fraction is set.
 
-    Without the key the measurement still runs without a node that is down. It is not a pass for the pool.
+    Without that key the measurement still runs without a node that is down, but the pool does not pass.
     """
     measured = result.get("nodes_measured")
     if measured is None or "min_nodes_fraction" in slurm.validation.model_fields_set:
@@ -65,7 +65,7 @@ def _too_few(slurm: Slurm, pool: str, result: Mapping[str, Any]) -> list[str]:
 
 
 def as_core(outputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The same under the names of the core's contract, for its gate and its tables. Raises ValueError."""
+    """The outputs under the names of the core's contract, for its gate and its tables. Raises ValueError."""
     if (
         "slurm_contract_version" in outputs
         and (found := outputs["slurm_contract_version"]) != CONTRACT_VERSION
@@ -76,5 +76,5 @@ def as_core(outputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def gate(outputs: Mapping[str, Any], *, enforce: bool) -> str | None:
-    """Why `pulumi up` has to fail, as a text for the terminal; None where it may succeed."""
+    """Why `pulumi up` has to fail, as a text for the terminal; None if it may succeed."""
     return core.CLUSTER.refusal(as_core(outputs), enforce=enforce)

@@ -1,4 +1,4 @@
-"""Preflight of Slurm's hosts: the core's questions and checks of hardware, and what Slurm needs."""
+"""Preflight of Slurm's hosts: the core's queries and hardware checks, and the checks for Slurm."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from stacks.slurm.package.render import CONTROLLER_PORT
 
 SURVEY = "slurm/survey"
 PORTS = {"slurmctld": (CONTROLLER_PORT,), "slurmdbd": (6819,), "slurmd": (6818,)}
-# auth/slurm and the command sackd (Slurm's RELEASE_NOTES of 23.11).
+# The first release with auth/slurm and the command sackd (Slurm's RELEASE_NOTES of 23.11).
 OLDEST = (23, 11)
-# How far apart daemons may be, in releases (Slurm's upgrade guide).
+# Largest distance between daemons, in releases (Slurm's upgrade guide).
 RELEASES_APART = 3
 MIN_FREE_BYTES = 1e9
-# The system's own and those of packages (Debian Policy, 9.2.2).
+# The uids of the system and of packages (Debian Policy, 9.2.2).
 SYSTEM_UIDS = (range(1000), range(60000, 65536))
-# Debian's and Ubuntu's packages use these (debian/slurm-wlm-basic-plugins.preinst).
+# The uid:gid in Debian's and Ubuntu's packages (debian/slurm-wlm-basic-plugins.preinst).
 PACKAGE_IDS = "64030:64030"
 
 
 class Spec(core.Spec):
-    """The stdin of `busbar slurm preflight`: hosts and hardware as for the core, and what Slurm needs."""
+    """The stdin of `busbar slurm preflight`: hosts and hardware as for the core, and values for Slurm."""
 
     controller: str
     """Name of the controller's host."""
     accounting: bool
     packages: str
-    """`os`, or a folder with .deb files; `containers`: empty, or one with those of enroot and pyxis."""
+    """`os`, or a folder with .deb files; `containers`: empty, or a folder with those of enroot and pyxis."""
     containers: str
     home_path: str
     home_shared: bool
@@ -71,7 +71,7 @@ class Spec(core.Spec):
         return values
 
     def daemons(self, host: Host) -> tuple[str, ...]:
-        """What listens on this host."""
+        """The daemons that listen on this host."""
         if host.role == "worker":
             return ("slurmd",)
         accounting = ("slurmdbd",) if self.accounting else ()
@@ -97,7 +97,7 @@ def spec_of(slurm: Slurm) -> dict[str, Any]:
         )
     plain = {key: each.model_dump(mode="json") for key, each in required.items()}
     export, clients = home_export(slurm)
-    # It need not be writable for nobody: homes are made as root.
+    # The export need not be writable for nobody, because homes are made as root.
     required_nfs = {**core.nfs_requirements(export, clients), "squash": "none"} if export else None
     return {
         **core.without_login(hosts_of(slurm), plain, required_nfs, [*slurm.quarantine]),
@@ -121,7 +121,7 @@ def home_export(slurm: Slurm) -> tuple[nfs.Export | None, tuple[Host, ...]]:
 
 
 async def survey(spec: Spec, previous: Mapping[str, HostRecord]) -> Outcome:
-    """Ask every host whose requirements have changed since `previous`, in parallel; nothing is changed.
+    """Query every host whose requirements have changed since `previous`, in parallel; nothing is changed.
 
     Raises ValueError if the SSH key or the ssh-agent cannot be used.
     """
@@ -151,9 +151,9 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord]) -> Outcome:
 
 
 def facts_of(spec: Spec, host: Host, report: Report) -> dict[str, Any]:
-    """What is stored of a host: of the core's facts, and of Slurm's; nothing that changes on its own.
+    """The facts to store of a host: the core's and those for Slurm. None changes on its own.
 
-    What is as expected is left out, so that equal hosts have equal facts (busbar.preflight.facts).
+    Expected values are left out, so that equal hosts have equal facts (busbar.preflight.facts).
     """
     also = report.also
     kept = host_facts(spec.requirements_of(host), report)
@@ -169,19 +169,19 @@ def facts_of(spec: Spec, host: Host, report: Report) -> dict[str, Any]:
 
 
 def version_text(spec: Spec, report: Report) -> str:
-    """The version that runs after the update: an installed one of the operating system is left as it is."""
+    """The version after the update: an installed one of the operating system is not changed."""
     installed, available = str(report.also["installed"]), str(report.also["available"])
     return installed or available if spec.packages == "os" else available
 
 
 def release(text: str) -> tuple[int, int] | None:
-    """(24, 11) of `24.11.5-4+deb13u1`; None where it is no version."""
+    """The release in a version: (24, 11) for `24.11.5-4+deb13u1`; None if the text is not a version."""
     found = re.match(r"(?:\d+:)?(\d+)\.(\d+)", text)
     return (int(found[1]), int(found[2])) if found else None
 
 
 def check(spec: Spec, host: Host, report: Report, clock: tuple[float, float]) -> Iterator[Check]:
-    """The findings of one host; those about the hardware of one in quarantine are warnings."""
+    """The findings of one host; those about the hardware of a host in quarantine are warnings."""
     yield from check_system(report)
     yield from check_clock(report, clock)
     yield from _resources(report)
@@ -223,7 +223,7 @@ def _resources(report: Report) -> Iterator[Check]:
 
 
 def _owners(spec: Spec, report: Report) -> Iterator[Check]:
-    """One scheduler per host: two would give the same GPUs out twice."""
+    """Refuse hosts of another scheduler: two schedulers would assign the same GPUs twice."""
     active = {"k3s", "k3s-agent", "rke2-server", "rke2-agent", "kubelet"} & {
         *report.active_units,
         *report.managed,
@@ -252,7 +252,7 @@ def _ports(spec: Spec, host: Host, report: Report) -> Iterator[Check]:
     wanted = {port: daemon for daemon in spec.daemons(host) for port in PORTS[daemon]}
     for listener in report.listening:
         daemon = wanted.get(listener.port)
-        # ss cuts a process's name at 15 characters; slurmctld's thread is named so too.
+        # ss truncates a process's name to 15 characters, and slurmctld's thread begins with slurm too.
         if daemon and not listener.process.startswith("slurm"):
             yield error(
                 f"TCP port {listener.port} of {daemon} is in use by {listener.process}",
@@ -264,7 +264,7 @@ def _version(spec: Spec, report: Report) -> Iterator[Check]:
     text = version_text(spec, report)
     found = release(text)
     if found is None and spec.packages == "os":
-        # Images that have never run apt-get update have none. The installation runs it.
+        # Images that have never run apt-get update have no package lists. The installation runs it.
         yield warning("has no Slurm in its package lists yet, so its version is not known", "apt-get update")
     elif found is None:
         yield error(f"has no slurm-smd-client_*.deb in {spec.packages}", "put SchedMD's .deb files there")
@@ -284,7 +284,7 @@ def _version(spec: Spec, report: Report) -> Iterator[Check]:
 
 
 def _users(spec: Spec, report: Report) -> Iterator[Check]:
-    """Slurm starts a job under the uid that its submitter had."""
+    """Check the uids of users: Slurm starts a job under the uid that its submitter had."""
     for name, uid in spec.users.items():
         found, owner = report.also["users"][name]
         if found and found != str(uid):
@@ -310,7 +310,7 @@ def _devices(required: HostRequirements, report: Report) -> Iterator[Check]:
 
 
 def check_across(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Finding]:
-    """What a single host cannot know: machines that are one, equal users and homes, versions that fit."""
+    """Compare the hosts: machines listed twice, equal users and homes, compatible versions."""
     yield from duplicate_machine_ids(spec, records)
     known = {host.name: records[host.name].facts for host in spec.hosts if host.name in records}
     ids = {
@@ -351,7 +351,7 @@ def _same_hostnames(known: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]
 def _versions_apart(
     spec: Spec, known: Mapping[str, Mapping[str, Any]], controller: tuple[int, int] | None
 ) -> Iterator[Finding]:
-    """No daemon is newer than its controller, or too far behind it."""
+    """Find daemons that are newer than the controller, or too far behind it."""
     for name, found in known.items():
         own = release(str(found["slurm"]))
         if own is None or controller is None or name == spec.controller:
@@ -365,5 +365,5 @@ def _versions_apart(
 
 
 def _number(found: tuple[int, int]) -> int:
-    """Two releases a year: .05 and .11 since 24.05; 23.11 before them."""
+    """Sequence number of a release. There are two per year: .05 and .11 since 24.05; 23.11 before them."""
     return 2 * found[0] + (found[1] >= 8)

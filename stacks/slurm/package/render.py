@@ -1,4 +1,4 @@
-"""Slurm's configuration files, as texts: from the configuration and what preflight found on each host.
+"""Slurm's configuration files, as texts, from the configuration and the facts of each host.
 
 slurm.conf(5), gres.conf(5), topology.conf(5), cgroup.conf(5), slurmdbd.conf(5) of Slurm 23.11 to 25.11.
 """
@@ -15,7 +15,7 @@ from busbar.hosts.host import Host
 from stacks.slurm.package.config import Slurm
 
 Facts = Mapping[str, Mapping[str, Any]]
-"""By host: what preflight found (stacks.slurm.package.preflight.facts_of)."""
+"""Host -> the facts that preflight found (stacks.slurm.package.preflight.facts_of)."""
 
 HEAD = "# Written by busbar; a change here is overwritten\n"
 TOP = "fabric"
@@ -23,7 +23,7 @@ TOP = "fabric"
 HEALTH_PROGRAM = "/usr/local/lib/busbar/slurm-health"
 CONTROLLER_PORT = 6817
 DATABASE = "slurm_acct_db"
-# slurmd drains a node whose memory is below RealMemory; what the kernel reserves varies with its version.
+# slurmd drains a node whose memory is below RealMemory, and the kernel reserves more or less by its version.
 _MEMORY_SHARE = 0.95
 _MEMORY_STEP_MIB = 256
 _HEALTH = ("lib", "preflight-hardware", "slurm/health")
@@ -34,24 +34,24 @@ NAMES = ("slurm.conf", "cgroup.conf", "gres.conf", "topology.conf", "plugstack.c
 
 
 def files(slurm: Slurm, facts: Facts) -> dict[str, str]:
-    """Name -> text of what the controller serves to all hosts; the last two may be empty."""
+    """Name -> text of the files that the controller serves to all hosts; the last two may be empty."""
     return {
         "slurm.conf": slurm_conf(slurm, facts),
         "cgroup.conf": cgroup_conf(facts, slurm),
         "gres.conf": gres_conf(slurm, facts),
         "topology.conf": topology_conf(slurm),
-        # Where pyxis' package names its plugin; a pattern may match nothing, as on a host without it.
+        # The folder in which pyxis' package names its plugin; without pyxis the pattern matches nothing.
         "plugstack.conf": f"{HEAD}include /usr/share/pyxis/*\n" if slurm.container_packages else "",
     }
 
 
 def hostname(facts: Facts, name: str) -> str:
-    """What a host calls itself."""
+    """The host name of a host."""
     return str(facts[name].get("hostname", name))
 
 
 def slurm_conf(slurm: Slurm, facts: Facts) -> str:
-    """The cluster, its nodes and partitions."""
+    """slurm.conf: the cluster, its nodes and partitions."""
     lines = [*_cluster(slurm, facts), *_plugins(slurm, facts), ""]
     lines += [f"{name}={value}" for name, value in slurm.parameters.items()]
     lines += [_node(slurm, host, facts[host.name]) for host in slurm.hosts.compute]
@@ -78,9 +78,9 @@ def _cluster(slurm: Slurm, facts: Facts) -> Iterator[str]:
     yield "SlurmdSpoolDir=/var/lib/slurm/slurmd"
     yield "SlurmctldLogFile=/var/log/slurm/slurmctld.log"
     yield "SlurmdLogFile=/var/log/slurm/slurmd.log"
-    # A node that comes back registers with its whole configuration and is then usable again.
+    # A returning node registers with its whole configuration and is then usable again.
     yield "ReturnToService=2"
-    # The memlock limit of a login host must not reach jobs: RDMA needs that of slurmd.
+    # The memlock limit of a login host must not apply to jobs: RDMA needs that of slurmd.
     yield "PropagateResourceLimitsExcept=MEMLOCK"
     if slurm.accounting.enabled:
         yield "AccountingStorageType=accounting_storage/slurmdbd"
@@ -109,14 +109,14 @@ def _plugins(slurm: Slurm, facts: Facts) -> Iterator[str]:
 
 
 def _has_cgroup_v2(facts: Facts, slurm: Slurm) -> bool:
-    """Slurm has one setting for all nodes: with a host on v1 nothing is constrained."""
+    """Whether all hosts have cgroup v2. Slurm has one setting for all: with one on v1 nothing is limited."""
     return all(facts[host.name].get("cgroup") == "v2" for host in slurm.hosts.compute)
 
 
 def _node(slurm: Slurm, host: Worker, found: Mapping[str, Any]) -> str:
     cpus, sockets, cores, threads = (int(found[key]) for key in ("cpus", "sockets", "cores", "threads"))
     shape = f"CPUs={cpus}"
-    # In a container, or with CPUs that are off, the processors' numbers are those of more.
+    # In a container, or with CPUs that are off, the numbers of sockets, cores and threads include other CPUs.
     if sockets * cores * threads == cpus:
         shape = f"Sockets={sockets} CoresPerSocket={cores} ThreadsPerCore={threads}"
     known_as = found.get("hostname", host.name)
@@ -127,24 +127,24 @@ def _node(slurm: Slurm, host: Worker, found: Mapping[str, Any]) -> str:
 
 
 def real_memory(memory_bytes: int) -> int:
-    """RealMemory in MiB, below what the kernel reports, and the same for hosts that differ a little."""
+    """RealMemory in MiB, below the kernel's value, and equal for hosts that differ a little."""
     usable = int(memory_bytes / 2**20 * _MEMORY_SHARE)
     return max(usable // _MEMORY_STEP_MIB * _MEMORY_STEP_MIB, _MEMORY_STEP_MIB)
 
 
 def gres(slurm: Slurm, host: Worker) -> str:
-    """`gpu:h100:8`, or `gpu:8` where the pool does not name its GPU."""
+    """The Gres of a node: `gpu:h100:8`, or `gpu:8` if the pool does not name its GPU."""
     pool = slurm.pools[slurm.pool_of(host) or ""]
     return ":".join(filter(None, ["gpu", _gpu_type(pool.gpu_model), str(pool.gpus)]))
 
 
 def _gpu_type(model: str | None) -> str:
-    """The model as Slurm takes a type: `nvidia_h100`."""
+    """The GPU model as a type of Slurm: `nvidia_h100`."""
     return "".join(each if each.isalnum() else "_" for each in (model or "").lower())
 
 
 def gres_conf(slurm: Slurm, facts: Facts) -> str:
-    """The device files of each node: as many as preflight counted."""
+    """gres.conf: the device files of each node, as many as preflight counted."""
     lines = []
     for host in slurm.hosts.compute:
         pool = slurm.pools[slurm.pool_of(host) or ""]
@@ -155,7 +155,7 @@ def gres_conf(slurm: Slurm, facts: Facts) -> str:
 
 
 def bracketed(numbers: Sequence[int]) -> str:
-    """`[0-3,6]` for 0, 1, 2, 3 and 6."""
+    """Numbers as ranges: `[0-3,6]` for 0, 1, 2, 3 and 6."""
     spans: list[list[int]] = []
     for number in sorted(numbers):
         if spans and number == spans[-1][1] + 1:
@@ -166,14 +166,14 @@ def bracketed(numbers: Sequence[int]) -> str:
 
 
 def cgroup_conf(facts: Facts, slurm: Slurm) -> str:
-    """Jobs get their cores, memory and devices, and no others."""
+    """cgroup.conf: jobs get their own cores, memory and devices only."""
     if not _has_cgroup_v2(facts, slurm):
         return f"{HEAD}# A compute host has cgroup v1: nothing is constrained\nCgroupPlugin=disabled\n"
     return f"{HEAD}CgroupPlugin=cgroup/v2\nConstrainCores=yes\nConstrainRAMSpace=yes\nConstrainDevices=yes\n"
 
 
 def topology_plugin(slurm: Slurm) -> str | None:
-    """block where all compute hosts are in NVLink domains, tree where some are below switches, else none."""
+    """block if all compute hosts are in NVLink domains, tree if some are below switches, else None."""
     places = [host.topology for host in slurm.hosts.compute]
     if all(place.nvlink_domain for place in places):
         return "topology/block"
@@ -181,7 +181,7 @@ def topology_plugin(slurm: Slurm) -> str | None:
 
 
 def topology_conf(slurm: Slurm) -> str:
-    """The switches above each node, or the NVLink domains; empty without either."""
+    """topology.conf: the switches above each node, or the NVLink domains; empty without either."""
     plugin = topology_plugin(slurm)
     if plugin is None:
         return ""
@@ -199,7 +199,7 @@ def _blocks(slurm: Slurm) -> Iterator[str]:
 
 
 def _switches(slurm: Slurm) -> Iterator[str]:
-    """Leaves, switches above them, and one above all; hosts without a place are at a leaf of their own."""
+    """Leaves, switches above them, and one above all; hosts without a place share their own leaf."""
     leaves: dict[str, list[str]] = {}
     spines: dict[str, list[str]] = {}
     for host in slurm.hosts.compute:
@@ -217,7 +217,7 @@ def _switches(slurm: Slurm) -> Iterator[str]:
 
 
 def slurmdbd_conf(slurm: Slurm, facts: Facts, password: str) -> str:
-    """The accounting daemon; it holds the password of the database."""
+    """slurmdbd.conf of the accounting daemon, with the password of the database."""
     controller = slurm.hosts.controller
     return (
         f"{HEAD}AuthType=auth/slurm\nDbdHost={hostname(facts, controller.name)}\n"

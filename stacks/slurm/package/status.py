@@ -1,4 +1,4 @@
-"""What Slurm says of a job and of nodes, by the words of squeue(1) and sinfo(1)."""
+"""Slurm's state of a job and of nodes, in the terms of squeue(1) and sinfo(1)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
-# How a job ends that has said nothing of the fabric.
+# Final states of a job that say nothing of the fabric.
 INTERRUPTED = ("CANCELLED", "NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "REVOKED", "DEADLINE")
 UNUSABLE = ("down", "drain", "fail", "inval", "unknown", "boot", "power", "maint", "reserved")
 
 
 @dataclass(frozen=True)
 class Status:
-    """What Slurm says of a job. `nodes`: the nodes that start no jobs, and why."""
+    """The state of a job in Slurm. `nodes`: the nodes that start no jobs, and why."""
 
     known: bool
     state: str = ""
@@ -27,12 +27,12 @@ class Status:
 
     @property
     def ended(self) -> bool:
-        """Whether it will write no more."""
+        """Whether the job has ended and will write no more."""
         return not self.known or self.state.split("+")[0] not in (*WAITING, *RUNNING)
 
 
 def why_unusable(found: Mapping[str, str] | None) -> str:
-    """Why a node starts no jobs, as Slurm says it; empty where it does."""
+    """Slurm's reason why a node starts no jobs; empty if it does."""
     if found is None:
         return "not known to Slurm"
     state = found["state"].lower()

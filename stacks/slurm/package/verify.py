@@ -1,4 +1,4 @@
-"""What differs on Slurm's hosts from what the last update applied, and which of its nodes start no jobs."""
+"""Finds differences between Slurm's hosts and the last update, and nodes that start no jobs."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from stacks.slurm.package.preflight import hosts_of
 from stacks.slurm.package.render import HEALTH_PROGRAM
 from stacks.slurm.package.status import why_unusable
 
-# host/health.sh writes this reason. RESUME ends such a drain only where the host is repaired.
+# The reason that host/health.sh writes. RESUME only ends such a drain if the host was repaired.
 HEALTH_REASON = "busbar health:"
 RESUME = f"on {{name}}: {HEALTH_PROGRAM} && scontrol update nodename={{name}} state=resume"
-# host/controller.sh writes these reasons.
+# The reasons that host/controller.sh writes.
 UPDATE_REASONS = ("busbar: removed", "busbar: quarantine:")
-# host/job.sh says this where Slurm itself has drained the node.
+# The author in host/job.sh's output if Slurm itself has drained the node.
 SLURMCTLD = "slurmctld"
 
 
 async def verify(slurm: Slurm, login: Login) -> list[Drift]:
-    """All differences. Fails closed: what could not be verified is in the list.
+    """All differences. Fails closed: everything that could not be verified is in the list.
 
     Raises ValueError if the SSH key cannot be used, ScriptError if the bastion cannot be reached.
     """
@@ -47,7 +47,7 @@ async def verify(slurm: Slurm, login: Login) -> list[Drift]:
 
 
 def units(slurm: Slurm, host: Host) -> tuple[str, ...]:
-    """What must run on a host; of a mount what systemd-escape(1) makes of its path."""
+    """The units that must run on a host; a mount has its path in the form of systemd-escape(1)."""
     mounts = slurm.home_host not in (None, host.name)
     home = (slurm.home.folder[1:].replace("-", r"\x2d").replace("/", "-") + ".mount",) if mounts else ()
     if host.role == "worker":
@@ -58,7 +58,7 @@ def units(slurm: Slurm, host: Host) -> tuple[str, ...]:
 
 
 def compare(slurm: Slurm, nodes: Mapping[str, Mapping[str, str]]) -> Iterator[Drift]:
-    """The nodes that start no jobs, but for those in quarantine, and those in quarantine that start some."""
+    """The nodes that start no jobs but are not in quarantine, and those that do but are in quarantine."""
     controller = slurm.hosts.controller.name
     for host in slurm.hosts.compute:
         found = nodes.get(host.name)
@@ -73,7 +73,7 @@ def compare(slurm: Slurm, nodes: Mapping[str, Mapping[str, str]]) -> Iterator[Dr
 
 
 def _drain(controller: str, name: str, why: str, found: Mapping[str, str]) -> Drift:
-    """Whose drain it is. No update ends one of a person, or of the health check."""
+    """The drain of a node, by its author. No update ends a drain by a person or by the health check."""
     if found["reason"].startswith(HEALTH_REASON):
         return Drift(name, f"its node is {why}", "drained")
     if found["by"] == SLURMCTLD:

@@ -1,1 +1,1 @@
-"""What the lab needs to train: programs, images and charts, beside those of the core."""
+"""Programs, images and charts that the lab needs for training, beside those of the core."""

@@ -1,4 +1,4 @@
-"""What `make up-training` and the drills of training need in the lab."""
+"""The parts that `make up-training` and the drills of training need in the lab."""
 
 from lab.capabilities import Part
 from stacks.training.lab.images import archives

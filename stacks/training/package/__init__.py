@@ -1,5 +1,5 @@
-"""From a measured fabric to a proven training run: what stacks/training needs beside Pulumi.
+"""From a measured fabric to a proven training run: the parts of stacks/training without Pulumi.
 
-One way: config and the cluster's outputs -> target -> manifests; the run's log -> checks -> verdict ->
-outputs. The core of busbar does not import this package.
+Data flow one way: config and the cluster's outputs -> target -> manifests; the run's log -> checks -> verdict
+-> outputs. The core of busbar does not import this package.
 """

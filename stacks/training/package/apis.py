@@ -1,4 +1,4 @@
-"""What is installed for jobs: the configuration of Kubeflow Trainer v2, Training Operator v1 and Kueue."""
+"""The configuration of APIs for jobs: Kubeflow Trainer v2, Training Operator v1 and Kueue."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class DeepSpeed(ConfigModel):
 
 
 class OciChart(Chart):
-    """A chart that is installed if it is asked for, by default from an oci:// URL."""
+    """A chart that is installed if enabled, by default from an oci:// URL."""
 
     enabled: bool = Field(default=False, description="Install it.")
     repository: Url | None = Field(
@@ -36,7 +36,7 @@ class OciChart(Chart):
 
 
 class Trainer(OciChart):
-    """Kubeflow Trainer v2 with JobSet, and a ClusterTrainingRuntime per pool: what TrainJobs refer to."""
+    """Kubeflow Trainer v2 with JobSet, and a ClusterTrainingRuntime per pool, which TrainJobs refer to."""
 
     version: ChartVersion = Field(default=versions.TRAINER, description="Version of the chart.")
     chart: ChartName = Field(

@@ -33,7 +33,7 @@ def describe(path: Path) -> tuple[list[str], list[Finding]]:
 
 
 def _describe(training: Training) -> Iterator[str]:
-    """The configuration in a few lines: the cluster, the run, what is expected of it, what is installed."""
+    """The configuration in a few lines: the cluster, the run, its expectation, and the installed software."""
     from busbar.judge.nccl.units import share, size
 
     proof, trainer, storage = training.proof, training.trainer, training.storage

@@ -83,7 +83,7 @@ class Proof(ConfigModel):
 
 
 class Training(ConfigModel):
-    """What is put on one cluster, and the training run that proves it."""
+    """The software for training on one cluster, and the training run that proves it."""
 
     cluster: StackName = Field(
         description="The stack that created the cluster, as organization/busbar/STACK."

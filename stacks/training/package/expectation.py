@@ -1,4 +1,4 @@
-"""What a training run must show, as plain values: from a target and the configuration."""
+"""The expectation of a training run, as plain values, from a target and the configuration."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from stacks.training.package.target import Target, busbw_at
 
 
 class Expectation(BaseModel):
-    """Bandwidths in GB/s (10^9 bytes). `busbw_gbps` is what nccl-tests measured at this size.
+    """Bandwidths in GB/s (10^9 bytes). `busbw_gbps`: as measured by nccl-tests at this size.
 
-    `shared_checkpoint`: whether all hosts must see the same file. `fabric`: what NCCL must prove.
-    `interfaces`: those that carry the data where these are TCP.
+    `shared_checkpoint`: whether all hosts must see the same file. `fabric`: evidence required of NCCL.
+    `interfaces`: those that carry the data, if over TCP.
     `storage_bytes`: size of the file by which shared storage is probed; speeds are of the slowest host.
     """
 
@@ -44,7 +44,7 @@ class Expectation(BaseModel):
 
 
 def expectation(target: Target, training: Training) -> Expectation:
-    """What the run on one pool must show."""
+    """The expectation of the run on one pool."""
     proof, storage = training.proof, training.storage
     launch, ranks = target.launch, target.ranks_per_node(proof)
     size = target.gradient_bytes(proof)

@@ -1,4 +1,4 @@
-"""Kueue: the values of its release, and a queue per pool whose quota is what the pool's workers have.
+"""Kueue: the values of its release, and a queue per pool with the devices of its workers as quota.
 
 A job with the label kueue.x-k8s.io/queue-name starts when all its GPUs are free, and is suspended until then.
 """
@@ -30,7 +30,7 @@ def values(folder: Path, training: Training) -> Values:
 
 
 def _configuration(training: Training) -> dict[str, Any]:
-    """The chart takes it as one text: the parts that busbar does not set are the chart's own defaults."""
+    """The controller's configuration, which the chart takes as one text, with the chart's own defaults."""
     operator = training.training_operator
     kinds = operator.kinds if operator.enabled else []
     return {
@@ -41,7 +41,7 @@ def _configuration(training: Training) -> dict[str, Any]:
         "webhook": {"port": 9443},
         "leaderElection": {"leaderElect": True, "resourceName": "c1f6bfd2.kueue.x-k8s.io"},
         "integrations": {
-            # Not pods, Deployments and StatefulSets: their webhooks would be in the way of every pod.
+            # Pods, Deployments and StatefulSets are left out: their webhooks would affect every pod.
             "frameworks": [
                 "batch/job",
                 "jobset.x-k8s.io/jobset",
@@ -50,9 +50,9 @@ def _configuration(training: Training) -> dict[str, Any]:
                 *(f"kubeflow.org/{kind.lower()}" for kind in kinds),
             ]
         },
-        # A queue has a quota of devices only; a job that also asks for others would never be admitted.
+        # A queue only has a quota of devices; a job that also requests others would never be admitted.
         "resources": {"excludeResourcePrefixes": ["cpu", "memory", "ephemeral-storage"]},
-        # Quota is given to a whole job or not at all; one that cannot start all pods returns it.
+        # Quota is given to a whole job or not at all; a job that cannot start all pods returns it.
         "waitForPodsReady": {"timeout": f"{training.kueue.pods_ready_seconds}s", "blockAdmission": False},
     }
 
@@ -96,7 +96,7 @@ def cluster_queue(target: Target, training: Training) -> dict[str, Any]:
 
 
 def local_queue(target: Target, namespace: str) -> dict[str, Any]:
-    """The LocalQueue `<pool>`: what a job in `namespace` names."""
+    """The LocalQueue `<pool>`, which a job in `namespace` refers to."""
     return {
         "apiVersion": API_VERSION,
         "kind": "LocalQueue",
@@ -110,6 +110,6 @@ def _name(target: Target) -> str:
 
 
 def _times(workers: int, quantity: str) -> str:
-    """A quantity of every worker: a number of devices, or huge pages such as 5120Mi."""
+    """The quantity of all workers, from that of one: a number of devices, or huge pages such as 5120Mi."""
     number = quantity.rstrip("KMGTPEik")
     return f"{int(number) * workers}{quantity[len(number) :]}"

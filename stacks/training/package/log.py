@@ -1,7 +1,7 @@
 """The log of a training run: the program's records as values, and NCCL's messages read by busbar.judge.nccl.
 
 The program is stacks/training/program; rank 0 prints one JSON object per line. A run consists of attempts:
-torchrun starts the ranks again when one was killed.
+torchrun restarts the ranks after one was killed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from busbar.judge.nccl.log.reader import LogReader, ParsedLog
 from busbar.judge.nccl.log.source import Source
 
 SCHEMA = 1
-"""The schema of the records that are understood: those of this version of the program."""
+"""The schema of the supported records, which this version of the program prints."""
 
 RECORD = b'{"busbar_training":'
 NCCL_HEAD = b'{"busbar_training_nccl":'
@@ -37,7 +37,7 @@ class Record(BaseModel):
 
 
 class Start(Record):
-    """An attempt begins. `gradient_bytes` is what one all-reduce of all gradients carries."""
+    """The start of an attempt. `gradient_bytes`: size of one all-reduce of all gradients."""
 
     busbar_training: Literal["start"]
     schema_: int = Field(alias="schema")
@@ -71,7 +71,7 @@ class Resume(Record):
 class Storage(Record):
     """Shared storage: each host wrote `bytes` and read what another one wrote, all at the same time.
 
-    MiB/s of the slowest host. `problems`: node -> what went wrong there.
+    Speeds in MiB/s of the slowest host. `problems`: node -> its error.
     """
 
     busbar_training: Literal["storage"]
@@ -83,7 +83,7 @@ class Storage(Record):
 
 
 class Step(Record):
-    """One step: mean loss of all ranks, and how many ranks have which digest of all gradients.
+    """One step: mean loss of all ranks, and the number of ranks per digest of all gradients.
 
     A loss that is not finite is printed as a text.
     """
@@ -124,7 +124,7 @@ class Timing(Record):
 
 
 class Interfaces(Record):
-    """Bytes that each interface sent while times were measured: the least and the most of the hosts."""
+    """Bytes that each interface sent during the timing: the minimum and maximum over the hosts."""
 
     busbar_training: Literal["interfaces"]
     hosts: Annotated[int, Field(ge=1)]
@@ -132,7 +132,7 @@ class Interfaces(Record):
 
 
 class End(Record):
-    """The run is complete; how many ranks have which digest of all parameters."""
+    """The end of a complete run, with the number of ranks per digest of all parameters."""
 
     busbar_training: Literal["end"]
     step: Count
@@ -149,10 +149,10 @@ _RECORD: TypeAdapter[AnyRecord] = TypeAdapter(AnyRecord)
 
 @dataclass
 class Attempt:
-    """From one start of all ranks to the next.
+    """The part of a run from one start of all ranks to the next.
 
-    `nccl` is what NCCL printed, up to the kill of a rank: what follows is what a kill looks like to the
-    others, and says nothing of the fabric. `nccl_ranks`: whose messages were printed.
+    `nccl`: NCCL's messages up to the kill of a rank; later ones are the other ranks' reaction to the kill,
+    and say nothing of the fabric. `nccl_ranks`: the ranks whose messages were printed.
     """
 
     start: Start
@@ -173,8 +173,8 @@ class Attempt:
 class TrainingLog:
     """A whole log.
 
-    `before` is what was printed before the first start. `problems`: records that cannot be read, and lines
-    that are missing, one sentence each.
+    `before`: the lines before the first start. `problems`: unreadable records and missing lines, one sentence
+    each.
     """
 
     before: ParsedLog
@@ -202,7 +202,7 @@ class _Reader:
 
     def line(self, line: bytes) -> None:
         self._lines += 1
-        # Another process of the pod may have left its line open.
+        # Another process of the pod may have left its line unfinished.
         at = max(line.find(RECORD), line.find(NCCL_HEAD))
         self._nccl.add(line if at < 0 else line[:at])
         if at < 0:
@@ -243,7 +243,7 @@ class _Reader:
             self._single(attempt, record)
 
     def _single(self, attempt: Attempt, record: _Single) -> None:
-        """Take a record of which an attempt has one."""
+        """Take a record that an attempt has only once."""
         name = record.busbar_training
         if getattr(attempt, name) is not None:
             self._problem(f"line {self._lines}: a second {name} after one start")
@@ -252,7 +252,7 @@ class _Reader:
             attempt.nccl = self._nccl.finish()
 
     def _messages_follow(self, line: bytes) -> None:
-        """The head of one rank's messages: whose, how many lines, how many bytes."""
+        """Take the header of one rank's messages: the rank, and the number of lines and bytes."""
         try:
             head: Any = json.loads(line)
             self._announced = int(head["busbar_training_nccl"]), int(head["lines"]), int(head["bytes"])
@@ -261,7 +261,7 @@ class _Reader:
         self._nccl.lines = self._nccl.bytes = 0
 
     def _compare(self) -> None:
-        """Compare what a head announced with the lines behind it."""
+        """Compare the numbers in a header with the lines after it."""
         if self._announced is None:
             return
         (rank, lines, size), self._announced = self._announced, None
@@ -305,7 +305,7 @@ class _NcclPart:
             self._flush()
 
     def finish(self) -> ParsedLog:
-        """What was read; the next line begins another part."""
+        """Return the log that was read; the next line begins another part."""
         self._flush()
         read = self._reader.result(Source())
         self._reader = LogReader(LineRules())
@@ -318,7 +318,7 @@ class _NcclPart:
 
 
 def progress_text(line: bytes) -> str | None:
-    """One line for a person who waits: a start, a kill, every tenth step; None for any other line."""
+    """The progress text for a line: a start, a kill, every tenth step; None for any other line."""
     if not line.startswith(RECORD):
         return None
     try:

@@ -1,4 +1,4 @@
-"""The outputs of a stack of stacks/training: never a pass without a plain one."""
+"""The outputs of a stack of stacks/training. They fail closed: only a plain pass is a pass."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMES = (
     "training_reasons",
     "training",
 )
-"""In the order in which they are exported."""
+"""The outputs, in the order of their export."""
 
 # Decimals of an exported number: a time in seconds to the microsecond.
 DIGITS = 4
@@ -35,11 +35,11 @@ _NUMBERS = (
     "storage_write_mib_s", "storage_read_mib_s",
 )  # fmt: skip
 FIELDS = (*_TEXTS, *_NUMBERS, "simulated", "verdict_file")
-"""The keys of `training[pool]`; what was not measured has no key."""
+"""The keys of `training[pool]`; values that were not measured have no key."""
 
 
 def summarize(verdict: Verdict, *, verdict_file: str | None = None) -> dict[str, Any]:
-    """What `busbar training collect` prints of a verdict: FIELDS, and `schema`, `passed`, `reasons`."""
+    """The output of `busbar training collect`: FIELDS of a verdict, and `schema`, `passed`, `reasons`."""
     values = verdict.model_dump(mode="json")
     short = {
         **{key: values[key] for key in ("schema", "passed", "reasons", *_TEXTS)},
@@ -54,7 +54,7 @@ def _digits(name: str) -> int:
 
 
 def read_summary(stdout: str | None) -> dict[str, Any]:
-    """What the command printed. Never raises: any other text is a verdict "unknown"."""
+    """The verdict that `busbar training collect` printed. Never raises: any other text is "unknown"."""
     return read_verdict(stdout, command="training collect", schema=SCHEMA)
 
 
@@ -64,7 +64,7 @@ def build_outputs(
     targets: Mapping[str, Target],
     results: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """All outputs. `results`: what `summarize` gave for each pool.
+    """All outputs. `results`: pool -> the result of `summarize`.
 
     Fails closed: a pool without a result, or with one that is anything but a plain pass, makes
     `training_passed` false, and `training_reasons` says why.

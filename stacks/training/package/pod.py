@@ -1,4 +1,4 @@
-"""What a pod needs to train on whole workers of a pool: shared by the proof's Job and by the runtimes."""
+"""Fields of a pod that trains on whole workers of a pool, shared by the proof's Job and by the runtimes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def nccl_env(launch: PoolLaunch, attached: Sequence[Attachment]) -> dict[str, st
 
 
 def interface_check(attached: Sequence[Attachment], image: str) -> list[dict[str, Any]]:
-    """Init containers: one that fails in a pod which Multus has not attached. Its job would run over eth0."""
+    """Init containers: one that fails in a pod that Multus did not attach; its job would run over eth0."""
     if not attached:
         return []
     names = [each.interface for each in attached]
@@ -73,7 +73,7 @@ def host_paths(launch: PoolLaunch) -> tuple[list[dict[str, Any]], list[dict[str,
 def locks_memory(launch: PoolLaunch) -> dict[str, Any]:
     """Fields of a container that registers memory with an HCA.
 
-    That locks it; without the capability the limit of the runtime applies.
+    Registering locks the memory; without the capability the limit of the runtime applies.
     """
     if launch.transport == "socket":
         return {}
@@ -94,8 +94,8 @@ def placement(launch: PoolLaunch) -> dict[str, Any]:
 def close_together(launch: PoolLaunch) -> dict[str, Any]:
     """The part of an affinity that prefers workers near each other: the nearest level weighs most.
 
-    For the pods of one JobSet that needs fewer workers than the pool has: the fewer switches between two
-    ranks, the better.
+    It is for the pods of one JobSet that needs fewer workers than the pool has: the fewer switches between
+    two ranks, the better.
     """
     terms = [
         {

@@ -1,7 +1,7 @@
 """The training run on one pool as Kubernetes objects: a ConfigMap with the program, a Service, a Job.
 
-An Indexed Job with one pod per worker; torchrun in each pod starts the ranks and meets the others at the pod
-with index 0, whose log is that of the run.
+The Job is indexed and has one pod per worker. torchrun in each pod starts the ranks and meets the others at
+the pod with index 0, whose log is the log of the run.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ CHECKPOINT_FOLDER = "/busbar/checkpoints"
 PORT = 29500
 INDEX_ANNOTATION = "batch.kubernetes.io/job-completion-index"
 JOB_LABEL = "batch.kubernetes.io/job-name"
-# The Job's uid: a folder that no other run has, on storage that survives them all.
+# The Job's uid, as the name of a folder that no other run has, on storage that survives all runs.
 RUN_ENV = "BUSBAR_RUN"
 RUN_LABEL = "batch.kubernetes.io/controller-uid"
-# One is used by the kill. A rank that fails because its peer restarts may use another.
+# The kill uses one restart. A rank that fails because its peer restarts may use another.
 MAX_RESTARTS = 3
 # A pod's name is a DNS label of at most 63 characters: <job>-<index>-<5 characters>.
 _NAME_LIMIT = 63 - len("-99999-abcde")
 
-# The verdict needs the messages of NCCL, and all of its channels connected at init: it then prints them.
+# The verdict needs NCCL's messages about all channels, which it prints when they are connected at init.
 EVIDENCE_ENV: Mapping[str, str] = {
     "NCCL_DEBUG": "INFO",
     "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV",
@@ -75,7 +75,7 @@ exit "$code"
 
 @dataclass(frozen=True)
 class Manifests:
-    """The objects of one run, as plain dicts. `name` is that of the Job and of the Service."""
+    """The objects of one run, as plain dicts. `name`: name of the Job and of the Service."""
 
     name: str
     config_map: dict[str, Any]
@@ -84,7 +84,7 @@ class Manifests:
 
 
 def render(target: Target, training: Training, program: Mapping[str, str]) -> Manifests:
-    """The objects. `program`: file name -> text, with main.py.
+    """The objects of one run. `program`: file name -> text, with main.py.
 
     The names carry a digest of everything in them: any change makes another run.
     """
@@ -99,7 +99,7 @@ def render(target: Target, training: Training, program: Mapping[str, str]) -> Ma
             "data": dict(program),
         },
         {
-            # It has endpoints once the job has pods: there is nothing to wait for before.
+            # The Service has endpoints once the job has pods, so there is nothing to wait for before.
             "metadata": {"name": name, "namespace": training.namespace, "annotations": dict(_NO_WAIT)},
             "spec": {
                 "clusterIP": "None",
@@ -116,7 +116,7 @@ def render(target: Target, training: Training, program: Mapping[str, str]) -> Ma
 def _job(target: Target, training: Training, name: str, config_map: str) -> dict[str, Any]:
     proof, nodes = training.proof, len(target.launch.workers)
     annotations = attach.pod_annotations(target.attached)
-    # Another network is another run, and its name is all that the pods have of it.
+    # A changed network must make another run, and the pods only have its name.
     networks = digest({each.interface: each.network.model_dump(mode="json") for each in target.attached})
     of_networks = {"busbar/networks": short(networks)} if target.attached else {}
     return {
@@ -124,15 +124,15 @@ def _job(target: Target, training: Training, name: str, config_map: str) -> dict
             "name": name,
             "namespace": training.namespace,
             "labels": {"app.kubernetes.io/managed-by": "busbar", "busbar/pool": target.pool},
-            # The run is not read in the cluster; it is here so that another one gives another digest. The
-            # collecting command waits, and says why a job does not start or fails.
+            # Nothing in the cluster reads the run; it is here so that another one gives another digest. The
+            # collecting command waits, and reports why a job does not start or fails.
             "annotations": {"busbar/run": str(proof.run), **of_networks, **_NO_WAIT},
         },
         "spec": {
             "completionMode": "Indexed",
             "completions": nodes,
             "parallelism": nodes,
-            # The pods stay, because that with index 0 has the log; torchrun restarts the ranks inside them.
+            # The pods stay, because the one with index 0 has the log; torchrun restarts the ranks in them.
             "backoffLimit": 0,
             "activeDeadlineSeconds": proof.deadline_seconds,
             "template": {

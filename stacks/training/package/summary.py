@@ -1,4 +1,4 @@
-"""The outputs of a stack of stacks/training as tables: what was trained, how fast, and every check."""
+"""The outputs of a stack of stacks/training as tables: the training, its speed, and every check."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _headline(outputs: Mapping[str, Any]) -> Text:
 
 
 def _table(pools: Mapping[str, Mapping[str, Any]]) -> Table:
-    """A column per pool, a row per result: what was not measured in any pool has no row."""
+    """A column per pool, a row per result; values that no pool has measured have no row."""
     rows = table("", *pools)
     for name, render in _ROWS:
         found = [render(entry) for entry in pools.values()]
@@ -148,6 +148,6 @@ def _notes(
 
 
 def _is_of(entry: Mapping[str, Any], verdict: Any) -> bool:
-    """Whether the outputs of a pool were made of this verdict."""
+    """Whether the outputs of a pool were made from this verdict."""
     again = summarize(Verdict.model_validate(verdict))
     return all(again.get(key) == value for key, value in entry.items() if key not in (_LOCATION, _SIMULATED))

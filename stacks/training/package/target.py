@@ -1,4 +1,4 @@
-"""Which pools may be trained on: the cluster's outputs and the configuration in, one target per pool out."""
+"""Makes a target per pool that may be used for training, from the cluster's outputs and the configuration."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ALL_REDUCE = "all_reduce"
 
 
 class Refused(ValueError):
-    """Nothing may be created on this cluster; the text says why, and what to do."""
+    """Raised if nothing may be created on this cluster; the text has the reason and the fix."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """One pool: what its pods need, and what its fabric was measured to do.
+    """One pool: the settings of its pods, and the measured result of its fabric.
 
-    `attached`: the interfaces that its pods have beside eth0.
+    `attached`: the interfaces of its pods beside eth0.
     """
 
     pool: str
@@ -35,7 +35,7 @@ class Target:
 
     @property
     def curve(self) -> Curve:
-        """(bytes, busbw in GB/s) of all_reduce, the smallest size first; empty where not measured."""
+        """(bytes, busbw in GB/s) of all_reduce, the smallest size first; empty if not measured."""
         return self.result.curve.get(ALL_REDUCE, ())
 
     def ranks_per_node(self, proof: Proof) -> int:
@@ -43,7 +43,7 @@ class Target:
         return proof.ranks_per_node or self.launch.gpus
 
     def gradient_bytes(self, proof: Proof) -> int:
-        """Configured, else the largest measured message up to 1 GiB, else the smallest measured one."""
+        """The configured size, else the largest measured message up to 1 GiB, else the smallest one."""
         if proof.gradient_bytes:
             return proof.gradient_bytes
         sizes = [size for size, _ in self.curve]
@@ -51,9 +51,9 @@ class Target:
 
 
 def with_cluster_export(cluster: ClusterOutputs, training: Training) -> Training:
-    """The configuration with server and export of the cluster where `storage.nfs.from_cluster` asks for them.
+    """The configuration, with server and export of the cluster if `storage.nfs.from_cluster` is set.
 
-    Raises Refused where the cluster has none.
+    Raises Refused if the cluster has none.
     """
     storage = training.storage
     if storage.nfs is None or not storage.nfs.from_cluster:
@@ -92,7 +92,7 @@ def _attached(cluster: ClusterOutputs, training: Training, pool: str) -> tuple[A
 
 
 def warnings(found: dict[str, Target], training: Training) -> Iterator[str]:
-    """What is allowed but probably not intended, one sentence each."""
+    """Warnings about settings that are allowed but probably not intended, one sentence each."""
     for pool, target in found.items():
         if target.launch.topology_file:
             yield (
@@ -117,9 +117,9 @@ def warnings(found: dict[str, Target], training: Training) -> Iterator[str]:
 
 
 def busbw_at(curve: Curve, size: int) -> float | None:
-    """busbw in GB/s at `size` bytes: between two measured sizes by the logarithm of the size.
+    """busbw in GB/s at `size` bytes, interpolated between measured sizes by the logarithm of the size.
 
-    Above the largest size that one's; None below the smallest, where nothing is known.
+    Above the largest size it is that of the largest; below the smallest it is unknown: None.
     """
     if not curve or size < curve[0][0]:
         return None
@@ -157,7 +157,7 @@ def _problems(cluster: ClusterOutputs, training: Training) -> Iterator[str]:
 
 
 def _without_expectation(target: Target, proof: Proof) -> Iterator[str]:
-    """Why there is no bandwidth to hold the run against."""
+    """The reason why there is no bandwidth to compare the run with."""
     if not target.curve:
         yield (
             f"pool {target.pool}: all_reduce was not measured, and training needs it. Fix: add all_reduce to "

@@ -1,6 +1,6 @@
 """Kubeflow Trainer v2 on a measured cluster: the operator, and the ClusterTrainingRuntimes of each pool.
 
-Trainer's own runtimes ask for no HCA, lock no memory and tolerate no taint: a job with them falls back to
+Trainer's own runtimes request no HCA, lock no memory and tolerate no taint. A job with them falls back to
 TCP, or does not start (kubeflow/trainer v2.3.0, manifests/base/runtimes).
 """
 
@@ -18,14 +18,14 @@ from stacks.training.package.target import Target
 
 API_VERSION = "trainer.kubeflow.org/v1alpha1"
 KIND = "ClusterTrainingRuntime"
-# By these names Trainer finds the container that it gives the command of a TrainJob.
+# Names by which Trainer finds the container for the command of a TrainJob.
 _JOB = _CONTAINER = "node"
 _STEP = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
 
 TRAINER = Operator(config_key="trainer", release="kubeflow-trainer", namespace="kubeflow-system")
 
 
-# The image has this user for sshd, and its port (kubeflow/mpi-operator v0.8.2, build/base).
+# User and port of sshd in the image (kubeflow/mpi-operator v0.8.2, build/base).
 _MPI_USER = 1000
 _MPI_HOME = "/home/mpiuser"
 _SSH_PORT = 2222
@@ -35,7 +35,7 @@ _HOSTFILE_ENV = {"name": "PRTE_MCA_prte_default_hostfile", "value": HOSTFILE}
 
 
 def torch_runtime(target: Target, image: str) -> dict[str, Any]:
-    """`busbar-torch-<pool>`: every pod has a whole worker of the pool, as the pool was measured.
+    """The runtime `busbar-torch-<pool>`: every pod has a whole worker of the pool, as in the measurement.
 
     A TrainJob sets `spec.trainer.numNodes`; more nodes than the pool has workers stay pending.
     """
@@ -46,10 +46,10 @@ def torch_runtime(target: Target, image: str) -> dict[str, Any]:
 
 
 def deepspeed_runtime(target: Target, image: str) -> dict[str, Any] | None:
-    """`busbar-deepspeed-<pool>`: mpirun in the first pod starts the ranks of all of them, one per GPU.
+    """The runtime `busbar-deepspeed-<pool>`: mpirun in the first pod starts all ranks, one per GPU.
 
-    The launcher is a node too: it has a whole worker, as each of the others has. None for a pool of one
-    worker: Trainer makes at least one pod beside the launcher (kubeflow/trainer v2.3.0,
+    The launcher is a node too and has a whole worker, like each of the others. None for a pool of one worker:
+    Trainer makes at least one pod beside the launcher (kubeflow/trainer v2.3.0,
     pkg/runtime/framework/plugins/mpi/mpi.go).
     """
     launch = target.launch
@@ -72,7 +72,7 @@ def deepspeed_runtime(target: Target, image: str) -> dict[str, Any] | None:
         {
             "name": _JOB,
             "template": {
-                # For a TrainJob that does not set numNodes; otherwise Trainer sets both.
+                # These numbers are for a TrainJob without numNodes; otherwise Trainer sets both.
                 "spec": {
                     "parallelism": others,
                     "completions": others,
@@ -82,13 +82,13 @@ def deepspeed_runtime(target: Target, image: str) -> dict[str, Any] | None:
         },
         {
             "name": "launcher",
-            # mpirun does not wait for an sshd that is not there yet.
+            # mpirun does not wait for an sshd that does not run yet.
             "dependsOn": [{"name": _JOB, "status": "Ready"}],
             "template": {"metadata": _STEP, "spec": {"template": _with_container(template, launcher)}},
         },
     ]
     policy = {
-        # Trainer counts launchers by it; the other nodes have their own number above.
+        # Trainer counts launchers by this number; the other nodes have their own number above.
         "numNodes": 1,
         "mpi": {
             "mpiImplementation": "OpenMPI",
@@ -115,7 +115,7 @@ def runtimes(target: Target, config: Trainer) -> list[dict[str, Any]]:
 def _pod_template(
     target: Target, image: str, env: Mapping[str, str], *, user: int | None = None
 ) -> dict[str, Any]:
-    """A pod with all GPUs and HCAs of a worker. Without a `user`, it runs as that of the image."""
+    """A pod with all GPUs and HCAs of a worker. Without a `user`, it runs as the image's user."""
     launch = target.launch
     volumes, mounts = pod.shm(launch)
     more_volumes, more_mounts = pod.host_paths(launch)
@@ -140,7 +140,7 @@ def _pod_template(
     }
     if user is not None:
         container["securityContext"] = {**container.get("securityContext", {}), "runAsUser": user}
-        # Its group reads the key that Trainer mounts.
+        # The group of the user reads the key that Trainer mounts.
         spec["securityContext"] = {"fsGroup": user}
     return {**({"metadata": {"annotations": annotations}} if annotations else {}), "spec": spec}
 
@@ -160,7 +160,7 @@ def _runtime(
             "labels": {
                 "app.kubernetes.io/managed-by": "busbar",
                 "busbar/pool": target.pool,
-                # The Kubeflow SDK lists runtimes by it.
+                # The Kubeflow SDK lists runtimes by this label.
                 "trainer.kubeflow.org/framework": framework,
             },
         },

@@ -1,4 +1,4 @@
-"""The verdict on a training run, as JSON: what was measured, what was expected, every check."""
+"""The verdict on a training run, as JSON: the measured and the expected values, and every check."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def judge(
     outcome: JobOutcome | None = None,
     missing: tuple[str, ...] = (),
 ) -> Verdict:
-    """Judge a log that was read. `outcome`: how its job ended; `missing`: parts that could not be read."""
+    """Judge a log that was read. `outcome`: of its job; `missing`: parts that could not be read."""
     context = Context(log, expectation, outcome, missing)
     checks = run_all(context)
     start = log.attempts[-1].start if log.attempts else None

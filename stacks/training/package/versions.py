@@ -1,4 +1,4 @@
-"""Default versions of what stacks/training installs or starts."""
+"""Default versions of the software that stacks/training installs or starts."""
 
 from __future__ import annotations
 

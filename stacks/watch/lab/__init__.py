@@ -1,1 +1,1 @@
-"""What stacks/watch needs in the lab."""
+"""The parts of the lab that stacks/watch needs."""

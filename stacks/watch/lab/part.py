@@ -1,4 +1,4 @@
-"""What `make up-watch` and the drills of watch need in the lab."""
+"""The parts that `make up-watch` and the drills of watch need in the lab."""
 
 from lab.capabilities import Part
 from stacks.watch.lab import images

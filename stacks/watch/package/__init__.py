@@ -1,5 +1,5 @@
-"""Watching a measured cluster: what stacks/watch needs beside Pulumi.
+"""Monitoring of a measured cluster: the parts of stacks/watch without Pulumi.
 
-One way: config and the cluster's outputs -> series, rules, manifests; what runs on the cluster -> checks ->
-outputs. The core of busbar does not import this package.
+Data flow one way: config and the cluster's outputs -> series, rules, manifests; the running cluster -> checks
+-> outputs. The core of busbar does not import this package.
 """

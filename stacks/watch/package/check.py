@@ -1,4 +1,4 @@
-"""Whether the monitoring works: series are served, all rails are read, Prometheus has rules and data."""
+"""Checks that the monitoring works: series are served, all rails are read, Prometheus has rules and data."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _STATE = re.compile(r'^node_infiniband_state_id\{device="([^"]+)",port="([^"]+)"
 
 
 class CheckSpec(StrictModel):
-    """What to check: stdin of `busbar watch check`. `groups`: those that a Prometheus must have loaded."""
+    """Stdin of `busbar watch check`. `groups`: the groups of rules that a Prometheus must have loaded."""
 
     namespace: str
     groups: tuple[str, ...] = ()
@@ -41,13 +41,13 @@ class CheckSpec(StrictModel):
 
     @classmethod
     def of(cls, watch: Watch) -> CheckSpec:
-        """From the configuration."""
+        """The request for a configuration."""
         groups = () if watch.stack.mode == "none" else tuple(each["name"] for each in render.groups(watch))
         return cls(namespace=watch.namespace, groups=groups, deadline_seconds=watch.stack.timeout_seconds)
 
 
 def check(api: Api, spec: CheckSpec, clock: Clock, progress: ProgressCallback) -> dict[str, Any]:
-    """{"passed", "reasons", "nodes"} at the first look without a problem, or at the deadline."""
+    """Look until there are no problems, or until the deadline. Returns {"passed", "reasons", "nodes"}."""
     seen = _Look(api, spec)
     reasons: list[str] = []
 
@@ -63,7 +63,7 @@ def check(api: Api, spec: CheckSpec, clock: Clock, progress: ProgressCallback) -
 
 
 class _Look:
-    """What was seen so far. `read`: the Nodes all of whose rails are read; they are asked once."""
+    """Looks at the monitoring. `read`: the Nodes all of whose rails are read; they are queried only once."""
 
     def __init__(self, api: Api, spec: CheckSpec) -> None:
         self._api, self._spec = api, spec
@@ -87,7 +87,7 @@ class _Look:
             yield f"{METRICS} does not serve what was written last (kubelet takes up to 90 s to mount it)"
 
     def _rails(self, expected: Mapping[str, int], named: Mapping[str, set[Port]]) -> Iterator[str]:
-        """All ports of a Node whose rails are not named count as rails."""
+        """Problems with rails. All ports of a Node whose rails are not named count as rails."""
         pods = self._pods(RAILS)
         asked = [node for node in expected if node not in self.read]
         with ThreadPoolExecutor(_IN_PARALLEL) as pool:
@@ -135,7 +135,7 @@ class _Look:
 
 
 def _prometheus(api: Api, service: JsonObject, groups: tuple[str, ...], nodes: int) -> str | None:
-    """What one Prometheus lacks; None where it has all rules and reads all nodes."""
+    """The problem of one Prometheus; None if it has all rules and reads all nodes."""
     namespace, name = service["metadata"]["namespace"], service["metadata"]["name"]
     path = f"/api/v1/namespaces/{namespace}/services/{name}:{PROMETHEUS_PORT}/proxy/api/v1"
     try:

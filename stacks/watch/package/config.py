@@ -34,7 +34,7 @@ Counter = Annotated[
 
 
 class Stack(ConfigModel):
-    """Where Prometheus, Alertmanager and Grafana come from."""
+    """The source of Prometheus, Alertmanager and Grafana."""
 
     mode: Literal["none", "existing", "install"] = Field(
         default="none",
@@ -81,7 +81,7 @@ class Stack(ConfigModel):
 
 
 class Check(ConfigModel):
-    """Whether exporters and rules are seen to work."""
+    """Settings of the check that exporters and rules work."""
 
     enforce: bool = Field(default=True, description="Let `pulumi up` fail unless it passed.")
     run: Annotated[Int, Field(ge=1)] = Field(
@@ -104,7 +104,7 @@ class NodeProblemDetector(ConfigModel):
 
 
 class Watch(ConfigModel):
-    """What watches one cluster."""
+    """The monitoring of one cluster."""
 
     cluster: StackName = Field(
         description="The stack that created the cluster, as organization/busbar/STACK."

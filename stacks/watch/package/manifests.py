@@ -48,7 +48,7 @@ def monitoring(watch: Watch) -> list[Manifest]:
 
 
 def dcgm_counters(watch: Watch) -> Manifest:
-    """What dcgm-exporter reads, as the GPU Operator's dcgmExporter.config.name expects it."""
+    """The ConfigMap with dcgm-exporter's counters, for the GPU Operator's dcgmExporter.config.name."""
     counters = {"dcgm-metrics.csv": (_HERE / "dcgm-metrics.csv").read_text(encoding="utf-8")}
     made = _complete({**_CONFIG_MAP, "metadata": {"name": DCGM_COUNTERS}, "data": counters}, watch)
     made["metadata"]["namespace"] = watch.dcgm_namespace
@@ -71,7 +71,7 @@ def _objects(watch: Watch) -> list[Manifest]:
 
 
 def _complete(manifest: Manifest, watch: Watch) -> Manifest:
-    """With namespace and labels: that of busbar, and that by which an existing Prometheus selects."""
+    """A manifest with namespace and labels: busbar's, and the one by which an existing Prometheus selects."""
     metadata = manifest["metadata"]
     labels = {**_LABELS, **metadata.get("labels", {})}
     if manifest.get("apiVersion") == MONITORING and watch.stack.release_label:

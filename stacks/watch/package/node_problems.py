@@ -20,13 +20,13 @@ CONDITIONS = (
     ("BusbarGPU", "NoGPUFault", "the kernel's log of this boot has no fault of a GPU"),
     ("BusbarRail", "NoRailFault", "the kernel's log of this boot has no fault of an HCA"),
 )
-# A pod that starts again reads the kernel's buffer from the boot on: a condition lasts until a reboot.
+# A restarted pod reads the kernel's buffer from the boot on, so a condition lasts until a reboot.
 _LOOKBACK = "87600h"
 _HERE = Path(__file__).resolve().parent / "npd"
 
 
 class Rule(ConfigModel):
-    """One rule. `matches`, `leaves`: lines that its pattern must match, and must not."""
+    """One rule. `matches`, `leaves`: lines that its pattern must match, and lines that it must not match."""
 
     reason: str
     condition: Literal["BusbarGPU", "BusbarRail"] | None = Field(default=None)
@@ -60,7 +60,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
 
 
 def manifests(watch: Watch) -> list[dict[str, Any]]:
-    """Its objects; another configuration of the monitor restarts the pods."""
+    """The objects of node-problem-detector; a changed configuration of the monitor restarts the pods."""
     data = {FILE: json.dumps(monitor(), indent=1)}
     config: dict[str, Any] = {"kind": "ConfigMap", "metadata": {"name": NAME}, "data": data}
     found = [config, *yaml.safe_load_all((_HERE / "objects.yaml").read_text(encoding="utf-8"))]

@@ -1,4 +1,4 @@
-"""The outputs of a stack of stacks/watch: never a pass without a plain one."""
+"""The outputs of a stack of stacks/watch. They fail closed: only a plain pass is a pass."""
 
 from __future__ import annotations
 

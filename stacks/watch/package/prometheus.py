@@ -14,7 +14,7 @@ GRAFANA_SECRET = "busbar-grafana-admin"
 
 
 def values(folder: Path, stack: Stack, memory_gib: int) -> Values:
-    """`folder`/kube-prometheus-stack.yaml, then what follows from `stack`, then its own values."""
+    """`folder`/kube-prometheus-stack.yaml, then values derived from `stack`, then its own `values`."""
     derived = {"prometheus": {"prometheusSpec": _prometheus(stack, memory_gib)}}
     return merge(merge(load(folder, STACK.release), derived), stack.values)
 

@@ -1,7 +1,7 @@
 """The alerts of the three files as groups of a PrometheusRule, and alerts on the absence of rails' series.
 
-One unreadable port makes node_exporter give no InfiniBand series at all (prometheus/node_exporter#3265): a
-rule that compares them would be silent. `...Absent` fires where a series of an expected rail is missing.
+With one unreadable port node_exporter serves no InfiniBand series at all (prometheus/node_exporter#3265), and
+a rule that compares them would not fire. `...Absent` fires if a series of an expected rail is missing.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from stacks.watch.package.config import Watch
 FOLDER = Path(__file__).resolve().parent / "alerts"
 GROUPS = ("cluster", "rails", "gpus")
 PREFIX = "node_infiniband_"
-# Has a port at all: where it is missing, so is everything else, and one alert is enough.
+# Every port has this series. If it is missing, so is everything else, and one alert is enough.
 STATE = "state_id"
 RAILS = "busbar_node_rails_expected"
 
 
 class Rule(ConfigModel):
-    """One alert. `series`: of a rail, without their prefix; `link_layer`: of the rails that have them."""
+    """One alert. `series`: series of a rail, without prefix. `link_layer`: of the rails that have them."""
 
     alert: str
     series: list[str] = Field(default=[])
@@ -38,7 +38,7 @@ class Rule(ConfigModel):
     fix: str
 
     def render(self) -> dict[str, Any]:
-        """As Prometheus reads it."""
+        """The rule in the form of Prometheus."""
         return {
             "alert": self.alert,
             "expr": self.expr,
@@ -57,7 +57,7 @@ def groups(watch: Watch) -> list[dict[str, Any]]:
 
 
 def rules(group: str, watch: Watch) -> list[Rule]:
-    """The rules of one file, and their twins."""
+    """The rules of one file, each followed by its `...Absent` rule."""
     known = _written(group)
     return [*known, *_absent(known, watch.missing_counters)]
 

@@ -1,4 +1,4 @@
-"""busbar's series: what a cluster should have and was measured to do, in Prometheus' text format.
+"""busbar's series: the expected devices of a cluster and its measured results, in Prometheus' text format.
 
 A node_exporter with only its textfile collector serves them from the ConfigMap `busbar-metrics`.
 """
@@ -28,7 +28,7 @@ _DEVICE = re.compile(r"[^A-Za-z0-9]")
 
 
 class SeriesSpec(StrictModel):
-    """What the series are made of: stdin of `busbar watch write`."""
+    """Stdin of `busbar watch write`: the values from which the series are made."""
 
     namespace: str
     pools: dict[str, PoolLaunch]
@@ -37,11 +37,11 @@ class SeriesSpec(StrictModel):
 
     @classmethod
     def of(cls, cluster: ClusterOutputs, watch: Watch) -> SeriesSpec:
-        """From the outputs of the cluster's stack."""
+        """The request for the outputs of the cluster's stack."""
         return cls(
             namespace=watch.namespace,
             pools=cluster.pools,
-            # Its place on this machine has the name of the cluster's stack.
+            # The path of the verdict on this machine has the name of the cluster's stack, so it is left out.
             results={
                 pool: result.model_copy(update={"verdict_file": None})
                 for pool, result in cluster.nccl.items()
@@ -64,7 +64,7 @@ class Sample:
 
 
 def write(api: Api, spec: SeriesSpec, now: datetime) -> dict[str, Any]:
-    """Write the ConfigMap from the request and from what the cluster knows: quarantines, floors.
+    """Write the ConfigMap from the request, and from quarantines and floors stored in the cluster.
 
     Returns {"series", "quarantined"}. Raises ApiError.
     """
@@ -81,7 +81,7 @@ def render(
 ) -> Iterator[Sample]:
     """All samples. `quarantined`: reasons by Node; `floors`: lowest busbw that passes, in GB/s, by pool.
 
-    A Node in quarantine is expected to have nothing: the rules that compare are silent on it.
+    A Node in quarantine is expected to have no devices, so that rules that compare do not fire for it.
     """
     yield Sample("busbar_metrics_written_timestamp_seconds", {}, now.timestamp())
     if spec.max_age_hours:
@@ -97,7 +97,7 @@ def render(
 
 
 def without_names(cluster: ClusterOutputs) -> list[str]:
-    """The workers whose rails are not named: all their ports count as rails."""
+    """The workers whose rails are not named in the outputs, so that all their ports count as rails."""
     pools = cluster.pools.values()
     return [node for launch in pools for node in launch.workers if node not in (launch.rail_hcas or {})]
 
@@ -109,12 +109,12 @@ def _expected(node: str, pool: str, launch: PoolLaunch) -> Iterator[Sample]:
     yield Sample("busbar_node_rail_rate_bytes_per_second", labels, launch.rate_gbps * 1e9 / 8)
     for hca in (launch.rail_hcas or {}).get(node, ()):
         device, _, port = hca.partition(":")
-        # node_exporter labels its series in this way.
+        # These are the labels of node_exporter's series.
         yield Sample("busbar_node_rail_info", {**labels, "device": device, "port": port or "1"}, 1)
     for name, count in {"nvidia.com/gpu": str(launch.gpus), **launch.resources}.items():
         # Huge pages and the like are quantities, not devices.
         if "/" in name and count.isdigit():
-            # kube-state-metrics writes the names of resources in this way.
+            # This is the spelling of resource names in kube-state-metrics.
             resource = {**labels, "resource": _DEVICE.sub("_", name)}
             yield Sample("busbar_node_devices_expected", resource, int(count))
 
@@ -138,7 +138,7 @@ def _measured(pool: str, result: PoolResult, floor: float | None) -> Iterator[Sa
 
 
 def _floor(api: Api, result: PoolResult) -> float | None:
-    """The floor of the verdict that the cluster keeps; None where it is gone, or has none."""
+    """The floor in the verdict that is stored in the cluster; None if it is gone, or has none."""
     if result.config_map is None:
         return None
     namespace, _, name = result.config_map.partition("/")

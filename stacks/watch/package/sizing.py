@@ -1,4 +1,4 @@
-"""How many series Prometheus has to hold, and the memory for them: an estimate, not a measurement."""
+"""Estimates, without a measurement, the number of series that Prometheus holds and the memory for them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ NODE_EXPORTER = 1500
 KUBERNETES = 1500
 # Series of one rail: counters and hw_counters of mlx5, state, rate and info.
 PER_RAIL = 60
-# Bytes of one series in the head, with its share of queries and of the WAL's replay.
+# Bytes of one series in the head block, with its share of queries and of the WAL's replay.
 BYTES_PER_SERIES = 8 * 1024
 BASE_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """`series` of all nodes; `memory_gib` that Prometheus should request."""
+    """`series`: number on all nodes. `memory_gib`: memory that Prometheus should request."""
 
     nodes: int
     series: int
@@ -33,20 +33,20 @@ class Estimate:
 
 
 def _parts(watch: Watch) -> tuple[int, int]:
-    """Series of a node itself, which has those that busbar expects of it, and of each of its GPUs."""
+    """Series of a node itself, with busbar's expectations of it, and of each of its GPUs."""
     lines = dcgm_counters(watch)["data"]["dcgm-metrics.csv"].splitlines()
     per_gpu = sum(not line.startswith("#") for line in lines) if watch.dcgm else 0
     return 5 + (NODE_EXPORTER + KUBERNETES if watch.stack.enabled else 0), per_gpu
 
 
 def per_node(watch: Watch) -> str:
-    """What a node counts for."""
+    """A sentence about the estimated series per node, GPU and rail."""
     own, per_gpu = _parts(watch)
     return f"series of a node: {own:,}, and {per_gpu} per GPU, {PER_RAIL} per rail (estimate)"
 
 
 def estimate(watch: Watch, nodes: int, gpus: int, rails: int) -> Estimate:
-    """`nodes` with `gpus` and `rails` each. What an existing Prometheus has besides is not in it."""
+    """The estimate for `nodes` with `gpus` and `rails` each; other series in Prometheus do not count."""
     own, per_gpu = _parts(watch)
     series = nodes * (own + rails * PER_RAIL + gpus * per_gpu)
     return Estimate(nodes, series, math.ceil((BASE_BYTES + series * BYTES_PER_SERIES) / (1 << 30)))

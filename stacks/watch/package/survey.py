@@ -1,4 +1,4 @@
-"""What on a cluster is in the way of the monitoring, found before anything is installed."""
+"""Finds obstacles to the monitoring on a cluster, before anything is installed."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _IN_PARALLEL = 32
 
 
 class SurveySpec(StrictModel):
-    """What will be installed: stdin of `busbar watch survey`."""
+    """Stdin of `busbar watch survey`: the parts that will be installed."""
 
     install: bool
     storage_class: str | None = None
 
     @classmethod
     def of(cls, stack: Stack) -> SurveySpec:
-        """From the configuration."""
+        """The request for a configuration."""
         return cls(install=stack.enabled, storage_class=stack.storage_class)
 
 
@@ -80,7 +80,7 @@ def _storage(api: Api, wanted: str | None) -> Iterator[str]:
 
 
 def _taken_port(api: Api) -> Iterator[str]:
-    """Nodes on which something answers at 9100 that is not the node_exporter of an earlier update."""
+    """Find Nodes where port 9100 is in use by other software than the node_exporter of an earlier update."""
     pods = api.list(
         f"/api/v1/namespaces/{STACK.namespace}/pods",
         labelSelector="app.kubernetes.io/name=prometheus-node-exporter",
@@ -99,10 +99,10 @@ def _taken_port(api: Api) -> Iterator[str]:
 
 
 def _answers(api: Api, node: str) -> bool:
-    """Whether a server listens there, asked by the API server, which reaches all Nodes."""
+    """Whether a server listens on that port; the API server, which reaches all Nodes, connects to it."""
     try:
         next(iter(api.stream(f"{NODES}/{node}:{NODE_EXPORTER_PORT}/proxy/")), b"")
     except ApiError as error:
-        # 5xx: refused, or a firewall. Anything else came from the port.
+        # 5xx: refused, or a firewall. Any other status came from the port.
         return not error.transient
     return True

@@ -1,11 +1,11 @@
-"""Default versions of what stacks/watch installs or starts."""
+"""Default versions of the software that stacks/watch installs or starts."""
 
 from __future__ import annotations
 
 from typing import Final
 
 PROMETHEUS_CHARTS: Final = "https://prometheus-community.github.io/helm-charts"
-# Brings prometheus-operator v0.93.1 (prometheus-community/helm-charts, charts/kube-prometheus-stack).
+# This chart has prometheus-operator v0.93.1 (prometheus-community/helm-charts, charts/kube-prometheus-stack).
 KUBE_PROMETHEUS_STACK: Final = "88.5.3"
 # The CRDs of the same operator, in a chart of their own (release prometheus-operator-crds-31.0.1).
 PROMETHEUS_OPERATOR_CRDS: Final = "31.0.1"

@@ -21,7 +21,7 @@ from busbar.preflight import facts
 from stacks.slurm.package import preflight, render
 from stacks.slurm.package.config import Slurm
 
-# Up to 5 minutes of them for an apt that already runs (unattended-upgrades at the first boot).
+# Includes up to 5 minutes for an apt that already runs (unattended-upgrades at the first boot).
 MEMBER_SECONDS = 1200
 CONTROLLER_SECONDS = 1800
 REMOVAL_SECONDS = 900
@@ -29,17 +29,17 @@ REMOVAL_SECONDS = 900
 
 @dataclass(frozen=True, kw_only=True)
 class SlurmHostsArgs:
-    """A checked configuration, and how to log in."""
+    """A checked configuration, and the login."""
 
     slurm: Slurm
     login: SshLogin
 
 
 class SlurmHosts(pulumi.ComponentResource):
-    """Makes a Command that asks all hosts, two per host (its removal, its installation), and those of NFS.
+    """Makes a Command that queries all hosts, two per host (removal and installation), and those of NFS.
 
-    A changed slurm.conf changes the controller's only: slurmctld passes it on. `steps`: the installations.
-    `facts`: what was found on each host, by name.
+    A changed slurm.conf only changes the controller's Command: slurmctld distributes the file. `steps`: the
+    installations. `facts`: host name -> its facts.
     """
 
     facts: pulumi.Output[Mapping[str, dict[str, Any]]]
@@ -49,7 +49,7 @@ class SlurmHosts(pulumi.ComponentResource):
         super().__init__("busbar:slurm:SlurmHosts", name, None, opts)
         self._slurm, self._login = args.slurm, args.login
         self._hosts = preflight.hosts_of(args.slurm)
-        # Other arguments would make another key, with which no daemon answers.
+        # Changed arguments would make another key, with which no daemon responds.
         generated = pulumi.ResourceOptions(parent=self, ignore_changes=[*TOKEN_ARGUMENTS])
         self._key = create_password(f"{name}-key", generated).result
         self._database = create_password(f"{name}-database", generated).result
@@ -75,7 +75,7 @@ class SlurmHosts(pulumi.ComponentResource):
         )
 
     def _export_homes(self, name: str) -> NfsServer:
-        """Nothing without home.nfs. Removed after all hosts: a mount whose server is gone hangs."""
+        """The server of the homes, if home.nfs is set. It is removed last: a mount without server hangs."""
         export, clients = preflight.home_export(self._slurm)
         args = NfsServerArgs(
             login=self._login,
@@ -89,7 +89,7 @@ class SlurmHosts(pulumi.ComponentResource):
         return NfsServer(name, args, pulumi.ResourceOptions(parent=self, depends_on=[self.checked]))
 
     def _common(self, host: Host) -> dict[str, str]:
-        """What the scripts of all roles need."""
+        """Values of the scripts of all roles."""
         export, clients = preflight.home_export(self._slurm)
         server = export.host.address if export and host in clients else ""
         return {
@@ -149,7 +149,7 @@ class SlurmHosts(pulumi.ComponentResource):
         on = HostArgs(
             login=self._login, host=host, owner=name, install_id=self._install_id, fronts=self._hosts
         )
-        # The controller's is removed last: until then it can say which jobs run.
+        # The controller is removed last, because until then it knows which jobs run.
         ahead = self._nfs.removals if role == "controller" else after
         removal_opts = pulumi.ResourceOptions(parent=self, depends_on=ahead)
         removal = create_host_removal(on, script, REMOVAL_SECONDS, values, removal_opts)

@@ -18,7 +18,7 @@ from stacks.slurm.package.config import Slurm
 
 @dataclass(frozen=True, kw_only=True)
 class SlurmValidationArgs:
-    """One pool of a checked configuration. `facts`: what preflight found, by host."""
+    """One pool of a checked configuration. `facts`: host -> the facts that preflight found."""
 
     slurm: Slurm
     pool: str
@@ -29,7 +29,7 @@ class SlurmValidationArgs:
 class SlurmValidation(pulumi.ComponentResource):
     """Makes one Command, which submits the job, follows it and judges its log.
 
-    It measures again when the nodes, versions, the script (image, arguments) or `validation.run` change; when
+    It measures again when the nodes, versions, the script (image, arguments) or `validation.run` change. If
     only the expectation changes, it judges the kept log again. `result`: the PoolResult as JSON values.
     """
 

@@ -1,7 +1,7 @@
-"""The checks, in the order in which trust is built. Every check is run and reported, whatever others say.
+"""The checks, in the order in which trust is built. Each is run and reported, whatever the others find.
 
-One that lacks its evidence is "unknown", never "pass". A new check: its codes in codes.py, a function
-Context -> Check, its place in CHECKS, runs that it fails and that leave it unknown
+A check that lacks its evidence is "unknown", never "pass". A new check needs its codes in codes.py, a
+function Context -> Check, its place in CHECKS, runs that it fails and that leave it unknown
 (tests/unit/test_every_check.py), and a row in docs.md.
 """
 

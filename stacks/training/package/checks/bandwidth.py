@@ -23,12 +23,12 @@ def measured_busbw(timing: Timing, ranks: int) -> float:
 
 
 def expected_seconds(timing: Timing, ranks: int, busbw_gbps: float) -> float:
-    """How long the all-reduce takes at the bandwidth that nccl-tests measured."""
+    """Time in seconds of the all-reduce at the bandwidth that nccl-tests measured."""
     return busbw_factor(ranks) * timing.bytes / (busbw_gbps * GB)
 
 
 def allreduce(context: Context) -> Check:
-    """Every element of every measured all-reduce had the right sum."""
+    """Check that every element of every measured all-reduce had the right sum."""
     timing = context.timing
     if timing is None:
         return unknown(Code.ALLREDUCE_NOT_MEASURED, "no all-reduce was measured")
@@ -38,7 +38,7 @@ def allreduce(context: Context) -> Check:
 
 
 def busbw(context: Context) -> Check:
-    """The all-reduce of the gradients reaches the expected part of what nccl-tests measured."""
+    """Check that the all-reduce of the gradients reaches the expected part of the bandwidth in nccl-tests."""
     timing, want = context.timing, context.expectation
     if timing is None:
         return unknown(Code.BUSBW_NOT_MEASURED, "no all-reduce was measured")

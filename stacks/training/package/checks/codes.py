@@ -1,4 +1,4 @@
-"""What the checks find, as stable identifiers that other programs read."""
+"""Stable identifiers of the checks' findings, which other programs read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from busbar.judge import checks
 
 
 class Code(checks.Code):
-    """Of the checks on a training run."""
+    """Codes of the checks on a training run."""
 
     JOB_SUCCEEDED = "job.succeeded"
     JOB_FAILED = "job.failed"

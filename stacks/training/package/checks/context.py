@@ -1,4 +1,4 @@
-"""What the checks share: the log, the expectation, how the job ended, what of the log could not be read."""
+"""The input of all checks: the log, its unreadable parts, the expectation, and the outcome of the job."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ class Context:
 
     @property
     def last(self) -> Attempt | None:
-        """The attempt that should have come to the end."""
+        """The last attempt, which should have reached the end."""
         return self.log.attempts[-1] if self.log.attempts else None
 
     @cached_property
     def killed(self) -> Attempt | None:
-        """The first attempt, where it ended with the kill of a rank."""
+        """The first attempt, if it ended with the kill of a rank."""
         first = self.log.attempts[0] if self.log.attempts else None
         return first if first is not None and first.kill is not None else None
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """What the first attempt wrote."""
+        """The checkpoint that the first attempt wrote."""
         return self.killed.checkpoint if self.killed else None
 
     @property
     def timing(self) -> Timing | None:
-        """What was measured at the end."""
+        """The times that were measured at the end."""
         return self.last.timing if self.last else None
 
     @property
     def steps(self) -> list[Step]:
-        """All steps in the order of the log; the repeated ones are there twice."""
+        """All steps in the order of the log; repeated steps occur twice."""
         return [step for attempt in self.log.attempts for step in attempt.steps]

@@ -23,7 +23,7 @@ GATES = (transport, gdrdma, mnnvl, nccl_version, plugin, warnings)
 
 
 def fabric(context: Context) -> Check:
-    """In every start, each edge between hosts used the expected transport, on all rails."""
+    """Check that in every start each edge between hosts used the expected transport, on all rails."""
     want = context.expectation
     if want.backend == "gloo":
         if want.fabric.transport == "socket":
@@ -43,7 +43,7 @@ def _problem(attempt: Attempt, context: Context) -> Check | None:
     want, evidence = context.expectation, attempt.nccl.evidence
     silent = sorted(set(range(want.world_size)) - attempt.nccl_ranks)
     if silent or not evidence.speaks:
-        # A line of TCP counts even where others are missing.
+        # A line that shows TCP counts even if others are missing.
         tcp = next((c for c in _checks(attempt, context) if c.status == "fail"), None)
         whose = f"rank {silent[0]} and {len(silent) - 1} more" if silent else "any rank"
         return _of(tcp) if tcp else unknown(Code.FABRIC_NO_MESSAGES, f"no messages of NCCL from {whose}")
@@ -70,9 +70,9 @@ def _of(check: NcclCheck) -> Check:
 
 
 def _as_table(attempt: Attempt, context: Context) -> NcclContext:
-    """The attempt as busbar.judge.nccl sees a table: with the ranks that its own messages must be from.
+    """The attempt as a table for busbar.judge.nccl, with the ranks that its messages must come from.
 
-    The banner and the average stand for a log that is whole, which the program's line counts have shown.
+    The banner and the average mark a complete log, which the program's line counts have shown.
     """
     ranks = [
         Rank(rank=host.first_rank + i, group=0, pid=0, host=host.pod, device=i, gpu=host.device, line=0)

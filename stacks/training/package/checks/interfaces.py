@@ -1,4 +1,4 @@
-"""The check of secondary networks where the data are TCP: NCCL's own messages prove RDMA (checks.fabric)."""
+"""The check of secondary networks for data over TCP; NCCL's own messages prove RDMA (checks.fabric)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from stacks.training.package.checks.codes import Code
 from stacks.training.package.checks.context import Context
 from stacks.training.package.checks.result import Check, failed, passed, unknown
 
-# A part of the bytes that the networks carry: rendezvous and heartbeats stay on eth0.
+# Largest part of the bytes that may use other interfaces: rendezvous and heartbeats stay on eth0.
 MAX_OTHER_PART = 0.1
 
 
 def interfaces(context: Context) -> Check | None:
-    """The measured all-reduces went over the networks. None where no network carries TCP, or on one host."""
+    """Check that the all-reduces used the networks. None if no network carries TCP, or on one host."""
     want = context.expectation
     if not want.interfaces or len(want.nodes) == 1:
         return None
@@ -23,7 +23,7 @@ def interfaces(context: Context) -> Check | None:
         return unknown(Code.INTERFACES_NOT_COUNTED, reason)
     networks = sum(found.sent[name][0] for name in want.interfaces if name in found.sent)
     others = {name: most for name, (_, most) in found.sent.items() if name not in want.interfaces}
-    # Whatever the algorithm, a host that takes part sends at least its own gradients once.
+    # With any algorithm, a participating host sends at least its own gradients once.
     least = context.timing.bytes * len(context.timing.allreduce_s)
     listed = ", ".join(want.interfaces)
     if networks < least:

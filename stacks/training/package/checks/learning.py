@@ -1,4 +1,4 @@
-"""Checks on what was learned: loss, data, gradients."""
+"""Checks on the learning: loss, data, gradients."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from stacks.training.package.checks.codes import Code
 from stacks.training.package.checks.context import Context
 from stacks.training.package.checks.result import Check, failed, passed, unknown
 
-# Among thousands of float32 losses two may be equal by chance; with equal batches all are.
+# Among thousands of float32 losses two may be equal by chance; with equal batches all are equal.
 _DISTINCT_SHARE = 0.9
-# Mean over so many steps at each end: one step's loss depends on its batch.
+# Number of steps at each end for the mean loss: one step's loss depends on its batch.
 _WINDOW = 3
 
 
 def loss(context: Context) -> Check:
-    """The mean loss of the last steps is below that of the first ones by the expected part."""
+    """Check that the mean loss of the last steps is below that of the first ones by the expected part."""
     steps = context.steps
     odd = next((s for s in steps if not isinstance(s.loss, int | float) or not math.isfinite(s.loss)), None)
     if odd is not None:
@@ -32,7 +32,7 @@ def loss(context: Context) -> Check:
 
 
 def data(context: Context) -> Check:
-    """The ranks trained on different data: with the same data, equal gradients prove nothing."""
+    """Check that ranks trained on different data: with the same data, equal gradients prove nothing."""
     world = context.expectation.world_size
     if not context.steps:
         return unknown(Code.DATA_SAME, "no step: nothing is known of the data")
@@ -44,7 +44,7 @@ def data(context: Context) -> Check:
 
 
 def gradients(context: Context) -> Check:
-    """After every step all ranks have the same gradients, bit by bit, and at the end the same parameters."""
+    """Check that all ranks have bitwise equal gradients after every step, and equal parameters at the end."""
     world, steps = context.expectation.world_size, context.steps
     end = context.last.end if context.last else None
     if not steps or end is None:

@@ -1,4 +1,4 @@
-"""Checks on what survives: the checkpoint, and the run after a rank was killed."""
+"""Checks on recovery: the checkpoint, and the run after a rank was killed."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from stacks.training.package.checks.context import Context
 from stacks.training.package.checks.result import Check, failed, passed, unknown
 from stacks.training.package.log import Attempt, Checkpoint
 
-# Parameters and momentum.
+# The state has parameters and momentum.
 STATE_PER_GRADIENT = 2
-# The same step from the same state: only the order of sums may differ.
+# In the same step from the same state, only the order of sums may differ.
 _SAME_LOSS = 1e-3
 
 
 def checkpoint(context: Context) -> Check:
-    """A checkpoint was written before the kill, and holds parameters and momentum."""
+    """Check that a checkpoint was written before the kill, and has parameters and momentum."""
     written = context.checkpoint
     if written is None:
         return unknown(Code.CHECKPOINT_MISSING, "no checkpoint was written before a rank was killed")
@@ -30,7 +30,7 @@ def checkpoint(context: Context) -> Check:
 
 
 def recovery(context: Context) -> Check:
-    """A rank was killed, the ranks were started again, resumed from the checkpoint and went on as before."""
+    """Check that after the kill of a rank all ranks restarted, resumed from the checkpoint and continued."""
     killed, written = context.killed, context.checkpoint
     if killed is None:
         anew = context.log.attempts and context.log.attempts[0].resume is not None
@@ -66,7 +66,7 @@ def _other_state(attempt: Attempt, written: Checkpoint, context: Context) -> Che
 
 
 def _other_losses(attempt: Attempt, killed: Attempt) -> Check | None:
-    """The steps that both attempts made must have the same loss."""
+    """Check that steps in both attempts have the same loss."""
     before = {step.step: step.loss for step in killed.steps}
     repeated = [step for step in attempt.steps if step.step in before]
     if not repeated:

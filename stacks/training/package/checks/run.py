@@ -1,4 +1,4 @@
-"""Checks on the run itself: the job's end, whether the log is whole, and who took part."""
+"""Checks on the run itself: the outcome of the job, the completeness of the log, and the ranks."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from stacks.training.package.log import SCHEMA, Attempt
 
 
 def job(context: Context) -> Check | None:
-    """The job that printed the log succeeded. None where only a log was given."""
+    """Check that the job that printed the log succeeded. None if only a log was given."""
     return job_check(Check.of, Code, context.outcome)
 
 
 def log(context: Context) -> Check:
-    """Every record is there, from the first start to the end, and every step."""
+    """Check that the log has every record from the first start to the end, and every step."""
     attempts, last = context.log.attempts, context.last
     if last is None:
         return unknown(Code.LOG_NO_RUN, _never_started(context))
@@ -47,7 +47,7 @@ def log(context: Context) -> Check:
 
 
 def ranks(context: Context) -> Check:
-    """In every start all ranks took part, on the expected workers and devices, over the expected backend."""
+    """Check that all ranks took part in every start, on the expected workers, devices and backend."""
     if not context.log.attempts:
         return unknown(Code.RANKS_WRONG_COUNT, "the run never started: who took part is not known")
     for attempt in context.log.attempts:

@@ -10,7 +10,7 @@ _SHOWN = 4
 
 
 def storage(context: Context) -> Check | None:
-    """Every worker read what another one wrote, and none was too slow. None where no storage is shared."""
+    """Check that every worker read another one's file fast enough. None if no storage is shared."""
     want = context.expectation
     if want.storage_bytes is None:
         return None

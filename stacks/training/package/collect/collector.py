@@ -17,10 +17,10 @@ from stacks.training.package.verdict import Verdict, judge
 
 
 def collect(api: Api, spec: CollectSpec, clock: Clock, progress: ProgressCallback) -> Verdict:
-    """The verdict on the job. Log and verdict are kept in `spec.folder`.
+    """Collect and return the verdict on the job. Log and verdict are kept in `spec.folder`.
 
     A job that cannot start, fails, or does not end in time has a verdict too, and it is not a pass. Raises
-    ApiError or Unreachable where nothing is known: the API refuses, or does not respond until the deadline.
+    ApiError or Unreachable if nothing is known: the API refuses, or does not respond until the deadline.
     The same command can then be run again, because the log is still in the job's first pod.
     """
     return _Collector(api, spec, clock, progress).run()

@@ -1,4 +1,4 @@
-"""stdin of `busbar training collect`: which job, and what its run must show."""
+"""Stdin of `busbar training collect`: the job, and the expectation of its run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stacks.training.package.config import Training
 from stacks.training.package.expectation import Expectation, expectation
 from stacks.training.package.target import Target
 
-# Keys that a run never sets and a reader fills in. Another spec would judge the runs of all sites again.
+# Keys that a run never sets and a reader fills in: a changed spec would judge the runs of all sites again.
 _FILLED_IN = {"accept_warnings", "fabric"}
 
 

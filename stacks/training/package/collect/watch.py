@@ -11,7 +11,7 @@ from stacks.training.package.proof import CONTAINER, INDEX_ANNOTATION, JOB_LABEL
 
 
 class JobWatch(Watch):
-    """One Job: its log is that of the pod with index 0."""
+    """One Job, whose log is that of the pod with index 0."""
 
     kind = "Job"
     resource = "batch/v1/namespaces/{namespace}/jobs"

@@ -28,8 +28,8 @@ class KueueArgs:
 class Kueue(pulumi.ComponentResource):
     """Makes the Namespace, the Helm Release, and per pool a ResourceFlavor and a ClusterQueue.
 
-    Where Kueue is not enabled it makes nothing, `version` is None and `cluster_queues` is empty. A namespace
-    with jobs is made after `cluster_queues`: a destroy then removes its jobs first. Kubernetes keeps a
+    If Kueue is not enabled it makes nothing, `version` is None and `cluster_queues` is empty. A namespace
+    with jobs is made after `cluster_queues`, so that a destroy removes its jobs first. Kubernetes keeps a
     ClusterQueue until its last job is gone.
     """
 
@@ -54,7 +54,7 @@ class Kueue(pulumi.ComponentResource):
                 config=config,
                 source=ChartSource.configured(config),
                 values=kueue.values(args.helm_values, args.training),
-                # The webhook of a controller that does not run refuses every queue, and every job.
+                # While the controller does not run, its webhook refuses every queue and every job.
                 await_ready=True,
             ),
             parent=self,
@@ -76,5 +76,5 @@ class Kueue(pulumi.ComponentResource):
 def create_local_queue(
     name: str, target: Target, namespace: str, opts: pulumi.ResourceOptions
 ) -> pulumi.Resource:
-    """The LocalQueue of a pool in a namespace: what the jobs there name."""
+    """The LocalQueue of a pool in a namespace, which the jobs there refer to."""
     return create_custom_resource(name, kueue.local_queue(target, namespace), opts)

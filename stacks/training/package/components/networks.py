@@ -29,8 +29,8 @@ class MultusArgs:
 class Multus(pulumi.ComponentResource):
     """Makes the Namespace and the Helm Release of Multus and whereabouts.
 
-    Makes nothing, and `version` is None, where no pool has a network, where the Network Operator brings
-    Multus, or where multus.enabled is false.
+    It makes nothing, and `version` is None, if no pool has a network, if the Network Operator installs
+    Multus, or if multus.enabled is false.
     """
 
     version: pulumi.Output[str | None]
@@ -48,7 +48,7 @@ class Multus(pulumi.ComponentResource):
                     config=config,
                     source=ChartSource.configured(config),
                     values=MULTUS.values(args.helm_values, config),
-                    # A pod that starts on a node before Multus runs there has eth0 only.
+                    # A pod that starts on a node before Multus runs there only has eth0.
                     await_ready=True,
                 ),
                 parent=self,
@@ -59,7 +59,7 @@ class Multus(pulumi.ComponentResource):
 
 @dataclass(frozen=True, kw_only=True)
 class NetworksArgs:
-    """`targets`: the pools, by name. `namespace`: of the training run; the definitions are in it."""
+    """`targets`: the pools, by name. `namespace`: namespace of the training run and of the definitions."""
 
     training: Training
     targets: Mapping[str, Target]

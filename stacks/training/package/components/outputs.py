@@ -17,7 +17,7 @@ def export_outputs(
     results: Mapping[str, pulumi.Input[Mapping[str, Any]]],
     installed: Mapping[str, pulumi.Input[Any]],
 ) -> pulumi.Output[dict[str, Any]]:
-    """Export every output, and what is `installed` besides; returns the former.
+    """Export every output, and the values of `installed`; returns the outputs.
 
     See stacks.training.package.outputs.build_outputs.
     """

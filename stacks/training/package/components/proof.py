@@ -23,7 +23,7 @@ from stacks.training.package.target import Target
 class TrainingProofArgs:
     """One pool. `program`: the folder of the training program. `namespace` is shared by the pools.
 
-    `storage`: what the shared storage needs before a pod can mount it.
+    `storage`: the resources that must exist before a pod can mount the shared storage.
     """
 
     training: Training
@@ -38,7 +38,7 @@ class TrainingProof(pulumi.ComponentResource):
     """Makes the ConfigMap of the program, the Service of its ranks, the Job, and the collecting Command.
 
     The job runs again when anything in it changes (workers, image, program, settings, `proof.run`), because
-    its name is a digest of that; it is judged again, from the same log, when only the expectation changes.
+    its name is a digest of that. If only the expectation changes, the same log is judged again.
     """
 
     result: pulumi.Output[Mapping[str, Any]]
@@ -52,7 +52,7 @@ class TrainingProof(pulumi.ComponentResource):
         super().__init__("busbar:training:TrainingProof", name, None, opts)
         manifests = proof.render(args.target, args.training, read_program(args.program))
         self.job = manifests.name
-        # A namespace that stays with its claim deletes nothing.
+        # A namespace that stays because of its claim deletes nothing.
         deleted_with = None if args.training.storage.keeps_claim else args.namespace
         in_namespace = of_fixed_name(
             pulumi.ResourceOptions(parent=self, depends_on=[args.namespace], deleted_with=deleted_with)
@@ -91,7 +91,7 @@ class TrainingProof(pulumi.ComponentResource):
             spec,
             args.kubeconfig,
             pulumi.ResourceOptions(parent=self, depends_on=[job]),
-            # With another contract what the command prints is another: what it printed is not valid.
+            # With another contract the former output of the command is not valid any more.
             triggers=[digest_in(first_folder, spec), f"contract {CONTRACT_VERSION}"],
         )
         self.result = collect.stdout.apply(read_summary)

@@ -16,7 +16,7 @@ from stacks.training.package.target import Target
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingStack:
-    """A checked configuration, and a cluster that has passed. `targets`: the pools to use, by name."""
+    """A checked configuration, and the outputs of a passed cluster. `targets`: the pools to use, by name."""
 
     training: Training
     cluster: ClusterOutputs

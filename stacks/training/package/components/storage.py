@@ -22,8 +22,8 @@ def create_volume(
 ) -> list[pulumi.Resource]:
     """The PersistentVolume of an NFS export; nothing in other modes.
 
-    Made before the namespace, so that a destroy removes it after the namespace, when no pod and no claim uses
-    it: while one does, Kubernetes keeps it, and the deletion would wait for what is deleted later.
+    It is made before the namespace, so that a destroy removes it after the namespace, when no pod and no
+    claim uses it. Kubernetes keeps a volume in use, so an earlier deletion would wait for later ones.
     """
     if storage.mode != "nfs":
         return []
@@ -49,7 +49,7 @@ class SharedStorageArgs:
 class SharedStorage(pulumi.ComponentResource):
     """Checks the StorageClass, makes the PersistentVolumeClaim, and waits until it is bound.
 
-    In the modes none and path it makes nothing. `ready` is what pods that mount the storage depend on.
+    In the modes none and path it makes nothing. Pods that mount the storage depend on `ready`.
     """
 
     ready: list[pulumi.Resource]
@@ -78,9 +78,9 @@ class SharedStorage(pulumi.ComponentResource):
                 pulumi.ResourceOptions(
                     parent=self,
                     depends_on=[args.namespace, *self._checked_class(name, args)],
-                    # Only the claim leads to the data: it stays when the stack goes, the next one finds it.
+                    # Only the claim leads to the data, so a destroy leaves it for the next stack to find.
                     retain_on_delete=kept,
-                    # Kubernetes keeps a claim that a pod uses: the pods go with the namespace.
+                    # Kubernetes keeps a claim that a pod uses; the pods are deleted with the namespace.
                     deleted_with=None if kept else args.namespace,
                 )
             ),
@@ -98,14 +98,14 @@ class SharedStorage(pulumi.ComponentResource):
             spec,
             args.kubeconfig,
             pulumi.ResourceOptions(parent=self, depends_on=[resource]),
-            # A claim that was made again is not bound yet, also under the same name.
+            # A claim that was made again is not bound yet, even under the same name.
             triggers=[digest(spec), resource.metadata.uid],
         )
         self.ready = [bound]
         self.description = bound.stdout.apply(lambda text: read_binding(text, storage.mode, namespace))
 
     def _checked_class(self, name: str, args: SharedStorageArgs) -> list[pulumi.Resource]:
-        """Before there is a claim: one of a class that cannot be shared is never bound."""
+        """Check the class before there is a claim: one of a class that cannot be shared is never bound."""
         if args.storage.class_name is None:
             return []
         spec = ClassSpec(class_name=args.storage.class_name).model_dump(mode="json")

@@ -28,7 +28,7 @@ class TrainerArgs:
 class Trainer(pulumi.ComponentResource):
     """Makes the Namespace, the Helm Release, and the ClusterTrainingRuntimes of each pool.
 
-    Where Trainer is not enabled it makes nothing, `version` is None and `runtimes` is empty.
+    If Trainer is not enabled it makes nothing, `version` is None and `runtimes` is empty.
     """
 
     version: pulumi.Output[str | None]
@@ -51,7 +51,7 @@ class Trainer(pulumi.ComponentResource):
                 config=args.config,
                 source=ChartSource.configured(args.config),
                 values=TRAINER.values(args.helm_values, args.config),
-                # The webhook of a controller that does not run refuses every runtime.
+                # While the controller does not run, its webhook refuses every runtime.
                 await_ready=True,
             ),
             parent=self,

@@ -28,7 +28,7 @@ class TrainingOperatorArgs:
 class TrainingOperator(pulumi.ComponentResource):
     """Makes the Namespace and the Helm Release of charts/training-operator, with the CRDs of its kinds.
 
-    Where the operator is not enabled it makes nothing, and `version` is None.
+    If the operator is not enabled it makes nothing, and `version` is None.
     """
 
     version: pulumi.Output[str | None]
@@ -47,12 +47,12 @@ class TrainingOperator(pulumi.ComponentResource):
                     config=args.config,
                     source=ChartSource(chart=from_project(str(CHART))),
                     values=TRAINING_OPERATOR.values(args.helm_values, args.config),
-                    # The webhook of a controller that does not run refuses every job.
+                    # While the controller does not run, its webhook refuses every job.
                     await_ready=True,
                 ),
                 parent=self,
             )
-            # The chart says which version it was made for; what runs is the image.
+            # The chart has the version that it was made for, but the image is what runs.
             version = image_version(args.config.image)
             self.version = pulumi.Output.from_input(release.status).apply(lambda _: version)
         self.register_outputs({"version": self.version})

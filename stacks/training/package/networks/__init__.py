@@ -1,5 +1,5 @@
-"""Secondary networks: interfaces that the pods of a pool have beside eth0, by way of Multus.
+"""Secondary networks: interfaces beside eth0 that Multus attaches to the pods of a pool.
 
-Configuration -> NetworkAttachmentDefinitions or the Network Operator's own resources -> what a pod of ours
-carries to get them. A stack without `networks` has none of this.
+Configuration -> NetworkAttachmentDefinitions or the Network Operator's own resources -> annotations and
+resources of our pods. A stack without `networks` has none of this.
 """

@@ -1,4 +1,4 @@
-"""What a pod carries to be attached to the networks of its pool, and what its ranks are told of them."""
+"""Annotations and resources that attach a pod to its pool's networks, and the environment of its ranks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def definition_name(pool: str, network: Network) -> str:
 
 
 def devices(network: Network, launch: PoolLaunch) -> int:
-    """How many interfaces of a pod are of this network: one, or one per device of its resource."""
+    """The number of a pod's interfaces on this network: one, or one per device of its resource."""
     if network.resource is None:
         return 1
     return network.count or int(launch.resources.get(network.resource, "1"))
@@ -56,7 +56,7 @@ def pod_annotations(attached: Sequence[Attachment]) -> dict[str, str]:
 
 
 def resources(attached: Sequence[Attachment], launch: PoolLaunch) -> dict[str, str]:
-    """The devices behind the interfaces, at least as many as the pool's pods ask for anyway."""
+    """The devices behind the interfaces, at least as many as the pool's pods request anyway."""
     found: dict[str, int] = {}
     for each in attached:
         if name := each.network.resource:
@@ -67,10 +67,10 @@ def resources(attached: Sequence[Attachment], launch: PoolLaunch) -> dict[str, s
 def nccl_env(attached: Sequence[Attachment], launch: PoolLaunch) -> dict[str, str]:
     """The pool's NCCL settings for a pod with these interfaces.
 
-    Over TCP the data use them. Over RDMA the HCAs carry the data whatever the interfaces are called, and only
-    the bootstrap is TCP: it stays on eth0, which reaches every pod. RoCE addresses an HCA by an entry of its
-    GID table, of which a pod sees those of its own interfaces: the index of an entry differs from pod to pod,
-    its network does not.
+    Over TCP the data use these interfaces. Over RDMA the HCAs carry the data whatever the interfaces are
+    called, and only the bootstrap is TCP: it stays on eth0, which reaches every pod. RoCE addresses an HCA by
+    an entry of its GID table. A pod sees the entries of its own interfaces, so the index of an entry differs
+    from pod to pod, but its network does not.
     """
     env = dict(launch.env)
     if not attached:
@@ -86,12 +86,12 @@ def nccl_env(attached: Sequence[Attachment], launch: PoolLaunch) -> dict[str, st
 
 
 def gloo_env(attached: Sequence[Attachment]) -> dict[str, str]:
-    """gloo looks for its address by the host's name where no interface is given; it takes one."""
+    """The interface for gloo, which takes only one; without one it resolves its address by the host name."""
     return {"GLOO_SOCKET_IFNAME": attached[0].interface if attached else "eth0"}
 
 
 def problems(pool: str, networks: Sequence[Network], launch: PoolLaunch) -> list[str]:
-    """Why the networks cannot be those of this pool."""
+    """The reasons why the networks cannot be used for this pool."""
     found = []
     for network in networks:
         where, rdma = f"network {network.name} of pool {pool}", launch.transport != "socket"
@@ -131,7 +131,7 @@ def _other_rail(name: str, launch: PoolLaunch) -> str:
 
 
 def unknown_masters(pool: str, networks: Sequence[Network], launch: PoolLaunch) -> list[str]:
-    """Masters that are not the interface of a rail; one may be on top of it, such as a bond or a VLAN."""
+    """Masters that are not interfaces of rails; they may be on top of one, such as a bond or a VLAN."""
     if launch.interfaces is None:
         return []
     names = sorted({name for of_rail in launch.interfaces for name in of_rail if name})
@@ -144,16 +144,16 @@ def unknown_masters(pool: str, networks: Sequence[Network], launch: PoolLaunch) 
 
 
 def _usable(network: Network) -> int:
-    """Addresses that pods may get: without the subnet's first and last one, and the excluded ones."""
+    """The number of addresses for pods: without the subnet's first and last one, and the excluded ones."""
     subnet = ipaddress.ip_network(network.ipam.subnet)
-    # Parts may overlap; all are of the subnet's family.
+    # Excluded parts may overlap; all are of the subnet's family.
     parts: list[Any] = [ipaddress.ip_network(part) for part in (subnet[0], subnet[-1], *network.ipam.exclude)]
     excluded: int = sum(part.num_addresses for part in ipaddress.collapse_addresses(parts))
     return subnet.num_addresses - excluded
 
 
 def _covering(subnets: Sequence[str]) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
-    """The smallest network that has all of them in it."""
+    """The smallest network that contains all SUBNETS."""
     networks = [ipaddress.ip_network(subnet) for subnet in subnets]
     covering = networks[0]
     low = min(int(each.network_address) for each in networks)

@@ -1,4 +1,4 @@
-"""The checks on `networks` that no value can make on its own, and what a wrong key or setting means."""
+"""The checks on `networks` that no value can make on its own, and errors about wrong keys and settings."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ GID_INDEX = "NCCL_IB_GID_INDEX"
 
 
 def unknown_key(loc: KeyPath) -> Finding | None:
-    """What is wrong with a key below `networks`, where it is one of a NetworkAttachmentDefinition."""
+    """The error for an unknown key below `networks` that is a key of a NetworkAttachmentDefinition."""
     known = _KEYS.get(str(loc[-1])) if len(loc) > 1 and loc[0] == "networks" else None
     return Finding(loc, *known) if known else None
 

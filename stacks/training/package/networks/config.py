@@ -40,7 +40,7 @@ def _master(value: str) -> str:
 
 
 class Ipam(ConfigModel):
-    """Where the addresses come from. Each is unique in the cluster, not only on its node."""
+    """The source of the addresses. Each is unique in the cluster, not only on its node."""
 
     type: Annotated[Literal["whereabouts", "nv-ipam"], BeforeValidator(_ipam_type)] = Field(
         description="whereabouts: installed here, with Multus. nv-ipam: by the Network Operator, which then "
@@ -108,5 +108,5 @@ class Multus(Chart):
 
 
 def by_network_operator(networks: Mapping[str, Iterable[Network]]) -> bool:
-    """Whether the Network Operator makes them: nv-ipam is a part of it, and so is then Multus."""
+    """Whether the Network Operator makes the networks: nv-ipam is a part of it, and then so is Multus."""
     return any(network.ipam.type == "nv-ipam" for each in networks.values() for network in each)

@@ -1,7 +1,7 @@
 """The networks of a pool as Kubernetes objects.
 
-With whereabouts: a NetworkAttachmentDefinition each. With nv-ipam: an IPPool and a resource of the NVIDIA
-Network Operator each, from which the operator makes the NetworkAttachmentDefinition.
+With whereabouts each network has a NetworkAttachmentDefinition. With nv-ipam it has an IPPool and a resource
+of the NVIDIA Network Operator, from which the operator makes the NetworkAttachmentDefinition.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from stacks.training.package.networks.config import Ipam, Network
 Manifest = dict[str, Any]
 
 MULTUS = Operator(config_key="multus", release="rke2-multus", namespace="multus")
-# K3s's own folder; whereabouts looks for its configuration in /etc/cni/net.d unless it is told another file
+# A file in K3s's own folder; by default whereabouts looks for its configuration in /etc/cni/net.d
 # (k8snetworkplumbingwg/whereabouts v0.8.0, pkg/config/config.go).
 _WHEREABOUTS_FILE = "/var/lib/rancher/k3s/agent/etc/cni/net.d/whereabouts.d/whereabouts.conf"
-# 1.0.0 is what containerd and the plugins of containernetworking share.
+# The version that both containerd and the plugins of containernetworking support.
 _CNI_VERSION = "1.0.0"
-# It names the device plugin's resource; Multus passes the device on to the CNI plugin.
+# The annotation names the device plugin's resource; Multus passes the device to the CNI plugin.
 _RESOURCE_ANNOTATION = "k8s.v1.cni.cncf.io/resourceName"
 _READY = {"pulumi.com/waitFor": "jsonpath={.status.state}=ready"}
 _LABELS = {"app.kubernetes.io/managed-by": "busbar"}
@@ -32,7 +32,7 @@ _LABELS = {"app.kubernetes.io/managed-by": "busbar"}
 def render(namespace: str, pool: str, network: Network, workers: Sequence[str]) -> list[Manifest]:
     """The objects of one network, in the order in which they are made.
 
-    `namespace`: of the definition. `workers`: the Nodes of the pool.
+    `namespace`: namespace of the definition. `workers`: the Nodes of the pool.
     """
     name = definition_name(pool, network)
     if network.ipam.type == "whereabouts":
@@ -76,7 +76,7 @@ def _ip_pool(name: str, ipam: Ipam, workers: Sequence[str]) -> Manifest:
         "spec": {
             "subnet": ipam.subnet,
             "perNodeBlockSize": ipam.addresses_per_node,
-            # Without it, Nodes without a pod of the pool get a block too.
+            # Without the selector, Nodes without a pod of the pool would get a block too.
             "nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [of_pool]}]},
             **(
                 {"exclusions": [{"startIP": str(e[0]), "endIP": str(e[-1])} for e in excluded]}
@@ -102,7 +102,7 @@ def _host_device(namespace: str, name: str, network: Network) -> Manifest:
 
 
 def _ib_sriov(namespace: str, name: str, network: Network) -> Manifest:
-    """Of the SR-IOV Network Operator, in whose namespace it must be; it has no state to wait for."""
+    """A SriovIBNetwork, which must be in the namespace of its operator and has no state to wait for."""
     return {
         "apiVersion": "sriovnetwork.openshift.io/v1",
         "kind": "SriovIBNetwork",
@@ -120,7 +120,7 @@ _OF_OPERATOR = {"macvlan": _macvlan, "ipoib": _ipoib, "host-device": _host_devic
 
 
 def _of_operator(kind: str, namespace: str, name: str, spec: dict[str, Any]) -> Manifest:
-    """One of the Network Operator's own kinds: cluster-scoped, ready when its definition is there."""
+    """An object of the Network Operator's own kinds: cluster-scoped, ready when its definition exists."""
     return {
         "apiVersion": "mellanox.com/v1alpha1",
         "kind": kind,

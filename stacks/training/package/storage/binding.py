@@ -1,4 +1,4 @@
-"""Whether a StorageClass can be shared, and the wait until a claim is bound to a volume that stays."""
+"""Checks that a StorageClass can be shared, and waits until a claim is bound to a volume that stays."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from busbar.kube.pods import events_about
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
 
 POLL_SECONDS = 2.0
-# The scheduler sets it when it has placed a pod; a claim of a class that waits for its first pod is then
-# provided (kubernetes.io, Well-Known Labels, Annotations and Taints).
+# Annotation that the scheduler sets when it has placed a pod; a claim whose class waits for its first pod is
+# then provided (kubernetes.io, Well-Known Labels, Annotations and Taints).
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 _SHARED = "ReadWriteMany"
 
-# The provisioner of volumes that were made by hand: no controller provides one.
+# The provisioner of volumes that were made by hand, which no controller provides.
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
 SINGLE_NODE: Mapping[str, str] = {
@@ -33,15 +33,15 @@ SINGLE_NODE: Mapping[str, str] = {
     "disk.csi.azure.com": "block devices",
     "cinder.csi.openstack.org": "block devices",
 }
-"""Provisioners whose file systems one node mounts at a time -> what they provide."""
+"""Provisioners of file systems that only one node mounts at a time -> what they provide."""
 
 
 class StorageRefused(Failed):
-    """The storage cannot be used by all workers, or its claim was not bound in time; the text says why."""
+    """Raised if not all workers can use the storage, or its claim was not bound in time, with the reason."""
 
 
 class ClassSpec(BaseModel):
-    """stdin of `busbar training check-class`."""
+    """Stdin of `busbar training check-class`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -49,7 +49,7 @@ class ClassSpec(BaseModel):
 
 
 class ClaimSpec(BaseModel):
-    """stdin of `busbar training bind-claim`."""
+    """Stdin of `busbar training bind-claim`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -63,7 +63,7 @@ class ClaimSpec(BaseModel):
 def check_class(api: Api, spec: ClassSpec) -> JsonObject:
     """The StorageClass in short: name, provisioner, reclaim_policy, binding_mode.
 
-    Raises StorageRefused where it does not exist or provides volumes of one node; ApiError.
+    Raises StorageRefused if it does not exist or provides volumes of one node; ApiError.
     """
     name = spec.class_name
     try:
@@ -77,7 +77,7 @@ def check_class(api: Api, spec: ClassSpec) -> JsonObject:
             "Fix: set storage.class_name to one whose volumes many nodes may mount"
         ) from None
     provisioner = found["provisioner"]
-    # The cluster's own prefix may stand before it, as in rook-ceph.rbd.csi.ceph.com.
+    # The provisioner may have the cluster's own prefix, as in rook-ceph.rbd.csi.ceph.com.
     provides = next(
         (what for key, what in SINGLE_NODE.items() if f".{provisioner}".endswith(f".{key}")), None
     )
@@ -102,12 +102,12 @@ def check_class(api: Api, spec: ClassSpec) -> JsonObject:
 
 
 def bind(api: Api, spec: ClaimSpec, clock: Clock, progress: ProgressCallback) -> JsonObject:
-    """Wait until the claim is bound, check its volume, and let it survive: claim, volume, capacity.
+    """Wait until the claim is bound, check and retain its volume. Returns claim, volume, capacity.
 
-    Provided at once also where the class waits for the first pod: a claim that cannot be provided then fails
-    here, with the reason, not in a training job. The reclaim policy of the volume becomes Retain: whoever
-    deletes the claim or its namespace does not delete the data. Raises StorageRefused at the deadline, and
-    where a worker cannot mount the volume; ApiError.
+    The volume is provided at once even if the class waits for the first pod, so that a failure is reported
+    here, with the reason, and not in a training job. The reclaim policy of the volume becomes Retain, so that
+    deleting the claim or its namespace keeps the data. Raises StorageRefused at the deadline, and if a worker
+    cannot mount the volume; ApiError.
     """
     path = f"/api/v1/namespaces/{spec.namespace}/persistentvolumeclaims/{spec.claim}"
     what = f"PersistentVolumeClaim {spec.namespace}/{spec.claim}"
@@ -151,13 +151,13 @@ def _waits_for_a_pod(api: Api, spec: ClaimSpec, claim: JsonObject) -> bool:
 
 
 def _events(api: Api, spec: ClaimSpec) -> Sequence[str]:
-    """What the controllers say of the claim. Normal events too: waiting for a provisioner is one."""
+    """The controllers' events about the claim, Normal ones too: waiting for a provisioner is one."""
     events = api.list(f"/api/v1/namespaces/{spec.namespace}/events")
     return events_about(events, [spec.claim], types=("Warning", "Normal")).get(spec.claim, [])
 
 
 def _problems(api: Api, volume: JsonObject, workers: Sequence[str]) -> Iterator[str]:
-    """Why not every worker can mount the volume."""
+    """The reasons why not every worker can mount the volume."""
     name, spec = volume["metadata"]["name"], volume["spec"]
     if _SHARED not in (modes := spec.get("accessModes") or []):
         yield f"its volume {name} has the access modes {', '.join(modes)}, expected {_SHARED}"
@@ -178,7 +178,7 @@ def _problems(api: Api, volume: JsonObject, workers: Sequence[str]) -> Iterator[
 
 
 def _matches(term: JsonObject, labels: Mapping[str, Any]) -> bool:
-    """Whether a node with these labels is selected; a term that this does not know selects none."""
+    """Whether a term selects a node with these labels; an unknown term selects none."""
     if term.get("matchFields") or not term.get("matchExpressions"):
         return False
     return all(_holds(each, labels) for each in term["matchExpressions"])
@@ -202,7 +202,7 @@ def _retain(api: Api, volume: JsonObject, progress: ProgressCallback) -> None:
 
 
 def read_binding(stdout: str | None, mode: str, namespace: str) -> dict[str, Any]:
-    """The output `storage`, from what `busbar training bind-claim` printed; other texts add nothing."""
+    """The stack's output `storage`, from that of `busbar training bind-claim`; other texts add nothing."""
     try:
         found = json.loads(stdout or "")
     except ValueError:

@@ -22,7 +22,7 @@ ExportPath = Annotated[
     str, Matching(r"/|(/[A-Za-z0-9._-]+)+", "the path of an export without spaces, such as /srv/checkpoints")
 ]
 
-# nfs(5), nconnect.
+# Limit of the option nconnect (nfs(5)).
 MAX_NCONNECT = 16
 
 
@@ -36,7 +36,7 @@ def _server(value: str) -> str:
 
 
 def _option(value: str) -> str:
-    """Refuse what costs a checkpoint or fails on every host; the source is nfs(5)."""
+    """Refuse options that can lose a checkpoint or fail on every host; the source is nfs(5)."""
     name, _, number = value.partition("=")
     if name in ("soft", "softerr"):
         raise invalid("gives up a write when the server is slow: the checkpoint is corrupt", "use hard")
@@ -117,7 +117,7 @@ class Storage(ConfigModel):
 
     @property
     def has_claim(self) -> bool:
-        """Whether pods mount it by a PersistentVolumeClaim of this stack."""
+        """Whether pods mount the storage by a PersistentVolumeClaim of this stack."""
         return self.mode in ("class", "nfs")
 
     @property
@@ -135,7 +135,7 @@ _KEYS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "nfs": (("nfs", "give nfs.server and nfs.export, or nfs.from_cluster: true"),),
 }
-"""mode -> the keys that it needs, each with what to do where it is missing."""
+"""mode -> the keys that it needs, each with the fix if it is missing."""
 _OF_CLAIMS = ("claim", "bind_timeout_seconds")
 
 
@@ -154,7 +154,7 @@ def findings(storage: Storage) -> Iterator[Finding]:
     if storage.nfs:
         yield from _source(storage.nfs)
         names = [option.partition("=")[0] for option in storage.nfs.options]
-        # Two names of one option (nfs(5)).
+        # vers and nfsvers are names of one option (nfs(5)).
         names = ["nfsvers" if name == "vers" else name for name in names]
         for name in dict.fromkeys(names):
             if names.count(name) > 1:
@@ -162,7 +162,7 @@ def findings(storage: Storage) -> Iterator[Finding]:
 
 
 def _source(nfs: Nfs) -> Iterator[Finding]:
-    """Server and export, or the cluster's."""
+    """Check that either server and export are given, or the cluster's are used."""
     for key, value in (("server", nfs.server), ("export", nfs.export)):
         if nfs.from_cluster and value is not None:
             text = "is given together with from_cluster"

@@ -1,4 +1,4 @@
-"""The objects of shared storage: a PersistentVolume of an NFS export, a claim, and how a pod mounts it."""
+"""The objects of shared storage: a PersistentVolume of an NFS export, a claim, and the volume of a pod."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from stacks.training.package.storage.config import Storage
 _NOMINAL_SIZE = "1Ti"
 _SHARED = ["ReadWriteMany"]
 _LABELS = {"app.kubernetes.io/managed-by": "busbar"}
-# `busbar training bind-claim` waits, and says why a claim is not bound.
+# `busbar training bind-claim` waits, and reports why a claim is not bound.
 _NO_WAIT = {"pulumi.com/skipAwait": "true"}
 
 
 def claim_name(storage: Storage) -> str:
     """`<storage.claim>-<digest>`: a different name per source.
 
-    The source of a claim cannot be changed. With a name of its own the new claim is made beside the old one,
-    which goes when no job of ours uses it any more, or stays with its data.
+    The source of a claim cannot be changed. With its own name the new claim is made beside the old one, which
+    is deleted when no job of ours uses it any more, or stays with its data.
     """
     source = {"class": storage.class_name, "nfs": _export(storage)}
     return f"{storage.claim}-{short(digest(source))}"
 
 
 def _export(storage: Storage) -> dict[str, Any] | None:
-    """What the claim leads to, wherever the configuration has it from."""
+    """The NFS export of the claim, without the source of its setting; None without NFS."""
     return storage.nfs.model_dump(exclude={"from_cluster"}) if storage.nfs else None
 
 
 def claim(storage: Storage, namespace: str) -> dict[str, Any]:
     """The PersistentVolumeClaim, which any number of nodes may mount for writing."""
     name = claim_name(storage)
-    # "" asks for no provisioner; without the field the cluster's default class would provide a volume.
+    # "" selects no provisioner; without the field the cluster's default class would provide a volume.
     source = (
         {"storageClassName": "", "volumeName": volume_name(storage, namespace)}
         if storage.nfs
@@ -50,12 +50,12 @@ def claim(storage: Storage, namespace: str) -> dict[str, Any]:
 
 
 def volume_name(storage: Storage, namespace: str) -> str:
-    """Of the PersistentVolume of an export: unique in the cluster, as the namespace is."""
+    """The name of an export's PersistentVolume, unique in the cluster because the namespace is."""
     return f"{namespace}-{claim_name(storage)}"
 
 
 def nfs_volume(storage: Storage, namespace: str) -> dict[str, Any]:
-    """The PersistentVolume of the export, for no other claim than ours. Requires mode nfs."""
+    """The PersistentVolume of the export, reserved for our claim. Requires mode nfs."""
     if storage.nfs is None:
         raise ValueError(f"storage.mode {storage.mode} has no export")
     return {
@@ -77,10 +77,10 @@ def nfs_volume(storage: Storage, namespace: str) -> dict[str, Any]:
 
 
 def pod_volume(storage: Storage) -> dict[str, Any]:
-    """The source of a pod's volume: the shared storage, or a folder that goes with the pod."""
+    """The source of a pod's volume: the shared storage, or a folder that is deleted with the pod."""
     if storage.mode == "none":
         return {"emptyDir": {}}
     if storage.has_claim:
         return {"persistentVolumeClaim": {"claimName": claim_name(storage)}}
-    # A worker without the folder does not get one on its own disk: its pod does not start, and says why.
+    # On a worker without the folder none is made on its own disk: the pod does not start, and reports why.
     return {"hostPath": {"path": storage.path, "type": "Directory"}}

@@ -1,4 +1,4 @@
-"""The exporters, busbar's series, and what a Prometheus Operator reads."""
+"""The exporters, busbar's series, and the objects that a Prometheus Operator reads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stacks.watch.package.series import SeriesSpec
 
 @dataclass(frozen=True, kw_only=True)
 class MonitoringArgs:
-    """`cluster`: one that has passed."""
+    """`cluster`: the outputs of a cluster that has passed."""
 
     watch: Watch
     cluster: ClusterOutputs
@@ -29,14 +29,14 @@ class MonitoringArgs:
 class Monitoring(pulumi.ComponentResource):
     """Makes a namespace with both exporters and busbar's series, the rules, the dashboards, and the check.
 
-    The series are written anew when the cluster's outputs change; what Pulumi does not own, `busbar watch
-    refresh` may write too.
+    The series are written again when the cluster's outputs change. Pulumi does not own them, so `busbar watch
+    refresh` may write them too.
     """
 
     result: pulumi.Output[str]
-    """What `busbar watch check` printed."""
+    """The output of `busbar watch check`."""
     namespace: pulumi.Resource
-    """Where all of it is; it admits privileged pods."""
+    """The namespace of all these objects; it admits privileged pods."""
 
     def __init__(self, name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:watch:Monitoring", name, None, opts)
@@ -53,7 +53,7 @@ class Monitoring(pulumi.ComponentResource):
             f"{name}-series", "watch write", spec, args.cluster.kubeconfig, inside, triggers=[digest(spec)]
         )
         made: list[pulumi.Resource] = [written]
-        # The pod that serves the series mounts them.
+        # The pod that serves the series mounts their ConfigMap.
         after = pulumi.ResourceOptions(parent=self, depends_on=[written], deleted_with=namespace)
         for manifest in manifests.workloads(watch):
             made.append(create_object(_resource(name, manifest), manifest, after))

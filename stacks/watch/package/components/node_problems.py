@@ -13,16 +13,16 @@ from stacks.watch.package.node_problems import manifests
 
 @dataclass(frozen=True, kw_only=True)
 class NodeProblemsArgs:
-    """`namespace`: that of stacks/watch, which admits privileged pods."""
+    """`namespace`: the namespace of stacks/watch, which admits privileged pods."""
 
     watch: Watch
     namespace: pulumi.Resource
 
 
 class NodeProblems(pulumi.ComponentResource):
-    """Makes the DaemonSet with its rules and rights; nothing where it is not enabled.
+    """Makes the DaemonSet with its rules and permissions; nothing if it is not enabled.
 
-    It sets the conditions BusbarGPU and BusbarRail of Nodes. Nothing here acts on them.
+    It sets the conditions BusbarGPU and BusbarRail of Nodes. Nothing here acts on these conditions.
     """
 
     def __init__(self, name: str, args: NodeProblemsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
@@ -30,7 +30,7 @@ class NodeProblems(pulumi.ComponentResource):
         own = pulumi.ResourceOptions(parent=self)
         inside = pulumi.ResourceOptions(parent=self, depends_on=[args.namespace], deleted_with=args.namespace)
         for manifest in manifests(args.watch) if args.watch.node_problem_detector.enabled else ():
-            # The binding is in no namespace, with which it would go.
+            # The binding is in no namespace that would delete it.
             mine = own if manifest["kind"] == "ClusterRoleBinding" else inside
             create_object(f"{name}-{manifest['kind']}".lower(), manifest, mine)
         self.register_outputs({})

@@ -19,7 +19,7 @@ from stacks.watch.package.config import Stack
 
 @dataclass(frozen=True, kw_only=True)
 class PrometheusArgs:
-    """`helm_values`: the folder with the values of both releases. `memory_gib`: of Prometheus."""
+    """`helm_values`: the folder with the values of both releases. `memory_gib`: memory of Prometheus."""
 
     stack: Stack
     helm_values: Path
@@ -40,7 +40,7 @@ class Crds(pulumi.ComponentResource):
 
 
 class Prometheus(pulumi.ComponentResource):
-    """Makes the release of kube-prometheus-stack and Grafana's password, or nothing, as above."""
+    """Makes the release of kube-prometheus-stack and Grafana's password, or nothing, as `Crds`."""
 
     def __init__(self, name: str, args: PrometheusArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:watch:Prometheus", name, None, opts)
@@ -56,7 +56,7 @@ class Prometheus(pulumi.ComponentResource):
     def _set_password(self, name: str, release: kubernetes.helm.v3.Release) -> None:
         mine = pulumi.ResourceOptions(parent=self)
         password = random.RandomPassword(f"{name}-grafana-password", length=32, special=False, opts=mine)
-        # After the release, which makes the namespace; Grafana's pod waits for it.
+        # The Secret comes after the release, which makes the namespace; Grafana's pod waits for it.
         kubernetes.core.v1.Secret(
             f"{name}-grafana-admin",
             metadata={"name": prometheus.GRAFANA_SECRET, "namespace": prometheus.STACK.namespace},
@@ -68,7 +68,7 @@ class Prometheus(pulumi.ComponentResource):
 def _release(
     args: PrometheusArgs, operator: Operator, chart: str, version: str, values: Values
 ) -> ReleaseArgs:
-    """Helm does not wait: what must run is checked at the end, by what it does (busbar watch check)."""
+    """The arguments of a release for which Helm does not wait: `busbar watch check` tests at the end."""
     source = ChartSource(
         chart=chart,
         version=None if is_local_chart(chart) else version,
