@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from busbar.config.validation import Validation
-from busbar.kube.allocatable import count
 from busbar.kube.client import Api, JsonObject
-from busbar.kube.gpus import GpuNode, active_pods, held_by
+from busbar.kube.gpus import GpuNode, active_pods, count, held_by
 from busbar.kube.nodes import NODES
 from busbar.manifests.mpijob import JOB_LABEL, nodes_of
 

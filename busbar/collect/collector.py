@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from busbar.collect import former
-from busbar.collect.jobwatch import JobWatch, Rejected
+from busbar.collect.jobwatch import JobWatch
 from busbar.collect.result import Results
 from busbar.collect.spec import CollectSpec, settings_of
 from busbar.judge.archive import Archive
@@ -32,14 +32,12 @@ from busbar.manifests.mpijob import nodes_of
 class Collected:
     """`verdict`: the JSON object of judge/nccl/verdict.py. `record`: None without a job that busbar rendered.
 
-    `config_map`: NAMESPACE/NAME of both, None if not stored. `is_rejected`: nothing was measured, because
-    kubelets that were starting have rejected the workers; the same command starts the job again.
+    `config_map`: NAMESPACE/NAME of both, None if not stored.
     """
 
     verdict: dict[str, Any]
     record: Record | None = None
     config_map: str | None = None
-    is_rejected: bool = False
 
 
 def collect(
@@ -58,11 +56,12 @@ def collect(
 
     A job that cannot start, fails, or does not end in time has a verdict too, and it is not a pass. Raises
     ApiError or Unreachable where nothing is known: the API refuses, or does not respond until the deadline.
-    The same command can then be run again, because the log is still in the launcher's pod.
+    The same command can then be run again, because the log is still in the launcher's pod. Raises Rejected
+    where starting kubelets have rejected the workers twice; the same command starts the job again.
     """
     collector = _Collector(api, spec, clock, progress, refuse, about)
     verdict = collector.run().model_dump(mode="json")
-    return Collected(verdict, collector.record, collector.config_map, collector.is_rejected)
+    return Collected(verdict, collector.record, collector.config_map)
 
 
 def row_text(line: bytes) -> str | None:
@@ -105,7 +104,6 @@ class _Collector(Collector[ParsedLog, Verdict]):
         self._results = Results(api, spec.namespace)
         self.record: Record | None = None
         self.config_map: str | None = None
-        self.is_rejected = False
 
     def judge(self, log: ParsedLog, outcome: JobOutcome, missing: Sequence[str] = ()) -> Verdict:
         log.truncated = "; ".join(missing) or log.truncated
@@ -121,7 +119,6 @@ class _Collector(Collector[ParsedLog, Verdict]):
         return f"{busbw}; report: {self.archive.report}"
 
     def never_started(self, never: JobNeverStarted) -> JobOutcome:
-        self.is_rejected = isinstance(never, Rejected)
         return JobOutcome(self.outcome_or_suspend(wait_seconds=0).succeeded, never.reasons)
 
     def stored(self, uid: str) -> Verdict | None:
@@ -147,7 +144,7 @@ class _Collector(Collector[ParsedLog, Verdict]):
 
     def store(self, uid: str, verdict: Verdict) -> None:
         """Store the record beside the log and in the cluster; a failure there is a message."""
-        if self.record is None or self.is_rejected:
+        if self.record is None:
             return
         if self.archive.complete_log_of == uid:
             self.record = self.record.model_copy(update={"complete": True})

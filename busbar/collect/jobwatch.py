@@ -29,8 +29,6 @@ from busbar.text import listed
 
 # Each look lists the pods of all namespaces.
 BUSY_POLL_SECONDS = 10.0
-# After a rollout of the GPU Operator's toolkit agents restart for up to half a minute.
-RESTART_SECONDS = 30.0
 _SHOWN = 4
 _OVER = ("Succeeded", "Failed")
 _FIX = (
@@ -41,10 +39,6 @@ _FIX = (
 
 class _Unschedulable(JobNeverStarted):
     """Pods of the job fit nowhere."""
-
-
-class Rejected(JobNeverStarted):
-    """Kubelets that were starting have rejected workers of the job, also after it was started once more."""
 
 
 class JobWatch(Watch):
@@ -59,7 +53,6 @@ class JobWatch(Watch):
     first = "the launcher"
     workers = "workers"
     number = "validation.run"
-    _was_started_again = False
 
     def log(self) -> LogFollower:
         """The log of the launcher, once that has started.
@@ -120,11 +113,12 @@ class JobWatch(Watch):
                 raise Unreachable(str(timeout.error)) from timeout
             raise JobNeverStarted([f"MPIJob {self.name} does not resume: {timeout}"]) from timeout
 
-    def _start_again(self, job: JsonObject) -> None:
+    def _rejected(self, pods: Sequence[JsonObject]) -> list[JsonObject]:
+        return [pod for pod in super()._rejected(pods) if is_worker(pod)]
+
+    def _make_again(self, job: JsonObject) -> None:
         """Delete the rejected workers, which the MPI Operator then makes again; resume a suspended job."""
-        self._progress(f"{self.name}: a starting kubelet has rejected workers; the job starts once more")
-        self.deadline.pause(RESTART_SECONDS)
-        for pod in filter(_was_rejected, self._pods()):
+        for pod in self._rejected(self._pods()):
             metadata = pod["metadata"]
             try:
                 self._api.delete(f"{self._base}/pods/{metadata['name']}", uid=metadata["uid"])
@@ -134,7 +128,6 @@ class JobWatch(Watch):
                 self._progress(f"{metadata['name']} could not be deleted: {error}")
         if _is_suspended(job):
             self.resume()
-        self._was_started_again = True
 
     def _await_gpus(self, policy: WhenBusy, deadline: Deadline) -> None:
         """Return when no pod of others holds what the workers need, or the job has started before.
@@ -208,15 +201,9 @@ class JobWatch(Watch):
     def _raise_if_it_cannot_start(
         self, job: JsonObject, pods: list[JsonObject], seen: list[JsonObject]
     ) -> None:
-        is_rejected = any(map(_was_rejected, pods))
-        if is_rejected and not self._was_started_again:
-            self._start_again(job)
-            return
         try:
             super()._raise_if_it_cannot_start(job, pods, seen)
         except JobNeverStarted as never:
-            if is_rejected:
-                raise Rejected(never.reasons) from None
             issues = (issue for pod in pods for issue in kube_pods.issues_of(pod))
             if not any(issue.reason == "Unschedulable" for issue in issues):
                 raise
@@ -242,11 +229,6 @@ def is_worker(pod: JsonObject) -> bool:
 def _worker_has_ended(pod: JsonObject) -> bool:
     """A worker that has ended is not created again: the launcher would wait for it until the deadline."""
     return is_worker(pod) and phase(pod) in ENDED
-
-
-def _was_rejected(pod: JsonObject) -> bool:
-    """True if a kubelet had no devices for this worker yet: their plugins register after its start."""
-    return is_worker(pod) and (pod.get("status") or {}).get("reason") == "UnexpectedAdmissionError"
 
 
 def _is_suspended(job: JsonObject) -> bool:

@@ -10,6 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from busbar.collect.follower import LogFollower, has_started
+from busbar.collect.rejected import (
+    DEVICES_SECONDS,
+    Rejected,
+    await_devices,
+    details,
+    is_bound_only,
+    was_rejected,
+    why,
+)
 from busbar.exits import NoVerdict
 from busbar.judge.checks import JobOutcome
 from busbar.judge.collector import JobNeverStarted
@@ -25,6 +34,8 @@ PODS_PER_SECOND = 100
 PERSISTENT_SECONDS = 180.0
 # The controller records the end in the job a moment after its pod has ended.
 CONDITION_SECONDS = 60.0
+# An agent that restarts while pods are bound rejects them, or admits them, within this time.
+ADMISSION_SECONDS = 30.0
 ENDED = ("Succeeded", "Failed")
 _BRIEF_REASONS = dict.fromkeys(("ErrImagePull", "ImagePullBackOff"), "its image cannot be pulled")
 
@@ -56,6 +67,7 @@ class Watch(ABC):
     """What its pods are called."""
     number: ClassVar[str]
     """The number in the configuration by which it runs again."""
+    _was_started_again = False
 
     def __init__(
         self, api: Api, namespace: str, name: str, deadline: Deadline, progress: ProgressCallback
@@ -99,20 +111,30 @@ class Watch(ABC):
     def first_pod(self) -> JsonObject:
         """Wait for the container that writes the log to start, and return its pod.
 
-        Raises JobNeverStarted when it cannot start or has not at the deadline.
+        Raises JobNeverStarted when it cannot start or has not at the deadline, and Rejected.
         """
         pods: list[JsonObject] = []
+        started_at: float | None = None
         # A job that ends at its own deadline deletes its pods, but not the events that say what they lacked.
         seen: dict[str, JsonObject] = {}
 
         def started() -> JsonObject | Pending:
-            nonlocal pods
+            nonlocal pods, started_at
             job, pods = self._job(), self._pods()
             seen.update({pod["metadata"]["name"]: pod for pod in pods})
             first = self._first(pods)
-            if first and (has_started(first, self.container) or phase(first) in ENDED):
+            if rejected := self._rejected(pods):
+                self._start_again(job, pods, rejected)
+            elif first and phase(first) in ENDED:
                 return first
-            self._raise_if_it_cannot_start(job, pods, list(seen.values()))
+            elif first and has_started(first, self.container):
+                started_at = self.deadline.elapsed if started_at is None else started_at
+                if self.deadline.elapsed - started_at >= ADMISSION_SECONDS or not any(
+                    map(is_bound_only, pods)
+                ):
+                    return first
+            if not rejected:
+                self._raise_if_it_cannot_start(job, pods, list(seen.values()))
             state = self._readiness(pods) + _first_issue(pods)
             return Pending(state, POLL_SECONDS + len(pods) / PODS_PER_SECOND)
 
@@ -169,6 +191,37 @@ class Watch(ABC):
         except ApiError as error:
             return [*kube_pods.issue_report(pods, []), f"the events cannot be listed: {error}"]
         return kube_pods.issue_report(pods, found, also=self._also())
+
+    @abstractmethod
+    def _make_again(self, job: JsonObject) -> None:
+        """Have the pods made again that were rejected."""
+
+    def _rejected(self, pods: Sequence[JsonObject]) -> list[JsonObject]:
+        """The pods that a starting kubelet has rejected, and without which the job cannot run."""
+        return [pod for pod in pods if was_rejected(pod)]
+
+    def _start_again(
+        self, job: JsonObject, pods: Sequence[JsonObject], rejected: Sequence[JsonObject]
+    ) -> None:
+        """Start the job once more when all devices are there. Raises Rejected the second time."""
+        reason = f"{why(rejected)}{' twice' if self._was_started_again else ''}: {details(rejected)}"
+        if self._was_started_again:
+            return self._give_up(reason)
+        self._progress(f"{self.name}: {reason}; the job starts once more")
+        deadline = Deadline(self.deadline.clock, min(DEVICES_SECONDS, self.deadline.left))
+        try:
+            await_devices(self._api, pods, deadline, self._progress)
+        except TimedOut as timeout:
+            if timeout.error:
+                raise Unreachable(str(timeout.error)) from timeout
+            return self._give_up(f"{reason}; {timeout}")
+        self._make_again(job)
+        self._was_started_again = True
+
+    def _give_up(self, reason: str) -> None:
+        self.suspend()
+        fix = "Fix: when K3s on the workers does not restart any more, run the same command again"
+        raise Rejected(f"{self.kind} {self._namespace}/{self.name} has not run: {reason}. {fix}")
 
     @abstractmethod
     def _first(self, pods: Sequence[JsonObject]) -> JsonObject | None:

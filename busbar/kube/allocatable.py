@@ -14,6 +14,7 @@ from pydantic import Field
 from busbar.exits import Failed
 from busbar.kube import policies
 from busbar.kube.client import Api, ApiError, JsonObject
+from busbar.kube.gpus import count
 from busbar.kube.nodes import Node
 from busbar.kube.pods import namespace_report
 from busbar.kube.policies import PolicySpec
@@ -23,8 +24,6 @@ from busbar.text import listed
 
 POLL_SECONDS = 1.5
 _NAMED_NODES = 10
-_SCALE = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_SCALE |= {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 
 
 class AllocatableSpec(StrictModel):
@@ -106,14 +105,6 @@ def _shortfall(name: str, node: JsonObject | None, expected: int, spec: Allocata
     else:
         reason = "the device plugin found no more"
     return Shortfall(name, offered, expected, reason)
-
-
-def count(resources: JsonObject | None, name: str) -> int:
-    """Units of an extended resource in `allocatable`, `capacity` or the requests of a container."""
-    value = str((resources or {}).get(name, "0"))
-    # A whole number, which the API may print as 1k; bytes, as some plugins count, as 64Gi.
-    digits = value.rstrip("kKMGTi")
-    return int(digits) * _SCALE[value[len(digits) :]]
 
 
 def wait(api: Api, spec: AllocatableSpec, clock: Clock, progress: ProgressCallback) -> None:

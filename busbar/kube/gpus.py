@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from busbar.kube.allocatable import count
 from busbar.kube.client import Api, JsonObject
 from busbar.kube.nodes import Node
 from busbar.text import listed
@@ -20,6 +19,8 @@ _CONDITION_TAINT = "node.kubernetes.io/"
 _ACTIVE = "status.phase!=Succeeded,status.phase!=Failed"
 IDLE_LABEL = "busbar/idle"
 """Of pods of a measurement that end for any other pod."""
+_SCALE = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_SCALE |= {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 
 Held = Mapping[str, Mapping[str, Mapping[str, int]]]
 """By Node and extended resource: pod (NAMESPACE/NAME) -> units."""
@@ -85,6 +86,14 @@ class GpuNode:
         return f"{self.node.name}: {free} of {units} {resource} are free, held by {pods}"
 
 
+def count(resources: JsonObject | None, name: str) -> int:
+    """Units of an extended resource in `allocatable`, `capacity` or the requests of a container."""
+    value = str((resources or {}).get(name, "0"))
+    # A whole number, which the API may print as 1k; bytes, as some plugins count, as 64Gi.
+    digits = value.rstrip("kKMGTi")
+    return int(digits) * _SCALE[value[len(digits) :]]
+
+
 def active_pods(api: Api) -> list[JsonObject]:
     """The pods of all namespaces that hold their devices. Raises ApiError."""
     return api.list("/api/v1/pods", fieldSelector=_ACTIVE)
@@ -97,12 +106,12 @@ def held_by(pods: Iterable[JsonObject], *, idle: bool = True) -> Held:
         if not idle and IDLE_LABEL in (pod["metadata"].get("labels") or {}):
             continue
         spec, name = pod["spec"], f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-        for resource, units in _requests(spec).items():
+        for resource, units in requests(spec).items():
             found[spec.get("nodeName", "")][resource][name] = units
     return found
 
 
-def _requests(spec: Mapping[str, Any]) -> dict[str, int]:
+def requests(spec: Mapping[str, Any]) -> dict[str, int]:
     """The extended resources of a pod's containers."""
     asked = [(each.get("resources") or {}).get("requests") or {} for each in spec["containers"]]
     names = {name for each in asked for name in each if "/" in name}

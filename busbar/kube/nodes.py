@@ -180,19 +180,25 @@ def read(api: Api) -> list[Node]:
 def silent(api: Api) -> set[str]:
     """The Nodes whose kubelets have not renewed their lease in its time, 40 s, by the newest of all leases.
 
-    A kubelet does so every 10 s. A Node counts as Ready for 50 s (--node-monitor-grace-period of
-    kube-controller-manager). Raises ApiError.
+    A Node counts as Ready for 50 s (--node-monitor-grace-period of kube-controller-manager). Raises ApiError.
     """
-    renewed = {
-        lease["metadata"]["name"]: (datetime.fromisoformat(spec["renewTime"]), spec["leaseDurationSeconds"])
+    renewed = renewals(api)
+    newest = max((at for at, _ in renewed.values()), default=None)
+    return {name for name, (at, valid) in renewed.items() if newest and newest - at >= valid}
+
+
+def renewals(api: Api) -> dict[str, tuple[datetime, timedelta]]:
+    """When each kubelet has renewed its lease, by its own clock, and for how long; it does so every 10 s.
+
+    Raises ApiError.
+    """
+    return {
+        lease["metadata"]["name"]: (
+            datetime.fromisoformat(spec["renewTime"]),
+            timedelta(seconds=spec["leaseDurationSeconds"]),
+        )
         for lease in api.list(LEASES)
         if (spec := lease.get("spec") or {}).get("renewTime")
-    }
-    newest = max((at for at, _ in renewed.values()), default=None)
-    return {
-        name
-        for name, (at, seconds) in renewed.items()
-        if newest and newest - at >= timedelta(seconds=seconds)
     }
 
 

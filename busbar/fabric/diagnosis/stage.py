@@ -147,6 +147,12 @@ class StageWatch(JobWatch):
         except ApiError as error:
             return dict.fromkeys(nodes, f"its worker is not responding, and its pod cannot be read: {error}")
 
+    def _rejected(self, pods: Sequence[JsonObject]) -> list[JsonObject]:
+        return [] if self._was_started_again else super()._rejected(pods)
+
+    def _give_up(self, reason: str) -> None:
+        self._was_started_again = True  # the stage starts without these workers
+
     def _why(self, pod: JsonObject | None) -> str:
         if pod is None:
             return "it has no worker"

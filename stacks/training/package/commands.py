@@ -75,8 +75,9 @@ def collect(api: RestApi, spec: CollectSpec) -> str:
 
     stdin: {"namespace", "job", "folder", "deadline_seconds", "expectation": {...}}. The cluster: KUBECONFIG.
     Prints the verdict in short as JSON (outputs.summarize). Exit code 0 for any verdict, also
-    a failure; 1 when the cluster cannot be reached or refuses, 64 for a request that is not valid. The log
-    and the whole verdict are written to `folder`.
+    a failure; 1 when the cluster cannot be reached or refuses, or when restarting kubelets have rejected the
+    job's pods twice; 64 for a request that is not valid. The log and the whole verdict are written to
+    `folder`.
     """
     from busbar.judge.archive import VERDICT
     from busbar.kube.wait import SystemClock

@@ -8,18 +8,21 @@ from typing import Any
 
 import pytest
 
-from busbar.collect.jobwatch import JobWatch, Rejected
+from busbar.collect.jobwatch import JobWatch, is_worker
+from busbar.collect.rejected import Rejected
 from busbar.judge.collector import JobNeverStarted
 from busbar.kube import wait
 from busbar.kube.client import ApiError, JsonObject
 from busbar.kube.wait import Deadline
 from tests.support.cli import busbar
-from tests.support.kube_cluster import Clock, Cluster, container, pod
+from tests.support.kube_cluster import Clock, Cluster, container, node, pod
 from tests.unit.collect import launcher_log
 
 JOB = "/apis/kubeflow.org/v2beta1/namespaces/ns/mpijobs/nccl"
 PODS = "/api/v1/namespaces/ns/pods"
 CONFIG_MAPS = "/api/v1/namespaces/ns/configmaps"
+NODES, ALL_PODS = "/api/v1/nodes", "/api/v1/pods"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 WHY = "Allocate failed due to no healthy devices present; Requested: 2, Available: 0"
 LAUNCHER = pod(
     "nccl-launcher-x",
@@ -32,7 +35,29 @@ LAUNCHER = pod(
 def worker(number: int, **status: Any) -> JsonObject:
     made: JsonObject = pod(f"nccl-worker-{number}", **status)
     made["metadata"]["uid"] = f"uid-{number}"
+    container = {"resources": {"requests": {"cpu": "1", "nvidia.com/gpu": "2"}}}
+    made["spec"] = {"nodeName": f"gpu-{number}", "containers": [container]}
     return made
+
+
+def gpus(number: int, count: int = 2, **more: Any) -> JsonObject:
+    made: JsonObject = node(f"gpu-{number}", nvidia_com__gpu=str(count), **more)
+    return made
+
+
+def toolkit(number: int, started: str) -> JsonObject:
+    """The toolkit's pod on a worker; started: seconds of its minute."""
+    state = {"running": {"startedAt": f"2026-01-01T00:00:{started}Z"}}
+    made: JsonObject = pod(
+        "toolkit-x", containerStatuses=[{"name": "nvidia-container-toolkit-ctr", "state": state}]
+    )
+    return {**made, "spec": {"nodeName": f"gpu-{number}"}}
+
+
+def renewed(number: int, at: str) -> JsonObject:
+    """The lease of a worker's kubelet; at: minutes and seconds."""
+    spec = {"renewTime": f"2026-01-01T00:{at}.000000Z", "leaseDurationSeconds": 40}
+    return {"metadata": {"name": f"gpu-{number}"}, "spec": spec}
 
 
 def rejected(number: int) -> JsonObject:
@@ -52,7 +77,8 @@ class Operator(Cluster):
             "status": {"conditions": []},
         }
         objects = {JOB: job, PODS: [*pods], "/api/v1/namespaces/ns/events": [], CONFIG_MAPS: []}
-        super().__init__({**objects, f"{PODS}/nccl-launcher-x": LAUNCHER})
+        found = {NODES: [gpus(0), gpus(1)], ALL_PODS: [], LEASES: []}
+        super().__init__({**objects, **found, f"{PODS}/nccl-launcher-x": LAUNCHER})
         self.rejections = rejections
         self.logs = [lambda _: iter([launcher_log.stamped(launcher_log.text())])]
         self._suspend(suspended)
@@ -79,15 +105,16 @@ class Operator(Cluster):
 
     def _start(self) -> None:
         job, pods = self.objects[JOB], self.objects[PODS]
-        run = [each for each in pods if each["status"]["phase"] == "Running"]
-        if len(run) == 2 and not job["spec"]["runPolicy"]["suspend"]:
+        run = [each for each in pods if is_worker(each) and each["status"]["phase"] == "Running"]
+        has_launcher = not all(map(is_worker, pods))
+        if len(run) == 2 and not has_launcher and not job["spec"]["runPolicy"]["suspend"]:
             pods.append(LAUNCHER)
             job["status"]["conditions"] = [{"type": "Succeeded", "status": "True"}]
 
 
-def watch(api: Cluster, said: list[str] | None = None) -> JobWatch:
+def watch(api: Cluster, said: list[str] | None = None, clock: Clock | None = None) -> JobWatch:
     progress = said.append if said is not None else lambda _: None
-    return JobWatch(api, "ns", "nccl", Deadline(Clock(), 600), progress)
+    return JobWatch(api, "ns", "nccl", Deadline(clock or Clock(), 600), progress)
 
 
 def test_rejected_workers_are_made_again_and_the_job_runs() -> None:
@@ -95,26 +122,71 @@ def test_rejected_workers_are_made_again_and_the_job_runs() -> None:
     api = Operator(worker(0), rejected(1))
     assert watch(api, said).first_pod() == LAUNCHER
     assert api.deleted == [(f"{PODS}/nccl-worker-1", {"uid": "uid-1"})]
-    assert said[0] == "nccl: a starting kubelet has rejected workers; the job starts once more"
+    assert said[0].startswith(
+        "nccl: the kubelet on gpu-1 has just started, and has rejected pods of the job: "
+    )
+
+
+@pytest.mark.parametrize("without", [gpus(1, 0), gpus(1, ready=False)])
+def test_the_job_starts_again_when_the_devices_are_there(without: JsonObject) -> None:
+    api, clock = Operator(worker(0), rejected(1)), Clock()
+    api.objects[NODES] = [gpus(0), without]
+    clock.at(60, lambda: api.objects.update({NODES: [gpus(0), gpus(1)]}))
+    assert watch(api, clock=clock).first_pod() == LAUNCHER
+    assert 60 < clock.time < 90
+
+
+def test_the_job_starts_again_when_no_toolkit_may_restart_the_agent_any_more() -> None:
+    api, clock, said = Operator(worker(0), rejected(1)), Clock(), list[str]()
+    api.objects |= {ALL_PODS: [toolkit(1, started="10")], LEASES: [renewed(1, at="00:39")]}
+    clock.at(50, lambda: api.objects.update({LEASES: [renewed(1, at="00:41")]}))
+    assert watch(api, said, clock).first_pod() == LAUNCHER
+    assert clock.time > 50
+    assert any("gpu-1: until nvidia-container-toolkit-ctr has run for 30 s" in line for line in said)
+
+
+def test_who_may_not_see_the_toolkit_waits_for_as_long_as_it_restarts_agents() -> None:
+    api, clock = Operator(worker(0), rejected(1)), Clock()
+    listed = api.list
+
+    def refused(path: str, **query: str) -> list[JsonObject]:
+        if path == ALL_PODS:
+            raise ApiError(f"GET {path}", 403, "pods is forbidden")
+        return listed(path, **query)
+
+    api.list = refused  # type: ignore[method-assign]
+    assert watch(api, clock=clock).first_pod() == LAUNCHER
+    assert clock.time > 30
+
+
+def test_devices_that_do_not_come_back_end_the_wait_with_the_node_that_lacks_them() -> None:
+    api = Operator(worker(0), rejected(1))
+    api.objects[NODES] = [gpus(0), gpus(1, 0)]
+    with pytest.raises(Rejected, match=r"gpu-1: 0 nvidia\.com/gpu allocatable, 2 requested"):
+        watch(api).first_pod()
+    assert api.deleted == []
 
 
 def test_a_worker_that_is_rejected_while_the_kubelets_are_waited_for_is_made_again_too() -> None:
     api = Operator(worker(0), rejected(1))
     clock = Clock()
-    clock.at(10, lambda: api.objects.update({PODS: [rejected(0), rejected(1)]}))
-    assert JobWatch(api, "ns", "nccl", Deadline(clock, 600), lambda _: None).first_pod() == LAUNCHER
+    clock.at(3, lambda: api.objects.update({PODS: [rejected(0), rejected(1)]}))
+    assert watch(api, clock=clock).first_pod() == LAUNCHER
 
 
 def test_a_second_rejection_ends_the_wait_with_its_reason() -> None:
-    with pytest.raises(Rejected, match=f"nccl-worker-1: UnexpectedAdmissionError: {WHY}"):
-        watch(Operator(worker(0), rejected(1), rejections=1)).first_pod()
+    api = Operator(worker(0), rejected(1), rejections=1)
+    with pytest.raises(
+        Rejected, match=f"on gpu-1 has just started.* nccl-worker-1: UnexpectedAdmissionError: {WHY}"
+    ):
+        watch(api).first_pod()
 
 
 def test_a_worker_that_fails_for_another_reason_is_not_started_again() -> None:
     api = Operator(worker(0), worker(1, phase="Failed", reason="NodeAffinity"))
-    with pytest.raises(JobNeverStarted) as never:
+    with pytest.raises(JobNeverStarted):
         watch(api).first_pod()
-    assert not isinstance(never.value, Rejected) and api.deleted == []
+    assert api.deleted == []
 
 
 def test_a_worker_that_is_gone_already_is_no_error() -> None:
@@ -138,7 +210,9 @@ def test_without_the_right_to_delete_pods_the_refusal_is_said_and_the_rejection_
     api.delete = refused  # type: ignore[method-assign]
     with pytest.raises(Rejected, match=WHY):
         watch(api, said).first_pod()
-    assert "nccl-worker-1 could not be deleted: " in said[1] and "pods is forbidden" in said[1]
+    assert any(
+        "nccl-worker-1 could not be deleted: " in line and "pods is forbidden" in line for line in said
+    )
 
 
 def collected(api: Operator, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:

@@ -7,12 +7,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from busbar.collect.rejected import Rejected
 from stacks.training.package.collect.collector import collect
 from stacks.training.package.collect.spec import CollectSpec
 from stacks.training.package.log import progress_text
+from stacks.training.package.proof import JOB_LABEL, RUN_LABEL
 from stacks.training.package.verdict import Verdict
 from stacks.training.tests.unit.made import expected, first, lines, record, second
-from tests.support.kube_cluster import Clock, Cluster
+from tests.support.kube_cluster import Clock, Cluster, node
 
 JOB = "/apis/batch/v1/namespaces/train/jobs/run"
 PODS = "/api/v1/namespaces/train/pods"
@@ -148,3 +152,68 @@ def test_a_job_that_does_not_end_is_suspended_so_that_its_gpus_are_released(tmp_
     found = run(api, tmp_path)
     assert found.verdict != "pass"
     assert api.patched == [(JOB, {"spec": {"suspend": True}})]
+
+
+class Controller(Cluster):
+    """A Job of two pods on gpu-0 and gpu-1; the kubelet of gpu-1 rejects its pod as often as `rejections`."""
+
+    def __init__(self, rejections: int) -> None:
+        found = [node(f"gpu-{index}", nvidia_com__gpu="8") for index in "01"]
+        super().__init__({"/api/v1/nodes": found, "/api/v1/pods": [], EVENTS: []})
+        self._rejections = rejections
+        self._made = 0
+        template = {"metadata": {"labels": {"busbar/pool": "h100", JOB_LABEL: "run"}}, "spec": {}}
+        metadata = {"name": "run", "namespace": "train", "labels": {"busbar/pool": "h100"}}
+        spec = {"completions": 2, "selector": {"matchLabels": {RUN_LABEL: "u0"}}, "template": template}
+        self._begin({"metadata": metadata, "spec": spec})
+
+    def _begin(self, job: Mapping[str, Any]) -> None:
+        self._made += 1
+        is_rejected = self._made <= self._rejections
+        status = condition("Failed", reason="BackoffLimitExceeded") if is_rejected else condition("Complete")
+        metadata = {**job["metadata"], "uid": f"u{self._made}"}
+        self.objects[JOB] = {**job, "metadata": metadata, "status": status}
+        # The controller deletes the pods that run when the job fails.
+        reason = "Allocate failed; Requested: 8, Available: 0"
+        rejected = pod("1", phase="Failed", reason="UnexpectedAdmissionError", message=reason)
+        self.objects[PODS] = [rejected] if is_rejected else [pod("1"), pod("0")]
+        for each in self.objects[PODS]:
+            index = each["metadata"]["name"][4]
+            needs = {"resources": {"requests": {"nvidia.com/gpu": "8"}}}
+            each["metadata"]["uid"] = f"{each['metadata']['name']} of u{self._made}"
+            each["spec"] = {"nodeName": f"gpu-{index}", "containers": [needs]}
+        self.objects[FIRST] = pod("0")
+
+    def delete(self, path: str, **preconditions: str) -> dict[str, Any]:
+        if path == JOB:
+            del self.objects[path]  # its pods stay
+        return super().delete(path, **preconditions)
+
+    def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        made = super().create(path, body)
+        self._begin(body)
+        return made
+
+
+def test_a_job_whose_pod_a_starting_kubelet_has_rejected_is_created_once_more(tmp_path: Path) -> None:
+    api = Controller(rejections=1)
+    api.logs = [serve(whole_log())]
+    said: list[str] = []
+    assert run(api, tmp_path, said).verdict == "pass"
+    assert {path for path, _ in api.deleted} == {JOB, f"{PODS}/run-1-x"}
+    [(_, made)] = api.created
+    assert made["spec"] == {
+        "completions": 2,
+        "template": {"metadata": {"labels": {"busbar/pool": "h100"}}, "spec": {}},
+    }
+    assert any("the kubelet on gpu-1 has just started" in line for line in said)
+
+
+def test_a_job_that_is_rejected_twice_has_no_verdict_and_the_next_command_creates_it_again(
+    tmp_path: Path,
+) -> None:
+    api = Controller(rejections=2)
+    with pytest.raises(Rejected, match="the kubelet on gpu-1 has just started"):
+        run(api, tmp_path)
+    api.logs = [serve(whole_log())]
+    assert run(api, tmp_path).verdict == "pass"

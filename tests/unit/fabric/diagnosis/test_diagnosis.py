@@ -16,11 +16,12 @@ from busbar.fabric.diagnosis import Findings, State, findings_of
 from busbar.fabric.diagnosis.stage import Result, StageLog, StageWatch
 from busbar.fabric.localise import Group
 from busbar.fabric.measure.run import Interrupted, LeftBehind
-from busbar.kube.client import ApiError
+from busbar.kube.client import ApiError, JsonObject
 from busbar.kube.wait import Deadline
 from busbar.manifests import groups
-from tests.support.kube_cluster import Clock, Cluster, pod
+from tests.support.kube_cluster import Clock, Cluster, container, pod
 from tests.support.kube_site import job as configured
+from tests.unit.collect import test_rejected as rejecting
 from tests.unit.fabric.diagnosis.site import Site
 from tests.unit.fabric.measure.foreign import holder
 
@@ -120,6 +121,34 @@ def test_a_worker_that_the_scheduler_has_not_placed_says_why_its_node_has_none()
         "gpu-1": "its worker is not responding to ssh",
         "gpu-2": "w-1: Unschedulable: too few",
     }
+
+
+@pytest.fixture
+def running() -> JsonObject:
+    """The launcher of a stage, which starts before its workers."""
+    found: JsonObject = pod("nccl-launcher-x", "launcher", containerStatuses=[container({"running": {}})])
+    return {**found, "spec": {"nodeName": "gpu-0", "containers": []}}
+
+
+def stage(api: Cluster, clock: Clock | None = None) -> StageWatch:
+    return StageWatch(api, "ns", "nccl", Deadline(clock or Clock(), 600), lambda _: None)
+
+
+def test_a_worker_that_a_starting_kubelet_rejects_after_the_launcher_s_start_is_made_again(
+    running: JsonObject,
+) -> None:
+    clock, bound = Clock(), rejecting.worker(1, phase="Pending")
+    api = rejecting.Operator(running, rejecting.worker(0), bound)
+    clock.at(8, lambda: bound.update(rejecting.rejected(1)))
+    assert stage(api, clock).first_pod() == running
+    assert [path for path, _ in api.deleted] == ["/api/v1/namespaces/ns/pods/nccl-worker-1"]
+
+
+def test_a_stage_starts_without_a_worker_that_is_rejected_twice(running: JsonObject) -> None:
+    api = rejecting.Operator(running, rejecting.worker(0), rejecting.rejected(1), rejections=2)
+    watch = stage(api)
+    assert watch.first_pod() == running and len(api.deleted) == 1
+    assert "UnexpectedAdmissionError" in watch.why_absent(["gpu-1"])["gpu-1"]
 
 
 @pytest.mark.parametrize("pending", [IMAGE, {"phase": "Pending"}], ids=["image", "nothing is said"])
