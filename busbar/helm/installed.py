@@ -12,7 +12,7 @@ Expected = Collection[tuple[str, str | None]]
 
 
 def ask(kubeconfig: str, expected: Expected) -> list[str]:
-    """All that is missing, each as a sentence.
+    """Everything that is missing, each as a sentence.
 
     Raises ApiError or TimedOut without an answer after 20 s, and ValueError for an unusable kubeconfig.
     """

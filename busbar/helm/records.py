@@ -41,12 +41,12 @@ class Record:
 
     @property
     def path(self) -> str:
-        """Where the API serves the Secret."""
+        """The path of the Secret in the API."""
         return f"/api/v1/namespaces/{self.metadata['namespace']}/secrets/{self.metadata['name']}"
 
     @property
     def revision(self) -> int:
-        """1 for the installation, plus one per upgrade or rollback."""
+        """Number of the revision: 1 for the installation, plus one per upgrade or rollback."""
         return int(self.body.get("version") or 0)
 
     @property
@@ -75,7 +75,7 @@ class Record:
 
     @property
     def created(self) -> datetime:
-        """When the revision was started, by the cluster's clock."""
+        """Start time of the revision, by the cluster's clock."""
         return datetime.fromisoformat(str(self.metadata["creationTimestamp"])).astimezone(UTC)
 
     @property
@@ -84,7 +84,7 @@ class Record:
 
 
 def read(api: Api, name: str, namespace: str) -> list[Record]:
-    """The records of the release `name`, oldest first; none where Helm has no such release.
+    """The records of the release `name`, oldest first; empty if Helm has no such release.
 
     Raises ApiError, and UnreadableRecord.
     """
@@ -95,7 +95,7 @@ def read(api: Api, name: str, namespace: str) -> list[Record]:
 def statuses(api: Api) -> dict[tuple[str, str], str]:
     """The status of the newest revision of each release: (namespace, name) -> status. Raises ApiError."""
     newest: dict[tuple[str, str], tuple[int, str]] = {}
-    # A page of this many is some MB: each has its whole chart.
+    # A page of 20 Secrets has some MB, because each has its whole chart.
     for secret in api.list("/api/v1/secrets", labelSelector="owner=helm", limit="20"):
         labels = secret["metadata"]["labels"]
         key = secret["metadata"]["namespace"], labels["name"]
@@ -104,12 +104,12 @@ def statuses(api: Api) -> dict[tuple[str, str], str]:
 
 
 def delete(api: Api, record: Record) -> None:
-    """Delete the record of a revision; its objects stay. Raises ApiError, a conflict where it has changed."""
+    """Delete the record of a revision; its objects stay. Raises ApiError, a conflict if it has changed."""
     api.delete(record.path, uid=record.metadata["uid"], resourceVersion=record.metadata["resourceVersion"])
 
 
 def mark_failed(api: Api, record: Record, why: str) -> None:
-    """Record that the operation failed. Raises ApiError, a conflict where it has changed."""
+    """Record that the operation failed. Raises ApiError, a conflict if it has changed."""
     body = {**record.body, "info": {**record.body["info"], "status": "failed", "description": why}}
     api.merge(
         record.path,
@@ -152,7 +152,7 @@ def _record(secret: JsonObject) -> Record:
 def chart_name(chart: str) -> str:
     """The name that Helm records for `chart`: a repository's, an oci:// address, a folder, an archive.
 
-    Raises OSError, or ValueError, where a local chart cannot be read.
+    Raises OSError or ValueError if a local chart cannot be read.
     """
     local = Path(chart).expanduser()
     if local.is_dir():
@@ -177,7 +177,7 @@ def _name_in(text: str) -> str:
 
 
 def differences(left: Any, right: Any, path: str = "") -> Iterator[str]:
-    """Where two sets of values differ, as paths such as `driver.enabled`; never the values themselves.
+    """Paths such as `driver.enabled` at which two sets of values differ; never the values themselves.
 
     A null equals an absent key, and 8 equals 8.0: Pulumi changes values in these two ways.
     """

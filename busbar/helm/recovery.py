@@ -21,7 +21,7 @@ from busbar.helm.records import Record
 from busbar.kube.client import Api, ApiError
 from busbar.kube.wait import Clock, Deadline, Pending, SystemClock, TimedOut, wait_until
 
-# The plugin outlives a killed engine and may still finish the operation: preferred over recovery.
+# Time in seconds for the plugin, which outlives a killed engine and may still finish the operation.
 GRACE_SECONDS = 30.0
 API_SECONDS = 60.0
 POLL_SECONDS = 2.0
@@ -33,7 +33,7 @@ _now = partial(datetime.now, UTC)
 
 
 class ForeignRelease(Exception):
-    """A release of that name exists and is not what this stack would install; the text says how to fix it."""
+    """A release of that name exists, but not the one that this stack would install; the text has the fix."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +56,9 @@ def before_install(
 ) -> str | None:
     """Delete the Helm records of a release that the stack does not know but has started to install.
 
-    That is the case where Helm's newest record has the same chart and values. The objects stay, and Helm
-    adopts them (their annotations name the release). Returns what was found and done, None where nothing was.
-    Raises ForeignRelease, without any change, where chart or values differ; UnreadableRecord; ApiError.
+    That is the case if Helm's newest record has the same chart and values. The objects stay, and Helm adopts
+    them (their annotations name the release). Returns a text about the repair, None if nothing was repaired.
+    Raises ForeignRelease, without any change, if chart or values differ; UnreadableRecord; ApiError.
     """
     clock = clock or SystemClock()
 
@@ -68,7 +68,7 @@ def before_install(
             return None
         if difference := _difference(records[-1], desired):
             raise ForeignRelease(_refusal(records[-1], desired, difference))
-        # The newest last: if this is interrupted as well, the next run still has it to compare with.
+        # The newest record is deleted last: if this is interrupted too, the next run still compares with it.
         for record in records:
             helm_records.delete(api, record)
         return (
@@ -89,7 +89,7 @@ def before_upgrade(
     """Mark an interrupted operation as failed, so that the release can be upgraded.
 
     The stack knows the release, so no comparison is needed. Helm then compares with the last deployed
-    revision, or with this one where there is none. Returns what was found and done, None where nothing was.
+    revision, or with this one if there is none. Returns a text about the repair, None if there was none.
     Raises UnreadableRecord, ApiError.
     """
     clock = clock or SystemClock()
@@ -110,7 +110,7 @@ def before_upgrade(
 def _read_settled(
     api: Api, name: str, namespace: str, clock: Clock, now: Callable[[], datetime]
 ) -> list[Record]:
-    """The records, once the newest is finished or nobody can be working on it any more."""
+    """The records, once the newest is finished or no process can be working on it any more."""
     deadline = Deadline(clock, GRACE_SECONDS)
 
     def read() -> list[Record] | Pending:
@@ -125,7 +125,7 @@ def _read_settled(
 
 
 def _with_retries(clock: Clock, step: Callable[[], Result]) -> Result:
-    """`step`, repeated from its beginning where the API fails or a record changes meanwhile."""
+    """Run `step`, again from its beginning if the API fails or a record changes meanwhile."""
     try:
         return wait_until(step, Deadline(clock, API_SECONDS), poll_seconds=POLL_SECONDS, retry_on=_may_repeat)
     except TimedOut as timeout:
@@ -140,7 +140,7 @@ def _may_repeat(error: ApiError) -> bool:
 def _difference(record: Record, desired: DesiredRelease) -> str | None:
     if record.chart != (chart := helm_records.chart_name(desired.chart)):
         return f"its chart is {record.chart or 'unnamed'}, expected {chart}"
-    # Through JSON, as Helm got them: tuples become lists, and every key becomes a string.
+    # Helm got the values as JSON, in which tuples become lists, and every key becomes a string.
     expected = json.loads(json.dumps(dict(desired.values)))
     paths = helm_records.differences(record.values, expected)
     named = list(islice(paths, _NAMED_DIFFERENCES))
