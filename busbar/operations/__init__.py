@@ -1,1 +1,1 @@
-"""What is done to hosts of a running cluster from the machine that runs Pulumi, over SSH."""
+"""Operations on hosts of a running cluster over SSH, from the machine that runs Pulumi."""

@@ -20,17 +20,17 @@ SCRIPT = "k3s-key"
 STAGES = ("prepare", "rotate", "reencrypt")
 PROVIDER = "aescbc"
 STATUS_SECONDS = 240
-# All Secrets are written anew, five per second, up to three times.
+# Time limit in seconds: all Secrets are written again, five per second, up to three times.
 STAGE_SECONDS = 4 * 3600
 FOLLOW_SECONDS = 1500
 
 
 class KeyRotationError(Failed):
-    """The rotation was refused, or stopped; the text says what state the key is in, and what to do."""
+    """The rotation was refused, or stopped; the text has the state of the key, and the fix."""
 
 
 class KeyStatus(StrictModel):
-    """What a server says of its key. `applied` is the stage of the K3s that runs, `stage` that of etcd."""
+    """The key status of a server. `applied`: the stage of the running K3s. `stage`: the stage in etcd."""
 
     node: str
     enabled: bool
@@ -41,7 +41,7 @@ class KeyStatus(StrictModel):
 
 @dataclass(frozen=True)
 class RotationPlan:
-    """A rotation that was checked. `stages` are left to do; fewer than all where an earlier one stopped."""
+    """A checked rotation. `stages`: the remaining ones; fewer than all if an earlier rotation stopped."""
 
     servers: tuple[Host, ...]
     stages: tuple[str, ...]
@@ -53,7 +53,7 @@ class RotationPlan:
 
 
 async def plan(inventory: Inventory, login: Login) -> RotationPlan:
-    """Ask every server; changes nothing.
+    """Query every server and plan the rotation; changes nothing.
 
     Raises KeyRotationError (with all reasons), ValueError (unusable SSH key), ScriptError (bastion).
     """
@@ -84,9 +84,9 @@ async def plan(inventory: Inventory, login: Login) -> RotationPlan:
 
 
 def remaining(states: list[KeyStatus]) -> tuple[str, ...]:
-    """The stages that are left, by what the servers say (server 1 first): all where none was begun.
+    """The remaining stages, by the states of the servers (server 1 first); all if none was begun.
 
-    A stage that was begun is among them: server 1 restarts with it, and the others follow.
+    They include a stage that was begun: server 1 restarts with it, and the others follow.
     """
     leader = states[0]
     if leader.stage == "start":
@@ -104,7 +104,7 @@ def remaining(states: list[KeyStatus]) -> tuple[str, ...]:
 
 
 async def rotate(plan: RotationPlan, login: Login, say: Say) -> None:
-    """Do it. Raises KeyRotationError, ValueError (unusable SSH key), ScriptError (bastion)."""
+    """Rotate the key. Raises KeyRotationError, ValueError (unusable SSH key), ScriptError (bastion)."""
     leader, *others = plan.servers
     async with Hosts.open(login, say) as hosts:
         for number, stage in enumerate(plan.stages, start=1):

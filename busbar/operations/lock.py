@@ -1,9 +1,9 @@
 """One operation at a time on a cluster: `up`, `destroy`, `restore` and `rotate` hold a lock on its servers.
 
 The lock is a flock on each server at the end of an SSH connection (host/operation-lock.sh), so it ends with
-the command that holds it, and two machines exclude each other. The engine's lock of the stack does not serve:
+the command that holds it, and two machines exclude each other. The engine's lock of the stack is not enough:
 the engine has no command that takes it without an update, a killed command leaves it behind, and a restore
-must work where the backend of the state is not responding.
+must work if the backend of the state is not responding.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ END_SECONDS = 30
 
 
 class LockedError(Failed):
-    """Another operation runs, or a server that must be locked cannot be; the text says what to do."""
+    """Another operation is running, or a server cannot be locked; the text has the fix."""
 
 
 @contextlib.contextmanager
 def held(login: Login, servers: Sequence[Host], command: str, *, on_all: bool) -> Iterator[None]:
     """Hold the lock on `servers` for `command` while the block runs.
 
-    With `on_all` each of them must take it. Otherwise those that cannot be asked are left out, if need be
-    all: what runs then names them itself. Raises LockedError before the block.
+    With `on_all` every server must take it. Otherwise unreachable ones are left out, possibly all: the
+    operation itself then reports them. Raises LockedError before the block.
     """
     loop = asyncio.new_event_loop()
-    # A thread of its own: the command itself waits for the engine.
+    # The loop runs in its own thread, because the command itself waits for the engine.
     thread = threading.Thread(target=_run, args=(loop,), daemon=True)
     thread.start()
     try:
@@ -48,7 +48,7 @@ def held(login: Login, servers: Sequence[Host], command: str, *, on_all: bool) -
         try:
             yield
         finally:
-            # A server that is not responding: its connection ends with this process.
+            # The connection to a server that is not responding ends with this process.
             with contextlib.suppress(TimeoutError):
                 asyncio.run_coroutine_threadsafe(taken.aclose(), loop).result(END_SECONDS)
     finally:
@@ -62,13 +62,13 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def operation(command: str) -> str:
-    """What a refused operation is told about this one."""
+    """The text about this operation for another one that the lock refuses."""
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     return f"`{command}` of {requester()}, process {os.getpid()}, since {now}"
 
 
 def requester() -> str:
-    """Who runs this command: user and machine."""
+    """The user and machine that run this command: USER@MACHINE."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user without a name, as in a container

@@ -1,4 +1,4 @@
-"""The workers as they are now: hardware by preflight's script, Nodes by the API; changes nothing."""
+"""The current state of the workers: hardware by preflight's script, Nodes by the API; changes nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True)
 class Workers:
-    """What preflight found on the workers of `spec`, and per name the state of the Node, as in `states`."""
+    """Preflight's result for the workers of `spec`; `nodes`: worker name -> state of its Node (`states`)."""
 
     spec: Spec
     outcome: Outcome
@@ -53,7 +53,7 @@ class Workers:
 
 
 async def inspect(spec: Spec, inventory: Inventory, state: Callable[[], ClusterState]) -> Workers:
-    """Ask all workers and the cluster. `state` reads the cluster, or raises UnknownState.
+    """Query all workers and the cluster. `state` reads the cluster, or raises UnknownState.
 
     Fails closed: a worker that is not responding has an error, a Node that cannot be read is unknown.
     Raises ValueError if the SSH key or the ssh-agent cannot be used.
@@ -71,7 +71,7 @@ async def inspect(spec: Spec, inventory: Inventory, state: Callable[[], ClusterS
 
 
 def states(inventory: Inventory, state: ClusterState) -> dict[str, str]:
-    """Per worker: Ready, or why its Node is in quarantine, what is not as configured, and conditions."""
+    """Worker -> Ready, or the reason of its quarantine, differences to the configuration, and conditions."""
     held = {name: f"in quarantine: {reason}" for name, reason in inventory.quarantine.items()}
     found = {host.name: [held[host.name]] if host.name in held else [] for host in inventory.workers}
     for drift in compare(inventory, state, ()):

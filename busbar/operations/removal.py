@@ -1,7 +1,7 @@
-"""Removes hosts: those no longer configured, or all at `destroy`. A machine that is gone stops nothing.
+"""Removes hosts: those no longer configured, or all at `destroy`. A machine that is gone is no error.
 
-A host that is not responding counts as gone only if another host of the cluster answers: otherwise it is the
-network of this machine that is down. What could not be cleaned is recorded (busbar/operations/uncleaned.py).
+A host that is not responding counts as gone only if another host of the cluster responds: otherwise the
+network of this machine may be down. Hosts that could not be cleaned are recorded (operations/uncleaned.py).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from busbar.hosts.login import Login
 from busbar.hosts.remote import Hosts, Say, ScriptError, UnreachableError
 from busbar.models import StrictModel
 
-# A host that reboots gets this long to answer again.
+# Time in seconds for a rebooting host to respond again.
 CONNECT_SECONDS = 45.0
-# For so long it counts that the kubelet of a host was silent for 40 s when its Node was deleted.
+# Time in seconds for which a note is valid: the kubelet was silent for 40 s when the Node was deleted.
 SILENT_SECONDS = 300
 NODE_SECONDS = 600
 TEARDOWN_SECONDS = 30
@@ -38,12 +38,12 @@ class HostRemoval(StrictModel):
     others: tuple[Host, ...]
     """Load balancers and other servers; the Node and etcd member of a server leave through one of these."""
     folder: str
-    """Where what could not be cleaned, and which hosts were silent, is recorded."""
+    """Folder of the records about hosts that could not be cleaned, and about silent hosts."""
     resource: str
 
 
 class Teardown(StrictModel):
-    """The stdin of `busbar remove cluster` and `keep`: servers are told that the cluster goes, or stays."""
+    """Stdin of `busbar remove cluster` and `keep`, which tell servers that the cluster goes or stays."""
 
     schema_version: Literal[1] = 1
     login: Login
@@ -51,7 +51,7 @@ class Teardown(StrictModel):
 
 
 def note_silent(folder: Path, node: str) -> None:
-    """Note that nothing was heard of the machine of this Node for a while: no host that reboots just now."""
+    """Note that the machine of this Node was silent for a while, so it is not a host that just reboots."""
     path = _silent(folder, node)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
@@ -62,7 +62,7 @@ def _silent(folder: Path, name: str) -> Path:
 
 
 def _connect_seconds(spec: HostRemoval) -> float:
-    """How long connections are retried; a note of silence counts once."""
+    """Time in seconds for retrying connections; a note of silence counts once."""
     path = _silent(Path(spec.folder), spec.host.name)
     try:
         age = time.time() - path.stat().st_mtime
@@ -73,9 +73,9 @@ def _connect_seconds(spec: HostRemoval) -> float:
 
 
 async def remove_host(spec: HostRemoval, say: Say) -> str | None:
-    """Remove what busbar installed on the host; why nothing could be removed, None where it was.
+    """Remove what busbar installed on the host. Returns why nothing could be removed; None on success.
 
-    Raises ScriptError if the host answers but its removal fails, or if it cannot be said to be gone.
+    Raises ScriptError if the host responds but its removal fails, or if it is not certain that it is gone.
     """
     async with Hosts.open(spec.login, say) as hosts:
         try:
@@ -94,9 +94,9 @@ async def remove_host(spec: HostRemoval, say: Say) -> str | None:
 
 
 async def announce_teardown(spec: Teardown, say: Say, *, kept: bool = False) -> None:
-    """Tell every server that answers that the whole cluster is being removed, or (`kept`) that it is not.
+    """Tell every responding server that the whole cluster is being removed, or (`kept`) that it is not.
 
-    A server that is not responding is named; at a teardown again when it is removed itself.
+    A server that is not responding is reported, and at a teardown again when it is removed itself.
     """
     values = {"VERB": "install" if kept else "remove"}
     async with Hosts.open(spec.login, say) as hosts:
@@ -139,16 +139,16 @@ async def _any_answers(hosts: Hosts, others: Sequence[Host]) -> bool:
 
 
 async def _leave(hosts: Hosts, spec: HostRemoval, say: Say) -> None:
-    """A server that is gone leaves etcd and loses its Node, unless no server of its cluster runs any more."""
+    """Remove a gone server from etcd, and its Node, unless no server of its cluster runs any more."""
     servers = [other for other in spec.others if other.role == "server"]
     if spec.host.role == "server" and not await _through_servers(hosts, servers, spec.host.name, say):
         say(f"{spec.host.name}: no other server of its cluster is running; its etcd member is not removed")
 
 
 async def _through_servers(hosts: Hosts, servers: Sequence[Host], node: str, say: Say) -> bool:
-    """Whether a server that runs K3s has taken this one out (or had a reason to leave it, which it notes).
+    """Whether a server that runs K3s has removed this one (or kept it for a reason that it prints).
 
-    Where it fails on one, the next is asked. Raises the first ScriptError if none of them could.
+    If one server fails, the next one is tried. Raises the first ScriptError if all failed.
     """
     failed: ScriptError | None = None
     for server in servers:

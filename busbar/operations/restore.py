@@ -37,7 +37,7 @@ class Restored:
 
 
 async def restore(plan: RestorePlan, login: Login, say: Say) -> Restored:
-    """Do it. Raises RestoreError, ValueError (unusable SSH key), ScriptError (bastion)."""
+    """Run the restore. Raises RestoreError, ValueError (unusable SSH key), ScriptError (bastion)."""
     async with Hosts.open(login, say) as hosts:
         return await _Steps(plan, hosts, say).all()
 
@@ -60,7 +60,7 @@ class _Steps:
         return Restored(self.kept, tuple(map(str, facts["waiting"])))
 
     async def stop(self) -> None:
-        """On all servers at the same time; where one does not stop, all run again."""
+        """Stop K3s on all servers at the same time; if one does not stop, start all again."""
         self.say(f"stopping K3s on {names_of(self.plan.servers)}")
         if failed := await self.failures(self.plan.servers, "stop", STOP_SECONDS):
             await self.start_again("; ".join(failed))
@@ -102,13 +102,13 @@ class _Steps:
             running.append(server)
 
     async def restart_agents(self) -> None:
-        """A worker that is not responding is named; the wait for the Nodes names it again."""
+        """Restart the agents. A worker that does not respond is reported, and again by the wait for Nodes."""
         self.say(f"restarting the agents of {len(self.plan.workers)} workers; pods keep running")
         for text in await self.failures(self.plan.workers, "agent", AGENT_SECONDS, CONCURRENT_AGENTS):
             self.say(text)
 
     async def start_again(self, why: str) -> None:
-        """Nothing was changed yet: the servers start with their previous data. Raises RestoreError."""
+        """Start the servers with their previous data, before any change. Raises RestoreError."""
         if self.plan.resumed:
             raise RestoreError(
                 f"{why}. An earlier restore was not finished, so K3s is not started again. Fix: repair what "
@@ -127,7 +127,7 @@ class _Steps:
     async def failures(
         self, hosts: Sequence[Host], verb: str, seconds: int, at_once: int | None = None
     ) -> list[str]:
-        """Do `verb` on all hosts; the texts of those that failed."""
+        """Run `verb` on all hosts; returns the errors of those that failed."""
         done = await on_each(hosts, lambda host: self.run(host, verb, seconds=seconds), at_once=at_once)
         return [each for each in done if isinstance(each, str)]
 

@@ -1,4 +1,4 @@
-"""What a restore would do, and everything that refuses it before anything changes."""
+"""Plans a restore, and refuses it for any reason before anything changes."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ SCRIPT = "k3s-restore"
 
 
 class RestoreError(Failed):
-    """The restore was refused, or failed; the text says what state the cluster is in, and what to do."""
+    """The restore was refused, or failed; the text has the state of the cluster, and the fix."""
 
 
 @dataclass(frozen=True)
 class RestorePlan:
-    """A restore that was checked. `first` is reset to the snapshot, `others` join it in this order.
+    """A checked restore. `first` is reset to the snapshot, `others` join it in this order.
 
-    `resumed`: an earlier restore was not finished. Servers may hold old and restored data then, and must not
-    run with what they have: that could be two clusters.
+    `resumed`: an earlier restore was not finished. Servers may then have old and restored data, and must not
+    run with these, because they could form two clusters.
     """
 
     snapshot: Snapshot
@@ -46,7 +46,7 @@ async def plan(
     """Check everything that can be checked while the cluster runs; changes nothing.
 
     `wanted`: name of a snapshot, or with a leading "/" the path of a file on a server. `s3`: take it from the
-    bucket. `server`: the server to reset; by default one that holds the snapshot, with `s3` the first one.
+    bucket. `server`: the server to reset; by default one that has the snapshot, with `s3` the first one.
     Raises RestoreError (with all reasons), ValueError (unusable SSH key), ScriptError (bastion).
     """
     servers = inventory.servers
@@ -110,7 +110,7 @@ def _choose_stored(
         raise RestoreError(f"{first.host.name}: k3s.snapshots.s3 is not configured there; no changes made")
     listed = [state.stored for state in states if state.stored is not None]
     if not listed:
-        # Without a running K3s nobody lists the bucket. K3s downloads before it changes anything.
+        # Without a running K3s the bucket cannot be listed. K3s downloads before it changes anything.
         return Snapshot(wanted, S3, wanted, 0, ""), first
     for snapshot in listed[0]:
         if snapshot.name == wanted:

@@ -26,7 +26,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class ServerState:
-    """What a server answered. `problem` keeps it from a restore; empty if there is none.
+    """The response of a server. `problem` prevents its restore; empty if there is none.
 
     `restoring`: its K3s was stopped by a restore that was not finished. `stored` lists the bucket; None if
     the server has none configured, or its K3s does not run.
@@ -43,7 +43,7 @@ class ServerState:
 
     @classmethod
     def of(cls, host: Host, facts: Mapping[str, Any]) -> ServerState:
-        """From the facts of host/k3s-restore.sh, VERB=list. Raises KeyError for other ones."""
+        """The state from the facts of host/k3s-restore.sh, VERB=list. Raises KeyError for other facts."""
         stored = facts["stored"]
         return cls(
             host,
@@ -58,9 +58,9 @@ class ServerState:
 
 
 async def ask(hosts: Hosts, servers: Sequence[Host], path: str = "") -> list[ServerState | str]:
-    """Per server, in their order: its state, or the text of why there is none.
+    """Per server, in their order: its state, or the reason why there is none.
 
-    `path`: a file that counts as a snapshot where it exists, wherever it is.
+    `path`: a file in any folder that counts as a snapshot if it exists.
     """
 
     async def one(server: Host) -> ServerState:

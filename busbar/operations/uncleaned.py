@@ -16,7 +16,7 @@ FOLDER = "uncleaned"
 
 @dataclass(frozen=True)
 class Record:
-    """A host that was given up: what is still installed on it, and since when."""
+    """A host that could not be cleaned: the software that is still installed on it, and the time."""
 
     host: str
     address: str

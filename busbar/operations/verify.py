@@ -39,8 +39,8 @@ _KUBERNETES = "node.kubernetes.io/"
 class Drift:
     """One difference. `host` is a host's name, or "cluster".
 
-    `kind` "unknown": it could not be verified; "foreign": somebody else's, which no update undoes;
-    "drained": by `busbar drain` or a health check, which no update undoes either.
+    `kind` "unknown": it could not be verified; "foreign": made by others, which no update undoes; "drained":
+    made by `busbar drain` or a health check, which no update undoes either.
     """
 
     host: str
@@ -61,7 +61,7 @@ class UnknownState(NoVerdict):
 
 
 def read_state(kubeconfig: str, inventory: Inventory) -> ClusterState:
-    """What the cluster has now, through the load balancer or, where that is not responding, any server.
+    """The current state of the cluster, read through the load balancer or, if it is not responding, a server.
 
     Raises UnknownState.
     """
@@ -73,7 +73,7 @@ def read_state(kubeconfig: str, inventory: Inventory) -> ClusterState:
 
 
 def connect(kubeconfig: str, inventory: Inventory) -> RestApi:
-    """A client of the load balancer or, where that is not responding, of any server. Raises UnknownState."""
+    """A client of the load balancer or, if that is not responding, of any server. Raises UnknownState."""
 
     def answering(api: RestApi) -> RestApi:
         api.get("/version")
@@ -119,7 +119,7 @@ async def verify(
 async def verify_hosts(
     hosts: Hosts, listed: Sequence[Host], values: Callable[[Host], Mapping[str, str]]
 ) -> list[Drift]:
-    """What differs on each host, by host/verify.sh with these values, also that it is not responding."""
+    """The differences on each host, by host/verify.sh with these values, and hosts that do not respond."""
 
     async def ask(host: Host) -> list[Drift]:
         try:
@@ -159,7 +159,7 @@ def compare(inventory: Inventory, state: ClusterState, operators: Sequence[Opera
 
 
 def _availability(host: Host, node: Node) -> list[Drift]:
-    """Whether new pods can start there; the machine of a Node that was drained may be off."""
+    """Differences in whether new pods can start there; the machine of a drained Node may be off."""
     if node.drained:
         state = "" if node.ready else "; it is not Ready"
         state += "" if node.unschedulable else "; it was uncordoned later"
@@ -188,7 +188,7 @@ def _labels_and_taints(inventory: Inventory, host: Host, node: Node) -> list[Dri
     found += [Drift(host.name, f"taint {taint} is missing") for taint in wanted if taint not in node.taints]
     ours = {taint.identity for taint in wanted}
     for other in node.taints:
-        # Taints of Kubernetes itself go with their reason, which has a row of its own.
+        # Taints of Kubernetes itself disappear with their reason, which has its own row.
         if other.effect in _BLOCKING and other.identity not in ours and not other.key.startswith(_KUBERNETES):
             by = f" but of {node.owner}" if node.owner else ""
             text = f"taint {other} is not in the configuration{by}: kubectl taint node {host.name} {other}-"
