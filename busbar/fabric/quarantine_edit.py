@@ -17,9 +17,9 @@ _Entry = tuple[Node, Node]
 def edit(text: str, worker: str, reason: str | None) -> str:
     """The text of a stack file in which `worker` is in quarantine for `reason`, or with None is not.
 
-    `text` is that of a valid file (`stackfile.read`); it stays as it is where nothing changes. Raises
-    ConfigError where it has no such worker, and where the worker's keys cannot be changed alone, as those of
-    an anchor that others share.
+    `text`: text of a valid file (`stackfile.read`); unchanged if nothing changes. Raises ConfigError if it
+    has no such worker, or if the worker's keys cannot be changed alone, such as those of an anchor that
+    others share.
     """
     document = compose(text)
     node = _worker(document, worker)
@@ -28,7 +28,7 @@ def edit(text: str, worker: str, reason: str | None) -> str:
         edited = _removed(text, node, written) if written else text
     else:
         edited = _replaced(text, written, reason) if written else _added(text, node, reason)
-    # Not before: it merges the keys of anchors into the nodes.
+    # `construct` comes last, because it merges the keys of anchors into the nodes.
     expected, got = construct(document), construct(compose(edited))
     for each in expected["config"][f"{PROJECT}:{KEY}"]["hosts"]["workers"]:
         if isinstance(each, dict) and each.get("name") == worker:
@@ -60,7 +60,7 @@ def _worker(document: Node | None, name: str) -> MappingNode:
 
 
 def _added(text: str, node: MappingNode, reason: str) -> str:
-    """After the name: in `{...}` on its line, else in a line of its own."""
+    """Add the key after the name: in `{...}` on the same line, else in its own line."""
     key, value = next(entry for entry in node.value if entry[0].value == "name")
     end = value.end_mark.index
     if node.flow_style:
@@ -94,6 +94,6 @@ def _quoted(reason: str) -> str:
 
 
 def _end(text: str, entry: _Entry) -> int:
-    """Where a value ends; YAML counts the ends of lines after a text of several lines to it."""
+    """The end of a value, without the line ends that YAML adds to a text of several lines."""
     start, end = entry[1].start_mark.index, entry[1].end_mark.index
     return int(start + len(text[start:end].rstrip()))

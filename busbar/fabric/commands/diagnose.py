@@ -78,14 +78,14 @@ def diagnose(
 
 
 def _quarantine(file: StackFile, scope: Scope, found: Findings) -> None:
-    """Write the quarantines of the nodes that are named. Raises LimitExceeded."""
+    """Write the quarantines of the nodes that the findings name. Raises LimitExceeded."""
     from busbar.fabric.diagnosis.quarantine import reasons
 
     _edit(file, dict(reasons(found, scope)))
 
 
 def _release(file: StackFile, scope: Scope, state: State, found: Findings) -> bool:
-    """End the quarantine of those that have passed; whether one has not."""
+    """End the quarantine of the nodes that have passed. Returns whether a node has not passed."""
     from busbar.fabric.diagnosis.quarantine import why_not
 
     kept = {node: why for node in sorted(scope.judged) if (why := why_not(state, found, node))}
@@ -139,9 +139,9 @@ def run(api: RestApi, scope: Scope, stack: str, *, as_json: bool = False) -> tup
 
 
 def after_failed_gate(path: Path, say: Callable[[str], None]) -> None:
-    """Name the command, and diagnose the pools that did not pass where `validation.diagnose.when` says so.
+    """Print the command, and diagnose the pools that did not pass if `validation.diagnose.when` says so.
 
-    Another program that makes a Cluster has no `busbar:cluster` in its file: there nothing can be diagnosed.
+    Another program that makes a Cluster has no `busbar:cluster` in its file, so nothing can be diagnosed.
     """
     from busbar.config import ConfigError, stackfile
     from busbar.judge.archive import Archive
@@ -160,13 +160,13 @@ def after_failed_gate(path: Path, say: Callable[[str], None]) -> None:
     for pool in cluster.pools:
         verdict = Archive(file.project / ".busbar" / file.stack / pool).verdict() or {}
         if cluster.validation_of(pool).diagnose.when == "on_failure" and verdict.get("passed") is False:
-            # It has told what keeps it from a verdict; the update has failed for another reason.
+            # The diagnosis has printed why there is no verdict; the update has failed for another reason.
             with suppress(typer.Exit):
                 guarded(_run_on)(file, cluster, _scope(file, cluster, pool, None))
 
 
 def _names_a_cluster(path: Path) -> bool:
-    """Whether the file is, or may be, that of a cluster: one that cannot be read is said too."""
+    """Whether the file is, or may be, that of a cluster; an unreadable file may be."""
     from busbar.config.schema import KEY, PROJECT
 
     try:
@@ -178,7 +178,7 @@ def _names_a_cluster(path: Path) -> bool:
 def _run_on(
     file: StackFile, cluster: Cluster, scope: Scope, *, as_json: bool = False
 ) -> tuple[State, Findings]:
-    """As `run`, on the stack's cluster."""
+    """Call `run` on the stack's cluster."""
     with when_interrupted(f". What is known is kept: busbar diagnose {file.stack} continues"):
         return run(cluster_api(file, cluster), scope, file.stack, as_json=as_json)
 
@@ -186,7 +186,7 @@ def _run_on(
 def _scope(
     file: StackFile, cluster: Cluster, pool: str | None, nodes: str | None, *, release: bool = False
 ) -> Scope:
-    """What is diagnosed. Ends the command with 64 for another pool, or for a node that is not in it."""
+    """The scope of the diagnosis. Ends the command with 64 for another pool, or a node that is not in it."""
     from busbar.fabric.diagnosis import Scope
     from busbar.fabric.diagnosis.quarantine import to_release, with_partners
     from busbar.hosts.inventory import Inventory
@@ -234,7 +234,7 @@ def _table(found: Findings) -> Table:
 
 
 def _lines(found: Findings) -> Iterator[str]:
-    """What follows the table."""
+    """The lines after the table."""
     for row in found.rows:
         yield from (f"reason  {row.where}: {reason}" for reason in row.reasons)
     for command in dict.fromkeys(command for row in found.rows for command in row.next):

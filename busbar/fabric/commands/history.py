@@ -55,13 +55,13 @@ def history(
 
 
 def _runs(file: StackFile, cluster: Cluster) -> list[Run]:
-    """The records in the cluster and on this machine; the first are a note where they cannot be read."""
+    """The records in the cluster and on this machine; if the cluster cannot be read, a note says so."""
     from busbar.fabric.measure.records import read_cluster, read_folder
 
     here = read_folder(file.project / ".busbar" / file.stack)
     try:
         api = cluster_api(file, cluster)
-        # A run that was judged again here has the later verdict.
+        # Of a run that was judged again, the record on this machine has the later verdict.
         return [*read_cluster(api, cluster.validation.namespace), *here]
     except NoVerdict as error:
         progress(f"note: only what was measured from this folder is shown: {error}")
@@ -86,7 +86,7 @@ def _table(found: Sequence[Entry]) -> str:
     table.add_column("changed")
     for each in found:
         table.add_row(*_row(each), style="red" if each.is_low else "")
-    # Changes are long: the terminal breaks them, and a file has one line per run.
+    # Changes are long: the terminal wraps them, and a file has one line per run.
     console = Console(highlight=False, width=MAX_WIDTH)
     with console.capture() as text:
         console.print(table)

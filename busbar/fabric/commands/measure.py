@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from busbar.kube.client import RestApi
 
 IDLE_MINUTES = 5
-# So many runs per pool are kept, the newest: log, verdict and report.
+# Number of newest runs per pool that are kept: log, verdict and report.
 KEPT_RUNS = 100
 
 
@@ -84,7 +84,7 @@ def measure(
 
 
 def _asked(inventory: Inventory, pool: str | None, nodes: str | None) -> dict[str, list[str] | None]:
-    """The workers to measure of each pool; None: those that are not in quarantine. Bad usage ends with 64."""
+    """Pool -> the workers to measure; None: those that are not in quarantine. Bad usage ends with 64."""
     pools = [*inventory.cluster.pools]
     if pool and pool not in pools:
         fail(f"--pool {pool}: expected one of {', '.join(pools)}", USAGE)
@@ -102,7 +102,7 @@ def _asked(inventory: Inventory, pool: str | None, nodes: str | None) -> dict[st
 
 @dataclass(frozen=True)
 class _Stack:
-    """A stack and how its pools are measured. `seconds`: time limit of a job."""
+    """A stack, and the settings for measuring its pools. `seconds`: time limit of a job."""
 
     api: RestApi
     file: StackFile
@@ -111,7 +111,7 @@ class _Stack:
     seconds: int | None
 
     def exit_code(self, pool: str, nodes: list[str] | None) -> int:
-        """That of the measurement of one pool; bad usage and signals end the command."""
+        """Measure one pool and return the exit code; bad usage and signals end the command."""
         try:
             return self._measure(pool, nodes)
         except NoVerdict as unknown:
@@ -155,7 +155,7 @@ class _Stack:
         )
 
     def _run(self, pool: str, planned: Plan, of_pool: Path, folder: Path) -> tuple[Verdict, bool]:
-        """The verdict, recorded; log and report are in FOLDER. And whether the run is left in the cluster."""
+        """Measure and record the verdict; log and report are in FOLDER. Also whether the run is left over."""
         import shutil
 
         from busbar.fabric.measure import LeftBehind, Preempted
@@ -192,7 +192,7 @@ def _prune(runs: Path) -> None:
 
 
 def _warn(folder: Path, pool: str) -> None:
-    """Say so where the last run of the pool is below the noise of those before it."""
+    """Warn if the last run of the pool is below the noise of the runs before it."""
     from busbar.fabric.measure.history import entries
     from busbar.fabric.measure.records import read_folder
 

@@ -175,7 +175,7 @@ def clean(
 
 def _connect(kubeconfig: Path, context: str | None) -> RestApi:
     """A client of the cluster. Raises KubeconfigError."""
-    # Before the imports, which take a while.
+    # The message comes before the imports, which take a while.
     progress(f"reading {kubeconfig}{f', context {context}' if context else ''}")
     from busbar.kube.access import connect
 
@@ -209,7 +209,7 @@ def _settings(path: Path | None) -> dict[str, Any]:
 
 
 def new_run(topology_file: Path | None) -> tuple[str, TopologyFile | None]:
-    """The name of a run, and its topology file. Raises Misuse where that cannot be read."""
+    """The name of a run, and its topology file. Raises Misuse if that cannot be read."""
     import secrets
 
     from busbar.manifests.nccljob import TopologyFile

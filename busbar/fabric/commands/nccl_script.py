@@ -1,4 +1,4 @@
-"""`busbar nccl script`: a measurement as an sbatch script or an MPIJob, for clusters of others."""
+"""`busbar nccl script`: a measurement as an sbatch script or an MPIJob, for foreign clusters."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def script(
 def _asked(
     system: Profile, nodes: int, gpus: int | None, image: str | None = None
 ) -> tuple[str, list[str], Gpus, Validation]:
-    """The arguments of a run of a profile, on nodes that are not known. Raises ConfigError."""
+    """The arguments for a run of a profile on unknown nodes. Raises ConfigError."""
     from busbar.config import ConfigError, Finding, Validation, section
     from busbar.config.hardware import Gpus
 
@@ -82,7 +82,7 @@ def _asked(
 
 
 def _anywhere(manifest: dict[str, Any]) -> dict[str, Any]:
-    """The MPIJob in kubectl's namespace, on any nodes with the resources that it asks for."""
+    """The MPIJob in kubectl's namespace, on any nodes with the resources that it requests."""
     del manifest["metadata"]["namespace"]
     for replicas in manifest["spec"]["mpiReplicaSpecs"].values():
         del replicas["template"]["spec"]["affinity"]["nodeAffinity"]

@@ -1,4 +1,4 @@
-"""What a measurement has to know of a cluster, as its API says it."""
+"""The facts about a cluster that a measurement needs, read from its API."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from busbar.kube.nodes import NODES
 from busbar.kube.objects import find
 from busbar.manifests.mpijob import API_VERSION
 
-# Not part of a selector's grammar: a name, or several.
+# One name or several, which are not a selector by its grammar.
 _NAMES = re.compile(r"[a-z0-9.,-]+")
 
 
 @dataclass(frozen=True)
 class Facts:
-    """A cluster. What the credentials may not read is None: `runtime_classes`, and what pods hold.
+    """A cluster. `runtime_classes` and the devices held by pods are None without permission to read them.
 
-    `nodes`: those of the request, else all. `serves_mpijobs`: in the version that the job has.
+    `nodes`: those of the request, else all. `serves_mpijobs`: in the version of the job.
     """
 
     nodes: tuple[GpuNode, ...]

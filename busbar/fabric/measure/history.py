@@ -1,4 +1,4 @@
-"""The measurements of a stack over time: what is normal, which run is below it, what changed before it.
+"""The measurements of a stack over time: the normal bandwidth, runs below it, and changes before them.
 
 Pure: records come from busbar.fabric.measure.records.
 """
@@ -17,19 +17,19 @@ from busbar.outputs.pool import PoolResult
 from busbar.text import listed
 
 MIN_PASSES = 5
-"""Passes on the same Nodes and profile from which their noise is known."""
+"""Number of passes on the same Nodes and profile that are needed to know their noise."""
 DEVIATIONS = 4.0
 SHORTFALL = 0.03
 """A run warns that is below both: the median by 4 times the median absolute deviation, and by 3 %."""
 
 CHANCE = 0.01
-"""A node is named whose bad runs a pool without a bad node shows with at most this probability."""
+"""Probability, at most, of a node's bad runs in a pool without a bad node, for the node to be named."""
 
-# The log says these of the software. Versions that the configuration has are settings.
+# Facts about the software from the log. Configured versions are settings.
 _FOUND = ("nccl_version", "plugin", "transport", "busbar_version", "simulated")
-# With another one of these settings, the bandwidth is another quantity.
+# Settings with which the bandwidth is another quantity.
 _KEY = ("profile", "collectives", "max_bytes", "gpus_per_node", "algorithm")
-# An update and `busbar measure` differ in these, and the bandwidth does not depend on them.
+# Settings that differ between an update and `busbar measure`, without an effect on the bandwidth.
 _NO_CONDITIONS = (JOB, "run", "deadline_seconds", "tolerations")
 
 
@@ -42,24 +42,24 @@ class Run:
 
     @property
     def at(self) -> datetime:
-        """When it was started."""
+        """Start time of the run."""
         if self.result.measured_at is None:
             raise ValueError(f"run {self.record.job_uid} has no time")
         return self.result.measured_at
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Those that were measured, in a fixed order."""
+        """The measured Nodes, in a fixed order."""
         return tuple(sorted(self.record.nodes))
 
     @property
     def comparable(self) -> tuple[Any, ...]:
-        """What runs of the same kind of bandwidth share: the Nodes, and the profile with its sizes."""
+        """The key of runs whose bandwidths are comparable: the Nodes, and the profile with its sizes."""
         return (self.record.pool, self.nodes, *(self.record.settings.get(key) for key in _KEY))
 
     @property
     def conditions(self) -> dict[str, str]:
-        """Settings and what the log says of the software, by name."""
+        """Settings, and facts about the software from the log, by name."""
         found = {key: getattr(self.result, key) for key in _FOUND}
         settings = {key: value for key, value in self.record.settings.items() if key not in _NO_CONDITIONS}
         return {**settings, **{key: value for key, value in found.items() if value}}
@@ -76,7 +76,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Noise:
-    """Of the passes before a run on the same Nodes: bus bandwidth in GB/s, and how many passes."""
+    """Noise of the passes before a run on the same Nodes: busbw in GB/s, and the number of passes."""
 
     median: float
     mad: float
@@ -84,7 +84,7 @@ class Noise:
 
     @classmethod
     def of(cls, values: Collection[float]) -> Noise | None:
-        """None with fewer than MIN_PASSES values."""
+        """The noise of values; None with fewer than MIN_PASSES."""
         if len(values) < MIN_PASSES:
             return None
         middle = median(values)
@@ -92,15 +92,15 @@ class Noise:
 
     @property
     def floor(self) -> float:
-        """Below it a run warns, in GB/s."""
+        """Bandwidth in GB/s below which a run warns."""
         return min(self.median - DEVIATIONS * self.mad, self.median * (1 - SHORTFALL))
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A run among the others.
+    """A run, compared with those before it.
 
-    `changes`: since the run before it on the same Nodes, else of its pool, as sentences.
+    `changes`: since the previous run on the same Nodes, else of its pool, as sentences.
     """
 
     run: Run
@@ -115,7 +115,7 @@ class Entry:
 
     @property
     def warning(self) -> str | None:
-        """What to say of a run that is low."""
+        """The warning about a run that is low; None for others."""
         busbw = self.run.result.busbw_gbps
         if self.noise is None or busbw is None or not self.is_low:
             return None
@@ -127,7 +127,7 @@ class Entry:
         )
 
     def as_object(self) -> dict[str, Any]:
-        """As JSON values."""
+        """The entry as JSON values."""
         record, nodes = self.run.record, {"nodes_measured": list(self.run.nodes)}
         result = self.run.result.model_dump(mode="json", exclude_none=True, exclude={"curve"}) | nodes
         noise = self.noise and {**asdict(self.noise), "floor": self.noise.floor}
@@ -136,7 +136,7 @@ class Entry:
 
 
 def entries(runs: Iterable[Run]) -> list[Entry]:
-    """Every run once, in the order of time, with what the runs before it say of it."""
+    """An entry per run, in the order of time, compared with the runs before it."""
     newest = {run.record.job_uid: run for run in runs}
     passes: dict[tuple[Any, ...], list[float]] = {}
     before: dict[Any, Run] = {}
@@ -155,8 +155,8 @@ def entries(runs: Iterable[Run]) -> list[Entry]:
 def suspects(found: Iterable[Entry]) -> Iterator[str]:
     """The nodes that are in most bad runs of their pool, as sentences.
 
-    A run is bad that failed, or is low. By Fisher's exact test, one-sided, corrected for the number of nodes.
-    A node that is in every run, or in none, cannot be told.
+    A run is bad if it failed or is low. The test is Fisher's exact test, one-sided, corrected for the number
+    of nodes. Nothing is known of a node that is in every run, or in none.
     """
     pools: dict[str, list[tuple[bool, frozenset[str]]]] = {}
     for each in found:
@@ -185,7 +185,7 @@ def _at_least(seen: int, drawn: int, bad: int, runs: int) -> float:
 
 
 def _changes(former: Run, run: Run) -> Iterator[str]:
-    """What differs between two runs of a pool, as sentences."""
+    """The differences between two runs of a pool, as sentences."""
     old, new = former.conditions, run.conditions
     # A value that a log without a table does not have counts as unchanged.
     unknown = {key for key in _FOUND if key not in old or key not in new}

@@ -1,4 +1,4 @@
-"""From the facts of a cluster and what was asked for to the job, with where each value comes from."""
+"""From the facts of a cluster and a request to the job, with the source of each value."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NO_MPIJOBS = (
 
 
 class CannotMeasure(NoVerdict):
-    """The cluster, as it is, cannot run what was asked for: one finding per line, each with a fix."""
+    """The cluster cannot run the requested measurement: one finding per line, each with a fix."""
 
     def __init__(self, findings: Sequence[str]) -> None:
         more = len(findings) - _MAX_FINDINGS
@@ -52,10 +52,10 @@ class CannotMeasure(NoVerdict):
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What was asked for. What is None, or absent, is read from the cluster, else it is the default.
+    """The requested measurement. Unset fields are read from the cluster, then defaulted.
 
-    `nodes`: a label selector, or names with commas. `expect_nodes`: how many must be measured. `hcas`:
-    extended resource -> units of a worker pod. `rate_gbps`: of one rail. `namespace`: one that exists.
+    `nodes`: a label selector, or names with commas. `expect_nodes`: number that must be measured. `hcas`:
+    extended resource -> units of a worker pod. `rate_gbps`: of one rail. `namespace`: an existing one.
     `validation`: keys of `validation` in `busbar:cluster`.
     """
 
@@ -71,10 +71,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Plan:
-    """A measurement that can run. `sources`: (name, value, where it comes from). `notes`: what to know.
+    """A measurement that can run. `sources`: (name, value, source of the value). `notes`: for the user.
 
-    `idle`: its pods end for any other pod. `missing`: why Nodes are left out that should have been measured;
-    a pass is not about these.
+    `idle`: its pods end for any other pod. `missing`: why Nodes that should be measured are left out; a pass
+    says nothing of these.
     """
 
     run: str
@@ -87,7 +87,7 @@ class Plan:
     missing: Sequence[str] = ()
 
     def objects(self, annotations: Mapping[str, str]) -> list[tuple[str, dict[str, Any]]]:
-        """What is created, in this order: the collection of the API and the manifest."""
+        """The objects to create, in this order: the collection in the API and the manifest."""
         job = self.job
         inside = f"namespaces/{job.namespace}"
         made: list[tuple[str, dict[str, Any]]] = []
@@ -113,13 +113,13 @@ class Plan:
         return f"busbar-{self.run}"
 
     def collect_spec(self, folder: str) -> CollectSpec:
-        """What to collect from the job, and how to judge it."""
+        """The spec for collecting and judging the log of the job."""
         name = mpijob.render(self.job)["metadata"]["name"]
         return CollectSpec.model_validate(collect_spec(self.validation, self.job, name, folder=folder))
 
 
 def plan(facts: Facts, request: Request, run: str, topology: TopologyFile | None = None) -> Plan:
-    """The measurement `run` of what was asked for. `topology`: the file of `validation.topology_file`.
+    """The requested measurement `run`. `topology`: the file of `validation.topology_file`.
 
     Raises CannotMeasure, ConfigError for settings that are not valid, and UnknownProfileError.
     """
@@ -131,8 +131,8 @@ def runnable(
 ) -> Plan:
     """The plan on those of its Nodes that can run the job now.
 
-    FINDINGS: what else keeps the job from running. PARTLY: without Nodes that are `unusable`; an idle run may
-    always leave out some. BY NAME: the Nodes are those of --nodes. Raises CannotMeasure.
+    `findings`: other reasons why the job cannot run. `partly`: without Nodes that are `unusable`; an idle run
+    may always leave out some. `by_name`: the Nodes are those of --nodes. Raises CannotMeasure.
     """
     why, known = unusable(facts, plan.job), {each.hostname: each for each in facts.nodes}
     held = {name for name in why if name in known and _busy(known[name], plan.job)}
@@ -158,7 +158,7 @@ def runnable(
         plan,
         job=replace(plan.job, nodes=tuple(free)),
         notes=[*shown, *plan.notes],
-        # Only GPUs that pods hold are a reason to be left out that `idle` asks for.
+        # GPUs that pods hold are the only reason for leaving out a Node that `idle` intends.
         missing=tuple(text for name, text in why.items() if name not in held),
     )
 
@@ -173,7 +173,7 @@ def unusable(facts: Facts, job: NcclJob) -> dict[str, str]:
 
 
 def _unusable(node: GpuNode, job: NcclJob) -> str | None:
-    """Why no worker of the job can start on the Node now; None where one can."""
+    """Why no worker of the job can start on the Node now; None if one can."""
     if node.unfit:
         return f"{node.node.name} is {node.unfit}"
     tolerated = {(each.key, each.value, each.effect) for each in job.taints}
@@ -186,7 +186,7 @@ def _unusable(node: GpuNode, job: NcclJob) -> str | None:
 
 
 def _busy(node: GpuNode, job: NcclJob) -> str | None:
-    """Which pods hold what a worker of the job needs; None where it is free."""
+    """The pods that hold the devices a worker of the job needs; None if these are free."""
     return next(filter(None, (node.busy(name, units) for name, units in _needs(job).items())), None)
 
 
@@ -203,12 +203,12 @@ def _marked(manifest: dict[str, Any], run: str, annotations: Mapping[str, str]) 
 
 
 def _templates(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The pod templates of an MPIJob; none of another object."""
+    """The pod templates of an MPIJob; empty for another object."""
     return [each["template"] for each in manifest.get("spec", {}).get("mpiReplicaSpecs", {}).values()]
 
 
 class _Reader:
-    """Takes one value after the other from a cluster that is not known, and notes its source."""
+    """Reads the values of a request one by one from an unknown cluster, and notes their sources."""
 
     def __init__(self, facts: Facts, request: Request) -> None:
         self._facts = facts
@@ -250,7 +250,7 @@ class _Reader:
         return runnable(self._facts, asked, self._findings, by_name=True)
 
     def _first(self, name: str, *choices: tuple[Any, str]) -> Any:
-        """The first value that is known; its source is noted. None where none is."""
+        """The first known value, whose source is noted; None without one."""
         for value, source in choices:
             if value is not None:
                 pairs = [f"{k}={v}" for k, v in value.items()] if isinstance(value, Mapping) else [value]
@@ -268,7 +268,7 @@ class _Reader:
             out = {each.node.name: why for each in having if (why := _left_out(each))}
             chosen = [each for each in having if each.node.name not in out]
             self._notes += [f"{name} is left out: {why}" for name, why in out.items()]
-            # A quarantine says that a Node is to be left out. A cordon, or a kubelet that is gone, does not.
+            # A quarantine means that a Node is to be left out. A cordon, or a gone kubelet, does not.
             missing = [f"{name} ({why})" for name, why in out.items() if not known[name].node.quarantine]
             source = f"cluster: all Nodes with {GPU_RESOURCE}"
         else:
@@ -284,7 +284,7 @@ class _Reader:
         return chosen
 
     def _wrong_number(self, chosen: Sequence[str], missing: Sequence[str]) -> list[str]:
-        """Why a pass on the chosen Nodes would not be about those that were asked for."""
+        """Why a pass on the chosen Nodes would not be about the requested ones."""
         asked, expected, count = self._request.nodes, self._request.expect_nodes, len(chosen)
         allow = f"--nodes {','.join(chosen) if count <= _MAX_NAMES else 'NAMES'}, or --expect-nodes {count}"
         if count == expected:
@@ -302,7 +302,7 @@ class _Reader:
         return []
 
     def _gpus(self, nodes: Sequence[GpuNode]) -> int:
-        """GPUs per Node. Raises CannotMeasure where the Nodes differ."""
+        """GPUs per Node. Raises CannotMeasure if the Nodes differ."""
         asked = self._request.gpus
         kinds: dict[tuple[int, str], list[str]] = {}
         for node in nodes:
@@ -341,9 +341,9 @@ class _Reader:
         return profile
 
     def _fits(self, profile: Profile, nodes: Sequence[GpuNode], gpus: int) -> bool:
-        """Whether the Nodes are such a system, as far as they show it: not SHARP, nor files of the host.
+        """Whether the Nodes match a profile. Never one with SHARP or host files, which they do not show.
 
-        Nor TCP: HCAs that no device plugin offers must not become a gate without a floor.
+        Nor does one of TCP: HCAs that no device plugin offers must not become a gate without a floor.
         """
         hidden = profile.algorithm == "sharp" or profile.topology_file or profile.host_paths
         hcas = _known_hcas(nodes) if self._request.hcas is None else self._request.hcas
@@ -430,14 +430,14 @@ class _Reader:
 
 
 def _left_out(node: GpuNode) -> str | None:
-    """Why a Node is measured only by its name; None where it is measured."""
+    """Why a Node is only measured if it is named; None if it is always measured."""
     if node.node.quarantine:
         return f"in quarantine: {node.node.quarantine}"
     return node.unfit or (None if node.offered.get(GPU_RESOURCE) else f"0 {GPU_RESOURCE} allocatable")
 
 
 def _known_hcas(nodes: Sequence[GpuNode]) -> dict[str, int]:
-    """HCA resources that every Node offers, by name -> units of a pod that uses all of a Node's HCAs."""
+    """HCA resource that every Node offers -> units of a pod that uses all of a Node's HCAs."""
     names = {HCA_RESOURCE, *(profiles.load(name).hca_resource for name in profiles.names())}
     common = set.intersection(*({name for name, units in node.offered.items() if units} for node in nodes))
     return {

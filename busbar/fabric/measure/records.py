@@ -1,5 +1,5 @@
-"""The measurements of a stack: in its cluster the last ones of each pool (busbar.collect.result), and in the
-file `history.jsonl` of .busbar/STACK/POOL all that were made from this machine.
+"""The measurements of a stack: the cluster has the last ones of each pool (busbar.collect.result), and
+`history.jsonl` in .busbar/STACK/POOL has all that were made from this machine.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ FILE = "history.jsonl"
 
 
 def append(folder: Path, found: Mapping[str, Any], progress: ProgressCallback) -> None:
-    """Add a measurement, as `summarize` gives it with its record, to the file in FOLDER, that of its pool.
+    """Add a measurement, the result of `summarize` with its record, to the file in FOLDER, that of its pool.
 
-    What cannot be written is a message, because there is a verdict.
+    A failed write only prints a message, because there is a verdict.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -36,7 +36,7 @@ def append(folder: Path, found: Mapping[str, Any], progress: ProgressCallback) -
 
 
 def _for_owner(path: str, flags: int) -> int:
-    # The environment of the ranks is in it.
+    # Only the owner may read the file, because it has the environment of the ranks.
     return os.open(path, flags, 0o600)
 
 

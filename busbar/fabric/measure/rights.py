@@ -1,4 +1,4 @@
-"""The rights that `busbar nccl run` needs: the API is asked for all of them before anything is created."""
+"""The permissions that `busbar nccl run` needs, all of which are checked before anything is created."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _OWN_NAMESPACE: _Rights = {"namespaces": ("create", "get", "list", "delete")}
 
 
 def require(api: Api, namespace: str | None) -> None:
-    """Raise CannotMeasure with all missing rights of a run in `namespace`; None: one of its own.
+    """Raise CannotMeasure with all missing permissions of a run in `namespace`; None: in its own namespace.
 
-    Raises ApiError where the API does not say which rights there are.
+    Raises ApiError if the API does not tell the permissions.
     """
     inside = _IN_NAMESPACE if namespace else {**_OWN_NAMESPACE, **_IN_NAMESPACE}
     missing = [*_missing(api, _IN_CLUSTER, ""), *_missing(api, inside, namespace or "")]

@@ -1,4 +1,4 @@
-"""Creates what a plan says, follows and judges the job, and removes all of it, however the run ends."""
+"""Creates the objects of a plan, follows and judges the job, and removes everything however the run ends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Found = TypeVar("Found")
 OWNER = "busbar/nccl-run-owner"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 CREATION_SECONDS = 60.0
-# Pods have 5 s to end; the deletion of a namespace goes through every kind of object.
+# Time limit in seconds. Pods have 5 s to end; deleting a namespace covers every kind of object.
 REMOVAL_SECONDS = 180.0
 _KINDS = (
     ("MPIJob", f"/apis/{API_VERSION}", "mpijobs"),
@@ -38,7 +38,7 @@ _CLUSTER_WIDE = ("Namespace", "PriorityClass")
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal has ended the run; `exit_code` is what shells report."""
+    """A signal has ended the run; `exit_code`: the exit code that shells report."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -46,14 +46,14 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Preempted(CannotMeasure):
-    """Pods of an idle run ended for others: its verdict says nothing of the fabric."""
+    """Pods of an idle run ended for other pods, so its verdict says nothing of the fabric."""
 
 
 class _IdleApi:
     """The API of an idle run: a log ends with Preempted once pods of the run made room for others.
 
-    Without a worker, mpirun of the launcher may wait until the job's deadline, and the other workers with it.
-    A silent log is opened again after 30 s (RestApi), so this is seen by then.
+    Without a worker, the launcher's mpirun may wait until the job's deadline, and the other workers with it.
+    A silent log is opened again after 30 s (RestApi), so preemption is noticed by then.
     """
 
     def __init__(self, api: Api, plan: Plan) -> None:
@@ -92,13 +92,13 @@ class Remnant:
 
 
 def this_process(seconds: float) -> str:
-    """What says later who has made an object: host, pid, and when this process is over at the latest."""
+    """The owner mark of an object: host, pid, and the latest time at which this process ends."""
     until = datetime.now(UTC) + timedelta(seconds=seconds)
     return f"{socket.gethostname()} {os.getpid()} {until.isoformat(timespec='seconds')}"
 
 
 def may_run(owner: str) -> bool:
-    """Whether the process of `this_process` may still follow its job; on another host nobody can tell."""
+    """Whether the process of an owner mark may still follow its job; for another host this is unknown."""
     host, pid, until = owner.split()
     if datetime.now(UTC) >= datetime.fromisoformat(until):
         return False
@@ -117,9 +117,9 @@ def measure(
 ) -> Verdict:
     """Run the plan; log, verdict and report are kept in `folder`, and nothing in the cluster.
 
-    `keep` gets what was collected, before all is removed. `about`: `pool` and `folder` of a record that
-    stays in the cluster. Raises Preempted where an idle run made room for
-    other pods, and as `run`, which gets `options`, and `collect`.
+    `keep` gets the collected result, before everything is removed. `about`: `pool` and `folder` of a record
+    that stays in the cluster. Raises Preempted if an idle run made room for other pods, and the errors of
+    `run`, which gets `options`, and of `collect`.
     """
     spec = plan.collect_spec(folder)
 
@@ -146,10 +146,10 @@ def run(
     progress: ProgressCallback,
     options: str = "",
 ) -> Found:
-    """Create the objects of the plan, call `follow`, which takes so many seconds at most, and remove them.
+    """Create the objects of the plan, call `follow`, which takes at most `seconds`, and remove the objects.
 
-    `options`: of `busbar nccl clean` for this cluster. Raises CannotMeasure where the cluster refuses an
-    object, LeftBehind where one cannot be removed, Interrupted at a signal, and what `follow` does.
+    `options`: of `busbar nccl clean` for this cluster. Raises CannotMeasure if the cluster refuses an object,
+    LeftBehind if one cannot be removed, Interrupted at a signal, and the errors of `follow`.
     """
     owner = this_process(CREATION_SECONDS + seconds + REMOVAL_SECONDS)
     created: list[Remnant] = []
@@ -171,9 +171,9 @@ def run(
 def clean(
     api: Api, runs: Collection[str], namespace: str | None, clock: Clock, progress: ProgressCallback
 ) -> list[Remnant]:
-    """Remove what killed processes have left: of `runs`, else of all runs whose process cannot be alive.
+    """Remove objects of killed processes: of `runs`, else of all runs whose process cannot be alive.
 
-    Returns what is kept, because its process may be alive. Raises ApiError, and TimedOut.
+    Returns the objects that are kept, because their process may be alive. Raises ApiError, and TimedOut.
     """
     found = find(api, namespace)
     kept = [each for each in found if not runs and (not each.owner or may_run(each.owner))]
@@ -196,7 +196,7 @@ def find(api: Api, namespace: str | None = None) -> list[Remnant]:
 
 
 def remove(api: Api, remnants: Collection[Remnant], deadline: Deadline, progress: ProgressCallback) -> None:
-    """Delete these objects and wait until they and the pods of the jobs are gone. Raises as `wait_until`."""
+    """Delete objects and wait until they and the pods of their jobs are gone. Raises as `wait_until`."""
     for each in remnants:
         wait_until(
             partial(objects.delete, api, each.path, each.uid), deadline, poll_seconds=1, progress=progress
@@ -214,7 +214,7 @@ def _create(
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         if kind == "MPIJob":
             _try_worker(api, plan, manifest, deadline)
-        # A signal meanwhile waits for the answer.
+        # A signal during the request is handled after its response.
         with _blocked():
             try:
                 created.append(Remnant(kind, f"{path}/{name}", "", plan.run, owner))
@@ -230,14 +230,14 @@ def _create(
 def _try_worker(api: Api, plan: Plan, manifest: Mapping[str, Any], deadline: Deadline) -> None:
     """Have the API admit a worker pod without creating it.
 
-    The operator would retry a refused one until the deadline: by Pod Security, a quota, a policy.
+    The operator would retry a pod that Pod Security, a quota or a policy refuses until the deadline.
     """
     namespace = plan.job.namespace
     template = manifest["spec"]["mpiReplicaSpecs"]["Worker"]["template"]
     metadata = {**template["metadata"], "name": f"{manifest['metadata']['name']}-worker-0"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
-    # A namespace has its service account, and an API server its PriorityClass, a moment later. Admission says
-    # so. The refusal of an authorizer, which may contain the same words as part of a name, is final.
+    # A new namespace gets its service account, and an API server the PriorityClass, a moment later; admission
+    # reports that. An authorizer's refusal, which may contain the same words in a name, is final.
     late = ('serviceaccount "default" not found', f"no PriorityClass with name {plan.priority} was found")
     try:
         wait_until(
@@ -261,7 +261,7 @@ def _try_worker(api: Api, plan: Plan, manifest: Mapping[str, Any], deadline: Dea
 
 
 def _preempted(api: Api, plan: Plan) -> list[str]:
-    """Which pods of the run the scheduler has ended for others, as its events say. Raises ApiError."""
+    """The pods of the run that the scheduler has preempted, by its events. Raises ApiError."""
     events = api.list(f"/api/v1/namespaces/{plan.job.namespace}/events", fieldSelector="reason=Preempted")
     job = plan.objects({})[-1][1]["metadata"]["name"]
     return [
@@ -275,8 +275,8 @@ def _preempted(api: Api, plan: Plan) -> list[str]:
 def _remove_run(
     api: Api, plan: Plan, created: Sequence[Remnant], clock: Clock, progress: ProgressCallback, options: str
 ) -> str:
-    """Remove the run; what is left of it, why, and the command that removes it. Empty where nothing is."""
-    # With the run's own namespace all goes that is in it.
+    """Remove the run. Returns what is left, why, and the command that removes it; empty if nothing is."""
+    # Deleting the run's own namespace deletes everything in it.
     inside = f"/namespaces/{plan.job.namespace}/"
     mine = [each for each in reversed(created) if not (plan.owns_namespace and inside in each.path)]
     deadline = Deadline(clock, REMOVAL_SECONDS)
@@ -301,7 +301,7 @@ def _look(api: Api, path: str) -> list[Remnant]:
 
 
 def _remnant(kind: str, path: str, found: JsonObject) -> list[Remnant]:
-    """The object as one of a run; none without the label."""
+    """The object as part of a run; empty without the label."""
     metadata = found["metadata"]
     run = metadata.get("labels", {}).get(RUN_LABEL)
     owner = metadata.get("annotations", {}).get(OWNER, "")
@@ -309,7 +309,7 @@ def _remnant(kind: str, path: str, found: JsonObject) -> list[Remnant]:
 
 
 def listed_if_served(api: Api, path: str, selector: str) -> list[JsonObject]:
-    """The objects with these labels; none of a kind that the API does not serve. Raises ApiError."""
+    """The objects with these labels; empty for a kind that the API does not serve. Raises ApiError."""
     try:
         return api.list(path, labelSelector=selector)
     except ApiError as error:

@@ -1,4 +1,4 @@
-"""A measurement of a pool of a stack, from the stack's configuration and what its cluster says now."""
+"""A measurement of a stack's pool, from the stack's configuration and the current facts of its cluster."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def plan_pool(
     validation: Validation | None = None,
     topology: TopologyFile | None = None,
 ) -> Plan:
-    """The measurement `run` of a pool as an update measures it, in the namespace of the stack's validation.
+    """The measurement `run` of a pool as in an update, in the namespace of the stack's validation.
 
-    `nodes`: names of workers, also in quarantine; by default those of the pool that are not. `idle`: only
-    those whose GPUs are free, at least two, with pods that end for any other one. `partly`: without those
-    that are `unusable`. `deadline_seconds`: at most, of the job. `validation`: another one than
-    that of the pool. `topology`: the file of `validation.topology_file`, read for this run.
+    `nodes`: names of workers, possibly in quarantine; by default those of the pool that are not. `idle`: only
+    workers whose GPUs are free, at least two, with pods that end for any other pod. `partly`: without workers
+    that are `unusable`. `deadline_seconds`: upper limit for the job. `validation`: in place of that of the
+    pool. `topology`: the file of `validation.topology_file`, read for this run.
 
     Raises CannotMeasure, and KeyError for a pool that the stack does not have.
     """
