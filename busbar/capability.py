@@ -1,8 +1,8 @@
-"""Capabilities: what lives on a measured cluster, each a folder of its own behind one door.
+"""Capabilities: software on a measured cluster, each in its own folder with one entry module.
 
 The core names none. It finds `stacks/<name>/capability.py` beside this package, in a checkout and in the
-installed wheel, and what another distribution registers as an entry point of the group `busbar.capabilities`.
-Either is a CAPABILITY, which names its modules as texts: they are imported when they are used.
+installed wheel, and entry points of other distributions in the group `busbar.capabilities`. Both have a
+CAPABILITY, which names its modules as texts, so that they are imported only when used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ENTRY_POINTS = "busbar.capabilities"
 
 @dataclass(frozen=True)
 class Gate:
-    """What decides whether an update has succeeded, by the names of the project's outputs.
+    """The gate of a project: the names of the outputs that decide whether an update has succeeded.
 
     `raised`: the configuration key that, raised by one, measures again. `summary`: the module whose function
     `summary` makes the tables.
@@ -47,9 +47,9 @@ class Gate:
         return made
 
     def refusal(self, outputs: Mapping[str, Any], /, *, enforce: bool) -> str | None:
-        """Why `pulumi up` has to fail, as a text for the terminal; None where it may succeed.
+        """Why `pulumi up` has to fail, as a text for the terminal; None if it may succeed.
 
-        Without `enforce` it may always succeed: `passed` in the outputs still tells consumers.
+        Without `enforce` it may always succeed; consumers still see `passed` in the outputs.
         """
         if not enforce or outputs.get(self.passed) is True:
             return None
@@ -66,13 +66,13 @@ class Gate:
 class Capability:
     """One capability.
 
-    `name`: of its folder, and of the group of its commands. `help`: one line on that group. `commands`: the
-    module whose function `register` adds them. One with a Pulumi project, called busbar-NAME, also has
-    `schema`, the module whose function `stack_schema` returns the JSON Schema of its stack files, and the
-    `gate` of its updates; its `commands` have `describe(path)`, for `busbar check-config`: a stack file in a
-    few lines, and the warnings on it; and, if it has hosts, `verify(path, as_json)`, for `busbar verify`.
+    `name`: name of its folder, and of the group of its commands. `help`: one line on that group. `commands`:
+    the module whose function `register` adds them. A capability with a Pulumi project, called busbar-NAME,
+    also has `schema`, the module whose function `stack_schema` returns the JSON Schema of its stack files,
+    and the `gate` of its updates. Its `commands` have `describe(path)` for `busbar check-config`: a stack
+    file in a few lines, and its warnings; and, if it has hosts, `verify(path, as_json)` for `busbar verify`.
     `host_groups`: group of another tool's inventory -> its key in the section `hosts` of these files, with
-    `[]` behind that of a list (`busbar hosts import`).
+    `[]` after the key of a list (`busbar hosts import`).
     """
 
     name: str
@@ -88,7 +88,7 @@ class Capability:
 
     @property
     def project(self) -> str:
-        """The name of its Pulumi project, which is the namespace of its keys in a stack file."""
+        """The name of its Pulumi project, and namespace of its keys in a stack file."""
         return f"busbar-{self.name}"
 
     def describe(self, path: Path) -> tuple[list[str], Sequence[Any]]:
@@ -97,7 +97,7 @@ class Capability:
         return made
 
     def verify(self, path: Path, *, as_json: bool) -> None:
-        """Print what differs on the hosts of a stack. Raises Misuse where it has no hosts of its own."""
+        """Print the differences on the hosts of a stack. Raises Misuse if it has no hosts of its own."""
         module = importlib.import_module(self.commands)
         if not hasattr(module, "verify"):
             fix = "verify the cluster's stack, or see `busbar status`"
@@ -111,7 +111,7 @@ class Capability:
 
 @cache
 def capabilities() -> tuple[Capability, ...]:
-    """All capabilities, sorted by name. Raises TypeError or ValueError for a wrong door."""
+    """All capabilities, sorted by name. Raises TypeError or ValueError for an invalid CAPABILITY."""
     doors = [
         EntryPoint(door.parent.name, f"stacks.{door.parent.name}.capability:CAPABILITY", ENTRY_POINTS)
         for door in FOLDER.glob("*/capability.py")
@@ -128,5 +128,5 @@ def capabilities() -> tuple[Capability, ...]:
 
 
 def of_project(names: Collection[str]) -> Capability | None:
-    """The capability whose project is among `names`; None: that of the cluster."""
+    """The capability whose project is among `names`; None for the cluster's project."""
     return next((each for each in capabilities() if each.project in names), None)

@@ -7,13 +7,13 @@ DONE, FAILED, NO_VERDICT, USAGE, SOFTWARE, INTERRUPTED = 0, 1, 2, 64, 70, 130
 
 
 class Failed(Exception):
-    """What was asked about is bad, or what was asked for was not done; the text says why, with the fix."""
+    """The result is bad, or a command did not do its work; the text has the reason and the fix."""
 
     exit_code = FAILED
 
 
 class NoVerdict(Failed):
-    """A cluster, a host or Pulumi does not say what is asked. For a command that acts it is a failure."""
+    """A cluster, a host or Pulumi gives no answer. For a command that changes something it is a failure."""
 
     exit_code = NO_VERDICT
 

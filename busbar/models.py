@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 
 class StrictModel(BaseModel):
-    """Base of results, and of what commands read on stdin: no unknown fields, not changed afterwards."""
+    """Base of results and of commands' input on stdin: immutable, and an unknown field is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -40,7 +40,7 @@ def number(value: Any, *, digits: int | None = None) -> float | None:
 
 
 def problems(error: ValidationError) -> str:
-    """What does not fit a model, each with its path and what was found."""
+    """The errors of a model, each with its path and the value that was found."""
     return "; ".join(
         f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}, got {detail['input']!r}"
         for detail in error.errors()

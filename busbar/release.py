@@ -1,4 +1,4 @@
-"""Which busbar this is: the distribution, its version and commit, and what a site must install of it."""
+"""Identifies this busbar: the distribution, its version and commit, and the requirements of a site."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from busbar import __version__
 
 DISTRIBUTION = "busbar-cluster"
-"""`busbar` on PyPI is another project."""
+"""Name of the distribution; `busbar` on PyPI is another project."""
 _PACKAGE = Path(__file__).resolve().parent
 
 
 def commit() -> str:
-    """The commit that it was built from (`-dirty`: with changes), or that is checked out; else `unknown`."""
+    """The commit of the build (`-dirty`: with changes), or the one that is checked out; else `unknown`."""
     built = _PACKAGE / "COMMIT"
     if built.is_file():
         return built.read_text().strip()
@@ -32,15 +32,15 @@ def commit() -> str:
 
 
 def line() -> str:
-    """What `busbar --version` prints."""
+    """The output of `busbar --version`."""
     return f"busbar {__version__} (commit {commit()})"
 
 
 def requirements() -> list[str]:
-    """The lines of a requirements.txt that installs this release again, with all that it uses as it is here.
+    """The lines of a requirements.txt that installs this release again, with the packages as they are here.
 
-    The release is named as pip was told it (a repository, a wheel, a folder), else by its version. Raises
-    PackageNotFoundError where it is not installed, or not with the extra `stack`.
+    The release is named as it was given to pip (a repository, a wheel, a folder), else by its version. Raises
+    PackageNotFoundError if it is not installed, or not with the extra `stack`.
     """
     found = distribution(DISTRIBUTION)
     pins = {name: f"{name}=={each.version}" for name, each in closure(found, "stack").items()}
@@ -58,7 +58,7 @@ def _source(found: Distribution) -> str:
 
 
 def closure(root: Distribution, *extras: str) -> dict[str, Distribution]:
-    """What `root` requires with its `extras`, and what that requires in turn, by name.
+    """All direct and indirect requirements of `root` with its `extras`, by name.
 
     Raises PackageNotFoundError.
     """

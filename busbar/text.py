@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def counted(number: int | None, what: str) -> str:
-    """1 node, 2 nodes; ? nodes where the number is not known."""
+    """A number with its noun: 1 node, 2 nodes; ? nodes if the number is not known."""
     return f"{'?' if number is None else number} {what}{'' if number == 1 else 's'}"
 
 

@@ -1,4 +1,4 @@
-"""Default versions, and which combinations are known to work or to fail. No other module holds a version.
+"""Default versions, and combinations that are known to work or to fail. No other module has a version.
 
 Sources are the vendors' own pages; where two of them disagree, the table says so. Ranges are PEP 440
 specifiers (`packaging`). Chart versions are those of
@@ -15,8 +15,8 @@ from typing import Final, Literal
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-# K3s 1.35 lies inside the range of every operator version below. The containerd drop-in folder that the
-# NVIDIA toolkit writes to came with 1.35.2 (probably: k3s-io/k3s#13680 does not name the first release).
+# K3s 1.35 is in the range of every operator version below. The containerd drop-in folder that the NVIDIA
+# toolkit writes to came with 1.35.2 (probably: k3s-io/k3s#13680 does not name the first release).
 K3S: Final = "v1.35.6+k3s1"
 K3S_BASE_URL: Final = "https://github.com/k3s-io/k3s/releases/download"
 
@@ -49,7 +49,7 @@ NCCL_TESTS_IMAGE: Final = "ghcr.io/coreweave/nccl-tests:12.9.1-devel-ubuntu22.04
 
 @dataclass(frozen=True)
 class VersionSet:
-    """A combination that is known to work, as far as the vendors say so."""
+    """A combination that is known to work, according to the vendors."""
 
     name: str
     k3s: SpecifierSet
@@ -122,7 +122,7 @@ KUBERNETES_OF_GPU_OPERATOR: Final = ((SpecifierSet(">=26.7,<26.8"), SpecifierSet
 
 @dataclass(frozen=True)
 class VersionFinding:
-    """What is known about a combination; `where` is the setting at fault."""
+    """A known fact about a combination; `where`: the setting at fault."""
 
     level: Literal["error", "warning"]
     where: tuple[str, ...]
@@ -138,7 +138,7 @@ def release(text: str) -> Version | None:
     return Version(found[1]) if found else None
 
 
-# k3s-io/k3s#13485: etcd 3.5 of K3s 1.33 keeps servers that were replaced as members, and 3.6 counts them.
+# Fixed release of k3s-io/k3s#13485: etcd 3.5 of K3s 1.33 keeps replaced servers as members; 3.6 counts them.
 _WITHOUT_ZOMBIES = (Version("1.33.7"), 3)
 
 
@@ -160,7 +160,7 @@ def known_set(k3s: str, gpu_operator: str, network_operator: str) -> VersionSet 
 def check_combination(
     k3s: str, gpu_operator: str | None, network_operator: str | None
 ) -> list[VersionFinding]:
-    """What is known about a combination; an operator that is not installed is None.
+    """Findings about a combination; an operator that is not installed is None.
 
     Errors are combinations known to fail. A combination outside the table is a warning.
     """
@@ -218,5 +218,5 @@ def _contains(wanted: SpecifierSet, version: str | None) -> bool:
 
 
 def _text(wanted: SpecifierSet) -> str:
-    """`>=1.31, <1.36`: the lower bound first."""
+    """A range as text, the lower bound first: `>=1.31, <1.36`."""
     return ", ".join(sorted(map(str, wanted), reverse=True))
