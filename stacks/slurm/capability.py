@@ -17,4 +17,5 @@ CAPABILITY = Capability(
     ),
     # Groups of DeepOps' config.example/inventory.
     host_groups={"slurm-master": "controller", "slurm-login": "login[]", "slurm-node": "compute[]"},
+    host_steps=("controller", "login", "compute", "slurm-nfs"),
 )

@@ -22,6 +22,9 @@ from busbar.cli.stack.target import Options, Target
 from busbar.exits import DONE, FAILED
 from busbar.operations import uncleaned
 from busbar.outputs import CLUSTER, GATE
+from busbar.text import listed
+
+_SHOWN_STEPS = 10
 
 
 def up(target: Target, options: Options) -> int:
@@ -68,7 +71,10 @@ def _apply_again(s: Session, stack: auto.Stack, options: Options) -> list[str] |
     if repeated := broken_off(state, failed):
         names = ", ".join(map(events.name, repeated))
         s.say(f"{names}: failed or interrupted in an earlier update, applied again")
-    return [*dict.fromkeys([*to_apply_again(state, options.converge), *repeated])]
+    chosen = to_apply_again(state, options.converge)
+    if chosen:
+        s.say(f"--converge applies again: {listed([*map(events.name, chosen)], _SHOWN_STEPS)}")
+    return [*dict.fromkeys([*chosen, *repeated])]
 
 
 def preview(target: Target, options: Options) -> int:

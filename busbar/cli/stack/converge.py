@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from busbar.capability import capabilities
 from busbar.cli.stack import events
 from busbar.cli.stack.engine import Snapshot
 from busbar.cli.stack.errors import StackError
 from busbar.cli.stack.target import ALL, CLUSTER
 from busbar.exits import USAGE
 
-_PREFIXES = ("load-balancer", "control-plane", "worker", "nfs-server")
+# The core's; those of a capability are in its door.
+_STEPS = ("load-balancer", "control-plane", "worker", "nfs-server")
 # Preflight reads the machine-ids again, because a host may be another machine now.
-_PREFLIGHT = "preflight-hosts"
+_PREFLIGHT, _PREFLIGHT_OF_OTHERS = "preflight-hosts", "-preflight"
 # Steps that do not run on the host: a server prepares for another machine, and the API sets taints.
 _NODES = ("control-plane-rejoin", "control-plane-nodes", "control-plane-taints")
 _WITH_NODE = ("control-plane-", "worker-")
@@ -37,7 +39,8 @@ def to_apply_again(state: Snapshot, hosts: Sequence[str]) -> list[str]:
     if not chosen:
         return waits
     nodes = _NODES if any(name.startswith(_WITH_NODE) for name in chosen) else ()
-    return [*(urns[name] for name in (_PREFLIGHT, *nodes, *chosen) if name in urns), *waits]
+    other = [name for name in urns if name.endswith(_PREFLIGHT_OF_OTHERS) and name not in installed]
+    return [*(urns[name] for name in (_PREFLIGHT, *other, *nodes, *chosen) if name in urns), *waits]
 
 
 def broken_off(state: Snapshot, urns: Collection[str]) -> list[str]:
@@ -51,13 +54,14 @@ def broken_off(state: Snapshot, urns: Collection[str]) -> list[str]:
 
 
 def _resource(host: str, installed: Sequence[str]) -> list[str]:
-    names = [f"{prefix}-{host}" for prefix in _PREFIXES if f"{prefix}-{host}" in installed]
+    steps = [*_STEPS, *(step for each in capabilities() for step in each.host_steps)]
+    names = [f"{step}-{host}" for step in steps if f"{step}-{host}" in installed]
     if not names:
         hosts = (
-            name.removeprefix(f"{prefix}-")
+            name.removeprefix(f"{step}-")
             for name in installed
-            for prefix in _PREFIXES
-            if name.startswith(f"{prefix}-")
+            for step in steps
+            if name.startswith(f"{step}-")
         )
         known = ", ".join(dict.fromkeys(hosts))
         fix = f"name some of {known}; {CLUSTER}; or {ALL}." if known else "leave the option out."

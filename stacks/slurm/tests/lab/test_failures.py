@@ -129,6 +129,25 @@ def test_another_key_on_a_host_is_named(site: Site) -> None:
     site.wait_idle()
 
 
+def test_converge_repairs_a_dead_daemon_another_key_and_an_edited_unit(site: Site) -> None:
+    site.wait_idle()
+    edited = "/etc/systemd/system/slurmd.service.d/busbar.conf"
+    damage = {
+        "compute-1": "systemctl stop slurmd",
+        "compute-2": "head -c 1024 /dev/urandom > /etc/slurm/slurm.key && systemctl restart slurmd || true",
+        "compute-3": f"echo '# by hand' >> {edited}",
+    }
+    for name, command in damage.items():
+        site.lab.ssh(name, command)
+    code, text = site.busbar("verify", "dev")
+    assert code == 1 and all(f"busbar up dev --converge {name}" in text for name in damage), text
+    options = [word for name in damage for word in ("--converge", name)]
+    code, text = site.busbar("up", "dev", "--yes", *options)
+    assert code == 0 and "--converge applies again: slurm-preflight, compute-compute-1" in text, text
+    site.wait_idle()
+    assert site.busbar("verify", "dev")[0] == 0
+
+
 def test_a_full_disk_of_the_batch_host_is_named(site: Site) -> None:
     folder = "/var/lib/busbar"
     site.wait_idle()

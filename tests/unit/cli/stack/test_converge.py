@@ -40,6 +40,21 @@ def test_what_the_cluster_keeps_of_a_node_is_set_again_with_its_host(host: str, 
     assert again(host) == ["preflight-hosts", *NODES, resource]
 
 
+def test_the_hosts_of_slurm_are_found_too() -> None:
+    hosts = ("controller-c-1", "login-l-1", "compute-g-1", "slurm-nfs-c-1")
+    names = ("slurm-preflight", *hosts, *(f"{name}-removal" for name in hosts))
+    state = Snapshot(tuple(f"urn:pulumi:dev::busbar-slurm::x::{name}" for name in names), ())
+
+    def found(host: str) -> list[str]:
+        return [urn.rpartition("::")[2] for urn in to_apply_again(state, [host])]
+
+    assert found("c-1") == ["slurm-preflight", "controller-c-1", "slurm-nfs-c-1"]
+    assert found("g-1") == ["slurm-preflight", "compute-g-1"]
+    assert found("all") == ["slurm-preflight", *hosts]
+    with pytest.raises(StackError, match="name some of c-1, l-1, g-1; cluster"):
+        found("1")
+
+
 def test_all_hosts_are_applied_again_on_request() -> None:
     assert again("all") == ["preflight-hosts", *NODES, *HOSTS]
 
