@@ -72,8 +72,8 @@ class Capability:
     and the `gate` of its updates. Its `commands` have `describe(path)` for `busbar check-config`: a stack
     file in a few lines, and its warnings; and, if it has hosts, `verify(path, as_json)` for `busbar verify`.
     `host_groups`: group of another tool's inventory -> its key in the section `hosts` of these files, with
-    `[]` after the key of a list (`busbar hosts import`). `host_steps`: a resource `STEP-HOST` installs a host,
-    and `STEP-HOST-removal` removes it (`busbar up --converge HOST`).
+    `[]` after the key of a list (`busbar hosts import`). `host_steps`: a resource `STEP-HOST` installs a
+    host, and `STEP-HOST-removal` removes it (`busbar up --converge HOST`).
     """
 
     name: str

@@ -81,10 +81,9 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, deliver: boo
         if answer is None:
             records[host.name] = kept[host.name]
         elif isinstance(answer, Finding):
-            before = previous.get(host.name)
-            if before is not None and host.role == "worker" and answer.unreachable:
+            if (before := previous.get(host.name)) and is_gone(host, answer):
                 # It was installed before: the update goes on without it, and asks it again the next time.
-                answer = replace(answer, level="warning", what=f"{answer.what}; left out of this update")
+                answer = left_out(answer, "update")
                 records[host.name] = replace(before, fingerprint="")
             findings.append(answer)
         else:
@@ -106,6 +105,16 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, deliver: boo
     return Outcome(
         findings, {name: record for name, record in records.items() if name not in failed}, len(hosts)
     )
+
+
+def is_gone(host: Host, answer: Finding) -> bool:
+    """Whether a worker is not responding, so that the others can go on without it."""
+    return host.role == "worker" and answer.unreachable
+
+
+def left_out(answer: Finding, of: str) -> Finding:
+    """The finding on such a worker as a warning; `of`: "update" or "measurement"."""
+    return replace(answer, level="warning", what=f"{answer.what}; left out of this {of}")
 
 
 async def query_all(login: Login, everyone: Sequence[Host], hosts: Sequence[Host], ask: Ask) -> Answers:

@@ -80,7 +80,7 @@ def validate(stack: Stack, project: Project = None) -> None:
         login = login_by(file, slurm.ssh, config.PROJECT)
         asked = {**preflight.spec_of(slurm), "login": login.model_dump()}
         spec = preflight.Spec.model_validate(asked)
-        outcome = asyncio.run(preflight.survey(spec, {}))
+        outcome = asyncio.run(preflight.survey(spec, {}, is_installed=True))
         end(spec, outcome)
         facts = {host: record.facts for host, record in outcome.records.items()}
         results = {}

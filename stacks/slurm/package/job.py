@@ -19,15 +19,16 @@ def measure_spec(
 ) -> dict[str, Any]:
     """The spec of `busbar slurm collect` (stacks.slurm.package.measure) without the login, as plain JSON.
 
-    `facts`: host -> the facts that preflight found. `folder`: folder of log, verdict and report.
-    `again`: any new text, to measure again.
+    `facts`: host -> the facts that preflight found; a host that is not responding may have none. `folder`:
+    folder of log, verdict and report. `again`: any new text, to measure again.
     """
     validation = slurm.validation_of(pool)
     hosts = [host for host in hosts_of(slurm) if host.pool == pool and host.name not in slurm.quarantine]
     names = [host.name for host in hosts]
     run = nccl_run(pool, names, slurm.pools[pool], validation)
     script = sbatch.script(run, validation.system, slurm.container_image)
-    versions = sorted({f"slurm {facts[name]['slurm']}, driver {facts[name].get('driver')}" for name in names})
+    known = (facts[name] for name in names if name in facts)
+    versions = sorted({f"slurm {found['slurm']}, driver {found.get('driver')}" for found in known})
     content = {"script": script, "nodes": names, "versions": versions, "run": run.run}
     name = job_name(pool, {**content, **({"again": again} if again else {})})
     return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from busbar.hosts import nfs, scripts
@@ -22,7 +23,7 @@ from busbar.preflight.nfs_checks import check_client, check_server
 from busbar.preflight.query import Answer, query
 from busbar.preflight.report import Report
 from busbar.preflight.spec import HostRequirements, requirements_key
-from busbar.preflight.survey import Outcome, query_all
+from busbar.preflight.survey import Outcome, is_gone, left_out, query_all
 from stacks.slurm.package.config import Slurm
 from stacks.slurm.package.render import CONTROLLER_PORT
 
@@ -120,10 +121,11 @@ def home_export(slurm: Slurm) -> tuple[nfs.Export | None, tuple[Host, ...]]:
     return nfs.Export(server, slurm.home.nfs), tuple(host for host in hosts_of(slurm) if host != server)
 
 
-async def survey(spec: Spec, previous: Mapping[str, HostRecord]) -> Outcome:
+async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, is_installed: bool = False) -> Outcome:
     """Query every host whose requirements have changed since `previous`, in parallel; nothing is changed.
 
-    Raises ValueError if the SSH key or the ssh-agent cannot be used.
+    A compute host that passed before, or of a cluster that `is_installed`, and is not responding now is a
+    warning. Raises ValueError if the SSH key or the ssh-agent cannot be used.
     """
     records = {
         host.name: previous[host.name]
@@ -140,6 +142,12 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord]) -> Outcome:
     for host in hosts:
         answer = answers[host.name]
         if isinstance(answer, Finding):
+            before = previous.get(host.name)
+            if is_gone(host, answer) and (before or is_installed):
+                answer = left_out(answer, "measurement" if is_installed else "update")
+            if before and answer.level == "warning":
+                # It is asked again the next time.
+                records[host.name] = replace(before, fingerprint="")
             findings.append(answer)
             continue
         report = answer.report
@@ -312,7 +320,9 @@ def _devices(required: HostRequirements, report: Report) -> Iterator[Check]:
 def check_across(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Finding]:
     """Compare the hosts: machines listed twice, equal users and homes, compatible versions."""
     yield from duplicate_machine_ids(spec, records)
-    known = {host.name: records[host.name].facts for host in spec.hosts if host.name in records}
+    # A host that is left out has no fingerprint: its facts may answer other questions.
+    found = {host.name: records[host.name] for host in spec.hosts if host.name in records}
+    known = {name: record.facts for name, record in found.items() if record.fingerprint}
     ids = {
         name: found["slurm_ids"] if found["slurm_ids"] != ":" else PACKAGE_IDS
         for name, found in known.items()

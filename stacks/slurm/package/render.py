@@ -47,7 +47,7 @@ def files(slurm: Slurm, facts: Facts) -> dict[str, str]:
 
 def hostname(facts: Facts, name: str) -> str:
     """The host name of a host."""
-    return str(facts[name].get("hostname", name))
+    return str(facts.get(name, {}).get("hostname", name))
 
 
 def slurm_conf(slurm: Slurm, facts: Facts) -> str:

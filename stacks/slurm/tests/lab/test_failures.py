@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from lab.hosts import nspawn
 from stacks.slurm.lab.hosts import boot
 from stacks.slurm.lab.topology import COMPUTE
 from stacks.slurm.tests.lab.conftest import COMPUTE as NODES
-from stacks.slurm.tests.lab.conftest import LOGIN, Site
+from stacks.slurm.tests.lab.conftest import LOGIN, Site, unmeasured
 from tests.support.lab import eventually
 
 pytestmark = pytest.mark.drill
@@ -127,6 +128,23 @@ def test_another_key_on_a_host_is_named(site: Site) -> None:
     assert code == 2 and "compute-2" in text, text
     assert took < NAMED_SECONDS, text
     site.wait_idle()
+
+
+def test_a_host_that_is_off_stops_neither_its_quarantine_nor_a_measurement_of_the_others(site: Site) -> None:
+    def quarantined(slurm: dict[str, Any]) -> None:
+        unmeasured(slurm)
+        slurm["hosts"]["compute"][2]["quarantine"] = "ticket 18"
+
+    site.wait_idle()
+    nspawn.clean_stale_state(COMPUTE[2])
+    try:
+        code, text = site.up(quarantined)
+        assert code == 0 and "compute-3" in text and "left out of this update" in text, text
+        assert site.states()["compute-3"].startswith("drain")
+        code, text = site.busbar("slurm", "validate", "dev")
+        assert code == 2 and "2 of 3 hosts were measured; not measured: compute-3" in text, text
+    finally:
+        boot()
 
 
 def test_converge_repairs_a_dead_daemon_another_key_and_an_edited_unit(site: Site) -> None:

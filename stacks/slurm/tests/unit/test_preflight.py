@@ -195,18 +195,48 @@ def test_a_host_that_passed_is_not_asked_again_until_what_is_required_changes(
     assert (with_home.queried, asked) == (4, ["ctl", "login", "gpu-1", "gpu-2"])
 
 
-def test_a_host_that_does_not_answer_is_a_finding_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    silent = Finding("gpu-1", "error", "no answer", "look", unreachable=True)
+def without(name: str) -> Any:
+    """Answers of all hosts but one, which is not responding."""
 
     async def answer(_: Any, __: Any, hosts: Any, ___: Any) -> dict[str, Answer | Finding]:
         answers: dict[str, Answer | Finding] = {
             host.name: Answer(reported({"hostname": host.name}, machine=host.name), CLOCK) for host in hosts
         }
-        return {**answers, "gpu-1": silent}
+        return {**answers, name: Finding(name, "error", "no answer", "look", unreachable=True)}
 
-    monkeypatch.setattr(preflight, "query_all", answer)
+    return answer
+
+
+def test_a_host_that_never_passed_and_is_not_responding_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "query_all", without("gpu-1"))
     outcome = asyncio.run(preflight.survey(spec(), {}))
-    assert outcome.errors == [silent] and "gpu-1" not in outcome.records
+    assert [each.host for each in outcome.errors] == ["gpu-1"] and "gpu-1" not in outcome.records
+
+
+@pytest.mark.parametrize("name", ["gpu-1", "ctl"])
+def test_only_a_compute_host_that_passed_before_is_left_out_of_an_update(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(preflight, "query_all", without("none"))
+    before = asyncio.run(preflight.survey(spec(), {})).records
+    monkeypatch.setattr(preflight, "query_all", without(name))
+    outcome = asyncio.run(preflight.survey(SHARED, before))
+    if name == "ctl":
+        assert [each.host for each in outcome.errors] == ["ctl"]
+        return
+    assert [(each.level, each.what) for each in outcome.findings if each.host == name] == [
+        ("warning", "no answer; left out of this update")
+    ]
+    assert outcome.records[name].facts == before[name].facts
+    assert asyncio.run(preflight.survey(SHARED, outcome.records)).queried == 1, "it is asked again"
+
+
+def test_a_measurement_of_a_running_cluster_goes_on_without_a_dead_compute_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(preflight, "query_all", without("gpu-1"))
+    outcome = asyncio.run(preflight.survey(spec(), {}, is_installed=True))
+    assert outcome.errors == [] and [*outcome.records] == ["ctl", "login", "gpu-2"]
 
 
 def test_memory_is_stored_so_that_it_does_not_change_on_its_own() -> None:

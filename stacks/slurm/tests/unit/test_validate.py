@@ -30,7 +30,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[MeasureSpe
     """What will be measured of the stack in `tmp_path`, whose hosts are ready."""
     asked: list[MeasureSpec] = []
 
-    async def survey(*_: object) -> Outcome:
+    async def survey(*_: object, **__: object) -> Outcome:
         found = {name: HostRecord("f", name, each) for name, each in facts(slurm(**SITE)).items()}
         return Outcome([], found, len(found))
 
@@ -94,7 +94,7 @@ def test_a_pass_without_a_host_that_nobody_has_left_out_is_no_verdict(
 def test_nothing_is_measured_where_a_host_is_not_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: list[MeasureSpec]
 ) -> None:
-    async def survey(*_: object) -> Outcome:
+    async def survey(*_: object, **__: object) -> Outcome:
         return Outcome([Finding("gpu-1", "error", "7 GPUs, expected 8", "repair it")], {}, 4)
 
     monkeypatch.setattr("stacks.slurm.package.preflight.survey", survey)
