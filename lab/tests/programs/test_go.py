@@ -22,6 +22,7 @@ K3S = [
         "lb",
         "nodepassword",
         "pki",
+        "proc",
         "token",
     )
 ]

@@ -122,7 +122,7 @@ func (r *Runtime) Child() (proc.Child, error) {
 		return proc.Child{}, fmt.Errorf("this replacement of K3s runs the host's containerd, which is not on PATH: %w", err)
 	}
 	return proc.Child{
-		Name: "containerd", Path: path, Args: []string{"-c", r.Config(), "-l", "warn"}, Grace: stopDeadline,
+		Name: "containerd", Path: path, Args: []string{"-c", r.Config(), "-l", "warn"}, Grace: stopDeadline, Vital: true,
 	}, nil
 }
 

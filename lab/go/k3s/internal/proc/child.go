@@ -22,7 +22,12 @@ type Child struct {
 	Env  []string
 	// Grace is how long a SIGTERM may take before SIGKILL.
 	Grace time.Duration
+	// Vital: when it ends, K3s shuts down instead of starting it again.
+	Vital bool
 }
+
+// ErrShutdown is the end of a vital child: K3s shuts down with exit code 0 (pkg/agent/containerd/containerd.go).
+var ErrShutdown = errors.New("Shutdown request received")
 
 const (
 	restartPause = time.Second
@@ -39,6 +44,9 @@ func (c Child) Run(ctx context.Context) error {
 		err := c.once(ctx)
 		if ctx.Err() != nil {
 			return nil
+		}
+		if c.Vital {
+			return fmt.Errorf("%w: %s exited: %w", ErrShutdown, c.Name, err)
 		}
 		if time.Since(started) > calm {
 			failures = 0

@@ -2,6 +2,7 @@ package proc
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"sync"
@@ -72,7 +73,12 @@ func (g *Group) Wait() error {
 	if g.parent.Err() != nil {
 		return nil
 	}
-	return context.Cause(g.ctx)
+	cause := context.Cause(g.ctx)
+	if errors.Is(cause, ErrShutdown) {
+		logx.Infof("%v", cause)
+		return nil
+	}
+	return cause
 }
 
 // Notify reports to systemd the state of the unit ("READY=1"); without systemd it does nothing.
