@@ -11,18 +11,25 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"busbar/lab/devices/cluster"
 	"busbar/lab/devices/hardware"
+	"busbar/lab/devices/nfd"
 	"busbar/lab/devices/operator"
 	"busbar/lab/devices/plugin"
 	"busbar/lab/devices/toolkit"
 )
 
+const validateEvery = 5 * time.Second
+
 const usage = `usage:
   devices device-plugin --kind gpu|hca --resource NAME --count-from FILE [--addresses A,B] [--kubelet-dir DIR]
-  devices operator --policy ClusterPolicy|NicClusterPolicy --namespace NS --image IMAGE
-  devices toolkit
+  devices operator --policy ClusterPolicy|NicClusterPolicy --namespace NS --image IMAGE --release VERSION
+  devices toolkit --misses FILE [--version VERSION]
+  devices nfd --node NAME
+  devices validate --count-from FILE
+  devices idle | ok
 `
 
 func main() {
@@ -45,7 +52,16 @@ func run(ctx context.Context, words []string) error {
 	case "operator":
 		return runOperator(ctx, words[1:])
 	case "toolkit":
-		return toolkit.Run(ctx, "/proc")
+		return runToolkit(ctx, words[1:])
+	case "nfd":
+		return runNFD(ctx, words[1:])
+	case "validate":
+		return runValidation(ctx, words[1:])
+	case "idle":
+		<-ctx.Done()
+		return nil
+	case "ok":
+		return nil // for probes and hooks: the image has no other program
 	default:
 		fmt.Fprintf(os.Stderr, "no such mode: %s\n%s", words[0], usage)
 		os.Exit(64)
@@ -71,7 +87,55 @@ func runPlugin(ctx context.Context, words []string) error {
 	if *addresses != "" {
 		inventory = inventory.Only(strings.Split(*addresses, ","))
 	}
+	if *kind == "hca" {
+		if inventory, err = inventory.Once(); err != nil {
+			return err
+		}
+	}
 	return plugin.Run(ctx, plugin.Options{Resource: *resource, Folder: *folder, Inventory: inventory})
+}
+
+func runToolkit(ctx context.Context, words []string) error {
+	flags := flag.NewFlagSet("toolkit", flag.ExitOnError)
+	misses := flags.String("misses", "", "a file with the number of signals that hit the toolkit itself; missing: 0")
+	version := flags.String("version", "", "another one rolls out the DaemonSet again")
+	_ = flags.Parse(words) // ExitOnError
+	slog.Info("toolkit", "version", *version)
+	return toolkit.Run(ctx, toolkit.Options{Processes: "/proc", Misses: *misses})
+}
+
+func runNFD(ctx context.Context, words []string) error {
+	flags := flag.NewFlagSet("nfd", flag.ExitOnError)
+	node := flags.String("node", "", "the Node to label")
+	folder := flags.String("hardware", "/hardware/busbar-lab", "the host's folder with the lists of devices")
+	_ = flags.Parse(words) // ExitOnError
+	client, err := cluster.InPod()
+	if err != nil {
+		return err
+	}
+	return nfd.Run(ctx, nfd.Options{Client: client, Node: *node, Hardware: *folder})
+}
+
+// runValidation waits until the host has a GPU, as the validation of the driver waits for nvidia-smi.
+func runValidation(ctx context.Context, words []string) error {
+	flags := flag.NewFlagSet("validate", flag.ExitOnError)
+	source := flags.String("count-from", "", "as of the device plugin")
+	_ = flags.Parse(words) // ExitOnError
+	inventory, err := hardware.ForKind("gpu", "", *source)
+	if err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		if found, err := inventory.Present(); err != nil || len(found) > 0 {
+			return err
+		}
+		slog.Info("no GPU on this host, waiting")
+		select {
+		case <-ctx.Done():
+		case <-time.After(validateEvery):
+		}
+	}
+	return ctx.Err()
 }
 
 func runOperator(ctx context.Context, words []string) error {
@@ -79,6 +143,7 @@ func runOperator(ctx context.Context, words []string) error {
 	policy := flags.String("policy", "", "the kind to look after: ClusterPolicy or NicClusterPolicy")
 	namespace := flags.String("namespace", "", "where the DaemonSets go")
 	image := flags.String("image", "", "the image of the device plugin: this program's own")
+	release := flags.String("release", "", "of the operator")
 	_ = flags.Parse(words) // ExitOnError
 	if *namespace == "" || *image == "" {
 		return fmt.Errorf("--namespace and --image are needed")
@@ -91,5 +156,10 @@ func runOperator(ctx context.Context, words []string) error {
 	if err != nil {
 		return err
 	}
-	return operator.Run(ctx, operator.Options{Client: client, Policy: kind, Namespace: *namespace, Image: *image})
+	pod, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	return operator.Run(
+		ctx, operator.Options{Client: client, Policy: kind, Namespace: *namespace, Image: *image, Release: *release}, pod)
 }

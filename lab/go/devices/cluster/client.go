@@ -71,6 +71,16 @@ func (c *Client) Apply(ctx context.Context, path string, object any) error {
 	return c.call(ctx, http.MethodPatch, path, "application/apply-patch+yaml", object, nil)
 }
 
+// Create makes an object in the collection `path`.
+func (c *Client) Create(ctx context.Context, path string, object any) error {
+	return c.call(ctx, http.MethodPost, path, "application/json", object, nil)
+}
+
+// Replace writes an object that was read before; it fails if the object has changed since.
+func (c *Client) Replace(ctx context.Context, path string, object any) error {
+	return c.call(ctx, http.MethodPut, path, "application/json", object, nil)
+}
+
 // Merge changes some fields of an object.
 func (c *Client) Merge(ctx context.Context, path string, fields any) error {
 	return c.call(ctx, http.MethodPatch, path, "application/merge-patch+json", fields, nil)

@@ -27,6 +27,8 @@ type Inventory struct {
 	Variable string // set in a container to the values of its devices, joined by commas
 	source   string
 	only     []string // values of the devices to offer; empty: all
+	once     bool     // Devices are those of the discovery
+	known    []Device
 	make     func(index int, name string) Device
 }
 
@@ -49,6 +51,14 @@ func (i Inventory) Only(values []string) *Inventory {
 	return &i
 }
 
+// Once returns the inventory of the devices that are there now. As the SR-IOV plugin it finds none that comes later, and
+// keeps those that are lost (pkg/factory and pkg/resources in k8snetworkplumbingwg/sriov-network-device-plugin).
+func (i Inventory) Once() (*Inventory, error) {
+	known, err := i.Present()
+	i.once, i.known = true, known
+	return &i, err
+}
+
 func gpu(index int, _ string) Device {
 	id := fmt.Sprintf("GPU-lab-%d", index)
 	return Device{ID: id, Path: fmt.Sprintf("/dev/nvidia%d", index), Value: id}
@@ -61,8 +71,16 @@ func hca(index int, name string) Device {
 	return Device{ID: name + "@" + address, Path: path, Value: address, Rail: rails + name}
 }
 
-// Devices reads the file again each time: a host can lose a device. A missing file means no devices.
+// Devices returns what the plugin offers.
 func (i *Inventory) Devices() ([]Device, error) {
+	if i.once {
+		return i.known, nil
+	}
+	return i.Present()
+}
+
+// Present reads the file again each time: a host can lose a device. A missing file means no devices.
+func (i *Inventory) Present() ([]Device, error) {
 	text, err := os.ReadFile(i.source)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

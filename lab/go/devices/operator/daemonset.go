@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"strings"
 )
 
 const (
@@ -12,7 +11,20 @@ const (
 	hardwareFolder = "/hardware/busbar-lab"
 	pluginFolder   = "/var/lib/kubelet/device-plugins"
 	recipeKey      = "busbar-lab/recipe"
+	releaseKey     = "busbar-lab/operator-release"
 )
+
+// operand is a DaemonSet of a policy: one container of this program on each node that has the hardware.
+type operand struct {
+	name           string
+	labels         map[string]any
+	container      string
+	args           []string
+	hostPID        bool
+	validates      []string // arguments of an init container; empty: none
+	selector       map[string]any
+	updateStrategy map[string]any
+}
 
 type daemonSetStatus struct {
 	Metadata struct {
@@ -32,71 +44,65 @@ func (d *daemonSetStatus) rolledOut() bool {
 		d.Status.Updated == d.Status.Desired && d.Status.Available == d.Status.Desired
 }
 
-// daemonSet is the device plugin on every node that is not a control plane node; it is owned by its policy.
-func daemonSet(policy *Policy, owner *object, want wanted, namespace, image string) map[string]any {
-	labels := map[string]any{"app": policy.daemonSet}
-	arguments := []string{
-		"device-plugin", "--kind", want.kind, "--resource", want.resource,
-		"--count-from", hardwareFolder + "/" + want.source, "--kubelet-dir", pluginFolder,
-	}
-	if len(want.addresses) > 0 {
-		arguments = append(arguments, "--addresses", strings.Join(want.addresses, ","))
+// daemonSet is the operand on every node with its labels; it is owned by its policy.
+func (o Options) daemonSet(owner *object, want wanted, one operand) map[string]any {
+	var validation []any
+	if len(one.validates) > 0 {
+		validation = []any{o.container("driver-validation", one.validates)}
 	}
 	template := map[string]any{
-		"metadata": map[string]any{"labels": labels},
+		"metadata": map[string]any{"labels": one.labels, "annotations": map[string]any{releaseKey: o.Release}},
 		"spec": map[string]any{
 			"automountServiceAccountToken":  false,
+			"hostPID":                       one.hostPID,
 			"terminationGracePeriodSeconds": 2,
 			"priorityClassName":             "system-node-critical",
 			"tolerations":                   want.tolerations,
-			"affinity":                      workersOnly,
-			"containers": []any{map[string]any{
-				"name":            "device-plugin",
-				"image":           image,
-				"imagePullPolicy": "IfNotPresent",
-				"args":            arguments,
-				"env":             []any{map[string]any{"name": "GOMEMLIMIT", "value": "16MiB"}},
-				"resources":       map[string]any{"requests": map[string]any{"cpu": "5m", "memory": "16Mi"}},
-				"volumeMounts": []any{
-					map[string]any{"name": "plugins", "mountPath": pluginFolder},
-					map[string]any{"name": "hardware", "mountPath": "/hardware", "readOnly": true},
-				},
-			}},
+			"nodeSelector":                  one.selector,
+			"initContainers":                validation,
+			"containers":                    []any{o.container(one.container, one.args)},
 			"volumes": []any{
 				map[string]any{"name": "plugins", "hostPath": map[string]any{"path": pluginFolder}},
 				map[string]any{"name": "hardware", "hostPath": map[string]any{"path": hardwareParent}},
 			},
 		},
 	}
+	spec := map[string]any{"selector": map[string]any{"matchLabels": one.labels}, "template": template}
+	if one.updateStrategy != nil {
+		spec["updateStrategy"] = one.updateStrategy
+	}
 	return map[string]any{
 		"apiVersion": "apps/v1",
 		"kind":       "DaemonSet",
 		"metadata": map[string]any{
-			"name": policy.daemonSet, "namespace": namespace, "labels": labels,
-			"annotations": map[string]any{recipeKey: fingerprint(template)},
+			"name": one.name, "namespace": o.Namespace, "labels": one.labels,
+			"annotations": map[string]any{recipeKey: fingerprint(spec)},
 			"ownerReferences": []any{map[string]any{
-				"apiVersion": policy.apiVersion, "kind": policy.kind,
+				"apiVersion": o.Policy.apiVersion, "kind": o.Policy.kind,
 				"name": owner.Metadata.Name, "uid": owner.Metadata.UID, "controller": true,
 			}},
 		},
-		"spec": map[string]any{
-			"selector":       map[string]any{"matchLabels": labels},
-			"updateStrategy": map[string]any{"type": "RollingUpdate", "rollingUpdate": map[string]any{"maxUnavailable": "100%"}},
-			"template":       template,
+		"spec": spec,
+	}
+}
+
+func (o Options) container(name string, args []string) map[string]any {
+	return map[string]any{
+		"name":            name,
+		"image":           o.Image,
+		"imagePullPolicy": "IfNotPresent",
+		"args":            args,
+		"env":             []any{map[string]any{"name": "GOMEMLIMIT", "value": "16MiB"}},
+		"resources":       map[string]any{"requests": map[string]any{"cpu": "5m", "memory": "16Mi"}},
+		"volumeMounts": []any{
+			map[string]any{"name": "plugins", "mountPath": pluginFolder},
+			map[string]any{"name": "hardware", "mountPath": "/hardware"},
 		},
 	}
 }
 
-var workersOnly = map[string]any{"nodeAffinity": map[string]any{
-	"requiredDuringSchedulingIgnoredDuringExecution": map[string]any{"nodeSelectorTerms": []any{
-		map[string]any{"matchExpressions": []any{
-			map[string]any{"key": "node-role.kubernetes.io/control-plane", "operator": "DoesNotExist"},
-		}},
-	}},
-}}
-
-func fingerprint(template map[string]any) string {
-	text, err := json.Marshal(template) // keys sorted: the same template, the same text
+func fingerprint(spec map[string]any) string {
+	text, err := json.Marshal(spec) // keys sorted: the same spec, the same text
 	if err != nil {
 		panic(err) // strings, numbers and maps of them always marshal
 	}

@@ -1,13 +1,13 @@
-// Package operator rolls out the device plugin that a policy requests, and writes the progress into the policy's status.
+// Package operator rolls out the DaemonSets that a policy requests, and writes the progress into the policy's status.
 package operator
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"busbar/lab/devices/cluster"
@@ -20,15 +20,21 @@ type Options struct {
 	Client           *cluster.Client
 	Policy           *Policy
 	Namespace, Image string
+	Release          string // of the operator: another one rolls out all of its DaemonSets again
 }
 
-// Run reconciles the policies once per second until the context ends. A failed call is retried.
-func Run(ctx context.Context, options Options) error {
+// Run reconciles the policies once per second until the context ends, while this pod holds the operator's lease.
+// A failed call is retried.
+func Run(ctx context.Context, options Options, pod string) error {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
+	election := newElection(options.Client, options.Namespace, options.Policy.lease, pod)
 	said := ""
 	for {
-		err := reconcile(ctx, options)
+		leads, err := election.leads(ctx)
+		if leads {
+			err = reconcile(ctx, options)
+		}
 		if text := fmt.Sprint(err); err != nil && text != said && ctx.Err() == nil {
 			slog.Warn("will be tried again", "error", err)
 			said = text
@@ -77,89 +83,62 @@ func reconcile(ctx context.Context, options Options) error {
 
 // rollOut applies what the policy requests and returns the progress.
 func (o Options) rollOut(ctx context.Context, policy *object) (status, error) {
-	path := "/apis/apps/v1/namespaces/" + o.Namespace + "/daemonsets/" + o.Policy.daemonSet
-	want, err := o.Policy.read(policy.Spec)
+	generation := policy.Metadata.Generation
+	nodes, err := o.label(ctx)
 	if err != nil {
-		return o.state("error", "ReconcileFailed", err.Error()), nil
-	}
-	if want.resource == "" {
-		return o.state("ready", "Reconciled", "no device plugin is asked for"), o.Client.Delete(ctx, path)
-	}
-	object := daemonSet(o.Policy, policy, want, o.Namespace, o.Image)
-	recipe := object["metadata"].(map[string]any)["annotations"].(map[string]any)[recipeKey]
-	var found daemonSetStatus
-	err = o.Client.Get(ctx, path, &found)
-	if err != nil && !errors.Is(err, cluster.ErrNotFound) {
 		return status{}, err
 	}
-	if err != nil || found.Metadata.Annotations[recipeKey] != recipe {
-		slog.Info("rolling out", "daemonset", o.Policy.daemonSet, "resource", want.resource)
-		return o.state("notReady", "OperandNotReady", "the device plugin is being rolled out"),
-			o.Client.Apply(ctx, path, object)
-	}
-	if !found.rolledOut() {
-		return o.state("notReady", "OperandNotReady",
-			fmt.Sprintf("%d of %d device plugins run", found.Status.Available, found.Status.Desired)), nil
-	}
-	if found.Status.Desired == 0 {
-		return o.state("ready", "NoGPUNodes", "no node takes the device plugin"), nil
-	}
-	return o.state("ready", "Reconciled", fmt.Sprintf("%d device plugins run", found.Status.Desired)), nil
-}
-
-type appliedState struct {
-	Name    string `json:"name"`
-	State   string `json:"state"`
-	Message string `json:"message,omitempty"`
-}
-
-type condition struct {
-	Type    string `json:"type"`
-	Status  string `json:"status"`
-	Reason  string `json:"reason"`
-	Message string `json:"message"`
-}
-
-type status struct {
-	State         string         `json:"state"`
-	Reason        string         `json:"reason,omitempty"`
-	AppliedStates []appliedState `json:"appliedStates,omitempty"`
-	Conditions    []condition    `json:"conditions,omitempty"`
-}
-
-// state is the status in the format of the policy's kind: conditions, or one state per component.
-func (o Options) state(state, reason, message string) status {
-	if o.Policy.component != "" {
-		applied := appliedState{Name: o.Policy.component, State: state}
-		if state != "ready" {
-			applied.Message = message
-		}
-		return status{State: state, AppliedStates: []appliedState{applied}}
-	}
-	if state == "ready" {
-		return status{State: state, Conditions: []condition{
-			{"Ready", "True", reason, message}, {"Error", "False", "Ready", ""},
-		}}
-	}
-	return status{State: state, Conditions: []condition{
-		{"Ready", "False", "Error", ""}, {"Error", "True", reason, message},
-	}}
-}
-
-func (o Options) report(ctx context.Context, policy *object, now status) error {
-	text, err := json.Marshal(now)
+	want, err := o.Policy.read(policy.Spec)
 	if err != nil {
-		return err
+		return o.Policy.state(generation, "error", "ReconcileFailed", err.Error()), nil
 	}
-	var before status
-	if len(policy.Status) > 0 {
-		if err := json.Unmarshal(policy.Status, &before); err != nil {
-			before = status{} // not ours: write it anew
+	var unready []string
+	for _, name := range o.Policy.daemonSets {
+		index := slices.IndexFunc(want.operands, func(one operand) bool { return one.name == name })
+		if index < 0 {
+			if err := o.Client.Delete(ctx, o.daemonSets()+"/"+name); err != nil {
+				return status{}, err
+			}
+			continue
+		}
+		found, err := o.apply(ctx, policy, want, want.operands[index])
+		if err != nil {
+			return status{}, err
+		}
+		if !found.rolledOut() {
+			unready = append(unready, fmt.Sprintf("%s: %d of %d pods run", name, found.Status.Available, found.Status.Desired))
 		}
 	}
-	if known, err := json.Marshal(before); err == nil && bytes.Equal(known, text) {
-		return nil
+	switch {
+	case len(unready) > 0:
+		return o.Policy.state(generation, "notReady", "OperandNotReady", strings.Join(unready, "; ")), nil
+	case !nodes.labelled:
+		return o.Policy.state(generation, "ready", "NFDLabelsMissing", "No NFD labels found"), nil
+	case !nodes.found:
+		return o.Policy.state(generation, "ready", "NoGPUNodes", "no node takes the device plugin"), nil
 	}
-	slog.Info("status", "policy", policy.Metadata.Name, "state", now.State)
-	return o.Client.Merge(ctx, o.Policy.path+"/"+policy.Metadata.Name+"/status", map[string]any{"status": now})
+	return o.Policy.state(generation, "ready", "Reconciled", "all pods run"), nil
+}
+
+func (o Options) daemonSets() string {
+	return "/apis/apps/v1/namespaces/" + o.Namespace + "/daemonsets"
+}
+
+// apply makes or changes a DaemonSet, and returns its status; of one that was changed an empty one, which is not rolled out.
+func (o Options) apply(ctx context.Context, policy *object, want wanted, one operand) (daemonSetStatus, error) {
+	path := o.daemonSets() + "/" + one.name
+	object := o.daemonSet(policy, want, one)
+	recipe := object["metadata"].(map[string]any)["annotations"].(map[string]any)[recipeKey]
+	var found daemonSetStatus
+	err := o.Client.Get(ctx, path, &found)
+	if err != nil && !errors.Is(err, cluster.ErrNotFound) {
+		return daemonSetStatus{}, err
+	}
+	if err == nil && found.Metadata.Annotations[recipeKey] == recipe {
+		return found, nil
+	}
+	slog.Info("rolling out", "daemonset", one.name)
+	found = daemonSetStatus{}
+	found.Metadata.Generation = -1
+	return found, o.Client.Apply(ctx, path, object)
 }

@@ -3,6 +3,7 @@ package operator
 import (
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -11,27 +12,45 @@ import (
 	"busbar/lab/devices/cluster"
 )
 
-// api is as much of an API server as the operator talks to: policies of one kind, and one DaemonSet.
+// api is as much of an API server as the operator talks to: policies of one kind, DaemonSets by name, and one Lease.
 type api struct {
-	t         *testing.T
-	policy    map[string]any
-	daemonSet map[string]any
-	applied   int
+	t          *testing.T
+	policy     map[string]any
+	daemonSets map[string]map[string]any
+	lease      map[string]any
+	nodes      map[string]map[string]any // their labels
+	applied    int
 }
 
 func (a *api) ServeHTTP(answer http.ResponseWriter, request *http.Request) {
 	body, _ := io.ReadAll(request.Body)
-	isDaemonSet := strings.Contains(request.URL.Path, "/daemonsets/")
+	_, name, isDaemonSet := strings.Cut(request.URL.Path, "/daemonsets/")
+	_, node, isNode := strings.Cut(request.URL.Path, "/nodes/")
+	isLease := strings.Contains(request.URL.Path, "/leases")
 	switch {
 	case isDaemonSet && request.Method == http.MethodPatch:
 		a.applied++
-		a.daemonSet = decode(a.t, body)
+		a.daemonSets[name] = decode(a.t, body)
 	case isDaemonSet && request.Method == http.MethodDelete:
-		a.daemonSet = nil
-	case isDaemonSet && a.daemonSet == nil:
+		delete(a.daemonSets, name)
+	case isDaemonSet && a.daemonSets[name] == nil, isLease && request.Method == http.MethodGet && a.lease == nil:
 		http.NotFound(answer, request)
 	case isDaemonSet:
-		_ = json.NewEncoder(answer).Encode(a.daemonSet)
+		_ = json.NewEncoder(answer).Encode(a.daemonSets[name])
+	case isNode:
+		labels := decode(a.t, body)["metadata"].(map[string]any)["labels"].(map[string]any)
+		maps.Copy(a.nodes[node], labels)
+		maps.DeleteFunc(a.nodes[node], func(_ string, value any) bool { return value == nil })
+	case strings.HasSuffix(request.URL.Path, "/nodes"):
+		items := []any{}
+		for name, labels := range a.nodes {
+			items = append(items, map[string]any{"metadata": map[string]any{"name": name, "labels": labels}})
+		}
+		_ = json.NewEncoder(answer).Encode(map[string]any{"items": items})
+	case isLease && request.Method == http.MethodGet:
+		_ = json.NewEncoder(answer).Encode(a.lease)
+	case isLease:
+		a.lease = decode(a.t, body)
 	case request.Method == http.MethodPatch:
 		a.policy["status"] = decode(a.t, body)["status"]
 	default:
@@ -47,12 +66,14 @@ func decode(t *testing.T, text []byte) map[string]any {
 	return value
 }
 
-// available makes the DaemonSet look as its controller leaves it.
+// available makes all DaemonSets look as their controller leaves them.
 func (a *api) available(running, desired int) {
-	a.daemonSet["metadata"].(map[string]any)["generation"] = 1
-	a.daemonSet["status"] = map[string]any{
-		"observedGeneration": 1, "desiredNumberScheduled": desired,
-		"updatedNumberScheduled": desired, "numberAvailable": running,
+	for _, one := range a.daemonSets {
+		one["metadata"].(map[string]any)["generation"] = 1
+		one["status"] = map[string]any{
+			"observedGeneration": 1, "desiredNumberScheduled": desired,
+			"updatedNumberScheduled": desired, "numberAvailable": running,
+		}
 	}
 }
 
@@ -64,24 +85,34 @@ func (a *api) state() string {
 
 func start(t *testing.T, kind, name, spec string) (*api, func()) {
 	t.Helper()
-	fake := &api{t: t, policy: map[string]any{
-		"metadata": map[string]any{"name": name, "uid": "1"}, "spec": decode(t, []byte(spec)),
-	}}
+	fake, options := serve(t, kind, name, spec)
+	return fake, func() {
+		t.Helper()
+		if err := reconcile(t.Context(), options); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func serve(t *testing.T, kind, name, spec string) (*api, Options) {
+	t.Helper()
+	fake := &api{
+		t: t, daemonSets: map[string]map[string]any{},
+		policy: map[string]any{"metadata": map[string]any{"name": name, "uid": "1"}, "spec": decode(t, []byte(spec))},
+		nodes: map[string]map[string]any{
+			"server": {nfdPrefix + "cpu": "true"},
+			"worker": {nfdPrefix + "pci-10de.present": "true", nfdPrefix + "pci-15b3.present": "true"},
+		},
+	}
 	server := httptest.NewServer(fake)
 	t.Cleanup(server.Close)
 	policy, err := ForPolicy(kind)
 	if err != nil {
 		t.Fatal(err)
 	}
-	options := Options{
+	return fake, Options{
 		Client: &cluster.Client{Server: server.URL, HTTP: server.Client(), Token: func() (string, error) { return "t", nil }},
 		Policy: policy, Namespace: "operators", Image: "devices:1",
-	}
-	return fake, func() {
-		t.Helper()
-		if err := reconcile(t.Context(), options); err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 
@@ -91,7 +122,7 @@ const hostdev = `{"sriovDevicePlugin": {"config":
 func TestAPolicyIsReadyWhenItsPluginsRunAndNotBefore(t *testing.T) {
 	fake, look := start(t, "NicClusterPolicy", "nic-cluster-policy", hostdev)
 	look()
-	if fake.state() != "notReady" || fake.daemonSet == nil {
+	if fake.state() != "notReady" || len(fake.daemonSets) == 0 {
 		t.Fatalf("at first: %v", fake.policy["status"])
 	}
 	fake.available(1, 2)
@@ -109,7 +140,7 @@ func TestAPolicyIsReadyWhenItsPluginsRunAndNotBefore(t *testing.T) {
 func TestThePluginIsToldTheResourceOfThePolicy(t *testing.T) {
 	fake, look := start(t, "NicClusterPolicy", "nic-cluster-policy", hostdev)
 	look()
-	text, _ := json.Marshal(fake.daemonSet)
+	text, _ := json.Marshal(fake.daemonSets)
 	if !strings.Contains(string(text), `"--resource","nvidia.com/hostdev"`) {
 		t.Fatalf("got %s", text)
 	}
@@ -121,7 +152,7 @@ func TestAnUnchangedPolicyIsRolledOutOnce(t *testing.T) {
 	fake.available(2, 2)
 	look()
 	look()
-	if fake.applied != 1 {
+	if fake.applied != len(fake.daemonSets) {
 		t.Fatalf("applied %d times", fake.applied)
 	}
 }
@@ -131,7 +162,7 @@ func TestAChangedPolicyIsRolledOutAgain(t *testing.T) {
 	look()
 	fake.policy["spec"] = decode(t, []byte(`{"daemonsets": {"tolerations": [{"operator": "Exists"}]}}`))
 	look()
-	if fake.applied != 2 {
+	if fake.applied != 2*len(fake.daemonSets) {
 		t.Fatalf("applied %d times", fake.applied)
 	}
 }
@@ -139,8 +170,8 @@ func TestAChangedPolicyIsRolledOutAgain(t *testing.T) {
 func TestAPolicyOfAnotherNameIsIgnored(t *testing.T) {
 	fake, look := start(t, "NicClusterPolicy", "mine", hostdev)
 	look()
-	if fake.state() != "ignore" || fake.daemonSet != nil {
-		t.Fatalf("got %v, %v", fake.policy["status"], fake.daemonSet)
+	if fake.state() != "ignore" || len(fake.daemonSets) != 0 {
+		t.Fatalf("got %v, %v", fake.policy["status"], fake.daemonSets)
 	}
 }
 
@@ -153,13 +184,89 @@ func TestAnUnreadableConfigIsAnErrorThatSaysWhy(t *testing.T) {
 	}
 }
 
-func TestAClusterWithoutWorkersIsReadyWithTheReason(t *testing.T) {
+func TestAClusterWithoutDevicesIsReadyWithTheReason(t *testing.T) {
+	for reason, labels := range map[string]map[string]any{
+		"NoGPUNodes": {nfdPrefix + "cpu": "true"}, "NFDLabelsMissing": {},
+	} {
+		fake, look := start(t, "ClusterPolicy", "cluster-policy", `{}`)
+		fake.nodes = map[string]map[string]any{"server": labels}
+		look()
+		fake.available(0, 0)
+		look()
+		text, _ := json.Marshal(fake.policy["status"])
+		if fake.state() != "ready" || !strings.Contains(string(text), reason) {
+			t.Fatalf("expected %s, got %s", reason, text)
+		}
+	}
+}
+
+func TestNodesWithDevicesGetTheLabelsThatTheDaemonSetsSelect(t *testing.T) {
 	fake, look := start(t, "ClusterPolicy", "cluster-policy", `{}`)
+	fake.nodes["worker"][deploy+"device-plugin"] = "false" // by an administrator
 	look()
-	fake.available(0, 0)
+	spec := fake.daemonSets[toolkitName]["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
+	for key, value := range spec["nodeSelector"].(map[string]any) {
+		if fake.nodes["worker"][key] != value || fake.nodes["server"][key] != nil {
+			t.Fatalf("%s: %v", key, fake.nodes)
+		}
+	}
+	if fake.nodes["worker"][deploy+"device-plugin"] != "false" {
+		t.Fatalf("got %v", fake.nodes)
+	}
+}
+
+func TestANodeThatHasLostItsDevicesLosesTheLabels(t *testing.T) {
+	fake, look := start(t, "NicClusterPolicy", "nic-cluster-policy", hostdev)
+	look()
+	if fake.nodes["worker"][waitMOFED] != "false" {
+		t.Fatalf("got %v", fake.nodes)
+	}
+	delete(fake.nodes["worker"], nfdPrefix+"pci-15b3.present")
+	look()
+	if len(fake.nodes["worker"]) != 1 {
+		t.Fatalf("got %v", fake.nodes)
+	}
+}
+
+func TestAnotherReleaseOfTheOperatorRollsOutAnUnchangedPolicy(t *testing.T) {
+	fake, options := serve(t, "ClusterPolicy", "cluster-policy", `{}`)
+	for _, release := range []string{"1", "1", "2"} {
+		options.Release = release
+		if err := reconcile(t.Context(), options); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if fake.applied != 2*len(fake.daemonSets) {
+		t.Fatalf("applied %d times", fake.applied)
+	}
+}
+
+func TestTheConditionsOfANicClusterPolicyAreAboutItsGeneration(t *testing.T) {
+	fake, look := start(t, "NicClusterPolicy", "nic-cluster-policy", hostdev)
+	fake.policy["metadata"].(map[string]any)["generation"] = 7
+	look()
+	fake.available(2, 2)
 	look()
 	text, _ := json.Marshal(fake.policy["status"])
-	if fake.state() != "ready" || !strings.Contains(string(text), "NoGPUNodes") {
-		t.Fatalf("got %s", text)
+	var got status
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range got.Conditions {
+		if one.Status != "True" || one.Observed != 7 || one.Transition == "" {
+			t.Fatalf("got %+v", one)
+		}
+	}
+	if len(got.Conditions) != 2 {
+		t.Fatalf("got %+v", got)
+	}
+}
+
+func TestTheHCAPluginIsRolledOutOnOneNodeAtATime(t *testing.T) {
+	fake, look := start(t, "NicClusterPolicy", "nic-cluster-policy", hostdev)
+	look()
+	spec := fake.daemonSets[hcaPluginName]["spec"].(map[string]any)
+	if strategy, found := spec["updateStrategy"]; found { // the API's default is one node
+		t.Fatalf("got %v", strategy)
 	}
 }

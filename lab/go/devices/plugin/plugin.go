@@ -40,7 +40,7 @@ func Run(ctx context.Context, options Options) error {
 			return err
 		}
 		if len(devices) == 0 {
-			slog.Info("no such hardware on this node, nothing to offer", "resource", options.Resource)
+			slog.Info("no devices in device pool, skipping creating resource server", "resource", options.Resource)
 			waitFor(ctx, func() bool { found, err := options.Inventory.Devices(); return err != nil || len(found) > 0 })
 			continue
 		}
@@ -137,10 +137,14 @@ func (s *service) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[a
 	return nil
 }
 
-// Allocate gives a container one device node for each device, so that it can count what it got, and the folders
-// of HCAs.
+// Allocate gives a container one device node for each device that is there, so that it can count what it got, and the
+// folders of HCAs. The variable has all devices, also those that the host has lost.
 func (s *service) Allocate(_ context.Context, request *api.AllocateRequest) (*api.AllocateResponse, error) {
 	devices, err := s.options.Inventory.Devices()
+	if err != nil {
+		return nil, err
+	}
+	present, err := s.options.Inventory.Present()
 	if err != nil {
 		return nil, err
 	}
@@ -154,6 +158,9 @@ func (s *service) Allocate(_ context.Context, request *api.AllocateRequest) (*ap
 				return nil, fmt.Errorf("%s: this host has no device %q (any more)", s.options.Resource, id)
 			}
 			values = append(values, devices[index].Value)
+			if !slices.Contains(present, devices[index]) {
+				continue
+			}
 			container.Devices = append(container.Devices, &api.DeviceSpec{
 				HostPath: "/dev/null", ContainerPath: devices[index].Path, Permissions: "rw",
 			})

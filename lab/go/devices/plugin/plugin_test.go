@@ -63,6 +63,9 @@ func start(t *testing.T, folder, kind, resource, devices string) (source string)
 		t.Fatal(err)
 	}
 	inventory, err := hardware.ForKind(kind, resource, source)
+	if err == nil && kind == "hca" {
+		inventory, err = inventory.Once()
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,5 +156,39 @@ func TestAKubeletThatStartsAgainIsRegisteredWithAgain(t *testing.T) {
 	first.server.Stop() // removes its socket, as a kubelet that ends does
 	if request := startKubelet(t, folder).expect(t); request.ResourceName != "nvidia.com/gpu" {
 		t.Fatalf("got %v", request)
+	}
+}
+
+func TestALostHCAIsStillOfferedAndMissesInTheContainer(t *testing.T) {
+	folder := t.TempDir()
+	kubelet := startKubelet(t, folder)
+	source := start(t, folder, "hca", "nvidia.com/hostdev", "mlx5_0\nmlx5_1\n")
+	client := dial(t, folder, kubelet.expect(t).Endpoint)
+	if err := os.WriteFile(source, []byte("mlx5_0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := client.Allocate(t.Context(), &api.AllocateRequest{ContainerRequests: []*api.ContainerAllocateRequest{
+		{DevicesIds: []string{"mlx5_0@0000:20:00.0", "mlx5_1@0000:21:00.0"}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := answer.ContainerResponses[0]
+	if len(got.Devices) != 1 || got.Envs["PCIDEVICE_NVIDIA_COM_HOSTDEV"] != "0000:20:00.0,0000:21:00.0" {
+		t.Fatalf("got %v", got)
+	}
+}
+
+func TestHCAsThatComeAfterTheDiscoveryAreNotOffered(t *testing.T) {
+	folder := t.TempDir()
+	kubelet := startKubelet(t, folder)
+	source := start(t, folder, "hca", "nvidia.com/hostdev", "")
+	if err := os.WriteFile(source, []byte("mlx5_0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case request := <-kubelet.registered:
+		t.Fatalf("got %v", request)
+	case <-time.After(2 * lookEvery):
 	}
 }

@@ -1,4 +1,4 @@
-// Package toolkit does the one thing of NVIDIA's container toolkit that others notice: its signal ends containerd, and
+// Package toolkit does the one thing of NVIDIA's container toolkit that others notice: its SIGHUP ends containerd, and
 // with it K3s on a worker, which systemd then starts again.
 package toolkit
 
@@ -12,44 +12,79 @@ import (
 	"path"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
 
 // The toolkit is Ready when it starts, sleeps for 5 s, installs, and sends its signal.
-const installs = 4500 * time.Millisecond
+const installs = 4 * time.Second
 
-// Run ends the agent once, and then stays until the context ends. `processes` is the hosts' /proc.
-func Run(ctx context.Context, processes string) error {
+// Options are the hosts' /proc, and a file of the host with a number: so many of the next signals hit the toolkit itself.
+type Options struct {
+	Processes string
+	Misses    string
+}
+
+// Run ends containerd after the installation, and once more at the end of the context, as the toolkit's clean-up does.
+// A toolkit that signals itself ends with exit code 0; the kubelet starts it again.
+func Run(ctx context.Context, options Options) error {
 	select {
 	case <-ctx.Done():
-		return nil
+		return nil // nothing was installed
 	case <-time.After(installs):
 	}
-	agent, err := find(processes)
+	misses, err := options.misses()
 	if err != nil {
 		return err
 	}
-	slog.Info("ending the agent", "pid", agent)
-	if err := syscall.Kill(agent, syscall.SIGTERM); err != nil {
-		return fmt.Errorf("signal to process %d: %w", agent, err)
+	if misses > 0 {
+		slog.Info("the signal hits the toolkit itself", "left", misses-1)
+		return os.WriteFile(options.Misses, []byte(strconv.Itoa(misses-1)), 0o644)
+	}
+	if err := options.endContainerd(); err != nil {
+		return err
 	}
 	<-ctx.Done()
+	return options.endContainerd()
+}
+
+// misses returns the number in the file; a missing file is 0.
+func (o Options) misses() (int, error) {
+	text, err := os.ReadFile(o.Misses)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(text)))
+}
+
+func (o Options) endContainerd() error {
+	process, err := find(o.Processes)
+	if err != nil {
+		return err
+	}
+	slog.Info("ending containerd", "pid", process)
+	if err := syscall.Kill(process, syscall.SIGHUP); err != nil {
+		return fmt.Errorf("signal to process %d: %w", process, err)
+	}
 	return nil
 }
 
-// find returns the process `k3s agent`.
+// find returns the process of containerd.
 func find(processes string) (int, error) {
 	found, err := filepath.Glob(filepath.Join(processes, "[0-9]*", "cmdline"))
 	if err != nil {
 		return 0, err
 	}
 	for _, file := range found {
-		text, _ := os.ReadFile(file) // a process that has ended meanwhile is not the agent
-		words := bytes.Split(text, []byte{0})
-		if len(words) > 1 && path.Base(string(words[0])) == "k3s" && string(words[1]) == "agent" {
+		text, _ := os.ReadFile(file) // a process that has ended meanwhile is not containerd
+		program, _, _ := bytes.Cut(text, []byte{0})
+		if path.Base(string(program)) == "containerd" {
 			return strconv.Atoi(filepath.Base(filepath.Dir(file)))
 		}
 	}
-	return 0, errors.New("no process `k3s agent` on this host")
+	return 0, errors.New("no process `containerd` on this host")
 }

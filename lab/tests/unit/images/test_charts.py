@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 PROJECT = Path(__file__).resolve().parents[4]
+REAL = PROJECT.parent / "shared" / "charts"
 CHARTS = ("gpu-operator", "network-operator")
 CRDS = {
     "gpu-operator": ("nvidia.com", "ClusterPolicy"),
@@ -40,7 +41,7 @@ def test_every_value_that_busbar_sets_is_one_of_the_charts(chart: str) -> None:
 
 @pytest.mark.parametrize("chart", CHARTS)
 def test_the_values_are_ones_that_the_real_chart_knows(chart: str) -> None:
-    real = sorted((PROJECT.parent / "shared" / "charts" / chart).glob("*/values.yaml"))
+    real = sorted((REAL / chart).glob("*/values.yaml"))
     if not real:
         pytest.skip(f"the real values of {chart} are not beside this checkout")
     # `operator.version` is left to the chart's version there; the SR-IOV sub-chart has its own values.yaml.
@@ -56,6 +57,33 @@ def test_the_definition_is_the_kind_that_the_product_writes(chart: str) -> None:
     spec = load(file)["spec"]
     assert (spec["group"], spec["names"]["kind"], spec["scope"]) == (*CRDS[chart], "Cluster")
     assert spec["versions"][0]["subresources"] == {"status": {}}
+
+
+def schema(file: Path) -> dict[str, Any]:
+    properties = load(file)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    assert isinstance(properties, dict)
+    return properties
+
+
+def pruned(
+    properties: Mapping[str, Any], real: Mapping[str, Any], path: str = ""
+) -> Iterator[tuple[str, set[str]]]:
+    """Per object whose unknown fields our schema drops: the fields that only one of the two schemas keeps."""
+    yield path or "the object", set(properties) ^ set(real)
+    for name, child in properties.items():
+        if "properties" in child:
+            yield from pruned(child["properties"], real[name]["properties"], f"{path}.{name}".lstrip("."))
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_the_definition_drops_the_fields_that_the_real_one_drops(chart: str) -> None:
+    (ours,) = (PROJECT / "lab" / "charts" / chart / "crds").glob("*.yaml")
+    found = sorted((REAL / chart).glob(f"*/crds/*_{ours.name}"))
+    if not found:
+        pytest.skip(f"the real CRDs of {chart} are not beside this checkout")
+    real = {name: value for name, value in schema(found[-1]).items() if name in ("spec", "status")}
+    differences = {path: names for path, names in pruned(schema(ours), real) if names}
+    assert differences == {}, found[-1]
 
 
 @pytest.mark.parametrize("chart", CHARTS)
