@@ -1,44 +1,71 @@
-"""Agents that restart around a measurement, as in a rollout of the GPU Operator's toolkit: `make drills`."""
+"""Updates of NVIDIA's operators: their rollouts go on after a policy is ready: `make drills`."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from busbar.outputs import ClusterOutputs
 from busbar.outputs.pool import PoolResult
-from tests.support.lab import Lab, eventually
+from tests.support.lab import PROJECT, Lab, eventually
 
 pytestmark = pytest.mark.drill
 
 WORKERS = ("worker-1", "worker-2")
 REJECTED = "UnexpectedAdmissionError"
 BOUND_SECONDS = 90
+LEASE_SECONDS = 120
+PULL_SECONDS = 45
+# Longer than devices must be offered without interruption.
+SLOW_SECONDS = 75
+OTHER_HCAS = ["0000:20:00.0", "0000:23:00.0"]
 
 
-def up(lab: Lab, run: int, **toolkit: str) -> tuple[bool, str]:
-    """An update that measures: whether it succeeded, and what it printed. `toolkit`: values of the chart."""
+Settings = Mapping[str, Mapping[str, Any]]
+
+
+def up(lab: Lab, settings: Settings) -> tuple[bool, str]:
+    """An update with these settings of sections: whether it succeeded, and what it printed."""
 
     def change(cluster: dict[str, Any]) -> None:
-        cluster["validation"]["run"] = run
-        if toolkit:
-            cluster["gpu_operator"]["values"] = {"toolkit": toolkit}
+        for section, values in settings.items():
+            cluster[section] |= values
 
     done = lab.up("--config-file", str(lab.config_with(change)))
     print(done.stdout, done.stderr)
     return done.returncode == 0, done.stdout + done.stderr
 
 
+def measuring(run: int) -> Settings:
+    """The settings of an update that measures."""
+    return {"validation": {"run": run}}
+
+
 def result(lab: Lab) -> PoolResult:
     return ClusterOutputs.from_dict(lab.outputs()).nccl["lab"]
 
 
-def starts(lab: Lab) -> list[str]:
-    return [lab.ssh(worker, "systemctl show -p InvocationID --value k3s-agent") for worker in WORKERS]
+def started(lab: Lab, worker: str) -> float:
+    """When the agent was last up, in seconds since the epoch."""
+    time = "systemctl show -p ActiveEnterTimestamp --value k3s-agent"
+    return float(lab.ssh(worker, f'date -d "$({time})" +%s'))
+
+
+def rolled_out(lab: Lab, namespace: str, daemon_set: str) -> bool:
+    """Whether all pods of the DaemonSet are of its newest template, and available."""
+    found = json.loads(lab.kubectl(f"get daemonset {daemon_set} -n {namespace} -o json"))
+    status = found["status"]
+    return bool(status["observedGeneration"] == found["metadata"]["generation"]) and (
+        status.get("updatedNumberScheduled", 0)
+        == status.get("numberAvailable", 0)
+        == status["desiredNumberScheduled"]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +75,101 @@ def site(lab: Lab) -> Iterator[Lab]:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_an_update_whose_toolkit_restarts_the_agents_measures_a_healthy_fabric(site: Lab) -> None:
-    before = starts(site)
-    succeeded, text = up(site, 101, version="drill")
-    assert all(now != then for now, then in zip(starts(site), before, strict=True)), "the agents restarted"
+@pytest.fixture
+def restored(site: Lab) -> Iterator[None]:
+    """The usual settings after the test: the next one begins without a rollout."""
+    yield
+    done = site.up()
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture
+def next_release(site: Lab) -> Path:
+    """The chart of another release of the GPU Operator, which makes all of its DaemonSets anew.
+
+    Its pod is Ready late, as after a slow pull: until then, and until its lease expires, the old one acts.
+    """
+    folder = site.temporary / "gpu-operator"
+    shutil.copytree(PROJECT / "lab" / "charts" / "gpu-operator", folder)
+    changes = {
+        "Chart.yaml": ("version: 0.1.0", "version: 0.2.0"),
+        "templates/operator.yaml": ("initialDelaySeconds: 5", f"initialDelaySeconds: {PULL_SECONDS}"),
+    }
+    for name, (former, now) in changes.items():
+        text = (folder / name).read_text(encoding="utf-8")
+        assert former in text
+        (folder / name).write_text(text.replace(former, now), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.usefixtures("restored")
+def test_an_update_of_the_gpu_operator_measures_after_the_last_restart_of_an_agent(
+    site: Lab, next_release: Path
+) -> None:
+    before = {worker: started(site, worker) for worker in WORKERS}
+    succeeded, text = up(site, {**measuring(101), "gpu_operator": {"chart": str(next_release)}})
+    toolkit = ("gpu-operator", "nvidia-container-toolkit-daemonset")
+    release = f"get daemonset {toolkit[1]} -n {toolkit[0]} -o yaml"
+    eventually(lambda: "operator-release: 0.2.0" in site.kubectl(release), LEASE_SECONDS, "the new pod leads")
+    eventually(lambda: rolled_out(site, *toolkit), BOUND_SECONDS, "the toolkit is rolled out")
     assert succeeded and result(site).verdict == "pass", text
+    measured_at = result(site).measured_at
+    assert measured_at is not None
+    for worker in WORKERS:
+        last = started(site, worker)
+        assert before[worker] < last < measured_at.timestamp(), f"{worker}: {text}"
+
+
+@pytest.mark.usefixtures("restored")
+def test_an_update_of_the_toolkits_version_measures_a_healthy_fabric(site: Lab) -> None:
+    # The operator's pod stays: it acts at once.
+    before = {worker: started(site, worker) for worker in WORKERS}
+    toolkit: Settings = {"gpu_operator": {"values": {"toolkit": {"version": "drill"}}}}
+    succeeded, text = up(site, {**measuring(104), **toolkit})
+    assert all(started(site, worker) > before[worker] for worker in WORKERS), "the agents restarted"
+    assert succeeded and result(site).verdict == "pass", text
+
+
+@pytest.fixture
+def hca_plugins(site: Lab) -> Iterator[Callable[[], None]]:
+    """The pods of the SR-IOV plugin, which are replaced no sooner than the function is called."""
+    name, namespace = "sriov-device-plugin", "nvidia-network-operator"
+    what = f"daemonset {name} -n {namespace}"
+
+    def update(strategy: str) -> None:
+        patch = json.dumps({"spec": {"updateStrategy": {"$retainKeys": ["type"], "type": strategy}}})
+        site.kubectl(f"patch {what} --type strategic -p '{patch}'")
+
+    update("OnDelete")
+    yield lambda: update("RollingUpdate")
+    update("RollingUpdate")
+    eventually(lambda: rolled_out(site, namespace, name), BOUND_SECONDS, "the plugins are rolled out")
+
+
+@pytest.mark.usefixtures("restored")
+def test_a_change_of_rails_ends_after_the_last_plugin_with_the_old_addresses(
+    site: Lab, hca_plugins: Callable[[], None]
+) -> None:
+    other: Settings = {
+        "network_operator": {"selectors": {"pciAddresses": OTHER_HCAS}},
+        "validation": {"enabled": False},
+    }
+    done: list[tuple[bool, str]] = []
+    update = threading.Thread(target=lambda: done.append(up(site, other)))
+    update.start()
+    try:
+        policy = "get nicclusterpolicies.mellanox.com nic-cluster-policy -o yaml"
+        eventually(
+            lambda: OTHER_HCAS[0] in site.kubectl(policy), BOUND_SECONDS, "the policy names other HCAs"
+        )
+        update.join(SLOW_SECONDS)
+        assert not done, f"the old plugins run: {done}"
+    finally:
+        hca_plugins()
+        update.join()
+    [(succeeded, text)] = done
+    assert succeeded, text
+    assert rolled_out(site, "nvidia-network-operator", "sriov-device-plugin")
 
 
 class Rejecting:
@@ -109,7 +226,7 @@ def test_a_job_whose_pods_a_starting_kubelet_has_rejected_starts_once_more(
     site: Lab, rejecting: Rejecting
 ) -> None:
     rejecting.off()
-    [(succeeded, text)] = during(lambda: up(site, 102), rejecting.reject)
+    [(succeeded, text)] = during(lambda: up(site, measuring(102)), rejecting.reject)
     assert succeeded and "the job starts once more" in text and result(site).verdict == "pass", text
 
 
@@ -122,9 +239,9 @@ def test_an_update_whose_job_was_rejected_twice_fails_and_the_next_one_measures(
         rejecting.reject()
 
     rejecting.off()
-    [(succeeded, text)] = during(lambda: up(site, 103), twice)
+    [(succeeded, text)] = during(lambda: up(site, measuring(103)), twice)
     assert not succeeded and "has rejected pods of the job twice" in text, text
     measured_at = result(site).measured_at
-    succeeded, text = up(site, 103)
+    succeeded, text = up(site, measuring(103))
     now = result(site)
     assert succeeded and now.verdict == "pass" and now.measured_at != measured_at, text
