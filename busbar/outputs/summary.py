@@ -46,7 +46,7 @@ def tables(
     outputs: Mapping[str, Any], pools: Mapping[str, PoolResult], folder: Path | None
 ) -> Iterator[RenderableType]:
     """Tables of the conclusion, the pools, their collectives, and the checks of verdicts on this machine."""
-    yield _headline(outputs, is_measured=bool(pools))
+    yield _headline(outputs, pools)
     verdicts = {
         name: kept_verdict(name, folder, pool.verdict_file, partial(_is_of, pool))
         for name, pool in pools.items()
@@ -57,13 +57,15 @@ def tables(
         yield check_table(verdicts)
 
 
-def _headline(outputs: Mapping[str, Any], *, is_measured: bool) -> Text:
+def _headline(outputs: Mapping[str, Any], pools: Mapping[str, PoolResult]) -> Text:
     if outputs.get("nccl_passed") is True:
         # Over TCP no value is expected unless one is configured; Pulumi drops outputs that are None.
         busbw, expected = outputs.get("nccl_busbw_gbps"), outputs.get("nccl_expected_gbps")
         against = "" if expected is None else f", expected {gbps(expected)}"
-        return passed(f"{rate(busbw)} GB/s{against}")
-    if not is_measured:
+        times = [pool.measured_at for pool in pools.values() if pool.measured_at]
+        when = f", measured {min(times):%Y-%m-%d %H:%M} UTC" if times else ""
+        return passed(f"{rate(busbw)} GB/s{against}{when}")
+    if not pools:
         why = "" if "nccl_passed" in outputs else "the update ended before the validation"
         return not_passed(why, outputs.get("nccl_reasons"), NOT_MEASURED)
     return not_passed("NCCL validation failed", outputs.get("nccl_reasons"))

@@ -15,7 +15,7 @@ from busbar.cli.stack.changes import PlannedChanges
 from busbar.cli.stack.converge import broken_off, to_apply_again
 from busbar.cli.stack.engine import Snapshot, open_stack, snapshot
 from busbar.cli.stack.errors import reasons
-from busbar.cli.stack.report import report, show_uncleaned
+from busbar.cli.stack.report import report, show_uncleaned, unchanged
 from busbar.cli.stack.rows import Rows
 from busbar.cli.stack.session import Session
 from busbar.cli.stack.target import Options, Target
@@ -169,6 +169,8 @@ def _after_up(s: Session, stack: auto.Stack, rows: Rows, outputs: keep.Outputs, 
         s.title("" if outputs.gate else "outputs")
     keep.show(s.console, outputs, s.target)
     s.title(rows.summary(), "")
+    if not rows.counts and not failure and outputs.gate:
+        s.say(unchanged(outputs.gate, s.target))
     if rows.counts or rows.resumes or uncleaned.recorded(s.target.folder):
         state = snapshot(stack)
         show_uncleaned(s.console, state, s.target)

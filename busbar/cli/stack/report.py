@@ -8,11 +8,13 @@ from pulumi import automation as auto
 from rich.console import Console
 from rich.text import Text
 
+from busbar.capability import Gate, capabilities
 from busbar.cli.stack import drained, events, keep
 from busbar.cli.stack.engine import Snapshot, snapshot
 from busbar.cli.stack.target import Target
 from busbar.exits import DONE, FAILED
 from busbar.operations import uncleaned
+from busbar.outputs import CLUSTER
 
 _HISTORY = 20
 _UPDATES = {"update", "destroy"}
@@ -43,6 +45,16 @@ def show_uncleaned(console: Console, state: Snapshot, target: Target) -> None:
     names = {events.name(urn) for urn in state.resources}
     for record in uncleaned.read(target.folder, listed=names):
         console.print(Text(str(record), "bold yellow"))
+
+
+def unchanged(gate: Gate, target: Target) -> str:
+    """The note on the outputs of an update that changed nothing: they may be older than a fault."""
+    has_hosts = gate == CLUSTER or any(each.gate == gate and each.host_steps for each in capabilities())
+    verify = f"`busbar verify {target.name}` asks the hosts; " if has_hosts else ""
+    return (
+        "no changes, so no host was asked and nothing was measured: the outputs are those of an earlier "
+        f"update. {verify}to measure again, raise {gate.raised} in {target.file} by one."
+    )
 
 
 def _last_update(stack: auto.Stack) -> auto.UpdateSummary | None:

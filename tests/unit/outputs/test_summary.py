@@ -60,8 +60,10 @@ def _rows(text: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines()]
 
 
-def test_a_pass_shows_the_number_and_what_was_expected() -> None:
-    assert _text(_outputs()).startswith("PASS  390.28 GB/s, expected 400 GB/s\n")
+def test_a_pass_shows_the_number_what_was_expected_and_when_it_was_measured() -> None:
+    assert _text(_outputs()).startswith(
+        "PASS  390.28 GB/s, expected 400 GB/s, measured 2026-11-23 01:02 UTC\n"
+    )
 
 
 def test_each_pool_shows_its_result_and_by_which_way_the_data_went() -> None:
@@ -164,7 +166,7 @@ def test_without_a_folder_the_verdict_is_named_where_it_lies_and_in_the_cluster(
 def test_a_pass_over_tcp_without_a_configured_expectation_shows_what_it_measured() -> None:
     outputs = _outputs(nccl_busbw_gbps=0.62)
     del outputs["nccl_expected_gbps"]
-    assert "PASS  0.62 GB/s\n" in _text(outputs)
+    assert "PASS  0.62 GB/s, measured" in _text(outputs)
 
 
 @pytest.mark.parametrize(("passed", "code"), [(True, 0), (False, 1), (None, 1)])
