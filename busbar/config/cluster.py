@@ -51,9 +51,9 @@ class Cluster(MeasuredCluster[Pool, Validation]):
 
     @property
     def server_taints(self) -> Sequence[Taint]:
-        """What the operators have to tolerate beyond the defaults of their charts, to run on a server.
+        """Taints that operators must tolerate to run on a server, beyond the defaults of their charts.
 
-        Nothing where a pool has no taint: they run on its workers. Raises ValueError for another text.
+        Empty if a pool has no taint, because they run on its workers. Raises ValueError for an invalid taint.
         """
         pools = self.pools.values()
         found = [Taint.parse(text) for text in arguments_of(self.k3s.server_args, "node-taint")]

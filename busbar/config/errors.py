@@ -19,9 +19,9 @@ KeyPath = tuple[int | str, ...]
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong, or probably not intended, and what to do about it.
+    """One error, or a value that is probably not intended, and the fix.
 
-    `found`: the value at the path, as a message may show it. `str()` is the sentence about it.
+    `found`: the value at the path, in a form that a message may show. `str()` returns the message.
     """
 
     path: KeyPath

@@ -79,7 +79,7 @@ def quorum(config: PartialConfig) -> Iterator[Finding]:
 
 
 def api_endpoint(config: PartialConfig) -> Iterator[Finding]:
-    """One way to the Kubernetes API: load balancers, an address of the servers, or the site's own."""
+    """Check that there is one way to the API: load balancers, an address of the servers, or a site's own."""
     balanced = bool(config.group("load_balancers"))
     if not (balanced or config.has_virtual_ip or config.has_api_endpoint):
         yield Finding(
@@ -97,7 +97,7 @@ def api_endpoint(config: PartialConfig) -> Iterator[Finding]:
 
 
 def virtual_ip(config: PartialConfig) -> Iterator[Finding]:
-    """A shared address with two load balancers, or with three servers or more and no load balancer."""
+    """Check that a shared address has two load balancers, or at least three servers and no load balancer."""
     count, servers = len(config.group("load_balancers")), len(config.group("servers"))
     if count == 2 and not config.has_virtual_ip:
         text = "missing: two load balancers share an address"
@@ -137,7 +137,7 @@ _LARGEST_SUBNET = {4: 16, 6: 64}
 
 
 def virtual_ip_warnings(config: PartialConfig) -> Iterator[Finding]:
-    """A shared address far from the hosts that share it. Preflight compares it with their networks."""
+    """Warn of a shared address that is far from its hosts. Preflight compares it with their networks."""
     shared = _ip(config.virtual_ip)
     addresses = [_ip(host.address) for host in _sharing(config)]
     role = "load balancers" if config.group("load_balancers") else "servers"
@@ -151,7 +151,7 @@ def virtual_ip_warnings(config: PartialConfig) -> Iterator[Finding]:
 
 
 def loopback_warnings(config: PartialConfig) -> Iterator[Finding]:
-    """Hosts that no other host reaches at their address."""
+    """Warn of hosts with a loopback address, which no other host reaches."""
     for host in config.hosts:
         if (address := _ip(host.address)) and (address.is_loopback or address.is_link_local):
             yield Finding(
@@ -167,7 +167,7 @@ def _ip(text: str | None) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
 
 
 def pools(config: PartialCluster) -> Iterator[Finding]:
-    """Each worker is in a pool that exists, and each pool has a worker."""
+    """Check that each worker is in an existing pool, and that each pool has a worker."""
     names = list(config.pools)
     used: set[str] = set()
     for worker in config.workers:
@@ -195,7 +195,7 @@ def pools(config: PartialCluster) -> Iterator[Finding]:
 
 
 def topology(config: PartialCluster) -> Iterator[Finding]:
-    """The workers of a pool name the same levels, and no pool sets their labels itself."""
+    """Check that the workers of a pool have the same levels, and that no pool sets the labels of levels."""
     for pool, fields in config.pools.items():
         workers = [each for each in config.workers if (each.pool or config.only_pool) == pool]
         for level, label in LABELS.items():
@@ -217,7 +217,7 @@ def topology(config: PartialCluster) -> Iterator[Finding]:
 
 
 def measured_together(config: PartialConfig) -> Iterator[Finding]:
-    """Pools that are measured at the same time share no switch that the places of their workers tell."""
+    """Check by the workers' places that pools that are measured at the same time share no switch."""
     if config.validation.measure_pools != "together":
         return
     pools_at: dict[tuple[str, str], set[str]] = {}
@@ -236,7 +236,7 @@ def measured_together(config: PartialConfig) -> Iterator[Finding]:
 
 
 def nfs_server(config: PartialConfig) -> Iterator[Finding]:
-    """The section and its host: one of its own, or a load balancer or server."""
+    """Check the section and its host, which is its own host, a load balancer or a server."""
     own = config.group("nfs_server")
     if not config.has_nfs_server:
         if own:
@@ -263,7 +263,7 @@ def nfs_server(config: PartialConfig) -> Iterator[Finding]:
 
 
 def login(config: PartialCluster, secrets: Collection[str], project: str) -> Iterator[Finding]:
-    """Exactly one source of the SSH key; `secrets` are the secret keys that the stack of PROJECT has set."""
+    """Check that the SSH key has one source; `secrets`: the secret keys that the stack of PROJECT has set."""
     sources = {
         "ssh.key_file": config.ssh.key_file is not None,
         "ssh.agent": config.ssh.agent,

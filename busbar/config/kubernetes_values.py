@@ -60,7 +60,7 @@ OPERATOR_NAMESPACES = ("gpu-operator", "mpi-operator", "nvidia-network-operator"
 STATE_FIRST = (
     "If the stack has used it until now, first run `pulumi state delete` for its Namespace, which then stays"
 )
-"""Without this an update to another namespace would delete the former one, with what its owner has in it."""
+"""Without this step, a change of the namespace would delete the former one with its owner's objects."""
 
 
 def foreign_namespace(where: KeyPath, name: str, instead: str, *operators: str) -> Iterator[Finding]:

@@ -74,7 +74,7 @@ class PartialCluster:
 
     @property
     def pool_validations(self) -> dict[str, NcclPoolSettings]:
-        """`pools.NAME.validation`, by pool."""
+        """Pool -> its section `pools.NAME.validation`."""
         found = {name: pool.get("validation") for name, pool in self.pools.items()}
         return {name: _section(NcclPoolSettings, own) for name, own in found.items()}
 

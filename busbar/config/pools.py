@@ -109,13 +109,13 @@ class Pool(MeasuredPool):
     )
 
     def restarts_at_once(self, workers: int) -> int:
-        """`max_unavailable` as a number, for a pool of so many workers."""
+        """`max_unavailable` as a number, for a pool with this number of workers."""
         if self.max_unavailable.endswith("%"):
             return math.ceil(workers * int(self.max_unavailable[:-1]) / 100)
         return int(self.max_unavailable)
 
     def quarantined_at_once(self, workers: int) -> int:
-        """`quarantine_limit` as a number, for a pool of so many workers."""
+        """`quarantine_limit` as a number, for a pool with this number of workers."""
         if self.quarantine_limit.endswith("%"):
             return max(1, workers * int(self.quarantine_limit[:-1]) // 100)
         return int(self.quarantine_limit)

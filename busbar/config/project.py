@@ -19,10 +19,10 @@ Config = TypeVar("Config", bound=BaseModel)
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectConfig(Generic[Config]):
-    """`<project>:<key>` of a stack file is a `model`.
+    """The configuration `<project>:<key>` of a stack file, which is a `model`.
 
-    `what`: what the object describes. `findings`: the checks that no value can make on its own. `finding`:
-    that of one error of pydantic.
+    `what`: name of what the object describes. `findings`: the checks that no value can make on its own.
+    `finding`: returns the finding for an error of pydantic.
     """
 
     project: str

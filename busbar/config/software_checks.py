@@ -94,9 +94,9 @@ def _nfd(operator: Chart) -> Mapping[str, Any]:
 
 
 def server_taints(cluster: Cluster) -> Iterator[Finding]:
-    """Where only tainted servers are left for pods without tolerations, CoreDNS tolerates their taints.
+    """Check that CoreDNS tolerates the servers' taints, if no Node is left for pods without tolerations.
 
-    K3s has no value for it (manifests/coredns.yaml).
+    K3s has no setting for CoreDNS's tolerations (manifests/coredns.yaml).
     """
     path = ("k3s", "server_args", "node-taint")
     try:
