@@ -1,4 +1,4 @@
-"""`busbar images`: what a stack downloads, for a mirror or an air gap."""
+"""`busbar images`: lists the downloads of a stack, for a mirror or an air gap."""
 
 from __future__ import annotations
 

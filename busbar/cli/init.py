@@ -1,4 +1,4 @@
-"""`busbar init`: a site, the folder from which a cluster is brought up. It needs no checkout."""
+"""`busbar init`: makes a site, the folder from which a cluster is brought up without a checkout."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _site(requirements: list[str]) -> dict[str, str]:
 
 
 def _of_capabilities(names: list[str] | tuple[()]) -> dict[str, str]:
-    """Their projects, which use the environment of the site."""
+    """The projects of capabilities, which use the environment of the site."""
     from busbar.capability import FOLDER, capabilities
 
     known = [each.name for each in capabilities() if (FOLDER / each.name / "Pulumi.yaml").is_file()]

@@ -24,7 +24,7 @@ CHECK_EXAMPLES = (
 
 def epilog(examples: tuple[str, ...]) -> str:
     """EXAMPLES as the end of a command's help, one per line."""
-    # an empty line is what keeps a line end in typer's help
+    # typer's help only keeps a line end at an empty line
     return "\n\n".join(("Examples:", *examples))
 
 

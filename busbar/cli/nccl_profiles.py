@@ -1,4 +1,4 @@
-"""`busbar nccl profiles`: the known systems, what is expected of them, and where that is from."""
+"""`busbar nccl profiles`: the known systems, their expected bandwidth, and its sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`busbar nodes`: the workers of a stack as they are now; nothing is changed."""
+"""`busbar nodes`: the current state of the workers of a stack; nothing is changed."""
 
 from __future__ import annotations
 

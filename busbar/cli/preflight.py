@@ -60,7 +60,7 @@ def preflight(
 
 
 def previous_result() -> Mapping[str, HostRecord]:
-    """The records of the last update, from the environment; none, with a warning, if they cannot be read."""
+    """The records of the last update, from the environment; empty, with a warning, if they cannot be read."""
     import os
 
     from busbar.preflight import facts
@@ -69,13 +69,13 @@ def previous_result() -> Mapping[str, HostRecord]:
         try:
             return facts.read(text)
         except ValueError as unreadable:
-            # All hosts are checked again.
+            # Without the previous result all hosts are checked again.
             progress(f"warning: the previous result is not used: {unreadable}")
     return {}
 
 
 def end(spec: Spec, outcome: Outcome, *, listed: bool = True) -> None:
-    """Print the findings, if `listed`, and the summary. Ends the command with 1 where a host is not ready."""
+    """Print the findings, if `listed`, and the summary. Ends the command with 1 if a host is not ready."""
     from busbar.preflight.output import lines, summary
 
     for level, text in lines(outcome.findings) if listed else ():
@@ -95,7 +95,7 @@ def spec_of_stack(file: StackFile, cluster: Cluster) -> Spec:
 
 
 def _install_id(file: StackFile) -> str | None:
-    """The id of the cluster, by the state: "" if it has installed nothing, None if it cannot be read."""
+    """The install id of the cluster, from the state: "" if nothing is installed, None if it is unreadable."""
     import re
 
     from busbar.cli.stack.engine_texts import NO_STACK

@@ -1,4 +1,4 @@
-"""`busbar snapshots` and `busbar restore`: etcd's data as they were."""
+"""`busbar snapshots` and `busbar restore`: lists snapshots of etcd, and restores one."""
 
 from __future__ import annotations
 

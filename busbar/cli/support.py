@@ -1,4 +1,4 @@
-"""`busbar support-bundle`: what to send back when a bring-up fails."""
+"""`busbar support-bundle`: makes the file to send when a bring-up fails."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _known_secrets(text: str, stack: str, project: Path, state: Path) -> list[st
 
 
 def _leaves(text: str) -> list[str]:
-    """A secret, and where it is JSON (registryCredentials) the texts in it."""
+    """A secret and, if it is JSON (registryCredentials), the texts in it."""
     import json
 
     def walk(value: Any) -> list[str]:
@@ -139,7 +139,7 @@ def _versions(project: Path) -> dict[str, Any]:
 
 
 def _preflight(path: Path) -> dict[str, Any]:
-    """Findings and facts of all hosts, or why there are none."""
+    """Findings and facts of all hosts, or the reason why there are none."""
     import asyncio
     from dataclasses import asdict
 
@@ -175,7 +175,7 @@ def _engine(stack: str, project: Path) -> dict[str, Any]:
 
 
 def _run(*words: str) -> str:
-    """The stdout of a command, or why there is none."""
+    """The stdout of a command, or the reason why there is none."""
     import subprocess
 
     try:

@@ -107,7 +107,7 @@ class PlannedChanges:
         return Group(*lines, Text(f"changes: {self.counts()}", "bold"))
 
     def counts(self) -> str:
-        """`1 to replace, 2 to create, 30 unchanged`."""
+        """The counts as text: `1 to replace, 2 to create, 30 unchanged`."""
         found = Counter(change.verb for change in self.changes)
         parts = [_count(found[verb], verb) for verb in _VERBS if found[verb]]
         return ", ".join([*(parts or ["none"]), f"{self.unchanged} unchanged"])

@@ -37,7 +37,7 @@ def verb(step: StepEventMetadata) -> str:
 
 
 def name(urn: str) -> str:
-    """`urn:pulumi:dev::busbar::command:remote:Command::server-1-k3s` -> `server-1-k3s`."""
+    """The name in a URN: `urn:pulumi:dev::busbar::command:remote:Command::server-1-k3s` -> `server-1-k3s`."""
     return urn.rsplit("::", 1)[-1]
 
 

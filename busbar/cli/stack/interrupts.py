@@ -47,7 +47,7 @@ class Interrupts:
 
     @contextmanager
     def passed_on(self, start: Callable[[], subprocess.Popen[str]]) -> Iterator[subprocess.Popen[str]]:
-        """Start a child that leads a session of its own, and pass signals on to it until the block ends."""
+        """Start a child in its own session, and pass signals on to it until the block ends."""
         self._passed = self.count
         self._starting = True
         try:
@@ -73,7 +73,7 @@ class Interrupts:
             raise KeyboardInterrupt
 
     def _pass_on(self) -> None:
-        """The engine itself ends gracefully on its first SIGINT and at once on its second."""
+        """Pass a signal on. The engine ends gracefully at the first SIGINT and at once at the second."""
         child, self._passed = self._child, self.count
         if child is None or child.poll() is not None:
             return

@@ -26,7 +26,7 @@ _SHOWN_CHARACTERS = 120
 
 @dataclass(frozen=True)
 class Outputs:
-    """`values` by name, with the secret ones in plain text; `secrets` are their names."""
+    """The outputs of a stack. `values`: by name, secret ones in plain text. `secrets`: names of these."""
 
     values: Mapping[str, Any]
     secrets: frozenset[str]
@@ -38,7 +38,7 @@ class Outputs:
 
     @property
     def gate(self) -> Gate | None:
-        """The gate of the project that these outputs are of; None for a project that busbar does not know."""
+        """The gate of the project to which the outputs belong; None for an unknown project."""
         return gate_of(self.values)
 
     @property
@@ -77,7 +77,7 @@ def remove(folder: Path) -> None:
 
 
 def failed_steps(folder: Path) -> list[str]:
-    """The URNs that `keep_failed_steps` noted; none where it did not."""
+    """The URNs that `keep_failed_steps` noted; empty without a note."""
     try:
         return [str(urn) for urn in json.loads((folder / FAILED_STEPS).read_text(encoding="utf-8"))]
     except (OSError, ValueError):
@@ -85,7 +85,7 @@ def failed_steps(folder: Path) -> list[str]:
 
 
 def keep_failed_steps(urns: Collection[str], folder: Path) -> None:
-    """Note the steps that the next update has to apply again; none ends the note."""
+    """Note the steps that the next update has to apply again; without any, remove the note."""
     if urns:
         folder.mkdir(parents=True, exist_ok=True)
         _write(folder / FAILED_STEPS, json.dumps(sorted(urns)))
@@ -111,7 +111,7 @@ def show(console: Console, outputs: Outputs, target: Target) -> None:
 
 
 def near(path: Path) -> Path:
-    """`path` as a person types it: relative to the current folder where it lies below."""
+    """`path` as a person types it: relative if it is below the current folder."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 

@@ -1,4 +1,4 @@
-"""`busbar up` and `busbar destroy` do not run beside a restore, nor a restore beside them."""
+"""The lock that keeps `busbar up` and `busbar destroy` from running at the same time as a restore."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from busbar.operations.lock import held
 def operation_lock(target: Target, command: str) -> Iterator[None]:
     """Hold the lock of busbar.operations.lock on all servers that answer. Raises LockedError if it is taken.
 
-    A stack without a valid cluster, as those of other projects, has no servers to lock.
+    A stack without a valid cluster, such as one of another project, has no servers to lock.
     """
     try:
         file = stackfile.read(target.project / target.file)

@@ -1,4 +1,4 @@
-"""`busbar status`: the last update, what was interrupted, and the outputs."""
+"""`busbar status`: the last update, interrupted steps, and the outputs."""
 
 from __future__ import annotations
 

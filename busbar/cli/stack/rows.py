@@ -17,20 +17,20 @@ from busbar.cli.stack import BEGAN, events
 from busbar.cli.stack.recovery import interrupted_steps
 
 STILL_RUNNING_SECONDS = 20
-# After a failed step that goes on elsewhere, the engine waits without end for a replacement whose deletion
-# failed before it (pulumi/pulumi pkg/resource/deploy/step_executor.go).
+# Time in seconds. After a failed step, while others continue, the engine waits forever for a replacement
+# whose deletion has failed (pulumi/pulumi pkg/resource/deploy/step_executor.go).
 STUCK_SECONDS = 30
-# A line of a step becomes a row this much later: its last line may be the error with which it ends.
+# Delay in seconds before a line of a step becomes a row, because its last line may be the step's error.
 HOLD_SECONDS = 1
 
 
 class Rows:
-    """Prints one row per finished step, what long steps report meanwhile, and which steps still run.
+    """Prints one row per finished step, the progress of long steps, and the steps that still run.
 
     Afterwards: `counts` of finished steps by verb; the `errors`; what the program `printed`;
-    `outputs_written`: whether the engine stored what the program exported; `resumes`: (URN, kind) of the
-    steps at which an earlier update was interrupted. on_event may be called from any thread. `end` ends an
-    engine that does not go on.
+    `outputs_written`: whether the engine stored the program's outputs; `resumes`: (URN, kind) of the steps at
+    which an earlier update was interrupted. on_event may be called from any thread. `end` ends an engine that
+    does not continue.
     """
 
     def __init__(self, console: Console, end: Callable[[], None] = lambda: None) -> None:
@@ -94,7 +94,7 @@ class Rows:
         return {*earlier, *self.not_repeated, *self._failed_urns, *running} - self._finished_urns
 
     def summary(self) -> str:
-        """`resources: 22 created, 1 updated; 103 s in all, 85 s without the preview`."""
+        """The summary: `resources: 22 created, 1 updated; 103 s in all, 85 s without the preview`."""
         changed = ", ".join(f"{count} {verb}" for verb, count in sorted(self.counts.items()))
         times = f"{time.monotonic() - BEGAN:.0f} s in all, {self.seconds:.0f} s without the preview"
         return f"resources: {changed or 'nothing to do'}; {times}"
@@ -104,7 +104,7 @@ class Rows:
         self._line(f"    {text}", "dim")
 
     def on_event(self, event: EngineEvent) -> None:
-        """Take one engine event (pulumi.automation.events) and print what a person wants of it."""
+        """Take one engine event (pulumi.automation.events) and print the part for users."""
         self._heard = time.monotonic()
         if (began := event.resource_pre_event) is not None:
             step = began.metadata
@@ -154,7 +154,7 @@ class Rows:
                 self._held += [(time.monotonic(), urn, line) for line in text.splitlines()]
 
     def _say_held(self, *, before: float, of: str = "") -> None:
-        """Print what steps said `before` a time, and all that the step `of` said."""
+        """Print the held lines of all steps from `before` a time, and all lines of the step `of`."""
         with self._lock:
             due = [each for each in self._held if each[0] <= before or each[1] == of]
             self._held = [each for each in self._held if each not in due]
@@ -163,7 +163,7 @@ class Rows:
             self.say(line)
 
     def _unsaid(self, urn: str, error: str) -> str:
-        """The error, which ends with all that its step printed, without the rows of this; none follow."""
+        """The error of a step, which ends with all its lines, without those that are rows already."""
         lines = error.splitlines()
         with self._lock:
             self._held = [each for each in self._held if each[1] != urn or each[2] not in lines]

@@ -1,4 +1,4 @@
-"""One command on one stack: its console, its engine, and how it ends."""
+"""One command on one stack: its console, its engine, and its end."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Session:
         self.console.print(Text(text))
 
     def fail(self, errors: Sequence[str], *, title: str | None = None) -> int:
-        """Print why the command failed, last, where a person looks, and what to do; returns the exit code."""
+        """Print as the last lines why the command failed, and the fix; returns the exit code."""
         self.title(f"error: {title or f'{self.command} failed'}", "bold red")
         for text in errors:
             self.say(text)
@@ -75,9 +75,9 @@ class Session:
     ) -> tuple[Rows, Result | None, str]:
         """Run stack.up or stack.destroy with rows.
 
-        Returns them, what the operation returned (None if it failed), and the engine's stderr or "". A lock
-        that a killed update left is removed. Raises KeyboardInterrupt if the update was interrupted, and
-        StackError if a restore runs.
+        Returns the rows, the result of the operation (None if it failed), and the engine's stderr or "". The
+        lock of a killed update is removed. Raises KeyboardInterrupt if the update was interrupted, and
+        StackError if a restore is running.
         """
         with operation_lock(self.target, self.command):
             self.changing = True
@@ -122,7 +122,7 @@ class Session:
 def run(verb: str, target: Target, command: Callable[[Session], int], *, asks: bool = False) -> int:
     """Run a command with an engine; the engine's errors and interruptions become messages and exit codes.
 
-    `asks` says that it will put a question. Raises StackError if nothing was started.
+    `asks`: whether the command asks a question. Raises StackError if nothing was started.
     """
     if asks and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise StackError(NO_TERMINAL, exit_code=USAGE)
