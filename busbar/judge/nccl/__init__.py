@@ -1,7 +1,7 @@
 """Read the output of nccl-tests and NCCL, and judge it against what the hardware can do.
 
-One way: log -> expected -> checks -> diagnose -> verdict -> report; each package imports only what stands
-before it. judgement.py puts them together.
+Data flow one way: log -> expected -> checks -> diagnose -> verdict -> report; each package imports only the
+ones before it. judgement.py puts them together.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MODULES = {
 }
 
 
-# A name is imported when it is used: the configuration needs the profiles below here, and no judge.
+# A name is imported when it is used: the configuration needs the profiles in here, but not the judge.
 def __getattr__(name: str) -> object:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Read a log, judge it: lines of a launcher's log and an expectation in, a verdict out."""
+"""Reads and judges a log: lines of a launcher's log and an expectation in, a verdict out."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def judge(lines: Iterable[bytes | str], expectation: Expectation, job: JobOutcom
 
 
 def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None = None) -> Verdict:
-    """Judge a log that was read. JOB: how the job that printed it ended; None where only a log is given."""
+    """Judge a log that was read. JOB: outcome of the job that printed it; None if only a log is given."""
     context = build(log, expectation, job)
     checks = run_all(context)
     results = {name: finding.result for name, finding in context.findings.items()}
@@ -84,7 +84,7 @@ def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None =
 
 
 def _hosts_per_rail(rails: Mapping[str, set[int]]) -> dict[str, int]:
-    """Network device -> how many hosts have an edge on it."""
+    """Network device -> number of hosts that have an edge on it."""
     counts = Counter(device for devices in rails.values() for device in devices)
     return {str(device): counts[device] for device in sorted(counts)}
 

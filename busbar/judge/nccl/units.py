@@ -9,7 +9,7 @@ PERCENT_LIMIT = 2.0  # a fraction from here on is printed as a multiple
 
 
 def size(value: int) -> str:
-    """536870912 -> 512 MiB; sizes that are not a whole unit keep two decimals."""
+    """A size as text: 536870912 -> 512 MiB; sizes that are not a whole unit have two decimals."""
     amount, names = float(value), list(NAMES)
     while amount >= 1024 and len(names) > 1:
         amount /= 1024
@@ -19,7 +19,7 @@ def size(value: int) -> str:
 
 
 def exact(value: int) -> str:
-    """536870912 -> 512 MiB, 536870916 -> 536870916 B: sizes that differ never read the same."""
+    """An exact size: 536870912 -> 512 MiB, 536870916 -> 536870916 B. Different sizes have different texts."""
     names = list(NAMES)
     while value and value % 1024 == 0 and len(names) > 1:
         value //= 1024
@@ -44,14 +44,14 @@ def short(value: float) -> str:
 
 
 def share(value: float | None) -> str:
-    """0.976 -> 97.6 %; from PERCENT_LIMIT on 35.0 -> 35x; None is -."""
+    """A fraction as text: 0.976 -> 97.6 %; from PERCENT_LIMIT on 35.0 -> 35x; None is -."""
     if value is None:
         return "-"
     return f"{value * 100:.1f} %" if value < PERCENT_LIMIT else f"{value:.3g}x"
 
 
 def compared(value: float, expected: float) -> str:
-    """97.6 % of the expected 400 GB/s; 35x the expected 0.02 GB/s."""
+    """A comparison: 97.6 % of the expected 400 GB/s; 35x the expected 0.02 GB/s."""
     part = share(value / expected)
     return f"{part}{'' if part.endswith('x') else ' of'} the expected {gbps(expected)}"
 
@@ -65,7 +65,7 @@ def duration(us: float) -> str:
 
 
 def _decimals(value: float) -> int:
-    """Two, and as many as three digits take where the value is small."""
+    """Number of decimals: two, or more for three digits of a small value."""
     if value == 0 or not math.isfinite(value) or abs(value) >= 1:
         return 2
     digits = f"{value:.2e}".partition("e")  # 1.82e-02

@@ -1,4 +1,4 @@
-"""The verdict: what was measured, what was expected, every gate with its evidence, as JSON."""
+"""The verdict as JSON: the measured and the expected values, and every gate with its evidence."""
 
 from __future__ import annotations
 
@@ -64,5 +64,5 @@ class Verdict(verdict.Verdict):
 
     @property
     def configured(self) -> bool:
-        """True where the expected value of the headline collective was configured, not computed."""
+        """Whether the expected value of the headline collective was configured, not computed."""
         return "expected_busbw_gbps" in self.expectation

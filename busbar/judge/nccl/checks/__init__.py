@@ -1,11 +1,11 @@
 """The gates, in the order in which trust is built: job, log, tables, ranks, data, set-up, transport, value.
 
-Every gate is run and reported, whatever the others say. A gate that the expectation does not ask for is
-"not-required"; one that lacks its evidence is "unknown", never "pass". Gates on what NCCL printed look at
-each table with its own evidence.
+Every gate is run and reported, whatever the others find. A gate that the expectation does not require is
+"not-required"; one that lacks its evidence is "unknown", never "pass". Gates on NCCL's messages look at each
+table with its own evidence.
 
-A new gate: its codes in codes.py, a function Context -> Check, its place in GATES, logs that it fails and
-that leave it unknown (tests/unit/judge/nccl/test_every_gate.py), and a row in docs/nccl.md.
+A new gate needs its codes in codes.py, a function Context -> Check, its place in GATES, logs that it fails
+and that leave it unknown (tests/unit/judge/nccl/test_every_gate.py), and a row in docs/nccl.md.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WORST: tuple[Status, ...] = ("fail", "unknown", "pass", "not-required")
 
 
 def for_each_table(gate: Callable[[Context], Check]) -> Gate:
-    """GATE on what was printed for each table: the worst counts, and is named by its table."""
+    """Run GATE on the evidence of each table: the worst result counts, with the name of its table."""
 
     @wraps(gate)
     def worst(context: Context) -> Check:

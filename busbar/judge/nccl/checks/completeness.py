@@ -1,4 +1,4 @@
-"""Gate on the table: every size that was asked for has its row, the summary is there, the numbers agree."""
+"""Gate on the table: every requested size has its row, the summary is there, and the numbers agree."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from busbar.judge.nccl.log.records import LogLine, Run, number
 
 
 def completeness(context: Context) -> Check:
-    """Every size that was asked for has its row, the summary is there, and the numbers agree."""
+    """Check that every requested size has its row, the summary is there, and the numbers agree."""
     for run in context.log.runs:
         problem = _damage(run)
         if problem:

@@ -1,4 +1,4 @@
-"""Gate on who took part: device list, NCCL's own counts, and the factor between busbw and algbw."""
+"""Gate on the ranks: device list, NCCL's own counts, and the factor between busbw and algbw."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from busbar.judge.nccl.log.collective import factor, infer, is_scaled, ratio
 from busbar.judge.nccl.log.records import Measurement, Rank, Run, number, rounding
 from busbar.text import counted
 
-# what a device list gives that lacks lines
+# codes that a device list with missing lines causes
 OF_LISTS = (
     Code.RANKS_GAPS, Code.RANKS_TABLES_DIFFER, Code.RANKS_WRONG_NODES, Code.RANKS_OTHER_HOSTS,
     Code.RANKS_WRONG_PER_NODE, Code.RANKS_OTHER_FACTOR, Code.RANKS_ONE, Code.RANKS_OTHER_COMMUNICATOR,
@@ -21,7 +21,7 @@ OF_LISTS = (
 
 
 def ranks(context: Context) -> Check:
-    """Ranks 0..n-1 once each, on the expected hosts, and n in every number that depends on it."""
+    """Check that ranks 0..n-1 occur once, on the expected hosts, and that all numbers agree with n."""
     if any(r.has_several_programs for r in context.log.runs):
         return failed(
             Code.RANKS_SEVERAL_PROGRAMS,
@@ -53,7 +53,7 @@ def ranks(context: Context) -> Check:
 
 
 def _is_excerpt(context: Context) -> bool:
-    """Whether lines of a device list are missing, in a log of which other parts are missing too."""
+    """Whether lines of a device list are missing, in a log that lacks other parts too."""
     if context.is_whole:
         return False
     counted = [int(n) for n in context.evidence.communicators]
@@ -65,7 +65,7 @@ def _is_excerpt(context: Context) -> bool:
 
 
 def _listed(run: Run, context: Context) -> Check | None:
-    """Whether the device list is whole."""
+    """Check that the device list is complete."""
     listed = run.preamble.ranks
     first = listed[0].as_line
     numbers = {r.rank for r in listed}
@@ -89,9 +89,9 @@ def _listed(run: Run, context: Context) -> Check | None:
 
 
 def _odd_process(run: Run) -> Check | None:
-    """A process that has fewer ranks in the device list than the arguments give it.
+    """Find a process with fewer ranks in the device list than in the arguments.
 
-    Processes in containers may have the same pid: then their ranks are those of several.
+    Processes in containers may have the same pid; their ranks are then counted together.
     """
     each = run.preamble.banner.ranks_per_process if run.preamble.banner is not None else None
     if not each:
@@ -108,10 +108,10 @@ def _odd_process(run: Run) -> Check | None:
 
 
 def _shared_gpu(listed: list[Rank]) -> Rank | None:
-    """The first rank on a GPU that another rank of its host has, where the list can tell GPUs apart.
+    """The first rank on a GPU that another rank of its host has, if the list distinguishes GPUs.
 
-    With one visible GPU per process (NCCL_TESTS_DEVICE=0) all indices are the same, and a bus id without its
-    PCI domain may be the same too: then the list says nothing. NCCL itself refuses a GPU that is used twice.
+    With one visible GPU per process (NCCL_TESTS_DEVICE=0) all indices are equal, and a bus id without its PCI
+    domain may be equal too: then the list says nothing. NCCL itself refuses a GPU that is used twice.
     """
     of_host: dict[str, list[Rank]] = {}
     for rank in listed:
@@ -128,7 +128,7 @@ def _shared_gpu(listed: list[Rank]) -> Rank | None:
 
 
 def _hosts(run: Run, context: Context) -> Check | None:
-    """Whether the hosts and GPUs are those expected."""
+    """Check that the hosts and GPUs are the expected ones."""
     listed, want = run.preamble.ranks, context.expectation
     first = listed[0].as_line
     hosts = Counter(r.host for r in listed)
@@ -155,7 +155,7 @@ def _hosts(run: Run, context: Context) -> Check | None:
 
 
 def _unknown_gpu(run: Run, wanted: str | None) -> Check | None:
-    """A rank whose GPU has a name that is not known: it may be any."""
+    """Find a rank whose GPU has an unknown name, so that it may be any GPU."""
     strange = next((r for r in run.preamble.ranks if wanted and is_gpu(r.gpu, wanted) is None), None)
     if strange is None:
         return None
@@ -169,7 +169,7 @@ def _short(host: str) -> str:
 
 
 def _counted_by_nccl(context: Context) -> Check | None:
-    """NCCL's own counts, where they were printed."""
+    """Check NCCL's own counts, if they were printed."""
     evidence, n = context.evidence, context.ranks
     for nranks, up in evidence.initialized.items():
         if nranks != n:
@@ -200,7 +200,7 @@ def _counted_by_nccl(context: Context) -> Check | None:
 
 
 def _counted_on_hosts(context: Context) -> Check | None:
-    """NCCL's counts of the ranks on one host. Hosts that share NVLink may count as one."""
+    """Check NCCL's counts of the ranks per host. Hosts that share NVLink may count as one."""
     system = context.expectation.system
     if system is None or system.hosts_per_domain > 1:
         return None
@@ -213,7 +213,7 @@ def _counted_on_hosts(context: Context) -> Check | None:
 
 
 def _factor(run: Run) -> Check | None:
-    """busbw = algbw x k(n) in every measurement: the number of ranks that the program computed with."""
+    """Check that busbw = algbw x k(n) in every measurement, with n ranks as the program assumed."""
     name, n = infer(run).name, len(run.preamble.ranks)
     if name is None:
         return failed(

@@ -14,13 +14,13 @@ EVIDENCE_WIDTH = 400
 
 
 class Check(checks.Check[Code]):
-    """`line`: where in the log `evidence` is."""
+    """The result of a gate on a log. `line`: number of the line with the `evidence`."""
 
     line: int | None = None
 
 
 class PointMeasurement(StrictModel):
-    """One measurement of a size: us, GB/s, GB/s; `wrong` is the printed last column (None: not compared)."""
+    """One measurement of a size: us, GB/s, GB/s. `wrong`: the printed last column (None: not compared)."""
 
     time_us: float
     algbw_gbps: float
@@ -40,7 +40,7 @@ class Point(StrictModel):
 
 
 class CollectiveResult(StrictModel):
-    """One collective: its curve, and its value at the largest message against what was expected (GB/s)."""
+    """One collective: its curve, and its value at the largest message beside the expected one (GB/s)."""
 
     busbw_gbps: float | None
     expected_gbps: float | None

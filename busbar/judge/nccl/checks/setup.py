@@ -1,4 +1,4 @@
-"""Gates on what NCCL was set up with: its version, network plugin, topology file and HCAs."""
+"""Gates on the set-up of NCCL: its version, network plugin, topology file and HCAs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LINK_LAYERS = {"infiniband": "IB", "roce": "RoCE"}
 
 
 def nccl_version(context: Context) -> Check:
-    """One NCCL on all hosts, new enough."""
+    """Check that all hosts have one version of NCCL, which is new enough."""
     found, least = context.evidence.versions, context.expectation.min_nccl
     if len(found) > 1:
         odd = list(found.values())[-1]
@@ -32,7 +32,7 @@ def nccl_version(context: Context) -> Check:
 
 
 def plugin(context: Context) -> Check:
-    """The expected network plugin carries the data, loaded from the expected path."""
+    """Check that the expected network plugin, loaded from the expected path, carries the data."""
     want, evidence = context.expectation, context.evidence
     path = next(iter(evidence.plugin_paths.values()), None)
     network = next(iter(evidence.networks.values()), None)
@@ -67,7 +67,7 @@ def plugin(context: Context) -> Check:
 
 
 def topology_file(context: Context) -> Check:
-    """NCCL was given the topology file, and could open it."""
+    """Check that NCCL was given the topology file, and could open it."""
     want, evidence = context.expectation, context.evidence
     not_opened = next(iter(evidence.topology_failed.values()), None)
     if not_opened is not None:
@@ -97,7 +97,7 @@ def topology_file(context: Context) -> Check:
 
 
 def hcas(context: Context) -> Check:
-    """NCCL opened the HCAs that carry the rails, on every host that says so."""
+    """Check on every host that lists its HCAs that NCCL opened those of the rails."""
     want, evidence = context.expectation, context.evidence
     verbs = any(n.startswith(("IB", "gIB", "UCX")) for n in (*evidence.networks, *evidence.network_names))
     counted = want.transport in ("rdma", "gpudirect-rdma") and want.rails and context.domains != 1
@@ -136,14 +136,14 @@ def hcas(context: Context) -> Check:
 
 
 def _fabric(context: Context) -> Check | None:
-    """An HCA that carries data over another link layer than the others, or than expected."""
+    """Find an HCA whose data use another link layer than the others, or than expected."""
     evidence, want = context.evidence, context.expectation.fabric
     line = next(iter(evidence.hcas.values()))
     seen: dict[str, str] = {}  # link layer -> the first HCA of it
     for host, links in sorted(evidence.hca_links.items()):
         devices = evidence.rails.get(host) or evidence.rails.get("")
         used = [link for link in links if not devices or link[0] in (-1, *devices)]
-        # a list of all HCAs may hold one that carries no data, such as a port for management
+        # a list of all HCAs may include one that carries no data, such as a management port
         certain = bool(devices) or len({layer for _, _, layer in used}) < 2
         for _, name, layer in sorted(used):
             if want and layer != LINK_LAYERS[want] and certain:

@@ -1,4 +1,4 @@
-"""Gates on the log itself: the job's end, whether the log is whole, and which collective a table is of."""
+"""Gates on the log itself: the job's outcome, the completeness of the log, and the collective of a table."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from busbar.judge.nccl.log.records import LogLine
 
 
 def job(context: Context) -> Check | None:
-    """The job that printed the log succeeded. None where only a log was given."""
+    """Check that the job that printed the log succeeded. None if only a log was given."""
     return job_check(result, Code, context.job)
 
 
 def source(context: Context) -> Check:
-    """The log is there from its first line to its last."""
+    """Check that the log is complete from its first line to its last."""
     log = context.log
     if not log.bytes:
         return unknown(Code.SOURCE_EMPTY, f"the log is empty: {log.truncated or 'nothing was measured'}")
@@ -72,7 +72,7 @@ def _without_rows(context: Context) -> Check:
 
 
 def collective(context: Context) -> Check:
-    """Each wanted collective has a table, and the table is of that collective beyond doubt."""
+    """Check that each wanted collective has a table, which is certainly of that collective."""
     if not context.tables:
         return unknown(Code.COLLECTIVE_NO_TABLE, "no table of a known collective")
     for wanted, runs in context.tables.items():

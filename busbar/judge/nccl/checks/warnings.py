@@ -1,4 +1,4 @@
-"""Gate on the lines that were recognized as failures, and on those that look like one and are not known."""
+"""Gate on lines that were recognized as failures, and on unknown ones that look like a failure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ACCEPT = "find out what it means; --accept-warn TEXT (validation.accept_warnings
 
 
 def warnings(context: Context) -> Check:
-    """No line of the log is a failure, known or not."""
+    """Check that no line of the log is a failure, known or unknown."""
     log = context.log
     fatal = [known for known in log.known_lines if known.severity == "fatal"]
     if fatal:

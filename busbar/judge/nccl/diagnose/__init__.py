@@ -1,4 +1,4 @@
-"""Known failure patterns: which lines and which check results mean what, and what to run next."""
+"""Known failure patterns: the meaning of lines and of check results, and what to run next."""
 
 from functools import partial
 

@@ -65,7 +65,7 @@ def diagnose(context: Context, checks: list[Check]) -> list[Diagnosis]:
 
 
 def _with_warning(found: Diagnosis, context: Context) -> Diagnosis:
-    """FOUND, with the WARN line that its fix refers to."""
+    """FOUND, with the WARN line that its texts refer to."""
     lines = context.log.evidence.warnings.values()
     first = min(lines, key=lambda line: line.line, default=None)
     if first is None:

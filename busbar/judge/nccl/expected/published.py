@@ -1,4 +1,4 @@
-"""Public measurements (published.yaml), and which of them tell what a given system should reach."""
+"""Public measurements (published.yaml), and the choice of those that are comparable to a given system."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ COMPARABLE_ALGORITHMS = {
     "tree": ("tree",),
     "sharp": ("sharp",),
 }
-# GPUs on the same board with the same NVLink: H200 differs from H100 in its memory
+# GPUs on the same board with the same NVLink: H200 only differs from H100 in its memory
 SAME_BOARD = {"H200": "H100"}
 
 
 class PublishedResult(BaseModel):
-    """One published busbw in GB/s; `nodes` and `gpus` count NVLink domains and the GPUs in one."""
+    """One published busbw in GB/s. `nodes`: number of NVLink domains. `gpus`: number of GPUs in one."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -60,7 +60,7 @@ class PublishedResult(BaseModel):
         )
 
     def __str__(self) -> str:
-        """390.28 GB/s on 2 nodes (NCCL 2.19.3, 2023-12, crusoecloud/crusoe-ml-k3s ..)."""
+        """The result as text: 390.28 GB/s on 2 nodes (NCCL 2.19.3, 2023-12, crusoecloud/crusoe-ml-k3s ..)."""
         what = "node" if self.gpus <= 16 else "rack"
         where = [f"NCCL {self.nccl}" if self.nccl else "", self.date, self.source]
         return f"{gbps(self.busbw)} on {counted(self.nodes, what)} ({', '.join(filter(None, where))})"
@@ -78,11 +78,11 @@ def published_results() -> tuple[PublishedResult, ...]:
 
 
 CLASSES = (2, 3, 9)
-"""The fewest domains of the size classes 1, 2 and 3; one domain is class 0."""
+"""The smallest number of domains in the size classes 1, 2 and 3; one domain is class 0."""
 
 
 def size_class(domains: int) -> int:
-    """0, 1, 2, 3 for one domain, two, three to eight, and more."""
+    """The size class: 0, 1, 2, 3 for one domain, two, three to eight, and more."""
     return sum(domains >= fewest for fewest in CLASSES)
 
 
@@ -98,25 +98,25 @@ def _of(gpu: str, collective: str) -> tuple[tuple[PublishedResult, System, str],
 
 
 def chosen(system: System, collective: str, algorithm: str) -> str:
-    """ALGORITHM, or what NCCL chooses: NVLS or its trees in one or two domains whose NVSwitch reduces."""
+    """ALGORITHM, or NCCL's choice: NVLS or its trees in one or two domains whose NVSwitch reduces."""
     default = algorithm == "auto" and collective == "all_reduce" and system.reduces_in_nvswitch
     return "nvls" if default and system.domains <= 2 else algorithm
 
 
 def comparable(system: System, collective: str, algorithm: str) -> tuple[list[PublishedResult], bool]:
-    """Healthy ones of the same board, algorithm and collective, on any number of domains; whether they are of
-    the same rails too: those of the same line rate are taken where no other is known.
+    """Healthy results of the same board, algorithm and collective, and whether they have the same rails too:
+    without such results, those with the same line rate are used.
 
-    Of one domain only those that are one, of more only those that are more.
+    For one domain only results of one domain are used, for more domains those of more, in any number.
     """
-    # only all_reduce is reduced in switches, or by trees
+    # only all_reduce uses switches or trees for the reduction
     algorithms = COMPARABLE_ALGORITHMS.get(algorithm if collective == "all_reduce" else "auto", ())
     found = [
         (result, measured)
         for result, measured, used in _of(system.gpu, collective)
         if used in algorithms
         and (measured.domains == 1) == (system.domains == 1)
-        # above line rate it was a tree, whatever was asked for
+        # a result above line rate is from a tree, whatever algorithm was requested
         and not (algorithm == "ring" and measured.domains > 1 and result.busbw > SLACK * measured.line_rate)
     ]
     if system.domains == 1:
@@ -127,9 +127,9 @@ def comparable(system: System, collective: str, algorithm: str) -> tuple[list[Pu
 
 
 def around(results: list[PublishedResult], domains: int) -> list[PublishedResult]:
-    """Those of RESULTS that tell of DOMAINS: of its size class; beyond the largest of these also of the next.
+    """The RESULTS that apply to DOMAINS: of its size class; beyond the largest of these also of the next.
 
-    Where the class has none: of the nearest below and above it (of two domains: none).
+    If the class has none: those of the nearest class below and above it (for two domains: none).
     """
     own = size_class(domains)
     classes = {size_class(r.nodes) for r in results}
@@ -143,12 +143,12 @@ def around(results: list[PublishedResult], domains: int) -> list[PublishedResult
 
 
 def _same_board(result: PublishedResult, system: System) -> bool:
-    # racks need not be full
+    # a rack need not be full
     return result.gpus == system.gpus_per_domain or min(result.gpus, system.gpus_per_domain) > 8
 
 
 def _same_rails(result: PublishedResult, measured: System, system: System) -> bool:
-    # several racks: what NVLink and the rails of one host give counts, not how full the racks are
+    # with several racks, NVLink and the rails of one host count, not the number of hosts in a rack
     if system.nodes_per_domain > 1:
         return result.gpus > 16 and result.rails == system.rails
     of_both = ((each.rails, each.rate_gbps) for each in (measured, system))

@@ -1,7 +1,7 @@
-"""Strip what launchers and log collectors put around a line, so that only the program's text is left.
+"""Strips prefixes and tags of launchers and log collectors from a line, which leaves the program's text.
 
-Order matters: what was added last (kubectl's prefix, then its time) is taken off first. A tag inside a line
-(`sum      -1[1,0]<stdout>:    85.70`, Open MPI 4 writes one for each flush) becomes a blank.
+Order matters: the prefix that was added last (kubectl's prefix, then its time) is removed first. A tag inside
+a line (`sum      -1[1,0]<stdout>:    85.70`, Open MPI 4 writes one for each flush) becomes a blank.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ LEADERS = [
     # > text                                         quoted in a mail or an issue
     re.compile(r">\s?(?=\s*(?:#|\d))"),
 ]
-# most lines have none of them: one look instead of one for each
+# most lines have no prefix, so one search for all of them is faster than one for each
 ANY_LEADER = re.compile("|".join(leader.pattern for leader in LEADERS))
 
 
@@ -67,8 +67,8 @@ MAX_DEPTH = 4  # collectors inside each other
 
 
 def clean(text: str) -> list[str] | None:
-    """The program's own lines in one line of a log, mostly one. None: they are wrapped in a way that is not
-    known. Never raises.
+    """The program's own lines in one line of a log, usually one. None: they are wrapped in an unknown way.
+    Never raises.
     """
     text = _stripped(text)
     at = text.find(" [")
@@ -92,12 +92,12 @@ def _clean(text: str, depth: int) -> list[str] | None:
 
 
 def _stripped(text: str) -> str:
-    """TEXT without what launchers and collectors put before it."""
+    """TEXT without the prefixes of launchers and collectors."""
     if "\x00" in text:
         text = text.replace("\x00", "")
     if "\x1b" in text:
         text = ANSI.sub("", text)
-    # blanks of a web page
+    # non-breaking blanks of a web page, among others
     text = text.rstrip("\r\n").replace("\r", " ").replace("\ufeff", "").replace("\xa0", " ")
     if "]<std" in text:
         if (container := CONTAINER.match(text)) is not None:

@@ -1,7 +1,7 @@
 """The JSON of `busbar nccl parse --json`: one object with every table of a log, in plain JSON types.
 
-Flat fields are those of the first table with rows; `runs` holds every table; the rest is log-wide. Numbers
-that were printed with a meaningful width (times, averages) are kept as text in `largest_row` and `avg_*`.
+Flat fields are those of the first table with rows; `runs` has every table; all others are about the whole
+log. Numbers printed with a meaningful width (times, averages) are texts in `largest_row` and `avg_*`.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _highest(run: Run | None, index: int) -> float | None:
 
 
 def usable(run: Run) -> bool:
-    """Whether the text may yield a number at all: real values, right data, one program, several ranks."""
+    """Whether a table may give a number at all: real values, correct data, one program, several ranks."""
     if not all(number(m.busbw) for m in run.largest_row.measurements):
         return False
     if run.wrong_rows or run.out_of_bounds_status == "FAILED":

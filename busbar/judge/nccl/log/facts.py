@@ -1,6 +1,6 @@
-"""Kinds of NCCL messages that state a fact, each beside an example, and what is kept of them.
+"""Kinds of NCCL messages that state a fact, each beside an example, and the facts that are kept.
 
-The text that a message must hold is a part of its pattern, so a quick look for the texts loses nothing.
+The text that a message must contain is a part of its pattern, so a quick search for the texts loses nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Keep = Callable[[Evidence, Match, str, int, str], None]  # match, host, line, te
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A kind of message: `pattern` holds the text `contains`; `keep` takes a match into the evidence."""
+    """A kind of message. `pattern` includes the text `contains`; `keep` adds a match to the evidence."""
 
     contains: str
     pattern: re.Pattern[str]
@@ -66,7 +66,7 @@ def _hcas(evidence: Evidence, match: Match, host: str, line: int, text: str) -> 
         evidence.hca_links[host] = evidence.hca_links.get(host, frozenset()) | links
     before = evidence.hcas_of_host.get(host)
     if before is not None:
-        # processes of a host may open different HCAs: what all of them opened counts
+        # processes of a host may open different HCAs; only those that all of them opened count
         evidence.hcas_of_host[host] = tuple(name for name in before if name in names)
     elif names and len(evidence.hcas_of_host) < KEEP_HOSTS:
         evidence.hcas_of_host[host] = names
@@ -117,7 +117,7 @@ TREE = re.compile(r"\[(\d+)\] -?\d+/-?\d+/-?\d+->(\d+)->(-?\d+)(?: |$)", re.ASCI
 def _trees(evidence: Evidence, match: Match, host: str, line: int, text: str) -> None:
     trees = TREE.findall(match[1])
     ranks = {rank for _, rank, _ in trees}
-    # NCCL before 2.7 prints two trees in one entry: they are not read
+    # NCCL before 2.7 prints two trees in one entry, which are not read
     if len(ranks) == 1 and len(evidence.parents) < KEEP_HOSTS and len(trees) == match[1].count("["):
         parents = array("l", [int(parent[:7]) for _, _, parent in trees])
         evidence.parents.setdefault(int(ranks.pop()[:7]), parents)

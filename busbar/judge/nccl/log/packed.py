@@ -1,6 +1,6 @@
-"""Decompressed bytes of a stream: gzip, Zstandard and xz, told by the first bytes, not by the name.
+"""Decompresses a stream of gzip, Zstandard or xz, recognized by the first bytes, not by the name.
 
-Data that ends early or is damaged gives what was there before it, then CutError.
+Of data that ends early or is damaged, the bytes before that are returned, then CutError is raised.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ ZSTD_INPUT = 1024  # so that little data cannot become much memory
 
 
 class CutError(Exception):
-    """The compressed data is not whole."""
+    """The compressed data is incomplete or damaged."""
 
 
 def chunks(stream: IO[bytes]) -> Iterator[bytes]:
-    """Plain bytes of STREAM as they come. Raises CutError."""
+    """Plain bytes of STREAM as they arrive. Raises CutError."""
     head = stream.read(MAGIC)
     whole = cast(IO[bytes], _Prefixed(head, stream))
     if head[:2] == b"\x1f\x8b":
@@ -38,7 +38,7 @@ def chunks(stream: IO[bytes]) -> Iterator[bytes]:
 
 def _buffered(opened: gzip.GzipFile | lzma.LZMAFile) -> Iterator[bytes]:
     try:
-        # read() would lose what it holds where the data ends early
+        # read() would lose its buffer if the data ends early
         while chunk := opened.read1(BLOCK):
             yield chunk
     except EOFError as error:

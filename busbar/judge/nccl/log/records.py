@@ -135,7 +135,7 @@ class Preamble:
 
 @dataclass
 class Run:
-    """One table, with what was printed before and after it."""
+    """One table, with the output before and after it."""
 
     preamble: Preamble
     line: int
@@ -163,7 +163,7 @@ class Run:
 
     @property
     def closed(self) -> bool:
-        """True when the summary's last line was seen."""
+        """Whether the summary's last line was seen."""
         return self.avg is not None
 
     @property

@@ -1,7 +1,7 @@
 """Bytes of a log as blocks of whole lines, in bounded memory: files, pipes, .gz, .zst, .xz, UTF-16.
 
-A line longer than MAX_LINE is cut there; the cut is counted, and its rest dropped, so that a log without
-line ends cannot fill the memory.
+A line longer than MAX_LINE is cut there, counted, and its rest dropped, so that a log without line ends
+cannot fill the memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SourceError(OSError):
 
 
 class Source:
-    """Counts and hashes what passes. `truncated` is the reason why reading ended early, if it did."""
+    """Counts and hashes the bytes that are read. `truncated`: the reason if reading ended early."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -36,7 +36,7 @@ class Source:
         self.long_lines = 0
 
     def chunks(self, stream: IO[bytes]) -> Iterator[bytes]:
-        """Decompressed bytes of STREAM as they come; cut data is read as far as it goes."""
+        """Decompressed bytes of STREAM as they arrive; truncated data is read as far as possible."""
         try:
             yield from packed.chunks(stream)
         except packed.CutError as error:
@@ -79,7 +79,7 @@ class Source:
 
 
 def _utf16(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Re-encode as UTF-8 what begins with a UTF-16 mark (a Windows shell's `>`)."""
+    """Re-encode data that begins with a UTF-16 mark (a Windows shell's `>`) as UTF-8."""
     first = next(chunks, b"")
     if first[:2] not in (b"\xff\xfe", b"\xfe\xff"):
         yield first

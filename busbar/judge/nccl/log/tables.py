@@ -1,8 +1,8 @@
 """From lines to tables: one Run per table that nccl-tests printed.
 
-A table starts at its header line, or at a row where the header was cut off. What stands before a header (the
-program's name, its arguments, the device list) belongs to the next table. Nothing here judges: rows that
-were repeated, cut or orphaned are counted, so that the gates can refuse them.
+A table starts at its header line, or at a row if the header was cut off. Lines before a header (the program's
+name, its arguments, the device list) belong to the next table. Nothing here judges: rows that were repeated,
+cut or orphaned are counted, so that the gates can refuse them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from busbar.judge.nccl.log.records import (
 )
 
 QUOTES = ("`", '"', "'", "(", "\u201c", "\u2018")
-# three words in a row; a prefix has fewer
+# three words in a row, which no prefix has
 WORDS = re.compile(
     r"(?<![^\s(])[A-Za-z][a-z]{0,30},? [A-Za-z]?[a-z]{1,30},? [A-Za-z]?[a-z]{1,30}(?=[\s:;,.]|$)"
 )
@@ -66,7 +66,7 @@ class RunBuilder:
 
     @property
     def dangling(self) -> Preamble | None:
-        """A preamble that no table followed: the program hung or was ended."""
+        """A preamble without a table after it: the program hung or was killed."""
         empty = self._preamble.banner is None and not self._preamble.ranks and self._preamble.name is None
         return None if empty else self._preamble
 
@@ -77,7 +77,7 @@ class RunBuilder:
 
     @property
     def program(self) -> tuple[Preamble, int]:
-        """The program in whose part of the log the reader is, and how many of its rows were printed."""
+        """The program in whose part of the log the reader is, and the number of its rows so far."""
         run = self.current
         if run is None or self._preamble.line is not None:
             return self._preamble, 0
@@ -96,7 +96,7 @@ class RunBuilder:
         self._row(text, line)
 
     def finish(self) -> None:
-        """Count what was left half-printed."""
+        """Count rows that were not printed completely."""
         self._drop_pending()
 
     # ---- lines that start with '#' ----------------------------------------------------------------------
@@ -274,7 +274,7 @@ class RunBuilder:
         return ([*middle, values[0]], values[1:]) if wants_root else (middle, values)
 
     def _numbers(self, text: str, line: int) -> None:
-        """The rest of an interrupted row: 8, or 4 and 4 numbers (16 with -I), alone on their lines."""
+        """Take the rest of an interrupted row: 8, or 4 and 4 numbers (16 with -I), alone on their lines."""
         before = self._pending.before if self._pending is not None else 0
         if not before and not (text[:1].isdigit() or text[:1] in VALUE_SIGNS):
             return
@@ -299,7 +299,7 @@ class RunBuilder:
         if len(values) != 2 * half or half < 4:
             run.damaged += 1
             return
-        # behind time, algbw, busbw and errors stand #bitdiff and statistics, where they were asked for
+        # after time, algbw, busbw and errors come #bitdiff and statistics, if requested
         first, second = values[:4], values[half : half + 4]
         redop, root = _middle(run.columns, pending.middle)
         out_of_place, in_place = Measurement(*first), Measurement(*second)
@@ -321,7 +321,7 @@ class RunBuilder:
 
 
 def _is_prose(before: str) -> bool:
-    """Whether a `#` behind BEFORE is a quotation inside a sentence, and not behind a collector's prefix."""
+    """Whether a `#` after BEFORE is a quotation inside a sentence, and not after a collector's prefix."""
     return (
         before.rstrip(" ").endswith(QUOTES)
         or WORDS.search(before) is not None
@@ -342,7 +342,7 @@ def _guess_width(tokens: list[str]) -> int:
 
 
 def _middle(columns: tuple[str, ...], tokens: list[str]) -> tuple[str | None, int | None]:
-    """redop and root out of what stands between type and time; old alltoall prints an empty redop."""
+    """redop and root from the columns between type and time; old alltoall prints an empty redop."""
     redop: str | None = None
     root: int | None = None
     for token in tokens:

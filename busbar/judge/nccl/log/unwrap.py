@@ -1,4 +1,4 @@
-"""Take a program's lines out of the records of log collectors: JSON, logfmt, CSV, lists of strings.
+"""Extracts a program's lines from the records of log collectors: JSON, logfmt, CSV, lists of strings.
 
 {"log":"# nThread 1 ...\\n","stream":"stdout","time":"..."}       docker, also behind a prefix
 {"jsonPayload":{"message":"# nThread 1 ..."},"timestamp":"..."}   Google Cloud
@@ -15,13 +15,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-# keys whose string is the line: those of the outermost object first, in this order
+# keys whose string is the line; the outermost object comes first, then this order
 KEYS = (
     "log", "message", "msg", "textpayload", "line", "text", "body", "content", "_raw", "@message", "original",
     "event", "payload", "data", "stdout",
 )  # fmt: skip
 NUMBER = r"(?:[-+]?\d[\d.]*(?:e[-+]?\d+)?%?|N/A|-?nan|-?inf)"
-# how a line of nccl-tests or NCCL begins: a comment, a row or the rest of one, a message
+# the beginning of a line of nccl-tests or NCCL: a comment, a row or the rest of one, a message
 PROGRAM = (
     r"#|\d+\s+\d+\s+[a-z]|[\w.\-]+:\d+:\d+ \[|NCCL (?:version|INFO|WARN)"
     rf"|{NUMBER}(?:\s+{NUMBER}){{3,17}}\s*$"
@@ -32,16 +32,16 @@ STRING = re.compile(r'(?:"(?P<key>[\w.@]{1,80})"\s*:\s*)?"(?P<text>(?:[^"\\]|\\.
 SINGLE = re.compile(r"'(?P<text>(?:[^']|'')*)'\s*,?\s*")
 FIELD = re.compile(r'(?:^|\s)(?P<key>[\w.@]{1,80})="(?P<text>(?:[^"\\]|\\.)*)"')
 LOGFMT = re.compile(r"[\w.@/\-]{1,80}=\S")
-# what of a record would have been read
+# text in a record that would have been read
 READABLE = re.compile(r"NCCL (?:INFO|WARN|version)|# |\d +\d+ +[a-z]", re.ASCII)
 QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 RECORD = re.compile(r"""\{\s*["']""")
-# what stands before a field of CSV: fields without sentences
+# the text before a field of CSV: fields without sentences
 BEFORE = re.compile(r'(?:"[^"]{0,200}"|[^\s",]{0,200}(?: [^\s",]{0,200})?),')
 
 
 def unwrap(text: str) -> list[str] | None:
-    """The lines in the record TEXT; [TEXT] where it is none, None where it is one that cannot be read."""
+    """The lines in the record TEXT; [TEXT] if it is not a record, None if it is an unreadable one."""
     if "{" in text and (record := RECORD.search(text)) is not None:
         return _object(text, record.start())
     if text[:1] == '"' and (match := STRING.fullmatch(text)) is not None:
@@ -59,7 +59,7 @@ def unwrap(text: str) -> list[str] | None:
 
 
 def _object(text: str, at: int) -> list[str] | None:
-    """The lines of a JSON object at AT, which may stand behind a collector's prefix."""
+    """The lines of a JSON object at AT, possibly after a collector's prefix."""
     if BEGINS.search(text[:at]) is not None:
         return [text]  # a line of the program that has braces
     try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Sizes in px of the view box. `legend`: labels of lines stand above the plot, not right of it."""
+    """Sizes in px of the view box. `legend`: labels of lines are above the plot, not right of it."""
 
     width: int
     height: int
@@ -35,7 +35,7 @@ NARROW = Frame(400, 320, 48, 12, 72, 44, legend=True)
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """From sizes and values to positions; x is log2 from `low` to `high`, y linear or, with `log`, log10."""
+    """Maps sizes and values to positions: x is log2 from `low` to `high`, y linear or, with `log`, log10."""
 
     frame: Frame
     low: float

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from busbar.judge.nccl.units import short
 from busbar.judge.nccl.verdict import CollectiveResult
 
-# A ceiling further above the curve than this is named, but the plot's height is not spent on it.
+# A ceiling further above the curve than this factor only has a label and does not extend the plot.
 SCALE_LIMIT = 1.25
 MARGIN = 1.04
 
@@ -22,7 +22,7 @@ class Limit:
 
     @property
     def label(self) -> str:
-        """Such as `floor 360`."""
+        """The label of the line, such as `floor 360`."""
         return f"{self.name} {short(self.value)}"
 
 

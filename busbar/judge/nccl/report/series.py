@@ -1,4 +1,4 @@
-"""Bandwidths over time as SVG: a dot per run, what is normal as a line, in the style of the curves."""
+"""Bandwidths over time as SVG: a dot per run, the normal value as a line, in the style of the curves."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MOST_TICKS = 20  # of the bandwidth, from 0
 
 @dataclass(frozen=True)
 class Dot:
-    """A run. `at`: with a time zone. `normal`, `floor`: in GB/s, where known. `is_bad`: drawn as such.
+    """A run. `at`: with a time zone. `normal`, `floor`: in GB/s, if known. `is_bad`: drawn as a bad run.
 
-    `text`: what is said of it; `changed`: marks the time at which something changed.
+    `text`: its description. `changed`: marks the time at which something changed.
     """
 
     at: datetime
@@ -32,7 +32,7 @@ class Dot:
 
 
 def series_svg(series: Mapping[str, Sequence[Dot]]) -> str:
-    """The pictures of all series by their title, one below the other; each has at least one dot, in order."""
+    """Plots of all series by their title, one below the other; each has at least one dot, in order."""
     pictures = [_picture(title, dots, i) for i, (title, dots) in enumerate(series.items())]
     size = f'viewBox="0 0 {WIDE.width} {WIDE.height * len(pictures)}"'
     return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" {size}>', *pictures, "</svg>\n"])
@@ -43,7 +43,7 @@ def _picture(title: str, dots: Sequence[Dot], number: int) -> str:
     values = [value for dot in dots for value in (dot.busbw, dot.normal, dot.floor) if value is not None]
     top, bottom = max(values) * 1.1 or 1.0, max(min(values) * 0.8, 0.0)
     axes = Axes(WIDE, times[0], times[-1], bottom, top)
-    # From 0 on, what warns could not be told from what is normal.
+    # On an axis from 0, a value that warns would look like a normal one.
     ticks = [(value, f"{value:g}") for value in steps(top, MOST_TICKS) if value >= bottom]
     place = f'y="{number * WIDE.height}" width="{WIDE.width}" height="{WIDE.height}" '
     out = head(f"{title}: bus bandwidth, GB/s", axes, ticks, place=place)

@@ -97,16 +97,16 @@ def _picture(
 def head(
     title: str, axes: Axes, ticks: Sequence[tuple[float, str]], *, inline: bool = False, place: str = ""
 ) -> list[str]:
-    """The beginning of a picture: its styles, title and the ticks of the y axis. `</svg>` ends it.
+    """The beginning of a plot: its styles, title and the ticks of the y axis. `</svg>` ends it.
 
-    PLACE: attributes that say where it stands in another picture.
+    PLACE: attributes with its position inside another plot.
     """
     frame = axes.frame
     box = f'viewBox="0 0 {frame.width} {frame.height}"'
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {box} {place}role="img" aria-label="{escape(title)}">',
         f"<style>{STYLE}{'' if inline else DARK}</style>",
-        # a picture of its own may stand on a page of any colour
+        # a separate plot may be on a page of any colour
         "" if inline else '<rect width="100%" height="100%" style="fill:var(--paper,#ffffff)"/>',
         f'<text class="ink name" x="{8 if frame.legend else frame.left}" y="18">{escape(title)}</text>',
     ]
@@ -128,7 +128,7 @@ def _x_axis(axes: Axes, sizes: list[int]) -> list[str]:
         if last - x < SIZE_GAP:
             continue
         last = x
-        # the largest size ends at the edge of a narrow picture
+        # the label of the largest size ends at the edge of a narrow plot
         at_edge = frame.legend and frame.end - x < SIZE_GAP / 2
         where = f'x="{frame.end if at_edge else x:.1f}" text-anchor="{"end" if at_edge else "middle"}"'
         out.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{base}" y2="{base + 4}"/>')

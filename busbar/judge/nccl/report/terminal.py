@@ -1,4 +1,4 @@
-"""A verdict for a terminal: in short, or with gates, curves and all that is known on what to do."""
+"""A verdict for a terminal: in short, or with gates, curves and all fixes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MARK: dict[Status, str] = {"pass": "ok", "fail": "FAIL", "unknown": "?", "not-re
 def verdict_text(
     verdict: Verdict, stream: IO[str], *, full: bool = False, plot: bool = True, more: str = FULL
 ) -> str:
-    """VERDICT as text for STREAM, with colours where it is a terminal.
+    """VERDICT as text for STREAM, with colours if it is a terminal.
 
     In short: at most 12 lines on a pass, 20 otherwise, with MORE as the last. FULL: gates, rows, reasoning,
     curves and diagnoses.

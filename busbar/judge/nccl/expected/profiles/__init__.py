@@ -1,7 +1,7 @@
-"""Profiles: what a known kind of system is, and how its NCCL test is run, as data.
+"""Profiles: the hardware of known systems, and the settings of their NCCL test, as data.
 
-One YAML file per profile lies beside this module. The same data serves the gate (which busbw to expect), the
-MPIJob (which environment and resources to ask for) and the reader who wants to know where a number is from.
+Each profile is a YAML file beside this module. The gate takes the expected busbw from it, the MPIJob its
+environment and resources, and the reader the source of each number.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
-# libyaml's parser where PyYAML has it: about 8 times faster, which shows in the start-up of a command
+# libyaml's parser, if PyYAML has it, is about 8 times faster, which matters for the start-up of a command
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Transport = Literal["gpudirect-rdma", "rdma", "socket"]
@@ -22,7 +22,7 @@ Algorithm = Literal["ring", "tree", "nvls", "sharp", "auto"]
 
 
 class UnknownProfileError(LookupError):
-    """A profile that has no file; the message lists those that have."""
+    """There is no file for a profile; the message lists the existing profiles."""
 
     exit_code = 64
 
@@ -39,9 +39,9 @@ class HostPath(BaseModel):
 class Profile(BaseModel):
     """One kind of system. Rates are per direction; sizes are in bytes; memory is in Kubernetes quantities.
 
-    `env` is what the run needs on any machine of this kind. `site_env` is what the source's manifest sets
-    besides and what is right only where devices carry its names (NCCL_IB_HCA=ibp on mlx5_* machines means
-    NET/Socket): it is kept as documentation and applied only on request.
+    `env`: variables that the run needs on any machine of this kind. `site_env`: further variables in the
+    source's manifest, right only if devices have the same names (NCCL_IB_HCA=ibp on mlx5_* machines means
+    NET/Socket). They are kept as documentation and applied only on request.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
