@@ -23,7 +23,7 @@ def haproxy_config(load_balancers: Sequence[Host], servers: Sequence[Host], shar
     return _template("haproxy.cfg.j2").render(
         servers=[{"name": host.name, "address": host.address} for host in servers],
         port=API_PORT,
-        # Only if needed: a host without IPv6 cannot bind `:::`.
+        # IPv6 is only set if needed, because a host without it cannot bind `:::`.
         ipv6=any(":" in address for address in (*addresses, shared.address if shared else "")),
         ca_file=CA_FILE,
     )

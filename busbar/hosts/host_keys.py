@@ -1,4 +1,4 @@
-"""The SSH host keys that the hosts of a stack offer, beside those that its file pins; nothing is trusted."""
+"""Compares the SSH host keys that hosts offer with those that the stack file pins; nothing is trusted."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from busbar.hosts.login import Login
 CONCURRENT = 64
 ROLES = {"load_balancers": "lb", "servers": "server", "workers": "worker"}
 BASTION = "ssh.bastion"
-# For a host whose key is not known yet; no machine has it.
+# Placeholder for a host whose key is not known yet; no machine has this key.
 _NONE = "ssh-ed25519 " + base64.b64encode(b"\0\0\0\x0bssh-ed25519\0\0\0\x20" + bytes(32)).decode()
 _KEY: TypeAdapter[str] = TypeAdapter(HostKey)
 
 
 @dataclass(frozen=True)
 class Offer:
-    """A host at `path` of the stack file, the key that it offers, and the one that is pinned.
+    """A host at `path` of the stack file, the key that it offers, and the pinned key.
 
     `problem`: why no key is known, with the fix.
     """
@@ -52,8 +52,8 @@ class Offer:
 def listed(data: Any) -> tuple[Ssh, list[Offer]]:
     """The section `ssh` and all hosts of the object `busbar:cluster`, whose host keys may be missing.
 
-    A host key that is none, such as the example's, counts as missing. The rest of the object is not looked
-    at. Raises ConfigError.
+    An invalid host key, such as the example's, counts as missing. The rest of the object is ignored. Raises
+    ConfigError.
     """
     pinned: dict[str, str | None] = {}
     given = data if isinstance(data, Mapping) else {}
@@ -73,10 +73,10 @@ def listed(data: Any) -> tuple[Ssh, list[Offer]]:
 
 
 async def fetch(offers: Sequence[Offer], login: Callable[[], Login]) -> list[Offer]:
-    """Ask every host for its key, in parallel, each for ssh.CONNECT_SECONDS; through the bastion, if any.
+    """Query the keys of all hosts in parallel, each for ssh.CONNECT_SECONDS; through the bastion, if any.
 
-    The bastion itself is asked first, and is logged in to only with the pinned key; `login` is called then.
-    Raises ValueError (unusable key) and what `login` raises.
+    The bastion itself is queried first, and the login to it needs its pinned key; `login` is called then.
+    Raises ValueError (unusable key) and the errors of `login`.
     """
     jump = [await _ask(each, None) for each in offers if each.path == BASTION]
     others = [each for each in offers if each.path != BASTION]
@@ -96,7 +96,7 @@ async def fetch(offers: Sequence[Offer], login: Callable[[], Login]) -> list[Off
 
 
 def fingerprint(key: str) -> str:
-    """SHA256:..., as `ssh-keygen -l` prints it."""
+    """The fingerprint of a key, SHA256:..., as `ssh-keygen -l` prints it."""
     return asyncssh.import_public_key(key).get_fingerprint()
 
 
@@ -123,7 +123,7 @@ def _why(host: Host | Bastion, error: Exception) -> str:
 
 
 def _with_keys(part: Mapping[str, Any], path: str, pinned: dict[str, str | None]) -> dict[str, Any]:
-    """The section with a host key for every host; those that are written are noted in `pinned`."""
+    """The section with a host key for every host; keys of the stack file are noted in `pinned`."""
 
     def filled(host: Any, place: str) -> Any:
         if not isinstance(host, Mapping):

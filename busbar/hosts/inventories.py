@@ -1,8 +1,8 @@
 """Hosts from the inventories of other tools, as the section `hosts` of a stack file.
 
-Read are the JSON of `ansible-inventory --list`, in which ranges and variables are resolved, and that of
-`terraform output -json`, whose outputs are taken for groups. Nothing is guessed: what has no place in the
-section is named.
+The input is the JSON of `ansible-inventory --list`, in which ranges and variables are resolved, or of
+`terraform output -json`, whose outputs are taken as groups. Nothing is guessed: everything without a place in
+the section is reported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GROUPS: Mapping[str, str] = {
     **dict.fromkeys(("kube-master", "kube-control-plane", "server", "servers"), "servers[]"),
     **dict.fromkeys(("kube-node", "agent", "workers"), "workers[]"),
 }
-# Variable of a host -> its key; of several that a host has, the first counts.
+# Variable of a host -> its key; if a host has several of them, the first one counts.
 _VARIABLES = {
     "ansible_host": "address",
     "ansible_ssh_host": "address",
@@ -65,7 +65,7 @@ class ImportedHosts:
 
 
 def parse(text: str) -> ImportedHosts:
-    """An inventory in either form. Raises ValueError, with the line where it has one."""
+    """Parse an inventory in either form. Raises ValueError, with the line if known."""
     try:
         content = json.loads(text)
     except json.JSONDecodeError as error:
@@ -79,7 +79,7 @@ def parse(text: str) -> ImportedHosts:
 def section(
     found: ImportedHosts, table: Mapping[str, str], needed: Sequence[str] = ()
 ) -> tuple[str, list[str]]:
-    """The section `hosts` as YAML, "" without a host of the table's groups, and notes on what is not in it.
+    """The section `hosts` as YAML, "" without a host in the table's groups, and notes on what it lacks.
 
     `table`: as GROUPS. `needed`: keys of `hosts` that a stack must have; a missing one is a comment.
     """
@@ -106,7 +106,7 @@ def section(
 
 
 def unknown(found: ImportedHosts, tables: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """Groups that no table has, hosts that are in no other ones, and variables, which are not imported."""
+    """Notes on what is not imported: unknown groups, hosts in no known group, and unknown variables."""
     known = {group for table in tables for group in _known(found, table)}
     imported = {host for group in known for host in found.groups[group]}
     for group, hosts in found.groups.items():
@@ -149,7 +149,7 @@ def _host(host: str, variables: Mapping[str, Any], *, is_item: bool) -> list[str
 
 
 def _is_plain(value: Any) -> bool:
-    """True for a plain value: not a template of Ansible, not from its vault, not a list."""
+    """Whether a value is plain: not a template of Ansible, not from its vault, not a list."""
     return isinstance(value, str | int) and "{{" not in str(value)
 
 
@@ -162,12 +162,12 @@ def _is_address(text: str) -> bool:
 
 
 def _scalar(value: Any) -> str:
-    """One text as YAML, in quotes where it would be read as something else."""
+    """One text as YAML, in quotes if it would be read as something else."""
     return str(yaml.safe_dump(str(value), width=1000)).splitlines()[0]
 
 
 def _ansible(content: Mapping[str, Any]) -> ImportedHosts:
-    """Each group with its own hosts and those of its children."""
+    """Read an Ansible inventory: each group with its own hosts and those of its children."""
     found = ImportedHosts()
     if odd := [name for name, group in content.items() if not isinstance(group, dict)]:
         raise ValueError(f"{odd[0]}: is not a group of `ansible-inventory --list`")
@@ -186,7 +186,7 @@ def _members(content: Mapping[str, Any], group: str, above: tuple[str, ...]) -> 
 
 
 def _terraform(outputs: Mapping[str, Any]) -> ImportedHosts:
-    """Each output is a group: a list of hosts or of addresses, or an object of either by the host's name."""
+    """Read Terraform outputs: each is a group, with a list of hosts or addresses, or either by host name."""
     found = ImportedHosts()
     for group, output in outputs.items():
         if not isinstance(output, dict) or "value" not in output:

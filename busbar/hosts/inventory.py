@@ -57,12 +57,12 @@ class Inventory:
 
     @cached_property
     def fronts(self) -> tuple[Host, ...]:
-        """Load balancers and servers: through these a host leaves the cluster."""
+        """Load balancers and servers, through which a host is removed from the cluster."""
         return (*self.load_balancers, *self.servers)
 
     @cached_property
     def nfs_server(self) -> Host | None:
-        """The host that exports `nfs_server.folder`: one of its own, or a load balancer or server."""
+        """The host that exports `nfs_server.folder`: its own host, or a load balancer or server."""
         if self.cluster.nfs_server is None:
             return None
         name = self.cluster.nfs_server.host
@@ -81,7 +81,7 @@ class Inventory:
 
     @cached_property
     def quarantine(self) -> Mapping[str, str]:
-        """Why workers are kept away from jobs, by name: `hosts.workers[].quarantine`."""
+        """Worker name -> the reason why it is kept away from jobs (`hosts.workers[].quarantine`)."""
         return self.cluster.quarantine
 
     @property
@@ -114,7 +114,7 @@ class Inventory:
 
     @property
     def api_endpoint(self) -> str:
-        """`https://<api_address>:6443`."""
+        """The URL of the Kubernetes API: `https://<api_address>:6443`."""
         return api_url(self.api_address)
 
 

@@ -1,4 +1,4 @@
-"""The files of the NFS server, and what is known of its export."""
+"""The files of the NFS server, and its export."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Export:
 
     @property
     def folder(self) -> str:
-        """The exported folder, also below the root of NFSv4."""
+        """The exported folder, which has the same path below the root of NFSv4."""
         return self.config.folder
 
 
@@ -36,7 +36,7 @@ def export_of(inventory: Inventory) -> Export | None:
 
 
 def exports(export: Export, workers: Iterable[Host]) -> str:
-    """exports(5): a line per worker, and no one else."""
+    """The text of exports(5): a line per worker, so that no one else can mount."""
     config = export.config
     squash = {"all": "all_squash", "root": "root_squash", "none": "no_root_squash"}[config.squash]
     lines = [f"{config.folder} {worker.address}(rw,sync,no_subtree_check,{squash})\n" for worker in workers]

@@ -18,28 +18,28 @@ from busbar.hosts.host import Host
 from busbar.hosts.login import Login
 from busbar.hosts.script_output import result
 
-# Beyond the script's own deadline: the transfer, and the kill after it.
+# Time in seconds beyond the script's own deadline, for the transfer and the kill after it.
 GRACE_SECONDS = 30
-# Until a script that goes on has said its facts.
+# Time limit in seconds for the facts of a script that continues.
 FACTS_SECONDS = 30
 RETRY_SECONDS = 3.0
-# sudo of a user for whom sudoers has `requiretty`.
+# Error of sudo for a user for whom sudoers has `requiretty`.
 _REQUIRETTY = "must have a tty"
 
 Say = Callable[[str], None]
 
 
 def _silent(text: str) -> None:
-    """Say nothing."""
+    """Print nothing."""
 
 
 Result = TypeVar("Result")
 
 
 class ScriptError(NoVerdict):
-    """A host answered, but the step failed there; the text names the host and says what to do.
+    """A host responded, but the step failed there; the text has the name of the host and the fix.
 
-    `what` is the text without the host's name and without the fix.
+    `what`: the text without the host's name and the fix.
     """
 
     def __init__(self, what: str, host: str = "", fix: str = "") -> None:
@@ -50,8 +50,8 @@ class ScriptError(NoVerdict):
 class UnreachableError(NoVerdict):
     """No SSH connection to the host was possible.
 
-    `finding` says why, and how to fix it. `answers` is True if something answered that may be the host: an
-    sshd that refuses the key, a machine that refuses the connection.
+    `finding`: the reason and the fix. `answers`: whether a machine responded that may be the host: an sshd
+    that refuses the key, or a machine that refuses the connection.
     """
 
     def __init__(self, host: Host, error: Exception, answers_as: str | None = None) -> None:
@@ -79,7 +79,7 @@ async def run_script(
     seconds: int,
     ends: bool = True,
 ) -> asyncssh.SSHClientProcess[str]:
-    """The process of a script of `host/`, with its stdin sent. `seconds`: its own deadline there.
+    """Start a script of `host/`, send its stdin, and return the process. `seconds`: the script's deadline.
 
     Without `ends` its stdin stays open.
     """
@@ -87,7 +87,7 @@ async def run_script(
         script, {"NODE_NAME": host.name, **values}, user=host.user, timeout_seconds=seconds
     )
     process = await connection.create_process(text, errors="replace")
-    # A sudo that refuses exits before it has read stdin; its exit status and output matter.
+    # If sudo refuses, it exits before it has read stdin; its exit status and output matter.
     with contextlib.suppress(BrokenPipeError):
         process.stdin.write(scripts.stdin(script, payload))
         if ends:
@@ -98,7 +98,7 @@ async def run_script(
 async def on_each(
     hosts: Iterable[Host], step: Callable[[Host], Awaitable[Result]], *, at_once: int | None = None
 ) -> list[Result | str]:
-    """The step on all hosts, `at_once` of them side by side; what each returned, or why it failed."""
+    """Run a step on all hosts, at most `at_once` in parallel. Returns each result, or why it failed."""
     limit = asyncio.Semaphore(at_once) if at_once else contextlib.nullcontext()
 
     async def one(host: Host) -> Result | str:
@@ -157,10 +157,10 @@ class Hosts:
         seconds: int,
         connect_seconds: float = 0,
     ) -> dict[str, Any]:
-        """The facts that the script printed. What it notes on stderr is passed on to `say`.
+        """Run a script and return the facts that it printed. Its notes on stderr are passed on to `say`.
 
         `values`, `payload`, `seconds`: as in busbar.hosts.scripts. A connection that fails is retried for
-        `connect_seconds`. Raises UnreachableError where there is no connection, ScriptError for the rest.
+        `connect_seconds`. Raises UnreachableError without a connection, ScriptError for other errors.
         """
         connection = await self._connect(host, connect_seconds)
         try:
@@ -174,7 +174,7 @@ class Hosts:
                             notes.append(note)
                             self._say(note)
 
-                # Both at once: a host whose stdout nobody reads does not end its stderr.
+                # Both are read at once: a host whose stdout is not read does not end its stderr.
                 stdout, _ = await asyncio.gather(process.stdout.read(), note_all())
                 done = await process.wait()
         except TimeoutError:
@@ -186,7 +186,7 @@ class Hosts:
             if host.user != "root" and reason.startswith(("sudo:", "sudo-rs:")):
                 needed, line = "a password", f"{host.user} ALL=(ALL) NOPASSWD: ALL"
                 if _REQUIRETTY in reason:
-                    # The last of two lines counts: the name is behind that of any other file.
+                    # sudo uses the last of two lines, so the file's name sorts after all others.
                     needed, line = "a terminal", f"Defaults:{host.user} !requiretty"
                 fix = f"echo '{line}' >> /etc/sudoers.d/zz-busbar, or log in as root"
                 raise ScriptError(f"{host.user} cannot use sudo without {needed}: {reason}", host.name, fix)
@@ -201,10 +201,10 @@ class Hosts:
     async def start(
         self, host: Host, script: str, values: Mapping[str, str], *, fact: str, seconds: int
     ) -> tuple[dict[str, Any], asyncssh.SSHClientConnection]:
-        """Start a script that goes on until its stdin ends, which closing the connection brings about.
+        """Start a script that continues until its stdin ends, which happens when the connection is closed.
 
-        Returns the facts, which have the key `fact`, and the connection. Raises UnreachableError where there
-        is no connection, ScriptError for the rest.
+        Returns the facts, which have the key `fact`, and the connection. Raises UnreachableError without a
+        connection, ScriptError for other errors.
         """
         connection = await self._connect(host, 0)
         try:

@@ -71,5 +71,5 @@ def package_manager(os_id: str) -> PackageManager | None:
 
 
 def describe() -> str:
-    """`ubuntu 22.04/24.04/26.04, debian 12/13`."""
+    """All supported systems as text: `ubuntu 22.04/24.04/26.04, debian 12/13`."""
     return ", ".join(f"{name} {'/'.join(each.releases)}" for name, each in SUPPORTED_OS.items())

@@ -35,7 +35,7 @@ class Workers:
         return not self.outcome.errors and usable <= {READY}
 
     def as_json(self, stack: str) -> str:
-        """`{"stack", "well", "nodes": [...], "findings": [...]}`.
+        """The result as JSON: `{"stack", "well", "nodes": [...], "findings": [...]}`.
 
         A node has name, pool, node (its state) and facts; a finding host, level, what and fix.
         """

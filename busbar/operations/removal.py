@@ -1,4 +1,4 @@
-"""Removes hosts: those no longer configured, or all at `destroy`. A machine that is gone is no error.
+"""Removes hosts: those no longer configured, or all at `destroy`. A machine that is gone is not an error.
 
 A host that is not responding counts as gone only if another host of the cluster responds: otherwise the
 network of this machine may be down. Hosts that could not be cleaned are recorded (operations/uncleaned.py).

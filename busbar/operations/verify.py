@@ -197,5 +197,5 @@ def _labels_and_taints(inventory: Inventory, host: Host, node: Node) -> list[Dri
 
 
 def as_json(stack: str, found: Sequence[Drift]) -> str:
-    """`{"stack", "verified", "drift": [{"host", "what", "kind"}]}`; `verified` is true if nothing differs."""
+    """JSON: `{"stack", "verified", "drift": [{"host", "what", "kind"}]}`; `verified`: nothing differs."""
     return json.dumps({"stack": stack, "verified": not found, "drift": [asdict(each) for each in found]})

@@ -35,7 +35,7 @@ class PoolResult(OutputModel):
     verdict: Literal["pass", "fail", "unknown"]
     """unknown: there is no evidence."""
     reasons: tuple[str, ...] = ()
-    """Why it is not a pass."""
+    """The reasons why it is not a pass."""
     measured_at: AwareDatetime | None = None
     """Start of the measurement, in UTC."""
     busbar_version: str | None = None

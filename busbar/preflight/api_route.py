@@ -1,7 +1,7 @@
-"""Whether this machine will reach the Kubernetes API.
+"""Checks whether this machine will reach the Kubernetes API.
 
-SSH to the load balancers says nothing about port 6443, and a bastion carries SSH only: operators, waits and
-the collection of logs talk to the load balancer directly, or through `ssh.bastion.api_proxy_url`.
+SSH to the load balancers says nothing about port 6443, and a bastion only forwards SSH: operators, waits and
+the collection of logs connect to the load balancer directly, or through `ssh.bastion.api_proxy_url`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 async def check_api_route(spec: Spec, answered: Collection[str], *, with_k3s: bool = False) -> list[Finding]:
     """Errors if the load balancers that `answered` by SSH, or the proxy in front of them, cannot be reached.
 
-    Before the bring-up nothing listens there: a refused connection shows that there is a way. An endpoint of
-    the site may have its address from the servers (kube-vip): before one runs K3s it is a warning.
+    Before the bring-up nothing listens there, and a refused connection shows that there is a route. An
+    endpoint of the site may get its address from the servers (kube-vip): before one runs K3s it is a warning.
     """
     bastion = spec.login.bastion
     if bastion is not None and bastion.api_proxy_url is not None:
@@ -55,7 +55,7 @@ async def check_api_route(spec: Spec, answered: Collection[str], *, with_k3s: bo
 
 
 async def _dial(host: str, port: int, *, refused: bool) -> str | None:
-    """Why a TCP connection fails; `refused` says whether a refused one is a failure."""
+    """The reason why a TCP connection fails; None if it works. `refused`: a refused one is a failure too."""
     try:
         async with asyncio.timeout(ROUTE_SECONDS):
             _, writer = await asyncio.open_connection(host, port)

@@ -138,7 +138,7 @@ def _rails(required: HostRequirements, report: Report) -> Iterator[Check]:
 
 
 def _offering(required: HostRequirements, rails: Rails) -> Iterator[Check]:
-    """Rails that the SR-IOV device plugin would not offer to pods (pkg/netdevice/netDeviceProvider.go)."""
+    """Find rails that the SR-IOV device plugin would not offer (pkg/netdevice/netDeviceProvider.go)."""
     first: dict[str, str] = {}
     for name, port in rails.ports.items():
         if not port.pci:
@@ -170,7 +170,7 @@ def _offering(required: HostRequirements, rails: Rails) -> Iterator[Check]:
 
 
 def _memlock(required: HostRequirements, report: Report) -> Iterator[Check]:
-    """Locked memory: RDMA needs it, sockets do not."""
+    """Check the limit for locked memory, which RDMA needs and sockets do not."""
     if report.memlock != "unlimited":
         yield (
             "warning" if required.transport == "socket" else "error",
@@ -200,7 +200,7 @@ def _gpudirect(report: Report) -> Iterator[Check]:
 
 
 def _hcas_of_pods(required: HostRequirements, report: Report) -> Iterator[Check]:
-    """Whether a pod sees the HCAs that it asks for, and no others. What runs already is not stopped."""
+    """Check that a pod sees the HCAs that it requests, and no others. Running hosts only get a warning."""
     level: Level = "warning" if report.k3s_data else "error"
     if required.all_hcas_with_gds and report.gdr is not None and report.gdr.nvidia_fs:
         yield (

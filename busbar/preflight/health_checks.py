@@ -1,7 +1,7 @@
-"""Checks what a worker's GPUs, PCIe links and HCA ports have counted.
+"""Checks the error counters of a worker's GPUs, PCIe links and HCA ports.
 
-Counters begin with the host or its driver, so most are signs, not proofs: they are warnings, and the
-measurement decides. Errors are what NVIDIA says to reset or replace a GPU for.
+Counters begin with the host or its driver, so most are only indications: they are warnings, and the
+measurement decides. Errors are the ones for which NVIDIA recommends to reset or replace a GPU.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FATAL_XIDS = {
     119: "the GPU's system processor timed out",
     120: "the GPU's system processor failed",
 }
-# These usually come from a user's program: a fault in it, or somebody ended it.
+# Xids that usually come from a user's program, which has a fault or was ended.
 XIDS_OF_PROGRAMS = {13, 31, 43, 45}
 # The widths of the standard's counters (linux drivers/infiniband/core/sysfs.c, PORT_PMA_ATTR).
 SATURATED = {
@@ -36,10 +36,10 @@ SATURATED = {
     "local_link_integrity_errors": 15,
     "excessive_buffer_overrun_errors": 15,
 }
-# NVSentinel's monitor of NICs takes this rate as fatal.
+# NVSentinel's monitor of NICs considers this rate fatal.
 SYMBOL_ERRORS_PER_HOUR = 120
 NEVER = ("local_link_integrity_errors", "excessive_buffer_overrun_errors")
-# GPUs whose NVLink may fail after so long with their first firmware (NVIDIA DGX B300 firmware guide 26-03-1).
+# Days after which NVLink may fail with the first firmware of a GPU (NVIDIA DGX B300 firmware guide 26-03-1).
 MAX_UPTIME_DAYS = {"B300": 55}
 # Time left for a drain and a reboot.
 UPTIME_MARGIN_DAYS = 5
@@ -47,7 +47,7 @@ NOTHING = ("0", "No", "[N/A]", "N/A")
 
 
 def check_health(required: HostRequirements, report: Report) -> Iterator[Check]:
-    """The findings about what was counted on a worker: level, what, fix."""
+    """The findings about a worker's counters: level, what, fix."""
     health = report.health
     if health is None:
         yield error("report has no health", "run preflight again: the report is incomplete")

@@ -16,7 +16,7 @@ KERNEL = "?"
 
 
 def check_nfs(required: NfsRequirements | None, host: Host, report: Report) -> list[Finding]:
-    """The findings of the NFS server, or of a worker; none without an NFS server in the configuration."""
+    """The findings of the NFS server, or of a worker; empty without a configured NFS server."""
     checks: list[Check] = []
     if required and host.name == required.host:
         checks += check_server(required, report)
@@ -26,7 +26,7 @@ def check_nfs(required: NfsRequirements | None, host: Host, report: Report) -> l
 
 
 def check_server(required: NfsRequirements, report: Report, section: str = "nfs_server") -> Iterator[Check]:
-    """The host that exports the folder of SECTION, a section of the configuration."""
+    """Check the host that exports the folder of SECTION, a section of the configuration."""
     folder = report.nfs_folder
     if folder is None:
         yield error("report has no NFS folder", "run preflight again: the report is incomplete")
@@ -63,7 +63,7 @@ def _folder(required: NfsRequirements, folder: NfsFolder, section: str) -> Itera
         )
     if folder.free_bytes < required.min_free_gb * 1e9:
         yield (
-            # Checkpoints fill it later: that must not keep the cluster from being updated.
+            # Checkpoints fill the folder later, and that must not block updates of the cluster.
             "warning" if folder.managed else "error",
             f"{folder.free_bytes / 1e9:.1f} GB free for {where}, expected {required.min_free_gb} GB",
             f"free some space, mount a larger disk there, or lower {section}.min_free_gb",
@@ -77,7 +77,7 @@ def _folder(required: NfsRequirements, folder: NfsFolder, section: str) -> Itera
 
 
 def check_client(required: NfsRequirements, host: Host, report: Report) -> Iterator[Check]:
-    """A host that mounts the folder."""
+    """Check a host that mounts the folder."""
     client = report.nfs_client
     if client is None:
         yield error("report has no NFS client", "run preflight again: the report is incomplete")

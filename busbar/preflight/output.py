@@ -24,7 +24,7 @@ def lines(findings: Iterable[Finding]) -> Iterator[tuple[str, str]]:
 
 
 def summary(spec: Spec, outcome: Outcome) -> str:
-    """One line: how many hosts passed, and how many of them were checked before."""
+    """One line with the number of hosts that passed, and of those that were checked before."""
     total, failed = len(spec.hosts), len({finding.host for finding in outcome.errors})
     before = "" if outcome.queried == total else f" ({total - outcome.queried} checked before)"
     if failed:
@@ -33,7 +33,7 @@ def summary(spec: Spec, outcome: Outcome) -> str:
 
 
 def table(spec: Spec, outcome: Outcome, nodes: Mapping[str, str] | None = None) -> Table:
-    """One row per host: role, address, hardware, whether it is ready; `nodes`: the states of their Nodes."""
+    """A row per host: role, address, hardware, whether it is ready. `nodes`: the states of their Nodes."""
     errors = {finding.host for finding in outcome.errors}
     # Only sites with RoCE have the column.
     roce = ("RoCE",) if any(record.facts.get("roce") for record in outcome.records.values()) else ()

@@ -30,7 +30,7 @@ class Rails:
 
 
 def choose(hcas: Iterable[Hca], required: HostRequirements) -> Rails:
-    """Select the rails among the ports of a host."""
+    """Choose the rails among the ports of a host."""
     rails: dict[str, Hca] = {}
     ignored: dict[str, str] = {}
     for hca in sorted(hcas, key=lambda hca: (_natural(hca.name), hca.port)):

@@ -60,7 +60,7 @@ class HostRequirements(StrictModel):
     gpus: int = 0
     gpu_model: str | None = None
     driver_on_host: bool = True
-    """False if the GPU Operator installs the driver: then GPUs are counted on the PCI bus."""
+    """Whether the host has the driver. If the GPU Operator installs it, GPUs are counted on the PCI bus."""
     rails: int = 0
     rate_gbps: float = 0
     link_layer: str = "infiniband"

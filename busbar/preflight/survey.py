@@ -26,8 +26,8 @@ from busbar.preflight.spec import Spec
 Answers = Mapping[str, Answer | Finding]
 Ask = Callable[[Hosts, Host], Awaitable[Answer | Finding]]
 CONCURRENT = 64
-# Hosts whose connection failed while others answered: 64 logins at once take longer than one login
-# may where this machine is loaded or the bastion is slow.
+# Parallel retries for hosts whose connection failed while others responded: on a loaded machine, or with a
+# slow bastion, 64 logins at once may exceed the time limit of a login.
 CONCURRENT_AGAIN = 8
 
 
@@ -54,7 +54,7 @@ def deadline_seconds(hosts: int) -> int:
 async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, deliver: bool = False) -> Outcome:
     """Query every host whose requirements have changed since `previous`.
 
-    With `deliver` they are given the scripts of their installation, whose digests are in the requirements.
+    With `deliver` they get the scripts of their installation, whose digests are in the requirements.
     A worker that passed before and is not responding now is a warning: only its own steps fail.
     Raises ValueError if the SSH key or the ssh-agent cannot be used.
     """
@@ -82,7 +82,7 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, deliver: boo
             records[host.name] = kept[host.name]
         elif isinstance(answer, Finding):
             if (before := previous.get(host.name)) and is_gone(host, answer):
-                # It was installed before: the update goes on without it, and asks it again the next time.
+                # The worker was installed before: the update continues without it, and queries it next time.
                 answer = left_out(answer, "update")
                 records[host.name] = replace(before, fingerprint="")
             findings.append(answer)
@@ -137,7 +137,7 @@ async def query_all(login: Login, everyone: Sequence[Host], hosts: Sequence[Host
             await ask_some(hosts, on)
             silent = [host for host in hosts if not _is_reached(answers[host.name])]
             if len(silent) < len(hosts):
-                # Ends with the first of these batches in which no host answers.
+                # The retries end with the first batch in which no host responds.
                 for start in range(0, len(silent), CONCURRENT_AGAIN):
                     batch = silent[start : start + CONCURRENT_AGAIN]
                     limited.reschedule(asyncio.get_running_loop().time() + deadline_seconds(len(batch)))

@@ -1,1 +1,1 @@
-"""The support bundle: what a person sends back when a bring-up fails, without its secrets."""
+"""The support bundle: the file to send when a bring-up fails, without secrets."""

@@ -22,7 +22,7 @@ from busbar.zstd import ZstdError, ZstdFile
 # Only these files of .busbar/STACK are copied; everything else, above all the kubeconfig, is left out.
 TEXTS = (".json", ".jsonl", ".log", ".txt")
 COMPRESSED = ".log.zst"
-# So many runs of `busbar measure` per pool are copied: all would be a hundred logs.
+# Number of runs of `busbar measure` per pool that are copied; all would be a hundred logs.
 NEWEST_RUNS = 3
 ABOUT = f"""Support bundle of a busbar stack.
 
@@ -64,7 +64,7 @@ class Bundle:
         self._add(name, yaml.safe_dump(self._redactor.value(value), sort_keys=False).encode())
 
     def add_files(self, folder: Path) -> None:
-        """Add the logs, verdicts and outputs below `folder`; what is left out is listed in files.json."""
+        """Add the logs, verdicts and outputs below `folder`; files.json lists the files that are left out."""
         left_out: list[dict[str, Any]] = []
         old = {run for runs in folder.glob("*/runs") for run in sorted(runs.iterdir())[:-NEWEST_RUNS]}
         for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
@@ -105,7 +105,7 @@ class Bundle:
 
 
 def stack_config(text: str) -> dict[str, Any]:
-    """The busbar: keys of a stack file, also of an invalid one. Secret keys are only named."""
+    """The keys busbar:* of a stack file, even an invalid one. Of secret keys only the names are included."""
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError:

@@ -1,4 +1,4 @@
-"""Removes secrets from texts and structured values: known ones by value, others by their name or form."""
+"""Removes secrets from texts and structured values: known ones by value, others by name or form."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _BEGIN, _END = (
 
 
 class Redactor:
-    """Replaces secrets by `[secret]`. `known`: values that are secrets wherever they stand, also in part."""
+    """Replaces secrets by `[secret]`. `known`: values that are secrets wherever they occur, even in part."""
 
     def __init__(self, known: Iterable[str] = ()) -> None:
         parts = {part for text in known for part in _parts(text) if len(part) >= MIN_LENGTH}
@@ -92,7 +92,7 @@ class Redactor:
 
 
 def _without_assignments(text: str) -> str:
-    """The text without the values of names that are those of secrets."""
+    """The text without values that are assigned to names of secrets."""
     parts, done = [], 0
     for found in _NAME.finditer(text):
         if found.start() >= done and is_secret_name(found[1]):
@@ -110,7 +110,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def kubeconfig_secrets(text: str) -> Iterator[str]:
-    """Every value of the users of a kubeconfig; nothing if it cannot be read."""
+    """All values of the users in a kubeconfig; empty if it cannot be read."""
     try:
         content = yaml.safe_load(text)
         users = [entry["user"] for entry in content["users"]]
@@ -127,7 +127,7 @@ def kubeconfig_secrets(text: str) -> Iterator[str]:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """A secret of several lines also line by line, and as it stands in JSON; not the frame of a PEM."""
+    """The parts of a secret: itself, its lines, and its form in JSON, without the BEGIN and END of a PEM."""
     lines = [line.strip() for line in text.splitlines()]
     if len(lines) > 1:
         yield text.strip().replace("\n", "\\n")
@@ -135,5 +135,5 @@ def _parts(text: str) -> Iterator[str]:
 
 
 def _hide(value: Any) -> Any:
-    """Only whether it is set: null, true, false and what is empty stay."""
+    """Hide a value, but not whether it is set: null, true, false and empty values stay."""
     return value if value is None or isinstance(value, bool) or value in ("", [], {}) else SECRET

@@ -57,7 +57,7 @@ def groups(watch: Watch) -> list[dict[str, Any]]:
 
 
 def rules(group: str, watch: Watch) -> list[Rule]:
-    """The rules of one file, each followed by its `...Absent` rule."""
+    """The rules of one file, and then their `...Absent` rules."""
     known = _written(group)
     return [*known, *_absent(known, watch.missing_counters)]
 

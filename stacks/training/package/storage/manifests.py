@@ -26,7 +26,7 @@ def claim_name(storage: Storage) -> str:
 
 
 def _export(storage: Storage) -> dict[str, Any] | None:
-    """The NFS export of the claim, without the source of its setting; None without NFS."""
+    """Server, export and options that the claim leads to, configured or of the cluster; None without NFS."""
     return storage.nfs.model_dump(exclude={"from_cluster"}) if storage.nfs else None
 
 
