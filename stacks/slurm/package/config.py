@@ -21,7 +21,7 @@ from busbar.config.pools import Pool
 from busbar.config.schema import project_schema
 from busbar.config.stackfile import StackFile
 from busbar.config.validation import NcclSettings, Validation
-from busbar.config.values import Int, Matching, NonEmpty, Text
+from busbar.config.values import Int, Matching, Text
 from busbar.models import ConfigModel
 
 KEY = "slurm"
@@ -29,6 +29,10 @@ PROJECT = "busbar-slurm"
 SECRETS = ("sshPrivateKey", "sshPrivateKeyPassword")
 
 _OF_K3S = {*Pool.model_fields, *Validation.model_fields}
+# The operating system's own uids, and those of packages (Debian Policy, 9.2.2).
+SYSTEM_UIDS = (range(1000), range(60000, 65536))
+# Words with a meaning of their own in slurm.conf, and in topology.conf the switch above all others.
+DEFAULT, TOP_SWITCH = "default", "fabric"
 # Key of K3s -> its replacement on Slurm.
 _INSTEAD = {
     "image": "container_image names what pyxis starts",
@@ -45,12 +49,17 @@ WRITTEN = frozenset((
     "statesavelocation", "taskplugin", "topologyplugin",
 ))  # fmt: skip
 
-AbsolutePath = Annotated[
-    str, Matching(r"/[A-Za-z0-9._/-]*[A-Za-z0-9._-]", "an absolute path of A-Z a-z 0-9 . _ / -")
-]
+# No part of the path is `.` or `..`.
+_PATH = r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._-]+)+"
+Packages = Annotated[str, Matching(rf"os|{_PATH}", "`os` or the absolute path of a folder without ..")]
+Image = Annotated[str, Matching(r"[^-\s]\S*", "an image or a file, without blanks")]
+AbsolutePath = Annotated[str, Matching(_PATH, "an absolute path of A-Z a-z 0-9 . _ / - without ..")]
 TimeLimit = Annotated[
     str,
-    Matching(r"infinite|([0-9]+-)?[0-9]{1,2}:[0-9]{2}:[0-9]{2}", "`infinite` or a time as 7-00:00:00"),
+    Matching(
+        r"infinite|([0-9]+-([01]?[0-9]|2[0-3])|[0-9]{1,2}):[0-5][0-9]:[0-5][0-9]",
+        "`infinite` or a time as 7-00:00:00",
+    ),
 ]
 # Debian's useradd takes these names.
 AccountName = Annotated[str, Matching(r"[a-z_][a-z0-9_-]{0,31}", "a user name: a-z 0-9 _ -, at most 32")]
@@ -180,9 +189,7 @@ class Slurm(MeasuredCluster[MeasuredPool, SlurmValidation]):
     partitions: dict[DnsLabel, Partition] = Field(
         default={}, description="Partitions by name; by default one per pool."
     )
-    packages: Annotated[
-        str, Matching(r"os|/[A-Za-z0-9._/-]*[A-Za-z0-9._-]", "`os` or the absolute path of a folder")
-    ] = Field(
+    packages: Packages = Field(
         default="os",
         description="Where Slurm comes from: os (the operating system's packages), or a folder on every host "
         "with SchedMD's .deb files.",
@@ -198,7 +205,7 @@ class Slurm(MeasuredCluster[MeasuredPool, SlurmValidation]):
     parameters: dict[Parameter, ParameterValue] = Field(
         default={}, description="Further parameters of slurm.conf, such as MaxJobCount: 50000."
     )
-    container_image: NonEmpty | None = Field(
+    container_image: Image | None = Field(
         default=None,
         description="What pyxis starts to measure, such as /images/nccl-tests.sqsh; by default nccl-tests on "
         "the compute hosts.",
@@ -281,18 +288,45 @@ def _finding(error: ErrorDetails) -> Finding:
 
 def _findings(slurm: Slurm) -> Iterator[Finding]:
     """The checks that no value can make on its own."""
+    seen: dict[str, str] = {}
     for parameter in slurm.parameters:
+        path = ("parameters", parameter)
         if parameter.lower() in WRITTEN:
-            yield Finding(("parameters", parameter), "busbar writes it itself", "remove it")
+            yield Finding(path, "busbar writes it itself", "remove it")
+        elif (first := seen.setdefault(parameter.lower(), parameter)) != parameter:
+            yield Finding(path, f"is {first} once more, as Slurm reads it", "keep one")
+    for index, host in enumerate(slurm.hosts.compute):
+        if host.name == DEFAULT:
+            path = ("hosts", "compute", index, "name")
+            yield Finding(
+                path, "DEFAULT has a meaning of its own in slurm.conf", "rename it", repr(host.name)
+            )
     yield from _partitions(slurm)
     yield from _switches(slurm)
     yield from _home(slurm)
+    yield from _users(slurm)
+
+
+def _users(slurm: Slurm) -> Iterator[Finding]:
+    """Check that users are people, each with a uid of its own."""
+    others = {
+        "root",
+        "nobody",
+        "slurm",
+        *(host.user or slurm.ssh.user for host in (*slurm.fronts, *slurm.workers)),
+    }
     uids: dict[int, str] = {}
     for name, user in slurm.users.accounts.items():
-        if (first := uids.setdefault(user.uid, name)) != name:
+        path = ("users", "accounts", name)
+        if name in others:
             yield Finding(
-                ("users", "accounts", name, "uid"), f"{user.uid} is also that of {first}", "give each its own"
+                path, "is an account of the hosts, which busbar would change or delete", "remove it"
             )
+        if any(user.uid in uids for uids in SYSTEM_UIDS):
+            fix = "choose one below 60000, or above 65535"
+            yield Finding((*path, "uid"), f"{user.uid} is a uid of the operating system", fix)
+        if (first := uids.setdefault(user.uid, name)) != name:
+            yield Finding((*path, "uid"), f"{user.uid} is also that of {first}", "give each its own")
 
 
 def _home(slurm: Slurm) -> Iterator[Finding]:
@@ -315,6 +349,9 @@ def _switches(slurm: Slurm) -> Iterator[Finding]:
     blocks: dict[str, str | None] = {}
     for index, place in enumerate(places):
         path = ("hosts", "compute", index, "topology")
+        for key in ("rail_group", "block"):
+            if getattr(place, key) == TOP_SWITCH:
+                yield Finding((*path, key), "is the switch above all others", "rename it", repr(TOP_SWITCH))
         if place.block and place.rail_group and place.block in leaves:
             yield Finding((*path, "block"), "is also a rail_group", "rename one", repr(place.block))
         if place.rail_group and blocks.setdefault(place.rail_group, place.block) != place.block:
@@ -326,7 +363,7 @@ def _switches(slurm: Slurm) -> Iterator[Finding]:
 def _partitions(slurm: Slurm) -> Iterator[Finding]:
     listed = {pool for each in slurm.partitions.values() for pool in each.pools}
     for name, partition in slurm.partitions.items():
-        if name == "default":
+        if name == DEFAULT:
             yield Finding(
                 ("partitions", "default"), "DEFAULT has a meaning of its own in slurm.conf", "rename it"
             )
@@ -341,9 +378,31 @@ def _partitions(slurm: Slurm) -> Iterator[Finding]:
         yield Finding(
             ("partitions", defaults[0], "default"), "there is another default partition", "keep one"
         )
+    if slurm.partitions and not any(each.default for each in slurm.partitions.values()):
+        what = "none is the default, so a job that names no partition is refused"
+        yield Finding(("partitions",), what, "set default: true in one")
+    yield from _time_limits(slurm)
     for pool in slurm.pools:
         if slurm.partitions and pool not in listed:
             yield Finding(("pools", pool), "is in no partition, so no job can use it", "add it to partitions")
+
+
+def _time_limits(slurm: Slurm) -> Iterator[Finding]:
+    """Check that the jobs of the measurement may run for as long as they ask for."""
+    if not slurm.validation.enabled:
+        return
+    for pool in slurm.pools:
+        name = next((name for name, each in slurm.partitions.items() if pool in each.pools), None)
+        if name is None or (limit := slurm.partitions[name].max_time) == "infinite":
+            continue
+        days, _, clock = limit.rpartition("-")
+        hours, minutes, seconds = map(int, clock.split(":"))
+        needed = slurm.validation_of(pool).deadline_seconds
+        if ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds < needed:
+            what = (
+                f"is less than the {needed} s of the measurement of pool {pool} (validation.deadline_seconds)"
+            )
+            yield Finding(("partitions", name, "max_time"), what, "raise it, or lower that", repr(limit))
 
 
 def stack_schema() -> dict[str, Any]:

@@ -24,7 +24,7 @@ from busbar.preflight.query import Answer, query
 from busbar.preflight.report import Report
 from busbar.preflight.spec import HostRequirements, requirements_key
 from busbar.preflight.survey import Outcome, is_gone, left_out, query_all
-from stacks.slurm.package.config import Slurm
+from stacks.slurm.package.config import SYSTEM_UIDS, Slurm
 from stacks.slurm.package.render import CONTROLLER_PORT
 
 SURVEY = "slurm/survey"
@@ -34,8 +34,6 @@ OLDEST = (23, 11)
 # Largest distance between daemons, in releases (Slurm's upgrade guide).
 RELEASES_APART = 3
 MIN_FREE_BYTES = 1e9
-# The uids of the system and of packages (Debian Policy, 9.2.2).
-SYSTEM_UIDS = (range(1000), range(60000, 65536))
 # The uid:gid in Debian's and Ubuntu's packages (debian/slurm-wlm-basic-plugins.preinst).
 PACKAGE_IDS = "64030:64030"
 

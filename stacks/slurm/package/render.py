@@ -12,14 +12,12 @@ from typing import Any
 from busbar.config import Worker
 from busbar.hosts import scripts
 from busbar.hosts.host import Host
-from stacks.slurm.package.config import Slurm
+from stacks.slurm.package.config import TOP_SWITCH, Slurm
 
 Facts = Mapping[str, Mapping[str, Any]]
 """Host -> the facts that preflight found (stacks.slurm.package.preflight.facts_of)."""
 
 HEAD = "# Written by busbar; a change here is overwritten\n"
-TOP = "fabric"
-"""The switch above all others."""
 HEALTH_PROGRAM = "/usr/local/lib/busbar/slurm-health"
 CONTROLLER_PORT = 6817
 DATABASE = "slurm_acct_db"
@@ -206,14 +204,14 @@ def _switches(slurm: Slurm) -> Iterator[str]:
         place = host.topology
         leaf = place.rail_group or place.block or "unknown"
         leaves.setdefault(leaf, []).append(host.name)
-        spine = place.block if place.block and place.rail_group else TOP
+        spine = place.block if place.block and place.rail_group else TOP_SWITCH
         if leaf not in (below := spines.setdefault(spine, [])):
             below.append(leaf)
     yield from (f"SwitchName={leaf} Nodes={','.join(nodes)}" for leaf, nodes in leaves.items())
-    top = spines.pop(TOP, [])
+    top = spines.pop(TOP_SWITCH, [])
     yield from (f"SwitchName={spine} Switches={','.join(below)}" for spine, below in spines.items())
     if len(spines) + len(top) > 1:
-        yield f"SwitchName={TOP} Switches={','.join([*spines, *top])}"
+        yield f"SwitchName={TOP_SWITCH} Switches={','.join([*spines, *top])}"
 
 
 def slurmdbd_conf(slurm: Slurm, facts: Facts, password: str) -> str:

@@ -151,7 +151,8 @@ def test_the_log_of_a_measurement_is_kept_in_the_folder_of_its_pool() -> None:
 
 
 def test_a_change_of_the_cluster_s_files_changes_no_step_of_a_compute_host() -> None:
-    before, after = up(), up(partitions={"gpu": {"pools": ["h100"], "max_time": "1-00:00:00"}})
+    partition = {"pools": ["h100"], "default": True, "max_time": "1-00:00:00"}
+    before, after = up(), up(partitions={"gpu": partition})
     for name in ("compute-gpu-1", "login-login"):
         assert before.named(name).inputs == after.named(name).inputs
     assert before.named("controller-ctl").inputs != after.named("controller-ctl").inputs

@@ -86,6 +86,48 @@ POOL = configured()["pools"]["h100"]
             "parameters.MaxJobCount: '5 #' is not a value without blanks, quotes and #",
         ),
         (
+            {"parameters": {"MaxJobCount": "5", "maxjobcount": "6"}},
+            "parameters.maxjobcount: is MaxJobCount once more, as Slurm reads it. Fix: keep one",
+        ),
+        (
+            {"hosts": {**configured()["hosts"], "compute": [host("default", 9)]}},
+            "hosts.compute[0].name: 'default' DEFAULT has a meaning of its own in slurm.conf",
+        ),
+        ({"home": {"path": "/home/../etc"}}, "home.path: '/home/../etc' is not an absolute path"),
+        ({"packages": "/srv/../root"}, "packages: '/srv/../root' is not `os` or the absolute path"),
+        ({"container_image": "--help"}, "container_image: '--help' is not an image or a file"),
+        (
+            {"partitions": {"gpu": {"pools": ["h100"], "default": True, "max_time": "99:99:99"}}},
+            "partitions.gpu.max_time: '99:99:99' is not `infinite` or a time as 7-00:00:00",
+        ),
+        (
+            {"partitions": {"gpu": {"pools": ["h100"], "default": True, "max_time": "00:29:59"}}},
+            "partitions.gpu.max_time: '00:29:59' is less than the 1800 s of the measurement of pool h100",
+        ),
+        (
+            {"partitions": {"gpu": {"pools": ["h100"]}}},
+            "partitions: none is the default, so a job that names no partition is refused. Fix: set default",
+        ),
+        (
+            {"hosts": compute(*({"topology": {"rail_group": "fabric"}},) * 2)},
+            "hosts.compute[0].topology.rail_group: 'fabric' is the switch above all others. Fix: rename it",
+        ),
+        *(
+            (
+                {"users": {"accounts": {name: {"uid": 2000}}}},
+                f"users.accounts.{name}: is an account of the hosts, which busbar would change or delete",
+            )
+            for name in ("root", "slurm", "nobody")
+        ),
+        (
+            {"ssh": {"agent": True, "user": "admin"}, "users": {"accounts": {"admin": {"uid": 2000}}}},
+            "users.accounts.admin: is an account of the hosts",
+        ),
+        (
+            {"users": {"accounts": {"ada": {"uid": 64030}}}},
+            "users.accounts.ada.uid: 64030 is a uid of the operating system",
+        ),
+        (
             {"partitions": {"gpu": {"pools": ["h10"]}}},
             "partitions.gpu.pools[0]: 'h10' is not in pools; did you mean 'h100'?",
         ),
@@ -158,9 +200,8 @@ def test_every_key_without_an_effect_on_slurm_is_refused_with_its_path_and_a_fix
 
 def test_a_pool_in_no_partition_is_named() -> None:
     pools = {"a": POOL, "b": POOL}
-    found = findings(
-        pools=pools, hosts=compute({"pool": "a"}, {"pool": "b"}), partitions={"gpu": {"pools": ["a"]}}
-    )
+    partitions = {"gpu": {"pools": ["a"], "default": True}}
+    found = findings(pools=pools, hosts=compute({"pool": "a"}, {"pool": "b"}), partitions=partitions)
     assert found == ["pools.b: is in no partition, so no job can use it. Fix: add it to partitions"]
 
 
