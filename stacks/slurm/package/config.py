@@ -297,9 +297,9 @@ def _findings(slurm: Slurm) -> Iterator[Finding]:
             yield Finding(path, f"is {first} once more, as Slurm reads it", "keep one")
     for index, host in enumerate(slurm.hosts.compute):
         if host.name == DEFAULT:
-            path = ("hosts", "compute", index, "name")
+            where = ("hosts", "compute", index, "name")
             yield Finding(
-                path, "DEFAULT has a meaning of its own in slurm.conf", "rename it", repr(host.name)
+                where, "DEFAULT has a meaning of its own in slurm.conf", "rename it", repr(host.name)
             )
     yield from _partitions(slurm)
     yield from _switches(slurm)
