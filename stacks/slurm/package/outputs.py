@@ -8,6 +8,7 @@ from typing import Any
 from busbar import outputs as core
 from busbar.outputs.build import build_measured
 from busbar.outputs.contract import CONTRACT_VERSION as CORE_CONTRACT
+from busbar.outputs.details import pack
 from busbar.text import listed
 from stacks.slurm.package.config import Slurm
 
@@ -43,7 +44,8 @@ def build_outputs(
         "slurm_versions": {"slurm": ", ".join(versions), **found["versions"]},
         "slurm_partitions": {name: each.pools for name, each in slurm.partitions_or_default.items()},
         **{f"slurm_{name}": found[name] for name in _NCCL},
-        "slurm_details": found["details"],
+        # As in the core, a pool without a result has no entry: nothing was measured, and nothing has failed.
+        "slurm_details": found["details"] if results else pack([], {}, {}),
     }
 
 

@@ -14,6 +14,7 @@ from rich.text import Text
 from busbar.judge.archive import VERDICT
 from busbar.judge.nccl.units import duration, gbps, share, size
 from busbar.judge.tables import check_table, kept_verdict, not_passed, notes, passed, styled, table
+from busbar.outputs.summary import NOT_MEASURED
 from stacks.training.package.outputs import CONTRACT_VERSION, summarize
 from stacks.training.package.storage.sizing import BYTES_PER_PARAMETER, checkpoint_seconds
 from stacks.training.package.verdict import Verdict
@@ -53,6 +54,8 @@ def _headline(outputs: Mapping[str, Any]) -> Text:
             for pool, entry in pools.items()
         )
         return passed(shown)
+    if not outputs.get("training"):
+        return not_passed("", outputs.get("training_reasons"), NOT_MEASURED)
     return not_passed("training run failed", outputs.get("training_reasons"))
 
 

@@ -43,6 +43,7 @@ def test_what_was_not_measured_did_not_pass() -> None:
     off = built(made=slurm(validation={"enabled": False}))
     assert off["slurm_nccl_reasons"] == ["not measured: validation.enabled is false"]
     assert off["slurm_nccl_passed"] is False
+    assert shown(off).startswith("NOT MEASURED") and "FAIL" not in shown(off)
     pools = {name: configured()["pools"]["h100"] for name in ("h100", "other")}
     one_of_two = built(passing(), slurm(pools=pools, hosts=compute({"pool": "h100"}, {"pool": "other"})))
     assert one_of_two["slurm_nccl_passed"] is False

@@ -110,11 +110,11 @@ def test_a_failed_run_shows_its_reasons() -> None:
     assert "a rank was killed" in text
 
 
-def test_a_pool_without_a_result_is_a_fail_and_has_no_table() -> None:
-    found = outputs(training={}, training_passed=False, training_reasons=["no verdict: nothing was trained"])
-    assert shown(found).splitlines()[:2] == [
-        "FAIL  training run failed", "      no verdict: nothing was trained",
-    ]  # fmt: skip
+@pytest.mark.parametrize("why", ["no verdict: nothing was trained", "not trained: proof.enabled is false"])
+def test_a_pool_without_a_result_was_not_measured_and_has_no_table(why: str) -> None:
+    found = outputs(training={}, training_passed=False, training_reasons=[why])
+    assert shown(found).split("\n")[:2] == ["NOT MEASURED  ", f"      {why}"]
+    assert "FAIL" not in shown(found)
 
 
 def kept(folder: Path, found: Verdict) -> None:
