@@ -181,7 +181,8 @@ def test_flannels_address_is_judged_where_busbar_chooses_its_interface(k3s: dict
 def test_pods_get_all_hcas_with_gpudirect_storage_unless_the_values_say_otherwise(
     operator: dict[str, Any], all_hcas: bool
 ) -> None:
-    spec = asked(gpu_operator=operator)
+    own_nfd = {"values": {"nfd": {"enabled": True}}}
+    spec = asked(gpu_operator=operator, network_operator=own_nfd)
     assert spec.requirements_of(spec.hosts[2]).all_hcas_with_gds is all_hcas
 
 
