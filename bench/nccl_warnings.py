@@ -1,9 +1,10 @@
-"""How the WARN texts of every NCCL release are judged, from a clone of NCCL.
+"""How the WARN and INFO texts of every NCCL release are judged, from a clone of NCCL.
 
     git clone https://github.com/NVIDIA/nccl && python bench/nccl_warnings.py nccl
 
-Prints each kind with its number of texts, with --all every text with its releases. Exits 1 where a text that
-is listed as harmless (diagnose/warnings.yaml) is in no release of its source.
+Prints each kind with its number of texts, with --all every text with its releases. Of INFO these are the
+texts that look like a failure or are listed. Exits 1 where a listed text (diagnose/warnings.yaml and
+info.yaml) is in no release of its source, or where an INFO text that looks like a failure is not listed.
 """
 
 from __future__ import annotations
@@ -18,10 +19,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from busbar.judge.nccl.diagnose import load
-from busbar.judge.nccl.diagnose.rules import LineRules
+from busbar.judge.nccl.diagnose.rules import VALUE, LineRules, holds, parts, rule
 
 RELEASE = re.compile(r"v2\.\d+\.\d+-\d+")
-WARN = re.compile(r'\bWARN\s*\(\s*((?:"(?:[^"\\]|\\.)*"|\s|PRI\w+)+)')
+TEXT = r'((?:"(?:[^"\\]|\\.)*"|\s|PRI\w+)+)'
+CALLS = {
+    "WARN": re.compile(rf"\bWARN\s*\(\s*{TEXT}"),
+    "INFO": re.compile(rf'\bINFO(?:_LOC)?\s*\([^"()]*,\s*{TEXT}'),
+}
 STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 SUFFIXES = (".cc", ".cu", ".h", ".cpp")
 
@@ -38,15 +43,15 @@ def releases(clone: str) -> list[str]:
     return sorted(tags, key=lambda tag: [int(n) for n in re.findall(r"\d+", tag)])
 
 
-def texts(clone: str) -> dict[tuple[str, str], list[str]]:
-    """Text of a WARN and its file -> the releases that have it."""
+def texts(clone: str, level: str) -> dict[tuple[str, str], list[str]]:
+    """Text of a message of LEVEL and its file -> the releases that have it."""
     found: dict[tuple[str, str], list[str]] = {}
     of_blob: dict[str, list[str]] = {}
     for tag in releases(clone):
         for blob, path in files(clone, tag):
             if blob not in of_blob:
                 source = git(clone, "cat-file", "-p", blob)
-                of_blob[blob] = ["".join(STRING.findall(m)) for m in WARN.findall(source)]
+                of_blob[blob] = ["".join(STRING.findall(m)) for m in CALLS[level].findall(source)]
             for text in of_blob[blob]:
                 found.setdefault((text, path), []).append(tag)
     return found
@@ -60,18 +65,31 @@ def files(clone: str, tag: str) -> Iterator[tuple[str, str]]:
             yield meta.split()[2], path
 
 
-def kind(text: str) -> str:
-    """What busbar says of a WARN of TEXT."""
+def kind(text: str, level: str) -> str | None:
+    """What busbar says of a message of TEXT in a table; None for INFO that nothing is said of."""
     rules = LineRules()
-    rules.look(f"worker-0:40:90 [0] file.cc:7 NCCL WARN {text}", 1, level="WARN")
+    where = "file.cc:7 " if level == "WARN" else ""
+    rules.look(f"worker-0:40:90 [0] {where}NCCL {level} {filled(text)}", 1, level=level, stage="table")
     known = rules.known_lines()
-    return (
-        f"{known[0].severity}: {known[0].name}"
-        if known
-        else "unknown"
-        if rules.unknown_lines()
-        else "harmless"
-    )
+    if known:
+        severity = "no verdict" if rule(known[0].name).no_verdict else known[0].severity
+        return f"{level} {severity}: {known[0].name}"
+    if rules.unknown_lines():
+        return f"{level} unknown"
+    listed = level == "WARN" or any(holds(text, parts(one)) for one, _ in listed_info())
+    return f"{level} harmless" if listed else None
+
+
+def filled(text: str) -> str:
+    """TEXT with values in place of %s and %d."""
+    return VALUE.sub(lambda value: "7" if value[0][-1] in "dux" else "x", text)
+
+
+def listed_info() -> Iterator[tuple[str, str]]:
+    """The texts of info.yaml with their source."""
+    info = load("info.yaml")
+    for table in (*(each["texts"] for each in info["rules"]), info["harmless"]):
+        yield from ((text, source) for source, found in table.items() for text in found)
 
 
 def main() -> int:
@@ -82,26 +100,33 @@ def main() -> int:
     parser.add_argument("clone")
     parser.add_argument("--all", action="store_true")
     args = parser.parse_args()
-    found = texts(args.clone)
-    kinds = {text: kind(text) for text, _ in found}
-    for (text, path), tags in sorted(found.items(), key=lambda item: (kinds[item[0][0]], item[0][1])):
-        if args.all:
-            print(f"{kinds[text]:30} {tags[0]} to {tags[-1]} {path}: {text}")
-    for name, count in sorted(Counter(kinds.values()).items()):
-        print(f"{count:5} {name}")
-    print(f"{len(kinds):5} texts of {len(releases(args.clone))} releases")
-    absent = [
-        row for row in load("warnings.yaml") if row["source"].startswith("src/") and not has(found, row)
-    ]
-    for row in absent:
-        print(f"not in any release: {row['contains']} ({row['source']})")
-    return bool(absent)
+    wrong = False
+    listed = {
+        "WARN": [(row["contains"], row["source"]) for row in load("warnings.yaml")],
+        "INFO": listed_info(),
+    }
+    for level, rows in listed.items():
+        found = texts(args.clone, level)
+        kinds = {text: said for text, _ in found if (said := kind(text, level)) is not None}
+        for (text, path), tags in sorted(
+            found.items(), key=lambda item: (kinds.get(item[0][0], ""), item[0][1])
+        ):
+            if text in kinds and (args.all or kinds[text] == "INFO unknown"):
+                print(f"{kinds[text]:30} {tags[0]} to {tags[-1]} {path}: {text}")
+        for name, count in sorted(Counter(kinds.values()).items()):
+            print(f"{count:5} {name}")
+        absent = [row for row in rows if row[1].startswith("src/") and not has(found, *row)]
+        for text, source in absent:
+            print(f"not in any release: {text} ({source})")
+        wrong |= bool(absent) or "INFO unknown" in kinds.values()
+    print(f"of {len(releases(args.clone))} releases, the newest {releases(args.clone)[-1]}")
+    return wrong
 
 
-def has(found: dict[tuple[str, str], list[str]], row: dict[str, str]) -> bool:
-    """Whether a file of the row's source prints its text; of an event the words are those of verbs."""
-    text = re.sub(r"(Got async event : ).*", r"\1", row["contains"])
-    return any(text in printed and path in row["source"] for printed, path in found)
+def has(found: dict[tuple[str, str], list[str]], text: str, source: str) -> bool:
+    """Whether a file of SOURCE prints TEXT; of an event the words are those of verbs."""
+    wanted = parts(re.sub(r"(async event ?: ).*", r"\1", text))
+    return any(holds(printed, wanted) and path in source for printed, path in found)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.checks.context import Context
 from busbar.judge.nccl.checks.result import Check, failed, passed, unknown
+from busbar.judge.nccl.log.matcher import NOTED
 
 ACCEPT = "find out what it means; --accept-warn TEXT (validation.accept_warnings) accepts it by name"
 
@@ -20,13 +21,19 @@ def warnings(context: Context) -> Check:
         line = next(iter(log.evidence.test_failures.values()))
         return failed(Code.WARNINGS_TEST_FAILURE, "nccl-tests reports a failure", line)
     wanted = context.expectation.accept_warnings
-    strange = [s for s in log.unknown_lines if not any(text in s.text for text in wanted)]
+    judged = [s for s in log.unknown_lines if s.value != NOTED]
+    strange = [s for s in judged if not any(text in s.text for text in wanted)]
     if strange:
         more = f" (and {len(strange) - 1} more)" if strange[1:] else ""
-        reason = f"a line that looks like a failure and is not known: {strange[0].text[:200]}{more}"
+        first = strange[0]
+        kind = (
+            first.value if first.value != first.text else "a line that looks like a failure and is not known"
+        )
+        reason = f"{kind}: {first.text[:200]}{more}"
         return unknown(Code.WARNINGS_UNKNOWN_KIND, reason, strange[0], ACCEPT)
     if log.unknown_lines:
-        reason = f"accepted by name: {'; '.join(s.text[:200] for s in log.unknown_lines[:4])}"
-        return passed(Code.WARNINGS_ACCEPTED, reason, log.unknown_lines[0])
+        how = "accepted by name" if judged else NOTED
+        reason = f"{how}: {'; '.join(s.text[:200] for s in (judged or log.unknown_lines)[:4])}"
+        return passed(Code.WARNINGS_ACCEPTED, reason, (judged or log.unknown_lines)[0])
     found = "only WARN lines that are known to be harmless" if log.evidence.warnings else "no WARN line"
     return passed(Code.WARNINGS_NONE, found)

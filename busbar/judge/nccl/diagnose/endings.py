@@ -85,6 +85,11 @@ def _unknown() -> dict[str, list[_Kind]]:
 
 
 @cache
+def _any_word() -> frozenset[str]:
+    return frozenset().union(*(kind.any for kinds in _unknown().values() for kind in kinds))
+
+
+@cache
 def _harmless() -> list[re.Pattern[str]]:
     return [re.compile(row["matches"], re.IGNORECASE) for row in load("endings.yaml")["harmless"]]
 
@@ -94,6 +99,8 @@ def looks_like_one(text: str, said: set[str], *, started: bool) -> bool:
 
     A lost connection or an error before the program has STARTED does not count: it is retried.
     """
+    if _any_word().isdisjoint(said):
+        return False
     fits = any(
         kind.fits(text, said)
         for name, kinds in _unknown().items()

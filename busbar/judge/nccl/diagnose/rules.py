@@ -1,4 +1,4 @@
-"""The rules of rules.yaml: known failures, recognized by a line or by the log as a whole."""
+"""The rules of rules.yaml and info.yaml: known failures, recognized by a line or by the log as a whole."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.diagnose import endings, load
-from busbar.judge.nccl.log.matcher import KnownLine
+from busbar.judge.nccl.log.matcher import NOTED, KnownLine, Stage
 from busbar.judge.nccl.log.records import LogLine
 
 Severity = Literal["fatal", "degraded", "note"]
@@ -19,6 +19,8 @@ Kind = Literal["cause", "crash", "peer", "symptom", "echo"]  # as rules.yaml exp
 SEVERITY_ORDER: tuple[Severity, ...] = ("fatal", "degraded", "note")
 EVIDENCE_WIDTH = 400
 MAX_UNKNOWN = 1024
+INFO = "NCCL INFO "
+VALUE = re.compile(r"%[\d.]*(?:l{0,2}|z)[a-z]")  # %s, %d, %lx
 LAST_WARNING = "# error: "  # of NCCL, as nccl-tests 2.17.3 and later print it at the end
 
 
@@ -40,6 +42,10 @@ class Rule(BaseModel):
     observed: Observation | None = None
     kind: Kind | None = Field(default=None, description="None: cause for lines, symptom for the rest")
     explains: tuple[str, ...] = Field(default=(), description="failures that follow from this one")
+    no_verdict: bool = Field(default=False, description="what its lines mean for the numbers is not known")
+    stages: tuple[Stage, ...] = Field(
+        default=("before", "table", "after"), description="where its lines count"
+    )
     retried: bool = Field(default=False, description="no failure where the program starts after it")
 
     @field_validator("matches", mode="before")
@@ -68,9 +74,19 @@ def rules() -> tuple[Rule, ...]:
     lines: dict[str, list[endings.Ending]] = {}
     for row in (row for rows in endings.known().values() for row in rows):
         lines.setdefault(row.rule, []).append(row)
-    return tuple(
-        Rule.model_validate(_with_lines(entry, lines.pop(entry["name"], []))) for entry in load("rules.yaml")
-    )
+    return tuple(Rule.model_validate(_with_lines(e, lines.pop(e["name"], []))) for e in _entries())
+
+
+def _entries() -> list[dict[str, Any]]:
+    """The entries of rules.yaml, and those of info.yaml with all their texts in `contains`."""
+    info = [
+        {
+            **{k: v for k, v in e.items() if k != "texts"},
+            "contains": [t for ts in e["texts"].values() for t in ts],
+        }
+        for e in load("info.yaml")["rules"]
+    ]
+    return [*load("rules.yaml"), *info]
 
 
 def _with_lines(entry: dict[str, Any], rows: list[endings.Ending]) -> dict[str, Any]:
@@ -87,13 +103,36 @@ def rule(name: str) -> Rule:
 
 
 @cache
-def _by_word() -> dict[str, list[tuple[str, Rule]]]:
-    """A word in a text that a rule's lines contain ("" if none is surely whole) -> text and rule."""
-    found: dict[str, list[tuple[str, Rule]]] = {}
-    for entry in load("rules.yaml"):
+def _by_word() -> dict[str, list[tuple[list[str], Rule]]]:
+    """A word in a text that a rule's lines contain ("" if none is surely whole) -> its parts, and rule."""
+    found: dict[str, list[tuple[list[str], Rule]]] = {}
+    for entry in _entries():
         for text in entry.get("contains", ()):
-            found.setdefault(_whole_word(text), []).append((text, rule(entry["name"])))
+            found.setdefault(_whole_word(max(parts(text), key=len)), []).append(
+                (parts(text), rule(entry["name"]))
+            )
     return found
+
+
+def parts(text: str) -> list[str]:
+    """What stands around the values (%s, %d) of TEXT."""
+    return [part for part in VALUE.split(text) if part.strip()]
+
+
+def holds(line: str, wanted: list[str]) -> bool:
+    """Whether LINE has all that is WANTED, in this order."""
+    at = 0
+    for part in wanted:
+        found = line.find(part, at)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True
+
+
+@cache
+def _harmless_info() -> list[list[str]]:
+    return [parts(text) for texts in load("info.yaml")["harmless"].values() for text in texts]
 
 
 def _whole_word(text: str) -> str:
@@ -104,6 +143,11 @@ def _whole_word(text: str) -> str:
 
 def _is_unknown(text: str, said: set[str], level: str | None, *, started: bool) -> bool:
     """Whether TEXT without a known failure may be one: any WARN that is not known to be harmless."""
+    if level == "INFO":
+        said = endings.words(text := text.partition(INFO)[2])  # the name of a host says nothing
+        return endings.looks_like_one(text, said, started=True) and not any(
+            holds(text, known) for known in _harmless_info()
+        )
     if level == "WARN" or text.startswith(LAST_WARNING):
         return not any(row["contains"] in text for row in load("warnings.yaml"))
     return level is None and endings.looks_like_one(text, said, started=started)
@@ -117,7 +161,9 @@ class LineRules:
         self._unknown: dict[str, LogLine] = {}
         self._started = False
 
-    def look(self, text: str, line: int, *, level: str | None = None, started: bool = True) -> None:
+    def look(
+        self, text: str, line: int, *, level: str | None = None, started: bool = True, stage: Stage = "before"
+    ) -> None:
         """Count every known failure in one cleaned line, and note unknown text that looks like one."""
         if started and not self._started:
             self._started = True
@@ -127,13 +173,15 @@ class LineRules:
             r.name
             for word in ("", *said.intersection(_by_word()))
             for some, r in _by_word().get(word, ())
-            if some in text and (r.matches is None or r.matches.search(text) is not None)
+            if holds(text, some) and (r.matches is None or r.matches.search(text)) and stage in r.stages
         }
         names |= endings.find(text, said, started=started)
         for name in names:
             self._count(rule(name), text, line)
+            if rule(name).no_verdict:
+                self._note(text, line, rule(name).meaning)
         if not names and _is_unknown(text, said, level, started=started):
-            self._note(text, line)
+            self._note(text, line, NOTED if level == "INFO" and stage == "before" else None)
 
     def _count(self, r: Rule, text: str, line: int) -> None:
         found = self._found.get(r.name)
@@ -142,10 +190,10 @@ class LineRules:
             found = self._found[r.name] = KnownLine(r.name, r.severity, r.meaning, first, count=0)
         found.count += 1
 
-    def _note(self, text: str, line: int) -> None:
-        """Keep an unknown line; if there are too many, the last entry says that there were more."""
+    def _note(self, text: str, line: int, known: str | None) -> None:
+        """Keep an unknown line and what is KNOWN of it; if there are too many, the last entry says so."""
         text = text[:EVIDENCE_WIDTH] if len(self._unknown) < MAX_UNKNOWN else ""
-        self._unknown.setdefault(text, LogLine(text, line, text))
+        self._unknown.setdefault(text, LogLine((text and known) or text, line, text))
 
     def known_lines(self) -> list[KnownLine]:
         """The known lines in the log: fatal ones first, each severity in order of lines."""

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from busbar.judge.nccl.log.records import LogLine
+
+Stage = Literal["before", "table", "after"]
+"""Where a line stands: before the header of its program's table, in the table, or after its summary."""
+NOTED = "not known, and printed before the table"
+"""The value of an unknown line that is shown and decides nothing."""
 
 
 @dataclass(slots=True)
@@ -22,7 +27,9 @@ class KnownLine:
 class LineMatcher(Protocol):
     """Recognizes lines on behalf of a caller (known failures, see busbar.judge.nccl.diagnose)."""
 
-    def look(self, text: str, line: int, *, level: str | None = None, started: bool = True) -> None:
+    def look(
+        self, text: str, line: int, *, level: str | None = None, started: bool = True, stage: Stage = "before"
+    ) -> None:
         """Count the known lines that one cleaned line, or a message of NCCL of this LEVEL, shows.
 
         STARTED: a program of nccl-tests had printed something before it.
@@ -32,4 +39,4 @@ class LineMatcher(Protocol):
         """Everything that was recognized."""
 
     def unknown_lines(self) -> list[LogLine]:
-        """Lines that look like a failure and were not recognized."""
+        """Lines that look like a failure and were not recognized: `value` is what is known of them."""

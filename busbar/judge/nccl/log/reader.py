@@ -238,7 +238,8 @@ class LogReader:
 
     def _look(self, text: str, line: int, level: str | None = None) -> None:
         if self._matcher is not None and text:
-            self._matcher.look(text, line, level=level, started=self.builder.started)
+            builder = self.builder
+            self._matcher.look(text, line, level=level, started=builder.started, stage=builder.stage)
 
     def _plain(self, text: str, number: int) -> None:
         """Take a text that is not a message of NCCL."""

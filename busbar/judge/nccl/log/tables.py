@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 from busbar.judge.nccl.log import patterns as p
+from busbar.judge.nccl.log.matcher import Stage
 from busbar.judge.nccl.log.records import (
     Banner,
     LogLine,
@@ -74,6 +75,14 @@ class RunBuilder:
     def started(self) -> bool:
         """Whether a program printed anything."""
         return bool(self.runs) or self._preamble.line is not None
+
+    @property
+    def stage(self) -> Stage:
+        """Where the reader is in the output of the current program."""
+        run = self.current
+        if run is None or self._preamble.line is not None:
+            return "before"
+        return "after" if run.closed else "table"
 
     @property
     def program(self) -> tuple[Preamble, int]:

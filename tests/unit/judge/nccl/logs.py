@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from busbar.judge.nccl.log.matcher import Stage
 from tests.unit.judge.nccl.made import nccl
 from tests.unit.judge.nccl.made.lines import Line
 from tests.unit.judge.nccl.made.nccl_tests import Printer
@@ -57,6 +58,13 @@ class Made:
         out = _texts(printer.preamble()) + _texts(printer.devices())
         out += _texts(nccl.messages(messages, hosts)) + self.info
         return out + _texts(printer.header()) + _texts(printer.rows()) + _texts(printer.summary())
+
+    def lines_with(self, line: str, stage: Stage = "before") -> list[str]:
+        """All lines, with LINE among NCCL's messages, among the rows or behind the summary."""
+        out = self.lines()
+        row = next(i for i, text in enumerate(out) if text.lstrip()[:1].isdigit())
+        at = {"before": row - 8, "table": row + 2, "after": len(out)}[stage]
+        return [*out[:at], line, *out[at:]]
 
 
 def rack(made: Made) -> None:

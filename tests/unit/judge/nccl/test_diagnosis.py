@@ -20,7 +20,7 @@ def test_the_example_of_every_line_rule_is_found_in_a_log() -> None:
     """Whatever the reader passes over quickly, it does not pass over the line of a known failure."""
     for rule in LINE_RULES:
         assert rule.example is not None
-        verdict = judge([*Made().lines()[:30], rule.example, *Made().lines()[30:]], Expectation())
+        verdict = judge(Made().lines_with(rule.example, rule.stages[0]), Expectation())
         assert rule.name in [d.name for d in verdict.diagnoses]
 
 
@@ -29,6 +29,7 @@ def test_every_text_of_a_rule_is_found_whatever_stands_around_it() -> None:
         for line in (text, f"worker-0: {text}: 3", f"({text})", f"7{text}"):
             found = LineRules()
             found.look(line, 1)
+            found.look(line, 2, stage="table")
             assert found.known_lines() or any(text == row.contains and row.matches for row in ROWS), line
 
 
@@ -92,6 +93,6 @@ def test_every_line_of_a_known_failure_counts_whatever_stood_before_it() -> None
         assert rule.example is not None
         texts = ("rank 12 of 40 waits", rule.example, "rank 13 of 40", rule.example)
         for line, text in enumerate(texts, 1):
-            found.look(text, line)
+            found.look(text, line, stage=rule.stages[0])
         known = next(k for k in found.known_lines() if k.name == rule.name)
         assert (known.count, known.first.line) == (2, 2)

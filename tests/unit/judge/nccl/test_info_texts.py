@@ -1,0 +1,116 @@
+"""What NCCL prints as INFO when something failed is judged by its table, and by its place in the log."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from busbar.judge.nccl import Expectation, Verdict, judge
+from busbar.judge.nccl.checks.codes import Code
+from busbar.judge.nccl.diagnose import load
+from busbar.judge.nccl.diagnose.rules import VALUE, Rule, rule, rules
+from busbar.judge.nccl.log.matcher import Stage
+from tests.support import shared
+from tests.unit.judge.nccl.logs import Made
+
+WANT = Expectation(profile="h100-ib-8x400", nodes=2)
+BOUNDED = settings(max_examples=25)
+PROCESS = "worker-1:43:90 [3] NCCL INFO "
+STAGES: tuple[Stage, ...] = ("before", "table", "after")
+VALUES = st.sampled_from(["7", "10.0.0.2<45231>", "0x7f2e5c001000", "send", "mlx5_3"])
+TEXTS = [
+    (each["name"], text)
+    for each in load("info.yaml")["rules"]
+    if "matches" not in each
+    for texts in each["texts"].values()
+    for text in texts
+]
+HARMLESS = [
+    PROCESS + VALUE.sub("7", text)
+    for texts in load("info.yaml")["harmless"].values()
+    for text in texts
+    if not text.startswith(("-> ", "Cuda failure"))  # at the start only
+]
+
+
+def with_line(line: str, stage: Stage, **want: list[str]) -> Verdict:
+    """The healthy log with LINE at STAGE."""
+    return judge(Made().lines_with(line, stage), WANT.model_copy(update=want))
+
+
+@BOUNDED
+@given(st.sampled_from(TEXTS), VALUES, st.sampled_from(["", "ncclFunction: "]), st.data())
+def test_every_listed_text_shows_its_rule_whatever_its_values_are(
+    row: tuple[str, str], value: str, before: str, data: st.DataObject
+) -> None:
+    found = rule(row[0])
+    stage = data.draw(st.sampled_from(found.stages))
+    verdict = with_line(PROCESS + before + VALUE.sub(lambda _: value, row[1]), stage)
+    expected = "fail" if found.severity == "fatal" else "unknown" if found.no_verdict else "pass"
+    assert verdict.verdict == expected
+    assert row[0] in [d.name for d in verdict.diagnoses]
+
+
+@BOUNDED
+@given(st.sampled_from([r for r in rules() if r.stages != STAGES]))
+def test_a_text_that_counts_at_some_stages_changes_nothing_at_the_others(each: Rule) -> None:
+    assert each.example is not None
+    for stage in set(STAGES) - set(each.stages):
+        assert with_line(each.example, stage).reasons == []
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_harmless_text_changes_nothing_wherever_it_stands(stage: Stage) -> None:
+    log = Made().lines()
+    at = Made().lines_with("here", stage).index("here")
+    assert judge([*log[:at], *HARMLESS, *log[at:]], WANT).reasons == []
+
+
+UNKNOWN = st.sampled_from(
+    ["NET/New : Failed to do 7", "New error on device 3", "the peer was killed", "could not map window 3"]
+)
+
+
+@BOUNDED
+@given(UNKNOWN, st.sampled_from(["table", "after"]))
+def test_an_unlisted_text_that_looks_like_a_failure_is_no_pass_in_and_after_the_table(
+    text: str, stage: Stage
+) -> None:
+    check = with_line(PROCESS + text, stage).check("warnings")
+    assert (check.status, check.code) == ("unknown", Code.WARNINGS_UNKNOWN_KIND)
+    assert text in check.reason
+    assert with_line(PROCESS + text, stage, accept_warnings=[text]).passed
+
+
+@BOUNDED
+@given(UNKNOWN)
+def test_an_unlisted_text_that_looks_like_a_failure_is_shown_before_the_table(text: str) -> None:
+    verdict = with_line(PROCESS + text, "before")
+    assert verdict.passed and text in verdict.check("warnings").reason
+
+
+def test_the_probes_of_a_second_program_are_not_behind_a_table() -> None:
+    made = Made()
+    made.info = [PROCESS + "misc/cudawrap.cc:95 -> 3", PROCESS + "NET/New : Failed to do 7"]
+    assert judge([*Made().lines(), *made.lines()], WANT).check("warnings").status == "pass"
+
+
+@pytest.mark.parametrize(
+    ("state", "mask", "verdict"),
+    [
+        (3, "0", "pass"), (3, "1aa", "pass"), (3, "2aa", "fail"), (3, "1a9", "fail"), (3, "1a6", "fail"),
+        (3, "19a", "fail"), (3, "16a", "fail"), (1, "0", "fail"), (2, "1aa", "fail"),
+    ],
+)  # fmt: skip
+def test_a_gpu_that_is_not_sound_in_the_nvlink_fabric_fails(state: int, mask: str, verdict: str) -> None:
+    line = f"{PROCESS}MNNVL busId 0x1 fabric UUID 0.0 cliqueId 0x0 state {state} healthMask 0x{mask}"
+    assert with_line(line, "before").verdict == verdict
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", shared.log_names())
+def test_the_harmless_texts_change_no_real_log(name: str) -> None:
+    log = shared.log_lines(name)
+    before, after = (judge([*log, *more], Expectation()) for more in ([], ["", *HARMLESS]))
+    assert after.check("warnings").status == before.check("warnings").status
