@@ -18,7 +18,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from busbar.config.errors import KeyPath
 
 _TAG = "tag:yaml.org,2002:"
-_OCTAL = re.compile(r"[-+]?0[0-7_]*[0-7]_*")
+_LEADING_ZERO = re.compile(r"[-+]?0[0-9_]*[0-9]_*")
 _DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([Tt ].*)?")
 _NUMBER = re.compile(r"[-+]?(0[XBO][0-9a-fA-F]+|(\.[0-9]+|[0-9]+(\.[0-9]*)?)(e[-+]?[0-9]+)?)", re.IGNORECASE)
 _INT_DIGITS = 17  # The engine makes a rounded float of an integer from 2^63 on.
@@ -57,7 +57,7 @@ def value_of(node: Node | None, key: str) -> Node | None:
 
 
 def ambiguous(node: Node | None, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:
-    """The plain values below a node that the engine reads in another way: path, and the text as written."""
+    """The plain values below a node that readers change, or read differently: path, and text as written."""
     if isinstance(node, MappingNode):
         for key, value in node.value:
             yield from ambiguous(value, path if key.value == "<<" else (*path, str(key.value)))
@@ -70,9 +70,8 @@ def ambiguous(node: Node | None, path: KeyPath = ()) -> Iterator[tuple[KeyPath, 
 
 def _is_ambiguous(node: ScalarNode) -> bool:
     text, tag = node.value, str(node.tag).removeprefix(_TAG)
-    if tag == "int" and _OCTAL.fullmatch(text):
-        digits = text.replace("_", "")
-        return int(digits, 8) != int(digits, 10)
+    if tag == "int" and _LEADING_ZERO.fullmatch(text):
+        return True  # 0022 is 18 for the engine, and all readers lose the zero of the name 01
     if tag == "int":
         return len(text) > _INT_DIGITS
     if tag == "float":  # .inf and .nan have no form in JSON

@@ -153,9 +153,13 @@ def virtual_ip_warnings(config: PartialConfig) -> Iterator[Finding]:
 def loopback_warnings(config: PartialConfig) -> Iterator[Finding]:
     """Warn of hosts with a loopback address, which no other host reaches."""
     for host in config.hosts:
-        if (address := _ip(host.address)) and (address.is_loopback or address.is_link_local):
+        address = _ip(host.address)
+        if host.address == "localhost" or (address and (address.is_loopback or address.is_link_local)):
             yield Finding(
-                (*host.path, "address"), "is not one that other hosts reach", "give its own", f"'{address}'"
+                (*host.path, "address"),
+                "is not one that other hosts reach",
+                "give its own",
+                f"'{host.address}'",
             )
 
 

@@ -30,6 +30,7 @@ def networks(config: PartialConfig) -> Iterator[Finding]:
         fix = "use two networks of the family of the hosts' addresses"
         yield Finding(("k3s", "service_cidr"), text, fix, f"'{services}'")
     others: list[str] = []
+    inside: dict[tuple[str, str], list[tuple[KeyPath, str]]] = {}
     given: list[tuple[KeyPath, str | None]] = [(host.path, host.address) for host in config.hosts]
     for place, address in (
         *given,
@@ -42,11 +43,18 @@ def networks(config: PartialConfig) -> Iterator[Finding]:
             continue
         if ip.version != pods.version and place[1:2] in (("servers",), ("workers",)):
             others.append(f"{path_of(place)} '{ip}'")
-        for setting, network in (("k3s.cluster_cidr", pods), ("k3s.service_cidr", services)):
+        for setting, network in (("cluster_cidr", pods), ("service_cidr", services)):
             if ip in network:
-                text = f"is inside {setting} '{network}', so pods could not reach the host"
-                fix = f"set {setting} to a network that contains no host"
-                yield Finding((*place, "address"), text, fix, f"'{ip}'")
+                inside.setdefault((setting, str(network)), []).append((place, str(ip)))
+    for (setting, text), found in inside.items():
+        fix = f"set k3s.{setting} to a network that contains no host"
+        first, ip_text = found[0]
+        if found[1:]:
+            what = f"contains {path_of(first)} '{ip_text}' and {len(found) - 1} more addresses of hosts"
+            yield Finding(("k3s", setting), f"{what}, so pods could not reach them", fix, f"'{text}'")
+        else:
+            what = f"is inside k3s.{setting} '{text}', so pods could not reach the host"
+            yield Finding((*first, "address"), what, fix, f"'{ip_text}'")
     if others:
         more = f" and {len(others) - 1} others" if others[1:] else ""
         text = f"and {others[0]}{more} are not of one family (IPv4, IPv6), and K3s does not start"

@@ -33,7 +33,10 @@ _FIXES = (
     (r"((agent|server)_)?token", _TOKEN),
     (r"((etcd_)?s3_)?(access|secret)_key", _S3),
     (r"registry_credentials", _REGISTRY),
+    (r"(.*_)?api_key", _ELSEWHERE),
 )
+# NGC's personal keys, and tokens of GitHub and Hugging Face, under whatever key.
+_SECRET_TEXT = re.compile(r"nvapi-[\w-]{20,}|gh[opsu]_\w{30,}|github_pat_\w{30,}|hf_[A-Za-z0-9]{30,}")
 _SECRET_VARIABLE = re.compile(r"(^|_)(password|passwd|token|secret|secret_key|access_key|api_key)$")
 
 
@@ -54,6 +57,8 @@ def findings(data: Any, path: KeyPath = ()) -> Iterator[Finding]:
             yield from findings(value, (*path, index))
     elif isinstance(data, str) and "PRIVATE KEY-----" in data:
         yield Finding(path, "is a private key inside busbar:cluster", _SSH_KEY)
+    elif isinstance(data, str) and _SECRET_TEXT.search(data):
+        yield Finding(path, "is a secret inside busbar:cluster", _ELSEWHERE)
 
 
 def _fix(path: KeyPath) -> str | None:

@@ -19,6 +19,11 @@ from busbar.exits import Misuse
 
 EXAMPLE = "Pulumi.h100.example.yaml"
 PROJECT_FILES = ("Pulumi.yaml", "Pulumi.yml")
+_AMBIGUOUS = ("is another value in YAML 1.2 than for the engine", "quote it")
+_LEADING_ZERO = (
+    "is a number with a leading zero, which readers drop or take for octal",
+    "leave the zero out, or quote it where it is a text",
+)
 
 
 class NoStackFileError(Misuse, FileNotFoundError):
@@ -117,7 +122,7 @@ def read(
             Finding((f"{project}:{key}",), f"missing: the object that describes {what}", f"see {EXAMPLE}")
         )
     problems += (
-        Finding(where, "is another value in YAML 1.2 than for the engine", "quote it", show(text))
+        Finding(where, *(_LEADING_ZERO if text[:1] == "0" else _AMBIGUOUS), show(text))
         for where, text in engine_yaml.ambiguous(engine_yaml.value_of(node, f"{project}:{key}"))
     )
     if problems:

@@ -15,7 +15,7 @@ from busbar.config.kubernetes_values import floating, foreign_namespace, is_floa
 from busbar.config.partial import PartialCluster, PartialConfig
 from busbar.config.validation import NcclPoolSettings
 from busbar.judge.nccl.expected import profiles
-from busbar.judge.nccl.expected.system import is_gpu
+from busbar.judge.nccl.expected.system import is_gpu, models
 
 # Levels of NCCL_DEBUG at which NCCL prints the transport of each edge.
 _EVIDENCE = ("INFO", "TRACE")
@@ -223,6 +223,9 @@ _NVL72 = "its pods claim no ComputeDomain and get no IMEX channel, so NVLink bet
 _JUDGED_ONLY = {"efa": _EFA, "efa-p4d": _EFA, "gb200-nvl72": _NVL72, "gb200-multirack": _NVL72}
 
 
+_LOOK_ALIKE = str.maketrans("OI", "01")
+
+
 def launch_warnings(cluster: Cluster) -> list[Finding]:
     """Warnings, each once, about floating images and systems on which no job was ever launched."""
     if not cluster.validation.enabled:
@@ -241,6 +244,9 @@ def _launch_warning(cluster: Cluster, name: str, pool: Hardware) -> Finding | No
         text = f"busbar judges logs of {profile}, and does not launch jobs there: {reason}"
         return Finding(_path(cluster, name, "profile"), text, fix)
     model = pool.gpu_model or ""
+    if not models(model) and (meant := models(model.upper().translate(_LOOK_ALIKE))):
+        text = f"has a letter for a digit; did you mean {', '.join(meant)}?"
+        return Finding(("pools", name, "gpu_model"), text, found=repr(model))
     if re.search(r"GB[23]00", model, re.IGNORECASE):
         text = f"busbar judges logs of {model}, and does not launch jobs there: {_NVL72}"
         return Finding(("pools", name, "gpu_model"), text, fix)

@@ -18,7 +18,7 @@ def test_values_and_merged_keys_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["0022", "2026-11-26", "0X1F", ".5e1", "1e1_0", "=", ".inf", "9223372036854775808"]
+    "value", ["0022", "01", "09", "2026-11-26", "0X1F", ".5e1", "1e1_0", "=", ".inf", "9223372036854775808"]
 )
 def test_a_plain_value_that_the_engine_reads_differently_is_named_with_its_path(value: str) -> None:
     quoted = f"pools:\n  - rate: '{value}'\n"

@@ -153,10 +153,38 @@ def test_all_errors_of_a_site_are_reported_at_once() -> None:
         "hosts.virtual_ip",
         "hosts.workers[0].name",
         "hosts.workers[1].address",
-        "hosts.load_balancers[0].address",
+        "k3s.cluster_cidr",
         "k3s.images",
         "k3s.version",
     }
+
+
+def test_a_network_that_contains_many_hosts_is_one_finding() -> None:
+    [found] = findings(edited("k3s.cluster_cidr", "192.0.0.0/16"))
+    assert found.startswith("k3s.cluster_cidr: '192.0.0.0/16' contains hosts.load_balancers[0] '192.0.2.")
+    assert found.endswith(
+        "more addresses of hosts, so pods could not reach them. Fix: set k3s.cluster_cidr to a network that "
+        "contains no host"
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("gpu_operator.values", {"driver": {"licensing": {"apiKey": "x"}}}),
+        ("gpu_operator.values", {"driver": {"env": [{"name": "A", "value": f"nvapi-{'a' * 40}"}]}}),
+        ("validation.env", {"A": f"hf_{'b' * 34}"}),
+    ],
+)
+def test_keys_of_registries_and_hubs_are_refused_wherever_they_are(path: str, value: Any) -> None:
+    [found] = findings(edited(path, value))
+    assert "is a secret inside busbar:cluster. Fix: remove it; the stack file and the state" in found
+    assert "aaaa" not in found and "bbbb" not in found
+
+
+def test_a_letter_for_a_digit_in_the_name_of_a_gpu_is_a_warning() -> None:
+    found = [*map(str, warnings(load(edited("pools.h100.gpu_model", "H1OO"))))]
+    assert "pools.h100.gpu_model: 'H1OO' has a letter for a digit; did you mean H100?" in found
 
 
 def test_the_text_of_the_error_has_one_line_for_each_finding() -> None:
@@ -623,7 +651,7 @@ def test_what_a_cluster_cannot_do_without_is_a_warning() -> None:
     assert [text for text in found if text.startswith("k3s.flannel_backend: none: no Node becomes Ready")]
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "169.254.1.1"])
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "169.254.1.1", "localhost"])
 def test_an_address_that_only_the_host_reaches_is_a_warning(address: str) -> None:
     data = edited("hosts.load_balancers[0].address", address)
     assert (
