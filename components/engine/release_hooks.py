@@ -28,9 +28,17 @@ def create_recovery_hooks(
             kubeconfig, lambda api: recovery.before_upgrade(api, desired.name, desired.namespace)
         )
 
+    async def on_error(_: pulumi.ErrorHookArgs) -> bool:
+        # Imported here: no other update needs it.
+        from busbar.helm import hook_jobs
+
+        await run_on_cluster(kubeconfig, lambda api: "\n".join(hook_jobs.problems(api, desired.namespace)))
+        return False
+
     return pulumi.ResourceHookBinding(
         before_create=[pulumi.ResourceHook(f"{name}-before-create", before_create)],
         before_update=[pulumi.ResourceHook(f"{name}-before-update", before_update)],
+        on_error=[pulumi.ErrorHook(f"{name}-on-error", on_error)],
     )
 
 

@@ -8,9 +8,11 @@ import pulumi
 from pulumi.runtime import stack as sdk
 
 from busbar.helm import installed
-from busbar.kube.client import ApiError
+from busbar.kube.client import ApiError, RestApi
 from busbar.kube.wait import TimedOut
 
+HOOK_SECONDS = 20
+"""How often hook Jobs of uninstallations are looked at."""
 expected: list[tuple[pulumi.CustomResource, str, str | None]] = []
 """Everything that the program has registered: resource, its namespace, and its release if it is one."""
 
@@ -27,10 +29,30 @@ def check_after_deletions(kubeconfig: pulumi.Input[str]) -> None:
     wait = sdk._wait_for_shutdown
 
     async def wait_and_check() -> None:
-        await wait()
+        ended, warned = asyncio.ensure_future(wait()), set[str]()
+        # The provider gives Helm no time limit for an uninstallation (helm_release.go, Delete).
+        while not (await asyncio.wait([ended], timeout=HOOK_SECONDS))[0]:
+            await _warn_of_hook_jobs(kubeconfig, warned)
+        await ended
         await fail_unless_installed(kubeconfig)
 
     sdk._wait_for_shutdown = wait_and_check
+
+
+async def _warn_of_hook_jobs(kubeconfig: pulumi.Input[str], warned: set[str]) -> None:
+    from busbar.helm import hook_jobs
+
+    text = await pulumi.Output.from_input(kubeconfig).future()
+    if pulumi.runtime.is_dry_run() or text is None:
+        return
+    try:
+        found = await asyncio.to_thread(lambda: hook_jobs.of_uninstallations(RestApi(text)))
+    except (ApiError, ValueError):
+        return  # asked again later
+    for line in found:
+        if line not in warned:
+            pulumi.warn(f"an uninstallation waits for the {line}")
+    warned.update(found)
 
 
 async def fail_unless_installed(kubeconfig: pulumi.Input[str]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from busbar.components.engine import release_hooks
 from busbar.components.engine.release_hooks import create_recovery_hooks
-from busbar.helm import recovery
+from busbar.helm import hook_jobs, recovery
 
 DESIRED = recovery.DesiredRelease(
     name="gpu-operator",
@@ -27,6 +27,7 @@ def warnings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the hooks warn of; hooks are called directly, and the API is the text of the kubeconfig."""
     said: list[str] = []
     monkeypatch.setattr(pulumi, "ResourceHook", lambda name, callback: callback)
+    monkeypatch.setattr(pulumi, "ErrorHook", lambda name, callback: callback)
     monkeypatch.setattr(pulumi.log, "warn", said.append)
     monkeypatch.setattr(release_hooks, "RestApi", lambda kubeconfig: kubeconfig)
     return said
@@ -54,3 +55,13 @@ def test_what_was_recovered_before_an_upgrade_is_a_warning(
     monkeypatch.setattr(recovery, "before_upgrade", lambda api, name, where: f"{api} {name} {where}")
     call(create_recovery_hooks("gpu-operator-release", DESIRED, "KUBECONFIG").before_update)
     assert warnings == ["KUBECONFIG gpu-operator operators"]
+
+
+def test_a_failed_installation_names_hook_jobs_and_is_not_repeated(
+    warnings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hook_jobs, "problems", lambda api, where: [f"{api} {where}: no node"])
+    [hook] = create_recovery_hooks("gpu-operator-release", DESIRED, "KUBECONFIG").on_error or []
+    on_error: Any = hook
+    assert asyncio.run(on_error(None)) is False
+    assert warnings == ["KUBECONFIG operators: no node"]
