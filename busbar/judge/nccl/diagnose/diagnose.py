@@ -2,18 +2,20 @@
 
 A failure has one first cause: the error where it occurred, else what another process saw of it, else a
 finding of the gates, else a line that only says that something failed. Among several of one kind the earliest
-line counts. The echoes of the first cause follow it.
+line counts. The echoes of the first cause follow it. A cause that the log refutes is not named.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from busbar.judge.nccl.checks.context import Context
 from busbar.judge.nccl.checks.result import Check
-from busbar.judge.nccl.diagnose.rules import Kind, Observation, Rule, Severity, rule, rules
+from busbar.judge.nccl.checks.transport import proven_transport
+from busbar.judge.nccl.diagnose.rules import Kind, Observation, Rule, Severity, host_of, rule, rules
 from busbar.judge.nccl.log.matcher import KnownLine
 from busbar.judge.nccl.log.records import LogLine
 
@@ -47,21 +49,40 @@ def diagnose(context: Context, checks: list[Check]) -> list[Diagnosis]:
     by_code = {check.code: check for check in checks}
     observed = _observations(context)
     for each in rules():
+        if any(c in by_code for c in each.unless):
+            continue
         code = next((c for c in each.codes if c in by_code), None)
-        if code is not None and not any(c in by_code for c in each.unless):
+        if code is not None:
             check = by_code[code]
             found.append(_diagnosis(each, check.line or 0, check.evidence or check.reason))
         elif each.observed is not None and each.observed in observed:
             line = observed[each.observed]
             found.append(_diagnosis(each, line.line, line.text))
-    found = [_with_warning(d, context) for d in found]
+    found = [_with_warning(_not_refuted(d, context), context) for d in found]
     names = {d.name for d in found}
-    ordered = sorted(found, key=lambda d: (_distance(rule(d.name), names), *_place(d)))
-    refused = any(check.status in ("fail", "unknown") for check in checks)
-    return [
-        d.model_copy(update={"role": _role(d, at, names) if refused else "other"})
-        for at, d in enumerate(ordered)
-    ]
+    refused = next((c for s in ("fail", "unknown") for c in checks if c.status == s), None)
+    ordered = sorted(
+        found, key=lambda d: (_distance(rule(d.name), names), not _shows(d, refused), *_place(d))
+    )
+    return [d.model_copy(update={"role": _role(d, at, names, refused)}) for at, d in enumerate(ordered)]
+
+
+def _shows(found: Diagnosis, check: Check | None) -> bool:
+    """Whether FOUND is the finding of CHECK."""
+    return check is not None and (found.line, found.evidence) == (
+        check.line or 0,
+        check.evidence or check.reason,
+    )
+
+
+def _not_refuted(found: Diagnosis, context: Context) -> Diagnosis:
+    """FOUND with the cause that the log leaves: what its host, or any where none is named, has printed."""
+    host = host_of(found.evidence)
+    for other in rule(found.name).instead:
+        hosts = set().union(*(context.log.stated.get(text, ()) for text in other.where))
+        if hosts and (not host or host in hosts or "" in hosts):
+            return found.model_copy(update={"cause": other.cause, "next": other.next})
+    return found
 
 
 def _with_warning(found: Diagnosis, context: Context) -> Diagnosis:
@@ -94,11 +115,16 @@ def _place(found: Diagnosis) -> tuple[int, int]:
     return (0, position) if rule(found.name).effective_kind == "symptom" else (found.line, position)
 
 
-def _role(found: Diagnosis, at: int, names: set[str]) -> Role:
+def _role(found: Diagnosis, at: int, names: set[str], refused: Check | None) -> Role:
+    if refused is None:
+        return "other"
     known = rule(found.name)
     explains = bool(names.intersection(known.explains))
     if at == 0:
-        return "first-cause" if found.severity != "note" or explains else "other"
+        # without a failed gate, what was observed says more than what could not be judged
+        observed = known.observed is not None and refused.status == "unknown"
+        first = found.severity == "fatal" or explains or observed or _shows(found, refused)
+        return "first-cause" if first else "other"
     explained = any(found.name in rule(name).explains for name in names)
     follows = explains or explained or known.effective_kind == "echo"
     return "echo" if found.severity == "fatal" or follows else "other"
@@ -107,7 +133,8 @@ def _role(found: Diagnosis, at: int, names: set[str]) -> Role:
 def _observations(context: Context) -> dict[Observation, LogLine]:
     """Observations in the log that are not findings of gates.
 
-    These are GPUs of one host that exchange data through its memory, and processes on different networks.
+    These are GPUs of one host that exchange data through its memory, processes on different networks, hosts
+    with different numbers of ranks and, where no transport is expected, networks that are slow.
     """
     found: dict[Observation, LogLine] = {}
     networks = sorted(context.evidence.networks.values(), key=lambda line: line.line)
@@ -117,7 +144,39 @@ def _observations(context: Context) -> dict[Observation, LogLine]:
     first = min(shared, key=lambda line: line.line, default=None)
     if first is not None and context.expectation.nvlink_gbps:
         found["shared-memory-edge"] = first
+    uneven = _uneven(context)
+    if uneven is not None:
+        found["uneven-ranks"] = uneven
+    if context.expectation.transport is None:
+        found |= _slow_networks(context)
     return found
+
+
+def _slow_networks(context: Context) -> dict[Observation, LogLine]:
+    """TCP between hosts, and edges of which none has GPUDirect RDMA."""
+    evidence = context.evidence
+    edges = sorted(evidence.net_edges.values(), key=lambda e: e.first.line)
+    tcp = [e.first for e in edges if e.transport.name == "Socket"]
+    several = len(evidence.hosts) > 1 or proven_transport(context) == "socket"
+    if not edges and "Socket" in evidence.networks and several:
+        tcp = [evidence.networks["Socket"]]
+    if tcp:
+        return {"tcp-edges": tcp[0]}
+    if proven_transport(context) == "rdma" and not any(e.transport.gdr for e in edges):
+        return {"edges-without-gdr": edges[0].first}
+    return {}
+
+
+def _uneven(context: Context) -> LogLine | None:
+    """The first rank of a host that has fewer or more ranks than another, in a device list that is whole."""
+    last = [context.log.dangling] if context.log.dangling is not None else []
+    for listed in (p.ranks for p in (*(run.preamble for run in context.log.runs), *last)):
+        counts = Counter(r.host for r in listed)
+        if len(set(counts.values())) > 1 and {r.rank for r in listed} == set(range(len(listed))):
+            (most, _), (least, few) = counts.most_common()[0], counts.most_common()[-1]
+            first = next(r for r in listed if r.host == least)
+            return LogLine(least, first.line, f"{few} ranks on {least}, {counts[most]} on {most}")
+    return None
 
 
 def _of_line(known: KnownLine) -> Diagnosis:

@@ -10,18 +10,32 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.diagnose import endings, load
+from busbar.judge.nccl.log.evidence import KEEP_HOSTS
 from busbar.judge.nccl.log.matcher import NOTED, KnownLine, Stage
 from busbar.judge.nccl.log.records import LogLine
 
 Severity = Literal["fatal", "degraded", "note"]
-Observation = Literal["shared-memory-edge", "different-networks"]
+Observation = Literal[
+    "shared-memory-edge", "different-networks", "uneven-ranks", "edges-without-gdr", "tcp-edges"
+]
 Kind = Literal["cause", "crash", "peer", "symptom", "echo"]  # as rules.yaml explains
 SEVERITY_ORDER: tuple[Severity, ...] = ("fatal", "degraded", "note")
 EVIDENCE_WIDTH = 400
 MAX_UNKNOWN = 1024
 INFO = "NCCL INFO "
 VALUE = re.compile(r"%[\d.]*(?:l{0,2}|z)[a-z]")  # %s, %d, %lx
+HOST = re.compile(r"([\w.\-]{1,255}):\d+:\d+ \[")
 LAST_WARNING = "# error: "  # of NCCL, as nccl-tests 2.17.3 and later print it at the end
+
+
+class Instead(BaseModel):
+    """Another cause and fix, where the log holds a text of `where`, on the failure's host if it is known."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    where: tuple[str, ...]
+    cause: str
+    next: str
 
 
 class Rule(BaseModel):
@@ -47,6 +61,8 @@ class Rule(BaseModel):
         default=("before", "table", "after"), description="where its lines count"
     )
     retried: bool = Field(default=False, description="no failure where the program starts after it")
+    fallback: bool = Field(default=False, description="only for a line that no other rule knows")
+    instead: tuple[Instead, ...] = Field(default=(), description="the first that the log shows counts")
 
     @field_validator("matches", mode="before")
     @classmethod
@@ -135,6 +151,21 @@ def _harmless_info() -> list[list[str]]:
     return [parts(text) for texts in load("info.yaml")["harmless"].values() for text in texts]
 
 
+@cache
+def _statements() -> dict[str, list[str]]:
+    """A word -> the texts of `instead` that hold it."""
+    found: dict[str, list[str]] = {}
+    for text in (text for each in rules() for other in each.instead for text in other.where):
+        found.setdefault(_whole_word(text), []).append(text)
+    return found
+
+
+def host_of(text: str) -> str:
+    """The host in a message of NCCL; "" where there is none."""
+    found = HOST.match(text)
+    return found[1] if found is not None else ""
+
+
 def _whole_word(text: str) -> str:
     """The longest word of TEXT that is surely whole in a line; a lower-case first word may be cut off."""
     found = endings.WORDS.findall(text)
@@ -160,6 +191,7 @@ class LineRules:
         self._found: dict[str, KnownLine] = {}
         self._unknown: dict[str, LogLine] = {}
         self._started = False
+        self._stated: dict[str, set[str]] = {}
 
     def look(
         self, text: str, line: int, *, level: str | None = None, started: bool = True, stage: Stage = "before"
@@ -176,6 +208,12 @@ class LineRules:
             if holds(text, some) and (r.matches is None or r.matches.search(text)) and stage in r.stages
         }
         names |= endings.find(text, said, started=started)
+        if len(names) > 1:
+            names = {name for name in names if not rule(name).fallback}
+        for some in (t for word in said.intersection(_statements()) for t in _statements()[word]):
+            hosts = self._stated.setdefault(some, set()) if some in text else set()
+            if len(hosts) < KEEP_HOSTS:
+                hosts.add(host_of(text))
         for name in names:
             self._count(rule(name), text, line)
             if rule(name).no_verdict:
@@ -199,6 +237,10 @@ class LineRules:
         """The known lines in the log: fatal ones first, each severity in order of lines."""
         order = {name: index for index, name in enumerate(SEVERITY_ORDER)}
         return sorted(self._found.values(), key=lambda k: (order[rule(k.name).severity], k.first.line))
+
+    def stated(self) -> dict[str, set[str]]:
+        """The texts of `instead` in the log, and the hosts that printed them."""
+        return self._stated
 
     def unknown_lines(self) -> list[LogLine]:
         """Lines that look like a failure and are not known; "" stands for more than MAX_UNKNOWN."""

@@ -40,3 +40,6 @@ class LineMatcher(Protocol):
 
     def unknown_lines(self) -> list[LogLine]:
         """Lines that look like a failure and were not recognized: `value` is what is known of them."""
+
+    def stated(self) -> dict[str, set[str]]:
+        """Texts that decide between causes, and the hosts that printed them ("" where it is not known)."""

@@ -42,6 +42,7 @@ class ParsedLog:
     proofs: list[Proof]
     known_lines: list[KnownLine] = field(default_factory=list)
     unknown_lines: list[LogLine] = field(default_factory=list)  # as failures, and not known
+    stated: dict[str, set[str]] = field(default_factory=dict)  # what decides between causes -> hosts
     lines: int = 0
     bytes: int = 0
     sha256: str = ""
@@ -168,6 +169,7 @@ class LogReader:
             proofs=self._binding.proofs(self.builder.runs),
             known_lines=self._matcher.known_lines() if self._matcher is not None else [],
             unknown_lines=self._matcher.unknown_lines() if self._matcher is not None else [],
+            stated=self._matcher.stated() if self._matcher is not None else {},
             lines=self._lines,
             bytes=source.bytes,
             sha256=source.sha256.hexdigest(),

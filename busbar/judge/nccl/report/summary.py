@@ -56,17 +56,12 @@ def measured(verdict: Verdict) -> str:
 
 
 def first_cause(verdict: Verdict) -> tuple[Check | None, Diagnosis | None]:
-    """The first known failure and its gate; without one, the first gate that did not pass."""
+    """The first cause and its gate; without a known one, the first gate that did not pass."""
     bad = [c for s in ("fail", "unknown") for c in verdict.checks if c.status == s]
-    check = next(iter(bad), None)
-    fatal = next((d for d in verdict.diagnoses if d.severity == "fatal"), None)
-    if fatal is not None:
-        found = fatal.line, fatal.evidence
-        return next((c for c in bad if (c.line or 0, c.evidence or c.reason) == found), check), fatal
-    if check is None:
-        return None, None
-    shown = check.line or 0, check.evidence or check.reason
-    return check, next((d for d in verdict.diagnoses if (d.line, d.evidence) == shown), None)
+    cause = next((d for d in verdict.diagnoses if d.role == "first-cause"), None)
+    found = (cause.line, cause.evidence) if cause is not None else None
+    shows = (c for c in bad if (c.line or 0, c.evidence or c.reason) == found)
+    return next(shows, next(iter(bad), None)), cause
 
 
 def _of_pass(verdict: Verdict) -> list[Item]:

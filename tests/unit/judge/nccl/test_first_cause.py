@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.judge.nccl import Expectation, Verdict, judge
-from busbar.judge.nccl.diagnose.rules import Rule, rule, rules
+from busbar.judge.nccl.diagnose.rules import Instead, Rule, rule, rules
+from busbar.judge.nccl.report.summary import summary
 from tests.unit.judge.nccl.logs import Made
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
@@ -78,6 +81,102 @@ def test_a_log_that_passes_has_no_first_cause() -> None:
     made.info = [line_of(rule("net-plugin-missing")), line_of(rule("gpudirect-not-for-a-pair"))]
     verdict = judge(made.lines(), WANT)
     assert verdict.passed and {d.role for d in verdict.diagnoses} == {"other"}
+
+
+UNPRINTED = [r for r in rules() if r.severity != "fatal" and any(rule(n).contains for n in r.explains)]
+
+
+@pytest.mark.parametrize("each", UNPRINTED, ids=lambda r: r.name)
+def test_a_first_cause_that_is_not_fatal_is_the_one_that_is_printed(each: Rule) -> None:
+    if not each.contains:
+        return
+    echo = next(rule(name) for name in each.explains if rule(name).contains)
+    verdict = judge([*started(), line_of(each), line_of(echo)], WANT)
+    assert f"cause  {each.name}: " in "\n".join(summary(verdict, 200))
+
+
+@BOUNDED
+@given(st.lists(st.sampled_from([r for r in rules() if r.contains]), max_size=4), st.booleans())
+def test_what_is_printed_is_the_first_cause_of_the_json(shown: list[Rule], whole: bool) -> None:
+    log = Made().lines() if whole else started()
+    verdict = judge([*log, *map(line_of, shown)], WANT)
+    first = [d.name for d in verdict.diagnoses if d.role == "first-cause"]
+    printed = [x.split()[1].rstrip(":") for x in summary(verdict, 200) if x.startswith("cause ")]
+    assert printed == (first or printed) and len(first) <= 1
+
+
+def test_what_was_not_measured_well_is_no_cause_of_another_gates_failure() -> None:
+    log = [line.replace("  1073741824 ", "  1073741825 ") for line in Made().lines() if "NCCL" not in line]
+    verdict = judge(log, WANT)
+    assert verdict.check("completeness").status == "fail"
+    assert "no-transport-evidence" in [d.name for d in verdict.diagnoses if d.role == "other"]
+    assert summary(verdict, 200)[1].startswith("cause  completeness: ")
+
+
+def test_a_cuda_error_is_quoted_whatever_its_words() -> None:
+    for words in ("initialization error", "peer access is not supported", "a text of a later CUDA"):
+        line = f"gpu-a: Test CUDA failure common.cu:1030 '{words}'"
+        verdict = judge([*started(), line, " .. gpu-a pid 3018: Test failure common.cu:937"], WANT)
+        assert verdict.diagnoses[0].evidence == line
+
+
+REFUTED = [(each, other, text) for each in rules() for other in each.instead[:1] for text in other.where]
+
+
+def cause_of(name: str, log: list[str], want: Expectation = WANT) -> str:
+    return next(d.cause for d in judge(log, want).diagnoses if d.name == name)
+
+
+@pytest.mark.parametrize(("each", "other", "text"), [r for r in REFUTED if r[0].contains], ids=str)
+def test_a_cause_that_a_line_of_its_host_refutes_is_not_named(each: Rule, other: Instead, text: str) -> None:
+    shown = re.sub(r"^[\w.\-]+(?=:\d+:\d+ \[)", "worker-1", line_of(each))
+    for host in ("worker-0", "worker-1"):
+        said = f"{host}:41:90 [1] NCCL INFO {text} 7"
+        here = host == "worker-1" or not shown.startswith(host[:-1])
+        assert cause_of(each.name, [*started(), said, shown]) == (other.cause if here else each.cause)
+
+
+@pytest.mark.parametrize(
+    ("said", "left"),
+    [
+        ("NCCL INFO DMA-BUF is available on GPU device 0", "the HCA's driver does not take it"),
+        ("NCCL INFO NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'", "no module is missing"),
+        ("NCCL INFO NCCL_NET_GDR_LEVEL set by environment to LOC", "turns GPUDirect RDMA off"),
+    ],
+)
+@pytest.mark.parametrize("want", [WANT, Expectation(nodes=2)])
+def test_a_module_that_the_log_shows_is_not_blamed(said: str, left: str, want: Expectation) -> None:
+    made = Made()
+    made.gdr = False
+    name = "no-gpudirect" if want.transport else "edges-without-gpudirect"
+    assert "is not loaded and DMA-BUF is not available" in cause_of(name, made.lines(), want)
+    made.info = [f"worker-0:40:40 [0] {said}"]
+    assert left in cause_of(name, made.lines(), want)
+
+
+def test_a_hang_behind_the_bootstrap_is_not_blamed_on_its_interface() -> None:
+    log = [line for line in started() if "algbw" not in line]
+    assert "wrong bootstrap interface" in cause_of("hang", log)
+    log.append("worker-0:40:40 [0] NCCL INFO comm 0x5 rank 0 nranks 16 cudaDev 0 - Init COMPLETE")
+    assert "the interface is right" in cause_of("hang", log)
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"gdr": False}, "edges-without-gpudirect"),
+        ({"network": "Socket", "gdr": False}, "tcp-between-hosts"),
+        ({}, ""),
+    ],
+)
+def test_without_a_profile_the_first_cause_is_what_the_log_shows(
+    change: dict[str, object], name: str
+) -> None:
+    made = Made()
+    for key, value in change.items():
+        setattr(made, key, value)
+    found = judge(made.lines(), Expectation(nodes=2)).diagnoses
+    assert [d.name for d in found if d.role == "first-cause"] == ([name] if name else [])
 
 
 NAMES = {4: "ib-protection-error", 5: "ib-flushed", 10: "ib-protection-error", 12: "ib-retry-exceeded",
