@@ -68,7 +68,8 @@ def _text(error: Exception, given: Mapping[str, Any]) -> str:
     from busbar.config.errors import ConfigError
 
     if not isinstance(error, ConfigError) or not given.get("stack"):
-        return str(error)
+        fix = getattr(error, "fix", "")
+        return f"{error}. Fix: {fix}" if fix and "Fix: " not in str(error) else str(error)
     from busbar.config import stackfile
     from busbar.config.places import located
 

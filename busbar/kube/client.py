@@ -17,12 +17,16 @@ LIST_PAGE_SIZE = 500
 class ApiError(NoVerdict):
     """The API refused a request, or could not be reached (`status` None).
 
+    `fix`: what to do, empty where that is not known; a command that ends with the error prints it.
     `object_name`: of the object, as the API's answer has it. The refusal of a creation has it only where
     admission has read the object: an authorizer knows no more than the path.
     """
 
-    def __init__(self, what: str, status: int | None, reason: str, object_name: str = "") -> None:
+    def __init__(
+        self, what: str, status: int | None, reason: str, object_name: str = "", fix: str = ""
+    ) -> None:
         super().__init__(f"{what}: {f'HTTP {status}: ' if status else ''}{reason}")
+        self.fix = fix
         self.status = status
         self.reason = reason
         self.object_name = object_name
@@ -173,7 +177,7 @@ class RestApi:
             seconds = read_timeout or self.timeout_seconds
             response = self._transport.send(method, path, query, body, content_type, read_timeout=seconds)
         except Unreachable as error:
-            raise ApiError(f"{method} {path}", None, str(error)) from error
+            raise ApiError(f"{method} {path}", None, str(error), fix=error.fix) from error
         if response.status >= 300:
             try:
                 text = response.read(65536)
@@ -182,7 +186,13 @@ class RestApi:
             finally:
                 response.close()
                 response.release_conn()
-            raise ApiError(f"{method} {path}", response.status, *_reason_and_name(text))
+            reason, name = _reason_and_name(text)
+            fix = ""
+            if response.status == 401:
+                ended = self._transport.ended()
+                reason += f"; {ended}" if ended else ""
+                fix = "get a new kubeconfig, or check its login"
+            raise ApiError(f"{method} {path}", response.status, reason, name, fix)
         return response
 
 

@@ -70,7 +70,9 @@ def find_context(parsed: Mapping[str, Any], name: str | None = None, cluster: st
     name = name or parsed.get("current-context") or ""
     chosen = entry(parsed, "context", name)
     if chosen is None:
-        raise ValueError(f"the kubeconfig has no context {name!r}")
+        known = [str(each.get("name")) for each in parsed.get("contexts") or () if isinstance(each, dict)]
+        has = f"it has: {', '.join(known)}" if known else "it has none"
+        raise ValueError(f"the kubeconfig has no context {name!r}; {has}")
     cluster = cluster or chosen.get("cluster") or ""
     target = entry(parsed, "cluster", cluster)
     if target is None or not target.get("server"):
@@ -114,6 +116,17 @@ class Login:
         if self._credential.expired or "tokenFile" in self._context.user:
             self.renew()
         return self._credential
+
+    def ended(self) -> str:
+        """When the client certificate ended, as a sentence; empty if it has not, or there is none."""
+        # Only a refused login needs cryptography, which takes a while to import.
+        from cryptography.x509 import load_pem_x509_certificate
+
+        try:
+            end = load_pem_x509_certificate((self._credential.certificate or "").encode()).not_valid_after_utc
+        except ValueError:
+            return ""
+        return f"the client certificate ended on {end:%Y-%m-%d %H:%M} UTC" if end < datetime.now(UTC) else ""
 
     def renew(self) -> None:
         """Read the credentials again. Raises ValueError."""

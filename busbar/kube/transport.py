@@ -18,8 +18,22 @@ CONNECT_TIMEOUT_SECONDS = 5.0
 CONNECTIONS = 32
 
 
+# The class of an error -> what to do.
+_FIXES = (
+    (urllib3.exceptions.NameResolutionError, "check the name in `server:` of the kubeconfig"),
+    (
+        urllib3.exceptions.SSLError,
+        "the kubeconfig is that of another cluster, or of an older authority: get a new one",
+    ),
+    (urllib3.exceptions.NewConnectionError, "check that it runs, and `server:` of the kubeconfig"),
+    (urllib3.exceptions.TimeoutError, "check the network to it: VPN, firewall, load balancer"),
+)
+
+
 class Unreachable(Exception):
-    """No answer came, or there are no credentials; the text says why."""
+    """No answer came, or there are no credentials; the text says why, and `fix` what to do."""
+
+    fix = ""
 
 
 class Transport:
@@ -70,10 +84,17 @@ class Transport:
                 response = once()
             return response
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            reason = " ".join(str(getattr(error, "reason", None) or error).split())
-            raise Unreachable(f"{self.server} cannot be reached: {reason}") from error
+            cause = getattr(error, "reason", None) or error
+            reason = " ".join(str(cause).split())
+            unreachable = Unreachable(f"{self.server} cannot be reached: {reason}")
+            unreachable.fix = next((fix for kind, fix in _FIXES if isinstance(cause, kind)), "")
+            raise unreachable from error
         except ValueError as error:
             raise Unreachable(str(error)) from error
+
+    def ended(self) -> str:
+        """When the client certificate ended, as a sentence; empty if it has not, or there is none."""
+        return self._login.ended()
 
     def _connect(self, certificate: str | None) -> urllib3.PoolManager:
         options: dict[str, Any] = {

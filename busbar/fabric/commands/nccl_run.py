@@ -103,6 +103,7 @@ def run(
     api = _connect(kubeconfig, context)
     from busbar.fabric.measure import Request, plan, read_facts, require_rights
 
+    in_file, options = _settings(settings), {key: value for key, value in given.items() if value is not None}
     asked = Request(
         nodes=nodes,
         expect_nodes=expect_nodes,
@@ -111,7 +112,8 @@ def run(
         rails=rails,
         rate_gbps=rate_gbps,
         namespace=namespace,
-        validation=_settings(settings) | {key: value for key, value in given.items() if value is not None},
+        validation=in_file | options,
+        of_file=dict.fromkeys({*in_file} - {*options}, str(settings)),
     )
     file = asked.validation.get("topology_file")
     name, topology = new_run(file and Path(file))
@@ -122,9 +124,9 @@ def run(
         print_text(_as_yaml(planned))
         return
     progress(explained(planned, ""))
-    options = f" --kubeconfig {kubeconfig}{f' --context {context}' if context else ''}"
+    cluster = f" --kubeconfig {kubeconfig}{f' --context {context}' if context else ''}"
     folder = folder or Path(".busbar", name)
-    _measure(api, planned, folder, options, as_json=as_json, full=full)
+    _measure(api, planned, folder, cluster, as_json=as_json, full=full)
 
 
 def _measure(api: RestApi, planned: Plan, folder: Path, options: str, *, as_json: bool, full: bool) -> None:
@@ -165,7 +167,15 @@ def clean(
     from busbar.fabric.measure import clean as remove
     from busbar.kube.wait import SystemClock
 
-    kept = remove(api, runs or (), namespace, SystemClock(), progress)
+    removed: list[str] = []
+
+    def said(text: str) -> None:
+        removed.append(text)
+        progress(text)
+
+    kept = remove(api, runs or (), namespace, SystemClock(), said)
+    if not kept and not removed:
+        progress("nothing to remove")
     for each in kept:
         progress(f"kept {each} of {each.run}: its process may be alive (host, pid, latest end: {each.owner})")
     if kept:

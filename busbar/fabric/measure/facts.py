@@ -20,13 +20,15 @@ _NAMES = re.compile(r"[a-z0-9.,-]+")
 class Facts:
     """A cluster. `runtime_classes` and the devices held by pods are None without permission to read them.
 
-    `nodes`: those of the request, else all. `serves_mpijobs`: in the version of the job.
+    `nodes`: those of the request, else all. `serves_mpijobs`: in the version of the job. `stopped_operators`:
+    why nobody would run the job; empty also without permission to read Deployments.
     """
 
     nodes: tuple[GpuNode, ...]
     runtime_classes: frozenset[str] | None
     serves_mpijobs: bool
     pods_known: bool = True
+    stopped_operators: tuple[str, ...] = ()
 
 
 def is_selector(nodes: str) -> bool:
@@ -49,6 +51,7 @@ def read_facts(api: Api, nodes: str | None, *, idle: bool = False) -> Facts:
         runtime_classes=None if classes is None else frozenset(each["metadata"]["name"] for each in classes),
         serves_mpijobs=_serves_mpijobs(api),
         pods_known=pods is not None,
+        stopped_operators=_stopped_operators(api),
     )
 
 
@@ -59,6 +62,25 @@ def _if_allowed(read: Callable[[], list[JsonObject]]) -> list[JsonObject] | None
         if error.status != 403:
             raise
         return None
+
+
+def _stopped_operators(api: Api) -> tuple[str, ...]:
+    """The Deployments of the MPI Operator, if none of them has a pod that is available."""
+    listed = _if_allowed(lambda: api.list("/apis/apps/v1/deployments")) or []
+    found = [each for each in listed if _is_operator(each)]
+    if any((each.get("status") or {}).get("availableReplicas") for each in found):
+        return ()
+    return tuple(
+        f"Deployment {name} in {namespace} has no available pod, so no MPIJob runs. "
+        f"Fix: kubectl -n {namespace} rollout status deployment {name}; where it is scaled to 0: "
+        f"kubectl -n {namespace} scale deployment {name} --replicas 1"
+        for name, namespace in ((each["metadata"]["name"], each["metadata"]["namespace"]) for each in found)
+    )
+
+
+def _is_operator(deployment: JsonObject) -> bool:
+    containers = deployment["spec"]["template"]["spec"]["containers"]
+    return any("mpi-operator" in str(each.get("image")) for each in containers)
 
 
 def _serves_mpijobs(api: Api) -> bool:

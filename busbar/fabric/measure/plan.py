@@ -56,7 +56,7 @@ class Request:
 
     `nodes`: a label selector, or names with commas. `expect_nodes`: number that must be measured. `hcas`:
     extended resource -> units of a worker pod. `rate_gbps`: of one rail. `namespace`: an existing one.
-    `validation`: keys of `validation` in `busbar:cluster`.
+    `validation`: keys of `validation` in `busbar:cluster`. `of_file`: key of these -> the file that has it.
     """
 
     nodes: str | None = None
@@ -67,6 +67,7 @@ class Request:
     rate_gbps: float | None = None
     namespace: str | None = None
     validation: Mapping[str, Any] = field(default_factory=dict)
+    of_file: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ def runnable(
     why, known = unusable(facts, plan.job), {each.hostname: each for each in facts.nodes}
     held = {name for name in why if name in known and _busy(known[name], plan.job)}
     free, count = [name for name in plan.job.nodes if name not in why], len(plan.job.nodes)
-    found = [*findings, *([] if facts.serves_mpijobs else [NO_MPIJOBS])]
+    found = [*findings, *([] if facts.serves_mpijobs else [NO_MPIJOBS]), *facts.stopped_operators]
     if plan.idle and not facts.pods_known:
         found.append("the pods of all namespaces may not be listed, so no GPU is known to be free")
     if plan.idle and len(free) < MIN_IDLE_NODES:
@@ -224,7 +225,7 @@ class _Reader:
         profile = self._profile(nodes, gpus)
         transport = self._first(
             "transport",
-            (self._given.get("transport"), "--transport"),
+            (self._given.get("transport"), self._source("transport", "--transport")),
             (profile and profile.transport, "profile"),
             (DEFAULT_TRANSPORT, _DEFAULT),
         )
@@ -258,6 +259,10 @@ class _Reader:
                 self._sources.append((name, ", ".join(texts) or "none", source))
                 return value
         return None
+
+    def _source(self, key: str, otherwise: str) -> str:
+        """The file of settings that has a key of `validation`, else `otherwise`."""
+        return self._request.of_file.get(key, otherwise)
 
     def _nodes(self) -> list[GpuNode]:
         """The Nodes to measure. Raises CannotMeasure without any."""
@@ -321,7 +326,8 @@ class _Reader:
         fitting = [each.name for each in known if self._fits(each, nodes, gpus)]
         only = fitting[0] if len(fitting) == 1 else None
         asked = self._given.get("profile")
-        name = self._first("profile", (asked, "--profile"), (only, "cluster: the only profile that fits"))
+        given = (asked, self._source("profile", "--profile"))
+        name = self._first("profile", given, (only, "cluster: the only profile that fits"))
         if name is None:
             self._notes += (
                 [f"several profiles fit ({', '.join(fitting)}): select one with --profile"] if fitting else []
@@ -417,12 +423,15 @@ class _Reader:
         validation = section(Validation, "validation", given)
         for key in ("image", "min_bytes", "max_bytes"):
             is_of_profile = getattr(validation.system, key, None) is not None
-            source = "given" if key in given else "profile" if is_of_profile else _DEFAULT
+            source = self._source(key, "given") if key in given else "profile" if is_of_profile else _DEFAULT
             found = validation.chosen(key)
             self._first(key, (found if key == "image" else exact(found), source))
         self._first(
             "expected",
-            (validation.expected_busbw_gbps, "--expected-busbw, GB/s"),
+            (
+                validation.expected_busbw_gbps,
+                f"{self._source('expected_busbw_gbps', '--expected-busbw')}, GB/s",
+            ),
             # TCP has no line rate.
             (None if validation.required_transport == "socket" else "computed", "rails, rate and GPUs"),
         )

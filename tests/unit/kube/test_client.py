@@ -79,6 +79,30 @@ def test_a_server_that_is_not_there_is_a_passing_fault(server: Server) -> None:
     with pytest.raises(ApiError, match="cannot be reached") as failure:
         api.get("/x")
     assert failure.value.transient
+    assert failure.value.fix == "check that it runs, and `server:` of the kubeconfig"
+
+
+def test_a_name_that_nobody_knows_has_a_fix(server: Server) -> None:
+    unknown = server.kubeconfig.replace("127.0.0.1", "api.invalid")
+    with pytest.raises(ApiError, match="cannot be reached") as failure:
+        RestApi(unknown).get("/x")
+    assert failure.value.fix == "check the name in `server:` of the kubeconfig"
+
+
+def test_an_api_that_accepts_and_never_answers_has_a_fix(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RestApi, "timeout_seconds", 0.3)
+    read = threading.Event()
+
+    def never(request: object) -> None:
+        read.wait(30)
+
+    server.answers = [never]
+    with pytest.raises(ApiError, match="cannot be reached") as failure:
+        RestApi(server.kubeconfig).get("/x")
+    assert failure.value.fix == "check the network to it: VPN, firewall, load balancer"
+    read.set()
 
 
 def test_a_stream_is_handed_over_as_it_arrives(server: Server) -> None:
@@ -133,6 +157,7 @@ def test_a_server_with_a_certificate_of_another_authority_is_not_trusted(
     with pytest.raises(ApiError, match=r"cannot be reached: .*CERTIFICATE_VERIFY_FAILED") as failure:
         RestApi(server.kubeconfig).get("/x")
     assert "\n" not in str(failure.value)
+    assert failure.value.fix.startswith("the kubeconfig is that of another cluster")
 
 
 def test_a_request_is_sent_once_and_never_retried_behind_the_callers_back(server: Server) -> None:

@@ -109,6 +109,20 @@ def test_a_token_of_the_kubeconfig_that_is_refused_is_not_tried_again(server: Se
     assert len(server.requests) == 1
 
 
+@pytest.mark.parametrize(("days", "ended"), [(-1, True), (1, False)])
+def test_a_refused_login_says_when_the_certificate_ended(
+    server: Server, tmp_path: Path, days: int, ended: bool
+) -> None:
+    file = self_signed(tmp_path, days=days)
+    user = {"client-certificate": str(file), "client-key": str(file)}
+    server.answers = [status(401, b'{"kind": "Status", "message": "Unauthorized"}')]
+    with pytest.raises(ApiError) as refused:
+        RestApi(server.kubeconfig_of(user)).get("/x")
+    end = f"{datetime.now(UTC) + timedelta(days=days):%Y-%m-%d}"
+    assert (f"; the client certificate ended on {end}" in str(refused.value)) is ended
+    assert refused.value.fix == "get a new kubeconfig, or check its login"
+
+
 def test_a_plugin_gets_its_arguments_its_variables_and_the_cluster(server: Server, plugin: Plugin) -> None:
     plugin.answers({"token": "one"})
     user = plugin.user

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -205,9 +206,49 @@ def test_without_a_kubeconfig_it_is_bad_usage() -> None:
 
 
 def test_a_context_that_the_kubeconfig_does_not_have_is_bad_usage(tmp_path: Path) -> None:
-    (tmp_path / "config").write_text("contexts: []")
+    (tmp_path / "config").write_text("contexts: [{name: lab}, {name: staging}]")
     done = nccl("run", "--kubeconfig", str(tmp_path / "config"), "--context", "prod")
-    assert (done.exit_code, "the kubeconfig has no context 'prod'" in done.stderr) == (64, True)
+    said = "the kubeconfig has no context 'prod'; it has: lab, staging"
+    assert (done.exit_code, said in done.stderr) == (64, True)
+
+
+def test_an_api_that_is_not_there_ends_with_what_to_do(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        server = f"https://127.0.0.1:{free.getsockname()[1]}"
+        (tmp_path / "config").write_text(
+            "{current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}], "
+            f'clusters: [{{name: c, cluster: {{server: "{server}"}}}}], users: []}}'
+        )
+        done = nccl("run", "--kubeconfig", str(tmp_path / "config"))
+    assert done.exit_code == 2
+    assert done.stderr.endswith("Fix: check that it runs, and `server:` of the kubeconfig\n")
+
+
+def test_an_operator_without_a_pod_is_named_before_anything_is_created(cluster: Foreign) -> None:
+    template = {"spec": {"containers": [{"image": "registry.example/mpi-operator:0.8.0"}]}}
+    deployment = {"metadata": {"name": "mpi", "namespace": "ops"}, "spec": {"template": template}}
+    path = "/apis/apps/v1/namespaces/ops/deployments/mpi"
+    cluster.add(path, {**deployment, "status": {}})
+    done = measured()
+    assert (done.exit_code, cluster.created) == (2, [])
+    assert "Deployment mpi in ops has no available pod, so no MPIJob runs. Fix: kubectl -n ops" in done.stderr
+    cluster.add(path, {**deployment, "status": {"availableReplicas": 1}})
+    assert measured().exit_code == 0
+
+
+def test_a_value_of_the_settings_file_is_shown_as_one(cluster: Foreign) -> None:
+    def source(*words: str) -> str:
+        lines = measured("--dry-run", *words).stdout.splitlines()
+        return next(line.split()[-1] for line in lines if line.startswith("# transport "))
+
+    assert source() == "settings.yaml"
+    assert source("--transport", "socket") == "--transport"
+
+
+def test_clean_says_that_there_was_nothing(cluster: Foreign) -> None:
+    done = nccl("clean")
+    assert (done.exit_code, done.stderr.splitlines()[-1]) == (0, "nothing to remove")
 
 
 def test_clean_keeps_a_run_that_may_be_alive_and_says_how_to_remove_it(cluster: Foreign) -> None:
