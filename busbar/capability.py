@@ -70,7 +70,8 @@ class Capability:
     the module whose function `register` adds them. A capability with a Pulumi project, called busbar-NAME,
     also has `schema`, the module whose function `stack_schema` returns the JSON Schema of its stack files,
     and the `gate` of its updates. Its `commands` have `describe(path)` for `busbar check-config`: a stack
-    file in a few lines, and its warnings; and, if it has hosts, `verify(path, as_json)` for `busbar verify`.
+    file in a few lines, and its warnings. `operations`: if it has hosts of its own, the module with the
+    functions of busbar.cli.operation.Operations, by which the commands on hosts serve its stacks.
     `host_groups`: group of another tool's inventory -> its key in the section `hosts` of these files, with
     `[]` after the key of a list (`busbar hosts import`). `host_steps`: a resource `STEP-HOST` installs a
     host, and `STEP-HOST-removal` removes it (`busbar up --converge HOST`).
@@ -81,6 +82,7 @@ class Capability:
     commands: str
     schema: str | None = None
     gate: Gate | None = None
+    operations: str | None = None
     host_groups: Mapping[str, str] = field(default_factory=dict)
     host_steps: tuple[str, ...] = ()
 
@@ -98,13 +100,15 @@ class Capability:
         made: tuple[list[str], Sequence[Any]] = importlib.import_module(self.commands).describe(path)
         return made
 
-    def verify(self, path: Path, *, as_json: bool) -> None:
-        """Print the differences on the hosts of a stack. Raises Misuse if it has no hosts of its own."""
-        module = importlib.import_module(self.commands)
-        if not hasattr(module, "verify"):
-            fix = "verify the cluster's stack, or see `busbar status`"
-            raise Misuse(f"{path.name}: a stack of {self.project} has no hosts to verify. Fix: {fix}")
-        module.verify(path, as_json)
+    def on_hosts(self, path: Path) -> Any:
+        """The module `operations`, for a stack file. Raises Misuse if it has no hosts of its own."""
+        if self.operations:
+            return importlib.import_module(self.operations)
+        again = f", or busbar up with {self.gate.raised} raised by one, for its gate" if self.gate else ""
+        raise Misuse(
+            f"{path.name} is a stack of {self.project}, which has no hosts of its own. Fix: name the stack "
+            f"of its cluster; for this one use busbar status and busbar show{again}"
+        )
 
     def stack_schema(self) -> dict[str, Any] | None:
         """The JSON Schema of `stacks/<name>/Pulumi.<stack>.yaml`; None without a Pulumi project."""

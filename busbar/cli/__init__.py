@@ -194,7 +194,8 @@ def _add_former(group: typer.Typer, capability: Capability) -> None:
     def verify(stack: Stack, project: Project = None, as_json: AsJson = False) -> None:
         """Former name of `busbar verify`."""
         former(f"{capability.name} verify", "verify")
-        capability.verify(find_file(stack, project), as_json=as_json)
+        path = find_file(stack, project)
+        capability.on_hosts(path).verify(path, as_json)
 
     known = {each.name for each in group.registered_commands}
     for command in (check_config, schema, verify):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli.stackfile import STACK_HELP, Project, Stack, find_file, stack_argument
+from busbar.cli.stackfile import STACK_HELP, Project, Stack, capability_of, find_file, stack_argument
 from busbar.text import listed
 
 if TYPE_CHECKING:
@@ -63,16 +63,6 @@ def check(path: Path, capability: Capability | None) -> None:
     typer.echo("\n".join([f"OK  {path.name}", *(f"    {line}" for line in lines)]))
     for note in located(path, found):
         typer.echo(f"    warning: {note}")
-
-
-def capability_of(path: Path) -> Capability | None:
-    """The capability to which a stack file belongs; None for that of a cluster. Raises ConfigError."""
-    from busbar.capability import of_project
-    from busbar.config import stackfile
-
-    name = stackfile.project_name(path.parent)
-    known = of_project([name] if name else [])
-    return known or of_project({key.partition(":")[0] for key in stackfile.keys(path)})
 
 
 def describe(cluster: Cluster) -> list[str]:

@@ -35,12 +35,16 @@ def keys(stack: Stack, project: Project = None) -> None:
     """
     import asyncio
 
+    from busbar.cli.operation import operations_of
     from busbar.config import stackfile
     from busbar.hosts import host_keys
 
     path = find_file(stack, project)
-    file = stackfile.read(path)
-    ssh, offers = host_keys.listed(file.data)
+    if own := operations_of(path):
+        file, (ssh, offers) = own.host_keys(path)
+    else:
+        file = stackfile.read(path)
+        ssh, offers = host_keys.listed(file.data)
     offers = asyncio.run(host_keys.fetch(offers, lambda: login_by(file, ssh)))
     for line in _table(offers):
         print_text(line)

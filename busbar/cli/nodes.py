@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from busbar.cli.stackfile import AsJson, Project, Stack, load_stack
+from busbar.cli.stackfile import AsJson, Project, Stack, find_file, load_stack
 
 
 def nodes(
@@ -19,17 +19,23 @@ def nodes(
     """
     import asyncio
 
+    from busbar.cli.operation import operations_of
     from busbar.cli.output import print_text
     from busbar.cli.preflight import show, spec_of_stack
     from busbar.cli.verify import state_of
+    from busbar.config.stackfile import stack_of
     from busbar.hosts.inventory import Inventory
     from busbar.operations.node_check import inspect
 
-    file, cluster = load_stack(stack, project)
-    spec = spec_of_stack(file, cluster)
-    found = asyncio.run(inspect(spec, Inventory.of(cluster), lambda: state_of(file, cluster)))
+    path = find_file(stack, project)
+    if own := operations_of(path):
+        found = own.nodes(path)
+    else:
+        file, cluster = load_stack(stack, project)
+        spec = spec_of_stack(file, cluster)
+        found = asyncio.run(inspect(spec, Inventory.of(cluster), lambda: state_of(file, cluster)))
     if as_json:
-        print_text(found.as_json(file.stack))
+        print_text(found.as_json(stack_of(path)))
     else:
         show(found.spec, found.outcome, found.nodes)
     if not found.are_well:

@@ -1,21 +1,58 @@
-"""Shared parts of the commands that query or change the hosts of a stack over SSH."""
+"""Shared parts of the commands that query or change the hosts of a stack over SSH, in any project."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import typer
 
 from busbar.cli.output import NO_TERMINAL, fail, progress
-from busbar.cli.stackfile import load_stack, login_of
+from busbar.cli.stackfile import capability_of, load_stack, login_of
 from busbar.exits import USAGE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from busbar.config import Cluster
+    from busbar.config import Cluster, Ssh
+    from busbar.config.stackfile import StackFile
+    from busbar.hosts.host_keys import Offer
     from busbar.hosts.login import Login
+    from busbar.operations.node_check import Workers
+    from busbar.preflight.spec import Spec
+    from busbar.preflight.survey import Outcome
+
+
+class Operations(Protocol):
+    """The functions of the module `operations` of a capability; each takes a stack file.
+
+    They raise ConfigError, SecretError and the errors of busbar/exits.py.
+    """
+
+    def verify(self, path: Path, as_json: bool) -> None:
+        """Print the differences on the hosts (busbar.cli.verify.end)."""
+
+    def host_keys(self, path: Path) -> tuple[StackFile, tuple[Ssh, list[Offer]]]:
+        """The file, whose other sections may be invalid, and its hosts (busbar.hosts.host_keys.listed)."""
+        ...
+
+    def preflight(self, path: Path) -> tuple[Spec, Outcome]:
+        """Query all hosts; nothing is changed."""
+        ...
+
+    def nodes(self, path: Path) -> Workers:
+        """Query the workers, and the scheduler for the states of their nodes; nothing is changed."""
+        ...
+
+
+def operations_of(path: Path) -> Operations | None:
+    """The operations of the capability to which a stack file belongs; None for that of a K3s cluster.
+
+    Raises Misuse for a capability without hosts of its own, and ConfigError.
+    """
+    capability = capability_of(path)
+    found: Operations | None = capability.on_hosts(path) if capability else None
+    return found
 
 
 def cluster_of(stack: str, project: Path | None) -> tuple[Cluster, Login]:

@@ -12,6 +12,7 @@ from busbar.cli.stackfile import (
     STACK_HELP,
     Project,
     SecretError,
+    find_file,
     load_stack,
     login_of,
     read_state,
@@ -43,12 +44,18 @@ def preflight(
     import asyncio
     import sys
 
+    from busbar.cli.operation import operations_of
     from busbar.preflight import facts
     from busbar.preflight.spec import Spec
     from busbar.preflight.survey import survey
 
     if stack is None and sys.stdin.isatty():
         fail("Missing argument 'STACK'. Fix: see busbar preflight --help", USAGE)
+    if stack and (own := operations_of(path := find_file(stack, project))):
+        spec, outcome = own.preflight(path)
+        show(spec, outcome)
+        end(spec, outcome, listed=False)
+        return
     spec = spec_of_stack(*load_stack(stack, project)) if stack else request(Spec)
     previous = {} if stack else previous_result()
     outcome = asyncio.run(survey(spec, previous, deliver=not stack))
@@ -90,11 +97,11 @@ def spec_of_stack(file: StackFile, cluster: Cluster) -> Spec:
     from busbar.preflight.spec import Spec, spec_of
 
     login = login_of(file, cluster)
-    known = {"install_id": _install_id(file)}
+    known = {"install_id": install_id(file)}
     return Spec.model_validate(spec_of(cluster, login=login.model_dump()) | known)
 
 
-def _install_id(file: StackFile) -> str | None:
+def install_id(file: StackFile) -> str | None:
     """The install id of the cluster, from the state: "" if nothing is installed, None if it is unreadable."""
     import re
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from busbar.exits import NoVerdict
+from busbar.exits import Misuse, NoVerdict
 
 if TYPE_CHECKING:
+    from busbar.capability import Capability
     from busbar.config import Cluster, Ssh
     from busbar.config.stackfile import StackFile
     from busbar.hosts.login import Login
@@ -47,11 +48,29 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 def load_stack(stack: str, project: Path | None = None) -> tuple[StackFile, Cluster]:
-    """The stack file and its validated configuration. Raises NoStackFileError, and ConfigError."""
+    """The stack file and its validated configuration.
+
+    Raises NoStackFileError, ConfigError, and Misuse for a stack of a capability.
+    """
     from busbar.config import stackfile
 
-    file = stackfile.read(find_file(stack, project))
+    path = find_file(stack, project)
+    if capability := capability_of(path):
+        capability.on_hosts(path)
+        what = f"{path.name} is a stack of {capability.project}, and this command is for a K3s cluster"
+        raise Misuse(f"{what}. Fix: see busbar {capability.name} --help")
+    file = stackfile.read(path)
     return file, file.cluster()
+
+
+def capability_of(path: Path) -> Capability | None:
+    """The capability to which a stack file belongs; None for that of a cluster. Raises ConfigError."""
+    from busbar.capability import of_project
+    from busbar.config import stackfile
+
+    name = stackfile.project_name(path.parent)
+    known = of_project([name] if name else [])
+    return known or of_project({key.partition(":")[0] for key in stackfile.keys(path)})
 
 
 def find_file(stack: str, project: Path | None = None) -> Path:
@@ -82,15 +101,15 @@ def login_of(file: StackFile, cluster: Cluster) -> Login:
     return login_by(file, cluster.ssh)
 
 
-def login_by(file: StackFile, ssh: Ssh, namespace: str = "busbar") -> Login:
+def login_by(file: StackFile, ssh: Ssh) -> Login:
     """The login that `ssh` describes, for any project; the rest of its configuration may be invalid.
 
-    `namespace`: the prefix of the project's secret keys. Raises SecretError.
+    Raises SecretError.
     """
     from busbar.hosts.login import Login
 
     needed = set() if ssh.agent else {"sshPrivateKey", "sshPrivateKeyPassword"} & file.secret_keys
-    secrets = {key: read_secret(file.stack, file.project, key, namespace=namespace) for key in needed}
+    secrets = {key: read_secret(file.stack, file.project, key, namespace=file.namespace) for key in needed}
     return Login.of(
         ssh,
         private_key=secrets.get("sshPrivateKey"),

@@ -39,13 +39,13 @@ def verify(
     """
     import asyncio
 
-    from busbar.cli.config import capability_of
+    from busbar.cli.operation import operations_of
     from busbar.hosts.inventory import Inventory
     from busbar.operations import verify as operation
 
     path = find_file(stack, project)
-    if capability := capability_of(path):
-        capability.verify(path, as_json=as_json)
+    if own := operations_of(path):
+        own.verify(path, as_json)
         return
     file, cluster = load_stack(stack, project)
     login = login_of(file, cluster)

@@ -32,11 +32,15 @@ class NoStackFileError(Misuse, FileNotFoundError):
 
 @dataclass(frozen=True)
 class StackFile:
-    """A stack file as written: the object of its project, and the names of the secrets that are set."""
+    """A stack file as written: the object of its project, and the names of the secrets that are set.
+
+    `namespace`: the prefix of its keys, the name of its project.
+    """
 
     path: Path
     data: Any
     secret_keys: frozenset[str]
+    namespace: str = PROJECT
 
     @property
     def stack(self) -> str:
@@ -127,7 +131,7 @@ def read(
     )
     if problems:
         raise ConfigError(problems)
-    return StackFile(path, config[f"{project}:{key}"], frozenset(set_secrets))
+    return StackFile(path, config[f"{project}:{key}"], frozenset(set_secrets), project)
 
 
 def keys(path: Path) -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,9 +16,10 @@ from busbar.config.network_values import HostKey
 from busbar.hosts import ssh
 from busbar.hosts.host import Host
 from busbar.hosts.login import Login
+from busbar.models import ConfigModel
 
 CONCURRENT = 64
-ROLES = {"load_balancers": "lb", "servers": "server", "workers": "worker"}
+ROLES = {"load_balancers": "lb", "servers": "server", "workers": "worker", "nfs_server": "nfs"}
 BASTION = "ssh.bastion"
 # Placeholder for a host whose key is not known yet; no machine has this key.
 _NONE = "ssh-ed25519 " + base64.b64encode(b"\0\0\0\x0bssh-ed25519\0\0\0\x20" + bytes(32)).decode()
@@ -49,18 +50,20 @@ class Offer:
         return self.offered is not None and self.pinned not in (None, self.offered)
 
 
-def listed(data: Any) -> tuple[Ssh, list[Offer]]:
-    """The section `ssh` and all hosts of the object `busbar:cluster`, whose host keys may be missing.
+def listed(
+    data: Any, model: type[ConfigModel] = Hosts, roles: Mapping[str, str] = ROLES
+) -> tuple[Ssh, list[Offer]]:
+    """The section `ssh` and all hosts of the object of a stack file, whose host keys may be missing.
 
-    An invalid host key, such as the example's, counts as missing. The rest of the object is ignored. Raises
-    ConfigError.
+    `model`, `roles`: of its section `hosts`, and of the hosts under each key there. An invalid host key, such
+    as the example's, counts as missing. The rest of the object is ignored. Raises ConfigError.
     """
     pinned: dict[str, str | None] = {}
     given = data if isinstance(data, Mapping) else {}
-    hosts = section(Hosts, "hosts", _with_keys(_mapping(given.get("hosts")), "hosts", pinned))
-    login = section(Ssh, "ssh", _with_keys(_mapping(given.get("ssh")), "ssh", pinned))
+    hosts = section(model, "hosts", _with_keys(_mapping(given.get("hosts")), "hosts", pinned, roles))
+    login = section(Ssh, "ssh", _with_keys(_mapping(given.get("ssh")), "ssh", pinned, ["bastion"]))
     found = [Offer(BASTION, login.bastion, pinned[BASTION])] if login.bastion else []
-    for group, role in (*ROLES.items(), ("nfs_server", "nfs")):
+    for group, role in roles.items():
         members = getattr(hosts, group)
         for index, host in enumerate(members if isinstance(members, list) else [members] if members else []):
             path = f"hosts.{group}[{index}]" if isinstance(members, list) else f"hosts.{group}"
@@ -122,8 +125,10 @@ def _why(host: Host | Bastion, error: Exception) -> str:
     return f"{found.what}. Fix: {found.fix}"
 
 
-def _with_keys(part: Mapping[str, Any], path: str, pinned: dict[str, str | None]) -> dict[str, Any]:
-    """The section with a host key for every host; keys of the stack file are noted in `pinned`."""
+def _with_keys(
+    part: Mapping[str, Any], path: str, pinned: dict[str, str | None], groups: Collection[str]
+) -> dict[str, Any]:
+    """The section with a host key for every host of `groups`; those of the file are noted in `pinned`."""
 
     def filled(host: Any, place: str) -> Any:
         if not isinstance(host, Mapping):
@@ -138,7 +143,7 @@ def _with_keys(part: Mapping[str, Any], path: str, pinned: dict[str, str | None]
     for key, value in part.items():
         if isinstance(value, list):
             made[key] = [filled(host, f"{path}.{key}[{index}]") for index, host in enumerate(value)]
-        elif key in ("bastion", "nfs_server"):
+        elif key in groups:
             made[key] = filled(value, f"{path}.{key}")
     return made
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 
 from busbar.hosts.finding import Finding
@@ -19,20 +19,24 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True)
 class Workers:
-    """Preflight's result for the workers of `spec`; `nodes`: worker name -> state of its Node (`states`)."""
+    """Preflight's result for the workers of `spec`; `nodes`: worker name -> state of its Node (`states`).
+
+    `ready`: the states of Nodes that can start jobs.
+    """
 
     spec: Spec
     outcome: Outcome
     nodes: Mapping[str, str]
+    ready: Collection[str] = (READY,)
 
     @property
     def are_well(self) -> bool:
-        """Whether no worker has an error and every Node is Ready, without foreign taints or conditions.
+        """Whether no worker has an error and every Node is ready, without foreign taints or conditions.
 
         Nodes in quarantine do not count.
         """
         usable = {state for name, state in self.nodes.items() if name not in self.spec.quarantined}
-        return not self.outcome.errors and usable <= {READY}
+        return not self.outcome.errors and usable <= {*self.ready}
 
     def as_json(self, stack: str) -> str:
         """The result as JSON: `{"stack", "well", "nodes": [...], "findings": [...]}`.

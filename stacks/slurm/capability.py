@@ -15,6 +15,7 @@ CAPABILITY = Capability(
         raised="validation.run",
         summary="stacks.slurm.package.summary",
     ),
+    operations="stacks.slurm.package.operations",
     # Groups of DeepOps' config.example/inventory.
     host_groups={"slurm-master": "controller", "slurm-login": "login[]", "slurm-node": "compute[]"},
     host_steps=("controller", "login", "compute", "slurm-nfs"),

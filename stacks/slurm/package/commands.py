@@ -77,7 +77,7 @@ def validate(stack: Stack, project: Project = None) -> None:
 
     slurm, file = config.read(find_file(stack, project))
     with when_interrupted("; the job is cancelled"):
-        login = login_by(file, slurm.ssh, config.PROJECT)
+        login = login_by(file, slurm.ssh)
         asked = {**preflight.spec_of(slurm), "login": login.model_dump()}
         spec = preflight.Spec.model_validate(asked)
         outcome = asyncio.run(preflight.survey(spec, {}, is_installed=True))
@@ -94,22 +94,6 @@ def validate(stack: Stack, project: Project = None) -> None:
     Console().print(tables(made))
     verdicts = {each["verdict"] for each in results.values()}
     raise typer.Exit(FAILED if "fail" in verdicts else DONE if made["slurm_nccl_passed"] else NO_VERDICT)
-
-
-def verify(path: Path, as_json: bool) -> None:
-    """Compare all hosts with what the last update applied, and list nodes that start no jobs."""
-    import asyncio
-
-    from busbar.cli.verify import end
-    from stacks.slurm.package import config
-    from stacks.slurm.package import verify as operation
-    from stacks.slurm.package.preflight import hosts_of
-
-    slurm, file = config.read(path)
-    found = asyncio.run(operation.verify(slurm, login_by(file, slurm.ssh, config.PROJECT)))
-    roles = {slurm.hosts.controller.name: "controller"} | {host.name: "login" for host in slurm.hosts.login}
-    rows = [(host.name, roles.get(host.name, "compute")) for host in hosts_of(slurm)]
-    end(file.stack, rows, found, as_json=as_json, resume=operation.RESUME)
 
 
 @engine_command("slurm preflight", "stacks.slurm.package.preflight:Spec", on_cluster=False)

@@ -39,11 +39,18 @@ async def verify(slurm: Slurm, login: Login) -> list[Drift]:
             },
         )
         try:
-            values = {"NODE_NAME": controller.name, "VERB": "nodes"}
-            answer = await hosts.run(controller, SCRIPT, values, seconds=SCRIPT_SECONDS)
+            nodes = await read_nodes(hosts, controller)
         except (ScriptError, UnreachableError) as error:
             return [*found, Drift(controller.name, f"slurmctld cannot be asked: {error}", "unknown")]
-    return [*found, *compare(slurm, answer["nodes"])]
+    return [*found, *compare(slurm, nodes)]
+
+
+async def read_nodes(hosts: Hosts, controller: Host) -> Mapping[str, Mapping[str, str]]:
+    """Node -> its state, reason and the reason's author. Raises ScriptError, UnreachableError."""
+    values = {"NODE_NAME": controller.name, "VERB": "nodes"}
+    answer = await hosts.run(controller, SCRIPT, values, seconds=SCRIPT_SECONDS)
+    found: Mapping[str, Mapping[str, str]] = answer["nodes"]
+    return found
 
 
 def units(slurm: Slurm, host: Host) -> tuple[str, ...]:

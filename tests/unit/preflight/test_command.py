@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import asyncssh
@@ -98,7 +99,8 @@ def test_a_key_is_taken_as_it_is_and_its_passphrase_without_the_line_break(
     with (tmp_path / "Pulumi.prod.yaml").open("a") as file:
         file.write("  busbar:sshPrivateKeyPassword: {secure: v1:def}\n")
     stack, cluster = load_stack("prod", None)
-    assert login_by(stack, cluster.ssh, "slurm").private_key == "value of slurm:sshPrivateKey\n"
+    other = replace(stack, namespace="slurm")
+    assert login_by(other, cluster.ssh).private_key == "value of slurm:sshPrivateKey\n"
     login = login_of(stack, cluster)
     assert login.private_key == "value of busbar:sshPrivateKey\n"
     assert login.private_key_password == "value of busbar:sshPrivateKeyPassword"

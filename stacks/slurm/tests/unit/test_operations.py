@@ -1,0 +1,136 @@
+"""The commands of the core on a stack of Slurm: what they ask of its hosts, and how they end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import Result
+
+from busbar.hosts.finding import Finding
+from busbar.hosts.remote import UnreachableError
+from busbar.preflight.facts import HostRecord
+from busbar.preflight.survey import Outcome
+from stacks.slurm.package.config import KEY, PROJECT
+from stacks.slurm.package.preflight import Spec
+from stacks.slurm.tests.support import compute, configured, facts, slurm
+from tests.support.cli import busbar
+from tests.support.clusters import host_key
+
+
+def stack(content: dict[str, Any]) -> str:
+    return yaml.safe_dump({"config": {f"{PROJECT}:{KEY}": content}})
+
+
+@dataclass
+class Site:
+    """A stack whose hosts give `findings`; `asked`: the specs of preflight; `nodes`: as slurmctld says."""
+
+    path: Path
+    findings: list[Finding] = field(default_factory=list)
+    asked: list[Spec] = field(default_factory=list)
+    nodes: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def write(self, **changes: Any) -> None:
+        self.path.write_text(stack(configured(**changes)))
+
+    def __call__(self, *words: str) -> Result:
+        return busbar(*(word.format(self.path) for word in words))
+
+    async def survey(self, spec: Spec, *_: object, **__: object) -> Outcome:
+        self.asked.append(spec)
+        names = {host.name for host in spec.hosts}
+        known = {name: {**each, "gpu_model": "H100"} for name, each in facts(slurm()).items()}
+        found = {name: HostRecord("f", name, known[name]) for name in names}
+        return Outcome([each for each in self.findings if each.host in names], found, len(found))
+
+    async def run(self, host: Any, script: str, values: Mapping[str, str], **__: object) -> Any:
+        assert (host.name, script) == ("ctl", "slurm/job")
+        if not self.nodes:
+            raise UnreachableError(host, OSError("no route"))
+        assert values["VERB"] == "nodes"
+        return {"nodes": self.nodes}
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    made = Site(tmp_path / "Pulumi.dev.yaml")
+    made.write()
+    monkeypatch.setattr("stacks.slurm.package.operations.survey", made.survey)
+    monkeypatch.setattr("busbar.hosts.ssh.check_agent", lambda _: None)
+    monkeypatch.setattr("busbar.hosts.remote.Hosts.run", made.run)
+    monkeypatch.setattr("stacks.slurm.package.operations.install_id", lambda _: "0123456789abcdef")
+    return made
+
+
+@pytest.mark.parametrize("level", ["error", "warning", None])
+def test_preflight_asks_every_host_before_the_first_update(site: Site, level: Any) -> None:
+    site.findings += [Finding("gpu-2", level, "7 GPUs, expected 8", "repair it")] if level else []
+    done = site("preflight", "{}")
+    assert done.exit_code == (1 if level == "error" else 0), done.output
+    [spec] = site.asked
+    assert [host.name for host in spec.hosts] == ["ctl", "login", "gpu-1", "gpu-2"]
+    assert spec.install_id == "0123456789abcdef"
+    assert ("gpu-2: 7 GPUs, expected 8. Fix: repair it" in done.output) is bool(level)
+    assert [host.name for host in spec.hosts if f" {host.name} " not in done.stdout] == []
+
+
+def test_the_keys_of_all_hosts_are_asked_also_where_the_rest_is_not_written_yet(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = configured()
+    del made["pools"], made["hosts"]["controller"]["host_key"]
+    site.path.write_text(stack(made))
+
+    async def offered(host: Any, _: object) -> str:
+        return host_key(host.name)
+
+    monkeypatch.setattr("busbar.hosts.ssh.offered_key", offered)
+    done = site("hosts", "keys", "{}")
+    assert done.exit_code == 0, done.output
+    rows = [line.split() for line in done.stdout.splitlines() if not line.startswith("host_key")]
+    assert [(row[0], " ".join(row[3:])) for row in rows] == [
+        ("ctl", "not pinned"), ("login", "pinned"), ("gpu-1", "pinned"), ("gpu-2", "pinned"),
+    ]  # fmt: skip
+    assert f"host_key: {host_key('ctl')}   # hosts.controller (ctl)" in done.stdout
+
+
+IDLE = {"state": "idle", "reason": "", "by": "root"}
+DRAINED = {"state": "drained", "reason": "new fan", "by": "root"}
+
+
+@pytest.mark.parametrize(
+    ("of_gpu_2", "quarantine", "is_well"),
+    [
+        ({**IDLE, "state": "mixed"}, False, True),
+        (DRAINED, False, False),
+        (DRAINED, True, True),
+        ({**IDLE, "state": "down*"}, False, False),
+    ],
+)
+def test_nodes_shows_the_hardware_of_compute_hosts_beside_the_states_of_slurm(
+    site: Site, of_gpu_2: dict[str, str], quarantine: bool, is_well: bool
+) -> None:
+    site.write(hosts=compute({}, {"quarantine": "RMA 7"} if quarantine else {}))
+    site.nodes = {"gpu-1": IDLE, "gpu-2": of_gpu_2}
+    done = site("nodes", "{}", "--json")
+    assert done.exit_code == (0 if is_well else 1), done.output
+    found = json.loads(done.stdout)
+    assert (found["stack"], found["well"]) == ("dev", is_well)
+    state = of_gpu_2["state"] + (": new fan" if of_gpu_2 is DRAINED else "")
+    assert {each["name"]: each["node"] for each in found["nodes"]} == {"gpu-1": "idle", "gpu-2": state}
+    assert found["nodes"][0]["facts"]["gpus"] == 8
+
+
+def test_nodes_of_a_slurmctld_that_is_not_responding_are_unknown_and_an_error(site: Site) -> None:
+    done = site("nodes", "{}", "--json")
+    assert done.exit_code == 1, done.output
+    found = json.loads(done.stdout)
+    assert [each["node"] for each in found["nodes"]] == ["unknown", "unknown"]
+    [finding] = found["findings"]
+    assert finding["host"] == "ctl" and finding["what"].startswith("slurmctld cannot be asked: ctl: ")

@@ -1,0 +1,51 @@
+"""Commands on hosts, given a stack of a capability: they serve it, or say what it is and what to type."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from busbar.capability import FOLDER, Capability, capabilities
+from busbar.config.stackfile import EXAMPLE
+from tests.support.cli import busbar
+
+ON_HOSTS = ["preflight {}", "verify {}", "nodes {}", "images {}", "measure {}", "history {}"]
+ON_HOSTS += ["hosts keys {}", "drain {} gpu-1", "uncordon {} gpu-1"]
+OF_K3S = ("snapshots {}", "restore {} --snapshot x", "rotate {} encryption-key", "diagnose {}")
+WITH_HOSTS = [each for each in capabilities() if each.operations]
+WITHOUT = [each for each in capabilities() if each.schema and not each.operations]
+
+
+def name(capability: Capability) -> str:
+    return capability.name
+
+
+def example(folder: Path, capability: Capability) -> str:
+    """The example of the capability as the file of a stack, in a folder without a project."""
+    path = folder / "Pulumi.mine.yaml"
+    path.write_text((FOLDER / capability.name / EXAMPLE).read_text())
+    return str(path)
+
+
+@pytest.mark.parametrize("words", [*ON_HOSTS, *OF_K3S])
+@pytest.mark.parametrize("capability", WITHOUT, ids=name)
+def test_a_stack_without_hosts_is_named_with_the_commands_for_it(
+    words: str, capability: Capability, tmp_path: Path
+) -> None:
+    done = busbar(*words.format(example(tmp_path, capability)).split())
+    assert done.exit_code == 64, done.output
+    assert (
+        f"Pulumi.mine.yaml is a stack of {capability.project}, which has no hosts of its own" in done.stderr
+    )
+    assert "Fix: name the stack of its cluster; for this one use busbar status" in done.stderr
+    assert capability.gate is not None and capability.gate.raised in done.stderr
+
+
+@pytest.mark.parametrize("words", OF_K3S)
+@pytest.mark.parametrize("capability", WITH_HOSTS, ids=name)
+def test_what_only_a_k3s_cluster_has_is_said_so(words: str, capability: Capability, tmp_path: Path) -> None:
+    done = busbar(*words.format(example(tmp_path, capability)).split())
+    assert done.exit_code == 64, done.output
+    assert f"is a stack of {capability.project}, and this command is for a K3s cluster" in done.stderr
+    assert f"Fix: see busbar {capability.name} --help" in done.stderr
