@@ -122,9 +122,15 @@ def read(
         elif value:
             problems.append(plain_text(name, project))
     if f"{project}:{key}" not in config:
-        problems.append(
-            Finding((f"{project}:{key}",), f"missing: the object that describes {what}", f"see {EXAMPLE}")
-        )
+        others = [name.partition(":")[0] for name in config]
+        other = next((name for name in others if name != project and f"{name}-".startswith("busbar-")), None)
+        text, fix = f"missing: the object that describes {what}", f"see {EXAMPLE}"
+        if other:
+            text, fix = (
+                f"missing: this is a stack file of the project {other}",
+                "keep it in that project's folder",
+            )
+        problems.append(Finding((f"{project}:{key}",), text, fix))
     problems += (
         Finding(where, *(_LEADING_ZERO if text[:1] == "0" else _AMBIGUOUS), show(text))
         for where, text in engine_yaml.ambiguous(engine_yaml.value_of(node, f"{project}:{key}"))

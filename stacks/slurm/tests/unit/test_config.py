@@ -253,3 +253,14 @@ def test_editors_are_offered_what_slurm_has_and_nothing_of_kubernetes() -> None:
     assert {"gpus", "rails", "collectives"} <= offered
     for kubernetes in ("taints", "min_disk_gb", "image", "namespace", "runtime_class", "diagnose"):
         assert kubernetes not in offered
+
+
+def test_a_stack_file_of_another_project_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "Pulumi.prod.yaml"
+    path.write_text("config: {'aws:region': x, 'busbar:cluster': {name: site}}")
+    with pytest.raises(ConfigError) as refused:
+        config.read(path)
+    assert [*map(str, refused.value.findings)] == [
+        "busbar-slurm:slurm: missing: this is a stack file of the project busbar. Fix: keep it in that "
+        "project's folder"
+    ]
