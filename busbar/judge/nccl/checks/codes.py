@@ -15,6 +15,7 @@ class Code(checks.Code):
     SOURCE_WHOLE = "source.whole"
     SOURCE_EMPTY = "source.empty"
     SOURCE_TRUNCATED = "source.truncated"
+    SOURCE_OTHER_RUN = "source.other_run"
     SOURCE_SEVERAL_PROGRAMS = "source.several_programs"
     SOURCE_ENDS_AFTER_DEVICE_LIST = "source.ends_after_device_list"
     SOURCE_ENDED_WITH_ERROR = "source.ended_with_error"

@@ -22,6 +22,9 @@ def source(context: Context) -> Check:
         return unknown(Code.SOURCE_EMPTY, f"the log is empty: {log.truncated or 'nothing was measured'}")
     if log.truncated:
         return failed(Code.SOURCE_TRUNCATED, f"the log is not complete: {log.truncated}")
+    if log.other_run:
+        reason = f"the log beside the JSON is of another run, so it proves nothing: {log.other_run}"
+        return unknown(Code.SOURCE_OTHER_RUN, reason, fix="keep a run's JSON and log under one name")
     if any(r.has_several_programs for r in log.runs if not r.rows):
         ended = "a table has no row of its own" if context.has_rows else "none finished"
         reason = f"several programs wrote this log and {ended}: MPI was not effective"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.checks.context import Context
 from busbar.judge.nccl.checks.result import Check, failed, passed, unknown
-from busbar.judge.nccl.log.matcher import NOTED
+from busbar.judge.nccl.log.matcher import NOTED, SHOWN
 
 ACCEPT = "find out what it means; --accept-warn TEXT (validation.accept_warnings) accepts it by name"
 
@@ -21,7 +21,7 @@ def warnings(context: Context) -> Check:
         line = next(iter(log.evidence.test_failures.values()))
         return failed(Code.WARNINGS_TEST_FAILURE, "nccl-tests reports a failure", line)
     wanted = context.expectation.accept_warnings
-    judged = [s for s in log.unknown_lines if s.value != NOTED]
+    judged = [s for s in log.unknown_lines if s.value not in SHOWN]
     strange = [s for s in judged if not any(text in s.text for text in wanted)]
     if strange:
         more = f" (and {len(strange) - 1} more)" if strange[1:] else ""
@@ -32,8 +32,9 @@ def warnings(context: Context) -> Check:
         reason = f"{kind}: {first.text[:200]}{more}"
         return unknown(Code.WARNINGS_UNKNOWN_KIND, reason, strange[0], ACCEPT)
     if log.unknown_lines:
-        how = "accepted by name" if judged else NOTED
-        reason = f"{how}: {'; '.join(s.text[:200] for s in (judged or log.unknown_lines)[:4])}"
-        return passed(Code.WARNINGS_ACCEPTED, reason, (judged or log.unknown_lines)[0])
+        shown = judged or sorted(log.unknown_lines, key=lambda s: s.value == NOTED)
+        how = "accepted by name" if judged else shown[0].value
+        reason = f"{how}: {'; '.join(s.text[:200] for s in shown[:4])}"
+        return passed(Code.WARNINGS_ACCEPTED, reason, shown[0])
     found = "only WARN lines that are known to be harmless" if log.evidence.warnings else "no WARN line"
     return passed(Code.WARNINGS_NONE, found)

@@ -85,6 +85,16 @@ def _unknown() -> dict[str, list[_Kind]]:
 
 
 @cache
+def _hardware() -> list[_Kind]:
+    return [_Kind(entry) for entry in load("endings.yaml")["hardware"]]
+
+
+def is_bad_state(text: str, said: set[str]) -> bool:
+    """Whether TEXT with the words SAID speaks of a bad state of a GPU, an HCA, a switch or their drivers."""
+    return any(kind.fits(text, said) for kind in _hardware()) and not _is_harmless(text)
+
+
+@cache
 def _any_word() -> frozenset[str]:
     return frozenset().union(*(kind.any for kinds in _unknown().values() for kind in kinds))
 
@@ -107,4 +117,8 @@ def looks_like_one(text: str, said: set[str], *, started: bool) -> bool:
         if started or name not in TRIED_AGAIN
         for kind in kinds
     )
-    return fits and not any(pattern.search(text) for pattern in _harmless())
+    return fits and not _is_harmless(text)
+
+
+def _is_harmless(text: str) -> bool:
+    return any(pattern.search(text) for pattern in _harmless())

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.diagnose import endings, load
 from busbar.judge.nccl.log.evidence import KEEP_HOSTS
-from busbar.judge.nccl.log.matcher import NOTED, KnownLine, Stage
+from busbar.judge.nccl.log.matcher import BAD_STATE, NOTED, KnownLine, Stage
 from busbar.judge.nccl.log.records import LogLine
 
 Severity = Literal["fatal", "degraded", "note"]
@@ -220,6 +220,8 @@ class LineRules:
                 self._note(text, line, rule(name).meaning)
         if not names and _is_unknown(text, said, level, started=started):
             self._note(text, line, NOTED if level == "INFO" and stage == "before" else None)
+        elif not names and level is None and endings.is_bad_state(text, said):
+            self._note(text, line, BAD_STATE)
 
     def _count(self, r: Rule, text: str, line: int) -> None:
         found = self._found.get(r.name)

@@ -10,7 +10,9 @@ from busbar.judge.nccl.log.records import LogLine
 Stage = Literal["before", "table", "after"]
 """Where a line stands: before the header of its program's table, in the table, or after its summary."""
 NOTED = "not known, and printed before the table"
-"""The value of an unknown line that is shown and decides nothing."""
+BAD_STATE = "a bad state of GPU, HCA, switch or driver"
+SHOWN = (NOTED, BAD_STATE)
+"""The values of unknown lines that are shown and decide nothing."""
 
 
 @dataclass(slots=True)

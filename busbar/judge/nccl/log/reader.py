@@ -47,6 +47,7 @@ class ParsedLog:
     bytes: int = 0
     sha256: str = ""
     truncated: str | None = None
+    other_run: str | None = None  # how the log beside the JSON of nccl-tests differs from it
     long_lines: int = 0
     last_line: str = ""
     date: str | None = None  # the first one that it holds, as printed
@@ -90,11 +91,13 @@ def _read_results(path: str, text: bytes, matcher: LineMatcher | None) -> Parsed
     reader.program(before)
     log = results.log_beside(path)
     if log is not None:
-        reader.tables = False
+        reader.tables = RunBuilder()
         with open_log(log) as stream:
             for block in source.blocks(source.chunks(stream)):
                 reader.block(block)
     reader.program(behind)
+    printed = [*reader.tables.runs, *([Run(d, 0)] if (d := reader.tables.dangling) is not None else [])]
+    source.other_run = results.difference(reader.builder.runs, printed) if log is not None else None
     source.bytes += len(text)
     source.sha256.update(text)
     return reader.result(source)
@@ -128,7 +131,7 @@ class LogReader:
 
     def __init__(self, matcher: LineMatcher | None = None) -> None:
         self.builder = RunBuilder()
-        self.tables = True  # whether the log's own tables are read
+        self.tables = self.builder  # takes the tables of the log
         self.hosts: set[str] = set()  # of all messages so far
         self._binding = Binding()
         self._at = self.builder.program
@@ -174,6 +177,7 @@ class LogReader:
             bytes=source.bytes,
             sha256=source.sha256.hexdigest(),
             truncated=source.truncated,
+            other_run=source.other_run,
             long_lines=source.long_lines + self._cut + self.builder.foreign,
             last_line="".join((clean(_text(self._last_line)) or [""])[-1:])[:EVIDENCE_WIDTH],
             date=self._date,
@@ -245,8 +249,7 @@ class LogReader:
 
     def _plain(self, text: str, number: int) -> None:
         """Take a text that is not a message of NCCL."""
-        if self.tables:
-            self.builder.add(text, number)
+        self.tables.add(text, number)
         if self.builder.listed:
             self._list_ranks()
         self._at = self.builder.program

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from busbar.judge.nccl.log.records import Run, number, rounding
+
 HEAD = re.compile(rb'\s*\{\s*"version"\s*:\s*\d+\s*,\s*"(?:start_time|args)"\s*:')
 ENOUGH = 256  # bytes that tell
 MAX_BLOCKS = 256  # of 256 KiB; a longer one is not whole
@@ -40,6 +42,35 @@ def printed(text: bytes) -> tuple[list[str], list[str]]:
         return list(_preamble(found)), list(_table(found))
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise ValueError(f"it lacks {error}") from error
+
+
+def difference(runs: list[Run], beside: list[Run]) -> str | None:
+    """The first difference of the JSON's RUNS from the tables of the log BESIDE it; None where one agrees."""
+    found = [_difference(run, other) for run in runs for other in beside]
+    return None if None in found else next(iter(found), None)
+
+
+def _difference(run: Run, other: Run) -> str | None:
+    mine, printed = run.preamble.banner, other.preamble.banner
+    if mine is not None and printed is not None:
+        for name in ("min_bytes", "max_bytes", "step", "by", "iterations", "validation"):
+            if getattr(mine, name) != getattr(printed, name):
+                return f"its {name} is {getattr(printed, name)}, that of the JSON {getattr(mine, name)}"
+    rows = {row.key: row for row in run.rows}
+    for row in other.rows:
+        if row.key not in rows:
+            return f"it has a row of {row.size} bytes that the JSON lacks"
+        for ours, theirs in zip(rows[row.key].measurements, row.measurements, strict=True):
+            if any(_differ(getattr(ours, x), getattr(theirs, x)) for x in ("time", "busbw")):
+                return f"{row.size} bytes: {theirs.busbw} GB/s, {ours.busbw} in the JSON"
+    return None
+
+
+def _differ(one: str, other: str) -> bool:
+    a, b = number(one), number(other)
+    return (a is None) != (b is None) or (
+        a is not None and b is not None and abs(a - b) > rounding(one) + rounding(other) + 1e-5 * abs(a)
+    )
 
 
 def _preamble(found: dict[str, Any]) -> Iterator[str]:

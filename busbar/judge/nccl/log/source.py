@@ -33,6 +33,7 @@ class Source:
         self.bytes = 0
         self.sha256 = hashlib.sha256()
         self.truncated: str | None = None
+        self.other_run: str | None = None
         self.long_lines = 0
 
     def chunks(self, stream: IO[bytes]) -> Iterator[bytes]:

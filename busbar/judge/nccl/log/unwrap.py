@@ -20,6 +20,10 @@ KEYS = (
     "log", "message", "msg", "textpayload", "line", "text", "body", "content", "_raw", "@message", "original",
     "event", "payload", "data", "stdout",
 )  # fmt: skip
+# keys under which one word or number says how something ended
+STATE = re.compile(
+    r"(?i)(?:^|[._])(?:reason|status|phase|exit_?code|error|exception)(?:\.(?:type|code|class))?$"
+)
 NUMBER = r"(?:[-+]?\d[\d.]*(?:e[-+]?\d+)?%?|N/A|-?nan|-?inf)"
 # the beginning of a line of nccl-tests or NCCL: a comment, a row or the rest of one, a message
 PROGRAM = (
@@ -67,6 +71,8 @@ def _object(text: str, at: int) -> list[str] | None:
     except (ValueError, RecursionError):  # the latter: thousands of nested brackets
         return None if READABLE.search(text, at) is not None else [text]
     lines = list(_lines(value))
+    if lines:
+        lines += _others(value, lines)
     return lines or (None if READABLE.search(text, at) is not None else [text])
 
 
@@ -85,6 +91,25 @@ def _lines(value: Any) -> Iterator[str]:
                     below += each.values()
             elif isinstance(each, list):
                 below += each
+        level = below
+
+
+def _others(value: Any, lines: list[str]) -> Iterator[str]:
+    """What a record says besides its LINES: sentences, and words under a key such as reason or exit_code."""
+    said = [line.strip() for line in lines if line.strip()]
+    level = [("", value)]
+    for _ in range(8):
+        below: list[tuple[str, Any]] = []
+        for key, each in level:
+            if isinstance(each, dict):
+                below += ((f"{key}.{k}", v) for k, v in each.items())
+            elif isinstance(each, list):
+                below += ((key, v) for v in each)
+            elif isinstance(each, str) and " " in each.strip():
+                if not any(each.strip() in line or line in each for line in said):
+                    yield from each.splitlines()
+            elif STATE.search(key) is not None and isinstance(each, str | int) and str(each).strip():
+                yield f"{key.rpartition('.')[2].replace('_', ' ')}: {each}"
         level = below
 
 

@@ -85,6 +85,39 @@ def test_rows_come_from_the_json_and_the_proof_from_the_log_beside_it(
     assert "secret" not in verdict.model_dump_json()
 
 
+def slower(made: Made) -> None:
+    made.peak = 196.0
+
+
+def more_sizes(made: Made) -> None:
+    made.high *= 2
+
+
+def no_tables(made: Made) -> None:
+    made.low *= 2
+
+
+@pytest.mark.parametrize("change", [slower, more_sizes, no_tables])
+def test_the_log_of_another_run_beside_the_json_proves_nothing(
+    tmp_path: Path, change: Callable[[Made], None]
+) -> None:
+    file, other = tmp_path / "run.json", Made()
+    file.write_text(json.dumps(report(Made())))
+    change(other)
+    lines = [x for x in other.lines() if change is not no_tables or not x.lstrip()[:1].isdigit()]
+    file.with_suffix(".log").write_text("\n".join(lines))
+    check = judge_log(read_file(str(file)), WANT).check("source")
+    assert (check.status, "of another run" in check.reason) == ("unknown", True)
+
+
+def test_a_log_of_several_runs_beside_the_json_has_to_hold_its_run(tmp_path: Path) -> None:
+    file, other = tmp_path / "run.json", Made()
+    file.write_text(json.dumps(report(Made())))
+    other.name, other.peak = "all_gather", 350.0
+    file.with_suffix(".log").write_text("\n".join([*other.lines(), *Made().lines()]))
+    assert judge_log(read_file(str(file)), WANT).check("source").status == "pass"
+
+
 def rows(text: dict[str, Any]) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if k != "line"} for row in text["runs"][0]["rows"]]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from busbar.judge.nccl import Expectation, Verdict, judge
 from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.diagnose import load
 from busbar.judge.nccl.log.messages import Message, find_message
+from busbar.judge.nccl.report.summary import summary
 from tests.unit.judge.nccl.logs import Made
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
@@ -113,3 +116,62 @@ def test_a_host_with_some_edges_over_its_memory_is_noted_only() -> None:
     edge = f"{PROCESS}NCCL INFO Channel 00/0 : 0[0] -> 1[1] via "
     verdict = saying(f"{edge}SHM/direct/direct", f"{edge}P2P/CUMEM")
     assert verdict.passed and [d.name for d in verdict.diagnoses] == ["shared-memory-inside-a-host"]
+
+
+HARDWARE = [
+    "NVML",
+    "nvidia-fabricmanager",
+    "/dev/infiniband",
+    "nvidia-peermem",
+    "mlx5_3",
+    "NVSwitch 2",
+    "GPU 3",
+]
+BAD = ["is missing", "is not running", "failed to initialize", "inactive (dead)", "not found", "is unhealthy"]
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_bad_state_of_the_hardware_is_never_passed_over(before: bool) -> None:
+    for line in (f"{what} {state}" for what in HARDWARE for state in BAD):
+        log = [line, *Made().lines()] if before else [*Made().lines(), line]
+        verdict = judge(log, WANT)
+        assert line in "\n".join([*summary(verdict, 400)]), line
+        assert not before or verdict.passed, line
+
+
+@pytest.mark.parametrize(
+    "line", ["GPU 0: NVIDIA H100 80GB HBM3", "NVLink errors : 0", "GPU ECC mode: enabled"]
+)
+def test_a_good_state_of_the_hardware_is_not_noted(line: str) -> None:
+    verdict = judge([line, *Made().lines()], WANT)
+    assert verdict.passed and "noted" not in "\n".join(summary(verdict, 400))
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize(("kind", "status"), [("Fatal", "fail"), ("Non-fatal", "pass")])
+def test_a_fatal_sxid_is_no_pass_and_another_is_noted(kind: str, status: str, before: bool) -> None:
+    line = f"[ 4411.09] nvidia-nvswitch3: SXid (PCI:0000:c5:00.0): 20034, {kind}, Link 27 LTSSM Fault Up"
+    verdict = judge([line, *Made().lines()] if before else [*Made().lines(), line], WANT)
+    assert verdict.verdict == status
+    assert "NVSwitch" in "\n".join(summary(verdict, 400))
+
+
+def test_every_text_of_a_record_is_read() -> None:
+    record = {"message": "launcher done", "log": {"level": "error"}, "stream": "stderr", "n": 137}
+    log = [*Made().lines(), json.dumps(record)]
+    assert judge(log, WANT).passed
+    for more in (
+        {"error": {"message": "exit status 137"}},
+        {"error": "OOMKilled"},
+        {"error": {"type": "OOMKilled"}},
+        {"exit_code": 137},
+        {"status": "failed"},
+        {"state": {"terminated": {"reason": "OOMKilled"}}},
+        {"extra": ["mpirun: killing job..."]},
+    ):
+        assert not judge([*Made().lines(), json.dumps(record | more)], WANT).passed, more
+
+
+def test_a_second_copy_of_a_line_in_its_record_is_not_read_twice() -> None:
+    log = [json.dumps({"message": x, "original": f"2026 pod {x}", "tags": [x]}) for x in Made().lines()]
+    assert judge(log, WANT).passed
