@@ -8,7 +8,7 @@ import typer
 
 from busbar.cli.ending import acts, when_interrupted
 from busbar.cli.output import fail, progress
-from busbar.cli.stackfile import Project, Stack, cluster_api, load_stack
+from busbar.cli.stackfile import Project, Stack, cluster_api, find_file, load_stack
 from busbar.exits import FAILED, USAGE
 
 if TYPE_CHECKING:
@@ -49,13 +49,19 @@ def drain(
 
     Exit code 0: drained; 1: pods remain, or the API refuses; 64: no such stack or worker.
     """
+    from busbar.cli.operation import operations_of
     from busbar.kube import drain as kube
     from busbar.kube.wait import SystemClock
     from busbar.operations.lock import requester
 
+    stays = f"{host} stays cordoned. Fix: run the same command again, or busbar uncordon {stack} {host}"
+    path = find_file(stack, project)
+    if own := operations_of(path):
+        with when_interrupted(f"; {stays}"):
+            typer.echo(own.drain(path, host, reason, end_jobs=end_jobs))
+        return
     inventory, worker, api = _worker(stack, host, project)
     pool = inventory.cluster.pools[worker.pool or ""]
-    stays = f"{host} stays cordoned. Fix: run the same command again, or busbar uncordon {stack} {host}"
     with when_interrupted(f"; {stays}"):
         try:
             kube.drain(
@@ -83,9 +89,14 @@ def uncordon(stack: Stack, host: Worker, project: Project = None) -> None:
     Exit code 0: pods can start there; 1: it was not drained, lacks something, or stays cordoned; 64: no such
     stack or worker.
     """
+    from busbar.cli.operation import operations_of
     from busbar.kube import drain as kube
     from busbar.kube.wait import SystemClock
 
+    path = find_file(stack, project)
+    if own := operations_of(path):
+        typer.echo(own.uncordon(path, host))
+        return
     inventory, worker, api = _worker(stack, host, project)
     if not kube.uncordon(api, worker.name, _needs(inventory, worker), SystemClock(), progress):
         fail(

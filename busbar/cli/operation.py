@@ -44,6 +44,14 @@ class Operations(Protocol):
         """Query the workers, and the scheduler for the states of their nodes; nothing is changed."""
         ...
 
+    def drain(self, path: Path, host: str, reason: str, *, end_jobs: bool) -> str:
+        """Keep jobs away from a worker, and wait for those on it. Returns what to print."""
+        ...
+
+    def uncordon(self, path: Path, host: str) -> str:
+        """End such a drain once the worker is fit for jobs. Returns what to print."""
+        ...
+
 
 def operations_of(path: Path) -> Operations | None:
     """The operations of the capability to which a stack file belongs; None for that of a K3s cluster.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import typer
@@ -19,7 +20,7 @@ from busbar.cli.stackfile import (
 from busbar.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from busbar.config import Cluster
     from busbar.config.stackfile import StackFile
@@ -60,11 +61,11 @@ def end(
     found: Sequence[Drift],
     *,
     as_json: bool,
-    resume: str = "busbar uncordon {stack} {name}",
+    resume: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Print the differences; the command ends with 1 if there are any. `rows`: each host and its role.
 
-    `resume`: the command that ends a drain by busbar.
+    `resume`: host -> the command that ends its drain, where that is not `busbar uncordon`.
     """
     from busbar.cli.output import print_text
     from busbar.operations import verify as operation
@@ -100,7 +101,9 @@ def _expected(cluster: Cluster) -> list[Operator]:
     return [operator for operator in known if getattr(cluster, operator.config_key).enabled]
 
 
-def _show(stack: str, rows: Sequence[tuple[str, str]], found: Sequence[Drift], resume: str) -> None:
+def _show(
+    stack: str, rows: Sequence[tuple[str, str]], found: Sequence[Drift], resume: Mapping[str, str]
+) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -116,7 +119,7 @@ def _show(stack: str, rows: Sequence[tuple[str, str]], found: Sequence[Drift], r
         typer.echo(f"{counted(len(found), 'difference')}. Fix: {'; '.join(_fixes(stack, found, resume))}")
 
 
-def _fixes(stack: str, found: Sequence[Drift], resume: str) -> Iterator[str]:
+def _fixes(stack: str, found: Sequence[Drift], resume: Mapping[str, str]) -> Iterator[str]:
     """Fixes. A host that could not be verified, such as one that is not responding, cannot be converged."""
     unknown = {each.host for each in found if each.kind == "unknown"}
     if drifted := {each.host for each in found if each.kind == "drift"} - unknown:
@@ -124,7 +127,7 @@ def _fixes(stack: str, found: Sequence[Drift], resume: str) -> Iterator[str]:
     if foreign := {each.host for each in found if each.kind == "foreign"}:
         yield f"undo on {', '.join(sorted(foreign))} what somebody else has set, or leave it"
     for name in sorted({each.host for each in found if each.kind == "drained"}):
-        yield f"{resume.format(stack=stack, name=name)} when its repair is done"
+        yield f"{resume.get(name, f'busbar uncordon {stack} {name}')} when its repair is done"
     if unknown:
         names = ", ".join(sorted(unknown))
         yield f"repair what keeps {names} from being verified, then busbar verify {stack}"

@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from busbar.cli.output import progress
 from busbar.cli.preflight import install_id
 from busbar.cli.stackfile import login_by
 from busbar.cli.verify import end
 from busbar.config import Ssh, stackfile
+from busbar.config.errors import did_you_mean
 from busbar.config.stackfile import StackFile
+from busbar.exits import Failed, Misuse
 from busbar.hosts.finding import Finding
+from busbar.hosts.host import Host
 from busbar.hosts.host_keys import Offer, listed
 from busbar.hosts.login import Login
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
+from busbar.kube.wait import Deadline, Pending, SystemClock, TimedOut, wait_until
+from busbar.operations.lock import requester
 from busbar.operations.node_check import UNKNOWN, Workers
+from busbar.preflight.output import lines
 from busbar.preflight.survey import Outcome
 from stacks.slurm.package import config
 from stacks.slurm.package import verify as drift
 from stacks.slurm.package.config import Slurm
+from stacks.slurm.package.measure import SCRIPT, SCRIPT_SECONDS
 from stacks.slurm.package.preflight import Spec, hosts_of, spec_of, survey
 from stacks.slurm.package.status import why_unusable
 
 Answer = TypeVar("Answer")
 
+POLL_SECONDS = 3.0
+# How long a node may take until it is usable again, in seconds.
+READY_SECONDS = 300
 ROLES = {"controller": "lb", "login": "lb", "compute": "worker"}
 
 
@@ -36,7 +47,9 @@ def verify(path: Path, as_json: bool) -> None:
     found = asyncio.run(drift.verify(slurm, login_by(file, slurm.ssh)))
     roles = {slurm.hosts.controller.name: "controller"} | {host.name: "login" for host in slurm.hosts.login}
     rows = [(host.name, roles.get(host.name, "compute")) for host in hosts_of(slurm)]
-    end(file.stack, rows, found, as_json=as_json, resume=drift.RESUME)
+    checks = [each.host for each in found if each.kind == "drained" and drift.HEALTH_REASON in each.what]
+    resume = {name: drift.RESUME.format(name=name) for name in checks}
+    end(file.stack, rows, found, as_json=as_json, resume=resume)
 
 
 def host_keys(path: Path) -> tuple[StackFile, tuple[Ssh, list[Offer]]]:
@@ -67,6 +80,96 @@ def nodes(path: Path) -> Workers:
     bad = {host.name: why_unusable(found.get(host.name)) for host in spec.hosts}
     states = {name: why or found[name]["state"] for name, why in bad.items()}
     return Workers(spec, outcome, states, [states[name] for name, why in bad.items() if not why])
+
+
+def drain(path: Path, host: str, reason: str, *, end_jobs: bool) -> str:
+    """Drain a node with the reason, and wait for its jobs. A drain of somebody else keeps its reason."""
+    slurm, file = config.read(path)
+    node = _Node(slurm, file, host)
+    text = f"{' '.join(reason.split())} ({requester()})"
+    first = node.ask("drain", REASON=text, END_JOBS=str(end_jobs).lower())
+    progress(f"{host} is drained: {text}" if first["ours"] else _of_others(host, first))
+
+    def idle() -> bool | Pending:
+        found = node.ask("show")
+        if first["ours"] and not found["ours"]:
+            what = f"{host} is {found['state']} and not drained any more"
+            raise Failed(f"{what}. Fix: busbar verify {file.stack}")
+        return Pending(f"draining; remaining jobs: {found['jobs']}") if found["jobs"] else True
+
+    try:
+        node.wait(idle, slurm.removal.timeout_seconds)
+    except TimedOut as error:
+        fix = f"run it again, with --end-jobs to cancel the jobs, or busbar uncordon {file.stack} {host}"
+        raise Failed(f"{error}; {host} stays drained. Fix: {fix}") from None
+    if first["ours"]:
+        return f"{host} is drained; when its repair is done: busbar uncordon {file.stack} {host}"
+    return f"{host} has no jobs; busbar uncordon will leave it as it is"
+
+
+def uncordon(path: Path, host: str) -> str:
+    """End a drain of `busbar drain` if the host passes preflight, and wait until the node starts jobs."""
+    slurm, file = config.read(path)
+    node = _Node(slurm, file, host)
+    if host in slurm.quarantine:
+        fix = f"take out that line, then busbar up {file.stack}"
+        raise Failed(f"{host} is in quarantine in {path.name}, and stays drained. Fix: {fix}")
+    if errors := asyncio.run(survey(node.spec, {})).errors:
+        raise Failed(f"{'; '.join(text for _, text in lines(errors))}; {host} stays drained")
+    if not node.runs_slurmd():
+        raise Failed(
+            f"slurmd is not running; {host} stays drained. Fix: busbar up {file.stack} --converge {host}"
+        )
+    found = node.ask("uncordon")
+    if not found["ours"]:
+        text = _of_others(host, found) if why_unusable(found) else f"{host} is {found['state']}, not drained"
+        raise Failed(f"{text}. Fix: busbar verify {file.stack}")
+
+    def usable() -> bool | Pending:
+        why = why_unusable(node.ask("show"))
+        return Pending(f"{host} is {why}") if why else True
+
+    node.wait(usable, READY_SECONDS)
+    return f"{host} is back: jobs can start there"
+
+
+def _of_others(host: str, found: Mapping[str, str]) -> str:
+    return f"{host} is {found['state']} for another reason, and stays so: {found['reason']}"
+
+
+class _Node:
+    """A compute host of a stack, and its node in Slurm; `spec`: preflight's, of this host alone."""
+
+    def __init__(self, slurm: Slurm, file: StackFile, name: str) -> None:
+        names = [host.name for host in slurm.hosts.compute]
+        if name not in names:
+            raise Misuse(f"{name} is not a compute host of {file.path.name}{did_you_mean(name, names)}")
+        spec = _spec(slurm, file)
+        self.controller, self.name = spec.hosts[0], name
+        self.spec = spec.model_copy(update={"hosts": tuple(each for each in spec.hosts if each.name == name)})
+
+    def ask(self, verb: str, **values: str) -> dict[str, Any]:
+        """The facts of host/node.sh. Raises ScriptError, UnreachableError."""
+        return self._run(self.controller, "slurm/node", {"NODE": self.name, "VERB": verb, **values})
+
+    def runs_slurmd(self) -> bool:
+        """Whether slurmd runs there, which slurmctld may not have noticed yet. Raises as `ask`."""
+        return bool(self._run(self.spec.hosts[0], SCRIPT, {"VERB": "daemon"})["active"])
+
+    def _run(self, host: Host, script: str, values: Mapping[str, str]) -> dict[str, Any]:
+        given = {"NODE_NAME": host.name, **values}
+        return _ask(self.spec.login, lambda hosts: hosts.run(host, script, given, seconds=SCRIPT_SECONDS))
+
+    def wait(self, condition: Callable[[], bool | Pending], seconds: float) -> None:
+        """Wait for a condition; a query that fails counts as Pending. Raises TimedOut."""
+
+        def look() -> bool | Pending:
+            try:
+                return condition()
+            except (ScriptError, UnreachableError) as error:
+                return Pending(f"the controller is not responding: {error}")
+
+        wait_until(look, Deadline(SystemClock(), seconds), poll_seconds=POLL_SECONDS, progress=progress)
 
 
 def _ask(login: Login, ask: Callable[[Hosts], Coroutine[Any, Any, Answer]]) -> Answer:

@@ -17,6 +17,8 @@ from stacks.slurm.package.status import why_unusable
 # The reason that host/health.sh writes. RESUME only ends such a drain if the host was repaired.
 HEALTH_REASON = "busbar health:"
 RESUME = f"on {{name}}: {HEALTH_PROGRAM} && scontrol update nodename={{name}} state=resume"
+# The reason that host/node.sh writes.
+COMMAND_REASON = "busbar drain:"
 # The reasons that host/controller.sh writes.
 UPDATE_REASONS = ("busbar: removed", "busbar: quarantine:")
 # The author in host/job.sh's output if Slurm itself has drained the node.
@@ -81,7 +83,7 @@ def compare(slurm: Slurm, nodes: Mapping[str, Mapping[str, str]]) -> Iterator[Dr
 
 def _drain(controller: str, name: str, why: str, found: Mapping[str, str]) -> Drift:
     """The drain of a node, by its author. No update ends a drain by a person or by the health check."""
-    if found["reason"].startswith(HEALTH_REASON):
+    if found["reason"].startswith((HEALTH_REASON, COMMAND_REASON)):
         return Drift(name, f"its node is {why}", "drained")
     if found["by"] == SLURMCTLD:
         return Drift(name, f"its node is {why}")

@@ -29,12 +29,18 @@ def stack(content: dict[str, Any]) -> str:
 
 @dataclass
 class Site:
-    """A stack whose hosts give `findings`; `asked`: the specs of preflight; `nodes`: as slurmctld says."""
+    """A stack whose hosts give `findings`; `asked`: the specs of preflight; `nodes`: as slurmctld says.
+
+    `given`: the values that host/node.sh got, and `answers` its facts. `is_off`: slurmd does not run.
+    """
 
     path: Path
     findings: list[Finding] = field(default_factory=list)
     asked: list[Spec] = field(default_factory=list)
     nodes: dict[str, dict[str, str]] = field(default_factory=dict)
+    answers: list[dict[str, Any]] = field(default_factory=list)
+    given: list[Mapping[str, str]] = field(default_factory=list)
+    is_off: bool = False
 
     def write(self, **changes: Any) -> None:
         self.path.write_text(stack(configured(**changes)))
@@ -50,7 +56,12 @@ class Site:
         return Outcome([each for each in self.findings if each.host in names], found, len(found))
 
     async def run(self, host: Any, script: str, values: Mapping[str, str], **__: object) -> Any:
-        assert (host.name, script) == ("ctl", "slurm/job")
+        if values["VERB"] == "daemon":
+            return {"active": not self.is_off}
+        assert host.name == "ctl"
+        if script == "slurm/node":
+            self.given.append(values)
+            return self.answers.pop(0)
         if not self.nodes:
             raise UnreachableError(host, OSError("no route"))
         assert values["VERB"] == "nodes"
@@ -62,6 +73,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     made = Site(tmp_path / "Pulumi.dev.yaml")
     made.write()
     monkeypatch.setattr("stacks.slurm.package.operations.survey", made.survey)
+    monkeypatch.setattr("stacks.slurm.package.operations.POLL_SECONDS", 0)
     monkeypatch.setattr("busbar.hosts.ssh.check_agent", lambda _: None)
     monkeypatch.setattr("busbar.hosts.remote.Hosts.run", made.run)
     monkeypatch.setattr("stacks.slurm.package.operations.install_id", lambda _: "0123456789abcdef")
@@ -134,3 +146,103 @@ def test_nodes_of_a_slurmctld_that_is_not_responding_are_unknown_and_an_error(si
     assert [each["node"] for each in found["nodes"]] == ["unknown", "unknown"]
     [finding] = found["findings"]
     assert finding["host"] == "ctl" and finding["what"].startswith("slurmctld cannot be asked: ctl: ")
+
+
+OURS = {"ours": True, "state": "idle+drain", "reason": "busbar drain: new fan (me@ws) [root@now]", "jobs": ""}
+OTHERS = {"ours": False, "state": "idle+drain", "reason": "RMA [bob@now]", "jobs": ""}
+FREE = {"ours": False, "state": "idle", "reason": "", "jobs": ""}
+
+
+def verbs(site: Site) -> list[str]:
+    return [values["VERB"] for values in site.given]
+
+
+def test_drain_gives_the_reason_and_returns_when_the_jobs_have_ended(site: Site) -> None:
+    busy = {**OURS, "state": "allocated+drain", "jobs": "7,9"}
+    site.answers = [busy, busy, OURS]
+    done = site("drain", "{}", "gpu-2", "--reason", "new\nfan")
+    assert done.exit_code == 0, done.output
+    assert (site.given[0]["NODE"], site.given[0]["END_JOBS"]) == ("gpu-2", "false")
+    assert site.given[0]["REASON"].startswith("new fan (")
+    assert verbs(site) == ["drain", "show", "show"]
+    assert "remaining jobs: 7,9" in done.stderr
+    assert done.stdout == "gpu-2 is drained; when its repair is done: busbar uncordon dev gpu-2\n"
+
+
+def test_jobs_that_outlive_the_wait_are_named_and_the_node_stays_drained(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("busbar.kube.wait.Deadline.passed", True)
+    site.answers = [{**OURS, "jobs": "7"}] * 2
+    done = site("drain", "{}", "gpu-2", "--end-jobs")
+    assert done.exit_code == 1, done.output
+    assert site.given[0]["END_JOBS"] == "true"
+    assert "remaining jobs: 7; gpu-2 stays drained. Fix: run it again, with --end-jobs" in done.stderr
+
+
+def test_a_drain_of_somebody_else_is_not_taken_over(site: Site) -> None:
+    site.answers = [OTHERS, OTHERS]
+    done = site("drain", "{}", "gpu-2")
+    assert done.exit_code == 0, done.output
+    assert "gpu-2 is idle+drain for another reason, and stays so: RMA [bob@now]" in done.stderr
+    assert done.stdout == "gpu-2 has no jobs; busbar uncordon will leave it as it is\n"
+
+
+def test_a_node_that_somebody_resumes_while_its_jobs_are_waited_for_is_not_called_drained(site: Site) -> None:
+    site.answers = [OURS, FREE]
+    done = site("drain", "{}", "gpu-2")
+    assert done.exit_code == 1, done.output
+    assert "gpu-2 is idle and not drained any more" in done.stderr
+
+
+def test_uncordon_returns_when_the_node_starts_jobs(site: Site) -> None:
+    site.answers = [OURS, {**FREE, "state": "down*"}, FREE]
+    done = site("uncordon", "{}", "gpu-2")
+    assert (done.exit_code, done.stdout) == (0, "gpu-2 is back: jobs can start there\n"), done.output
+    assert verbs(site) == ["uncordon", "show", "show"]
+    assert [host.name for host in site.asked[0].hosts] == ["gpu-2"]
+
+
+def test_a_host_that_lacks_something_stays_drained(site: Site) -> None:
+    site.findings = [Finding("gpu-2", "error", "7 GPUs, expected 8", "repair it")]
+    done = site("uncordon", "{}", "gpu-2")
+    assert done.exit_code == 1 and site.given == [], done.output
+    assert "gpu-2: 7 GPUs, expected 8. Fix: repair it; gpu-2 stays drained" in done.stderr
+
+
+def test_a_host_without_slurmd_stays_drained(site: Site) -> None:
+    site.is_off = True
+    done = site("uncordon", "{}", "gpu-2")
+    assert done.exit_code == 1 and site.given == [], done.output
+    assert "slurmd is not running; gpu-2 stays drained. Fix: busbar up dev --converge gpu-2" in done.stderr
+
+
+def test_a_host_in_quarantine_stays_drained(site: Site) -> None:
+    site.write(hosts=compute({}, {"quarantine": "RMA 7"}))
+    done = site("uncordon", "{}", "gpu-2")
+    assert done.exit_code == 1 and site.given == [], done.output
+    assert "gpu-2 is in quarantine in Pulumi.dev.yaml, and stays drained" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (
+            OTHERS,
+            "gpu-2 is idle+drain for another reason, and stays so: RMA [bob@now]. Fix: busbar verify dev",
+        ),
+        (FREE, "gpu-2 is idle, not drained. Fix: busbar verify dev"),
+    ],
+)
+def test_what_drain_has_not_drained_is_not_ended(site: Site, answer: dict[str, Any], text: str) -> None:
+    site.answers = [answer]
+    done = site("uncordon", "{}", "gpu-2")
+    assert done.exit_code == 1, done.output
+    assert text in done.stderr
+
+
+@pytest.mark.parametrize("command", ["drain", "uncordon"])
+def test_only_a_compute_host_can_be_drained(site: Site, command: str) -> None:
+    done = site(command, "{}", "login")
+    assert done.exit_code == 64, done.output
+    assert "login is not a compute host of Pulumi.dev.yaml" in done.stderr

@@ -506,3 +506,53 @@ def test_rails_are_the_active_ports_at_the_rate_that_are_not_ignored(tmp_path: P
 def test_no_health_check_is_no_program() -> None:
     off = slurm(**configured(health_check={"enabled": False}))
     assert render.health(off, preflight.hosts_of(off)[2]) == ""
+
+
+SCONTROL = """
+timeout() { "${@:2}"; }; jobs() { echo "$JOBS"; }; scancel() { echo "scancel $*" >&2; }
+NODE=gpu-1 REASON=fan END_JOBS=true
+scontrol() {
+  [[ $1 == show ]] || echo "scontrol $*" >&2
+  [[ ${3:-} != state=drain ]] || STATE_NOW=IDLE+DRAIN WHY="${4#reason=} [root@2]"
+  [[ $1 != show ]] || printf 'NodeName=gpu-1\\n   State=%s Weight=1\\n   Reason=%s\\n' "$STATE_NOW" "$WHY"
+}
+read_state
+"""
+OURS = "busbar drain: new fan (me@ws) [root@1]"
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "drains", "ends"),
+    [
+        ("IDLE", "", True, False),
+        ("MIXED", "RMA 7 [bob@1]", True, False),  # what is left of a drain that has ended
+        ("DOWN*", "Not responding [slurm@1]", True, False),
+        ("IDLE+DRAIN", OURS, True, True),
+        ("DOWN*+DRAIN", OURS.replace("[root@1]", ": Not responding [slurm@2]"), True, True),
+        ("IDLE+DRAIN", "RMA 7 [bob@1]", False, False),
+        ("IDLE+DRAIN", "busbar health: 1 of 2 GPUs [root@1]", False, False),
+        ("IDLE+DRAIN", "busbar: quarantine: RMA [root@1]", False, False),
+        ("IDLE+DRAIN", "gres/gpu count reported lower [slurm@1]", False, False),
+        ("DOWN", "RMA 7 [bob@1]", False, False),
+        ("IDLE", OURS, True, False),
+    ],
+)
+def test_only_a_drain_of_the_command_is_changed_or_ended(
+    state: str, reason: str, drains: bool, ends: bool
+) -> None:
+    about = {"STATE_NOW": state, "WHY": reason, "JOBS": ""}
+    done = run("slurm/node", f"{SCONTROL} drain_node", **about)
+    assert ("update nodename=gpu-1 state=drain reason=busbar drain: fan" in done.stderr) is drains
+    facts = json.loads(done.stdout)
+    assert facts["ours"] is drains
+    assert facts["reason"] == ("busbar drain: fan [root@2]" if drains else reason)
+    done = run("slurm/node", f"{SCONTROL} uncordon_node", **about)
+    assert ("update nodename=gpu-1 state=undrain" in done.stderr) is ends
+    assert json.loads(done.stdout)["ours"] is ends
+
+
+@pytest.mark.parametrize(("jobs", "cancelled"), [("", False), ("7,9", True)])
+def test_jobs_are_cancelled_where_that_is_asked_for(jobs: str, cancelled: bool) -> None:
+    done = run("slurm/node", f"{SCONTROL} drain_node", STATE_NOW="IDLE", WHY="", JOBS=jobs)
+    assert ("scancel --nodelist=gpu-1" in done.stderr) is cancelled
+    assert json.loads(done.stdout)["jobs"] == jobs

@@ -47,13 +47,23 @@ def test_a_drain_by_the_health_check_is_ended_where_it_passes(capsys: pytest.Cap
     assert (drift.host, drift.kind) == ("gpu-2", "drained")
     assert drift.what == "its node is drained: busbar health: 7 of 8 GPUs"
     with pytest.raises(typer.Exit):
-        end("dev", [("gpu-2", "compute")], drifts, as_json=False, resume=verify.RESUME)
+        resume = {"gpu-2": verify.RESUME.format(name="gpu-2")}
+        end("dev", [("gpu-2", "compute")], drifts, as_json=False, resume=resume)
     fix = capsys.readouterr().out.partition("Fix: ")[2].strip()
     assert fix == (
         "on gpu-2: /usr/local/lib/busbar/slurm-health && scontrol update nodename=gpu-2 state=resume"
         " when its repair is done"
     )
     assert render.health(slurm(), hosts_of(slurm())[-1]).count(verify.HEALTH_REASON) == 1
+
+
+def test_a_drain_by_the_command_is_ended_by_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    [drift] = drifts = found(gpu_2={**DRAINED, "reason": "busbar drain: new fan (me@ws)"})
+    assert (drift.host, drift.kind) == ("gpu-2", "drained")
+    with pytest.raises(typer.Exit):
+        end("dev", [("gpu-2", "compute")], drifts, as_json=False)
+    assert "Fix: busbar uncordon dev gpu-2 when its repair is done" in capsys.readouterr().out
+    assert output("slurm/node", 'printf "$COMMAND_REASON"') == verify.COMMAND_REASON
 
 
 def test_a_drain_by_slurm_itself_is_ended_by_an_update() -> None:

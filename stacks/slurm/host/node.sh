@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# `busbar drain` and `busbar uncordon` of one node. It runs on the controller.
+#
+# Values: NODE. Facts {"ours","state","reason","jobs"}; ours: whether the drain is one of `busbar drain`; jobs: comma-separated.
+# VERB=drain: REASON, END_JOBS (true: cancel its jobs). A node that somebody else has drained or set down keeps its reason.
+# VERB=uncordon: facts of before. A drain that is not ours stays.
+# VERB=show: changes nothing.
+# shellcheck source=/dev/null
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/../../../host/parts.sh" lib slurm/slurm-lib
+
+# No update ends a drain with this reason: it is none of those that host/controller.sh notes.
+COMMAND_REASON="busbar drain:"
+
+main() {
+  begin
+  read_state
+  case $VERB in
+    drain) drain_node ;;
+    uncordon) uncordon_node ;;
+    show) tell ;;
+    *) die "VERB=$VERB is unknown" "use drain, uncordon or show" ;;
+  esac
+}
+
+drain_node() {
+  if is_ours || { [[ $STATE != *@(DRAIN|FAIL)* ]] && ! is_set_down; }; then
+    change drain "reason=$COMMAND_REASON $REASON"
+    read_state
+  fi
+  [[ $END_JOBS != true || -z $(jobs) ]] || scancel "--nodelist=$NODE" >&2 ||
+    die "jobs $(jobs) on $NODE cannot be cancelled" "scancel --nodelist=$NODE"
+  tell
+}
+
+uncordon_node() {
+  tell
+  ! is_ours || change undrain
+}
+
+# tell: prints the facts that read_state has found.
+tell() {
+  local ours=false
+  ! is_ours || ours=true
+  printf '{"ours":%s,"state":%s,"reason":%s,"jobs":%s}\n' "$ours" "$(json "${STATE,,}")" "$(json "$FOUND")" "$(json "$(jobs)")"
+}
+
+change() {
+  scontrol update "nodename=$NODE" "state=$1" "${@:2}" >&2 || die "$NODE cannot be changed to $1" "see: scontrol show node $NODE"
+}
+
+# read_state: sets STATE and FOUND, its reason with Slurm's [USER@TIME]. The reason stays with a node after its drain has ended.
+read_state() {
+  local found
+  found=$(TZ=UTC timeout 10 scontrol show node "$NODE" 2>&1) ||
+    die "slurmctld does not tell the state of $NODE: $found" "see: systemctl status slurmctld; busbar verify"
+  STATE=$(sed -n 's/^ *State=\([^ ]*\).*/\1/p' <<<"$found")
+  FOUND=$(sed -n 's/^ *Reason=//p' <<<"$found")
+}
+
+is_ours() {
+  [[ $STATE == *DRAIN* && $FOUND == "$COMMAND_REASON"* ]]
+}
+
+# is_set_down: whether somebody has set it down; slurmctld does so itself where the node is not responding.
+is_set_down() {
+  [[ $STATE == DOWN* && -n $FOUND && ${FOUND##* [} != slurm@* ]]
+}
+
+jobs() {
+  squeue -h -w "$NODE" -t running,completing,suspended -o %i | sort -u | paste -sd, -
+}
+
+main
