@@ -93,7 +93,7 @@ def test_check_config_says_where_no_run_and_no_gate_is_configured(tmp_path: Path
     [
         (of(proof={"env": {"RANK": "0"}}), "proof.env.RANK: is set by torchrun. Fix: remove it"),
         (
-            {"config": {"busbar:cluster": {}}},
+            {"config": {"aws:region": "x"}},
             "busbar-training:training: missing: the object that describes the training run. "
             "Fix: see Pulumi.h100.example.yaml",
         ),
