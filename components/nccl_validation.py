@@ -109,6 +109,7 @@ class NcclValidation(pulumi.ComponentResource):
                 depends_on=topology_map,
                 # The old job may still hold the GPUs that the new one needs.
                 delete_before_replace=True,
+                ignore_changes=[*mpijob.NOT_IN_THE_NAME],
                 deleted_with=self._deleted_with,
             ),
         )

@@ -9,7 +9,7 @@ from typing import Any
 from busbar.manifests.launcher import script
 from busbar.manifests.names import job_name
 from busbar.manifests.nccljob import TOPOLOGY_FOLDER, NcclJob, Stage
-from busbar.manifests.scheduling import GPU_RESOURCE, pod_on
+from busbar.manifests.scheduling import GPU_RESOURCE, HCA_CHECK, NODE_ENV, pod_on
 
 API_VERSION = "kubeflow.org/v2beta1"
 KIND = "MPIJob"
@@ -24,9 +24,22 @@ SSH_PORT = 22
 _SSHD = "mkdir -p /run/sshd && ssh-keygen -A >/dev/null && exec /usr/sbin/sshd -De -o StrictModes=no"
 
 
+_CONTAINER = "spec.mpiReplicaSpecs.Worker.template.spec.containers[0]"
+NOT_IN_THE_NAME = (f"{_CONTAINER}.command", f"{_CONTAINER}.env")
+"""These may differ in the job of a running site, which keeps them until its next measurement."""
+
+
 def render(job: NcclJob) -> dict[str, Any]:
-    """The manifest. Its name carries a digest of everything in it, so any change makes another job."""
-    return _manifest(job, job_name(job.pool, _manifest(job, "")))
+    """The manifest. Its name carries a digest of everything in it, so any change makes another job.
+
+    Only the check of the HCAs is not in the digest: with it no site measures again.
+    """
+    made = _manifest(job, job_name(job.pool, _manifest(job, "")))
+    if job.hca_resources and not job.stage:
+        [container] = made["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+        container["command"] = ["/bin/bash", "-c", f"{HCA_CHECK}{_SSHD}"]
+        container["env"] = [dict(NODE_ENV)]
+    return made
 
 
 def nodes_of(job: Mapping[str, Any]) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ from pathlib import Path
 import pytest
 
 from busbar.hosts import scripts
+from busbar.manifests.scheduling import HCA_CHECK
 from tests.engine.earlier_states import findings, make
 from tests.engine.earlier_states.findings import Finding
 from tests.engine.earlier_states.host import FolderHost
@@ -131,3 +132,19 @@ def test_a_new_release_replaces_deletes_restarts_and_measures_nothing(
 ) -> None:
     unexpected = sorted({str(found) for found in _update(name, tmp_path, server) if not _allowed(found)})
     assert not unexpected, "\n" + "\n".join(unexpected)
+
+
+def test_a_running_site_has_the_check_of_its_hcas_in_the_next_measurement(
+    tmp_path: Path, server: ApiServer
+) -> None:
+    """The check is not in the name of a job, and the engine ignores it in a job that has its name."""
+    earlier = STATES["new"]
+    checkout = Checkout(PROJECT, tmp_path, server)
+    checkout.tell(earlier["cluster"])
+    _create(checkout, CORE, earlier)
+    checkout.edit(CORE, "    ssh:\n", "    validation: {run: 2}\n    ssh:\n")
+    checkout.up(CORE)  # The plugin has no verdict on another job: the update fails after this one is made.
+    [job] = [each for each in checkout.export(CORE)["deployment"]["resources"] if "MPIJob" in each["type"]]
+    [container] = job["inputs"]["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    assert container["command"][-1].startswith(HCA_CHECK)
+    assert [each["name"] for each in container["env"]] == ["BUSBAR_NODE"]

@@ -14,6 +14,7 @@ from typing import Any
 from busbar.judge import FIRST_LINE, LAST_LINE
 from busbar.manifests.launcher import MARGIN_SECONDS
 from busbar.manifests.names import digest, short
+from busbar.manifests.scheduling import HCA_CHECK, NODE_ENV
 from stacks.training.package import pod
 from stacks.training.package.config import Training
 from stacks.training.package.networks import attach
@@ -24,6 +25,8 @@ CONTAINER = "trainer"
 PROGRAM_FOLDER = "/busbar/program"
 CHECKPOINT_FOLDER = "/busbar/checkpoints"
 PORT = 29500
+NOT_IN_THE_NAME = "spec.template.spec.containers[0].command"
+"""This may differ in the Job of a running site, which keeps it until its next run."""
 INDEX_ANNOTATION = "batch.kubernetes.io/job-completion-index"
 JOB_LABEL = "batch.kubernetes.io/job-name"
 # The Job's uid, as the name of a folder that no other run has, on storage that survives all runs.
@@ -86,12 +89,17 @@ class Manifests:
 def render(target: Target, training: Training, program: Mapping[str, str]) -> Manifests:
     """The objects of one run. `program`: file name -> text, with main.py.
 
-    The names carry a digest of everything in them: any change makes another run.
+    The names carry a digest of everything in them: any change makes another run. Only the check of the HCAs
+    is not in it: with it no site trains again.
     """
     content = digest({"program": dict(program), "job": _job(target, training, "", "")})
     stem = f"training-{target.pool}"[: _NAME_LIMIT - len(short(content)) - 1].rstrip("-")
     name = f"{stem}-{short(content)}"
     config_map = f"training-program-{short(digest(dict(program)))}-{short(content)}"
+    job = _job(target, training, name, config_map)
+    if target.launch.resources and training.proof.backend == "nccl":
+        [container] = job["spec"]["template"]["spec"]["containers"]
+        container["command"][2] = HCA_CHECK + container["command"][2]
     return Manifests(
         name,
         {
@@ -109,7 +117,7 @@ def render(target: Target, training: Training, program: Mapping[str, str]) -> Ma
                 "ports": [{"name": "rendezvous", "port": PORT}],
             },
         },
-        _job(target, training, name, config_map),
+        job,
     )
 
 
@@ -242,7 +250,7 @@ def _env(target: Target, training: Training) -> list[dict[str, Any]]:
     env = {**PROGRAM_ENV, **env, **proof.env}
     run = {"fieldRef": {"fieldPath": f"metadata.labels['{RUN_LABEL}']"}}
     return [
-        {"name": "BUSBAR_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+        dict(NODE_ENV),
         *([{"name": RUN_ENV, "valueFrom": run}] if training.storage.is_shared else []),
         *({"name": key, "value": env[key]} for key in sorted(env)),
     ]

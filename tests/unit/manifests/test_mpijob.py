@@ -59,7 +59,21 @@ def test_the_launcher_has_the_environment_that_the_ranks_are_given() -> None:
 def test_sshd_of_a_worker_starts_in_an_image_without_its_folder_and_host_keys() -> None:
     [container] = worker(mpijob.render(job()))["containers"]
     before, _, _ = container["command"][-1].partition(" && exec /usr/sbin/sshd ")
-    assert before == "mkdir -p /run/sshd && ssh-keygen -A >/dev/null"
+    assert before.splitlines()[-1] == "mkdir -p /run/sshd && ssh-keygen -A >/dev/null"
+
+
+def test_the_check_of_hcas_is_in_workers_that_have_some_and_makes_no_other_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = mpijob.render(job())["metadata"]["name"]
+    monkeypatch.setattr(mpijob, "HCA_CHECK", "another check\n")
+    made = mpijob.render(job())
+    assert made["metadata"]["name"] == name
+    assert worker(made)["containers"][0]["command"][-1].startswith("another check\n")
+    without = worker(
+        mpijob.render(job(validation={"transport": "socket"}, network_operator={"enabled": False}))
+    )
+    assert "another check" not in without["containers"][0]["command"][-1]
 
 
 def test_the_order_in_which_versions_are_given_does_not_make_another_job() -> None:

@@ -79,6 +79,7 @@ class TrainingProof(pulumi.ComponentResource):
                 depends_on=[config_map, service, *args.storage],
                 # The old job may still hold the GPUs that the new one needs.
                 delete_before_replace=True,
+                ignore_changes=[proof.NOT_IN_THE_NAME],
                 deleted_with=deleted_with,
             ),
         )
