@@ -48,6 +48,12 @@ class Operations(Protocol):
         """Keep jobs away from a worker, and wait for those on it. Returns what to print."""
         ...
 
+    def measure(
+        self, path: Path, pool: str | None, nodes: str | None, *, idle: bool, minutes: int | None
+    ) -> int:
+        """Measure as `busbar measure`, print and record the results. Returns the exit code."""
+        ...
+
     def uncordon(self, path: Path, host: str) -> str:
         """End such a drain once the worker is fit for jobs. Returns what to print."""
         ...

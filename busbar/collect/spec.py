@@ -93,7 +93,6 @@ def settings_of(
     [container] = worker["containers"]
     [launcher] = replicas["Launcher"]["template"]["spec"]["containers"]
     found: dict[str, Any] = {
-        **{key: value for key, value in expectation.items() if key not in _OF_THE_NODES},
         **json.loads(annotations.get("busbar/versions") or "{}"),
         JOB: job["metadata"]["name"],
         "run": annotations.get("busbar/run"),
@@ -108,6 +107,12 @@ def settings_of(
         "warmup": warmup,
         **{f"env {each['name']}": each["value"] for each in launcher.get("env") or ()},
     }
+    return settings_with(expectation, found)
+
+
+def settings_with(expectation: Mapping[str, Any], more: Mapping[str, Any]) -> Settings:
+    """The settings of a measurement as texts: those of its EXPECTATION, and MORE."""
+    found = {**{key: value for key, value in expectation.items() if key not in _OF_THE_NODES}, **more}
     return {
         key: value if isinstance(value, str) else json.dumps(value, sort_keys=True)
         for key, value in found.items()

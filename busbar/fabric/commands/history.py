@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from busbar.cli.output import fail, print_text, progress
-from busbar.cli.stackfile import AsJson, Project, Stack, cluster_api, load_stack
+from busbar.cli.stackfile import AsJson, Project, Stack, cluster_api, find_file, load_stack
 from busbar.exits import FAILED, NO_VERDICT, USAGE, NoVerdict
 
 if TYPE_CHECKING:
@@ -38,15 +38,21 @@ def history(
     Exit code 0: the last run of each pool passed and is normal; 1: it is low or no pass; 2: no run is
     known; 64: no such stack.
     """
+    from busbar.cli.operation import operations_of
+    from busbar.config.stackfile import stack_of
     from busbar.fabric.measure.history import entries, suspects
+    from busbar.fabric.measure.records import read_folder
 
-    file, cluster = load_stack(stack, project)
-    found = entries(_runs(file, cluster))
+    path = find_file(stack, project)
+    name = stack_of(path)
+    # Only a K3s cluster has records itself.
+    here = read_folder(path.parent / ".busbar" / name)
+    found = entries(here if operations_of(path) else _runs(*load_stack(stack, project)))
     if not found:
-        fail(f"no measurement of stack {file.stack} is recorded. Fix: busbar measure {stack}", NO_VERDICT)
+        fail(f"no measurement of stack {name} is recorded. Fix: busbar measure {stack}", NO_VERDICT)
     if svg:
         _write(svg, found)
-    print_text(_as_json(file.stack, found) if as_json else _table(found))
+    print_text(_as_json(name, found) if as_json else _table(found))
     last = {each.run.record.pool: each for each in found}.values()
     for warning in [*filter(None, (each.warning for each in last)), *suspects(found)]:
         progress(f"warning: {warning}")

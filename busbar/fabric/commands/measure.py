@@ -11,7 +11,7 @@ import typer
 
 from busbar.cli.nccl import WORST
 from busbar.cli.output import error, fail, print_text, progress
-from busbar.cli.stackfile import Project, Stack, cluster_api, load_stack
+from busbar.cli.stackfile import Project, Stack, cluster_api, find_file, load_stack
 from busbar.exits import NO_VERDICT, USAGE, NoVerdict
 from busbar.fabric.commands.nccl_run import explained, new_run
 from busbar.text import listed
@@ -69,9 +69,13 @@ def measure(
     broken worker that is not in quarantine; 64: bad usage; 70: an error of busbar itself; 130: interrupted.
     With several pools the worst counts.
     """
+    from busbar.cli.operation import operations_of
     from busbar.hosts.inventory import Inventory
 
     progress(f"measuring stack {stack}")
+    path = find_file(stack, project)
+    if own := operations_of(path):
+        raise typer.Exit(own.measure(path, pool, nodes, idle=idle, minutes=minutes))
     file, cluster = load_stack(stack, project)
     inventory = Inventory.of(cluster)
     asked = _asked(inventory, pool, nodes)

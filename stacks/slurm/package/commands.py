@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -10,12 +11,9 @@ import typer
 from busbar.cli.ending import when_interrupted
 from busbar.cli.engine_commands import compact, engine_command, stop_on_sigterm
 from busbar.cli.output import progress
-from busbar.cli.stackfile import Project, Stack, find_file, login_by
-from busbar.exits import DONE, FAILED, NO_VERDICT
+from busbar.cli.stackfile import Project, Stack, find_file
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from busbar.config import Finding
     from stacks.slurm.package.config import Slurm
     from stacks.slurm.package.measure import MeasureSpec
@@ -58,42 +56,15 @@ def _describe(slurm: Slurm) -> Iterator[str]:
 def validate(stack: Stack, project: Project = None) -> None:
     """Measure every pool of a running cluster now, without an update; the stack's outputs stay.
 
-    Log, verdict and report are kept in .busbar/STACK/POOL/validate beside the stack file.
+    The same as `busbar measure`. Log, verdict and report are kept in .busbar/STACK/POOL/validate beside the
+    stack file.
 
     Exit code 0: pass; 1: fail, or hosts are not ready; 2: no verdict because evidence is missing, or hosts
     were not measured that are not in quarantine, and validation.min_nodes_fraction is not set; 64: bad usage.
     """
-    import asyncio
-    from datetime import UTC, datetime
+    from stacks.slurm.package.operations import measure
 
-    from rich.console import Console
-
-    from busbar.cli.preflight import end
-    from busbar.kube.wait import SystemClock
-    from stacks.slurm.package import config, job, outputs, preflight
-    from stacks.slurm.package.measure import MeasureSpec
-    from stacks.slurm.package.measure import collect as run
-    from stacks.slurm.package.summary import summary as tables
-
-    slurm, file = config.read(find_file(stack, project))
-    with when_interrupted("; the job is cancelled"):
-        login = login_by(file, slurm.ssh)
-        asked = {**preflight.spec_of(slurm), "login": login.model_dump()}
-        spec = preflight.Spec.model_validate(asked)
-        outcome = asyncio.run(preflight.survey(spec, {}, is_installed=True))
-        end(spec, outcome)
-        facts = {host: record.facts for host, record in outcome.records.items()}
-        results = {}
-        for pool in slurm.pools:
-            folder = str(file.project / ".busbar" / file.stack / pool / "validate")
-            now = datetime.now(UTC).isoformat()
-            request = job.measure_spec(slurm, pool, facts, folder, again=now)
-            measured = MeasureSpec.model_validate({**request, "login": login})
-            results[pool] = run(measured, SystemClock(), progress)
-    made = outputs.build_outputs(slurm, facts, results)
-    Console().print(tables(made))
-    verdicts = {each["verdict"] for each in results.values()}
-    raise typer.Exit(FAILED if "fail" in verdicts else DONE if made["slurm_nccl_passed"] else NO_VERDICT)
+    raise typer.Exit(measure(find_file(stack, project)))
 
 
 @engine_command("slurm preflight", "stacks.slurm.package.preflight:Spec", on_cluster=False)
@@ -124,7 +95,8 @@ def collect(spec: MeasureSpec) -> str:
     """
     from busbar.kube.wait import SystemClock
     from stacks.slurm.package.measure import collect as run
+    from stacks.slurm.package.measure import keep
 
     stop_on_sigterm()
     with when_interrupted("; the job is cancelled"):
-        return compact(run(spec, SystemClock(), progress))
+        return compact(keep(run(spec, SystemClock(), progress), Path(spec.folder), progress))

@@ -14,16 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from busbar.collect.collector import row_text
+from busbar.collect.spec import settings_with
+from busbar.fabric.measure.records import append
 from busbar.hosts.host import Host
 from busbar.hosts.login import Login
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError, on_each
-from busbar.judge.archive import VERDICT, Archive
+from busbar.judge.archive import Archive
 from busbar.judge.checks import JobOutcome
 from busbar.judge.collector import Collector, JobNeverStarted, LogLost
 from busbar.judge.nccl import Expectation, Verdict, judge_log, read_lines
 from busbar.judge.nccl.log.reader import ParsedLog
 from busbar.judge.nccl.report.html import Origin, write_html
+from busbar.judge.record import JOB, Record
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
+from busbar.manifests.names import digest, short
 from busbar.models import StrictModel
 from busbar.outputs.pool import summarize
 from stacks.slurm.package.status import INTERRUPTED, WAITING, Status, why_unusable
@@ -336,10 +340,11 @@ class _Collector(Collector[ParsedLog, Verdict]):
     ) -> None:
         super().__init__(job, archive, progress)
         self._spec, self._slurm = spec, job
+        self._outcome = JobOutcome(None)
 
     def judge(self, log: ParsedLog, outcome: JobOutcome, missing: Sequence[str] = ()) -> Verdict:
         log.truncated = "; ".join(missing) or log.truncated
-        nodes = self._slurm.nodes
+        self._outcome, nodes = outcome, self._slurm.nodes
         of_nodes = {"nodes": len(nodes), "hosts": [self._spec.hostnames[name] for name in nodes]}
         verdict = judge_log(log, Expectation.model_validate({**self._spec.expectation, **of_nodes}), outcome)
         if outcome.succeeded is not None:
@@ -357,9 +362,37 @@ class _Collector(Collector[ParsedLog, Verdict]):
         busbw = "no bandwidth" if verdict.busbw_gbps is None else f"{verdict.busbw_gbps:g} GB/s"
         return f"{busbw}; report: {self.archive.report}"
 
+    def record(self) -> Record:
+        """The record of this measurement, as one of an update."""
+        spec = self._spec
+        script = short(digest({"script": spec.script}))
+        settings = {JOB: spec.job, "partition": spec.partition, "script": script}
+        return Record(
+            job_uid=spec.job,
+            pool=spec.hosts[0].pool or "",
+            kind="update",
+            folder=spec.folder,
+            nodes=tuple(self._slurm.nodes),
+            measured_at=self._slurm.submitted,
+            settings=dict(settings_with(spec.expectation, settings)),
+            expectation=spec.expectation,
+            outcome=self._outcome,
+            complete=self.archive.complete_log_of == spec.job,
+        )
+
+
+def keep(found: dict[str, Any], of_pool: Path, progress: ProgressCallback, **about: str) -> dict[str, Any]:
+    """Add a measurement to the history in `of_pool`, its pool's folder, and return it without the record.
+
+    `about`: fields of the record. A job that was never submitted is not one.
+    """
+    if (record := found.get("record")) and record["measured_at"]:
+        append(of_pool, {**found, "record": {**record, **about}}, progress)
+    return {key: value for key, value in found.items() if key not in ("record", "judge")}
+
 
 def collect(spec: MeasureSpec, clock: Clock, progress: ProgressCallback) -> dict[str, Any]:
-    """The verdict in short (busbar.outputs.pool); log, whole verdict and report are kept in the folder.
+    """The verdict in short (busbar.outputs.pool) with its record; all the rest is kept in the folder.
 
     Raises ValueError (unusable key) and ScriptError (bastion).
     """
@@ -378,10 +411,9 @@ def measure(spec: MeasureSpec, ask: Ask, clock: Clock, progress: ProgressCallbac
     archive.folder.mkdir(parents=True, exist_ok=True)
     job = SlurmJob(spec, ask, archive, clock, progress)
     try:
-        verdict = _Collector(spec, job, archive, progress).run()
+        collector = _Collector(spec, job, archive, progress)
+        verdict = collector.run()
     finally:
         job.suspend()
-    short = summarize(
-        verdict.model_dump(mode="json"), verdict_file=f"{spec.folder}/{VERDICT}", measured_at=job.submitted
-    )
+    short = summarize(verdict.model_dump(mode="json"), record=collector.record())
     return {**short, **({"nodes_measured": job.nodes} if verdict.ranks else {})}

@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rich.console import Console
+
+from busbar.cli.ending import when_interrupted
 from busbar.cli.output import progress
+from busbar.cli.preflight import end as ended
 from busbar.cli.preflight import install_id
 from busbar.cli.stackfile import login_by
 from busbar.cli.verify import end
 from busbar.config import Ssh, stackfile
 from busbar.config.errors import did_you_mean
 from busbar.config.stackfile import StackFile
-from busbar.exits import Failed, Misuse
+from busbar.exits import DONE, FAILED, NO_VERDICT, Failed, Misuse
 from busbar.hosts.finding import Finding
 from busbar.hosts.host import Host
 from busbar.hosts.host_keys import Offer, listed
@@ -26,12 +31,15 @@ from busbar.operations.lock import requester
 from busbar.operations.node_check import UNKNOWN, Workers
 from busbar.preflight.output import lines
 from busbar.preflight.survey import Outcome
-from stacks.slurm.package import config
+from stacks.slurm.package import config, job
+from stacks.slurm.package import measure as measurement
 from stacks.slurm.package import verify as drift
 from stacks.slurm.package.config import Slurm
 from stacks.slurm.package.measure import SCRIPT, SCRIPT_SECONDS
+from stacks.slurm.package.outputs import build_outputs
 from stacks.slurm.package.preflight import Spec, hosts_of, spec_of, survey
 from stacks.slurm.package.status import why_unusable
+from stacks.slurm.package.summary import summary
 
 Answer = TypeVar("Answer")
 
@@ -135,6 +143,62 @@ def uncordon(path: Path, host: str) -> str:
 
 def _of_others(host: str, found: Mapping[str, str]) -> str:
     return f"{host} is {found['state']} for another reason, and stays so: {found['reason']}"
+
+
+def measure(
+    path: Path,
+    pool: str | None = None,
+    nodes: str | None = None,
+    *,
+    idle: bool = False,
+    minutes: int | None = None,
+) -> int:
+    """Measure pools by jobs of Slurm, record and print the results. Returns the exit code."""
+    whole, file = config.read(path)
+    if idle:
+        fix = "leave it out: the job is pending while its nodes are busy (validation.when_busy)"
+        raise Misuse(f"--idle is for K3s. Fix: {fix}")
+    slurm = _part(whole, pool, nodes, minutes)
+    with when_interrupted("; the job is cancelled"):
+        login = login_by(file, slurm.ssh)
+        spec = Spec.model_validate({**spec_of(slurm), "login": login.model_dump()})
+        outcome = asyncio.run(survey(spec, {}, is_installed=True))
+        ended(spec, outcome)
+        facts = {host: record.facts for host, record in outcome.records.items()}
+        results = {}
+        for name in slurm.pools:
+            folder = Path(".busbar") / file.stack / name
+            now = datetime.now(UTC).isoformat()
+            request = job.measure_spec(slurm, name, facts, str(file.project / folder / "validate"), again=now)
+            asked = measurement.MeasureSpec.model_validate({**request, "login": login})
+            found = measurement.collect(asked, SystemClock(), progress)
+            about = {"kind": "measure", "folder": str(folder / "validate")}
+            results[name] = measurement.keep(found, file.project / folder, progress, **about)
+    made = build_outputs(slurm, facts, results)
+    Console().print(summary(made))
+    verdicts = {each["verdict"] for each in results.values()}
+    return FAILED if "fail" in verdicts else DONE if made["slurm_nccl_passed"] else NO_VERDICT
+
+
+def _part(slurm: Slurm, pool: str | None, nodes: str | None, minutes: int | None) -> Slurm:
+    """The cluster with the pools and compute hosts that are to be measured. Raises Misuse."""
+    if pool and pool not in slurm.pools:
+        raise Misuse(f"--pool {pool}: expected one of {', '.join(slurm.pools)}")
+    hosts = [host for host in slurm.hosts.compute if pool in (None, slurm.pool_of(host))]
+    if nodes is not None:
+        names = nodes.strip(",").split(",")
+        usable = [host.name for host in hosts if not host.quarantine]
+        if unknown := [name for name in names if name not in usable]:
+            what = f"--nodes {nodes}: no compute hosts of {pool or 'the stack'} outside quarantine"
+            raise Misuse(f"{what}: {', '.join(unknown)}")
+        hosts = [host for host in hosts if host.name in names]
+    pools = {name: slurm.pools[name] for name in {slurm.pool_of(host): None for host in hosts} if name}
+    if nodes is not None and len(pools) > 1:
+        raise Misuse(f"--nodes {nodes}: expected hosts of one pool, got those of {', '.join(pools)}")
+    seconds = min(slurm.validation.deadline_seconds, 60 * minutes if minutes else 86400)
+    validation = slurm.validation.model_copy(update={"deadline_seconds": seconds})
+    part = {"pools": pools, "hosts": slurm.hosts.model_copy(update={"compute": hosts})}
+    return slurm.model_copy(update={**part, "validation": validation})
 
 
 class _Node:

@@ -34,6 +34,16 @@ def test_hosts_and_nodes_are_shown_with_what_is_wrong_on_them(site: Site) -> Non
     site.wait_idle()
 
 
+def test_a_measurement_of_two_nodes_is_in_the_history_beside_that_of_the_update(site: Site) -> None:
+    site.wait_idle()
+    code, text = site.busbar("measure", "dev", "--nodes", "compute-1,compute-2")
+    assert code == 0, text
+    code, text = site.busbar("history", "dev", "--json")
+    last = json.loads(text)["runs"][-1]
+    assert (code, last["kind"]) == (0, "measure"), text
+    assert last["result"]["nodes_measured"] == ["compute-1", "compute-2"], text
+
+
 def test_a_node_leaves_for_a_repair_and_comes_back_and_no_drain_of_others_is_ended(site: Site) -> None:
     site.wait_idle()
     site.slurm("scontrol update nodename=compute-3 state=drain reason='RMA 7'")

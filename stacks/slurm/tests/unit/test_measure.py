@@ -14,6 +14,8 @@ from typing import Any, cast
 
 import pytest
 
+from busbar.fabric.measure.history import entries
+from busbar.fabric.measure.records import read_folder
 from busbar.hosts.host import Host
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
 from busbar.judge.archive import Archive
@@ -115,6 +117,25 @@ def test_a_job_that_ended_well_is_judged_by_its_log(tmp_path: Path) -> None:
     assert site.cancelled == []
     assert b"".join(Archive(tmp_path / "lab").log_lines()) == LOG
     assert (tmp_path / "lab" / "report.html").exists()
+
+
+def test_a_measurement_is_in_the_history_of_its_pool_and_not_in_the_state(tmp_path: Path) -> None:
+    of_pool = tmp_path / "lab"
+    kept = [measure.keep(measured(Site(), tmp_path), of_pool, print)]
+    kept.append(measure.keep(measured(Site(), tmp_path, validation={"tolerance": 0.2}), of_pool, print))
+    assert not {"record", "judge"} & {key for each in kept for key in each}
+    # The log was judged twice, and is one measurement.
+    [entry] = entries(read_folder(tmp_path))
+    record = entry.run.record
+    assert (record.kind, record.pool, entry.run.nodes) == ("update", "lab", ("gpu-1", "gpu-2"))
+    assert (entry.run.result.busbw_gbps, record.complete, record.outcome.succeeded) == (2.0, True, True)
+    assert (record.settings["max_bytes"], record.settings["tolerance"]) == ("4194304", "0.2")
+
+
+def test_a_job_that_was_never_submitted_is_no_measurement(tmp_path: Path) -> None:
+    site = Site(gpu_1="down*|Not responding", gpu_2="down*|Not responding")
+    measure.keep(measured(site, tmp_path), tmp_path / "lab", print)
+    assert read_folder(tmp_path) == []
 
 
 def test_the_log_is_read_to_its_last_byte_in_pieces_of_any_size(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
-"""`busbar slurm validate`: every pool is measured again, and the worst verdict is the exit code."""
+"""`busbar measure` and `busbar slurm validate`: pools are measured again, and the worst verdict counts."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ import pytest
 import yaml
 from typer.testing import Result
 
+from busbar.fabric.measure.records import read_folder
 from busbar.hosts.finding import Finding
+from busbar.judge.record import Record
 from busbar.outputs.pool import summarize
 from busbar.preflight.facts import HostRecord
 from busbar.preflight.survey import Outcome
@@ -34,7 +37,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[MeasureSpe
         found = {name: HostRecord("f", name, each) for name, each in facts(slurm(**SITE)).items()}
         return Outcome([], found, len(found))
 
-    monkeypatch.setattr("stacks.slurm.package.preflight.survey", survey)
+    monkeypatch.setattr("stacks.slurm.package.operations.survey", survey)
     (tmp_path / "Pulumi.dev.yaml").write_text(
         yaml.safe_dump({"config": {f"{PROJECT}:{KEY}": configured(**SITE)}})
     )
@@ -97,7 +100,80 @@ def test_nothing_is_measured_where_a_host_is_not_ready(
     async def survey(*_: object, **__: object) -> Outcome:
         return Outcome([Finding("gpu-1", "error", "7 GPUs, expected 8", "repair it")], {}, 4)
 
-    monkeypatch.setattr("stacks.slurm.package.preflight.survey", survey)
+    monkeypatch.setattr("stacks.slurm.package.operations.survey", survey)
     done = validate(tmp_path, monkeypatch, measured, {})
     assert done.exit_code == 1 and "gpu-1: 7 GPUs, expected 8" in done.output
     assert measured == []
+
+
+@pytest.fixture
+def passed(measured: list[MeasureSpec], monkeypatch: pytest.MonkeyPatch) -> list[MeasureSpec]:
+    """The same; every measurement passes, with its record."""
+
+    def collect(spec: MeasureSpec, *_: object) -> dict[str, Any]:
+        measured.append(spec)
+        names = [host.name for host in spec.hosts]
+        record = Record(
+            job_uid=spec.job, pool=spec.hosts[0].pool or "", kind="update", folder=spec.folder,
+            nodes=tuple(names), measured_at="2026-01-01T00:00:00Z",
+        )  # fmt: skip
+        return {**summarize(passing(), record=record), "nodes_measured": names}
+
+    monkeypatch.setattr("stacks.slurm.package.measure.collect", collect)
+    return measured
+
+
+@pytest.mark.parametrize("words", [("measure",), ("slurm", "validate")])
+def test_a_measurement_is_recorded_for_the_history_of_the_stack(
+    tmp_path: Path, passed: list[MeasureSpec], words: tuple[str, ...]
+) -> None:
+    file = str(tmp_path / "Pulumi.dev.yaml")
+    nothing = busbar("history", file)
+    assert nothing.exit_code == 2 and "no measurement of stack dev is recorded" in nothing.stderr
+    done = busbar(*words, file)
+    assert done.exit_code == 0, done.output
+    shown = busbar("history", file, "--json")
+    assert shown.exit_code == 0, shown.output
+    runs = json.loads(shown.stdout)["runs"]
+    assert sorted((each["pool"], each["kind"]) for each in runs) == [("a", "measure"), ("b", "measure")]
+    folders = {each.record.folder for each in read_folder(tmp_path / ".busbar" / "dev")}
+    assert folders == {".busbar/dev/a/validate", ".busbar/dev/b/validate"}
+
+
+@pytest.mark.parametrize(
+    ("words", "hosts"),
+    [
+        (["--pool", "b"], [["gpu-2"]]),
+        (["--nodes", "gpu-1"], [["gpu-1"]]),
+        (["--pool", "a", "--nodes", "gpu-1,"], [["gpu-1"]]),
+        ([], [["gpu-1"], ["gpu-2"]]),
+    ],
+)
+def test_only_what_is_named_is_measured_and_decides(
+    tmp_path: Path, passed: list[MeasureSpec], words: list[str], hosts: list[list[str]]
+) -> None:
+    done = busbar("measure", str(tmp_path / "Pulumi.dev.yaml"), *words)
+    assert done.exit_code == 0, done.output
+    assert [[host.name for host in spec.hosts] for spec in passed] == hosts
+
+
+def test_the_time_of_the_job_can_be_cut(tmp_path: Path, passed: list[MeasureSpec]) -> None:
+    busbar("measure", str(tmp_path / "Pulumi.dev.yaml"), "--minutes", "2")
+    assert {spec.deadline_seconds for spec in passed} == {120}
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--pool", "c"], "--pool c: expected one of a, b"),
+        (["--nodes", "gpu-1,gpu-9"], "no compute hosts of the stack outside quarantine: gpu-9"),
+        (["--nodes", "gpu-1,gpu-2"], "expected hosts of one pool, got those of a, b"),
+        (["--idle"], "--idle is for K3s"),
+    ],
+)
+def test_what_cannot_be_measured_is_bad_usage(
+    tmp_path: Path, passed: list[MeasureSpec], words: list[str], text: str
+) -> None:
+    done = busbar("measure", str(tmp_path / "Pulumi.dev.yaml"), *words)
+    assert done.exit_code == 64, done.output
+    assert text in done.stderr and passed == []
