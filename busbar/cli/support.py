@@ -72,25 +72,27 @@ def _known_secrets(text: str, stack: str, project: Path, state: Path) -> list[st
     import yaml
 
     from busbar.config.schema import SECRETS
+    from busbar.support.bundle import is_configuration
     from busbar.support.redact import kubeconfig_secrets
 
     found: list[str] = []
     try:
         config = yaml.safe_load(text)["config"]
-        entries = {str(key).removeprefix("busbar:"): value for key, value in config.items()}
+        entries = {str(key): value for key, value in config.items()}
     except (yaml.YAMLError, KeyError, TypeError, AttributeError):
         entries = {}
-    for key in SECRETS:
-        value = entries.get(key)
-        if isinstance(value, dict):
+    ssh: Any = None
+    for key, value in entries.items():
+        namespace, _, name = key.partition(":")
+        if is_configuration(key):
+            ssh = value.get("ssh") if isinstance(value, dict) else None
+        elif name in SECRETS and value and not isinstance(value, dict):
+            found += _leaves(str(value))
+        elif name in SECRETS and value:
             try:
-                found += _leaves(read_secret(stack, project, key))
+                found += _leaves(read_secret(stack, project, name, namespace=namespace))
             except SecretError:
                 continue  # without the passphrase nothing here shows it in plain text
-        elif value:
-            found += _leaves(str(value))
-    cluster = entries.get("cluster")
-    ssh = cluster.get("ssh") if isinstance(cluster, dict) else None
     key_file = ssh.get("key_file") if isinstance(ssh, dict) else None
     for file in filter(None, [key_file and project / Path(str(key_file)).expanduser(), state / "kubeconfig"]):
         try:
@@ -143,18 +145,23 @@ def _preflight(path: Path) -> dict[str, Any]:
     import asyncio
     from dataclasses import asdict
 
+    from busbar.cli.operation import operations_of
     from busbar.config import ConfigError, stackfile
+    from busbar.exits import Misuse
     from busbar.preflight.spec import Spec, spec_of
     from busbar.preflight.survey import survey
 
     try:
-        file: StackFile = stackfile.read(path)
-        cluster = file.cluster()
-        spec = Spec.model_validate(spec_of(cluster, login=login_of(file, cluster).model_dump()))
-        outcome = asyncio.run(survey(spec, {}))
+        if own := operations_of(path):
+            _, outcome = own.preflight(path)
+        else:
+            file: StackFile = stackfile.read(path)
+            cluster = file.cluster()
+            spec = Spec.model_validate(spec_of(cluster, login=login_of(file, cluster).model_dump()))
+            outcome = asyncio.run(survey(spec, {}))
     except ConfigError as error:
         return {"error": "the configuration is invalid", "findings": [*map(str, error.findings)]}
-    except (ValueError, SecretError) as error:
+    except (ValueError, SecretError, Misuse) as error:
         return {"error": str(error)}
     return {
         "findings": [asdict(finding) for finding in outcome.findings],

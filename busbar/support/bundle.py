@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import tarfile
 import time
 from collections.abc import Iterator, Mapping
@@ -27,7 +28,7 @@ NEWEST_RUNS = 3
 ABOUT = f"""Support bundle of a busbar stack.
 
 versions.json     of busbar, Python, Pulumi and its packages, and of the system that ran them
-config.yaml       the stack file's busbar: keys
+config.yaml       the keys of busbar's projects in the stack file
 preflight.json    findings and facts of all hosts
 engine.json       names of the resources in the state, and interrupted steps; no inputs, no outputs
 files/            logs, verdicts and outputs that .busbar/STACK held
@@ -105,7 +106,7 @@ class Bundle:
 
 
 def stack_config(text: str) -> dict[str, Any]:
-    """The keys busbar:* of a stack file, even an invalid one. Of secret keys only the names are included."""
+    """The keys of busbar's projects in a stack file, even an invalid one; of secrets only their names."""
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError:
@@ -114,8 +115,13 @@ def stack_config(text: str) -> dict[str, Any]:
     config = document.get("config") if isinstance(document, Mapping) else None
     if not isinstance(config, Mapping):
         return {"error": "the stack file has no `config:`"}
-    found = {str(key): value for key, value in config.items() if str(key).startswith("busbar:")}
-    return {key: value if key == "busbar:cluster" else SECRET for key, value in found.items()}
+    found = {str(key): value for key, value in config.items() if re.match("busbar[:-]", str(key))}
+    return {key: value if is_configuration(key) else SECRET for key, value in found.items()}
+
+
+def is_configuration(key: str) -> bool:
+    """Whether a key of a stack file holds the configuration: busbar:cluster, or busbar-NAME:NAME."""
+    return key == "busbar:cluster" or bool(re.fullmatch(r"busbar-(.+):\1", key))
 
 
 def engine_state(deployment: Mapping[str, Any]) -> dict[str, Any]:

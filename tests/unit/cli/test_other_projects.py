@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import tarfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from busbar.capability import FOLDER, Capability, capabilities
 from busbar.config.stackfile import EXAMPLE
@@ -49,3 +52,18 @@ def test_what_only_a_k3s_cluster_has_is_said_so(words: str, capability: Capabili
     assert done.exit_code == 64, done.output
     assert f"is a stack of {capability.project}, and this command is for a K3s cluster" in done.stderr
     assert f"Fix: see busbar {capability.name} --help" in done.stderr
+
+
+@pytest.mark.parametrize("capability", [*WITH_HOSTS, *WITHOUT], ids=name)
+def test_a_support_bundle_has_the_configuration_of_any_project(
+    capability: Capability, tmp_path: Path
+) -> None:
+    target = tmp_path / "b.tar.gz"
+    done = busbar("support-bundle", example(tmp_path, capability), "-o", str(target))
+    assert done.exit_code == 0, done.output
+    with tarfile.open(target) as tar:
+        config, preflight = (tar.extractfile(f"b/{file}") for file in ("config.yaml", "preflight.json"))
+        assert config and preflight
+        found, hosts = yaml.safe_load(config.read()), json.loads(preflight.read())
+    assert isinstance(found[f"{capability.project}:{capability.name}"], dict)
+    assert ("has no hosts of its own" in hosts["error"]) is (capability in WITHOUT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -246,3 +247,29 @@ def test_only_a_compute_host_can_be_drained(site: Site, command: str) -> None:
     done = site(command, "{}", "login")
     assert done.exit_code == 64, done.output
     assert "login is not a compute host of Pulumi.dev.yaml" in done.stderr
+
+
+def test_a_support_bundle_has_the_facts_of_all_hosts_and_no_secret(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "-----BEGIN OPENSSH PRIVATE KEY-----\nplantedkey\n-----END OPENSSH PRIVATE KEY-----"
+    (tmp_path / "id").write_text(key)
+    config = {f"{PROJECT}:{KEY}": configured(ssh={"key_file": "id"})}
+    secret = {f"{PROJECT}:sshPrivateKeyPassword": {"secure": "v1:ciphertext"}}
+    site.path.write_text(yaml.safe_dump({"config": {**config, **secret}}))
+    monkeypatch.setattr("busbar.cli.support.read_secret", lambda *_, namespace: f"word of {namespace}")
+    monkeypatch.setattr("busbar.cli.stackfile.read_secret", lambda *_, namespace: f"word of {namespace}")
+    monkeypatch.setattr("busbar.cli.support._engine", lambda *_: {"said": f"plantedkey, word of {PROJECT}"})
+    site.findings = [Finding("gpu-2", "warning", "7 GPUs", "repair it")]
+    target = tmp_path / "b.tar.gz"
+    done = site("support-bundle", "{}", "-o", str(target))
+    assert done.exit_code == 0, done.output
+    with tarfile.open(target) as tar:
+        texts = {each.name: tar.extractfile(each) for each in tar.getmembers()}
+        found = {name.removeprefix("b/"): file.read().decode() for name, file in texts.items() if file}
+    hosts = json.loads(found["preflight.json"])
+    assert set(hosts["facts"]) == {"ctl", "login", "gpu-1", "gpu-2"}
+    assert [each["what"] for each in hosts["findings"]] == ["7 GPUs"]
+    assert yaml.safe_load(found["config.yaml"])[f"{PROJECT}:{KEY}"]["name"] == "site"
+    everything = "".join(found.values())
+    assert not [text for text in ("plantedkey", "word of", "v1:ciphertext") if text in everything]
