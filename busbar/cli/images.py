@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from busbar.cli.output import fail, print_text, progress
-from busbar.cli.stackfile import Project, Stack, load_stack
+from busbar.cli.stackfile import Project, Stack, find_file, load_stack
 
 
 def images(
@@ -26,12 +26,18 @@ def images(
     from pathlib import Path
 
     import busbar
+    from busbar.cli.operation import operations_of
+    from busbar.config.stackfile import stack_of
     from busbar.manifests.artifacts import needs
 
-    file, cluster = load_stack(stack, project)
-    found = needs(cluster, file.project, Path(busbar.__file__).parent / "helm_values")
+    path = find_file(stack, project)
+    if own := operations_of(path):
+        found = own.needs(path)
+    else:
+        file, cluster = load_stack(stack, project)
+        found = needs(cluster, file.project, Path(busbar.__file__).parent / "helm_values")
     if as_json:
-        print_text(json.dumps({"stack": file.stack, **found.data()}, indent=2))
+        print_text(json.dumps({"stack": stack_of(path), **found.data()}, indent=2))
     else:
         print_text("\n".join(f"{each.kind:<8}{each.name}" for each in found.artifacts))
     for each in found.unknown:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from busbar.config.stackfile import StackFile
     from busbar.hosts.host_keys import Offer
     from busbar.hosts.login import Login
+    from busbar.manifests.artifacts import Needs
     from busbar.operations.node_check import Workers
     from busbar.preflight.spec import Spec
     from busbar.preflight.survey import Outcome
@@ -38,6 +39,10 @@ class Operations(Protocol):
 
     def preflight(self, path: Path) -> tuple[Spec, Outcome]:
         """Query all hosts; nothing is changed."""
+        ...
+
+    def needs(self, path: Path) -> Needs:
+        """What its hosts fetch; none is asked."""
         ...
 
     def nodes(self, path: Path) -> Workers:

@@ -27,6 +27,7 @@ from busbar.hosts.host_keys import Offer, listed
 from busbar.hosts.login import Login
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
 from busbar.kube.wait import Deadline, Pending, SystemClock, TimedOut, wait_until
+from busbar.manifests.artifacts import Artifact, Needs
 from busbar.operations.lock import requester
 from busbar.operations.node_check import UNKNOWN, Workers
 from busbar.preflight.output import lines
@@ -70,6 +71,33 @@ def preflight(path: Path) -> tuple[Spec, Outcome]:
     """Query all hosts; nothing is changed."""
     spec = _spec(*config.read(path))
     return spec, asyncio.run(survey(spec, {}))
+
+
+def needs(path: Path) -> Needs:
+    """The packages that host/*.sh install, and the image of the measurement; no host is asked."""
+    slurm, _ = config.read(path)
+    roles = {"slurmctld": "controller", "slurmd": "compute hosts"}
+    roles |= {"sackd": "login hosts"} if slurm.hosts.login else {}
+    roles |= {"slurmdbd": "accounting"} if slurm.accounting.enabled else {}
+    names = {**roles, "client": "all hosts"}
+    if slurm.packages == "os":
+        found = {"slurm-client" if name == "client" else name: use for name, use in names.items()}
+        found |= {"slurm-wlm-mysql-plugin": "accounting"} if slurm.accounting.enabled else {}
+    else:
+        folder = f"{slurm.packages}/slurm-smd"
+        found = {
+            f"{folder}_*.deb": "all hosts",
+            **{f"{folder}-{name}_*.deb": use for name, use in names.items()},
+        }
+    found |= {"mariadb-server": "accounting"} if slurm.accounting.enabled else {}
+    found |= {"nfs-kernel-server": "home.nfs"} if slurm.home.nfs else {}
+    found |= {f"{slurm.container_packages}/*.deb": "container_packages"} if slurm.container_packages else {}
+    made = Needs([Artifact("package", name, use) for name, use in found.items()])
+    if image := slurm.container_image:
+        made.artifacts.append(Artifact("image", image, "NCCL validation"))
+    elif slurm.validation.enabled:
+        made.artifacts.append(Artifact("binary", "nccl-tests", "NCCL validation, on the compute hosts"))
+    return made
 
 
 def nodes(path: Path) -> Workers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ import pytest
 import yaml
 from typer.testing import Result
 
+from busbar.capability import FOLDER
 from busbar.hosts.finding import Finding
 from busbar.hosts.remote import UnreachableError
 from busbar.preflight.facts import HostRecord
@@ -273,3 +275,58 @@ def test_a_support_bundle_has_the_facts_of_all_hosts_and_no_secret(
     assert yaml.safe_load(found["config.yaml"])[f"{PROJECT}:{KEY}"]["name"] == "site"
     everything = "".join(found.values())
     assert not [text for text in ("plantedkey", "word of", "v1:ciphertext") if text in everything]
+
+
+OF_OS = [
+    "mariadb-server",
+    "sackd",
+    "slurm-client",
+    "slurm-wlm-mysql-plugin",
+    "slurmctld",
+    "slurmd",
+    "slurmdbd",
+]
+OF_SCHEDMD = [f"/d/slurm-smd{name}_*.deb" for name in ("", "-client", "-slurmctld", "-slurmd")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "packages", "measured"),
+    [
+        ({}, OF_OS, "binary nccl-tests"),
+        (
+            {"packages": "/d", "accounting": {}, "hosts": {**configured()["hosts"], "login": []}},
+            OF_SCHEDMD,
+            "binary nccl-tests",
+        ),
+        (
+            {
+                "home": {"nfs": {"folder": "/srv/home"}},
+                "container_packages": "/c",
+                "container_image": "/images/nccl.sqsh",
+            },
+            ["/c/*.deb", "nfs-kernel-server", *OF_OS],
+            "image  nccl.sqsh",
+        ),
+    ],
+)
+def test_images_lists_what_the_hosts_fetch_without_asking_them(
+    site: Site, changes: dict[str, Any], packages: list[str], measured: str
+) -> None:
+    site.write(**changes)
+    done = site("images", "{}", "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert (found["stack"], found["schema"], found["unknown"], site.asked) == ("dev", 1, [], [])
+    listed = [(each["kind"], each["name"]) for each in found["artifacts"]]
+    assert sorted(name for kind, name in listed if kind == "package") == sorted(packages)
+    [(kind, name)] = [each for each in listed if each[0] != "package"]
+    assert kind in measured and name.rpartition("/")[2] in measured
+
+
+def test_every_package_of_the_host_scripts_is_listed() -> None:
+    installed = set()
+    for script in ("controller", "accounting"):
+        text = (FOLDER / "slurm" / "host" / f"{script}.sh").read_text()
+        for line in re.findall(r"install_slurm (.*)|mysql=\((.*)\)", text):
+            installed |= {word.strip("+") for word in "".join(line).split() if word[0] not in '"$'}
+    assert installed - {"client"} <= {*OF_OS}
