@@ -277,15 +277,8 @@ def test_a_support_bundle_has_the_facts_of_all_hosts_and_no_secret(
     assert not [text for text in ("plantedkey", "word of", "v1:ciphertext") if text in everything]
 
 
-OF_OS = [
-    "mariadb-server",
-    "sackd",
-    "slurm-client",
-    "slurm-wlm-mysql-plugin",
-    "slurmctld",
-    "slurmd",
-    "slurmdbd",
-]
+OF_SLURM = ["sackd", "slurm-client", "slurm-wlm-mysql-plugin", "slurmctld", "slurmd", "slurmdbd"]
+OF_OS = ["mariadb-server", *OF_SLURM]
 OF_SCHEDMD = [f"/d/slurm-smd{name}_*.deb" for name in ("", "-client", "-slurmctld", "-slurmd")]
 
 
