@@ -11,10 +11,9 @@ from busbar.judge.nccl.log.records import LogLine, Run, number
 
 def completeness(context: Context) -> Check:
     """Check that every requested size has its row, the summary is there, and the numbers agree."""
-    for run in context.log.runs:
-        problem = _damage(run)
-        if problem:
-            return problem
+    damage = [found for run in context.log.runs if (found := _damage(run))]
+    if damage:
+        return next((found for found in damage if found.status == "fail"), damage[0])
     if not context.judged:
         return unknown(Code.COMPLETENESS_NO_TABLE, "no table to judge")
     empty = [r for r in context.log.runs if not r.rows]
@@ -23,7 +22,8 @@ def completeness(context: Context) -> Check:
         return (unknown if context.log.long_lines else failed)(Code.COMPLETENESS_EMPTY_TABLE, reason)
     unsure: Check | None = None
     for run in context.judged:
-        problem = arithmetic(run) or _average(run) or size_sweep(run, context)
+        sizes = size_sweep(run, context)
+        problem = arithmetic(run) or _average(run, excerpt=sizes is not None) or sizes
         if problem and problem.status == "fail":
             return problem
         unsure = unsure or problem or _summary(run)
@@ -61,9 +61,9 @@ def _damage(run: Run) -> Check | None:
             run.other_unit,
         )
     if run.damaged or run.orphans:
-        return failed(
+        return unknown(
             Code.COMPLETENESS_DAMAGED,
-            f"{run.damaged} rows cut short and {run.orphans} numbers without a row: the table is damaged",
+            f"{run.damaged} rows and {run.orphans} groups of numbers have a form that is not known: not read",
         )
     if run.has_repeated_rows and run.is_picked:
         reason = "rows only, and a size appears twice: they are of several runs"
@@ -81,13 +81,13 @@ def _damage(run: Run) -> Check | None:
     return None
 
 
-def _average(run: Run) -> Check | None:
+def _average(run: Run, *, excerpt: bool) -> Check | None:
     if run.average_matches is not False:
         return None
     if number(run.avg or "") is None:
         reason = f"the printed average {run.avg} is not a number: the summary is damaged"
         return failed(Code.COMPLETENESS_AVERAGE, reason, LogLine("", run.avg_line or run.line, run.avg_text))
-    return failed(
+    return (unknown if excerpt else failed)(
         Code.COMPLETENESS_AVERAGE,
         f"the printed average {run.avg} is not that of the rows ({run.mean_busbw:.4f}): rows are missing or "
         "belong to another run",

@@ -69,9 +69,11 @@ def rails(context: Context) -> Check:
     if silent:
         return unknown(Code.RAILS_NO_EDGE, f"no edge of {silent[0]} in the log: its rails are not proved")
     for host, devices in sorted(found.items()):
-        if len(devices) != expected:
-            used = f"{len(devices)} rails ({', '.join(map(str, sorted(devices)))})"
-            if len(devices) < expected and not context.is_whole:
+        fused = evidence.members.get(host, {}) if want.net_devices is None else {}
+        count = sum(fused.get(device, 1) for device in devices)
+        if count != expected:
+            used = f"{count} rails ({', '.join(map(str, sorted(devices)))})"
+            if count < expected and not context.is_whole:
                 reason = f"{host} shows {used} of {expected}, and parts of the log are missing"
                 return unknown(Code.RAILS_EXCERPT, reason, evidence.first_edge())
             return failed(

@@ -40,6 +40,11 @@ def ranks(context: Context) -> Check:
         )
     found = (_listed(r, context) or _hosts(r, context) or _factor(r) for r in context.judged)
     problem = next(filter(None, found), None) or _counted_by_nccl(context)
+    names = {r.host for run in context.judged for r in run.preamble.ranks}
+    counted_nodes = max((nodes for _, nodes in context.evidence.counts), default=0)
+    if problem and problem.status == "fail" and len(names) < counted_nodes:
+        reason = f"{problem.reason}; NCCL counts {counted_nodes} nodes, so some hosts have the same name"
+        return unknown(problem.code, reason, next(iter(context.evidence.counts.values())))
     if problem and problem.code in OF_LISTS and _is_excerpt(context):
         return unknown(Code.RANKS_EXCERPT, f"{problem.reason}; parts of the log are missing")
     unsure = (_unknown_gpu(run, context.expectation.gpu) for run in context.judged)

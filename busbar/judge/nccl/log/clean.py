@@ -38,6 +38,10 @@ LEADERS = [
     # 2026-05-05T06:16:47.123456789Z text            kubectl logs --timestamps; journalctl -o short-iso
     # [2026-05-05 06:16:47] text                     NCCL >= 2.26.2 in front of WARN; ts, loguru
     re.compile(r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?\s"),
+    # 2026/11/25 10:00:00 text                       Go's log, nginx
+    re.compile(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d(?:\.\d+)? "),
+    # I1125 10:00:00.000000       1 main.go:42] text  klog, glog
+    re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [\w./\-]+:\d+\] "),
     # stdout F text                                  CRI log files under /var/log/pods
     re.compile(r"(?:stdout|stderr) [FP] "),
     # Mon Sep  2 10:00:00 2024 text
@@ -62,6 +66,8 @@ ANY_LEADER = re.compile("|".join(leader.pattern for leader in LEADERS))
 
 
 # nccl [1,0]<stdout>:text            k9s: the container's name before a tag
+# text,2026-11-25T10:00:00.000+0000,gpu-1        the next columns of an export
+COLUMNS = re.compile(r",\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[^,\s\"]{0,40}(?:,[\w./\-]{0,80}){0,8}$")
 CONTAINER = re.compile(r"[A-Za-z][\w./-]{0,200} +(?=\[[^\[\]\s<]{1,200}\](?:\[[^\[\]\s]{1,200}\])?<std)")
 MAX_DEPTH = 4  # collectors inside each other
 
@@ -75,6 +81,25 @@ def clean(text: str) -> list[str] | None:
     if at > 0 and text.count(":", 0, at) == 2 and text[:at].replace(":", "").replace("-", "").isalnum():
         return [text]  # host:pid:tid [0]: most lines, and no record
     return _clean(text, MAX_DEPTH)
+
+
+# how a line of a program begins that a terminal has not wrapped
+START = re.compile(r"\s*(?:#(?:\s|$)|\d+\s+\d+\s+[a-z]|[\w.\-]+:\d+:\d+ \[|NCCL (?:version|INFO|WARN))")
+
+
+def is_start(line: bytes) -> bool:
+    """Whether LINE is the beginning of a line that a program printed."""
+    return START.match(_stripped(line[:1024].decode("utf-8", "replace"))) is not None
+
+
+def width(lines: list[bytes]) -> int | None:
+    """The width at which a terminal wrapped LINES: none is longer, and the rests of full ones follow them."""
+    widest = max(map(len, lines), default=0)
+    full = [at for at, line in enumerate(lines[:-1]) if len(line) == widest]
+    if not 40 <= widest <= 400 or len(full) < 8:
+        return None
+    rests = sum(not is_start(lines[at + 1]) for at in full)
+    return widest if rests >= 0.9 * len(full) else None
 
 
 def _clean(text: str, depth: int) -> list[str] | None:
@@ -107,6 +132,8 @@ def _stripped(text: str) -> str:
         if "]<std" in text:
             text = TAG.sub(" ", text)
     text = text.strip()
+    if "," in text and (columns := COLUMNS.search(text)) is not None:
+        text = text[: columns.start()]
     for _ in range(8):  # a few nested collectors at most
         if ANY_LEADER.match(text) is None:
             break

@@ -46,6 +46,7 @@ class Evidence:
     hcas_of_host: dict[str, tuple[str, ...]] = field(default_factory=dict)
     # host -> (NET device, HCA, IB or RoCE), as printed by all of its processes; device -1: not known
     hca_links: dict[str, frozenset[tuple[int, str, str]]] = field(default_factory=dict)
+    members: dict[str, dict[int, int]] = field(default_factory=dict)  # host -> fused NET device -> its ports
     plugin_paths: dict[str, LogLine] = field(default_factory=dict)
     environment: dict[str, LogLine] = field(default_factory=dict)
     algorithms: dict[str, LogLine] = field(default_factory=dict)  # "AllReduce RING" -> where
@@ -139,6 +140,8 @@ class Evidence:
             self.hcas_of_host[host] = tuple(name for name in mine_of_host if name in names)
         for host, links in part.hca_links.items():
             self.hca_links[host] = self.hca_links.get(host, frozenset()) | links
+        for host, fused in part.members.items():
+            self.members.setdefault(host, {}).update(fused)
         for nranks, ranks in part.initialized.items():
             self.initialized.setdefault(nranks, set()).update(ranks)
         self.rings = {**part.rings, **self.rings}

@@ -72,6 +72,11 @@ def _hcas(evidence: Evidence, match: Match, host: str, line: int, text: str) -> 
         evidence.hcas_of_host[host] = names
 
 
+def _fused(evidence: Evidence, match: Match, host: str, line: int, text: str) -> None:
+    if host in evidence.members or len(evidence.members) < KEEP_HOSTS:
+        evidence.members.setdefault(host, {})[int(match[1][:4])] = int(match[2])
+
+
 def _without_gdr(evidence: Evidence, match: Match, host: str, line: int, text: str) -> None:
     evidence.keep("without_gdr", f"{host} {match[1]}", line, text)
 
@@ -146,7 +151,9 @@ FACTS = (
     # Could not open XML topology file /opt/x.xml : No such file or directory
     _fact("", "Could not open XML topology file ", r"(\S+)", _value("topology_failed")),
     # NET/IB : Using [0]mlx5_0:1/IB/SHARP [1]mlx5_1:1/IB/SHARP [RO]; OOB eth0:10.42.4.34<0>
-    _fact("^", "NET/IB", r"\s*: Using (?P<list>[^;]*)", _hcas),
+    _fact("^", "NET/IB", r"\s*: Using (?P<list>[^;]*);", _hcas),
+    # NET/IB : Made virtual device [16] name=mlx5_0+mlx5_1 speed=400000 ndevs=2
+    _fact("^", "NET/IB : Made virtual device [", r"(\d+)\] name=\S+ speed=\d+ ndevs=(\d)\b", _fused),
     # Plugin Path : /opt/hpcx/nccl_rdma_sharp_plugin/lib/libnccl-net.so
     _fact("^", "Plugin Path", r"\s*:\s*(\S+)", _value("plugin_paths")),
     # Successfully loaded external network plugin /opt/aws-ofi-nccl/lib/libnccl-net.so      from 2.28

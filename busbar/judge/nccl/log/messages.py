@@ -13,11 +13,13 @@ import re
 from dataclasses import dataclass
 
 NAME = "NCCL "
-WORDS = ("NCCL INFO ", "NCCL WARN ")
+WORDS = ("NCCL INFO ", "NCCL WARN ", "NCCL TRACE ", "NCCL CALL ", "NCCL DIAG ")
 # transport/net_ib.cc:2244
 WHERE = re.compile(r"\S+:\d+", re.ASCII)
 DAY = re.compile(r"\[?\d{4}-\d\d-\d\d", re.ASCII)
 TIME = re.compile(r"\d\d:\d\d:\d\d\]?", re.ASCII)
+# (ncclIbGetDevices): a function, in front of WARN since 2.30.7; 12.345678: the time of a TRACE
+BETWEEN = re.compile(r"\([\w:~<>, ]{1,200}\)|\d+\.\d+", re.ASCII)
 GPU = re.compile(r"\[-?\d*\]", re.ASCII)
 # host:pid:tid, backwards
 PROCESS = re.compile(r"(?:(?P<tid>\d+):)?(?P<pid>\d+):(?P<host>[\w.\-]+)", re.ASCII)
@@ -46,13 +48,15 @@ def find_message(text: str, start: int = 0) -> Message | None:
         at = text.find(NAME, at + len(NAME))
     if at < 0:
         return None
-    end, level = at + len(WORDS[0]), text[at + 5 : at + 9]
+    end = text.index(" ", at + len(NAME)) + 1
+    level = text[at + len(NAME) : end - 1]
     first = max(start, at - LONGEST)
     left = at
     token, before = _token(text, first, left)
-    if WHERE.fullmatch(token) and not GPU.fullmatch(token):
-        left = before
-        token, before = _token(text, first, left)
+    for pattern in (BETWEEN, WHERE, BETWEEN):
+        if pattern.fullmatch(token) and not GPU.fullmatch(token):
+            left = before
+            token, before = _token(text, first, left)
     if TIME.fullmatch(token):
         day, before_day = _token(text, first, before)
         if DAY.fullmatch(day):

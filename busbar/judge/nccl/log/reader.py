@@ -10,7 +10,7 @@ from itertools import chain, islice
 from busbar.judge.nccl.log import patterns as p
 from busbar.judge.nccl.log import results
 from busbar.judge.nccl.log.binding import Binding, Proof
-from busbar.judge.nccl.log.clean import clean
+from busbar.judge.nccl.log.clean import clean, is_start, width
 from busbar.judge.nccl.log.edges import read_edge
 from busbar.judge.nccl.log.evidence import EVIDENCE_WIDTH, KEEP_HOSTS, Evidence, plain_facts
 from busbar.judge.nccl.log.facts import find
@@ -137,6 +137,8 @@ class LogReader:
         self._at = self.builder.program
         self._matcher = matcher
         self._lines = 0
+        self._width: int | None = None  # where a terminal wrapped the lines
+        self._held: list[bytes] = []  # a line's parts so far
         self._cut = 0  # lines of which a part was not read
         self._last_line = b""
         self._date: str | None = None
@@ -147,8 +149,12 @@ class LogReader:
         lines = block.split(b"\n")
         if not lines[-1]:
             lines.pop()
+        if not self._lines:
+            self._width = width([line.rstrip(b"\r") for line in lines])
         for number, line in enumerate(lines, self._lines + 1):
-            if line:
+            if self._width is not None:
+                self._wrapped(line.rstrip(b"\r"), number)
+            elif line:
                 self._line(line, number)
         self._lines += len(lines)
         self._last_line = next((x for x in reversed(lines) if not x.isspace() and x), self._last_line)
@@ -163,6 +169,7 @@ class LogReader:
 
     def result(self, source: Source) -> ParsedLog:
         """Everything that was read from SOURCE."""
+        self._wrapped(b"# ", self._lines + 1)
         self.builder.finish()
         self._list_ranks()
         return ParsedLog(
@@ -182,6 +189,16 @@ class LogReader:
             last_line="".join((clean(_text(self._last_line)) or [""])[-1:])[:EVIDENCE_WIDTH],
             date=self._date,
         )
+
+    def _wrapped(self, line: bytes, number: int) -> None:
+        """Take one line of a log that a terminal has wrapped: the rest of a full line, or a beginning."""
+        if self._held and (len(self._held) > MAX_TEXT // 40 or is_start(line)):
+            self._line(b"".join(self._held), number - len(self._held))
+            self._held.clear()
+        self._held.append(line)
+        if len(line) != self._width:
+            self._line(b"".join(self._held), number - len(self._held) + 1)
+            self._held.clear()
 
     def _line(self, line: bytes, number: int) -> None:
         """Take one line."""
@@ -221,14 +238,14 @@ class LogReader:
     def _message(
         self, evidence: Evidence, level: str, process: tuple[str, int], body: str, line: int, text: str
     ) -> None:
-        """Take one INFO or WARN message of PROCESS: host and pid, "" and 0 where they were not printed."""
+        """Take one message of PROCESS: host and pid, "" and 0 where they were not printed."""
         host = process[0]
         evidence.speaks = True
         if host and len(self.hosts) < KEEP_HOSTS:
             self.hosts.add(host)
             evidence.hosts.add(host)
-        if not body and level == "INFO":
-            return
+        if (not body and level == "INFO") or level in ("TRACE", "CALL"):
+            return  # what a trace shows is said by INFO and WARN
         if level == "WARN":
             evidence.keep("warnings", body, line, text)
         elif (edge := read_edge(body)) is not None:

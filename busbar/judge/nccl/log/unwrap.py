@@ -41,7 +41,8 @@ READABLE = re.compile(r"NCCL (?:INFO|WARN|version)|# |\d +\d+ +[a-z]", re.ASCII)
 QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 RECORD = re.compile(r"""\{\s*["']""")
 # the text before a field of CSV: fields without sentences
-BEFORE = re.compile(r'(?:"[^"]{0,200}"|[^\s",]{0,200}(?: [^\s",]{0,200})?),')
+BEFORE = re.compile(r'(?:"[^"]{0,200}"[,;\t]|[^\s",]{0,200}(?: [^\s",]{0,200})?,|[^\s",;]{0,200}[;\t](?="))')
+SEPARATOR = re.compile(r',|"[;\t]|[;\t]"')
 
 
 def unwrap(text: str) -> list[str] | None:
@@ -57,7 +58,7 @@ def unwrap(text: str) -> list[str] | None:
         fields = {m["key"].lower(): m["text"] for m in FIELD.finditer(text)}
         found = next((fields[key] for key in KEYS if key in fields), None)
         return [text] if found is None else _unescaped(found)
-    if "," in text and BEGINS.match(text) is None:
+    if SEPARATOR.search(text) is not None and BEGINS.match(text) is None:
         return _of_csv(text)
     return [text]
 
@@ -123,12 +124,14 @@ def _unescaped(text: str) -> list[str] | None:
 def _of_csv(text: str) -> list[str]:
     """The field that a program printed: quoted, or from there to the end of the line."""
     at = 0
-    while (before := BEFORE.match(text, at)) is not None:
-        at = before.end()
+    while True:
         if (quoted := QUOTED.match(text, at)) is not None:
             field = quoted[1].replace('""', '"')
             if BEGINS.match(field) is not None:
                 return [field]
         elif BEGINS.match(text, at) is not None:
             return [text[at:]]
-    return [text]
+        before = BEFORE.match(text, at)
+        if before is None:
+            return [text]
+        at = before.end()

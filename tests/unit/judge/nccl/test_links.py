@@ -75,6 +75,7 @@ PART = Evidence(
     links=Links(7, {1}, {2}, {("a", 9, 0)}, Counter({0: 1}), overflow=True),
     hcas_of_host={"a": ("mlx5_0",)},
     hca_links={"a": frozenset({(0, "mlx5_0", "IB")})},
+    members={"a": {16: 2}},
     algorithm_sizes={"AllReduce RING": 8},
     initialized={2: {0}},
     counts={(2, 1): LINE},

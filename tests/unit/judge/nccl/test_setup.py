@@ -342,7 +342,7 @@ COMM = "comm 0x5 rank {} nRanks 16 nNodes 2 localRanks 8 localRank 0 MNNVL {}"
         (
             [
                 "NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/RoCE [RO]; OOB eth0",
-                "NET/IB : Using [0]mlx5_1:1/RoCE ",
+                "NET/IB : Using [0]mlx5_1:1/RoCE ; OOB eth0:10.0.0.1<0>",
             ],
             {
                 "hcas_of_host": {"worker-0": ("mlx5_1",)},

@@ -1,0 +1,210 @@
+"""Healthy logs in the forms that programs, launchers, terminals and exports give them are not refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from busbar.judge.nccl import Expectation, judge
+from busbar.judge.nccl.checks.codes import Code
+from busbar.judge.nccl.diagnose import load
+from busbar.judge.nccl.log.matcher import Stage
+from busbar.judge.nccl.log.messages import Message, find_message
+from tests.support import shared
+from tests.unit.judge.nccl.logs import Made
+
+WANT = Expectation(profile="h100-ib-8x400", nodes=2)
+BOUNDED = settings(max_examples=30)
+STAGES: tuple[Stage, ...] = ("before", "table", "after")
+PROCESS = "worker-1:43:90 [3] "
+HARMLESS = [row["example"] for row in load("endings.yaml")["harmless"] if "# " not in row["example"][:4]]
+LINES = [
+    *HARMLESS,
+    "perl: warning: Please check that your locale settings:",
+    'perl: warning: Falling back to the standard locale ("C").',
+    "locale: Cannot set LC_CTYPE to default locale: No such file or directory",
+    "bash: cannot set terminal process group (-1): Inappropriate ioctl for device",
+    "bash: no job control in this shell",
+    "mesg: ttyname failed: Inappropriate ioctl for device",
+    "tput: No value for $TERM and no -T specified",
+    "Unable to use a TTY - input is not a terminal or the right kind of file",
+    "Authorization required, but no authorization protocol specified",
+    "/usr/bin/xauth:  file /root/.Xauthority does not exist",
+    "Warning: untrusted X11 forwarding setup failed: xauth key data not generated",
+    "whoami: cannot find name for user ID 1000",
+    "sudo: unable to resolve host worker-1: Name or service not known",
+    "Could not chdir to home directory /home/user: No such file or directory",
+    "-bash: ulimit: open files: cannot modify limit: Operation not permitted",
+    "libnuma: Warning: cpu argument 9 is out of range",
+    '[launcher:00010] Set MCA parameter "orte_base_help_aggregate" to 0 to see all help / error messages',
+    "[worker-1:00041] mca_base_component_repository_open: unable to open mca_pml_ucx: libucp.so.0: cannot "
+    "open shared object file: No such file or directory (ignored)",
+    "XID errors: none",
+    "ran: 12 errors: 0 skipped: 3",
+    "Using error correction: enabled",
+]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_harmless_lines_of_shells_and_launchers_change_nothing_wherever_they_stand(stage: Stage) -> None:
+    log = Made().lines_with("here", stage)
+    at = log.index("here")
+    assert judge([*log[:at], *LINES, *log[at + 1 :]], WANT).reasons == []
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", shared.log_names())
+def test_harmless_lines_change_no_real_log(name: str) -> None:
+    log = shared.log_lines(name)
+    before, after = (judge([*log, *more], Expectation()) for more in ([], ["", *LINES]))
+    assert after.check("warnings").status == before.check("warnings").status
+
+
+@BOUNDED
+@given(st.sampled_from(LINES), st.sampled_from(["rank 3 was killed", "Failed: 2", "error: exit code 9"]))
+def test_a_failure_beside_a_harmless_line_still_counts(line: str, failure: str) -> None:
+    log = Made().lines()
+    assert not judge([*log[:-8], line, failure, *log[-8:]], WANT).passed
+
+
+@pytest.mark.parametrize(
+    "line", ["Passed: 15 Failed: 1 Skipped: 0", "error count .............. 10", "XID errors: 3"]
+)
+def test_a_count_above_zero_is_no_harmless_line(line: str) -> None:
+    assert not judge(Made().lines_with(line, "table"), WANT).passed
+
+
+@BOUNDED
+@given(
+    st.sampled_from(
+        ["[3] 12.345678 ncclNetInit:486 NCCL TRACE ", "[3] 12.345678 ncclTopo:7 NCCL TRACE ", "NCCL CALL "]
+    ),
+    st.sampled_from(
+        ["state 3", "failed to find 7", "ncclAllReduce(0x7f,2,3)", "Channel 00/0 : 0 -> 1 via NET/"]
+    ),
+    st.sampled_from(STAGES),
+)
+def test_the_lines_of_a_trace_change_nothing(head: str, text: str, stage: Stage) -> None:
+    assert judge(Made().lines_with(f"worker-1:43:90 {head}{text}", stage), WANT).reasons == []
+
+
+@pytest.mark.parametrize("where", ["init.cc:99 (ncclInit) ", "init.cc:99 ", "", "net.cc:7 (f<int>) "])
+def test_the_function_before_a_warning_hides_no_process(where: str) -> None:
+    head = f"{PROCESS}{where}NCCL WARN "
+    assert find_message(f"{head}text") == Message(0, len(head), "WARN", "worker-1", 8, "43")
+
+
+@BOUNDED
+@given(
+    st.sampled_from(["", PROCESS]), st.sampled_from(["OK", "PASS", "SKIP"]), st.sampled_from(["p2p", "net"])
+)
+def test_diagnostics_of_nccl_that_passed_change_nothing(process: str, result: str, kind: str) -> None:
+    lines = [
+        "=== NCCL Diagnostics ===",
+        f"[{result}]   {kind}: verified 56 peer accesses",
+        "completed in 7 ms",
+    ]
+    log = Made().lines()
+    assert (
+        judge([*log[:20], *(f"{process}NCCL DIAG {line}" for line in lines), *log[20:]], WANT).reasons == []
+    )
+
+
+@BOUNDED
+@given(st.sampled_from(["", PROCESS]), st.sampled_from(["FAIL", "WARN", "ERROR", "INFO"]))
+def test_diagnostics_of_nccl_that_failed_fail_the_log(process: str, result: str) -> None:
+    line = f"{process}NCCL DIAG [{result}] net: only 3/8 devices passed verification"
+    verdict = judge(Made().lines_with(line), WANT)
+    assert verdict.verdict == "fail" and verdict.diagnoses[0].name == "nccl-diagnostics"
+
+
+LEADING = st.sampled_from(
+    [
+        "2026/11/25 10:00:00 ", "2026/11/25 10:00:00.123456 ", "I1125 10:00:00.000000       1 main.go:42] ",
+        "I1125 10:00:00.000000 17 pkg/run.go:7] [1,0]<stdout>:",
+    ]
+)  # fmt: skip
+
+
+@BOUNDED
+@given(LEADING)
+def test_the_prefix_of_a_program_in_go_changes_nothing(leading: str) -> None:
+    assert judge([leading + line for line in Made().lines()], WANT).reasons == []
+
+
+@BOUNDED
+@given(st.permutations(["text", '"2026-11-25T10:00:00.000+0000"', '"gpu-1"', "42"]), st.sampled_from(",;\t"))
+def test_an_export_has_its_columns_in_any_order(columns: list[str], separator: str) -> None:
+    lines = [
+        separator.join(f'"{line}"' if column == "text" else column for column in columns)
+        for line in Made().lines()
+    ]
+    assert judge(lines, WANT).reasons == []
+
+
+def test_columns_behind_a_row_that_is_not_quoted_are_no_part_of_it() -> None:
+    assert judge([f"{line},2026-11-25T10:00:00.000+0000,gpu-1" for line in Made().lines()], WANT).passed
+
+
+@BOUNDED
+@given(st.integers(60, 160), st.sampled_from(["\n", "\r\n"]))
+def test_a_log_that_a_terminal_wrapped_is_read_or_leaves_no_verdict(width: int, end: str) -> None:
+    log = [line[i : i + width] for line in Made().lines() for i in range(0, max(len(line), 1), width)]
+    verdict = judge([line + end for line in log], WANT)
+    assert verdict.verdict != "fail" and (verdict.passed or width > 80), verdict.reasons
+
+
+@BOUNDED
+@given(st.integers(0, 39))
+def test_a_line_behind_one_of_many_of_equal_length_is_not_its_rest(at: int) -> None:
+    rows = [line.ljust(120) for line in Made().lines() if line.lstrip()[:1].isdigit()] * 8
+    (found,) = (judge([*rows[:at], "mpirun: killing job...", *rows[at:]], WANT).check("warnings").reason,)
+    assert "job-cancelled" in found
+
+
+def test_rows_of_one_half_only_leave_no_verdict() -> None:
+    log = [line if not line.lstrip()[:1].isdigit() else " ".join(line.split()[:9]) for line in Made().lines()]
+    verdict = judge(log, WANT)
+    assert verdict.verdict == "unknown"
+    assert verdict.check("completeness").code == Code.COMPLETENESS_DAMAGED
+
+
+@BOUNDED
+@given(st.integers(1, 4))
+def test_an_average_of_more_rows_than_the_excerpt_has_leaves_no_verdict(cut: int) -> None:
+    log = [line for line in Made().lines() if not line.startswith("# nThread")]
+    rows = [i for i, line in enumerate(log) if line.lstrip()[:1].isdigit()]
+    log = [line for i, line in enumerate(log) if i not in rows[:cut]]
+    at = next(i for i, line in enumerate(log) if line.startswith("# Avg"))
+    log[at] = "# Avg bus bandwidth    : 200.5 "
+    check = judge(log, WANT).check("completeness")
+    assert (check.status, check.code) == ("unknown", Code.COMPLETENESS_AVERAGE)
+
+
+def test_hosts_of_one_name_leave_no_verdict_where_nccl_counts_more() -> None:
+    made = Made()
+    log = [line.replace("worker-0", "nccl").replace("worker-1", "nccl") for line in made.lines()]
+    counts = "nccl:40:90 [0] NCCL INFO comm 0x1 rank 0 nRanks 16 nNodes 2 localRanks 8 localRank 0 MNNVL 0"
+    assert judge([*log[:30], counts, *log[30:]], WANT).check("ranks").status == "unknown"
+    assert judge(log, WANT).check("ranks").status == "fail"
+
+
+@BOUNDED
+@given(st.integers(1, 4), st.integers(4, 40))
+def test_a_fused_device_counts_as_many_rails_as_it_has_ports(ports: int, first: int) -> None:
+    log = []
+    for line in Made().lines():
+        head, via, tail = line.partition("NET/IB/")
+        number, gdr, rest = tail.partition("/GDRDMA")
+        log.append(f"{head}{via}{int(number) + first}{gdr}{rest}" if gdr else line)
+    fused = [
+        f"{host}:40:90 [0] NCCL INFO NET/IB : Made virtual device [{first + device}] name=a+b speed=400000 "
+        f"ndevs={ports} rail=-1 plane=-1"
+        for host in ("worker-0", "worker-1")
+        for device in range(8)
+    ]
+    want = WANT.model_copy(update={"rails": 8 * ports})
+    assert judge([*log[:30], *fused, *log[30:]], want).check("rails").status == "pass"
+    status = judge([*log[:30], *fused[1:], *log[30:]], want).check("rails").status
+    assert status == ("pass" if ports == 1 else "fail")
