@@ -17,9 +17,12 @@ from busbar.fabric.commands.nccl_run import explained, new_run
 from busbar.text import listed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from busbar.collect.collector import Collected
     from busbar.config.stackfile import StackFile
     from busbar.fabric.measure import Plan
+    from busbar.hosts.host import Host
     from busbar.hosts.inventory import Inventory
     from busbar.judge.nccl import Verdict
     from busbar.kube.client import RestApi
@@ -78,24 +81,25 @@ def measure(
         raise typer.Exit(own.measure(path, pool, nodes, idle=idle, minutes=minutes))
     file, cluster = load_stack(stack, project)
     inventory = Inventory.of(cluster)
-    asked = _asked(inventory, pool, nodes)
+    chosen = asked([*cluster.pools], inventory.workers, pool, nodes)
     seconds = 60 * minutes if minutes else 60 * IDLE_MINUTES if idle else None
     api = cluster_api(file, cluster)
     progress(f"cluster {api.server}")
     measuring = _Stack(api, file, inventory, idle, seconds)
-    codes = [measuring.exit_code(*each) for each in asked.items()]
+    codes = [measuring.exit_code(*each) for each in chosen.items()]
     raise typer.Exit(min(codes, key=WORST.index))
 
 
-def _asked(inventory: Inventory, pool: str | None, nodes: str | None) -> dict[str, list[str] | None]:
+def asked(
+    pools: Sequence[str], workers: Sequence[Host], pool: str | None, nodes: str | None
+) -> dict[str, list[str] | None]:
     """Pool -> the workers to measure; None: those that are not in quarantine. Bad usage ends with 64."""
-    pools = [*inventory.cluster.pools]
     if pool and pool not in pools:
         fail(f"--pool {pool}: expected one of {', '.join(pools)}", USAGE)
     if nodes is None:
         return dict.fromkeys([pool] if pool else pools)
     names = list(dict.fromkeys(nodes.strip(",").split(",")))
-    found = {host.name: host.pool or "" for host in inventory.workers if pool in (None, host.pool)}
+    found = {host.name: host.pool or "" for host in workers if pool in (None, host.pool)}
     if unknown := [name for name in names if name not in found]:
         fail(f"--nodes {nodes}: no workers of {pool or 'the stack'}: {', '.join(unknown)}", USAGE)
     of = {found[name] for name in names}

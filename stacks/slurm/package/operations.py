@@ -21,6 +21,7 @@ from busbar.config import Ssh, stackfile
 from busbar.config.errors import did_you_mean
 from busbar.config.stackfile import StackFile
 from busbar.exits import DONE, FAILED, NO_VERDICT, Failed, Misuse
+from busbar.fabric.commands.measure import asked
 from busbar.hosts.finding import Finding
 from busbar.hosts.host import Host
 from busbar.hosts.host_keys import Offer, listed
@@ -76,19 +77,16 @@ def preflight(path: Path) -> tuple[Spec, Outcome]:
 def needs(path: Path) -> Needs:
     """The packages that host/*.sh install, and the image of the measurement; no host is asked."""
     slurm, _ = config.read(path)
-    roles = {"slurmctld": "controller", "slurmd": "compute hosts"}
-    roles |= {"sackd": "login hosts"} if slurm.hosts.login else {}
-    roles |= {"slurmdbd": "accounting"} if slurm.accounting.enabled else {}
-    names = {**roles, "client": "all hosts"}
+    names = {"slurmctld": "controller", "slurmd": "compute hosts", "client": "all hosts"}
+    names |= {"sackd": "login hosts"} if slurm.hosts.login else {}
+    names |= {"slurmdbd": "accounting"} if slurm.accounting.enabled else {}
     if slurm.packages == "os":
         found = {"slurm-client" if name == "client" else name: use for name, use in names.items()}
         found |= {"slurm-wlm-mysql-plugin": "accounting"} if slurm.accounting.enabled else {}
     else:
-        folder = f"{slurm.packages}/slurm-smd"
-        found = {
-            f"{folder}_*.deb": "all hosts",
-            **{f"{folder}-{name}_*.deb": use for name, use in names.items()},
-        }
+        files = f"{slurm.packages}/slurm-smd"
+        found = {f"{files}-{name}_*.deb": use for name, use in names.items()}
+        found |= {f"{files}_*.deb": "all hosts"}
     found |= {"mariadb-server": "accounting"} if slurm.accounting.enabled else {}
     found |= {"nfs-kernel-server": "home.nfs"} if slurm.home.nfs else {}
     found |= {f"{slurm.container_packages}/*.deb": "container_packages"} if slurm.container_packages else {}
@@ -103,11 +101,11 @@ def needs(path: Path) -> Needs:
 def nodes(path: Path) -> Workers:
     """Query the compute hosts, and slurmctld for the states of their nodes."""
     slurm, file = config.read(path)
-    asked = _spec(slurm, file)
-    spec = asked.model_copy(update={"hosts": tuple(host for host in asked.hosts if host.role == "worker")})
+    whole = _spec(slurm, file)
+    spec = whole.model_copy(update={"hosts": tuple(host for host in whole.hosts if host.role == "worker")})
     outcome = asyncio.run(survey(spec, {}))
     try:
-        found = _ask(spec.login, lambda hosts: drift.read_nodes(hosts, asked.hosts[0]))
+        found = _ask(spec.login, lambda hosts: drift.read_nodes(hosts, whole.hosts[0]))
     except (ScriptError, UnreachableError) as error:
         what = f"slurmctld cannot be asked: {error}"
         problem = Finding(slurm.hosts.controller.name, "error", what, "busbar verify tells more")
@@ -198,8 +196,8 @@ def measure(
             folder = Path(".busbar") / file.stack / name
             now = datetime.now(UTC).isoformat()
             request = job.measure_spec(slurm, name, facts, str(file.project / folder / "validate"), again=now)
-            asked = measurement.MeasureSpec.model_validate({**request, "login": login})
-            found = measurement.collect(asked, SystemClock(), progress)
+            of_pool = measurement.MeasureSpec.model_validate({**request, "login": login})
+            found = measurement.collect(of_pool, SystemClock(), progress)
             about = {"kind": "measure", "folder": str(folder / "validate")}
             results[name] = measurement.keep(found, file.project / folder, progress, **about)
     made = build_outputs(slurm, facts, results)
@@ -209,24 +207,21 @@ def measure(
 
 
 def _part(slurm: Slurm, pool: str | None, nodes: str | None, minutes: int | None) -> Slurm:
-    """The cluster with the pools and compute hosts that are to be measured. Raises Misuse."""
-    if pool and pool not in slurm.pools:
-        raise Misuse(f"--pool {pool}: expected one of {', '.join(slurm.pools)}")
-    hosts = [host for host in slurm.hosts.compute if pool in (None, slurm.pool_of(host))]
+    """The cluster with the pools and compute hosts that are to be measured. Bad usage ends with 64."""
+    chosen = asked([*slurm.pools], [host for host in hosts_of(slurm) if host.pool], pool, nodes)
+    pools = {name: slurm.pools[name] for name in chosen}
+    hosts = [host for host in slurm.hosts.compute if slurm.pool_of(host) in pools]
     if nodes is not None:
-        names = nodes.strip(",").split(",")
-        usable = [host.name for host in hosts if not host.quarantine]
-        if unknown := [name for name in names if name not in usable]:
-            what = f"--nodes {nodes}: no compute hosts of {pool or 'the stack'} outside quarantine"
-            raise Misuse(f"{what}: {', '.join(unknown)}")
+        [names] = filter(None, chosen.values())
         hosts = [host for host in hosts if host.name in names]
-    pools = {name: slurm.pools[name] for name in {slurm.pool_of(host): None for host in hosts} if name}
-    if nodes is not None and len(pools) > 1:
-        raise Misuse(f"--nodes {nodes}: expected hosts of one pool, got those of {', '.join(pools)}")
-    seconds = min(slurm.validation.deadline_seconds, 60 * minutes if minutes else 86400)
-    validation = slurm.validation.model_copy(update={"deadline_seconds": seconds})
+        if held := [host.name for host in hosts if host.quarantine]:
+            what = f"--nodes {nodes}: in quarantine, where Slurm starts no jobs: {', '.join(held)}"
+            raise Misuse(f"{what}. Fix: end it first")
     part = {"pools": pools, "hosts": slurm.hosts.model_copy(update={"compute": hosts})}
-    return slurm.model_copy(update={**part, "validation": validation})
+    if minutes:
+        seconds = min(slurm.validation.deadline_seconds, 60 * minutes)
+        part["validation"] = slurm.validation.model_copy(update={"deadline_seconds": seconds})
+    return slurm.model_copy(update=part)
 
 
 class _Node:

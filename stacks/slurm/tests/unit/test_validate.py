@@ -166,8 +166,8 @@ def test_the_time_of_the_job_can_be_cut(tmp_path: Path, passed: list[MeasureSpec
     ("words", "text"),
     [
         (["--pool", "c"], "--pool c: expected one of a, b"),
-        (["--nodes", "gpu-1,gpu-9"], "no compute hosts of the stack outside quarantine: gpu-9"),
-        (["--nodes", "gpu-1,gpu-2"], "expected hosts of one pool, got those of a, b"),
+        (["--nodes", "gpu-1,gpu-9"], "no workers of the stack: gpu-9"),
+        (["--nodes", "gpu-1,gpu-2"], "expected workers of one pool, got those of a, b"),
         (["--idle"], "--idle is for K3s"),
     ],
 )
@@ -177,3 +177,12 @@ def test_what_cannot_be_measured_is_bad_usage(
     done = busbar("measure", str(tmp_path / "Pulumi.dev.yaml"), *words)
     assert done.exit_code == 64, done.output
     assert text in done.stderr and passed == []
+
+
+def test_a_host_in_quarantine_cannot_be_measured(tmp_path: Path, passed: list[MeasureSpec]) -> None:
+    file = tmp_path / "Pulumi.dev.yaml"
+    hosts = compute({"pool": "a", "quarantine": "RMA 7"}, {"pool": "a"}, {"pool": "b"})
+    file.write_text(yaml.safe_dump({"config": {f"{PROJECT}:{KEY}": configured(pools=POOLS, hosts=hosts)}}))
+    done = busbar("measure", str(file), "--nodes", "gpu-1")
+    assert done.exit_code == 64 and passed == [], done.output
+    assert "in quarantine, where Slurm starts no jobs: gpu-1" in done.stderr
