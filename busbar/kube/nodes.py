@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -59,6 +59,7 @@ class Node:
     `conditions`: types of those that are true, without Ready: DiskPressure, or what a site's monitors set.
     `quarantine`: its reason, "" without one; `drained`: why, by whom and since when, by `busbar drain`.
     `cordons`: which of busbar's annotations the cordon goes with; none where it is somebody else's.
+    `allocatable`: resource -> units, as the API writes them.
     `owner`: who has cordoned or tainted it by labels of its own, and why. `cordoned_by`: that, else the
     program that the API has recorded.
     """
@@ -77,6 +78,7 @@ class Node:
     cordons: frozenset[str] = frozenset()
     owner: str = ""
     cordoned_by: str = ""
+    allocatable: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, node: JsonObject) -> Node:
@@ -108,6 +110,7 @@ class Node:
             ),
             owner=owner,
             cordoned_by=owner or _manager(metadata, "f:unschedulable"),
+            allocatable=(node.get("status") or {}).get("allocatable") or {},
         )
 
     @property

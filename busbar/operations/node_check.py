@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from busbar.hosts.finding import Finding
 from busbar.hosts.inventory import Inventory
+from busbar.kube.gpus import count
+from busbar.kube.nodes import Node
+from busbar.manifests.scheduling import GPU_RESOURCE
 from busbar.operations.verify import CLUSTER, ClusterState, UnknownState, compare
 from busbar.preflight.spec import Spec
 from busbar.preflight.survey import Outcome, survey
@@ -66,7 +70,7 @@ async def inspect(spec: Spec, inventory: Inventory, state: Callable[[], ClusterS
     reading = asyncio.create_task(asyncio.to_thread(state))
     outcome = await survey(workers, {})
     try:
-        nodes = states(inventory, await reading)
+        nodes = states(inventory, await reading, outcome)
     except UnknownState as error:
         nodes = {host.name: UNKNOWN for host in workers.hosts}
         problem = Finding(CLUSTER, "error", f"Nodes cannot be read: {error}", "busbar verify tells more")
@@ -74,8 +78,9 @@ async def inspect(spec: Spec, inventory: Inventory, state: Callable[[], ClusterS
     return Workers(workers, outcome, nodes)
 
 
-def states(inventory: Inventory, state: ClusterState) -> dict[str, str]:
-    """Worker -> Ready, or the reason of its quarantine, differences to the configuration, and conditions."""
+def states(inventory: Inventory, state: ClusterState, outcome: Outcome) -> dict[str, str]:
+    """Worker -> Ready, or the reason of its quarantine, differences to the configuration and to what OUTCOME
+    counted on the host, and conditions."""
     held = {name: f"in quarantine: {reason}" for name, reason in inventory.quarantine.items()}
     found = {host.name: [held[host.name]] if host.name in held else [] for host in inventory.workers}
     for drift in compare(inventory, state, ()):
@@ -84,4 +89,18 @@ def states(inventory: Inventory, state: ClusterState) -> dict[str, str]:
     for name, texts in found.items():
         if name in state.nodes:
             texts += state.nodes[name].conditions
+        if name in state.nodes and name in outcome.records:
+            texts += _miscounted(inventory, state.nodes[name], outcome.records[name].facts)
     return {name: "; ".join(texts) or READY for name, texts in found.items()}
+
+
+def _miscounted(inventory: Inventory, node: Node, facts: Mapping[str, Any]) -> Iterator[str]:
+    """Numbers of devices that differ: a plugin may not see a device that is lost, or whose driver is late."""
+    network = inventory.cluster.network_operator
+    counts = {
+        GPU_RESOURCE: facts["gpus"],
+        **({network.resource: len(facts["rails"])} if network.enabled else {}),
+    }
+    for resource, on_host in counts.items():
+        if (offered := count(dict(node.allocatable), resource)) != on_host:
+            yield f"{resource}: {offered} allocatable, {on_host} on the host"

@@ -25,7 +25,8 @@ from tests.support.clusters import site
 from tests.support.reports import HEALTHY, report
 from tests.support.ssh_hosts import HOST, login, machine, public
 
-NODE = Node("gpu-1", "m", False, True, False, False, {}, ())
+OFFERED = {"nvidia.com/gpu": "8", "nvidia.com/hostdev": "8"}
+NODE = Node("gpu-1", "m", False, True, False, False, {}, (), allocatable=OFFERED)
 
 
 def workers(state: ClusterState | None, **changes: Any) -> Workers:
@@ -103,6 +104,14 @@ def test_an_error_that_a_gpu_has_counted_since_the_bring_up_is_found() -> None:
         ),
         (replace(NODE, conditions=("DiskPressure", "GpuXid")), "DiskPressure; GpuXid"),
         (replace(NODE, name="other"), "has no Node in the cluster"),
+        (
+            replace(NODE, allocatable={"nvidia.com/gpu": "8", "nvidia.com/hostdev": "7"}),
+            "nvidia.com/hostdev: 7 allocatable, 8 on the host",
+        ),
+        (
+            replace(NODE, allocatable={"nvidia.com/hostdev": "8"}),
+            "nvidia.com/gpu: 0 allocatable, 8 on the host",
+        ),
     ],
 )
 def test_a_node_that_takes_no_jobs_is_named_with_the_reason(node: Node, says: str) -> None:
@@ -116,7 +125,7 @@ def test_a_worker_in_quarantine_is_shown_with_its_reason_and_the_others_decide()
     inventory = Inventory.of(config.load(content, root=Path()))
     held = replace(NODE, ready=False, taints=(NodeTaint("busbar/quarantine", "true", "NoSchedule"),))
     state = ClusterState({each.name: each for each in (held, replace(NODE, name="gpu-2"))}, {})
-    found = states(inventory, state)
+    found = states(inventory, state, Outcome([], {}, 2))
     assert found == {"gpu-1": "in quarantine: fan; its Node is not Ready", "gpu-2": "Ready"}
     spec = Spec.model_validate(spec_of(inventory.cluster, login={}))
     assert Workers(spec, Outcome([], {}, 2), found).are_well
