@@ -123,10 +123,14 @@ def _of_steps(before: State, steps: list[Step]) -> Iterator[Finding]:
 
     A component is nothing outside the state, and the SDK's own providers have its version in their names.
     """
-    custom = {each.urn: each for each in before.values() if each.custom and "::default_" not in each.urn}
+    custom = {
+        (each.type, each.name): each
+        for each in before.values()
+        if each.custom and "::default_" not in each.urn
+    }
     for step in steps:
         name, kind = step.urn.rpartition("::")[2], step.urn.split("::")[2].rpartition("$")[2]
-        known = custom.get(step.urn)
+        known = custom.get((kind, name))
         if step.operation not in HARMLESS and known:
             yield Finding("deleted" if step.operation == "delete" else "replaced", name, kind)
         elif step.operation == "create" and kind in JOBS:
