@@ -54,14 +54,13 @@ def drain(
     from busbar.kube.wait import SystemClock
     from busbar.operations.lock import requester
 
-    stays = f"{host} stays cordoned. Fix: run the same command again, or busbar uncordon {stack} {host}"
     path = find_file(stack, project)
     if own := operations_of(path):
-        with when_interrupted(f"; {stays}"):
-            typer.echo(own.drain(path, host, reason, end_jobs=end_jobs))
+        typer.echo(own.drain(path, host, reason, end_jobs=end_jobs))
         return
     inventory, worker, api = _worker(stack, host, project)
     pool = inventory.cluster.pools[worker.pool or ""]
+    stays = f"{host} stays cordoned. Fix: run the same command again, or busbar uncordon {stack} {host}"
     with when_interrupted(f"; {stays}"):
         try:
             kube.drain(

@@ -131,11 +131,13 @@ def drain(path: Path, host: str, reason: str, *, end_jobs: bool) -> str:
             raise Failed(f"{what}. Fix: busbar verify {file.stack}")
         return Pending(f"draining; remaining jobs: {found['jobs']}") if found["jobs"] else True
 
+    fix = f"run it again, with --end-jobs to cancel the jobs, or busbar uncordon {file.stack} {host}"
+    stays = f"; {host} stays drained. Fix: {fix}"
     try:
-        node.wait(idle, slurm.removal.timeout_seconds)
+        with when_interrupted(stays):
+            node.wait(idle, slurm.removal.timeout_seconds)
     except TimedOut as error:
-        fix = f"run it again, with --end-jobs to cancel the jobs, or busbar uncordon {file.stack} {host}"
-        raise Failed(f"{error}; {host} stays drained. Fix: {fix}") from None
+        raise Failed(f"{error}{stays}") from None
     if first["ours"]:
         return f"{host} is drained; when its repair is done: busbar uncordon {file.stack} {host}"
     return f"{host} has no jobs; busbar uncordon will leave it as it is"

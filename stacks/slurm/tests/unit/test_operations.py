@@ -64,6 +64,8 @@ class Site:
         assert host.name == "ctl"
         if script == "slurm/node":
             self.given.append(values)
+            if not self.answers:
+                raise KeyboardInterrupt
             return self.answers.pop(0)
         if not self.nodes:
             raise UnreachableError(host, OSError("no route"))
@@ -181,6 +183,13 @@ def test_jobs_that_outlive_the_wait_are_named_and_the_node_stays_drained(
     assert done.exit_code == 1, done.output
     assert site.given[0]["END_JOBS"] == "true"
     assert "remaining jobs: 7; gpu-2 stays drained. Fix: run it again, with --end-jobs" in done.stderr
+
+
+def test_a_wait_for_jobs_that_is_interrupted_says_that_the_node_stays_drained(site: Site) -> None:
+    site.answers = [OURS]
+    done = site("drain", "{}", "gpu-2")
+    assert done.exit_code == 130, done.output
+    assert "interrupted; gpu-2 stays drained. Fix: run it again" in done.stderr
 
 
 def test_a_drain_of_somebody_else_is_not_taken_over(site: Site) -> None:
