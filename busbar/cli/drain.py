@@ -128,12 +128,11 @@ def _needs(inventory: Inventory, worker: Host) -> list[AllocatableSpec]:
     pool, network = cluster.pools[worker.pool or ""], cluster.network_operator
     requests = [GPU_OPERATOR.wait_request(cluster.gpu_operator, GPU_RESOURCE, {name: pool.gpus})]
     if network.enabled:
-        request = NETWORK_OPERATOR.wait_request(network, network.resource, {name: pool.rails})
-        # The GPUs, which are waited for first, have then been stable for as long as an agent may restart.
-        requests.append(request | {"stable_seconds": 3})
+        requests.append(NETWORK_OPERATOR.wait_request(network, network.resource, {name: pool.rails}))
     held = worker.name in inventory.quarantine
-    # The policy of an operator counts all Nodes, and another Node may be broken.
-    return [
-        AllocatableSpec.model_validate({**each, "deadline_seconds": OFFER_SECONDS, "policy": None})
-        for each in ([] if held else requests)
-    ]
+    # An operator's policy counts all Nodes, and another Node may be broken; its own pod is on another one.
+    for each in requests:
+        each |= {"deadline_seconds": OFFER_SECONDS, "policy": None}
+        if each.get("rollout"):
+            each["rollout"]["lease"] = None
+    return [AllocatableSpec.model_validate(each) for each in ([] if held else requests)]

@@ -44,14 +44,11 @@ def is_bound_only(pod: JsonObject) -> bool:
 
 
 def why(pods: Sequence[JsonObject]) -> str:
-    """Which kubelets have rejected these pods."""
+    """Which kubelets have rejected these pods, and what they say."""
     nodes = sorted({pod["spec"]["nodeName"] for pod in pods})
-    return f"the kubelet on {listed(nodes, _NAMED)} has just started, and has rejected pods of the job"
-
-
-def details(pods: Iterable[JsonObject]) -> str:
-    """What the kubelets say of the pods."""
-    return listed([str(issue) for pod in pods for issue in issues_of(pod) if issue.permanent], _NAMED)
+    issues = [str(issue) for pod in pods for issue in issues_of(pod) if issue.permanent]
+    text = f"the kubelet on {listed(nodes, _NAMED)} has just started, and has rejected pods of the job"
+    return f"{text}: {listed(issues, _NAMED)}"
 
 
 def await_devices(
@@ -60,8 +57,9 @@ def await_devices(
     """Return when the nodes of the pods offer what these need, and no agent is about to restart there.
 
     Where the pods of the toolkit may not be read, the devices must have been there for as long as it may
-    restart agents. Raises TimedOut, and ApiError.
+    restart agents. Raises TimedOut within DEADLINE, and ApiError.
     """
+    deadline = Deadline(deadline.clock, min(DEVICES_SECONDS, deadline.left))
     needs = {spec["nodeName"]: requests(spec) for pod in pods if (spec := pod["spec"]).get("nodeName")}
     good_since: float | None = None
 

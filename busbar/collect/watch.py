@@ -10,15 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from busbar.collect.follower import LogFollower, has_started
-from busbar.collect.rejected import (
-    DEVICES_SECONDS,
-    Rejected,
-    await_devices,
-    details,
-    is_bound_only,
-    was_rejected,
-    why,
-)
+from busbar.collect.rejected import Rejected, await_devices, is_bound_only, was_rejected, why
 from busbar.exits import NoVerdict
 from busbar.judge.checks import JobOutcome
 from busbar.judge.collector import JobNeverStarted
@@ -128,10 +120,9 @@ class Watch(ABC):
             elif first and phase(first) in ENDED:
                 return first
             elif first and has_started(first, self.container):
-                started_at = self.deadline.elapsed if started_at is None else started_at
-                if self.deadline.elapsed - started_at >= ADMISSION_SECONDS or not any(
-                    map(is_bound_only, pods)
-                ):
+                now = self.deadline.elapsed
+                started_at = now if started_at is None else started_at
+                if now - started_at >= ADMISSION_SECONDS or not any(map(is_bound_only, pods)):
                     return first
             if not rejected:
                 self._raise_if_it_cannot_start(job, pods, list(seen.values()))
@@ -204,13 +195,12 @@ class Watch(ABC):
         self, job: JsonObject, pods: Sequence[JsonObject], rejected: Sequence[JsonObject]
     ) -> None:
         """Start the job once more when all devices are there. Raises Rejected the second time."""
-        reason = f"{why(rejected)}{' twice' if self._was_started_again else ''}: {details(rejected)}"
+        reason = why(rejected)
         if self._was_started_again:
-            return self._give_up(reason)
+            return self._give_up(f"{reason}; it was started once more before")
         self._progress(f"{self.name}: {reason}; the job starts once more")
-        deadline = Deadline(self.deadline.clock, min(DEVICES_SECONDS, self.deadline.left))
         try:
-            await_devices(self._api, pods, deadline, self._progress)
+            await_devices(self._api, pods, self.deadline, self._progress)
         except TimedOut as timeout:
             if timeout.error:
                 raise Unreachable(str(timeout.error)) from timeout

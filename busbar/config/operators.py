@@ -71,7 +71,8 @@ class NetworkOperator(Chart):
     chart: ChartName = Field(default="network-operator", description=_CHART)
     timeout_seconds: Seconds = Field(
         default=900,
-        description="Time until every HCA must be allocatable, in seconds; 5 s per worker are added.",
+        description="Time until every HCA must be allocatable, in seconds; 20 s per worker are added: "
+        "device plugins are replaced one node at a time.",
     )
     resource: ResourceName = Field(
         default=HCA_RESOURCE, description="Name of the extended resource for the HCAs."

@@ -1,7 +1,8 @@
 """Wait until every worker offers exactly the devices that its pool expects.
 
 An operator's own "ready" is not enough: it also reports ready when it found no GPU at all, and its rollout
-differs by minutes between the nodes (NVIDIA/aicr#1862). What counts is what the scheduler can allocate.
+differs by minutes between the nodes (NVIDIA/aicr#1862). What counts is what the scheduler can allocate, and
+of an operator that busbar has installed how far its rollout is on each node.
 """
 
 from __future__ import annotations
@@ -12,17 +13,20 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from busbar.exits import Failed
-from busbar.kube import policies
+from busbar.kube import policies, rollout
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.gpus import count
 from busbar.kube.nodes import Node
-from busbar.kube.pods import namespace_report
+from busbar.kube.pods import issues_of, namespace_report
 from busbar.kube.policies import PolicySpec
+from busbar.kube.rollout import RolloutSpec
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
 from busbar.models import StrictModel
 from busbar.text import listed
 
 POLL_SECONDS = 1.5
+# Lists of hundreds of Nodes and pods are megabytes: the more there are, the longer the interval.
+NODES_PER_SECOND = 100
 _NAMED_NODES = 10
 
 
@@ -33,11 +37,12 @@ class AllocatableSpec(StrictModel):
     nodes: dict[str, int] = Field(min_length=1, description="Expected devices per node, by node name.")
     deadline_seconds: float = Field(gt=0)
     stable_seconds: float = Field(
-        30, ge=0, description="How long it must stay so: the toolkit's rollout restarts agents meanwhile."
+        30, ge=0, description="How long it must stay so: a foreign toolkit may restart agents meanwhile."
     )
-    policy: PolicySpec | None = Field(None, description="The operator's policy, for the error message.")
-    namespace: str | None = Field(
-        None, description="Namespace of the operator's pods, for the error message."
+    policy: PolicySpec | None = Field(None, description="The operator's policy.")
+    namespace: str | None = Field(None, description="Namespace of the operator's pods.")
+    rollout: RolloutSpec | None = Field(
+        None, description="What decides in the namespace instead of the policy, which is then only quoted."
     )
     fix: str | None = Field(None, description="What to check on a node, for the error message.")
     labels: dict[str, str] = Field({}, description="Labels by which the operator selects the nodes.")
@@ -114,18 +119,20 @@ def wait(api: Api, spec: AllocatableSpec, clock: Clock, progress: ProgressCallba
     are refused).
     """
     look = _Look(api, spec, clock)
+    seconds = POLL_SECONDS + len(spec.nodes) / NODES_PER_SECOND
     try:
         progress(
-            wait_until(
-                look, Deadline(clock, spec.deadline_seconds), poll_seconds=POLL_SECONDS, progress=progress
-            )
+            wait_until(look, Deadline(clock, spec.deadline_seconds), poll_seconds=seconds, progress=progress)
         )
     except TimedOut as timeout:
         raise NotAllocatable(_explain(api, spec, look, timeout.error)) from timeout
 
 
 class _Look:
-    """The condition of the wait; `missing` and `unready` are what the last look found."""
+    """The condition of the wait.
+
+    `missing` and `unready` are what the last look found; of what is in `restarts` only time is waited for.
+    """
 
     def __init__(self, api: Api, spec: AllocatableSpec, clock: Clock) -> None:
         self._api = api
@@ -134,40 +141,63 @@ class _Look:
         self._good_since: float | None = None
         self.missing: list[Shortfall] = []
         self.unready: list[str] = []
+        self.restarts: list[str] = []
 
     def __call__(self) -> str | Pending:
         # Reset first: a look that fails breaks the stable time too.
         since, self._good_since = self._good_since, None
-        self.missing, self.unready = [], []
+        self.missing, self.unready, self.restarts = [], [], []
         nodes = self._api.list("/api/v1/nodes")
         out = drained(nodes, self._spec)
+        wanted = {name for name, count in self._spec.nodes.items() if count and name not in out}
+        waited = {name: node for node in nodes if (name := node["metadata"]["name"]) in wanted}
         self.missing = [each for each in shortfalls(nodes, self._spec) if each.node not in out]
-        if not self.missing:
-            self.unready = _unready_policies(self._api, self._spec)
-        state = _summary(self._spec, self.missing, self.unready, out)
+        remarks = [] if self.missing else self._read_operator(waited)
+        state = _summary(self._spec, self, out)
         if self.missing or self.unready:
             return Pending(state)
         now = self._clock.now()
         self._good_since = now if since is None else since
-        return state if now - self._good_since >= self._spec.stable_seconds else Pending(state)
+        if self.restarts or now - self._good_since < self._spec.stable_seconds:
+            return Pending(state)
+        if remarks:
+            pods = self._api.list(f"/api/v1/namespaces/{self._spec.namespace}/pods")
+            remarks += _broken_elsewhere(pods, waited)
+        return "; ".join([state, *remarks])
+
+    def _read_operator(self, nodes: Mapping[str, JsonObject]) -> list[str]:
+        """Set `unready` and `restarts`; the policies that are not ready, and only quoted."""
+        spec = self._spec
+        # A site may run the device plugin without the operator's policy: an absent one is not required.
+        found = policies.read(self._api, spec.policy) if spec.policy else []
+        unready = [policy.summary for policy in found if not policy.ready]
+        if spec.rollout is None or spec.namespace is None:
+            self.unready = unready if spec.policy and spec.policy.must_be_ready else []
+            return []
+        pods = rollout.pods(self._api, spec.namespace, spec.rollout)
+        self.unready = rollout.pending(self._api, spec.namespace, spec.rollout, pods, nodes)
+        self.unready += [policy.summary for policy in found if not policy.current]
+        self.restarts = rollout.restarts(self._api, pods, nodes)
+        return unready
 
 
-def _unready_policies(api: Api, spec: AllocatableSpec) -> list[str]:
-    # A site may run the device plugin without the operator's policy: an absent one is not required.
-    if spec.policy is None or not spec.policy.must_be_ready:
-        return []
-    return [policy.summary for policy in policies.read(api, spec.policy) if not policy.ready]
+def _broken_elsewhere(pods: Iterable[JsonObject], nodes: Iterable[str]) -> list[str]:
+    """The first problem on each node that is not waited for."""
+    first: dict[str, str] = {}
+    for pod in pods:
+        node = pod["spec"].get("nodeName")
+        if node and node not in nodes and (issue := next(issues_of(pod), None)):
+            first.setdefault(node, f"not waited for: {node}: {issue}")
+    return [first[node] for node in sorted(first)]
 
 
-def _summary(
-    spec: AllocatableSpec, missing: list[Shortfall], unready: list[str], out: Mapping[str, str]
-) -> str:
+def _summary(spec: AllocatableSpec, look: _Look, out: Mapping[str, str]) -> str:
     count = len(spec.nodes) - len(out)
-    text = f"{spec.resource}: {count - len(missing)}/{count} nodes ready"
-    if missing:
-        text += f" ({listed([shortfall.brief for shortfall in missing], _NAMED_NODES)})"
+    text = f"{spec.resource}: {count - len(look.missing)}/{count} nodes ready"
+    if look.missing:
+        text += f" ({listed([shortfall.brief for shortfall in look.missing], _NAMED_NODES)})"
     text += "".join(f"; not waited for: {name}, drained: {reason}" for name, reason in out.items())
-    return text + "".join(f"; waiting for {reason}" for reason in unready)
+    return text + "".join(f"; waiting for {reason}" for reason in (*look.unready, *look.restarts))
 
 
 def _explain(api: Api, spec: AllocatableSpec, look: _Look, error: ApiError | None) -> str:
@@ -180,12 +210,13 @@ def _explain(api: Api, spec: AllocatableSpec, look: _Look, error: ApiError | Non
     lines += [str(shortfall) for shortfall in look.missing[: 2 * _NAMED_NODES]]
     if len(look.missing) > 2 * _NAMED_NODES:
         lines.append(f"... and {len(look.missing) - 2 * _NAMED_NODES} more nodes")
-    lines += look.unready
+    lines += [f"waiting for {reason}" for reason in (*look.unready, *look.restarts)]
     lines += [str(error)] if error else []
     if spec.policy:
         try:
             found = [policy.summary for policy in policies.read(api, spec.policy)]
-            lines += [line for line in found or [f"there is no {spec.policy.kind}"] if line not in lines]
+            found = found or [f"there is no {spec.policy.kind}"]
+            lines += [line for line in found if not any(line in each for each in lines)]
         except ApiError as unread:
             lines.append(f"{spec.policy.kind} cannot be read: {unread}")
     if spec.namespace:

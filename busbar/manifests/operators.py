@@ -18,8 +18,9 @@ from busbar.config.pools import CONTROL_PLANE, Taint
 from busbar.manifests.scheduling import CONTROL_PLANE_TOLERATION, exact_tolerations, worker_tolerations
 
 Values = dict[str, Any]
-# Added to an operator's timeout: hundreds of nodes pull from one registry, and are rolled out in turns.
-SECONDS_PER_NODE = 5
+# How long all that decides must stay so where busbar has installed the operator, which rolls out a changed
+# policy only some seconds later.
+STABLE_SECONDS = 10
 
 
 class OperatorConfig(Protocol):
@@ -39,8 +40,10 @@ class Operator:
 
     `config_key`: its key in `busbar:cluster`. `derived`: Helm values that follow from its configuration and
     the taints of the workers. `on_servers`: those that give tolerations to what is not on every worker.
-    `policy`: a busbar.kube.policies.PolicySpec as JSON. `fix`: what to check where
-    its devices do not appear. `labels`: those of the Nodes on which its device plugin runs.
+    `policy`: a busbar.kube.policies.PolicySpec as JSON. `fix`: what to check where its devices do not appear.
+    `labels`: those of the Nodes on which its device plugin runs. `lease`: that of the pod that acts.
+    `needed`: label `app` of the DaemonSets without which a job gets no devices, by the Helm value whose
+    `enabled` leaves it out. `seconds_per_node`: what a worker adds to the timeout of the wait.
     """
 
     config_key: str
@@ -51,6 +54,9 @@ class Operator:
     policy: Mapping[str, Any] | None = None
     fix: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    lease: str = ""
+    needed: Mapping[str, str] = field(default_factory=dict)
+    seconds_per_node: int = 0
 
     @property
     def disable_setting(self) -> str:
@@ -75,17 +81,26 @@ class Operator:
     def wait_request(self, config: OperatorConfig, resource: str, nodes: Mapping[str, int]) -> dict[str, Any]:
         """stdin of `busbar wait allocatable`; `nodes` is the number of devices by node name.
 
-        Where another tool has installed the operator, its namespace is not known.
+        Where another tool has installed the operator, its namespace is not known, and its policy decides.
         """
-        return {
+        request = {
             "resource": resource,
             "nodes": dict(nodes),
-            "deadline_seconds": config.timeout_seconds + SECONDS_PER_NODE * len(nodes),
+            "deadline_seconds": config.timeout_seconds + self.seconds_per_node * len(nodes),
             "policy": dict(self.policy) if self.policy else None,
-            "namespace": self.namespace if config.enabled else None,
+            "namespace": None,
             "fix": self.fix,
             "labels": dict(self.labels),
         }
+        if not config.enabled:
+            return request
+        apps = [app for key, app in self.needed.items() if _is_enabled(config.values.get(key))]
+        rollout = {"lease": self.lease, "apps": apps}
+        return {**request, "namespace": self.namespace, "rollout": rollout, "stable_seconds": STABLE_SECONDS}
+
+
+def _is_enabled(value: Any) -> bool:
+    return not (isinstance(value, Mapping) and value.get("enabled") is False)
 
 
 def load(folder: Path, name: str) -> Values:
@@ -138,12 +153,19 @@ GPU_OPERATOR = Operator(
     labels={"feature.node.kubernetes.io/pci-10de.present": "true"},
     fix="run `nvidia-smi` on the node; if it lists the GPUs, see the GPU Operator's pods named above, and "
     "run `systemctl restart k3s-agent` if the NVIDIA runtime was installed after K3s",
+    lease="53822513.nvidia.com",
+    needed={
+        "toolkit": "nvidia-container-toolkit-daemonset",
+        "devicePlugin": "nvidia-device-plugin-daemonset",
+    },
+    # A quarter of the nodes at once (helm_values/gpu-operator.yaml), and hundreds pull from one registry.
+    seconds_per_node=5,
 )
 RESTART_HCA_PLUGIN = (
     "kubectl -n nvidia-network-operator delete pod -l app=sriovdp --field-selector spec.nodeName=NODE"
 )
 # The DaemonSets take their tolerations from the NicClusterPolicy. That also covers parts which the
-# measurement does not need: the policy is quoted, not required to be ready.
+# measurement does not need: where another tool has installed it, it is quoted, not required to be ready.
 NETWORK_OPERATOR = Operator(
     config_key="network_operator",
     release="network-operator",
@@ -159,6 +181,11 @@ NETWORK_OPERATOR = Operator(
     "their PCI addresses (readlink /sys/class/infiniband/*/device) with those of the NicClusterPolicy. If "
     "they agree, their driver was loaded after the device plugin had looked for them, at its start: "
     f"`{RESTART_HCA_PLUGIN}`. A reboot can bring the fault back, because the driver may be late again",
+    lease="12620820.mellanox.com",
+    needed={"sriovDevicePlugin": "sriovdp"},
+    # One node at a time, because its DaemonSet has no updateStrategy: a pod ends, another one pulls its image
+    # and starts, and after 4 s it offers the HCAs (manifests/state-sriov-device-plugin).
+    seconds_per_node=20,
 )
 MPI_OPERATOR = Operator(
     config_key="mpi_operator",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -240,8 +241,54 @@ def test_an_update_whose_job_was_rejected_twice_fails_and_the_next_one_measures(
 
     rejecting.off()
     [(succeeded, text)] = during(lambda: up(site, measuring(103)), twice)
-    assert not succeeded and "has rejected pods of the job twice" in text, text
+    assert not succeeded and "it was started once more before" in text, text
     measured_at = result(site).measured_at
     succeeded, text = up(site, measuring(103))
     now = result(site)
     assert succeeded and now.verdict == "pass" and now.measured_at != measured_at, text
+
+
+@pytest.fixture
+def broken_worker(site: Lab) -> Iterator[None]:
+    """The driver's validation fails on worker-2, and holds the ClusterPolicy at notReady."""
+    site.ssh("worker-2", "echo 0 > /usr/local/lib/busbar-lab/gpus")
+    site.kubectl(
+        "delete pod -n gpu-operator -l app=nvidia-operator-validator --field-selector spec.nodeName=worker-2"
+    )
+    state = "get clusterpolicies.nvidia.com -o jsonpath='{.items[0].status.state}'"
+    eventually(lambda: site.kubectl(state).strip() == "notReady", BOUND_SECONDS, "the policy is notReady")
+    yield
+    site.ssh("worker-2", "echo 2 > /usr/local/lib/busbar-lab/gpus")
+
+
+def rolling_out(lab: Lab, version: str, quarantine: str | None = None) -> str:
+    """What an update prints that rolls out the toolkit, and measures nothing. It must succeed."""
+
+    def change(cluster: dict[str, Any]) -> None:
+        cluster["gpu_operator"]["values"] = {"toolkit": {"version": version}}
+        cluster["validation"]["enabled"] = False
+        if quarantine:
+            cluster["hosts"]["workers"][1]["quarantine"] = quarantine
+
+    done = lab.up("--config-file", str(lab.config_with(change)))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.usefixtures("restored", "broken_worker")
+def test_a_broken_worker_that_was_drained_delays_no_update_and_is_named(site: Lab) -> None:
+    words = (sys.executable, "-m", "busbar")
+    drained = site.run(*words, "drain", "dev", "worker-2", "--reason", "drill: fan")
+    assert drained.returncode == 0, drained.stderr
+    try:
+        assert "not waited for: worker-2: nvidia-operator-validator" in rolling_out(site, "drained")
+    finally:
+        site.ssh("worker-2", "echo 2 > /usr/local/lib/busbar-lab/gpus")
+        back = site.run(*words, "uncordon", "dev", "worker-2")
+    assert back.returncode == 0, back.stderr
+
+
+@pytest.mark.usefixtures("restored", "broken_worker")
+def test_a_broken_worker_in_quarantine_delays_no_update_and_is_named(site: Lab) -> None:
+    said = rolling_out(site, "quarantined", quarantine="drill: GPU 1 is lost")
+    assert "not waited for: worker-2: nvidia-operator-validator" in said

@@ -142,7 +142,7 @@ def test_the_job_starts_again_when_no_toolkit_may_restart_the_agent_any_more() -
     clock.at(50, lambda: api.objects.update({LEASES: [renewed(1, at="00:41")]}))
     assert watch(api, said, clock).first_pod() == LAUNCHER
     assert clock.time > 50
-    assert any("gpu-1: until nvidia-container-toolkit-ctr has run for 30 s" in line for line in said)
+    assert any("the agent on gpu-1, which nvidia-container-toolkit-ctr may restart" in line for line in said)
 
 
 def test_who_may_not_see_the_toolkit_waits_for_as_long_as_it_restarts_agents() -> None:

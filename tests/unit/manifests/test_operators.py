@@ -261,7 +261,8 @@ def test_the_request_to_wait_is_one_that_the_command_takes() -> None:
     for operator in (GPU_OPERATOR, NETWORK_OPERATOR):
         config = getattr(site, operator.config_key)
         spec = AllocatableSpec.model_validate(operator.wait_request(config, "nvidia.com/gpu", {"w1": 8}))
-        assert (spec.nodes, spec.deadline_seconds) == ({"w1": 8}, config.timeout_seconds + 5)
+        assert spec.nodes == {"w1": 8}
+        assert spec.deadline_seconds > config.timeout_seconds
         assert spec.namespace == operator.namespace
         assert spec.policy is not None
         assert spec.fix and spec.labels
@@ -281,6 +282,29 @@ def test_hundreds_of_nodes_get_more_time_for_a_rollout() -> None:
     assert request["deadline_seconds"] == 1800 + 2200
 
 
+def test_device_plugins_that_are_replaced_one_node_at_a_time_get_longer() -> None:
+    site, nodes = cluster(), {f"w{n}": 8 for n in range(440)}
+    gpus = GPU_OPERATOR.wait_request(site.gpu_operator, "nvidia.com/gpu", nodes)
+    hcas = NETWORK_OPERATOR.wait_request(site.network_operator, "nvidia.com/hostdev", nodes)
+    added = gpus["deadline_seconds"] - site.gpu_operator.timeout_seconds
+    assert hcas["deadline_seconds"] - site.network_operator.timeout_seconds > 2 * added
+
+
+@pytest.mark.parametrize(
+    ("values", "apps"),
+    [
+        ({}, ["nvidia-container-toolkit-daemonset", "nvidia-device-plugin-daemonset"]),
+        ({"toolkit": {"enabled": False}}, ["nvidia-device-plugin-daemonset"]),
+        ({"devicePlugin": {"enabled": False}}, ["nvidia-container-toolkit-daemonset"]),
+    ],
+)
+def test_what_a_site_leaves_out_of_an_operator_is_not_waited_for(
+    values: dict[str, Any], apps: list[str]
+) -> None:
+    config = cluster(gpu_operator={"values": values}).gpu_operator
+    assert GPU_OPERATOR.wait_request(config, "nvidia.com/gpu", {"w1": 8})["rollout"]["apps"] == apps
+
+
 def test_only_a_cluster_policy_must_be_ready_and_not_for_lack_of_gpus() -> None:
     site = cluster()
     gpus = GPU_OPERATOR.wait_request(site.gpu_operator, "nvidia.com/gpu", {"w1": 8})["policy"]
@@ -296,4 +320,6 @@ def test_only_a_cluster_policy_must_be_ready_and_not_for_lack_of_gpus() -> None:
 
 def test_the_namespace_of_an_operator_that_another_tool_installed_is_not_known() -> None:
     site = cluster(gpu_operator={"enabled": False}, network_operator=OWN_NFD)
-    assert GPU_OPERATOR.wait_request(site.gpu_operator, "nvidia.com/gpu", {"w1": 8})["namespace"] is None
+    request = GPU_OPERATOR.wait_request(site.gpu_operator, "nvidia.com/gpu", {"w1": 8})
+    spec = AllocatableSpec.model_validate(request)
+    assert (spec.namespace, spec.rollout, spec.stable_seconds) == (None, None, 30)

@@ -14,6 +14,7 @@ from busbar.cli.stack.target import Target
 from busbar.exits import USAGE
 from busbar.kube.client import JsonObject
 from busbar.kube.nodes import NODES, Node
+from tests.support import rolled_out
 from tests.support.cli import busbar
 from tests.support.clusters import site
 from tests.support.kube_cluster import unreachable
@@ -28,11 +29,13 @@ class Api(Nodes):
     """The cluster of the stack, whose operators have a policy that is not ready, and no events."""
 
     timeout_seconds = 15.0
+    operators = rolled_out.gpu_operator(["gpu-1", "gpu-2"]) | rolled_out.network_operator(["gpu-1", "gpu-2"])
 
     def list(self, path: str, **query: str) -> list[JsonObject]:
         policy = {"metadata": {"name": "cluster-policy"}, "status": {"state": "notReady"}}
-        is_policy = path.startswith(("/apis/nvidia.com", "/apis/mellanox.com"))
-        return [policy] if is_policy else super().list(path, **query)
+        if path.startswith(("/apis/nvidia.com", "/apis/mellanox.com")):
+            return [policy]
+        return self.operators.get(path) or super().list(path, **query)
 
 
 @pytest.fixture

@@ -1,0 +1,194 @@
+"""When the rollout of an operator has ended on the nodes that are waited for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from busbar.kube.allocatable import AllocatableSpec, NotAllocatable, wait
+from busbar.kube.client import JsonObject
+from busbar.kube.rollout import RolloutSpec
+from tests.support import rolled_out as made
+from tests.support.kube_cluster import Clock, Cluster, node
+
+NODES, POLICIES = "/api/v1/nodes", "/apis/nvidia.com/v1/clusterpolicies"
+APPS = "/apis/apps/v1/namespaces/gpu-operator"
+PODS, EVENTS = (f"/api/v1/namespaces/gpu-operator/{kind}" for kind in ("pods", "events"))
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/gpu-operator/leases/53822513.nvidia.com"
+
+
+def policy(state: str = "ready", *conditions: JsonObject) -> JsonObject:
+    status = {"state": state, "conditions": list(conditions)}
+    return {"metadata": {"name": "cluster-policy", "generation": 3}, "status": status}
+
+
+@pytest.fixture
+def api() -> Cluster:
+    """Two workers of three offer their GPUs and are waited for; all is rolled out."""
+    workers = [node(name, nvidia_com__gpu="8") for name in ("w1", "w2", "w3")]
+    objects = {NODES: workers, POLICIES: [policy()], EVENTS: [], **made.gpu_operator(["w1", "w2"])}
+    return Cluster(objects)
+
+
+def spec(**changes: Any) -> AllocatableSpec:
+    of_policy = {"kind": "ClusterPolicy", "path": POLICIES, "must_be_ready": True}
+    rollout = {"lease": "53822513.nvidia.com", "apps": [made.TOOLKIT, made.GPU_PLUGIN]}
+    given = {"nodes": {"w1": 8, "w2": 8}, "stable_seconds": 3, "policy": of_policy, "rollout": rollout}
+    of_all = {"resource": "nvidia.com/gpu", "deadline_seconds": 100, "namespace": "gpu-operator"}
+    return AllocatableSpec.model_validate({**of_all, **given, **changes})
+
+
+def settled(api: Cluster, clock: Clock | None = None, **changes: Any) -> list[str]:
+    """What was said until the wait ended."""
+    said: list[str] = []
+    wait(api, spec(**changes), clock or Clock(), said.append)
+    return said
+
+
+def pending(api: Cluster, **changes: Any) -> str:
+    """Why the wait did not end."""
+    with pytest.raises(NotAllocatable) as failure:
+        settled(api, **changes)
+    return str(failure.value)
+
+
+def test_a_rollout_that_has_ended_is_not_waited_for(api: Cluster) -> None:
+    assert settled(api)[-1] == "nvidia.com/gpu: 2/2 nodes ready"
+
+
+def test_the_former_operator_s_lease_is_waited_for_and_then_what_the_new_one_rolls_out(api: Cluster) -> None:
+    api.objects[LEASE] = made.held_by("operator-1-x")
+    clock, complete = Clock(), api.objects[PODS]
+
+    def lead() -> None:
+        api.objects[LEASE] = made.held_by("operator-2-x")
+        api.objects[f"{APPS}/daemonsets"][0] = made.daemon_set(made.TOOLKIT, generation=5)
+        api.objects[PODS] = [each for each in complete if each["metadata"]["name"] != f"{made.TOOLKIT}-w2"]
+
+    def end() -> None:
+        api.objects[f"{APPS}/daemonsets"][0] = made.daemon_set(made.TOOLKIT, generation=5, observed=5)
+        api.objects[PODS] = complete
+
+    clock.at(20, lead)
+    clock.at(40, end)
+    assert any("waiting for lease 53822513.nvidia.com" in line for line in settled(api, clock))
+    assert clock.time > 40
+
+
+@pytest.mark.parametrize("left", ["nobody", "operator-1-x", "operator-3-x"])
+def test_a_lease_that_no_pod_of_the_current_replica_set_holds_is_named(api: Cluster, left: str) -> None:
+    api.objects[LEASE] = {"spec": {}} if left == "nobody" else made.held_by(left)
+    assert (
+        f"lease 53822513.nvidia.com, to be taken by the current pod of the operator (held by {left}"
+        in pending(api)
+    )
+
+
+def test_a_lease_of_a_pod_that_is_ending_is_named(api: Cluster) -> None:
+    api.objects[f"{PODS}/operator-2-x"]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert "lease 53822513.nvidia.com, to be taken" in pending(api)
+
+
+@pytest.mark.parametrize(
+    "deployment",
+    [
+        pytest.param(made.deployment(generation=3), id="a change that was not observed"),
+        pytest.param(made.deployment(replicas=2), id="the former pod is left"),
+        pytest.param(made.deployment(availableReplicas=0), id="the new pod is not available"),
+    ],
+)
+def test_a_deployment_that_is_being_rolled_out_is_named(api: Cluster, deployment: JsonObject) -> None:
+    api.objects[f"{APPS}/deployments/operator"] = deployment
+    assert "waiting for Deployment operator to be rolled out" in pending(api)
+
+
+def test_a_former_pod_that_still_leads_is_no_current_operator(api: Cluster) -> None:
+    api.objects[LEASE] = made.held_by("operator-1-x")
+    api.objects[f"{PODS}/operator-1-x"] = made.operator_pod(1)
+    assert "waiting for Deployment operator to be rolled out" in pending(api)
+
+
+def test_without_a_lease_the_operator_itself_does_not_matter(api: Cluster) -> None:
+    del api.objects[LEASE]
+    apps = [made.TOOLKIT, made.GPU_PLUGIN]
+    assert settled(api, rollout=RolloutSpec(lease=None, apps=apps))
+
+
+def test_a_daemon_set_that_does_not_exist_is_named(api: Cluster) -> None:
+    del api.objects[f"{APPS}/daemonsets"][1]
+    assert "waiting for a DaemonSet app=nvidia-device-plugin-daemonset, which does not exist" in pending(api)
+
+
+@pytest.mark.parametrize(
+    "of_w2",
+    [
+        pytest.param([], id="none"),
+        pytest.param([made.operand(made.GPU_PLUGIN, "w2", 1)], id="of the former revision"),
+        pytest.param([made.operand(made.GPU_PLUGIN, "w2", ready=False)], id="not available"),
+        pytest.param(
+            [made.operand(made.GPU_PLUGIN, "w2"), made.operand(made.GPU_PLUGIN, "w2", 1)],
+            id="also the former",
+        ),
+    ],
+)
+def test_a_node_without_an_available_pod_of_the_current_revision_is_named(
+    api: Cluster, of_w2: list[JsonObject]
+) -> None:
+    others = [each for each in api.objects[PODS] if each["metadata"]["name"] != f"{made.GPU_PLUGIN}-w2"]
+    api.objects[PODS] = [*others, *of_w2]
+    assert "waiting for DaemonSet nvidia-device-plugin-daemonset on w2" in pending(api)
+
+
+def test_a_pod_of_an_unknown_revision_is_not_current(api: Cluster) -> None:
+    api.objects[f"{APPS}/controllerrevisions"] = []
+    assert "waiting for DaemonSet nvidia-device-plugin-daemonset on w1, w2" in pending(api)
+
+
+def test_a_node_without_devices_of_the_pool_needs_no_pod(api: Cluster) -> None:
+    api.objects[NODES] = [node("w1", nvidia_com__gpu="8"), node("w3")]
+    settled(api, nodes={"w1": 8, "w3": 0})
+
+
+def test_what_a_job_does_not_need_is_not_waited_for_and_the_policy_is_quoted(api: Cluster) -> None:
+    error = {"type": "Error", "status": "True", "reason": "OperandNotReady", "message": "state-dcgm-exporter"}
+    api.objects[POLICIES] = [policy("notReady", error)]
+    said = settled(api)[-1]
+    assert said.endswith("; ClusterPolicy cluster-policy: notReady; OperandNotReady: state-dcgm-exporter")
+
+
+def test_what_is_broken_on_a_node_that_is_not_waited_for_is_a_remark_with_its_name(api: Cluster) -> None:
+    api.objects[POLICIES] = [policy("notReady")]
+    broken = made.operand("nvidia-operator-validator", "w3", ready=False)
+    broken["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "CrashLoopBackOff"}}
+    api.objects[PODS].append(broken)
+    said = settled(api)[-1]
+    assert said.startswith("nvidia.com/gpu: 2/2 nodes ready; ClusterPolicy cluster-policy: notReady; ")
+    assert "; not waited for: w3: nvidia-operator-validator-w3: CrashLoopBackOff" in said
+
+
+def test_a_policy_whose_last_change_was_not_processed_is_waited_for(api: Cluster) -> None:
+    api.objects[POLICIES] = [policy("ready", {"type": "Ready", "status": "True", "observedGeneration": 2})]
+    assert "waiting for ClusterPolicy cluster-policy: ready; the operator has not processed" in pending(api)
+
+
+def test_the_toolkit_s_signal_is_waited_for_on_the_node_that_is_named(api: Cluster) -> None:
+    clock = Clock()
+    api.objects[made.NODE_LEASES] = [made.renewed("w1", "01:00"), made.renewed("w2", "00:39")]
+    clock.at(20, lambda: api.objects[made.NODE_LEASES].append(made.renewed("w2", "00:41")))
+    said = settled(api, clock)
+    assert any(
+        "waiting for the agent on w2, which nvidia-container-toolkit-ctr may restart" in line for line in said
+    )
+    assert 20 < clock.time < 23
+
+
+def test_a_node_that_was_not_ready_after_the_toolkit_s_start_is_waited_for_from_then_on(api: Cluster) -> None:
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:45Z"}
+    api.objects[NODES][0]["status"]["conditions"] = [ready]
+    assert "waiting for the agent on w1" in pending(api)
+
+
+def test_a_kubelet_that_has_renewed_no_lease_is_waited_for(api: Cluster) -> None:
+    api.objects[made.NODE_LEASES] = [made.renewed("w1", "01:00")]
+    assert "waiting for the agent on w2" in pending(api)
