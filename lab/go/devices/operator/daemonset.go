@@ -21,6 +21,7 @@ type operand struct {
 	container      string
 	args           []string
 	hostPID        bool
+	readyAfter     int      // seconds until the first probe
 	validates      []string // arguments of an init container; empty: none
 	selector       map[string]any
 	updateStrategy map[string]any
@@ -46,6 +47,12 @@ func (d *daemonSetStatus) rolledOut() bool {
 
 // daemonSet is the operand on every node with its labels; it is owned by its policy.
 func (o Options) daemonSet(owner *object, want wanted, one operand) map[string]any {
+	container := o.container(one.container, one.args)
+	if one.readyAfter > 0 {
+		container["readinessProbe"] = map[string]any{
+			"exec": map[string]any{"command": []any{"/devices", "ok"}}, "initialDelaySeconds": one.readyAfter,
+		}
+	}
 	var validation []any
 	if len(one.validates) > 0 {
 		validation = []any{o.container("driver-validation", one.validates)}
@@ -60,7 +67,7 @@ func (o Options) daemonSet(owner *object, want wanted, one operand) map[string]a
 			"tolerations":                   want.tolerations,
 			"nodeSelector":                  one.selector,
 			"initContainers":                validation,
-			"containers":                    []any{o.container(one.container, one.args)},
+			"containers":                    []any{container},
 			"volumes": []any{
 				map[string]any{"name": "plugins", "hostPath": map[string]any{"path": pluginFolder}},
 				map[string]any{"name": "hardware", "hostPath": map[string]any{"path": hardwareParent}},

@@ -42,6 +42,7 @@ const (
 	toolkitName   = "nvidia-container-toolkit-daemonset"
 	gpuPluginName = "nvidia-device-plugin-daemonset"
 	validatorName = "nvidia-operator-validator"
+	exporterName  = "nvidia-dcgm-exporter"
 	hcaPluginName = "sriov-device-plugin"
 
 	deploy    = "nvidia.com/gpu.deploy."
@@ -57,11 +58,11 @@ func ForPolicy(kind string) (*Policy, error) {
 		return &Policy{
 			kind: kind, apiVersion: "nvidia.com/v1", path: "/apis/nvidia.com/v1/clusterpolicies",
 			lease: "53822513.nvidia.com", read: readClusterPolicy,
-			daemonSets: []string{toolkitName, gpuPluginName, validatorName},
+			daemonSets: []string{toolkitName, gpuPluginName, validatorName, exporterName},
 			feature:    "pci-10de.present",
 			nodeLabels: map[string]string{
 				"nvidia.com/gpu.present": "true", deploy + "container-toolkit": "true", deploy + "device-plugin": "true",
-				deploy + "operator-validator": "true",
+				deploy + "operator-validator": "true", deploy + "dcgm-exporter": "true",
 			},
 		}, nil
 	case "NicClusterPolicy":
@@ -90,6 +91,7 @@ func readClusterPolicy(text json.RawMessage) (wanted, error) {
 			Version string `json:"version"`
 		} `json:"toolkit"`
 		DevicePlugin section `json:"devicePlugin"`
+		DCGMExporter section `json:"dcgmExporter"`
 		Daemonsets   struct {
 			Tolerations   []any `json:"tolerations"`
 			RollingUpdate struct {
@@ -122,6 +124,11 @@ func readClusterPolicy(text json.RawMessage) (wanted, error) {
 	validator := operand(validatorName, "operator-validator", "nvidia-operator-validator", "idle")
 	validator.validates = []string{"validate", "--count-from", hardwareFolder + "/gpus"}
 	want.operands = append(want.operands, validator)
+	if spec.DCGMExporter.enabled() {
+		exporter := operand(exporterName, "dcgm-exporter", "nvidia-dcgm-exporter", "idle")
+		exporter.readyAfter = 45 // assets/state-dcgm-exporter in NVIDIA/gpu-operator
+		want.operands = append(want.operands, exporter)
+	}
 	return want, nil
 }
 
