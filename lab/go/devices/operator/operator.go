@@ -106,7 +106,8 @@ func (o Options) rollOut(ctx context.Context, policy *object) (status, error) {
 			return status{}, err
 		}
 		if !found.rolledOut() {
-			unready = append(unready, fmt.Sprintf("%s: %d of %d pods run", name, found.Status.Available, found.Status.Desired))
+			ready := min(found.Status.Updated, found.Status.Available)
+			unready = append(unready, fmt.Sprintf("%s: %d of %d new pods run", name, ready, found.Status.Desired))
 		}
 	}
 	switch {

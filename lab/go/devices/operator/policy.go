@@ -103,7 +103,7 @@ func readClusterPolicy(text json.RawMessage) (wanted, error) {
 		return wanted{}, err
 	}
 	strategy := rollingUpdate(spec.Daemonsets.RollingUpdate.MaxUnavailable)
-	operand := func(name, label, container string, args ...string) operand {
+	daemonSet := func(name, label, container string, args ...string) operand {
 		return operand{
 			name: name, labels: map[string]any{"app": name}, container: container, args: args, updateStrategy: strategy,
 			selector: map[string]any{deploy + label: "true"},
@@ -111,7 +111,7 @@ func readClusterPolicy(text json.RawMessage) (wanted, error) {
 	}
 	want := wanted{tolerations: spec.Daemonsets.Tolerations}
 	if spec.Toolkit.enabled() {
-		toolkit := operand(
+		toolkit := daemonSet(
 			toolkitName, "container-toolkit", "nvidia-container-toolkit-ctr",
 			"toolkit", "--misses", hardwareFolder+"/toolkit-misses", "--version", spec.Toolkit.Version)
 		toolkit.hostPID = true
@@ -119,13 +119,13 @@ func readClusterPolicy(text json.RawMessage) (wanted, error) {
 	}
 	if spec.DevicePlugin.enabled() {
 		args := devicePlugin("gpu", "nvidia.com/gpu", "gpus")
-		want.operands = append(want.operands, operand(gpuPluginName, "device-plugin", "nvidia-device-plugin", args...))
+		want.operands = append(want.operands, daemonSet(gpuPluginName, "device-plugin", "nvidia-device-plugin", args...))
 	}
-	validator := operand(validatorName, "operator-validator", "nvidia-operator-validator", "idle")
+	validator := daemonSet(validatorName, "operator-validator", "nvidia-operator-validator", "idle")
 	validator.validates = []string{"validate", "--count-from", hardwareFolder + "/gpus"}
 	want.operands = append(want.operands, validator)
 	if spec.DCGMExporter.enabled() {
-		exporter := operand(exporterName, "dcgm-exporter", "nvidia-dcgm-exporter", "idle")
+		exporter := daemonSet(exporterName, "dcgm-exporter", "nvidia-dcgm-exporter", "idle")
 		exporter.readyAfter = 45 // assets/state-dcgm-exporter in NVIDIA/gpu-operator
 		want.operands = append(want.operands, exporter)
 	}
