@@ -122,12 +122,16 @@ def test_an_update_of_the_gpu_operator_measures_after_the_last_restart_of_an_age
 
 
 @pytest.mark.usefixtures("restored")
-def test_an_update_of_the_toolkits_version_measures_a_healthy_fabric(site: Lab) -> None:
-    # The operator's pod stays: it acts at once.
+def test_an_update_of_the_toolkit_measures_a_healthy_fabric_also_where_a_signal_hits_the_toolkit(
+    site: Lab,
+) -> None:
+    # The operator's pod stays: it acts at once. One toolkit ends itself and starts again.
+    site.ssh("worker-1", "echo 1 > /usr/local/lib/busbar-lab/toolkit-misses")
     before = {worker: started(site, worker) for worker in WORKERS}
     toolkit: Settings = {"gpu_operator": {"values": {"toolkit": {"version": "drill"}}}}
     succeeded, text = up(site, {**measuring(104), **toolkit})
     assert all(started(site, worker) > before[worker] for worker in WORKERS), "the agents restarted"
+    assert site.ssh("worker-1", "cat /usr/local/lib/busbar-lab/toolkit-misses").strip() == "0"
     assert succeeded and result(site).verdict == "pass", text
 
 
