@@ -57,6 +57,8 @@ class Operator:
     lease: str = ""
     needed: Mapping[str, str] = field(default_factory=dict)
     seconds_per_node: int = 0
+    renews_crds: bool = False
+    """Whether a hook of the chart replaces older CRDs also before an installation."""
 
     @property
     def disable_setting(self) -> str:
@@ -170,6 +172,7 @@ NETWORK_OPERATOR = Operator(
     config_key="network_operator",
     release="network-operator",
     namespace="nvidia-network-operator",
+    renews_crds=True,
     on_servers=lambda tolerated: {"operator": tolerated},
     policy={"kind": "NicClusterPolicy", "path": "/apis/mellanox.com/v1alpha1/nicclusterpolicies"},
     # Node Feature Discovery sets the first, the operator the second (manifests/state-sriov-device-plugin).

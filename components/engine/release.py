@@ -1,6 +1,8 @@
 """A Helm release in its own namespace: the operators call `create_release` with themselves as parent."""
 
+import asyncio
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ from busbar.components.engine.release_hooks import create_recovery_hooks
 from busbar.config import Chart
 from busbar.config.kubernetes_values import is_local_chart
 from busbar.helm.recovery import DesiredRelease
+from busbar.kube.client import RestApi
 from busbar.manifests.operators import Operator, OperatorConfig
 
 HELM_VALUES = Path(__file__).resolve().parents[2] / "helm_values"
@@ -38,6 +41,11 @@ class ChartSource:
         # A folder or an archive has one version, whichever is configured.
         version = None if config.is_local else config.version
         return cls(chart=config.chart, version=version, repository=config.repository_url)
+
+    def __str__(self) -> str:
+        """As `helm` takes it."""
+        options = {"--repo": self.repository, "--version": self.version}
+        return " ".join([self.chart, *(f"{key} {value}" for key, value in options.items() if value)])
 
     def digest(self) -> str | None:
         """`chart sha256:...` over the files of a local chart, None for any other."""
@@ -91,6 +99,16 @@ def create_release(
         values=args.values,
         disable_setting=operator.disable_setting,
     )
+
+    async def check(api: RestApi) -> None:
+        # Imported here: only an installation needs it.
+        from busbar.helm import crds
+
+        policy = operator.policy
+        if policy and not operator.renews_crds and await asyncio.to_thread(crds.is_in, api, policy["path"]):
+            objects = await _rendered(args, parent)
+            await asyncio.to_thread(crds.compare, api, objects, f"helm show crds {source}")
+
     release = kubernetes.helm.v3.Release(
         resource,
         kubernetes.helm.v3.ReleaseArgs(
@@ -116,12 +134,30 @@ def create_release(
             deleted_with=deleted_with,
             # Two releases of one name would share their objects, so the old one is deleted first.
             delete_before_replace=True,
-            hooks=create_recovery_hooks(resource, desired, args.kubeconfig),
+            hooks=create_recovery_hooks(resource, desired, args.kubeconfig, check),
         ),
     )
     update_end.expected.append((release, operator.namespace, operator.release))
     _namespaces[release] = namespace
     return release
+
+
+async def _rendered(args: ReleaseArgs, parent: pulumi.Resource) -> list[Any]:
+    """The objects of the chart, with its CRDs."""
+    source = args.source
+    place = {"path": source.chart} if source.digest() else {"chart": source.chart}
+    options = {
+        **place,
+        "version": source.version,
+        "fetch_opts": {"repo": source.repository},
+        "namespace": args.operator.namespace,
+        "release_name": args.operator.release,
+        "values": dict(args.values),
+    }
+    found = await pulumi.runtime.invoke_async(
+        "kubernetes:helm:template", {"jsonOpts": json.dumps(options)}, pulumi.InvokeOptions(parent=parent)
+    )
+    return list(found["result"])
 
 
 def changes(*releases: kubernetes.helm.v3.Release) -> pulumi.Output[Any]:

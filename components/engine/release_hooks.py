@@ -7,7 +7,7 @@ describes the repairs and their reasons.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pulumi
 
@@ -16,12 +16,17 @@ from busbar.kube.client import Api, RestApi
 
 
 def create_recovery_hooks(
-    name: str, desired: recovery.DesiredRelease, kubeconfig: pulumi.Input[str]
+    name: str,
+    desired: recovery.DesiredRelease,
+    kubeconfig: pulumi.Input[str],
+    check: Callable[[RestApi], Awaitable[None]] | None = None,
 ) -> pulumi.ResourceHookBinding:
-    """The hooks for the Release resource `name`."""
+    """The hooks for the Release resource `name`; `check` is called before its installation."""
 
     async def before_create(_: pulumi.ResourceHookArgs) -> None:
         await run_on_cluster(kubeconfig, lambda api: recovery.before_install(api, desired))
+        if check:
+            await check(RestApi(str(await pulumi.Output.from_input(kubeconfig).future())))
 
     async def before_update(_: pulumi.ResourceHookArgs) -> None:
         await run_on_cluster(
