@@ -1,4 +1,4 @@
-"""CPU seconds of a verdict on 2 MB of each hostile shape of line, and on 8,000 hosts.
+"""CPU seconds and memory of a verdict on 2 MB of each hostile shape of line, and on 8,000 hosts.
 
     python bench/nccl_hostile.py
 
@@ -9,10 +9,13 @@ as much in long lines as in short ones is quadratic: lines are cut at 8 KiB when
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
 from time import process_time
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -93,6 +96,12 @@ MANY: dict[str, Callable[[int], str]] = {
     "ranks": lambda i: f"#  Rank {i} Group  0 Pid {i} on h{i} device  0 [0000:06:00] NVIDIA H100",
     "headers": lambda i: f"# size count type redop root time algbw busbw #wrong time algbw busbw #wrong {i}",
     "failures": lambda i: f"Test CUDA failure a.cu:{i} 'out of memory'",
+    "HCAs of a host": lambda i: (
+        f"w0:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_{i}:1/IB [RO]; OOB eth0:10.0.0.1<0>"
+    ),
+    "rows": lambda i: f"{i} 2 float sum -1 1.0 1.0 1.0 0 1.0 1.0 1.0 0",
+    "unknown failures": lambda i: f"something failed {i}",
+    "records": lambda i: json.dumps({"message": f"x {i}", "other": f"failed to {i}"}),
 }
 
 
@@ -119,6 +128,19 @@ def cost(line: Callable[[int], str], size: int) -> float:
     return process_time() - before
 
 
+def memory(line: Callable[[int], str], size: int) -> float:
+    """MiB of a process that makes one verdict, at most."""
+    read, write = os.pipe()
+    if not (child := os.fork()):
+        judge(log(line, size), WANT)
+        os.write(write, str(getrusage(RUSAGE_SELF).ru_maxrss).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+    with os.fdopen(read) as out:
+        return int(out.read()) / 1024
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(
@@ -132,14 +154,20 @@ def main() -> None:
         for kind, width in LINE.items()
     }
     hosts = {f"many {name}": line for name, line in MANY.items()}
-    rows = [(cost(line, size // 4), cost(line, size), name) for name, line in {**shapes, **hosts}.items()]
+    rows = [row(name, line, size) for name, line in {**shapes, **hosts}.items()]
     hosts_8000 = {f"8,000 lines of {name}": line for name, line in MANY.items()}
     for name, line in hosts_8000.items():
         width = sum(len(line(i)) + 1 for i in range(8000))
-        rows.append((cost(line, width // 4), cost(line, width), name))
-    print(f"{'s':>7} {'x 1/4':>6}  shape")
-    for quarter, whole, name in sorted(rows, key=lambda row: -row[1]):
-        print(f"{whole:7.2f} {whole / max(quarter, 0.001):6.1f}  {name}", flush=True)
+        rows.append(row(name, line, width))
+    print(f"{'s':>7} {'x 1/4':>6} {'MiB':>5}  shape")
+    for quarter, whole, most, name in sorted(rows, key=lambda row: -row[1]):
+        print(f"{whole:7.2f} {whole / max(quarter, 0.001):6.1f} {most:5.0f}  {name}", flush=True)
+
+
+def row(name: str, line: Callable[[int], str], size: int) -> tuple[float, float, float, str]:
+    """CPU seconds of a quarter of SIZE and of all of it, and MiB."""
+    most = memory(line, size)  # first: a process is not smaller than the one that it came from
+    return cost(line, size // 4), cost(line, size), most, name
 
 
 if __name__ == "__main__":

@@ -16,12 +16,13 @@ from functools import wraps
 from busbar.judge import checks as shared
 from busbar.judge.checks import Status
 from busbar.judge.nccl.checks.bandwidth import assess, busbw, stability
+from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.checks.completeness import completeness
 from busbar.judge.nccl.checks.context import Context
 from busbar.judge.nccl.checks.correctness import correctness
 from busbar.judge.nccl.checks.fabric import gdrdma, mnnvl, rails, sharp
 from busbar.judge.nccl.checks.ranks import ranks
-from busbar.judge.nccl.checks.result import Check
+from busbar.judge.nccl.checks.result import Check, unknown
 from busbar.judge.nccl.checks.setup import hcas, nccl_version, plugin, topology_file
 from busbar.judge.nccl.checks.source import collective, job, source
 from busbar.judge.nccl.checks.transport import transport
@@ -49,11 +50,39 @@ def for_each_table(gate: Callable[[Context], Check]) -> Gate:
     return worst
 
 
+# gate -> the lists of evidence that it reads, which keep a limited number of texts
+READS = {
+    "ranks": {"communicators", "counts", "local_ranks", "initialized"},
+    "topology-file": {"topology_set", "topology_failed"},
+    "hcas": {"hca_links", "networks"},
+    "gdrdma": {"edges", "without_gdr"},
+    "rails": {"edges"},
+    "sharp": {"algorithms", "warnings"},
+    "mnnvl": {"edges", "warnings"},
+    "busbw": {"algorithms", "nvls_channels", "environment"},
+}
+
+
+def on_whole_lists(gate: Gate) -> Gate:
+    """Run GATE: a pass that rests on a list of which something was lost is unknown."""
+
+    @wraps(gate)
+    def checked(context: Context) -> Check | None:
+        check = gate(context)
+        lost = READS.get(check.name, set()) & context.log.evidence.lost if check is not None else set()
+        if check is None or check.status != "pass" or not lost:
+            return check
+        reason = f"more different texts on {', '.join(sorted(lost))} were printed than are kept"
+        return unknown(Code(f"{check.name}.evidence_lost"), reason)
+
+    return checked
+
+
 OF_TABLES = (nccl_version, plugin, topology_file, hcas, transport, gdrdma, rails, sharp, mnnvl)
-GATES: tuple[Gate, ...] = (
+GATES: tuple[Gate, ...] = tuple(map(on_whole_lists, (
     job, source, collective, ranks, completeness, correctness, *map(for_each_table, OF_TABLES),
     busbw, stability, warnings,
-)  # fmt: skip
+)))  # fmt: skip
 
 
 def run_all(context: Context) -> list[Check]:

@@ -50,6 +50,7 @@ class Code(checks.Code):
     RANKS_NOT_ALL_UP = "ranks.not_all_up"
     RANKS_EXCERPT = "ranks.excerpt"
     RANKS_OTHER_COUNT = "ranks.other_count"
+    RANKS_EVIDENCE_LOST = "ranks.evidence_lost"
 
     COMPLETENESS_COMPLETE = "completeness.complete"
     COMPLETENESS_NO_TABLE = "completeness.no_table"
@@ -97,6 +98,7 @@ class Code(checks.Code):
     TOPOLOGY_FILE_NOT_PRINTED = "topology-file.not_printed"
     TOPOLOGY_FILE_NOT_SET = "topology-file.not_set"
     TOPOLOGY_FILE_OTHER = "topology-file.other"
+    TOPOLOGY_FILE_EVIDENCE_LOST = "topology-file.evidence_lost"
 
     HCAS_OPENED = "hcas.opened"
     HCAS_NOT_REQUIRED = "hcas.not_required"
@@ -105,6 +107,7 @@ class Code(checks.Code):
     HCAS_OTHER_FABRIC = "hcas.other_fabric"
     HCAS_MIXED = "hcas.mixed"
     HCAS_TOO_FEW = "hcas.too_few"
+    HCAS_EVIDENCE_LOST = "hcas.evidence_lost"
 
     TRANSPORT_AS_EXPECTED = "transport.as_expected"
     TRANSPORT_NOT_REQUIRED = "transport.not_required"
@@ -131,6 +134,7 @@ class Code(checks.Code):
     GDRDMA_CONTRADICTED = "gdrdma.contradicted"
     GDRDMA_MISSING = "gdrdma.missing"
     GDRDMA_RING_WITHOUT = "gdrdma.ring_without"
+    GDRDMA_EVIDENCE_LOST = "gdrdma.evidence_lost"
 
     RAILS_ALL = "rails.all"
     RAILS_NOT_REQUIRED = "rails.not_required"
@@ -138,18 +142,21 @@ class Code(checks.Code):
     RAILS_EXCERPT = "rails.excerpt"
     RAILS_NO_EDGE = "rails.no_edge"
     RAILS_WRONG_COUNT = "rails.wrong_count"
+    RAILS_EVIDENCE_LOST = "rails.evidence_lost"
 
     SHARP_USED = "sharp.used"
     SHARP_NOT_REQUIRED = "sharp.not_required"
     SHARP_FALLBACK = "sharp.fallback"
     SHARP_OTHER_ALGORITHM = "sharp.other_algorithm"
     SHARP_NO_EVIDENCE = "sharp.no_evidence"
+    SHARP_EVIDENCE_LOST = "sharp.evidence_lost"
 
     MNNVL_USED = "mnnvl.used"
     MNNVL_NOT_REQUIRED = "mnnvl.not_required"
     MNNVL_NOT_WORKING = "mnnvl.not_working"
     MNNVL_NET_INSIDE_DOMAIN = "mnnvl.net_inside_domain"
     MNNVL_NO_EVIDENCE = "mnnvl.no_evidence"
+    MNNVL_EVIDENCE_LOST = "mnnvl.evidence_lost"
 
     BUSBW_IN_RANGE = "busbw.in_range"
     BUSBW_NOT_REQUIRED = "busbw.not_required"
@@ -161,6 +168,7 @@ class Code(checks.Code):
     BUSBW_BELOW_FLOOR = "busbw.below_floor"
     BUSBW_PART_OF_LINE_RATE = "busbw.part_of_line_rate"
     BUSBW_ABOVE_CEILING = "busbw.above_ceiling"
+    BUSBW_EVIDENCE_LOST = "busbw.evidence_lost"
 
     STABILITY_STEADY = "stability.steady"
     STABILITY_NOT_REQUIRED = "stability.not_required"

@@ -20,6 +20,7 @@ from busbar.judge.nccl.log.matcher import KnownLine
 from busbar.judge.nccl.log.records import LogLine
 
 EARLIEST = "the earliest WARN"
+SLOW: tuple[Observation, ...] = ("edges-without-gdr", "tcp-edges")
 Role = Literal["first-cause", "echo", "other"]
 KINDS: tuple[Kind, ...] = ("cause", "crash", "peer", "symptom", "echo")
 
@@ -60,19 +61,18 @@ def diagnose(context: Context, checks: list[Check]) -> list[Diagnosis]:
             found.append(_diagnosis(each, line.line, line.text))
     found = [_with_warning(_not_refuted(d, context), context) for d in found]
     names = {d.name for d in found}
-    refused = next((c for s in ("fail", "unknown") for c in checks if c.status == s), None)
+    worst = next((s for s in ("fail", "unknown") if any(c.status == s for c in checks)), None)
+    refused = [c for c in checks if c.status == worst]
     ordered = sorted(
         found, key=lambda d: (_distance(rule(d.name), names), not _shows(d, refused), *_place(d))
     )
     return [d.model_copy(update={"role": _role(d, at, names, refused)}) for at, d in enumerate(ordered)]
 
 
-def _shows(found: Diagnosis, check: Check | None) -> bool:
-    """Whether FOUND is the finding of CHECK."""
-    return check is not None and (found.line, found.evidence) == (
-        check.line or 0,
-        check.evidence or check.reason,
-    )
+def _shows(found: Diagnosis, refused: list[Check]) -> bool:
+    """Return whether FOUND is the finding of one of REFUSED."""
+    shown = (found.line, found.evidence)
+    return any(shown == (check.line or 0, check.evidence or check.reason) for check in refused)
 
 
 def _not_refuted(found: Diagnosis, context: Context) -> Diagnosis:
@@ -115,14 +115,14 @@ def _place(found: Diagnosis) -> tuple[int, int]:
     return (0, position) if rule(found.name).effective_kind == "symptom" else (found.line, position)
 
 
-def _role(found: Diagnosis, at: int, names: set[str], refused: Check | None) -> Role:
-    if refused is None:
+def _role(found: Diagnosis, at: int, names: set[str], refused: list[Check]) -> Role:
+    if not refused:
         return "other"
     known = rule(found.name)
     explains = bool(names.intersection(known.explains))
     if at == 0:
-        # without a failed gate, what was observed says more than what could not be judged
-        observed = known.observed is not None and refused.status == "unknown"
+        # without a failed gate, a slow network says more than what could not be judged without options
+        observed = known.observed in SLOW and refused[0].status == "unknown"
         first = found.severity == "fatal" or explains or observed or _shows(found, refused)
         return "first-cause" if first else "other"
     explained = any(found.name in rule(name).explains for name in names)
@@ -134,7 +134,8 @@ def _observations(context: Context) -> dict[Observation, LogLine]:
     """Observations in the log that are not findings of gates.
 
     These are GPUs of one host that exchange data through its memory, processes on different networks, hosts
-    with different numbers of ranks and, where no transport is expected, networks that are slow.
+    with different numbers of ranks, rows that are far apart in time and, where no transport is expected, slow
+    networks.
     """
     found: dict[Observation, LogLine] = {}
     networks = sorted(context.evidence.networks.values(), key=lambda line: line.line)
@@ -144,6 +145,8 @@ def _observations(context: Context) -> dict[Observation, LogLine]:
     first = min(shared, key=lambda line: line.line, default=None)
     if first is not None and context.expectation.nvlink_gbps:
         found["shared-memory-edge"] = first
+    if context.log.gap is not None:
+        found["gap-between-rows"] = context.log.gap
     uneven = _uneven(context)
     if uneven is not None:
         found["uneven-ranks"] = uneven

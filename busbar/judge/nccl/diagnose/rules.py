@@ -11,12 +11,17 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.diagnose import endings, load
 from busbar.judge.nccl.log.evidence import KEEP_HOSTS
-from busbar.judge.nccl.log.matcher import BAD_STATE, NOTED, KnownLine, Stage
+from busbar.judge.nccl.log.matcher import BAD_STATE, NOTED, SHOWN, KnownLine, Stage
 from busbar.judge.nccl.log.records import LogLine
 
 Severity = Literal["fatal", "degraded", "note"]
 Observation = Literal[
-    "shared-memory-edge", "different-networks", "uneven-ranks", "edges-without-gdr", "tcp-edges"
+    "shared-memory-edge",
+    "different-networks",
+    "uneven-ranks",
+    "edges-without-gdr",
+    "tcp-edges",
+    "gap-between-rows",
 ]
 Kind = Literal["cause", "crash", "peer", "symptom", "echo"]  # as rules.yaml explains
 SEVERITY_ORDER: tuple[Severity, ...] = ("fatal", "degraded", "note")
@@ -218,9 +223,11 @@ class LineRules:
             self._count(rule(name), text, line)
             if rule(name).no_verdict:
                 self._note(text, line, rule(name).meaning)
-        if not names and _is_unknown(text, said, level, started=started):
+        if names or len(self._unknown) > MAX_UNKNOWN:
+            return
+        if _is_unknown(text, said, level, started=started):
             self._note(text, line, NOTED if level == "INFO" and stage == "before" else None)
-        elif not names and level is None and endings.is_bad_state(text, said):
+        elif level is None and endings.is_bad_state(text, said):
             self._note(text, line, BAD_STATE)
 
     def _count(self, r: Rule, text: str, line: int) -> None:
@@ -232,6 +239,8 @@ class LineRules:
 
     def _note(self, text: str, line: int, known: str | None) -> None:
         """Keep an unknown line and what is KNOWN of it; if there are too many, the last entry says so."""
+        if known in SHOWN and len(self._unknown) >= MAX_UNKNOWN:
+            return
         text = text[:EVIDENCE_WIDTH] if len(self._unknown) < MAX_UNKNOWN else ""
         self._unknown.setdefault(text, LogLine((text and known) or text, line, text))
 

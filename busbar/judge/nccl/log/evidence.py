@@ -45,8 +45,8 @@ class Evidence:
     hcas: dict[str, LogLine] = field(default_factory=dict)  # one list as printed -> where
     hcas_of_host: dict[str, tuple[str, ...]] = field(default_factory=dict)
     # host -> (NET device, HCA, IB or RoCE), as printed by all of its processes; device -1: not known
-    hca_links: dict[str, frozenset[tuple[int, str, str]]] = field(default_factory=dict)
     members: dict[str, dict[int, int]] = field(default_factory=dict)  # host -> fused NET device -> its ports
+    hca_links: dict[str, set[tuple[int, str, str]]] = field(default_factory=dict)
     plugin_paths: dict[str, LogLine] = field(default_factory=dict)
     environment: dict[str, LogLine] = field(default_factory=dict)
     algorithms: dict[str, LogLine] = field(default_factory=dict)  # "AllReduce RING" -> where
@@ -139,7 +139,7 @@ class Evidence:
             mine_of_host = self.hcas_of_host.setdefault(host, names)
             self.hcas_of_host[host] = tuple(name for name in mine_of_host if name in names)
         for host, links in part.hca_links.items():
-            self.hca_links[host] = self.hca_links.get(host, frozenset()) | links
+            self.hca_links.setdefault(host, set()).update(links)
         for host, fused in part.members.items():
             self.members.setdefault(host, {}).update(fused)
         for nranks, ranks in part.initialized.items():

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from busbar.judge.nccl.log import patterns as p
-from busbar.judge.nccl.log.evidence import EVIDENCE_WIDTH, KEEP, KEEP_HOSTS, Evidence, keep
+from busbar.judge.nccl.log.evidence import EVIDENCE_WIDTH, KEEP, KEEP_HOSTS, KEEP_LABELS, Evidence, keep
 from busbar.judge.nccl.log.records import LogLine
 
 Match = re.Match[str]
@@ -61,9 +61,13 @@ def _hcas(evidence: Evidence, match: Match, host: str, line: int, text: str) -> 
     found = list(p.HCA.finditer(match["list"]))
     names = tuple({m.group("name", "port"): m["name"] for m in found}.values())  # each port once
     merged = "{" in match["list"]  # [0]={[0] mlx5_0:1/RoCE, [1] mlx5_1:1/RoCE}
-    links = frozenset((-1 if merged else int(m["device"][:4]), m["name"], m["layer"]) for m in found)
+    links = {(-1 if merged else int(m["device"][:4]), m["name"], m["layer"]) for m in found}
     if links and (host in evidence.hca_links or len(evidence.hca_links) < KEEP_HOSTS):
-        evidence.hca_links[host] = evidence.hca_links.get(host, frozenset()) | links
+        kept = evidence.hca_links.setdefault(host, set())
+        if len(kept) < KEEP_LABELS:
+            kept |= links
+        elif not links <= kept:
+            evidence.lost.add("hca_links")
     before = evidence.hcas_of_host.get(host)
     if before is not None:
         # processes of a host may open different HCAs; only those that all of them opened count
@@ -85,12 +89,16 @@ def _initialized(evidence: Evidence, match: Match, host: str, line: int, text: s
     ranks = evidence.initialized.setdefault(int(match[2][:7]), set())
     if len(evidence.initialized) <= KEEP:
         ranks.add(int(match[1][:7]))
+    else:
+        evidence.lost.add("initialized")
 
 
 def _counts(evidence: Evidence, match: Match, host: str, line: int, text: str) -> None:
     key = (int(match[2][:7]), int(match[3][:7]))
     if key not in evidence.counts and len(evidence.counts) < KEEP:
         evidence.counts[key] = LogLine(f"{key[0]}/{key[1]}", line, text[:EVIDENCE_WIDTH])
+    elif key not in evidence.counts:
+        evidence.lost.add("counts")
     evidence.keep("local_ranks", match[4][:7], line, text)
     if match[5] == "1" and evidence.mnnvl is None:
         evidence.mnnvl = LogLine("1", line, text[:EVIDENCE_WIDTH])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import chain, islice
 
 from busbar.judge.nccl.log import patterns as p
@@ -23,6 +24,8 @@ from busbar.judge.nccl.log.tables import RunBuilder
 # every text that is searched is shorter; only rings of thousands of ranks are longer
 MAX_TEXT = 8192
 MAX_HOST = 255
+MAX_GAP = 600.0  # seconds from one row to the next
+MAX_SKEW = 60.0  # by which a clock may be set back
 # text after MAX_TEXT that would have been read; lists of ranks and host names have none
 READABLE = re.compile(rb"NCCL |# |\d +\d+ +[a-z]")
 OF_HOST = re.compile(r"[a-z0-9][a-z0-9.\-]*")
@@ -47,6 +50,7 @@ class ParsedLog:
     bytes: int = 0
     sha256: str = ""
     truncated: str | None = None
+    gap: LogLine | None = None  # between the times of two rows
     other_run: str | None = None  # how the log beside the JSON of nccl-tests differs from it
     long_lines: int = 0
     last_line: str = ""
@@ -141,6 +145,9 @@ class LogReader:
         self._held: list[bytes] = []  # a line's parts so far
         self._cut = 0  # lines of which a part was not read
         self._last_line = b""
+        self._raw = b""  # the line that is read
+        self._row_at: tuple[datetime, int] | None = None  # the last row's time and line
+        self.gap: LogLine | None = None
         self._date: str | None = None
 
     def block(self, block: bytes) -> None:
@@ -184,6 +191,7 @@ class LogReader:
             bytes=source.bytes,
             sha256=source.sha256.hexdigest(),
             truncated=source.truncated,
+            gap=self.gap,
             other_run=source.other_run,
             long_lines=source.long_lines + self._cut + self.builder.foreign,
             last_line="".join((clean(_text(self._last_line)) or [""])[-1:])[:EVIDENCE_WIDTH],
@@ -202,6 +210,7 @@ class LogReader:
 
     def _line(self, line: bytes, number: int) -> None:
         """Take one line."""
+        self._raw = line
         if len(line) > MAX_TEXT and READABLE.search(line, MAX_TEXT - MAX_HOST) is not None:
             self._cut += 1
         texts = clean(_text(line))
@@ -266,13 +275,34 @@ class LogReader:
 
     def _plain(self, text: str, number: int) -> None:
         """Take a text that is not a message of NCCL."""
+        rows = self._rows()
         self.tables.add(text, number)
+        if self._rows() > rows:
+            self._time_row(number, first=not rows)
         if self.builder.listed:
             self._list_ranks()
         self._at = self.builder.program
         for kind, value in plain_facts(text):
             self._evidence("", None).keep(kind, value, number, text)
         self._look(text, number)
+
+    def _rows(self) -> int:
+        run = self.tables.current
+        return len(run.rows) if run is not None else 0
+
+    def _time_row(self, number: int, *, first: bool) -> None:
+        """Keep the first gap or jump between the times that a collector wrote to two rows of a table."""
+        try:
+            at = datetime.fromisoformat((p.date_in(self._raw) or "")[:19])
+        except ValueError:
+            return
+        before, self._row_at = self._row_at, (at, number)
+        if before is None or first or self.gap is not None:
+            return
+        seconds = (at - before[0]).total_seconds()
+        if not -MAX_SKEW <= seconds <= MAX_GAP:
+            text = f"{seconds:.0f} s between the rows of lines {before[1]} and {number}"
+            self.gap = LogLine(str(seconds), number, text)
 
     def _list_ranks(self) -> None:
         for rank, program in self.builder.listed:

@@ -31,6 +31,7 @@ WORDS = re.compile(
 )
 RECORD = re.compile(r"""["<>{}|;]|\\[nt]""")  # signs that no row has
 ONLY_WORDS = re.compile(r"[A-Za-z][a-z]{0,30}(?:,? [A-Za-z]?[a-z]{0,30}){1,8} ")
+MAX_ROWS = 16384  # of all tables; a run has one for each size
 VALUE_SIGNS = "+-Nni"  # what p.VALUE may start with besides a digit
 
 
@@ -58,7 +59,8 @@ class RunBuilder:
         self._preamble = Preamble()
         self._pending: _Pending | None = None
         self._command: str | None = None
-        self.foreign = 0  # rows inside a record of a form that is not known
+        self.foreign = 0  # rows inside a record of a form that is not known, or beyond MAX_ROWS
+        self._rows = 0
 
     @property
     def current(self) -> Run | None:
@@ -314,6 +316,10 @@ class RunBuilder:
         out_of_place, in_place = Measurement(*first), Measurement(*second)
         if any(number(v) is None for v in (*first[:3], *second[:3])):
             run.template_rows += 1
+            return
+        self._rows += 1
+        if self._rows > MAX_ROWS:
+            self.foreign += 1
             return
         text = f"{pending.text} .. {' '.join(values)}" if interleaved else pending.text
         run.rows.append(

@@ -130,3 +130,34 @@ def test_a_gate_without_its_evidence_is_unknown_and_the_log_does_not_pass(code: 
     verdict = UNKNOWN[code]()
     check = verdict.check(code.gate)
     assert (check.status, check.code, verdict.passed) == ("unknown", code, False)
+
+
+def flooded(line: str, want: Expectation, made: Made) -> Verdict:
+    """On a log in which the text of LINE comes in more forms than any list keeps."""
+    made.info += [line.format(i=i) for i in range(1100)]
+    return judge(made.lines(), want)
+
+
+@pytest.mark.parametrize(
+    ("gate", "line", "want"),
+    [
+        (
+            "hcas",
+            f"{HEAD} INFO NET/IB : Using [{{i}}]mlx5_{{i}}:1/IB [RO]; OOB eth0:10.0.0.1<0>",
+            {"rails": None},
+        ),
+        ("gdrdma", f"{HEAD} INFO Channel 00/0 : 3[3] -> 9[1] [send] via NET/IB{{i}}/3/GDRDMA", {}),
+        ("ranks", f"{HEAD} INFO comm 0x1 rank 3 nranks {{i}} cudaDev 3 - Init START", {}),
+        ("topology-file", f"{HEAD} INFO NCCL_TOPO_FILE set by environment to /opt/{{i}}.xml", {}),
+        ("busbw", f"{HEAD} INFO NCCL_X{{i}} set by environment to 1", {}),
+    ],
+)
+def test_a_gate_does_not_pass_on_a_list_that_lost_something(
+    gate: str, line: str, want: dict[str, Any]
+) -> None:
+    made = Made()
+    assert judge(made.lines(), asked(**want)).check(gate).status != "fail"
+    check = flooded(line, asked(**want), made).check(gate)
+    assert check.status != "pass"
+    if gate == "busbw":
+        assert check.code == Code.BUSBW_EVIDENCE_LOST

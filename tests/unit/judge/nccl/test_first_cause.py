@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime, timedelta
 
 import pytest
 from hypothesis import given, settings
@@ -199,3 +200,25 @@ def test_a_completion_error_of_every_release_is_named_by_its_status(
     verdict: Verdict = judge([*started(), line], WANT)
     known = [d.name for d in verdict.diagnoses if d.name.startswith("ib-")]
     assert known == [NAMES.get(status, "ib-completion-error")]
+
+
+def timed(lines: list[str], seconds: list[int], form: str) -> list[str]:
+    """LINES with the times of a collector; SECONDS pass before each row."""
+    at, waits = datetime(2026, 5, 5, 10), iter(seconds)
+    out = []
+    for line in lines:
+        at += timedelta(seconds=next(waits) if line.lstrip()[:1].isdigit() else 1)
+        out.append(form.format(at=at.isoformat(), line=line))
+    return out
+
+
+@pytest.mark.parametrize(
+    "form", ["{at}.000Z {line}", '{{"log": "{line}\\n", "time": "{at}.12Z"}}', "[{at}] {line}"]
+)
+@given(seconds=st.lists(st.integers(-7200, 14400), min_size=5, max_size=5))
+@BOUNDED
+def test_a_gap_or_a_jump_between_the_times_of_rows_is_noted(form: str, seconds: list[int]) -> None:
+    verdict = judge(timed(Made().lines(), seconds, form), WANT)
+    assert verdict.passed
+    far = any(not -60 <= each <= 600 for each in seconds[1:])
+    assert ("stall-between-rows" in "\n".join(summary(verdict, 200))) is far

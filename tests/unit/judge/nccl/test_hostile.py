@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from bench.nccl_hostile import MANY, SHAPES
 from busbar.judge.nccl import Expectation, judge, judge_log, read_file
 from busbar.judge.nccl.log import source
+from busbar.judge.nccl.log.evidence import KEEP_LABELS
 from busbar.judge.nccl.log.reader import read_blocks, read_lines
+from busbar.judge.nccl.log.tables import MAX_ROWS
 from tests.unit.judge.nccl.logs import Made
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
@@ -91,3 +93,21 @@ def test_any_text_in_any_line_is_read_without_an_error(text: str, at: int) -> No
     lines[at] = lines[at][:where] + text + lines[at][where:]
     read_lines(lines)
     judge(lines, WANT)
+
+
+def test_more_rows_than_any_run_has_are_not_all_kept() -> None:
+    rows = (MANY["rows"](8 * i) for i in range(MAX_ROWS + 2))
+    log = read_lines([*Made().lines()[:5], *rows])
+    assert sum(len(run.rows) for run in log.runs) == MAX_ROWS
+    assert log.long_lines == 2
+
+
+def test_a_host_with_more_hcas_than_any_has_keeps_some_and_says_so() -> None:
+    log = read_lines(map(MANY["HCAs of a host"], range(2000)))
+    assert len(log.evidence.hca_links["w0"]) <= KEEP_LABELS and "hca_links" in log.evidence.lost
+
+
+def test_noted_lines_leave_room_for_others() -> None:
+    noted = [f"GPU {i} is not ready" for i in range(3000)]
+    assert judge([*noted, *Made().lines()], WANT).passed
+    assert judge([*noted, *Made().lines(), "worker-1 exited with code 3"], WANT).verdict != "pass"

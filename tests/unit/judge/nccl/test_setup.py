@@ -267,7 +267,7 @@ def linked(layers: dict[str, str], fabric: str | None, *devices: int) -> Check:
     found.hcas_of_host = dict.fromkeys(layers, IB8)
     found.hcas = said("the list", 6)
     found.hca_links = {
-        host: frozenset((n, f"mlx5_{n}", names[letter]) for n, letter in enumerate(text))
+        host: {(n, f"mlx5_{n}", names[letter]) for n, letter in enumerate(text)}
         for host, text in layers.items()
     }
     want = {"nodes": 2, "gpus_per_node": 8, "rails": 8, "transport": "gpudirect-rdma", "fabric": fabric}

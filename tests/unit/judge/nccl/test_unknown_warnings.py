@@ -172,6 +172,11 @@ def test_every_text_of_a_record_is_read() -> None:
         assert not judge([*Made().lines(), json.dumps(record | more)], WANT).passed, more
 
 
+@pytest.mark.parametrize("line", ["exit code: 137", "rc=1", "exit status: 9", "errno: 5", "retcode = -6"])
+def test_a_line_of_one_code_is_no_count_of_a_healthy_run(line: str) -> None:
+    assert not judge([*Made().lines(), line], WANT).passed
+
+
 def test_a_second_copy_of_a_line_in_its_record_is_not_read_twice() -> None:
     log = [json.dumps({"message": x, "original": f"2026 pod {x}", "tags": [x]}) for x in Made().lines()]
     assert judge(log, WANT).passed
