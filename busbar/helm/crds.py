@@ -17,10 +17,6 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _NAMED_FIELDS = 4
 
 
-class OldCrds(Failed):
-    """CRDs of the cluster lack fields of the chart; the text names them and what to do."""
-
-
 def is_in(api: Api, path: str) -> bool:
     """Whether the cluster has the CRD of a collection, such as /apis/nvidia.com/v1/clusterpolicies."""
     _, _, group, _, plural = path.split("/")
@@ -28,7 +24,7 @@ def is_in(api: Api, path: str) -> bool:
 
 
 def compare(api: Api, objects: Iterable[JsonObject], show: str) -> None:
-    """Raise OldCrds where a CRD among `objects` has fields that the one of the cluster lacks.
+    """Raise Failed where a CRD among `objects` has fields that the one of the cluster lacks.
 
     `show`: the command that prints the chart's CRDs. Raises ApiError.
     """
@@ -40,20 +36,17 @@ def compare(api: Api, objects: Iterable[JsonObject], show: str) -> None:
             old.append(f"the CRD {name} of the cluster lacks {listed(lacking, _NAMED_FIELDS)}")
     if old:
         fix = f"{show} | kubectl apply --server-side --force-conflicts -f -"
-        raise OldCrds(f"{'; '.join(old)}, which the chart has: they would be dropped. Fix: {fix}")
+        raise Failed(f"{'; '.join(old)}, which the chart has: they would be dropped. Fix: {fix}")
 
 
-def _fields(crd: JsonObject) -> Iterator[str]:
-    """VERSION.spec.FIELD of each field of each version."""
-    for version in crd["spec"]["versions"]:
-        yield from _below((version.get("schema") or {}).get("openAPIV3Schema"), version["name"])
-
-
-def _below(schema: Any, path: str) -> Iterator[str]:
+def _fields(schema: Any, path: str = "") -> Iterator[str]:
+    """VERSION.spec.FIELD of each field, of a CRD or a part of its schema."""
     if not isinstance(schema, dict):
         return
+    for version in (schema.get("spec") or {}).get("versions") or ():
+        yield from _fields((version.get("schema") or {}).get("openAPIV3Schema"), version["name"])
     for name, below in (schema.get("properties") or {}).items():
         yield f"{path}.{name}"
-        yield from _below(below, f"{path}.{name}")
+        yield from _fields(below, f"{path}.{name}")
     for part in ("items", "additionalProperties"):
-        yield from _below(schema.get(part), path)
+        yield from _fields(schema.get(part), path)

@@ -145,12 +145,10 @@ def create_release(
 async def _rendered(args: ReleaseArgs, parent: pulumi.Resource) -> list[Any]:
     """The objects of the chart, with its CRDs."""
     source = args.source
-    place = {"path": source.chart} if source.digest() else {"chart": source.chart}
     options = {
-        **place,
+        "path" if source.digest() else "chart": source.chart,
         "version": source.version,
         "fetch_opts": {"repo": source.repository},
-        "namespace": args.operator.namespace,
         "release_name": args.operator.release,
         "values": dict(args.values),
     }

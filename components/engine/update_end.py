@@ -31,9 +31,11 @@ def check_after_deletions(kubeconfig: pulumi.Input[str]) -> None:
     async def wait_and_check() -> None:
         ended, warned = asyncio.ensure_future(wait()), set[str]()
         # The provider gives Helm no time limit for an uninstallation (helm_release.go, Delete).
-        while not (await asyncio.wait([ended], timeout=HOOK_SECONDS))[0]:
-            await _warn_of_hook_jobs(kubeconfig, warned)
-        await ended
+        try:
+            while not (await asyncio.wait([ended], timeout=HOOK_SECONDS))[0]:
+                await _warn_of_hook_jobs(kubeconfig, warned)
+        finally:
+            await ended
         await fail_unless_installed(kubeconfig)
 
     sdk._wait_for_shutdown = wait_and_check

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from busbar.helm.crds import CRDS, OldCrds, compare
+from busbar.exits import Failed
+from busbar.helm.crds import CRDS, compare
 from tests.support.kube_cluster import Cluster
 
 NAME = "clusterpolicies.nvidia.com"
@@ -29,7 +30,7 @@ def cluster(*found: dict[str, Any]) -> Cluster:
 
 
 def test_fields_that_the_cluster_would_drop_are_named_with_the_command_that_adds_them() -> None:
-    with pytest.raises(OldCrds) as refused:
+    with pytest.raises(Failed) as refused:
         compare(cluster(crd("env")), [{"kind": "Pod"}, crd("env", "image", "tag")], "helm show crds x")
     assert str(refused.value) == (
         f"the CRD {NAME} of the cluster lacks v1.spec.toolkits.toolkit.image, "
