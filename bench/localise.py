@@ -1,16 +1,17 @@
 """How often busbar.fabric.localise finds what is slow, on simulated fabrics.
 
-Results have noise of 3 %; 1 % of the runs dip to 40 to 90 %, and 0.5 % give nothing. Slow parts are 20 % slow
-where the row does not say otherwise. Times are a model, without the start of the jobs: a pair runs 36 s, one
-rail 22.5 s (439 rounds of all pairs of 440 nodes in 263 minutes; 21 rounds with 16 of single rails in 9), a
-node alone 20 s (assumed); 256 groups at the same time.
+Results have noise of 3 % (`--noise`); 1 % of the runs dip to 40 to 90 %, and 0.5 % give nothing. Slow parts
+are 20 % slow where the row does not say otherwise. Times are a model, without the start of the jobs: a pair
+runs 36 s, one rail 22.5 s (439 rounds of all pairs of 440 nodes in 263 minutes; 21 rounds with 16 of single
+rails in 9), a node alone 20 s (assumed); 256 groups at the same time.
 
-    python bench/localise.py [--trials 300] [--nodes 8,64,440,4096] [--unknown]
+    python bench/localise.py [--trials 300] [--nodes 8,64,440,4096] [--noise 3,5] [--slow 10] [--unknown]
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import random
 import sys
@@ -53,6 +54,7 @@ class Outcome:
     wall: float = 0.0
     used: float = 0.0
     rounds: int = 0
+    jobs: int = 0
 
     def spend(self, seconds: float, groups: int, nodes: int) -> None:
         """Account for a round."""
@@ -61,28 +63,28 @@ class Outcome:
         self.rounds += 1
 
 
-def noisy(busbw: float, draw: random.Random) -> float | None:
+def noisy(busbw: float, draw: random.Random, noise: float) -> float | None:
     """A result as it is measured."""
     luck = draw.random()
     if luck < 0.005:
         return None
     dip = draw.uniform(0.4, 0.9) if luck < 0.015 else 1.0
-    return busbw * dip * draw.gauss(1.0, 0.03)
+    return busbw * dip * draw.gauss(1.0, noise)
 
 
-def staged(fabric: Fabric, draw: random.Random, expected: Mapping[Kind, float]) -> Outcome:
+def staged(fabric: Fabric, draw: random.Random, expected: Mapping[Kind, float], noise: float) -> Outcome:
     """The plan of busbar.fabric.localise."""
     done, nodes = Outcome(), list(fabric.places)
     results: dict[Group, float | None] = {}
     for stage in STAGES:
-        known = Known(results, expected)
-        rounds: dict[int, list[Group]] = {}
-        for group in plan(stage, nodes, fabric.places, known, rails=RAILS, seed=draw.getrandbits(32)):
-            results[group] = noisy(fabric.busbw(group), draw)
-            rounds.setdefault(group.round, []).append(group)
-        for groups in rounds.values():
-            seconds = max(SECONDS[group.kind] for group in groups)
-            done.spend(seconds, len(groups), sum(len(group.nodes) for group in groups))
+        seed = draw.getrandbits(32)
+        while groups := plan(stage, nodes, fabric.places, Known(results, expected), rails=RAILS, seed=seed):
+            results |= {group: noisy(fabric.busbw(group), draw, noise) for group in groups}
+            done.jobs += 1
+            for _, of_round in itertools.groupby(groups, key=lambda group: group.round):
+                together = [*of_round]
+                seconds = max(SECONDS[group.kind] for group in together)
+                done.spend(seconds, len(together), sum(len(group.nodes) for group in together))
     for suspect in score(Known(results, expected), fabric.places).suspects:
         about = suspect.rail_groups or suspect.nodes
         if suspect.cause == "uplink" and len(about) == 2 == len(set(fabric.places.values())):
@@ -102,10 +104,10 @@ def nodes_slow(count: int, factor: float = 0.8) -> Break:
     )
 
 
-def rails_slow(count: int) -> Break:
+def rails_slow(count: int, factor: float = 0.8) -> Break:
     """One rail each of some nodes."""
     return lambda fabric, draw: fabric.rails.update(
-        {(node, draw.randrange(RAILS)): 0.8 for node in draw.sample(list(fabric.places), count)}
+        {(node, draw.randrange(RAILS)): factor for node in draw.sample(list(fabric.places), count)}
     )
 
 
@@ -135,31 +137,35 @@ SCENARIOS: Mapping[str, Break] = {
     "1 NVLink": alone_slow,
     "5 nodes, 15 %": nodes_slow(5, 0.85),
     "1 node, 15 %": nodes_slow(1, 0.85),
+    "5 nodes, 10 %": nodes_slow(5, 0.9),
     "1 node, 10 %": nodes_slow(1, 0.9),
+    "3 rails, 10 %": rails_slow(3, 0.9),
+    "1 rail, 10 %": rails_slow(1, 0.9),
 }
 
 
-def row(size: int, scenario: str, trials: int, expected: Mapping[Kind, float]) -> str:
+def row(size: int, scenario: str, trials: int, expected: Mapping[Kind, float], noise: float) -> str:
     """One line of the table."""
     per_group = GROUP_SIZES.get(size, 32)
-    right = found = sought = named = healthy = 0
+    right = found = sought = parts = named = healthy = 0
     walls: list[float] = []
-    used = rounds = 0.0
+    used = rounds = jobs = 0.0
     for trial in range(trials):
         draw = random.Random(f"{size} {scenario} {trial}")
         fabric = Fabric({f"n{i:04}": f"g{i // per_group:03}" for i in range(size)})
         SCENARIOS[scenario](fabric, draw)
-        done = staged(fabric, draw, expected)
+        done = staged(fabric, draw, expected, noise)
         bad = {*fabric.nodes, *fabric.alone, *(node for node, _ in fabric.rails)}
         right += done.causes == causes(fabric)
+        parts += len(done.causes & causes(fabric))
         found, sought = found + len(bad & done.named), sought + len(bad)
         named, healthy = named + len(done.named - bad), healthy + size - len(bad)
-        used, rounds = used + done.used, rounds + done.rounds
+        used, rounds, jobs = used + done.used, rounds + done.rounds, jobs + done.jobs
         walls.append(done.wall / 60)
-    nodes = f"{found / sought:.1%}" if sought else "-"
+    nodes, share = (f"{n / sought:.1%}" if sought else "-" for n in (found, parts))
     return (
-        f"{size:>5}  {scenario:<14} {trials:>6} {right / trials:>7.1%} {nodes:>7} "
-        f"{named / healthy:>8.3%} {rounds / trials:>6.1f} {sum(walls) / trials:>6.1f} "
+        f"{size:>5}  {scenario:<14} {noise:>5.0%} {trials:>6} {right / trials:>7.1%} {nodes:>7} {share:>7} "
+        f"{named / healthy:>8.3%} {jobs / trials:>5.1f} {rounds / trials:>6.1f} {sum(walls) / trials:>6.1f} "
         f"{max(walls):>6.1f} {used / trials / size / 60:>6.1f}"
     )
 
@@ -169,16 +175,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--trials", type=int, default=300)
     parser.add_argument("--nodes", default="8,64,440,4096")
+    parser.add_argument("--noise", default="3", help="in per cent")
+    parser.add_argument("--slow", default="", help="only rows whose name has this, such as 10")
     parser.add_argument("--unknown", action="store_true", help="nothing is expected: upper quartiles count")
     given = parser.parse_args()
     expected = {} if given.unknown else EXPECTED
-    print("nodes  slow           trials   cause   nodes  healthy rounds   wall    max   used")
-    print("                               right   found    named          min    min  min/node")
-    for size in map(int, given.nodes.split(",")):
-        for scenario in SCENARIOS:
-            began = time.monotonic()
-            text = row(size, scenario, min(given.trials, MOST_TRIALS.get(size, given.trials)), expected)
-            print(f"{text}   ({time.monotonic() - began:.0f} s)", flush=True)
+    print(
+        "nodes  slow           noise trials   cause   nodes   parts  healthy  jobs rounds  wall  max   used"
+    )
+    print(
+        "                                     right   found   found    named             min  min  min/node"
+    )
+    chosen = [name for name in SCENARIOS if given.slow in name]
+    cells = itertools.product(map(int, given.nodes.split(",")), map(float, given.noise.split(",")), chosen)
+    for size, noise, scenario in cells:
+        if size < 8 and scenario[0] in "35":
+            continue
+        began, trials = time.monotonic(), min(given.trials, MOST_TRIALS.get(size, given.trials))
+        text = row(size, scenario, trials, expected, noise / 100)
+        print(f"{text}   ({time.monotonic() - began:.0f} s)", flush=True)
 
 
 if __name__ == "__main__":

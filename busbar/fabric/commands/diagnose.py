@@ -59,7 +59,7 @@ def diagnose(
 ) -> None:
     """Find the slow node, rail or switch of a pool by short NCCL runs on one or two nodes each.
 
-    At most three jobs run, which hold the GPUs of the nodes that they measure; nothing of them is left in the
+    A few jobs run, which hold the GPUs of the nodes that they measure; nothing of them is left in the
     cluster. Results are kept in .busbar/STACK/POOL/diagnosis: after an interruption, or at the end of
     its time, the same command continues.
 
@@ -243,6 +243,9 @@ def _lines(found: Findings) -> Iterator[str]:
         yield f"not measured  {node}: {why}"
     if found.undecided:
         yield f"not decided   {listed(found.undecided, _SHOWN)}: too few runs with healthy partners"
+    if found.not_judged:
+        why = f"single runs vary by {found.spread:.0%}" if found.spread else "they have too few runs or peers"
+        yield f"not judged    {listed(found.not_judged, _SHOWN)}: whether they are 10 % slow, because {why}"
     if found.stopped:
         yield f"stopped       {found.stopped}"
     yield (

@@ -29,8 +29,8 @@ class Row:
     """One thing that is slow.
 
     `where`: the node, rail group or both, with the rail. `one_of`: it is one or more of `nodes`. `measured`
-    and `expected` in GB/s: the median of its runs, of a rail the better one. None: no run gave a number, or
-    nothing is expected. `reasons`: why runs gave none.
+    and `expected` in GB/s: the median of its runs, of a rail the better one; of what is only slower than its
+    peers, both medians. None: no run gave a number, or nothing is expected. `reasons`: why runs gave none.
     """
 
     cause: str
@@ -61,7 +61,8 @@ class Row:
 class Findings:
     """Of one pool. `absent`: node -> why it was not measured. `undecided`: nodes with too few runs.
 
-    `stopped`: why it ended before its last stage; empty where it did not.
+    `not_judged`: nodes of which it is not known whether they are 10 % slow. `spread`: of one run, relative; 0
+    where it is not known. `stopped`: why it ended before its last stage; empty where it did not.
     """
 
     pool: str
@@ -73,6 +74,8 @@ class Findings:
     runs: int
     seconds: float
     node_minutes: float
+    not_judged: tuple[str, ...] = ()
+    spread: float = 0.0
 
     @property
     def exit_code(self) -> int:
@@ -115,6 +118,8 @@ def findings_of(state: State, scope: Scope) -> Findings:
         runs=len(state.results),
         seconds=round(state.seconds, 1),
         node_minutes=round(state.node_seconds / 60, 1),
+        not_judged=tuple(node for node in healthy if node in found.unclear),
+        spread=round(found.spread, 3),
     )
 
 
@@ -125,7 +130,8 @@ def _rows(suspect: Suspect, known: Known, state: State, reasons: dict[Group, str
         runs = [group for group in suspect.runs if rail is None or group.rail == rail]
         values = [known.results[group] for group in runs]
         numbers = [value for value in values if value is not None]
-        better = max if suspect.cause == "rail" else statistics.median_low
+        better = max if suspect.cause == "rail" and suspect.peers is None else statistics.median_low
+        expected = suspect.peers or (references.get(runs[0].kind) if runs else None)
         hca = state.hcas[rail] if rail is not None and rail < len(state.hcas) else ""
         partners = {node for group in runs for node in group.nodes} - {*suspect.nodes}
         yield Row(
@@ -136,7 +142,7 @@ def _rows(suspect: Suspect, known: Known, state: State, reasons: dict[Group, str
             hca=hca,
             one_of=len(suspect.nodes or suspect.rail_groups) > 1,
             measured=round(better(numbers), 3) if numbers else None,
-            expected=round(references[runs[0].kind], 3) if runs and runs[0].kind in references else None,
+            expected=round(expected, 3) if expected else None,
             runs=len(runs),
             partners=tuple(sorted(partners)) if len(suspect.nodes) == 1 else (),
             reasons=tuple(sorted({reasons[group] for group in runs if group in reasons})),

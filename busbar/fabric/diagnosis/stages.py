@@ -1,4 +1,4 @@
-"""The three stages of a diagnosis, one job each; what is known is kept after each, and continued.
+"""The three stages of a diagnosis, as jobs; what is known is kept after each, and continued.
 
 A node that cannot be measured is left out, with the reason: it is never slow.
 """
@@ -122,8 +122,8 @@ class State(BaseModel):
 
     def left(self, stage: Stage) -> list[Group]:
         """The planned groups that have no result and can have one."""
-        done = {group for group, *_ in self.results}
-        return [g for g in self.planned[stage] if g not in done and not self.absent.keys() & set(g.nodes)]
+        done, planned = {group for group, *_ in self.results}, self.planned.get(stage, ())
+        return [g for g in planned if g not in done and not self.absent.keys() & set(g.nodes)]
 
     def add(self, stage: Stage, log: StageLog) -> None:
         """What the log of a stage says. A worker that runs and is not responding has bad results."""
@@ -133,15 +133,15 @@ class State(BaseModel):
         self.hcas = self.hcas or log.hcas
 
 
-def known_of(state: State, scope: Scope, before: Stage | None = None) -> Known:
-    """The results of the nodes that were measured: of all stages, or of those before one.
+def known_of(state: State, scope: Scope, last: Stage = STAGES[-1]) -> Known:
+    """The results of the nodes that were measured: of all stages, or of those up to one.
 
     Left out is what nothing can be compared with, as pairs of few rail groups: it would decide nothing.
     """
     found: dict[Group, float | None] = {
         group: busbw
         for group, busbw, _ in state.results
-        if (before is None or group.stage < before) and not _is_of(group, state.absent)
+        if group.stage <= last and not _is_of(group, state.absent)
     }
     expected = expected_of(scope)
     comparable = Known(found, expected).references()
@@ -189,14 +189,10 @@ class Diagnosis:
         before = state.node_seconds
         try:
             for stage in STAGES:
-                if stage not in state.planned:
-                    if stage == "A":
-                        self._plan(state, state.nodes)
-                    state.planned[stage] = self._groups(state, stage)
-                while state.left(stage) and not state.stopped:
+                if "A" not in state.planned:
+                    self._plan(state, state.nodes)
+                while not state.stopped and (state.left(stage) or self._has_more(state, stage)):
                     self._stage(state, stage, deadline, before)
-                if state.stopped:
-                    break
             state.is_over = not state.stopped
         finally:
             state.write(self.scope.folder)
@@ -231,6 +227,13 @@ class Diagnosis:
                 boot = (status.get("nodeInfo") or {}).get("bootID")
                 found[metadata["name"]] = [metadata.get("uid"), boot]
         return found
+
+    def _has_more(self, state: State, stage: Stage) -> bool:
+        """Plan the stage, or its next runs by those that it has; whether there are some."""
+        planned = state.planned.setdefault(stage, [])
+        found = [] if stage == "A" and planned else self._groups(state, stage)
+        planned += found
+        return bool(found)
 
     def _groups(self, state: State, stage: Stage) -> list[Group]:
         places, seed, judged = self.scope.places, int(state.began), self.scope.judged

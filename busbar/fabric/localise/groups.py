@@ -20,6 +20,8 @@ Places = Mapping[str, str]
 GOOD = 0.9
 # With fewer values of a kind, the upper quartile may be a slow one.
 FEWEST_FOR_A_QUARTILE = 8
+# So many nodes are all compared with each other; and so many may all be slow by themselves.
+FEW_NODES = 16
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,20 +10,19 @@ C. Nodes that stage B confirmed, each with a healthy partner: one HCA and its GP
 from __future__ import annotations
 
 import random
-from collections.abc import Container, Iterable, Iterator, Sequence
-from itertools import count
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count, islice
 
-from busbar.fabric.localise.groups import Group, Kind, Known, Places, Stage, by_place
-from busbar.fabric.localise.score import Findings, runs_alone, score
+from busbar.fabric.localise.groups import FEW_NODES, Group, Kind, Known, Places, Stage, by_place
+from busbar.fabric.localise.peers import RUNS_PER_RAIL
+from busbar.fabric.localise.score import runs_alone, score
 
 PARTNERS = 3
-# Rounds of pairs in stage B: more than three only where healthy partners are fewer than those they judge.
-ROUNDS_B = 6
+# So many nodes of a rail group run at least where one of them is compared with the others.
+PEERS = 8
 # Rounds of pairs across rail groups: where one group has most of the nodes, others' nodes run again.
 ROUNDS_ACROSS = 4
-# So many nodes may all be slow by themselves; where more are, it is not the nodes.
-FEW_NODES = 16
-RUNS_PER_RAIL = 2
 
 Pair = tuple[str, str]
 
@@ -45,11 +44,11 @@ def plan(
     draw = random.Random(f"{seed} {stage}")
     known = known or Known()
     if stage == "A":
-        groups = _first(nodes, places, draw)
+        groups = _first(nodes, places, draw) if not known.results else iter(())
     elif stage == "B":
-        groups = _second(_Partners(nodes, places, score(known, places), known, draw))
+        groups = _second(_Partners(nodes, places, known, stage, draw), known)
     else:
-        groups = _third(_Partners(nodes, places, score(known, places), Known(), draw), rails)
+        groups = _third(_Partners(nodes, places, known, stage, draw), rails)
     return tuple(sorted(groups, key=lambda group: group.round))
 
 
@@ -95,74 +94,118 @@ def _across(members: dict[str, list[str]], draw: random.Random) -> Iterator[list
 
 
 class _Partners:
-    """Who is asked in a stage, and with whom: no node twice in a round, no two nodes twice."""
+    """Healthy nodes as partners: no node twice in a round. The first three of a node differ; then those of
+    its own rail group go first."""
 
-    def __init__(
-        self, nodes: Iterable[str], places: Places, found: Findings, known: Known, draw: random.Random
-    ) -> None:
-        wanted = dict.fromkeys(nodes)
-        self.suspects = [node for node in found.undecided if node in wanted]
-        self.slow_alone = [node for node in found.slow_alone if node in wanted]
-        self.confirmed = [node for node in found.confirmed if node in wanted]
-        self.healthy = [node for node in found.healthy if node in wanted]
+    def __init__(self, nodes: Iterable[str], places: Places, known: Known, stage: Stage, draw: random.Random):
+        self.places, self.wanted, self.found = places, dict.fromkeys(nodes), score(known, places)
+        found, self.healthy = self.found, self.only(self.found.healthy)
         draw.shuffle(self.healthy)
         # A node that is slow alone can be good in pairs; it is asked last, because it runs alone again too.
         unclear = {*found.undecided, *found.confirmed}
-        self.healthy += [node for node in self.slow_alone if node not in unclear]
-        self._places = places
-        self._inside = by_place(self.healthy, places)
-        self._met: dict[str, set[str]] = {}
-        for group in () if self.healthy else known.results:
-            if len(group.nodes) == 2:
-                self._meet(*group.nodes)
+        self.healthy += [node for node in self.only(found.slow_alone) if node not in unclear]
+        self.runs: Counter[str] = Counter()
+        self._met: Counter[frozenset[str]] = Counter()
+        before = [group for group in known.results if group.stage == stage or not self.healthy]
+        self._met.update(frozenset(group.nodes) for group in before)
+        self.only_new = not self.healthy and not any(found.unclear.values())
+        rounds = (group.round + 1 for group in known.results if group.stage == stage)
+        self.round_after = max(rounds, default=0)
 
-    def round(self, nodes: Iterable[str], among: Sequence[str]) -> Iterator[tuple[Kind, Pair]]:
+    def only(self, nodes: Iterable[str]) -> list[str]:
+        """Those of them that are in this stage."""
+        return [node for node in nodes if node in self.wanted]
+
+    def round(self, nodes: Iterable[str], among: Sequence[str]) -> list[tuple[Kind, Pair]]:
         """A partner for each node, where there is one."""
+        found: list[tuple[Kind, Pair]] = []
+        free = dict.fromkeys(among)
         used: set[str] = set()
         for node in nodes:
-            partner = None if node in used else self._free(node, among, used)
+            partner = None if node in used else self._partner(node, free)
             if partner is not None:
-                used.update((node, partner))
-                self._meet(node, partner)
-                inside = self._places.get(node, "") == self._places.get(partner, "")
-                yield "in_group" if inside else "cross_group", (node, partner)
+                for each in (node, partner):
+                    used.add(each)
+                    free.pop(each, None)
+                    self.runs[each] += 1
+                self._met[frozenset((node, partner))] += 1
+                found.append(("cross_group" if self._far(node, partner) else "in_group", (node, partner)))
+        return found
 
-    def _free(self, node: str, among: Sequence[str], used: Container[str]) -> str | None:
-        own = self._inside.get(self._places.get(node, ""), [])
-        met = self._met.get(node, ())
-        free = (other for other in (*own, *among) if other not in used and other not in met and other != node)
-        return next(free, None)
+    def _partner(self, node: str, free: Iterable[str]) -> str | None:
+        def order(other: str) -> tuple[int, bool, int]:
+            met = self._met[frozenset((node, other))]
+            return met if self.runs[node] < PARTNERS else 0, self._far(node, other), met
 
-    def _meet(self, one: str, other: str) -> None:
-        self._met.setdefault(one, set()).add(other)
-        self._met.setdefault(other, set()).add(one)
+        others = (other for other in free if other != node and not (self.only_new and order(other)[2]))
+        return min(others, key=order, default=None)
+
+    def _far(self, node: str, other: str) -> bool:
+        return self.places.get(node, "") != self.places.get(other, "")
+
+    def chosen(self, asked: Iterable[str]) -> list[str]:
+        """Healthy nodes, enough as partners of some and as peers besides, of their own rail groups first."""
+        inside = by_place((node for node in self.healthy if node not in asked), self.places)
+        found, wanted = [], 0
+        for place, nodes in by_place(asked, self.places).items():
+            enough = max(3 * len(nodes), PEERS - len(nodes))
+            wanted += enough
+            found += inside.get(place, [])[:enough]
+        rest = (node for node in self.healthy if node not in asked and node not in found)
+        return [*found, *islice(rest, max(0, wanted - len(found)))]
 
 
-def _second(who: _Partners) -> Iterator[Group]:
-    busy: list[set[str]] = []
-    runs = dict.fromkeys(who.suspects, 0)
+def _second(who: _Partners, known: Known) -> Iterator[Group]:
+    alone = Counter(group.nodes[0] for group in known.results if group.kind == "node")
+    before = {
+        n for group in known.results if group.stage == "B" and group.kind != "node" for n in group.nodes
+    }
+    unclear = {node: more for node, more in who.found.unclear.items() if more and node in who.wanted}
+    undecided = [node for node in who.only(who.found.undecided) if node not in before]
+    if not who.healthy and len(undecided) > FEW_NODES:
+        undecided, who.healthy = [], [node for node in undecided if node not in unclear]
     # Where no pair was good, pairs of few nodes that were not tried may be.
-    among = who.healthy or (who.suspects if len(who.suspects) <= FEW_NODES else [])
-    for number in range(ROUNDS_B):
+    due = {node: unclear.get(node, PARTNERS if who.healthy else 2 * PARTNERS) for node in undecided} | unclear
+    partners = who.chosen(due)
+    if unclear and len(who.wanted) <= FEW_NODES and len(partners) < 3 * len(due):
+        # So few give no pairs without the nodes in question, unless all run.
+        due = {node: max(unclear.values()) for node in partners} | due
+    if len(partners) < len(due):
+        partners = [*dict.fromkeys((*partners, *(unclear if who.healthy else due)))]
+    busy: list[set[str]] = []
+    for number in range(2 * max(due.values(), default=0)):
         # Nodes with the fewest partners choose first.
-        asked = sorted((n for n in runs if runs[n] < PARTNERS or not who.healthy), key=runs.__getitem__)
-        if not asked:
+        asked = sorted((node for node in due if who.runs[node] < due[node]), key=who.runs.__getitem__)
+        pairs = who.round(asked, partners)
+        if not pairs:
             break
-        busy.append(set())
-        for kind, pair in who.round(asked, among):
-            runs[pair[0]] += 1
-            busy[number].update(pair)
-            yield Group("B", number, kind, pair)
-    for node in who.slow_alone:
+        if unclear.keys() & {*asked}:
+            taken = {node for _, pair in pairs for node in pair}
+            idle = [node for node in partners if node not in taken and node not in due]
+            pairs += who.round(idle, idle)
+        busy.append({node for _, pair in pairs for node in pair})
+        yield from (Group("B", who.round_after + number, kind, pair) for kind, pair in pairs)
+    for node in who.only(who.found.slow_alone):
         free = (number for number in count() if number >= len(busy) or node not in busy[number])
-        for _ in range(1, runs_alone(node in runs)):
-            yield Group("B", next(free), "node", (node,))
+        for _ in range(alone[node], runs_alone(node in due or node in who.found.confirmed)):
+            yield Group("B", who.round_after + next(free), "node", (node,))
 
 
 def _third(who: _Partners, rails: int) -> Iterator[Group]:
-    if len(who.confirmed) > len(who.healthy):
+    confirmed = who.only(who.found.confirmed)
+    if len(confirmed) > len(who.healthy):
         return
     kinds: dict[Kind, Kind] = {"in_group": "rail_in_group", "cross_group": "rail_cross_group"}
-    for run in range(RUNS_PER_RAIL):
-        for kind, pair in list(who.round(who.confirmed, who.healthy)):
-            yield from (Group("C", run * rails + rail, kinds[kind], pair, rail) for rail in range(rails))
+    due = {(node, rail): RUNS_PER_RAIL for node in confirmed for rail in range(rails)}
+    if who.round_after:
+        due = {(node, rail): more for (node, rail), more in who.found.unclear_rails.items() if more}
+    number = who.round_after
+    while due:
+        asked: dict[str, list[int]] = {}
+        for node, rail in due:
+            asked.setdefault(node, []).append(rail)
+        for kind, pair in who.round(who.only(asked), who.healthy):
+            for later, rail in enumerate(asked[pair[0]]):
+                yield Group("C", number + later, kinds[kind], pair, rail)
+        number += max(map(len, asked.values()))
+        due = {part: left - 1 for part, left in due.items() if left > 1}

@@ -9,10 +9,11 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-from busbar.fabric.localise.groups import GOOD, PAIRS, Group, Kind, Known, Places, by_place
+from busbar.fabric.localise.groups import FEW_NODES, GOOD, PAIRS, Group, Kind, Known, Places, by_place
+from busbar.fabric.localise.peers import FEWEST_RUNS, RUNS_PER_RAIL, SLOW, nodes_by_peers, rails_by_peers
 
 Cause = Literal["node", "nvlink", "rail", "leaf", "uplink", "settings"]
 
@@ -25,6 +26,8 @@ OF_ITS_RAIL = 0.5
 OF_A_LEAF = 0.7
 # Where rails were not tried, in a smaller group so many nodes may be slow by themselves.
 FEWEST_OF_A_LEAF = 8
+# A node without a good pair that is below this part of its peers needs no comparison with them.
+FAR_BELOW, FAR_BELOW_RAILS = 0.8, 0.85
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,8 @@ class Suspect:
 
     `node`, `nvlink` (a node alone) and `rail` (HCAs of a node) have `nodes`; `leaf` has `rail_groups`, and
     `rails` where they were tried; `uplink` has `rail_groups`, or none where it is the spine or all uplinks;
-    `settings`, which all nodes share, has neither. `runs` are the evidence.
+    `settings`, which all nodes share, has neither. `runs` are the evidence. `peers`: what the others reach,
+    in GB/s, where only that shows it.
     """
 
     cause: Cause
@@ -41,13 +45,15 @@ class Suspect:
     rail_groups: tuple[str, ...] = ()
     rails: tuple[int, ...] = ()
     runs: tuple[Group, ...] = ()
+    peers: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
     """`undecided`: nodes without a good pair that no run with a healthy partner has judged.
     `confirmed`: nodes that such runs found slow, whatever the cause. `slow_alone`: nodes whose runs alone
-    were all bad.
+    were all bad. `unclear`, `unclear_rails`: nodes and rails that may be 10 % slower than their peers, and
+    how many more runs shall tell; 0 where none can. `spread`: of one run, relative; 0 where it is not known.
     """
 
     suspects: tuple[Suspect, ...]
@@ -55,6 +61,9 @@ class Findings:
     confirmed: tuple[str, ...]
     undecided: tuple[str, ...]
     slow_alone: tuple[str, ...]
+    unclear: Mapping[str, int] = field(default_factory=dict)
+    unclear_rails: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    spread: float = 0.0
 
 
 class _Runs:
@@ -71,6 +80,8 @@ class _Runs:
             for node in group.nodes if group.rail is None else group.nodes[:1]:
                 of_kind.setdefault(node, []).append(group)
         self.nodes = list(dict.fromkeys((*self.alone, *self.pairs)))
+        self.first, self.again = nodes_by_peers(known, "A"), nodes_by_peers(known, "B")
+        self.rails_again = rails_by_peers(known)
 
     def good(self, group: Group) -> bool:
         """False also for a run that cannot be judged; so is `bad`."""
@@ -101,16 +112,57 @@ class _Runs:
         return found
 
     def bad_rails(self, node: str, pairs: Iterable[Group]) -> tuple[tuple[int, ...], bool]:
-        """Rails that no run found good; none of them, and True, where they are most of the node's rails, or
-        do not explain how slow its pairs are."""
+        """Rails that no run found good and those slower than their peers; none of them, and True, where they
+        are most of the node's rails, or do not explain how slow its pairs are."""
+        best = self.best_rails(node)
+        unfit = [rail for rail, share in best.items() if share < GOOD]
+        slowest = min((best[rail] for rail in unfit), default=0.0)
+        peers = self.rails_again.get(node)
+        level, slower = (peers.level, peers.slow) if peers else ({}, {})
+        # The better of two runs of a rail that is as slow as all others of its node is bad by chance.
+        bad = {*(rail for rail in unfit if level.get(rail, 0.0) < SLOW), *slower}
+        whole = len(unfit) > MOST * len(best) or self.median(pairs) < OF_ITS_RAIL * slowest
+        return () if whole else tuple(sorted(bad)), whole or (bool(unfit) and not bad)
+
+    def best_pair(self, node: str) -> float:
+        """0 where none can be judged."""
+        return max((self.share.get(group, 0.0) for group in self.pairs.get(node, ())), default=0.0)
+
+    def best_rails(self, node: str) -> dict[int, float]:
+        """The better run of each of its rails."""
         best: dict[int, float] = {}
         for group in self.rails.get(node, ()):
             if group.rail is not None and group in self.share:
                 best[group.rail] = max(best.get(group.rail, 0.0), self.share[group])
-        bad = tuple(sorted(rail for rail, share in best.items() if share < GOOD))
-        slowest = min((best[rail] for rail in bad), default=0.0)
-        whole = len(bad) > MOST * len(best) or self.median(pairs) < OF_ITS_RAIL * slowest
-        return () if whole else bad, whole
+        return best
+
+    def unclear(self, confirmed: Container[str], undecided: Container[str]) -> dict[str, int]:
+        """Nodes that may be 10 % slow: of few nodes all, else those whose runs of stage A are like those of
+        such a node."""
+        first, again = self.first, self.again
+        can_tell = len(self.nodes) > 2 and (first.level or not self.pairs)
+        few = dict.fromkeys(self.nodes, FEWEST_RUNS if can_tell else 0)
+        found = few if len(self.nodes) <= FEW_NODES else first.unclear
+        return {
+            node: again.unclear.get(node, 0) if node in again.level else more
+            for node, more in found.items()
+            if node not in confirmed
+            and (node not in again.level or node in again.unclear)
+            and not (node in undecided and self.best_pair(node) < FAR_BELOW)
+        }
+
+    def unclear_rails(self, confirmed: Iterable[str]) -> dict[tuple[str, int], int]:
+        """The same of the rails of nodes of which none is far below the others. Few rails all run again, as
+        peers."""
+        found: dict[tuple[str, int], int] = {}
+        for node in confirmed:
+            peers, best = self.rails_again.get(node), self.best_rails(node)
+            lowest = min(GOOD, FAR_BELOW_RAILS * statistics.median(best.values() or [0.0]))
+            if peers and peers.unclear and min(best.values(), default=0.0) > lowest:
+                few = RUNS_PER_RAIL * (len(best) - 1) < FEWEST_RUNS
+                again = dict.fromkeys(best, max(peers.unclear.values())) if few else peers.unclear
+                found |= {(node, rail): more for rail, more in again.items()}
+        return found
 
 
 def runs_alone(slow_in_pairs: bool) -> int:
@@ -129,20 +181,34 @@ def score(known: Known, places: Places) -> Findings:
     if not partners:
         partners = runs.with_good_pair("AB")
         judging = runs.with_partners(partners, "AB")
-    confirmed = {node: found for node, found in judging.items() if runs.median(found) < GOOD}
+    judging = {
+        node: [g for g in found if g.partner(node) not in runs.again.slow] or found
+        for node, found in judging.items()
+    }
+    bad = {node: found for node, found in judging.items() if runs.median(found) < GOOD}
+    confirmed = {**{node: [*found] for node, (found, _) in runs.again.slow.items()}, **bad}
     undecided = [node for node in runs.pairs if node not in partners and node not in judging]
     alone = runs.slow_alone()
     inside = [node for node in alone if len(runs.alone[node]) >= runs_alone(node in confirmed)]
     between = {node: found for node, found in confirmed.items() if node not in inside}
     suspects = (
         *_slow_inside(runs, inside),
-        *_slow_between(runs, places, between),
+        *_slow_between(runs, places, between, {*confirmed} - {*bad}),
         *_one_of(runs, partners, undecided),
         *_uplinks(runs, places),
     )
     unclear = {*confirmed, *undecided, *alone}
     healthy = tuple(node for node in runs.nodes if node not in unclear)
-    return Findings(suspects, healthy, tuple(confirmed), tuple(undecided), tuple(alone))
+    return Findings(
+        suspects,
+        healthy,
+        tuple(confirmed),
+        tuple(undecided),
+        tuple(alone),
+        runs.unclear(confirmed, undecided),
+        runs.unclear_rails(confirmed),
+        runs.again.spread or runs.first.spread,
+    )
 
 
 def _slow_inside(runs: _Runs, nodes: Sequence[str]) -> Iterator[Suspect]:
@@ -152,7 +218,9 @@ def _slow_inside(runs: _Runs, nodes: Sequence[str]) -> Iterator[Suspect]:
     yield from (Suspect("nvlink", (node,), runs=tuple(runs.alone[node])) for node in nodes)
 
 
-def _slow_between(runs: _Runs, places: Places, confirmed: Mapping[str, list[Group]]) -> Iterator[Suspect]:
+def _slow_between(
+    runs: _Runs, places: Places, confirmed: Mapping[str, list[Group]], by_peers: Container[str]
+) -> Iterator[Suspect]:
     """Leaves, then nodes and rails that no leaf explains; what else they have shows after its repair."""
     rails = {node: runs.bad_rails(node, pairs) for node, pairs in confirmed.items()}
     explained: set[str] = set()
@@ -170,7 +238,10 @@ def _slow_between(runs: _Runs, places: Places, confirmed: Mapping[str, list[Grou
         if node not in explained:
             bad = rails[node][0]
             shown = tuple(g for g in runs.rails[node] if g.rail in bad) if bad else tuple(found)
-            yield Suspect("rail" if bad else "node", (node,), rails=bad, runs=shown)
+            of_rail = runs.rails_again[node].slow.get(bad[0]) if bad else None
+            of_node = runs.again.slow.get(node) if node in by_peers and not bad else None
+            _, peers = of_rail or of_node or (None, None)
+            yield Suspect("rail" if bad else "node", (node,), rails=bad, runs=shown, peers=peers)
 
 
 def _common(found: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

@@ -76,6 +76,8 @@ def test_nothing_slow_lists_the_healthy_nodes_and_ends_with_0(found: State) -> N
     done = diagnose("--pool", "h100")
     assert (done.exit_code, done.stdout) == (
         0,
+        "not judged    gpu-1, gpu-2, gpu-3: whether they are 10 % slow, because they have too few runs or "
+        "peers\n"
         "healthy       3: gpu-1, gpu-2, gpu-3\n2 runs in 90 s, 4.5 node-minutes\n",
     )
 

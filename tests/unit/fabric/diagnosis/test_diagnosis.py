@@ -40,11 +40,11 @@ WAITING = {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}
 IMAGE = {"phase": "Pending", "containerStatuses": [{"name": "nccl", "state": WAITING}]}
 
 
-def test_where_nothing_is_slow_one_job_says_so_and_nothing_is_left(tmp_path: Path) -> None:
+def test_where_nothing_is_slow_two_jobs_of_few_nodes_say_so_and_nothing_is_left(tmp_path: Path) -> None:
     site = Site(tmp_path)
     found = site.diagnose()
     assert (named(found), sorted(found.healthy), found.exit_code) == ([], site.names, 0)
-    assert [len(job) for job in site.jobs] == [8 + 4 + 4]
+    assert [len(job) for job in site.jobs] == [8 + 4 + 4, 7 * 4]
     assert site.api.left == []
 
 
@@ -73,6 +73,23 @@ def test_what_is_slow_is_named_and_no_healthy_node(
     assert (named(found), found.exit_code) == (expected, 1)
     bad = {node for row in found.rows for node in row.nodes}
     assert set(found.healthy) == (set(site.names) - bad if bad else set())
+
+
+def test_a_node_10_percent_slow_is_named_with_what_its_peers_reach(tmp_path: Path) -> None:
+    found = Site(tmp_path, slow={"gpu-3": 0.92}).diagnose()
+    assert (named(found), len(found.healthy), found.exit_code) == ([("node", "gpu-3")], 7, 1)
+    assert [(row.measured, row.expected, row.runs) for row in found.rows] == [(368, 400, 7)]
+
+
+def test_a_rail_10_percent_slow_is_named_with_what_the_others_of_its_node_reach(tmp_path: Path) -> None:
+    found = Site(tmp_path, groups=(5,), slow={"gpu-3/2": 0.92}).diagnose()
+    assert named(found) == [("rail", "gpu-3 rail 2 (mlx5_2)")]
+    assert [(row.measured, row.expected, row.runs) for row in found.rows] == [(46, 50, 9)]
+
+
+def test_of_two_nodes_it_is_not_judged_whether_one_is_10_percent_slow(tmp_path: Path) -> None:
+    found = Site(tmp_path, groups=(2,)).diagnose()
+    assert (found.healthy, found.not_judged, found.exit_code) == (("gpu-1", "gpu-2"), ("gpu-1", "gpu-2"), 0)
 
 
 def test_a_slow_rail_has_its_two_runs_their_partners_and_the_commands_for_them(tmp_path: Path) -> None:

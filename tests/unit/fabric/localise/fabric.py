@@ -74,8 +74,8 @@ class Fabric:
         """What is known when this stage has run."""
         known = Known({}, expected)
         for stage in STAGES[: STAGES.index(last) + 1]:
-            groups = plan(stage, self.names, self.places, known, rails=rails, seed=seed)
-            known = Known({**known.results, **self.run(groups, luck)}, expected)
+            while groups := plan(stage, self.names, self.places, known, rails=rails, seed=seed):
+                known = Known({**known.results, **self.run(groups, luck)}, expected)
         return known
 
     def diagnose(
