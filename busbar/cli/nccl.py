@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -164,13 +165,20 @@ def _in_folders(reports: dict[str, Path | None], file: str, number: int) -> dict
     return {end: folder and folder / f"{number}-{name}{end}" for end, folder in reports.items()}
 
 
+def _without_folder(words: tuple[str, str]) -> str:
+    """The second of two WORDS of a command; of an absolute path on this machine, its name."""
+    option, equals, value = words[1].rpartition("=") if words[1].startswith("--") else ("", "", words[1])
+    of_hosts = "--topology-file" in (option, words[0])
+    return f"{option}{equals}{Path(value).name}" if value.startswith("/") and not of_hosts else words[1]
+
+
 def _write(file: str, verdict: Verdict, reports: dict[str, Path | None]) -> None:
     if not any(reports.values()):
         return  # the template engine takes a while to import
     from busbar.judge.nccl.report.html import Origin, write_html
     from busbar.judge.nccl.report.svg import NoCurveError, write_svg
 
-    command = shlex.join(["busbar", *sys.argv[1:]])
+    command = shlex.join(["busbar", *map(_without_folder, pairwise(sys.argv))])
     page = partial(write_html, origin=Origin.of(file, command=command))
     writers: tuple[Callable[[Verdict, Path], object], ...] = (page, write_svg)
     for path, write in zip(reports.values(), writers, strict=True):

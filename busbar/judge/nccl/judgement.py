@@ -45,7 +45,11 @@ def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None =
     results = {name: finding.result for name, finding in context.findings.items()}
     headline = next(iter(results.values()), None)
     evidence = log.evidence
-    preamble = next((r.preamble for r in log.runs if r.preamble.ranks), None)
+    listed = [*(r.preamble for r in log.runs), *([log.dangling] if log.dangling is not None else [])]
+    preamble = next((p for p in listed if p.ranks), None)
+    # of a run without a table the device list says who took part, where it is whole
+    alone = preamble is not None and {r.rank for r in preamble.ranks} == set(range(len(preamble.ranks)))
+    known = preamble if context.ranks is None and alone and not context.has_rows else None
     return Verdict(
         **conclusion(checks),
         busbw_gbps=headline.busbw_gbps if headline else None,
@@ -54,8 +58,8 @@ def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None =
         ceiling_gbps=headline.ceiling_gbps if headline else None,
         fraction=headline.fraction if headline else None,
         collectives=results,
-        ranks=context.ranks,
-        nodes=context.nodes,
+        ranks=len(known.ranks) if known else context.ranks,
+        nodes=len(known.hosts) if known else context.nodes,
         transport=proven_transport(context),
         channels=dict(evidence.via.most_common()),
         rails_per_host={h or "?": len(d) for h, d in sorted(evidence.rails.items())},

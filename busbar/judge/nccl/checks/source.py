@@ -29,6 +29,9 @@ def source(context: Context) -> Check:
         ended = "a table has no row of its own" if context.has_rows else "none finished"
         reason = f"several programs wrote this log and {ended}: MPI was not effective"
         return failed(Code.SOURCE_SEVERAL_PROGRAMS, reason)
+    if log.archive and not context.has_rows:
+        reason = f"the file is not a log but a {log.archive} archive: nothing was read"
+        return unknown(Code.SOURCE_NO_TABLE, reason, fix="unpack it, and give the log that is in it")
     if not context.has_rows:
         return _without_rows(context)
     if log.dangling is not None and (log.dangling.banner or log.dangling.ranks):

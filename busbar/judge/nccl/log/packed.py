@@ -14,6 +14,11 @@ from typing import IO, cast
 
 from busbar.zstd import ZstdDecompressor, ZstdError
 
+# the first bytes of archives that hold several files, and of compressions that are not read
+ARCHIVES = {
+    b"PK\x03\x04": "zip", b"7z\xbc\xaf\x27\x1c": "7-Zip", b"Rar!": "RAR", b"BZh": "bzip2",
+    b"\x04\x22\x4d\x18": "lz4",
+}  # fmt: skip
 MAGIC = 6  # bytes that tell the compression
 BLOCK = 256 * 1024
 ZSTD_INPUT = 1024  # so that little data cannot become much memory
@@ -21,6 +26,12 @@ ZSTD_INPUT = 1024  # so that little data cannot become much memory
 
 class CutError(Exception):
     """The compressed data is incomplete or damaged."""
+
+
+def archive(head: bytes) -> str | None:
+    """Return the kind of archive that begins with HEAD; None where it may be a log."""
+    tar = "tar" if head[257:262] == b"ustar" else None
+    return next((kind for magic, kind in ARCHIVES.items() if head.startswith(magic)), tar)
 
 
 def chunks(stream: IO[bytes]) -> Iterator[bytes]:

@@ -51,6 +51,7 @@ class ParsedLog:
     sha256: str = ""
     truncated: str | None = None
     gap: LogLine | None = None  # between the times of two rows
+    archive: str | None = None  # what kind of archive it is in place of a log
     other_run: str | None = None  # how the log beside the JSON of nccl-tests differs from it
     long_lines: int = 0
     last_line: str = ""
@@ -193,6 +194,7 @@ class LogReader:
             truncated=source.truncated,
             gap=self.gap,
             other_run=source.other_run,
+            archive=source.archive,
             long_lines=source.long_lines + self._cut + self.builder.foreign,
             last_line="".join((clean(_text(self._last_line)) or [""])[-1:])[:EVIDENCE_WIDTH],
             date=self._date,

@@ -34,6 +34,7 @@ class Source:
         self.sha256 = hashlib.sha256()
         self.truncated: str | None = None
         self.other_run: str | None = None
+        self.archive: str | None = None
         self.long_lines = 0
 
     def chunks(self, stream: IO[bytes]) -> Iterator[bytes]:
@@ -68,6 +69,7 @@ class Source:
 
     def _counted(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
         for chunk in chunks:
+            self.archive = self.archive or (None if self.bytes else packed.archive(chunk))
             room = MAX_BYTES - self.bytes
             if len(chunk) > room:
                 chunk = chunk[:room]

@@ -55,8 +55,9 @@ class Origin:
         """A text like `launcher.log, of 2026-01-31 12:00:00`, with the log's own DATE, else its file's."""
         if date:
             return f"{self.log}, of {date}"
-        when = f", file written {time.strftime(DATE, time.gmtime(self.written))}" if self.written else ""
-        return f"{self.log}{when}"
+        if not self.written:
+            return self.log
+        return f"{self.log}, no date in it (the file is of {time.strftime(DATE, time.gmtime(self.written))})"
 
 
 @cache

@@ -125,6 +125,17 @@ def test_parse_of_a_log_without_a_table_has_no_runs(tmp_path: Path) -> None:
     assert done.exit_code == 0 and json.loads(done.stdout)["runs"] == []
 
 
+def test_the_report_names_no_folder_of_this_machine(
+    good: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "r.html"
+    words = ["check", good, "--html", str(page), f"--svg={tmp_path}/r.svg", "--topology-file", "/opt/t.xml"]
+    monkeypatch.setattr(sys, "argv", ["busbar", "nccl", *words])
+    busbar("check", good, *PROFILE, "--html", str(page))
+    command = f"busbar nccl check {Path(good).name} --html r.html --svg=r.svg --topology-file /opt/t.xml"
+    assert command in page.read_text() and str(tmp_path) not in page.read_text()
+
+
 def test_json_html_and_svg_come_from_one_verdict(good: str, tmp_path: Path) -> None:
     page, picture = tmp_path / "r.html", tmp_path / "r.svg"
     done = busbar("check", good, *PROFILE, "--json", "--html", str(page), "--svg", str(picture))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import io
 import lzma
 import random
-from collections.abc import Iterator
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -111,3 +115,27 @@ def test_noted_lines_leave_room_for_others() -> None:
     noted = [f"GPU {i} is not ready" for i in range(3000)]
     assert judge([*noted, *Made().lines()], WANT).passed
     assert judge([*noted, *Made().lines(), "worker-1 exited with code 3"], WANT).verdict != "pass"
+
+
+def zipped(data: bytes) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("launcher.log", data)
+    return out.getvalue()
+
+
+def tarred(data: bytes) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        info = tarfile.TarInfo("binary.dat")
+        info.size = len(data)
+        archive.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(("pack", "kind"), [(zipped, "zip"), (bz2.compress, "bzip2"), (tarred, "tar")])
+def test_an_archive_is_named_as_one(pack: Callable[[bytes], bytes], kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "launcher.log"
+    path.write_bytes(pack(b"\x01\x02" * 500))
+    check = judge_log(read_file(str(path)), WANT).check("source")
+    assert (check.status, f"a {kind} archive" in check.reason) == ("unknown", True)
