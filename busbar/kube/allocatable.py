@@ -17,7 +17,7 @@ from busbar.kube import policies, rollout
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.gpus import count
 from busbar.kube.nodes import Node
-from busbar.kube.pods import issues_of, namespace_report
+from busbar.kube.pods import issues_of, namespace_report, readiness
 from busbar.kube.policies import PolicySpec
 from busbar.kube.rollout import RolloutSpec
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
@@ -182,13 +182,16 @@ class _Look:
 
 
 def _broken_elsewhere(pods: Iterable[JsonObject], nodes: Iterable[str]) -> list[str]:
-    """The first problem on each node that is not waited for."""
-    first: dict[str, str] = {}
+    """What is not Ready on each node that is not waited for."""
+    found: dict[str, list[str]] = {}
     for pod in pods:
         node = pod["spec"].get("nodeName")
-        if node and node not in nodes and (issue := next(issues_of(pod), None)):
-            first.setdefault(node, f"not waited for: {node}: {issue}")
-    return [first[node] for node in sorted(first)]
+        has_ended = (pod.get("status") or {}).get("phase") == "Succeeded"
+        if node and node not in nodes and not has_ended and not readiness([pod])[0]:
+            # A validation that waits for the driver has no problem in its status.
+            issue = next(issues_of(pod), f"{pod['metadata']['name']} is not Ready")
+            found.setdefault(node, []).append(str(issue))
+    return [f"not waited for: {node}: {listed(found[node], _NAMED_NODES)}" for node in sorted(found)]
 
 
 def _summary(spec: AllocatableSpec, look: _Look, out: Mapping[str, str]) -> str:

@@ -157,14 +157,24 @@ def test_what_a_job_does_not_need_is_not_waited_for_and_the_policy_is_quoted(api
     assert said.endswith("; ClusterPolicy cluster-policy: notReady; OperandNotReady: state-dcgm-exporter")
 
 
-def test_what_is_broken_on_a_node_that_is_not_waited_for_is_a_remark_with_its_name(api: Cluster) -> None:
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [
+        ({"waiting": {"reason": "CrashLoopBackOff"}}, "nvidia-operator-validator-w3: CrashLoopBackOff"),
+        # A validation of the driver waits for it.
+        ({"waiting": {"reason": "PodInitializing"}}, "nvidia-operator-validator-w3 is not Ready"),
+    ],
+)
+def test_what_is_broken_on_a_node_that_is_not_waited_for_is_a_remark_with_its_name(
+    api: Cluster, state: JsonObject, text: str
+) -> None:
     api.objects[POLICIES] = [policy("notReady")]
     broken = made.operand("nvidia-operator-validator", "w3", ready=False)
-    broken["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "CrashLoopBackOff"}}
-    api.objects[PODS].append(broken)
+    broken["status"]["containerStatuses"][0]["state"] = state
+    api.objects[PODS] += [made.operand(made.TOOLKIT, "w3"), broken]
     said = settled(api)[-1]
     assert said.startswith("nvidia.com/gpu: 2/2 nodes ready; ClusterPolicy cluster-policy: notReady; ")
-    assert "; not waited for: w3: nvidia-operator-validator-w3: CrashLoopBackOff" in said
+    assert f"; not waited for: w3: {text}" in said
 
 
 def test_a_policy_whose_last_change_was_not_processed_is_waited_for(api: Cluster) -> None:
