@@ -88,7 +88,7 @@ def filled(text: str) -> str:
 def listed_info() -> Iterator[tuple[str, str]]:
     """The texts of info.yaml with their source."""
     info = load("info.yaml")
-    for table in (*(each["texts"] for each in info["rules"]), info["harmless"]):
+    for table in (*(each["contains"] for each in info["rules"]), info["harmless"]):
         yield from ((text, source) for source, found in table.items() for text in found)
 
 

@@ -178,6 +178,7 @@ class Code(checks.Code):
     STABILITY_SLOW_RISE = "stability.slow_rise"
     STABILITY_DIP = "stability.dip"
     STABILITY_JUMP = "stability.jump"
+    STABILITY_ITERATIONS = "stability.iterations"
     STABILITY_LATENCY = "stability.latency"
     STABILITY_NO_VALUE = "stability.no_value"
     STABILITY_DIFFERS = "stability.differs"

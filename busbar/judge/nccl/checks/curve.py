@@ -23,6 +23,7 @@ FALL = 0.20  # of the largest message below the best
 JUMP = 0.20  # above both neighbours
 # a message that takes less than this part of the time of each of the NEIGHBOURS before it is too fast
 TOO_FAST = 0.5
+STALL = 5  # times the mean time of an iteration
 NEIGHBOURS = 3
 # fraction of known-good curves below which a size is slow; so many in a row, or one from SATURATION on, count
 SLOW_RISE = 0.75
@@ -76,6 +77,10 @@ def _problems(rows: list[Row], half: int, name: str) -> Iterator[Check]:
     rows = [row for row in rows if row.size]
     large = [row for row in rows if row.size >= SATURATION]
     values = [amount(row.measurements[half].busbw) for row in large]
+    for row, one in ((row, row.measurements[half]) for row in large):
+        if amount(one.slowest) > STALL * amount(one.time):
+            reason = f"{name} at {exact(row.size)}: i_max is {one.slowest} us, the mean is {one.time}"
+            yield unknown(Code.STABILITY_ITERATIONS, reason, row.as_line)
     yield from _dips(large, values, name)
     yield from _end(large, values, name)
     yield from _latencies(rows, [amount(row.measurements[half].time) for row in rows], name)

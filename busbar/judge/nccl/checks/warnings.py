@@ -37,4 +37,9 @@ def warnings(context: Context) -> Check:
         reason = f"{how}: {'; '.join(s.text[:200] for s in shown[:4])}"
         return passed(Code.WARNINGS_ACCEPTED, reason, shown[0])
     found = "only WARN lines that are known to be harmless" if log.evidence.warnings else "no WARN line"
+    checked = next(
+        (known.first for known in log.known_lines if known.name == "nccl-diagnostics-passed"), None
+    )
+    if checked is not None:
+        return passed(Code.WARNINGS_NONE, f"{found}; NCCL's own diagnostics passed", checked)
     return passed(Code.WARNINGS_NONE, found)

@@ -99,6 +99,11 @@ def _any_word() -> frozenset[str]:
     return frozenset().union(*(kind.any for kinds in _unknown().values() for kind in kinds))
 
 
+def says_nothing(said: set[str]) -> bool:
+    """Whether none of the words SAID is one of a failure."""
+    return _any_word().isdisjoint(said)
+
+
 @cache
 def _harmless() -> list[re.Pattern[str]]:
     return [re.compile(row["matches"], re.IGNORECASE) for row in load("endings.yaml")["harmless"]]
@@ -109,7 +114,7 @@ def looks_like_one(text: str, said: set[str], *, started: bool) -> bool:
 
     A lost connection or an error before the program has STARTED does not count: it is retried.
     """
-    if _any_word().isdisjoint(said):
+    if says_nothing(said):
         return False
     fits = any(
         kind.fits(text, said)

@@ -69,6 +69,11 @@ class Rule(BaseModel):
     fallback: bool = Field(default=False, description="only for a line that no other rule knows")
     instead: tuple[Instead, ...] = Field(default=(), description="the first that the log shows counts")
 
+    @field_validator("contains", mode="before")
+    @classmethod
+    def _of_all_sources(cls, value: object) -> object:
+        return [text for texts in value.values() for text in texts] if isinstance(value, dict) else value
+
     @field_validator("matches", mode="before")
     @classmethod
     def _bounded(cls, value: object) -> object:
@@ -99,15 +104,7 @@ def rules() -> tuple[Rule, ...]:
 
 
 def _entries() -> list[dict[str, Any]]:
-    """The entries of rules.yaml, and those of info.yaml with all their texts in `contains`."""
-    info = [
-        {
-            **{k: v for k, v in e.items() if k != "texts"},
-            "contains": [t for ts in e["texts"].values() for t in ts],
-        }
-        for e in load("info.yaml")["rules"]
-    ]
-    return [*load("rules.yaml"), *info]
+    return [*load("rules.yaml"), *load("info.yaml")["rules"]]
 
 
 def _with_lines(entry: dict[str, Any], rows: list[endings.Ending]) -> dict[str, Any]:
@@ -127,11 +124,9 @@ def rule(name: str) -> Rule:
 def _by_word() -> dict[str, list[tuple[list[str], Rule]]]:
     """A word in a text that a rule's lines contain ("" if none is surely whole) -> its parts, and rule."""
     found: dict[str, list[tuple[list[str], Rule]]] = {}
-    for entry in _entries():
-        for text in entry.get("contains", ()):
-            found.setdefault(_whole_word(max(parts(text), key=len)), []).append(
-                (parts(text), rule(entry["name"]))
-            )
+    for own in (rule(entry["name"]) for entry in _entries() if "contains" in entry):
+        for some in map(parts, own.contains):
+            found.setdefault(_whole_word(max(some, key=len)), []).append((some, own))
     return found
 
 
@@ -180,6 +175,8 @@ def _whole_word(text: str) -> str:
 def _is_unknown(text: str, said: set[str], level: str | None, *, started: bool) -> bool:
     """Whether TEXT without a known failure may be one: any WARN that is not known to be harmless."""
     if level == "INFO":
+        if endings.says_nothing(said):
+            return False
         said = endings.words(text := text.partition(INFO)[2])  # the name of a host says nothing
         return endings.looks_like_one(text, said, started=True) and not any(
             holds(text, known) for known in _harmless_info()
@@ -210,7 +207,9 @@ class LineRules:
             r.name
             for word in ("", *said.intersection(_by_word()))
             for some, r in _by_word().get(word, ())
-            if holds(text, some) and (r.matches is None or r.matches.search(text)) and stage in r.stages
+            if (some[0] in text if len(some) == 1 else holds(text, some))
+            and (r.matches is None or r.matches.search(text))
+            and stage in r.stages
         }
         names |= endings.find(text, said, started=started)
         if len(names) > 1:

@@ -53,15 +53,16 @@ def find_message(text: str, start: int = 0) -> Message | None:
     first = max(start, at - LONGEST)
     left = at
     token, before = _token(text, first, left)
-    for pattern in (BETWEEN, WHERE, BETWEEN):
-        if pattern.fullmatch(token) and not GPU.fullmatch(token):
-            left = before
-            token, before = _token(text, first, left)
-    if TIME.fullmatch(token):
-        day, before_day = _token(text, first, before)
-        if DAY.fullmatch(day):
-            left = before_day
-            token, before = _token(text, first, left)
+    if GPU.fullmatch(token) is None:
+        for pattern in (BETWEEN, WHERE, BETWEEN):
+            if pattern.fullmatch(token) and not GPU.fullmatch(token):
+                left = before
+                token, before = _token(text, first, left)
+        if TIME.fullmatch(token):
+            day, before_day = _token(text, first, before)
+            if DAY.fullmatch(day):
+                left = before_day
+                token, before = _token(text, first, left)
     if GPU.fullmatch(token):
         process, begin = _token(text, first, before)
         match = PROCESS.match(process[::-1])

@@ -34,6 +34,7 @@ class Measurement:
     algbw: str
     busbw: str
     errors: str
+    slowest: str = ""  # iteration (i_max), where -I printed it
 
     @property
     def unchecked(self) -> bool:

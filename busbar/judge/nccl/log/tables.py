@@ -313,7 +313,10 @@ class RunBuilder:
         # after time, algbw, busbw and errors come #bitdiff and statistics, if requested
         first, second = values[:4], values[half : half + 4]
         redop, root = _middle(run.columns, pending.middle)
-        out_of_place, in_place = Measurement(*first), Measurement(*second)
+        out_of_place, in_place = (
+            Measurement(v[0], v[1], v[2], v[3], v[half - 3] if half >= 8 else "")
+            for v in (values[:half], values[half:])
+        )
         if any(number(v) is None for v in (*first[:3], *second[:3])):
             run.template_rows += 1
             return

@@ -69,8 +69,12 @@ def test_a_failure_beside_a_harmless_line_still_counts(line: str, failure: str) 
 
 
 @pytest.mark.parametrize(
-    "line", ["Passed: 15 Failed: 1 Skipped: 0", "error count .............. 10", "XID errors: 3"]
-)
+    "line",
+    [
+        "Passed: 15 Failed: 1 Skipped: 0", "error count .............. 10", "XID errors: 3", "exit_code: 137",
+        "failed: 0 exit code: 9", "errors: 0 oom_killed: 2",
+    ],
+)  # fmt: skip
 def test_a_count_above_zero_is_no_harmless_line(line: str) -> None:
     assert not judge(Made().lines_with(line, "table"), WANT).passed
 
@@ -96,19 +100,12 @@ def test_the_function_before_a_warning_hides_no_process(where: str) -> None:
 
 
 @BOUNDED
-@given(
-    st.sampled_from(["", PROCESS]), st.sampled_from(["OK", "PASS", "SKIP"]), st.sampled_from(["p2p", "net"])
-)
-def test_diagnostics_of_nccl_that_passed_change_nothing(process: str, result: str, kind: str) -> None:
-    lines = [
-        "=== NCCL Diagnostics ===",
-        f"[{result}]   {kind}: verified 56 peer accesses",
-        "completed in 7 ms",
-    ]
+@given(st.sampled_from(["", PROCESS]), st.sampled_from(["OK", "PASS"]), st.sampled_from(["p2p", "net"]))
+def test_diagnostics_of_nccl_that_passed_are_shown(process: str, result: str, kind: str) -> None:
+    lines = ["=== NCCL Diagnostics ===", f"[{result}]   {kind}: verified 56 paths", "completed in 7 ms"]
     log = Made().lines()
-    assert (
-        judge([*log[:20], *(f"{process}NCCL DIAG {line}" for line in lines), *log[20:]], WANT).reasons == []
-    )
+    verdict = judge([*log[:20], *(f"{process}NCCL DIAG {line}" for line in lines), *log[20:]], WANT)
+    assert verdict.passed and verdict.check("warnings").evidence == f"{process}NCCL DIAG {lines[1]}"
 
 
 @BOUNDED
@@ -208,3 +205,23 @@ def test_a_fused_device_counts_as_many_rails_as_it_has_ports(ports: int, first: 
     assert judge([*log[:30], *fused, *log[30:]], want).check("rails").status == "pass"
     status = judge([*log[:30], *fused[1:], *log[30:]], want).check("rails").status
     assert status == ("pass" if ports == 1 else "fail")
+
+
+@BOUNDED
+@given(st.integers(0, 4), st.booleans(), st.sampled_from([1.5, 40]))
+def test_an_iteration_that_stalled_leaves_no_verdict(row: int, in_place: bool, factor: float) -> None:
+    log = Made().lines()
+    at = [i for i, line in enumerate(log) if line.lstrip()[:1].isdigit()]
+    head = next(i for i, line in enumerate(log) if "algbw" in line)
+    log[head] = log[head].replace("#wrong", "#wrong  i_min  i_max  i_p99  i_cv%")
+    for i in at:
+        words = log[i].split()
+        for end, place in ((13, True), (9, False)):
+            mean = float(words[end - 4])
+            slowest = mean * (factor if (i, place) == (at[row], in_place) else 1.1)
+            words[end:end] = [f"{mean * 0.9:.0f}", f"{slowest:.0f}", f"{slowest:.0f}", "7.0"]
+        log[i] = "  ".join(words)
+    check = judge(log, WANT).check("stability")
+    assert (check.status, check.code == Code.STABILITY_ITERATIONS) == (
+        ("unknown", True) if factor > 5 else ("pass", False)
+    )
