@@ -25,7 +25,14 @@ PARTS = {
     "stacks/slurm": r"stacks/slurm/(?!tests/|lab/|.*\.md$|schema\.json$)",
     "rest": r"",
 }
-BUDGETS = {"bring-up": 26_500, "judge": 9_300, "fabric": 3_700, "stacks/slurm": 3_400}
+# The budgets of the three parts, and the allowances for what came later: what NVIDIA's operators do, the
+# commands of Slurm, the floor and the slow tenth, the causes of failures.
+BUDGETS = {
+    "bring-up": 26_500 + 500 + 250,
+    "judge": 9_300 + 250 + 650,
+    "fabric": 3_700 + 250,
+    "stacks/slurm": 3_800,
+}
 TREE = 134_000
 TESTS_PER_LINE = 1.15
 
