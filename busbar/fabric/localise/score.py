@@ -26,8 +26,8 @@ OF_ITS_RAIL = 0.5
 OF_A_LEAF = 0.7
 # Where rails were not tried, in a smaller group so many nodes may be slow by themselves.
 FEWEST_OF_A_LEAF = 8
-# A node without a good pair that is below this part of its peers needs no comparison with them.
-FAR_BELOW, FAR_BELOW_RAILS = 0.8, 0.85
+# Rails below this part of the others of their node need no comparison with them.
+FAR_BELOW = 0.85
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +124,6 @@ class _Runs:
         whole = len(unfit) > MOST * len(best) or self.median(pairs) < OF_ITS_RAIL * slowest
         return () if whole else tuple(sorted(bad)), whole or (bool(unfit) and not bad)
 
-    def best_pair(self, node: str) -> float:
-        """0 where none can be judged."""
-        return max((self.share.get(group, 0.0) for group in self.pairs.get(node, ())), default=0.0)
-
     def best_rails(self, node: str) -> dict[int, float]:
         """The better run of each of its rails."""
         best: dict[int, float] = {}
@@ -148,7 +144,7 @@ class _Runs:
             for node, more in found.items()
             if node not in confirmed
             and (node not in again.level or node in again.unclear)
-            and not (node in undecided and self.best_pair(node) < FAR_BELOW)
+            and node not in undecided
         }
 
     def unclear_rails(self, confirmed: Iterable[str]) -> dict[tuple[str, int], int]:
@@ -157,7 +153,7 @@ class _Runs:
         found: dict[tuple[str, int], int] = {}
         for node in confirmed:
             peers, best = self.rails_again.get(node), self.best_rails(node)
-            lowest = min(GOOD, FAR_BELOW_RAILS * statistics.median(best.values() or [0.0]))
+            lowest = min(GOOD, FAR_BELOW * statistics.median(best.values() or [0.0]))
             if peers and peers.unclear and min(best.values(), default=0.0) > lowest:
                 few = RUNS_PER_RAIL * (len(best) - 1) < FEWEST_RUNS
                 again = dict.fromkeys(best, max(peers.unclear.values())) if few else peers.unclear
