@@ -3,8 +3,9 @@
     git clone https://github.com/NVIDIA/nccl && python bench/nccl_warnings.py nccl
 
 Prints each kind with its number of texts, with --all every text with its releases. Of INFO these are the
-texts that look like a failure or are listed. Exits 1 where a listed text (diagnose/warnings.yaml and
-info.yaml) is in no release of its source, or where an INFO text that looks like a failure is not listed.
+texts that look like a failure or are listed. Then the WARN texts without a rule that public threads quote,
+by their number of threads (nccl_warning_threads.yaml). Exits 1 where a listed text (diagnose/warnings.yaml
+and info.yaml) is in no release of its source, or where an INFO text that looks like a failure is not listed.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import yaml
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from busbar.judge.nccl.diagnose import load
 from busbar.judge.nccl.diagnose.rules import VALUE, LineRules, holds, parts, rule
 
+THREADS = Path(__file__).with_name("nccl_warning_threads.yaml")
 RELEASE = re.compile(r"v2\.\d+\.\d+-\d+")
 TEXT = r'((?:"(?:[^"\\]|\\.)*"|\s|PRI\w+)+)'
 CALLS = {
@@ -119,6 +123,10 @@ def main() -> int:
         for text, source in absent:
             print(f"not in any release: {text} ({source})")
         wrong |= bool(absent) or "INFO unknown" in kinds.values()
+    threads = yaml.safe_load(THREADS.read_text(encoding="utf-8"))
+    for text, count in sorted(threads["threads"].items(), key=lambda item: -item[1]):
+        if kind(text, "WARN") == "WARN unknown":
+            print(f"{count:5} threads by {threads['counted']} quote a WARN that has no rule: {text}")
     print(f"of {len(releases(args.clone))} releases, the newest {releases(args.clone)[-1]}")
     return wrong
 

@@ -126,7 +126,7 @@ def _role(found: Diagnosis, at: int, names: set[str], refused: list[Check]) -> R
         first = found.severity == "fatal" or explains or observed or _shows(found, refused)
         return "first-cause" if first else "other"
     explained = any(found.name in rule(name).explains for name in names)
-    follows = explains or explained or known.effective_kind == "echo"
+    follows = explains or explained or known.effective_kind in ("crash", "peer", "echo")
     return "echo" if found.severity == "fatal" or follows else "other"
 
 
