@@ -16,7 +16,6 @@ from busbar.kube.client import ApiError
 from busbar.kube.wait import Deadline, Pending, SystemClock, wait_until
 from tests.engine.test_update_end import NAMESPACE, PROGRAM, Stack
 from tests.support.api_server import ApiServer
-from tests.support.engine import throwaway_project
 
 CHART = '"chart": str(ROOT / "chart")'
 SETTINGS = f'{CHART}, "timeout_seconds": 20, "enabled": "OFF" not in os.environ'
@@ -56,15 +55,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory, server: ApiServer) -> Stack:
     assert CHART in PROGRAM
     program = PROGRAM.replace(CHART, SETTINGS).replace("    check_after_deletions(kubeconfig)\n", WARNS)
     program = program.replace("from busbar.components.engine.update", UPDATE_END, 1)
-    environment = throwaway_project(folder, program, NO_COLOR="1", TERM="dumb")
-    (folder / "chart/templates").mkdir(parents=True)
-    (folder / "chart/templates/all.yaml").write_text(TEMPLATE)
-    (folder / "chart/Chart.yaml").write_text("{apiVersion: v2, name: toy, version: 1.2.3}")
-    (folder / "Pulumi.dev.yaml").write_text("config: {}\n")
-    (folder / "kubeconfig").write_text(server.kubeconfig)
-    made = Stack(folder, environment, server)
-    assert made.pulumi("stack", "init").returncode == 0
-    return made
+    return Stack.of_chart(folder, server, program, "templates/all.yaml", TEMPLATE)
 
 
 def update(

@@ -9,7 +9,6 @@ import yaml
 
 from tests.engine.test_update_end import PROGRAM, Stack
 from tests.support.api_server import ApiServer
-from tests.support.engine import throwaway_project
 
 NAME = "clusterpolicies.nvidia.com"
 
@@ -33,15 +32,8 @@ def crd(*fields: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory, server: ApiServer) -> Stack:
     folder = tmp_path_factory.mktemp("old-crds")
-    environment = throwaway_project(folder, PROGRAM, NO_COLOR="1", TERM="dumb")
-    (folder / "chart/crds").mkdir(parents=True)
-    (folder / "chart/crds/policy.yaml").write_text(yaml.safe_dump(crd("toolkit", "driver")))
-    (folder / "chart/Chart.yaml").write_text("{apiVersion: v2, name: toy, version: 1.2.3}")
-    (folder / "Pulumi.dev.yaml").write_text("config: {}\n")
-    (folder / "kubeconfig").write_text(server.kubeconfig)
-    made = Stack(folder, environment, server)
-    assert made.pulumi("stack", "init").returncode == 0
-    return made
+    text = yaml.safe_dump(crd("toolkit", "driver"))
+    return Stack.of_chart(folder, server, PROGRAM, "crds/policy.yaml", text)
 
 
 def test_an_installation_that_an_older_crd_would_make_drop_fields_is_refused(stack: Stack) -> None:

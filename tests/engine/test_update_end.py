@@ -77,6 +77,20 @@ class Stack:
     server: ApiServer
     known: Mapping[str, str] = field(default_factory=dict)
 
+    @classmethod
+    def of_chart(cls, folder: Path, server: ApiServer, program: str, name: str, text: str) -> Stack:
+        """A stack that was never updated; `name` and `text`: the one file of its chart."""
+        environment = throwaway_project(folder, program, NO_COLOR="1", TERM="dumb")
+        file = folder / "chart" / name
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+        (folder / "chart/Chart.yaml").write_text("{apiVersion: v2, name: toy, version: 1.2.3}")
+        (folder / "Pulumi.dev.yaml").write_text("config: {}\n")
+        (folder / "kubeconfig").write_text(server.kubeconfig)
+        made = cls(folder, environment, server)
+        assert made.pulumi("stack", "init").returncode == 0
+        return made
+
     def run(self, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             command, cwd=self.folder, env={**self.environment, **more}, text=True, stdin=subprocess.DEVNULL,
@@ -131,14 +145,7 @@ class Stack:
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory, server: ApiServer) -> Stack:
     folder = tmp_path_factory.mktemp("update-end")
-    environment = throwaway_project(folder, PROGRAM, NO_COLOR="1", TERM="dumb")
-    (folder / "chart/templates").mkdir(parents=True)
-    (folder / "chart/templates/all.yaml").write_text(TEMPLATE)
-    (folder / "chart/Chart.yaml").write_text("{apiVersion: v2, name: toy, version: 1.2.3}")
-    (folder / "Pulumi.dev.yaml").write_text("config: {}\n")
-    (folder / "kubeconfig").write_text(server.kubeconfig)
-    made = Stack(folder, environment, server)
-    assert made.pulumi("stack", "init").returncode == 0
+    made = Stack.of_chart(folder, server, PROGRAM, "templates/all.yaml", TEMPLATE)
     first = made.up()
     assert first.returncode == 0, first.stdout
     assert made.done() == ["install", "waited"] and made.installed
