@@ -70,7 +70,7 @@ def files(clone: str, tag: str) -> Iterator[tuple[str, str]]:
 
 
 def kind(text: str, level: str) -> str | None:
-    """What busbar says of a message of TEXT in a table; None for INFO that nothing is said of."""
+    """The judgement on a message of TEXT in a table; None for INFO that gets none."""
     rules = LineRules()
     where = "file.cc:7 " if level == "WARN" else ""
     rules.look(f"worker-0:40:90 [0] {where}NCCL {level} {filled(text)}", 1, level=level, stage="table")
@@ -132,7 +132,7 @@ def main() -> int:
 
 
 def has(found: dict[tuple[str, str], list[str]], text: str, source: str) -> bool:
-    """Whether a file of SOURCE prints TEXT; of an event the words are those of verbs."""
+    """True if a file of SOURCE prints TEXT. For an async event only the text before its name is compared."""
     wanted = parts(re.sub(r"(async event ?: ).*", r"\1", text))
     return any(holds(printed, wanted) and path in source for printed, path in found)
 

@@ -42,7 +42,7 @@ class Operations(Protocol):
         ...
 
     def needs(self, path: Path) -> Needs:
-        """What its hosts fetch; none is asked."""
+        """The packages and images that the hosts fetch; no host is queried."""
         ...
 
     def nodes(self, path: Path) -> Workers:

@@ -21,18 +21,19 @@ Part = TypeVar("Part", bound=Hashable)
 
 # A part that is so slow shall be found, and one below the middle between it and its peers is slow.
 SOUGHT, SLOW = 0.9, 0.95
-# Of fewer runs, ranks cannot differ by what is needed. Where the spread would need more, no part is judged.
+# The ranks of fewer runs cannot differ enough. If the spread needs more runs, no part is judged.
 FEWEST_RUNS, MOST_RUNS = 7, 28
 # GB/s. Results are printed in steps of 0.01.
 LEAST_BUSBW = 1.0
 RUNS_PER_RAIL = 2
-# So many of the lowest parts are compared one by one with the others.
+# Number of the lowest parts that are compared one by one with the others.
 COMPARED = 32
 
 
 class Evidence(NamedTuple):
-    """In standard errors: what a healthy part reaches by chance, and by how much a slow one may be missed.
-    `healthy`: the part of all that surely reaches what healthy ones do.
+    """Limits of a comparison. `chance`: a healthy part is at most this many standard errors lower by chance.
+    `missed`: a slow part may seem this many standard errors faster. `healthy`: the share of all parts that
+    certainly reaches what healthy ones do.
     """
 
     chance: float
@@ -40,18 +41,18 @@ class Evidence(NamedTuple):
     healthy: float
 
 
-# Of 4,000 healthy nodes one reaches that by chance; of 200 slow ones one is not asked again. A node whose
+# One of 4,000 healthy nodes reaches `chance`, and one of 200 slow nodes does not run again. A node whose
 # rails are compared is slow itself, so that less evidence is needed. Slow nodes spoil the runs of others too.
 OF_NODES, OF_RAILS = Evidence(3.5, 2.6, 0.25), Evidence(2.6, 1.6, 0.5)
-# Of stage A: it names no node, and says which run again.
+# Stage A names no node. It only selects those that run again.
 OF_FIRST_RUNS = OF_NODES._replace(chance=math.inf)
 
 
 @dataclass(frozen=True, slots=True)
 class Peers(Generic[Part]):
-    """`slow`: its runs, and the median of its peers in GB/s. `unclear`: how many more runs shall decide, 0
-    where none can. `level`: of all others, the median of its runs as a part of its peers'. `spread`: of one
-    run, relative; 0 where it is not known.
+    """The result of a comparison. `slow`: slow part -> its runs, and the median of its peers in GB/s.
+    `unclear`: part -> the number of further runs that will decide, 0 if none can. `level`: any other part ->
+    the median of its runs relative to its peers'. `spread`: relative spread of one run, 0 if it is not known.
     """
 
     slow: dict[Part, tuple[tuple[Group, ...], float]]
