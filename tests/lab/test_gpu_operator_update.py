@@ -26,6 +26,7 @@ LEASE_SECONDS = 120
 PULL_SECONDS = 45
 # Longer than devices must be offered without interruption.
 SLOW_SECONDS = 75
+HCA_PLUGIN = ("nvidia-network-operator", "network-operator-sriov-device-plugin")
 OTHER_HCAS = ["0000:20:00.0", "0000:23:00.0"]
 
 
@@ -139,7 +140,7 @@ def test_an_update_of_the_toolkit_measures_a_healthy_fabric_also_where_a_signal_
 @pytest.fixture
 def hca_plugins(site: Lab) -> Iterator[Callable[[], None]]:
     """The pods of the SR-IOV plugin, which are replaced no sooner than the function is called."""
-    name, namespace = "sriov-device-plugin", "nvidia-network-operator"
+    namespace, name = HCA_PLUGIN
     what = f"daemonset {name} -n {namespace}"
 
     def update(strategy: str) -> None:
@@ -149,7 +150,7 @@ def hca_plugins(site: Lab) -> Iterator[Callable[[], None]]:
     update("OnDelete")
     yield lambda: update("RollingUpdate")
     update("RollingUpdate")
-    eventually(lambda: rolled_out(site, namespace, name), BOUND_SECONDS, "the plugins are rolled out")
+    eventually(lambda: rolled_out(site, *HCA_PLUGIN), BOUND_SECONDS, "the plugins are rolled out")
 
 
 @pytest.mark.usefixtures("restored")
@@ -175,7 +176,7 @@ def test_a_change_of_rails_ends_after_the_last_plugin_with_the_old_addresses(
         update.join()
     [(succeeded, text)] = done
     assert succeeded, text
-    assert rolled_out(site, "nvidia-network-operator", "sriov-device-plugin")
+    assert rolled_out(site, *HCA_PLUGIN)
 
 
 class Rejecting:

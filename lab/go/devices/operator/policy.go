@@ -43,7 +43,7 @@ const (
 	gpuPluginName = "nvidia-device-plugin-daemonset"
 	validatorName = "nvidia-operator-validator"
 	exporterName  = "nvidia-dcgm-exporter"
-	hcaPluginName = "sriov-device-plugin"
+	hcaPluginName = "network-operator-sriov-device-plugin"
 
 	deploy    = "nvidia.com/gpu.deploy."
 	waitMOFED = "network.nvidia.com/operator.mofed.wait"
