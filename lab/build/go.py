@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -23,6 +24,7 @@ _SOURCES = (".go", ".mod", ".sum", ".yaml", ".json", ".tmpl", ".s", ".c", ".h")
 # The linker drops DWARF, so the compiler need not write it.
 FLAGS = ("-trimpath", "-gcflags=all=-dwarf=false")
 _LDFLAGS = "-s -w"
+_REPLACED = re.compile(r"=> (\./\S+)$", re.MULTILINE)
 _MEMORY_MIB = 3072
 
 
@@ -60,8 +62,12 @@ class Tool:
 
 
 def _sources(module: Path) -> Iterator[Path]:
-    """The files of a module that its programs are built from, without those of the modules inside."""
-    nested = {file.parent for file in module.rglob("go.mod")} - {module}
+    """The files that a module's programs are built from.
+
+    Of the modules inside the folder they are only those that its go.mod takes in place of others.
+    """
+    replaced = {(module / path).resolve() for path in _REPLACED.findall((module / "go.mod").read_text())}
+    nested = {file.parent for file in module.rglob("go.mod")} - {module} - replaced
     for path in module.rglob("*"):
         if path.suffix in _SOURCES and not path.name.endswith("_test.go") and nested.isdisjoint(path.parents):
             yield path
