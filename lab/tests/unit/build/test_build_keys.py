@@ -38,6 +38,15 @@ def test_tests_prose_and_other_modules_do_not(tool: Tool, name: str) -> None:
     assert tool.key() == before
 
 
+def test_a_module_inside_that_takes_the_place_of_another_makes_another_key(tool: Tool) -> None:
+    (tool.module / "go.mod").write_text("module example\n\nreplace example.org/large => ./small\n")
+    (tool.module / "small").mkdir()
+    (tool.module / "small" / "go.mod").write_text("module example.org/large\n")
+    before = tool.key()
+    (tool.module / "small" / "small.go").write_text("package large\n")
+    assert tool.key() != before
+
+
 def test_other_flags_make_another_key(tool: Tool) -> None:
     assert replace(tool, ldflags="-X main.version=v1.2.3").key() != tool.key()
     assert replace(tool, tags=("netgo",)).key() != tool.key()
