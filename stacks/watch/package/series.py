@@ -90,6 +90,7 @@ def render(
         yield Sample("busbar_node_quarantined", {"node": node, "reason": reason}, 1)
     for pool, launch in sorted(spec.pools.items()):
         for node in launch.workers:
+            yield from _rails(node, pool, launch)
             if node not in quarantined:
                 yield from _expected(node, pool, launch)
     for pool, result in sorted(spec.results.items()):
@@ -102,15 +103,19 @@ def without_names(cluster: ClusterOutputs) -> list[str]:
     return [node for launch in pools for node in launch.workers if node not in (launch.rail_hcas or {})]
 
 
+def _rails(node: str, pool: str, launch: PoolLaunch) -> Iterator[Sample]:
+    for hca in (launch.rail_hcas or {}).get(node, ()):
+        device, _, port = hca.partition(":")
+        # The last two are labels of node_exporter's series.
+        labels = {"node": node, "pool": pool, "device": device, "port": port or "1"}
+        yield Sample("busbar_node_rail_info", labels, 1)
+
+
 def _expected(node: str, pool: str, launch: PoolLaunch) -> Iterator[Sample]:
     labels = {"node": node, "pool": pool}
     yield Sample("busbar_node_gpus_expected", labels, launch.gpus)
     yield Sample("busbar_node_rails_expected", {**labels, "link_layer": launch.link_layer}, launch.rails)
     yield Sample("busbar_node_rail_rate_bytes_per_second", labels, launch.rate_gbps * 1e9 / 8)
-    for hca in (launch.rail_hcas or {}).get(node, ()):
-        device, _, port = hca.partition(":")
-        # These are the labels of node_exporter's series.
-        yield Sample("busbar_node_rail_info", {**labels, "device": device, "port": port or "1"}, 1)
     for name, count in {"nvidia.com/gpu": str(launch.gpus), **launch.resources}.items():
         # Huge pages and the like are quantities, not devices.
         if "/" in name and count.isdigit():

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 Series = Mapping[str, str]
 
-# A pool of two nodes with two rails at 400 Gb/s and two GPUs.
+# A node with two rails at 400 Gb/s and two GPUs. Its rails are named.
+UNNAMED: Series = {
+    'busbar_node_rails_expected{node="gpu-1",pool="h100",link_layer="infiniband"}': "2x200",
+    'busbar_node_rail_rate_bytes_per_second{node="gpu-1",pool="h100"}': "5e10x200",
+    'busbar_node_gpus_expected{node="gpu-1",pool="h100"}': "2x200",
+}
 EXPECTED: Series = {
-    'busbar_node_rails_expected{node="gpu-1",pool="h100",link_layer="infiniband"}': "2x60",
-    'busbar_node_rail_rate_bytes_per_second{node="gpu-1",pool="h100"}': "5e10x60",
-    'busbar_node_gpus_expected{node="gpu-1",pool="h100"}': "2x60",
+    **UNNAMED,
+    **{
+        f'busbar_node_rail_info{{node="gpu-1",pool="h100",device="{device}",port="1"}}': "1x200"
+        for device in ("mlx5_0", "mlx5_1")
+    },
 }
 
 
@@ -51,6 +58,22 @@ def counter(name: str, firing: str, silent: str, at: str = "30m") -> Case:
     return Case(rail(name, firing), rail(name, silent), at)
 
 
+def of_all_rails(names: Sequence[str]) -> Series:
+    """Each of these series, of both rails of gpu-1."""
+    return {series: values for name in names for series, values in rails(name, "4x60", "4x60").items()}
+
+
+# What rules read of every rail, whatever its link layer is.
+COUNTERS = (
+    "state_id", "physical_state_id", "rate_bytes_per_second", "link_downed_total",
+    "link_error_recovery_total", "symbol_error_total", "port_errors_received_total",
+    "port_receive_remote_physical_errors_total", "local_link_integrity_errors_total",
+    "excessive_buffer_overrun_errors_total",
+    "port_discards_transmitted_total", "local_ack_timeout_errors_total",
+    "rnr_nak_retry_packets_received_total", "out_of_sequence_packets_received_total",
+    "packet_sequence_errors_total",
+)  # fmt: skip
+ROCE = ("roce_slow_restart_used_total", "out_of_buffer_drops_total")
 LAST_RUN = 'busbar_nccl_last_run_timestamp_seconds{pool="h100"}'
 FLAT, ONE = "7x60", "7x20 8x40"
 # A reload of the driver sets it to 0.
@@ -94,6 +117,7 @@ CASES: Mapping[str, Case] = {
             **rail("local_link_integrity_errors_total", "14x60"),
         },
     ),
+    "BusbarRailsNotRead": Case(of_all_rails(COUNTERS[1:]), of_all_rails(COUNTERS)),
     "BusbarGpusMissing": Case(
         gpu("DCGM_FI_DEV_GPU_TEMP", "40x60"),
         {**gpu("DCGM_FI_DEV_GPU_TEMP", "40x60"), **gpu("DCGM_FI_DEV_GPU_TEMP", "40x60", number=1)},
@@ -168,12 +192,3 @@ CASES: Mapping[str, Case] = {
         step="1h",
     ),
 }  # fmt: skip
-
-
-def twin(series: str, *, roce: bool = False) -> Case:
-    """Of the alert on the absence of a series: one of two rails lacks it."""
-    ports = {} if series == "state_id" else rails("state_id", "4x60", "4x60")
-    layer = "ethernet" if roce else "infiniband"
-    expected = {f'busbar_node_rails_expected{{node="gpu-1",pool="h100",link_layer="{layer}"}}': "2x60"}
-    firing = {**ports, **rail(series, "0x60")}
-    return Case(firing, {**ports, **rails(series, "0x60", "0x60")}, expected=expected)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,19 +13,23 @@ from busbar.preflight.health_checks import FATAL_XIDS, XIDS_OF_PROGRAMS
 from stacks.watch.package.render import PREFIX, groups, rules
 from stacks.watch.tests.promtool import run
 from stacks.watch.tests.support import watch
-from stacks.watch.tests.unit.cases import CASES, EXPECTED, Case, Series, rail, rails, twin
+from stacks.watch.tests.unit.cases import (
+    CASES,
+    COUNTERS,
+    EXPECTED,
+    ROCE,
+    UNNAMED,
+    Series,
+    of_all_rails,
+    rail,
+    rails,
+)  # fmt: skip
 
-RAIL_RULES = rules("rails", watch())
-ROCE = {series for rule in RAIL_RULES if rule.link_layer for series in rule.series}
-READ = {series for rule in RAIL_RULES for series in rule.series}
-LISTED = [rule for group in groups(watch()) for rule in group["rules"]]
+ON_RAILS = rules("rails", watch())
+LISTED = [rule for group in groups(watch()) for rule in group["rules"] if "alert" in rule]
+RECORDED = [rule for group in groups(watch()) for rule in group["rules"] if "record" in rule]
 RULES = {rule["alert"]: rule for rule in LISTED}
 ALERTS = [rule["alert"] for rule in LISTED]
-TWINS = {
-    re.findall(r"\((node_infiniband_(\w+))", rule.expr)[0][1]: rule.alert
-    for rule in RAIL_RULES
-    if rule.alert.endswith("Absent")
-}
 
 
 # By severity and by how long they must hold.
@@ -37,7 +40,7 @@ SETTINGS = {
         "BusbarGpuDoubleBitErrors", "BusbarGpuNvlinkRecovered",
     },
     ("critical", "1m"): {"BusbarRailDown", "BusbarRailLinkNotUp", "BusbarRailSlow"},
-    ("critical", "5m"): {"BusbarDevicesMissing", "BusbarGpusMissing", TWINS["state_id"]},
+    ("critical", "5m"): {"BusbarDevicesMissing", "BusbarGpusMissing"},
     ("critical", "10m"): {"BusbarMetricsAbsent"},
     ("warning", "0m"): {
         "BusbarMeasurementOld", "BusbarRailSymbolErrors", "BusbarRailReceiverNotReady", "BusbarGpuXidWarning",
@@ -46,19 +49,13 @@ SETTINGS = {
     ("warning", "5m"): {
         "BusbarRailRecovering", "BusbarRailReceiveErrors", "BusbarRailDiscards", "BusbarRailAckTimeouts",
         "BusbarRailOutOfSequence", "BusbarRailSequenceErrors", "BusbarRailSlowRestarts",
-        "BusbarRailOutOfBuffer", *(alert for series, alert in TWINS.items() if series != "state_id"),
+        "BusbarRailOutOfBuffer", "BusbarRailsNotRead",
     },
     ("warning", "10m"): {"BusbarGpuNvlinkReplays", "BusbarGpuPcieReplays", "BusbarGpuHot"},
     ("warning", "15m"): {"BusbarRailRemoteErrors", "BusbarRailCounterSaturated", "BusbarGpuCountersAbsent"},
     ("info", "0m"): {"BusbarGpuXidOfProgram"},
     ("info", "7d"): {"BusbarNodeQuarantined"},
 }  # fmt: skip
-
-
-def every_case() -> Iterator[tuple[str, Case]]:
-    yield from CASES.items()
-    for series, alert in TWINS.items():
-        yield alert, twin(series, roce=series in ROCE)
 
 
 class Firing(NamedTuple):
@@ -72,11 +69,11 @@ class Firing(NamedTuple):
 
 
 def passes(folder: Path, *tests: Firing) -> None:
-    """Run by promtool, each on a file with the one rule that it is about."""
+    """Run by promtool, each on a file with the one alert that it is about, and the recording rules."""
     files: dict[str, dict[str, Any]] = {}
     for alert, series, at, fires, step in tests:
         rule_file = folder / f"{alert}.rules.yaml"
-        rule_file.write_text(json.dumps({"groups": [{"name": alert, "rules": [RULES[alert]]}]}))
+        rule_file.write_text(json.dumps({"groups": [{"name": alert, "rules": [*RECORDED, RULES[alert]]}]}))
         head = {"rule_files": [str(rule_file)], "evaluation_interval": step, "tests": []}
         expr = f'count by (alertname) (ALERTS{{alertname="{alert}", alertstate="firing"}}) > bool 0'
         samples = [{"labels": f'{{alertname="{alert}"}}', "value": 1}] if fires else []
@@ -99,12 +96,12 @@ def test_the_rules_are_valid(tmp_path: Path) -> None:
     rule_file.write_text(yaml.safe_dump({"groups": groups(watch())}))
     done = run("check", "rules", rule_file)
     assert done.returncode == 0, done.stderr
-    assert f"{len(ALERTS)} rules found" in done.stdout
+    assert f"{len(ALERTS) + len(RECORDED)} rules found" in done.stdout
 
 
 def test_every_alert_has_a_name_of_its_own_and_a_case() -> None:
     assert len(ALERTS) == len(set(ALERTS))
-    assert set(ALERTS) == {alert for alert, _ in every_case()}
+    assert set(ALERTS) == CASES.keys()
 
 
 def test_every_alert_has_its_severity_and_fires_after_its_time() -> None:
@@ -125,19 +122,37 @@ def test_every_alert_says_what_to_do_and_names_only_labels_that_it_has() -> None
 def test_every_alert_fires_on_what_it_is_for_and_on_nothing_else(tmp_path: Path) -> None:
     tests = [
         Firing(alert, {**case.expected, **series}, case.at, fires, case.step)
-        for alert, case in every_case()
+        for alert, case in CASES.items()
         for series, fires in ((case.firing, True), (case.silent, False))
     ]
     passes(tmp_path, *tests)
 
 
-def test_every_series_of_a_rail_that_an_alert_reads_has_an_alert_on_its_absence() -> None:
-    assert set(TWINS) == READ
-    for rule in RAIL_RULES:
+def test_the_series_that_a_rule_reads_of_a_rail_are_those_that_it_names() -> None:
+    assert {series for rule in ON_RAILS for series in rule.series} == {*COUNTERS, *ROCE}
+    for rule in ON_RAILS:
         if rule.series and rule.alert != "BusbarRailCounterSaturated":
             assert set(re.findall(PREFIX + r"(\w+)", rule.expr)) == set(rule.series)
             # Another node_exporter may give the same series.
             assert not re.findall(PREFIX + r'\w+\b(?!\{job="busbar-rails"\})', rule.expr), rule.alert
+
+
+def elsewhere(series: Series, device: str) -> Series:
+    """The same series of HCAs with other names."""
+    return {name.replace('device="mlx5_', f'device="{device}_'): values for name, values in series.items()}
+
+
+def test_an_hca_of_storage_fires_no_alert_on_rails_and_hides_none(tmp_path: Path) -> None:
+    tests = []
+    for rule in ON_RAILS:
+        case = CASES[rule.alert]
+        healthy = {**case.expected, **of_all_rails(COUNTERS)}
+        faulty, well = elsewhere(case.firing, "storage"), elsewhere(case.silent, "storage")
+        tests += [
+            Firing(rule.alert, {**healthy, **case.silent, **faulty}, case.at, False),
+            Firing(rule.alert, {**case.expected, **case.firing, **well}, case.at, True),
+        ]
+    passes(tmp_path, *tests)
 
 
 # What three alerts read of each port: the series, its value on a rail that works and on one that does not.
@@ -145,14 +160,6 @@ COUNTED = {
     "BusbarRailDown": ("state_id", "4x60", "1x60"),
     "BusbarRailLinkNotUp": ("physical_state_id", "5x60", "2x60"),
     "BusbarRailSlow": ("rate_bytes_per_second", "5e10x60", "2.5e10x60"),
-}
-# The rails of gpu-1 are named.
-NAMED = {
-    **EXPECTED,
-    **{
-        f'busbar_node_rail_info{{node="gpu-1",pool="h100",device="{device}",port="1"}}': "1x60"
-        for device in ("mlx5_0", "mlx5_1")
-    },
 }
 GOOD, BAD = True, False
 # Which ports work, by device and port, and whether the alert fires.
@@ -180,7 +187,7 @@ def test_only_rails_are_counted_where_they_are_named(tmp_path: Path) -> None:
     tests = []
     for alert, (series, good, bad) in COUNTED.items():
         for ports, fires in HCAS.values():
-            found = dict(NAMED)
+            found = dict(EXPECTED)
             for (device, port), works in ports.items():
                 found |= rail(series, good if works else bad, device, port)
             tests.append(Firing(alert, found, "30m", fires))
@@ -188,21 +195,17 @@ def test_only_rails_are_counted_where_they_are_named(tmp_path: Path) -> None:
 
 
 def test_all_ports_of_a_node_are_counted_where_its_rails_are_not_named(tmp_path: Path) -> None:
-    expected = {name.replace("gpu-1", "gpu-2"): values for name, values in EXPECTED.items()}
+    expected = {name.replace("gpu-1", "gpu-2"): values for name, values in UNNAMED.items()}
     tests = []
     for alert, (series, good, bad) in COUNTED.items():
-        named = {**NAMED, **rails(series, good, good), **expected}
+        named = {**EXPECTED, **rails(series, good, good), **expected}
         for ports, fires in (((good, bad), True), ((good, bad, good), False), ((bad, bad), True)):
             found = dict(named)
             for number, values in enumerate(ports):
+                # All ports have a state.
+                found |= rail("state_id", "4x60", f"mlx5_{number}", node="gpu-2")
                 found |= rail(series, values, f"mlx5_{number}", node="gpu-2")
             tests.append(Firing(alert, found, "30m", fires))
-    passes(tmp_path, *tests)
-
-
-def test_a_node_without_any_series_of_a_rail_is_one_alert_not_one_per_counter(tmp_path: Path) -> None:
-    expected = twin("state_id").expected
-    tests = [Firing(alert, expected, "30m", series == "state_id") for series, alert in TWINS.items()]
     passes(tmp_path, *tests)
 
 
@@ -220,24 +223,36 @@ MAXIMA = {
 
 
 def test_every_counter_that_sticks_is_known_by_its_maximum(tmp_path: Path) -> None:
-    [rule] = [rule for rule in RAIL_RULES if rule.alert == "BusbarRailCounterSaturated"]
+    [rule] = [rule for rule in ON_RAILS if rule.alert == "BusbarRailCounterSaturated"]
     assert set(rule.series) == set(MAXIMA)
     tests = [
-        Firing(rule.alert, rail(series, f"{value}x60"), "30m", value == maximum)
+        Firing(rule.alert, {**EXPECTED, **rail(series, f"{value}x60")}, "30m", value == maximum)
         for series, maximum in MAXIMA.items()
         for value in (maximum - 1, maximum)
     ]
     passes(tmp_path, *tests)
 
 
-def test_series_of_roce_are_not_missing_where_the_rails_are_infiniband(tmp_path: Path) -> None:
-    assert sorted(ROCE) == ["out_of_buffer_drops_total", "roce_slow_restart_used_total"]
-    infiniband = {**twin("state_id").expected, **twin("state_id").silent}
-    passes(tmp_path, *(Firing(TWINS[series], infiniband, "30m", False) for series in sorted(ROCE)))
+def test_a_series_that_one_rail_lacks_is_an_alert_of_its_node(tmp_path: Path) -> None:
+    """Whichever it is, and also where all are missing, as with one file that cannot be read."""
+    tests = []
+    for layer, names in (("infiniband", COUNTERS), ("ethernet", (*COUNTERS, *ROCE))):
+        expected = {name.replace("infiniband", layer): values for name, values in EXPECTED.items()}
+        well = {**expected, **of_all_rails(names)}
+        tests += [
+            Firing("BusbarRailsNotRead", series, "30m", False)
+            for series in (well, {**well, **elsewhere(rails(names[0], "1x60", "1x60"), "storage")})
+        ]
+        tests.append(Firing("BusbarRailsNotRead", expected, "30m", True))
+        for name in names:
+            [of_a_rail] = rail(name, "4x60")
+            less = {series: values for series, values in well.items() if series != of_a_rail}
+            tests.append(Firing("BusbarRailsNotRead", less, "30m", True))
+    passes(tmp_path, *tests)
 
 
 def test_an_xid_is_as_critical_as_preflight_says() -> None:
-    listed = {rule.alert: re.findall(r'xid=~"([\d|]+)"', rule.expr) for rule in rules("gpus", watch())}
+    listed = {name: re.findall(r'xid=~"([\d|]+)"', rule["expr"]) for name, rule in RULES.items()}
     numbers = {alert: {int(each) for each in found[0].split("|")} for alert, found in listed.items() if found}
     assert numbers == {
         "BusbarGpuXidCritical": set(FATAL_XIDS),
@@ -246,21 +261,23 @@ def test_an_xid_is_as_critical_as_preflight_says() -> None:
     }
 
 
-def test_a_node_in_quarantine_from_which_nothing_is_expected_has_no_absent_rails(tmp_path: Path) -> None:
-    held = {
-        'busbar_node_quarantined{node="gpu-1",reason="cable"}': "1x60",
-        **rails("state_id", "1x60", "1x60"),
-    }
-    passes(tmp_path, *(Firing(each, held, "30m", False) for each in ("BusbarRailDown", TWINS["state_id"])))
+def test_a_node_in_quarantine_from_which_nothing_is_expected_has_no_alert_on_rails(tmp_path: Path) -> None:
+    held = {name: values for name, values in EXPECTED.items() if name.startswith("busbar_node_rail_info")}
+    passes(
+        tmp_path,
+        *(
+            Firing(rule.alert, {**held, **CASES[rule.alert].firing}, CASES[rule.alert].at, False)
+            for rule in ON_RAILS
+        ),
+    )
 
 
-def test_counters_that_a_site_does_not_have_have_no_alert_on_their_absence() -> None:
-    missing = watch(missing_counters=["node_infiniband_local_ack_timeout_errors_total"])
-    names = {rule.alert for rule in rules("rails", missing)}
-    assert set(ALERTS) - names - {rule["alert"] for rule in groups(missing)[0]["rules"]} >= {
-        TWINS["local_ack_timeout_errors_total"]
-    }
-    assert "BusbarRailAckTimeouts" in names
+def test_counters_that_a_site_does_not_have_are_not_missing() -> None:
+    name = "node_infiniband_local_ack_timeout_errors_total"
+    for lacks, counted in (([], True), ([name], False)):
+        found = {rule.alert: rule.expr for rule in rules("rails", watch(missing_counters=lacks))}
+        assert ("local_ack_timeout_errors_total" in found["BusbarRailsNotRead"]) is counted
+        assert name in found["BusbarRailAckTimeouts"]
 
 
 def test_without_dcgm_there_are_no_rules_on_gpus() -> None:

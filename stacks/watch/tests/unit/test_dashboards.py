@@ -16,6 +16,7 @@ from stacks.watch.package.manifests import dashboards
 from stacks.watch.package.series import SeriesSpec, render
 from stacks.watch.tests.promtool import run
 from stacks.watch.tests.support import cluster, watch
+from stacks.watch.tests.unit.test_alerts import RECORDED
 
 DASHBOARDS = {
     name: json.loads(text) for each in dashboards(watch()) for name, text in sorted(each["data"].items())
@@ -132,8 +133,9 @@ def are(folder: Path, values: Mapping[str, float], found: Mapping[str, str] | No
             ],
         }
     ]
-    file = folder / "test.yaml"
-    file.write_text(yaml.safe_dump({"rule_files": [], "evaluation_interval": "1m", "tests": tests}))
+    file, rules = folder / "test.yaml", folder / "recorded.yaml"
+    rules.write_text(json.dumps({"groups": [{"name": "recorded", "rules": RECORDED}]}))
+    file.write_text(yaml.safe_dump({"rule_files": [str(rules)], "evaluation_interval": "1m", "tests": tests}))
     done = run("test", "rules", file)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
