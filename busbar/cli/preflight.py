@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from busbar.cli.engine_commands import request
-from busbar.cli.output import fail, progress
+from busbar.cli.output import fail, print_text, progress
 from busbar.cli.stackfile import (
     STACK_HELP,
+    AsJson,
     Project,
     SecretError,
     find_file,
@@ -36,6 +37,7 @@ PREVIOUS_RESULT = "PULUMI_COMMAND_STDOUT"
 def preflight(
     stack: Annotated[str | None, stack_argument(f"{STACK_HELP} Without it a spec comes on stdin.")] = None,
     project: Project = None,
+    as_json: AsJson = False,
 ) -> None:
     """Check all hosts in parallel over SSH and report every finding with its fix; nothing is changed.
 
@@ -45,25 +47,29 @@ def preflight(
     import sys
 
     from busbar.cli.operation import operations_of
-    from busbar.preflight import facts
+    from busbar.config.stackfile import stack_of
+    from busbar.preflight import facts, output
     from busbar.preflight.spec import Spec
     from busbar.preflight.survey import survey
 
     if stack is None and sys.stdin.isatty():
         fail("Missing argument 'STACK'. Fix: see busbar preflight --help", USAGE)
-    if stack and (own := operations_of(path := find_file(stack, project))):
-        spec, outcome = own.preflight(path)
-        show(spec, outcome)
-        end(spec, outcome, listed=False)
-        return
-    spec = spec_of_stack(*load_stack(stack, project)) if stack else request(Spec)
-    previous = {} if stack else previous_result()
-    outcome = asyncio.run(survey(spec, previous, deliver=not stack))
-    if stack:
-        show(spec, outcome)
-    end(spec, outcome, listed=not stack)
     if not stack:
+        spec = request(Spec)
+        outcome = asyncio.run(survey(spec, previous_result(), deliver=True))
+        end(spec, outcome)
         typer.echo(facts.pack(outcome.records))
+        return
+    if own := operations_of(path := find_file(stack, project)):
+        spec, outcome = own.preflight(path)
+    else:
+        spec = spec_of_stack(*load_stack(stack, project))
+        outcome = asyncio.run(survey(spec, {}))
+    if as_json:
+        print_text(output.as_json(spec, outcome, stack_of(path)))
+    else:
+        show(spec, outcome)
+    end(spec, outcome, listed=False)
 
 
 def previous_result() -> Mapping[str, HostRecord]:

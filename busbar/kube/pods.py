@@ -34,15 +34,22 @@ PERMANENT_REASONS = frozenset(
         "InvalidImageName",
         "ErrImageNeverPull",
         "ImageInspectError",
-        "CreateContainerConfigError",
-        "CreateContainerError",
         "RunContainerError",
         "StartError",
     }
 )
-# The kubelet retries these and may succeed (a registry that is being restarted): an error only when they
-# persist.
-RETRIED_REASONS = frozenset({"ImagePullBackOff", "ErrImagePull", "CrashLoopBackOff", "RegistryUnavailable"})
+# The kubelet retries these and may succeed (a registry that is being restarted, a folder that another node
+# has just made): an error only when they persist.
+RETRIED_REASONS = frozenset(
+    {
+        "ImagePullBackOff",
+        "ErrImagePull",
+        "CrashLoopBackOff",
+        "RegistryUnavailable",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+    }
+)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 
 from rich.console import OverflowMethod
 from rich.table import Table
@@ -30,6 +32,27 @@ def summary(spec: Spec, outcome: Outcome) -> str:
     if failed:
         return f"preflight failed on {failed} of {total} hosts; no changes made{before}"
     return f"preflight passed on {counted(total, 'host')}{before}"
+
+
+def as_json(spec: Spec, outcome: Outcome, stack: str) -> str:
+    """The result as JSON: `{"stack", "ready", "hosts": [...], "findings": [...]}`.
+
+    A host has name, role, pool, address, ready and facts; a finding host, level, what and fix.
+    """
+    errors = {finding.host for finding in outcome.errors}
+    hosts = [
+        {
+            "name": host.name,
+            "role": host.role,
+            "pool": host.pool,
+            "address": host.address,
+            "ready": host.name not in errors,
+            "facts": record.facts if (record := outcome.records.get(host.name)) else {},
+        }
+        for host in spec.hosts
+    ]
+    findings = [asdict(each) for each in outcome.findings]
+    return json.dumps({"stack": stack, "ready": not errors, "hosts": hosts, "findings": findings})
 
 
 def table(spec: Spec, outcome: Outcome, nodes: Mapping[str, str] | None = None) -> Table:

@@ -246,6 +246,9 @@ def _lines(found: Findings) -> Iterator[str]:
     if found.not_judged:
         why = f"single runs vary by {found.spread:.0%}" if found.spread else "they have too few runs or peers"
         yield f"not judged    {listed(found.not_judged, _SHOWN)}: whether they are 10 % slow, because {why}"
+    yield from (f"slow once     {line}" for line in found.recovered[:_SHOWN])
+    if (more := len(found.recovered) - _SHOWN) > 0:
+        yield f"slow once     {more} more runs: see the page"
     if found.stopped:
         yield f"stopped       {found.stopped}"
     yield (

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from busbar.fabric.diagnosis.stages import Scope, State, known_of
 from busbar.fabric.localise import Group, Known, Suspect, score
+from busbar.fabric.localise.groups import GOOD
 
 FOUND_NOTHING, NAMED, NO_VERDICT = 0, 1, 2
 # Commands are shown for so many of the nodes of a group in which some are slow.
@@ -63,6 +64,7 @@ class Findings:
 
     `not_judged`: nodes of which it is not known whether they are 10 % slow. `spread`: of one run, relative; 0
     where it is not known. `stopped`: why it ended before its last stage; empty where it did not.
+    `recovered`: runs that were slow between nodes that were good in other runs, each as a line.
     """
 
     pool: str
@@ -76,6 +78,7 @@ class Findings:
     node_minutes: float
     not_judged: tuple[str, ...] = ()
     spread: float = 0.0
+    recovered: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -120,7 +123,22 @@ def findings_of(state: State, scope: Scope) -> Findings:
         node_minutes=round(state.node_seconds / 60, 1),
         not_judged=tuple(node for node in healthy if node in found.unclear),
         spread=round(found.spread, 3),
+        recovered=tuple(_recovered(known, good, {group for each in found.suspects for group in each.runs})),
     )
+
+
+def _recovered(known: Known, healthy: Container[str], explained: Container[Group]) -> Iterator[str]:
+    """The slow runs of healthy nodes that nothing slow explains, each with what it reached."""
+    references = known.references()
+    for group, share in known.shares().items():
+        if share < GOOD and group not in explained and all(node in healthy for node in group.nodes):
+            busbw = known.results[group]
+            reached = "no result" if busbw is None else f"{busbw:g} GB/s"
+            rail = "" if group.rail is None else f" rail {group.rail}"
+            yield (
+                f"{' with '.join(group.nodes)}{rail}: {reached} of {references[group.kind]:g} GB/s in stage "
+                f"{group.stage}, good in other runs"
+            )
 
 
 def _rows(suspect: Suspect, known: Known, state: State, reasons: dict[Group, str]) -> Iterator[Row]:
@@ -146,7 +164,7 @@ def _rows(suspect: Suspect, known: Known, state: State, reasons: dict[Group, str
             runs=len(runs),
             partners=tuple(sorted(partners)) if len(suspect.nodes) == 1 else (),
             reasons=tuple(sorted({reasons[group] for group in runs if group in reasons})),
-            next=tuple(_next(suspect, hca or next(iter(state.hcas), "HCA"), sorted(partners))),
+            next=tuple(_next(suspect, hca or next(iter(state.hcas), ""), sorted(partners))),
         )
 
 
@@ -163,7 +181,9 @@ def _next(suspect: Suspect, hca: str, partners: Sequence[str]) -> Iterator[str]:
     node, *others = sorted(suspect.nodes) or [""]
     # When one of a pair is slow, use the other as its partner.
     partners = partners or others[:1]
-    if suspect.cause in ("node", "rail") and partners:
+    if suspect.cause in ("node", "rail") and not hca:
+        yield f"on {node}: ibv_devinfo -l (with them as validation.hcas, busbar diagnose tries each rail)"
+    elif suspect.cause in ("node", "rail") and partners:
         yield f"on {node}: ib_write_bw -d {hca} --report_gbits -D 10"
         yield f"on {partners[0]}: ib_write_bw -d {hca} --report_gbits -D 10 {node}"
     if suspect.cause in ("node", "nvlink"):

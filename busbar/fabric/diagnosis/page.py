@@ -22,8 +22,7 @@ from busbar.fabric.localise.groups import GOOD, by_place
 from busbar.judge.nccl.report.html import DATE, style
 
 PAGE = "diagnosis.html"
-WIDTH = 916
-ROW, CELL, SIDE = 12, 14, 15  # px
+ROW, CELL = 12, 14  # px
 LABEL = 6.2  # px of a character of a node's name
 TALLEST = 40  # nodes of a block: those of a larger rail group have several
 NO_GROUP = "nodes"
@@ -90,50 +89,31 @@ def _cells(known: Known) -> dict[str, Cells]:
 
 
 def heat_map(cells: Mapping[str, Cells], state: State, places: Mapping[str, str], rails: int) -> str:
-    """One row per node: alone, in pairs, each rail; one block per rail group. A SVG."""
-    blocks = [
-        (place or NO_GROUP, nodes[first : first + TALLEST])
+    """One row per node: alone, in pairs, each rail. One SVG per rail group, so that the page wraps them."""
+    return "\n".join(
+        _block(place or NO_GROUP, nodes[first : first + TALLEST], cells, state, rails)
         for place, nodes in sorted(by_place(state.nodes, places).items(), key=_natural)
         for first in range(0, len(nodes), TALLEST)
-    ]
-    longest = max((len(node) for node in state.nodes), default=0)
-    label = longest * LABEL + 6
-    width = label + (2 + rails) * CELL + 2 * SIDE
-    columns = max(1, int((WIDTH + SIDE) // width))
-    parts: list[str] = []
-    top = 0.0
-    for start in range(0, len(blocks), columns):
-        line = blocks[start : start + columns]
-        for column, (place, nodes) in enumerate(line):
-            parts += _block(place, nodes, cells, state, (column * width, top), label, rails)
-        top += (max(len(nodes) for _, nodes in line) + 3) * ROW
-    text = f"Nodes and rails as shares of the expected bandwidth: {len(state.nodes)} nodes, {rails} rails"
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {max(WIDTH, width):.0f} {top:.0f}" '
-            f'role="img" aria-label="{escape(text)}">',
-            "<style>text.n{font:10px ui-monospace,Menlo,Consolas,monospace;fill:var(--ink)}"
-            "text.h{font:10px system-ui,sans-serif;fill:var(--quiet)}text.g{font-weight:600;fill:var(--ink)}"
-            "rect.u{fill:none;stroke:var(--quiet);stroke-dasharray:2 3}rect.i{opacity:.35}</style>",
-            *parts,
-            "</svg>",
-        ]
     )
 
 
-def _block(
-    place: str, nodes: Sequence[str], cells: Mapping[str, Cells], state: State, at: tuple[float, float],
-    label: float, rails: int,
-) -> Iterator[str]:  # fmt: skip
-    left, top = at
-    yield f'<text class="h g" x="{left:.0f}" y="{top + ROW - 2:.0f}">{escape(place)}</text>'
+def _block(place: str, nodes: Sequence[str], cells: Mapping[str, Cells], state: State, rails: int) -> str:
+    label = max(map(len, state.nodes)) * LABEL + 6
+    width, height = math.ceil(label + (2 + rails) * CELL), (len(nodes) + 2) * ROW
+    text = f"{place}: {len(nodes)} nodes, {rails} rails, as shares of the expected bandwidth"
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" style="width:{width}px" '
+        f'role="img" aria-label="{escape(text)}">',
+        f'<text class="h g" x="0" y="{ROW - 2}">{escape(place)}</text>',
+    ]
     for number, name in enumerate(["N", "P", *map(str, range(rails))]):
-        x = left + label + number * CELL + CELL / 2
-        yield f'<text class="h" x="{x:.0f}" y="{top + 2 * ROW - 3:.0f}" text-anchor="middle">{name}</text>'
+        x = label + number * CELL + CELL / 2
+        parts.append(f'<text class="h" x="{x:.0f}" y="{2 * ROW - 3}" text-anchor="middle">{name}</text>')
     for row, node in enumerate(nodes):
-        y = top + (2 + row) * ROW
-        yield f'<text class="n" x="{left:.0f}" y="{y + ROW - 3:.0f}">{escape(node)}</text>'
-        yield from _row(node, cells.get(node, Cells()), state, left + label, y, rails)
+        y = (2 + row) * ROW
+        parts.append(f'<text class="n" x="0" y="{y + ROW - 3}">{escape(node)}</text>')
+        parts += _row(node, cells.get(node, Cells()), state, label, y, rails)
+    return "\n".join([*parts, "</svg>"])
 
 
 def _row(node: str, found: Cells, state: State, left: float, y: float, rails: int) -> Iterator[str]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from busbar.cli.engine_commands import compact, engine_command, followed
-from busbar.cli.output import fail, progress
+from busbar.cli.output import fail, print_text, progress
+from busbar.cli.stackfile import AsJson
 from busbar.exits import USAGE
 
 if TYPE_CHECKING:
@@ -122,16 +123,17 @@ def check(
         ),
     ],
     verdict: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             metavar="FILE",
-            help="verdict.json of a run: its expectation is used.",
+            help="verdict.json of a run, whose expectation is used; default: the one beside the log.",
             exists=True,
             dir_okay=False,
         ),
-    ],
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Judge the log of a training run again.
+    """Judge the log of a training run again: the verdict with its first cause, then every check.
 
     Exit code 0: pass; 1: fail; 2: no verdict because evidence is missing; 64: bad usage.
     """
@@ -139,24 +141,33 @@ def check(
 
     from pydantic import ValidationError
 
+    from busbar.judge.archive import VERDICT
     from busbar.judge.nccl.log.source import Source, open_log
     from busbar.models import problems
     from stacks.training.package.expectation import Expectation
     from stacks.training.package.log import read_lines
     from stacks.training.package.verdict import judge
 
+    path = verdict or log.parent / VERDICT
     try:
-        expectation = Expectation.model_validate(json.loads(verdict.read_text())["expectation"])
+        expectation = Expectation.model_validate(json.loads(path.read_text())["expectation"])
+    except FileNotFoundError:
+        fail(f"{path}: no such file. Fix: --verdict FILE, the verdict.json of the run", USAGE)
     except (ValueError, KeyError, TypeError) as error:
         # pydantic's ValidationError is a ValueError with a multi-line text.
         why = problems(error) if isinstance(error, ValidationError) else f"{type(error).__name__}: {error}"
-        fail(f"{verdict}: is not the verdict of a training run: {why}. Fix: name its verdict.json", USAGE)
+        fail(f"{path}: is not the verdict of a training run: {why}. Fix: name its verdict.json", USAGE)
     source = Source()
     with open_log(str(log)) as stream:
         blocks = source.blocks(source.chunks(stream))
         read = read_lines(line for block in blocks for line in block.splitlines(keepends=True))
     found = judge(read, expectation, missing=(source.truncated,) if source.truncated else ())
-    for each in found.checks:
-        typer.echo(f"{each.status:<13}{each.name:<12}{each.reason}")
-    typer.echo(f"\n{found.verdict.upper()}")
+    if as_json:
+        print_text(found.model_dump_json(indent=1))
+    else:
+        first = next(iter(found.reasons), "")
+        print_text(f"{found.verdict.upper():<8}{first}".rstrip())
+        typer.echo()
+        for each in found.checks:
+            print_text(f"{each.status:<13}{each.name:<12}{each.reason}")
     raise typer.Exit(found.exit_code)

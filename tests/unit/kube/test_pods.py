@@ -24,6 +24,8 @@ def test_a_healthy_or_starting_pod_has_no_issues() -> None:
     [
         ("ImagePullBackOff", False, True),
         ("CrashLoopBackOff", False, True),
+        # Two kubelets make the same folder of shared storage at once; the second try finds it.
+        ("CreateContainerConfigError", False, True),
         ("StartError", True, False),
         ("InvalidImageName", True, False),
     ],

@@ -47,6 +47,20 @@ def test_only_the_preflight_of_an_update_leaves_scripts_on_hosts(
     assert seen == [True, False]
 
 
+def test_json_has_each_host_and_each_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = asyncssh.generate_private_key("ssh-ed25519").export_private_key().decode()
+    stack_with_secret_key(tmp_path, monkeypatch, f"cat <<'E'\n{key}\nE")
+    done = busbar("preflight", "prod", "--json")
+    found = json.loads(done.stdout)
+    assert (done.exit_code, found["stack"], found["ready"]) == (1, "prod", False)
+    assert [(each["name"], each["ready"]) for each in found["hosts"]] == [
+        ("lb-1", False),
+        ("server-1", False),
+        ("gpu-1", False),
+    ]
+    assert {each["host"] for each in found["findings"]} >= {"lb-1", "server-1", "gpu-1"}
+
+
 def test_what_passed_before_is_printed_again_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = spec(a_host(address="127.0.0.1", port=1))
     facts = {"gpus": 8, "has_k3s": True}

@@ -85,8 +85,10 @@ def _problems(attempt: Attempt, context: Context) -> Iterator[Check]:
 
 
 def _never_started(context: Context) -> str:
-    known = context.log.before.known_lines
-    why = "; ".join([*context.missing, *(f"{line.name}: {line.meaning}" for line in known[:2])])
+    before = context.log.before
+    if before.runs:
+        return "this is a log of nccl-tests, not of a training run. Fix: busbar nccl check FILE"
+    why = "; ".join([*context.missing, *(f"{line.name}: {line.meaning}" for line in before.known_lines[:2])])
     return f"no record of a start: nothing was trained{f' ({why})' if why else ''}"
 
 

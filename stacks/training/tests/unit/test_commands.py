@@ -17,6 +17,7 @@ from stacks.training.tests.unit import test_collector as job
 from stacks.training.tests.unit.made import changed, expected, first, lines, second
 from tests.support import cli
 from tests.support.kube_cluster import Clock
+from tests.support.shared import PROJECT
 
 
 def busbar(*words: str, stdin: Any = None) -> Result:
@@ -28,17 +29,17 @@ def busbar(*words: str, stdin: Any = None) -> Result:
 WHOLE = b"".join(lines([*first(), *second()]))
 
 
-def judged(folder: Path, log: bytes) -> Result:
+def judged(folder: Path, log: bytes, *words: str) -> Result:
     (folder / "run.log").write_bytes(log)
     expectation = expected().model_dump(mode="json", exclude_none=True)
     (folder / "verdict.json").write_text(json.dumps({"expectation": expectation}))
-    return busbar("check", str(folder / "run.log"), "--verdict", str(folder / "verdict.json"))
+    return busbar("check", str(folder / "run.log"), *words)
 
 
 def test_a_kept_log_is_judged_again_with_a_line_per_check(tmp_path: Path) -> None:
     for log in (WHOLE, gzip.compress(WHOLE)):
         done = judged(tmp_path, log)
-        assert (done.exit_code, done.stdout.splitlines()[-2:]) == (0, ["", "PASS"])
+        assert (done.exit_code, done.stdout.splitlines()[:2]) == (0, ["PASS", ""])
         assert "pass         log         30 steps in 2 starts, to the last record" in done.stdout
 
 
@@ -70,8 +71,33 @@ def test_the_exit_code_tells_a_failure_from_missing_evidence(
     log: bytes, code: int, verdict: str, line: str, tmp_path: Path
 ) -> None:
     done = judged(tmp_path, log)
-    assert (done.exit_code, done.stdout.splitlines()[-1]) == (code, verdict)
-    assert f"\n{line}" in f"\n{done.stdout}"
+    _, name, reason = line.split(maxsplit=2)
+    headline = f"{verdict:<8}{name}: {reason}"
+    assert (done.exit_code, done.stdout.startswith(headline)) == (code, True), done.stdout
+    assert f"\n{line}" in done.stdout
+
+
+def test_json_has_the_whole_verdict(tmp_path: Path) -> None:
+    found = json.loads(judged(tmp_path, WHOLE, "--json").stdout)
+    assert (found["verdict"], found["nodes"]) == ("pass", 2)
+
+
+def test_the_expectation_may_be_in_another_folder_and_must_be_somewhere(tmp_path: Path) -> None:
+    judged(tmp_path, WHOLE)
+    log = tmp_path / "elsewhere" / "run.log"
+    log.parent.mkdir()
+    log.write_bytes(WHOLE)
+    done = busbar("check", str(log))
+    assert (done.exit_code, "Fix: --verdict FILE" in done.stderr) == (64, True)
+    assert busbar("check", str(log), "--verdict", str(tmp_path / "verdict.json")).exit_code == 0
+
+
+def test_a_log_of_nccl_tests_is_called_so(tmp_path: Path) -> None:
+    done = judged(tmp_path, (PROJECT / "examples" / "nccl" / "h100-2-nodes.log").read_bytes())
+    assert (done.exit_code, done.stdout.splitlines()[0]) == (
+        2,
+        "UNKNOWN log: this is a log of nccl-tests, not of a training run. Fix: busbar nccl check FILE",
+    )
 
 
 # ---- collect ---------------------------------------------------------------------------------------------

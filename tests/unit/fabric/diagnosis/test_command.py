@@ -99,14 +99,27 @@ def test_a_slow_node_is_a_row_with_its_reasons_and_the_next_commands(found: Stat
     assert lines[-2:] == ["healthy 2: gpu-1, gpu-2", "4 runs in 90 s, 4.5 node-minutes"]
 
 
-def test_of_two_nodes_each_is_the_partner_of_the_other_and_both_have_their_commands(found: State) -> None:
+def test_a_slow_run_of_nodes_that_were_good_later_is_named(found: State) -> None:
+    found.results.clear()
+    pair(found, "A", 390, "gpu-1", "gpu-2")
+    pair(found, "A", 250, "gpu-3", "gpu-1")
+    for partner in ("gpu-1", "gpu-2"):
+        pair(found, "B", 391, "gpu-3", partner)
+    done = diagnose("--pool", "h100")
+    assert done.exit_code == 0
+    line = "slow once     gpu-3 with gpu-1: 250 GB/s of 400 GB/s in stage A, good in other runs"
+    assert line in done.stdout.splitlines()
+
+
+def test_of_two_nodes_the_commands_are_for_both_and_without_a_known_hca_the_key_is_named(
+    found: State,
+) -> None:
     found.nodes[:] = ["gpu-2", "gpu-1"]
     found.results.clear()
     pair(found, "A", 190, "gpu-2", "gpu-1")
     done = diagnose("--pool", "h100")
     assert [line for line in done.stdout.splitlines() if line.startswith("next")] == [
-        "next    on gpu-1: ib_write_bw -d HCA --report_gbits -D 10",
-        "next    on gpu-2: ib_write_bw -d HCA --report_gbits -D 10 gpu-1",
+        "next    on gpu-1: ibv_devinfo -l (with them as validation.hcas, busbar diagnose tries each rail)",
         "next    on gpu-1: nvidia-smi nvlink -e",
         "next    on gpu-2: nvidia-smi nvlink -e",
         "next    ibdiagnet",

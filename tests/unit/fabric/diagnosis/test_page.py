@@ -51,9 +51,16 @@ def of_440() -> str:
 
 def cells(text: str) -> dict[str, str]:
     """Title of each cell -> its colour."""
-    [drawn] = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
-    found = ElementTree.fromstring(drawn).iter(f"{SVG}rect")
-    return {rect.findtext(f"{SVG}title") or "": rect.get("fill", "") for rect in found}
+    return {
+        rect.findtext(f"{SVG}title") or "": rect.get("fill", "")
+        for drawn in re.findall(r"<svg.*?</svg>", text, re.DOTALL)
+        for rect in ElementTree.fromstring(drawn).iter(f"{SVG}rect")
+    }
+
+
+def test_no_part_of_the_heat_map_is_wider_than_a_phone(of_440: str) -> None:
+    widths = [int(width) for width in re.findall(r'<svg[^>]*style="width:(\d+)px"', of_440)]
+    assert len(widths) == 14 and max(widths) <= 360
 
 
 def test_every_node_of_440_has_a_cell_for_itself_its_pairs_and_each_rail(of_440: str) -> None:
