@@ -8,7 +8,8 @@ CAPABILITY, which names its modules as texts, so that they are imported only whe
 from __future__ import annotations
 
 import importlib
-from collections.abc import Collection, Mapping, Sequence
+import pkgutil
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -74,7 +75,8 @@ class Capability:
     functions of busbar.cli.operation.Operations, by which the commands on hosts serve its stacks.
     `host_groups`: group of another tool's inventory -> its key in the section `hosts` of these files, with
     `[]` after the key of a list (`busbar hosts import`). `host_steps`: a resource `STEP-HOST` installs a
-    host, and `STEP-HOST-removal` removes it (`busbar up --converge HOST`).
+    host, and `STEP-HOST-removal` removes it (`busbar up --converge HOST`). `changed`: the function that
+    `notify` calls, as MODULE:NAME, and `repeat`: the command for a person, where it has failed.
     """
 
     name: str
@@ -85,6 +87,8 @@ class Capability:
     operations: str | None = None
     host_groups: Mapping[str, str] = field(default_factory=dict)
     host_steps: tuple[str, ...] = ()
+    changed: str | None = None
+    repeat: str = ""
 
     def register(self, group: Typer) -> None:
         """Add the commands to their group."""
@@ -136,3 +140,17 @@ def capabilities() -> tuple[Capability, ...]:
 def of_project(names: Collection[str]) -> Capability | None:
     """The capability whose project is among `names`; None for the cluster's project."""
     return next((each for each in capabilities() if each.project in names), None)
+
+
+def notify(api: Any, say: Callable[[str], None], outputs: Mapping[str, Any] | None = None) -> None:
+    """Tell capabilities that a cluster has changed: after a verdict, a drain, or an update with its outputs.
+
+    That has succeeded or failed by itself, so an error of a capability is only a warning.
+    """
+    for each in capabilities():
+        if each.changed:
+            try:
+                pkgutil.resolve_name(each.changed)(api, outputs)
+            except Exception as error:
+                what = f"stacks/{each.name}, where it is installed, does not show this change"
+                say(f"warning: {what}: {error}. Fix: run `{each.repeat}`")

@@ -49,6 +49,7 @@ def drain(
 
     Exit code 0: drained; 1: pods remain, or the API refuses; 64: no such stack or worker.
     """
+    from busbar.capability import notify
     from busbar.cli.operation import operations_of
     from busbar.kube import drain as kube
     from busbar.kube.wait import SystemClock
@@ -75,6 +76,8 @@ def drain(
             )
         except kube.PodsRemain as error:
             fail(f"{error}; {stays}", FAILED)
+        finally:
+            notify(api, progress)
     typer.echo(f"{host} is drained; when its repair is done: busbar uncordon {stack} {host}")
 
 
@@ -88,6 +91,7 @@ def uncordon(stack: Stack, host: Worker, project: Project = None) -> None:
     Exit code 0: pods can start there; 1: it was not drained, lacks something, or stays cordoned; 64: no such
     stack or worker.
     """
+    from busbar.capability import notify
     from busbar.cli.operation import operations_of
     from busbar.kube import drain as kube
     from busbar.kube.wait import SystemClock
@@ -102,6 +106,7 @@ def uncordon(stack: Stack, host: Worker, project: Project = None) -> None:
             f"{host} is not drained any more, and stays cordoned for another reason: busbar verify {stack}",
             FAILED,
         )
+    notify(api, progress)
     typer.echo(f"{host} is back: pods can start there")
 
 

@@ -230,6 +230,7 @@ def collect(api: RestApi, spec: CollectSpec) -> Any:
     cluster cannot be reached or refuses, or when restarting kubelets have rejected the job's pods twice, so
     that the next update measures again; 64 for a request that is not valid.
     """
+    from busbar.capability import notify
     from busbar.collect.busy import Kept
     from busbar.collect.collector import collect as run
     from busbar.hooks import call
@@ -251,6 +252,7 @@ def collect(api: RestApi, spec: CollectSpec) -> Any:
     short = summarize(found.verdict, verdict_file=file, config_map=found.config_map, record=found.record)
     if found.record:
         call("verdict_made", folder, short, progress)
+    notify(api, progress)
     return compact(short)
 
 

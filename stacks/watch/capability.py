@@ -16,4 +16,6 @@ CAPABILITY = Capability(
     commands="stacks.watch.package.commands",
     schema="stacks.watch.package.config",
     gate=GATE,
+    changed="stacks.watch.package.series:follow",
+    repeat="busbar watch refresh STACK",
 )

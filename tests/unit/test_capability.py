@@ -95,6 +95,28 @@ def register(group):
     assert gate_of({"probe_version": 1}) is None
 
 
+def test_an_error_of_one_that_is_told_of_a_change_is_a_warning_with_the_command_to_repeat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = """
+from busbar.capability import Capability
+CAPABILITY = Capability(
+    name="probe", help="", commands="busbar_told", changed="busbar_told:changed", repeat="busbar probe again"
+)
+def changed(api, outputs):
+    raise KeyError(f"{api} {outputs}")
+"""
+    installed(tmp_path, "probe", "busbar_told", text)
+    monkeypatch.syspath_prepend(tmp_path)
+    said: list[str] = []
+    capability.notify("API", said.append, {"a": 1})
+    [warning] = [each for each in said if "probe" in each]
+    assert warning == (
+        "warning: stacks/probe, where it is installed, does not show this change: \"API {'a': 1}\". "
+        "Fix: run `busbar probe again`"
+    )
+
+
 @pytest.mark.parametrize(
     ("registered", "module", "text", "error", "message"),
     [

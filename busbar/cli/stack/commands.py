@@ -9,7 +9,7 @@ import typer
 from pulumi import automation as auto
 
 from busbar import hooks
-from busbar.capability import Gate
+from busbar.capability import Gate, notify
 from busbar.cli.stack import events, keep, recovery, session
 from busbar.cli.stack.changes import PlannedChanges
 from busbar.cli.stack.converge import broken_off, to_apply_again
@@ -20,6 +20,7 @@ from busbar.cli.stack.rows import Rows
 from busbar.cli.stack.session import Session
 from busbar.cli.stack.target import Options, Target
 from busbar.exits import DONE, FAILED
+from busbar.kube.client import RestApi
 from busbar.operations import uncleaned
 from busbar.outputs import CLUSTER, GATE
 from busbar.text import listed
@@ -163,6 +164,8 @@ def _preview(
 def _after_up(s: Session, stack: auto.Stack, rows: Rows, outputs: keep.Outputs, failure: str) -> int:
     """Keep and show the outputs, and print the next steps."""
     keep.keep(outputs, s.target.folder)
+    if outputs.gate == CLUSTER and (kubeconfig := outputs.values.get(keep.KUBECONFIG)):
+        notify(RestApi(kubeconfig), s.say, outputs.values)
     if failure and not rows.outputs_written and outputs.values:
         s.title("this update failed before it wrote outputs; outputs of an earlier update:", "bold red")
     else:

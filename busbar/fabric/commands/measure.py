@@ -166,6 +166,7 @@ class _Stack:
         """Measure and record the verdict; log and report are in FOLDER. Also whether the run is left over."""
         import shutil
 
+        from busbar.capability import notify
         from busbar.fabric.measure import LeftBehind, Preempted
         from busbar.fabric.measure import measure as run_plan
         from busbar.fabric.measure.records import append
@@ -176,6 +177,7 @@ class _Stack:
             if found.record:
                 short = summarize(found.verdict, config_map=found.config_map, record=found.record)
                 append(of_pool, short, progress)
+            notify(self.api, progress)
 
         # The path is relative, as in an update: a reader of the record may have another project folder.
         about = {"pool": pool, "folder": str(folder.relative_to(self.file.project))}

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import Field
 
 from busbar.collect.result import KEY as VERDICT_KEY
+from busbar.collect.result import Results
 from busbar.kube.client import Api, ApiError
 from busbar.kube.nodes import NODES, Node
 from busbar.kube.objects import create_or_merge
@@ -24,6 +25,10 @@ from stacks.watch.package.config import Watch
 
 CONFIG_MAP = "busbar-metrics"
 FILE = "busbar.prom"
+# The request of the last writing, for the next one. The textfile collector reads other files only.
+SPEC = "spec.json"
+_OURS = "app.kubernetes.io/managed-by=busbar"
+_MAX_AGE = re.compile(r"^busbar_nccl_max_age_seconds (\S+)$", re.MULTILINE)
 _DEVICE = re.compile(r"[^A-Za-z0-9]")
 
 
@@ -38,16 +43,16 @@ class SeriesSpec(StrictModel):
     @classmethod
     def of(cls, cluster: ClusterOutputs, watch: Watch) -> SeriesSpec:
         """The request for the outputs of the cluster's stack."""
-        return cls(
-            namespace=watch.namespace,
-            pools=cluster.pools,
-            # The path of the verdict on this machine has the name of the cluster's stack, so it is left out.
-            results={
-                pool: result.model_copy(update={"verdict_file": None})
-                for pool, result in cluster.nccl.items()
-            },
-            max_age_hours=watch.max_age_hours,
-        )
+        empty = cls(namespace=watch.namespace, pools={}, results={}, max_age_hours=watch.max_age_hours)
+        return empty.with_outputs(cluster)
+
+    def with_outputs(self, cluster: ClusterOutputs) -> SeriesSpec:
+        """The same request for other outputs."""
+        # The path of the verdict on this machine has the name of the cluster's stack, so it is left out.
+        results = {
+            pool: result.model_copy(update={"verdict_file": None}) for pool, result in cluster.nccl.items()
+        }
+        return self.model_copy(update={"pools": cluster.pools, "results": results})
 
 
 @dataclass(frozen=True)
@@ -63,35 +68,91 @@ class Sample:
         return f"{self.name}{{{labels}}} {self.value:.10g}" if labels else f"{self.name} {self.value:.10g}"
 
 
+def follow(api: Api, outputs: Mapping[str, Any] | None) -> None:
+    """Write the series anew where there are any, with OUTPUTS in place of those of the last writing.
+
+    Raises ApiError, and ValueError for series of an earlier release without outputs.
+    """
+    query = {"fieldSelector": f"metadata.name={CONFIG_MAP}", "labelSelector": _OURS}
+    for each in api.list("/api/v1/configmaps", **query):
+        namespace, data = each["metadata"]["namespace"], each["data"]
+        if SPEC in data:
+            spec = SeriesSpec.model_validate_json(data[SPEC])
+        elif outputs:
+            age = _MAX_AGE.search(data[FILE])
+            hours = int(float(age[1]) / 3600) if age else None
+            spec = SeriesSpec(namespace=namespace, pools={}, results={}, max_age_hours=hours)
+        else:
+            raise ValueError(f"ConfigMap {namespace}/{CONFIG_MAP} is of an earlier release")
+        if outputs:
+            spec = spec.with_outputs(ClusterOutputs.from_dict(outputs))
+        write(api, spec, datetime.now(UTC))
+
+
 def write(api: Api, spec: SeriesSpec, now: datetime) -> dict[str, Any]:
-    """Write the ConfigMap from the request, and from quarantines and floors stored in the cluster.
+    """Write the ConfigMap from the request, and from Nodes, measurements and floors in the cluster.
 
     Returns {"series", "quarantined"}. Raises ApiError.
     """
     nodes = [Node.of(each) for each in api.list(NODES)]
-    quarantined = {node.name: node.quarantine for node in nodes if node.quarantine}
-    floors = {pool: floor for pool, result in spec.results.items() if (floor := _floor(api, result))}
-    samples = list(render(spec, quarantined, floors, now))
-    _apply(api, spec.namespace, "\n".join(map(str, samples)) + "\n")
-    return {"series": len(samples), "quarantined": sorted(quarantined)}
+    out = {node.name: sample for node in nodes if (sample := _out_of_service(node))}
+    results = _newest(api, spec.results, out)
+    floors = {pool: floor for pool, result in results.items() if (floor := _floor(api, result))}
+    names = {node.name for node in nodes}
+    pools = {
+        pool: launch.model_copy(update={"workers": tuple(each for each in launch.workers if each in names)})
+        for pool, launch in spec.pools.items()
+    }
+    known = spec.model_copy(update={"pools": pools, "results": results})
+    samples = list(render(known, out, floors, now))
+    text = "".join(f"{each}\n" for each in samples)
+    _apply(api, spec.namespace, {FILE: text, SPEC: spec.model_dump_json(exclude_none=True)})
+    return {"series": len(samples), "quarantined": sorted(node.name for node in nodes if node.quarantine)}
+
+
+def _out_of_service(node: Node) -> Sample | None:
+    for state, reason in (("quarantined", node.quarantine), ("drained", node.drained)):
+        if reason:
+            return Sample(f"busbar_node_{state}", {"node": node.name, "reason": reason}, 1)
+    return None
+
+
+def _newest(api: Api, results: Mapping[str, PoolResult], out: Collection[str]) -> dict[str, PoolResult]:
+    """The last measurement of each pool; `busbar measure` stores its own in the cluster only.
+
+    One on nodes that are out of service now says nothing about the pool.
+    """
+    found = dict(results)
+    for namespace in sorted(
+        {each.config_map.partition("/")[0] for each in results.values() if each.config_map}
+    ):
+        for stored in reversed(Results(api, namespace).all()):
+            pool, result = stored["record"]["pool"], PoolResult.model_validate(stored)
+            former = found.get(pool)
+            if former and not {*stored["record"]["nodes"]} & {*out} and _time(former) < _time(result):
+                found[pool] = result
+    return found
+
+
+def _time(result: PoolResult) -> float:
+    return result.measured_at.timestamp() if result.measured_at else 0.0
 
 
 def render(
-    spec: SeriesSpec, quarantined: Mapping[str, str], floors: Mapping[str, float], now: datetime
+    spec: SeriesSpec, out: Mapping[str, Sample], floors: Mapping[str, float], now: datetime
 ) -> Iterator[Sample]:
-    """All samples. `quarantined`: reasons by Node; `floors`: lowest busbw that passes, in GB/s, by pool.
+    """All samples. `out`: of Nodes out of service; `floors`: lowest busbw that passes, in GB/s, by pool.
 
-    A Node in quarantine is expected to have no devices, so that rules that compare do not fire for it.
+    A Node out of service is expected to have no devices, so that rules that compare do not fire for it.
     """
     yield Sample("busbar_metrics_written_timestamp_seconds", {}, now.timestamp())
     if spec.max_age_hours:
         yield Sample("busbar_nccl_max_age_seconds", {}, spec.max_age_hours * 3600)
-    for node, reason in sorted(quarantined.items()):
-        yield Sample("busbar_node_quarantined", {"node": node, "reason": reason}, 1)
+    yield from out.values()
     for pool, launch in sorted(spec.pools.items()):
         for node in launch.workers:
             yield from _rails(node, pool, launch)
-            if node not in quarantined:
+            if node not in out:
                 yield from _expected(node, pool, launch)
     for pool, result in sorted(spec.results.items()):
         yield from _measured(pool, result, floors.get(pool))
@@ -159,10 +220,10 @@ def _floor(api: Api, result: PoolResult) -> float | None:
         return None
 
 
-def _apply(api: Api, namespace: str, text: str) -> None:
+def _apply(api: Api, namespace: str, data: Mapping[str, str]) -> None:
     collection = f"/api/v1/namespaces/{namespace}/configmaps"
     metadata = {"name": CONFIG_MAP, "labels": {"app.kubernetes.io/managed-by": "busbar"}}
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {FILE: text}}
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
     create_or_merge(api, collection, body)
 
 

@@ -32,6 +32,9 @@ COUNTERS, OF_STORAGE = (f"{HCAS}/{hca}/ports/1/counters" for hca in ("mlx5_1", "
 # With the operator to be built.
 FIRST_SECONDS = 3000
 ALERT_SECONDS = 60
+# kubelet mounts a changed ConfigMap within its sync period.
+MOUNT_SECONDS = 150
+EVALUATION_SECONDS = 15
 CONDITIONS = {name for name, _, _ in node_problems.CONDITIONS}
 LINES = {rule.reason: rule.matches[0] for rule in node_problems.rules()}
 VARIABLES = {
@@ -55,7 +58,7 @@ WITHOUT_DATA = {
         *(f"busbar-fabric: What NCCL sees: lost and late packets, {letter}" for letter in "ABCD"),
         *(f"busbar-node: Errors per second, {letter}" for letter in "DEF"),
     },
-    "no node is in quarantine": {"busbar-fabric: In quarantine, A"},
+    "no node is in quarantine or drained": {"busbar-fabric: In quarantine or drained, A"},
 }
 
 
@@ -267,6 +270,63 @@ def test_a_quarantine_is_a_series_after_a_refresh_and_nothing_is_expected_of_its
     finally:
         lab.kubectl("annotate node worker-2 busbar/quarantine-")
         assert refresh(lab)["quarantined"] == []
+
+
+def test_a_drain_is_a_series_at_once_and_no_alert_is_on_a_cable_that_is_pulled_there(
+    lab: Lab, watched: str
+) -> None:
+    state = f"{HCAS}/mlx5_1/ports/1/state"
+    assert_done(busbar(lab, "drain", "dev", "worker-2", "--reason", "drill"))
+    try:
+        seconds_until(lambda: len(query("busbar_node_drained")) == 1, MOUNT_SECONDS)
+        seconds_until(lambda: watched_nodes() == {"worker-1"}, ALERT_SECONDS)
+        lab.ssh("worker-2", f"echo '1: DOWN' > {state}")
+        read = 'node_infiniband_state_id{device="mlx5_1",node="worker-2"} == 1'
+        seconds_until(lambda: bool(query(read)), ALERT_SECONDS)
+        # An alert that waits for its time is pending.
+        time.sleep(EVALUATION_SECONDS)
+        assert not query('ALERTS{node="worker-2"}')
+    finally:
+        lab.ssh("worker-2", f"echo '4: ACTIVE' > {state}")
+        assert_done(busbar(lab, "uncordon", "dev", "worker-2"))
+    taken = seconds_until(lambda: watched_nodes() == {"worker-1", "worker-2"}, MOUNT_SECONDS)
+    print(f"watched again after {taken:.1f} s")
+
+
+def test_a_measurement_is_a_series_without_a_refresh(lab: Lab, watched: str) -> None:
+    [before] = query("busbar_nccl_last_run_timestamp_seconds")
+    assert_done(busbar(lab, "measure", "dev"))
+
+    def is_newer() -> bool:
+        return bool(query(f"busbar_nccl_last_run_timestamp_seconds > {before['value'][1]}"))
+
+    print(f"measured series after {seconds_until(is_newer, MOUNT_SECONDS):.1f} s")
+    [age] = query("time() - busbar_metrics_written_timestamp_seconds")
+    assert float(age["value"][1]) < MOUNT_SECONDS
+
+
+def test_an_update_of_the_cluster_writes_the_series_also_those_of_an_earlier_release(
+    lab: Lab, watched: str
+) -> None:
+    spec = "get configmap busbar-metrics -n busbar-watch -o jsonpath='{.data.spec\\.json}'"
+    before = json.loads(lab.kubectl(spec))
+    gone = json.dumps([{"op": "remove", "path": "/data/spec.json"}])
+    lab.kubectl(f"patch configmap busbar-metrics -n busbar-watch --type=json -p '{gone}'")
+    assert_done(busbar(lab, "up", "dev", "--yes", "--skip-preview"))
+    assert json.loads(lab.kubectl(spec))["pools"] == before["pools"]
+
+
+def watched_nodes() -> set[str]:
+    return {each["metric"]["node"] for each in query("busbar:node")}
+
+
+def busbar(lab: Lab, *words: str) -> Any:
+    return lab.run(sys.executable, "-m", "busbar", *words, seconds=600)
+
+
+def assert_done(done: Any) -> None:
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "warning: stacks/watch" not in done.stdout + done.stderr
 
 
 def refresh(lab: Lab) -> dict[str, Any]:

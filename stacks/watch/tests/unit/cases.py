@@ -74,6 +74,7 @@ COUNTERS = (
     "packet_sequence_errors_total",
 )  # fmt: skip
 ROCE = ("roce_slow_restart_used_total", "out_of_buffer_drops_total")
+WRITTEN = "busbar_metrics_written_timestamp_seconds"
 LAST_RUN = 'busbar_nccl_last_run_timestamp_seconds{pool="h100"}'
 FLAT, ONE = "7x60", "7x20 8x40"
 # A reload of the driver sets it to 0.
@@ -155,7 +156,11 @@ CASES: Mapping[str, Case] = {
         gpu("DCGM_FI_DEV_THERMAL_VIOLATION", "0+660000x60"),
         gpu("DCGM_FI_DEV_THERMAL_VIOLATION", "0+540000x60"),
     ),
-    "BusbarMetricsAbsent": Case({}, EXPECTED, expected={}),
+    "BusbarMetricsAbsent": Case({}, {WRITTEN: "0x60"}, expected={}),
+    "BusbarMetricsOld": Case(
+        {WRITTEN: "0x60", "busbar_nccl_max_age_seconds": "600x60"},
+        {WRITTEN: "0x60", "busbar_nccl_max_age_seconds": "3600x60"},
+    ),
     "BusbarFabricNotPassed": Case(
         {'busbar_nccl_passed{pool="h100"}': "0x60"}, {'busbar_nccl_passed{pool="h100"}': "1x60"}
     ),

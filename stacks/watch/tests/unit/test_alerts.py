@@ -43,8 +43,8 @@ SETTINGS = {
     ("critical", "5m"): {"BusbarDevicesMissing", "BusbarGpusMissing"},
     ("critical", "10m"): {"BusbarMetricsAbsent"},
     ("warning", "0m"): {
-        "BusbarMeasurementOld", "BusbarRailSymbolErrors", "BusbarRailReceiverNotReady", "BusbarGpuXidWarning",
-        "BusbarGpuRowsRemapped",
+        "BusbarMeasurementOld", "BusbarMetricsOld", "BusbarRailSymbolErrors", "BusbarRailReceiverNotReady",
+        "BusbarGpuXidWarning", "BusbarGpuRowsRemapped",
     },
     ("warning", "5m"): {
         "BusbarRailRecovering", "BusbarRailReceiveErrors", "BusbarRailDiscards", "BusbarRailAckTimeouts",
@@ -270,6 +270,22 @@ def test_a_node_in_quarantine_from_which_nothing_is_expected_has_no_alert_on_rai
             for rule in ON_RAILS
         ),
     )
+
+
+def test_series_that_were_written_a_month_ago_are_old_where_no_age_is_configured(tmp_path: Path) -> None:
+    written = {"busbar_metrics_written_timestamp_seconds": "0x800"}
+    passes(
+        tmp_path,
+        *(
+            Firing("BusbarMetricsOld", written, f"{hours}h", fires, "1h")
+            for hours, fires in ((719, False), (721, True))
+        ),
+    )
+
+
+def test_a_drained_node_is_named_after_a_week(tmp_path: Path) -> None:
+    drained = {'busbar_node_drained{node="gpu-1",reason="cable"}': "1x200"}
+    passes(tmp_path, Firing("BusbarNodeQuarantined", drained, "190h", True, "1h"))
 
 
 def test_counters_that_a_site_does_not_have_are_not_missing() -> None:

@@ -30,7 +30,7 @@ def busbar(*words: str, stdin: Any = None) -> Result:
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> Served:
     """The cluster that every command finds."""
-    made = Served({NODES: [], CRD_PATH: []})
+    made = Served({NODES: [], CRD_PATH: [], "/api/v1/namespaces/nccl/configmaps": []})
     made.server = "https://api"  # type: ignore[attr-defined]
     monkeypatch.setattr("busbar.kube.access.connect", lambda: made)
     monkeypatch.setattr(

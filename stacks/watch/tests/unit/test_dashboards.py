@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from stacks.watch.package.manifests import dashboards
-from stacks.watch.package.series import SeriesSpec, render
+from stacks.watch.package.series import Sample, SeriesSpec, render
 from stacks.watch.tests.promtool import run
 from stacks.watch.tests.support import cluster, watch
 from stacks.watch.tests.unit.test_alerts import RECORDED
@@ -65,8 +65,13 @@ def series() -> dict[str, str]:
     """What a cluster of two nodes has: busbar's series, and of every other name one that counts."""
     measured = SeriesSpec.of(cluster(), watch())
     now = datetime(2026, 11, 24, tzinfo=UTC)
+    states = {"gpu-8": "drained", "gpu-9": "quarantined"}
+    held = {
+        node: Sample(f"busbar_node_{state}", {"node": node, "reason": "cable"}, 1)
+        for node, state in states.items()
+    }
     found = {}
-    for sample in render(measured, {"gpu-9": "cable"}, {"h100": 360.0}, now):
+    for sample in render(measured, held, {"h100": 360.0}, now):
         text, _, value = str(sample).rpartition(" ")
         found[text] = f"{value}x120"
     for name in set(re.findall(r"node_infiniband_\w+", " ".join(expressions()))):
@@ -146,16 +151,16 @@ def test_every_expression_finds_series_of_a_cluster_with_faults(tmp_path: Path) 
 
 
 def test_the_single_numbers_are_those_of_the_cluster(tmp_path: Path) -> None:
-    """Two nodes with eight rails each, of which one is read; a third in quarantine; one alert."""
+    """Two nodes with eight rails each, of which one is read; one in quarantine, one drained; one alert."""
     numbers = {
         "fabric: Fabric passed, A": 1,
         "fabric: busbw, of the expected value, A": 0.9757,  # 390.28 of 400 GB/s
         "fabric: Rails that are not ACTIVE, A": 15,
-        "fabric: Nodes in quarantine, A": 1,
+        "fabric: Nodes in quarantine or drained, A": 2,
         "fabric: Alerts firing, A": 1,
         "node: Rails, A": 8,
         "node: Rails, B": 1,
-        "node: In quarantine, A": 0,
+        "node: In quarantine or drained, A": 0,
         "node: Alerts firing, A": 1,
         "node: Slowed down by heat and power (share of the time), A": 1,
         "node: Slowed down by heat and power (share of the time), B": 1,

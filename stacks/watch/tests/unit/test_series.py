@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 
 from busbar.kube.client import ApiError
-from busbar.kube.nodes import NODES, QUARANTINE
-from stacks.watch.package.series import Sample, SeriesSpec, render, write
+from busbar.kube.nodes import DRAINED, NODES, QUARANTINE
+from stacks.watch.package.series import Sample, SeriesSpec, follow, render, write
 from stacks.watch.tests.promtool import promtool
-from stacks.watch.tests.support import MEASURED_AT, Served, cluster, watch
-from tests.support.verdicts import failing
+from stacks.watch.tests.support import MEASURED_AT, Served, cluster, outputs, watch
+from tests.support.verdicts import failing, passing
 
 NOW = datetime(2026, 11, 24, 6, 0, tzinfo=UTC)
 CONFIG_MAPS = "/api/v1/namespaces/busbar-watch/configmaps"
-VERDICT = "/api/v1/namespaces/nccl/configmaps/nccl-h100-result-1"
+MEASUREMENTS = "/api/v1/namespaces/nccl/configmaps"
+VERDICT = f"{MEASUREMENTS}/nccl-h100-result-1"
 
 
 def spec(verdict: dict[str, Any] | None = None, **config: Any) -> SeriesSpec:
@@ -41,7 +42,8 @@ def api(*quarantined: str) -> Served:
         }
         for name in ("gpu-1", "gpu-2")
     ]
-    return Served({NODES: nodes, VERDICT: {"data": {"verdict.json": json.dumps({"floor_gbps": 360.0})}}})
+    verdict = {"data": {"verdict.json": json.dumps({"floor_gbps": 360.0})}}
+    return Served({NODES: nodes, MEASUREMENTS: [], VERDICT: verdict})
 
 
 def written(found: Served) -> list[str]:
@@ -141,7 +143,7 @@ def test_a_verdict_that_is_gone_or_is_none_gives_no_floor(stored: Any) -> None:
 
 def test_a_verdict_that_cannot_be_read_now_leaves_the_series_as_they_are() -> None:
     found = api()
-    found.failures = [None, ApiError("GET", 503, "no leader")]
+    found.failures = [None, None, ApiError("GET", 503, "no leader")]
     with pytest.raises(ApiError, match="no leader"):
         write(found, spec(), NOW)
     assert (found.created, found.patched) == ([], [])
@@ -154,6 +156,94 @@ def test_the_second_writing_replaces_the_text_of_the_first() -> None:
     [(path, body)] = found.patched
     assert path == f"{CONFIG_MAPS}/busbar-metrics"
     assert 'busbar_nccl_passed{pool="h100"} 0' in body["data"]["busbar.prom"]
+
+
+def measured(at: str, verdict: dict[str, Any], *nodes: str) -> dict[str, Any]:
+    """The ConfigMap of a measurement of the pool."""
+    record = {
+        "job_uid": at, "pool": "h100", "kind": "measure", "folder": "f", "nodes": nodes, "measured_at": at,
+    }  # fmt: skip
+    data = {"verdict.json": json.dumps(verdict), "record.json": json.dumps(record)}
+    return {"metadata": {"name": f"nccl-history-{at}"}, "data": data}
+
+
+LATER, EARLIER = "2026-11-24T05:30:00Z", "2026-11-23T05:30:00Z"
+
+
+@pytest.mark.parametrize(
+    ("quarantined", "at", "nodes", "passed"),
+    [
+        ((), LATER, ("gpu-1", "gpu-2"), 0),
+        ((), EARLIER, ("gpu-1", "gpu-2"), 1),
+        (("gpu-1",), LATER, ("gpu-1",), 1),
+    ],
+    ids=["newer", "older", "of a node in quarantine"],
+)
+def test_a_pool_has_the_result_of_its_last_measurement_in_the_cluster(
+    quarantined: tuple[str, ...], at: str, nodes: tuple[str, ...], passed: int
+) -> None:
+    found = api(*quarantined)
+    found.objects[MEASUREMENTS] = [measured(at, failing(), *nodes), measured(EARLIER, passing(), *nodes)]
+    write(found, spec(), NOW)
+    time = 1795496400 if passed else 1795498200
+    assert {
+        f'busbar_nccl_passed{{pool="h100"}} {passed}',
+        f'busbar_nccl_last_run_timestamp_seconds{{pool="h100"}} {time}',
+    } <= {*written(found)}
+
+
+def test_nothing_is_expected_of_a_node_that_is_drained_or_gone() -> None:
+    found = api()
+    first, _ = found.objects[NODES]
+    first["metadata"]["annotations"] = {DRAINED: json.dumps({"reason": "cable", "since": MEASURED_AT})}
+    found.objects[NODES] = [first]
+    assert write(found, spec(), NOW)["quarantined"] == []
+    text = written(found)
+    assert not [line for line in text if line.startswith("busbar_node") and "_expected" in line]
+    assert [line for line in text if line.startswith('busbar_node_drained{node="gpu-1",reason="cable')]
+
+
+ALL = "/api/v1/configmaps"
+
+
+def written_before(found: Served, **config: Any) -> None:
+    """Series of a passing cluster are in the cluster, and can be found."""
+    write(found, spec(**config), NOW)
+    stored = found.objects[f"{CONFIG_MAPS}/busbar-metrics"]
+    found.objects[ALL] = [{**stored, "metadata": {**stored["metadata"], "namespace": "busbar-watch"}}]
+
+
+def test_a_change_of_the_cluster_is_in_the_series_with_or_without_new_outputs() -> None:
+    found = api()
+    written_before(found, max_age_hours=2)
+    for given, passed in ((None, 1), (outputs(failing()), 0), (None, 1)):
+        follow(found, given)
+        path, body = found.patched[-1]
+        assert path == f"{CONFIG_MAPS}/busbar-metrics"
+        text = body["data"]["busbar.prom"].splitlines()
+        assert f'busbar_nccl_passed{{pool="h100"}} {passed}' in text
+        assert "busbar_nccl_max_age_seconds 7200" in text
+        assert "busbar_metrics_written_timestamp_seconds 1795500000" not in text
+
+
+def test_where_there_are_no_series_none_are_written() -> None:
+    found = api()
+    found.objects[ALL] = []
+    follow(found, outputs())
+    assert (found.created, found.patched) == ([], [])
+
+
+def test_series_of_an_earlier_release_are_written_anew_by_an_update_and_else_named() -> None:
+    found = api()
+    written_before(found, max_age_hours=2)
+    del found.objects[ALL][0]["data"]["spec.json"]
+    with pytest.raises(ValueError, match="ConfigMap busbar-watch/busbar-metrics is of an earlier release"):
+        follow(found, None)
+    assert found.patched == []
+    follow(found, outputs())
+    [(_, body)] = found.patched
+    kept = SeriesSpec.model_validate_json(body["data"]["spec.json"])
+    assert kept == spec(max_age_hours=2)
 
 
 def test_prometheus_reads_the_text() -> None:

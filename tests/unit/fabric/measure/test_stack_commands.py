@@ -76,6 +76,23 @@ def test_all_pools_are_measured_in_order_recorded_and_nothing_else_stays(cluster
     assert not (FOLDER / "h100" / "verdict.json").exists(), "the folder of the update's log stays as it is"
 
 
+def test_a_verdict_stays_where_a_capability_cannot_be_told_of_it(
+    cluster: Foreign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str, **query: str) -> list[JsonObject]:
+        if path == "/api/v1/configmaps":
+            raise ApiError(f"GET {path}", 503, "no leader")
+        return listed(path, **query)
+
+    listed = cluster.list
+    monkeypatch.setattr(cluster, "list", refuse)
+    done = busbar("measure", "mysite", "--pool", "h100")
+    assert done.exit_code == 0, done.output
+    assert len(records()) == 1
+    [warning] = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
+    assert "no leader" in warning and "Fix: run `busbar " in warning
+
+
 def test_log_verdict_and_report_are_kept_by_run_and_the_record_names_them(cluster: Foreign) -> None:
     busbar("measure", "mysite", "--pool", "h100")
     [folder] = (FOLDER / "h100" / "runs").iterdir()
