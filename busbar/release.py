@@ -6,6 +6,7 @@ import json
 import subprocess
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from busbar import __version__
 
@@ -39,12 +40,22 @@ def line() -> str:
 def requirements() -> list[str]:
     """The lines of a requirements.txt that installs this release again, with the packages as they are here.
 
-    The release is named as it was given to pip (a repository, a wheel, a folder), else by its version. Raises
-    PackageNotFoundError if it is not installed, or not with the extra `stack`.
+    The release is named as it was given to pip (a repository, a folder), else by its version; a wheel by its
+    name, beside the file. Raises PackageNotFoundError if it is not installed, or not with the extra `stack`.
     """
     found = distribution(DISTRIBUTION)
     pins = {name: f"{name}=={each.version}" for name, each in closure(found, "stack").items()}
-    return [f"{DISTRIBUTION}[stack]{_source(found)}", *(pins[name] for name in sorted(pins))]
+    file = wheel()
+    own = f"./{file.name}[stack]" if file else f"{DISTRIBUTION}[stack]{_source(found)}"
+    return [own, *(pins[name] for name in sorted(pins))]
+
+
+def wheel() -> Path | None:
+    """The wheel that this release was installed from, if it was a file; it may be gone by now."""
+    text = distribution(DISTRIBUTION).read_text("direct_url.json") or "{}"
+    url = urlsplit(json.loads(text).get("url", ""))
+    path = Path(unquote(url.path))
+    return path if url.scheme == "file" and path.suffix == ".whl" else None
 
 
 def _source(found: Distribution) -> str:
@@ -81,4 +92,4 @@ def closure(root: Distribution, *extras: str) -> dict[str, Distribution]:
     return found
 
 
-__all__ = ["DISTRIBUTION", "PackageNotFoundError", "closure", "commit", "line", "requirements"]
+__all__ = ["DISTRIBUTION", "PackageNotFoundError", "closure", "commit", "line", "requirements", "wheel"]

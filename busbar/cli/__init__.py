@@ -67,6 +67,7 @@ MODULES: tuple[tuple[str, str, str | None, tuple[str, ...]], ...] = (
     ("busbar.cli.preflight", "", BEFORE, ("preflight",)),
     ("busbar.cli.config", "", BEFORE, ("schema",)),
     ("busbar.cli.images", "", BEFORE, ("images",)),
+    ("busbar.cli.docs", "", BEFORE, ("docs", "host_scripts")),
     ("busbar.cli.verify", "", RUNNING, ("verify",)),
     ("busbar.cli.nodes", "", RUNNING, ("nodes",)),
     ("busbar.cli.drain", "", RUNNING, ("drain", "uncordon")),

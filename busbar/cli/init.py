@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from busbar.cli.output import fail
+from busbar.cli.output import fail, progress
 from busbar.exits import USAGE
 
 SITE = Path(__file__).resolve().parents[1] / "site"
@@ -34,7 +35,7 @@ def init(
     """
     from importlib.metadata import PackageNotFoundError
 
-    from busbar.release import requirements
+    from busbar.release import requirements, wheel
 
     try:
         files = {**_site(requirements()), **_of_capabilities(capability or ())}
@@ -49,10 +50,21 @@ def init(
         except OSError as error:
             fail(f"{folder / name} cannot be written: {error.strerror}. Fix: name another folder", USAGE)
         typer.echo(f"    {folder / name}")
+    if file := wheel():
+        _add_wheel(file, folder)
     typer.echo(
         f"Next, in {folder}: python3 -m venv .venv && .venv/bin/pip install -r requirements.txt; "
         "copy Pulumi.h100.example.yaml to Pulumi.NAME.yaml and enter your hosts; busbar check-config NAME"
     )
+
+
+def _add_wheel(file: Path, folder: Path) -> None:
+    """Copy the wheel beside the requirements.txt that names it, for other machines."""
+    try:
+        shutil.copy(file, folder)
+        typer.echo(f"    {folder / file.name}")
+    except OSError as error:
+        progress(f"warning: {file} cannot be copied: {error.strerror}. Fix: put that wheel into {folder}")
 
 
 def _site(requirements: list[str]) -> dict[str, str]:

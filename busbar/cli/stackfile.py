@@ -25,7 +25,8 @@ def _stacks(context: typer.Context, incomplete: str) -> list[str]:
     from busbar.config import stackfile
 
     folder = stackfile.project_folder(context.params.get("project"), Path.cwd())
-    return [name for name in stackfile.stacks(folder or Path.cwd()) if name.startswith(incomplete)]
+    names = (name for name in stackfile.stacks(folder or Path.cwd()) if not name.endswith(".example"))
+    return [name for name in names if name.startswith(incomplete)]
 
 
 def stack_argument(text: str = STACK_HELP) -> Any:

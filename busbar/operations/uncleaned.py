@@ -28,8 +28,8 @@ class Record:
     def __str__(self) -> str:
         return (
             f"could not be cleaned: {self.host} ({self.reason}, {self.time}). "
-            "Fix: before the machine is used again, uninstall it (docs/hosts.md, By hand) or wipe it; then "
-            f"remove {self.path}"
+            "Fix: before the machine is used again, uninstall it (busbar docs hosts 'By hand') or wipe it; "
+            f"then remove {self.path}"
         )
 
 

@@ -203,7 +203,7 @@ def _leftovers(host: Host, report: Report) -> Iterator[Check]:
         yield error(
             f"is a K3s server named {report.server_name}, which is its name in etcd and cannot change",
             f"keep the name {report.server_name} in hosts.servers, or rename servers one at a time: "
-            "docs/hosts.md, Renaming",
+            "busbar docs hosts 'Renaming and moving'",
         )
     unit, other = ("k3s", "k3s-agent") if host.role == "server" else ("k3s-agent", "k3s")
     if other in active:

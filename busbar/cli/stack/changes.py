@@ -42,7 +42,7 @@ _LOSES_LABELS = (
 _ROTATIONS = {
     "certificates": "one server at a time, then the workers in batches (max_unavailable); the CA stays",
     "server_token": "servers restart one at a time; earlier snapshots of etcd need the earlier token "
-    "(docs/hosts.md)",
+    "(busbar docs hosts Rotation)",
     "agent_token": "servers restart one at a time, then the workers in batches (max_unavailable)",
 }
 

@@ -149,10 +149,10 @@ def check(
     from stacks.training.package.verdict import judge
 
     path = verdict or log.parent / VERDICT
+    if not path.is_file():
+        fail(f"{path}: no such file. Fix: --verdict FILE, the verdict.json of the run", USAGE)
     try:
         expectation = Expectation.model_validate(json.loads(path.read_text())["expectation"])
-    except FileNotFoundError:
-        fail(f"{path}: no such file. Fix: --verdict FILE, the verdict.json of the run", USAGE)
     except (ValueError, KeyError, TypeError) as error:
         # pydantic's ValidationError is a ValueError with a multi-line text.
         why = problems(error) if isinstance(error, ValidationError) else f"{type(error).__name__}: {error}"

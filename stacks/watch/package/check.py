@@ -104,7 +104,7 @@ class _Look:
                 f"node_exporter does not read all rails: {listed(short)}. Fix: look at the pods of {RAILS}, "
                 "at `devices`, and for files in /sys/class/infiniband/*/ports/* that cannot be read "
                 "(node_exporter#3265); if an HCA was replaced or renamed, let preflight ask the host again "
-                "(docs/hosts.md)"
+                "(busbar docs hosts Preflight)"
             )
 
     def _loaded(self, nodes: int) -> Iterator[str]:

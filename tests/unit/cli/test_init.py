@@ -34,7 +34,8 @@ def test_a_site_keeps_its_kubeconfig_out_of_git_and_is_the_project_whose_keys_bu
     tmp_path: Path,
 ) -> None:
     assert init(str(tmp_path)).exit_code == 0
-    assert (tmp_path / ".gitignore").read_text().split() == [".venv/", ".busbar/", "__pycache__/"]
+    ignored = (tmp_path / ".gitignore").read_text().split()
+    assert ignored == [".venv/", ".busbar/", "__pycache__/", "busbar-support-*.tar.gz"]
     project = yaml.safe_load((tmp_path / "Pulumi.yaml").read_text())
     assert (project["name"], project["runtime"]["options"]) == (PROJECT, {"virtualenv": ".venv"})
     example = yaml.safe_load((tmp_path / EXAMPLE).read_text())["config"]["busbar:cluster"]

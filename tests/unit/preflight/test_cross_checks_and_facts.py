@@ -190,7 +190,7 @@ def test_a_host_of_another_cluster_is_refused_also_by_a_stack_that_has_installed
     (finding,) = check_across_hosts(site, reports, {})
     assert (finding.host, finding.level) == ("worker-1", "error")
     assert finding.what == "belongs to another cluster: busbar/prod/worker-worker-1 installed it"
-    assert "docs/hosts.md, By hand" in finding.fix
+    assert "busbar docs hosts 'By hand'" in finding.fix
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tomllib
 import zipfile
 from pathlib import Path
@@ -63,7 +65,7 @@ NEED_STACK: dict[str, Call] = {
     "remove nodes": ((), {"workers": [], "folder": "."}, 64),
     "set-taints": ((), {"taints": {}}, 64),
 }
-NEED_NOTHING = {"hosts import", "nccl check", "nccl parse", "nccl profiles"}
+NEED_NOTHING = {"docs", "host-scripts", "hosts import", "nccl check", "nccl parse", "nccl profiles"}
 GROUPS = ("nccl", "remove", "hosts")
 
 
@@ -104,7 +106,7 @@ def test_the_wheel_holds_every_data_file_of_the_package(wheel: Path) -> None:
     assert data <= held, sorted(data - held)
 
 
-@pytest.mark.parametrize("folder", ["components", "host", "helm_values", "charts"])
+@pytest.mark.parametrize("folder", ["components", "host", "helm_values", "charts", "docs"])
 def test_the_wheel_holds_what_lies_at_the_top_of_a_checkout_inside_the_package(
     wheel: Path, folder: str
 ) -> None:
@@ -122,7 +124,7 @@ def test_the_wheel_holds_every_capability_without_its_tests_and_its_lab(wheel: P
     wanted = {"stacks/__init__.py", "stacks/py.typed"}
     for capability in capabilities():
         folder = f"stacks/{capability.name}"
-        top = (".py", "/Pulumi.yaml", ".example.yaml", "/schema.json")
+        top = (".py", ".md", "/Pulumi.yaml", ".example.yaml", "/schema.json")
         wanted |= {name for name in files(folder) if name.count("/") == 2 and name.endswith(top)}
         for part in ("package", "charts", "host", "helm_values", "program"):
             wanted |= files(f"{folder}/{part}")
@@ -160,3 +162,17 @@ def test_every_command_is_tested_without_the_extra() -> None:
     for group in GROUPS:
         commands |= {f"{group} {name}" for name in top.commands[group].commands}  # type: ignore[attr-defined]
     assert commands == set(NEED_STACK) | NEED_NOTHING
+
+
+def test_a_site_can_be_installed_from_its_folder_alone(
+    installed_stack: Installed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, elsewhere = tmp_path / "made", tmp_path / "elsewhere"
+    assert installed_stack.busbar("init", str(made)).returncode == 0
+    made.rename(elsewhere)
+    monkeypatch.chdir(elsewhere)
+    own, *pins = (elsewhere / "requirements.txt").read_text().splitlines()
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--no-index"]
+    subprocess.run([*pip, "--no-deps", "--target", "target", own], check=True, timeout=120)
+    assert (elsewhere / "target" / "busbar" / "docs" / "hosts.md").is_file()
+    assert pins and all("==" in pin for pin in pins)

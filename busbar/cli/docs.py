@@ -1,0 +1,102 @@
+"""`busbar docs` and `busbar host-scripts`: the pages and the host scripts of the installed release."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from busbar.cli.output import fail, print_text
+from busbar.exits import USAGE
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_HEADING = re.compile(r"^(#+) (.*)$", re.MULTILINE)
+
+
+def docs(
+    page: Annotated[
+        str | None, typer.Argument(metavar="PAGE", help="Without it the pages are listed.")
+    ] = None,
+    section: Annotated[
+        str | None, typer.Argument(metavar="SECTION", help="Only what is below this heading.")
+    ] = None,
+) -> None:
+    """Read the pages of this release: `busbar docs hosts`, `busbar docs hosts "By hand"`.
+
+    On a terminal a page is laid out and paged; else it is printed as it is written, in Markdown.
+
+    Exit code 0: printed; 64: no such page or section.
+    """
+    known = pages()
+    if page is None:
+        width = max(map(len, known))
+        print_text("\n".join(f"{name:<{width}}  {_title(path)}" for name, path in known.items()))
+        return
+    # Messages of the host scripts name the file of a checkout.
+    name = page.removeprefix("docs/").removesuffix(".md")
+    if name not in known:
+        fail(f"no page {page}, expected one of: {', '.join(known)}", USAGE)
+    text = known[name].read_text(encoding="utf-8")
+    _print(text if section is None else _section(text, name, section))
+
+
+def host_scripts(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder; it must not exist.")],
+) -> None:
+    """Copy the scripts that run on hosts to DIR, for the commands of `busbar docs hosts "By hand"`.
+
+    Exit code 0: copied; 64: DIR exists, or cannot be written.
+    """
+    try:
+        shutil.copytree(_PACKAGE / "host", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    except OSError as error:
+        fail(f"{folder}: {error.strerror or error}. Fix: name a new folder", USAGE)
+    print_text(f'{folder}: copy it to the host as `host`, then see busbar docs hosts "By hand"')
+
+
+def pages() -> dict[str, Path]:
+    """Name -> file: the README, the pages of docs/, then those of the capabilities."""
+    from busbar.capability import FOLDER, capabilities
+
+    found = {path.stem: path for path in (_PACKAGE / "README.md", *sorted((_PACKAGE / "docs").glob("*.md")))}
+    for each in capabilities():
+        for file, name in (("README", each.name), ("docs", f"{each.name}-docs")):
+            if (path := FOLDER / each.name / f"{file}.md").is_file():
+                found[name] = path
+    return found
+
+
+def _title(path: Path) -> str:
+    found = _HEADING.search(path.read_text(encoding="utf-8"))
+    return found[2] if found else path.stem
+
+
+def _section(text: str, page: str, wanted: str) -> str:
+    """The part of a page below a heading, up to the next one of its level or a higher one."""
+    headings = [*_HEADING.finditer(_without_code(text))]
+    for number, each in enumerate(headings):
+        if each[2].casefold() == wanted.casefold():
+            after = (other.start() for other in headings[number + 1 :] if len(other[1]) <= len(each[1]))
+            return text[each.start() : next(after, len(text))]
+    names = ", ".join(each[2] for each in headings[1:])
+    fail(f"page {page} has no section {wanted}, expected one of: {names}", USAGE)
+
+
+def _without_code(text: str) -> str:
+    """The same text, as long, without the lines of blocks of code, whose comments look like headings."""
+    return re.sub(r"^```.*?^```", lambda block: " " * len(block[0]), text, flags=re.DOTALL | re.MULTILINE)
+
+
+def _print(text: str) -> None:
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    console = Console()
+    if not console.is_terminal:
+        print_text(text)
+        return
+    with console.pager(styles=True):
+        console.print(Markdown(text))

@@ -1,0 +1,72 @@
+"""`busbar docs` and `busbar host-scripts`: what an installed release has to read, without a checkout."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from busbar.cli.docs import pages
+from tests.support.cli import busbar
+
+ROOT = Path(__file__).resolve().parents[3]
+# In messages, comments and pages: `busbar docs hosts 'By hand'`.
+_NAMED = re.compile(r"""busbar docs (?!\[)([\w-]+)(?: (?:['"]([^'"]+)['"]|([A-Z][\w-]*)))?""")
+
+
+def named() -> Iterator[tuple[str, str]]:
+    """Every page, with the section, that a text of the product names."""
+    places = ("busbar", "components", "stacks", "docs", "host")
+    files = [
+        ROOT / "Pulumi.h100.example.yaml",
+        *(path for each in places for path in (ROOT / each).rglob("*.*")),
+    ]
+    for path in files:
+        if path.suffix in (".py", ".md", ".yaml", ".sh") and "tests" not in path.parts:
+            for found in _NAMED.finditer(path.read_text(encoding="utf-8")):
+                yield found[1], found[2] or found[3] or ""
+
+
+def test_the_list_has_every_page_of_docs_and_of_the_capabilities() -> None:
+    listed = [line.split()[0] for line in busbar("docs").stdout.splitlines()]
+    assert {path.stem for path in (ROOT / "docs").glob("*.md")} | {
+        "README",
+        "slurm",
+        "training",
+        "watch",
+    } <= {*listed}
+
+
+def test_a_page_is_printed_as_it_is_written_where_stdout_is_no_terminal() -> None:
+    assert busbar("docs", "hosts").stdout == (ROOT / "docs/hosts.md").read_text()
+    assert busbar("docs", "docs/hosts.md").stdout == busbar("docs", "hosts").stdout
+
+
+def test_a_section_ends_before_the_next_heading_and_not_at_a_comment_of_code() -> None:
+    section = busbar("docs", "operations", "measuring again").stdout
+    assert section.startswith("### Measuring again\n") and "busbar-measure.timer" in section
+    assert "### History" not in section
+
+
+@pytest.mark.parametrize("words", [("nosuch",), ("hosts", "nosuch")])
+def test_an_unknown_page_or_section_is_answered_with_those_that_exist(words: tuple[str, ...]) -> None:
+    done = busbar("docs", *words)
+    assert (done.exit_code, done.stdout) == (64, "")
+    assert "nosuch, expected one of: " in done.stderr
+
+
+def test_every_page_and_section_that_a_text_names_exists() -> None:
+    found = {*named()}
+    assert len(found) >= 4 and {page for page, _ in found} <= {*pages()}
+    for page, section in found:
+        assert busbar("docs", page, *filter(None, [section])).exit_code == 0, (page, section)
+
+
+def test_the_host_scripts_are_copied_once(tmp_path: Path) -> None:
+    folder = tmp_path / "host"
+    assert busbar("host-scripts", str(folder)).exit_code == 0
+    assert {path.name for path in folder.glob("*.sh")} == {path.name for path in (ROOT / "host").glob("*.sh")}
+    again = busbar("host-scripts", str(folder))
+    assert (again.exit_code, "Fix: name a new folder" in again.stderr) == (64, True)
