@@ -10,7 +10,7 @@ SOURCES    := busbar components lab tests examples stacks bench plugin __main__.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dev up down status test check lint types unit program slow lab-unit lab engine drills bench mutants schema docs size lock format
+.PHONY: help venv dev up down status test check lint types unit program slow lab-unit lab engine drills bench mutants schema docs release size lock format
 
 help:  ## list what can be done
 	@awk -F':.*## ' '/^[a-z%-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,6 +87,9 @@ schema: $(VENV)/.ready  ## write the JSON Schemas of the configuration and of th
 
 docs: $(VENV)/.ready  ## write the tables of docs/diagnosis.md anew, from the rules
 	@$(BIN)/python -m tests.diagnosis_page
+
+release: $(VENV)/.ready  ## make the files of a release in dist/, built twice (KEY=FILE signs the checksums)
+	@KEY=$(KEY) $(BIN)/python .ci/release.py
 
 size:  ## count the lines of each part of the tree beside its budget
 	@$(PYTHON) tests/size.py
