@@ -9,6 +9,7 @@ from busbar import __version__
 from busbar.judge.checks import JobOutcome
 from busbar.judge.nccl.checks import run_all
 from busbar.judge.nccl.checks.context import Context, build
+from busbar.judge.nccl.checks.hosts import differences
 from busbar.judge.nccl.checks.transport import proven_transport
 from busbar.judge.nccl.diagnose.diagnose import diagnose
 from busbar.judge.nccl.diagnose.rules import LineRules
@@ -73,6 +74,7 @@ def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None =
         checks=checks,
         diagnoses=diagnose(context, checks),
         warnings=[w[:WARNING_WIDTH] for w in evidence.warnings][:MAX_WARNINGS],
+        differences=differences(context),
         environment=dict(e.partition("=")[::2] for e in evidence.environment),
         tests_version=next((r.preamble.tests_version for r in log.runs if r.preamble.tests_version), None),
         gpu=preamble.ranks[0].gpu or None if preamble else None,

@@ -43,6 +43,7 @@ class Verdict(verdict.Verdict):
     checks: list[Check]
     diagnoses: list[Diagnosis] = Field(default_factory=list)
     warnings: list[str] = Field(default_factory=list)
+    differences: list[str] = Field(default_factory=list, description="facts that the hosts print differently")
     environment: dict[str, str] = Field(default_factory=dict)
     tests_version: str | None = None
     gpu: str | None = None

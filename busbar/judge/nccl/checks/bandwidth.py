@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from busbar.judge.checks import Status
+from busbar.judge.nccl.checks.algorithm import nvls_lost
 from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.checks.context import Context, Finding
 from busbar.judge.nccl.checks.curve import SATURATION, curve, rise
@@ -100,6 +101,13 @@ def _status(
     configured = " (configured)" if context.expectation.given(name) is not None else ""
     if value < bounds.floor:
         slower = _as_ring(context, name)
+        lost = nvls_lost(context.log.evidence, context.judged, context.expectation.system)
+        if slower is not None and value >= slower and lost is not None:
+            reason = (
+                f"{gbps(value)} at {size(top)} is below the floor of {gbps(bounds.floor)} for NVLS, which is "
+                f"lost on these GPUs: {lost.text[:200]}"
+            )
+            return "fail", Code.BUSBW_BELOW_FLOOR, reason
         if slower is not None and value >= slower:
             reason = (
                 f"{gbps(value)} at {size(top)} is below the floor of {gbps(bounds.floor)} for NVLS, NCCL's "

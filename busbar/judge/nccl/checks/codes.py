@@ -107,6 +107,7 @@ class Code(checks.Code):
     HCAS_OTHER_FABRIC = "hcas.other_fabric"
     HCAS_MIXED = "hcas.mixed"
     HCAS_TOO_FEW = "hcas.too_few"
+    HCAS_SLOW = "hcas.slow"
     HCAS_EVIDENCE_LOST = "hcas.evidence_lost"
 
     TRANSPORT_AS_EXPECTED = "transport.as_expected"
@@ -115,8 +116,10 @@ class Code(checks.Code):
     TRANSPORT_NO_EDGE = "transport.no_edge"
     TRANSPORT_NODES_UNKNOWN = "transport.nodes_unknown"
     TRANSPORT_SINGLE_NODE = "transport.single_node"
+    TRANSPORT_ONE_MACHINE = "transport.one_machine"
     TRANSPORT_SOCKET_EDGE = "transport.socket_edge"
     TRANSPORT_SOCKET_NETWORK = "transport.socket_network"
+    TRANSPORT_UCX_OVER_TCP = "transport.ucx_over_tcp"
     TRANSPORT_OTHER_EDGE = "transport.other_edge"
     TRANSPORT_NET_INSIDE_NODE = "transport.net_inside_node"
     TRANSPORT_SHARED_MEMORY = "transport.shared_memory"

@@ -109,7 +109,7 @@ def _with_algorithm(expectation: Expectation, log: ParsedLog, runs: list[Run]) -
     system = expectation.system
     if expectation.algorithm != "auto" or system is None or not runs:
         return expectation
-    used = algorithm_used(log.evidence, runs, system.domains)
+    used = algorithm_used(log.evidence, runs, system)
     if used is None or (used == "nvls" and system.domains > 2):
         return expectation
     return expectation.model_copy(update={"algorithm": used})

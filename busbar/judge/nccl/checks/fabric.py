@@ -5,6 +5,7 @@ from __future__ import annotations
 from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.checks.context import Context
 from busbar.judge.nccl.checks.fitting import advice
+from busbar.judge.nccl.checks.hosts import carrying
 from busbar.judge.nccl.checks.result import Check, failed, not_required, passed, unknown
 from busbar.judge.nccl.checks.transport import FIX, mnnvl_edges
 from busbar.judge.nccl.log.evidence import Evidence
@@ -44,7 +45,9 @@ def _without_gdr(evidence: Evidence) -> LogLine | None:
     for value, line in evidence.without_gdr.items():
         host, _, device = value.rpartition(" ")
         used = evidence.rails.get(host, set()) if host else set().union(*evidence.rails.values())
-        if not device or int(device) in used:
+        names = dict(carrying(evidence, host))
+        fused = {d for d, name, _ in evidence.hca_links.get(host, ()) if name in names}
+        if not device or int(device) in used | fused:
             return line
     return None
 
@@ -69,8 +72,7 @@ def rails(context: Context) -> Check:
     if silent:
         return unknown(Code.RAILS_NO_EDGE, f"no edge of {silent[0]} in the log: its rails are not proved")
     for host, devices in sorted(found.items()):
-        fused = evidence.members.get(host, {}) if want.net_devices is None else {}
-        count = sum(fused.get(device, 1) for device in devices)
+        count = len(carrying(evidence, host) if want.net_devices is None else devices)
         if count != expected:
             used = f"{count} rails ({', '.join(map(str, sorted(devices)))})"
             if count < expected and not context.is_whole:

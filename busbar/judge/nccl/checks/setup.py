@@ -5,9 +5,13 @@ from __future__ import annotations
 from busbar.judge.nccl.checks.algorithm import release
 from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.checks.context import Context
+from busbar.judge.nccl.checks.hosts import carrying
 from busbar.judge.nccl.checks.result import Check, failed, not_required, passed, unknown
 from busbar.judge.nccl.checks.transport import FIX
+from busbar.judge.nccl.log.binding import short
+from busbar.text import listed
 
+RATE = 0.9  # part of a rail's rate below which an HCA is slow
 # `fabric` of an expectation -> how NCCL prints it
 LINK_LAYERS = {"infiniband": "IB", "roce": "RoCE"}
 
@@ -87,8 +91,9 @@ def topology_file(context: Context) -> Check:
         if want.topology_file and value != want.topology_file:
             reason = f"{value} is set, expected {want.topology_file}"
             return failed(Code.TOPOLOGY_FILE_OTHER, reason, line)
-    silent = sorted(_listed(context) - {h.partition(".")[0] for h in evidence.topology_hosts})
-    if silent and "" not in evidence.topology_hosts:
+    hosts = set().union(*evidence.facts.get("NCCL_TOPO_FILE", {}).values())
+    silent = sorted(_listed(context) - set(map(short, hosts)))
+    if silent and "" not in hosts:
         reason = f"{silent[0]} does not print NCCL_TOPO_FILE: whether the file is set there is not known"
         return unknown(Code.TOPOLOGY_FILE_NOT_PRINTED, reason)
     first = next(iter(evidence.topology_set.values()))
@@ -109,7 +114,7 @@ def hcas(context: Context) -> Check:
         reason = "no `NET/IB : Using` line: which HCAs were opened is not known"
         return unknown(Code.HCAS_NOT_PRINTED, reason, fix=FIX)
     line = next(iter(evidence.hcas.values()))
-    problem = _fabric(context)
+    problem = _fabric(context) or _slow(context)
     if problem:
         return problem
     for host, names in sorted(evidence.hcas_of_host.items()):
@@ -125,14 +130,25 @@ def hcas(context: Context) -> Check:
         if few:
             reason = f"{host} opened {len(names)} HCAs ({', '.join(names)}), expected {want.rails}"
             return failed(Code.HCAS_TOO_FEW, reason, line)
-    silent = sorted(_listed(context) - {h.partition(".")[0] for h in evidence.hcas_of_host})
+    silent = sorted(_listed(context) - set(map(short, evidence.hcas_of_host)))
     if silent and "" not in evidence.hcas_of_host:
         return unknown(Code.HCAS_NOT_PRINTED, f"no `NET/IB : Using` line of {silent[0]}")
-    found = {host: tuple(sorted(names)) for host, names in evidence.hcas_of_host.items()}
-    odd = next((h for h, names in sorted(found.items()) if names != next(iter(found.values()))), None)
-    differs = f"; note: {odd} names others ({', '.join(found[odd])})" if odd is not None else ""
     some = next(iter(evidence.hcas_of_host.values()))
-    return passed(Code.HCAS_OPENED, f"{len(some)} HCAs on each host: {', '.join(some)}{differs}", line)
+    return passed(Code.HCAS_OPENED, f"{len(some)} HCAs on each host: {', '.join(some)}", line)
+
+
+def _slow(context: Context) -> Check | None:
+    """Find an HCA that carries data and, as NCCL prints, is slower than a rail should be."""
+    evidence, rate = context.evidence, context.expectation.rate_gbps
+    found = [(host, *hca) for host in sorted(evidence.hca_links) for hca in carrying(evidence, host)]
+    slow = [f"{name} of {host} at {at:g} Gb/s" for host, name, at in found if at and at < RATE * (rate or 0)]
+    if not slow:
+        return None
+    reason = f"HCAs are slower than the rails of {rate:g} Gb/s: {listed(slow)}"
+    if len(slow) == len(found) and all(f.status == "pass" for f in context.findings.values()):
+        fix = "ibstat | grep Rate; if the rails are that slow: --rate-gbps"
+        return unknown(Code.HCAS_SLOW, f"{reason}; but the bandwidth is not", fix=fix)
+    return failed(Code.HCAS_SLOW, reason)
 
 
 def _fabric(context: Context) -> Check | None:
@@ -160,4 +176,4 @@ def _fabric(context: Context) -> Check | None:
 
 def _listed(context: Context) -> set[str]:
     """Hosts of the device lists, without their domains."""
-    return {r.host.partition(".")[0] for run in context.judged for r in run.preamble.ranks}
+    return {short(r.host) for run in context.judged for r in run.preamble.ranks}

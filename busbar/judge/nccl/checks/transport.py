@@ -7,6 +7,7 @@ from typing import Literal
 
 from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.checks.context import Context
+from busbar.judge.nccl.checks.hosts import on_one_machine
 from busbar.judge.nccl.checks.links import incomplete, inside_a_host
 from busbar.judge.nccl.checks.result import Check, failed, not_required, passed, unknown
 from busbar.judge.nccl.expected.system import VARIANT
@@ -20,6 +21,7 @@ ProvenTransport = Literal[
 FIX = "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,ENV and run again"
 # networks that move data by RDMA; any other name proves nothing
 RDMA_NAMES = re.compile(r"^(?:IB|IBext\w*|UCX\w*|AWS Libfabric|Libfabric|gIB)$", re.ASCII)
+SHM = ("SHM", "direct shared memory")
 # TCP with device memory (Google): neither plain TCP nor RDMA
 DEVICE_TCP_NAMES = re.compile(r"^(?:GPUDirectTCPX\w*|FasTrak)$", re.ASCII)
 
@@ -61,6 +63,10 @@ def transport(context: Context) -> Check:
     shared = _shared_memory(context)
     if shared:
         return shared
+    together = on_one_machine(context)
+    if together:
+        reason = f"{together}: what they exchange does not prove a fabric"
+        return unknown(Code.TRANSPORT_ONE_MACHINE, reason, fix="one worker for each machine")
     if context.domains == 1:
         return _one_domain(context)
     if context.has_rows and not evidence.edges and not evidence.networks:
@@ -106,7 +112,8 @@ def _shared_memory(context: Context) -> Check | None:
     gpus = {r.gpu for run in context.judged for r in run.preamble.ranks}
     if system is None or not system.nvlink_gbps or any(VARIANT.search(gpu) for gpu in gpus):
         return None
-    host = next((h for h, kinds in sorted(evidence.inside.items()) if kinds == {"SHM"}), None)
+    shared = (h for h, each in sorted(evidence.inside.items()) if all(e.startswith(SHM) for e in each))
+    host = next(shared, None)
     if host is None:
         return None
     labels = {label for label, e in evidence.edges.items() if e.transport.kind == "SHM"}
@@ -149,6 +156,10 @@ def _over_tcp(context: Context) -> Check | None:
             return failed(Code.TRANSPORT_SOCKET_EDGE, reason, evidence.first_edge(tcp))
         if "Socket" in evidence.networks:
             return failed(Code.TRANSPORT_SOCKET_NETWORK, reason, evidence.networks["Socket"])
+    ucx = next(iter(context.log.evidence.ucx_over_tcp.values()), None)
+    if ucx is not None and any(name.startswith("UCX") for name in context.evidence.network_names):
+        reason = f"UCX says that an endpoint has TCP only, whatever the edges are named: {ucx.text[-120:]}"
+        return unknown(Code.TRANSPORT_UCX_OVER_TCP, reason, ucx, "UCX_TLS=rc,cuda and UCX_NET_DEVICES=<HCAs>")
     return None
 
 

@@ -12,6 +12,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from busbar.judge.nccl.checks.algorithm import nvls_lost
 from busbar.judge.nccl.checks.context import Context
 from busbar.judge.nccl.checks.result import Check
 from busbar.judge.nccl.checks.transport import proven_transport
@@ -20,6 +21,7 @@ from busbar.judge.nccl.log.matcher import KnownLine
 from busbar.judge.nccl.log.records import LogLine
 
 EARLIEST = "the earliest WARN"
+FEW = 5  # iterations of a size from which its mean is steady
 SLOW: tuple[Observation, ...] = ("edges-without-gdr", "tcp-edges")
 Role = Literal["first-cause", "echo", "other"]
 KINDS: tuple[Kind, ...] = ("cause", "crash", "peer", "symptom", "echo")
@@ -147,11 +149,29 @@ def _observations(context: Context) -> dict[Observation, LogLine]:
         found["shared-memory-edge"] = first
     if context.log.gap is not None:
         found["gap-between-rows"] = context.log.gap
+    lost = nvls_lost(context.log.evidence, context.judged, context.expectation.system)
+    if lost is not None:
+        found["nvls-lost"] = lost
+    found |= _ends(context)
     uneven = _uneven(context)
     if uneven is not None:
         found["uneven-ranks"] = uneven
     if context.expectation.transport is None:
         found |= _slow_networks(context)
+    return found
+
+
+def _ends(context: Context) -> dict[Observation, LogLine]:
+    """Ranks that did not end as the others of their communicator, and tables of very few iterations."""
+    found: dict[Observation, LogLine] = {}
+    for size, ranks in context.log.evidence.destroyed.items() if context.is_whole else ():
+        absent = sorted(set(range(size)) - ranks)
+        if absent and size == context.ranks:
+            text = f"{len(ranks)} of {size} ranks print Destroy COMPLETE, rank {absent[0]} does not"
+            found["ranks-not-destroyed"] = LogLine(str(absent[0]), 0, text)
+    for banner in (run.preamble.banner for run in context.judged):
+        if banner is not None and (banner.warmup == 0 or (banner.iterations or FEW) < FEW):
+            found["few-iterations"] = LogLine("", banner.line, banner.text)
     return found
 
 

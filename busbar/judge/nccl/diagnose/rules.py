@@ -22,6 +22,9 @@ Observation = Literal[
     "edges-without-gdr",
     "tcp-edges",
     "gap-between-rows",
+    "nvls-lost",
+    "ranks-not-destroyed",
+    "few-iterations",
 ]
 Kind = Literal["cause", "crash", "peer", "symptom", "echo"]  # as rules.yaml explains
 SEVERITY_ORDER: tuple[Severity, ...] = ("fatal", "degraded", "note")

@@ -19,11 +19,13 @@ KEEP = 64  # distinct texts kept of each kind; a log of any length stays small
 KEEP_HOSTS = 65536
 KEEP_LABELS = 1024
 EVIDENCE_WIDTH = 400
+MACHINE = "machine"  # the fact of a pod that is the Node on which it runs
 # dictionaries: a text -> the first line that states it
 TEXTS = (
     "networks", "versions", "topology_set", "topology_failed", "hcas", "plugin_paths", "environment",
     "algorithms", "warnings", "test_failures", "channels", "nvls_channels", "heads", "connected",
     "unread_edges", "unread_messages", "simulated", "communicators", "local_ranks", "without_gdr",
+    "multicast", "ucx_over_tcp",
 )  # fmt: skip
 
 
@@ -40,12 +42,10 @@ class Evidence:
     networks: dict[str, LogLine] = field(default_factory=dict)
     versions: dict[str, LogLine] = field(default_factory=dict)
     topology_set: dict[str, LogLine] = field(default_factory=dict)
-    topology_hosts: set[str] = field(default_factory=set)  # that printed it; '' as in `rails`
     topology_failed: dict[str, LogLine] = field(default_factory=dict)
     hcas: dict[str, LogLine] = field(default_factory=dict)  # one list as printed -> where
     hcas_of_host: dict[str, tuple[str, ...]] = field(default_factory=dict)
     # host -> (NET device, HCA, IB or RoCE), as printed by all of its processes; device -1: not known
-    members: dict[str, dict[int, int]] = field(default_factory=dict)  # host -> fused NET device -> its ports
     hca_links: dict[str, set[tuple[int, str, str]]] = field(default_factory=dict)
     plugin_paths: dict[str, LogLine] = field(default_factory=dict)
     environment: dict[str, LogLine] = field(default_factory=dict)
@@ -54,10 +54,12 @@ class Evidence:
     warnings: dict[str, LogLine] = field(default_factory=dict)
     test_failures: dict[str, LogLine] = field(default_factory=dict)
     initialized: dict[int, set[int]] = field(default_factory=dict)  # nranks -> ranks that came up
+    destroyed: dict[int, set[int]] = field(default_factory=dict)  # nranks -> ranks that came to their end
     communicators: dict[str, LogLine] = field(default_factory=dict)  # numbers of ranks, in any message
     counts: dict[tuple[int, int], LogLine] = field(default_factory=dict)  # (nRanks, nNodes) -> where
     channels: dict[str, LogLine] = field(default_factory=dict)  # number of channels of a collective
     nvls_channels: dict[str, LogLine] = field(default_factory=dict)
+    multicast: dict[str, LogLine] = field(default_factory=dict)  # what NVLS needs: available, not available
     heads: dict[str, LogLine] = field(default_factory=dict)  # GPUs of a host in its NVLS trees
     local_ranks: dict[str, LogLine] = field(default_factory=dict)  # ranks of a host, as NCCL counts them
     connected: dict[str, LogLine] = field(default_factory=dict)  # all rings, all trees, NVLS tree
@@ -71,7 +73,10 @@ class Evidence:
     # texts of an NCCL process that are not known messages
     unread_messages: dict[str, LogLine] = field(default_factory=dict)
     without_gdr: dict[str, LogLine] = field(default_factory=dict)  # "host device", "host " for all devices
-    inside: dict[str, set[str]] = field(default_factory=dict)  # host -> kinds of edges inside it: P2P, SHM
+    inside: dict[str, set[str]] = field(default_factory=dict)  # host -> edges inside it: P2P/CUMEM, SHM
+    ucx_over_tcp: dict[str, LogLine] = field(default_factory=dict)  # endpoints of UCX with no other lane
+    facts: dict[str, dict[str, set[str]]] = field(default_factory=dict)  # name -> value -> hosts that say so
+    told: int = 0  # entries of `facts`
     speaks: bool = False  # it has a message of NCCL
     hosts: set[str] = field(default_factory=set)
     simulated: dict[str, LogLine] = field(default_factory=dict)
@@ -84,6 +89,16 @@ class Evidence:
         if not keep(getattr(self, kind), value, line, text):
             self.lost.add(kind)
 
+    def of_host(self, name: str, value: str, host: str) -> None:
+        """Keep that HOST prints VALUE of the fact NAME, to be compared between the hosts."""
+        if host in self.facts.get(name, {}).get(value, ()):
+            return
+        if self.told < KEEP_HOSTS:
+            self.facts.setdefault(name, {}).setdefault(value, set()).add(host)
+            self.told += 1
+        else:
+            self.lost.add("facts")
+
     def edge(self, edge: Edge, process: tuple[str, int], line: int, text: str) -> None:
         """Add an edge printed by PROCESS: its host and pid, or "" and 0."""
         label = edge.transport.label
@@ -94,7 +109,7 @@ class Evidence:
             self.edges[label] = EdgeCounts(edge.transport, LogLine(label, line, text[:EVIDENCE_WIDTH]))
         self.edges[label].count += 1
         if edge.transport.kind in ("P2P", "SHM"):
-            self.inside.setdefault(process[0], set()).add(edge.transport.kind)
+            self.inside.setdefault(process[0], set()).add(label)
         if edge.transport.kind != "NET" or edge.transport.device is None:
             return
         self.rails.setdefault(process[0], set()).add(edge.transport.device)
@@ -140,10 +155,13 @@ class Evidence:
             self.hcas_of_host[host] = tuple(name for name in mine_of_host if name in names)
         for host, links in part.hca_links.items():
             self.hca_links.setdefault(host, set()).update(links)
-        for host, fused in part.members.items():
-            self.members.setdefault(host, {}).update(fused)
-        for nranks, ranks in part.initialized.items():
-            self.initialized.setdefault(nranks, set()).update(ranks)
+        for name, values in part.facts.items():
+            for value, hosts in values.items():
+                self.facts.setdefault(name, {}).setdefault(value, set()).update(hosts)
+        self.told += part.told
+        for kind in ("initialized", "destroyed"):
+            for nranks, ranks in getattr(part, kind).items():
+                getattr(self, kind).setdefault(nranks, set()).update(ranks)
         self.rings = {**part.rings, **self.rings}
         self.parents = {**part.parents, **self.parents}
         self.mnnvl = self.mnnvl or part.mnnvl
@@ -153,7 +171,6 @@ class Evidence:
         self.ring_without_gdr = self.ring_without_gdr or part.ring_without_gdr
         self.speaks = self.speaks or part.speaks
         self.hosts |= part.hosts
-        self.topology_hosts |= part.topology_hosts
         self.lost |= part.lost
 
     # ---- reading ------------------------------------------------------------------------------------------
@@ -162,6 +179,10 @@ class Evidence:
     def via(self) -> Counter[str]:
         """Label of edges -> number of printed edges."""
         return Counter({label: counts.count for label, counts in self.edges.items()})
+
+    def says(self, host: str, name: str) -> list[str]:
+        """What HOST prints of the fact NAME."""
+        return [value for value, hosts in self.facts.get(name, {}).items() if host in hosts]
 
     @property
     def net_edges(self) -> dict[str, EdgeCounts]:
@@ -206,6 +227,8 @@ def plain_facts(text: str) -> list[tuple[str, str]]:
         found.append(("test_failures", match[0].strip()))
     if "simulated" in text and (match := p.SIMULATED.match(text)) is not None:
         found.append(("simulated", match[1]))
+    if "tcp/" in text and p.UCX_OVER_TCP.search(text) is not None:
+        found.append(("ucx_over_tcp", text[:EVIDENCE_WIDTH]))
     if p.names_transport(text):
         found.append(("unread_edges", text[:EVIDENCE_WIDTH]))
     elif p.names_process(text) or ("NCCL" in text and p.LEVEL.search(text) is not None):

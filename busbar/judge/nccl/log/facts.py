@@ -1,6 +1,7 @@
 """Kinds of NCCL messages that state a fact, each beside an example, and the facts that are kept.
 
 The text that a message must contain is a part of its pattern, so a quick search for the texts loses nothing.
+What a group `value` of a pattern matches is kept for each host, so that hosts can be compared.
 """
 
 from __future__ import annotations
@@ -16,15 +17,30 @@ from busbar.judge.nccl.log.records import LogLine
 
 Match = re.Match[str]
 Keep = Callable[[Evidence, Match, str, int, str], None]  # match, host, line, text
+LONGEST_VALUE = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A kind of message. `pattern` includes the text `contains`; `keep` adds a match to the evidence."""
+    """A kind of message. `pattern` includes the text `contains`; `keep` adds a match to the evidence.
+
+    `of_host`: the name of what each host says, in which {} is the pattern's group `key`; "" for nothing.
+    """
 
     contains: str
     pattern: re.Pattern[str]
-    keep: Keep
+    keep: Keep | None
+    of_host: str = ""
+    example: str = ""
+
+    def take(self, evidence: Evidence, match: Match, host: str, line: int, text: str) -> None:
+        """Add a MATCH in a message of HOST to EVIDENCE."""
+        if self.keep is not None:
+            self.keep(evidence, match, host, line, text)
+        if self.of_host:
+            groups = match.groupdict("")
+            name = self.of_host.format(groups.get("key", ""))
+            evidence.of_host(name, groups["value"][:LONGEST_VALUE], host)
 
 
 FoundFact = tuple[Fact, Match]
@@ -39,6 +55,14 @@ def _fact(before: str, contains: str, behind: str, keeper: Keep) -> Fact:
     return Fact(contains, re.compile(before + re.escape(contains) + behind, re.ASCII), keeper)
 
 
+def _of_host(
+    name: str, example: str, before: str, contains: str, behind: str, keeper: Keep | None = None
+) -> Fact:
+    """A fact of each host: NAME of the value in messages such as EXAMPLE."""
+    pattern = re.compile(before + re.escape(contains) + behind, re.ASCII)
+    return Fact(contains, pattern, keeper, name, example)
+
+
 def _value(field_name: str) -> Keep:
     """Keep the pattern's first group in the dictionary FIELD_NAME."""
 
@@ -49,17 +73,16 @@ def _value(field_name: str) -> Keep:
 
 
 def _environment(evidence: Evidence, match: Match, host: str, line: int, text: str) -> None:
-    evidence.keep("environment", f"{match[1]}={match[2].removesuffix('.')}", line, text)
-    if match[1] == "NCCL_TOPO_FILE":
-        evidence.keep("topology_set", match[2].removesuffix("."), line, text)
-        if len(evidence.topology_hosts) < KEEP_HOSTS:
-            evidence.topology_hosts.add(host)
+    evidence.keep("environment", f"{match['key']}={match['value']}", line, text)
+    if match["key"] == "NCCL_TOPO_FILE":
+        evidence.keep("topology_set", match["value"], line, text)
 
 
 def _hcas(evidence: Evidence, match: Match, host: str, line: int, text: str) -> None:
     keep(evidence.hcas, match["list"], line, text)  # a list for each host is not needed: hcas_of_host has it
     found = list(p.HCA.finditer(match["list"]))
     names = tuple({m.group("name", "port"): m["name"] for m in found}.values())  # each port once
+    evidence.of_host("HCAs", ", ".join(names), host)
     merged = "{" in match["list"]  # [0]={[0] mlx5_0:1/RoCE, [1] mlx5_1:1/RoCE}
     links = {(-1 if merged else int(m["device"][:4]), m["name"], m["layer"]) for m in found}
     if links and (host in evidence.hca_links or len(evidence.hca_links) < KEEP_HOSTS):
@@ -76,21 +99,22 @@ def _hcas(evidence: Evidence, match: Match, host: str, line: int, text: str) -> 
         evidence.hcas_of_host[host] = names
 
 
-def _fused(evidence: Evidence, match: Match, host: str, line: int, text: str) -> None:
-    if host in evidence.members or len(evidence.members) < KEEP_HOSTS:
-        evidence.members.setdefault(host, {})[int(match[1][:4])] = int(match[2])
-
-
 def _without_gdr(evidence: Evidence, match: Match, host: str, line: int, text: str) -> None:
     evidence.keep("without_gdr", f"{host} {match[1]}", line, text)
 
 
-def _initialized(evidence: Evidence, match: Match, host: str, line: int, text: str) -> None:
-    ranks = evidence.initialized.setdefault(int(match[2][:7]), set())
-    if len(evidence.initialized) <= KEEP:
-        ranks.add(int(match[1][:7]))
-    else:
-        evidence.lost.add("initialized")
+def _ranks(field_name: str) -> Keep:
+    """Keep the rank (first group) of a communicator of so many ranks (second group) in FIELD_NAME."""
+
+    def take(evidence: Evidence, match: Match, host: str, line: int, text: str) -> None:
+        of_size: dict[int, set[int]] = getattr(evidence, field_name)
+        ranks = of_size.setdefault(int(match[2][:7]), set())
+        if len(of_size) <= KEEP:
+            ranks.add(int(match[1][:7]))
+        else:
+            evidence.lost.add(field_name)
+
+    return take
 
 
 def _counts(evidence: Evidence, match: Match, host: str, line: int, text: str) -> None:
@@ -113,9 +137,9 @@ def _connected(evidence: Evidence, match: Match, host: str, line: int, text: str
 
 
 def _channels(evidence: Evidence, match: Match, host: str, line: int, text: str) -> None:
-    evidence.keep("channels", match[1], line, text)
-    if match[2] is not None:
-        evidence.keep("nvls_channels", match[2], line, text)
+    evidence.keep("channels", match[2], line, text)
+    if match[3] is not None:
+        evidence.keep("nvls_channels", match[3], line, text)
 
 
 def _ring(evidence: Evidence, match: Match, host: str, line: int, text: str) -> None:
@@ -154,20 +178,13 @@ FACTS = (
     _fact("", "GPU Direct RDMA Disabled for HCA ", r"(\d{1,4})\b", _without_gdr),
     # NET/OFI Could not disable CUDA API usage for HMEM, disabling GDR
     _fact("", "disabling GDR", "()", _without_gdr),
-    # NCCL_ALGO set by environment to RING
-    _fact(r"^(NCCL_\w+)", " set by environment to ", r"(.*)", _environment),
     # Could not open XML topology file /opt/x.xml : No such file or directory
     _fact("", "Could not open XML topology file ", r"(\S+)", _value("topology_failed")),
     # NET/IB : Using [0]mlx5_0:1/IB/SHARP [1]mlx5_1:1/IB/SHARP [RO]; OOB eth0:10.42.4.34<0>
     _fact("^", "NET/IB", r"\s*: Using (?P<list>[^;]*);", _hcas),
-    # NET/IB : Made virtual device [16] name=mlx5_0+mlx5_1 speed=400000 ndevs=2
-    _fact("^", "NET/IB : Made virtual device [", r"(\d+)\] name=\S+ speed=\d+ ndevs=(\d)\b", _fused),
-    # Plugin Path : /opt/hpcx/nccl_rdma_sharp_plugin/lib/libnccl-net.so
-    _fact("^", "Plugin Path", r"\s*:\s*(\S+)", _value("plugin_paths")),
-    # Successfully loaded external network plugin /opt/aws-ofi-nccl/lib/libnccl-net.so      from 2.28
-    _fact("^", "Successfully loaded external network plugin", r"\s*(\S+)", _value("plugin_paths")),
     # ncclCommInitRank comm 0x.. rank 8 nranks 16 cudaDev 0 nvmlDev 0 busId 11000 commId 0x.. - Init COMPLETE
-    _fact(r"comm \S{1,40} rank (\d+) nranks (\d+) .*", "Init COMPLETE", "", _initialized),
+    _fact(r"comm \S{1,40} rank (\d+) nranks (\d+) .{0,400}", "Init COMPLETE", "", _ranks("initialized")),
+    _fact(r"comm \S{1,40} rank (\d+) nranks (\d+) .{0,400}", "Destroy COMPLETE", "", _ranks("destroyed")),
     # comm 0x.. rank 8 nranks 16 cudaDev 0 nvmlDev 0 busId 11000 - Destroy COMPLETE        also Init START
     _fact(r"\brank \d+", " nranks ", r"(\d{1,7}) ", _value("communicators")),
     # comm 0x.. rank 7 nRanks 8 nNodes 2 localRanks 4 localRank 3 MNNVL 0
@@ -177,11 +194,6 @@ FACTS = (
     ),
     # Connected all rings, use ring PXN 0 GDR 1 | Connected all trees | Connected NVLS tree
     _fact("^", "Connected ", r"(all rings|all trees|NVLS tree)(?:, use ring PXN \d GDR (\d))?", _connected),
-    # 32 coll channels, 16 nvls channels, 32 p2p channels, 2 p2p channels per peer
-    # 16 coll channels, 16 collnet channels, 16 nvls channels, 16 p2p channels, 2 p2p channels per peer
-    _fact(
-        r"^(\d+)", " coll channels,", r"(?: \d+ collnet channels,)?(?: (\d+) nvls channels,)?", _channels
-    ),
     # NVLS comm 0x.. headRank 6 nHeads 8 buffSize ..
     _fact(r"^NVLS comm \S+ headRank -?\d+", " nHeads ", r"(\d+)", _value("heads")),
     # Channel 00/32 :    0   7   6   5        the ring of channel 0, of 32
@@ -190,4 +202,57 @@ FACTS = (
     _fact("^", "Trees ", r"(\[.*)$", _trees),
     # AllReduce: 2147483648 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..31}
     _fact(r"^(\w+): (\d+) Bytes", " -> Algo ", r"(\w+) proto (\w+)", _algorithm),
+    # ---- what each host says
+    # also NCCL_IB_HCA set to mlx5
+    _of_host("{}", "NCCL_ALGO set by environment to RING.",
+             r"^(?P<key>NCCL_\w+)", " set ", r"(?:by environment )?to (?P<value>.*?)\.?$", _environment),
+    _of_host("plugin path", "Plugin Path : /opt/hpcx/libnccl-net.so",
+             "^", "Plugin Path", r"\s*:\s*(?P<value>\S+)", _value("plugin_paths")),
+    # from 2.28
+    _of_host("plugin path", "Successfully loaded external network plugin /opt/x/libnccl-net.so",
+             "^", "Successfully loaded external network plugin ", r"(?P<value>\S+)", _value("plugin_paths")),
+    _of_host("channels", "16 coll channels, 16 collnet channels, 16 nvls channels, 16 p2p channels",
+             r"^(?P<value>(\d+)", " coll channels,",
+             r"(?: \d+ collnet channels,)?(?: (\d+) nvls channels,)?)", _channels),
+    _of_host("NVLS multicast", "NVLS multicast support is not available on dev 3",
+             "^", "NVLS multicast support is ", r"(?P<value>(?:not )?available)\b", _value("multicast")),
+    # from 2.26
+    _of_host("speed of {}", "NET/IB: [0] mlx5_0:uverbs0:1/IB provider=Mlx5 speed=400000 ar=1",
+             r"^NET/IB ?: \[\d+\] ?(?P<key>[\w.\-]+):.*", " speed=", r"(?P<value>\d+)"),
+    _of_host("adaptive routing of {}", "NET/IB: [0] mlx5_0:uverbs0:1/IB provider=Mlx5 speed=400000 ar=1",
+             r"^NET/IB ?: \[\d+\] ?(?P<key>[\w.\-]+):.*", " ar=", r"(?P<value>\d+)"),
+    # of fused NICs the device is a new one
+    _of_host("NET device {}", "NET/IB : Made virtual device [16] name=a_0+a_1 speed=400000 ndevs=2",
+             "^NET/", "IB : Made virtual device [", r"(?P<key>\d+)\] name=(?P<value>\S+ speed=\d+ ndevs=\d)"),
+    _of_host("MTU of device {}", "NET/IB: NCCL Dev 0 IbDev 0 Port 1 qpn 312 mtu 5 LID 7",
+             r"^NET/IB ?: .{0,80}Dev (?P<key>\d+) Port \d+ qpn \d+", " mtu ", r"(?P<value>\d+)"),
+    _of_host("GID index of device {}", "NET/IB: NCCL Dev 0 IbDev 0 Port 1 qpn 31 mtu 5 GID 3 (80FE/0)",
+             r"^NET/IB ?: .{0,80}Dev (?P<key>\d+) Port \d+ qpn .{0,300}", " GID ", r"(?P<value>\d+) \("),
+    _of_host("GPUDirect RDMA of {}", "NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'",
+             "", "GPU Direct RDMA ", r"(?P<value>\w+) for HCA \d+ '(?P<key>[^']*)'"),
+    _of_host("DMA-BUF", "DMA-BUF is available on GPU device 3",
+             "^", "DMA-BUF is ", r"(?P<value>.*available)\b"),
+    _of_host("topology", "=== System : maxBw 48.0 totalBw 360.0 ===",
+             r"^=== System : (?P<value>maxBw \S+", " totalBw ", r"\S+)"),
+    _of_host("topology links {}", "+ NVL[360.0] - NVS/0",
+             r"\+ (?P<key>[A-Z\d]+)\[(?P<value>[\d.]+)", "] - ", ""),
+    _of_host("graph of pattern {}", "Pattern 4, crossNic 0, nChannels 16, bw 20.0/20.0, type NVL/PIX",
+             r"^Pattern (?P<key>\d+), (?P<value>", "crossNic ", r".*?)(?:, sameChannels|$)"),
+    _of_host("NVLink fabric", "MNNVL busId 0x901000 fabric UUID 1f.2c cliqueId 0x1 state 3 healthMask 0x0",
+             "^MNNVL busId .*", "fabric UUID ", r"(?P<value>\S+ cliqueId \S+)"),
+    _of_host("transport protocol", "NET/OFI Using transport protocol RDMA (platform set)",
+             "", "Using transport protocol ", r"(?P<value>\S+)"),
+    _of_host("libfabric provider", "NET/OFI Selected provider is efa, fabric is efa-direct (found 32 nics)",
+             r"Selected [Pp]", "rovider is ", r"(?P<value>\S.*)"),
+    _of_host("bootstrap interface", "Bootstrap : Using eth0:10.1.13.167<0>",
+             r"^Bootstrap ?", ": Using ", r"(?:\[\d+\] ?)?(?P<value>[\w.\-]+):"),
+    _of_host("{} plugin", "NET/Plugin: Loaded net plugin NCCL RDMA Plugin v6 (v6)",
+             r"(?:Loaded|Using|Assigned|Initialized) (?P<key>\w+)", " plugin ",
+             r"(?P<value>.+?)(?: to comm)?$"),
+    _of_host("aws-ofi-nccl", "NET/OFI Initializing aws-ofi-nccl 1.9.2-aws",
+             "", "Initializing aws-ofi-nccl ", r"(?P<value>\S+)"),
+    _of_host("NCCL git version", "NCCL git version HEAD ebd1e92", "^", "NCCL git version ", r"(?P<value>.*)"),
+    # also NCCL version 2.22.3+cuda12.6 | cudaDriverVersion 12020 | HIP version : 6.2.41133
+    _of_host("{}", "NET/OFI Using Libfabric version 1.21",
+             r"^(?P<key>(?!NCCL git)\w.{0,80}?[Vv]", "ersion", r")\b[ :=]{1,4}v?(?P<value>\d[\w.+\-]*)"),
 )  # fmt: skip

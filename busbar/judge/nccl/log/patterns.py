@@ -151,5 +151,14 @@ def names_process(text: str) -> bool:
 
 # nccl-gib-test-4w-3: Test CUDA failure common.cu:1030 'invalid device ordinal'
 TEST_FAILURE = _ascii(r"Test (?:CUDA|NCCL|HIP|RCCL) failure \S{1,200}:\d+ '.*")
+# [1764061200.2] [worker-1:43:0]  ucp_worker.c:1888 UCX  INFO  ep_cfg[3]: tag(tcp/eth0 tcp/eth1) rma(tcp/eth0)
+UCX_OVER_TCP = _ascii(r"\bUCX +INFO .{0,200}?\((?:tcp/\S{1,40} ?){1,16}\)")
+# worker-0   1/1   Running   0   61s   10.42.1.17   gpu-7               kubectl get pods -o wide
+# Successfully assigned default/worker-0 to gpu-7                        an event of its scheduler
+POD = _ascii(
+    r"(?:^|\s)(?:(?P<pod>[\w.\-]+)\s+\d+/\d+\s+Running\s+\d+(?: \(\w+ ago\))?\s+\w+\s+[\da-f.:]+\s+"
+    r"(?P<node>[\w.\-]+)"
+    r"|Successfully assigned (?:[\w.\-]+/)?(?P<assigned>[\w.\-]+) to (?P<to>[\w.\-]+))"
+)
 # # simulated: CPU program in place of nccl-tests
 SIMULATED = _ascii(r"#\s*simulated:\s*(\S.*)")

@@ -13,7 +13,7 @@ from busbar.judge.nccl.log import results
 from busbar.judge.nccl.log.binding import Binding, Proof
 from busbar.judge.nccl.log.clean import clean, is_start, width
 from busbar.judge.nccl.log.edges import read_edge
-from busbar.judge.nccl.log.evidence import EVIDENCE_WIDTH, KEEP_HOSTS, Evidence, plain_facts
+from busbar.judge.nccl.log.evidence import EVIDENCE_WIDTH, KEEP_HOSTS, MACHINE, Evidence, plain_facts
 from busbar.judge.nccl.log.facts import find
 from busbar.judge.nccl.log.matcher import KnownLine, LineMatcher
 from busbar.judge.nccl.log.messages import Message, find_message
@@ -267,7 +267,7 @@ class LogReader:
         elif p.names_process(body):
             evidence.keep("unread_messages", body, line, text)
         for fact, match in find(body):
-            fact.keep(evidence, match, host, line, text)
+            fact.take(evidence, match, host, line, text)
         self._look(text, line, level)
 
     def _look(self, text: str, line: int, level: str | None = None) -> None:
@@ -286,6 +286,9 @@ class LogReader:
         self._at = self.builder.program
         for kind, value in plain_facts(text):
             self._evidence("", None).keep(kind, value, number, text)
+        if ("Running" in text or "assigned" in text) and (pod := p.POD.search(text)) is not None:
+            name, node = pod["pod"] or pod["assigned"], pod["node"] or pod["to"]
+            self._evidence("", None).of_host(MACHINE, node, name)
         self._look(text, number)
 
     def _rows(self) -> int:

@@ -123,6 +123,7 @@ def _facts(verdict: Verdict, origin: Origin) -> list[tuple[str, str]]:
         ),
         ("GPU", verdict.gpu or "not printed"),
         ("versions", ", ".join(f"{k} {v}" for k, v in versions.items() if v) or "not printed"),
+        *(("hosts differ", text) for text in verdict.differences),
     ]
 
 

@@ -34,6 +34,8 @@ def summary(verdict: Verdict, width: int, more: str = FULL) -> list[str]:
     if verdict.simulated:
         items.append(Item("simulated", verdict.simulated))
     items += _of_pass(verdict) if verdict.passed else _of_failure(verdict)
+    if verdict.differences:
+        items.append(Item("differs", "; ".join(verdict.differences), 2))
     items.append(Item("more", more))
     return [line for item in items for line in _wrapped(item, max(width, 40))]
 
@@ -77,7 +79,8 @@ def _of_pass(verdict: Verdict) -> list[Item]:
     accepted = [c.reason for c in verdict.checks if c.code == Code.WARNINGS_ACCEPTED]
     items += [Item("noted", reason, 2) for reason in accepted]
     noted = [d for d in verdict.diagnoses if d.severity != "note"]
-    items += [Item("noted", f"{_title(d)}. Next: {d.next}", 2) for d in noted[:1]]
+    where = f" ({noted[0].evidence})" if noted and not noted[0].line else ""
+    items += [Item("noted", f"{_title(d)}{where}. Next: {d.next}", 2) for d in noted[:1]]
     if noted[1:]:
         items.append(Item("", f"and {', '.join(d.name for d in noted[1:])}"))
     return items

@@ -59,6 +59,8 @@ def _print_full(console: Console, verdict: Verdict, *, plot: bool) -> None:
     if verdict.simulated:
         console.print(Text(f"simulated: {verdict.simulated}", style="yellow"))
     console.print(_gates(verdict))
+    for text in verdict.differences:
+        console.print(Text(f"the hosts differ: {text}"))
     for name, result in verdict.collectives.items():
         _collective(console, name, result, plot=plot)
     for diagnosis in verdict.diagnoses:

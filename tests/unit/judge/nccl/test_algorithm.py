@@ -10,11 +10,17 @@ from busbar.judge.nccl import Expectation
 from busbar.judge.nccl.checks.algorithm import algorithm_used
 from busbar.judge.nccl.checks.bandwidth import assess
 from busbar.judge.nccl.checks.codes import Code
+from busbar.judge.nccl.expected.system import System
 from tests.unit.judge.nccl.logs import Made
 from tests.unit.judge.nccl.reading import judge
 from tests.unit.judge.nccl.tables import MIB, context, measurement, printed, row, said, table
 
 ENV = said("NCCL_DEBUG=INFO")
+
+
+def hosts(number: int) -> System:
+    """So many hosts whose NVSwitch does not reduce."""
+    return System("A100", number, 8, 8, 200.0, 300.0)
 
 
 def environment(*values: str) -> dict[str, Any]:
@@ -37,19 +43,19 @@ def environment(*values: str) -> dict[str, Any]:
     ],
 )
 def test_nccl_algo_names_the_algorithm(asked: str, used: str | None) -> None:
-    assert algorithm_used(printed(**environment(f"NCCL_ALGO={asked}")), [], 2) == used
+    assert algorithm_used(printed(**environment(f"NCCL_ALGO={asked}")), [], hosts(2)) == used
 
 
 def test_processes_that_were_asked_for_different_algorithms_prove_none() -> None:
     evidence = printed(**environment("NCCL_ALGO=RING", "NCCL_ALGO=TREE"))
-    assert algorithm_used(evidence, [], 2) is None
+    assert algorithm_used(evidence, [], hosts(2)) is None
 
 
 def test_what_nccl_chose_for_the_largest_message_outweighs_what_was_asked_for() -> None:
     evidence = printed(**environment("NCCL_ALGO=RING"))
     evidence.algorithms = said("AllReduce TREE") | said("AllReduce NVLS_TREE")
     evidence.algorithm_sizes = {"AllReduce TREE": 8, "AllReduce NVLS_TREE": 2**30}
-    assert algorithm_used(evidence, [], 2) == "nvls"
+    assert algorithm_used(evidence, [], hosts(2)) == "nvls"
 
 
 @pytest.mark.parametrize(
@@ -70,14 +76,14 @@ def test_what_nccl_chose_for_the_largest_message_outweighs_what_was_asked_for() 
 def test_what_nccl_prints_of_nvls_tells_whether_it_is_the_default(
     facts: dict[str, Any], domains: int, used: str | None
 ) -> None:
-    assert algorithm_used(printed(**facts), [], domains) == used
+    assert algorithm_used(printed(**facts), [], hosts(domains)) == used
 
 
 @pytest.mark.parametrize(("kind", "redop"), [("int8", "sum"), ("f8e4m3", "sum"), ("float", "prod")])
 def test_what_nvls_does_not_reduce_goes_round_a_ring(kind: str, redop: str) -> None:
     run = table([row(1024 * MIB, type=kind, redop=redop)], 16)
     evidence = printed(environment=ENV, nvls_channels=said("16"))
-    assert algorithm_used(evidence, [run], 2) == "ring"
+    assert algorithm_used(evidence, [run], hosts(2)) == "ring"
 
 
 WANT = Expectation(gpu="B200", nodes=2, gpus_per_node=8, rails=8, rate_gbps=400)

@@ -64,7 +64,7 @@ LINE = LogLine("x", 3, "x")
 FACTS: dict[str, Any] = {
     **{kind: {"x": LINE} for kind in TEXTS},
     **dict.fromkeys(("mnnvl", "without_mnnvl", "ring_without_gdr"), LINE),
-    **{kind: {"a"} for kind in ("topology_hosts", "hosts", "lost")},
+    **{kind: {"a"} for kind in ("hosts", "lost")},
 }
 PART = Evidence(
     **FACTS,
@@ -74,10 +74,12 @@ PART = Evidence(
     net_directions=Counter(send=1),
     links=Links(7, {1}, {2}, {("a", 9, 0)}, Counter({0: 1}), overflow=True),
     hcas_of_host={"a": ("mlx5_0",)},
-    members={"a": {16: 2}},
+    facts={"NCCL_IB_TC": {"106": {"a"}}},
+    told=1,
     hca_links={"a": {(0, "mlx5_0", "IB")}},
     algorithm_sizes={"AllReduce RING": 8},
     initialized={2: {0}},
+    destroyed={2: {1}},
     counts={(2, 1): LINE},
     rings={0: array("l", [0, 1])},
     parents={0: array("l", [1])},

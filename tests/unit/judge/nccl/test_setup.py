@@ -124,8 +124,13 @@ def given(evidence: Evidence, **want: Any) -> Check:
 SET: dict[str, Any] = {
     "environment": said("NCCL_DEBUG", 2),
     "topology_set": said("/opt/topo.xml", 3),
-    "topology_hosts": {""},
+    "facts": {"NCCL_TOPO_FILE": {"/opt/topo.xml": {""}}},
 }
+
+
+def set_on(*hosts: str) -> Evidence:
+    """HOSTS that print the topology file."""
+    return Evidence(**{**SET, "facts": {"NCCL_TOPO_FILE": {"/opt/topo.xml": set(hosts)}}})
 
 
 def test_without_an_expected_file_the_reason_still_says_which_one_was_set() -> None:
@@ -153,12 +158,12 @@ def test_without_an_expected_file_the_reason_still_says_which_one_was_set() -> N
         ),
         # one of the two hosts of the device list does not say it
         (
-            Evidence(**{**SET, "topology_hosts": {"worker-0.local"}}),
+            set_on("worker-0.local"),
             {"require_topology_file": True},
             Code.TOPOLOGY_FILE_NOT_PRINTED,
         ),
         (
-            Evidence(**{**SET, "topology_hosts": {"worker-0", "worker-1"}}),
+            set_on("worker-0", "worker-1"),
             {"require_topology_file": True},
             Code.TOPOLOGY_FILE_SET,
         ),
@@ -179,9 +184,8 @@ def opened(
 
 
 def test_the_first_host_on_which_no_topology_file_is_known_to_be_set_is_named() -> None:
-    for hosts, silent in (({"worker-0.local"}, "worker-1"), ({"worker-9"}, "worker-0")):
-        evidence = Evidence(**{**SET, "topology_hosts": hosts})
-        reason = given(evidence, require_topology_file=True).reason
+    for host, silent in (("worker-0.local", "worker-1"), ("worker-9", "worker-0")):
+        reason = given(set_on(host), require_topology_file=True).reason
         assert reason.startswith(f"{silent} does not print NCCL_TOPO_FILE")
 
 
@@ -374,7 +378,10 @@ COMM = "comm 0x5 rank {} nRanks 16 nNodes 2 localRanks 8 localRank 0 MNNVL {}"
         ),
         (
             ["NCCL_TOPO_FILE set by environment to /a.xml.", "NCCL_TOPO_FILE set by environment to /b.xml"],
-            {"topology_set": {"/a.xml": 1, "/b.xml": 2}, "topology_hosts": {"worker-0"}},
+            {
+                "topology_set": {"/a.xml": 1, "/b.xml": 2},
+                "facts": {"NCCL_TOPO_FILE": {"/a.xml": {"worker-0"}, "/b.xml": {"worker-0"}}},
+            },
         ),
         (
             ["Using network IB", "Assigned NET plugin Socket to comm"],

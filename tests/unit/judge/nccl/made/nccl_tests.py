@@ -86,8 +86,8 @@ class Printer:
         counted = f"minBytes {p.sizes[0]} maxBytes {p.sizes[1]} step: {p.step}({p.step_by}) warmup iters: 5"
         validation = f"validation: {int(p.compared == 'yes')}"
         if p.banner == "short":
-            return f"{start} {counted} iters: 20 {validation} "
-        return f"{start} {counted} iters: 20 agg iters: 1 {validation} graph: 0"
+            return f"{start} {counted} iters: {p.iterations} {validation} "
+        return f"{start} {counted} iters: {p.iterations} agg iters: 1 {validation} graph: 0"
 
     def _device(self, rank: int) -> str:
         hosts = self.hosts

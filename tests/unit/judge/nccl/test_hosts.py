@@ -1,0 +1,274 @@
+"""What the hosts of a run print of themselves is compared by a gate, or its differences are shown."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from busbar.judge.nccl import Expectation, Verdict, judge
+from busbar.judge.nccl.checks.codes import Code
+from busbar.judge.nccl.log.facts import FACTS, Fact
+from busbar.judge.nccl.report.html import Origin, render_html
+from busbar.judge.nccl.report.terminal import verdict_text
+from tests.support import shared
+from tests.unit.judge.nccl.logs import Made
+
+WANT = Expectation(profile="h100-ib-8x400", nodes=2)
+HEAD = "worker-{}:4{}:90 [{}] NCCL INFO "
+OF_HOSTS = [fact for fact in FACTS if fact.of_host]
+
+
+def log(*messages: tuple[int, str], **changes: object) -> Verdict:
+    """The verdict on the healthy log, with messages of the first process of a host (by its number)."""
+    return judge(lines(*messages, **changes), WANT)
+
+
+def lines(*messages: tuple[int, str], **changes: object) -> list[str]:
+    made = Made()
+    for name, value in changes.items():
+        setattr(made, name, value)
+    made.info = [HEAD.format(host, 0, 0) + text for host, text in messages]
+    return made.lines()
+
+
+def others(fact: Fact) -> Iterator[str]:
+    """Messages as the example of FACT, with other values of the same fact."""
+    found = fact.pattern.search(fact.example)
+    assert found is not None, fact.example
+    start, end = found.span("value")
+    value = found["value"]
+    changed = [f"{value[:at]}{'71' [c == '7'] if c.isdigit() else 'xq'[c == 'x']}{value[at + 1 :]}"
+               for at, c in enumerate(value) if c.isalnum()]  # fmt: skip
+    for new in [*changed, value.removeprefix("not "), f"not {value}"]:
+        text = fact.example[:start] + new + fact.example[end:]
+        other = fact.pattern.search(text)
+        if other is not None and other.groupdict() == {**found.groupdict(), "value": new} and new != value:
+            yield text
+
+
+def name(fact: Fact) -> str:
+    found = fact.pattern.search(fact.example)
+    return fact.of_host.format(found.groupdict().get("key", "")) if found is not None else ""
+
+
+@settings(max_examples=80)
+@given(st.sampled_from(OF_HOSTS), st.sampled_from([0, 1]), st.data())
+def test_a_fact_that_differs_on_one_host_is_compared_or_shown(
+    fact: Fact, odd: int, data: st.DataObject
+) -> None:
+    other = data.draw(st.sampled_from(list(others(fact))))
+    same = log((0, fact.example), (1, fact.example))
+    assert same.differences == []
+    verdict = log((odd, other), (1 - odd, fact.example))
+    shown = re.sub(r"\s+", " ", verdict_text(verdict, io.StringIO()))
+    assert f"differs {name(fact)}: " in shown
+    (text,) = verdict.differences
+    assert "on worker-0" in text and "on worker-1" in text
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("log_name", shared.log_names())
+def test_hosts_of_a_public_run_do_not_differ(log_name: str) -> None:
+    assert judge(shared.log_lines(log_name), Expectation()).differences == []
+
+
+def test_the_rarest_value_comes_first_and_stands_in_each_report() -> None:
+    hosts = [f"worker-{n}" for n in range(6)]
+    made = Made()
+    made.hosts = hosts
+    made.info = [
+        HEAD.format(n, 0, 0) + f"NCCL_IB_TC set by environment to {106 * (n != 4)}" for n in range(6)
+    ]
+    verdict = judge(made.lines(), Expectation(profile="h100-ib-8x400", nodes=6, expected_busbw_gbps=390))
+    text = "NCCL_IB_TC: 0 on worker-4; 106 on worker-0, worker-1, worker-2 and 2 more"
+    assert verdict.passed and verdict.differences == [text]
+    assert f"differs {text}" in re.sub(r"\s+", " ", verdict_text(verdict, io.StringIO()))
+    assert text in re.sub(r"\s+", " ", verdict_text(verdict, io.StringIO(), full=True))
+    assert text in render_html(verdict, Origin("x.log"))
+
+
+def test_a_variable_that_only_one_host_prints_is_a_difference_in_a_whole_log() -> None:
+    messages = [(host, "NCCL_DEBUG_SUBSYS set by environment to ALL") for host in (0, 1)]
+    only = (1, "NCCL_IB_TC set by environment to 106")
+    assert log(*messages, only).differences == ["NCCL_IB_TC: not printed on worker-0; 106 on worker-1"]
+    excerpt = [line for line in lines(*messages, only) if "nThread" not in line]
+    assert judge(excerpt, WANT).differences == []
+
+
+def test_gpus_of_another_memory_and_other_edges_inside_one_host_are_differences() -> None:
+    gpus = [re.sub("80GB HBM3", "64GB HBM2", x) if "Rank 12" in x else x for x in lines()]
+    assert (
+        judge(gpus, WANT)
+        .differences[0]
+        .startswith("GPU: NVIDIA H100 80GB HBM3 on worker-0; NVIDIA H100 64GB")
+    )
+    link = "Channel 00/0 : 0[0] -> 1[1] via P2P/"
+    found = log((0, f"{link}CUMEM"), (1, f"{link}IPC/read")).differences
+    assert found == ["edges inside a host: P2P/CUMEM on worker-0; P2P/IPC/read on worker-1"]
+
+
+# ---- the rate of HCAs
+def port(device: int, mbps: int) -> str:
+    return f"NET/IB: [{device}] mlx5_{device}:uverbs{device}:1/IB provider=Mlx5 speed={mbps} context=0x7f"
+
+
+def rates(slow: dict[tuple[int, int], int]) -> list[tuple[int, str]]:
+    """All ports of both hosts at 400 Gb/s, but those of SLOW: host and device -> Mb/s."""
+    return [(h, port(d, slow.get((h, d), 400_000))) for h in (0, 1) for d in range(8)]
+
+
+def test_an_hca_that_carries_data_below_the_rate_of_a_rail_fails() -> None:
+    assert log(*rates({})).passed
+    verdict = log(*rates({(1, 5): 200_000}))
+    check = verdict.check("hcas")
+    assert (check.status, check.code) == ("fail", Code.HCAS_SLOW)
+    assert "rails of 400 Gb/s: mlx5_5 of worker-1 at 200 Gb/s" in check.reason
+    assert verdict.diagnoses[0].name == "hca-below-rate"
+
+
+def test_a_slow_port_without_edges_decides_nothing() -> None:
+    assert log(*rates({}), (0, port(8, 25_000)), (1, port(8, 25_000))).passed
+
+
+def test_hcas_that_are_all_printed_as_slow_beside_a_full_bandwidth_are_no_proof() -> None:
+    slow = {(h, d): 200_000 for h in (0, 1) for d in range(8)}
+    assert log(*rates(slow)).check("hcas").status == "unknown"
+    assert log(*rates(slow), peak=190.0).check("hcas").status == "fail"
+
+
+def fused(mbps: int = 800_000, name: str = "mlx5_{}+mlx5_{}") -> list[str]:
+    """Each two of sixteen HCAs are one device: 16 to 23; the last one of worker-1 has MBPS and NAME."""
+    made = Made()
+    made.devices = 8
+    listed = " ".join(f"[{d}]mlx5_{d}:1/IB" for d in range(16))
+    made.info = [
+        HEAD.format(h, 0, 0)
+        + "NET/IB : Made virtual device "
+        + f"[{16 + d}] name={(name if (h, d) == (1, 7) else 'mlx5_{}+mlx5_{}').format(2 * d, 2 * d + 1)} "
+        + f"speed={mbps if (h, d) == (1, 7) else 800_000} ndevs=2"
+        for h in (0, 1)
+        for d in range(8)
+    ]
+    text = "\n".join(made.lines())
+    text = re.sub(r"via NET/IB/(\d)", lambda m: f"via NET/IB/{16 + int(m[1])}", text)
+    return re.sub(r"(NET/IB : Using ).*?( \[RO\])", rf"\1{listed}\2", text).splitlines()
+
+
+SIXTEEN = WANT.model_copy(update={"rails": 16, "rate_gbps": 400.0, "expected_busbw_gbps": 390.0})
+
+
+def test_of_fused_nics_the_members_are_seen() -> None:
+    assert judge(fused(), SIXTEEN).passed
+    check = judge(fused(mbps=400_000), SIXTEEN).check("hcas")
+    assert (check.code, check.status) == (Code.HCAS_SLOW, "fail") and "mlx5_14 of worker-1" in check.reason
+    other = judge(fused(name="mlx5_{}+mlx5_9"), SIXTEEN)
+    assert other.differences[0].startswith("NET device 23: ")
+    without = [*fused()[:20], HEAD.format(1, 0, 0) + "NET/IB : GPU Direct RDMA Disabled for HCA 3 'mlx5_3'"]
+    assert judge([*without, *fused()[20:]], SIXTEEN).check("gdrdma").status == "unknown"
+
+
+# ---- NVLS of a board
+ONE = Expectation(gpu="H100", gpus_per_node=8, nodes=1)
+LOST = "NVLS multicast support is not available on dev 3"
+NO_CHANNELS = (
+    "16 coll channels, 0 collnet channels, 0 nvls channels, 16 p2p channels, 2 p2p channels per peer"
+)
+ENV = "NCCL_DEBUG set by environment to INFO"
+
+
+def board(*messages: str, peak: float = 367.0, gpus: int = 8) -> Verdict:
+    made = Made()
+    made.hosts, made.devices, made.peak, made.gpus = ["worker-0"], 0, peak, gpus
+    made.info = [HEAD.format(0, 0, 0) + text for text in messages]
+    text = [line for line in made.lines() if gpus == 8 or "TOPO" not in line]
+    return judge(text, ONE.model_copy(update={"gpus_per_node": gpus}))
+
+
+def test_a_board_that_lost_nvls_is_not_held_against_a_ring() -> None:
+    for messages in (
+        (LOST,),
+        (NO_CHANNELS, ENV),
+        (LOST, "AllReduce: 8589934592 Bytes -> Algo RING proto SIMPLE"),
+    ):
+        verdict = board(*messages)
+        assert verdict.check("busbw").status == "fail" and "NVLS" in verdict.check("busbw").reason
+        assert verdict.diagnoses[0].name == "nvls-lost"
+    found = board(LOST, peak=475.0)
+    assert found.check("busbw").status == "pass" and found.diagnoses[0].name == "nvls-lost"
+
+
+@pytest.mark.parametrize(
+    "why", ["NCCL_NVLS_ENABLE set by environment to 0.", "NCCL_ALGO set by environment to Ring"]
+)
+def test_a_setting_that_leaves_nvls_out_lowers_the_expectation(why: str) -> None:
+    verdict = board(LOST, NO_CHANNELS, why)
+    assert verdict.check("busbw").status == "pass" and not verdict.diagnoses
+
+
+def test_on_four_gpus_the_same_lines_are_normal() -> None:
+    verdict = board(LOST, NO_CHANNELS, ENV, gpus=4)
+    assert verdict.check("busbw").status == "pass" and not verdict.diagnoses
+
+
+# ---- pods of one machine
+PODS = """NAME       READY   STATUS    RESTARTS   AGE   IP           NODE
+launcher   1/1     Running   0          61s   10.42.1.16   gpu-7    <none>   <none>
+worker-0   1/1     Running   0          61s   10.42.1.17   gpu-7    <none>   <none>
+worker-1   1/1     Running   1 (5s ago) 61s   10.42.1.18   {}   <none>   <none>"""
+EVENTS = """Normal  Scheduled  61s  default-scheduler  Successfully assigned default/worker-0 to gpu-7
+Normal  Scheduled  61s  default-scheduler  Successfully assigned default/worker-1 to {}"""
+
+
+@pytest.mark.parametrize("text", [PODS, EVENTS])
+def test_pods_of_one_machine_prove_no_fabric(text: str) -> None:
+    check = judge([*text.format("gpu-7").splitlines(), *lines()], WANT).check("transport")
+    assert (check.status, check.code) == ("unknown", Code.TRANSPORT_ONE_MACHINE)
+    assert "worker-0 and worker-1 are pods of one machine (gpu-7)" in check.reason
+    assert judge([*text.format("gpu-8").splitlines(), *lines()], WANT).passed
+
+
+def test_two_halves_of_a_board_are_noted() -> None:
+    text = "\n".join(lines(gpus=4, devices=4))
+    want = Expectation(gpu="H100", gpus_per_node=4, nodes=2)
+    assert judge(text.splitlines(), want).differences == []
+    moved = re.sub(r"(on +worker-1 device  \d \[0000:\w)\w", r"\1f", text)
+    assert "two pods of one machine" in judge(moved.splitlines(), want).differences[0]
+
+
+# ---- UCX, ends and iterations
+UCX = "[1764061200.2] [worker-1:43:0] ucp_worker.c:1888 UCX  INFO  ep_cfg[3]: tag({}) rma(rc_mlx5/mlx5_0:1)"
+
+
+@pytest.mark.parametrize(
+    ("network", "lanes", "status"),
+    [
+        ("UCX", "tcp/eth0 tcp/eth1", "unknown"),
+        ("UCX", "rc_mlx5/mlx5_0:1 tcp/eth0", "pass"),
+        ("IB", "tcp/eth0", "pass"),
+    ],
+)
+def test_ucx_that_says_tcp_counts_where_it_carries_the_data(network: str, lanes: str, status: str) -> None:
+    want = WANT.model_copy(update={"networks": [network]})
+    check = judge([*lines(network=network)[:22], UCX.format(lanes), *lines(network=network)[22:]], want)
+    assert check.check("transport").status == status
+
+
+def test_a_rank_that_does_not_end_as_the_others_is_named() -> None:
+    ends = [
+        HEAD.format(r // 8, r % 8, r % 8) + f"comm 0x5 rank {r} nranks 16 cudaDev 0 - Destroy COMPLETE"
+        for r in range(16)
+    ]
+    assert judge([*lines(), *ends], WANT).diagnoses == []
+    verdict = judge([*lines(), *ends[:11], *ends[12:]], WANT)
+    assert verdict.passed and "rank 11" in verdict_text(verdict, io.StringIO())
+
+
+@pytest.mark.parametrize("text", ["warmup iters: 0 iters: 20", "warmup iters: 5 iters: 1"])
+def test_few_iterations_are_noted(text: str) -> None:
+    few = [re.sub(r"warmup iters: \d+ iters: \d+", text, line) for line in lines()]
+    assert [d.name for d in judge(few, WANT).diagnoses] == ["few-iterations"]
