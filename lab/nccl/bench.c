@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "rails.h"
 #include "table.h"
 
 enum { STATUS_TIMEOUT = 4 };
@@ -120,6 +121,7 @@ static void half(struct run *run, int type, int op, int root, const struct sizes
     struct call call = call_for(run, type, op, root, sizes, in_place);
     double shown, seconds = time_calls(run, &call, &shown);
     double bytes = (double)sizes->parameter * (double)type_size(type) * c->bytes_per_count(ranks);
+    if (rails_busbw() > 0) shown = seconds = bytes * c->bus_factor(ranks) / 1e9 / rails_busbw();
     double algbw = bytes / 1e9 / seconds, busbw = algbw * c->bus_factor(ranks);
     long long wrong = check(run, &call, sizes, in_place);
     int checked = o->check > 0 && (c->checks_in_place || !in_place);

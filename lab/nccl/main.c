@@ -82,7 +82,7 @@ int main(int argc, char **argv) {
     struct world world;
     MPI_Init(&argc, &argv);
     world_join(&world, &interface);
-    rails_find();
+    rails_find(&world);
     int status = refuse(&options, &world);
     if (status != 0) return stop(status);
 

@@ -35,6 +35,7 @@ DIAGNOSE_SECONDS, END_SECONDS = 900, 120
 # GB/s. A pair of the lab reaches five times as much where nothing else runs, and two cores are noisy.
 EXPECTED = 0.05
 MEGABITS, MEGABYTES = 80, 10  # of a slow link, of a slow rail
+INJECTED, SPREAD, TENTH = 200, 0.03, 0.9  # GB/s of a rail, of one run, what a slow node has of it
 CPU_MICROSECONDS = 5_000  # of each 100,000
 DEVICE = "$(ip -o route get 10.77.0.11 | grep -o 'dev [^ ]*' | cut -d' ' -f2)"
 RAILS = "/usr/local/lib/busbar-lab/rails"
@@ -68,6 +69,12 @@ def slow_link(lab: Lab, worker: str) -> Fault:
 def slow_rail(lab: Lab, worker: str, rail: int) -> Fault:
     limit = f"{RAILS}/{HCAS[rail]}/limit"
     return fault_on(lab, worker, f"echo {MEGABYTES} >{limit}", f"rm {limit}")
+
+
+def injected_busbw(lab: Lab, worker: str, gbps: float) -> Fault:
+    """Runs with other workers report the bandwidth of their slowest rail (simulated)."""
+    files = " ".join(f"{RAILS}/{hca}/busbw" for hca in HCAS)
+    return fault_on(lab, worker, f"echo {gbps} {SPREAD} | tee {files}", f"rm {files}")
 
 
 def few_cpus(lab: Lab, worker: str) -> Fault:
@@ -118,6 +125,13 @@ CASES = {
         lambda lab: [slow_rail(lab, "worker-1", 0), slow_rail(lab, "worker-4", 1)],
         1,
         ((RAIL, ("worker-1",), 0), (RAIL, ("worker-4",), 1)),
+    ),
+    "a worker is slower than its peers by a tenth": Case(
+        lambda lab: [
+            injected_busbw(lab, each, INJECTED * (TENTH if each == "worker-2" else 1)) for each in WORKERS
+        ],
+        1,
+        ((NODE, ("worker-2",), None),),
     ),
     # The run of one rail alone needs little of them: of some such runs 0.05 GB/s is left.
     "a worker has few CPUs": Case(
