@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
@@ -27,6 +28,8 @@ from stacks.watch.package import versions
 KEY = "watch"
 OPERATOR_NAMESPACES = ("kube-prometheus-stack", "prometheus-operator-crds")
 PROJECT = "busbar-watch"
+
+_NOT_IN_GO = re.compile(r"\(\?(P?[=!>]|<[=!])|\\[1-9]|[*+?}]\+")
 
 Counter = Annotated[
     str, Matching(r"node_infiniband_[a-z0-9_]+", "a series of node_exporter's InfiniBand collector")
@@ -138,9 +141,22 @@ class Watch(ConfigModel):
     check: Check = Field(default=Check(), description="The check that ends an update, and its gate.")
 
 
+def _not_a_pattern(text: str) -> str:
+    """Why Go does not read TEXT as a regular expression; "" where it does."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        return f"is not a regular expression: {error}"
+    return (
+        "has a lookaround or a back reference, which Go's expressions lack" if _NOT_IN_GO.search(text) else ""
+    )
+
+
 def _findings(watch: Watch) -> Iterator[Finding]:
     """The checks that no value can make on its own."""
     stack = watch.stack
+    if problem := _not_a_pattern(watch.devices or ""):
+        yield Finding(("devices",), problem, "see github.com/google/re2/wiki/Syntax", repr(watch.devices))
     yield from foreign_namespace(("namespace",), watch.namespace, "busbar-watch", *OPERATOR_NAMESPACES)
     if stack.mode == "existing" and stack.release_label is None:
         yield Finding(

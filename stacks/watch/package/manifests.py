@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from stacks.watch.package import render
+from stacks.watch.package import render, rules
 from stacks.watch.package.config import Watch
 
 Manifest = dict[str, Any]
@@ -39,12 +40,23 @@ def monitoring(watch: Watch) -> list[Manifest]:
     """The ServiceMonitors and the PrometheusRule."""
     found = [each for each in _objects(watch) if each["apiVersion"] == MONITORING]
     for manifest in found:
-        if manifest["metadata"]["name"] == DCGM:
-            manifest["spec"]["namespaceSelector"] = {"matchNames": [watch.dcgm_namespace]}
+        name, spec = manifest["metadata"]["name"], manifest["spec"]
+        if name == DCGM:
+            spec["namespaceSelector"] = {"matchNames": [watch.dcgm_namespace]}
+        else:
+            pattern = "busbar_.+" if name == METRICS else "|".join(read_of_ports())
+            keep = {"action": "keep", "sourceLabels": ["__name__"], "regex": pattern}
+            spec["endpoints"][0]["metricRelabelings"] = [keep]
     wanted = [each for each in found if watch.dcgm or each["metadata"]["name"] != DCGM]
-    spec = {"groups": render.groups(watch)}
-    rules = {"apiVersion": MONITORING, "kind": "PrometheusRule", "metadata": {"name": "busbar"}, "spec": spec}
-    return [*wanted, _complete(rules, watch)]
+    rule = {"apiVersion": MONITORING, "kind": "PrometheusRule", "metadata": {"name": "busbar"}}
+    return [*wanted, _complete({**rule, "spec": {"groups": render.groups(watch)}}, watch)]
+
+
+def read_of_ports() -> list[str]:
+    """The series of a port that a rule or a panel reads; Prometheus stores no others."""
+    files = [*rules.FOLDER.glob("*.yaml"), *(_HERE / "dashboards").glob("*.json")]
+    text = " ".join(file.read_text(encoding="utf-8") for file in files)
+    return sorted(set(re.findall(rf"{rules.PREFIX}\w*[a-z]\b", text)))
 
 
 def dcgm_counters(watch: Watch) -> Manifest:

@@ -47,14 +47,19 @@ VARIABLES = {
 # Why the lab has nothing to show -> dashboard, panel and letter of the expression.
 WITHOUT_DATA = {
     "there is no DCGM": {
-        *(f"busbar-node: {name}, A" for name in ("Utilization", "Temperature", "Power")),
-        "busbar-node: Xid errors in five minutes, A",
-        *(f"busbar-node: NVLink retries and recoveries per second, {letter}" for letter in "AB"),
-        *(f"busbar-node: Slowed down by heat and power (share of the time), {letter}" for letter in "AB"),
+        "busbar-node: Power, A",
+        *(f"busbar-node: {name}, {letter}" for name in ("Utilization", "Temperature") for letter in "AB"),
+        *(f"busbar-node: Xid errors in five minutes, {letter}" for letter in "AB"),
+        *(f"busbar-node: NVLink errors per second, {letter}" for letter in "ABCD"),
+        *(f"busbar-node: Slowed down by heat and power (share of the time), {letter}" for letter in "ABC"),
+        *(f"busbar-node: GPU memory, {letter}" for letter in "AB"),
+        "busbar-node: SM clock, A",
+        "busbar-node: NVLink traffic (as DCGM counts it), A",
+        *(f"busbar-node: Memory errors since the driver was loaded, {letter}" for letter in "AB"),
     },
     "there is no kube-state-metrics": {"busbar-node: Devices that Kubernetes offers, B"},
     "node_exporter 1.5 does not read hw_counters": {
-        *(f"busbar-fabric: RoCE: congestion notifications, {letter}" for letter in "AB"),
+        *(f"busbar-fabric: RoCE: congestion notifications, {letter}" for letter in "ABC"),
         *(f"busbar-fabric: What NCCL sees: lost and late packets, {letter}" for letter in "ABCD"),
         *(f"busbar-node: Errors per second, {letter}" for letter in "DEF"),
     },

@@ -53,9 +53,21 @@ def xid(number: int, values: str) -> Series:
     return gpu("DCGM_EXP_XID_ERRORS_COUNT", values, f',xid="{number}",window_size_in_ms="300000"')
 
 
+def health(watch: str, code: str, values: str) -> Series:
+    return gpu("DCGM_EXP_GPU_HEALTH_STATUS", values, f',health_watch="{watch}",health_error_code="{code}"')
+
+
+def sxid(kind: str, values: str) -> Series:
+    return {f'DCGM_FI_DEV_NVSWITCH_{kind}_ERRORS{{node="gpu-1",nvswitch="2"}}': values}
+
+
 def counter(name: str, firing: str, silent: str, at: str = "30m") -> Case:
     """A counter of a rail."""
     return Case(rail(name, firing), rail(name, silent), at)
+
+
+def ready(values: str, node: str = "gpu-1") -> Series:
+    return {f'kube_node_status_condition{{node="{node}",condition="Ready",status="true"}}': values}
 
 
 def of_all_rails(names: Sequence[str]) -> Series:
@@ -74,6 +86,11 @@ COUNTERS = (
     "packet_sequence_errors_total",
 )  # fmt: skip
 ROCE = ("roce_slow_restart_used_total", "out_of_buffer_drops_total")
+# kube-state-metrics is read.
+KUBERNETES: Series = {
+    'kube_node_status_allocatable{node="gpu-1",resource="cpu",unit="core"}': "64x200",
+    'kube_node_status_condition{node="gpu-1",condition="Ready",status="true"}': "1x200",
+}
 WRITTEN = "busbar_metrics_written_timestamp_seconds"
 LAST_RUN = 'busbar_nccl_last_run_timestamp_seconds{pool="h100"}'
 FLAT, ONE = "7x60", "7x20 8x40"
@@ -118,7 +135,9 @@ CASES: Mapping[str, Case] = {
             **rail("local_link_integrity_errors_total", "14x60"),
         },
     ),
-    "BusbarRailsNotRead": Case(of_all_rails(COUNTERS[1:]), of_all_rails(COUNTERS)),
+    "BusbarRailsNotRead": Case(of_all_rails(COUNTERS[:-1]), of_all_rails(COUNTERS)),
+    "BusbarRailsUnknown": Case({}, rail("state_id", "1x60")),
+    "BusbarGpusUnknown": Case({}, gpu("DCGM_FI_DEV_GPU_TEMP", "40x60")),
     "BusbarGpusMissing": Case(
         gpu("DCGM_FI_DEV_GPU_TEMP", "40x60"),
         {**gpu("DCGM_FI_DEV_GPU_TEMP", "40x60"), **gpu("DCGM_FI_DEV_GPU_TEMP", "40x60", number=1)},
@@ -130,6 +149,31 @@ CASES: Mapping[str, Case] = {
     "BusbarGpuXidCritical": Case(xid(79, "0x25 1x40"), xid(31, "1x60")),
     "BusbarGpuXidWarning": Case(xid(94, "0x25 1x40"), xid(79, "1x60")),
     "BusbarGpuXidOfProgram": Case(xid(31, "0x25 1x40"), xid(31, "0x60")),
+    "BusbarGpuXidOther": Case(
+        xid(154, "0x25 1x40"), {**xid(79, "1x60"), **xid(31, "1x60"), **xid(94, "1x60")}
+    ),
+    "BusbarGpuRecoveryAction": Case(
+        gpu("DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION", "0x20 2x40"),
+        gpu("DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION", "0x60"),
+    ),
+    "BusbarGpuNvlinkInactive": Case(
+        health("NVLINK", "DCGM_FR_NVLINK_DOWN", "20x60"),
+        {**health("NVLINK", "DCGM_FR_OK", "0x60"), **health("PCIE", "DCGM_FR_PCI_REPLAY_RATE", "10x60")},
+    ),
+    "BusbarGpuFabricManager": Case(
+        gpu("DCGM_FI_DEV_FABRIC_MANAGER_STATUS", "3x20 4x40"),
+        {
+            **gpu("DCGM_FI_DEV_FABRIC_MANAGER_STATUS", "3x60"),
+            **gpu("DCGM_FI_DEV_FABRIC_MANAGER_STATUS", "0x60", number=1),
+        },
+    ),
+    "BusbarNvswitchFatal": Case(sxid("FATAL", "20034x60"), sxid("NON_FATAL", "12028x60")),
+    "BusbarNvswitchError": Case(sxid("NON_FATAL", "12028x60"), sxid("FATAL", "20034x60")),
+    # 6 s of a minute are 10 %, in nanoseconds; the limit is 1 %.
+    "BusbarGpuPowerBrake": Case(
+        gpu("DCGM_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN_NS", "0+6000000000x60"),
+        gpu("DCGM_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN_NS", "0+540000000x60"),
+    ),
     "BusbarGpuRowRemapFailed": Case(
         gpu("DCGM_FI_DEV_ROW_REMAP_FAILURE", "1x60"), gpu("DCGM_FI_DEV_ROW_REMAP_FAILURE", "0x60")
     ),
@@ -153,8 +197,8 @@ CASES: Mapping[str, Case] = {
         gpu("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "0+66x60"), gpu("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "0+54x60")
     ),
     "BusbarGpuHot": Case(
-        gpu("DCGM_FI_DEV_THERMAL_VIOLATION", "0+660000x60"),
-        gpu("DCGM_FI_DEV_THERMAL_VIOLATION", "0+540000x60"),
+        gpu("DCGM_FI_DEV_THERMAL_VIOLATION", "0+660000000x60"),
+        gpu("DCGM_FI_DEV_THERMAL_VIOLATION", "0+540000000x60"),
     ),
     "BusbarMetricsAbsent": Case({}, {WRITTEN: "0x60"}, expected={}),
     "BusbarMetricsOld": Case(
@@ -183,6 +227,9 @@ CASES: Mapping[str, Case] = {
             'kube_node_status_allocatable{node="gpu-1",resource="nvidia_com_hostdev",unit="integer"}': "8x60",
         },
     ),
+    "BusbarNodesUnknown": Case({}, KUBERNETES),
+    "BusbarNodeNotReady": Case(ready("1x20 0x40"), ready("1x60")),
+    "BusbarWatchdog": Case({}, {}),
     "BusbarNodeCondition": Case(
         {'kube_node_status_condition{node="gpu-1",condition="BusbarGPU",status="true"}': "1x60"},
         {

@@ -7,27 +7,34 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 import yaml
 
 from busbar.preflight.health_checks import FATAL_XIDS, XIDS_OF_PROGRAMS
-from stacks.watch.package.render import PREFIX, groups, rules
+from stacks.watch.package.render import groups, rules
+from stacks.watch.package.rules import PAGE, PREFIX
+from stacks.watch.tests.page import FILE, page
 from stacks.watch.tests.promtool import run
-from stacks.watch.tests.support import watch
+from stacks.watch.tests.support import EXISTING, watch
 from stacks.watch.tests.unit.cases import (
     CASES,
     COUNTERS,
     EXPECTED,
+    KUBERNETES,
     ROCE,
     UNNAMED,
     Series,
+    gpu,
     of_all_rails,
     rail,
     rails,
-)  # fmt: skip
+)
 
 ON_RAILS = rules("rails", watch())
-LISTED = [rule for group in groups(watch()) for rule in group["rules"] if "alert" in rule]
-RECORDED = [rule for group in groups(watch()) for rule in group["rules"] if "record" in rule]
+# With all rules.
+SITE = watch(stack=EXISTING)
+LISTED = [rule for group in groups(SITE) for rule in group["rules"] if "alert" in rule]
+RECORDED = [rule for group in groups(SITE) for rule in group["rules"] if "record" in rule]
 RULES = {rule["alert"]: rule for rule in LISTED}
 ALERTS = [rule["alert"] for rule in LISTED]
 
@@ -37,10 +44,13 @@ SETTINGS = {
     ("critical", "0m"): {
         "BusbarFabricNotPassed", "BusbarBandwidthBelowFloor", "BusbarNodeCondition", "BusbarRailFlapped",
         "BusbarRailIntegrityErrors", "BusbarRailOverrun", "BusbarGpuXidCritical", "BusbarGpuRowRemapFailed",
-        "BusbarGpuDoubleBitErrors", "BusbarGpuNvlinkRecovered",
+        "BusbarGpuDoubleBitErrors", "BusbarGpuNvlinkRecovered", "BusbarGpuRecoveryAction",
+        "BusbarNvswitchFatal",
     },
-    ("critical", "1m"): {"BusbarRailDown", "BusbarRailLinkNotUp", "BusbarRailSlow"},
-    ("critical", "5m"): {"BusbarDevicesMissing", "BusbarGpusMissing"},
+    ("critical", "1m"): {"BusbarRailDown", "BusbarRailLinkNotUp", "BusbarRailSlow", "BusbarGpuFabricManager"},
+    ("critical", "5m"): {
+        "BusbarDevicesMissing", "BusbarGpusMissing", "BusbarNodeNotReady", "BusbarGpuNvlinkInactive",
+    },
     ("critical", "10m"): {"BusbarMetricsAbsent"},
     ("warning", "0m"): {
         "BusbarMeasurementOld", "BusbarMetricsOld", "BusbarRailSymbolErrors", "BusbarRailReceiverNotReady",
@@ -49,11 +59,15 @@ SETTINGS = {
     ("warning", "5m"): {
         "BusbarRailRecovering", "BusbarRailReceiveErrors", "BusbarRailDiscards", "BusbarRailAckTimeouts",
         "BusbarRailOutOfSequence", "BusbarRailSequenceErrors", "BusbarRailSlowRestarts",
-        "BusbarRailOutOfBuffer", "BusbarRailsNotRead",
+        "BusbarRailOutOfBuffer", "BusbarRailsNotRead", "BusbarRailsUnknown", "BusbarGpuPowerBrake",
     },
     ("warning", "10m"): {"BusbarGpuNvlinkReplays", "BusbarGpuPcieReplays", "BusbarGpuHot"},
-    ("warning", "15m"): {"BusbarRailRemoteErrors", "BusbarRailCounterSaturated", "BusbarGpuCountersAbsent"},
-    ("info", "0m"): {"BusbarGpuXidOfProgram"},
+    ("warning", "15m"): {
+        "BusbarRailRemoteErrors", "BusbarRailCounterSaturated", "BusbarGpuCountersAbsent",
+        "BusbarGpusUnknown", "BusbarNodesUnknown",
+    },
+    ("info", "0m"): {"BusbarGpuXidOfProgram", "BusbarGpuXidOther", "BusbarNvswitchError"},
+    ("none", "0m"): {"BusbarWatchdog"},
     ("info", "7d"): {"BusbarNodeQuarantined"},
 }  # fmt: skip
 
@@ -93,7 +107,7 @@ def passes(folder: Path, *tests: Firing) -> None:
 
 def test_the_rules_are_valid(tmp_path: Path) -> None:
     rule_file = tmp_path / "rules.yaml"
-    rule_file.write_text(yaml.safe_dump({"groups": groups(watch())}))
+    rule_file.write_text(yaml.safe_dump({"groups": groups(SITE)}))
     done = run("check", "rules", rule_file)
     assert done.returncode == 0, done.stderr
     assert f"{len(ALERTS) + len(RECORDED)} rules found" in done.stdout
@@ -123,7 +137,7 @@ def test_every_alert_fires_on_what_it_is_for_and_on_nothing_else(tmp_path: Path)
     tests = [
         Firing(alert, {**case.expected, **series}, case.at, fires, case.step)
         for alert, case in CASES.items()
-        for series, fires in ((case.firing, True), (case.silent, False))
+        for series, fires in ((case.firing, True), (case.silent, alert == "BusbarWatchdog"))
     ]
     passes(tmp_path, *tests)
 
@@ -144,7 +158,7 @@ def elsewhere(series: Series, device: str) -> Series:
 
 def test_an_hca_of_storage_fires_no_alert_on_rails_and_hides_none(tmp_path: Path) -> None:
     tests = []
-    for rule in ON_RAILS:
+    for rule in (each for each in ON_RAILS if each.of != "site"):
         case = CASES[rule.alert]
         healthy = {**case.expected, **of_all_rails(COUNTERS)}
         faulty, well = elsewhere(case.firing, "storage"), elsewhere(case.silent, "storage")
@@ -243,7 +257,8 @@ def test_a_series_that_one_rail_lacks_is_an_alert_of_its_node(tmp_path: Path) ->
             Firing("BusbarRailsNotRead", series, "30m", False)
             for series in (well, {**well, **elsewhere(rails(names[0], "1x60", "1x60"), "storage")})
         ]
-        tests.append(Firing("BusbarRailsNotRead", expected, "30m", True))
+        others = {name.replace("gpu-1", "gpu-2"): values for name, values in of_all_rails(names).items()}
+        tests.append(Firing("BusbarRailsNotRead", {**expected, **others}, "30m", True))
         for name in names:
             [of_a_rail] = rail(name, "4x60")
             less = {series: values for series, values in well.items() if series != of_a_rail}
@@ -259,17 +274,90 @@ def test_an_xid_is_as_critical_as_preflight_says() -> None:
         "BusbarGpuXidWarning": {63, 92, 94},
         "BusbarGpuXidOfProgram": XIDS_OF_PROGRAMS,
     }
+    [others] = re.findall(r'xid!~"([\d|]+)"', RULES["BusbarGpuXidOther"]["expr"])
+    assert {int(each) for each in others.split("|")} == set().union(*numbers.values())
 
 
-def test_a_node_in_quarantine_from_which_nothing_is_expected_has_no_alert_on_rails(tmp_path: Path) -> None:
-    held = {name: values for name, values in EXPECTED.items() if name.startswith("busbar_node_rail_info")}
+# The site of one node in quarantine or drained: its rails keep their names, and nothing is expected.
+OUT = {name: values for name, values in EXPECTED.items() if name.startswith("busbar_node_rail_info")}
+ON_HARDWARE = [
+    rule.alert
+    for group in ("cluster", "rails", "gpus")
+    for rule in rules(group, SITE)
+    if rule.of != "site" or rule.alert == "BusbarNodeNotReady"
+]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {**OUT, 'busbar_node_quarantined{node="gpu-1",reason="cable"}': "1x200"},
+        {**OUT, 'busbar_node_drained{node="gpu-1",reason="cable"}': "1x200"},
+    ],
+    ids=["in quarantine", "drained"],
+)
+def test_a_node_that_is_out_of_service_has_no_alert_on_its_hardware(tmp_path: Path, state: Series) -> None:
+    passes(
+        tmp_path,
+        *(Firing(alert, {**CASES[alert].firing, **state}, CASES[alert].at, False) for alert in ON_HARDWARE),
+    )
+
+
+def test_a_node_has_none_either_from_when_kubernetes_knows_it_no_more_or_has_its_taint(
+    tmp_path: Path,
+) -> None:
+    """The series are those of the last writing."""
+    tainted = {
+        'kube_node_info{node="gpu-1"}': "1x200",
+        'kube_node_spec_taint{node="gpu-1",key="busbar/quarantine",effect="NoSchedule"}': "1x200",
+    }
+    deleted, known = ({f'kube_node_info{{node="{node}"}}': "1x200"} for node in ("gpu-2", "gpu-1"))
+    on_rails = [alert for alert in ON_HARDWARE if alert != "BusbarNodeNotReady"]
     passes(
         tmp_path,
         *(
-            Firing(rule.alert, {**held, **CASES[rule.alert].firing}, CASES[rule.alert].at, False)
-            for rule in ON_RAILS
+            Firing(alert, {**CASES[alert].expected, **CASES[alert].firing, **more}, CASES[alert].at, fires)
+            for alert in on_rails
+            for more, fires in ((tainted, False), (deleted, False), (known, True))
         ),
     )
+
+
+def test_a_source_that_is_not_read_is_one_alert_of_the_site(tmp_path: Path) -> None:
+    devices = {'busbar_node_devices_expected{node="gpu-1",pool="h100",resource="nvidia_com_gpu"}': "8x60"}
+    expected, gpus = {**EXPECTED, **devices}, gpu("DCGM_FI_DEV_GPU_TEMP", "40x60")
+    others = {name.replace("gpu-1", "gpu-2"): values for name, values in {**gpus, **KUBERNETES}.items()}
+    passes(
+        tmp_path,
+        Firing("BusbarNodesUnknown", expected, "30m", True),
+        Firing("BusbarDevicesMissing", expected, "30m", False),
+        Firing("BusbarDevicesMissing", {**expected, **others}, "30m", True),
+        Firing("BusbarGpusUnknown", expected, "30m", True),
+        Firing("BusbarGpusMissing", expected, "30m", False),
+        Firing("BusbarGpusMissing", {**expected, **others}, "30m", True),
+        Firing("BusbarGpuCountersAbsent", expected, "30m", False),
+        Firing("BusbarRailsUnknown", expected, "30m", True),
+        Firing("BusbarRailsNotRead", expected, "30m", False),
+    )
+
+
+def test_the_recovery_action_is_read_by_both_of_its_names(tmp_path: Path) -> None:
+    action = gpu("DCGM_FI_DEV_GPU_RECOVERY_ACTION", "2x60")
+    passes(tmp_path, Firing("BusbarGpuRecoveryAction", {**EXPECTED, **action}, "30m", True))
+
+
+def test_a_dead_man_s_switch_is_made_where_the_prometheus_is_not_ours() -> None:
+    for stack, made in ((EXISTING, True), ({"mode": "install"}, False), ({}, False)):
+        found = {rule.alert for rule in rules("cluster", watch(stack=stack))}
+        assert ("BusbarWatchdog" in found) is made
+
+
+def test_every_alert_names_its_section_of_the_page_of_alerts() -> None:
+    text = FILE.read_text(encoding="utf-8")
+    assert text == page(text), "run `make docs`"
+    sections = [each.lower() for each in re.findall(r"^### (\w+)$", text, re.MULTILINE)]
+    urls = {rule["annotations"]["runbook_url"] for rule in LISTED}
+    assert urls == {f"{PAGE}#{section}" for section in sections}
 
 
 def test_series_that_were_written_a_month_ago_are_old_where_no_age_is_configured(tmp_path: Path) -> None:

@@ -67,6 +67,14 @@ def test_only_the_cluster_must_be_named_and_no_prometheus_is_touched_by_default(
             {"missing_counters": ["symbol_error"]},
             "missing_counters[0]: 'symbol_error' is not a series of node_e",
         ),
+        (
+            {"devices": "mlx5_[0-7"},
+            "devices: 'mlx5_[0-7' is not a regular expression: unterminated character set",
+        ),
+        (
+            {"devices": "(?!mlx5_4).*"},
+            "devices: '(?!mlx5_4).*' has a lookaround or a back reference, which Go",
+        ),
         ({"cluster": "prod"}, "cluster: 'prod' is not a stack as ORGANIZATION/PROJECT/STACK"),
         ({"dashboard": True}, "dashboard: unknown key"),
         ({"max_age_hours": 0}, "max_age_hours: 0 is too small: expected at least 1"),
@@ -107,6 +115,22 @@ def test_check_config_prints_the_estimate_for_440_nodes_or_those_that_are_given(
     ]
     result = busbar("check-config", str(file), "--nodes", "2", "--gpus", "4", "--rails", "1")
     assert result.stdout.splitlines()[-1] == f"    {estimate(read(file), 2, 4, 1)}"
+
+
+def test_check_config_warns_of_a_counter_that_no_rule_reads(tmp_path: Path) -> None:
+    counters = [
+        f"node_infiniband_{name}" for name in ("symbol_error_total", "symbol_errors_total", "state_id")
+    ]
+    file = tmp_path / "Pulumi.prod.yaml"
+    config = configured(missing_counters=counters)
+    file.write_text(yaml.safe_dump({"config": {"busbar-watch:watch": config}}))
+    result = cli.busbar("check-config", str(file))
+    assert result.exit_code == 0, result.output
+    text = result.stdout + result.stderr
+    for number, name, near in ((1, "symbol_errors_total", "symbol_error_total"), (2, "state_id", "")):
+        said = f"missing_counters[{number}]: 'node_infiniband_{name}' is read by no rule"
+        assert said + (f"; did you mean 'node_infiniband_{near}'?" if near else "") in text
+    assert "missing_counters[0]" not in text
 
 
 def test_check_config_names_what_is_wrong(tmp_path: Path) -> None:

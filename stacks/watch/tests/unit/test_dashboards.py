@@ -78,8 +78,8 @@ def series() -> dict[str, str]:
         found[f"{name}{{{DEVICE}}}"] = "4x120" if name.endswith("_id") else "0+60000000000x120"
     found[f"node_infiniband_rate_bytes_per_second{{{DEVICE}}}"] = "5e10x120"
     for name in set(re.findall(r"DCGM_\w+", " ".join(expressions()))):
-        # Slowed down all the time, in microseconds.
-        values = "0+60000000x120" if name.endswith("_VIOLATION") else "1+60x120"
+        # Slowed down all the time, in nanoseconds.
+        values = "0+60000000000x120" if name.endswith(("_VIOLATION", "_NS")) else "1+60x120"
         found[f'{name}{{node="gpu-1",gpu="0",xid="79"}}'] = values
     labels = 'node="gpu-1",resource="nvidia_com_gpu"'
     found[f"kube_node_status_allocatable{{{labels}}}"] = "8x120"
@@ -164,6 +164,7 @@ def test_the_single_numbers_are_those_of_the_cluster(tmp_path: Path) -> None:
         "node: Alerts firing, A": 1,
         "node: Slowed down by heat and power (share of the time), A": 1,
         "node: Slowed down by heat and power (share of the time), B": 1,
+        "node: Slowed down by heat and power (share of the time), C": 1,
     }
     named = named_expressions(VARIABLES)
     are(

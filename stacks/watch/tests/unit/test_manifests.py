@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from stacks.watch.package import manifests
 from stacks.watch.package.prometheus import GRAFANA_SECRET, STACK, values
-from stacks.watch.package.series import CONFIG_MAP
+from stacks.watch.package.series import CONFIG_MAP, Sample, SeriesSpec, render
 from stacks.watch.package.sizing import estimate, of_cluster
 from stacks.watch.tests.support import EXISTING, cluster, watch
+from stacks.watch.tests.unit.cases import COUNTERS, ROCE
 
 ROOT = Path(__file__).resolve().parents[4]
 HELM_VALUES = ROOT / "stacks" / "watch" / "helm_values"
@@ -133,14 +135,44 @@ def test_dcgm_exporter_is_read_in_the_namespace_of_the_gpu_operator_or_not_at_al
     assert "busbar-dcgm" not in of_kind(manifests.monitoring(watch(dcgm=False)), "ServiceMonitor")
 
 
-def test_the_counters_of_dcgm_are_those_that_the_rules_read() -> None:
+def test_the_counters_of_dcgm_are_those_that_a_rule_or_a_panel_reads() -> None:
     made = manifests.dcgm_counters(watch(dcgm_namespace="gpus"))
     assert made["metadata"]["namespace"] == "gpus"
     lines = [line for line in made["data"]["dcgm-metrics.csv"].splitlines() if not line.startswith("#")]
     assert all(line.count(",") == 2 for line in lines)
     counted = {line.partition(",")[0] for line in lines}
-    read = set(re.findall(r"DCGM_\w+", str(manifests.monitoring(watch()))))
-    assert read and read <= counted
+    text = f"{manifests.monitoring(watch())} {manifests.dashboards(watch())}"
+    read = set(re.findall(r"DCGM_(?:FI|EXP)_\w+", text.replace("(GET_)?", "GET_")))
+    assert read == counted
+
+
+def test_of_a_port_and_of_busbar_only_what_a_rule_or_a_panel_reads_is_stored() -> None:
+    """Whatever an exporter serves beside it: of a port of mlx5 some 60 series."""
+    monitors = of_kind(manifests.monitoring(watch()), "ServiceMonitor")
+    kept = {}
+    for name in ("busbar-rails", "busbar-metrics"):
+        [endpoint] = monitors[name]["spec"]["endpoints"]
+        [keep] = endpoint["metricRelabelings"]
+        assert (keep["action"], keep["sourceLabels"]) == ("keep", ["__name__"])
+        kept[name] = re.compile(keep["regex"])
+    for name in (*COUNTERS, *ROCE, "port_data_received_bytes_total", "info"):
+        assert kept["busbar-rails"].fullmatch(f"node_infiniband_{name}"), name
+    for name in ("node_infiniband_port_packets_received_total", "node_scrape_collector_success"):
+        assert not kept["busbar-rails"].fullmatch(name)
+        assert not kept["busbar-metrics"].fullmatch(name)
+    text = f"{manifests.monitoring(watch())} {manifests.dashboards(watch())}"
+    for name in {each.name for each in written()}:
+        assert kept["busbar-metrics"].fullmatch(name)
+        assert re.search(rf"\b{name}\b", text), f"nothing reads {name}"
+
+
+def written() -> list[Sample]:
+    held = {
+        f"gpu-{number}": Sample(f"busbar_node_{state}", {"node": f"gpu-{number}", "reason": "cable"}, 1)
+        for number, state in ((8, "drained"), (9, "quarantined"))
+    }
+    spec = SeriesSpec.of(cluster(), watch(max_age_hours=1))
+    return list(render(spec, held, {"h100": 360.0}, datetime(2026, 11, 24, tzinfo=UTC)))
 
 
 def test_values_of_prometheus_follow_from_the_configuration_and_the_stack_s_own_come_last() -> None:
