@@ -66,11 +66,11 @@ lab: $(VENV)/.ready
 
 # After the lab, which builds an engine where there is none.
 engine: $(VENV)/.ready
-	@$(PYTEST) -q -n auto --dist loadfile --durations=10 tests/engine
+	@$(PYTEST) -q -n auto --dist loadfile --durations=10 -m "not drill" tests/engine
 
 drills: $(VENV)/.ready  ## day-2 changes on running hosts, too long for `make test` (about three hours); needs root
 	@$(BIN)/python -m lab build --drills
-	@$(PYTEST) -v -m drill tests/lab $(wildcard stacks/*/tests/lab)
+	@$(PYTEST) -v -m drill tests/engine tests/lab $(wildcard stacks/*/tests/lab)
 
 bench: $(VENV)/.ready  ## print the figures of bench/ (ratios within one run)
 	@for f in nccl_stream nccl_hostile preview_440 bring_up; do echo "== $$f"; $(BIN)/python bench/$$f.py || exit 1; done
