@@ -16,6 +16,7 @@ from busbar.manifests.scheduling import GPU_RESOURCE
 from busbar.operations.verify import CLUSTER, ClusterState, UnknownState, compare
 from busbar.preflight.spec import Spec
 from busbar.preflight.survey import Outcome, survey
+from busbar.text import counted
 
 READY = "Ready"
 UNKNOWN = "unknown"
@@ -86,21 +87,24 @@ def states(inventory: Inventory, state: ClusterState, outcome: Outcome) -> dict[
     for drift in compare(inventory, state, ()):
         if drift.host in found:
             found[drift.host].append(drift.what)
+    # A lost device is an error of its host.
+    records = {**outcome.records, **outcome.failed}
     for name, texts in found.items():
         if name in state.nodes:
             texts += state.nodes[name].conditions
-        if name in state.nodes and name in outcome.records:
-            texts += _miscounted(inventory, state.nodes[name], outcome.records[name].facts)
+        if name in state.nodes and name in records:
+            texts += _miscounted(inventory, state.nodes[name], records[name].facts)
     return {name: "; ".join(texts) or READY for name, texts in found.items()}
 
 
 def _miscounted(inventory: Inventory, node: Node, facts: Mapping[str, Any]) -> Iterator[str]:
     """Numbers of devices that differ: a plugin may not see a device that is lost, or whose driver is late."""
     network = inventory.cluster.network_operator
-    counts = {
-        GPU_RESOURCE: facts["gpus"],
-        **({network.resource: len(facts["rails"])} if network.enabled else {}),
-    }
-    for resource, on_host in counts.items():
+    # A host whose nvidia-smi fails has an error of its own, and a number of GPUs that is not known.
+    counts = [(GPU_RESOURCE, gpus, f"{gpus}") for gpus in [facts.get("gpus")] if gpus]
+    if network.enabled and "rails" in facts:
+        rails = len(facts["rails"])
+        counts.append((network.resource, rails, counted(rails, "rail")))
+    for resource, on_host, text in counts:
         if (offered := count(dict(node.allocatable), resource)) != on_host:
-            yield f"{resource}: {offered} allocatable, {on_host} on the host"
+            yield f"{resource}: {offered} allocatable, {text} on the host"

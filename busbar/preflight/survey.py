@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from busbar.hosts.finding import Finding
 from busbar.hosts.host import Host
@@ -33,11 +33,15 @@ CONCURRENT_AGAIN = 8
 
 @dataclass(frozen=True)
 class Outcome:
-    """Findings of all hosts, records of the hosts without an error, and the number of hosts queried."""
+    """Findings of all hosts, records of the hosts without an error, and the number of hosts queried.
+
+    `failed`: the records of hosts with an error that have responded.
+    """
 
     findings: list[Finding]
     records: dict[str, HostRecord]
     queried: int
+    failed: Mapping[str, HostRecord] = field(default_factory=dict)
 
     @property
     def errors(self) -> list[Finding]:
@@ -101,10 +105,9 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, deliver: boo
                 found[facts.WITHOUT_K3S] = began
             records[host.name] = HostRecord(spec.fingerprint(host), answer.report.machine, found)
     findings += check_across_hosts(spec, reports, records)
-    failed = {finding.host for finding in findings if finding.level == "error"}
-    return Outcome(
-        findings, {name: record for name, record in records.items() if name not in failed}, len(hosts)
-    )
+    with_error = {finding.host for finding in findings if finding.level == "error"}
+    failed = {name: records.pop(name) for name in with_error & records.keys()}
+    return Outcome(findings, records, len(hosts), failed)
 
 
 def is_gone(host: Host, answer: Finding) -> bool:

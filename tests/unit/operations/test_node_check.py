@@ -22,7 +22,7 @@ from busbar.preflight.spec import Spec, spec_of
 from busbar.preflight.survey import Outcome
 from tests.support.cli import busbar
 from tests.support.clusters import site
-from tests.support.reports import HEALTHY, report
+from tests.support.reports import HEALTHY, hca, report
 from tests.support.ssh_hosts import HOST, login, machine, public
 
 OFFERED = {"nvidia.com/gpu": "8", "nvidia.com/hostdev": "8"}
@@ -89,6 +89,17 @@ def test_an_error_that_a_gpu_has_counted_since_the_bring_up_is_found() -> None:
     assert "GPU 00000000:03:00.0 has 5 uncorrected ECC errors" in error["what"]
 
 
+def test_a_lost_device_that_is_still_allocatable_is_named_beside_the_error() -> None:
+    found = workers(having(NODE), hcas=[hca(f"mlx5_{number}") for number in range(7)])
+    assert [error.host for error in found.outcome.errors] == ["gpu-1"]
+    assert found.nodes == {"gpu-1": "nvidia.com/hostdev: 8 allocatable, 7 rails on the host"}
+
+
+def test_gpus_that_nvidia_smi_cannot_list_are_not_said_to_be_none() -> None:
+    found = workers(having(NODE), gpus={"status": "failed", "error": "no driver", "list": [], "pci": 8})
+    assert found.outcome.errors and found.nodes == {"gpu-1": "Ready"}
+
+
 @pytest.mark.parametrize(
     ("node", "says"),
     [
@@ -106,7 +117,7 @@ def test_an_error_that_a_gpu_has_counted_since_the_bring_up_is_found() -> None:
         (replace(NODE, name="other"), "has no Node in the cluster"),
         (
             replace(NODE, allocatable={"nvidia.com/gpu": "8", "nvidia.com/hostdev": "7"}),
-            "nvidia.com/hostdev: 7 allocatable, 8 on the host",
+            "nvidia.com/hostdev: 7 allocatable, 8 rails on the host",
         ),
         (
             replace(NODE, allocatable={"nvidia.com/hostdev": "8"}),
