@@ -200,8 +200,11 @@ class LineRules:
 
     def look(
         self, text: str, line: int, *, level: str | None = None, started: bool = True, stage: Stage = "before"
-    ) -> None:
-        """Count every known failure in one cleaned line, and note unknown text that looks like one."""
+    ) -> bool:
+        """Count every known failure in one cleaned line, and note unknown text that looks like one.
+
+        False where there is neither, nor a text that decides between causes.
+        """
         if started and not self._started:
             self._started = True
             self._found = {name: found for name, found in self._found.items() if not rule(name).retried}
@@ -217,8 +220,9 @@ class LineRules:
         names |= endings.find(text, said, started=started)
         if len(names) > 1:
             names = {name for name in names if not rule(name).fallback}
-        for some in (t for word in said.intersection(_statements()) for t in _statements()[word]):
-            hosts = self._stated.setdefault(some, set()) if some in text else set()
+        stated = [t for word in said.intersection(_statements()) for t in _statements()[word] if t in text]
+        for some in stated:
+            hosts = self._stated.setdefault(some, set())
             if len(hosts) < KEEP_HOSTS:
                 hosts.add(host_of(text))
         for name in names:
@@ -226,11 +230,14 @@ class LineRules:
             if rule(name).no_verdict:
                 self._note(text, line, rule(name).meaning)
         if names or len(self._unknown) > MAX_UNKNOWN:
-            return
+            return True
         if _is_unknown(text, said, level, started=started):
             self._note(text, line, NOTED if level == "INFO" and stage == "before" else None)
         elif level is None and endings.is_bad_state(text, said):
             self._note(text, line, BAD_STATE)
+        else:
+            return bool(stated)
+        return True
 
     def _count(self, r: Rule, text: str, line: int) -> None:
         found = self._found.get(r.name)

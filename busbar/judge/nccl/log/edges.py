@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from busbar.judge.nccl.log import patterns as p
 from busbar.judge.nccl.log.records import LogLine
 
 Kind = Literal["NET", "COLLNET", "P2P", "SHM"]
+MAX_KNOWN = 128  # letters of a transport that is remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,8 @@ def read_edge(body: str) -> Edge | None:
     match = p.EDGE.fullmatch(body)
     if match is None:
         return None
-    transport = read_transport(match["transport"])
+    text = match["transport"]
+    transport = _known_transport(text) if len(text) < MAX_KNOWN else read_transport(text)
     return None if transport is None else Edge(transport, match["direction"] or "", *link(match))
 
 
@@ -86,3 +89,6 @@ def read_transport(text: str) -> Transport | None:
     if match["p2p"] is not None:
         return Transport("P2P", match["p2p"].removeprefix("P2P/"), None, False, match["p2p"])
     return Transport("SHM", match["shm"], None, False, match["shm"])
+
+
+_known_transport = lru_cache(maxsize=1024)(read_transport)

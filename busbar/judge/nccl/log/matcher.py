@@ -31,10 +31,10 @@ class LineMatcher(Protocol):
 
     def look(
         self, text: str, line: int, *, level: str | None = None, started: bool = True, stage: Stage = "before"
-    ) -> None:
+    ) -> bool:
         """Count the known lines that one cleaned line, or a message of NCCL of this LEVEL, shows.
 
-        STARTED: a program of nccl-tests had printed something before it.
+        STARTED: a program of nccl-tests had printed something before it. False where the line shows nothing.
         """
 
     def known_lines(self) -> list[KnownLine]:

@@ -14,7 +14,7 @@ from busbar.judge.nccl.log.binding import Binding, Proof
 from busbar.judge.nccl.log.clean import clean, is_start, width
 from busbar.judge.nccl.log.edges import read_edge
 from busbar.judge.nccl.log.evidence import EVIDENCE_WIDTH, KEEP_HOSTS, MACHINE, Evidence, plain_facts
-from busbar.judge.nccl.log.facts import find
+from busbar.judge.nccl.log.facts import FoundFact, find
 from busbar.judge.nccl.log.matcher import KnownLine, LineMatcher
 from busbar.judge.nccl.log.messages import Message, find_message
 from busbar.judge.nccl.log.records import LogLine, Preamble, Run, whole
@@ -28,6 +28,12 @@ MAX_GAP = 600.0  # seconds from one row to the next
 MAX_SKEW = 60.0  # by which a clock may be set back
 # text after MAX_TEXT that would have been read; lists of ranks and host names have none
 READABLE = re.compile(rb"NCCL |# |\d +\d+ +[a-z]")
+# how nearly every line begins, behind at most one tag: the process of an INFO message (and not a time)
+HEAD = re.compile(
+    rb"(?:\[\d{1,6},\d{1,6}\]<std(?:out|err)>:? ?)?(?!\d\d:\d\d:\d\d )"
+    rb"([A-Za-z0-9_][\w.\-]{0,254}):(\d{1,20}):\d{1,20} \[-?\d{0,9}\] NCCL INFO "
+)
+MAX_KNOWN = 4096  # processes and bodies of messages that are remembered
 OF_HOST = re.compile(r"[a-z0-9][a-z0-9.\-]*")
 GLUED_NUMBER = re.compile(r"-?\d+(?=[A-Za-z])")
 
@@ -147,6 +153,10 @@ class LogReader:
         self._cut = 0  # lines of which a part was not read
         self._last_line = b""
         self._raw = b""  # the line that is read
+        # what need not be found again while the same program prints: the evidence of a process, and the facts
+        # in a body of a message that says nothing else
+        self._processes: dict[tuple[bytes, bytes], tuple[Evidence, tuple[str, int]]] = {}
+        self._bodies: dict[str, list[FoundFact]] = {}
         self._row_at: tuple[datetime, int] | None = None  # the last row's time and line
         self.gap: LogLine | None = None
         self._date: str | None = None
@@ -213,6 +223,15 @@ class LogReader:
     def _line(self, line: bytes, number: int) -> None:
         """Take one line."""
         self._raw = line
+        if len(line) <= MAX_TEXT and (head := HEAD.match(line)) is not None and line.isascii():
+            start, end = head.start(1), head.end()
+            text = line[start:].decode("ascii").rstrip()
+            # such a text would come out of `clean` as it is
+            alone = "NCCL " not in text[end - start :] and "," not in text and "]<std" not in text
+            if alone and text.isprintable():
+                evidence, process = self._process(head)
+                self._message(evidence, "INFO", process, text[end - start :].strip(), number, text)
+                return
         if len(line) > MAX_TEXT and READABLE.search(line, MAX_TEXT - MAX_HOST) is not None:
             self._cut += 1
         texts = clean(_text(line))
@@ -242,6 +261,17 @@ class LogReader:
             self._message(evidence, message.level, process, body, number, text[start:end])
             message, start, host = following, end, next_host
 
+    def _process(self, head: re.Match[bytes]) -> tuple[Evidence, tuple[str, int]]:
+        """The evidence to which a message of the process in HEAD belongs, and the process."""
+        key = head[1], head[2]
+        found = self._processes.get(key)
+        if found is None:
+            host, pid = head[1].decode("ascii"), head[2].decode("ascii")
+            found = self._evidence(host, pid), (host, whole(pid))
+            if len(self._processes) < MAX_KNOWN:
+                self._processes[key] = found
+        return found
+
     def _evidence(self, host: str, pid: str | None) -> Evidence:
         """The evidence to which a message of a process belongs."""
         return self._binding.evidence(host, None if pid is None else whole(pid), *self._at)
@@ -262,22 +292,35 @@ class LogReader:
         elif (edge := read_edge(body)) is not None:
             evidence.edge(edge, process, line, text)
             return
-        if p.names_transport(body):
-            evidence.keep("unread_edges", body, line, text)
-        elif p.names_process(body):
-            evidence.keep("unread_messages", body, line, text)
-        for fact, match in find(body):
+        facts = self._bodies.get(body) if level == "INFO" else None
+        if facts is None:
+            facts, said = find(body), True
+            if p.names_transport(body):
+                evidence.keep("unread_edges", body, line, text)
+            elif p.names_process(body):
+                evidence.keep("unread_messages", body, line, text)
+            else:
+                said = False
+            known = self._look(text, line, level) or said or level != "INFO"
+            if not known and len(body) < EVIDENCE_WIDTH and len(self._bodies) < MAX_KNOWN:
+                self._bodies[body] = facts
+        for fact, match in facts:
             fact.take(evidence, match, host, line, text)
-        self._look(text, line, level)
 
-    def _look(self, text: str, line: int, level: str | None = None) -> None:
-        if self._matcher is not None and text:
-            builder = self.builder
-            self._matcher.look(text, line, level=level, started=builder.started, stage=builder.stage)
+    def _look(self, text: str, line: int, level: str | None = None) -> bool:
+        """Whether the matcher recognizes TEXT."""
+        builder = self.builder
+        return (
+            bool(text)
+            and self._matcher is not None
+            and self._matcher.look(text, line, level=level, started=builder.started, stage=builder.stage)
+        )
 
     def _plain(self, text: str, number: int) -> None:
         """Take a text that is not a message of NCCL."""
         rows = self._rows()
+        self._processes.clear()
+        self._bodies.clear()
         self.tables.add(text, number)
         if self._rows() > rows:
             self._time_row(number, first=not rows)

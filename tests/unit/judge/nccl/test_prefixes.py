@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 
 import pytest
 
 from busbar.judge.nccl import Expectation, judge, read_lines
 from busbar.judge.nccl.checks.codes import Code
+from busbar.judge.nccl.log import reader
 from busbar.judge.nccl.log.clean import clean
 from busbar.judge.nccl.log.patterns import TYPES, row_start
 from tests.unit.judge.nccl.logs import Made
+from tests.unit.judge.nccl.made.log import Log
+from tests.unit.judge.nccl.made.spec import cases
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 CTIME = "Mon Sep  2 10:00:00 2024"
@@ -183,3 +187,13 @@ def test_a_row_of_every_type_is_found_wherever_it_begins() -> None:
         assert row_start(f"8 2 {kind} sum -1") is not None
         assert row_start(f"some words 8 2 {kind}") is not None
         assert row_start(f"8 2 x{kind}") is None
+
+
+@pytest.mark.parametrize("name", cases())
+def test_a_message_is_read_the_same_way_with_and_without_the_quick_look_at_its_head(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = Log(cases()[name]).lines
+    quick = judge(lines, WANT)
+    monkeypatch.setattr(reader, "HEAD", re.compile(rb"(?!)"))
+    assert judge(lines, WANT) == quick
