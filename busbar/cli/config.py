@@ -88,12 +88,13 @@ def describe(cluster: Cluster) -> list[str]:
             f"pool {name}: {len(inventory.workers_of(name))} workers, {pool.gpus} GPUs and {pool.rails} "
             f"rails per worker, {pool.rate_gbps:g} Gb/s per rail ({pool.link_layer})"
         )
-    known = versions.known_set(
-        cluster.k3s.version, cluster.gpu_operator.version, cluster.network_operator.version
-    )
+    operators = {"GPU Operator": cluster.gpu_operator, "Network Operator": cluster.network_operator}
+    installed = {title: each.version for title, each in operators.items() if each.enabled}
+    is_set = len(installed) == len(operators)
+    known = versions.known_set(cluster.k3s.version, *installed.values()) if is_set else None
+    named = [f"{title} {installed[title]}" if title in installed else f"no {title}" for title in operators]
     lines.append(
-        f"K3s {cluster.k3s.version}, GPU Operator {cluster.gpu_operator.version}, "
-        f"Network Operator {cluster.network_operator.version}"
+        ", ".join([f"K3s {cluster.k3s.version}", *named])
         + (f" (set {known.name}: {known.note})" if known else "")
     )
     return [*lines, *_measurement(cluster, inventory)]

@@ -23,12 +23,15 @@ def resolve(root: Path, name: str) -> Path:
 def findings(cluster: Cluster, root: Path) -> Iterator[Finding]:
     """Yield one finding per file that is not usable; `root` is the project folder."""
     yield from ssh_key(cluster.ssh, root)
-    if cluster.validation.topology_file:
-        yield from _topology(root, cluster.validation.topology_file, ("validation", "topology_file"))
+    shared, gpus = cluster.validation.topology_file, 0
     for name, pool in cluster.pools.items():
         if pool.validation and pool.validation.topology_file:
             where = ("pools", name, "validation", "topology_file")
-            yield from _topology(root, pool.validation.topology_file, where)
+            yield from _topology(root, pool.validation.topology_file, where, pool.gpus)
+        else:
+            gpus = max(gpus, pool.gpus)
+    if shared:
+        yield from _topology(root, shared, ("validation", "topology_file"), gpus)
     for name, chart in cluster:
         if not isinstance(chart, Chart) or not chart.enabled or not chart.is_local:
             continue
@@ -51,18 +54,39 @@ def ssh_key(ssh: Ssh, root: Path) -> Iterator[Finding]:
         )
 
 
-def _topology(root: Path, name: str, where: KeyPath) -> Iterator[Finding]:
-    """The pods mount the file from a ConfigMap, which limits its name and size."""
+def _topology(root: Path, name: str, where: KeyPath, gpus: int) -> Iterator[Finding]:
+    """The pods mount the file from a ConfigMap, which limits its name and size. It may name no GPU at all,
+    which NCCL then adds, but not some of them only."""
     path, fix = resolve(root, name), ""
     if not (problem := _unreadable(path)):
         if not re.fullmatch(r"[-._A-Za-z0-9]{1,253}", path.name):
             problem, fix = "is not a file name for a ConfigMap", "use A-Z a-z 0-9 . _ - only"
         elif path.stat().st_size > CONFIG_MAP_BYTES:
             problem = f"has {path.stat().st_size} bytes; a ConfigMap holds at most {CONFIG_MAP_BYTES}"
-        elif b"<system" not in path.read_bytes():
-            problem = "is not an NCCL topology: it has no <system> element"
+        else:
+            problem, fix = _not_of(path, gpus)
     if problem:
         yield Finding(where, problem, fix, repr(name))
+
+
+def _not_of(path: Path, gpus: int) -> tuple[str, str]:
+    """The problem of a topology file of hosts with so many GPUs, and the fix; both empty without one."""
+    from xml.etree import ElementTree
+
+    try:
+        system = ElementTree.fromstring(path.read_bytes())
+    except ElementTree.ParseError as error:
+        return f"is not XML: {error}", "take the whole file from its source: xmllint --noout FILE"
+    if system.tag != "system":
+        return "is not an NCCL topology: its outermost element is not <system>", ""
+    # PCI class 03: VGA and 3D controllers.
+    found = sum(each.get("class", "").startswith("0x03") for each in system.iter("pci"))
+    if 0 < found < gpus:
+        return (
+            f"has {found} GPUs, expected {gpus}",
+            "use the topology file of this type of host, or correct gpus",
+        )
+    return "", ""
 
 
 def _unreadable(path: Path) -> str | None:

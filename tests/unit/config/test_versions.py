@@ -6,6 +6,7 @@ import pytest
 from packaging.version import Version
 
 from busbar import versions
+from busbar.cli.config import describe
 from busbar.config import load, warnings
 from busbar.config.partial import PartialConfig
 from busbar.config.software_checks import version_findings
@@ -18,6 +19,11 @@ def test_the_default_versions_are_a_known_set_without_findings() -> None:
     found = versions.known_set(*defaults)
     assert found is not None
     assert found.name == "B"
+
+
+def test_check_config_names_no_version_of_an_operator_that_is_not_installed() -> None:
+    [line] = [each for each in describe(load(site(network_operator={"enabled": False}))) if "K3s " in each]
+    assert line == f"K3s {versions.K3S}, GPU Operator {versions.GPU_OPERATOR}, no Network Operator"
 
 
 @pytest.mark.parametrize(
