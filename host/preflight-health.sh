@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Reads the counters of a worker's GPUs, PCIe links and HCA ports, since the host or their driver was started.
+# Reads the counters of a worker's GPUs, PCIe links and HCA ports, since the host or their driver was started, and what
+# keeps its GPUs and HCAs from reaching each other.
 
 HEALTH_SECONDS=20
 XID_LINES=100
@@ -45,13 +46,17 @@ nvlink_errors() {
 pcie_links() {
   local device list=""
   for device in "$PCI"/*; do
-    [[ $(cat "$device/vendor" "$device/class" 2>/dev/null | paste -sd ' ') == "0x10de 0x030"[02]* ]] || continue
+    is_gpu "$device" || continue
     list+=$(pcie_link "${device##*/}" "$device")
   done
   for device in "$INFINIBAND"/*; do
     list+=$(pcie_link "${device##*/}" "$device/device")
   done
   printf '%s' "${list#,}"
+}
+
+is_gpu() {
+  [[ $(cat "$1/vendor" "$1/class" 2>/dev/null | paste -sd ' ') == "0x10de 0x030"[02]* ]]
 }
 
 pcie_link() {
@@ -72,4 +77,42 @@ port_counters() {
     done
   done
   printf '%s' "${list#,}"
+}
+
+# fabric: "STATE, STATUS" of the NVLink fabric of each GPU.
+fabric() {
+  { timeout "$HEALTH_SECONDS" nvidia-smi -q 2>/dev/null || true; } | awk -F ' *: *' '
+    /^ *Fabric *$/ { inside = 1; next }
+    inside && $1 ~ / State$/ { state = $2 }
+    inside && $1 ~ / Status$/ { gsub(/["\\]/, "", $2); printf "%s\"%s, %s\"", comma, state, $2; comma = ","; inside = 0 }'
+}
+
+json_list() {
+  awk '{ printf "%s\"%s\"", comma, $1; comma = "," }'
+}
+
+# gpus_and_hcas: their folders in sysfs, each below those of the bridges above it.
+gpus_and_hcas() {
+  local device
+  for device in "$PCI"/*; do
+    ! is_gpu "$device" || readlink -f "$device"
+  done
+  for device in "$INFINIBAND"/*/device; do
+    [[ ! -e $device ]] || readlink -f "$device"
+  done
+}
+
+# redirecting: the bridges above them at which ACS sends traffic between devices to the CPU. A root port is there.
+redirecting() {
+  { timeout "$HEALTH_SECONDS" lspci -D -vv 2>/dev/null || true; } |
+    awk '/^[0-9a-f]/ { bridge = $1 } /ACSCtl:.* ReqRedir\+/ { print bridge }' |
+    { grep -xFf <(gpus_and_hcas | awk -F / '{ for (i = NF - 1; i > 1 && $(i - 1) !~ /^pci/; i--) print $i }') || true; }
+}
+
+# translated: those of them whose addresses the IOMMU translates.
+translated() {
+  local device
+  gpus_and_hcas | while IFS= read -r device; do
+    [[ $(cat "$device/iommu_group/type" 2>/dev/null || echo identity) == identity ]] || echo "${device##*/}"
+  done
 }

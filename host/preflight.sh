@@ -30,7 +30,8 @@ main() {
   local hardware=""
   if [[ ${ROLE:=worker} == worker ]]; then
     hardware=",\"gpus\":$(gpus),\"fabric_manager\":$(fabric_manager),\"gdr\":$(gdr),\"hcas\":$(hcas),\"rdma_is_shared\":$(rdma_is_shared)"
-    hardware+=",\"health\":$(health)"
+    hardware+=",\"health\":$(health),\"fabric\":[$(fabric)]"
+    hardware+=",\"redirecting\":[$(redirecting | json_list)],\"translated\":[$(translated | json_list)]"
   fi
   [[ $ROLE != worker && -z ${NFS_SERVER:-} ]] || hardware+=",\"nfs_client\":$(nfs_client "${NFS_SERVER:-}")"
   if [[ $ROLE == server ]]; then
@@ -84,11 +85,18 @@ resources() {
   printf ',"disks":[%s]' "$(disks)"
   printf ',"cgroup":%s' "$(json "$([[ $(stat -fc %T /sys/fs/cgroup) == cgroup2fs ]] && echo v2 || echo v1)")"
   printf ',"cgroup_v1_allowed":%s' "$(cgroup_v1_allowed)"
-  printf ',"memlock":%s' "$(json "$(memlock)")"
+  printf ',"memlock":%s,"stray_cma_bytes":%s' "$(json "$(memlock)")" "$(stray_cma)"
 }
 
 meminfo() {
   awk -v key="$1:" '$1 == key { print $2 }' /proc/meminfo
+}
+
+# stray_cma: bytes of free contiguous memory (CMA) beyond what the kernel has reserved for it.
+stray_cma() {
+  local free total
+  free=$(meminfo CmaFree) total=$(meminfo CmaTotal)
+  printf '%s' "$((${free:-0} > ${total:-0} ? (${free:-0} - ${total:-0}) * 1024 : 0))"
 }
 
 # disks: {"path","free_bytes"} per file system below K3s's folders; the first is the one with the container images.
@@ -124,6 +132,7 @@ network() {
   [[ -z $(ip route show default; ip -6 route show default 2>/dev/null) ]] || route=true
   printf '"default_route":%s,"addresses":[%s],"listening":[%s]' "$route" "$(addresses)" "$(listening)"
   printf ',"interfaces":[%s],"routes":[%s],"unresolved":[%s]' "$(interfaces)" "$(routes)" "$(unresolved)"
+  printf ',"shared_networks":[%s]' "$(shared_networks)"
   printf ',"has_node_address":%s,%s' "$(has_node_address)" "$(flannel_address)"
   [[ -z ${PROXY:-} ]] || printf ',"proxy_answers":%s' "$(is_open 10 "$PROXY")"
   [[ -z ${SHARED_ADDRESS:-} ]] || printf ',"shared_answers":%s' "$(shared_answers)"
@@ -142,6 +151,18 @@ routes() {
   { ip -o route show; ip -o -6 route show 2>/dev/null || true; } | awk '
     { to = $1 ~ /^[a-z]+$/ && $1 != "default" ? $2 : $1 }
     to != "default" && to !~ /^fe80:/ && !seen[to]++ { printf "%s\"%s\"", comma, to; comma = "," }'
+}
+
+# shared_networks: "NETWORK INTERFACE INTERFACE..." where several interfaces are in one IPv4 network; without those whose
+# address has a routing rule of its own.
+shared_networks() {
+  { ip rule show; ip -o -4 route show; } | awk '
+    $2 == "from" { ruled[$3]; next }
+    / proto kernel / && !/ linkdown/ {
+      for (i = 2; i < NF; i++) { if ($i == "dev") dev = $(i + 1); if ($i == "src") address = $(i + 1) }
+      if (!(address in ruled) && !seen[$1, dev]++) { count[$1]++; text[$1] = text[$1] " " dev }
+    }
+    END { for (to in count) if (count[to] > 1) { printf "%s\"%s%s\"", comma, to, text[to]; comma = "," } }'
 }
 
 # unresolved: those of NAMES that have no address here; none behind a proxy, which resolves them.

@@ -9,16 +9,20 @@ from packaging.version import Version
 from busbar import versions
 from busbar.hosts import supported_os
 from busbar.hosts.finding import Check, Level, error, warning
+from busbar.preflight.known_faults import check_known_faults
 from busbar.preflight.rails import Rails, choose
 from busbar.preflight.report import Report
 from busbar.preflight.roce import check_flow_control
 from busbar.preflight.spec import HostRequirements
+from busbar.text import listed
 
 # DMA-BUF: open kernel modules, CUDA 11.7 (driver 515) and kernel 5.12 (NVIDIA/cloud-native-docs
 # gpu-operator/gpu-operator-rdma.rst).
 DMA_BUF_KERNEL = Version("5.12")
 DMA_BUF_DRIVER = Version("515")
 NO_VERSION = Version("0")
+# State and status in `nvidia-smi -q`; N/A also on A100 with a Fabric Manager that runs.
+FABRIC_IS_UP, NO_FABRIC = "Completed, Success", ("N/A", "Not Supported")
 
 
 def check_hardware(required: HostRequirements, report: Report) -> Iterator[Check]:
@@ -31,9 +35,11 @@ def check_hardware(required: HostRequirements, report: Report) -> Iterator[Check
     yield from _rails(required, report)
     yield from check_flow_control(required, report.hcas)
     yield from _memlock(required, report)
+    yield from check_known_faults(report)
     yield from _hcas_of_pods(required, report)
     if required.transport == "gpudirect-rdma" and required.driver_on_host:
         yield from _gpudirect(report)
+    yield from _between_devices(report)
 
 
 def _gpus(required: HostRequirements, report: Report) -> Iterator[Check]:
@@ -95,9 +101,10 @@ def _count(required: HostRequirements, found: int, where: str) -> Iterator[Check
 def _fabric_manager(report: Report) -> Iterator[Check]:
     manager = report.fabric_manager
     driver = report.gpus.list[0].driver if report.gpus and report.gpus.list else ""
-    if manager is None or not driver or not (manager.version or manager.nvswitches):
+    if manager is None or not driver:
         return
-    if manager.version != driver:
+    is_here = manager.version or manager.nvswitches
+    if is_here and manager.version != driver:
         packages = supported_os.package_manager(report.os)
         fix = f"install Fabric Manager {driver} and restart it"
         if packages:
@@ -105,10 +112,19 @@ def _fabric_manager(report: Report) -> Iterator[Check]:
             fix = f"{packages.install} {package}, and restart nvidia-fabricmanager"
         got = f"is {manager.version}" if manager.version else f"is missing ({manager.nvswitches} NVSwitches)"
         yield error(f"Fabric Manager {got}, expected the driver's version {driver}", fix)
-    elif not manager.active:
+    elif is_here and not manager.active:
         yield error(
             "Fabric Manager is not active: without it the GPUs cannot use NVSwitch",
             "systemctl enable --now nvidia-fabricmanager",
+        )
+    elif bad := [state for state in report.fabric if not state.startswith((FABRIC_IS_UP, *NO_FABRIC))]:
+        yield (
+            # An error would stop updates of a running cluster.
+            "warning" if report.k3s_data else "error",
+            f"the NVLink fabric of {len(bad)} GPUs is {'; '.join(sorted({*bad}))}, expected {FABRIC_IS_UP}: "
+            "CUDA fails with 802 (system not yet initialized), or NCCL goes without NVLink",
+            "start Fabric Manager of the driver's version where the NVSwitches are: in a VM on its host, of "
+            "an NVL72 in the rack's control plane; then nvidia-smi -q | grep -A4 Fabric",
         )
 
 
@@ -197,6 +213,23 @@ def _gpudirect(report: Report) -> Iterator[Check]:
             f"no GPUDirect RDMA: nvidia-peermem is not loaded, and DMA-BUF lacks {'; '.join(missing)}",
             "modprobe nvidia-peermem and add it to /etc/modules-load.d/, or install what DMA-BUF lacks",
         )
+
+
+def _between_devices(report: Report) -> Iterator[Check]:
+    """Find what sends traffic between GPUs and HCAs over the CPU (NCCL user guide, troubleshooting)."""
+    found = {
+        "ACS redirects traffic at PCI bridges above GPUs and HCAs": (
+            report.redirecting,
+            "disable ACS or VT-d in the firmware; until a reboot: setpci -s BRIDGE ECAP_ACS+0x6.w=0000",
+        ),
+        "the IOMMU translates the addresses of GPUs and HCAs": (
+            report.translated,
+            "boot with iommu=pt (on ARM iommu.passthrough=1), or disable the IOMMU in the firmware",
+        ),
+    }
+    for what, (devices, fix) in found.items():
+        if devices:
+            yield warning(f"{what} ({listed(devices)}): GPUDirect RDMA is slow, or fails", fix)
 
 
 def _hcas_of_pods(required: HostRequirements, report: Report) -> Iterator[Check]:

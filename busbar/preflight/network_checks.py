@@ -37,6 +37,13 @@ def check_network(host: Host, required: HostRequirements, report: Report) -> Ite
         )
     elif required.interface:
         yield from _shared_address(required, report)
+    for network, *interfaces in map(str.split, report.shared_networks if host.role == "worker" else ()):
+        yield warning(
+            f"{' and '.join(interfaces)} are in one network, {network}: the host answers by the first one, "
+            "and connections of NCCL to another one may time out",
+            "give each its own network, or a routing rule from its address (ip rule); or name one of them: "
+            "validation.env: {NCCL_SOCKET_IFNAME: ...}",
+        )
     if report.unresolved:
         yield (
             "warning" if report.k3s_version == required.k3s_version else "error",

@@ -12,8 +12,8 @@ from busbar.hosts.host import Host
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
 from busbar.preflight.report import Report
 
-# nvidia-smi alone may take 60 s (host/preflight-hardware.sh), and 3 x 20 s more (host/preflight-health.sh).
-SCRIPT_SECONDS = 135
+# nvidia-smi alone may take 60 s (host/preflight-hardware.sh), and 6 x 20 s more (host/preflight-health.sh).
+SCRIPT_SECONDS = 195
 _FIX = (
     "log in and look for what hangs or fails: dmesg | tail (nvidia-smi, a dead mount, systemctl), an `exec` "
     "in .bashrc; or run host/preflight.sh there by hand, as its first lines say"

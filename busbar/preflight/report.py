@@ -190,11 +190,15 @@ class Report(StrictModel):
     cgroup: Literal["v1", "v2"]
     cgroup_v1_allowed: bool
     memlock: str
+    stray_cma_bytes: int | None = None
+    """Free contiguous memory (CMA) beyond what the kernel has reserved for it; None: unknown."""
     default_route: bool
     addresses: tuple[str, ...]
     interfaces: tuple[str, ...]
     routes: tuple[str, ...]
     """Destinations other than the default route: addresses, or networks such as 10.45.0.0/16."""
+    shared_networks: tuple[str, ...] = ()
+    """"NETWORK INTERFACE INTERFACE..." where several interfaces are in one network, all by the same rules."""
     unresolved: tuple[str, ...]
     """Host names of the downloads that the host cannot resolve."""
     has_node_address: bool
@@ -227,6 +231,12 @@ class Report(StrictModel):
     also: dict[str, Any] = Field(default={})
     """The report of a capability's own script (stacks/NAME)."""
     health: Health | None = None
+    fabric: tuple[str, ...] = ()
+    """"State, Status" of the NVLink fabric of each GPU, as `nvidia-smi -q` prints them."""
+    redirecting: tuple[str, ...] = ()
+    """PCI addresses of bridges above GPUs and HCAs that send traffic between devices to the CPU (ACS)."""
+    translated: tuple[str, ...] = ()
+    """PCI addresses of GPUs and HCAs whose memory accesses the IOMMU translates."""
     rdma_is_shared: bool = True
     """Whether network namespaces share the HCAs (ib_core's netns_mode)."""
     nfs_client: NfsClient | None = None

@@ -171,6 +171,98 @@ def test_the_predecessor_of_nvidia_peermem_counts_too(tmp_path: Path) -> None:
     assert json.loads(output("preflight", f"MODULES={tmp_path}; gdr"))["peermem"] is True
 
 
+FABRIC = """
+==============NVSMI LOG==============
+
+Driver Version                                         : 580.159.04
+Attached GPUs                                          : 2
+GPU 00000000:0F:00.0
+    Product Name                                       : NVIDIA H100 80GB HBM3
+    GPU Fabric GUID                                    : 0x8b4a16e3b1f8c0de
+    Fabric
+        State                                          : In Progress
+        Status                                         : N/A
+        CliqueId                                       : N/A
+        ClusterUUID                                    : N/A
+        Health
+            Summary                                    : N/A
+            Bandwidth                                  : N/A
+            Route Recovery in progress                 : N/A
+    Processes                                          : None
+GPU 00000000:2D:00.0
+    Clocks Event Reasons
+        Idle                                           : Active
+    Fabric
+        State                             : Completed
+        Status                            : Insufficient Resources
+        CliqueId                          : 0
+        ClusterUUID                       : 00000000-0000-0000-0000-000000000000
+"""
+
+
+def test_the_state_of_the_nvlink_fabric_is_read_of_each_gpu() -> None:
+    printed = f"timeout() {{ cat <<'EOF'\n{FABRIC}\nEOF\n}}; fabric"
+    found = json.loads(f"[{output('preflight', printed)}]")
+    assert found == ["In Progress, N/A", "Completed, Insufficient Resources"]
+    assert output("preflight", "timeout() { return 127; }; fabric") == ""
+
+
+def pci_device(tmp_path: Path, path: str, vendor: str = "0x10de", kind: str = "0x030200") -> Path:
+    """A device in sysfs, below the bridges above it."""
+    device = tmp_path / "devices" / path
+    write(device / "vendor", f"{vendor}\n")
+    write(device / "class", f"{kind}\n")
+    (tmp_path / "pci").mkdir(exist_ok=True)
+    (tmp_path / "pci" / device.name).symlink_to(device)
+    return device
+
+
+# Root port, the switch's upstream and downstream ports, and a switch of something else.
+LSPCI = """\
+0000:15:01.0 PCI bridge: Intel Corporation Device 352a (rev 30) (prog-if 00 [Normal decode])
+\tIOMMU group: 12
+\tCapabilities: [148 v1] Access Control Services
+\t\tACSCap:\tSrcValid+ TransBlk+ ReqRedir+ CmpltRedir+ UpstreamFwd+ EgressCtrl- DirectTrans-
+\t\tACSCtl:\tSrcValid+ TransBlk- ReqRedir+ CmpltRedir+ UpstreamFwd+ EgressCtrl- DirectTrans-
+0000:17:00.0 PCI bridge: Broadcom / LSI PEX89000 PCIe Gen 5 Switch (rev b0)
+\t\tACSCtl: SrcValid+ TransBlk- ReqRedir+ CmpltRedir+ UpstreamFwd+ EgressCtrl- DirectTrans-
+0000:17:01.0 PCI bridge: Broadcom / LSI PEX89000 PCIe Gen 5 Switch (rev b0)
+\t\tACSCtl: SrcValid+ TransBlk- ReqRedir- CmpltRedir- UpstreamFwd- EgressCtrl- DirectTrans-
+0000:81:00.0 PCI bridge: PLX Technology, Inc. PEX 8747 48-Lane, 5-Port Switch (rev ca)
+\t\tACSCtl: SrcValid+ TransBlk- ReqRedir+ CmpltRedir+ UpstreamFwd+ EgressCtrl- DirectTrans-"""
+
+
+def test_bridges_that_redirect_and_devices_that_the_iommu_translates_are_reported(tmp_path: Path) -> None:
+    above = "pci0000:15/0000:15:01.0/0000:16:00.0"
+    gpu = pci_device(tmp_path, f"{above}/0000:17:00.0/0000:18:00.0")
+    hca = pci_device(tmp_path, f"{above}/0000:17:01.0/0000:19:00.0", "0x15b3", "0x020700")
+    (tmp_path / "ib/mlx5_0").mkdir(parents=True)
+    (tmp_path / "ib/mlx5_0/device").symlink_to(hca)
+    write(gpu / "iommu_group/type", "DMA-FQ\n")
+    write(hca / "iommu_group/type", "identity\n")
+    given = f"PCI={tmp_path}/pci; INFINIBAND={tmp_path}/ib; timeout() {{ cat <<'EOF'\n{LSPCI}\nEOF\n}}; "
+    assert output("preflight", given + "redirecting").split() == ["0000:17:00.0"]
+    assert output("preflight", given + "translated").split() == ["0000:18:00.0"]
+
+
+def test_a_host_without_lspci_reports_no_bridges(tmp_path: Path) -> None:
+    pci_device(tmp_path, "pci0000:15/0000:15:01.0/0000:18:00.0")
+    given = f"PCI={tmp_path}/pci; timeout() {{ return 127; }}; "
+    assert output("preflight", given + "redirecting; translated") == ""
+
+
+@pytest.mark.parametrize(
+    ("total", "free", "stray"),
+    [("0", "940604", 963178496), ("32768", "30000", 0), ("0", "0", 0), (None, None, 0)],
+)
+def test_free_contiguous_memory_that_nobody_has_reserved_is_reported(
+    total: str | None, free: str | None, stray: int
+) -> None:
+    lines = [f"{key}: {value} kB" for key, value in (("CmaTotal", total), ("CmaFree", free)) if value]
+    awk = 'awk() { command awk "${@:1:3}" <<<\'' + "\n".join(lines) + "'; }; stray_cma"
+    assert output("preflight", awk) == str(stray)
+
+
 def test_nvswitches_are_counted_on_the_pci_bus(tmp_path: Path) -> None:
     for number in range(4):
         write(tmp_path / f"0000:0{number}:00.0/vendor", "0x10de\n")
@@ -284,6 +376,29 @@ def test_routes_are_reported_without_the_default_route_and_the_local_link() -> N
     assert found == ["10.45.0.0/16", "10.46.0.0/24", "10.0.0.0/24", "fd00::/64"]
 
 
+ROUTES = """\
+default via 10.0.0.1 dev eno1 proto dhcp src 10.0.0.21 metric 100
+10.0.0.0/20 dev eno1 proto kernel scope link src 10.0.0.21 metric 100
+10.0.0.0/20 dev enp37s0f0 proto kernel scope link src 10.0.0.121 metric 101
+10.0.0.0/20 dev enp38s0f0 proto kernel scope link src 10.0.0.122 linkdown
+10.42.0.0/24 dev cni0 proto kernel scope link src 10.42.0.1
+10.0.0.0/20 dev eno1 proto kernel scope link src 10.0.0.22 metric 102"""
+
+
+@pytest.mark.parametrize(
+    ("rules", "found"),
+    [
+        ("32766: from all lookup main", ["10.0.0.0/20 eno1 enp37s0f0"]),
+        ("32765: from 10.0.0.121 lookup 101", []),
+    ],
+)
+def test_interfaces_in_one_network_are_reported_unless_a_rule_tells_them_apart(
+    rules: str, found: list[str]
+) -> None:
+    ip = f"ip() {{ [[ $1 == rule ]] && echo '{rules}' || cat <<'EOF'\n{ROUTES}\nEOF\n}}; shared_networks"
+    assert json.loads(f"[{output('preflight', ip)}]") == found
+
+
 def test_interfaces_are_named_without_their_peers() -> None:
     prelude = "ip() { printf '1: lo: <UP> mtu 1\\n7: bond0.100@bond0: <UP> mtu 1\\n'; }; interfaces"
     assert json.loads(f"[{output('preflight', prelude)}]") == ["lo", "bond0.100"]
@@ -352,6 +467,7 @@ main
 
 
 WORKERS = {"gpus", "fabric_manager", "gdr", "hcas", "rdma_is_shared", "health", "nfs_client"}
+WORKERS |= {"fabric", "redirecting", "translated"}
 
 
 @pytest.mark.parametrize(

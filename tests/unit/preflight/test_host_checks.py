@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from busbar.hosts.finding import Finding
+from busbar.preflight import known_faults
 from busbar.preflight.facts import with_k3s
 from busbar.preflight.host_checks import check_host, host_facts
+from busbar.preflight.known_faults import KnownFault
 from busbar.preflight.spec import HostRequirements
 from tests.support.reports import CLOCK, hca, report
 from tests.unit.preflight.samples import REQUIRED, a_host
@@ -377,6 +379,90 @@ def test_fabric_manager_must_be_there_where_nvswitches_are() -> None:
     absent = {"version": "", "active": False, "nvswitches": 4}
     assert "Fabric Manager is missing (4 NVSwitches)" in only(findings(fabric_manager=absent)).what
     assert findings(fabric_manager={**absent, "nvswitches": 0}) == [], "a PCIe system, or a VM"
+
+
+NO_MANAGER = {"version": "", "active": False, "nvswitches": 0}
+
+
+@pytest.mark.parametrize(
+    "state", ["In Progress, N/A", "Not Started, N/A", "Completed, Insufficient Resources"]
+)
+def test_a_vm_whose_nvlink_fabric_is_not_up_is_named(state: str) -> None:
+    in_a_vm: dict[str, Any] = {
+        "fabric_manager": NO_MANAGER,
+        "fabric": ["Completed, Success"] * 6 + [state] * 2,
+    }
+    finding = only(findings(**in_a_vm))
+    assert (finding.level, f"of 2 GPUs is {state}, expected Completed" in finding.what) == ("error", True)
+    assert "in a VM on its host" in finding.fix
+    running: dict[str, Any] = {"k3s_data": True, "managed": ["k3s-agent"]}
+    assert only(findings(**in_a_vm, **running)).level == "warning", "updates go on"
+
+
+@pytest.mark.parametrize("state", ["Completed, Success", "N/A, N/A"])
+def test_a_fabric_that_is_up_and_gpus_without_one_are_accepted(state: str) -> None:
+    assert findings(fabric_manager=NO_MANAGER, fabric=[state] * 8) == []
+
+
+def test_interfaces_in_one_network_are_named_on_workers() -> None:
+    both: dict[str, Any] = {"shared_networks": ["10.0.0.0/20 eno1 enp37s0f0"]}
+    finding = only(findings(**both))
+    assert (finding.level, "eno1 and enp37s0f0 are in one network, 10.0.0.0/20" in finding.what) == (
+        "warning",
+        True,
+    )
+    assert findings("server", **SERVER, **both) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "what", "fix"),
+    [
+        (
+            {"redirecting": ["0000:17:00.0"]},
+            "ACS redirects traffic at PCI bridges above GPUs and HCAs (0000:17:00.0)",
+            "setpci",
+        ),
+        (
+            {"translated": ["0000:1b:00.0"]},
+            "the IOMMU translates the addresses of GPUs and HCAs (0000:1b:00.0)",
+            "iommu=pt",
+        ),
+    ],
+)
+def test_what_sends_traffic_between_devices_over_the_cpu_is_a_warning(
+    found: dict[str, Any], what: str, fix: str
+) -> None:
+    finding = only(findings(**found))
+    assert (finding.level, what in finding.what, fix in finding.fix) == ("warning", True, True)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stray", "is_named"),
+    [
+        ("7.0.0-1019-nvidia", 940_604 * 1024, True),
+        ("7.0.0-1019-nvidia", None, True),
+        ("7.0.0-31-generic", 9_700_000_000, True),
+        # After kho=off.
+        ("7.0.0-1019-nvidia", 0, False),
+        ("6.17.0-1032-nvidia", None, False),
+    ],
+)
+def test_a_kernel_with_a_known_fault_is_named_with_its_source(
+    kernel: str, stray: int | None, is_named: bool
+) -> None:
+    found = findings(arch="aarch64", kernel=kernel, stray_cma_bytes=stray)
+    assert [(each.level, each.what.startswith(f"kernel {kernel}: NCCL fails")) for each in found] == (
+        [("warning", True)] * is_named
+    )
+    assert all("#" in each.what and "2026-09" in each.what for each in found)
+
+
+def test_a_driver_with_a_known_fault_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    fault = KnownFault(
+        driver=r"570\.124\..*", what="it hangs", fix="another one", source="x#1", date="2026-01-01"
+    )
+    monkeypatch.setattr(known_faults, "KNOWN_FAULTS", (fault,))
+    assert only(findings()).what == "driver 570.124.06: it hangs (x#1, 2026-01-01)"
 
 
 def test_gpus_cut_into_slices_are_an_error() -> None:
