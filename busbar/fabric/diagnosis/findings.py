@@ -101,12 +101,7 @@ def findings_of(state: State, scope: Scope) -> Findings:
     reasons = {group: reason for group, _, reason in state.results if reason}
     rows = [row for suspect in found.suspects for row in _rows(suspect, known, state, reasons)]
     # A node alone shows nothing of its rails.
-    paired = {
-        node
-        for group, busbw in known.results.items()
-        if len(group.nodes) > 1 and busbw
-        for node in group.nodes
-    }
+    paired = known.with_a_number(2)
     good = {node for node in found.healthy if node in paired or len(state.nodes) == 1}
     healthy = tuple(node for node in state.nodes if node in good)
     named = {node for row in rows for node in row.nodes}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -138,17 +138,13 @@ def known_of(state: State, scope: Scope, last: Stage = STAGES[-1]) -> Known:
 
     Left out is what nothing can be compared with, as pairs of few rail groups: it would decide nothing.
     """
-    found: dict[Group, float | None] = {
-        group: busbw
-        for group, busbw, _ in state.results
-        if group.stage <= last and not _is_of(group, state.absent)
-    }
-    expected = expected_of(scope)
-    comparable = Known(found, expected).references()
+    absent = state.absent.keys()
+    found = {g: busbw for g, busbw, _ in state.results if g.stage <= last and not absent & {*g.nodes}}
+    known = Known(found, expected_of(scope))
     # A node with no results at all is no evidence against NVLink.
-    some = {node for group, busbw in found.items() if busbw for node in group.nodes}
-    counted = {g: busbw for g, busbw in found.items() if len(g.nodes) > 1 or g.nodes[0] in some}
-    return Known({group: busbw for group, busbw in counted.items() if group.kind in comparable}, expected)
+    comparable, some = known.references(), known.with_a_number()
+    counted = (g for g in found if g.kind in comparable and (len(g.nodes) > 1 or g.nodes[0] in some))
+    return replace(known, results={group: found[group] for group in counted})
 
 
 def expected_of(scope: Scope) -> dict[Kind, float]:
@@ -245,11 +241,13 @@ class Diagnosis:
             return sorted((g for g in found if len(g.nodes) > 1 or self._slots > 1), key=lambda g: g.round)
         known = known_of(state, self.scope, stage)
         # Where the other node was left out, healthy partners judge, as where a pair was not good.
-        missed = [group for group in state.planned["A"] if _is_pair_of(group, state.absent)]
+        pairs = (group for group in state.planned["A"] if len(group.nodes) > 1)
+        missed = [pair for pair in pairs if state.absent.keys() & {*pair.nodes}]
         missed += (Group("A", 0, "in_group", (node, other)) for node in judged for other in others[:1])
         known = Known({**known.results, **dict.fromkeys(missed)}, known.expected)
         # One rail of a node whose pairs give nothing would give nothing, each time after `group_seconds`.
-        asked = state.present if stage == "B" else [n for n in state.present if n in _with_a_number(known)]
+        some = state.present if stage == "B" else known.with_a_number(2)
+        asked = [node for node in state.present if node in some]
         return [*plan(stage, asked, places, known, rails=self._rails(state), seed=seed)]
 
     @property
@@ -324,23 +322,5 @@ class Diagnosis:
             state.stopped = f"stage {stage}: {len(left)} of {len(groups)} groups have not run: {reasons}"
 
 
-def _with_a_number(known: Known) -> set[str]:
-    return {
-        node
-        for group, busbw in known.results.items()
-        if busbw
-        for node in group.nodes
-        if len(group.nodes) > 1
-    }
-
-
 def _nodes_of(groups: Iterable[Group]) -> list[str]:
     return sorted({node for group in groups for node in group.nodes})
-
-
-def _is_of(group: Group, nodes: Container[str]) -> bool:
-    return any(node in nodes for node in group.nodes)
-
-
-def _is_pair_of(group: Group, nodes: Container[str]) -> bool:
-    return len(group.nodes) > 1 and _is_of(group, nodes)

@@ -60,6 +60,11 @@ class Known:
     results: Mapping[Group, float | None] = field(default_factory=dict)
     expected: Mapping[Kind, float] = field(default_factory=dict)
 
+    def with_a_number(self, nodes: int = 1) -> set[str]:
+        """The nodes of runs that gave one, of runs on at least so many nodes."""
+        runs = (group for group, busbw in self.results.items() if busbw and len(group.nodes) >= nodes)
+        return {node for group in runs for node in group.nodes}
+
     def references(self) -> dict[Kind, float]:
         """What each kind of group should reach; kinds of which nothing can be said are left out."""
         values: dict[Kind, list[float]] = {}
