@@ -14,8 +14,12 @@ from busbar.components.engine.update_end import check_after_deletions
 from busbar.manifests.names import digest
 from busbar.text import listed
 from stacks.watch.capability import GATE
-from stacks.watch.package.components.monitoring import Monitoring, MonitoringArgs
-from stacks.watch.package.components.node_problems import NodeProblems, NodeProblemsArgs
+from stacks.watch.package.components.monitoring import (
+    Monitoring,
+    MonitoringArgs,
+    NodeProblems,
+    NodeProblemsArgs,
+)
 from stacks.watch.package.components.prometheus import Crds, Prometheus, PrometheusArgs
 from stacks.watch.package.config import CONFIG
 from stacks.watch.package.outputs import build_outputs

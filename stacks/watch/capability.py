@@ -8,7 +8,7 @@ GATE = Gate(
     reasons="watch_reasons",
     title="monitoring is not complete",
     raised="check.run",
-    summary="stacks.watch.package.summary",
+    summary="stacks.watch.package.outputs",
 )
 CAPABILITY = Capability(
     name="watch",

@@ -36,24 +36,20 @@ def describe(path: Path) -> tuple[list[str], list[Finding]]:
     """A stack file in a few lines, and the warnings on it. Raises ConfigError."""
     from busbar.config.errors import Finding, did_you_mean
     from stacks.watch.package import config, sizing
-    from stacks.watch.package.rules import PREFIX, series
+    from stacks.watch.package.render import read_of_ports
 
     watch = config.read(path)
-    counters = {
-        PREFIX + name for layer in (None, "ethernet") for name in series(layer) if name.endswith("_total")
-    }
+    known = [name for name in read_of_ports() if name.endswith("_total")]
     return [
         f"cluster {watch.cluster}, Prometheus: {watch.stack.mode}, namespace {watch.namespace}",
         f"{sizing.per_node(watch)}",
         f"{sizing.estimate(watch, 440, 8, 8)}, of 8 GPUs and 8 rails each",
     ], [
         Finding(
-            ("missing_counters", number),
-            f"is read by no rule{did_you_mean(name, counters)}",
-            found=repr(name),
+            ("missing_counters", number), f"is read by no rule{did_you_mean(name, known)}", "", repr(name)
         )
         for number, name in enumerate(watch.missing_counters)
-        if name not in counters
+        if name not in known
     ]
 
 

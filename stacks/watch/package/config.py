@@ -141,22 +141,16 @@ class Watch(ConfigModel):
     check: Check = Field(default=Check(), description="The check that ends an update, and its gate.")
 
 
-def _not_a_pattern(text: str) -> str:
-    """Why Go does not read TEXT as a regular expression; "" where it does."""
-    try:
-        re.compile(text)
-    except re.error as error:
-        return f"is not a regular expression: {error}"
-    return (
-        "has a lookaround or a back reference, which Go's expressions lack" if _NOT_IN_GO.search(text) else ""
-    )
-
-
 def _findings(watch: Watch) -> Iterator[Finding]:
     """The checks that no value can make on its own."""
     stack = watch.stack
-    if problem := _not_a_pattern(watch.devices or ""):
-        yield Finding(("devices",), problem, "see github.com/google/re2/wiki/Syntax", repr(watch.devices))
+    try:
+        problem = "in a form that Go does not have" if _NOT_IN_GO.search(watch.devices or "") else ""
+        re.compile(watch.devices or "")
+    except re.error as error:
+        problem = str(error)
+    if problem:
+        yield Finding(("devices",), f"is not a regular expression: {problem}", found=repr(watch.devices))
     yield from foreign_namespace(("namespace",), watch.namespace, "busbar-watch", *OPERATOR_NAMESPACES)
     if stack.mode == "existing" and stack.release_label is None:
         yield Finding(

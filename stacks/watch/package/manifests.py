@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from stacks.watch.package import render, rules
+from stacks.watch.package import render
 from stacks.watch.package.config import Watch
 
 Manifest = dict[str, Any]
@@ -44,7 +43,7 @@ def monitoring(watch: Watch) -> list[Manifest]:
         if name == DCGM:
             spec["namespaceSelector"] = {"matchNames": [watch.dcgm_namespace]}
         else:
-            pattern = "busbar_.+" if name == METRICS else "|".join(read_of_ports())
+            pattern = "busbar_.+" if name == METRICS else "|".join(render.read_of_ports())
             keep = {"action": "keep", "sourceLabels": ["__name__"], "regex": pattern}
             spec["endpoints"][0]["metricRelabelings"] = [keep]
     wanted = [each for each in found if watch.dcgm or each["metadata"]["name"] != DCGM]
@@ -52,16 +51,9 @@ def monitoring(watch: Watch) -> list[Manifest]:
     return [*wanted, _complete({**rule, "spec": {"groups": render.groups(watch)}}, watch)]
 
 
-def read_of_ports() -> list[str]:
-    """The series of a port that a rule or a panel reads; Prometheus stores no others."""
-    files = [*rules.FOLDER.glob("*.yaml"), *(_HERE / "dashboards").glob("*.json")]
-    text = " ".join(file.read_text(encoding="utf-8") for file in files)
-    return sorted(set(re.findall(rf"{rules.PREFIX}\w*[a-z]\b", text)))
-
-
 def dcgm_counters(watch: Watch) -> Manifest:
     """The ConfigMap with dcgm-exporter's counters, for the GPU Operator's dcgmExporter.config.name."""
-    counters = {"dcgm-metrics.csv": (_HERE / "dcgm-metrics.csv").read_text(encoding="utf-8")}
+    counters = {"dcgm-metrics.csv": render.dcgm_counters()}
     made = _complete({**_CONFIG_MAP, "metadata": {"name": DCGM_COUNTERS}, "data": counters}, watch)
     made["metadata"]["namespace"] = watch.dcgm_namespace
     return made
@@ -78,8 +70,8 @@ def dashboards(watch: Watch) -> list[Manifest]:
 
 
 def _objects(watch: Watch) -> list[Manifest]:
-    documents = yaml.safe_load_all((_HERE / "objects.yaml").read_text(encoding="utf-8"))
-    return [_complete(each, watch) for each in documents]
+    found = yaml.safe_load((_HERE / "objects.yaml").read_text(encoding="utf-8"))
+    return [_complete(each, watch) for each in found]
 
 
 def _complete(manifest: Manifest, watch: Watch) -> Manifest:

@@ -1,14 +1,19 @@
-"""The outputs of a stack of stacks/watch. They fail closed: only a plain pass is a pass."""
+"""The outputs of a stack of stacks/watch, for a terminal too. They fail closed: only a plain pass is one."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from stacks.watch.package.config import Watch
 from stacks.watch.package.manifests import DCGM_COUNTERS
 from stacks.watch.package.prometheus import GRAFANA_SECRET, STACK
 from stacks.watch.package.sizing import Estimate
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 CONTRACT_VERSION = 1
 """Raised when an output changes its meaning or is removed; a new output alone does not raise it."""
@@ -41,3 +46,26 @@ def _read(printed: str | None) -> tuple[bool, list[str], int]:
         return found["passed"] is True and not reasons, reasons, int(found["nodes"])
     except (ValueError, KeyError, TypeError) as error:
         return False, [f"the output of `busbar watch check` cannot be read: {error!r}"], 0
+
+
+def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> RenderableType:
+    """Render the outputs (build_outputs). Raises ValueError for outputs of another contract version."""
+    from rich.console import Group
+
+    from busbar.judge.tables import not_passed, notes, passed
+
+    version = outputs.get("watch_contract_version")
+    if version != CONTRACT_VERSION:
+        raise ValueError(f"unsupported watch_contract_version {version} (supported: {CONTRACT_VERSION})")
+    if outputs.get("watch_passed") is True:
+        head = passed(f"all rails of {outputs['nodes_read']:.0f} nodes are read")
+    else:
+        head = not_passed("monitoring is not complete", outputs.get("watch_reasons"))
+    found = [
+        (name, outputs.get(name)) for name in ("cluster_name", "prometheus", "estimate", "grafana_secret")
+    ]
+    if values := outputs.get("gpu_operator_values"):
+        found.append(
+            ("GPU counters", f"set gpu_operator.values: {json.dumps(values)} in the cluster's stack")
+        )
+    return Group(head, *notes((name.split("_")[0], str(value)) for name, value in found if value is not None))

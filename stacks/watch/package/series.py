@@ -29,6 +29,7 @@ FILE = "busbar.prom"
 SPEC = "spec.json"
 _OURS = "app.kubernetes.io/managed-by=busbar"
 _MAX_AGE = re.compile(r"^busbar_nccl_max_age_seconds (\S+)$", re.MULTILINE)
+_ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 _DEVICE = re.compile(r"[^A-Za-z0-9]")
 
 
@@ -64,7 +65,7 @@ class Sample:
     value: float
 
     def __str__(self) -> str:
-        labels = ",".join(f'{key}="{_escaped(value)}"' for key, value in self.labels.items())
+        labels = ",".join(f'{key}="{value.translate(_ESCAPED)}"' for key, value in self.labels.items())
         return f"{self.name}{{{labels}}} {self.value:.10g}" if labels else f"{self.name} {self.value:.10g}"
 
 
@@ -95,26 +96,28 @@ def write(api: Api, spec: SeriesSpec, now: datetime) -> dict[str, Any]:
     Returns {"series", "quarantined"}. Raises ApiError.
     """
     nodes = [Node.of(each) for each in api.list(NODES)]
-    out = {node.name: sample for node in nodes if (sample := _out_of_service(node))}
+    out: dict[str, Sample | None] = {
+        node.name: Sample(f"busbar_node_{state}", {"node": node.name, "reason": reason}, 1)
+        for node in nodes
+        for state, reason in (("drained", node.drained), ("quarantined", node.quarantine))
+        if reason
+    }
+    workers = {name for launch in spec.pools.values() for name in launch.workers}
+    out |= dict.fromkeys(workers - {node.name for node in nodes})
     results = _newest(api, spec.results, out)
     floors = {pool: floor for pool, result in results.items() if (floor := _floor(api, result))}
-    names = {node.name for node in nodes}
-    pools = {
-        pool: launch.model_copy(update={"workers": tuple(each for each in launch.workers if each in names)})
-        for pool, launch in spec.pools.items()
+    samples = list(render(spec.model_copy(update={"results": results}), out, floors, now))
+    body = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": CONFIG_MAP, "labels": dict([_OURS.split("=")])},
+        "data": {
+            FILE: "".join(f"{each}\n" for each in samples),
+            SPEC: spec.model_dump_json(exclude_none=True),
+        },
     }
-    known = spec.model_copy(update={"pools": pools, "results": results})
-    samples = list(render(known, out, floors, now))
-    text = "".join(f"{each}\n" for each in samples)
-    _apply(api, spec.namespace, {FILE: text, SPEC: spec.model_dump_json(exclude_none=True)})
+    create_or_merge(api, f"/api/v1/namespaces/{spec.namespace}/configmaps", body)
     return {"series": len(samples), "quarantined": sorted(node.name for node in nodes if node.quarantine)}
-
-
-def _out_of_service(node: Node) -> Sample | None:
-    for state, reason in (("quarantined", node.quarantine), ("drained", node.drained)):
-        if reason:
-            return Sample(f"busbar_node_{state}", {"node": node.name, "reason": reason}, 1)
-    return None
 
 
 def _newest(api: Api, results: Mapping[str, PoolResult], out: Collection[str]) -> dict[str, PoolResult]:
@@ -123,32 +126,32 @@ def _newest(api: Api, results: Mapping[str, PoolResult], out: Collection[str]) -
     One on nodes that are out of service now says nothing about the pool.
     """
     found = dict(results)
-    for namespace in sorted(
-        {each.config_map.partition("/")[0] for each in results.values() if each.config_map}
-    ):
+    namespaces = {each.config_map.partition("/")[0] for each in results.values() if each.config_map}
+    for namespace in sorted(namespaces):
         for stored in reversed(Results(api, namespace).all()):
-            pool, result = stored["record"]["pool"], PoolResult.model_validate(stored)
-            former = found.get(pool)
-            if former and not {*stored["record"]["nodes"]} & {*out} and _time(former) < _time(result):
+            pool, nodes = stored["record"]["pool"], stored["record"]["nodes"]
+            result = PoolResult.model_validate(stored)
+            if (
+                pool in found
+                and not {*nodes} & {*out}
+                and str(found[pool].measured_at or "") < str(result.measured_at)
+            ):
                 found[pool] = result
     return found
 
 
-def _time(result: PoolResult) -> float:
-    return result.measured_at.timestamp() if result.measured_at else 0.0
-
-
 def render(
-    spec: SeriesSpec, out: Mapping[str, Sample], floors: Mapping[str, float], now: datetime
+    spec: SeriesSpec, out: Mapping[str, Sample | None], floors: Mapping[str, float], now: datetime
 ) -> Iterator[Sample]:
-    """All samples. `out`: of Nodes out of service; `floors`: lowest busbw that passes, in GB/s, by pool.
+    """All samples. `out`: Nodes out of service, with what says so of those that are left in the cluster;
+    `floors`: lowest busbw that passes, in GB/s, by pool.
 
     A Node out of service is expected to have no devices, so that rules that compare do not fire for it.
     """
     yield Sample("busbar_metrics_written_timestamp_seconds", {}, now.timestamp())
     if spec.max_age_hours:
         yield Sample("busbar_nccl_max_age_seconds", {}, spec.max_age_hours * 3600)
-    yield from out.values()
+    yield from filter(None, out.values())
     for pool, launch in sorted(spec.pools.items()):
         for node in launch.workers:
             yield from _rails(node, pool, launch)
@@ -218,14 +221,3 @@ def _floor(api: Api, result: PoolResult) -> float | None:
         return number(json.loads(stored["data"][VERDICT_KEY]).get("floor_gbps"))
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
-
-
-def _apply(api: Api, namespace: str, data: Mapping[str, str]) -> None:
-    collection = f"/api/v1/namespaces/{namespace}/configmaps"
-    metadata = {"name": CONFIG_MAP, "labels": {"app.kubernetes.io/managed-by": "busbar"}}
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
-    create_or_merge(api, collection, body)
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -12,7 +12,7 @@ from stacks.watch.package.config import Watch
 # kube-state-metrics.
 NODE_EXPORTER = 1500
 KUBERNETES = 1500
-# Series of one rail, and of one GPU. Of both together Prometheus stores fewer (manifests.read_of_ports). They
+# Series of one rail, and of one GPU. Of both together Prometheus stores fewer (render.read_of_ports). They
 # stay as they are: with another request of memory it would restart at each site.
 PER_RAIL = 60
 PER_GPU = 23
@@ -33,21 +33,20 @@ class Estimate:
         return f"{self.nodes} nodes: about {self.series:,} series, {self.memory_gib} GiB of memory (estimate)"
 
 
-def _parts(watch: Watch) -> tuple[int, int]:
+def _per_node(watch: Watch) -> tuple[int, int]:
     """Series of a node itself, with busbar's expectations of it, and of each of its GPUs."""
-    own = NODE_EXPORTER + KUBERNETES if watch.stack.enabled else 0
-    return 5 + own, PER_GPU if watch.dcgm else 0
+    return 5 + (NODE_EXPORTER + KUBERNETES) * watch.stack.enabled, PER_GPU * watch.dcgm
 
 
 def per_node(watch: Watch) -> str:
     """A sentence about the estimated series per node, GPU and rail."""
-    own, per_gpu = _parts(watch)
+    own, per_gpu = _per_node(watch)
     return f"series of a node: {own:,}, and {per_gpu} per GPU, {PER_RAIL} per rail (estimate)"
 
 
 def estimate(watch: Watch, nodes: int, gpus: int, rails: int) -> Estimate:
     """The estimate for `nodes` with `gpus` and `rails` each; other series in Prometheus do not count."""
-    own, per_gpu = _parts(watch)
+    own, per_gpu = _per_node(watch)
     series = nodes * (own + rails * PER_RAIL + gpus * per_gpu)
     return Estimate(nodes, series, math.ceil((BASE_BYTES + series * BYTES_PER_SERIES) / (1 << 30)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from stacks.watch.package.rules import FOLDER, GROUPS, PAGE, Rule, written
+from stacks.watch.package.render import FOLDER, GROUPS, PAGE, Rule, written
 
 FILE = Path(__file__).resolve().parents[3] / PAGE
 MARK = "<!-- From here on `make docs` writes this page. -->\n"

@@ -1,4 +1,4 @@
-"""The exporters, busbar's series, and the objects that a Prometheus Operator reads."""
+"""The exporters, busbar's series, what a Prometheus Operator reads, and node-problem-detector."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from busbar.components.engine.cluster_objects import create_object, create_privi
 from busbar.components.engine.local_command import create_cluster_command
 from busbar.manifests.names import digest
 from busbar.outputs import ClusterOutputs
-from stacks.watch.package import manifests
+from stacks.watch.package import manifests, node_problems
 from stacks.watch.package.check import CheckSpec
 from stacks.watch.package.config import Watch
 from stacks.watch.package.outputs import CONTRACT_VERSION
@@ -64,6 +64,7 @@ class Monitoring(pulumi.ComponentResource):
                 _config_map(name, manifest, inside)
         if watch.dcgm:
             _config_map(name, manifests.dcgm_counters(watch), pulumi.ResourceOptions(parent=self))
+        all_of_it = [*manifests.workloads(watch), *manifests.monitoring(watch)]
         check = CheckSpec.of(watch).model_dump(mode="json")
         checked = create_cluster_command(
             f"{name}-check",
@@ -72,16 +73,12 @@ class Monitoring(pulumi.ComponentResource):
             args.cluster.kubeconfig,
             pulumi.ResourceOptions(parent=self, depends_on=made),
             triggers=[
-                digest({**check, "run": watch.check.run, "series": spec, "of": _all(watch)}),
+                digest({**check, "run": watch.check.run, "series": spec, "of": all_of_it}),
                 f"contract {CONTRACT_VERSION}",
             ],
         )
         self.result = checked.stdout.apply(lambda text: text or "")
         self.register_outputs({"result": self.result})
-
-
-def _all(watch: Watch) -> list[dict[str, Any]]:
-    return [*manifests.workloads(watch), *manifests.monitoring(watch)]
 
 
 def _resource(name: str, manifest: dict[str, Any]) -> str:
@@ -90,3 +87,30 @@ def _resource(name: str, manifest: dict[str, Any]) -> str:
 
 def _config_map(name: str, manifest: dict[str, Any], opts: pulumi.ResourceOptions) -> None:
     create_object(f"{name}-{manifest['metadata']['name']}", manifest, opts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeProblemsArgs:
+    """`namespace`: the namespace of stacks/watch, which admits privileged pods."""
+
+    watch: Watch
+    namespace: pulumi.Resource
+
+
+class NodeProblems(pulumi.ComponentResource):
+    """Makes the DaemonSet with its rules and permissions; nothing if it is not enabled.
+
+    It sets the conditions BusbarGPU and BusbarRail of Nodes. Nothing here acts on these conditions.
+    """
+
+    def __init__(self, name: str, args: NodeProblemsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("busbar:watch:NodeProblems", name, None, opts)
+        own = pulumi.ResourceOptions(parent=self)
+        inside = pulumi.ResourceOptions(parent=self, depends_on=[args.namespace], deleted_with=args.namespace)
+        for manifest in (
+            node_problems.manifests(args.watch) if args.watch.node_problem_detector.enabled else ()
+        ):
+            # The binding is in no namespace that would delete it.
+            mine = own if manifest["kind"] == "ClusterRoleBinding" else inside
+            create_object(f"{name}-{manifest['kind']}".lower(), manifest, mine)
+        self.register_outputs({})

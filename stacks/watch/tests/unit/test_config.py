@@ -73,7 +73,7 @@ def test_only_the_cluster_must_be_named_and_no_prometheus_is_touched_by_default(
         ),
         (
             {"devices": "(?!mlx5_4).*"},
-            "devices: '(?!mlx5_4).*' has a lookaround or a back reference, which Go",
+            "devices: '(?!mlx5_4).*' is not a regular expression: in a form that Go does",
         ),
         ({"cluster": "prod"}, "cluster: 'prod' is not a stack as ORGANIZATION/PROJECT/STACK"),
         ({"dashboard": True}, "dashboard: unknown key"),

@@ -9,9 +9,8 @@ import pytest
 from rich.console import Console
 
 from stacks.watch.capability import GATE
-from stacks.watch.package.outputs import build_outputs
+from stacks.watch.package.outputs import build_outputs, summary
 from stacks.watch.package.sizing import estimate
-from stacks.watch.package.summary import summary
 from stacks.watch.tests.support import watch
 
 PASS = {"passed": True, "reasons": [], "nodes": 2}

@@ -17,8 +17,7 @@ import yaml
 
 from lab.paths import LAB
 from stacks.watch.lab import debian
-from stacks.watch.package.rules import PREFIX
-from stacks.watch.package.rules import series as series_of
+from stacks.watch.package.render import PREFIX, series_of_rails
 
 SCRIPT = (LAB / "hosts" / "hardware" / "infiniband.sh").read_text(encoding="utf-8")
 DEV = yaml.safe_load((Path(__file__).parents[3] / "Pulumi.dev.yaml").read_text(encoding="utf-8"))
@@ -83,7 +82,7 @@ def test_it_gives_every_series_that_an_alert_on_infiniband_reads_but_those_that_
     tmp_path: Path,
 ) -> None:
     hca(tmp_path, "mlx5_0")
-    read = {PREFIX + name for name in series_of(None)}
+    read = {PREFIX + name for name in series_of_rails(None)}
     with served(tmp_path) as url:
         assert read - series(url) <= set(MISSING)
 
