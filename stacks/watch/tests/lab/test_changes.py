@@ -25,7 +25,9 @@ MAP = "/api/v1/namespaces/busbar-watch/configmaps/busbar-metrics"
 def site(tmp_path: Path) -> Iterator[ApiServer]:
     """Two workers, and the series that an update of stacks/watch has written."""
     kinds = {"gpu-1": "Node", "gpu-2": "Node", "nccl": "Namespace", "busbar-watch": "Namespace"}
-    objects = [{"apiVersion": "v1", "kind": kind, "metadata": {"name": name}} for name, kind in kinds.items()]
+    objects: list[Mapping[str, Any]] = [
+        {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}} for name, kind in kinds.items()
+    ]
     with api_server(tmp_path) as server:
         server.kubectl("apply", "-f", "-", objects=objects)
         series.write(server.api, series.SeriesSpec.of(cluster(), watch()), datetime.now(UTC))
