@@ -82,6 +82,7 @@ mutants: $(VENV)/.ready  ## seed faults, print what the tests miss (SAMPLE=60 AR
 schema: $(VENV)/.ready  ## write the JSON Schemas of the configuration and of the outputs anew
 	@$(BIN)/python -m busbar schema > schema/cluster.schema.json
 	@$(BIN)/python -m busbar schema --details > schema/details.schema.json
+	@$(BIN)/python -m busbar schema --hosts > schema/hosts.schema.json
 	@for name in $(notdir $(patsubst %/,%,$(dir $(wildcard stacks/*/schema.json)))); do \
 	  $(BIN)/python -m busbar $$name schema > stacks/$$name/schema.json || exit 1; done
 

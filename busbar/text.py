@@ -14,3 +14,11 @@ def listed(names: Sequence[str], limit: int = 4) -> str:
     """The first names, and how many more there are: `a, b and 7 more`."""
     more = len(names) - limit
     return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")
+
+
+def ago(seconds: float) -> str:
+    """A duration in its largest unit: `3 h`."""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -37,6 +37,7 @@ def keys(stack: Stack, project: Project = None) -> None:
 
     from busbar.cli.operation import operations_of
     from busbar.config import stackfile
+    from busbar.config.hosts import has_list
     from busbar.hosts import host_keys
 
     path = find_file(stack, project)
@@ -44,14 +45,14 @@ def keys(stack: Stack, project: Project = None) -> None:
         file, (ssh, offers) = own.host_keys(path)
     else:
         file = stackfile.read(path)
-        ssh, offers = host_keys.listed(file.data)
+        ssh, offers = host_keys.listed(file.with_hosts())
     offers = asyncio.run(host_keys.fetch(offers, lambda: login_by(file, ssh)))
     for line in _table(offers):
         print_text(line)
     if to_pin := [each for each in offers if each.offered and each.pinned is None]:
         progress(
             "\nCompare each with its host's console: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub\n"
-            f"Then add to {path.name}:\n"
+            f"Then add to {'the list of hosts' if has_list(file.data) else path.name}:\n"
         )
         print_text("\n".join(f"host_key: {each.offered}   # {each.path} ({each.name})" for each in to_pin))
     for each in offers:

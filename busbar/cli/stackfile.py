@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from busbar.cli.output import progress
 from busbar.exits import Misuse, NoVerdict
+from busbar.text import ago
 
 if TYPE_CHECKING:
     from busbar.capability import Capability
@@ -75,10 +78,13 @@ def capability_of(path: Path) -> Capability | None:
 
 
 def find_file(stack: str, project: Path | None = None) -> Path:
-    """The stack's file. Raises NoStackFileError."""
+    """The stack's file; prints how old its copy of another stack's hosts is. Raises NoStackFileError."""
     from busbar.config import stackfile
 
-    return stackfile.find(stack, project, Path.cwd())
+    path = stackfile.find(stack, project, Path.cwd())
+    if (kept := stackfile.kept_hosts(path)) and kept.is_file():
+        progress(f"hosts: as read {ago(time.time() - kept.stat().st_mtime)} ago, {kept}")
+    return path
 
 
 class SecretError(NoVerdict):

@@ -21,13 +21,15 @@ KeyPath = tuple[int | str, ...]
 class Finding:
     """One error, or a value that is probably not intended, and the fix.
 
-    `found`: the value at the path, in a form that a message may show. `str()` returns the message.
+    `found`: the value at the path, in a form that a message may show. `origin`: of a host in a list elsewhere
+    (`hosts_from`), its name and where the list is. `str()` returns the message.
     """
 
     path: KeyPath
     what: str
     fix: str = ""
     found: str = ""
+    origin: str = ""
 
     def __str__(self) -> str:
         return self.at(path_of(self.path))
@@ -38,6 +40,7 @@ class Finding:
 
     def at(self, place: str) -> str:
         """The sentence, with `place` in place of the path."""
+        place += f" ({self.origin})" if self.origin else ""
         said = f"{place}: {self.found}{' ' if self.found else ''}{self.what}"
         return f"{said}. Fix: {self.fix}" if self.fix else said
 

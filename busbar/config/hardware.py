@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 
-from pydantic import Field
+from pydantic import AfterValidator, ConfigDict, Field
 
-from busbar.config.hosts import Worker
+from busbar.config.hosts import HostsFrom, Worker
 from busbar.config.kubernetes_values import DnsLabel
 from busbar.config.network_values import HcaPattern
 from busbar.config.ssh import Ssh
 from busbar.config.validation import NcclPoolSettings, NcclSettings
-from busbar.config.values import Float, Int, NonEmpty
+from busbar.config.values import Float, Int, NonEmpty, invalid
 from busbar.models import ConfigModel
 
 if TYPE_CHECKING:
@@ -79,8 +79,26 @@ P = TypeVar("P", bound=MeasuredPool, covariant=True)
 V = TypeVar("V", bound=NcclSettings, covariant=True)
 
 
+def _unread(value: HostsFrom | None) -> HostsFrom | None:
+    if value is not None:
+        raise invalid("has not been read", "use busbar.config.stackfile, or the component Cluster")
+    return value
+
+
+def _hosts_or_list(schema: dict[str, Any], model: type[MeasuredCluster[Any, Any]]) -> None:
+    """The hosts are either listed in the stack file or elsewhere."""
+    if (hosts := model.model_fields.get("hosts")) is None or hosts.annotation is None:
+        return
+    schema["required"].remove("hosts")
+    lists = [key for key, field in hosts.annotation.model_fields.items() if field.is_required()]
+    inline = {"required": ["hosts"], "properties": {"hosts": {"required": lists}}}
+    schema["oneOf"] = [inline, {"required": ["hosts_from"]}]
+
+
 class MeasuredCluster(ConfigModel, Generic[P, V]):
     """The part that the configurations of K3s and Slurm share."""
+
+    model_config = ConfigDict(json_schema_extra=_hosts_or_list)
 
     name: DnsLabel
     ssh: Ssh = Field(description="How to log in to the hosts.")
@@ -88,6 +106,9 @@ class MeasuredCluster(ConfigModel, Generic[P, V]):
         description="Pools by name: groups of identical hosts with GPUs, and what each of them must have."
     )
     validation: V
+    hosts_from: Annotated[HostsFrom | None, AfterValidator(_unread)] = Field(
+        default=None, description="A list of hosts elsewhere, in place of the lists below hosts."
+    )
 
     @property
     def workers(self) -> Sequence[Worker]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from busbar.config.kubernetes_values import DnsLabel, LabelValue
 from busbar.config.network_values import Address, HostKey, InterfaceName, IpAddress, Port, UserName
-from busbar.config.values import Int, NonEmpty, invalid
+from busbar.config.values import Int, Matching, NonEmpty, invalid
 from busbar.models import ConfigModel
 
 
@@ -55,12 +55,15 @@ class Topology(ConfigModel):
         return {key: value for key, value in values.items() if value is not None}
 
 
+Reason = Annotated[NonEmpty, Field(max_length=200)]
+
+
 class Worker(HostConfig):
     """A machine with GPUs and HCAs."""
 
     pool: DnsLabel | None = Field(default=None, description="Name of its pool; optional with a single pool.")
     topology: Topology = Field(default=Topology(), description="Where it is in the fabric, for schedulers.")
-    quarantine: Annotated[NonEmpty, Field(max_length=200)] | None = Field(
+    quarantine: Reason | None = Field(
         default=None,
         description="Why no new job may start on it (a taint busbar/quarantine; in Slurm a drain). It is "
         "left out of measurements, waits for GPUs and the pools of the outputs. To end it, delete the line.",
@@ -97,8 +100,56 @@ class ApiEndpoint(ConfigModel):
     )
 
 
+StackName = Annotated[str, Matching(r"[^\s/]+(/[^\s/]+){0,2}", "a stack, as organization/project/stack")]
+
+
+class HostsFrom(ConfigModel):
+    """A list of hosts that something else writes: a file, or the output of another stack."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["file"]}, {"required": ["stack"]}]})
+
+    file: NonEmpty | None = Field(
+        default=None, description="JSON file with the list, relative to the project folder."
+    )
+    stack: StackName | None = Field(
+        default=None, description="Stack that exports the list, as organization/project/stack."
+    )
+    output: NonEmpty = Field(default="hosts", description="The output of that stack with the list.")
+    allow_removal: bool = Field(
+        default=False,
+        description="Drain and remove workers that are no longer in the list; without it, the update fails.",
+    )
+    quarantine: dict[DnsLabel, Reason] = Field(
+        default={}, description="Worker -> why no new job may start on it, as hosts.workers[].quarantine."
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.file is None) == (self.stack is None):
+            raise invalid("is not one source", "give either file or stack")
+        return self
+
+    @property
+    def source(self) -> str:
+        """Where the list is, as messages name it."""
+        output = "" if self.output == "hosts" else f" (output {self.output})"
+        return self.file or f"stack {self.stack}{output}"
+
+
+def has_list(data: Any) -> bool:
+    """Whether the hosts of a configuration are in a list elsewhere."""
+    return isinstance(data, Mapping) and "hosts_from" in data
+
+
+def _required_beside_list(schema: dict[str, Any]) -> None:
+    # With hosts_from, `hosts` has the address that they share, and no lists.
+    schema.pop("required")
+
+
 class Hosts(ConfigModel):
     """All hosts of the cluster by role."""
+
+    model_config = ConfigDict(json_schema_extra=_required_beside_list)
 
     load_balancers: list[HostConfig] = Field(
         default=[],

@@ -26,7 +26,8 @@ def located(path: Path, findings: Iterable[Finding]) -> list[str]:
         return [*map(str, findings)]
     groups: dict[Finding, list[tuple[int, str]]] = {}
     for each in findings:
-        cause = replace(each, path=tuple("" if isinstance(part, int) else part for part in each.path))
+        path_of_all = tuple("" if isinstance(part, int) else part for part in each.path)
+        cause = replace(each, path=path_of_all, origin="")
         groups.setdefault(cause, []).append(_located(path.name, document, each))
     return [text for group in groups.values() for text in _as_one(path.name, group)]
 
@@ -35,14 +36,14 @@ def _as_one(file: str, group: list[tuple[int, str]]) -> list[str]:
     texts = [f"{file}:{line} {text}" if line else text for line, text in group]
     if len(group) < _SAME_CAUSE:
         return texts
-    lines = ", ".join(str(line) for line, _ in group[1:])
-    return [f"{texts[0]} ({len(group) - 1} more like it: lines {lines})"]
+    lines = ", ".join(str(line) for line, _ in group[1:] if line)
+    return [f"{texts[0]} ({len(group) - 1} more like it{f': lines {lines}' if lines else ''})"]
 
 
 def _located(file: str, document: Node | None, finding: Finding) -> tuple[int, str]:
     """The line of a finding (from 1; 0: the whole file), and its text with the names of hosts."""
     config = value_of(document, "config")
-    if not isinstance(config, MappingNode) or finding.path[0] == file:
+    if not isinstance(config, MappingNode) or finding.path[0] == file or finding.origin:
         return 0, str(finding)
     objects = [value for _, value in config.value if isinstance(value, MappingNode)]
     # A path without any step is the whole object: a top-level key is missing, or several keys do not fit.

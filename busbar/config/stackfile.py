@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ruamel.yaml.nodes import Node
 
 from busbar.config import engine_yaml
 from busbar.config.cluster import Cluster
 from busbar.config.errors import ConfigError, Finding, show, unknown_keys
+from busbar.config.hosts import has_list
 from busbar.config.load import load
 from busbar.config.schema import KEY, PROJECT, SECRETS
 from busbar.config.secrets import plain_text
 from busbar.exits import Misuse
 
+if TYPE_CHECKING:
+    from busbar.config.hosts_from import ListedHosts
+
+C = TypeVar("C")
 EXAMPLE = "Pulumi.h100.example.yaml"
 PROJECT_FILES = ("Pulumi.yaml", "Pulumi.yml")
 _AMBIGUOUS = ("is another value in YAML 1.2 than for the engine", "quote it")
@@ -54,7 +59,32 @@ class StackFile:
 
     def cluster(self) -> Cluster:
         """The validated `busbar:cluster`, with the files that it names, as `up` does. Raises ConfigError."""
-        return load(self.data, secret_keys=self.secret_keys, root=self.project)
+        return self.load(load)
+
+    def load(self, load: Callable[..., C], roles: Mapping[str, str] | None = None) -> C:
+        """The configuration, validated by LOAD, with the hosts of `hosts_from`. Raises ConfigError.
+
+        `roles`: as busbar.config.hosts_from.ROLES, which it is by default.
+        """
+        more = {"secret_keys": self.secret_keys, "root": self.project}
+        listed = self._listed(roles)
+        return listed.load(load, **more) if listed else load(self.data, **more)
+
+    def with_hosts(self, roles: Mapping[str, str] | None = None) -> Any:
+        """The object with the hosts of `hosts_from` below `hosts`, else as written. Raises ConfigError."""
+        listed = self._listed(roles)
+        return listed.data if listed else self.data
+
+    def _listed(self, roles: Mapping[str, str] | None) -> ListedHosts | None:
+        if not has_list(self.data):
+            return None
+        from busbar.config import hosts_from
+
+        return hosts_from.read_list(
+            self.data,
+            roles or hosts_from.ROLES,
+            lambda given: hosts_from.read_kept(given, self.project, self.stack),
+        )
 
 
 def project_folder(given: Path | None, cwd: Path) -> Path | None:
@@ -147,6 +177,22 @@ def keys(path: Path) -> set[str]:
     """
     document = _document(path)
     return set() if engine_yaml.value_of(document, "environment") else set(_config(path, document)[1])
+
+
+def kept_hosts(path: Path) -> Path | None:
+    """The copy of the list of hosts, if the hosts of a stack file are those of another stack."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    if "hosts_from" not in text:
+        return None
+    from busbar.config.hosts_from import kept_in
+
+    try:
+        config = _config(path, _document(path))[1]
+    except ConfigError:
+        return None
+    given = [value["hosts_from"] for value in config.values() if has_list(value)]
+    has_stack = any(isinstance(each, Mapping) and each.get("stack") for each in given)
+    return kept_in(path.parent, stack_of(path)) if has_stack else None
 
 
 def project_name(folder: Path | None) -> str | None:

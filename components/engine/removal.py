@@ -17,6 +17,9 @@ from busbar.components.engine.local_command import busbar_command
 from busbar.components.engine.ssh import SshLogin, with_login
 from busbar.hosts.host import Host
 
+REMOVAL = "-removal"
+"""The end of the name of a resource that removes a host."""
+
 
 def create_host_removal(
     on: HostArgs,
@@ -42,7 +45,7 @@ def create_host_removal(
     stdin: pulumi.Output[str] = pulumi.Output.from_input(on.install_id).apply(
         lambda known: with_login({**spec, "values": {**marked, "INSTALL_ID": known}}, on.login)
     )
-    return _create(f"{on.owner}-removal", "host", stdin, opts)
+    return _create(f"{on.owner}{REMOVAL}", "host", stdin, opts)
 
 
 def create_teardown(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from busbar import config
 from busbar.components.engine.ssh import SshLogin
 from busbar.config.errors import unknown_keys
 from busbar.config.hardware import AnyCluster
+from busbar.config.hosts import has_list
 from busbar.config.schema import KEY, PROJECT
 from busbar.config.secrets import plain_text
 from busbar.hosts.inventory import Inventory
@@ -61,12 +63,19 @@ def checked(
     project: Path,
     load: Callable[..., C],
     warnings: Callable[[C], Iterable[config.Finding]],
+    roles: Mapping[str, str] | None = None,
 ) -> tuple[C, SshLogin]:
     """Load a configuration with LOAD, and its login; show the warnings.
 
+    `roles`: of a list of hosts elsewhere, as busbar.config.hosts_from.ROLES, which it is by default.
     Raises pulumi.RunError with every finding, before any resource is registered.
     """
     try:
+        if has_list(data):
+            # Few configurations need it, and a program loads as few modules as possible.
+            from busbar.components.engine.listed_hosts import load_listed
+
+            load = partial(load_listed, roles=roles, load=load)
         found = load(data, secret_keys=secrets, root=project)
         login = SshLogin.load(found.ssh, secrets, project)
     except config.ConfigError as error:

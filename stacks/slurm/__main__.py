@@ -19,7 +19,7 @@ FOLDER = Path(__file__).resolve().parent
 
 async def main() -> None:
     data, secrets = read_stack(config.PROJECT, config.KEY, config.SECRETS)
-    slurm, login = checked(data, secrets, FOLDER, config.load, validation_checks.warnings)
+    slurm, login = checked(data, secrets, FOLDER, config.load, validation_checks.warnings, config.ROLES)
     hosts = SlurmHosts("slurm", SlurmHostsArgs(slurm=slurm, login=login))
     measured: dict[str, SlurmValidation] = {}
     for pool in slurm.pools if slurm.validation.enabled else ():

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any
 from unittest import mock
 
 import pulumi
@@ -202,11 +202,12 @@ class _Engine(mocks.MockEngine):
 
 
 Answer = Callable[[mocks.MockResourceArgs], Mapping[str, Any]]
+Call = Callable[[mocks.MockCallArgs], dict[Any, Any]]
 
 
 class _Answers(mocks.Mocks):
-    def __init__(self, answer: Answer | None) -> None:
-        self._answer = answer
+    def __init__(self, answer: Answer | None, call: Call | None) -> None:
+        self._answer, self._call = answer, call
 
     def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
         if args.typ == STASH:
@@ -216,7 +217,9 @@ class _Answers(mocks.Mocks):
             return None, args.inputs
         return f"{args.name}-id", {**args.inputs, **self._answer(args)}
 
-    def call(self, args: mocks.MockCallArgs) -> NoReturn:
+    def call(self, args: mocks.MockCallArgs) -> Any:
+        if self._call is not None:
+            return self._call(args)
         raise AssertionError(f"the program asks for {args.token}: every preview would wait for it")
 
 
@@ -231,17 +234,19 @@ def run_program(
     project: str = "busbar",
     config: Mapping[str, str] | None = None,
     same: Collection[str] = (),
+    call: Call | None = None,
 ) -> Run:
     """Run the program as the engine would; `answer` gives each resource the outputs that its provider would.
 
     `secrets` are secret keys of the stack. With `answered=False` nothing is known, as in the preview
     of a first bring-up. Resources named in `same` have not changed, so that their hooks do not run. A program
-    that raises ends as a Run with `error`.
+    that raises ends as a Run with `error`. `call` answers functions of the engine; without it the program may
+    call none.
     """
     run = Run()
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    monitor = _Monitor(_Answers(answer if answered else None), run, same)
+    monitor = _Monitor(_Answers(answer if answered else None, call), run, same)
     settings.configure(
         mocks.MockSettings(
             monitor=monitor,

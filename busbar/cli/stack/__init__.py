@@ -115,6 +115,8 @@ def _check(path: Path) -> None:
     from busbar.config import ConfigError, stackfile
     from busbar.config.schema import KEY, PROJECT
 
+    if stackfile.kept_hosts(path):
+        return  # The program reads the list of hosts anew and checks the whole before it begins.
     try:
         written = stackfile.keys(path)
     except ConfigError:

@@ -15,6 +15,7 @@ from busbar.cli.stack.target import Target
 from busbar.exits import DONE, FAILED
 from busbar.operations import uncleaned
 from busbar.outputs import CLUSTER
+from busbar.text import ago
 
 _HISTORY = 20
 _UPDATES = {"update", "destroy"}
@@ -71,16 +72,9 @@ def _describe(last: auto.UpdateSummary | None) -> str:
     began = last.start_time.replace(tzinfo=UTC)
     age = datetime.now(UTC) - began
     return (
-        f"{last.kind} {last.result}, {began:%Y-%m-%d %H:%M:%S} UTC ({_ago(age.total_seconds())} ago){seconds}"
+        f"{last.kind} {last.result}, {began:%Y-%m-%d %H:%M:%S} UTC ({ago(age.total_seconds())} ago){seconds}"
         + (f": {changes}" if changes else "")
     )
-
-
-def _ago(seconds: float) -> str:
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def _pending(state: Snapshot, target: Target) -> list[str]:

@@ -27,6 +27,8 @@ from busbar.models import ConfigModel
 KEY = "slurm"
 PROJECT = "busbar-slurm"
 SECRETS = ("sshPrivateKey", "sshPrivateKeyPassword")
+# Role in a list of hosts (busbar.config.hosts_from) -> its key below `hosts`.
+ROLES = {"controller": "controller", "login": "login[]", "worker": "compute[]"}
 
 _OF_K3S = {*Pool.model_fields, *Validation.model_fields}
 # The operating system's own uids, and those of packages (Debian Policy, 9.2.2).
@@ -244,7 +246,7 @@ class Slurm(MeasuredCluster[MeasuredPool, SlurmValidation]):
 def read(path: Path) -> tuple[Slurm, StackFile]:
     """The validated configuration of a stack file, and the file as written. Raises ConfigError."""
     file = stackfile.read(path, PROJECT, KEY, SECRETS)
-    return load(file.data, secret_keys=file.secret_keys, root=file.project), file
+    return file.load(load, ROLES), file
 
 
 def load(data: Any, *, secret_keys: Collection[str] = (), root: Path | None = None) -> Slurm:

@@ -65,7 +65,7 @@ def verify(path: Path, as_json: bool) -> None:
 def host_keys(path: Path) -> tuple[StackFile, tuple[Ssh, list[Offer]]]:
     """The file, whose other sections may be invalid, and its hosts."""
     file = stackfile.read(path, config.PROJECT, config.KEY, config.SECRETS)
-    return file, listed(file.data, config.Hosts, ROLES)
+    return file, listed(file.with_hosts(config.ROLES), config.Hosts, ROLES)
 
 
 def preflight(path: Path) -> tuple[Spec, Outcome]:

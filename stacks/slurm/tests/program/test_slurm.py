@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -13,19 +15,34 @@ from pulumi.runtime import mocks, rpc
 from busbar.components.engine.join_tokens import TOKEN_ARGUMENTS
 from busbar.outputs.pool import summarize
 from busbar.preflight.facts import HostRecord, pack
+from stacks.slurm.package import config, operations
 from stacks.slurm.package.components.hosts import CONTROLLER_SECONDS
+from stacks.slurm.package.config import ROLES
 from stacks.slurm.tests.support import compute, configured, facts, slurm
 from tests.program.harness import COMMAND, LOCAL, ROOT, Run, run_program, texts
+from tests.support.host_lists import STACK, Stacks, from_list, host_list
 from tests.support.verdicts import failing, passing
 
 KEY, PASSWORD = "KeyOfAllDaemons", "PasswordOfTheDatabase"
 
 
 def up(
-    verdict: dict[str, Any] | None = None, *, preview: bool = False, failed: str = "", **changes: Any
+    verdict: dict[str, Any] | None = None,
+    *,
+    preview: bool = False,
+    failed: str = "",
+    listed: Path | None = None,
+    **changes: Any,
 ) -> Run:
-    """Run the program; `verdict`: what the measurement found; `failed`: a command without a result."""
-    made = slurm(**changes)
+    """Run the program; `verdict`: what the measurement found; `failed`: a command without a result.
+
+    `listed`: a folder for the program, whose hosts are then those of another stack.
+    """
+    made, given, program = slurm(**changes), configured(**changes), ROOT / "stacks" / "slurm" / "__main__.py"
+    call = None
+    if listed:
+        call = Stacks({"hosts": host_list(given["hosts"], ROLES)}, [])
+        given, program = from_list(given, ROLES, stack=STACK), Path(shutil.copy(program, listed))
     found = facts(made)
 
     def answer(args: mocks.MockResourceArgs) -> dict[str, Any]:
@@ -43,9 +60,10 @@ def up(
         {},
         answer,
         preview=preview,
-        program=ROOT / "stacks" / "slurm" / "__main__.py",
+        program=program,
         project="busbar-slurm",
-        config={"busbar-slurm:slurm": json.dumps(configured(**changes))},
+        config={"busbar-slurm:slurm": json.dumps(given)},
+        call=call,
     )
 
 
@@ -255,3 +273,17 @@ def test_what_is_allowed_but_probably_not_intended_is_said_by_the_update() -> No
 
 def test_a_preview_of_a_first_update_knows_nothing_and_does_not_fail() -> None:
     assert up(preview=True).error is None
+
+
+def test_hosts_of_another_stack_give_the_same_resources_as_inline(tmp_path: Path) -> None:
+    inline, listed = up(), up(listed=tmp_path)
+    assert inline.error is None and listed.error is None
+    assert {urn: each.raw for urn, each in listed.resources.items()} == {
+        urn: each.raw for urn, each in inline.resources.items()
+    }
+    file = tmp_path / "Pulumi.test.yaml"
+    file.write_text(
+        json.dumps({"config": {"busbar-slurm:slurm": from_list(configured(), ROLES, stack=STACK)}})
+    )
+    assert config.read(file)[0] == slurm()
+    assert [each.name for each in operations.host_keys(file)[1][1]] == ["ctl", "login", "gpu-1", "gpu-2"]

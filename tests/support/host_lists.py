@@ -1,0 +1,71 @@
+"""The hosts of a configuration as the contract `hosts`, and what the engine answers about stacks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import grpc
+from pulumi.runtime import mocks
+
+from busbar.config.hosts_from import ROLES
+
+STACK = "organization/machines/prod"
+
+
+def host_list(hosts: Mapping[str, Any], roles: Mapping[str, str] = ROLES) -> dict[str, Any]:
+    """The list with the hosts of a section `hosts`."""
+    listed = []
+    for role, key in roles.items():
+        found = hosts.get(key.removesuffix("[]"), [])
+        listed += [{**host, "role": role} for host in (found if isinstance(found, list) else [found])]
+    return {"version": 1, "hosts": listed}
+
+
+def from_list(cluster: Mapping[str, Any], roles: Mapping[str, str] = ROLES, **given: Any) -> dict[str, Any]:
+    """The configuration with `hosts_from` in place of its lists of hosts."""
+    keys = {key.removesuffix("[]") for key in roles.values()}
+    rest = {key: value for key, value in cluster["hosts"].items() if key not in keys}
+    others = {key: value for key, value in cluster.items() if key != "hosts"}
+    return {**others, **({"hosts": rest} if rest else {}), "hosts_from": given}
+
+
+class UnknownStackError(grpc.RpcError):  # type: ignore[misc]
+    """What the engine answers about a stack that its backend does not have."""
+
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.UNKNOWN
+
+    def details(self) -> str:
+        return 'invocation of pulumi:pulumi:readStackOutputs returned an error: unknown stack "x"'
+
+
+class Stacks:
+    """Answers for the functions by which a program reads stacks.
+
+    `outputs`: those of STACK. `state`: the hosts that the program's own stack has, each with name, role and
+    address.
+    """
+
+    def __init__(
+        self, outputs: Mapping[str, Any], state: list[dict[str, Any]], secrets: tuple[str, ...] = ()
+    ) -> None:
+        self._outputs, self._state, self._secrets = outputs, state, secrets
+
+    def __call__(self, args: mocks.MockCallArgs) -> dict[Any, Any]:
+        if args.token == "pulumi:pulumi:readStackOutputs":
+            if args.args["name"] != STACK:
+                raise UnknownStackError
+            return {"name": STACK, "outputs": dict(self._outputs), "secretOutputNames": [*self._secrets]}
+        assert args.token == "pulumi:pulumi:readStackResourceOutputs", args.token
+        return {
+            "name": args.args["stackName"],
+            "outputs": {
+                f"urn:pulumi:test::busbar::a$command:local:Command::{host['role']}-{host['name']}-removal": {
+                    "type": "command:local:Command",
+                    "outputs": {"stdin": json.dumps({"host": host})},
+                }
+                for host in self._state
+            },
+        }
