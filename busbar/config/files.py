@@ -23,15 +23,15 @@ def resolve(root: Path, name: str) -> Path:
 def findings(cluster: Cluster, root: Path) -> Iterator[Finding]:
     """Yield one finding per file that is not usable; `root` is the project folder."""
     yield from ssh_key(cluster.ssh, root)
-    shared, gpus = cluster.validation.topology_file, 0
+    gpus = 0
     for name, pool in cluster.pools.items():
         if pool.validation and pool.validation.topology_file:
             where = ("pools", name, "validation", "topology_file")
             yield from _topology(root, pool.validation.topology_file, where, pool.gpus)
         else:
             gpus = max(gpus, pool.gpus)
-    if shared:
-        yield from _topology(root, shared, ("validation", "topology_file"), gpus)
+    if file := cluster.validation.topology_file:
+        yield from _topology(root, file, ("validation", "topology_file"), gpus)
     for name, chart in cluster:
         if not isinstance(chart, Chart) or not chart.enabled or not chart.is_local:
             continue
@@ -82,10 +82,7 @@ def _not_of(path: Path, gpus: int) -> tuple[str, str]:
     # PCI class 03: VGA and 3D controllers.
     found = sum(each.get("class", "").startswith("0x03") for each in system.iter("pci"))
     if 0 < found < gpus:
-        return (
-            f"has {found} GPUs, expected {gpus}",
-            "use the topology file of this type of host, or correct gpus",
-        )
+        return f"has {found} GPUs, expected {gpus}", "use the file of this type of host, or correct gpus"
     return "", ""
 
 

@@ -132,9 +132,9 @@ def _host(host: str, variables: Mapping[str, Any], *, is_item: bool) -> list[str
             values.setdefault(key, variables[variable])
     computed = {key for key, value in values.items() if not _is_plain(value)}
     written = host if "name" in computed else str(values.get("name") or host)
-    name = written.partition(".")[0].lower() if not _is_address(written) else written
+    name = written.partition(".")[0].lower() if not is_address(written) else written
     lines = [f"name: {_scalar(name)}" + ("" if name == written else f"   # {written} in the inventory")]
-    if not _NAME.fullmatch(name) or _is_address(name):
+    if not _NAME.fullmatch(name) or is_address(name):
         lines[0] += "   # missing: a name of lower-case letters, digits and -"
     values.setdefault("address", host)
     for key in _KEYS:
@@ -153,7 +153,8 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, str | int) and "{{" not in str(value)
 
 
-def _is_address(text: str) -> bool:
+def is_address(text: str) -> bool:
+    """Whether the text is an IP address, and no name."""
     try:
         ipaddress.ip_address(text)
     except ValueError:

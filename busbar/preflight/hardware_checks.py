@@ -217,17 +217,12 @@ def _gpudirect(report: Report) -> Iterator[Check]:
 
 def _between_devices(report: Report) -> Iterator[Check]:
     """Find what sends traffic between GPUs and HCAs over the CPU (NCCL user guide, troubleshooting)."""
-    found = {
-        "ACS redirects traffic at PCI bridges above GPUs and HCAs": (
-            report.redirecting,
-            "disable ACS or VT-d in the firmware; until a reboot: setpci -s BRIDGE ECAP_ACS+0x6.w=0000",
-        ),
-        "the IOMMU translates the addresses of GPUs and HCAs": (
-            report.translated,
-            "boot with iommu=pt (on ARM iommu.passthrough=1), or disable the IOMMU in the firmware",
-        ),
-    }
-    for what, (devices, fix) in found.items():
+    acs = "disable ACS or VT-d in the firmware; until a reboot: setpci -s BRIDGE ECAP_ACS+0x6.w=0000"
+    iommu = "boot with iommu=pt (on ARM iommu.passthrough=1), or disable the IOMMU in the firmware"
+    for what, devices, fix in (
+        ("ACS redirects traffic at PCI bridges above GPUs and HCAs", report.redirecting, acs),
+        ("the IOMMU translates the addresses of GPUs and HCAs", report.translated, iommu),
+    ):
         if devices:
             yield warning(f"{what} ({listed(devices)}): GPUDirect RDMA is slow, or fails", fix)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator
 
 from busbar.hosts import nfs, supported_os
 from busbar.hosts.finding import Check, Finding, error, warning
 from busbar.hosts.host import Host
+from busbar.hosts.inventories import is_address
 from busbar.preflight.report import NfsFolder, Report
 from busbar.preflight.spec import NfsRequirements
 
@@ -93,17 +93,9 @@ def check_client(required: NfsRequirements, host: Host, report: Report) -> Itera
             f"no route to the NFS server {required.address}",
             "correct the address of the NFS server, or route this host there",
         )
-    elif _is_ip(host.address) and client.source != host.address:
+    elif is_address(host.address) and client.source != host.address:
         yield error(
             f"reaches the NFS server {required.address} from its address {client.source}; the folder is "
             f"exported to {host.address} only",
             "give the NFS server an address in the network of the workers' addresses",
         )
-
-
-def _is_ip(address: str) -> bool:
-    try:
-        ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    return True

@@ -444,23 +444,21 @@ def test_what_sends_traffic_between_devices_over_the_cpu_is_a_warning(
         ("7.0.0-31-generic", 9_700_000_000, True),
         # After kho=off.
         ("7.0.0-1019-nvidia", 0, False),
-        ("6.17.0-1032-nvidia", None, False),
+        ("6.17.0-1032-nvidia", 9_700_000_000, False),
     ],
 )
 def test_a_kernel_with_a_known_fault_is_named_with_its_source(
     kernel: str, stray: int | None, is_named: bool
 ) -> None:
     found = findings(arch="aarch64", kernel=kernel, stray_cma_bytes=stray)
-    assert [(each.level, each.what.startswith(f"kernel {kernel}: NCCL fails")) for each in found] == (
+    assert [(each.level, each.what.startswith(f"kernel {kernel} aarch64: NCCL fails")) for each in found] == (
         [("warning", True)] * is_named
     )
     assert all("#" in each.what and "2026-09" in each.what for each in found)
 
 
 def test_a_driver_with_a_known_fault_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    fault = KnownFault(
-        driver=r"570\.124\..*", what="it hangs", fix="another one", source="x#1", date="2026-01-01"
-    )
+    fault = KnownFault(r"driver 570\.124\..*", "it hangs", "another one", "x#1", "2026-01-01")
     monkeypatch.setattr(known_faults, "KNOWN_FAULTS", (fault,))
     assert only(findings()).what == "driver 570.124.06: it hangs (x#1, 2026-01-01)"
 
