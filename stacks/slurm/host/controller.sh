@@ -47,6 +47,7 @@ install_controller() {
   load
   poll "$PING_DEADLINE" answers ||
     die "slurmctld is not responding after $PING_DEADLINE s: $(last_lines slurmctld)" "see: journalctl -u slurmctld"
+  set_down
   trap - EXIT
   [[ -n $(payload slurmdbd_conf) ]] || stop_accounting
   apply_users
@@ -88,6 +89,7 @@ undo() {
   [[ -z ${FORMER[0]} ]] || { answers && [[ $(cat "$STATE_DIR/config.loaded" 2>/dev/null) == "$(files_hash)" ]]; } ||
     (load && poll "$PING_DEADLINE" answers) ||
     note "slurmctld does not run with the former configuration; see: journalctl -u slurmctld"
+  (set_down)
   # In a subshell: one that cannot be asked keeps no other from its jobs.
   for node in "${REMOVING[@]}"; do (release "$node"); done
 }
@@ -99,6 +101,7 @@ load() {
   files=$(files_hash)
   if systemctl is-active --quiet slurmctld && [[ $(cat "$STATE_DIR/config.loaded" 2>/dev/null) != "$files" ]]; then
     rm -f "$STATE_DIR/config.loaded"
+    hold_down
     timeout 60 scontrol reconfigure >&2 ||
       die "slurmctld refuses the new configuration and runs on with the former one, which was put back: $(last_lines slurmctld)" \
         "see the log above; fix the configuration and retry"
@@ -170,8 +173,7 @@ drain() {
     }
     # A node that is removed stays in its quarantine: the removal may be refused.
     [[ $wanted == "$QUARANTINE_REASON"* && $text == "busbar: "* && $text != "$wanted"?(" : "*) ]] || return 0
-  elif [[ $STATE == DOWN* && -n $REASON && ${REASON##* [} != slurm@* ]]; then
-    # Somebody has set it down, which the next start of its slurmd would end (ReturnToService).
+  elif is_set_down "$STATE" "$REASON"; then
     wanted=$text
   elif [[ -z $STATE ]]; then
     return 0

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A host that takes its configuration from slurmctld: compute (slurmd) or login (sackd). No file of Slurm's configuration is
 # written here.
-# VERB=install: slurmd is registered and IDLE (or drained by somebody), or the commands reach the controller. VERB=remove:
+# VERB=install: slurmd is registered and IDLE (or drained, or set down, by somebody), or the commands reach the controller. VERB=remove:
 # removed; logs and homes stay.
 #
 # Values: OWNER, INSTALL_ID, NODE_NAME, UNIT (slurmd or sackd), CONTROLLER (ADDRESS:PORT), GPUS (of a compute host),
@@ -39,6 +39,7 @@ install_member() {
   start_unit "$UNIT" "$CONTROLLER $(sha256sum "$SLURM_KEY") $(slurm_version "$UNIT")${CONTAINERS:+ $(package_version nvslurm-plugin-pyxis)}"
   if [[ $UNIT == slurmd ]]; then
     await_ready
+    set_down
     state=$(node_field State) gpus=$(gpu_count)
   else
     poll 60 answers ||
@@ -68,6 +69,10 @@ await_ready() {
     scontrol update "nodename=$NODE_NAME" state=resume 2>/dev/null || true
   poll "$READY_DEADLINE" is_settled || true
   state=$(node_field State) reason=$(node_field Reason)
+  if responds "$state" && is_set_down "$state" "$reason"; then
+    note "the node is $state, and stays so: $reason"
+    return 0
+  fi
   case $state in
     "") die "slurmctld does not know $NODE_NAME or is not responding: $(last_lines slurmd)" \
       "check port ${CONTROLLER##*:} of the controller; the same slurm.key on both; journalctl -u slurmd" ;;
@@ -89,12 +94,12 @@ await_ready() {
     die "the node has $(gpu_count) GPUs in Slurm, expected $GPUS" "see: scontrol show node $NODE_NAME; slurmd -G"
 }
 
-# is_settled: IDLE or at work; or drained by a registration, which no time changes.
+# is_settled: IDLE or at work; or drained by a registration, or set down by somebody, which no time changes.
 is_settled() {
   local state
   state=$(node_field State)
   [[ $state == @(IDLE|MIXED|ALLOCATED|COMPLETING)?(+DYNAMIC*|+COMPLETING|+PLANNED) ]] ||
-    { [[ $state == *DRAIN* && $state != *@(DOWN|NOT_RESPONDING|UNKNOWN|"*")* ]]; }
+    { responds "$state" && { [[ $state == *DRAIN* && $state != *DOWN* ]] || is_set_down "$state" "$(node_field Reason)"; }; }
 }
 
 # gpu_count: from Gres=gpu:h100:8(S:0-1).

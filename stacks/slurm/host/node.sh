@@ -23,7 +23,7 @@ main() {
 }
 
 drain_node() {
-  if is_ours || { [[ $STATE != *@(DRAIN|FAIL)* ]] && ! is_set_down; }; then
+  if is_ours || { [[ $STATE != *@(DRAIN|FAIL)* ]] && ! is_set_down "$STATE" "$FOUND"; }; then
     change drain "reason=$COMMAND_REASON $REASON"
     read_state
   fi
@@ -59,11 +59,6 @@ read_state() {
 
 is_ours() {
   [[ $STATE == *DRAIN* && $FOUND == "$COMMAND_REASON"* ]]
-}
-
-# is_set_down: whether somebody has set it down; slurmctld does so itself where the node is not responding.
-is_set_down() {
-  [[ $STATE == DOWN* && -n $FOUND && ${FOUND##* [} != slurm@* ]]
 }
 
 jobs() {

@@ -146,6 +146,8 @@ start_unit() {
   rm -f "$STATE_DIR/$unit.started"
   systemctl daemon-reload
   systemctl reset-failed "$unit" 2>/dev/null || true
+  [[ $unit != slurmd || $action == start ]] || hold_down "$NODE_NAME"
+  [[ $unit != slurmctld || $action == start ]] || hold_down
   timeout "$UNIT_DEADLINE" systemctl "$action" "$unit" ||
     die "$unit did not $action: $(last_lines "$unit")" "see: journalctl -u $unit; tail /var/log/slurm/$unit.log"
   printf '%s\n' "$wanted" >"$STATE_DIR/$unit.started"
@@ -155,6 +157,61 @@ start_unit() {
 last_lines() {
   { { tail -n 200 "/var/log/slurm/$1.log" 2>/dev/null || true; journalctl -u "$1" -n 50 -o cat 2>/dev/null || true; } |
     grep -E 'error|fatal' || true; } | tail -n 3 | cut -c1-300 | paste -sd '|' - | sed 's/|/; /g'
+}
+
+# Lines "NODE|REASON" of nodes that somebody has set down, while daemons restart: the next registration of a node ends that
+# (ReturnToService).
+DOWN=$STATE_DIR/down
+
+# is_set_down STATE REASON: whether somebody has set it down; slurmctld does so itself where the node is not responding.
+is_set_down() {
+  [[ $1 == DOWN* && -n $2 && ${2##* [} != slurm@* ]]
+}
+
+# responds STATE: whether the slurmd of a node in this state answers slurmctld.
+responds() {
+  [[ -n $1 && $1 != *@(NOT_RESPONDING|UNKNOWN|"*")* ]]
+}
+
+# hold_down [NODE]: drains this node, or each, if somebody has set it down, so that no job starts there. The drain stays: its end
+# would make slurmctld ask the node, whose answer ends DOWN.
+hold_down() {
+  local line node state reason
+  while read -r line; do
+    node=$(field NodeName "$line") state=$(field State "$line")
+    { responds "$state" && is_set_down "$state" "$(field Reason "$line")"; } || continue
+    reason=$(timeout 10 sinfo -h -N -n "$node" -o %E | head -n 1)
+    printf '%s|%s\n' "$node" "$reason" >>"$DOWN"
+    [[ $state == *DRAIN* ]] || scontrol update "nodename=$node" state=drain "reason=$reason" ||
+      die "$node is set down, and cannot be drained" "see: scontrol show node $node"
+  done < <({ timeout 10 scontrol --oneliner show node "$@" 2>/dev/null || true; } | { grep ' State=DOWN' || true; })
+}
+
+# set_down: sets them down again when they have registered.
+set_down() {
+  local node reason deadline=$((SECONDS + 30))
+  [[ -s $DOWN ]] || return 0
+  while IFS='|' read -r node reason; do
+    poll "$((deadline - SECONDS))" has_registered "$node" || true
+    [[ $(state_of "$node") == *DRAIN* ]] || continue
+    if poll 20 stays_down "$node" "$reason"; then note "$node stays down: $reason"; else note "$node is drained now, no longer down: $reason"; fi
+  done <"$DOWN"
+  rm -f "$DOWN"
+}
+
+has_registered() {
+  local state
+  state=$(state_of "$1")
+  responds "$state" && [[ $state != DOWN* ]]
+}
+
+# stays_down NODE REASON: an answer that slurmctld still waits for ends DOWN as a registration does.
+stays_down() {
+  scontrol update "nodename=$1" state=down "reason=$2" && sleep 2 && [[ $(state_of "$1") == DOWN* ]]
+}
+
+state_of() {
+  field State "$(timeout 10 scontrol --oneliner show node "$1" 2>/dev/null || true)"
 }
 
 # unit_option UNIT VARIABLE VALUE: the options of a unit, in a drop-in of busbar's.

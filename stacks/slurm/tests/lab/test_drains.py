@@ -130,6 +130,38 @@ def test_a_refused_configuration_leaves_the_former_one_and_a_slurmctld_that_rest
     site.wait_idle()
 
 
+def down(site: Site, node: str) -> tuple[bool, str]:
+    """Whether a node is down, and its reason."""
+    shown = site.slurm(f"scontrol --oneliner show node {node}")
+    return " State=DOWN" in shown, site.reason(node)
+
+
+def test_a_node_that_an_admin_has_set_down_is_so_after_restarts_by_an_update(site: Site) -> None:
+    def other(slurm: dict[str, Any]) -> None:
+        slurm["parameters"] = {"MaxJobCount": "5001"}
+
+    site.wait_idle()
+    code, text = site.up(unmeasured)
+    assert code == 0, text
+    site.slurm(f"scontrol update nodename=compute-3 state=down reason='{FOREIGN}'")
+    job = site.submit("sleep 900", "--nodelist=compute-3")
+    try:
+        code, text = site.up(changed(other))
+        assert code == 0 and f"compute-3 stays down: {FOREIGN}" in text, text
+        assert down(site, "compute-3") == (True, FOREIGN)
+        code, text = site.up(unmeasured)
+        assert code == 0 and down(site, "compute-3") == (True, FOREIGN), text
+        # As with another key or package.
+        site.lab.ssh("compute-3", "rm /var/lib/busbar/slurmd.started")
+        code, text = site.up(unmeasured, "--replace", "**::compute-compute-3")
+        assert code == 0 and f"compute-3 stays down: {FOREIGN}" in text, text
+        assert down(site, "compute-3") == (True, FOREIGN)
+        assert site.slurm(f"squeue -h -j {job} -o %T").strip() == "PENDING", "it never started"
+    finally:
+        site.slurm(f"scancel {job}; scontrol update nodename=compute-3 state=resume")
+    site.wait_idle()
+
+
 def test_a_drain_by_the_health_check_is_no_strangers_and_ends_only_where_the_check_passes(site: Site) -> None:
     resume = f"{HEALTH} && scontrol update nodename=compute-2 state=resume"
     site.wait_idle()

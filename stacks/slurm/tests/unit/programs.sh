@@ -54,6 +54,7 @@ more-systemctl() {
         return 1
       fi
       ;;
+    *"start slurmd") registered ;;
   esac
   systemctl "$@"
 }
@@ -75,6 +76,7 @@ node_updated() {
     case $change in
       state=drain) state=${state%+DRAIN}+DRAIN ;;
       state=undrain) state=${state%+DRAIN} ;;
+      state=down) state=DOWN+DRAIN ;;
       state=resume) state=IDLE ;;
       reason=*)
         echo >>"$STATE/clock"
@@ -84,20 +86,30 @@ node_updated() {
   done
   printf '%s\n%s\n' "$state" "$reason" >"$file"
 }
+# A registration ends DOWN, whoever has set it (ReturnToService=2).
+registered() {
+  local file
+  for file in "$STATE"/slurm.*; do [[ ! -e $file ]] || real sed -i '1s/^DOWN[*]*/IDLE/' "$file"; done
+}
+more-sinfo() { sed -n '2s/ \[[^[]*$//p' "$STATE/slurm.$4" 2>/dev/null || true; }
 node_state() { head -n 1 "$STATE/slurm.$1" 2>/dev/null || echo IDLE; }
 
 more-scontrol() {
+  local name
   readable || return
   case $* in
     ping) [[ ! -e $STATE/active.slurmctld && ! -e $STATE/active.slurmd && ! -e $STATE/active.sackd ]] || echo "Slurmctld(primary) at ctl is UP" ;;
     "show hostnames "*) ;;
-    reconfigure) record scontrol "$@" && accepted ;;
+    reconfigure) record scontrol "$@" && accepted && registered ;;
+    "--oneliner show node")
+      for name in $(sed -n 's/^NodeName=\([^ ]*\) .*/\1/p' "$ROOT/etc/slurm/slurm.conf"); do more-scontrol --oneliner show node "$name"; echo; done
+      ;;
     "--oneliner show node "*)
-      if [[ -e $STATE/node.$4 ]]; then state "node.$4"; else more-scontrol show node "$4" | tr -s '\n ' ' '; fi
+      if [[ -e $STATE/node.$4 && ! -e $STATE/slurm.$4 ]]; then state "node.$4"; else more-scontrol show node "$4" | tr -s '\n ' ' '; fi
       ;;
     "show node "*)
-      if ! grep -q "^NodeName=$3 " "$ROOT/etc/slurm/slurm.conf"; then echo "Node $3 not found" && return 1; fi
-      printf 'NodeName=%s CPUTot=1\n   State=%s ThreadsPerCore=1\n   \n' "$3" "$(node_state "$3")"
+      if [[ -e $ROOT/etc/slurm/slurm.conf ]] && ! grep -q "^NodeName=$3 " "$ROOT/etc/slurm/slurm.conf"; then echo "Node $3 not found" && return 1; fi
+      printf 'NodeName=%s CPUTot=1 Gres=gpu:8\n   State=%s ThreadsPerCore=1\n   \n' "$3" "$(node_state "$3")"
       sed -n '2s/^./   Reason=&/p' "$STATE/slurm.$3" 2>/dev/null || true
       ;;
     *)

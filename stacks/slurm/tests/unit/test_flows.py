@@ -253,6 +253,34 @@ def test_a_node_that_others_have_set_down_is_so_after_its_quarantine_for_their_r
     assert node(host, "gpu-1") == ("DOWN", "no power")
 
 
+BY_ADA_DOWN = "DOWN", "no power [ada@2026-11-24T06:00:00]"
+
+
+def test_a_node_that_somebody_has_set_down_is_so_after_slurm_has_read_another_configuration(
+    host: Host,
+) -> None:
+    controls(host)
+    set_node(host, "gpu-1", *BY_ADA_DOWN)
+    set_node(host, "gpu-2", "DOWN*", "Not responding [slurm@2026-11-24T06:00:00]")
+    steps = controls(host, cgroup_conf="new")
+    assert (node(host, "gpu-1"), node(host, "gpu-2")[0]) == (("DOWN+DRAIN", "no power"), "IDLE")
+    # Between the registration and its DOWN no job may start there.
+    assert only(steps, "scontrol")[:2] == [
+        "scontrol update nodename=gpu-1 state=drain reason=no power",
+        RECONFIGURED,
+    ]
+    assert not only(controls(host, cgroup_conf="new"), "scontrol")
+    controls(host, cgroup_conf="newer")
+    assert node(host, "gpu-1") == ("DOWN+DRAIN", "no power")
+
+
+def test_a_node_that_somebody_has_set_down_is_so_after_a_refused_configuration(host: Host) -> None:
+    controls(host)
+    set_node(host, "gpu-1", *BY_ADA_DOWN)
+    refused(host, "nothing", cgroup_conf="refused")
+    assert node(host, "gpu-1") == ("DOWN+DRAIN", "no power")
+
+
 def test_a_refused_removal_ends_its_own_drains_only(host: Host) -> None:
     three = f"{NODES}NodeName=gpu-3 CPUs=1\nNodeName=gpu-4 CPUs=1\n"
     controls(host, slurm_conf=three, quarantine="gpu-3 RMA 7\n")
@@ -460,6 +488,15 @@ def test_an_update_of_a_compute_host_restarts_it_for_another_key_only(host: Host
     assert [step for step in joins(host, slurm_key="next") if "start slurmd" in step] == [
         "systemctl restart slurmd"
     ]
+
+
+def test_a_compute_host_that_somebody_has_set_down_is_so_after_a_restart(host: Host) -> None:
+    joins(host)
+    set_node(host, "gpu-1", *BY_ADA_DOWN)
+    given = {"slurm_key": "next", "health": "", "users": ""}
+    facts = host.facts("slurm/member", given, VERB="install", **MEMBER, HOME_PATH="/home")
+    assert "systemctl restart slurmd" in host.steps
+    assert (facts["state"], node(host, "gpu-1")) == ("DOWN+DRAIN", ("DOWN+DRAIN", "no power"))
 
 
 def test_a_compute_host_with_a_gpu_less_is_not_recorded(host: Host) -> None:
