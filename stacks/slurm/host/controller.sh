@@ -15,6 +15,8 @@ DRAIN_REASON="busbar: removed"
 QUARANTINE_REASON="busbar: quarantine:"
 # Lines "NODE REASON" of the drains that busbar has set, each with Slurm's "[USER@TIME]".
 DRAINS=$STATE_DIR/drains
+# The text of slurm.conf, with a value of MpiDefault that srun lists.
+CONF=""
 # For undo: the texts of CONFIG_FILES before, and the nodes that were drained to be removed.
 FORMER=()
 REMOVING=()
@@ -43,7 +45,8 @@ install_controller() {
   trap undo EXIT
   drain_removed
   write_key
-  for file in "${CONFIG_FILES[@]}"; do write_config "$file" "$(payload "$(basename "$file" .conf)_conf")"; done
+  write_config "${CONFIG_FILES[0]}" "$CONF"
+  for file in "${CONFIG_FILES[@]:1}"; do write_config "$file" "$(payload "$(basename "$file" .conf)_conf")"; done
   load
   poll "$PING_DEADLINE" answers ||
     die "slurmctld is not responding after $PING_DEADLINE s: $(last_lines slurmctld)" "see: journalctl -u slurmctld"
@@ -61,10 +64,13 @@ install_controller() {
 # Slurm would work. slurmctld checks the rest, and the other files, when it is told to read them (load).
 check_config() {
   local file=$STATE_DIR/slurm.conf.new said
-  payload slurm_conf | write_file "$file" 0644
+  CONF=$(payload slurm_conf)
+  write_file "$file" 0644 <<<"$CONF"
   said=$(SLURM_CONF=$file timeout 30 scontrol show hostnames localhost 2>&1 >/dev/null) ||
     die "Slurm refuses the new slurm.conf, and no file or node was changed: $(grep error <<<"$said" | paste -sd ';' - || true)" \
       "correct what it names in the stack file (parameters, partitions) and retry"
+  SLURM_CONF=$file timeout 30 srun --mpi=list 2>&1 | grep -E '(^|[[:space:]])pmix$' >/dev/null ||
+    CONF=${CONF/$'\nMpiDefault=pmix # where srun lists it'/$'\nMpiDefault=pmi2'}
   rm -f "$file"
 }
 

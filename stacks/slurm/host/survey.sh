@@ -24,6 +24,11 @@ missing_debs() {
   printf '%s' "$missing"
 }
 
+# has_pmix: the library that Slurm's plugin of this name loads.
+has_pmix() {
+  if grep -q 'libpmix\.so' <<<"$(ldconfig -p 2>/dev/null)"; then printf true; else printf false; fi
+}
+
 # slurm_foreign: a Slurm that was configured here by others; empty where there is none, or busbar's.
 slurm_foreign() {
   local file
@@ -67,7 +72,7 @@ slurm_report() {
     "$(json "$(slurm_version_available)")" "$(json "$version")"
   printf ',"foreign":%s,"role":%s' "$(json "$(slurm_foreign)")" "$(json "$(owner_field role)")"
   printf ',"sockets":%s,"cores":%s,"threads":%s,"gpu_minors":[%s]' "$sockets" "$cores" "$threads" "$(gpu_minors)"
-  printf ',"users":{%s},"missing_debs":%s' "$(users)" "$(json "$(missing_debs)")"
+  printf ',"users":{%s},"missing_debs":%s,"pmix":%s' "$(users)" "$(json "$(missing_debs)")" "$(has_pmix)"
   printf ',"home":%s}' "$(json "$(findmnt -n -o FSTYPE,SOURCE -T "$HOME_PATH" 2>/dev/null | tail -n 1 | tr -s ' ' || true)")"
 }
 

@@ -166,6 +166,8 @@ def facts_of(spec: Spec, host: Host, report: Report) -> dict[str, Any]:
     kept |= {"slurm": version_text(spec, report), "cgroup": report.cgroup, "slurm_ids": also["slurm_ids"]}
     if also["hostname"] != host.name:
         kept["hostname"] = also["hostname"]
+    if spec.packages != "os":
+        kept["pmix"] = also["pmix"]
     if spec.home_shared:
         kept["home"] = also["home"]
     if host.role == "worker":

@@ -28,6 +28,7 @@ _HEALTH = ("lib", "preflight-hardware", "slurm/health")
 _LINK_LAYERS = {"infiniband": "InfiniBand", "ethernet": "Ethernet"}
 
 
+_DEFAULT_MEMORY = {"defmempercpu", "defmempergpu", "defmempernode"}
 NAMES = ("slurm.conf", "cgroup.conf", "gres.conf", "topology.conf", "plugstack.conf")
 
 
@@ -51,14 +52,23 @@ def hostname(facts: Facts, name: str) -> str:
 def slurm_conf(slurm: Slurm, facts: Facts) -> str:
     """slurm.conf: the cluster, its nodes and partitions."""
     lines = [*_cluster(slurm, facts), *_plugins(slurm, facts), ""]
+    given = {name.lower() for name in slurm.parameters}
+    lines += [line for line in _defaults(slurm, facts) if line.partition("=")[0].lower() not in given]
     lines += [f"{name}={value}" for name, value in slurm.parameters.items()]
     lines += [_node(slurm, host, facts[host.name]) for host in slurm.hosts.compute]
     for name, partition in slurm.partitions_or_default.items():
-        nodes = [host.name for pool in partition.pools for host in slurm.workers_of(pool)]
+        hosts = [host for pool in partition.pools for host in slurm.workers_of(pool)]
         default = "YES" if partition.default else "NO"
+        # Slurm accepts one of the three. Without any, a job with one GPU gets all memory of its node.
+        share = min(
+            real_memory(int(facts[host.name]["memory_bytes"])) // slurm.pools[pool].gpus
+            for pool in partition.pools
+            for host in slurm.workers_of(pool)
+        )
+        memory = "" if given & _DEFAULT_MEMORY else f" DefMemPerGPU={share}"
         lines.append(
-            f"PartitionName={name} Nodes={','.join(nodes)} Default={default} MaxTime={partition.max_time} "
-            "State=UP"
+            f"PartitionName={name} Nodes={','.join(host.name for host in hosts)} Default={default} "
+            f"MaxTime={partition.max_time} State=UP{memory}"
         )
     return HEAD + "\n".join(lines) + "\n"
 
@@ -87,6 +97,16 @@ def _cluster(slurm: Slurm, facts: Facts) -> Iterator[str]:
         yield f"HealthCheckProgram={HEALTH_PROGRAM}"
         yield f"HealthCheckInterval={slurm.health_check.interval_seconds}"
         yield "HealthCheckNodeState=IDLE"
+
+
+def _defaults(slurm: Slurm, facts: Facts) -> Iterator[str]:
+    """What a site may set otherwise in its parameters."""
+    if slurm.accounting.enabled:
+        yield "AccountingStorageTRES=gres/gpu"
+    # Debian's packages bring libpmix, without which every srun would fail; SchedMD's do not.
+    pmix = slurm.packages == "os" or all(found.get("pmix") for found in facts.values())
+    # host/controller.sh writes pmi2 where srun does not list pmix.
+    yield "MpiDefault=pmix # where srun lists it" if pmix else "MpiDefault=pmi2"
 
 
 def _plugins(slurm: Slurm, facts: Facts) -> Iterator[str]:

@@ -72,6 +72,7 @@ ALSO = {
         "home": "nfs4 nas:/home",
         "users": {},
         "missing_debs": "",
+        "pmix": True,
     },
 }
 

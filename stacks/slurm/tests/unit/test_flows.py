@@ -317,6 +317,16 @@ def test_a_configuration_that_slurmctld_refuses_is_an_error_until_it_is_read(hos
     assert RECONFIGURED not in controls(host, cgroup_conf="new")
 
 
+@pytest.mark.parametrize(
+    ("listed", "written"),
+    [("none pmi2\n\tpmix", "pmix # where srun lists it"), ("none\n\tpmi2", "pmi2"), ("", "pmi2")],
+)
+def test_srun_uses_pmix_where_it_lists_it_else_pmi2(host: Host, listed: str, written: str) -> None:
+    host.state("mpi", listed)
+    controls(host, slurm_conf=f"{NODES}MpiDefault=pmix # where srun lists it\n")
+    assert (host.root / "etc/slurm/slurm.conf").read_text() == f"{NODES}MpiDefault={written}\n"
+
+
 UNREADABLE = {"slurm_conf": "NodeName=gpu-1 CPUs=1\nMaxJobCuont=5\n"}
 
 
@@ -479,7 +489,20 @@ def test_jobs_of_a_compute_host_may_lock_all_memory_as_rdma_needs(host: Host) ->
         "[Service]",
         'Environment="SLURMD_OPTIONS=--conf-server 10.0.0.1:6817"',
         "LimitMEMLOCK=infinity",
+        "Restart=on-failure",
+        "RestartSec=10",
     ]
+
+
+def test_a_running_slurmd_gets_the_options_of_another_release_without_a_restart(host: Host) -> None:
+    joins(host)
+    drop_in = host.root / DROP_IN[1:]
+    text = drop_in.read_text()
+    drop_in.write_text(text.partition("Restart=")[0])  # as an earlier release wrote it
+    steps = joins(host)
+    assert drop_in.read_text() == text
+    reloads = ("systemctl daemon-reload", "systemctl start", "systemctl restart")
+    assert only(steps, *reloads) == [reloads[0]]
 
 
 def test_an_update_of_a_compute_host_restarts_it_for_another_key_only(host: Host) -> None:

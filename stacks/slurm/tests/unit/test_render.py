@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from stacks.slurm.package import config, render
+from stacks.slurm.package import config, preflight, render
 from stacks.slurm.package.config import Slurm
 from stacks.slurm.tests.support import compute, facts, slurm
+from tests.support.clusters import H100_POOL
 
 
 def text(name: str, made: Slurm | None = None, **of_host: Mapping[str, Any]) -> str:
@@ -23,7 +24,10 @@ def test_the_nodes_have_what_preflight_counted() -> None:
         "NodeName=gpu-1 NodeHostname=gpu-1 NodeAddr=10.0.0.11 Sockets=2 CoresPerSocket=56 ThreadsPerCore=2 "
         "RealMemory=1992192 Gres=gpu:h100:8"
     ) in lines
-    assert "PartitionName=h100 Nodes=gpu-1,gpu-2 Default=YES MaxTime=infinite State=UP" in lines
+    assert (
+        "PartitionName=h100 Nodes=gpu-1,gpu-2 Default=YES MaxTime=infinite State=UP DefMemPerGPU=249024"
+        in lines
+    )
     assert "SlurmctldHost=ctl(10.0.0.1)" in lines
     assert text("gres.conf").splitlines()[1] == "NodeName=gpu-1 Name=gpu Type=h100 File=/dev/nvidia[0-7]"
 
@@ -80,11 +84,12 @@ def test_a_cluster_is_configured_as_daemons_clients_and_jobs_with_rdma_need_it()
     names = {line.partition("=")[0].lower() for line in lines if line}
     # Preflight and the messages of a compute host count on the port of slurmd.
     relied_on = {"nodename", "partitionname", "topologyplugin", "include", "slurmdport"}
-    assert names | relied_on == config.WRITTEN
+    sites = {"accountingstoragetres", "mpidefault"}
+    assert names - sites | relied_on == config.WRITTEN
 
 
 def test_accounting_and_health_checks_are_left_out_where_they_are_off() -> None:
-    both = ("AccountingStorageHost=10.0.0.1", "HealthCheckInterval=300")
+    both = ("AccountingStorageTRES=gres/gpu", "AccountingStorageHost=10.0.0.1", "HealthCheckInterval=300")
     assert all(each in text("slurm.conf") for each in both)
     off = slurm(accounting={}, health_check={"enabled": False})
     assert not any(each.partition("=")[0] in text("slurm.conf", off) for each in both)
@@ -92,6 +97,34 @@ def test_accounting_and_health_checks_are_left_out_where_they_are_off() -> None:
 
 def test_parameters_of_the_site_stand_in_slurm_conf() -> None:
     assert "\nMaxJobCount=50000\n" in text("slurm.conf", slurm(parameters={"MaxJobCount": 50000}))
+
+
+def test_jobs_get_the_memory_of_their_gpus_and_the_smallest_share_of_their_partition() -> None:
+    half = {"memory_bytes": 1 << 40}
+    assert " State=UP DefMemPerGPU=124512\n" in text("slurm.conf", gpu_2=half)
+    pools = {"a": dict(H100_POOL), "b": {**H100_POOL, "gpus": 4}}
+    hosts = compute({"pool": "a"}, {"pool": "b"})
+    partitions = {"all": {"pools": ["a", "b"], "default": True}, "b": {"pools": ["b"]}}
+    made = text("slurm.conf", slurm(pools=pools, hosts=hosts, partitions=partitions)).splitlines()
+    assert [line.rpartition("=")[2] for line in made[-2:]] == ["249024", "498048"]
+
+
+@pytest.mark.parametrize(
+    "parameter", ["DefMemPerCPU", "DefMemPerGPU", "defmempernode", "MpiDefault", "AccountingStorageTRES"]
+)
+def test_what_a_site_sets_is_not_set_again(parameter: str) -> None:
+    lines = text("slurm.conf", slurm(parameters={parameter: "4096"})).splitlines()
+    assert f"{parameter}=4096" in lines
+    assert [line for line in lines if parameter.lower() in line.lower()] == [f"{parameter}=4096"]
+    assert parameter[:6].lower() != "defmem" or not any("DefMemPerGPU=249024" in line for line in lines)
+
+
+def test_pmix_is_the_default_of_schedmd_s_packages_where_every_host_has_its_library() -> None:
+    debs = slurm(packages="/srv/debs")
+    with_pmix = {each.name: {"pmix": True} for each in preflight.hosts_of(debs)}
+    of_host = {name.replace("-", "_"): found for name, found in with_pmix.items()}
+    assert "\nMpiDefault=pmix #" in text("slurm.conf", debs, **of_host)
+    assert "\nMpiDefault=pmi2\n" in text("slurm.conf", debs, **{**of_host, "login": {"pmix": False}})
 
 
 def test_without_places_there_is_no_topology() -> None:
