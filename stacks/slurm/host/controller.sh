@@ -53,6 +53,7 @@ install_controller() {
   set_down
   trap - EXIT
   [[ -n $(payload slurmdbd_conf) ]] || stop_accounting
+  refuse_users_with_jobs
   apply_users
   await_containers
   apply_quarantine
@@ -151,6 +152,17 @@ jobs_on() {
 
 idle() {
   [[ -z $(jobs_on "$1") ]]
+}
+
+# refuse_users_with_jobs: the other hosts follow the controller, so the users that go have not been deleted anywhere yet.
+refuse_users_with_jobs() {
+  local name jobs
+  for name in $(unwanted_users); do
+    id -u "$name" >/dev/null 2>&1 || continue
+    jobs=$(timeout 30 squeue -h -u "$name" -o %i | sort -u | paste -sd, -)
+    [[ -z $jobs ]] || die "user $name is no longer configured, and has jobs $jobs; it was not deleted on any host" \
+      "wait for them, or cancel them: scancel -u $name; then retry"
+  done
 }
 
 # apply_quarantine: drains what the configuration puts in quarantine, and ends what is left of busbar's other drains.

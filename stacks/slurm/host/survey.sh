@@ -2,7 +2,8 @@
 # Preflight's report of a host for Slurm, beside that of every host: one JSON object on stdout. It runs
 # inside host/preflight.sh, whose functions it has (payload `also`); changes nothing.
 #
-# Values: SLURM_PACKAGES (os, or a folder with .deb files), CONTAINERS (empty, or another such folder), HOME_PATH, USERS (NAME:UID, separated by spaces).
+# Values: SLURM_PACKAGES (os, or a folder with .deb files), CONTAINERS (empty, or another such folder), HOME_PATH, USERS (NAME:UID, separated by spaces),
+# PROGRAMS (what a compute host measures with, separated by spaces), which find_program (busbar/manifests/launcher.py) looks for.
 
 slurm_version_available() {
   local file
@@ -21,6 +22,13 @@ missing_debs() {
   for name in enroot nvslurm-plugin-pyxis; do
     [[ -z $CONTAINERS || -n $(compgen -G "$CONTAINERS/$name*.deb") ]] || missing+="${missing:+ and }$name*.deb"
   done
+  printf '%s' "$missing"
+}
+
+# missing_programs: those of PROGRAMS that the job of the measurement would not find.
+missing_programs() {
+  local name missing=""
+  for name in $PROGRAMS; do find_program "$name" >/dev/null 2>&1 || missing+="${missing:+ and }$name"; done
   printf '%s' "$missing"
 }
 
@@ -72,7 +80,8 @@ slurm_report() {
     "$(json "$(slurm_version_available)")" "$(json "$version")"
   printf ',"foreign":%s,"role":%s' "$(json "$(slurm_foreign)")" "$(json "$(owner_field role)")"
   printf ',"sockets":%s,"cores":%s,"threads":%s,"gpu_minors":[%s]' "$sockets" "$cores" "$threads" "$(gpu_minors)"
-  printf ',"users":{%s},"missing_debs":%s,"pmix":%s' "$(users)" "$(json "$(missing_debs)")" "$(has_pmix)"
+  printf ',"users":{%s},"missing_debs":%s,"missing_programs":%s,"pmix":%s' "$(users)" "$(json "$(missing_debs)")" \
+    "$(json "$(missing_programs)")" "$(has_pmix)"
   printf ',"home":%s}' "$(json "$(findmnt -n -o FSTYPE,SOURCE -T "$HOME_PATH" 2>/dev/null | tail -n 1 | tr -s ' ' || true)")"
 }
 

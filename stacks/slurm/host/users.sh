@@ -15,10 +15,14 @@ apply_users() {
       key) add_ssh_key "$name" "$text" ;;
     esac
   done <<<"$wanted"
-  for name in $(cat "$STATE_DIR/users.created" 2>/dev/null || true); do
-    grep -q "^user $name " <<<"$wanted" || delete_user "$name" ||
-      die "user $name cannot be deleted" "end its processes: ps -u $name"
+  for name in $(unwanted_users); do
+    delete_user "$name" || die "user $name cannot be deleted" "end its processes: ps -u $name"
   done
+}
+
+# unwanted_users: those that busbar has created, and that are not in the configuration any more.
+unwanted_users() {
+  grep -vxFf <(payload users | sed -n 's/^user \([^ ]*\) .*/\1/p') "$STATE_DIR/users.created" 2>/dev/null || true
 }
 
 # create_user NAME UID: its home is made where there is none yet: on a shared file system the first host makes it.

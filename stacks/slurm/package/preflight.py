@@ -12,6 +12,7 @@ from busbar.hosts.finding import Check, Finding, error, warning
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import host_of
 from busbar.hosts.remote import Hosts
+from busbar.manifests.launcher import FIND_PROGRAM, PROGRAM_FOLDERS
 from busbar.manifests.names import digest
 from busbar.preflight import spec as core
 from busbar.preflight.cross_checks import duplicate_machine_ids
@@ -28,6 +29,8 @@ from stacks.slurm.package.config import SYSTEM_UIDS, Slurm
 from stacks.slurm.package.render import CONTROLLER_PORT
 
 SURVEY = "slurm/survey"
+# Looks for programs as the job of the measurement does.
+_FIND = FIND_PROGRAM.format(folders=" ".join(PROGRAM_FOLDERS), program_fix="install it")
 PORTS = {"slurmctld": (CONTROLLER_PORT,), "slurmdbd": (6819,), "slurmd": (6818,)}
 # The first release with auth/slurm and the command sackd (Slurm's RELEASE_NOTES of 23.11).
 OLDEST = (23, 11)
@@ -51,6 +54,8 @@ class Spec(core.Spec):
     home_shared: bool
     users: dict[str, int]
     create_users: bool
+    programs: tuple[str, ...]
+    """Of nccl-tests, on compute hosts."""
 
     def fingerprint(self, host: Host) -> str:
         own = [
@@ -62,6 +67,7 @@ class Spec(core.Spec):
     def values(self, host: Host) -> dict[str, str]:
         values = {**super().values(host), "SLURM_PACKAGES": self.packages, "HOME_PATH": self.home_path}
         values["CONTAINERS"] = self.containers
+        values["PROGRAMS"] = " ".join(self.programs) if host.role == "worker" else ""
         values["USERS"] = " ".join(f"{name}:{uid}" for name, uid in self.users.items())
         if self.nfs and host.name != self.nfs.host:
             values["NFS_SERVER"] = self.nfs.address
@@ -108,7 +114,15 @@ def spec_of(slurm: Slurm) -> dict[str, Any]:
         "home_shared": slurm.home.shared,
         "users": {name: user.uid for name, user in slurm.users.accounts.items()},
         "create_users": slurm.users.create,
+        "programs": [f"{each}_perf" for each in _measured(slurm)],
     }
+
+
+def _measured(slurm: Slurm) -> list[str]:
+    """The collectives whose programs compute hosts must have. A job with its own PATH may find others."""
+    validation = slurm.validation
+    needs = validation.enabled and not slurm.container_image and "PATH" not in validation.env
+    return [*validation.collectives] if needs else []
 
 
 def home_export(slurm: Slurm) -> tuple[nfs.Export | None, tuple[Host, ...]]:
@@ -133,7 +147,7 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, is_installed
     hosts = [host for host in spec.hosts if host.name not in records]
 
     async def ask(on: Hosts, host: Host) -> Answer | Finding:
-        return await query(on, host, spec.values(host), also=scripts.part(SURVEY))
+        return await query(on, host, spec.values(host), also=_FIND + scripts.part(SURVEY))
 
     answers = await query_all(spec.login, spec.hosts, hosts, ask) if hosts else {}
     findings: list[Finding] = []
@@ -213,6 +227,7 @@ def check(spec: Spec, host: Host, report: Report, clock: tuple[float, float]) ->
             *check_hardware(required, report),
             *check_health(required, report),
             *_devices(required, report),
+            *_programs(report),
         ]:
             quarantined = host.name in spec.quarantined
             yield warning(f"{what} (in quarantine)", fix) if quarantined else (level, what, fix)
@@ -314,6 +329,14 @@ def _devices(required: HostRequirements, report: Report) -> Iterator[Check]:
         yield error(
             f"{found} device files /dev/nvidia*, expected {required.gpus}: Slurm gives out these files",
             "nvidia-modprobe -u -c 0; load the driver at boot (nvidia-persistenced)",
+        )
+
+
+def _programs(report: Report) -> Iterator[Check]:
+    if missing := report.also["missing_programs"]:
+        yield error(
+            f"has no {missing} of nccl-tests on PATH or in {', '.join(PROGRAM_FOLDERS)}",
+            "install nccl-tests there, set container_image, or measure nothing (validation.enabled: false)",
         )
 
 

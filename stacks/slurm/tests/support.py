@@ -72,6 +72,7 @@ ALSO = {
         "home": "nfs4 nas:/home",
         "users": {},
         "missing_debs": "",
+        "missing_programs": "",
         "pmix": True,
     },
 }

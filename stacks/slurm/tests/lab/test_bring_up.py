@@ -128,6 +128,16 @@ def test_a_missing_gpu_is_named_with_its_host(site: Site) -> None:
     assert code == 1 and "compute-2: " in text and "expected 2" in text, text
 
 
+def test_a_compute_host_without_a_program_of_nccl_tests_is_named(site: Site) -> None:
+    program = "/opt/nccl-tests/build/all_gather_perf"
+    site.lab.ssh("compute-2", f"mv {program} /root/kept")
+    try:
+        code, text = site.busbar("slurm", "validate", "dev")
+    finally:
+        site.lab.ssh("compute-2", f"mv /root/kept {program}")
+    assert code == 1 and "compute-2: has no all_gather_perf of nccl-tests" in " ".join(text.split()), text
+
+
 def test_quarantine_drains_with_its_reason_and_a_drain_by_others_stays(site: Site) -> None:
     def quarantined(slurm: dict[str, object]) -> None:
         unmeasured(slurm)
@@ -182,6 +192,15 @@ def test_a_user_has_one_uid_everywhere_runs_jobs_and_is_deleted_with_its_line(si
     assert printed.split() == ["5001"] * 3
     assert site.lab.ssh("compute-2", "cat /home/ada/.ssh/authorized_keys") == "ssh-ed25519 AAAA ada\n"
     assert site.lab.ssh("compute-1", restarted) == before
+    words = "sbatch --parsable --chdir=/ --output=/dev/null --wrap 'sleep 900'"
+    job = site.slurm(f"runuser -u ada -- {words}", LOGIN).strip()
+    try:
+        code, text = site.up(unmeasured)
+        assert code != 0 and f"user ada is no longer configured, and has jobs {job}" in text, text
+        assert [site.lab.ssh(host, "id -u ada").strip() for host in HOSTS] == ["5001"] * len(HOSTS)
+    finally:
+        site.slurm(f"scancel {job}")
+    eventually(lambda: not site.slurm("squeue -h -u ada").strip(), 60, "the job has ended")
     code, text = site.up(unmeasured)
     assert code == 0, text
     for host in HOSTS:

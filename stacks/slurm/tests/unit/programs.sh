@@ -119,6 +119,6 @@ more-scontrol() {
   esac
 }
 more-srun() { state mpi; }
-more-squeue() { if [[ $* == *"-t running,completing,suspended "* ]]; then state jobs; fi; }
+more-squeue() { if [[ $* == *"-t running,completing,suspended "* || $* == *" -u "* ]]; then state jobs; fi; }
 more-mariadb() { record "mariadb: $(paste -sd ' ')"; }
 more-ss() { [[ ! -e $STATE/active.slurmdbd ]] || echo LISTEN; }

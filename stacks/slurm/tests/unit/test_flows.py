@@ -317,6 +317,16 @@ def test_a_configuration_that_slurmctld_refuses_is_an_error_until_it_is_read(hos
     assert RECONFIGURED not in controls(host, cgroup_conf="new")
 
 
+def test_a_user_with_jobs_is_not_deleted(host: Host) -> None:
+    controls(host, users="user ada 5001\nuser bob 5002\n")
+    host.state("jobs", "7\n9\n")
+    said = refused(host, "nothing", users="user bob 5002\n")
+    assert "user ada is no longer configured, and has jobs 7,9; it was not deleted on any host" in said
+    assert not only(host.steps, "userdel")
+    host.state("jobs", "")
+    assert only(controls(host, users="user bob 5002\n"), "userdel") == ["userdel ada"]
+
+
 @pytest.mark.parametrize(
     ("listed", "written"),
     [("none pmi2\n\tpmix", "pmix # where srun lists it"), ("none\n\tpmi2", "pmi2"), ("", "pmi2")],

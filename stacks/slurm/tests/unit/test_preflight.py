@@ -68,6 +68,11 @@ def test_a_good_host_has_no_findings() -> None:
         ),
         ({"available": "", "installed": ""}, {}, "warning has no Slurm in its package lists yet"),
         ({"missing_debs": "enroot*.deb"}, {}, "error has no enroot*.deb in "),
+        (
+            {"missing_programs": "all_reduce_perf"},
+            {},
+            "error has no all_reduce_perf of nccl-tests on PATH or in /opt/nccl_tests/build, ",
+        ),
         ({"gpu_minors": [0]}, {}, "error 1 device files /dev/nvidia*, expected 8"),
         ({}, {"hcas": []}, "error no HCA in /sys/class/infiniband"),
         ({}, {"epoch": CLOCK[1] + 60}, "error clock is 60 s ahead of this machine's"),
@@ -106,6 +111,23 @@ def test_a_daemon_of_slurm_may_listen_where_it_should() -> None:
 def test_broken_hardware_of_a_host_in_quarantine_is_a_warning() -> None:
     of = spec(slurm(hosts=compute({"quarantine": "RMA"}, {})))
     assert [each.partition(" ")[0] for each in found({"gpu_minors": []}, of=of, hcas=[])] == ["warning"] * 2
+
+
+@pytest.mark.parametrize(
+    ("of", "programs"),
+    [
+        ({}, "all_reduce_perf"),
+        ({"container_image": "/images/nccl-tests.sqsh", "container_packages": "/srv/debs"}, ""),
+        ({"validation": {"enabled": False}}, ""),
+        ({"validation": {"env": {"PATH": "/sw/bin:/usr/bin"}}}, ""),
+    ],
+)
+def test_compute_hosts_are_asked_for_the_programs_that_a_measurement_without_an_image_runs(
+    of: dict[str, Any], programs: str
+) -> None:
+    of_host = spec(slurm(**of))
+    assert of_host.values(GPU_1)["PROGRAMS"] == programs
+    assert of_host.values(LOGIN)["PROGRAMS"] == ""
 
 
 def across(change: dict[str, dict[str, Any]], of: Spec | None = None) -> list[str]:
@@ -281,6 +303,7 @@ def test_all_hosts_are_asked_with_the_values_of_the_survey() -> None:
         "SLURM_PACKAGES": "os",
         "CONTAINERS": "",
         "HOME_PATH": "/home",
+        "PROGRAMS": "all_reduce_perf",
         "USERS": "",
     }
     users = {"accounts": {"ada": {"uid": 5001}, "bob": {"uid": 5002}}}

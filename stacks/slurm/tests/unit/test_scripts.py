@@ -314,7 +314,7 @@ def test_a_job_that_sbatch_refuses_is_told_with_its_words() -> None:
 
 def survey(prelude: str, **values: str) -> dict[str, object]:
     script = scripts.part("slurm/survey").replace("\nslurm_report", f"\n{prelude}\nslurm_report")
-    values = {"SLURM_PACKAGES": "os", "CONTAINERS": "", "HOME_PATH": "/", **values}
+    values = {"SLURM_PACKAGES": "os", "CONTAINERS": "", "HOME_PATH": "/", "PROGRAMS": "", **values}
     found: dict[str, object] = json.loads(output("preflight", script, **values))
     return found
 
@@ -326,6 +326,12 @@ def test_the_survey_counts_processors_and_devices() -> None:
     assert (found["sockets"], found["cores"], found["threads"], found["gpu_minors"]) == (2, 2, 2, [0, 1])
     uneven = survey("lscpu() { printf '0,0\\n0,1\\n1,2\\n'; }; gpu_minors() { :; };")
     assert (uneven["sockets"], uneven["gpu_minors"]) == (0, [])
+
+
+def test_the_survey_names_programs_that_the_measurement_would_not_find() -> None:
+    find = "find_program() { [[ $1 == all_gather_perf ]]; };"
+    found = survey(find, PROGRAMS="all_reduce_perf all_gather_perf sendrecv_perf")
+    assert found["missing_programs"] == "all_reduce_perf and sendrecv_perf"
 
 
 def test_the_survey_names_the_file_system_that_the_homes_are_on() -> None:
