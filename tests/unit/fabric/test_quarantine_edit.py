@@ -150,3 +150,59 @@ def test_keys_that_workers_share_are_left_to_a_person() -> None:
 def test_a_file_that_a_program_wrote_is_edited_too() -> None:
     text = yaml.safe_dump({"config": {"busbar:cluster": site(workers={"h100": 3})}})
     assert quarantines(edit(text, "gpu-3", "slow")) == {"gpu-3": "slow"}
+
+
+LISTED = """\
+config:
+  busbar:cluster:
+    hosts_from:   # of the cloud
+      stack: organization/machines/prod   # a stack of its own
+      allow_removal: true
+    pools: {}
+"""
+FLOW = "config:\n  busbar:cluster:\n    hosts_from: {file: h.json}  # a\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "second"),
+    [
+        (
+            LISTED,
+            '      quarantine: {"gpu-1": "fan: \\"loud\\""}',
+            '      quarantine: {"gpu-1": "fan: \\"loud\\"", "gpu-2": "r 3"}',
+        ),
+        (
+            FLOW,
+            '    hosts_from: {file: h.json, quarantine: {"gpu-1": "fan: \\"loud\\""}}  # a',
+            '    hosts_from: {file: h.json, quarantine: {"gpu-1": "fan: \\"loud\\"", "gpu-2": "r 3"}}  # a',
+        ),
+    ],
+)
+def test_quarantines_of_hosts_in_a_list_are_beside_it_and_their_end_gives_the_former_text(
+    text: str, first: str, second: str
+) -> None:
+    one = edit(text, "gpu-1", 'fan: "loud"')
+    assert changed(text, one)[1] == [first]
+    two = edit(one, "gpu-2", "r 3")
+    assert changed(one, two) == ([first], [second])
+    assert edit(two, "gpu-2", None) == one
+    assert edit(one, "gpu-1", None) == text
+    assert edit(text, "gpu-1", None) == text
+
+
+def test_quarantines_of_a_list_that_are_in_lines_of_their_own_keep_their_comments() -> None:
+    text = LISTED.replace(
+        "      allow_removal: true\n",
+        "      quarantine:\n        gpu-1: fan   # ticket 7\n        # broken since May\n        gpu-2: >\n"
+        "          rail\n          3\n",
+    )
+    assert changed(text, edit(text, "gpu-1", "slow")) == (
+        ["        gpu-1: fan   # ticket 7"],
+        ['        gpu-1: "slow"   # ticket 7'],
+    )
+    assert changed(text, edit(text, "gpu-1", None)) == (["        gpu-1: fan   # ticket 7"], [])
+    assert changed(text, edit(text, "gpu-3", "slow")) == ([], ['        "gpu-3": "slow"'])
+    gone = edit(edit(text, "gpu-2", None), "gpu-1", None)
+    assert yaml.safe_load(gone)["config"]["busbar:cluster"]["hosts_from"] == {
+        "stack": "organization/machines/prod"
+    }
