@@ -74,7 +74,8 @@ class Capability:
     file in a few lines, and its warnings. `operations`: if it has hosts of its own, the module with the
     functions of busbar.cli.operation.Operations, by which the commands on hosts serve its stacks.
     `host_groups`: group of another tool's inventory -> its key in the section `hosts` of these files, with
-    `[]` after the key of a list (`busbar hosts import`). `host_steps`: a resource `STEP-HOST` installs a
+    `[]` after the key of a list (`busbar hosts import`), and `host_roles`: the same of the roles in a list of
+    hosts (busbar.config.hosts_from.ROLES). `host_steps`: a resource `STEP-HOST` installs a
     host, and `STEP-HOST-removal` removes it (`busbar up --converge HOST`). `changed`: the function that
     `notify` calls, as MODULE:NAME, and `repeat`: the command for a person, where it has failed.
     """
@@ -86,6 +87,7 @@ class Capability:
     gate: Gate | None = None
     operations: str | None = None
     host_groups: Mapping[str, str] = field(default_factory=dict)
+    host_roles: Mapping[str, str] = field(default_factory=dict)
     host_steps: tuple[str, ...] = ()
     changed: str | None = None
     repeat: str = ""

@@ -16,6 +16,7 @@ from busbar.exits import USAGE
 
 if TYPE_CHECKING:
     from busbar.hosts.host_keys import Offer
+    from busbar.hosts.inventories import ImportedHosts
 
 
 def register(group: typer.Typer) -> None:
@@ -65,14 +66,18 @@ def keys(stack: Stack, project: Project = None) -> None:
 
 def import_hosts(
     file: Annotated[str, typer.Argument(metavar="FILE", help="The inventory; - for stdin.")],
+    as_list: Annotated[
+        bool, typer.Option("--json", help="Print a list for hosts_from instead (docs/sites.md).")
+    ] = False,
+    project: Project = None,
 ) -> None:
     """Print the section `hosts` from another tool's inventory; nothing is written, and no host is asked.
 
     FILE has the JSON of `ansible-inventory -i INVENTORY --list` (k3s-ansible, Kubespray or DeepOps), or that
     of `terraform output -json`. What is missing is a comment in the section. Groups and variables without a
-    place there are named on stderr.
+    place there are named on stderr. A list is for the project of this folder.
 
-    Exit code 0: printed; 1: no group of it is known; 64: it cannot be read.
+    Exit code 0: printed; 1: no group of it is known; 64: it cannot be read, or gives no valid list.
     """
     from busbar.capability import capabilities
     from busbar.hosts import inventories
@@ -88,6 +93,9 @@ def import_hosts(
             "hosts import - (for Terraform: terraform output -json | busbar hosts import -)",
             USAGE,
         )
+    if as_list:
+        _print_list(file, found, project)
+        return
     tables = {"": inventories.GROUPS, **{each.name: each.host_groups for each in capabilities()}}
     notes, printed = [*found.notes], []
     for name, table in tables.items():
@@ -104,6 +112,24 @@ def import_hosts(
     print_text("---\n".join(printed))
     progress("Missing beside it: pools, and the pool of each worker where there are several.")
     progress("Host keys: busbar hosts keys STACK")
+
+
+def _print_list(file: str, found: ImportedHosts, project: Path | None) -> None:
+    """Print the contract of busbar.config.hosts_from, for the project of a folder."""
+    from busbar.capability import of_project
+    from busbar.config import stackfile
+    from busbar.config.hosts_from import ROLES, validated
+    from busbar.hosts import inventories
+
+    name = stackfile.project_name(stackfile.project_folder(project, Path.cwd()))
+    capability = of_project([name] if name else [])
+    groups = capability.host_groups if capability else inventories.GROUPS
+    roles = capability.host_roles if capability else ROLES
+    table = {**groups, **{role.replace("_", "-"): key for role, key in roles.items()}}
+    listed, notes = inventories.host_list(found, table, roles)
+    for note in [*found.notes, *notes, *inventories.unknown(found, [table], is_list=True)]:
+        progress(f"{file}: {note}")
+    print_text(validated(listed, file).text().rstrip())
 
 
 def _table(offers: Sequence[Offer]) -> list[str]:

@@ -42,8 +42,11 @@ _VARIABLES = {
     "port": "port",
     "pool": "pool",
     "name": "name",
+    "host_key": "host_key",
 }
-_KEYS = ("address", "user", "port", "pool")
+_KEYS = ("address", "user", "port", "pool", "host_key")
+_ONLY_LISTED = ("role", "topology", "gpus", "hcas", "provider_id")
+_ADDRESSES = {variable for variable, key in _VARIABLES.items() if key == "address"}
 _ALL = ("all", "ungrouped")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -83,6 +86,38 @@ def section(
 
     `table`: as GROUPS. `needed`: keys of `hosts` that a stack must have; a missing one is a comment.
     """
+    roles, notes = _roles(found, table)
+    if not roles:
+        return "", notes
+    lines = ["hosts:", *(f"  # missing: {key}" for key in needed if f"{key}[]" not in roles)]
+    for key, hosts in roles.items():
+        lines.append(f"  {key.removesuffix('[]')}:")
+        for host in hosts:
+            lines += _host(host, found.variables[host], is_item=key.endswith("[]"))
+    return "\n".join(lines) + "\n", notes
+
+
+def host_list(
+    found: ImportedHosts, table: Mapping[str, str], roles: Mapping[str, str]
+) -> tuple[dict[str, Any], list[str]]:
+    """The hosts in the contract of busbar.config.hosts_from, not validated, and notes.
+
+    `table`: as GROUPS; `roles`: as ROLES there.
+    """
+    role_of = {key.removesuffix("[]"): role for role, key in roles.items()}
+    known, notes = _roles(found, table)
+    listed = []
+    for key, hosts in known.items():
+        for host in hosts:
+            written, values, _ = _values(host, found.variables[host])
+            more = {each: found.variables[host].get(each) for each in _ONLY_LISTED[1:]}
+            listed.append({"name": _name(written), "role": role_of[key.removesuffix("[]")], **values, **more})
+    listed.sort(key=lambda host: [*roles].index(host["role"]))
+    return {"version": 1, "hosts": listed}, notes
+
+
+def _roles(found: ImportedHosts, table: Mapping[str, str]) -> tuple[dict[str, list[str]], list[str]]:
+    """The hosts of each key of `hosts`, and notes on those that are in several groups."""
     roles: dict[str, list[str]] = {}
     notes: list[str] = []
     taken: dict[str, str] = {}
@@ -95,17 +130,12 @@ def section(
             elif host not in taken:
                 taken[host] = key
                 roles.setdefault(key, []).append(host)
-    if not roles:
-        return "", notes
-    lines = ["hosts:", *(f"  # missing: {key}" for key in needed if f"{key}[]" not in roles)]
-    for key, hosts in roles.items():
-        lines.append(f"  {key.removesuffix('[]')}:")
-        for host in hosts:
-            lines += _host(host, found.variables[host], is_item=key.endswith("[]"))
-    return "\n".join(lines) + "\n", notes
+    return roles, notes
 
 
-def unknown(found: ImportedHosts, tables: Sequence[Mapping[str, str]]) -> Iterator[str]:
+def unknown(
+    found: ImportedHosts, tables: Sequence[Mapping[str, str]], *, is_list: bool = False
+) -> Iterator[str]:
     """Notes on what is not imported: unknown groups, hosts in no known group, and unknown variables."""
     known = {group for table in tables for group in _known(found, table)}
     imported = {host for group in known for host in found.groups[group]}
@@ -115,7 +145,8 @@ def unknown(found: ImportedHosts, tables: Sequence[Mapping[str, str]]) -> Iterat
     if others := [host for host in found.variables if host not in imported]:
         yield f"{listed(others, 3)}: in no known group, not imported"
     named = {name: None for host, own in found.variables.items() if host in imported for name in own}
-    if variables := [name for name in named if name not in _VARIABLES]:
+    known_names = (*_VARIABLES, *(_ONLY_LISTED if is_list else _ONLY_LISTED[:1]))
+    if variables := [name for name in named if name not in known_names]:
         yield f"variables that are not known: {listed(variables, 8)}; not imported"
 
 
@@ -125,25 +156,36 @@ def _known(found: ImportedHosts, table: Mapping[str, str]) -> dict[str, str]:
     return {group: key for each, key in table.items() for group in named if named[group] == each}
 
 
-def _host(host: str, variables: Mapping[str, Any], *, is_item: bool) -> list[str]:
+def _values(host: str, variables: Mapping[str, Any]) -> tuple[str, dict[str, Any], set[str]]:
+    """The name of a host as written, the values of its keys, and the keys that only Ansible can compute."""
     values: dict[str, Any] = {}
     for variable, key in _VARIABLES.items():
         if variable in variables:
             values.setdefault(key, variables[variable])
     computed = {key for key, value in values.items() if not _is_plain(value)}
     written = host if "name" in computed else str(values.get("name") or host)
-    name = written.partition(".")[0].lower() if not is_address(written) else written
+    values.setdefault("address", host)
+    return written, {key: values[key] for key in _KEYS if key in values.keys() - computed}, computed
+
+
+def _name(written: str) -> str:
+    return written.partition(".")[0].lower() if not is_address(written) else written
+
+
+def _host(host: str, variables: Mapping[str, Any], *, is_item: bool) -> list[str]:
+    written, values, computed = _values(host, variables)
+    name = _name(written)
     lines = [f"name: {_scalar(name)}" + ("" if name == written else f"   # {written} in the inventory")]
     if not _NAME.fullmatch(name) or is_address(name):
         lines[0] += "   # missing: a name of lower-case letters, digits and -"
-    values.setdefault("address", host)
     for key in _KEYS:
         if key in computed:
             lines.append(f"# missing: {key}, which is computed in the inventory")
         elif key in values:
             is_number = key == "port" and str(values[key]).isdigit()
             lines.append(f"{key}: {values[key] if is_number else _scalar(values[key])}")
-    lines.append("# missing: host_key")
+        elif key == "host_key":
+            lines.append("# missing: host_key")
     first = "    - " if is_item else "    "
     return [f"{first if not number else ' ' * len(first)}{line}" for number, line in enumerate(lines)]
 
@@ -193,24 +235,43 @@ def _terraform(outputs: Mapping[str, Any]) -> ImportedHosts:
         if not isinstance(output, dict) or "value" not in output:
             raise ValueError(f"{group}: is not an output of `terraform output -json`: it has no `value`")
         value = output["value"]
-        hosts = [*_hosts_of(group, value)] if not output.get("sensitive") else []
+        hosts = [*_hosts_of((group,), value)] if not output.get("sensitive") else []
         if not hosts:
             found.notes.append(f"output {group}: no hosts in it, not imported")
-        elif all("name" not in variables for _, variables in hosts) and isinstance(value, list):
+        elif all("name" not in variables for *_, variables in hosts) and isinstance(value, list):
             found.notes.append(f"output {group}: its hosts have no names, so they are numbered")
-        for host, variables in hosts:
-            found.add(group, host, variables)
+        for groups, host, variables in hosts:
+            for each in groups:
+                found.add(each, host, variables)
     return found
 
 
-def _hosts_of(group: str, value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+def _hosts_of(groups: tuple[str, ...], value: Any) -> Iterator[tuple[tuple[str, ...], str, dict[str, Any]]]:
+    """Groups, name and variables of each host in a value, at any depth; a host's `role` is its only group.
+
+    A host is an object, or an address by its name or in a list. An object without an address of its own is a
+    group if there are other objects, lists or only addresses in it.
+    """
+    if isinstance(value, dict) and "name" in value and _ADDRESSES & value.keys():
+        value = [value]
     named = value.items() if isinstance(value, dict) else ((None, each) for each in _list(value))
-    for number, (name, host) in enumerate(named, start=1):
-        if isinstance(host, dict):
-            known = name or host.get("name") or f"{group.replace('_', '-')}-{number}"
-            yield str(known), {key: each for key, each in host.items() if each is not None}
+    for number, (key, host) in enumerate(named, start=1):
+        numbered = f"{groups[-1].replace('_', '-')}-{number}"
+        if isinstance(host, list) or (isinstance(host, dict) and _is_group(host)):
+            yield from _hosts_of((*groups, key) if key else groups, host)
+        elif isinstance(host, dict):
+            variables = {name: each for name, each in host.items() if each is not None}
+            role = variables.get("role")
+            of = (role,) if isinstance(role, str) else groups
+            yield of, str(key or host.get("name") or numbered), variables
         elif isinstance(host, str):
-            yield name or f"{group.replace('_', '-')}-{number}", {"address": host}
+            yield groups, key or numbered, {"address": host}
+
+
+def _is_group(found: Mapping[str, Any]) -> bool:
+    nested = any(isinstance(each, dict | list) for each in found.values())
+    addresses = found and all(isinstance(each, str) and is_address(each) for each in found.values())
+    return not _ADDRESSES & found.keys() and bool(nested or addresses)
 
 
 def _list(value: Any) -> list[Any]:

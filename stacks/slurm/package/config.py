@@ -23,12 +23,12 @@ from busbar.config.stackfile import StackFile
 from busbar.config.validation import NcclSettings, Validation
 from busbar.config.values import Int, Matching, Text
 from busbar.models import ConfigModel
+from stacks.slurm.capability import CAPABILITY
 
 KEY = "slurm"
 PROJECT = "busbar-slurm"
 SECRETS = ("sshPrivateKey", "sshPrivateKeyPassword")
-# Role in a list of hosts (busbar.config.hosts_from) -> its key below `hosts`.
-ROLES = {"controller": "controller", "login": "login[]", "worker": "compute[]"}
+ROLES = CAPABILITY.host_roles
 
 _OF_K3S = {*Pool.model_fields, *Validation.model_fields}
 # The operating system's own uids, and those of packages (Debian Policy, 9.2.2).

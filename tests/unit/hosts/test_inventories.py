@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -14,9 +15,11 @@ from typer.testing import CliRunner
 from busbar import capability
 from busbar.cli import build
 from busbar.config import load
+from busbar.config.hosts_from import hosts_schema
 from busbar.hosts import inventories
 from tests.support.cli import busbar
 from tests.support.clusters import host_key, site
+from tests.support.host_lists import host_list
 
 # ansible-inventory 2.19 prints this for inventories as these projects show them.
 PRINTED = json.loads(Path(__file__).with_name("ansible_inventories.json").read_text())
@@ -234,3 +237,59 @@ def test_an_inventory_without_a_known_group_fails_and_a_missing_file_is_bad_usag
     assert (done.exit_code, done.stdout) == (1, "")
     assert "no hosts in a known group, expected one of: agent, kube-control-plane, kube-master" in done.stderr
     assert run(str(tmp_path / "none")).exit_code == 64
+
+
+def printed_list(text: str) -> Any:
+    """The list that the command prints, which fits the schema; None where a host has no place in one."""
+    done = run("-", "--json", stdin=text)
+    if done.exit_code:
+        assert (done.exit_code, done.stdout) == (64, "") and "hosts[" in done.stderr
+        return None
+    listed = json.loads(done.stdout)
+    jsonschema.validate(listed, hosts_schema())
+    return listed
+
+
+def test_an_inventory_becomes_a_list_by_role() -> None:
+    dgx = {"role": "worker", "user": "nvidia", "port": 2222}
+    assert printed_list(DEEPOPS) == {
+        "version": 1,
+        "hosts": [
+            {"name": "mgmt01", "role": "server", "address": "10.0.0.1", "user": "nvidia"},
+            {"name": "dgx01", "address": "10.0.0.11", **dgx},
+            {"name": "dgx02", "address": "dgx02", **dgx},
+            {"name": "dgx03", "address": "dgx03", **dgx},
+        ],
+    }
+    assert printed_list(json.dumps(PRINTED["kubespray"])) is not None
+    assert printed_list(json.dumps(PRINTED["k3s-ansible"])) is None, "its hosts have addresses for names"
+
+
+NODE = {"name": "gpu-1", "address": "10.0.0.1"}
+LISTED_NODE = {**NODE, "role": "worker"}
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        {"workers": [NODE]},
+        {"workers": {"gpu-1": {"address": "10.0.0.1"}}},
+        {"workers": {"gpu-1": "10.0.0.1"}},
+        {"workers": {"rack-1": [NODE]}},
+        {"workers": NODE},
+        {"nodes": [LISTED_NODE]},
+        {"nodes": {"workers": [NODE], "vpc": ["vpc-1"]}},
+        {"nodes": {"workers": {"gpu-1": "10.0.0.1"}}},
+        {"cluster": {"version": 1, "hosts": [LISTED_NODE]}},
+        {"a": {"b": {"worker": {"gpu-1": NODE}}}},
+    ],
+)
+def test_outputs_of_terraform_of_any_shape_become_a_list(outputs: dict[str, Any]) -> None:
+    found = printed_list(json.dumps({name: {"value": value} for name, value in outputs.items()}))
+    assert found == {"version": 1, "hosts": [LISTED_NODE]}
+
+
+def test_a_list_keeps_what_only_it_can_say() -> None:
+    given = host_list(site()["hosts"])
+    given["hosts"][-1] |= {"gpus": 8, "topology": {"rail_group": "a"}, "hcas": [{"name": "mlx5_0"}]}
+    assert printed_list(json.dumps({"machines": {"value": given["hosts"]}})) == given

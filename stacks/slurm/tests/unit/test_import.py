@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import jsonschema
 import yaml
 from typer.testing import CliRunner
 
+from busbar import capability
 from busbar.cli import build
+from busbar.config.hosts_from import hosts_schema
 from stacks.slurm.package import config
 from stacks.slurm.tests.support import configured
 from tests.support.clusters import host_key
@@ -36,3 +39,13 @@ def test_an_inventory_of_deepops_becomes_a_stack_file_that_lacks_only_the_host_k
     made = config.load(configured(hosts=hosts))
     assert made.hosts.controller.address == "10.0.0.1"
     assert [each.name for each in made.hosts.compute] == ["gpu01", "gpu02"]
+
+
+def test_an_inventory_of_deepops_becomes_a_list_in_the_folder_of_the_project(tmp_path: Path) -> None:
+    (tmp_path / "inventory").write_text(json.dumps(INVENTORY))
+    words = ["hosts", "import", str(tmp_path / "inventory"), "--json", "-C", str(capability.FOLDER / "slurm")]
+    done = CliRunner().invoke(build(["hosts"]), words)
+    listed = json.loads(done.stdout)
+    jsonschema.validate(listed, hosts_schema())
+    roles = {"mgmt01": "controller", "login01": "login", "gpu01": "worker", "gpu02": "worker"}
+    assert {each["name"]: each["role"] for each in listed["hosts"]} == roles
