@@ -9,7 +9,7 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from busbar.config.kubernetes_values import DnsLabel, LabelValue
 from busbar.config.network_values import Address, HostKey, InterfaceName, IpAddress, Port, UserName
-from busbar.config.values import Int, Matching, NonEmpty, invalid
+from busbar.config.values import Int, NonEmpty, invalid
 from busbar.models import ConfigModel
 
 
@@ -100,9 +100,6 @@ class ApiEndpoint(ConfigModel):
     )
 
 
-StackName = Annotated[str, Matching(r"[^\s/]+(/[^\s/]+){0,2}", "a stack, as organization/project/stack")]
-
-
 class HostsFrom(ConfigModel):
     """A list of hosts that something else writes: a file, or the output of another stack."""
 
@@ -111,7 +108,7 @@ class HostsFrom(ConfigModel):
     file: NonEmpty | None = Field(
         default=None, description="JSON file with the list, relative to the project folder."
     )
-    stack: StackName | None = Field(
+    stack: NonEmpty | None = Field(
         default=None, description="Stack that exports the list, as organization/project/stack."
     )
     output: NonEmpty = Field(default="hosts", description="The output of that stack with the list.")

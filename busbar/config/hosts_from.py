@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
-from busbar.config.errors import ConfigError, Finding, did_you_mean, finding, show
+from busbar.config.errors import ConfigError, Finding, KeyPath, did_you_mean, finding, show
 from busbar.config.files import resolve
-from busbar.config.hosts import HostsFrom, Topology
+from busbar.config.hosts import HostConfig, HostsFrom, Topology
 from busbar.config.kubernetes_values import DnsLabel
 from busbar.config.load import section
-from busbar.config.network_values import Address, HcaName, HostKey, Port, UserName
+from busbar.config.network_values import HcaName, HostKey
 from busbar.config.schema import tidy
 from busbar.config.values import Int, Matching, NonEmpty
 from busbar.models import ConfigModel
@@ -46,30 +46,22 @@ class ListedHca(ConfigModel):
     guid: Guid | None = Field(default=None, description="Its node GUID.")
 
 
-class ListedHost(ConfigModel):
+class ListedHost(HostConfig):
     """A host that is reachable over SSH."""
 
-    name: DnsLabel = Field(description="Name of the host, and of its node.")
     role: Literal["load_balancer", "server", "worker", "nfs_server", "controller", "login"] = Field(
         description="What it becomes; in Slurm: controller, login, and worker for compute hosts."
     )
-    address: Address = Field(description="IP address or host name, for SSH and for the cluster's traffic.")
-    host_key: HostKey | None = Field(
-        default=None,
-        description="The host's ed25519 host key. No cluster is made without it; `busbar hosts keys` asks "
-        "for those that are missing.",
+    host_key: HostKey | None = Field(  # type: ignore[assignment]
+        default=None, description="Its ed25519 host key. No cluster is made without it: `busbar hosts keys`."
     )
-    user: UserName | None = Field(default=None, description="Login on this host; by default ssh.user.")
-    port: Port | None = Field(default=None, description="SSH port of this host; by default ssh.port.")
     pool: DnsLabel | None = Field(default=None, description="Pool of a worker; optional with a single pool.")
     topology: Topology | None = Field(default=None, description="Where a worker is in the fabric.")
     gpus: Annotated[Int, Field(ge=0, le=64)] | None = Field(
         default=None, description="Number of its GPUs. For other programs; preflight counts those it finds."
     )
     hcas: list[ListedHca] | None = Field(default=None, description="Its HCAs. For other programs.")
-    provider_id: NonEmpty | None = Field(
-        default=None, description="Its id at the provider. For other programs."
-    )
+    provider_id: NonEmpty | None = Field(default=None, description="Its id at the provider.")
 
 
 class HostList(ConfigModel):
@@ -104,15 +96,12 @@ class ListedHosts:
         try:
             return load(self.data, **more)
         except ConfigError as error:
-            raise ConfigError(map(self._with_origin, error.findings)) from None
+            named = [replace(each, origin=self._origin(each)) for each in error.findings]
+        raise ConfigError(named)
 
-    def _with_origin(self, each: Finding) -> Finding:
-        top, key, *rest = (*each.path, "", "")[:3]
-        if top != "hosts" or key == "virtual_ip":
-            return each
-        found = self.data["hosts"].get(key)
-        host = found[rest[0]] if isinstance(found, list) and isinstance(rest[0], int) else found
-        return replace(each, origin=_origin(host, self.given.source))
+    def _origin(self, each: Finding) -> str:
+        of_list = each.path[0] == "hosts" and each.path[1:2] != ("virtual_ip",)
+        return _origin(self.data, each.path, self.given.source) if of_list else ""
 
 
 def read_list(
@@ -154,18 +143,18 @@ def validated(content: Any, source: str) -> HostList:
     if isinstance(version, int | float | str) and version != VERSION:
         text = f"is not supported (supported: {VERSION}), so no host was read and nothing changes"
         fix = f"write version {VERSION}, or use a busbar that reads the other one"
-        raise ConfigError([Finding(("version",), text, fix, show(version), _origin(None, source))])
+        raise ConfigError([Finding(("version",), text, fix, show(version), f"in {source}")])
     try:
         return HostList.model_validate(content)
     except ValidationError as error:
         found = [finding(each, HostList) for each in error.errors()]
-    raise ConfigError(replace(each, origin=_origin(_at(content, each.path), source)) for each in found)
+    raise ConfigError(replace(each, origin=_origin(content, each.path, source)) for each in found)
 
 
 def parse(text: str) -> Any:
     """The content of a file with a list. Raises ValueError, which says where it is not JSON."""
     try:
-        return json.loads(text, object_pairs_hook=_without_duplicates)
+        return json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
     except RecursionError:
@@ -214,19 +203,11 @@ def _content(path: Path, where: tuple[str, str], name: str) -> Any:
     raise ConfigError([Finding(where, text, found=repr(name))])
 
 
-def _without_duplicates(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        key = next(key for at, (key, _) in enumerate(pairs) if key in dict(pairs[:at]))
-        raise ValueError(f"the key {show(key)} is there twice in one object")
-    return made
-
-
 def _of_other_roles(hosts: Sequence[ListedHost], roles: Mapping[str, str], source: str) -> Iterator[Finding]:
     """Findings of hosts that have no place in this stack."""
     first: dict[str, int] = {}
     for index, host in enumerate(hosts):
-        path, origin = ("hosts", index, "role"), _origin(host.model_dump(), source)
+        path, origin = ("hosts", index, "role"), f"{host.name} in {source}"
         if host.role not in roles:
             text = f"is not a role in this stack; expected one of: {', '.join(roles)}"
             yield Finding(path, text, "keep a list per cluster", repr(host.role), origin)
@@ -245,13 +226,14 @@ def _not_listed(hosts: Sequence[ListedHost], given: HostsFrom) -> Iterator[Findi
             yield Finding(("hosts_from", "quarantine", name), f"is not a worker in {given.source}{hint}", fix)
 
 
-def _at(content: Any, path: Sequence[int | str]) -> Any:
-    """The host of a list that a path is about; None for any other path."""
-    if len(path) > 1 and path[0] == "hosts" and isinstance(path[1], int):
-        return content["hosts"][path[1]]
-    return None
-
-
-def _origin(host: Any, source: str) -> str:
-    name = host.get("name") if isinstance(host, Mapping) else None
-    return f"{name} in {source}" if isinstance(name, str) and name.isprintable() else f"in {source}"
+def _origin(content: Any, path: KeyPath, source: str) -> str:
+    """The host that a path below CONTENT is about, and where the list is."""
+    for part in path:
+        try:
+            content = content[part]
+        except (LookupError, TypeError):
+            break
+        name = content.get("name") if isinstance(content, Mapping) else None
+        if isinstance(name, str) and name.isprintable():
+            return f"{name} in {source}"
+    return f"in {source}"

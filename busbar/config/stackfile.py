@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from ruamel.yaml.nodes import Node
 
@@ -17,9 +17,6 @@ from busbar.config.load import load
 from busbar.config.schema import KEY, PROJECT, SECRETS
 from busbar.config.secrets import plain_text
 from busbar.exits import Misuse
-
-if TYPE_CHECKING:
-    from busbar.config.hosts_from import ListedHosts
 
 C = TypeVar("C")
 EXAMPLE = "Pulumi.h100.example.yaml"
@@ -67,24 +64,20 @@ class StackFile:
         `roles`: as busbar.config.hosts_from.ROLES, which it is by default.
         """
         more = {"secret_keys": self.secret_keys, "root": self.project}
-        listed = self._listed(roles)
-        return listed.load(load, **more) if listed else load(self.data, **more)
-
-    def with_hosts(self, roles: Mapping[str, str] | None = None) -> Any:
-        """The object with the hosts of `hosts_from` below `hosts`, else as written. Raises ConfigError."""
-        listed = self._listed(roles)
-        return listed.data if listed else self.data
-
-    def _listed(self, roles: Mapping[str, str] | None) -> ListedHosts | None:
         if not has_list(self.data):
-            return None
+            return load(self.data, **more)
         from busbar.config import hosts_from
 
-        return hosts_from.read_list(
+        found = hosts_from.read_list(
             self.data,
             roles or hosts_from.ROLES,
             lambda given: hosts_from.read_kept(given, self.project, self.stack),
         )
+        return found.load(load, **more)
+
+    def with_hosts(self, roles: Mapping[str, str] | None = None) -> Any:
+        """The object with the hosts of `hosts_from` below `hosts`, else as written. Raises ConfigError."""
+        return self.load(lambda data, **_: data, roles)
 
 
 def project_folder(given: Path | None, cwd: Path) -> Path | None:

@@ -87,15 +87,20 @@ def _refuse_lost(given: HostsFrom, gone: Mapping[str, Mapping[str, Any]]) -> Non
     A list is often the answer of an API, and an empty or partial answer must not drain a cluster.
     """
     workers = [name for name, host in gone.items() if host["role"] == "worker"]
-    others = [name for name in gone if name not in workers]
+    ways = {
+        "set hosts_from.allow_removal: true": [] if given.allow_removal else workers,
+        "list the hosts in the stack file, below hosts, for one update": [*gone.keys() - {*workers}],
+    }
     text = f"no longer in {given.source}. The update would drain and uninstall what is missing there"
-    problems = []
-    if workers and not given.allow_removal:
-        fix = "put them back; to remove them, set hosts_from.allow_removal: true"
-        problems.append(Finding(("hosts_from",), f"workers {listed(workers, _SHOWN)}: {text}", fix))
-    if others:
-        fix = "put them back; to remove them, list the hosts in the stack file, below hosts, for one update"
-        problems.append(Finding(("hosts_from",), f"hosts {listed(others, _SHOWN)}: {text}", fix))
+    problems = [
+        Finding(
+            ("hosts_from",),
+            f"{listed(sorted(names), _SHOWN)}: {text}",
+            f"put them back; to remove them, {way}",
+        )
+        for way, names in ways.items()
+        if names
+    ]
     if problems:
         raise ConfigError(problems)
 

@@ -118,7 +118,7 @@ NO_OUTPUT = (
         (
             Stacks(NO_WORKERS, state()),
             {},
-            f"hosts_from: workers gpu-1, gpu-2, gpu-3: {GONE} set hosts_from.allow_removal: true",
+            f"hosts_from: gpu-1, gpu-2, gpu-3: {GONE} set hosts_from.allow_removal: true",
         ),
         (
             Stacks(NO_WORKERS, state()),
@@ -128,7 +128,7 @@ NO_OUTPUT = (
         (
             Stacks({"hosts": without("server-2", "server-3", "gpu-2")}, state()),
             {"allow_removal": True},
-            f"hosts_from: hosts server-2, server-3: {GONE} list the hosts in the stack file, "
+            f"hosts_from: server-2, server-3: {GONE} list the hosts in the stack file, "
             "below hosts, for one update",
         ),
     ],
