@@ -144,15 +144,17 @@ def of_project(names: Collection[str]) -> Capability | None:
     return next((each for each in capabilities() if each.project in names), None)
 
 
-def notify(api: Any, say: Callable[[str], None], outputs: Mapping[str, Any] | None = None) -> None:
+def notify(
+    connect: Callable[[], Any], say: Callable[[str], None], outputs: Mapping[str, Any] | None = None
+) -> None:
     """Tell capabilities that a cluster has changed: after a verdict, a drain, or an update with its outputs.
 
-    That has succeeded or failed by itself, so an error of a capability is only a warning.
+    That has succeeded or failed by itself, so an error of a capability, or of CONNECT, is only a warning.
     """
     for each in capabilities():
         if each.changed:
             try:
-                pkgutil.resolve_name(each.changed)(api, outputs)
+                pkgutil.resolve_name(each.changed)(connect(), outputs)
             except Exception as error:
                 what = f"stacks/{each.name}, where it is installed, does not show this change"
                 say(f"warning: {what}: {error}. Fix: run `{each.repeat}`")

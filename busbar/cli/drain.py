@@ -77,7 +77,7 @@ def drain(
         except kube.PodsRemain as error:
             fail(f"{error}; {stays}", FAILED)
         finally:
-            notify(api, progress)
+            notify(lambda: api, progress)
     typer.echo(f"{host} is drained; when its repair is done: busbar uncordon {stack} {host}")
 
 
@@ -106,7 +106,7 @@ def uncordon(stack: Stack, host: Worker, project: Project = None) -> None:
             f"{host} is not drained any more, and stays cordoned for another reason: busbar verify {stack}",
             FAILED,
         )
-    notify(api, progress)
+    notify(lambda: api, progress)
     typer.echo(f"{host} is back: pods can start there")
 
 

@@ -252,7 +252,7 @@ def collect(api: RestApi, spec: CollectSpec) -> Any:
     short = summarize(found.verdict, verdict_file=file, config_map=found.config_map, record=found.record)
     if found.record:
         call("verdict_made", folder, short, progress)
-    notify(api, progress)
+    notify(lambda: api, progress)
     return compact(short)
 
 

@@ -109,7 +109,7 @@ def changed(api, outputs):
     installed(tmp_path, "probe", "busbar_told", text)
     monkeypatch.syspath_prepend(tmp_path)
     said: list[str] = []
-    capability.notify("API", said.append, {"a": 1})
+    capability.notify(lambda: "API", said.append, {"a": 1})
     [warning] = [each for each in said if "probe" in each]
     assert warning == (
         "warning: stacks/probe, where it is installed, does not show this change: \"API {'a': 1}\". "

@@ -165,7 +165,7 @@ def _after_up(s: Session, stack: auto.Stack, rows: Rows, outputs: keep.Outputs, 
     """Keep and show the outputs, and print the next steps."""
     keep.keep(outputs, s.target.folder)
     if outputs.gate == CLUSTER and (kubeconfig := outputs.values.get(keep.KUBECONFIG)):
-        notify(RestApi(kubeconfig), s.say, outputs.values)
+        notify(lambda: RestApi(kubeconfig), s.say, outputs.values)
     if failure and not rows.outputs_written and outputs.values:
         s.title("this update failed before it wrote outputs; outputs of an earlier update:", "bold red")
     else:

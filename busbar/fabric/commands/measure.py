@@ -177,7 +177,7 @@ class _Stack:
             if found.record:
                 short = summarize(found.verdict, config_map=found.config_map, record=found.record)
                 append(of_pool, short, progress)
-            notify(self.api, progress)
+            notify(lambda: self.api, progress)
 
         # The path is relative, as in an update: a reader of the record may have another project folder.
         about = {"pool": pool, "folder": str(folder.relative_to(self.file.project))}

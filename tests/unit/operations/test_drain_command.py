@@ -82,6 +82,19 @@ def test_a_drain_waits_for_the_job_goes_on_when_called_again_and_is_undone(call:
     assert cluster.log == ["gpu-1 cordoned", "gpu-1 cordoned", "gpu-1 uncordoned"]
 
 
+def test_capabilities_are_told_of_a_drain_also_while_pods_remain_and_of_its_end(
+    call: Call, cluster: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bool] = []
+    monkeypatch.setattr(
+        "busbar.capability.notify",
+        lambda *_: told.append(bool(Node.of(cluster.objects[f"{NODES}/gpu-1"]).drained)),
+    )
+    for command in ("drain", "drain", "uncordon"):
+        call(command, "prod", "gpu-1")
+    assert told == [True, True, False]
+
+
 def test_the_reason_and_who_did_it_are_on_the_node(call: Call, cluster: Api) -> None:
     call("drain", "prod", "gpu-2")
     assert Node.of(cluster.objects[f"{NODES}/gpu-2"]).drained.startswith(

@@ -37,7 +37,7 @@ def site(tmp_path: Path) -> Iterator[ApiServer]:
 def after_change(site: ApiServer, of_cluster: dict[str, Any] | None = None) -> list[str]:
     """The lines of the series after the core has told of a change; it warns of nothing."""
     said: list[str] = []
-    capability.notify(site.api, said.append, of_cluster)
+    capability.notify(lambda: site.api, said.append, of_cluster)
     assert said == []
     return str(site.api.get(MAP)["data"][series.FILE]).splitlines()
 
@@ -62,6 +62,6 @@ def test_a_drain_a_measurement_and_an_update_are_in_the_series_without_a_refresh
 def test_where_stacks_watch_is_not_installed_nothing_is_written_and_nothing_is_said(site: ApiServer) -> None:
     site.kubectl("-n", "busbar-watch", "delete", "configmap", "busbar-metrics")
     said: list[str] = []
-    capability.notify(site.api, said.append)
+    capability.notify(lambda: site.api, said.append)
     assert said == []
     assert site.api.list("/api/v1/configmaps", fieldSelector="metadata.name=busbar-metrics") == []

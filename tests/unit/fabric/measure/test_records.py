@@ -65,8 +65,13 @@ def test_busbar_nccl_collect_records_what_an_update_measures(
     monkeypatch.setattr(wait, "SystemClock", Clock)
     manifest, spec = job_of(stack())
     cluster.create(JOBS, manifest)
+    told: list[int] = []
+    monkeypatch.setattr(
+        "busbar.capability.notify", lambda *_: told.append(len(read_cluster(cluster, NAMESPACE)))
+    )
     done = busbar("nccl", "collect", stdin=spec.model_dump_json())
     assert done.exit_code == 0, done.output
+    assert told == [1], "capabilities are told of a verdict that is in the cluster"
     [here], there = read_folder(Path(".busbar/site")), read_cluster(cluster, NAMESPACE)
     assert there == [here], "one record"
     assert here.result == PoolResult.model_validate_json(done.stdout)
