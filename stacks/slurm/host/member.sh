@@ -5,7 +5,7 @@
 # removed; logs and homes stay.
 #
 # Values: OWNER, INSTALL_ID, NODE_NAME, UNIT (slurmd or sackd), CONTROLLER (ADDRESS:PORT), GPUS (of a compute host),
-# and those of slurm-lib.sh and home.sh.
+# CONTAINER_USER (who starts a container to see that users can; of a compute host with CONTAINERS), and those of slurm-lib.sh and home.sh.
 # Payload: slurm_key (secret), health (the HealthCheckProgram; may be empty), and that of users.sh.
 # Facts: {"node","version","state","gpus"} (the last two of a compute host)
 # shellcheck source=/dev/null
@@ -13,6 +13,7 @@
 
 HEALTH_PROGRAM=/usr/local/lib/busbar/slurm-health
 READY_DEADLINE=120
+DEVICES_DEADLINE=300
 
 main() {
   begin
@@ -33,7 +34,7 @@ install_member() {
   apply_home
   apply_users
   write_key
-  unit_option "$UNIT" "${UNIT^^}_OPTIONS" "--conf-server $CONTROLLER"
+  configure_unit
   install_health
   # pyxis makes its folder when slurmd starts.
   start_unit "$UNIT" "$CONTROLLER $(sha256sum "$SLURM_KEY") $(slurm_version "$UNIT")${CONTAINERS:+ $(package_version nvslurm-plugin-pyxis)}"
@@ -46,9 +47,48 @@ install_member() {
       die "the controller $CONTROLLER is not responding" "check port ${CONTROLLER##*:} from here; see: journalctl -u sackd"
   fi
   await_containers
+  [[ $UNIT != slurmd || -z $CONTAINERS ]] || start_container
   record_applied "$SLURM_KEY" "/etc/systemd/system/$UNIT.service.d/busbar.conf" "$HEALTH_PROGRAM"
   printf '{"node":%s,"version":%s,"state":%s,"gpus":%s}\n' "$(json "$NODE_NAME")" "$(json "$(slurm_version "$UNIT")")" \
     "$(json "$state")" "$gpus"
+}
+
+# configure_unit: the options of the unit, in a drop-in. One that runs already goes on, and has them without a restart.
+configure_unit() {
+  local file=/etc/systemd/system/$UNIT.service.d/busbar.conf before
+  before=$(cat "$file" 2>/dev/null || true)
+  {
+    printf '# Written by busbar\n'
+    [[ $UNIT != slurmd ]] || printf '[Unit]\nAfter=nvidia-persistenced.service\n'
+    printf '[Service]\nEnvironment="%s_OPTIONS=--conf-server %s"\nLimitMEMLOCK=infinity\nRestart=on-failure\nRestartSec=10\n' "${UNIT^^}" "$CONTROLLER"
+    [[ $UNIT != slurmd ]] || wait_for_devices
+  } | write_file "$file" 0644
+  [[ -z $before || $(cat "$file") == "$before" ]] || systemctl daemon-reload
+}
+
+# wait_for_devices: at boot slurmd starts when the device files of its GPUs are there: it drains a node that has fewer than
+# gres.conf. At the deadline it starts all the same, and Slurm says what is missing.
+wait_for_devices() {
+  printf 'TimeoutStartSec=%s\nExecStartPre=-/usr/bin/timeout %s ' "$((DEVICES_DEADLINE + 90))" "$DEVICES_DEADLINE"
+  # shellcheck disable=SC2153 # a value
+  printf "/bin/bash -c 'until ((\$\$(compgen -G \"/dev/nvidia[0-9]*\" | wc -l) >= %s)) || " "$GPUS"
+  printf "[[ \$\$(systemctl is-system-running) != @(initializing|starting) ]]; do sleep 1; done'\n"
+}
+
+# start_container: a container starts as a user of the site. A kernel may keep user namespaces from users, and root has them.
+# It has a shell of this host, and needs no place in the queue.
+start_container() {
+  local folder root file said
+  folder=$(mktemp -d /var/lib/busbar-container.XXXXXX)
+  root=$folder/check
+  for file in /bin/sh $(ldd /bin/sh | grep -o '/[^ ]*'); do install -D "$(readlink -f "$file")" "$root$file"; done
+  mkdir -p "$root"/{dev,etc,proc,sys,tmp,var}
+  chown -R "$CONTAINER_USER": "$folder"
+  said=$(runuser -u "$CONTAINER_USER" -- env -C "$folder" HOME="$folder" ENROOT_DATA_PATH="$folder" ENROOT_RUNTIME_PATH="$folder/run" \
+    timeout 60 enroot start check sh -c 'echo started' 2>&1) || true
+  rm -rf "$folder"
+  [[ $said == *started ]] || die "$CONTAINER_USER cannot start a container: ${said//$'\n'/; }" \
+    "users need user namespaces: sysctl user.max_user_namespaces kernel.apparmor_restrict_unprivileged_userns (0, or enroot's AppArmor profile)"
 }
 
 install_health() {

@@ -214,16 +214,6 @@ state_of() {
   field State "$(timeout 10 scontrol --oneliner show node "$1" 2>/dev/null || true)"
 }
 
-# unit_option UNIT VARIABLE VALUE: the options of a unit, in a drop-in of busbar's. One that runs already goes on, and has them
-# without a restart.
-unit_option() {
-  local file=/etc/systemd/system/$1.service.d/busbar.conf before
-  before=$(cat "$file" 2>/dev/null || true)
-  printf '# Written by busbar\n[Service]\nEnvironment="%s=%s"\nLimitMEMLOCK=infinity\nRestart=on-failure\nRestartSec=10\n' "$2" "$3" |
-    write_file "$file" 0644
-  [[ -z $before || $(cat "$file") == "$before" ]] || systemctl daemon-reload
-}
-
 remove_unit() {
   stop_unit "$1"
   rm -rf "/etc/systemd/system/$1.service.d/busbar.conf"

@@ -131,6 +131,8 @@ class SlurmHosts(pulumi.ComponentResource):
             "CONTROLLER": f"{slurm.hosts.controller.address}:{render.CONTROLLER_PORT}",
             "GPUS": str(slurm.pools[host.pool or ""].gpus) if is_compute else "0",
         }
+        if is_compute and slurm.container_packages:
+            values["CONTAINER_USER"] = next(iter(slurm.users.accounts), "nobody")
         payload = {"health": render.health(slurm, host) if is_compute else "", "users": render.users(slurm)}
         role = "compute" if is_compute else "login"
         return self._install(host, role, "slurm/member", MEMBER_SECONDS, values, [self.controller], payload)

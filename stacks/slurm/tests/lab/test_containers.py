@@ -29,6 +29,7 @@ def with_packages(folder: str, hosts: int = 3) -> Change:
     def change(slurm: dict[str, Any]) -> None:
         unmeasured(slurm)
         slurm["container_packages"] = folder
+        slurm["users"] = {"accounts": {"ada": {"uid": 5001}}}
         slurm["hosts"]["compute"] = slurm["hosts"]["compute"][:hosts]
 
     return change
@@ -67,6 +68,7 @@ def test_srun_starts_containers_on_every_host_and_a_wrong_folder_is_refused(site
     for image in Path(PACKAGES).glob("*.sqsh"):
         started = f"srun --nodes=1 --container-image={folder}/{image.name} cat /etc/os-release"
         assert "NAME=" in site.slurm(started)
+        assert "NAME=" in site.slurm(f"runuser -u ada -- {started}")
 
     code, text = site.up(with_packages(folder, hosts=2))
     assert code == 0, text

@@ -151,6 +151,48 @@ def test_a_host_that_is_off_stops_neither_its_quarantine_nor_the_preflight_of_a_
         boot()
 
 
+LATE = """[Unit]
+Before=slurmd.service
+[Service]
+Type=oneshot
+ExecStart=/bin/rm -f /dev/nvidia0 /dev/nvidia1
+[Install]
+WantedBy=multi-user.target
+"""
+LATER = """[Unit]
+After=busbar-drill-late.service
+[Service]
+ExecStartPre=/bin/sleep 20
+ExecStart=/bin/sh -c 'mknod -m 0666 /dev/nvidia0 c 1 3; mknod -m 0666 /dev/nvidia1 c 1 3'
+Type=simple
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def test_a_node_whose_devices_come_late_at_boot_is_idle_with_all_its_gpus(site: Site) -> None:
+    site.wait_idle()
+    units = {"late": LATE, "later": LATER}
+    for name, text in units.items():
+        file = f"/etc/systemd/system/busbar-drill-{name}.service"
+        site.lab.ssh("compute-2", f"cat >{file} <<'END'\n{text}END\nsystemctl enable -q {file}")
+    nspawn.clean_stale_state(COMPUTE[1])
+    try:
+        boot()
+        present = "ls /dev/nvidia0 2>/dev/null || true; systemctl is-active slurmd || true"
+        assert site.lab.ssh("compute-2", present).split() == ["activating"], "it waits"
+        began = time.monotonic()
+        active = "systemctl is-active slurmd || true"
+        eventually(lambda: site.lab.ssh("compute-2", active) == "active\n", 120, "slurmd runs")
+        print(f"slurmd ran {time.monotonic() - began:.0f} s after the boot")
+        site.wait_idle()
+        assert site.slurm("sinfo -h -N -n compute-2 -o %G").startswith("gpu:2")
+    finally:
+        names = " ".join(f"busbar-drill-{name}.service" for name in units)
+        site.lab.ssh("compute-2", f"systemctl disable -q {names}; cd /etc/systemd/system && rm {names}")
+    site.wait_idle()
+
+
 def test_converge_repairs_a_dead_daemon_another_key_and_an_edited_unit(site: Site) -> None:
     site.wait_idle()
     edited = "/etc/systemd/system/slurmd.service.d/busbar.conf"

@@ -494,13 +494,16 @@ def test_a_compute_host_starts_with_its_key_its_options_and_its_health_check(hos
 
 def test_jobs_of_a_compute_host_may_lock_all_memory_as_rdma_needs(host: Host) -> None:
     joins(host)
-    assert (host.root / DROP_IN[1:]).read_text().splitlines() == [
+    assert (host.root / DROP_IN[1:]).read_text().splitlines()[:-1] == [
         "# Written by busbar",
+        "[Unit]",
+        "After=nvidia-persistenced.service",
         "[Service]",
         'Environment="SLURMD_OPTIONS=--conf-server 10.0.0.1:6817"',
         "LimitMEMLOCK=infinity",
         "Restart=on-failure",
         "RestartSec=10",
+        "TimeoutStartSec=390",
     ]
 
 

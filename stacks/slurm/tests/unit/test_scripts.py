@@ -398,8 +398,8 @@ def test_only_packages_of_another_version_are_installed_and_all_at_once(tmp_path
 
 MEMBER = """
 for each in claim_host remember_user install_slurm slurm_folders apply_home apply_users write_key \\
-  unit_option install_health await_ready await_containers record_applied node_field gpu_count \\
-  slurm_version sha256sum json; do
+  configure_unit install_health await_ready await_containers start_container record_applied node_field \\
+  gpu_count slurm_version sha256sum json; do
   eval "$each() { :; }"
 done
 package_version() { echo "pyxis $PYXIS"; }; start_unit() { echo "$2"; }
@@ -427,6 +427,44 @@ def test_pyxis_is_there_when_srun_offers_its_option() -> None:
     assert done.returncode == 1
     assert "srun --help lists no --container-image: error: Incompatible plugin version. Fix: " in done.stderr
     assert output("slurm/member", refused, CONTAINERS="") == "ready\n"
+
+
+CONTAINER = """
+mktemp() { mkdir "$FOLDER/made"; echo "$FOLDER/made"; }; chown() { echo "chown $*" >&2; }
+runuser() { echo "runuser $2" >&2; SAID; }; CONTAINER_USER=ada start_container; ls "$FOLDER"
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        ("echo started", 0),
+        ("echo 'enroot-nsenter: failed to create user namespace: Operation not permitted' >&2; false", 1),
+        ("true", 1),
+    ],
+)
+def test_a_host_is_done_when_a_user_can_start_a_container(tmp_path: Path, said: str, status: int) -> None:
+    done = run("slurm/member", CONTAINER.replace("SAID", said), FOLDER=str(tmp_path))
+    assert (done.returncode, done.stdout) == (status, ""), done.stderr
+    assert "runuser ada" not in done.stdout and f"chown -R ada: {tmp_path}/made" in done.stderr
+    assert ("ada cannot start a container: " in done.stderr) is (status == 1)
+    assert ("kernel.apparmor_restrict_unprivileged_userns" in done.stderr) is (status == 1)
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize(("state", "waits"), [("starting", True), ("running", False), ("degraded", False)])
+def test_slurmd_waits_for_the_devices_of_its_gpus_while_the_host_boots(
+    tmp_path: Path, state: str, waits: bool
+) -> None:
+    text = output("slurm/member", "GPUS=2 DEVICES_DEADLINE=9; wait_for_devices")
+    start = text.partition("ExecStartPre=-")[2].strip().replace("$$", "$").replace("/dev/", f"{tmp_path}/")
+    (tmp_path / "nvidia0").touch()
+    (tmp_path / "nvidiactl").touch()
+    # The second device comes while it waits.
+    shell = f"systemctl() {{ echo {state}; }}; sleep() {{ echo slept {state}; touch {tmp_path}/nvidia1; }}; "
+    shell += f"export -f systemctl sleep; {start}"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == f"slept {state}\n" * waits
 
 
 def program(**changes: str) -> str:
