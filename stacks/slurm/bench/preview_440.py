@@ -1,11 +1,10 @@
 """`pulumi preview` of a Slurm cluster against that of a K3s cluster with as many GPU hosts, in one run.
 
-python stacks/slurm/bench/preview_440.py [--hosts 440] [--pools 10]
+python stacks/slurm/bench/preview_440.py [HOSTS [POOLS]]
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from pathlib import Path
@@ -20,18 +19,13 @@ from tests.support.clusters import site
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--hosts", type=int, default=440)
-    parser.add_argument("--pools", type=int, default=10)
-    wanted = parser.parse_args()
+    hosts, pools = (int(each) for each in [*sys.argv[1:], *("440", "10")[len(sys.argv) - 1 :]])
     with tempfile.TemporaryDirectory(prefix="busbar-bench-") as folder:
         bench = Bench(Path(folder))
         _preview(bench, 1, 1)
         bench.busbar(1, 1)
-        slurm = _preview(bench, wanted.hosts, wanted.pools)
-        core = bench.busbar(wanted.hosts, wanted.pools)
+        slurm = _preview(bench, hosts, pools)
+        core = bench.busbar(hosts, pools)
     print_table(slurm, core)
     wall, cpu = slurm.seconds / core.seconds, slurm.cpu_seconds / core.cpu_seconds
     print(f"Slurm / K3s: wall x {wall:.2f}, CPU x {cpu:.2f}")

@@ -15,8 +15,6 @@ DRAIN_REASON="busbar: removed"
 QUARANTINE_REASON="busbar: quarantine:"
 # Lines "NODE REASON" of the drains that busbar has set, each with Slurm's "[USER@TIME]".
 DRAINS=$STATE_DIR/drains
-# The text of slurm.conf, with a value of MpiDefault that srun lists.
-CONF=""
 # For undo: the texts of CONFIG_FILES before, and the nodes that were drained to be removed.
 FORMER=()
 REMOVING=()
@@ -61,8 +59,8 @@ install_controller() {
   printf '{"node":%s,"slurmctld":%s}\n' "$(json "$NODE_NAME")" "$(json "$(slurm_version slurmctld)")"
 }
 
-# check_config: Slurm's own parser reads the new slurm.conf before anything is changed. With one that it refuses no command of
-# Slurm would work. slurmctld checks the rest, and the other files, when it is told to read them (load).
+# check_config: Slurm's own parser reads the new slurm.conf before anything is changed: with one that it refuses no command of Slurm
+# would work. slurmctld checks the rest when it is told to read it (load). Sets CONF: the text with an MpiDefault that srun lists.
 check_config() {
   local file=$STATE_DIR/slurm.conf.new said
   CONF=$(payload slurm_conf)
@@ -181,17 +179,17 @@ apply_quarantine() {
 drain() {
   local node=$1 wanted=$2 text
   read_node "$node"
-  text=${REASON% \[*}
+  text=${FOUND% \[*}
   if [[ $STATE == *@(DRAIN|FAIL)* ]]; then
     # One of an earlier release, or of a run that was killed before it could note it.
-    [[ $text != "$wanted"?(" : Not responding") || -n $(drain_of "$node") ]] || set_drain_of "$node" "$REASON"
+    [[ $text != "$wanted"?(" : Not responding") || -n $(drain_of "$node") ]] || set_drain_of "$node" "$FOUND"
     is_ours "$node" || {
-      note "$node is drained already, and stays so: $REASON"
+      note "$node is drained already, and stays so: $FOUND"
       return 0
     }
     # A node that is removed stays in its quarantine: the removal may be refused.
     [[ $wanted == "$QUARANTINE_REASON"* && $text == "busbar: "* && $text != "$wanted"?(" : "*) ]] || return 0
-  elif is_set_down "$STATE" "$REASON"; then
+  elif is_set_down "$STATE" "$FOUND"; then
     wanted=$text
   elif [[ -z $STATE ]]; then
     return 0
@@ -199,14 +197,14 @@ drain() {
   scontrol update "nodename=$node" state=drain "reason=$wanted" ||
     die "$node cannot be drained" "see: scontrol show node $node"
   read_node "$node"
-  set_drain_of "$node" "$REASON"
+  set_drain_of "$node" "$FOUND"
 }
 
 # release NODE: ends busbar's drain of it, and no other.
 release() {
   read_node "$1"
   if [[ $STATE == *DRAIN* ]] && ! is_ours "$1"; then
-    note "$1 stays drained: $REASON"
+    note "$1 stays drained: $FOUND"
   elif [[ $STATE == *DRAIN* ]]; then
     scontrol update "nodename=$1" state=undrain || {
       note "$1 could not be resumed; see: scontrol show node $1"
@@ -216,21 +214,11 @@ release() {
   set_drain_of "$1" ""
 }
 
-# read_node NODE: sets STATE (empty for a node that slurmctld does not know) and REASON, with its [USER@TIME]. A reason stays
-# with a node after its drain has ended.
-read_node() {
-  local found
-  found=$(TZ=UTC timeout 10 scontrol show node "$1" 2>&1) || [[ $found == *"not found"* ]] ||
-    die "slurmctld does not tell the state of $1: $found" "see: scontrol show node $1"
-  STATE=$(sed -n 's/^ *State=\([^ ]*\).*/\1/p' <<<"$found")
-  REASON=$(sed -n 's/^ *Reason=//p' <<<"$found")
-}
-
 # is_ours NODE: whether the reason that read_node found is the one that busbar has set. slurmctld adds its words to it.
 is_ours() {
   local ours
   ours=$(drain_of "$1")
-  [[ -n $ours && ($REASON == "$ours" || ($REASON == "${ours% \[*} : "* && ${REASON##* [} == slurm@*)) ]]
+  [[ -n $ours && ($FOUND == "$ours" || ($FOUND == "${ours% \[*} : "* && ${FOUND##* [} == slurm@*)) ]]
 }
 
 # drain_of NODE, set_drain_of NODE REASON: its line in DRAINS; none with an empty reason.

@@ -71,8 +71,7 @@ configure_unit() {
 wait_for_devices() {
   printf 'TimeoutStartSec=%s\nExecStartPre=-/usr/bin/timeout %s ' "$((DEVICES_DEADLINE + 90))" "$DEVICES_DEADLINE"
   # shellcheck disable=SC2153 # a value
-  printf "/bin/bash -c 'until ((\$\$(compgen -G \"/dev/nvidia[0-9]*\" | wc -l) >= %s)) || " "$GPUS"
-  printf "[[ \$\$(systemctl is-system-running) != @(initializing|starting) ]]; do sleep 1; done'\n"
+  printf "/bin/bash -c 'until ((\$\$(compgen -G \"/dev/nvidia[0-9]*\" | wc -l) >= %s)) || [[ \$\$(systemctl is-system-running) != @(initializing|starting) ]]; do sleep 1; done'\n" "$GPUS"
 }
 
 # start_container: a container starts as a user of the site. A kernel may keep user namespaces from users, and root has them.
@@ -95,10 +94,6 @@ install_health() {
   local text
   text=$(payload health)
   if [[ -n $text ]]; then write_file "$HEALTH_PROGRAM" 0755 <<<"$text"; else rm -f "$HEALTH_PROGRAM"; fi
-}
-
-node_field() {
-  field "$1" "$(timeout 10 scontrol --oneliner show node "$NODE_NAME" 2>/dev/null || true)"
 }
 
 # await_ready: the node has registered, with all its GPUs. A drain by slurmctld itself is what is wrong with the host: it is

@@ -13,7 +13,8 @@ COMMAND_REASON="busbar drain:"
 
 main() {
   begin
-  read_state
+  read_node "$NODE"
+  [[ -n $STATE ]] || die "slurmctld does not know $NODE" "see: sinfo -N; busbar verify"
   case $VERB in
     drain) drain_node ;;
     uncordon) uncordon_node ;;
@@ -25,7 +26,7 @@ main() {
 drain_node() {
   if is_ours || { [[ $STATE != *@(DRAIN|FAIL)* ]] && ! is_set_down "$STATE" "$FOUND"; }; then
     change drain "reason=$COMMAND_REASON $REASON"
-    read_state
+    read_node "$NODE"
   fi
   [[ $END_JOBS != true || -z $(jobs) ]] || scancel "--nodelist=$NODE" >&2 ||
     die "jobs $(jobs) on $NODE cannot be cancelled" "scancel --nodelist=$NODE"
@@ -37,7 +38,7 @@ uncordon_node() {
   ! is_ours || change undrain
 }
 
-# tell: prints the facts that read_state has found.
+# tell: prints the facts that read_node has found.
 tell() {
   local ours=false
   ! is_ours || ours=true
@@ -46,15 +47,6 @@ tell() {
 
 change() {
   scontrol update "nodename=$NODE" "state=$1" "${@:2}" >&2 || die "$NODE cannot be changed to $1" "see: scontrol show node $NODE"
-}
-
-# read_state: sets STATE and FOUND, its reason with Slurm's [USER@TIME]. The reason stays with a node after its drain has ended.
-read_state() {
-  local found
-  found=$(TZ=UTC timeout 10 scontrol show node "$NODE" 2>&1) ||
-    die "slurmctld does not tell the state of $NODE: $found" "see: systemctl status slurmctld; busbar verify"
-  STATE=$(sed -n 's/^ *State=\([^ ]*\).*/\1/p' <<<"$found")
-  FOUND=$(sed -n 's/^ *Reason=//p' <<<"$found")
 }
 
 is_ours() {

@@ -146,8 +146,7 @@ start_unit() {
   rm -f "$STATE_DIR/$unit.started"
   systemctl daemon-reload
   systemctl reset-failed "$unit" 2>/dev/null || true
-  [[ $unit != slurmd || $action == start ]] || hold_down "$NODE_NAME"
-  [[ $unit != slurmctld || $action == start ]] || hold_down
+  case "$action $unit" in "restart slurmd") hold_down "$NODE_NAME" ;; "restart slurmctld") hold_down ;; esac
   timeout "$UNIT_DEADLINE" systemctl "$action" "$unit" ||
     die "$unit did not $action: $(last_lines "$unit")" "see: journalctl -u $unit; tail /var/log/slurm/$unit.log"
   printf '%s\n' "$wanted" >"$STATE_DIR/$unit.started"
@@ -159,10 +158,6 @@ last_lines() {
     grep -E 'error|fatal' || true; } | tail -n 3 | cut -c1-300 | paste -sd '|' - | sed 's/|/; /g'
 }
 
-# Lines "NODE|REASON" of nodes that somebody has set down, while daemons restart: the next registration of a node ends that
-# (ReturnToService).
-DOWN=$STATE_DIR/down
-
 # is_set_down STATE REASON: whether somebody has set it down; slurmctld does so itself where the node is not responding.
 is_set_down() {
   [[ $1 == DOWN* && -n $2 && ${2##* [} != slurm@* ]]
@@ -173,45 +168,54 @@ responds() {
   [[ -n $1 && $1 != *@(NOT_RESPONDING|UNKNOWN|"*")* ]]
 }
 
-# hold_down [NODE]: drains this node, or each, if somebody has set it down, so that no job starts there. The drain stays: its end
-# would make slurmctld ask the node, whose answer ends DOWN.
+# "NODE REASON" of nodes that somebody has set down. The registration that follows a restart ends that (ReturnToService).
+HELD=()
+
+# hold_down [NODE]: drains them before that, so that no job starts there. The drain stays: its end would make slurmctld ask the
+# node, whose answer ends DOWN too.
 hold_down() {
-  local line node state reason
-  while read -r line; do
-    node=$(field NodeName "$line") state=$(field State "$line")
-    { responds "$state" && is_set_down "$state" "$(field Reason "$line")"; } || continue
+  local node reason
+  for node in $({ timeout 10 scontrol --oneliner show node "$@" 2>/dev/null || true; } | sed -n '/ State=DOWN/s/^NodeName=\([^ ]*\) .*/\1/p'); do
+    { responds "$(node_field State "$node")" && is_set_down DOWN "$(node_field Reason "$node")"; } || continue
     reason=$(timeout 10 sinfo -h -N -n "$node" -o %E | head -n 1)
-    printf '%s|%s\n' "$node" "$reason" >>"$DOWN"
-    [[ $state == *DRAIN* ]] || scontrol update "nodename=$node" state=drain "reason=$reason" ||
-      die "$node is set down, and cannot be drained" "see: scontrol show node $node"
-  done < <({ timeout 10 scontrol --oneliner show node "$@" 2>/dev/null || true; } | { grep ' State=DOWN' || true; })
+    HELD+=("$node $reason")
+    scontrol update "nodename=$node" state=drain "reason=$reason" || die "$node is set down, and cannot be drained" "see: scontrol show node $node"
+  done
 }
 
 # set_down: sets them down again when they have registered.
 set_down() {
-  local node reason deadline=$((SECONDS + 30))
-  [[ -s $DOWN ]] || return 0
-  while IFS='|' read -r node reason; do
-    poll "$((deadline - SECONDS))" has_registered "$node" || true
-    [[ $(state_of "$node") == *DRAIN* ]] || continue
-    if poll 20 stays_down "$node" "$reason"; then note "$node stays down: $reason"; else note "$node is drained now, no longer down: $reason"; fi
-  done <"$DOWN"
-  rm -f "$DOWN"
+  local each deadline=$((SECONDS + 30))
+  for each in "${HELD[@]}"; do
+    poll "$((deadline - SECONDS))" has_registered "${each%% *}" || true
+    if poll 20 stays_down "${each%% *}" "${each#* }"; then note "${each%% *} stays down: ${each#* }"; else note "${each%% *} stays drained: ${each#* }"; fi
+  done
 }
 
 has_registered() {
   local state
-  state=$(state_of "$1")
+  state=$(node_field State "$1")
   responds "$state" && [[ $state != DOWN* ]]
 }
 
 # stays_down NODE REASON: an answer that slurmctld still waits for ends DOWN as a registration does.
 stays_down() {
-  scontrol update "nodename=$1" state=down "reason=$2" && sleep 2 && [[ $(state_of "$1") == DOWN* ]]
+  scontrol update "nodename=$1" state=down "reason=$2" && sleep 2 && [[ $(node_field State "$1") == DOWN* ]]
 }
 
-state_of() {
-  field State "$(timeout 10 scontrol --oneliner show node "$1" 2>/dev/null || true)"
+# node_field NAME [NODE]: of this node, or of another; empty where slurmctld does not know it, or is not responding.
+node_field() {
+  field "$1" "$(timeout 10 scontrol --oneliner show node "${2:-$NODE_NAME}" 2>/dev/null || true)"
+}
+
+# read_node NODE: sets STATE (empty for a node that slurmctld does not know) and FOUND, its reason with Slurm's [USER@TIME], which
+# stays with a node after its drain has ended.
+read_node() {
+  local shown
+  shown=$(TZ=UTC timeout 10 scontrol show node "$1" 2>&1) || [[ $shown == *"not found"* ]] ||
+    die "slurmctld does not tell the state of $1: $shown" "see: systemctl status slurmctld; busbar verify"
+  # shellcheck disable=SC2034 # read by the other scripts
+  STATE=$(sed -n 's/^ *State=\([^ ]*\).*/\1/p' <<<"$shown") FOUND=$(sed -n 's/^ *Reason=//p' <<<"$shown")
 }
 
 remove_unit() {

@@ -32,11 +32,6 @@ missing_programs() {
   printf '%s' "$missing"
 }
 
-# has_pmix: the library that Slurm's plugin of this name loads.
-has_pmix() {
-  if grep -q 'libpmix\.so' <<<"$(ldconfig -p 2>/dev/null)"; then printf true; else printf false; fi
-}
-
 # slurm_foreign: a Slurm that was configured here by others; empty where there is none, or busbar's.
 slurm_foreign() {
   local file
@@ -81,7 +76,7 @@ slurm_report() {
   printf ',"foreign":%s,"role":%s' "$(json "$(slurm_foreign)")" "$(json "$(owner_field role)")"
   printf ',"sockets":%s,"cores":%s,"threads":%s,"gpu_minors":[%s]' "$sockets" "$cores" "$threads" "$(gpu_minors)"
   printf ',"users":{%s},"missing_debs":%s,"missing_programs":%s,"pmix":%s' "$(users)" "$(json "$(missing_debs)")" \
-    "$(json "$(missing_programs)")" "$(has_pmix)"
+    "$(json "$(missing_programs)")" "$(grep -c 'libpmix\.so' <<<"$(ldconfig -p 2>/dev/null || true)" || true)"
   printf ',"home":%s}' "$(json "$(findmnt -n -o FSTYPE,SOURCE -T "$HOME_PATH" 2>/dev/null | tail -n 1 | tr -s ' ' || true)")"
 }
 

@@ -88,10 +88,8 @@ def preflight(spec: Spec) -> str:
 def collect(spec: MeasureSpec) -> str:
     """Measure a pool by a job of Slurm and judge its log; the request is JSON on stdin.
 
-    stdin: stacks.slurm.package.measure.MeasureSpec. Prints the verdict in short as JSON
-    (busbar.outputs.pool.summarize). Exit code 0 for any verdict; 1 where no bastion can be used, 64 for a key
-    that cannot be used, and for a request that is not valid. The log, the whole verdict and the report are
-    written to `folder`.
+    Prints the verdict in short as JSON (busbar.outputs.pool.summarize). Exit code 0 for any verdict; 1 where
+    no bastion can be used, 64 for a key that cannot be used. Log, verdict and report are kept in `folder`.
     """
     from busbar.kube.wait import SystemClock
     from stacks.slurm.package.measure import collect as run

@@ -35,6 +35,7 @@ _OF_K3S = {*Pool.model_fields, *Validation.model_fields}
 SYSTEM_UIDS = (range(1000), range(60000, 65536))
 # Words with a meaning of their own in slurm.conf, and in topology.conf the switch above all others.
 DEFAULT, TOP_SWITCH = "default", "fabric"
+_RESERVED = "DEFAULT has a meaning of its own in slurm.conf", "rename it"
 # Key of K3s -> its replacement on Slurm.
 _INSTEAD = {
     "image": "container_image names what pyxis starts",
@@ -299,10 +300,7 @@ def _findings(slurm: Slurm) -> Iterator[Finding]:
             yield Finding(path, f"is {first} once more, as Slurm reads it", "keep one")
     for index, host in enumerate(slurm.hosts.compute):
         if host.name == DEFAULT:
-            where = ("hosts", "compute", index, "name")
-            yield Finding(
-                where, "DEFAULT has a meaning of its own in slurm.conf", "rename it", repr(host.name)
-            )
+            yield Finding(("hosts", "compute", index, "name"), *_RESERVED, repr(host.name))
     yield from _partitions(slurm)
     yield from _switches(slurm)
     yield from _home(slurm)
@@ -311,19 +309,13 @@ def _findings(slurm: Slurm) -> Iterator[Finding]:
 
 def _users(slurm: Slurm) -> Iterator[Finding]:
     """Check that users are people, each with a uid of its own."""
-    others = {
-        "root",
-        "nobody",
-        "slurm",
-        *(host.user or slurm.ssh.user for host in (*slurm.fronts, *slurm.workers)),
-    }
+    of_ssh = {host.user or slurm.ssh.user for host in (*slurm.fronts, *slurm.workers)}
     uids: dict[int, str] = {}
     for name, user in slurm.users.accounts.items():
         path = ("users", "accounts", name)
-        if name in others:
-            yield Finding(
-                path, "is an account of the hosts, which busbar would change or delete", "remove it"
-            )
+        if name in {"root", "nobody", "slurm", *of_ssh}:
+            what = "is an account of the hosts, which busbar would change or delete"
+            yield Finding(path, what, "remove it")
         if any(user.uid in uids for uids in SYSTEM_UIDS):
             fix = "choose one below 60000, or above 65535"
             yield Finding((*path, "uid"), f"{user.uid} is a uid of the operating system", fix)
@@ -366,9 +358,7 @@ def _partitions(slurm: Slurm) -> Iterator[Finding]:
     listed = {pool for each in slurm.partitions.values() for pool in each.pools}
     for name, partition in slurm.partitions.items():
         if name == DEFAULT:
-            yield Finding(
-                ("partitions", "default"), "DEFAULT has a meaning of its own in slurm.conf", "rename it"
-            )
+            yield Finding(("partitions", "default"), *_RESERVED)
         for index, pool in enumerate(partition.pools):
             path = ("partitions", name, "pools", index)
             if pool not in slurm.pools:

@@ -167,9 +167,8 @@ class SlurmJob:
                 self._ask(self._spec.controller, "cancel", job_id=self.job_id)
                 self._say(f"job {self.job_id} is cancelled")
             except (ScriptError, UnreachableError) as error:
-                self._say(
-                    f"error: job {self.job_id} could not be cancelled: {error}. Fix: scancel {self.job_id}"
-                )
+                fix = f"Fix: scancel {self.job_id}"
+                self._say(f"error: job {self.job_id} could not be cancelled: {error}. {fix}")
 
     def _recorded(self) -> JobOutcome:
         """The outcome of a job whose log is kept; Slurm forgets the job after some minutes."""
@@ -210,9 +209,8 @@ class SlurmJob:
             fix = f"Fix: squeue --start -j {self.job_id}; sinfo -R; or set validation.when_busy: wait"
             raise JobNeverStarted([f"job {self.job_id} {timeout}. {fix}"]) from None
         if not status.known:
-            raise JobNeverStarted(
-                [f"slurmctld does not know job {self.job_id}. Fix: see its log on the controller"]
-            )
+            what = f"slurmctld does not know job {self.job_id}. Fix: see its log on the controller"
+            raise JobNeverStarted([what])
         return status
 
     def _until(self, done: Any, seconds: float, doing: str) -> Status:
@@ -225,13 +223,8 @@ class SlurmJob:
                 return Pending(f"the controller is not responding: {error}")
             if not found.known or done(found):
                 return found
-            bad = [
-                f"{name} is {why_unusable(why)}"
-                for name, why in (found.nodes or {}).items()
-                if name in self.nodes
-            ]
             reason = f": {found.reason}" if found.reason not in ("", "None") else ""
-            return Pending("; ".join([f"{doing}{reason}", *bad]))
+            return Pending("; ".join([f"{doing}{reason}", *self._bad(found)]))
 
         return wait_until(look, Deadline(self._clock, seconds), poll_seconds=POLL_SECONDS, progress=self._say)
 
@@ -255,12 +248,15 @@ class SlurmJob:
         """Node -> reason, for the nodes of the job that cannot run any part of it."""
         return self._ask.gone([host for host in self._spec.hosts if host.name in self.nodes])
 
+    def _bad(self, status: Status) -> list[str]:
+        found = (status.nodes or {}).items()
+        return [f"{name} is {why_unusable(why)}" for name, why in found if name in self.nodes]
+
     def _ended_text(self, status: Status) -> str:
         if not status.known:
             return f"slurmctld has forgotten job {self.job_id}. Fix: sacct -j {self.job_id}"
         again = ", it was queued again" if status.restarts not in ("", "0") else ""
-        bad = {name: why_unusable(why) for name, why in (status.nodes or {}).items() if name in self.nodes}
-        nodes = [f"{name} is {why}" for name, why in bad.items()]
+        nodes = self._bad(status)
         nodes += [f"{name} {why}" for name, why in self._gone.items()]
         why = f", {status.reason}" if status.reason not in ("", "None") else ""
         ended = f"Slurm job {self.job_id} ended as {status.state} (exit code {status.exit_code}{why}){again}"

@@ -102,6 +102,8 @@ def spec_of(slurm: Slurm) -> dict[str, Any]:
         )
     plain = {key: each.model_dump(mode="json") for key, each in required.items()}
     export, clients = home_export(slurm)
+    # A job with a PATH of its own may find other programs.
+    on_host = slurm.validation.enabled and not (slurm.container_image or "PATH" in slurm.validation.env)
     # The export need not be writable for nobody, because homes are made as root.
     required_nfs = {**core.nfs_requirements(export, clients), "squash": "none"} if export else None
     return {
@@ -114,15 +116,8 @@ def spec_of(slurm: Slurm) -> dict[str, Any]:
         "home_shared": slurm.home.shared,
         "users": {name: user.uid for name, user in slurm.users.accounts.items()},
         "create_users": slurm.users.create,
-        "programs": [f"{each}_perf" for each in _measured(slurm)],
+        "programs": [f"{each}_perf" for each in slurm.validation.collectives] if on_host else [],
     }
-
-
-def _measured(slurm: Slurm) -> list[str]:
-    """The collectives whose programs compute hosts must have. A job with its own PATH may find others."""
-    validation = slurm.validation
-    needs = validation.enabled and not slurm.container_image and "PATH" not in validation.env
-    return [*validation.collectives] if needs else []
 
 
 def home_export(slurm: Slurm) -> tuple[nfs.Export | None, tuple[Host, ...]]:
@@ -181,7 +176,7 @@ def facts_of(spec: Spec, host: Host, report: Report) -> dict[str, Any]:
     if also["hostname"] != host.name:
         kept["hostname"] = also["hostname"]
     if spec.packages != "os":
-        kept["pmix"] = also["pmix"]
+        kept["pmix"] = bool(also["pmix"])
     if spec.home_shared:
         kept["home"] = also["home"]
     if host.role == "worker":

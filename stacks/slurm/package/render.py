@@ -26,8 +26,6 @@ _MEMORY_SHARE = 0.95
 _MEMORY_STEP_MIB = 256
 _HEALTH = ("lib", "preflight-hardware", "slurm/health")
 _LINK_LAYERS = {"infiniband": "InfiniBand", "ethernet": "Ethernet"}
-
-
 _DEFAULT_MEMORY = {"defmempercpu", "defmempergpu", "defmempernode"}
 NAMES = ("slurm.conf", "cgroup.conf", "gres.conf", "topology.conf", "plugstack.conf")
 
@@ -56,19 +54,16 @@ def slurm_conf(slurm: Slurm, facts: Facts) -> str:
     lines += [line for line in _defaults(slurm, facts) if line.partition("=")[0].lower() not in given]
     lines += [f"{name}={value}" for name, value in slurm.parameters.items()]
     lines += [_node(slurm, host, facts[host.name]) for host in slurm.hosts.compute]
+    memory = {name: real_memory(int(each["memory_bytes"])) for name, each in facts.items() if "cpus" in each}
     for name, partition in slurm.partitions_or_default.items():
         hosts = [host for pool in partition.pools for host in slurm.workers_of(pool)]
         default = "YES" if partition.default else "NO"
         # Slurm accepts one of the three. Without any, a job with one GPU gets all memory of its node.
-        share = min(
-            real_memory(int(facts[host.name]["memory_bytes"])) // slurm.pools[pool].gpus
-            for pool in partition.pools
-            for host in slurm.workers_of(pool)
-        )
-        memory = "" if given & _DEFAULT_MEMORY else f" DefMemPerGPU={share}"
+        shares = [memory[host.name] // slurm.pools[slurm.pool_of(host) or ""].gpus for host in hosts]
+        share = "" if given & _DEFAULT_MEMORY else f" DefMemPerGPU={min(shares)}"
         lines.append(
             f"PartitionName={name} Nodes={','.join(host.name for host in hosts)} Default={default} "
-            f"MaxTime={partition.max_time} State=UP{memory}"
+            f"MaxTime={partition.max_time} State=UP{share}"
         )
     return HEAD + "\n".join(lines) + "\n"
 

@@ -73,7 +73,7 @@ ALSO = {
         "users": {},
         "missing_debs": "",
         "missing_programs": "",
-        "pmix": True,
+        "pmix": 1,
     },
 }
 

@@ -107,22 +107,16 @@ class SlurmHosts(pulumi.ComponentResource):
             "KEEP_DATA": str(slurm.accounting.keep_data).lower(),
         }
         files = self.facts.apply(lambda found: render.files(slurm, found))
-        payload = {name.replace(".", "_"): files[name] for name in render.NAMES}
+        payload: dict[str, pulumi.Input[str]] = {name.replace(".", "_"): files[name] for name in render.NAMES}
         if slurm.accounting.enabled:
             payload["database_password"] = self._database
             payload["slurmdbd_conf"] = pulumi.Output.all(self.facts, self._database).apply(
                 lambda known: render.slurmdbd_conf(slurm, known[0], known[1])
             )
+        payload |= {"quarantine": render.quarantine(slurm), "users": render.users(slurm)}
         seconds = CONTROLLER_SECONDS + slurm.removal.timeout_seconds
-        return self._install(
-            host,
-            "controller",
-            "slurm/controller",
-            seconds,
-            values,
-            [self.checked, *self._nfs.steps],
-            {**payload, "quarantine": render.quarantine(slurm), "users": render.users(slurm)},
-        )
+        after = [self.checked, *self._nfs.steps]
+        return self._install(host, "controller", "slurm/controller", seconds, values, after, payload)
 
     def _install_member(self, host: Host) -> remote.Command:
         slurm, is_compute = self._slurm, host.role == "worker"

@@ -221,7 +221,7 @@ def test_a_mount_hides_no_files_and_a_removal_keeps_those_of_others(tmp_path: Pa
 
 
 def reason_of(text: str) -> str:
-    prelude = 'timeout() { printf \'%s\\n\' "$TEXT"; }; read_node a; printf \'%s|%s\' "$STATE" "$REASON"'
+    prelude = 'timeout() { printf \'%s\\n\' "$TEXT"; }; read_node a; printf \'%s|%s\' "$STATE" "$FOUND"'
     return output("slurm/controller", prelude, TEXT=text)
 
 
@@ -563,7 +563,7 @@ scontrol() {
   [[ ${3:-} != state=drain ]] || STATE_NOW=IDLE+DRAIN WHY="${4#reason=} [root@2]"
   [[ $1 != show ]] || printf 'NodeName=gpu-1\\n   State=%s Weight=1\\n   Reason=%s\\n' "$STATE_NOW" "$WHY"
 }
-read_state
+read_node "$NODE"
 """
 OURS = "busbar drain: new fan (me@ws) [root@1]"
 
