@@ -17,6 +17,7 @@ _PLACES = (
     "stacks/*/*.md",
     "stacks/*/*/*.md",
     "examples/*/*.md",
+    "machines/*/*.md",
 )
 
 _FENCED = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -23,7 +23,7 @@ pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path)
 TOOLS = {"busbar": typer.main.get_command(build()), "python -m lab": typer.main.get_command(lab)}
 # Of the stack files: the core's, then those of the capabilities.
 SCHEMAS = [stack_schema(), *filter(None, (each.stack_schema() for each in capabilities()))]
-FOLDERS = "bench|busbar|charts|components|docs|examples|host|lab|schema|stacks|tests"
+FOLDERS = "bench|busbar|charts|components|docs|examples|host|lab|machines|schema|stacks|tests"
 # Where the pages write a name, the schemas have any name.
 PLACEHOLDER = re.compile(r"NAME|POOL|\*|<\w+>|\[\]")
 
