@@ -101,6 +101,13 @@ MANY: dict[str, Callable[[int], str]] = {
     ),
     "rows": lambda i: f"{i} 2 float sum -1 1.0 1.0 1.0 0 1.0 1.0 1.0 0",
     "unknown failures": lambda i: f"something failed {i}",
+    "tables with messages": lambda i: [
+        "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong",
+        f"{i} 2 float sum -1 1.0 1.0 1.0 0 1.0 1.0 1.0 0",
+        "h:1:1 [0] NCCL INFO Using network IB",
+    ][i % 3],
+    "facts": lambda i: f"h{i}:1:1 [0] NCCL INFO NCCL_X{i} set by environment to {i}",
+    "pods": lambda i: f"w{i} 1/1 Running 0 1s 10.0.0.1 n{i}",
     "records": lambda i: json.dumps({"message": f"x {i}", "other": f"failed to {i}"}),
 }
 

@@ -32,16 +32,19 @@ def differences(context: Context) -> list[str]:
     speaking = {host for name, of_host in facts.items() if name.startswith("NCCL_") for host in of_host}
     found: dict[str, list[str]] = {}  # how hosts differ -> in which facts
     for name, of_host in facts.items():
-        each = evidence.hosts if name in ON_EACH else speaking if name.startswith("NCCL_") else ()
-        silent = {short(host): {"not printed"} for host in each if context.is_whole}
+        if sum(map(len, found.values())) >= MOST:
+            break
+        each = evidence.hosts if name in ON_EACH else speaking if name.startswith("NCCL_") else set()
         groups: dict[str, list[str]] = {}
-        for host, values in sorted((silent | of_host).items()):
+        for host, values in sorted(of_host.items()):
             groups.setdefault(" and ".join(sorted(values)), []).append(host)
+        if silent := sorted(set(map(short, each)) - of_host.keys()) if context.is_whole else []:
+            groups["not printed"] = silent
         if len(groups) > 1 and name not in OF_ONE_HOST:
             rarest = sorted(groups.items(), key=lambda group: len(group[1]))
             how = "; ".join(f"{value} on {listed(hosts, 3)}" for value, hosts in rarest)
             found.setdefault(how, []).append(name)
-    return [*(f"{listed(names)}: {how}" for how, names in found.items()), *_two_halves(ranks)][:MOST]
+    return [*(f"{listed(names)}: {how}" for how, names in found.items()), *_two_halves(ranks)]
 
 
 def _two_halves(ranks: list[Rank]) -> Iterator[str]:

@@ -99,6 +99,12 @@ def _any_word() -> frozenset[str]:
     return frozenset().union(*(kind.any for kinds in _unknown().values() for kind in kinds))
 
 
+@cache
+def any_word() -> frozenset[str]:
+    """The words of which a line has one if it is known, looks like a failure or speaks of a bad state."""
+    return _any_word().union(_by_word(), *(kind.any for kind in _hardware()))
+
+
 def says_nothing(said: set[str]) -> bool:
     """Whether none of the words SAID is one of a failure."""
     return _any_word().isdisjoint(said)

@@ -163,6 +163,12 @@ def _statements() -> dict[str, list[str]]:
     return found
 
 
+@cache
+def _any_word() -> frozenset[str]:
+    """The words of which a line has one if it shows anything and is no WARN."""
+    return endings.any_word().union(_by_word(), _statements())
+
+
 def host_of(text: str) -> str:
     """The host in a message of NCCL; "" where there is none."""
     found = HOST.match(text)
@@ -209,6 +215,9 @@ class LineRules:
             self._started = True
             self._found = {name: found for name, found in self._found.items() if not rule(name).retried}
         said = endings.words(text)
+        wordless = any(some[0] in text for some, _ in _by_word().get("", ()))
+        if level != "WARN" and said.isdisjoint(_any_word()) and not wordless:
+            return False
         names = {
             r.name
             for word in ("", *said.intersection(_by_word()))

@@ -103,13 +103,13 @@ def width(lines: list[bytes]) -> int | None:
 
 
 def _clean(text: str, depth: int) -> list[str] | None:
-    text = _stripped(text)
+    """The lines in TEXT, which is stripped of its prefixes."""
     inner = unwrap(text) if depth else [text]
     if inner is None or inner == [text]:
         return None if inner is None else [text]
     found: list[str] = []
     for line in inner:
-        lines = _clean(line, depth - 1)
+        lines = _clean(_stripped(line), depth - 1)
         if lines is None:
             return None
         found += lines

@@ -33,6 +33,8 @@ HEAD = re.compile(
     rb"(?:\[\d{1,6},\d{1,6}\]<std(?:out|err)>:? ?)?(?!\d\d:\d\d:\d\d )"
     rb"([A-Za-z0-9_][\w.\-]{0,254}):(\d{1,20}):\d{1,20} \[-?\d{0,9}\] NCCL INFO "
 )
+FEWEST = 3  # bytes of a line that says anything
+SHORT = 7  # letters below which a text is no part of a table or of a message
 MAX_KNOWN = 4096  # processes and bodies of messages that are remembered
 OF_HOST = re.compile(r"[a-z0-9][a-z0-9.\-]*")
 GLUED_NUMBER = re.compile(r"-?\d+(?=[A-Za-z])")
@@ -172,7 +174,7 @@ class LogReader:
         for number, line in enumerate(lines, self._lines + 1):
             if self._width is not None:
                 self._wrapped(line.rstrip(b"\r"), number)
-            elif line:
+            elif len(line) >= FEWEST:
                 self._line(line, number)
         self._lines += len(lines)
         self._last_line = next((x for x in reversed(lines) if not x.isspace() and x), self._last_line)
@@ -243,6 +245,9 @@ class LogReader:
 
     def _read(self, text: str, number: int) -> None:
         """Take one line of a program."""
+        if len(text) < SHORT:
+            self._look(text, number)
+            return
         message = find_message(text)
         if message is None:
             self._plain(text, number)

@@ -32,6 +32,7 @@ WORDS = re.compile(
 RECORD = re.compile(r"""["<>{}|;]|\\[nt]""")  # signs that no row has
 ONLY_WORDS = re.compile(r"[A-Za-z][a-z]{0,30}(?:,? [A-Za-z]?[a-z]{0,30}){1,8} ")
 MAX_ROWS = 16384  # of all tables; a run has one for each size
+MAX_TABLES = 4096
 VALUE_SIGNS = "+-Nni"  # what p.VALUE may start with besides a digit
 
 
@@ -59,7 +60,7 @@ class RunBuilder:
         self._preamble = Preamble()
         self._pending: _Pending | None = None
         self._command: str | None = None
-        self.foreign = 0  # rows inside a record of a form that is not known, or beyond MAX_ROWS
+        self.foreign = 0  # rows inside a record of a form that is not known, or beyond what is kept
         self._rows = 0
 
     @property
@@ -96,6 +97,9 @@ class RunBuilder:
 
     def add(self, text: str, line: int) -> None:
         """Take one cleaned line that is not an NCCL message. Unknown text is ignored."""
+        if len(self.runs) > MAX_TABLES:
+            self.foreign += 1
+            return
         if "_perf" in text and not text.startswith("#") and (match := p.COMMAND.search(text)) is not None:
             self._command = match[1]
         if text.startswith("#") or "# " in text:

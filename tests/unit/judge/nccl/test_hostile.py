@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from bench.nccl_hostile import MANY, SHAPES
 from busbar.judge.nccl import Expectation, judge, judge_log, read_file
 from busbar.judge.nccl.log import source
-from busbar.judge.nccl.log.evidence import KEEP_LABELS
+from busbar.judge.nccl.log.evidence import KEEP_HOSTS, KEEP_LABELS
 from busbar.judge.nccl.log.reader import read_blocks, read_lines
-from busbar.judge.nccl.log.tables import MAX_ROWS
+from busbar.judge.nccl.log.tables import MAX_ROWS, MAX_TABLES
 from tests.unit.judge.nccl.logs import Made
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
@@ -104,6 +104,23 @@ def test_more_rows_than_any_run_has_are_not_all_kept() -> None:
     log = read_lines([*Made().lines()[:5], *rows])
     assert sum(len(run.rows) for run in log.runs) == MAX_ROWS
     assert log.long_lines == 2
+
+
+def test_more_tables_than_any_log_has_are_not_all_kept_and_leave_no_verdict() -> None:
+    header = next(line for line in Made().lines() if line.startswith("#       size"))
+    log = read_lines([*Made().lines(), *[header] * 2 * MAX_TABLES])
+    assert len(log.runs) == MAX_TABLES + 1
+    assert log.long_lines > 0
+
+
+def test_more_facts_than_hosts_print_keep_some_and_say_so() -> None:
+    log = read_lines(MANY["facts"](i) for i in range(KEEP_HOSTS + 9))
+    assert log.evidence.told == KEEP_HOSTS and "facts" in log.evidence.lost
+
+
+@pytest.mark.parametrize("text", ["a", "ab", "OOM", "killed", "8"])
+def test_a_short_line_says_what_its_word_says(text: str) -> None:
+    assert judge([*Made().lines(), text], WANT).passed is (text not in ("OOM", "killed"))
 
 
 def test_a_host_with_more_hcas_than_any_has_keeps_some_and_says_so() -> None:

@@ -95,7 +95,7 @@ def test_the_rarest_value_comes_first_and_stands_in_each_report() -> None:
 def test_a_variable_that_only_one_host_prints_is_a_difference_in_a_whole_log() -> None:
     messages = [(host, "NCCL_DEBUG_SUBSYS set by environment to ALL") for host in (0, 1)]
     only = (1, "NCCL_IB_TC set by environment to 106")
-    assert log(*messages, only).differences == ["NCCL_IB_TC: not printed on worker-0; 106 on worker-1"]
+    assert log(*messages, only).differences == ["NCCL_IB_TC: 106 on worker-1; not printed on worker-0"]
     excerpt = [line for line in lines(*messages, only) if "nThread" not in line]
     assert judge(excerpt, WANT).differences == []
 
