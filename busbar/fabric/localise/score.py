@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from busbar.fabric.localise.groups import FEW_NODES, GOOD, PAIRS, Group, Kind, Known, Places, by_place
@@ -69,7 +69,7 @@ class Findings:
 class _Runs:
     """The runs that can be judged, each as a part of what was expected, by the node they tell about."""
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: Known, places: Places) -> None:
         self.share = known.shares()
         self.alone: dict[str, list[Group]] = {}
         self.pairs: dict[str, list[Group]] = {}
@@ -80,7 +80,16 @@ class _Runs:
             for node in group.nodes if group.rail is None else group.nodes[:1]:
                 of_kind.setdefault(node, []).append(group)
         self.nodes = list(dict.fromkeys((*self.alone, *self.pairs)))
-        self.first, self.again = nodes_by_peers(known, "A"), nodes_by_peers(known, "B")
+        self.uplinks = tuple(_uplinks(self, places))
+        slow = {place for each in self.uplinks for place in each.rail_groups}
+        # Pairs across slow uplinks say nothing of their nodes.
+        left = {
+            group: busbw
+            for group, busbw in known.results.items()
+            if group.kind != "cross_group" or not slow & {places.get(node, "") for node in group.nodes}
+        }
+        comparable = replace(known, results=left)
+        self.first, self.again = nodes_by_peers(comparable, "A"), nodes_by_peers(comparable, "B")
         self.rails_again = rails_by_peers(known)
 
     def good(self, group: Group) -> bool:
@@ -171,7 +180,7 @@ def runs_alone(slow_in_pairs: bool) -> int:
 
 def score(known: Known, places: Places) -> Findings:
     """What is slow by what is known: with the results of more stages it says more."""
-    runs = _Runs(known)
+    runs = _Runs(known, places)
     partners = runs.with_good_pair("A")
     judging = runs.with_partners(partners, "B")
     if not partners:
@@ -191,7 +200,7 @@ def score(known: Known, places: Places) -> Findings:
         *_slow_inside(runs, inside),
         *_slow_between(runs, places, between, {*confirmed} - {*bad}),
         *_one_of(runs, partners, undecided),
-        *_uplinks(runs, places),
+        *runs.uplinks,
     )
     unclear = {*confirmed, *undecided, *alone}
     healthy = tuple(node for node in runs.nodes if node not in unclear)

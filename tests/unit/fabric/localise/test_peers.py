@@ -57,6 +57,14 @@ def test_a_node_whose_rails_are_all_10_percent_slow_is_named_itself() -> None:
     assert sum(named(each) == [("node", ("su0-1",), ())] for each in found) >= len(SEEDS) - 1
 
 
+# With these, most runs of a node of the group went across, and the whole group was named.
+@pytest.mark.parametrize("seed", [12, 17, 41])
+def test_runs_across_slow_uplinks_do_not_count_for_the_nodes_behind_them(seed: int) -> None:
+    fabric = Fabric.of(16, 16, 16, 16)
+    fabric.uplinks["su0"] = 0.8
+    assert named(fabric.diagnose(luck=normal(seed, 0.03), seed=seed)) == [("uplink", ("su0",), ())]
+
+
 def test_two_slow_nodes_of_eight_do_not_hide_each_other() -> None:
     fabric = Fabric.of(8)
     fabric.nodes |= {"su0-1": 0.9, "su0-4": 0.9}
