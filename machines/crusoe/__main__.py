@@ -109,11 +109,11 @@ async def main() -> None:
     ib_network = await choose_network(config, package)
     network = make("VpcNetwork", "network", cidr=config.cidr)
     subnet = make("VpcSubnet", "subnet", cidr=config.cidr, location=config.location, network=network.id)
-    inside, named = [{"resourceId": network.id}], [{"cidr": each} for each in config.allow]
-    rule: Any = {"network": network.id, "action": "allow", "direction": "ingress", "destinations": inside}
-    rule["sourcePorts"] = "1-65535"
-    make("VpcFirewallRule", "admins", protocols="tcp", sources=named, destinationPorts="22,6443", **rule)
-    make("VpcFirewallRule", "inside", protocols="tcp,udp", sources=inside, destinationPorts="1-65535", **rule)
+    rule: Any = {"network": network.id, "action": "allow", "direction": "ingress", "sourcePorts": "1-65535"}
+    rule["destination"], named = config.cidr, ",".join(config.allow)
+    make("VpcFirewallRule", "admins", protocols="tcp", source=named, destinationPorts="22,6443", **rule)
+    rule |= {"source": config.cidr, "destinationPorts": "1-65535"}
+    make("VpcFirewallRule", "inside", protocols="tcp,udp", **rule)
     partition = make("IbPartition", "partition", ibNetworkId=ib_network)
 
     def machine(name: str, role: str, opts: pulumi.ResourceOptions | None = None, **more: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,9 +15,10 @@ from pulumi.runtime import mocks
 
 from busbar.config.hosts_from import ROLES, hosts_schema, read_list
 from busbar.config.load import load
+from tests.program.answers import healthy
 from tests.program.harness import ROOT, Run, run_program, texts
 from tests.support.clusters import site
-from tests.support.host_lists import STACK, from_list
+from tests.support.host_lists import STACK, Stacks, from_list
 
 GPU = "h100-80gb-sxm-ib.8x"
 MACHINES = {
@@ -99,12 +101,12 @@ def test_gpu_machines_are_in_a_partition_with_room_and_survive_a_destroy() -> No
 
 def test_only_named_networks_reach_ssh_and_the_api() -> None:
     run = up(allow=["203.0.113.0/24", "2001:db8::/32"])
-    rules = run.of_type("crusoe:index/vpcFirewallRule:VpcFirewallRule")
-    outside = [each.inputs for each in rules if any("cidr" in source for source in each.inputs["sources"])]
-    [rule] = outside
-    assert rule["destinationPorts"] == "22,6443"
-    assert rule["sources"] == [{"cidr": "203.0.113.0/24"}, {"cidr": "2001:db8::/32"}]
-    assert all(each.inputs["network"] == "network-id" for each in rules)
+    rules = [each.inputs for each in run.of_type("crusoe:index/vpcFirewallRule:VpcFirewallRule")]
+    assert {rule["source"]: rule["destinationPorts"] for rule in rules} == {
+        "203.0.113.0/24,2001:db8::/32": "22,6443",
+        "10.0.0.0/16": "1-65535",
+    }
+    assert all(rule["network"] == "network-id" for rule in rules)
 
 
 def test_too_little_capacity_ends_it_with_the_numbers() -> None:
@@ -155,3 +157,18 @@ def test_a_host_key_is_installed_that_is_the_exported_one_and_in_no_plain_value(
 )
 def test_a_wrong_configuration_is_refused_with_its_place(changes: dict[str, Any], said: str) -> None:
     assert said in str(up(**changes).error)
+
+
+def test_a_cluster_of_these_machines_has_none_of_them_among_its_resources(tmp_path: Path) -> None:
+    listed = up().outputs["hosts"]
+    given = from_list(site(), stack=STACK)
+    inline: Any = read_list(given, ROLES, lambda _: listed).data
+    run = run_program(
+        inline,
+        healthy(inline),
+        program=Path(shutil.copy(ROOT / "__main__.py", tmp_path)),
+        config={"busbar:cluster": json.dumps(given)},
+        call=Stacks({"hosts": listed}, []),
+    )
+    assert run.error is None and run.named("worker-gpu-1")
+    assert not [each.type for each in run.resources.values() if each.type.startswith("crusoe:")]

@@ -1,4 +1,4 @@
-"""Start one plugin: `python __main__.py command|random [ENGINE_ADDRESS]`.
+"""Start one plugin: `python __main__.py command|random|terraform-provider [ENGINE_ADDRESS]`.
 
 The working directory and the environment are those of the program that the engine runs (local commands
 inherit both), so neither is used to find this package.
@@ -18,6 +18,7 @@ sys.path[0] = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."
 _PROVIDERS = {
     "command": ("lab.offline.plugins.command.provider", "CommandProvider"),
     "random": ("lab.offline.plugins.random.provider", "RandomProvider"),
+    "terraform-provider": ("lab.offline.plugins.terraform.provider", "TerraformProvider"),
 }
 
 

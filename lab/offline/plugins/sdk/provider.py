@@ -17,6 +17,10 @@ class Provider:
     def __init__(self) -> None:
         self.cancelled = threading.Event()
 
+    def parameterize(self, name: str, version: str, value: bytes) -> None:
+        """Become the package NAME by the parameter of a program."""
+        raise ProviderError(f"this replacement of the {self.name} plugin takes no parameters")
+
     def resource(self, type_token: str) -> Resource:
         """The kind for `type_token`; raises ProviderError where it is not offered."""
         raise NotImplementedError

@@ -70,6 +70,12 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
             schema=f'{{"name": "{self._provider.name}", "version": "{self._provider.version}"}}'
         )
 
+    @_guarded
+    def Parameterize(self, request: Any, context: Any) -> Any:
+        given = request.value
+        self._provider.parameterize(given.name, given.version, given.value)
+        return provider_pb2.ParameterizeResponse(name=given.name, version=given.version)
+
     def CheckConfig(self, request: Any, context: Any) -> Any:
         return provider_pb2.CheckResponse(inputs=request.news)
 
