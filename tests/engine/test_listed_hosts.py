@@ -1,0 +1,101 @@
+"""`hosts_from: {stack}` on the real engine: the other stack's output, and the hosts that the state has."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.engine import throwaway_project
+
+PROGRAM = """
+    import json
+    import pathlib
+
+    import pulumi
+    from pulumi_command import local
+
+    from busbar.components.engine.listed_hosts import load_listed
+    from busbar.config import ConfigError
+
+    async def main():
+        config = pulumi.Config()
+        if pulumi.get_stack() == "machines":
+            pulumi.export("hosts", config.require_object("hosts"))
+            return
+        given = {"stack": "organization/tiny/machines", "allow_removal": bool(config.get("removal"))}
+        try:
+            found = load_listed(
+                {"hosts_from": given}, load=lambda data, **_: data, roles=None, root=pathlib.Path.cwd()
+            )
+        except ConfigError as error:
+            raise pulumi.RunError(str(error)) from None
+        for host in found["hosts"]["workers"]:
+            spec = pulumi.Output.secret(json.dumps({"host": {**host, "role": "worker"}}))
+            local.Command(f"worker-{host['name']}-removal", delete=f"touch {host['name']}-gone", stdin=spec)
+
+    pulumi.run(main)
+"""
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """The stack `machines`, which exports hosts, and the stack `dev`, which has them."""
+
+    folder: Path
+    environment: Mapping[str, str]
+
+    def run(self, stack: str, *words: str) -> tuple[int, str]:
+        done = subprocess.run(
+            ["pulumi", *words, "--stack", stack, "--non-interactive", "--color", "never"],
+            cwd=self.folder, env=self.environment, text=True, stdin=subprocess.DEVNULL,
+            capture_output=True, timeout=600, check=False,
+        )  # fmt: skip
+        return done.returncode, done.stdout + done.stderr
+
+    def export(self, *names: str) -> None:
+        hosts = [
+            {"name": name, "role": "worker", "address": f"10.0.0.{number}", "port": 22}
+            for number, name in enumerate(names, 1)
+        ]
+        self.run("machines", "config", "set", "tiny:hosts", json.dumps({"version": 1, "hosts": hosts}))
+        code, text = self.run("machines", "up", "--yes", "--skip-preview")
+        assert code == 0, text
+
+    @property
+    def gone(self) -> set[str]:
+        return {path.name.removesuffix("-gone") for path in self.folder.glob("*-gone")}
+
+
+@pytest.fixture
+def stacks(tmp_path: Path) -> Stacks:
+    made = Stacks(tmp_path, throwaway_project(tmp_path, PROGRAM))
+    for stack in ("machines", "dev"):
+        assert made.run(stack, "stack", "init")[0] == 0
+    return made
+
+
+def test_a_worker_that_has_left_the_other_stack_is_drained_only_where_that_is_allowed(stacks: Stacks) -> None:
+    code, text = stacks.run("dev", "preview")
+    assert code != 0 and "'hosts' is not an output of stack organization/tiny/machines (it has: none)" in text
+    stacks.export("gpu-1", "gpu-2")
+    code, text = stacks.run("dev", "up", "--yes")
+    assert code == 0, text
+    kept = json.loads((stacks.folder / ".busbar/dev/hosts.json").read_text())
+    assert kept["source"] == "stack organization/tiny/machines" and kept["hosts"][0]["port"] == 22
+    stacks.export("gpu-3", "gpu-1")
+    for words in (["preview"], ["up", "--yes", "--skip-preview"]):
+        code, text = stacks.run("dev", *words)
+        assert code != 0 and "hosts_from: gpu-2: no longer in stack organization/tiny/machines." in text
+    assert stacks.gone == set()
+    assert json.loads((stacks.folder / ".busbar/dev/hosts.json").read_text()) == kept
+    stacks.run("dev", "config", "set", "tiny:removal", "true")
+    code, text = stacks.run("dev", "up", "--yes")
+    assert (
+        code == 0 and "added: gpu-3; removed: gpu-2; with another address: gpu-1 10.0.0.1 -> 10.0.0.2" in text
+    )
+    assert stacks.gone == {"gpu-2"}
