@@ -151,16 +151,6 @@ def validated(content: Any, source: str) -> HostList:
     raise ConfigError(replace(each, origin=_origin(content, each.path, source)) for each in found)
 
 
-def parse(text: str) -> Any:
-    """The content of a file with a list. Raises ValueError, which says where it is not JSON."""
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
-    except RecursionError:
-        raise ValueError("objects are nested too deeply") from None
-
-
 def read_file(given: HostsFrom, project: Path) -> Any:
     """The content of `hosts_from.file`. Raises ConfigError."""
     return _content(resolve(project, str(given.file)), ("hosts_from", "file"), str(given.file))
@@ -179,25 +169,23 @@ def read_kept(given: HostsFrom, project: Path, stack: str) -> Any:
     if given.file is not None:
         return read_file(given, project)
     path, where = kept_in(project, stack), ("hosts_from", "stack")
-    again = f"`busbar preview {stack}` reads it"
-    if not path.is_file():
-        raise ConfigError(
-            [Finding(where, f"was not read yet: {path} does not exist", again, repr(given.stack))]
-        )
-    content = _content(path, where, str(path))
-    if isinstance(content, Mapping) and content.get("source") != given.source:
-        text = f"was not read yet: {path} is from {show(content.get('source'))}"
-        raise ConfigError([Finding(where, text, again, repr(given.stack))])
-    return content
+    content = _content(path, where, str(path)) if path.is_file() else None
+    if isinstance(content, Mapping) and content.get("source") == given.source:
+        return content
+    why = f"is of {show(content.get('source'))}" if isinstance(content, Mapping) else "has no list"
+    text = f"was not read yet: {path} {why}"
+    raise ConfigError([Finding(where, text, f"`busbar preview {stack}` reads it", repr(given.stack))])
 
 
 def _content(path: Path, where: tuple[str, str], name: str) -> Any:
     try:
-        return parse(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         text = f"cannot be read: {error.strerror}"
     except UnicodeDecodeError:
         text = "is not a UTF-8 text"
+    except RecursionError:
+        text = "is nested too deeply"
     except ValueError as error:
         text = f"is not JSON: {error}"
     raise ConfigError([Finding(where, text, found=repr(name))])

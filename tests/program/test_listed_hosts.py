@@ -183,5 +183,5 @@ def test_commands_read_the_list_of_the_last_run_without_the_other_stack(
     assert capsys.readouterr().err == f"hosts: as read 2 h ago, {kept}\n"
     other = from_list(SITE, stack=STACK, output="machines")
     file.write_text(json.dumps({"config": {"busbar:cluster": other}}))
-    with pytest.raises(ConfigError, match=f"hosts.json is from 'stack {STACK}'"):
+    with pytest.raises(ConfigError, match=f"hosts.json is of 'stack {STACK}'"):
         load_stack(str(file))
