@@ -99,9 +99,10 @@ def states(inventory: Inventory, state: ClusterState, outcome: Outcome) -> dict[
 
 def _miscounted(inventory: Inventory, node: Node, facts: Mapping[str, Any]) -> Iterator[str]:
     """Numbers of devices that differ: a plugin may not see a device that is lost, or whose driver is late."""
-    network = inventory.cluster.network_operator
+    network, counts = inventory.cluster.network_operator, list[tuple[str, int, str]]()
     # A host whose nvidia-smi fails has an error of its own, and a number of GPUs that is not known.
-    counts = [(GPU_RESOURCE, gpus, f"{gpus}") for gpus in [facts.get("gpus")] if gpus]
+    if gpus := facts.get("gpus"):
+        counts.append((GPU_RESOURCE, gpus, str(gpus)))
     if network.enabled and "rails" in facts:
         rails = len(facts["rails"])
         counts.append((network.resource, rails, counted(rails, "rail")))
