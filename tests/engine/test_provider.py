@@ -11,10 +11,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from busbar.components.provider import Provider
 from tests.support.camel import camel
 from tests.support.clusters import refusing, site
 from tests.support.engine import PROJECT, throwaway_project
+from tests.support.host_lists import from_list, host_list
 
 PROGRAM = """
 import json
@@ -29,8 +32,9 @@ pulumi.export("passed", made.ncclPassed)
 """
 
 
+@pytest.mark.parametrize("is_listed", [False, True])
 def test_a_program_of_another_language_brings_a_cluster_up_to_the_first_refused_connection(
-    tmp_path: Path,
+    tmp_path: Path, is_listed: bool
 ) -> None:
     variables = throwaway_project(tmp_path, PROGRAM)
     project = tmp_path / "Pulumi.yaml"
@@ -43,7 +47,11 @@ def test_a_program_of_another_language_brings_a_cluster_up_to_the_first_refused_
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "key"], check=True)
     schema = json.loads(Provider().schema or "")
     definition = schema["resources"]["busbar:index:Cluster"]["inputProperties"]["config"]
-    cluster = camel(schema, refusing(site(ssh={"key_file": "key"})), definition)
+    given = refusing(site(ssh={"key_file": "key"}))
+    if is_listed:
+        (tmp_path / "hosts.json").write_text(json.dumps(host_list(given["hosts"])))
+        given = from_list(given, file="hosts.json")
+    cluster = camel(schema, given, definition)
     (tmp_path / "arguments.json").write_text(json.dumps({"config": cluster}))
     subprocess.run(["pulumi", "stack", "init", "one"], cwd=tmp_path, env=variables, check=True)
     done = subprocess.run(
