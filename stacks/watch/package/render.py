@@ -20,7 +20,7 @@ from stacks.watch.package.config import Watch
 
 FOLDER = Path(__file__).resolve().parent / "alerts"
 PREFIX = "node_infiniband_"
-PAGE = "stacks/watch/alerts.md"
+PAGE = "stacks/watch/docs.md"
 # The file of a group -> what its alerts are about, where they do not say it.
 GROUPS: dict[str, Scope] = {"cluster": "site", "rails": "rail", "gpus": "node"}
 Scope = Literal["site", "node", "rail"]
