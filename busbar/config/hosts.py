@@ -103,8 +103,6 @@ class ApiEndpoint(ConfigModel):
 class HostsFrom(ConfigModel):
     """A list of hosts that something else writes: a file, or the output of another stack."""
 
-    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["file"]}, {"required": ["stack"]}]})
-
     file: NonEmpty | None = Field(
         default=None, description="JSON file with the list, relative to the project folder."
     )

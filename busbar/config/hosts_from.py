@@ -73,8 +73,8 @@ class HostList(ConfigModel):
 
     def text(self, source: str | None = None) -> str:
         """The list as JSON."""
-        made = self.model_copy(update={"source": source}) if source else self
-        return made.model_dump_json(indent=2, exclude_none=True) + "\n"
+        kept = self.model_copy(update={"source": source})
+        return kept.model_dump_json(indent=2, exclude_none=True) + "\n"
 
 
 def hosts_schema() -> dict[str, Any]:
@@ -96,12 +96,14 @@ class ListedHosts:
         try:
             return load(self.data, **more)
         except ConfigError as error:
-            named = [replace(each, origin=self._origin(each)) for each in error.findings]
-        raise ConfigError(named)
-
-    def _origin(self, each: Finding) -> str:
-        of_list = each.path[0] == "hosts" and each.path[1:2] != ("virtual_ip",)
-        return _origin(self.data, each.path, self.given.source) if of_list else ""
+            found = error.findings
+        source = self.given.source
+        raise ConfigError(
+            replace(each, origin=_origin(self.data, each.path, source))
+            if each.path[0] == "hosts" and "virtual_ip" not in each.path
+            else each
+            for each in found
+        )
 
 
 def read_list(
@@ -114,11 +116,10 @@ def read_list(
     given = section(HostsFrom, "hosts_from", data["hosts_from"])
     hosts = data.get("hosts") or {}
     keys = {role: key.removesuffix("[]") for role, key in roles.items()}
-    if not isinstance(hosts, Mapping):
-        raise ConfigError([Finding(("hosts",), "is given together with hosts_from", "remove one of the two")])
-    if both := [key for key in keys.values() if key in hosts]:
+    both = [("hosts", key) for key in keys.values() if not isinstance(hosts, Mapping) or key in hosts]
+    if both:
         raise ConfigError(
-            Finding(("hosts", key), "given together with hosts_from", "remove one of the two") for key in both
+            Finding(path, "given together with hosts_from", "remove one of the two") for path in both
         )
     listed = validated(read(given), given.source)
     problems = [*_of_other_roles(listed.hosts, roles, given.source), *_not_listed(listed.hosts, given)]
@@ -182,8 +183,6 @@ def _content(path: Path, where: tuple[str, str], name: str) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         text = f"cannot be read: {error.strerror}"
-    except UnicodeDecodeError:
-        text = "is not a UTF-8 text"
     except RecursionError:
         text = "is nested too deeply"
     except ValueError as error:
@@ -209,9 +208,8 @@ def _not_listed(hosts: Sequence[ListedHost], given: HostsFrom) -> Iterator[Findi
     workers = [host.name for host in hosts if host.role == "worker"]
     for name in given.quarantine:
         if name not in workers:
-            hint = did_you_mean(name, workers)
-            fix = "" if hint else "remove the line"
-            yield Finding(("hosts_from", "quarantine", name), f"is not a worker in {given.source}{hint}", fix)
+            hint = did_you_mean(name, workers) or "; remove the line"
+            yield Finding(("hosts_from", "quarantine", name), f"is not a worker in {given.source}{hint}")
 
 
 def _origin(content: Any, path: KeyPath, source: str) -> str:

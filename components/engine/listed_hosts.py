@@ -86,19 +86,13 @@ def _refuse_lost(given: HostsFrom, gone: Mapping[str, Mapping[str, Any]]) -> Non
 
     A list is often the answer of an API, and an empty or partial answer must not drain a cluster.
     """
-    workers = [name for name, host in gone.items() if host["role"] == "worker"]
-    ways = {
-        "set hosts_from.allow_removal: true": [] if given.allow_removal else workers,
-        "list the hosts in the stack file, below hosts, for one update": [*gone.keys() - {*workers}],
-    }
+    others = sorted(name for name, host in gone.items() if host["role"] != "worker")
+    workers = [] if given.allow_removal else sorted(gone.keys() - {*others})
+    inline = "list the hosts in the stack file, below hosts, for one update"
     text = f"no longer in {given.source}. The update would drain and uninstall what is missing there"
     problems = [
-        Finding(
-            ("hosts_from",),
-            f"{listed(sorted(names), _SHOWN)}: {text}",
-            f"put them back; to remove them, {way}",
-        )
-        for way, names in ways.items()
+        Finding(("hosts_from",), f"{listed(names, _SHOWN)}: {text}", f"put them back; to remove them, {way}")
+        for names, way in ((workers, "set hosts_from.allow_removal: true"), (others, inline))
         if names
     ]
     if problems:
