@@ -31,7 +31,8 @@ def diagnose(
     stack: Stack,
     project: Project = None,
     pool: Annotated[
-        str | None, typer.Option("--pool", metavar="POOL", help="Pool; needed where there are several.")
+        str | None,
+        typer.Option("--pool", metavar="POOL", help="Pool; needed where there are several, without --nodes."),
     ] = None,
     nodes: Annotated[
         str | None,
@@ -187,25 +188,20 @@ def _scope(
     file: StackFile, cluster: Cluster, pool: str | None, nodes: str | None, *, release: bool = False
 ) -> Scope:
     """The scope of the diagnosis. Ends the command with 64 for another pool, or a node that is not in it."""
+    from busbar.fabric.commands.measure import asked
     from busbar.fabric.diagnosis import Scope
     from busbar.fabric.diagnosis.quarantine import to_release, with_partners
     from busbar.hosts.inventory import Inventory
 
-    inventory, pools = Inventory.of(cluster), [*cluster.pools]
-    if pool is None and len(pools) > 1:
+    inventory = Inventory.of(cluster)
+    pools = asked([*cluster.pools], inventory.workers, pool, nodes)
+    if len(pools) > 1:
         fail(f"the stack has the pools {', '.join(pools)}. Fix: --pool NAME", USAGE)
-    chosen = pool or pools[0]
-    if chosen not in pools:
-        fail(f"the stack has no pool {chosen}; its pools: {', '.join(pools)}", USAGE)
-    names = [host.name for host in inventory.workers_of(chosen)]
-    wanted = [host.name for host in inventory.usable_of(chosen)]
-    if nodes is not None:
-        wanted = [*dict.fromkeys(filter(None, nodes.split(",")))]
-        if unknown := [name for name in wanted if name not in names]:
-            fail(f"--nodes: no workers of pool {chosen}: {', '.join(unknown)}", USAGE)
+    [(chosen, named)] = pools.items()
+    wanted = [host.name for host in inventory.usable_of(chosen)] if named is None else named
     judged: list[str] = []
     if release:
-        judged = to_release(inventory, chosen, wanted if nodes is not None else None)
+        judged = to_release(inventory, chosen, named)
         if not judged:
             fail(f"no worker of pool {chosen} to release. Fix: --nodes A, of those in quarantine", USAGE)
         wanted = with_partners(inventory, chosen, judged)

@@ -149,8 +149,8 @@ def test_the_json_has_rows_healthy_nodes_and_every_run(found: State) -> None:
     ("words", "complaint"),
     [
         ([], "the stack has the pools b200, h100. Fix: --pool NAME"),
-        (["--pool", "a100"], "the stack has no pool a100; its pools: b200, h100"),
-        (["--pool", "h100", "--nodes", "gpu-1,gpu-5"], "--nodes: no workers of pool h100: gpu-5"),
+        (["--pool", "a100"], "--pool a100: expected one of b200, h100"),
+        (["--pool", "h100", "--nodes", "gpu-1,gpu-5"], "--nodes gpu-1,gpu-5: no workers of h100: gpu-5"),
     ],
 )
 def test_bad_usage_ends_with_64(found: State, words: list[str], complaint: str) -> None:
@@ -164,7 +164,7 @@ def test_named_workers_may_be_in_quarantine_and_others_may_not(
 ) -> None:
     seen = scopes(found, monkeypatch)
     diagnose("--pool", "h100")
-    diagnose("--pool", "h100", "--nodes", "gpu-4,gpu-1")
+    diagnose("--nodes", "gpu-4,gpu-1")
     assert [scope.nodes for scope in seen] == [("gpu-1", "gpu-2", "gpu-3"), ("gpu-4", "gpu-1")]
 
 
