@@ -171,15 +171,11 @@ def _part_of_line_rate(context: Context, value: float) -> str:
 def _curve(run: Run) -> list[Point]:
     return [
         Point(
-            size_bytes=row.size,
-            count=row.count,
-            type=row.type,
-            redop=row.redop,
-            out_of_place=_point(row.out_of_place),
-            in_place=_point(row.in_place),
+            size_bytes=row.size, count=row.count, type=row.type, redop=row.redop,
+            out_of_place=_point(row.out_of_place), in_place=_point(row.in_place),
         )
         for row in run.rows
-    ]
+    ]  # fmt: skip
 
 
 def _point(measurement: Measurement) -> PointMeasurement:

@@ -11,11 +11,11 @@ from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.checks.result import CollectiveResult
 from busbar.judge.nccl.expected.expectation import Expectation
 from busbar.judge.nccl.expected.system import board
-from busbar.judge.nccl.log.binding import Proof
+from busbar.judge.nccl.log.binding import Proof, short
 from busbar.judge.nccl.log.collective import infer
 from busbar.judge.nccl.log.evidence import Evidence
 from busbar.judge.nccl.log.reader import ParsedLog
-from busbar.judge.nccl.log.records import Preamble, Run
+from busbar.judge.nccl.log.records import Preamble, Rank, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,16 @@ class Context:
     def judged(self) -> list[Run]:
         """All tables that are judged."""
         return [r for runs in self.tables.values() for r in runs]
+
+    @property
+    def listed(self) -> list[Rank]:
+        """The device lists of all tables that are judged."""
+        return [rank for run in self.judged for rank in run.preamble.ranks]
+
+    @property
+    def hosts(self) -> set[str]:
+        """Hosts of these lists, without their domains."""
+        return {short(rank.host) for rank in self.listed}
 
     @property
     def is_whole(self) -> bool:

@@ -8,6 +8,7 @@ from busbar.judge.nccl.checks.fitting import advice
 from busbar.judge.nccl.checks.hosts import carrying
 from busbar.judge.nccl.checks.result import Check, failed, not_required, passed, unknown
 from busbar.judge.nccl.checks.transport import FIX, mnnvl_edges
+from busbar.judge.nccl.log.binding import short
 from busbar.judge.nccl.log.evidence import Evidence
 from busbar.judge.nccl.log.records import LogLine
 
@@ -30,9 +31,9 @@ def gdrdma(context: Context) -> Check:
         missing, total = (sum(e.count for e in some.values()) for some in (without, remote))
         reason = f"{missing} of {total} edges lack /GDRDMA"
         return failed(Code.GDRDMA_MISSING, reason, evidence.first_edge(set(without)))
-    if evidence.ring_without_gdr is not None:
+    if "0" in evidence.ring_gdr:
         reason = "NCCL says that its rings do not use GDR"
-        return failed(Code.GDRDMA_RING_WITHOUT, reason, evidence.ring_without_gdr)
+        return failed(Code.GDRDMA_RING_WITHOUT, reason, evidence.ring_gdr["0"])
     contradiction = _without_gdr(evidence)
     if contradiction is not None:
         reason = f"/GDRDMA on {net} of {net} edges, but NCCL says that a device of theirs does not support it"
@@ -67,8 +68,7 @@ def rails(context: Context) -> Check:
     if not found:
         reason = "no `via NET/..` line with its host: rails are not proved"
         return unknown(Code.RAILS_NO_EDGE, reason, fix=FIX)
-    listed = {r.host.partition(".")[0] for run in context.judged for r in run.preamble.ranks}
-    silent = sorted(listed - {h.partition(".")[0] for h in found})
+    silent = sorted(context.hosts - set(map(short, found)))
     if silent:
         return unknown(Code.RAILS_NO_EDGE, f"no edge of {silent[0]} in the log: its rails are not proved")
     for host, devices in sorted(found.items()):
@@ -128,16 +128,16 @@ def mnnvl(context: Context) -> Check:
     broken = next((s for w, s in evidence.warnings.items() if "MNNVL" in w and "not working" in w), None)
     if broken is not None:
         return failed(Code.MNNVL_NOT_WORKING, "MNNVL is available and does not work (IMEX)", broken)
-    if evidence.without_mnnvl is not None:
+    if "0" in evidence.mnnvl:
         reason = "NCCL prints MNNVL 0: a process does not use NVLink between hosts"
-        return failed(Code.MNNVL_NOT_WORKING, reason, evidence.without_mnnvl)
+        return failed(Code.MNNVL_NOT_WORKING, reason, evidence.mnnvl["0"])
     if system.domains == 1 and evidence.net_edges:
         reason = "NET edges inside the NVLink domain"
         return failed(Code.MNNVL_NET_INSIDE_DOMAIN, reason, evidence.first_edge())
     edges = mnnvl_edges(context)
     if edges:
         return passed(Code.MNNVL_USED, "P2P/MNNVL edges between hosts", evidence.first_edge(edges))
-    if evidence.mnnvl is not None:
-        return passed(Code.MNNVL_USED, "NCCL prints MNNVL 1", evidence.mnnvl)
+    if "1" in evidence.mnnvl:
+        return passed(Code.MNNVL_USED, "NCCL prints MNNVL 1", evidence.mnnvl["1"])
     reason = "neither P2P/MNNVL edges nor `MNNVL 1`: not proved"
     return unknown(Code.MNNVL_NO_EVIDENCE, reason, fix=FIX)

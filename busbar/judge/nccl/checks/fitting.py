@@ -38,7 +38,7 @@ def fitting(context: Context) -> list[str]:
 def _fits(profile: Profile, context: Context) -> bool:
     evidence = context.evidence
     per_node = (context.ranks or 0) // (context.nodes or 1)
-    gpus = {r.gpu for run in context.judged for r in run.preamble.ranks}
+    gpus = {r.gpu for r in context.listed}
     networks = {*evidence.network_names, *evidence.networks}
     layers = {layer for links in evidence.hca_links.values() for _, _, layer in links}
     devices = {len(found) for host, found in evidence.rails.items() if host}

@@ -12,7 +12,7 @@ from busbar.judge.nccl.log.records import Rank
 from busbar.text import listed
 
 MOST = 100
-OF_ONE_HOST = (MACHINE, "NCCL_HOSTID")  # facts that name a host, and so always differ
+OF_ONE_HOST = (MACHINE, "NCCL_HOSTID", "NCCL_TOPO_DUMP_FILE", "NCCL_GRAPH_DUMP_FILE")  # of one host or rank
 ON_EACH = ("DMA-BUF",)  # printed where it is there, so that silence says something
 
 
@@ -20,7 +20,7 @@ def differences(context: Context) -> list[str]:
     """The facts that the hosts print differently: `NCCL_IB_TC: 0 on worker-1; 106 on worker-0, worker-2`."""
     evidence = context.log.evidence
     facts: dict[str, dict[str, set[str]]] = {}  # name -> host -> values
-    ranks = [r for run in context.judged for r in run.preamble.ranks]
+    ranks = context.listed
     for rank in ranks if all(r.gpu for r in ranks) else ():
         facts.setdefault("GPU", {}).setdefault(short(rank.host), set()).add(rank.gpu)
     for host, labels in evidence.inside.items():
@@ -60,9 +60,8 @@ def _two_halves(ranks: list[Rank]) -> Iterator[str]:
 
 def on_one_machine(context: Context) -> str | None:
     """Two hosts of the device lists that the log shows as pods of one machine."""
-    ranks = {short(r.host) for run in context.judged for r in run.preamble.ranks}
     for node, pods in context.log.evidence.facts.get(MACHINE, {}).items():
-        both = sorted(ranks & set(map(short, pods)))
+        both = sorted(context.hosts & set(map(short, pods)))
         if len(both) > 1:
             return f"{both[0]} and {both[1]} are pods of one machine ({node})"
     return None

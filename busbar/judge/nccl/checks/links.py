@@ -32,7 +32,7 @@ def incomplete(context: Context) -> Check | None:
         # in every public log both ends of an edge name the same device
         reason = f"as many edges are not sent as received over device {uneven[0]}: one end names another"
         return unknown(Code.TRANSPORT_ONE_SIDED, reason)
-    ranks = [r for run in context.judged for r in run.preamble.ranks]
+    ranks = context.listed
     hosts = {r.rank: short(r.host) for r in ranks}
     if not hosts:
         return None
@@ -52,7 +52,7 @@ def inside_a_host(context: Context) -> str | None:
     system = context.expectation.system
     if system is None or not system.nvlink_gbps:
         return None
-    hosts = {r.rank: short(r.host) for run in context.judged for r in run.preamble.ranks}
+    hosts = {r.rank: short(r.host) for r in context.listed}
     for channel, source, target in unpack(context.evidence.links.seen):
         if source in hosts and hosts[source] == hosts.get(target):
             return f"channel {channel} from rank {source} to {target}, both on {hosts[source]}"

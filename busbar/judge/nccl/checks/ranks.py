@@ -8,6 +8,7 @@ from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.checks.context import Context
 from busbar.judge.nccl.checks.result import Check, failed, passed, unknown
 from busbar.judge.nccl.expected.system import is_gpu
+from busbar.judge.nccl.log.binding import short
 from busbar.judge.nccl.log.collective import factor, infer, is_scaled, ratio
 from busbar.judge.nccl.log.records import Measurement, Rank, Run, number, rounding
 from busbar.text import counted
@@ -40,7 +41,7 @@ def ranks(context: Context) -> Check:
         )
     found = (_listed(r, context) or _hosts(r, context) or _factor(r) for r in context.judged)
     problem = next(filter(None, found), None) or _counted_by_nccl(context)
-    names = {r.host for run in context.judged for r in run.preamble.ranks}
+    names = {r.host for r in context.listed}
     counted_nodes = max((nodes for _, nodes in context.evidence.counts), default=0)
     if problem and problem.status == "fail" and len(names) < counted_nodes:
         reason = f"{problem.reason}; NCCL counts {counted_nodes} nodes, so some hosts have the same name"
@@ -142,8 +143,8 @@ def _hosts(run: Run, context: Context) -> Check | None:
         return failed(
             Code.RANKS_WRONG_NODES, f"{len(hosts)} hosts took part, expected {want.nodes}: {names}", first
         )
-    if want.hosts and {_short(h) for h in hosts} != {_short(h) for h in want.hosts}:
-        missing = sorted({_short(h) for h in want.hosts} - {_short(h) for h in hosts})
+    if want.hosts and {short(h) for h in hosts} != {short(h) for h in want.hosts}:
+        missing = sorted({short(h) for h in want.hosts} - {short(h) for h in hosts})
         reason = f"other hosts took part than expected; missing: {', '.join(missing[:8])}"
         return failed(Code.RANKS_OTHER_HOSTS, reason, first)
     if want.gpus_per_node is not None and set(hosts.values()) != {want.gpus_per_node}:
@@ -167,10 +168,6 @@ def _unknown_gpu(run: Run, wanted: str | None) -> Check | None:
     name = f"'{strange.gpu}', which is not known" if strange.gpu else "not named"
     reason = f"the GPU of rank {strange.rank} is {name}: it is not shown to be {wanted}"
     return unknown(Code.RANKS_UNKNOWN_GPU, reason, strange.as_line)
-
-
-def _short(host: str) -> str:
-    return host.partition(".")[0]
 
 
 def _counted_by_nccl(context: Context) -> Check | None:

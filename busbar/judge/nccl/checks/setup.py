@@ -92,7 +92,7 @@ def topology_file(context: Context) -> Check:
             reason = f"{value} is set, expected {want.topology_file}"
             return failed(Code.TOPOLOGY_FILE_OTHER, reason, line)
     hosts = set().union(*evidence.facts.get("NCCL_TOPO_FILE", {}).values())
-    silent = sorted(_listed(context) - set(map(short, hosts)))
+    silent = sorted(context.hosts - set(map(short, hosts)))
     if silent and "" not in hosts:
         reason = f"{silent[0]} does not print NCCL_TOPO_FILE: whether the file is set there is not known"
         return unknown(Code.TOPOLOGY_FILE_NOT_PRINTED, reason)
@@ -130,7 +130,7 @@ def hcas(context: Context) -> Check:
         if few:
             reason = f"{host} opened {len(names)} HCAs ({', '.join(names)}), expected {want.rails}"
             return failed(Code.HCAS_TOO_FEW, reason, line)
-    silent = sorted(_listed(context) - set(map(short, evidence.hcas_of_host)))
+    silent = sorted(context.hosts - set(map(short, evidence.hcas_of_host)))
     if silent and "" not in evidence.hcas_of_host:
         return unknown(Code.HCAS_NOT_PRINTED, f"no `NET/IB : Using` line of {silent[0]}")
     some = next(iter(evidence.hcas_of_host.values()))
@@ -172,8 +172,3 @@ def _fabric(context: Context) -> Check | None:
     if len(seen) > 1:
         return failed(Code.HCAS_MIXED, f"link layers are mixed: {', '.join(seen.values())}", line)
     return None
-
-
-def _listed(context: Context) -> set[str]:
-    """Hosts of the device lists, without their domains."""
-    return {short(r.host) for run in context.judged for r in run.preamble.ranks}

@@ -45,7 +45,7 @@ def _proven(context: Context) -> ProvenTransport:
         if all(DEVICE_TCP_NAMES.match(n) for n in names):
             return "tcp-device-memory"
         return "mixed" if "Socket" in names or any(RDMA_NAMES.match(n) for n in names) else "unknown"
-    if hosts is not None and hosts > 1 and (mnnvl_edges(context) or evidence.mnnvl):
+    if hosts is not None and hosts > 1 and (mnnvl_edges(context) or "1" in evidence.mnnvl):
         return "mnnvl"
     if hosts is not None and hosts > 1 and set(evidence.networks) == {"Socket"}:
         return "socket"
@@ -109,7 +109,7 @@ def transport(context: Context) -> Check:
 def _shared_memory(context: Context) -> Check | None:
     """Find a host whose GPUs exchange data only through its memory, although NVLink joins them."""
     evidence, system = context.evidence, context.expectation.system
-    gpus = {r.gpu for run in context.judged for r in run.preamble.ranks}
+    gpus = {r.gpu for r in context.listed}
     if system is None or not system.nvlink_gbps or any(VARIANT.search(gpu) for gpu in gpus):
         return None
     shared = (h for h, each in sorted(evidence.inside.items()) if all(e.startswith(SHM) for e in each))

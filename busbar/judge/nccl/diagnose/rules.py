@@ -16,16 +16,9 @@ from busbar.judge.nccl.log.records import LogLine
 
 Severity = Literal["fatal", "degraded", "note"]
 Observation = Literal[
-    "shared-memory-edge",
-    "different-networks",
-    "uneven-ranks",
-    "edges-without-gdr",
-    "tcp-edges",
-    "gap-between-rows",
-    "nvls-lost",
-    "ranks-not-destroyed",
-    "few-iterations",
-]
+    "shared-memory-edge", "different-networks", "uneven-ranks", "edges-without-gdr", "tcp-edges",
+    "gap-between-rows", "nvls-lost", "ranks-not-destroyed", "few-iterations",
+]  # fmt: skip
 Kind = Literal["cause", "crash", "peer", "symptom", "echo"]  # as rules.yaml explains
 SEVERITY_ORDER: tuple[Severity, ...] = ("fatal", "degraded", "note")
 EVIDENCE_WIDTH = 400

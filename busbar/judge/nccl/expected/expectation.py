@@ -108,15 +108,8 @@ class Expectation(BaseModel):
             return None
         gpu = self.gpu or ""
         link = self.nvlink_gbps if self.nvlink_gbps is not None else NVLINK.get(gpu, 0.0)
-        return System(
-            gpu,
-            self.nodes,
-            self.gpus_per_node,
-            self.rails or 0,
-            self.rate_gbps or 0.0,
-            link,
-            self.nodes_per_domain,
-        )
+        rails, rate = self.rails or 0, self.rate_gbps or 0.0
+        return System(gpu, self.nodes, self.gpus_per_node, rails, rate, link, self.nodes_per_domain)
 
     def given(self, collective: str) -> float | None:
         """The value that the user expects for COLLECTIVE, if any."""

@@ -19,27 +19,11 @@ MODEL = re.compile(
 
 # GB/s of one GPU's NVLink, one direction; for MI300X its seven xGMI links
 NVLINK = {
-    "MI300X": 448.0,
-    "V100": 150.0,
-    "A100": 300.0,
-    "H100": 450.0,
-    "H200": 450.0,
-    "H20": 450.0,
-    "GH200": 450.0,
-    "B200": 900.0,
-    "B300": 900.0,
-    "GB200": 900.0,
-    "GB300": 900.0,
-}
+    "MI300X": 448.0, "V100": 150.0, "A100": 300.0, **dict.fromkeys(("H100", "H200", "H20", "GH200"), 450.0),
+    **dict.fromkeys(("B200", "B300", "GB200", "GB300"), 900.0),
+}  # fmt: skip
 # best busbw seen for reductions inside the NVLink switch; other GPUs have none
-NVLS = {
-    "H100": 481.0,
-    "H200": 481.0,
-    "B200": 841.0,
-    "B300": 841.0,
-    "GB200": 847.0,
-    "GB300": 847.0,
-}
+NVLS = {"H100": 481.0, "H200": 481.0, "B200": 841.0, "B300": 841.0, "GB200": 847.0, "GB300": 847.0}
 # part of NVLink that a ring in one domain reaches: 0.75 to 0.82 on A100, H100, B200
 RING_SHARE = 0.75
 

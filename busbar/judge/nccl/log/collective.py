@@ -11,18 +11,9 @@ from dataclasses import dataclass
 from busbar.judge.nccl.log.records import Row, Run, number, rounding
 
 COLLECTIVES = (
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "alltoall",
-    "alltoallv",
-    "broadcast",
-    "reduce",
-    "gather",
-    "scatter",
-    "sendrecv",
-    "hypercube",
-)
+    "all_reduce", "all_gather", "reduce_scatter", "alltoall", "alltoallv", "broadcast", "reduce", "gather",
+    "scatter", "sendrecv", "hypercube",
+)  # fmt: skip
 BYTES = {
     **dict.fromkeys(("int8", "uint8", "char", "f8e4m3", "f8e5m2", "fp8_e4m3", "fp8_e5m2"), 1),
     **dict.fromkeys(("half", "bfloat16"), 2),
@@ -46,19 +37,8 @@ def factor(collective: str, ranks: int) -> float:
     if n < 1:
         raise KeyError(collective)
     share = (n - 1) / n
-    return {
-        "all_reduce": 2 * share,
-        "all_gather": share,
-        "reduce_scatter": share,
-        "alltoall": share,
-        "alltoallv": share,
-        "gather": share,
-        "scatter": share,
-        "hypercube": share,
-        "broadcast": 1.0,
-        "reduce": 1.0,
-        "sendrecv": 1.0,
-    }[collective]
+    whole = dict.fromkeys(("broadcast", "reduce", "sendrecv"), 1.0)
+    return {**dict.fromkeys(COLLECTIVES, share), **whole, "all_reduce": 2 * share}[collective]
 
 
 def ratio(run: Run) -> float | None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from busbar.judge.nccl.log import patterns as p
 from busbar.judge.nccl.log.edges import Edge, EdgeCounts
@@ -25,8 +26,10 @@ TEXTS = (
     "networks", "versions", "topology_set", "topology_failed", "hcas", "plugin_paths", "environment",
     "algorithms", "warnings", "test_failures", "channels", "nvls_channels", "heads", "connected",
     "unread_edges", "unread_messages", "simulated", "communicators", "local_ranks", "without_gdr",
-    "multicast", "ucx_over_tcp",
+    "multicast", "ucx_over_tcp", "mnnvl", "ring_gdr",
 )  # fmt: skip
+# dictionaries: a host, or a number of ranks -> what it has
+SETS = ("rails", "inside", "hca_links", "initialized", "destroyed")
 
 
 @dataclass
@@ -65,9 +68,8 @@ class Evidence:
     connected: dict[str, LogLine] = field(default_factory=dict)  # all rings, all trees, NVLS tree
     rings: dict[int, array[int]] = field(default_factory=dict)  # channel -> ranks in their order
     parents: dict[int, array[int]] = field(default_factory=dict)  # rank -> its parent in each channel
-    mnnvl: LogLine | None = None
-    without_mnnvl: LogLine | None = None  # a process that does not use it
-    ring_without_gdr: LogLine | None = None
+    mnnvl: dict[str, LogLine] = field(default_factory=dict)  # 1: a process uses it; 0: one does not
+    ring_gdr: dict[str, LogLine] = field(default_factory=dict)  # 1, or 0: some edge of the rings has none
     # messages that name a transport in an unknown form, so it is unknown what they prove
     unread_edges: dict[str, LogLine] = field(default_factory=dict)
     # texts of an NCCL process that are not known messages
@@ -139,10 +141,6 @@ class Evidence:
             mine = self.edges.setdefault(label, EdgeCounts(counts.transport, counts.first))
             mine.count += counts.count
             mine.first = min(mine.first, counts.first, key=lambda first: first.line)
-        for host, devices in part.rails.items():
-            self.rails.setdefault(host, set()).update(devices)
-        for host, kinds in part.inside.items():
-            self.inside.setdefault(host, set()).update(kinds)
         self.net_directions.update(part.net_directions)
         self.links.merge(part.links)
         for kind in (*TEXTS, "counts"):
@@ -153,22 +151,15 @@ class Evidence:
         for host, names in part.hcas_of_host.items():
             mine_of_host = self.hcas_of_host.setdefault(host, names)
             self.hcas_of_host[host] = tuple(name for name in mine_of_host if name in names)
-        for host, links in part.hca_links.items():
-            self.hca_links.setdefault(host, set()).update(links)
+        for kind in SETS:
+            _unite(getattr(self, kind), getattr(part, kind))
         for name, values in part.facts.items():
-            for value, hosts in values.items():
-                self.facts.setdefault(name, {}).setdefault(value, set()).update(hosts)
+            _unite(self.facts.setdefault(name, {}), values)
         self.told += part.told
-        for kind in ("initialized", "destroyed"):
-            for nranks, ranks in getattr(part, kind).items():
-                getattr(self, kind).setdefault(nranks, set()).update(ranks)
         self.rings = {**part.rings, **self.rings}
         self.parents = {**part.parents, **self.parents}
-        self.mnnvl = self.mnnvl or part.mnnvl
-        self.without_mnnvl = self.without_mnnvl or part.without_mnnvl
         for chosen, size in part.algorithm_sizes.items():
             self.algorithm_sizes[chosen] = max(size, self.algorithm_sizes.get(chosen, 0))
-        self.ring_without_gdr = self.ring_without_gdr or part.ring_without_gdr
         self.speaks = self.speaks or part.speaks
         self.hosts |= part.hosts
         self.lost |= part.lost
@@ -204,6 +195,12 @@ class Evidence:
         """The earliest NET edge, or the earliest edge of LABELS."""
         chosen = self.net_edges if labels is None else {k: self.edges[k] for k in labels}
         return min((counts.first for counts in chosen.values()), key=lambda first: first.line, default=None)
+
+
+def _unite(mine: dict[Any, set[Any]], others: Mapping[Any, set[Any]]) -> None:
+    """Add the sets of OTHERS to those of MINE."""
+    for key, values in others.items():
+        mine.setdefault(key, set()).update(values)
 
 
 def keep(into: dict[str, LogLine], value: str, line: int, text: str) -> bool:

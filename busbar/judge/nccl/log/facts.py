@@ -124,16 +124,6 @@ def _counts(evidence: Evidence, match: Match, host: str, line: int, text: str) -
     elif key not in evidence.counts:
         evidence.lost.add("counts")
     evidence.keep("local_ranks", match[4][:7], line, text)
-    if match[5] == "1" and evidence.mnnvl is None:
-        evidence.mnnvl = LogLine("1", line, text[:EVIDENCE_WIDTH])
-    if match[5] == "0" and evidence.without_mnnvl is None:
-        evidence.without_mnnvl = LogLine("0", line, text[:EVIDENCE_WIDTH])
-
-
-def _connected(evidence: Evidence, match: Match, host: str, line: int, text: str) -> None:
-    evidence.keep("connected", match[1], line, text)
-    if match[2] == "0" and evidence.ring_without_gdr is None:
-        evidence.ring_without_gdr = LogLine("0", line, text[:EVIDENCE_WIDTH])
 
 
 def _channels(evidence: Evidence, match: Match, host: str, line: int, text: str) -> None:
@@ -190,10 +180,12 @@ FACTS = (
     # comm 0x.. rank 7 nRanks 8 nNodes 2 localRanks 4 localRank 3 MNNVL 0
     _fact(
         r"comm \S{1,40} rank (\d+)", " nRanks ",
-        r"(\d+) nNodes (\d+) localRanks (\d+)(?:.*MNNVL (\d))?", _counts,
+        r"(\d+) nNodes (\d+) localRanks (\d+)", _counts,
     ),
+    _fact("comm .{1,200}", " MNNVL ", r"([01])\b", _value("mnnvl")),
     # Connected all rings, use ring PXN 0 GDR 1 | Connected all trees | Connected NVLS tree
-    _fact("^", "Connected ", r"(all rings|all trees|NVLS tree)(?:, use ring PXN \d GDR (\d))?", _connected),
+    _fact("^", "Connected ", r"(all rings|all trees|NVLS tree)", _value("connected")),
+    _fact(r"^Connected all rings, use ring PXN \d", " GDR ", r"([01])", _value("ring_gdr")),
     # NVLS comm 0x.. headRank 6 nHeads 8 buffSize ..
     _fact(r"^NVLS comm \S+ headRank -?\d+", " nHeads ", r"(\d+)", _value("heads")),
     # Channel 00/32 :    0   7   6   5        the ring of channel 0, of 32
@@ -208,16 +200,14 @@ FACTS = (
              r"^(?P<key>NCCL_\w+)", " set ", r"(?:by environment )?to (?P<value>.*?)\.?$", _environment),
     _of_host("plugin path", "Plugin Path : /opt/hpcx/libnccl-net.so",
              "^", "Plugin Path", r"\s*:\s*(?P<value>\S+)", _value("plugin_paths")),
-    # from 2.28
-    _of_host("plugin path", "Successfully loaded external network plugin /opt/x/libnccl-net.so",
+    _of_host("plugin path", "Successfully loaded external network plugin /opt/x/libnccl-net.so",  # from 2.28
              "^", "Successfully loaded external network plugin ", r"(?P<value>\S+)", _value("plugin_paths")),
     _of_host("channels", "16 coll channels, 16 collnet channels, 16 nvls channels, 16 p2p channels",
              r"^(?P<value>(\d+)", " coll channels,",
              r"(?: \d+ collnet channels,)?(?: (\d+) nvls channels,)?)", _channels),
     _of_host("NVLS multicast", "NVLS multicast support is not available on dev 3",
              "^", "NVLS multicast support is ", r"(?P<value>(?:not )?available)\b", _value("multicast")),
-    # from 2.26
-    _of_host("speed of {}", "NET/IB: [0] mlx5_0:uverbs0:1/IB provider=Mlx5 speed=400000 ar=1",
+    _of_host("speed of {}", "NET/IB: [0] mlx5_0:uverbs0:1/IB provider=Mlx5 speed=400000 ar=1",  # from 2.26
              r"^NET/IB ?: \[\d+\] ?(?P<key>[\w.\-]+):.*", " speed=", r"(?P<value>\d+)"),
     _of_host("adaptive routing of {}", "NET/IB: [0] mlx5_0:uverbs0:1/IB provider=Mlx5 speed=400000 ar=1",
              r"^NET/IB ?: \[\d+\] ?(?P<key>[\w.\-]+):.*", " ar=", r"(?P<value>\d+)"),
@@ -230,8 +220,7 @@ FACTS = (
              r"^NET/IB ?: .{0,80}Dev (?P<key>\d+) Port \d+ qpn .{0,300}", " GID ", r"(?P<value>\d+) \("),
     _of_host("GPUDirect RDMA of {}", "NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'",
              "", "GPU Direct RDMA ", r"(?P<value>\w+) for HCA \d+ '(?P<key>[^']*)'"),
-    _of_host("DMA-BUF", "DMA-BUF is available on GPU device 3",
-             "^", "DMA-BUF is ", r"(?P<value>.*available)\b"),
+    _of_host("DMA-BUF", "DMA-BUF is available on GPU 3", "^", "DMA-BUF is ", r"(?P<value>.*available)\b"),
     _of_host("topology", "=== System : maxBw 48.0 totalBw 360.0 ===",
              r"^=== System : (?P<value>maxBw \S+", " totalBw ", r"\S+)"),
     _of_host("topology links {}", "+ NVL[360.0] - NVS/0",
@@ -249,8 +238,7 @@ FACTS = (
     _of_host("{} plugin", "NET/Plugin: Loaded net plugin NCCL RDMA Plugin v6 (v6)",
              r"(?:Loaded|Using|Assigned|Initialized) (?P<key>\w+)", " plugin ",
              r"(?P<value>.+?)(?: to comm)?$"),
-    _of_host("aws-ofi-nccl", "NET/OFI Initializing aws-ofi-nccl 1.9.2-aws",
-             "", "Initializing aws-ofi-nccl ", r"(?P<value>\S+)"),
+    _of_host("aws-ofi-nccl", "Initializing aws-ofi-nccl 1", "", "izing aws-ofi-nccl ", r"(?P<value>\S+)"),
     _of_host("NCCL git version", "NCCL git version HEAD ebd1e92", "^", "NCCL git version ", r"(?P<value>.*)"),
     # also NCCL version 2.22.3+cuda12.6 | cudaDriverVersion 12020 | HIP version : 6.2.41133
     _of_host("{}", "NET/OFI Using Libfabric version 1.21",

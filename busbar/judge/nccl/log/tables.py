@@ -176,16 +176,9 @@ class RunBuilder:
     def _rank(self, match: re.Match[str], line: int) -> None:
         group = whole(match["group"] or "0")
         rank = Rank(
-            whole(match["rank"]),
-            group,
-            whole(match["pid"]),
-            match["host"],
-            whole(match["device"]),
-            match["gpu"].strip(),
-            line,
-            match.string,
-            match["bus"].strip(),
-        )
+            whole(match["rank"]), group, whole(match["pid"]), match["host"], whole(match["device"]),
+            match["gpu"].strip(), line, match.string, match["bus"].strip(),
+        )  # fmt: skip
         self._preamble.ranks.append(rank)
         self.hosts.add(rank.host)
         self.listed.append((rank, self._preamble))

@@ -390,3 +390,8 @@ def test_the_size_that_reaches_the_plateau(nodes: int, collective: str, mib: int
 def test_an_unknown_profile_names_the_known_ones() -> None:
     with pytest.raises(profiles.UnknownProfileError, match="h100-ib-8x400"):
         Expectation(profile="h1000")
+
+
+def test_a_profile_that_is_like_another_has_its_other_keys() -> None:
+    rack, racks = (profiles.load(name).model_dump() for name in ("gb200-nvl72", "gb200-multirack"))
+    assert {key for key in rack if rack[key] != racks[key]} == {"name", "description", "workers", "source"}

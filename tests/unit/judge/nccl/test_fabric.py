@@ -37,7 +37,7 @@ def of(evidence: Evidence, *, whole: bool = True, **want: Any) -> Context:
         (printed({**DIRECT, "COLLNET/SHARP/1": 4}), {}, Code.GDRDMA_MISSING),
         # inside a host there is nothing to read directly
         (printed({**DIRECT, "P2P/CUMEM": 4}), {}, Code.GDRDMA_ALL_EDGES),
-        (printed(DIRECT, ring_without_gdr=LINE), {}, Code.GDRDMA_RING_WITHOUT),
+        (printed(DIRECT, ring_gdr={"0": LINE}), {}, Code.GDRDMA_RING_WITHOUT),
         *(
             (printed(DIRECT, rails={"worker-0": {0, 1}}, without_gdr=said(device)), {}, code)
             for device, code in (
@@ -125,7 +125,7 @@ def test_sharp_is_proved_by_nccls_choice_and_by_nothing_else(
     ("evidence", "want", "code"),
     [
         (printed({"P2P/MNNVL": 8}), {}, Code.MNNVL_USED),
-        (Evidence(mnnvl=LINE), {}, Code.MNNVL_USED),
+        (Evidence(mnnvl={"1": LINE}), {}, Code.MNNVL_USED),
         (Evidence(), {}, Code.MNNVL_NO_EVIDENCE),
         (printed({"P2P/CUMEM": 8}), {}, Code.MNNVL_NO_EVIDENCE),
         (printed({"P2P/MNNVL": 8, **DIRECT}), {}, Code.MNNVL_NET_INSIDE_DOMAIN),

@@ -63,7 +63,6 @@ def refusal(evidence: Evidence) -> tuple[Code, str] | None:
 LINE = LogLine("x", 3, "x")
 FACTS: dict[str, Any] = {
     **{kind: {"x": LINE} for kind in TEXTS},
-    **dict.fromkeys(("mnnvl", "without_mnnvl", "ring_without_gdr"), LINE),
     **{kind: {"a"} for kind in ("hosts", "lost")},
 }
 PART = Evidence(

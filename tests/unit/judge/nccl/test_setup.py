@@ -366,7 +366,7 @@ COMM = "comm 0x5 rank {} nRanks 16 nNodes 2 localRanks 8 localRank 0 MNNVL {}"
         ),
         (
             [COMM.format(0, 1), COMM.format(1, 0)],
-            {"counts": {(16, 2): 1}, "local_ranks": {"8": 1}, "mnnvl": 1, "without_mnnvl": 2},
+            {"counts": {(16, 2): 1}, "local_ranks": {"8": 1}, "mnnvl": {"1": 1, "0": 2}},
         ),
         (
             [f"comm 0x5 rank {rank} nranks 2 cudaDev 0 - Init COMPLETE" for rank in (0, 1)],
@@ -374,7 +374,7 @@ COMM = "comm 0x5 rank {} nRanks 16 nNodes 2 localRanks 8 localRank 0 MNNVL {}"
         ),
         (
             ["Connected all rings, use ring PXN 0 GDR 1", "Connected all rings, use ring PXN 0 GDR 0"],
-            {"connected": {"all rings": 1}, "ring_without_gdr": 2},
+            {"connected": {"all rings": 1}, "ring_gdr": {"1": 1, "0": 2}},
         ),
         (
             ["NCCL_TOPO_FILE set by environment to /a.xml.", "NCCL_TOPO_FILE set by environment to /b.xml"],

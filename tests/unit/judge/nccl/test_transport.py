@@ -41,12 +41,12 @@ def of(evidence: Evidence, *, given: bool = True, known: int | None = 2, **want:
         (printed({**DIRECT, "NET/MyOwn/0": 2}), 2, "mixed"),
         (printed({"NET/MyOwn/0": 2}), 2, "unknown"),
         (printed({"P2P/MNNVL": 2}), 2, "mnnvl"),
-        (Evidence(mnnvl=LINE), 2, "mnnvl"),
+        (Evidence(mnnvl={"1": LINE}), 2, "mnnvl"),
         (Evidence(networks=said("Socket")), 2, "socket"),
         (Evidence(networks=said("Socket") | said("IB")), 2, "unknown"),
         (Evidence(networks=said("IB")), 2, "unknown"),
         # what a single host prints of a network, it does not use
-        (printed({"P2P/MNNVL": 2}, mnnvl=LINE, networks=said("Socket")), 1, "single-node"),
+        (printed({"P2P/MNNVL": 2}, mnnvl={"1": LINE}, networks=said("Socket")), 1, "single-node"),
         (Evidence(networks=said("Socket")), None, "unknown"),
     ],
 )

@@ -1,7 +1,8 @@
 """Profiles: the hardware of known systems, and the settings of their NCCL test, as data.
 
-Each profile is a YAML file beside this module. The gate takes the expected busbw from it, the MPIJob its
-environment and resources, and the reader the source of each number.
+Each profile is a YAML file beside this module, whole or with the keys in which it differs from another one
+(`like`). The gate takes the expected busbw from it, the MPIJob its environment and resources, and the reader
+the source of each number.
 """
 
 from __future__ import annotations
@@ -100,4 +101,11 @@ def load(name: str) -> Profile:
     """Return the profile NAME. Raises UnknownProfileError."""
     if name not in names():
         raise UnknownProfileError(f"unknown profile {name!r}; use one of {', '.join(names())}")
-    return Profile(**read_yaml(__name__, f"{name}.yaml"))
+    return Profile(**_values(name))
+
+
+def _values(name: str) -> dict[str, Any]:
+    """The keys of the profile NAME: its own, and the others of the profile that it is `like`."""
+    own = dict(read_yaml(__name__, f"{name}.yaml"))
+    base = own.pop("like", None)
+    return {**(_values(base) if base else {}), **own}
