@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
-from tests.support.engine import throwaway_project
+from tests.engine.earlier_states import make
+from tests.engine.earlier_states.stack import CORE, Checkout
+from tests.support.api_server import ApiServer
+from tests.support.engine import PROJECT, throwaway_project
+from tests.support.host_lists import from_list, host_list
 
 PROGRAM = """
     import json
@@ -99,3 +106,54 @@ def test_a_worker_that_has_left_the_other_stack_is_drained_only_where_that_is_al
         code == 0 and "added: gpu-3; removed: gpu-2; with another address: gpu-1 10.0.0.1 -> 10.0.0.2" in text
     )
     assert stacks.gone == {"gpu-2"}
+
+
+MACHINES = """
+import json
+import pulumi
+pulumi.export("hosts", json.load(open("hosts.json")))
+"""
+
+
+def by_urn(checkout: Checkout) -> dict[str, dict[str, Any]]:
+    """Inputs, outputs and parents of all resources in the state; dependencies are there in any order."""
+    found = checkout.export(CORE)["deployment"]["resources"]
+    compared = ("type", "id", "inputs", "outputs", "parent", "provider", "protect")
+    return {each["urn"]: {key: each.get(key) for key in compared} for each in found}
+
+
+def test_a_running_site_changes_nothing_when_its_hosts_come_from_elsewhere(
+    tmp_path: Path, server: ApiServer
+) -> None:
+    earlier = make.read()[0]["large"]
+    checkout = Checkout(PROJECT, tmp_path, server)
+    checkout.tell(earlier["cluster"])
+    checkout.create(CORE, earlier["configuration"])
+    checkout.load(CORE, earlier["state"])
+    assert checkout.up(CORE)[1] == ""
+    before = by_urn(checkout)
+    file = checkout.project(CORE) / "Pulumi.site.yaml"
+    written = yaml.safe_load(file.read_text())
+    cluster = written["config"]["busbar:cluster"]
+    other = tmp_path / "machines"
+    other.mkdir()
+    (other / "hosts.json").write_text(json.dumps(host_list(cluster["hosts"])))
+    (other / "__main__.py").write_text(MACHINES)
+    runtime = f"{{name: python, options: {{virtualenv: {Path(sys.prefix).resolve()}}}}}"
+    (other / "Pulumi.yaml").write_text(f"name: machines\nruntime: {runtime}\n")
+    for words in (["stack", "init", "prod"], ["up", "--yes", "--skip-preview"]):
+        subprocess.run(
+            ["pulumi", *words, "--non-interactive"], cwd=other, env=checkout.variables(), check=True
+        )
+    kept = PROJECT / ".busbar" / "site" / "hosts.json"
+    ways: tuple[dict[str, Any], ...] = (
+        {"file": str(other / "hosts.json")},
+        {"stack": "organization/machines/prod"},
+    )
+    for given in ways:
+        written["config"]["busbar:cluster"] = from_list(cluster, **given)
+        file.write_text(yaml.safe_dump(written))
+        steps, error = checkout.up(CORE)
+        kept.unlink(missing_ok=True)
+        assert error == "" and {step.operation for step in steps} == {"same"}
+        assert by_urn(checkout) == before

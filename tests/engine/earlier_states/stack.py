@@ -90,7 +90,7 @@ class Checkout:
         """What the command prints. Raises Refused where it fails."""
         done = subprocess.run(
             ["pulumi", *arguments, "--stack", self.stacks[place], "--non-interactive", "--color", "never"],
-            cwd=self.project(place), env=self._environment(), text=True, stdin=subprocess.DEVNULL,
+            cwd=self.project(place), env=self.variables(), text=True, stdin=subprocess.DEVNULL,
             capture_output=True, timeout=SECONDS, check=False,
         )  # fmt: skip
         if done.returncode:
@@ -164,7 +164,8 @@ class Checkout:
     def _here(self, text: str) -> str:
         return text.replace(FOLDER, str(self.folder)).replace(VENV, sys.prefix)
 
-    def _environment(self) -> dict[str, str]:
+    def variables(self) -> dict[str, str]:
+        """The environment of its commands."""
         known = environment()
         return {
             **{name: value for name, value in os.environ.items() if name != "SSH_AUTH_SOCK"},
