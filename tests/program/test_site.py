@@ -45,7 +45,8 @@ def folder(installed_stack: Installed, tmp_path_factory: pytest.TempPathFactory)
 
 def test_a_site_has_a_program_an_example_a_schema_and_no_code_of_busbar(folder: Path) -> None:
     found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-    assert found == {
+    [wheel] = {name for name in found if name.endswith(".whl")}
+    assert found - {wheel} == {
         *(".gitignore", "Pulumi.yaml", "Pulumi.h100.example.yaml", "__main__.py", "requirements.txt"),
         *("schema/cluster.schema.json", "training/Pulumi.yaml", "training/__main__.py"),
         *("training/Pulumi.h100.example.yaml", "training/Pulumi.roce.example.yaml", "training/schema.json"),
@@ -64,7 +65,7 @@ def test_the_requirements_pin_this_release_as_it_was_installed_and_all_that_it_n
     folder: Path, installed_stack: Installed
 ) -> None:
     release, *others = (folder / "requirements.txt").read_text().splitlines()
-    assert release.startswith("busbar-cluster[stack] @ file:///") and release.endswith(".whl")
+    assert release.startswith("./busbar_cluster-") and release.endswith(".whl[stack]")
     assert {line.partition("==")[0] for line in others} == set(installed_stack.needed)
 
 
