@@ -34,7 +34,7 @@ def main() -> None:
     )
     parser.add_argument("--keep-cache", action="store_true", help="with the build cache as it is")
     wanted = parser.parse_args()
-    tools = (*offline.ENGINE, offline.K3S, offline.HELM, *TOOLS, PROVIDER)
+    tools = (*offline.ENGINE, offline.K3S, *offline.CONTAINERD, offline.HELM, *TOOLS, PROVIDER)
     with tempfile.TemporaryDirectory(prefix="busbar-bench-") as folder:
         os.environ["BUSBAR_CACHE"] = folder
         if not wanted.keep_cache:

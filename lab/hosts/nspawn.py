@@ -9,7 +9,9 @@ from pathlib import Path
 
 import psutil
 
+from lab import offline
 from lab.hosts import cgroups, disk, processes
+from lab.mirror.artifacts import k3s_is_replaced
 from lab.paths import HOSTS, LOGS, RUN
 from lab.steps import run
 from lab.topology import BRIDGE, MANAGEMENT_INTERFACE, MANAGEMENT_PARENT, Host
@@ -18,7 +20,6 @@ from lab.topology import BRIDGE, MANAGEMENT_INTERFACE, MANAGEMENT_PARENT, Host
 BIND_MOUNTS = {
     "rancher": "/var/lib/rancher",
     "kubelet": "/var/lib/kubelet",
-    "containerd": "/var/lib/containerd",
 }
 
 
@@ -81,9 +82,16 @@ def boot(host: Host, base: Path, client_key: str, named: Iterable[Host] = ()) ->
     processes.record(here / "process.json", started.pid)
 
 
+def containerd() -> dict[str, Path]:
+    """The programs that the replacement of K3s needs on a host: the name → the program here."""
+    server, shim = (tool.output for tool in offline.CONTAINERD)
+    return {"containerd": server, "ctr": server, shim.name: shim}
+
+
 def command(host: Host) -> list[str]:
     """The systemd-nspawn command line of a host."""
     here = folder(host)
+    programs = containerd() if host.for_k3s and k3s_is_replaced() else {}
     return [
         "systemd-nspawn",
         "--quiet",
@@ -101,6 +109,7 @@ def command(host: Host) -> list[str]:
         "--link-journal=no",
         "--bind=/dev/kmsg",
         *(f"--bind={here / name}:{target}" for name, target in BIND_MOUNTS.items() if host.for_k3s),
+        *(f"--bind-ro={program}:/usr/local/bin/{name}" for name, program in programs.items()),
         f"--bind={SHARED}:{SHARED_MOUNT}",
         # For systemd 256 and 257 on cgroup v1; older ones do not know it.
         "SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1",

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from busbar.outputs import ClusterOutputs
-from tests.support.lab import PROJECT, Lab
+from tests.support.lab import PROJECT, Lab, gpu_holder
 
 CONSUMER = PROJECT / "examples" / "consumer"
 
@@ -69,6 +69,16 @@ def test_pods_of_workers_may_lock_all_memory_that_their_host_allows(lab: Lab) ->
     of_pod = lab.kubectl(f"-n {namespace} logs {pod}").strip()
     assert of_pod == (allowed if allowed == "unlimited" else str(int(allowed) // 1024))
     lab.kubectl(f"-n {namespace} delete pod {pod}")
+
+
+def test_containerd_gives_a_pod_the_gpu_that_the_device_plugin_has_only_named(lab: Lab) -> None:
+    """By the Container Device Interface: NVIDIA_VISIBLE_DEVICES is only in the file that it reads."""
+    lab.apply(gpu_holder("worker-1", name="cdi"))
+    lab.kubectl("wait --for=condition=Ready pod/cdi --timeout=90s")
+    found = lab.kubectl("exec cdi -- bash -c 'ls /dev/nvidia*; env'").split()
+    lab.kubectl("delete pod cdi")
+    assert len([word for word in found if word.startswith("/dev/nvidia")]) == 1, found
+    assert "NVIDIA_VISIBLE_DEVICES=void" in found
 
 
 def test_a_second_up_changes_nothing_and_logs_in_nowhere(lab: Lab) -> None:

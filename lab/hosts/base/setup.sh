@@ -7,7 +7,7 @@ rm -f /etc/ssh/ssh_host_* /etc/machine-id /var/lib/dbus/machine-id /etc/hostname
 : > /etc/machine-id
 
 # Installed and disabled, where the base has them: the product enables what it needs.
-for unit in haproxy keepalived containerd; do
+for unit in haproxy keepalived; do
   [[ ! -e /usr/lib/systemd/system/$unit.service && ! -e /lib/systemd/system/$unit.service ]] || systemctl disable --quiet "$unit.service"
 done
 systemctl enable --quiet systemd-networkd.service ssh.service busbar-lab-boot.service busbar-lab-apt.service

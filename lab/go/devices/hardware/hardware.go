@@ -24,7 +24,8 @@ const rails = "/usr/local/lib/busbar-lab/rails/"
 
 // Inventory is the devices of one kind.
 type Inventory struct {
-	Variable string // set in a container to the values of its devices, joined by commas
+	Variable string // set in a container to the values of its devices, joined by commas; empty: none
+	CDI      string // the kind under which a container gets its devices by CDI; empty: as device nodes of the kubelet
 	source   string
 	only     []string // values of the devices to offer; empty: all
 	once     bool     // Devices are those of the discovery
@@ -36,7 +37,8 @@ type Inventory struct {
 func ForKind(kind, resource, source string) (*Inventory, error) {
 	switch kind {
 	case "gpu":
-		return &Inventory{Variable: "NVIDIA_VISIBLE_DEVICES", source: source, make: gpu}, nil
+		// NVIDIA's plugin does so where the operator has CDI enabled, its default (internal/cdi in NVIDIA/k8s-device-plugin).
+		return &Inventory{CDI: "k8s.device-plugin.nvidia.com/gpu", source: source, make: gpu}, nil
 	case "hca":
 		// As the SR-IOV device plugin names it: PCIDEVICE_NVIDIA_COM_HOSTDEV.
 		name := strings.NewReplacer("/", "_", ".", "_", "-", "_").Replace(strings.ToUpper(resource))

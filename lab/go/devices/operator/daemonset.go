@@ -10,6 +10,7 @@ const (
 	hardwareParent = "/usr/local/lib" // on every host; the lab's workers have busbar-lab in it
 	hardwareFolder = "/hardware/busbar-lab"
 	pluginFolder   = "/var/lib/kubelet/device-plugins"
+	cdiFolder      = "/var/run/cdi"
 	recipeKey      = "busbar-lab/recipe"
 	releaseKey     = "busbar-lab/operator-release"
 )
@@ -71,6 +72,7 @@ func (o Options) daemonSet(owner *object, want wanted, one operand) map[string]a
 			"volumes": []any{
 				map[string]any{"name": "plugins", "hostPath": map[string]any{"path": pluginFolder}},
 				map[string]any{"name": "hardware", "hostPath": map[string]any{"path": hardwareParent}},
+				map[string]any{"name": "cdi", "hostPath": map[string]any{"path": cdiFolder, "type": "DirectoryOrCreate"}},
 			},
 		},
 	}
@@ -104,6 +106,7 @@ func (o Options) container(name string, args []string) map[string]any {
 		"volumeMounts": []any{
 			map[string]any{"name": "plugins", "mountPath": pluginFolder},
 			map[string]any{"name": "hardware", "mountPath": "/hardware"},
+			map[string]any{"name": "cdi", "mountPath": cdiFolder},
 		},
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"busbar/lab/devices/cdi"
 	"busbar/lab/devices/hardware"
 )
 
@@ -24,10 +25,11 @@ const (
 	registerDeadline = 10 * time.Second
 )
 
-// Options are the devices, their resource name, and the socket of the kubelet.
+// Options are the devices, their resource name, the folder with the kubelet's socket, and the one for files of CDI.
 type Options struct {
 	Resource  string
 	Folder    string
+	CDIFolder string
 	Inventory *hardware.Inventory
 }
 
@@ -122,6 +124,11 @@ func (s *service) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[a
 			return err
 		}
 		if first || !slices.Equal(sent, devices) {
+			if kind := s.options.Inventory.CDI; kind != "" && len(devices) > 0 {
+				if err := cdi.Write(s.options.CDIFolder, kind, devices); err != nil {
+					return err
+				}
+			}
 			answer := &api.ListAndWatchResponse{}
 			for _, device := range devices {
 				answer.Devices = append(answer.Devices, &api.Device{ID: device.ID, Health: api.Healthy})
@@ -138,7 +145,7 @@ func (s *service) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[a
 }
 
 // Allocate gives a container one device node for each device that is there, so that it can count what it got, and the
-// folders of HCAs. The variable has all devices, also those that the host has lost.
+// folders of HCAs. The variable has all devices, also those that the host has lost. With CDI it only names the devices.
 func (s *service) Allocate(_ context.Context, request *api.AllocateRequest) (*api.AllocateResponse, error) {
 	devices, err := s.options.Inventory.Devices()
 	if err != nil {
@@ -157,6 +164,10 @@ func (s *service) Allocate(_ context.Context, request *api.AllocateRequest) (*ap
 			if index < 0 {
 				return nil, fmt.Errorf("%s: this host has no device %q (any more)", s.options.Resource, id)
 			}
+			if kind := s.options.Inventory.CDI; kind != "" {
+				container.CdiDevices = append(container.CdiDevices, &api.CDIDevice{Name: cdi.Name(kind, devices[index])})
+				continue
+			}
 			values = append(values, devices[index].Value)
 			if !slices.Contains(present, devices[index]) {
 				continue
@@ -168,8 +179,10 @@ func (s *service) Allocate(_ context.Context, request *api.AllocateRequest) (*ap
 				container.Mounts = append(container.Mounts, &api.Mount{HostPath: rail, ContainerPath: rail, ReadOnly: true})
 			}
 		}
-		slices.Sort(values)
-		container.Envs = map[string]string{s.options.Inventory.Variable: strings.Join(values, ",")}
+		if variable := s.options.Inventory.Variable; variable != "" {
+			slices.Sort(values)
+			container.Envs = map[string]string{variable: strings.Join(values, ",")}
+		}
 		answer.ContainerResponses = append(answer.ContainerResponses, container)
 	}
 	return answer, nil

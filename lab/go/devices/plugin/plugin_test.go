@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -72,7 +73,7 @@ func start(t *testing.T, folder, kind, resource, devices string) (source string)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- Run(ctx, Options{Resource: resource, Folder: folder, Inventory: inventory})
+		done <- Run(ctx, Options{Resource: resource, Folder: folder, CDIFolder: folder, Inventory: inventory})
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -94,11 +95,24 @@ func dial(t *testing.T, folder, endpoint string) api.DevicePluginClient {
 	return api.NewDevicePluginClient(connection)
 }
 
-func TestAContainerGetsOneDeviceNodeForEachDevice(t *testing.T) {
+// list returns when the plugin has sent its devices, as the kubelet waits before it allocates one.
+func list(t *testing.T, client api.DevicePluginClient) {
+	t.Helper()
+	stream, err := client.ListAndWatch(t.Context(), &api.Empty{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAContainerGetsItsGPUsByTheNamesInTheFileOfCDI(t *testing.T) {
 	folder := t.TempDir()
 	kubelet := startKubelet(t, folder)
 	startPlugin(t, folder, "2")
 	client := dial(t, folder, kubelet.expect(t).Endpoint)
+	list(t, client)
 	answer, err := client.Allocate(t.Context(), &api.AllocateRequest{
 		ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: []string{"GPU-lab-1", "GPU-lab-0"}}},
 	})
@@ -106,8 +120,18 @@ func TestAContainerGetsOneDeviceNodeForEachDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := answer.ContainerResponses[0]
-	if len(got.Devices) != 2 || got.Envs["NVIDIA_VISIBLE_DEVICES"] != "GPU-lab-0,GPU-lab-1" {
+	if len(got.CdiDevices) != 2 || len(got.Devices) > 0 || len(got.Envs) > 0 {
 		t.Fatalf("got %v", got)
+	}
+	specs, err := os.ReadFile(filepath.Join(folder, "k8s.device-plugin.nvidia.com-gpu.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, asked := range got.CdiDevices {
+		kind, name, _ := strings.Cut(asked.Name, "=")
+		if !strings.Contains(string(specs), kind) || !strings.Contains(string(specs), name) {
+			t.Errorf("%s is not in %s", asked.Name, specs)
+		}
 	}
 }
 

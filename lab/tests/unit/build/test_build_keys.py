@@ -57,7 +57,8 @@ def test_sources_that_are_changed_for_the_build_make_another_key(tool: Tool) -> 
 
 
 def test_every_tool_pins_its_versions_in_a_module() -> None:
-    for tool in (*TOOLS, *DRILL_TOOLS, *offline.ENGINE, offline.K3S, offline.HELM, PROVIDER):
+    k3s = (offline.K3S, *offline.CONTAINERD)
+    for tool in (*TOOLS, *DRILL_TOOLS, *offline.ENGINE, *k3s, offline.HELM, PROVIDER):
         assert (tool.module / "go.mod").is_file(), tool.name
         assert (tool.module / "go.sum").is_file(), tool.name
 

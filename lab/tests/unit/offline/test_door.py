@@ -31,7 +31,8 @@ def needed() -> list[str]:
 
 
 def test_where_nothing_is_installed_and_no_download_answers_all_are_built(bare: Path) -> None:
-    assert needed() == ["pulumi", "pulumi-language-python", "k3s-replacement", "helm"]
+    k3s = ["k3s-replacement", "containerd", "containerd-shim-runc-v2"]
+    assert needed() == ["pulumi", "pulumi-language-python", *k3s, "helm"]
 
 
 def test_what_is_installed_is_not_built(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"text/template"
 
-	"busbar/lab/k3s/internal/logx"
 	"busbar/lab/k3s/internal/pki"
 )
 
@@ -34,46 +33,50 @@ func (r Runtime) Config() string {
 
 func (r Runtime) root() string { return filepath.Join(r.AgentDir, "containerd") }
 
-// base is for containerd 1.x (Debian's). The handler "nvidia" is plain runc: the lab has no GPU
-// runtime, and pods with runtimeClassName nvidia must run.
-var base = template.Must(template.New("base").Parse(`# Written at each start: put changes into config.toml.tmpl beside this file.
-version = 2
+// base is for containerd 2. The handler "nvidia" is plain runc: devices come by CDI, which needs no runtime of NVIDIA.
+var base = template.Must(template.New("base").Parse(`# Written at each start: put changes into config-v3.toml.tmpl or config-v3.toml.d beside this file.
+version = 3
+imports = ["{{ .Imports }}"]
 root = "{{ .Root }}"
 state = "/run/k3s/containerd"
 
 [grpc]
   address = "{{ .Socket }}"
 
-[plugins."io.containerd.internal.v1.opt"]
+[plugins.'io.containerd.internal.v1.opt']
   path = "{{ .Root }}"
 
-[plugins."io.containerd.grpc.v1.cri"]
+[plugins.'io.containerd.grpc.v1.cri']
   stream_server_address = "127.0.0.1"
   stream_server_port = "10010"
+
+[plugins.'io.containerd.cri.v1.runtime']
   enable_selinux = false
   enable_unprivileged_ports = true
   enable_unprivileged_icmp = true
-  restrict_oom_score_adj = true
-  sandbox_image = "{{ .PauseImage }}"
 
-[plugins."io.containerd.grpc.v1.cri".cni]
-  bin_dir = "{{ .CNIBinDir }}"
+[plugins.'io.containerd.cri.v1.runtime'.cni]
+  bin_dirs = ["{{ .CNIBinDir }}"]
   conf_dir = "{{ .CNIConfDir }}"
 
-[plugins."io.containerd.grpc.v1.cri".containerd]
-  snapshotter = "{{ .Snapshotter }}"
-  disable_snapshot_annotations = true
+[plugins.'io.containerd.cri.v1.runtime'.containerd]
   default_runtime_name = "{{ .DefaultRuntime }}"
 {{ range .Handlers }}
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.{{ . }}]
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.{{ . }}]
   runtime_type = "io.containerd.runc.v2"
 
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.{{ . }}.options]
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.{{ . }}.options]
   SystemdCgroup = false
-{{ end -}}
+{{ end }}
+[plugins.'io.containerd.cri.v1.images']
+  snapshotter = "{{ .Snapshotter }}"
+  disable_snapshot_annotations = true
+
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+  sandbox = "{{ .PauseImage }}"
 `))
 
-// WriteConfig writes config.toml, from the site's config.toml.tmpl where there is one.
+// WriteConfig writes config.toml, from the site's config-v3.toml.tmpl where there is one.
 func (r Runtime) WriteConfig() error {
 	runtime := r.DefaultRuntime
 	if runtime == "" {
@@ -85,7 +88,8 @@ func (r Runtime) WriteConfig() error {
 	}
 	tree.Funcs(template.FuncMap{"printf": fmt.Sprintf})
 	name := "base"
-	siteFile := filepath.Join(filepath.Dir(r.Config()), "config.toml.tmpl")
+	folder := filepath.Dir(r.Config())
+	siteFile := filepath.Join(folder, "config-v3.toml.tmpl")
 	if site, err := os.ReadFile(siteFile); err == nil {
 		name = "site"
 		if _, err := tree.New(name).Parse(string(site)); err != nil {
@@ -94,12 +98,10 @@ func (r Runtime) WriteConfig() error {
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if _, err := os.Stat(filepath.Join(filepath.Dir(r.Config()), "config-v3.toml.tmpl")); err == nil {
-		logx.Infof("config-v3.toml.tmpl is for containerd 2 and is not used with the host's containerd 1")
-	}
 	var text bytes.Buffer
 	if err := tree.ExecuteTemplate(&text, name, map[string]any{
-		"Root": r.root(), "Socket": Socket, "PauseImage": r.PauseImage, "CNIBinDir": r.CNIBinDir,
+		"Imports": filepath.Join(folder, "config-v3.toml.d", "*.toml"),
+		"Root":    r.root(), "Socket": Socket, "PauseImage": r.PauseImage, "CNIBinDir": r.CNIBinDir,
 		"CNIConfDir": r.CNIConfDir, "Snapshotter": r.Snapshotter, "DefaultRuntime": runtime,
 		"Handlers": []string{"runc", "nvidia"},
 	}); err != nil {

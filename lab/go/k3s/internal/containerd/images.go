@@ -70,7 +70,8 @@ func (r *Runtime) importArchive(ctx context.Context, path string) error {
 		}
 		plain = decoder
 	}
-	return r.ctr(ctx, plain, "--namespace", "k8s.io", "images", "import",
+	// "--local" unpacks in the client, as K3s does: containerd's own service knows one snapshotter only.
+	return r.ctr(ctx, plain, "--namespace", "k8s.io", "images", "import", "--local",
 		"--snapshotter", r.Snapshotter, "--all-platforms", "-")
 }
 
