@@ -119,7 +119,7 @@ def test_another_key_on_a_host_is_named(site: Site) -> None:
     site.wait_idle()
     site.lab.ssh("compute-2", f"cp -p {key} /root/kept && head -c 1024 /dev/urandom > {key}")
     try:
-        site.lab.ssh("compute-2", "systemctl restart slurmd || true")
+        site.lab.ssh("compute-2", "timeout 60 systemctl restart slurmd || true")
         began = time.monotonic()
         code, text = site.busbar("slurm", "validate", "dev")
         took = time.monotonic() - began
