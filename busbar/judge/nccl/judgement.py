@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from busbar import __version__
 from busbar.judge.checks import JobOutcome
@@ -23,7 +22,6 @@ from busbar.judge.verdict import conclusion
 
 MAX_WARNINGS = 20
 WARNING_WIDTH = 400
-OF_HEADLINE = ("busbw_gbps", "expected_gbps", "floor_gbps", "ceiling_gbps", "fraction")
 
 
 def read_lines(lines: Iterable[bytes | str]) -> ParsedLog:
@@ -47,8 +45,6 @@ def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None =
     checks = run_all(context)
     results = {name: finding.result for name, finding in context.findings.items()}
     headline = next(iter(results.values()), None)
-    shown: dict[str, Any] = {name: getattr(headline, name, None) for name in OF_HEADLINE}
-    shown |= {f"log_{name}": getattr(log, name) for name in ("sha256", "bytes", "lines", "date")}
     evidence = log.evidence
     listed = [*(r.preamble for r in log.runs), *([log.dangling] if log.dangling is not None else [])]
     preamble = next((p for p in listed if p.ranks), None)
@@ -57,7 +53,11 @@ def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None =
     known = preamble if context.ranks is None and alone and not context.has_rows else None
     return Verdict(
         **conclusion(checks),
-        **shown,
+        busbw_gbps=headline.busbw_gbps if headline else None,
+        expected_gbps=headline.expected_gbps if headline else None,
+        floor_gbps=headline.floor_gbps if headline else None,
+        ceiling_gbps=headline.ceiling_gbps if headline else None,
+        fraction=headline.fraction if headline else None,
         collectives=results,
         ranks=len(known.ranks) if known else context.ranks,
         nodes=len(known.hosts) if known else context.nodes,
@@ -79,6 +79,10 @@ def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None =
         tests_version=next((r.preamble.tests_version for r in log.runs if r.preamble.tests_version), None),
         gpu=preamble.ranks[0].gpu or None if preamble else None,
         expectation=_expectation(context),
+        log_sha256=log.sha256,
+        log_bytes=log.bytes,
+        log_lines=log.lines,
+        log_date=log.date,
         judge=JUDGE,
         busbar_version=__version__,
         simulated="; ".join(evidence.simulated) or None,

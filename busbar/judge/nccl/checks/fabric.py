@@ -46,8 +46,8 @@ def _without_gdr(evidence: Evidence) -> LogLine | None:
     for value, line in evidence.without_gdr.items():
         host, _, device = value.rpartition(" ")
         used = evidence.rails.get(host, set()) if host else set().union(*evidence.rails.values())
-        names = dict(carrying(evidence, host))
-        fused = {d for d, name, _ in evidence.hca_links.get(host, ()) if name in names}
+        carry = {name for name, _ in carrying(evidence, host)}
+        fused = {d for d, name, _ in evidence.hca_links.get(host, ()) if name in carry}
         if not device or int(device) in used | fused:
             return line
     return None

@@ -207,5 +207,13 @@ def _of_line(known: KnownLine) -> Diagnosis:
 
 
 def _diagnosis(found: Rule, line: int, evidence: str, count: int = 1) -> Diagnosis:
-    said = {name: getattr(found, name) for name in ("name", "severity", "meaning", "cause", "next")}
-    return Diagnosis(**said, line=line, evidence=evidence, count=count)
+    return Diagnosis(
+        name=found.name,
+        severity=found.severity,
+        meaning=found.meaning,
+        cause=found.cause,
+        next=found.next,
+        line=line,
+        evidence=evidence,
+        count=count,
+    )

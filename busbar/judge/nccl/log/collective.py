@@ -37,8 +37,19 @@ def factor(collective: str, ranks: int) -> float:
     if n < 1:
         raise KeyError(collective)
     share = (n - 1) / n
-    whole = dict.fromkeys(("broadcast", "reduce", "sendrecv"), 1.0)
-    return {**dict.fromkeys(COLLECTIVES, share), **whole, "all_reduce": 2 * share}[collective]
+    return {
+        "all_reduce": 2 * share,
+        "all_gather": share,
+        "reduce_scatter": share,
+        "alltoall": share,
+        "alltoallv": share,
+        "gather": share,
+        "scatter": share,
+        "hypercube": share,
+        "broadcast": 1.0,
+        "reduce": 1.0,
+        "sendrecv": 1.0,
+    }[collective]
 
 
 def ratio(run: Run) -> float | None:

@@ -31,7 +31,10 @@ def as_object(log: ParsedLog) -> dict[str, Any]:
         "topo_file": list(evidence.topology_set),
         "warnings": sorted({w[:WARNING_WIDTH] for w in evidence.warnings})[:MAX_WARNINGS],
         "test_failures": list(evidence.test_failures),
-        **{name: getattr(log, name) for name in ("lines", "bytes", "sha256", "truncated")},
+        "lines": log.lines,
+        "bytes": log.bytes,
+        "sha256": log.sha256,
+        "truncated": log.truncated,
     }
 
 
@@ -68,7 +71,9 @@ def _run(run: Run) -> dict[str, Any]:
         out |= {
             "largest_size": last.size,
             "largest_row": {
-                **{f"oop_{name}": getattr(last.out_of_place, name) for name in ("time", "algbw", "busbw")},
+                "oop_time": last.out_of_place.time,
+                "oop_algbw": last.out_of_place.algbw,
+                "oop_busbw": last.out_of_place.busbw,
                 "oop_err": last.out_of_place.errors,
                 "ip_busbw": last.in_place.busbw,
                 "ip_err": last.in_place.errors,
@@ -93,15 +98,25 @@ def _run(run: Run) -> dict[str, Any]:
 
 def _row(row: Row) -> dict[str, Any]:
     return {
-        **{name: getattr(row, name) for name in ("size", "count", "type", "redop", "root")},
-        **{name: _measurement(getattr(row, name)) for name in ("out_of_place", "in_place")},
-        **{name: getattr(row, name) for name in ("line", "interleaved")},
+        "size": row.size,
+        "count": row.count,
+        "type": row.type,
+        "redop": row.redop,
+        "root": row.root,
+        "out_of_place": _measurement(row.out_of_place),
+        "in_place": _measurement(row.in_place),
+        "line": row.line,
+        "interleaved": row.interleaved,
     }
 
 
 def _measurement(measurement: Measurement) -> dict[str, Any]:
-    values = {name: number(getattr(measurement, name)) for name in ("time", "algbw", "busbw")}
-    return {**values, "errors": measurement.errors}
+    return {
+        "time": number(measurement.time),
+        "algbw": number(measurement.algbw),
+        "busbw": number(measurement.busbw),
+        "errors": measurement.errors,
+    }
 
 
 def _highest(run: Run | None, index: int) -> float | None:
