@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from busbar.judge.record import VERDICT as VERDICT
+from busbar.writing import write_whole
 from busbar.zstd import ZstdFile
 
 LOG = "nccl.log.zst"
@@ -85,8 +86,4 @@ class Archive:
         return found if isinstance(found, dict) else None
 
     def _write(self, name: str, value: dict[str, Any], mode: int = 0o666) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        unfinished = self.folder / f".{name}.{os.getpid()}"
-        unfinished.touch(mode)
-        unfinished.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-        unfinished.replace(self.folder / name)
+        write_whole(self.folder / name, json.dumps(value, indent=2, sort_keys=True) + "\n", mode)

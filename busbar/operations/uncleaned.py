@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from busbar.hosts.host import Host
+from busbar.writing import write_whole
 
 FOLDER = "uncleaned"
 
@@ -36,12 +36,9 @@ class Record:
 def write(folder: Path, resource: str, host: Host, reason: str) -> Path:
     """Record one host, on which nothing could be removed; returns the file."""
     path = folder / FOLDER / f"{resource}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
     time = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    new = path.with_suffix(".new")
     found = {"host": host.name, "address": host.address, "reason": reason}
-    new.write_text(json.dumps({**found, "resource": resource, "time": time}) + "\n")
-    os.replace(new, path)
+    write_whole(path, json.dumps({**found, "resource": resource, "time": time}) + "\n")
     return path
 
 

@@ -6,7 +6,6 @@ The engine itself reads the state of this stack and the outputs of the other one
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +18,7 @@ from busbar.config import ConfigError, Finding
 from busbar.config.hosts import HostsFrom
 from busbar.config.hosts_from import ROLES, ListedHosts, kept_in, read_file, read_list
 from busbar.text import listed
+from busbar.writing import write_whole
 
 T = TypeVar("T")
 _SHOWN = 8
@@ -47,7 +47,7 @@ def load_listed(
     made = found.load(load, root=root, **more)
     if former:
         _show_changes(found, former, gone)
-    _keep(found, kept_in(root, pulumi.get_stack()))
+    write_whole(kept_in(root, pulumi.get_stack()), found.listed.text(found.given.source))
     return made
 
 
@@ -110,13 +110,6 @@ def _show_changes(found: ListedHosts, former: Mapping[str, Mapping[str, Any]], g
     changes = {"added": new, "removed": gone, "with another address": moved}
     if told := [f"{kind}: {listed(names, _SHOWN)}" for kind, names in changes.items() if names]:
         pulumi.warn(f"hosts of {found.given.source}: {'; '.join(told)}")
-
-
-def _keep(found: ListedHosts, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.{os.getpid()}")
-    new.write_text(found.listed.text(found.given.source), encoding="utf-8")
-    new.replace(path)
 
 
 def _ask(function: str, arguments: Mapping[str, Any], what: str) -> Any:

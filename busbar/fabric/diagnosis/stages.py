@@ -29,6 +29,7 @@ from busbar.kube.wait import Clock, Deadline, ProgressCallback
 from busbar.manifests.names import digest
 from busbar.manifests.nccljob import Stage as StageOfJob
 from busbar.manifests.nccljob import TopologyFile
+from busbar.writing import write_whole
 
 STAGES: tuple[Stage, ...] = ("A", "B", "C")
 STATE = "state.json"
@@ -110,10 +111,7 @@ class State(BaseModel):
 
     def write(self, folder: Path) -> None:
         """Keep it there."""
-        folder.mkdir(parents=True, exist_ok=True)
-        new = folder / f".{STATE}.{os.getpid()}"
-        new.write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        new.replace(folder / STATE)
+        write_whole(folder / STATE, self.model_dump_json(indent=1) + "\n")
 
     @property
     def present(self) -> list[str]:
