@@ -6,6 +6,7 @@ import json
 import subprocess
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from busbar import __version__
@@ -52,17 +53,21 @@ def requirements() -> list[str]:
 
 def wheel() -> Path | None:
     """The wheel that this release was installed from, if it was a file; it may be gone by now."""
-    text = distribution(DISTRIBUTION).read_text("direct_url.json") or "{}"
-    url = urlsplit(json.loads(text).get("url", ""))
+    url = urlsplit(_origin(distribution(DISTRIBUTION)).get("url", ""))
     path = Path(unquote(url.path))
     return path if url.scheme == "file" and path.suffix == ".whl" else None
 
 
+def _origin(found: Distribution) -> dict[str, Any]:
+    """Where pip was told to take a distribution from (PEP 610); empty for one of an index."""
+    origin: dict[str, Any] = json.loads(found.read_text("direct_url.json") or "{}")
+    return origin
+
+
 def _source(found: Distribution) -> str:
-    text = found.read_text("direct_url.json")
-    if text is None:
+    origin = _origin(found)
+    if not origin:
         return f"=={found.version}"
-    origin = json.loads(text)
     if vcs := origin.get("vcs_info"):
         return f" @ {vcs['vcs']}+{origin['url']}@{vcs['commit_id']}"
     return f" @ {origin['url']}"

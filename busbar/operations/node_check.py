@@ -53,7 +53,7 @@ class Workers:
                 "name": host.name,
                 "pool": host.pool,
                 "node": self.nodes[host.name],
-                "facts": record.facts if (record := self.outcome.records.get(host.name)) else {},
+                "facts": self.outcome.facts(host.name),
             }
             for host in self.spec.hosts
         ]

@@ -47,7 +47,7 @@ def as_json(spec: Spec, outcome: Outcome, stack: str) -> str:
             "pool": host.pool,
             "address": host.address,
             "ready": host.name not in errors,
-            "facts": record.facts if (record := outcome.records.get(host.name)) else {},
+            "facts": outcome.facts(host.name),
         }
         for host in spec.hosts
     ]
@@ -67,8 +67,7 @@ def table(spec: Spec, outcome: Outcome, nodes: Mapping[str, str] | None = None) 
         overflow: OverflowMethod = "fold" if title == "Node" else "ellipsis"
         result.add_column(title, no_wrap=title in ("host", "address", "ready"), overflow=overflow)
     for host in spec.hosts:
-        record = outcome.records.get(host.name)
-        facts = record.facts if record else {}
+        facts = outcome.facts(host.name)
         result.add_row(
             host.name,
             f"{host.role} {host.pool}" if host.pool else host.role,

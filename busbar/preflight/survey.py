@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from busbar.hosts.finding import Finding
 from busbar.hosts.host import Host
@@ -42,6 +43,11 @@ class Outcome:
     records: dict[str, HostRecord]
     queried: int
     failed: Mapping[str, HostRecord] = field(default_factory=dict)
+
+    def facts(self, host: str) -> Mapping[str, Any]:
+        """The facts of a host without an error; empty for any other one."""
+        record = self.records.get(host)
+        return record.facts if record else {}
 
     @property
     def errors(self) -> list[Finding]:

@@ -109,32 +109,39 @@ def test_a_home_that_is_another_file_system_on_one_host_is_refused(site: Site) -
     assert "compute-2: /mnt/shared is on tmpfs tmpfs, on ctl-1 ext4" in text, text
 
 
-def test_a_host_where_slurm_has_another_uid_is_refused(site: Site) -> None:
-    site.lab.ssh(LOGIN, "systemctl stop sackd && usermod -u 64999 slurm")
+def validated(site: Site, host: str, broken: str, mended: str) -> tuple[int, str]:
+    """Exit code and output of `busbar slurm validate` between two commands on a host."""
+    site.lab.ssh(host, broken)
     try:
-        code, text = site.busbar("slurm", "validate", "dev")
+        return site.busbar("slurm", "validate", "dev")
     finally:
-        site.lab.ssh(LOGIN, "usermod -u 64030 slurm && systemctl start sackd")
+        site.lab.ssh(host, mended)
+
+
+def test_a_host_where_slurm_has_another_uid_is_refused(site: Site) -> None:
+    code, text = validated(
+        site,
+        LOGIN,
+        "systemctl stop sackd && usermod -u 64999 slurm",
+        "usermod -u 64030 slurm && systemctl start sackd",
+    )
     assert code == 1 and "login-1: uid:gid of slurm is 64999:64030" in text, text
 
 
 def test_a_missing_gpu_is_named_with_its_host(site: Site) -> None:
     gpus = "/usr/local/lib/busbar-lab/gpus"
-    site.lab.ssh("compute-2", f"rm /dev/nvidia1 && echo 1 > {gpus}")
-    try:
-        code, text = site.busbar("slurm", "validate", "dev")
-    finally:
-        site.lab.ssh("compute-2", f"mknod -m 0666 /dev/nvidia1 c 1 3 && echo 2 > {gpus}")
+    code, text = validated(
+        site,
+        "compute-2",
+        f"rm /dev/nvidia1 && echo 1 > {gpus}",
+        f"mknod -m 0666 /dev/nvidia1 c 1 3 && echo 2 > {gpus}",
+    )
     assert code == 1 and "compute-2: " in text and "expected 2" in text, text
 
 
 def test_a_compute_host_without_a_program_of_nccl_tests_is_named(site: Site) -> None:
     program = "/opt/nccl-tests/build/all_gather_perf"
-    site.lab.ssh("compute-2", f"mv {program} /root/kept")
-    try:
-        code, text = site.busbar("slurm", "validate", "dev")
-    finally:
-        site.lab.ssh("compute-2", f"mv /root/kept {program}")
+    code, text = validated(site, "compute-2", f"mv {program} /root/kept", f"mv /root/kept {program}")
     assert code == 1 and "compute-2: has no all_gather_perf of nccl-tests" in " ".join(text.split()), text
 
 
