@@ -70,7 +70,7 @@ def notes_of(changelog: str, version: str) -> str:
 
 
 def bill(version: str, commit: str, requirements: str) -> dict[str, Any]:
-    """What is pinned, as a CycloneDX 1.6 document: a component per package, with the hashes of its files."""
+    """Return the pinned packages as a CycloneDX 1.6 document: a component per package, with file hashes."""
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",

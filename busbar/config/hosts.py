@@ -132,7 +132,7 @@ class HostsFrom(ConfigModel):
 
 
 def has_list(data: Any) -> bool:
-    """Whether the hosts of a configuration are in a list elsewhere."""
+    """Return whether a configuration takes its hosts from a list elsewhere."""
     return isinstance(data, Mapping) and "hosts_from" in data
 
 

@@ -30,7 +30,7 @@ ROLES: Mapping[str, str] = {
     "worker": "workers[]",
     "nfs_server": "nfs_server",
 }
-# What a list says beyond the keys of a host in a stack file.
+# The keys of a host in a list that a stack file does not have.
 _OF_LIST = {"role", "gpus", "hcas", "provider_id"}
 
 Guid = Annotated[

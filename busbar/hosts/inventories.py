@@ -117,7 +117,7 @@ def host_list(
 
 
 def _roles(found: ImportedHosts, table: Mapping[str, str]) -> tuple[dict[str, list[str]], list[str]]:
-    """The hosts of each key of `hosts`, and notes on those that are in several groups."""
+    """Return the hosts by key of `hosts`, and a note on each host that is in several groups."""
     roles: dict[str, list[str]] = {}
     notes: list[str] = []
     taken: dict[str, str] = {}
@@ -196,7 +196,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def is_address(text: str) -> bool:
-    """Whether the text is an IP address, and no name."""
+    """Return whether the text is an IP address, not a name."""
     try:
         ipaddress.ip_address(text)
     except ValueError:

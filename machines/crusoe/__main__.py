@@ -79,7 +79,7 @@ def host_key(secret: str) -> tuple[str, str]:
         return b"".join(struct.pack(">I", len(each)) + each for each in values)
 
     blob = text(b"ssh-ed25519", public)
-    inner = bytes(8) + blob + text(seed + public, b"")
+    inner = bytes(8) + blob + text(seed + public, b"")  # a library would make these 8 bytes anew each time
     inner += bytes(range(1, 1 + -len(inner) % 8))
     whole = b"openssh-key-v1\0" + text(b"none", b"none", b"") + struct.pack(">I", 1) + text(blob, inner)
     lines = base64.encodebytes(whole).decode()

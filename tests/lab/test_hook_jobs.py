@@ -19,7 +19,7 @@ TAINT = "busbar-drill=hook:NoSchedule"
 
 
 def waiting_shortly(lab: Lab, section: str, values: dict[str, Any]) -> str:
-    """What an update prints that changes these values of an operator. It must fail."""
+    """Return the output of an update that changes these values of an operator. It must fail."""
 
     def change(cluster: dict[str, Any]) -> None:
         cluster[section] |= {"values": values, "timeout_seconds": 20}

@@ -32,7 +32,7 @@ def from_list(cluster: Mapping[str, Any], roles: Mapping[str, str] = ROLES, **gi
 
 
 class UnknownStackError(grpc.RpcError):  # type: ignore[misc]
-    """What the engine answers about a stack that its backend does not have."""
+    """The answer of the engine about a stack that its backend does not have."""
 
     def code(self) -> grpc.StatusCode:
         return grpc.StatusCode.UNKNOWN

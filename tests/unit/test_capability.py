@@ -54,7 +54,7 @@ def test_the_core_names_none_of_them() -> None:
     files = [PROJECT / "__main__.py"]
     for folder in ("busbar", "components", "host", "helm_values", "charts", "plugin"):
         files += [path for path in (PROJECT / folder).rglob("*") if path.is_file()]
-    # Fonts are no text, and pages may name what there is.
+    # Fonts are not text, and pages may name capabilities.
     texts = {
         path: path.read_text(encoding="utf-8", errors="replace")
         for path in files

@@ -44,7 +44,7 @@ class Evidence(NamedTuple):
 # One of 4,000 healthy nodes reaches `chance`, and one of 200 slow nodes does not run again. A node whose
 # rails are compared is slow itself, so that less evidence is needed. Slow nodes spoil the runs of others too.
 OF_NODES, OF_RAILS = Evidence(3.5, 2.6, 0.25), Evidence(2.6, 1.6, 0.5)
-# Stage A names no node. It only selects those that run again.
+# Stage A does not name nodes. It only selects the nodes that run again.
 OF_FIRST_RUNS = OF_NODES._replace(chance=math.inf)
 
 

@@ -55,7 +55,7 @@ class Spec(core.Spec):
     users: dict[str, int]
     create_users: bool
     programs: tuple[str, ...]
-    """Of nccl-tests, on compute hosts."""
+    """The programs of nccl-tests that compute hosts must have."""
 
     def fingerprint(self, host: Host) -> str:
         own = [

@@ -95,7 +95,7 @@ def _cluster(slurm: Slurm, facts: Facts) -> Iterator[str]:
 
 
 def _defaults(slurm: Slurm, facts: Facts) -> Iterator[str]:
-    """What a site may set otherwise in its parameters."""
+    """Yield the parameters that a site may set to other values."""
     if slurm.accounting.enabled:
         yield "AccountingStorageTRES=gres/gpu"
     # Debian's packages bring libpmix, without which every srun would fail; SchedMD's do not.

@@ -38,14 +38,14 @@ def commands(group: Any = APP, path: tuple[str, ...] = ()) -> Iterator[tuple[tup
 SHOWN = dict(commands())
 ON_A_STACK = [words for words, each in SHOWN.items() if any(param.name == "stack" for param in each.params)]
 
-# What a command needs besides the stack.
+# The arguments that a command needs besides the stack.
 NEEDED = {
     "drain": "gpu-1",
     "uncordon": "gpu-1",
     "rotate": "encryption-key",
     "restore": "--snapshot=daily",
 }
-# What reads no configuration: the schema of a file, what is kept of runs, and what helps to find the mistake.
+# Commands that do not read the configuration. A support bundle must be made for an invalid file too.
 WITHOUT_CONFIG = [("schema",), ("history",), ("support-bundle",)]
 
 

@@ -54,7 +54,7 @@ def nvls_lost(evidence: Evidence, runs: list[Run], system: System | None) -> Log
 
 
 def _should_reduce(runs: list[Run], system: System) -> bool:
-    """Whether an NVSwitch that can reduce joins the GPUs, and not only a few of its board took part."""
+    """Return whether all GPUs of boards took part whose NVSwitch can reduce."""
     whole = all(len(run.preamble.ranks) >= BOARD_GPUS * system.domains for run in runs)
     return system.reduces_in_nvswitch and whole
 

@@ -1,4 +1,4 @@
-"""What each host prints of itself: how hosts differ, which HCAs carry data, which pods share a machine."""
+"""Compares the facts that hosts print: differences, HCAs that carry data, and pods that share a machine."""
 
 from __future__ import annotations
 

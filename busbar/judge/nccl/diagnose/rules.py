@@ -158,7 +158,7 @@ def _statements() -> dict[str, list[str]]:
 
 @cache
 def _any_word() -> frozenset[str]:
-    """The words of which a line has one if it shows anything and is no WARN."""
+    """Return the words, one of which is in every line that shows anything and is not a WARN."""
     return endings.any_word().union(_by_word(), _statements())
 
 

@@ -172,7 +172,7 @@ class Evidence:
         return Counter({label: counts.count for label, counts in self.edges.items()})
 
     def says(self, host: str, name: str) -> list[str]:
-        """What HOST prints of the fact NAME."""
+        """Return the values that HOST prints of the fact NAME."""
         return [value for value, hosts in self.facts.get(name, {}).items() if host in hosts]
 
     @property

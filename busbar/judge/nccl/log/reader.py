@@ -34,7 +34,7 @@ HEAD = re.compile(
     rb"([A-Za-z0-9_][\w.\-]{0,254}):(\d{1,20}):\d{1,20} \[-?\d{0,9}\] NCCL INFO "
 )
 FEWEST = 3  # bytes of a line that says anything
-SHORT = 7  # letters below which a text is no part of a table or of a message
+SHORT = 7  # a text with fewer letters is neither a part of a table nor of a message
 MAX_KNOWN = 4096  # processes and bodies of messages that are remembered
 OF_HOST = re.compile(r"[a-z0-9][a-z0-9.\-]*")
 GLUED_NUMBER = re.compile(r"-?\d+(?=[A-Za-z])")

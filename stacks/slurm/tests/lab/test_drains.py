@@ -151,7 +151,7 @@ def test_a_node_that_an_admin_has_set_down_is_so_after_restarts_by_an_update(sit
         assert down(site, "compute-3") == (True, FOREIGN)
         code, text = site.up(unmeasured)
         assert code == 0 and down(site, "compute-3") == (True, FOREIGN), text
-        # As with another key or package.
+        # The same holds for another key or package.
         site.lab.ssh("compute-3", "rm /var/lib/busbar/slurmd.started")
         code, text = site.up(unmeasured, "--replace", "**::compute-compute-3")
         assert code == 0 and f"compute-3 stays down: {FOREIGN}" in text, text

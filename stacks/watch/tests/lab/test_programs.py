@@ -46,7 +46,7 @@ SITE = watch(
 
 @dataclass
 class Programs:
-    """What runs, and the folders of the HCAs and of the series of `spec`."""
+    """The running programs, and the folders of the HCAs and of the series of `spec`."""
 
     sysfs: Path
     prometheus: str

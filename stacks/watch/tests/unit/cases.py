@@ -75,7 +75,7 @@ def of_all_rails(names: Sequence[str]) -> Series:
     return {series: values for name in names for series, values in rails(name, "4x60", "4x60").items()}
 
 
-# What rules read of every rail, whatever its link layer is.
+# The series that rules read of every rail, whatever its link layer is.
 COUNTERS = (
     "state_id", "physical_state_id", "rate_bytes_per_second", "link_downed_total",
     "link_error_recovery_total", "symbol_error_total", "port_errors_received_total",

@@ -1,4 +1,4 @@
-"""What the hosts of a run print of themselves is compared by a gate, or its differences are shown."""
+"""A fact that the hosts of a run print is compared by a gate, or its differences are shown."""
 
 from __future__ import annotations
 
