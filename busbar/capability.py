@@ -77,7 +77,8 @@ class Capability:
     `[]` after the key of a list (`busbar hosts import`), and `host_roles`: the same of the roles in a list of
     hosts (busbar.config.hosts_from.ROLES). `host_steps`: a resource `STEP-HOST` installs a
     host, and `STEP-HOST-removal` removes it (`busbar up --converge HOST`). `changed`: the function that
-    `notify` calls, as MODULE:NAME, and `repeat`: the command for a person, where it has failed.
+    `notify` calls, as MODULE:NAME, and `repeat`: the command for a person, where it has failed. `judge`: the
+    function (MODULE:NAME) that judges a folder with a kept log of its gate again: Path -> Verdict or None.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Capability:
     host_steps: tuple[str, ...] = ()
     changed: str | None = None
     repeat: str = ""
+    judge: str | None = None
 
     def register(self, group: Typer) -> None:
         """Add the commands to their group."""

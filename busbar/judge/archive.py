@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,6 +17,8 @@ from busbar.zstd import ZstdFile
 LOG = "nccl.log.zst"
 REPORT = "report.html"
 SOURCE = "source.json"
+# Little compressed data may be one endless line.
+MAX_LINE = 16 << 20
 
 
 class Archive:
@@ -45,9 +48,9 @@ class Archive:
         return self._read(VERDICT)
 
     def log_lines(self) -> Iterator[bytes]:
-        """The lines of the stored log."""
+        """The lines of the stored log. One that is longer than MAX_LINE comes in parts."""
         with ZstdFile(self.folder / LOG) as file:
-            yield from file
+            yield from iter(partial(file.readline, MAX_LINE), b"")
 
     @contextmanager
     def new_log(self) -> Iterator[BinaryIO]:

@@ -73,20 +73,13 @@ def _judge(
     archive: Archive, stored: Mapping[str, Any], given: Mapping[str, Any] | None, job: str, *, keep: bool
 ) -> dict[str, Any] | None:
     """The new verdict on the kept log; None where that is not the whole log of the stored verdict."""
-    if archive.complete_log_of is None:
-        return None
-    record = archive.record()
-    expectation = record.get("expectation") or given
-    if expectation is None:
-        return None
-    from busbar.judge.nccl import Expectation, judge_log, read_lines
+    from busbar.judge.nccl.judgement import judge_archive
     from busbar.judge.nccl.report.html import Origin, write_html
 
-    log = read_lines(archive.log_lines())
-    if log.sha256 != stored.get("log_sha256"):
+    judged = judge_archive(archive, given, _outcome(stored))
+    if judged is None or judged[0].sha256 != stored.get("log_sha256"):
         return None
-    outcome = JobOutcome(**record["outcome"]) if "outcome" in record else _outcome(stored)
-    verdict = judge_log(log, Expectation.model_validate(expectation), outcome)
+    verdict = judged[1]
     found = verdict.model_dump(mode="json")
     if keep:
         archive.save_verdict(found)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from busbar import __version__
+from busbar.judge.archive import Archive
 from busbar.judge.checks import JobOutcome
 from busbar.judge.nccl.checks import run_all
 from busbar.judge.nccl.checks.context import Context, build
@@ -37,6 +39,23 @@ def read_file(path: str) -> ParsedLog:
 def judge(lines: Iterable[bytes | str], expectation: Expectation, job: JobOutcome | None = None) -> Verdict:
     """Judge a log given as lines."""
     return judge_log(read_lines(lines), expectation, job)
+
+
+def judge_archive(
+    archive: Archive, expectation: Mapping[str, Any] | None = None, outcome: JobOutcome | None = None
+) -> tuple[ParsedLog, Verdict] | None:
+    """Judge the kept log of a measurement from its folder alone; None without the whole log.
+
+    EXPECTATION and OUTCOME are for a folder of an earlier release, whose record lacks them. Raises OSError,
+    EOFError and ZstdError for a log that cannot be read, and ValueError for a record that is not one.
+    """
+    record = archive.record()
+    given = record.get("expectation") or expectation
+    if archive.complete_log_of is None or given is None:
+        return None
+    log = read_lines(archive.log_lines())
+    ended = JobOutcome(**record["outcome"]) if "outcome" in record else outcome
+    return log, judge_log(log, Expectation.model_validate(given), ended)
 
 
 def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None = None) -> Verdict:

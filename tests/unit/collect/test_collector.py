@@ -15,6 +15,7 @@ from busbar.collect.spec import CollectSpec
 from busbar.collect.watch import Unreachable
 from busbar.judge.archive import Archive
 from busbar.judge.nccl.expected import JUDGE
+from busbar.judge.nccl.judgement import judge_archive
 from busbar.judge.nccl.verdict import SCHEMA
 from busbar.kube.client import ApiError
 from busbar.manifests import mpijob as manifests
@@ -134,6 +135,26 @@ def test_the_record_says_what_was_expected_how_the_job_ended_and_what_the_log_sa
     assert (record.outcome.succeeded, record.complete) == (True, True)
     assert (record.nodes, record.measured_at) == (("worker-1", "worker-2"), MEASURED_AT)
     assert {"iterations": "20", "warmup": "5", "job": "nccl", "run": "1"}.items() <= record.settings.items()
+
+
+@pytest.mark.parametrize(("condition", "code", "found"), [("Succeeded", 0, "pass"), ("Failed", 1, "fail")])
+@pytest.mark.parametrize("kind", ["update", "run"])
+def test_a_kept_log_is_judged_again_from_its_folder_alone_with_the_same_verdict_byte_for_byte(
+    tmp_path: Path, condition: str, code: int, found: str, kind: str
+) -> None:
+    api = finished(launcher_log.text(exit_code=code), condition)
+    collect(api, spec(tmp_path / "kept"), Clock(), lambda _: None, pool="h100", kind=kind)
+    judged = judge_archive(Archive(tmp_path / "kept"))
+    assert judged is not None and judged[1].verdict == found
+    Archive(tmp_path / "again").save_verdict(judged[1].model_dump(mode="json"))
+    first, again = (tmp_path / name / "verdict.json" for name in ("kept", "again"))
+    assert first.read_bytes() == again.read_bytes()
+    assert judged[1].check("job").status == found
+
+
+def test_a_log_that_was_not_read_to_its_end_is_not_judged_from_its_folder(tmp_path: Path) -> None:
+    collect(finished(launcher_log.text()[:-40]), spec(tmp_path), Clock(), lambda _: None, pool="h100")
+    assert judge_archive(Archive(tmp_path)) is None
 
 
 def test_a_run_on_a_cluster_of_others_has_its_record_beside_the_log_only(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from busbar.judge.archive import Archive
@@ -12,6 +13,7 @@ from busbar.kube.client import Api
 from busbar.kube.wait import Clock, Deadline, ProgressCallback
 from stacks.training.package.collect.spec import CollectSpec
 from stacks.training.package.collect.watch import JobWatch
+from stacks.training.package.expectation import Expectation
 from stacks.training.package.log import TrainingLog, progress_text, read_lines
 from stacks.training.package.verdict import Verdict, judge
 
@@ -26,6 +28,16 @@ def collect(api: Api, spec: CollectSpec, clock: Clock, progress: ProgressCallbac
     return _Collector(api, spec, clock, progress).run()
 
 
+def judge_folder(folder: Path) -> Verdict | None:
+    """Judge the log that `collect` has kept in a folder, from this alone; None without the whole log."""
+    archive = Archive(folder)
+    kept = archive.record()
+    if archive.complete_log_of is None or not kept.keys() >= {"expectation", "outcome"}:
+        return None
+    expectation = Expectation.model_validate(kept["expectation"])
+    return judge(read_lines(archive.log_lines()), expectation, JobOutcome(**kept["outcome"]))
+
+
 class _Collector(Collector[TrainingLog, Verdict]):
     """One run of the command."""
 
@@ -36,9 +48,17 @@ class _Collector(Collector[TrainingLog, Verdict]):
         watch = JobWatch(api, spec.namespace, spec.job, Deadline(clock, spec.deadline_seconds), progress)
         super().__init__(watch, Archive(Path(spec.folder)), progress)
         self._expectation = spec.expectation
+        self._outcome = JobOutcome(None)
 
     def judge(self, log: TrainingLog, outcome: JobOutcome, missing: Sequence[str] = ()) -> Verdict:
+        self._outcome = outcome
         return judge(log, self._expectation, outcome, tuple(missing))
+
+    def store(self, uid: str, verdict: Verdict) -> None:
+        """Keep beside a complete log what it is judged by."""
+        if self.archive.complete_log_of == uid:
+            about = {"expectation": verdict.expectation, "outcome": asdict(self._outcome)}
+            self.archive.mark_complete(uid, about)
 
     def report(self, verdict: Verdict) -> str:
         return str(self.archive.folder)

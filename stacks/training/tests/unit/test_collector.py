@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import pkgutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from busbar.capability import capabilities
 from busbar.collect.rejected import Rejected
-from stacks.training.package.collect.collector import collect
+from busbar.judge.archive import Archive
+from stacks.training.package.collect.collector import collect, judge_folder
 from stacks.training.package.collect.spec import CollectSpec
 from stacks.training.package.log import progress_text
 from stacks.training.package.proof import JOB_LABEL, RUN_LABEL
@@ -77,6 +80,29 @@ def test_the_log_of_the_first_pod_is_followed_judged_and_kept(tmp_path: Path) ->
     assert (found.verdict, found.reasons) == ("pass", [])
     assert json.loads((tmp_path / "verdict.json").read_text())["passed"] is True
     assert {"16 ranks start, nccl", "rank 15 is killed", "resumed from step 15"} <= set(said)
+
+
+@pytest.mark.parametrize(
+    "status", [condition("Complete"), condition("Failed", reason="BackoffLimitExceeded")]
+)
+def test_a_kept_log_is_judged_again_from_its_folder_alone_with_the_same_verdict_byte_for_byte(
+    tmp_path: Path, status: dict[str, Any]
+) -> None:
+    api = cluster(status)
+    api.logs = [serve(whole_log())]
+    found = run(api, tmp_path / "kept")
+    (training,) = [each for each in capabilities() if each.name == "training"]
+    again = pkgutil.resolve_name(str(training.judge))(tmp_path / "kept")
+    Archive(tmp_path / "again").save_verdict(again.model_dump(mode="json"))
+    first, second = (tmp_path / name / "verdict.json" for name in ("kept", "again"))
+    assert (first.read_bytes(), again.verdict) == (second.read_bytes(), found.verdict)
+
+
+def test_a_log_whose_end_is_missing_is_not_judged_again(tmp_path: Path) -> None:
+    api = cluster()
+    api.logs = [serve(whole_log()[:-1])]
+    run(api, tmp_path)
+    assert judge_folder(tmp_path) is None
 
 
 def test_a_log_whose_end_is_missing_is_no_pass(tmp_path: Path) -> None:
