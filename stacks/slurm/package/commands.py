@@ -91,9 +91,9 @@ def collect(spec: MeasureSpec) -> str:
     Prints the verdict in short as JSON (busbar.outputs.pool.summarize). Exit code 0 for any verdict; 1 where
     no bastion can be used, 64 for a key that cannot be used. Log, verdict and report are kept in `folder`.
     """
+    from busbar.fabric.slurm import keep
     from busbar.kube.wait import SystemClock
     from stacks.slurm.package.measure import collect as run
-    from stacks.slurm.package.measure import keep
 
     stop_on_sigterm()
     with when_interrupted("; the job is cancelled"):

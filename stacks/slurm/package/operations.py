@@ -22,6 +22,7 @@ from busbar.config.errors import did_you_mean
 from busbar.config.stackfile import StackFile
 from busbar.exits import DONE, FAILED, NO_VERDICT, Failed, Misuse
 from busbar.fabric.commands.measure import asked
+from busbar.fabric.slurm import SCRIPT, SCRIPT_SECONDS, keep, why_unusable
 from busbar.hosts.finding import Finding
 from busbar.hosts.host import Host
 from busbar.hosts.host_keys import Offer, listed
@@ -37,10 +38,8 @@ from stacks.slurm.package import config, job
 from stacks.slurm.package import measure as measurement
 from stacks.slurm.package import verify as drift
 from stacks.slurm.package.config import Slurm
-from stacks.slurm.package.measure import SCRIPT, SCRIPT_SECONDS
 from stacks.slurm.package.outputs import build_outputs
 from stacks.slurm.package.preflight import Spec, hosts_of, spec_of, survey
-from stacks.slurm.package.status import why_unusable
 from stacks.slurm.package.summary import summary
 
 Answer = TypeVar("Answer")
@@ -201,7 +200,7 @@ def measure(
             of_pool = measurement.MeasureSpec.model_validate({**request, "login": login})
             found = measurement.collect(of_pool, SystemClock(), progress)
             about = {"kind": "measure", "folder": str(folder / "validate")}
-            results[name] = measurement.keep(found, file.project / folder, progress, **about)
+            results[name] = keep(found, file.project / folder, progress, **about)
     made = build_outputs(slurm, facts, results)
     Console().print(summary(made))
     verdicts = {each["verdict"] for each in results.values()}

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from busbar.fabric.slurm import SCRIPT, SCRIPT_SECONDS, why_unusable
 from busbar.hosts.host import Host
 from busbar.hosts.login import Login
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
 from busbar.operations.verify import Drift, verify_hosts
 from stacks.slurm.package.config import Slurm
-from stacks.slurm.package.measure import SCRIPT, SCRIPT_SECONDS
 from stacks.slurm.package.preflight import hosts_of
 from stacks.slurm.package.render import HEALTH_PROGRAM
-from stacks.slurm.package.status import why_unusable
 
 # The reason that host/health.sh writes. RESUME only ends such a drain if the host was repaired.
 HEALTH_REASON = "busbar health:"
@@ -21,7 +20,7 @@ RESUME = f"on {{name}}: {HEALTH_PROGRAM} && scontrol update nodename={{name}} st
 COMMAND_REASON = "busbar drain:"
 # The reasons that host/controller.sh writes.
 UPDATE_REASONS = ("busbar: removed", "busbar: quarantine:")
-# The author in host/job.sh's output if Slurm itself has drained the node.
+# The author in host/slurm-job.sh's output if Slurm itself has drained the node.
 SLURMCTLD = "slurmctld"
 
 

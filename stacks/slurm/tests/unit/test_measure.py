@@ -16,12 +16,13 @@ import pytest
 
 from busbar.fabric.measure.history import entries
 from busbar.fabric.measure.records import read_folder
+from busbar.fabric.slurm import keep, why_unusable
+from busbar.fabric.slurm.reach import OverSsh
 from busbar.hosts.host import Host
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
 from busbar.judge.archive import Archive
 from stacks.slurm.package import job, measure
-from stacks.slurm.package.measure import Ask, MeasureSpec
-from stacks.slurm.package.status import why_unusable
+from stacks.slurm.package.measure import MeasureSpec
 from stacks.slurm.tests.support import compute, facts, slurm
 from tests.support.kube_cluster import Clock
 from tests.unit.collect import launcher_log
@@ -36,8 +37,10 @@ VALIDATION = {
 POOL = {"gpus": 1, "rails": 1, "rate_gbps": 400}
 
 
-class Site(Ask):
+class Site:
     """The hosts. `statuses`: what is said of the job, one after the other; the last one stays."""
+
+    log_folder = "/var/lib/busbar"
 
     def __init__(self, *statuses: Mapping[str, Any], log: bytes = LOG, **nodes: str) -> None:
         self.clock = Clock()
@@ -53,17 +56,17 @@ class Site(Ask):
         self.refusals: dict[str, int] = {}
         self.said: list[str] = []
 
-    def __call__(
-        self, host: Host, verb: str, payload: Mapping[str, str] | None = None, **values: str
+    def ask(
+        self, verb: str, payload: Mapping[str, str] | None = None, *, node: str | None = None, **values: str
     ) -> dict[str, Any]:
         if self.refusals.get(verb, 0):
             self.refusals[verb] -= 1
-            raise ScriptError("connection lost", host.name)
+            raise ScriptError("connection lost", node or "ctl")
         answer: Callable[..., dict[str, Any]] = getattr(self, f"_{verb}")
         return answer(**values)
 
-    def gone(self, hosts: Sequence[Host]) -> dict[str, str]:
-        return {host.name: "is not responding" for host in hosts if host.name in self.dead}
+    def gone(self, nodes: Sequence[str]) -> dict[str, str]:
+        return {name: "is not responding" for name in nodes if name in self.dead}
 
     def _nodes(self) -> dict[str, Any]:
         listed = {name: {"state": state, "reason": why} for name, (state, why) in self.nodes.items()}
@@ -121,8 +124,8 @@ def test_a_job_that_ended_well_is_judged_by_its_log(tmp_path: Path) -> None:
 
 def test_a_measurement_is_in_the_history_of_its_pool_and_not_in_the_state(tmp_path: Path) -> None:
     of_pool = tmp_path / "lab"
-    kept = [measure.keep(measured(Site(), tmp_path), of_pool, print)]
-    kept.append(measure.keep(measured(Site(), tmp_path, validation={"tolerance": 0.2}), of_pool, print))
+    kept = [keep(measured(Site(), tmp_path), of_pool, print)]
+    kept.append(keep(measured(Site(), tmp_path, validation={"tolerance": 0.2}), of_pool, print))
     assert not {"record", "judge"} & {key for each in kept for key in each}
     # The log was judged twice, and is one measurement.
     [entry] = entries(read_folder(tmp_path))
@@ -134,7 +137,7 @@ def test_a_measurement_is_in_the_history_of_its_pool_and_not_in_the_state(tmp_pa
 
 def test_a_job_that_was_never_submitted_is_no_measurement(tmp_path: Path) -> None:
     site = Site(gpu_1="down*|Not responding", gpu_2="down*|Not responding")
-    measure.keep(measured(site, tmp_path), tmp_path / "lab", print)
+    keep(measured(site, tmp_path), tmp_path / "lab", print)
     assert read_folder(tmp_path) == []
 
 
@@ -430,12 +433,14 @@ def test_each_question_has_its_values_and_a_host_without_a_good_answer_is_gone(t
                 raise ScriptError("lost", host.name)
             return {"active": host.name == "gpu-1"}
 
-    hosts = request(tmp_path, hosts=compute({}, {}, {}, {})).hosts
+    spec = request(tmp_path, hosts=compute({}, {}, {}, {}))
     with asyncio.Runner() as runner:
-        ask = Ask(runner, cast(Hosts, Remote()))
+        reach = OverSsh(runner, cast(Hosts, Remote()), spec.controller, spec.hosts)
         silent, stopped = "is not responding", "has no running slurmd"
-        assert ask.gone(hosts) == {"gpu-2": silent, "gpu-3": stopped, "gpu-4": silent}
+        assert reach.gone([*spec.hostnames]) == {"gpu-2": silent, "gpu-3": stopped, "gpu-4": silent}
         asked.clear()
-        assert ask(hosts[0], "submit", {"script": "x"}, job_name="n", count="2") == {"active": True}
-    values = {"NODE_NAME": "gpu-1", "VERB": "submit", "JOB_NAME": "n", "COUNT": "2"}
-    assert asked == [("slurm/job", values, {"script": "x"}, 60)]
+        assert reach.ask("submit", {"script": "x"}, job_name="n", count="2") == {"active": False}
+        assert reach.ask("read", node="gpu-1", log="/x") == {"active": True}
+    submit = {"NODE_NAME": "ctl", "VERB": "submit", "JOB_NAME": "n", "COUNT": "2"}
+    read = {"NODE_NAME": "gpu-1", "VERB": "read", "LOG": "/x"}
+    assert asked == [("slurm-job", submit, {"script": "x"}, 60), ("slurm-job", read, None, 60)]

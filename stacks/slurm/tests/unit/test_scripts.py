@@ -235,7 +235,7 @@ def test_the_reason_of_a_node_is_its_whole_line() -> None:
 
 def test_nodes_of_several_partitions_are_listed_once() -> None:
     text = 'a|idle|root|none\na|idle|root|none\nb|down*|slurm|Not "here"\nc|drained|slurm|Low CPUs\n'
-    found = json.loads("{" + output("slurm/job", 'node_list <<<"$1"', text) + "}")
+    found = json.loads("{" + output("slurm-job", 'node_list <<<"$1"', text) + "}")
     assert found == {
         "a": {"state": "idle", "reason": "", "by": "root"},
         "b": {"state": "down*", "reason": 'Not "here"', "by": "slurm"},
@@ -261,11 +261,27 @@ def test_a_drain_is_slurms_own_where_its_reason_begins_with_slurms_words() -> No
 def test_a_log_is_read_from_an_offset(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(b"0123456789")
     for call, data in (("job_read", b"456789"), ("CHUNK_BYTES=3; job_read", b"456")):
-        found = json.loads(output("slurm/job", call, LOG=f"{tmp_path}/log", OFFSET="4"))
+        found = json.loads(output("slurm-job", call, LOG=f"{tmp_path}/log", OFFSET="4"))
         assert base64.b64decode(found["data"]) == data
     assert found["free_bytes"] > 0
-    gone = json.loads(output("slurm/job", "job_read", LOG=f"{tmp_path}/none", OFFSET="0"))
+    gone = json.loads(output("slurm-job", "job_read", LOG=f"{tmp_path}/none", OFFSET="0"))
     assert gone["data"] == "" and gone["free_bytes"] > 0
+
+
+def test_a_question_can_be_asked_in_a_pod(tmp_path: Path) -> None:
+    pod = tmp_path / "pod"
+    pod.write_text('#!/bin/bash\necho "$1" >"$0.asked"\nshift 2\nexec env -i PATH="$PATH" "$@"\n')
+    pod.chmod(0o700)
+    values = {"WITHIN": f"{pod} ctl-0 --", "VERB": "read", "LOG": "/a b", "OFFSET": "4"}
+    script = scripts.packed('echo "$PAYLOAD $VERB $LOG $OFFSET ${WITHIN-}${JOB_ID-}"')
+    assert output("slurm-job", "PAYLOAD='{}'; ask_within", SCRIPT=script, **values) == "{} read /a b 4 \n"
+    assert Path(f"{pod}.asked").read_text() == "ctl-0\n"
+
+
+def test_functions_that_two_scripts_have_are_the_same() -> None:
+    theirs = scripts.part("slurm-job")
+    shared = theirs[theirs.index("# field NAME TEXT") : theirs.index("\nmain\n")]
+    assert scripts.part("slurm/slurm-lib").endswith(shared.rstrip("\n") + "\n")
 
 
 JOB = {"JOB_NAME": "nccl-a", "PARTITION": "p", "NODES": "a,b", "COUNT": "2", "LOG": "/x"}
@@ -278,7 +294,7 @@ cd "$FOLDER"; job_submit
 
 @pytest.mark.parametrize(("existing", "job"), [(":", "12"), ("printf '7\\n9\\n'", "9")])
 def test_a_job_that_has_not_ended_is_not_submitted_again(existing: str, job: str, tmp_path: Path) -> None:
-    found = output("slurm/job", SUBMIT.replace("EXISTING", existing), FOLDER=str(tmp_path), **JOB)
+    found = output("slurm-job", SUBMIT.replace("EXISTING", existing), FOLDER=str(tmp_path), **JOB)
     assert json.loads(found) == {"job_id": job}
     assert (tmp_path / "asked").exists() == (job == "12")
     if job == "12":
@@ -300,7 +316,7 @@ def test_a_job_that_has_not_ended_is_not_submitted_again(existing: str, job: str
     ],
 )
 def test_only_a_job_that_slurmctld_does_not_know_is_unknown(answer: str, status: int, said: str) -> None:
-    done = run("slurm/job", f"timeout() {{ echo '{answer}'; return 1; }}; job_status", JOB_ID="7")
+    done = run("slurm-job", f"timeout() {{ echo '{answer}'; return 1; }}; job_status", JOB_ID="7")
     assert (done.returncode, said in done.stdout + done.stderr) == (status, True)
 
 
@@ -308,7 +324,7 @@ def test_a_job_that_sbatch_refuses_is_told_with_its_words() -> None:
     refuse = (
         "asked() { :; }; payload() { :; }; timeout() { echo 'error: invalid partition' >&2; return 1; }; "
     )
-    done = run("slurm/job", f"{refuse} job_submit", **JOB)
+    done = run("slurm-job", f"{refuse} job_submit", **JOB)
     assert done.returncode == 1 and "sbatch refuses the job: error: invalid partition. Fix: " in done.stderr
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The job of a measurement, and what Slurm says of it and of its nodes. All but read and daemon run on the controller.
 #
+# WITHIN (or unset): words of a command, such as `k3s kubectl exec -i -n slurm POD -c slurmd --`, which runs the question in a pod.
 # VERB=nodes: facts {"nodes": {"NAME": {"state","reason","by"}}} (by: slurmctld where the reason is its own, else the user).
 # VERB=submit: JOB_NAME, PARTITION, NODES (comma-separated), COUNT, LOG; payload script. A job of this name that has not ended
 #   is not submitted again. Facts {"job_id"}.
@@ -10,17 +11,29 @@
 # VERB=read: LOG, OFFSET; facts {"data" (base64; empty without such a file),"free_bytes"}.
 # VERB=daemon: on a compute host; facts {"active"}: whether its slurmd runs.
 # shellcheck source=/dev/null
-[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/../../../host/parts.sh" lib slurm/slurm-lib
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib
 
 CHUNK_BYTES=1048576
 COMMAND_SECONDS=30
 
 main() {
   begin
+  [[ -z ${WITHIN:-} ]] || ask_within
   case $VERB in
     nodes | submit | status | cancel | read | daemon) "job_$VERB" ;;
     *) die "VERB=$VERB is unknown" "use nodes, submit, status, cancel, read or daemon" ;;
   esac
+}
+
+# ask_within: the pod needs bash, gzip and coreutils. This script is on stdin (busbar/hosts/scripts.py).
+ask_within() {
+  local name values=()
+  for name in NODE_NAME VERB JOB_NAME PARTITION NODES COUNT LOG JOB_ID OFFSET; do
+    [[ ! -v $name ]] || values+=("$name=${!name}")
+  done
+  # shellcheck disable=SC2086,SC2016,SC2153 # words; the shell in the pod expands this; a value
+  exec $WITHIN env "${values[@]}" bash -c \
+    'IFS= read -r PAYLOAD && IFS= read -r SCRIPT && eval "$(base64 -d <<<"$SCRIPT" | gzip -d)"' <<<"$PAYLOAD"$'\n'"$SCRIPT"
 }
 
 # asked COMMAND...: a command of Slurm, with a deadline.
@@ -92,6 +105,19 @@ job_daemon() {
   local active=true
   systemctl is-active --quiet slurmd || active=false
   printf '{"active":%s}\n' "$active"
+}
+
+# field and drained_by_slurm are also in stacks/slurm/host/slurm-lib.sh, whose text stays as it is: hosts would run it again.
+
+# field NAME TEXT: the value of NAME=VALUE in a line of scontrol --oneliner; it ends before the next NAME=.
+field() {
+  sed -nE "s/^(.* )?$1=//p" <<<"$2" | sed -E 's/ [A-Za-z:/]+=.*//'
+}
+
+# drained_by_slurm REASON: whether it is slurmctld's own. slurmctld adds its words to a reason that is there already ("new fan : Not
+# responding [slurm@...]" of a node that a person has drained), so it must also begin with its words (strings of Slurm 24.11.5).
+drained_by_slurm() {
+  [[ ${1##* [} == slurm@* && $1 == @(gres/|Low |Not responding|Node unexpectedly rebooted|Kill task failed|Prolog error|Epilog error|Duplicate jobid|batch job complete failure)* ]]
 }
 
 main

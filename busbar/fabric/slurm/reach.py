@@ -1,0 +1,86 @@
+"""How the commands of Slurm, and the log of a job, are reached: over SSH, or as the caller says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from busbar.hosts.host import Host
+from busbar.hosts.login import Login
+from busbar.hosts.remote import Hosts, ScriptError, UnreachableError, on_each
+
+SCRIPT = "slurm-job"
+SCRIPT_SECONDS = 60
+
+
+class Reach(Protocol):
+    """Answers the questions of host/slurm-job.sh, one at a time, from synchronous code.
+
+    `log_folder`: an absolute path on every node; the log of a job is a file there, on its batch host.
+    """
+
+    log_folder: str
+
+    def ask(
+        self, verb: str, payload: Mapping[str, str] | None = None, *, node: str | None = None, **values: str
+    ) -> dict[str, Any]:
+        """The facts of one question: from a node, or from where Slurm's commands run.
+
+        `values`: those of the script, in lower case. Raises ScriptError, UnreachableError.
+        """
+        ...
+
+    def gone(self, nodes: Sequence[str]) -> dict[str, str]:
+        """Node -> reason, for the nodes that cannot run any part of a job."""
+        ...
+
+
+class OverSsh:
+    """Every question has its own connection, so that a broken connection only loses one answer."""
+
+    # It belongs to root, and is made when the host is installed.
+    log_folder = "/var/lib/busbar"
+
+    def __init__(self, runner: asyncio.Runner, hosts: Hosts, controller: Host, nodes: Sequence[Host]) -> None:
+        self._runner, self._hosts, self._controller = runner, hosts, controller
+        self._nodes = {host.name: host for host in nodes}
+
+    def ask(
+        self, verb: str, payload: Mapping[str, str] | None = None, *, node: str | None = None, **values: str
+    ) -> dict[str, Any]:
+        """Query the host of a node, or the controller. Raises ScriptError, UnreachableError."""
+        host = self._nodes[node] if node else self._controller
+        given = {"NODE_NAME": host.name, "VERB": verb, **{key.upper(): text for key, text in values.items()}}
+        return self._runner.run(self._hosts.run(host, SCRIPT, given, payload, seconds=SCRIPT_SECONDS))
+
+    def gone(self, nodes: Sequence[str]) -> dict[str, str]:
+        """Node -> reason, for the nodes whose host is not responding, or has no running slurmd."""
+
+        async def why(host: Host) -> str:
+            values = {"NODE_NAME": host.name, "VERB": "daemon"}
+            try:
+                found = await self._hosts.run(host, SCRIPT, values, seconds=SCRIPT_SECONDS)
+            except (ScriptError, UnreachableError):
+                return "is not responding"
+            return "" if found["active"] else "has no running slurmd"
+
+        hosts = [self._nodes[name] for name in nodes]
+        answers = self._runner.run(on_each(hosts, why, at_once=32))
+        return {name: answer for name, answer in zip(nodes, answers, strict=True) if answer}
+
+
+@contextmanager
+def over_ssh(login: Login, controller: Host, nodes: Sequence[Host]) -> Iterator[OverSsh]:
+    """The hosts of Slurm; `nodes`: the hosts of its nodes, by the names of these.
+
+    Raises ValueError (unusable key) and ScriptError (bastion).
+    """
+    with asyncio.Runner() as runner:
+        opened = Hosts.open(login)
+        hosts = runner.run(opened.__aenter__())
+        try:
+            yield OverSsh(runner, hosts, controller, nodes)
+        finally:
+            runner.run(opened.__aexit__(None, None, None))
