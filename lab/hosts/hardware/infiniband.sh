@@ -33,6 +33,8 @@ counters='VL15_dropped excessive_buffer_overrun_errors link_downed link_error_re
 hw_counters='local_ack_timeout_err np_cnp_sent np_ecn_marked_roce_packets out_of_buffer out_of_sequence packet_seq_err
   rnr_nak_retry_err roce_slow_restart rp_cnp_handled'
 
+# Every port of a fabric has a GUID of its own.
+machine=$(sed -E 's/^(.{4})(.{4}).*/\1:\2/' /etc/machine-id)
 number=0
 while read -r hca rate state kind; do
   folder=$stage/infiniband/$hca
@@ -55,7 +57,7 @@ while read -r hca rate state kind; do
   printf 'MT4129\n' > "$folder/hca_type"
   printf '28.43.2566\n' > "$folder/fw_ver"
   printf 'busbar-lab simulated HCA\n' > "$folder/board_id"
-  printf 'b83f:d203:00ff:%04x\n' "$number" > "$folder/node_guid"
+  printf 'b83f:%s:%04x\n' "$machine" "$number" > "$folder/node_guid"
   printf '1: CA\n' > "$folder/node_type"
   printf '%s\n' "$link_layer" > "$folder/ports/1/link_layer"
   case $rate in
@@ -71,7 +73,7 @@ while read -r hca rate state kind; do
   printf '%s: %s\n' "$number_of_state" "$state" > "$folder/ports/1/state"
   printf '%s\n' "$physical" > "$folder/ports/1/phys_state"
   printf '0x%x\n' $((16 + number)) > "$folder/ports/1/lid"
-  printf 'fe80:0000:0000:0000:b83f:d203:00ff:%04x\n' "$number" > "$folder/ports/1/gids/0"
+  printf 'fe80:0000:0000:0000:b83f:%s:%04x\n' "$machine" "$number" > "$folder/ports/1/gids/0"
   mkdir "$folder/ports/1/counters" "$folder/ports/1/hw_counters"
   for counter in $counters; do printf '0\n' > "$folder/ports/1/counters/$counter"; done
   for counter in $hw_counters; do printf '0\n' > "$folder/ports/1/hw_counters/$counter"; done

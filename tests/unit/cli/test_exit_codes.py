@@ -32,6 +32,9 @@ FIRST: dict[str, tuple[str, tuple[str, ...]]] = {
     "nccl script": ("busbar.judge.nccl.expected.profiles.load", ("--profile", "x", "--nodes", "2")),
     "nccl profiles": ("busbar.judge.nccl.expected.profiles.names", ()),
     "training check": ("json.loads", (__file__, "--verdict", __file__)),
+    "accept criteria": ("json.dumps", ()),
+    "accept sign": ("os.walk", (".", "--key", "key")),
+    "accept verify": ("os.walk", (".",)),
 }
 MORE: dict[str, tuple[str, ...]] = {
     "drain": ("gpu-1",),
@@ -121,7 +124,7 @@ READS_IT = [words for words in SHOWN_WORDS if words not in {*FIRST, "support-bun
 def test_an_invalid_stack_file_is_64_in_every_command(
     words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    name = next((each.name for each in capabilities() if words.startswith(each.name)), "")
+    name = next((each.name for each in capabilities() if each.schema and words.startswith(each.name)), "")
     project, key = (f"busbar-{name}", name) if name else ("busbar", "cluster")
     (tmp_path / "Pulumi.yaml").write_text(f"name: {project}\n")
     config = f"{{'{project}:other': {{}}, '{project}:{key}': {{}}}}"
@@ -145,5 +148,5 @@ def test_the_engine_runs_seventeen_commands_none_of_which_is_shown() -> None:
         assert command.hidden or command.name
 
 
-def test_at_most_34_commands_are_shown() -> None:
-    assert len(SHOWN) <= 34
+def test_at_most_39_commands_are_shown() -> None:
+    assert len(SHOWN) <= 39

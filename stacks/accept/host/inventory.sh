@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Identities of a worker's parts, beside the report of preflight: one JSON object on stdout. It runs inside
+# host/preflight.sh, whose functions it has (payload `also`); changes nothing.
+
+# accept_gpus: {"uuid","serial","vbios","ecc"} per GPU, as nvidia-smi prints them.
+accept_gpus() {
+  local line field list="" part
+  while IFS= read -r line; do
+    [[ $line == *", "* ]] || continue
+    part=""
+    for field in uuid serial vbios ecc; do
+      part+="${part:+,}\"$field\":$(json "${line%%, *}")"
+      line=${line#*, }
+    done
+    list+="${list:+,}{$part}"
+  done < <(timeout "$HEALTH_SECONDS" nvidia-smi --query-gpu=uuid,serial,vbios_version,ecc.mode.current --format=csv,noheader 2>/dev/null || true)
+  printf '%s' "$list"
+}
+
+# accept_hcas: {"name","port","guid"} per port: the last 8 bytes of its first GID are the port GUID.
+accept_hcas() {
+  local port hca gid list=""
+  for port in "$INFINIBAND"/*/ports/*; do
+    gid=$(cat "$port/gids/0" 2>/dev/null) || continue
+    hca=${port%/ports/*}
+    list+="${list:+,}{\"name\":$(json "${hca##*/}"),\"port\":${port##*/},\"guid\":$(json "${gid#*:*:*:*:}")}"
+  done
+  printf '%s' "$list"
+}
+
+accept_report() {
+  local simulated
+  # A simulator of nvidia-smi says so where it prints its version.
+  simulated=$({ timeout "$HEALTH_SECONDS" nvidia-smi --version 2>/dev/null || true; } | grep -i simulat | head -n 1 || true)
+  printf '{"machine":%s,"boot_id":%s' "$(json "$({ cat /etc/machine-id 2>/dev/null; echo busbar; } | sha256sum | cut -d ' ' -f 1)")" \
+    "$(json "$(cat /proc/sys/kernel/random/boot_id 2>/dev/null || true)")"
+  printf ',"gpus":[%s],"hcas":[%s],"nvlinks":%s' "$(accept_gpus)" "$(accept_hcas)" "$(nvidia_smi nvlink -s)"
+  printf ',"simulated":%s}' "$(json "$simulated")"
+}
+
+accept_report

@@ -1,0 +1,272 @@
+"""`busbar accept`: from the criteria to a document that others can judge again."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from busbar.cli.output import error, print_text, progress
+from busbar.cli.stackfile import Project, Stack, load_stack
+from busbar.exits import DONE, FAILED, NO_VERDICT, Misuse
+
+if TYPE_CHECKING:
+    from busbar.config import Cluster
+    from busbar.config.stackfile import StackFile
+    from stacks.accept.package.criteria import Criteria
+    from stacks.accept.package.site import Site
+
+CODES = {"accepted": DONE, "refused": FAILED, "undecided": NO_VERDICT}
+UNFINISHED = "unfinished"
+CriteriaFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--criteria", metavar="FILE", help="acceptance.yaml; default: that of busbar accept criteria."
+    ),
+]
+Idle = Annotated[
+    bool,
+    typer.Option(
+        "--idle", help="Take only nodes whose GPUs are free. Any pod that needs them ends the stage."
+    ),
+]
+Document = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="Folder of an acceptance.", exists=True, file_okay=False)
+]
+
+
+def register(group: typer.Typer) -> None:
+    """Add the commands to `busbar accept`."""
+    for command in (criteria, plan, run, sign, verify):
+        group.command(command.__name__)(command)
+
+
+def criteria(
+    of: Annotated[
+        str | None,
+        typer.Option("--for", metavar="STACK", help="Stack whose pools and profiles set the thresholds."),
+    ] = None,
+    project: Project = None,
+) -> None:
+    """Print the criteria as acceptance.yaml, or without --for their JSON Schema.
+
+    Exit code 0: printed; 64: no such stack.
+    """
+    import json
+
+    from stacks.accept.package import criteria as contract
+
+    if of is None:
+        print_text(json.dumps(contract.schema(), indent=2))
+    else:
+        _, _, site = _load(of, project)
+        print_text(contract.text(contract.default(site)).rstrip())
+
+
+def plan(stack: Stack, project: Project = None, criteria: CriteriaFile = None) -> None:
+    """Print the time, the GPUs and the node-minutes of each stage, and start nothing.
+
+    Exit code 0: printed; 64: no such stack, or criteria that are not valid.
+    """
+    from rich.console import Console
+
+    from busbar.judge.tables import table
+    from stacks.accept.package.stages import STAGES
+
+    _, _, site = _load(stack, project)
+    rows = _criteria(site, criteria)[0]
+    made, total = table("stage", right=("rows", "minutes", "GPUs held", "node-minutes")), 0
+    wanted = {row.stage for row in rows.rows}
+    for stage in STAGES:
+        pools = [(len(pool.workers), pool.required.gpus) for pool in site.pools.values()]
+        seconds = sum(stage.seconds(nodes) for nodes, _ in pools) if stage.name in wanted else 0
+        total += seconds
+        held = max((nodes * gpus for nodes, gpus in pools), default=0) if stage.holds and seconds else 0
+        cost = sum(nodes * stage.seconds(nodes) for nodes, _ in pools) / 60 if held else 0
+        number = sum(row.stage == stage.name for row in rows.rows)
+        made.add_row(stage.name, str(number), f"{seconds / 60:.0f}", str(held), f"{cost:.0f}")
+    Console().print(made)
+    print_text(
+        f"{total / 60:.0f} minutes in all, on free nodes; pools one after the other. Nothing is left running."
+    )
+
+
+def run(stack: Stack, project: Project = None, criteria: CriteriaFile = None, idle: Idle = False) -> None:
+    """Run the stages that have not ended yet, then write the document. Nothing of the stack changes.
+
+    A run that was interrupted is continued by the same command.
+
+    Exit code 0: accepted; 1: refused; 2: a row or a stage without a result; 64: no such stack, or criteria
+    that are not valid; 130: interrupted.
+    """
+    from stacks.accept.package import criteria as contract
+    from stacks.accept.package import document
+    from stacks.accept.package.evidence import Evidence
+    from stacks.accept.package.stages import STAGES, Running, now, run_stage
+
+    file, cluster, site = _load(stack, project)
+    rows, text = _criteria(site, criteria)
+    home = file.project / ".busbar" / file.stack / "acceptance"
+    with _alone(home):
+        folder = home / UNFINISHED
+        begun = _begin(folder, site, text, given=criteria is not None)
+        if (folder / document.CRITERIA).read_text(encoding="utf-8") != text:
+            rows = contract.read(folder / document.CRITERIA, site)
+        on = Running(folder, begun, site, file, cluster, idle, progress)
+        evidence = Evidence(folder)
+        for stage in STAGES:
+            if evidence.stage(stage.name) is None and any(row.stage == stage.name for row in rows.rows):
+                run_stage(stage, on)
+        found = document.write(folder)
+        done = home / f"{now().replace('-', '').replace(':', '')}-{begun}"
+        folder.rename(done)
+    _show(found)
+    print_text(f"{found['verdict']}: {done}")
+    raise typer.Exit(CODES[found["verdict"]])
+
+
+def sign(
+    folder: Document,
+    key: Annotated[
+        Path,
+        typer.Option(
+            "--key", metavar="FILE", help="SSH key; the public one of a key in ssh-agent works too."
+        ),
+    ],
+) -> None:
+    """Sign a document with an SSH key, beside the signatures of others.
+
+    Exit code 0: signed; 1: the folder is not a whole document, or the key does not sign; 2: no ssh-keygen.
+    """
+    from stacks.accept.package import signatures
+    from stacks.accept.package.evidence import Untrusted, files_of
+    from stacks.accept.package.verify import check_files
+
+    try:
+        check_files(files_of(folder))
+    except Untrusted as refused:
+        _refuse(folder, refused)
+    print_text(f"signed: {signatures.sign(folder, key)}")
+
+
+def verify(
+    folder: Document,
+    signers: Annotated[
+        Path | None,
+        typer.Option(
+            "--signers",
+            metavar="FILE",
+            help="allowed_signers of OpenSSH: who may sign.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
+) -> None:
+    """Check the files and signatures of a document, and judge all of its evidence again.
+
+    Exit code 0: accepted, signed by a known signer, and the same when judged again; 1: refused; 2: not
+    decided: no signature, an unknown or an expired key, or a row without a result; 64: bad usage.
+    """
+    from stacks.accept.package import verify as verifying
+    from stacks.accept.package.evidence import Untrusted
+
+    try:
+        found = verifying.verify(folder, signers)
+    except Untrusted as refused:
+        _refuse(folder, refused)
+    _show(found.again)
+    for each in found.signatures:
+        print_text(f"signature {each.state}: {each.text}")
+    if not found.signatures:
+        print_text("signature: none")
+    for text in found.differences:
+        print_text(f"differs: {text}")
+    words = {DONE: "accepted", FAILED: "refused", NO_VERDICT: "not decided"}
+    about = f"{found.again['cluster']}, run {found.again['run']} of {found.again['ended']}"
+    print_text(f"{words[found.exit_code]}: {about}")
+    raise typer.Exit(found.exit_code)
+
+
+def _refuse(folder: Path, why: Exception) -> Any:
+    error(f"{folder}: refused: {why}")
+    raise typer.Exit(FAILED)
+
+
+def _load(stack: str, project: Path | None) -> tuple[StackFile, Cluster, Site]:
+    from stacks.accept.package.site import Site
+
+    file, cluster = load_stack(stack, project)
+    return file, cluster, Site.of(file.stack, cluster)
+
+
+def _criteria(site: Site, path: Path | None) -> tuple[Criteria, str]:
+    """The criteria, and their text. Raises Misuse."""
+    from stacks.accept.package import criteria as contract
+
+    if path is None:
+        made = contract.default(site)
+        return made, contract.text(made)
+    return contract.read(path, site), path.read_text(encoding="utf-8")
+
+
+def _begin(folder: Path, site: Site, text: str, *, given: bool) -> str:
+    """Begin a run, or continue the one in the folder; its name. Raises Misuse if that is another one."""
+    from busbar import __version__
+    from busbar.release import commit
+    from busbar.writing import write_whole
+    from stacks.accept.package.document import CRITERIA
+    from stacks.accept.package.evidence import FOLDER, RUN, Begun, Evidence, write_json
+    from stacks.accept.package.stages import now
+
+    afresh = f"Fix: remove {folder} to begin another run"
+    if (folder / FOLDER / RUN).is_file():
+        begun = Evidence(folder).begun
+        if begun.site != site:
+            raise Misuse(f"the stack has changed since {begun.run} began at {begun.began}. {afresh}")
+        if given and (folder / CRITERIA).read_text(encoding="utf-8") != text:
+            raise Misuse(f"{begun.run} began with other criteria. {afresh}")
+        progress(f"continuing {begun.run}, which began at {begun.began}")
+        return begun.run
+    write_whole(folder / CRITERIA, text)
+    named = f"accept-{secrets.token_hex(3)}"
+    release = {"version": __version__, "commit": commit()}
+    write_json(
+        folder / FOLDER / RUN,
+        Begun(run=named, began=now(), busbar=release, site=site).model_dump(mode="json"),
+    )
+    return named
+
+
+@contextmanager
+def _alone(home: Path) -> Iterator[None]:
+    """Keep a second run of the stack away. Raises Misuse."""
+    import fcntl
+
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Misuse(f"another busbar accept run works in {home}. Fix: wait for its end") from None
+        yield
+
+
+def _show(found: Any) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from busbar.judge.tables import styled, table
+
+    if found["simulated"]:
+        print_text(f"simulated: {found['simulated']}")
+    made = table("row", "result", "reason")
+    for row in found["rows"]:
+        mark = "" if row["required"] else " (not required)"
+        made.add_row(row["id"] + mark, styled(row["result"]), Text(row["reason"]))
+    Console().print(made)
+    for row in found["taken_out"]:
+        print_text(f"taken out of the criteria: {row}")

@@ -1,0 +1,185 @@
+"""The document: it is computed from its evidence alone, when it is written and when it is verified."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, Template
+
+from busbar.judge.nccl.expected import JUDGE
+from busbar.judge.nccl.report.frame import WIDE
+from busbar.judge.nccl.report.html import style
+from busbar.judge.nccl.report.svg import curve_svg
+from busbar.writing import write_whole
+from stacks.accept.package import criteria as contract
+from stacks.accept.package import rows
+from stacks.accept.package.evidence import Evidence, Untrusted, files_of, sha256
+
+CRITERIA, ACCEPTANCE, REPORT, STATEMENT, SUMS = (
+    "acceptance.yaml",
+    "acceptance.json",
+    "report.html",
+    "statement.json",
+    "SHA256SUMS",
+)
+SIGNATURES = "signatures"
+SCHEMA = 1
+STAGES = ("inventory", "collectives", "repeats")
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE = "https://in-toto.io/attestation/test-result/v0.1"
+# A predicate has no "unknown" and no "not run": whatever is not accepted has not passed.
+PREDICATE_RESULT = {"accepted": "PASSED", "refused": "FAILED", "undecided": "FAILED"}
+
+
+def acceptance(folder: Path, evidence: Evidence, hashes: Mapping[str, str]) -> dict[str, Any]:
+    """The content of acceptance.json. HASHES: file -> sha256, of the criteria and all evidence.
+
+    Raises Untrusted for evidence that is not of one run, and Misuse for criteria that are not valid.
+    """
+    begun = evidence.begun
+    criteria = contract.read(folder / CRITERIA, begun.site)
+    found = rows.results(criteria, evidence, hashes)
+    ended = [stage.ended for name in STAGES if (stage := evidence.stage(name))]
+    inventory = evidence.inventory
+    reports = inventory.hosts if inventory else {}
+    unknown = sorted(set(reports) - {name for pool in begun.site.pools.values() for name in pool.workers})
+    if unknown:
+        raise Untrusted(f"the inventory has {unknown[0]!r}, which is no worker of the site")
+    logs = [
+        log
+        for stage in ("collectives", "repeats")
+        for pool in begun.site.pools
+        if (log := _log(evidence, stage, pool))
+    ]
+    said = [log.verdict.simulated for log in logs]
+    said += [str(each.also["simulated"]) for each in reports.values() if each.also.get("simulated")]
+    installed = {each.owner.install_id for each in reports.values()}
+    if len(installed) > 1:
+        raise Untrusted("the inventory has workers of several clusters")
+    versions: dict[str, str] = {}
+    for log in logs:
+        named = {
+            key: value
+            for key, value in log.record.settings.items()
+            if key in ("k3s", "gpu-operator", "network-operator", "image")
+        }
+        versions |= {**named, **({"nccl": log.verdict.nccl_version} if log.verdict.nccl_version else {})}
+    return {
+        "simulated": "; ".join(sorted({each for each in said if each})) or None,
+        "schema": SCHEMA,
+        "verdict": rows.verdict(found),
+        "run": begun.run,
+        "stack": begun.site.stack,
+        "cluster": begun.site.cluster,
+        "cluster_id": next(iter(installed), "") or None,
+        "began": begun.began,
+        "ended": max(ended, default=begun.began),
+        "busbar": {**begun.busbar, "judge": JUDGE},
+        "versions": versions,
+        "criteria": {"file": CRITERIA, "sha256": hashes[CRITERIA]},
+        "taken_out": contract.taken_out(criteria, begun.site),
+        "left_out": {
+            name: why for pool in begun.site.pools.values() for name, why in pool.quarantined.items()
+        },
+        "nodes": {
+            name: {"pool": pool, "machine": _machine(reports[name]) if name in reports else None}
+            for pool, each in begun.site.pools.items()
+            for name in each.workers
+        },
+        "rows": [each.model_dump(mode="json") for each in found],
+        "files": dict(hashes),
+    }
+
+
+def _log(evidence: Evidence, stage: str, pool: str) -> Any:
+    try:
+        return evidence.judged(stage, pool)
+    except Untrusted:
+        return None  # its rows say why
+
+
+def _machine(report: Any) -> str | None:
+    found = report.also.get("machine")
+    return str(found) if found else None
+
+
+def statement(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The in-toto Statement. Its subjects are the cluster and every node whose machine id is known."""
+    cluster = str(found["cluster_id"] or found["cluster"]).encode()
+    subjects = {f"cluster {found['cluster']}": hashlib.sha256(cluster).hexdigest()}
+    subjects |= {name: node["machine"] for name, node in found["nodes"].items() if node["machine"]}
+    named = {key: [row["id"] for row in found["rows"] if row["result"] == key] for key in ("pass", "fail")}
+    return {
+        "_type": STATEMENT_TYPE,
+        "subject": [{"name": name, "digest": {"sha256": digest}} for name, digest in subjects.items()],
+        "predicateType": PREDICATE_TYPE,
+        "predicate": {
+            "simulated": found["simulated"],
+            "result": PREDICATE_RESULT[found["verdict"]],
+            "configuration": [{"name": CRITERIA, "digest": {"sha256": found["criteria"]["sha256"]}}],
+            "passedTests": named["pass"],
+            "failedTests": named["fail"],
+            "acceptance": {
+                "verdict": found["verdict"],
+                "run": found["run"],
+                "began": found["began"],
+                "ended": found["ended"],
+            },
+        },
+    }
+
+
+def report(found: Mapping[str, Any], evidence: Evidence) -> str:
+    """The page: no script, font or link."""
+    curves = {}
+    for pool in evidence.begun.site.pools:
+        log = _log(evidence, "collectives", pool)
+        for name, result in log.verdict.collectives.items() if log else ():
+            if result.curve:
+                curves[f"{pool}: {name}"] = curve_svg(name, result, inline=True, frame=WIDE)
+    return _template().render(found=found, style=style(), curves=curves)
+
+
+@cache
+def _template() -> Template:
+    text = resources.files("stacks.accept.package").joinpath("report.html.j2").read_text(encoding="utf-8")
+    return Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(text)
+
+
+def hashes_of(files: Mapping[str, Path]) -> dict[str, str]:
+    """The digests of the criteria and of all evidence."""
+    return {
+        path: sha256(file) for path, file in files.items() if path == CRITERIA or path.startswith("evidence/")
+    }
+
+
+def is_listed(path: str) -> bool:
+    """Whether a file stands in SHA256SUMS: each but that one and the signatures of it."""
+    return path != SUMS and not path.startswith(f"{SIGNATURES}/")
+
+
+def contents(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """The acceptance, and the text of every file that is computed from the evidence."""
+    evidence = Evidence(folder)
+    found = acceptance(folder, evidence, hashes_of(files_of(folder)))
+    return found, {
+        ACCEPTANCE: json.dumps(found, indent=1) + "\n",
+        REPORT: report(found, evidence) + "\n",
+        STATEMENT: json.dumps(statement(found), indent=1) + "\n",
+    }
+
+
+def write(folder: Path) -> dict[str, Any]:
+    """Write the document from its evidence. Returns the acceptance."""
+    found, texts = contents(folder)
+    for name, text in texts.items():
+        write_whole(folder / name, text)
+    lines = (f"{sha256(file)}  {path}\n" for path, file in files_of(folder).items() if is_listed(path))
+    write_whole(folder / SUMS, "".join(lines))
+    return found

@@ -1,0 +1,246 @@
+"""The evidence of a run: files that the stages have written, read in bounded memory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import Field
+
+from busbar.judge.archive import LOG, SOURCE, Archive
+from busbar.judge.nccl import Verdict
+from busbar.judge.nccl.judgement import judge_archive
+from busbar.judge.nccl.log.collective import infer
+from busbar.judge.record import JOB, Record
+from busbar.models import OutputModel
+from busbar.preflight.report import Report
+from busbar.writing import write_whole
+from busbar.zstd import ZstdFile
+from stacks.accept.package.site import Site
+
+FOLDER = "evidence"
+RUN, STAGE, HOSTS = "run.json", "stage.json", "hosts.json.zst"
+MAX_JSON = 64 << 20
+MAX_FILES = 20_000
+# Of all files together: zstd may make GB of a few KB.
+MAX_UNPACKED = 2 << 30
+# A log of NCCL is packed to a 20th to a 60th; a bomb to less than a 10,000th.
+MAX_RATIO, SMALL = 500, 16 << 20
+_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*){0,5}")
+
+
+class Untrusted(ValueError):
+    """A folder, or a file in it, is not what it must be; one sentence."""
+
+
+class Begun(OutputModel):
+    """The run: written when it begins."""
+
+    run: str
+    began: str
+    busbar: dict[str, str]
+    """Version and commit of the release that ran it."""
+    site: Site
+
+
+class Stage(OutputModel):
+    """A stage: written when it has ended. `notes`: pool -> why it has no evidence on it."""
+
+    run: str
+    stage: str
+    began: str
+    ended: str
+    notes: dict[str, str] = Field(default={})
+
+
+class Inventory(OutputModel):
+    """The reports of the workers (busbar.preflight.report). `failed`: host -> why there is none."""
+
+    run: str
+    hosts: dict[str, Report]
+    failed: dict[str, str] = Field(default={})
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A kept log, judged by this release. `busbw`: collective -> GB/s of each of its tables."""
+
+    verdict: Verdict
+    record: Record
+    busbw: dict[str, list[float]] = field(default_factory=dict)
+
+
+def files_of(folder: Path) -> dict[str, Path]:
+    """Path below FOLDER -> file, of all files. Raises Untrusted for anything but plain files and folders."""
+    found: dict[str, Path] = {}
+    for root, folders, names in os.walk(folder):
+        for name in (*folders, *names):
+            path = Path(root, name)
+            relative = path.relative_to(folder).as_posix()
+            mode = path.lstat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise Untrusted(f"{relative!r} is a symbolic link or a special file, expected plain files")
+            if not _PATH.fullmatch(relative):
+                raise Untrusted(f"{relative!r} is not a name that busbar writes")
+            if stat.S_ISREG(mode):
+                found[relative] = path
+            if len(found) > MAX_FILES:
+                raise Untrusted(f"there are more than {MAX_FILES} files")
+    return dict(sorted(found.items()))
+
+
+def sha256(path: Path) -> str:
+    """The digest of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file, also packed. Raises Untrusted."""
+    try:
+        with ZstdFile(path) if path.suffix == ".zst" else path.open("rb") as file:
+            data = file.read(MAX_JSON + 1)
+        if len(data) > MAX_JSON:
+            raise Untrusted(f"{path.name} is larger than {MAX_JSON >> 20} MiB")
+        return json.loads(data)
+    except Untrusted:
+        raise
+    except (ValueError, RecursionError, EOFError, OSError) as error:
+        raise Untrusted(f"{path.name} cannot be read: {type(error).__name__}") from None
+
+
+def unpacked_bytes(path: Path) -> int:
+    """The size of a packed file when unpacked. Raises Untrusted where it grows as no log does."""
+    most, size = max(SMALL, MAX_RATIO * path.stat().st_size), 0
+    with ZstdFile(path) as file:
+        while chunk := file.read(1 << 20):
+            size += len(chunk)
+            if size > most:
+                raise Untrusted(f"{path.name} unpacks to more than {most >> 20} MiB, as no log does")
+    return size
+
+
+Model = TypeVar("Model", bound=OutputModel)
+OfRun = TypeVar("OfRun", Stage, Inventory)
+
+
+class Evidence:
+    """The evidence below a folder. Everything is read when it is asked for, and once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / FOLDER
+        self._judged: dict[tuple[str, str], Judged | None] = {}
+
+    @cached_property
+    def begun(self) -> Begun:
+        """The run. Raises Untrusted."""
+        return self._model(Begun, RUN)
+
+    @cached_property
+    def inventory(self) -> Inventory | None:
+        """The inventory; None without one. Raises Untrusted."""
+        path = f"inventory/{HOSTS}"
+        if not (self.folder / path).is_file():
+            return None
+        return self._of_run(self._model(Inventory, path), path)
+
+    def stage(self, name: str) -> Stage | None:
+        """A stage that has ended; None if it has not. Raises Untrusted."""
+        path = f"{name}/{STAGE}"
+        if not (self.folder / path).is_file():
+            return None
+        found = self._of_run(self._model(Stage, path), path)
+        if found.stage != name or not self.begun.began <= found.began <= found.ended:
+            raise Untrusted(f"{path} is of the stage {found.stage!r}, {found.began} to {found.ended}")
+        return found
+
+    def judged(self, stage: str, pool: str) -> Judged | None:
+        """The log of a pool, judged again; None without a complete one. Raises Untrusted."""
+        if (stage, pool) not in self._judged:
+            self._judged[stage, pool] = self._judge(stage, pool)
+        return self._judged[stage, pool]
+
+    def paths(self, *names: str) -> Iterator[str]:
+        """Of these names below `evidence`, the files that exist, below the folder of the document."""
+        for name in names:
+            if (self.folder / name).is_file():
+                yield f"{FOLDER}/{name}"
+
+    def _judge(self, stage: str, pool: str) -> Judged | None:
+        archive = Archive(self.folder / stage / pool)
+        if not archive.log.is_file() or not (archive.folder / SOURCE).is_file():
+            return None
+        where = f"{stage}/{pool}"
+        try:
+            read_json(archive.folder / SOURCE)
+            unpacked_bytes(archive.log)
+            found, record = judge_archive(archive), Record.model_validate(archive.record())
+        except Untrusted:
+            raise
+        except Exception as error:  # whatever hostile bytes make of a reader
+            raise Untrusted(f"{where} cannot be judged: {type(error).__name__}") from None
+        if found is None or not record.complete:
+            return None
+        log, verdict = found
+        self._bind(where, pool, record)
+        busbw: dict[str, list[float]] = {}
+        for run in log.runs:
+            if run.rows and (name := infer(run).name) and run.busbw is not None:
+                busbw.setdefault(name, []).append(run.busbw)
+        return Judged(verdict, record, busbw)
+
+    def _bind(self, where: str, pool: str, record: Record) -> None:
+        """Compare run, nodes and time of a log with those of this run. Raises Untrusted."""
+        begun, job = self.begun, record.settings.get(JOB, "")
+        hosts = (record.expectation or {}).get("hosts") or []
+        workers = [f"{job}-worker-{index}" for index in range(len(record.nodes))]
+        if f"-{begun.run}-" not in job or hosts != workers:
+            raise Untrusted(f"{where} is the log of job {job[:80]!r}, expected one of {begun.run}")
+        if not record.nodes or not {*record.nodes} <= {*begun.site.pools[pool].workers}:
+            raise Untrusted(f"{where} was measured on other nodes than workers of pool {pool}")
+        stage = self.stage(where.partition("/")[0])
+        if stage is None or not stage.began <= (record.measured_at or "") <= stage.ended:
+            raise Untrusted(f"{where} was measured at {record.measured_at}, not in its stage")
+
+    def _model(self, model: type[Model], path: str) -> Model:
+        try:
+            return model.model_validate(read_json(self.folder / path))
+        except Untrusted:
+            raise
+        except (ValueError, RecursionError) as error:
+            first = str(error).splitlines()[0][:120]
+            raise Untrusted(f"{path} is not what busbar {model.__name__} writes: {first}") from None
+
+    def _of_run(self, found: OfRun, path: str) -> OfRun:
+        if found.run != self.begun.run:
+            raise Untrusted(f"{path} is of run {found.run!r}, expected {self.begun.run!r}")
+        return found
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON as a whole, packed if the name ends with .zst."""
+    text = json.dumps(value, indent=1)
+    if path.suffix != ".zst":
+        write_whole(path, text + "\n")
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}")
+    with ZstdFile(new, "w") as file:
+        file.write(text.encode())
+    new.replace(path)
+
+
+def write_stage(folder: Path, stage: Stage) -> None:
+    """Mark a stage as ended."""
+    write_json(folder / FOLDER / stage.stage / STAGE, stage.model_dump(mode="json"))
+
+
+LOG_FILES = (LOG, SOURCE)

@@ -1,0 +1,95 @@
+"""SSH signatures of a document, by ssh-keygen: of SHA256SUMS, one file per signer."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from busbar.exits import Failed, NoVerdict
+from stacks.accept.package.document import SIGNATURES, SUMS
+
+NAMESPACE = "acceptance@busbar"
+MAX_SIGNATURES, MAX_BYTES = 64, 16 << 10
+SECONDS = 60
+NAME = re.compile(rf"{SIGNATURES}/[0-9a-f]{{32}}\.sig")
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A signature. `state`: bad: of other data, or another namespace; unknown: nobody vouches for the key."""
+
+    file: str
+    state: Literal["good", "bad", "unknown"]
+    text: str
+
+
+def sign(folder: Path, key: Path) -> Path:
+    """Sign the document with a private key, or with the public key of one in ssh-agent. Raises Failed."""
+    # The data goes in on stdin: given a file name, ssh-keygen may exit with 0 and write nothing.
+    done = _ssh_keygen("-Y", "sign", "-f", str(key), "-n", NAMESPACE, data=(folder / SUMS).read_bytes())
+    if done.returncode or not done.stdout.startswith(b"-----BEGIN SSH SIGNATURE-----"):
+        raise Failed(
+            f"{key}: ssh-keygen did not sign: {_said(done)}. Fix: ssh-keygen -y -f {key}, or ssh-add it"
+        )
+    print_ = _ssh_keygen("-l", "-f", str(key), data=b"").stdout.split()
+    if len(print_) < 2:
+        raise Failed(f"{key}: ssh-keygen -l does not print its fingerprint. Fix: name a key")
+    path = folder / SIGNATURES / f"{hashlib.sha256(print_[1]).hexdigest()[:32]}.sig"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(done.stdout)
+    return path
+
+
+def check(folder: Path, names: list[str], signers: Path | None) -> list[Signature]:
+    """The state of each signature; SIGNERS: a file allowed_signers of OpenSSH. Raises NoVerdict."""
+    data = (folder / SUMS).read_bytes()
+    return [_check(folder / name, name, data, signers) for name in names]
+
+
+def _check(file: Path, name: str, data: bytes, signers: Path | None) -> Signature:
+    about = ("-n", NAMESPACE, "-s", str(file))
+    valid = _ssh_keygen("-Y", "check-novalidate", *about, data=data)
+    if valid.returncode:
+        return Signature(
+            name, "bad", f"is not one of these data in the namespace {NAMESPACE}: {_said(valid)}"
+        )
+    key = _key(valid.stdout)
+    if signers is None:
+        return Signature(name, "unknown", f"key {key}: no signers are known. Fix: --signers FILE")
+    found = _ssh_keygen("-Y", "find-principals", "-s", str(file), "-f", str(signers), data=b"")
+    principal = found.stdout.decode("utf-8", "replace").splitlines()
+    if found.returncode or not principal:
+        return Signature(name, "unknown", f"key {key}: {_said(found)}")
+    given = ("-f", str(signers), "-I", principal[0])
+    verified = _ssh_keygen("-Y", "verify", *given, *about, data=data)
+    if verified.returncode:
+        return Signature(name, "unknown", f"key {key} of {principal[0]}: {_said(verified)}")
+    return Signature(name, "good", f"{principal[0]}, key {key}")
+
+
+def _key(printed: bytes) -> str:
+    found = re.search(rb"SHA256:[A-Za-z0-9+/]+", printed)
+    return found[0].decode() if found else "?"
+
+
+def _said(done: subprocess.CompletedProcess[bytes]) -> str:
+    lines = (done.stderr or done.stdout).decode("utf-8", "replace").split("\n")
+    return (
+        " ".join(" ".join(filter(None, map(str.strip, lines))).split())[:200]
+        or f"exit code {done.returncode}"
+    )
+
+
+def _ssh_keygen(*words: str, data: bytes) -> subprocess.CompletedProcess[bytes]:
+    try:
+        return subprocess.run(
+            ["ssh-keygen", *words], input=data, capture_output=True, timeout=SECONDS, check=False
+        )
+    except FileNotFoundError:
+        raise NoVerdict("ssh-keygen is not on PATH. Fix: install OpenSSH's client (openssh-client)") from None
+    except subprocess.TimeoutExpired:
+        raise NoVerdict(f"ssh-keygen timed out after {SECONDS} s") from None

@@ -1,0 +1,69 @@
+"""The facts of a stack that criteria and rows need. They are kept with the evidence."""
+
+from __future__ import annotations
+
+from busbar.collect.spec import expectation
+from busbar.config import Cluster
+from busbar.config.validation import Validation
+from busbar.hosts.inventory import Inventory
+from busbar.judge.nccl import Expectation
+from busbar.manifests import nccljob
+from busbar.models import OutputModel
+from busbar.preflight.spec import HostRequirements, requirements_key, spec_of
+
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")
+
+
+class Pool(OutputModel):
+    """One pool."""
+
+    workers: tuple[str, ...]
+    """Those that are accepted: all that are not in quarantine."""
+    quarantined: dict[str, str]
+    """Worker -> the reason."""
+    required: HostRequirements
+    expected_gbps: dict[str, float | None]
+    """Collective -> expected busbw; None: no expectation exists, as over TCP."""
+    tolerance: float
+    source: str
+    """The origin of the expected values."""
+
+
+class Site(OutputModel):
+    """A stack."""
+
+    stack: str
+    cluster: str
+    pools: dict[str, Pool]
+
+    @classmethod
+    def of(cls, stack: str, cluster: Cluster) -> Site:
+        """The facts of a stack from its configuration."""
+        inventory = Inventory.of(cluster)
+        requirements = spec_of(cluster, login={})["requirements"]
+        pools = {}
+        for name in cluster.pools:
+            validation = cluster.validation_of(name)
+            workers = [host.name for host in inventory.usable_of(name)]
+            job = nccljob.resolve(cluster, name, workers, validation=validation_of(validation))
+            wanted = expectation(validation_of(validation), job, name)
+            bounds = {each: Expectation.model_validate(wanted).bounds(each).expected for each in COLLECTIVES}
+            kept_away = inventory.unusable_of(name)
+            pools[name] = Pool(
+                workers=tuple(workers),
+                quarantined={each: inventory.quarantine[each] for each in kept_away},
+                # Another release may install otherwise, and accepts the same hardware.
+                required=HostRequirements(**{**requirements[requirements_key("worker", name)], "plan": ""}),
+                expected_gbps=bounds,
+                tolerance=validation.tolerance,
+                source=f"profile {validation.profile}" if validation.profile else f"pools.{name}",
+            )
+        return cls(stack=stack, cluster=cluster.name, pools=pools)
+
+
+def validation_of(
+    validation: Validation, collectives: tuple[str, ...] = COLLECTIVES, **env: str
+) -> Validation:
+    """The validation of a pool for a job of accept."""
+    more = {"collectives": list(collectives), "env": {**validation.env, **env}}
+    return validation.model_copy(update=more)

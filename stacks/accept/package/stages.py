@@ -1,0 +1,213 @@
+"""The stages: each writes its evidence. A new one is a class here, and kinds in criteria.py and rows.py."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from busbar.config.stackfile import StackFile
+from busbar.exits import NoVerdict
+from busbar.hosts import scripts
+from busbar.hosts.finding import Finding
+from busbar.hosts.inventory import Inventory as HostInventory
+from busbar.kube.wait import Clock, Deadline, Pending, SystemClock, wait_until
+from busbar.preflight.query import Answer, query
+from busbar.preflight.survey import CONCURRENT, query_all
+from busbar.text import counted
+from stacks.accept.package.evidence import FOLDER, HOSTS, LOG_FILES, Inventory, Stage, write_json
+from stacks.accept.package.rows import RUNS
+from stacks.accept.package.site import COLLECTIVES, Site, validation_of
+
+if TYPE_CHECKING:
+    from busbar.config import Cluster
+    from busbar.fabric.measure import Plan
+    from busbar.hosts.host import Host
+    from busbar.hosts.remote import Hosts
+    from busbar.kube.client import RestApi
+    from busbar.preflight.spec import Spec
+
+# Seconds of a preflight of CONCURRENT hosts; of the start of all pods, at 440 nodes; and of one collective
+# with the start of its ranks, at 3,520.
+HOSTS_SECONDS, START_SECONDS, RUN_SECONDS = 60, 120, 45
+# How long a stage waits for GPUs that pods hold, unless validation.when_busy is `wait`.
+PATIENCE_SECONDS = 180
+
+
+@dataclass(frozen=True)
+class Running:
+    """A run on its way: where its evidence goes, and what it works on."""
+
+    folder: Path
+    run: str
+    site: Site
+    file: StackFile
+    cluster: Cluster
+    idle: bool
+    say: Callable[[str], None]
+    clock: Clock = field(default_factory=SystemClock)
+
+    @cached_property
+    def spec(self) -> Spec:
+        """The spec of preflight, with the login. Raises SecretError."""
+        from busbar.cli.preflight import spec_of_stack
+
+        return spec_of_stack(self.file, self.cluster)
+
+    @cached_property
+    def api(self) -> RestApi:
+        """A client of the cluster. Raises SecretError and UnknownState."""
+        from busbar.cli.stackfile import cluster_api
+
+        return cluster_api(self.file, self.cluster)
+
+    def at(self, stage: str) -> Path:
+        """The folder of a stage's evidence."""
+        return self.folder / FOLDER / stage
+
+
+def now() -> str:
+    """The time as Kubernetes writes it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def inventory(on: Running) -> dict[str, str]:
+    """Ask every worker that is not in quarantine; nothing is changed."""
+    workers = {name for pool in on.site.pools.values() for name in pool.workers}
+    hosts = [host for host in on.spec.hosts if host.name in workers]
+    also = scripts.part("accept/inventory")
+
+    async def ask(hosts: Hosts, host: Host) -> Answer | Finding:
+        return await query(hosts, host, on.spec.values(host), also=also)
+
+    answers = asyncio.run(query_all(on.spec.login, on.spec.hosts, hosts, ask))
+    found = Inventory(
+        run=on.run,
+        hosts={name: each.report for name, each in answers.items() if isinstance(each, Answer)},
+        failed={name: each.what for name, each in answers.items() if isinstance(each, Finding)},
+    )
+    write_json(on.at("inventory") / HOSTS, found.model_dump(mode="json"))
+    return {}
+
+
+def collectives(on: Running) -> dict[str, str]:
+    """Run each collective once over all healthy nodes, with full proof."""
+    return _on_pools(on, "collectives", COLLECTIVES, {})
+
+
+def repeats(on: Running) -> dict[str, str]:
+    """Repeat them in one job per pool, whose log has warnings only."""
+    again = tuple(name for name in COLLECTIVES for _ in range(RUNS[name] - 1))
+    return _on_pools(on, "repeats", again, {"NCCL_DEBUG": "WARN"})
+
+
+def _on_pools(on: Running, stage: str, names: tuple[str, ...], env: Mapping[str, str]) -> dict[str, str]:
+    """Measure pool by pool. Returns pool -> why it has no log."""
+    from busbar.fabric.measure import clean
+
+    notes: dict[str, str] = {}
+    jobs = {pool: f"{on.run}-{stage[0]}{number}" for number, pool in enumerate(on.site.pools)}
+    # A killed process may have left a job.
+    clean(on.api, [*jobs.values()], None, on.clock, on.say)
+    for pool, job in jobs.items():
+        on.say(f"pool {pool}: {counted(len(names), 'run')} of nccl-tests")
+        try:
+            _measure(on, stage, pool, job, names, env)
+        except _NotRun as why:
+            notes[pool] = str(why)
+    return notes
+
+
+class _NotRun(Exception):
+    """The pool can never run the stage."""
+
+
+def _measure(
+    on: Running, stage: str, pool: str, job: str, names: tuple[str, ...], env: Mapping[str, str]
+) -> None:
+    from busbar.fabric.measure import LeftBehind, measure
+
+    folder = on.at(stage) / pool
+    planned = _plan(on, pool, job, names, env)
+    kubeconfig = on.file.project / ".busbar" / on.file.stack / "kubeconfig"
+    try:
+        measure(on.api, planned, str(folder), on.clock, on.say, options=f" --kubeconfig {kubeconfig}")
+    except LeftBehind as left:
+        on.say(f"warning: {left}")
+    # The verdict and its page are made again from the log.
+    for path in folder.iterdir():
+        if path.name not in LOG_FILES:
+            path.unlink()
+
+
+def _plan(on: Running, pool: str, job: str, names: tuple[str, ...], env: Mapping[str, str]) -> Plan:
+    """The job on all healthy nodes of the pool, as soon as they are free. Raises NoVerdict."""
+    from busbar.fabric.measure import CannotMeasure, plan_pool, read_facts
+    from busbar.manifests.nccljob import TopologyFile
+
+    validation = validation_of(on.cluster.validation_of(pool), names, NCCL_RUN_DIAGNOSTICS="1", **env)
+    if not validation.enabled:
+        raise _NotRun("validation.enabled is false: the stack has no namespace for the job")
+    file = validation.topology_file and on.file.project / validation.topology_file
+    topology = TopologyFile.read(job, file) if file else None
+    inventory = HostInventory.of(on.cluster)
+
+    def look() -> Plan | Pending:
+        facts = read_facts(on.api, None, idle=on.idle)
+        found = plan_pool(
+            facts, inventory, pool, job, idle=on.idle, partly=True, validation=validation, topology=topology
+        )
+        held = len(inventory.usable_of(pool)) - len(found.job.nodes) - len(found.missing)
+        if held and not on.idle:
+            return Pending(
+                f"pool {pool}: pods hold the GPUs of {counted(held, 'node')}: {'; '.join(found.notes)}"
+            )
+        if not found.job.nodes:
+            raise CannotMeasure([f"pool {pool}: no node can run the job", *found.missing])
+        return found
+
+    seconds = validation.busy_deadline_seconds if validation.when_busy == "wait" else PATIENCE_SECONDS
+    return wait_until(look, Deadline(on.clock, seconds), poll_seconds=10, progress=on.say)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A stage and its cost. `seconds`: of one pool with so many nodes; `holds`: whether it holds GPUs."""
+
+    name: str
+    run: Callable[[Running], dict[str, str]]
+    holds: bool
+    seconds: Callable[[int], int]
+
+
+STAGES = (
+    Planned("inventory", inventory, False, lambda nodes: HOSTS_SECONDS * -(-nodes // CONCURRENT)),
+    Planned("collectives", collectives, True, lambda nodes: START_SECONDS + RUN_SECONDS * len(RUNS)),
+    Planned(
+        "repeats",
+        repeats,
+        True,
+        lambda nodes: START_SECONDS + RUN_SECONDS * sum(runs - 1 for runs in RUNS.values()),
+    ),
+)
+
+
+def run_stage(planned: Planned, on: Running) -> None:
+    """Run a stage that has not ended, from its beginning, and mark its end. Raises NoVerdict."""
+    from stacks.accept.package.evidence import write_stage
+
+    shutil.rmtree(on.at(planned.name), ignore_errors=True)
+    began = now()
+    on.say(f"stage {planned.name}")
+    try:
+        notes = planned.run(on)
+    except NoVerdict as error:
+        raise NoVerdict(
+            f"stage {planned.name}: {error}. Fix: then continue with busbar accept run {on.site.stack}"
+        ) from error
+    write_stage(on.folder, Stage(run=on.run, stage=planned.name, began=began, ended=now(), notes=notes))

@@ -1,0 +1,54 @@
+"""A healthy cluster's evidence, made once and copied for each test."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from stacks.accept.package import document, signatures
+from stacks.accept.tests.unit import made
+
+
+@pytest.fixture(scope="session")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Not to be changed."""
+    return made.evidence(tmp_path_factory.mktemp("healthy"))
+
+
+@pytest.fixture
+def folder(healthy: Path, tmp_path: Path) -> Path:
+    """A copy."""
+    return Path(shutil.copytree(healthy, tmp_path / "acceptance"))
+
+
+@pytest.fixture(scope="session")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two keys, and a file allowed_signers that knows both."""
+    home = tmp_path_factory.mktemp("keys")
+    lines = []
+    for name in ("seller", "buyer", "stranger"):
+        words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(home / name)]
+        subprocess.run(words, check=True)
+        public = " ".join((home / f"{name}.pub").read_text().split()[:2])
+        if name != "stranger":
+            lines.append(f'{name}@example.com namespaces="{signatures.NAMESPACE}" {public}\n')
+    (home / "signers").write_text("".join(lines))
+    return home
+
+
+@pytest.fixture(scope="session")
+def accepted(healthy: Path) -> Path:
+    """The document of a healthy cluster. Not to be changed."""
+    document.write(healthy)
+    return healthy
+
+
+@pytest.fixture
+def signed(accepted: Path, folder: Path, keys: Path) -> Path:
+    """A copy, signed by the seller."""
+    document.write(folder)
+    signatures.sign(folder, keys / "seller")
+    return folder

@@ -1,0 +1,179 @@
+"""The evidence of a healthy cluster of two H100 workers, written as the stages write it; tests change it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from busbar import __version__
+from busbar.collect.spec import expectation, settings_of
+from busbar.config import Cluster, load
+from busbar.judge import FIRST_LINE, LAST_LINE
+from busbar.judge.archive import Archive
+from busbar.judge.record import JobOutcome, Record
+from busbar.manifests import mpijob, nccljob
+from busbar.release import commit
+from busbar.zstd import ZstdFile
+from stacks.accept.package import criteria as contract
+from stacks.accept.package import document, rows
+from stacks.accept.package.evidence import (
+    FOLDER,
+    HOSTS,
+    RUN,
+    Begun,
+    Evidence,
+    Inventory,
+    Stage,
+    files_of,
+    sha256,
+    write_json,
+    write_stage,
+)
+from stacks.accept.package.rows import RUNS
+from stacks.accept.package.site import COLLECTIVES, Site, validation_of
+from tests.support.clusters import site
+from tests.support.reports import report
+from tests.unit.judge.nccl.logs import Made
+
+RUN_NAME = "accept-0a1b2c"
+BEGAN, ENDED = "2026-11-23T01:00:00Z", "2026-11-23T02:00:00Z"
+WORKERS = ("worker-1", "worker-2")
+Change = Callable[[dict[str, Any]], None]
+
+
+def site_of() -> tuple[Cluster, Site]:
+    """The cluster and its facts; a third worker is in quarantine."""
+    made = site(servers=1, workers={"h100": 3}, validation={"profile": "h100-ib-8x400"})
+    for name, worker in zip((*WORKERS, "worker-3"), made["hosts"]["workers"], strict=True):
+        worker["name"] = name
+    made["hosts"]["workers"][2]["quarantine"] = "a new cable"
+    found = load(made)
+    return found, Site.of("prod", found)
+
+
+def host(number: int) -> dict[str, Any]:
+    """The report of a worker, as JSON."""
+    gpus = [
+        {"uuid": f"GPU-{number}-{gpu}", "serial": f"16{number}{gpu}", "vbios": "96.00", "ecc": "Enabled"}
+        for gpu in range(8)
+    ]
+    hcas = [{"name": f"mlx5_{hca}", "port": 1, "guid": f"b8ce:f603:00{number}:{hca}"} for hca in range(8)]
+    links = "".join(f"\t Link {link}: 26.562 GB/s\n" for link in range(18))
+    also = {
+        "machine": f"{number}" * 64,
+        "boot_id": f"boot-{number}",
+        "gpus": gpus,
+        "hcas": hcas,
+        "nvlinks": "".join(
+            f"GPU {gpu}: NVIDIA H100 80GB HBM3 (UUID: GPU-{gpu})\n{links}" for gpu in range(8)
+        ),
+        "simulated": "",
+    }
+    found: dict[str, Any] = report(machine=f"{number}" * 8, also=also).model_dump(mode="json")
+    return copy.deepcopy(found)
+
+
+def log(names: Sequence[str], hosts: list[str], peaks: dict[str, list[float]], *, warn: bool) -> str:
+    """What the launcher prints for these runs; PEAKS: collective -> busbw of its runs, in order."""
+    lines, next_ = [FIRST_LINE], {name: iter(values) for name, values in peaks.items()}
+    for name in names:
+        made = Made()
+        made.hosts, made.name, made.peak = hosts, name, next(next_[name])
+        printed = [line for line in made.lines() if not (warn and "NCCL INFO" in line)]
+        lines += [f"# busbar: measuring {name}", *printed, f"# busbar: {name} ended with exit code 0"]
+    return "".join(f"{line}\n" for line in [*lines, f"{LAST_LINE} 0"])
+
+
+def expected(name: str) -> float:
+    """The expected busbw in GB/s."""
+    return site_of()[1].pools["h100"].expected_gbps[name] or 0.0
+
+
+def collective(
+    folder: Path,
+    stage: str,
+    *,
+    factor: Callable[[str, int], float] = lambda name, number: 1.0,
+    change: Change = lambda record: None,
+    text: Callable[[str], str] = str,
+    run: str = RUN_NAME,
+) -> None:
+    """The kept log of a stage. FACTOR: of a collective and the number of its run, by which busbw differs."""
+    made, _ = site_of()
+    is_first = stage == "collectives"
+    names = COLLECTIVES if is_first else tuple(n for n in COLLECTIVES for _ in range(RUNS[n] - 1))
+    validation = validation_of(made.validation_of("h100"), names)
+    job = replace(nccljob.resolve(made, "h100", WORKERS, validation=validation), pool=f"{run}-{stage[0]}0")
+    manifest = mpijob.render(job)
+    job_name = manifest["metadata"]["name"]
+    wanted = expectation(validation, job, job_name)
+    start = 0 if is_first else 1
+    peaks = {
+        name: [round(expected(name) * factor(name, start + n), 2) for n in range(names.count(name))]
+        for name in COLLECTIVES
+    }
+    printed = text(log(names, wanted["hosts"], peaks, warn=not is_first))
+    archive = Archive(folder / FOLDER / stage / "h100")
+    with archive.new_log() as sink, ZstdFile(sink, "w") as file:
+        file.write(printed.encode())
+    manifest["metadata"]["uid"] = f"u-{stage}"
+    record = Record(
+        job_uid=f"u-{stage}", pool=job.pool, kind="run", folder=str(archive.folder), nodes=WORKERS,
+        measured_at="2026-11-23T01:30:00Z", settings=dict(settings_of(manifest, wanted)), expectation=wanted,
+        outcome=JobOutcome(True), complete=True,
+    ).model_dump(mode="json")  # fmt: skip
+    change(record)
+    archive.mark_complete(record["job_uid"], record)
+
+
+def inventory(folder: Path, change: Change = lambda hosts: None, run: str = RUN_NAME) -> None:
+    """The inventory; CHANGE gets host -> report."""
+    hosts = {f"worker-{number}": host(number) for number in (1, 2)}
+    change(hosts)
+    found = Inventory(run=run, hosts=hosts)  # type: ignore[arg-type]
+    write_json(folder / FOLDER / "inventory" / HOSTS, found.model_dump(mode="json"))
+
+
+def begun(folder: Path) -> Site:
+    """The run and its criteria."""
+    _, facts = site_of()
+    release = {"version": __version__, "commit": commit()}
+    start = Begun(run=RUN_NAME, began=BEGAN, busbar=release, site=facts)
+    write_json(folder / FOLDER / RUN, start.model_dump(mode="json"))
+    (folder / document.CRITERIA).write_text(contract.text(contract.default(facts)))
+    return facts
+
+
+def stage(folder: Path, name: str, **more: Any) -> None:
+    """The mark of a stage that has ended."""
+    about = {"run": RUN_NAME, "stage": name, "began": BEGAN, "ended": ENDED, **more}
+    write_stage(folder, Stage.model_validate(about))
+
+
+def evidence(folder: Path) -> Path:
+    """The whole evidence of a healthy cluster."""
+    begun(folder)
+    for name in document.STAGES:
+        stage(folder, name)
+    inventory(folder)
+    collective(folder, "collectives")
+    collective(folder, "repeats")
+    return folder
+
+
+def result(folder: Path, row: str) -> rows.Result:
+    """The result of one row."""
+    _, facts = site_of()
+    only = [each for each in contract.default(facts).rows if each.id == row]
+    hashes = document.hashes_of(files_of(folder))
+    return rows.results(contract.Criteria(version=1, rows=only), Evidence(folder), hashes)[0]
+
+
+def sums(folder: Path) -> None:
+    """Write SHA256SUMS anew, as a forger would."""
+    files = {path: file for path, file in files_of(folder).items() if document.is_listed(path)}
+    text = "".join(f"{sha256(file)}  {path}\n" for path, file in files.items())
+    (folder / document.SUMS).write_text(text)

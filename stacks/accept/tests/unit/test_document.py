@@ -1,0 +1,197 @@
+"""The document: what it says, who signs it, and what `verify` makes of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbar.exits import Failed
+from stacks.accept.package import document, rows, signatures
+from stacks.accept.package.evidence import Untrusted, write_json
+from stacks.accept.package.verify import Verified, verify
+from stacks.accept.tests.unit import made
+from tests.support.cli import busbar
+
+
+def data(folder: Path, name: str) -> Any:
+    return json.loads((folder / name).read_text())
+
+
+def test_a_document_that_two_have_signed_is_accepted_elsewhere(signed: Path, keys: Path) -> None:
+    signatures.sign(signed, keys / "buyer")
+    elsewhere = signed.rename(signed.parent / "elsewhere")
+    found = verify(elsewhere, keys / "signers")
+    assert (found.exit_code, [each.state for each in found.signatures]) == (0, ["good", "good"])
+    assert {each.text.partition(",")[0] for each in found.signatures} == {
+        "seller@example.com", "buyer@example.com"
+    }  # fmt: skip
+
+
+def test_the_command_says_the_rows_the_signers_and_the_verdict(signed: Path, keys: Path) -> None:
+    done = busbar("accept", "verify", str(signed), "--signers", str(keys / "signers"))
+    assert done.exit_code == 0, done.output
+    assert "inventory.h100.nodes" in done.stdout and "signature good: seller@example.com" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("accepted: ")
+
+
+def test_a_signer_signs_once_and_others_stay(signed: Path, keys: Path) -> None:
+    for name in ("seller", "buyer", "buyer"):
+        signatures.sign(signed, keys / name)
+    assert len(list((signed / "signatures").iterdir())) == 2
+
+
+def test_a_key_in_an_agent_signs_by_its_public_key(
+    signed: Path, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(tmp_path / "agent")], stdout=subprocess.PIPE)
+    assert agent.stdout is not None and agent.stdout.readline()
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
+    try:
+        subprocess.run(["ssh-add", "-q", str(keys / "buyer")], check=True, env=os.environ)
+        (tmp_path / "only.pub").write_text((keys / "buyer.pub").read_text())
+        signatures.sign(signed, tmp_path / "only.pub")
+    finally:
+        agent.terminate()
+        agent.communicate()
+    assert verify(signed, keys / "signers").exit_code == 0
+
+
+def test_a_key_that_does_not_sign_is_an_error_with_its_reason(signed: Path, tmp_path: Path) -> None:
+    (tmp_path / "no-key").write_text("not a key\n")
+    with pytest.raises(Failed, match=r"ssh-keygen did not sign: .*Fix: "):
+        signatures.sign(signed, tmp_path / "no-key")
+
+
+def test_without_a_signature_nothing_is_decided(accepted: Path, keys: Path) -> None:
+    assert verify(accepted, keys / "signers").exit_code == 2
+
+
+def test_an_unknown_key_or_no_known_signers_decide_nothing(accepted: Path, folder: Path, keys: Path) -> None:
+    document.write(folder)
+    signatures.sign(folder, keys / "stranger")
+    assert verify(folder, keys / "signers").exit_code == 2
+    assert verify(folder, None).exit_code == 2
+    signatures.sign(folder, keys / "seller")
+    assert verify(folder, keys / "signers").exit_code == 0, "one known signer is enough"
+
+
+def test_an_expired_key_decides_nothing(signed: Path, keys: Path, tmp_path: Path) -> None:
+    public = (keys / "seller.pub").read_text()
+    (tmp_path / "signers").write_text(f'seller@example.com valid-before="20200101" {public}')
+    found = verify(signed, tmp_path / "signers")
+    assert (found.exit_code, "expired" in found.signatures[0].text) == (2, True)
+
+
+def test_a_signature_of_other_data_or_in_another_namespace_refuses(
+    signed: Path, folder: Path, keys: Path
+) -> None:
+    (file,) = (signed / "signatures").iterdir()
+    for namespace, text in (("file", (signed / "SHA256SUMS").read_bytes()), (signatures.NAMESPACE, b"other")):
+        words = ["ssh-keygen", "-Y", "sign", "-f", str(keys / "seller"), "-n", namespace]
+        done = subprocess.run(words, input=text, capture_output=True, check=True)
+        file.write_bytes(done.stdout)
+        found = verify(signed, keys / "signers")
+        assert (found.exit_code, found.signatures[0].state) == (1, "bad")
+
+
+def test_a_fail_refuses_and_a_row_without_a_result_leaves_it_open(folder: Path, keys: Path) -> None:
+    made.inventory(folder, lambda hosts: hosts.pop("worker-2"))
+    assert document.write(folder)["verdict"] == "refused"
+    signatures.sign(folder, keys / "seller")
+    assert verify(folder, keys / "signers").exit_code == 1
+    (folder / "evidence/inventory/stage.json").unlink()
+    assert document.write(folder)["verdict"] == "undecided"
+    signatures.sign(folder, keys / "seller")
+    assert verify(folder, keys / "signers").exit_code == 2
+
+
+def test_the_statement_says_passed_only_for_an_accepted_cluster(folder: Path) -> None:
+    document.write(folder)
+    good = data(folder, "statement.json")
+    assert (good["_type"], good["predicateType"]) == (document.STATEMENT_TYPE, document.PREDICATE_TYPE)
+    assert good["predicate"]["result"] == "PASSED"
+    assert "collectives.h100.diagnostics" not in good["predicate"]["passedTests"], "it was not run"
+    assert all(len(each["digest"]["sha256"]) == 64 for each in good["subject"])
+    assert [each["name"] for each in good["subject"]][1:] == list(made.WORKERS)
+    (folder / "evidence/repeats/stage.json").unlink()
+    document.write(folder)
+    assert data(folder, "statement.json")["predicate"]["result"] == "FAILED"
+
+
+def test_what_was_simulated_stands_first_and_in_the_statement(folder: Path) -> None:
+    def simulate(hosts: dict[str, Any]) -> None:
+        for report in hosts.values():
+            report["also"]["simulated"] = "a simulator of nvidia-smi"
+
+    made.inventory(folder, simulate)
+    document.write(folder)
+    assert next(iter(data(folder, "acceptance.json").items())) == ("simulated", "a simulator of nvidia-smi")
+    assert data(folder, "statement.json")["predicate"]["simulated"] == "a simulator of nvidia-smi"
+    body = (folder / "report.html").read_text().partition("<body>")[2]
+    assert body.index("a simulator of nvidia-smi") < body.index("<h1")
+
+
+def test_the_page_has_no_script_and_says_what_was_not_run_and_left_out(folder: Path) -> None:
+    parts = (folder / "acceptance.yaml").read_text().split("\n\n")
+    (folder / "acceptance.yaml").write_text("\n\n".join(each for each in parts if ".ecc" not in each))
+    found = document.write(folder)
+    assert found["taken_out"] == ["inventory.h100.ecc"]
+    page = (folder / "report.html").read_text()
+    assert "<script" not in page and "http" not in page.replace("http://www.w3.org", "")
+    assert "row inventory.h100.ecc: taken out" in page and "node worker-3: in quarantine: a new cable" in page
+    assert "collectives.h100.diagnostics: NCCL 2.28.7" in page
+
+
+def other_judge(monkeypatch: pytest.MonkeyPatch, row: str, result: rows.Finding) -> None:
+    """A release that judges a kind of row otherwise."""
+    monkeypatch.setattr(rows, "OF_KIND", {**rows.OF_KIND, row: lambda asked: result})
+    monkeypatch.setattr("stacks.accept.package.verify.__version__", "9.9.9")
+
+
+def test_a_release_that_judges_otherwise_shows_both_reasons(
+    signed: Path, keys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def again(result: rows.Finding) -> Verified:
+        other_judge(monkeypatch, "inventory.ecc", result)
+        return verify(signed, keys / "signers")
+
+    found = again(rows.Finding("fail", "ECC of these GPUs is known to lie"))
+    assert found.exit_code == 1
+    assert found.differences == [
+        "inventory.h100.ecc: was pass (ECC is on on 2 nodes), is fail (ECC of these GPUs is known to lie)"
+    ]
+    assert again(rows.Finding("unknown", "not enough evidence now")).exit_code == 2
+
+
+def test_a_forged_result_is_refused_by_every_release(
+    folder: Path, keys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.inventory(folder, lambda hosts: hosts["worker-2"]["also"]["gpus"][0].update(ecc="Disabled"))
+    found = document.write(folder)
+    for row in found["rows"]:
+        row["result"] = "pass" if row["result"] == "fail" else row["result"]
+    found["verdict"] = "accepted"
+    (folder / "acceptance.json").write_text(json.dumps(found, indent=1) + "\n")
+    (folder / "statement.json").write_text(json.dumps(document.statement(found), indent=1) + "\n")
+    made.sums(folder)
+    signatures.sign(folder, keys / "seller")
+    assert verify(folder, keys / "signers").exit_code == 1
+    monkeypatch.setattr("stacks.accept.package.verify.__version__", "9.9.9")
+    assert verify(folder, keys / "signers").exit_code == 1
+
+
+def test_evidence_of_a_worker_that_the_site_does_not_have_is_refused(folder: Path) -> None:
+    made.inventory(folder, lambda hosts: hosts.update({"worker-9": made.host(9)}))
+    with pytest.raises(Untrusted, match="worker-9"):
+        document.write(folder)
+
+
+def test_a_run_of_another_time_is_refused(folder: Path) -> None:
+    begun = data(folder, "evidence/run.json")
+    write_json(folder / "evidence/run.json", {**begun, "began": "2026-12-01T00:00:00Z"})
+    assert {result.result for result in [made.result(folder, "inventory.h100.ecc")]} == {"unknown"}

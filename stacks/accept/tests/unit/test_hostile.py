@@ -1,0 +1,228 @@
+"""Hostile folders: each is refused with one sentence, none is accepted, and none makes `verify` crash."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from busbar.exits import Misuse
+from busbar.zstd import ZstdFile
+from stacks.accept.package import document, signatures
+from stacks.accept.package.evidence import Untrusted, files_of
+from stacks.accept.package.verify import verify
+from stacks.accept.tests.unit import made
+
+FOLDERS = 1000
+MAX_MIB = 200
+LOG = "evidence/repeats/h100/nccl.log.zst"
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def bomb(path: Path) -> None:
+    with ZstdFile(path, "w") as file:
+        for _ in range(256):
+            file.write(bytes(1 << 20))
+
+
+def log_of(other: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        made.collective(folder, "repeats", run=other)
+
+    return change
+
+
+def at(name: str, change: Callable[[Path], object]) -> Callable[[Path], None]:
+    def changed(folder: Path) -> None:
+        change(folder / name)
+
+    return changed
+
+
+def statement(folder: Path) -> None:
+    path = folder / "statement.json"
+    found = json.loads(path.read_text())
+    found["subject"][1]["digest"]["sha256"] = "f" * 64
+    path.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def link(folder: Path) -> None:
+    (folder / LOG).rename(folder.parent / "elsewhere")
+    (folder / LOG).symlink_to(folder.parent / "elsewhere")
+
+
+def traverse(folder: Path) -> None:
+    with (folder / "SHA256SUMS").open("a") as file:
+        file.write(f"{'0' * 64}  ../../../etc/passwd\n")
+
+
+CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "a changed byte": (at(LOG, flip), "another sha256"),
+    "a missing file": (at("report.html", Path.unlink), "is missing"),
+    "an additional file": (at("evidence/more.json", lambda path: path.write_text("{}")), "not listed"),
+    "a symbolic link": (link, "symbolic link"),
+    "a linked folder": (at("evidence/more", lambda path: path.symlink_to("/etc")), "symbolic link"),
+    "path traversal": (traverse, "is missing"),
+    "a strange name": (at("evidence/a\nb", lambda path: path.write_text("")), "not a name"),
+    "no sums": (at("SHA256SUMS", Path.unlink), "not the document of an acceptance"),
+    "another file as a signature": (
+        at("signatures/x", lambda path: path.write_text("x")), "not a signature"
+    ),
+}  # fmt: skip
+# The forger has written SHA256SUMS anew and signed it.
+FORGED: dict[str, tuple[Callable[[Path], None], str]] = {
+    "a changed byte": (at(LOG, flip), "`files`"),
+    "a log of another run": (log_of("accept-ffffff"), "`files`"),
+    "a bomb": (at(LOG, bomb), "as no log does"),
+    "no zstd": (at(LOG, lambda path: path.write_bytes(b"\x28\xb5\x2f\xfdxxxx")), "cannot be unpacked"),
+    "another subject": (statement, "another subject"),
+    "another page": (at("report.html", lambda path: path.write_text("<h1>Accepted</h1>")), "report.html"),
+    "deep JSON": (at("acceptance.json", lambda path: path.write_text("[" * 100_000)), "cannot be read"),
+    "a list": (at("statement.json", lambda path: path.write_text("[]")), "not a JSON object"),
+    "no acceptance": (at("acceptance.json", Path.unlink), "is missing"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_folder_that_is_not_the_signed_one_is_refused(signed: Path, keys: Path, name: str) -> None:
+    change, why = CHANGES[name]
+    change(signed)
+    with pytest.raises(Untrusted, match=why) as refused:
+        verify(signed, keys / "signers")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_forged_folder_is_refused_also_where_its_signature_is_good(
+    signed: Path, keys: Path, name: str
+) -> None:
+    change, why = FORGED[name]
+    change(signed)
+    made.sums(signed)
+    signatures.sign(signed, keys / "seller")
+    with pytest.raises(Untrusted, match=why):
+        verify(signed, keys / "signers")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("version: 2\nrows: []\n", "version"),
+        ("rows: &a [*a]\n", "anchor or an alias"),
+        ("version: 1\nrows: [\n", "not YAML"),
+        ("[" * 10_000, "not YAML"),
+        ("version: 1\nrows:\n- id: inventory.h100.luck\n", "unknown row"),
+        ("version: 1\nrows:\n- id: inventory.h200.ecc\n", "unknown row"),
+        ("version: 1\nrows:\n- id: inventory.h100.ecc\n- id: inventory.h100.ecc\n", "is there twice"),
+        ("version: 1\nrows:\n- {id: inventory.h100.ecc, threshold: 3}\n", "expected none"),
+        ("version: 1\nrows:\n- {id: inventory.h100.nodes, threshold: 2, unit: GB/s}\n", "unit is 'GB/s'"),
+        ("version: 1\nrows:\n- {id: inventory.h100.nodes, threshold: 3, unit: nodes}\n", "at most 2 nodes"),
+        ("version: 1\nrows:\n- {id: inventory.h100.nodes, unit: nodes}\n", "threshold is missing"),
+        ("version: 1\nrows:\n- {id: inventory.h100.nodes, threshold: .nan, unit: nodes}\n", "nan"),
+        ("x" * (2 << 20), "larger than"),
+    ],
+)
+def test_criteria_that_are_not_valid_are_refused_with_one_sentence(
+    tmp_path: Path, text: str, why: str
+) -> None:
+    from stacks.accept.package import criteria
+
+    path = tmp_path / "acceptance.yaml"
+    path.write_text(text)
+    with pytest.raises(Misuse, match=why) as refused:
+        criteria.read(path, made.site_of()[1])
+    assert "\n" not in str(refused.value)
+
+
+def mutate(folder: Path, chance: random.Random) -> str:
+    """Change one file in a random way; what was done."""
+    files = {path: file for path, file in files_of(folder).items() if "signatures/" not in path}
+    path = chance.choice(sorted(files))
+    file, data = files[path], bytearray(files[path].read_bytes())
+    way = chance.choice(["flip", "cut", "drop", "grow", "swap", "insert", "number", "empty", "copy"])
+    position = chance.randrange(len(data) or 1)
+    if way == "drop":
+        file.unlink()
+        return f"{way} {path}"
+    if way == "swap":
+        data = bytearray(files[chance.choice(sorted(set(files) - {path}))].read_bytes())
+    elif way == "copy":
+        (file.parent / f"x{chance.randrange(9)}.json").write_bytes(data)
+        return f"{way} {path}"
+    elif way == "number":
+        digits = [at for at, byte in enumerate(data) if 48 <= byte < 58] or [position]
+        at_ = chance.choice(digits)
+        data[at_ : at_ + 1] = str((data[at_] + chance.randrange(1, 10)) % 10).encode()
+    else:
+        data = {
+            "flip": data[:position]
+            + bytes([data[position] ^ (1 << chance.randrange(8))])
+            + data[position + 1 :],
+            "cut": data[:position],
+            "grow": data + chance.randbytes(chance.randrange(1, 4096)),
+            "insert": data[:position] + chance.randbytes(3) + data[position:],
+            "empty": bytearray(),
+        }[way]
+    file.write_bytes(data)
+    return f"{way} {path}"
+
+
+def attack(good: Path, keys: Path, work: Path) -> None:
+    """A thousand mutated folders: most as they are, some with new sums and a good signature."""
+    key, original = keys / "seller", {path: file.read_bytes() for path, file in files_of(good).items()}
+    for seed in range(FOLDERS):
+        chance, folder = random.Random(seed), work / str(seed)
+        shutil.copytree(good, folder)
+        done = mutate(folder, chance)
+        if seed % 10 == 0:
+            made.sums(folder)
+            signatures.sign(folder, key)
+        try:
+            code = verify(folder, keys / "signers").exit_code
+        except Untrusted:
+            code = 1
+        now = {path: file.read_bytes() for path, file in files_of(folder).items()}
+        kept = {path: data for path, data in now.items() if "signatures/" not in path}
+        same = kept == {path: data for path, data in original.items() if "signatures/" not in path}
+        assert code != 0 or same, f"seed {seed}: {done} is accepted"
+        shutil.rmtree(folder)
+
+
+@pytest.mark.slow
+def test_of_a_thousand_mutated_folders_none_is_accepted_and_none_takes_much_memory(
+    signed: Path, keys: Path, tmp_path: Path
+) -> None:
+    script = (
+        "import resource, sys; from pathlib import Path;"
+        " from stacks.accept.tests.unit import test_hostile as t; t.attack(*map(Path, sys.argv[1:]));"
+        " print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)"
+    )
+    work = tmp_path / "work"
+    work.mkdir()
+    words = [sys.executable, "-c", script, str(signed), str(keys), str(work)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stdout) <= MAX_MIB
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_evidence_that_a_forger_has_changed_and_computed_anew_ends_no_command_with_an_error(
+    folder: Path, seed: int
+) -> None:
+    mutate(folder, random.Random(seed))
+    try:
+        document.write(folder)
+        verify(folder, None)
+    except (Untrusted, Misuse):
+        pass

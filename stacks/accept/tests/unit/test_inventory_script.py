@@ -1,0 +1,56 @@
+"""What the script on a host adds to the report of preflight."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from busbar.hosts import scripts
+from tests.unit.hosts.bash import output
+
+# As nvidia-smi of driver 570 prints them.
+GPUS = "GPU-1, 1652922000123, 96.00.89.00.01, Enabled\nGPU-2, [N/A], 96.00.89.00.01, Disabled\n"
+LINKS = "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\n\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n"
+
+
+def reported(tmp_path: Path, smi: str) -> dict[str, Any]:
+    """The report, where SMI is the body of a function nvidia-smi."""
+    (tmp_path / "smi").mkdir()
+    program = tmp_path / "smi/nvidia-smi"
+    program.write_text(f"#!/bin/bash\n{smi}\n")
+    program.chmod(0o755)
+    set_up = f"PATH={tmp_path}/smi:$PATH; INFINIBAND={tmp_path}/infiniband\n"
+    found: dict[str, Any] = json.loads(output("preflight", set_up + scripts.part("accept/inventory")))
+    return found
+
+
+def test_gpus_ports_and_links_are_told_with_what_identifies_them(tmp_path: Path) -> None:
+    gid = tmp_path / "infiniband/mlx5_3/ports/1/gids/0"
+    gid.parent.mkdir(parents=True)
+    gid.write_text("fe80:0000:0000:0000:b8ce:f603:00ab:12cd\n")
+    (tmp_path / "gpus").write_text(GPUS)
+    (tmp_path / "links").write_text(LINKS)
+    found = reported(
+        tmp_path, f"case $1 in --query*) cat {tmp_path}/gpus ;; nvlink) cat {tmp_path}/links ;; esac"
+    )
+    machine = Path("/etc/machine-id").read_bytes() if Path("/etc/machine-id").exists() else b""
+    assert found["machine"] == hashlib.sha256(machine + b"busbar\n").hexdigest()
+    assert found["boot_id"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert found["gpus"] == [
+        {"uuid": "GPU-1", "serial": "1652922000123", "vbios": "96.00.89.00.01", "ecc": "Enabled"},
+        {"uuid": "GPU-2", "serial": "[N/A]", "vbios": "96.00.89.00.01", "ecc": "Disabled"},
+    ]
+    assert found["hcas"] == [{"name": "mlx5_3", "port": 1, "guid": "b8ce:f603:00ab:12cd"}]
+    assert (found["nvlinks"], found["simulated"]) == (LINKS.rstrip("\n"), "")
+
+
+def test_what_nvidia_smi_does_not_answer_is_empty_or_null(tmp_path: Path) -> None:
+    found = reported(tmp_path, "echo 'No devices were found'; exit 6")
+    assert (found["gpus"], found["hcas"], found["nvlinks"]) == ([], [], None)
+
+
+def test_a_simulator_of_nvidia_smi_names_itself(tmp_path: Path) -> None:
+    found = reported(tmp_path, "[[ $1 != --version ]] || echo 'NVIDIA-SMI version : 580.95 (a simulator)'")
+    assert found["simulated"] == "NVIDIA-SMI version : 580.95 (a simulator)"

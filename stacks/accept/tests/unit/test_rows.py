@@ -1,0 +1,297 @@
+"""Every kind of row: passes with good evidence, fails with bad, and is unknown without it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stacks.accept.package import criteria as contract
+from stacks.accept.package import document
+from stacks.accept.package.criteria import KINDS
+from stacks.accept.package.rows import OF_KIND, verdict
+from stacks.accept.tests.unit import made
+
+Hosts = dict[str, Any]
+ROWS = {row.kind: row.id for row in contract.default(made.site_of()[1]).rows}
+OF_LOGS = [kind for kind in ROWS if not kind.startswith("inventory.")]
+OF_INVENTORY = [kind for kind in ROWS if kind.startswith("inventory.")]
+
+
+def also(key: str, **values: Any) -> Callable[[Hosts], None]:
+    """Change the first device in a list of worker-2's own report."""
+
+    def change(hosts: Hosts) -> None:
+        hosts["worker-2"]["also"][key][0].update(values)
+
+    return change
+
+
+def own(**values: Any) -> Callable[[Hosts], None]:
+    def change(hosts: Hosts) -> None:
+        hosts["worker-2"]["also"].update(values)
+
+    return change
+
+
+def of_preflight(part: str, **values: Any) -> Callable[[Hosts], None]:
+    def change(hosts: Hosts) -> None:
+        hosts["worker-2"][part].update(values)
+
+    return change
+
+
+def fewer(part: str, *, of_script: bool = False) -> Callable[[Hosts], None]:
+    def change(hosts: Hosts) -> None:
+        report = hosts["worker-2"]
+        (report["also"] if of_script else report)[part].pop()
+
+    return change
+
+
+def test_every_kind_of_row_has_its_function() -> None:
+    assert OF_KIND.keys() == KINDS.keys() == ROWS.keys()
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_a_healthy_cluster_passes_every_row(healthy: Path, kind: str) -> None:
+    found = made.result(healthy, ROWS[kind])
+    expected = "not run" if kind == "collectives.diagnostics" else "pass"
+    assert (found.result, bool(found.evidence)) == (expected, True), found.reason
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_a_row_whose_stage_has_not_ended_was_not_run(folder: Path, kind: str) -> None:
+    stage = kind.partition(".")[0]
+    (folder / "evidence" / stage / "stage.json").unlink()
+    assert made.result(folder, ROWS[kind]).result == "not run"
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_a_row_that_its_stage_could_not_run_says_why(folder: Path, kind: str) -> None:
+    made.stage(folder, kind.partition(".")[0], notes={"h100": "no such pool now"})
+    found = made.result(folder, ROWS[kind])
+    assert (found.result, found.reason) == ("not run", "no such pool now")
+
+
+@pytest.mark.parametrize("kind", OF_INVENTORY)
+def test_a_row_of_the_inventory_is_unknown_without_it(folder: Path, kind: str) -> None:
+    (folder / "evidence/inventory/hosts.json.zst").unlink()
+    assert made.result(folder, ROWS[kind]).result == "unknown"
+
+
+@pytest.mark.parametrize("kind", [kind for kind in OF_INVENTORY if kind != "inventory.nodes"])
+def test_a_row_of_the_inventory_is_unknown_without_the_report_of_a_node(folder: Path, kind: str) -> None:
+    made.inventory(folder, lambda hosts: hosts.pop("worker-2"))
+    found = made.result(folder, ROWS[kind])
+    assert (found.result, "worker-2" in found.reason) == ("unknown", True)
+
+
+def test_a_node_that_does_not_answer_is_one_too_few(folder: Path) -> None:
+    made.inventory(folder, lambda hosts: hosts.pop("worker-2"))
+    found = made.result(folder, ROWS["inventory.nodes"])
+    assert (found.result, found.value) == ("fail", 1)
+
+
+@pytest.mark.parametrize("lost", ["nccl.log.zst", "source.json"])
+@pytest.mark.parametrize("kind", OF_LOGS)
+def test_a_row_of_a_log_is_unknown_without_it_or_its_record(folder: Path, kind: str, lost: str) -> None:
+    (folder / "evidence" / kind.partition(".")[0] / "h100" / lost).unlink()
+    assert made.result(folder, ROWS[kind]).result == "unknown"
+
+
+@pytest.mark.parametrize("kind", ["repeats.busbw", "repeats.spread"])
+def test_median_and_spread_are_unknown_without_the_first_run(folder: Path, kind: str) -> None:
+    shutil.rmtree(folder / "evidence/collectives/h100")
+    assert made.result(folder, ROWS[kind]).result == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("inventory.gpus", also("gpus", serial="[N/A]")),
+        ("inventory.gpus", also("gpus", uuid="")),
+        ("inventory.hcas", also("hcas", guid="")),
+        ("inventory.hcas", fewer("hcas", of_script=True)),
+        ("inventory.same", also("gpus", vbios="[N/A]")),
+        ("inventory.same", own(gpus=[])),
+        ("inventory.ecc", also("gpus", ecc="[N/A]")),
+        ("inventory.ecc", own(gpus=[])),
+        ("inventory.nvlinks", own(nvlinks=None)),
+        ("inventory.nvlinks", own(nvlinks="")),
+        ("inventory.health", of_preflight("health", xids=None)),
+        ("inventory.health", of_preflight("health", ecc=None)),
+    ],
+)
+def test_a_fact_that_a_node_does_not_tell_leaves_the_row_unknown(
+    folder: Path, kind: str, change: Callable[[Hosts], None]
+) -> None:
+    made.inventory(folder, change)
+    found = made.result(folder, ROWS[kind])
+    assert (found.result, "worker-2" in found.reason) == ("unknown", True), found.reason
+
+
+def swapped(hosts: Hosts) -> None:
+    hosts["worker-2"]["also"]["gpus"][3] = hosts["worker-1"]["also"]["gpus"][3]
+
+
+def same_port(hosts: Hosts) -> None:
+    hosts["worker-2"]["also"]["hcas"][3]["guid"] = hosts["worker-1"]["also"]["hcas"][3]["guid"]
+
+
+def of_one_machine(hosts: Hosts) -> None:
+    hosts["worker-2"]["also"]["machine"] = hosts["worker-1"]["also"]["machine"]
+
+
+def narrow(hosts: Hosts) -> None:
+    hosts["worker-2"]["health"]["links"][1]["width"] = "8"
+
+
+def other_firmware(hosts: Hosts) -> None:
+    hosts["worker-2"]["hcas"][0]["fw"] = "28.39.1002"
+
+
+def slow_link(hosts: Hosts) -> None:
+    also = hosts["worker-2"]["also"]
+    also["nvlinks"] = also["nvlinks"].replace("Link 7: 26.562 GB/s", "Link 7: <inactive>", 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("inventory.nodes", of_one_machine),
+        ("inventory.gpus", fewer("gpus", of_script=True)),
+        ("inventory.gpus", swapped),
+        ("inventory.hcas", fewer("hcas")),
+        ("inventory.hcas", same_port),
+        ("inventory.hardware", fewer("hcas")),
+        ("inventory.same", also("gpus", vbios="96.01")),
+        ("inventory.same", other_firmware),
+        ("inventory.ecc", also("gpus", ecc="Disabled")),
+        ("inventory.nvlinks", slow_link),
+        ("inventory.health", of_preflight("health", xids=["NVRM: Xid (PCI:0000:1b:00): 79, pid=1"])),
+        ("inventory.health", narrow),
+    ],
+)
+def test_a_fault_of_a_node_fails_its_row_and_names_it(
+    folder: Path, kind: str, change: Callable[[Hosts], None]
+) -> None:
+    made.inventory(folder, change)
+    found = made.result(folder, ROWS[kind])
+    assert (found.result, "worker-2" in found.reason) == ("fail", True), found.reason
+
+
+def of(name: str, value: float, *, runs: range) -> Callable[[str, int], float]:
+    return lambda each, number: value if each == name and number in runs else 1.0
+
+
+def test_the_median_of_all_runs_counts_and_neither_the_best_nor_the_worst(folder: Path) -> None:
+    made.collective(folder, "repeats", factor=of("all_reduce", 0.7, runs=range(1, 5)))
+    found = made.result(folder, "repeats.h100.all_reduce.busbw")
+    assert (found.result, found.value) == ("pass", 100)
+    made.collective(folder, "repeats", factor=of("all_reduce", 0.7, runs=range(1, 8)))
+    found = made.result(folder, "repeats.h100.all_reduce.busbw")
+    assert (found.result, found.value) == ("fail", 70)
+
+
+def test_a_run_far_from_the_others_fails_the_spread(folder: Path) -> None:
+    made.collective(folder, "repeats", factor=of("alltoall", 0.94, runs=range(2, 3)))
+    found = made.result(folder, "repeats.h100.alltoall.spread")
+    assert (found.result, found.value) == ("fail", pytest.approx(6.0, abs=0.1))
+    assert made.result(folder, "repeats.h100.all_reduce.spread").result == "pass"
+
+
+def test_a_run_above_the_ceiling_is_not_credible(folder: Path) -> None:
+    made.collective(folder, "repeats", factor=of("all_reduce", 1.6, runs=range(3, 4)))
+    found = made.result(folder, "repeats.h100.all_reduce.busbw")
+    assert (found.result, "not credible" in found.reason) == ("fail", True)
+
+
+def test_a_first_run_that_a_gate_refuses_fails_the_proof(folder: Path) -> None:
+    made.collective(folder, "collectives", text=lambda log: log.replace("/GDRDMA", ""))
+    found = made.result(folder, ROWS["collectives.proof"])
+    assert (found.result, "gdrdma" in found.reason) == ("fail", True), found.reason
+
+
+def test_wrong_data_in_a_repeated_run_fail_its_row(folder: Path) -> None:
+    def wrong(log: str) -> str:
+        head, mark, rest = log.rpartition("# busbar: measuring alltoall")
+        lines = rest.split("\n")
+        row = next(n for n, line in enumerate(lines) if line.lstrip()[:1].isdigit())
+        lines[row] = lines[row].rstrip()[:-1] + "7"
+        return head + mark + "\n".join(lines)
+
+    made.collective(folder, "repeats", text=wrong)
+    assert made.result(folder, ROWS["repeats.log"]).result == "fail"
+
+
+def test_fewer_repeated_runs_than_planned_are_unknown(folder: Path) -> None:
+    def cut(log: str) -> str:
+        head, _, _ = log.rpartition("# busbar: measuring alltoall")
+        return head + log.splitlines(keepends=True)[-1]
+
+    made.collective(folder, "repeats", text=cut)
+    assert made.result(folder, ROWS["repeats.log"]).result == "unknown"
+    assert made.result(folder, "repeats.h100.alltoall.busbw").result == "unknown"
+    assert made.result(folder, "repeats.h100.all_reduce.busbw").result == "pass"
+
+
+def test_what_nccls_own_diagnostics_print_becomes_a_row(folder: Path) -> None:
+    def printing(text: str) -> str:
+        line = f"w-0:1:1 [0] NCCL DIAG {text}"
+        made.collective(
+            folder, "collectives", text=lambda log: log.replace("# nThread", f"{line}\n# nThread", 1)
+        )
+        return made.result(folder, ROWS["collectives.diagnostics"]).result
+
+    assert printing("[OK] p2p: verified P2P access in both directions between every GPU pair") == "pass"
+    assert printing("[INFO] p2p: only 52/56 GPU-to-GPU peer accesses passed verification") == "fail"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda record: record["settings"].update(job="nccl-accept-ffffff-c0-1234"), "the log of job"),
+        (
+            lambda record: record["expectation"].update(hosts=["other-worker-0", "other-worker-1"]),
+            "the log of",
+        ),
+        (lambda record: record.update(nodes=["worker-1", "worker-9"]), "other nodes"),
+        (lambda record: record.update(measured_at="2026-11-20T01:30:00Z"), "not in its stage"),
+        (lambda record: record.update(measured_at=None), "not in its stage"),
+        (lambda record: record.update(complete=False), "no complete log"),
+    ],
+)
+def test_a_log_of_another_run_other_nodes_or_another_time_is_no_evidence(
+    folder: Path, change: Any, why: str
+) -> None:
+    made.collective(folder, "collectives", change=change)
+    found = made.result(folder, ROWS["collectives.proof"])
+    assert (found.result, why in found.reason) == ("unknown", True), found.reason
+
+
+def test_a_log_of_the_whole_stage_of_another_run_is_no_evidence(folder: Path) -> None:
+    made.collective(folder, "collectives", run="accept-ffffff")
+    assert made.result(folder, ROWS["collectives.proof"]).result == "unknown"
+
+
+def test_the_inventory_of_another_run_is_no_evidence(folder: Path) -> None:
+    made.inventory(folder, run="accept-ffffff")
+    assert made.result(folder, ROWS["inventory.gpus"]).result == "unknown"
+
+
+def test_a_required_row_decides_and_another_does_not(healthy: Path) -> None:
+    (good,) = [made.result(healthy, ROWS["inventory.ecc"])]
+    bad, open_ = (good.model_copy(update={"result": each}) for each in ("fail", "not run"))
+    optional = bad.model_copy(update={"required": False})
+    assert verdict([good, optional]) == "accepted"
+    assert verdict([good, open_]) == "undecided"
+    assert verdict([good, open_, bad]) == "refused"
+    assert verdict([optional]) == verdict([]) == "undecided"
+
+
+def test_a_healthy_cluster_is_accepted(healthy: Path) -> None:
+    assert document.contents(healthy)[0]["verdict"] == "accepted"

@@ -1,0 +1,281 @@
+"""The run: stages that measure on a cluster, are continued after any end, and become one document."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbar.config.stackfile import StackFile
+from busbar.exits import NoVerdict
+from busbar.kube.client import JsonObject
+from busbar.kube.wait import TimedOut
+from stacks.accept.package import commands, document, stages
+from stacks.accept.package.evidence import Evidence
+from stacks.accept.package.rows import RUNS
+from stacks.accept.package.site import COLLECTIVES
+from stacks.accept.package.stages import Planned, Running, run_stage
+from stacks.accept.tests.unit import made
+from tests.support.cli import busbar
+from tests.support.kube_cluster import Clock
+from tests.unit.fabric.measure.foreign import Foreign, gpu_node, holder
+
+TIMES = ("2026-11-24T06:00:00Z", "2026-11-24T07:00:00Z")
+
+
+class Gpus(Foreign):
+    """A cluster whose jobs print what two healthy H100 workers print."""
+
+    def __init__(self) -> None:
+        super().__init__(*(gpu_node(name) for name in made.WORKERS))
+        self.runs = self.measure
+        self.environments: list[dict[str, str]] = []
+
+    def measure(self, job: JsonObject) -> None:
+        launcher = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
+        env = {each["name"]: each["value"] for each in launcher["env"]}
+        self.environments.append(env)
+        warn = env["NCCL_DEBUG"] == "WARN"
+        names = [name for name in COLLECTIVES for _ in range(RUNS[name] - 1 if warn else 1)]
+        hosts = [f"{job['metadata']['name']}-worker-{number}" for number in range(2)]
+        peaks = {name: [made.expected(name)] * RUNS[name] for name in COLLECTIVES}
+        self.run_job(job, made.log(names, hosts, peaks, warn=warn))
+
+
+class OnGpus(Running):
+    """A run on such a cluster."""
+
+    api: Any = None
+
+
+@pytest.fixture
+def gpus() -> Gpus:
+    return Gpus()
+
+
+@pytest.fixture
+def on(gpus: Gpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Running:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    site = made.begun(folder)
+    cluster, _ = made.site_of()
+    file = StackFile(tmp_path / "Pulumi.prod.yaml", {}, frozenset())
+    times = iter(TIMES * 9)
+    monkeypatch.setattr(stages, "now", lambda: next(times))
+    running = OnGpus(folder, made.RUN_NAME, site, file, cluster, False, lambda text: None, Clock())
+    running.__dict__["api"] = gpus
+    return running
+
+
+def planned(name: str) -> Planned:
+    return next(each for each in stages.STAGES if each.name == name)
+
+
+def test_the_stages_of_the_fabric_leave_logs_that_pass_their_rows_and_nothing_in_the_cluster(
+    on: Running, gpus: Gpus
+) -> None:
+    run_stage(planned("collectives"), on)
+    run_stage(planned("repeats"), on)
+    found = {row["id"]: row["result"] for row in document.contents(on.folder)[0]["rows"]}
+    wrong = {
+        row: result for row, result in found.items() if not row.startswith("inventory") and result != "pass"
+    }
+    assert wrong == {"collectives.h100.diagnostics": "not run"}
+    assert gpus.left == []
+    kept = sorted(path.name for path in (on.folder / "evidence/repeats/h100").iterdir())
+    assert kept == ["nccl.log.zst", "source.json"], "verdict and page are made again from these"
+    assert [env["NCCL_RUN_DIAGNOSTICS"] for env in gpus.environments] == ["1", "1"]
+
+
+def test_while_pods_hold_gpus_a_stage_waits_and_then_ends_without_a_result(on: Running, gpus: Gpus) -> None:
+    gpus.hold(holder("worker-2", "train", 8))
+    with pytest.raises(NoVerdict, match=r"stage collectives: timed out after 180 s: .*worker-2") as ended:
+        run_stage(planned("collectives"), on)
+    assert "busbar accept run prod" in str(ended.value) and isinstance(ended.value.__cause__, TimedOut)
+    assert Evidence(on.folder).stage("collectives") is None and gpus.environments == []
+
+
+def test_a_stage_begins_when_the_gpus_are_free(on: Running, gpus: Gpus) -> None:
+    gpus.hold(holder("worker-2", "train", 8))
+    on.clock.at(60, lambda: gpus.objects.pop("/api/v1/namespaces/ml/pods/train"))  # type: ignore[attr-defined]
+    run_stage(planned("collectives"), on)
+    assert Evidence(on.folder).stage("collectives") is not None
+
+
+def test_a_node_that_cannot_run_the_job_is_left_out_and_its_row_fails(on: Running, gpus: Gpus) -> None:
+    gpus.objects["/api/v1/nodes/worker-2"] = gpu_node("worker-2", ready=False)
+    run_stage(planned("collectives"), on)
+    found = made.result(on.folder, "collectives.h100.nodes")
+    assert found.result != "pass"
+
+
+def test_a_stage_begins_anew_after_its_process_was_killed(on: Running, gpus: Gpus) -> None:
+    left = on.at("collectives") / "h100"
+    left.mkdir(parents=True)
+    (left / "nccl.log.zst").write_text("half a log")
+    (left / ".nccl.log.zst.7").write_text("")
+    run_stage(planned("collectives"), on)
+    assert made.result(on.folder, "collectives.h100.proof").result == "pass"
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, healthy: Path) -> Callable[..., Any]:
+    """`busbar accept run` on a healthy cluster; KILLED: before which steps its process ends."""
+    cluster, facts = made.site_of()
+    file = StackFile(tmp_path / "Pulumi.prod.yaml", {}, frozenset())
+    monkeypatch.setattr(commands, "_load", lambda stack, project: (file, cluster, facts))
+    monkeypatch.setattr("secrets.token_hex", lambda length: made.RUN_NAME.removeprefix("accept-"))
+    steps: list[str] = []
+    killed: set[int] = set()
+    ends: list[str] = []
+    monkeypatch.setattr(stages, "now", lambda: ends.pop() if ends else made.BEGAN)
+
+    def step(name: str) -> None:
+        steps.append(name)
+        if len(steps) in killed:
+            raise Killed
+
+    def stage(name: str) -> Planned:
+        def run(on: Running) -> dict[str, str]:
+            step(f"{name} begins")
+            for path in sorted((healthy / "evidence" / name).rglob("*")):
+                if path.is_file() and path.name != "stage.json":
+                    to = on.folder / path.relative_to(healthy)
+                    to.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(path, to)
+                    step(f"{name} has written {path.name}")
+            ends.append(made.ENDED)
+            return {}
+
+        return Planned(name, run, True, lambda nodes: 60)
+
+    monkeypatch.setattr(stages, "STAGES", tuple(stage(each.name) for each in stages.STAGES))
+
+    def run(*words: str, at: int | None = None) -> Any:
+        killed.clear()
+        killed.update({at} if at else ())
+        steps.clear()
+        ends.clear()
+        return busbar("accept", "run", "prod", *words)
+
+    run.home = tmp_path / ".busbar/prod/acceptance"  # type: ignore[attr-defined]
+    return run
+
+
+def rows(home: Path) -> list[Any]:
+    (done,) = [path for path in home.iterdir() if path.is_dir()]
+    found: list[Any] = json.loads((done / "acceptance.json").read_text())["rows"]
+    return found
+
+
+def test_a_run_ends_with_its_document(site: Any) -> None:
+    done = site()
+    assert done.exit_code == 0, done.output
+    (folder,) = [path for path in site.home.iterdir() if path.is_dir()]
+    assert done.stdout.splitlines()[-1] == f"accepted: {folder}"
+
+
+def test_a_run_that_was_killed_ten_times_ends_with_the_rows_of_one_that_was_not(site: Any) -> None:
+    assert site().exit_code == 0
+    whole = rows(site.home)
+    shutil.rmtree(site.home)
+    chance = random.Random(46)
+    for _ in range(10):
+        with pytest.raises(Killed):
+            site(at=chance.randrange(1, 3))
+    done = site()
+    assert (done.exit_code, "continuing accept-0a1b2c" in done.stderr) == (0, True)
+    assert rows(site.home) == whole
+
+
+def test_a_stage_that_has_ended_is_not_run_again(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Killed):
+        site(at=4)
+    inventory = site.home / "unfinished/evidence/inventory"
+    before = (inventory / "stage.json").stat().st_mtime_ns
+    with pytest.raises(Killed):
+        site(at=2)
+    assert (inventory / "stage.json").stat().st_mtime_ns == before
+
+
+def test_a_run_is_continued_with_its_own_criteria_only(site: Any, tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        site(at=2)
+    text = (site.home / "unfinished/acceptance.yaml").read_text()
+    (tmp_path / "other.yaml").write_text(text.replace("threshold: 90.0", "threshold: 80.0"))
+    done = site("--criteria", str(tmp_path / "other.yaml"))
+    assert (done.exit_code, "began with other criteria. Fix: remove" in done.stderr) == (64, True)
+
+
+def test_a_stage_without_a_row_is_not_run(site: Any, tmp_path: Path) -> None:
+    rows_ = "- {id: inventory.h100.ecc}\n- {id: inventory.h100.health}\n"
+    (tmp_path / "few.yaml").write_text(f"version: 1\nrows:\n{rows_}")
+    done = site("--criteria", str(tmp_path / "few.yaml"))
+    assert done.exit_code == 0, done.output
+    assert "taken out of the criteria: collectives.h100.proof" in done.stdout
+
+
+def test_only_one_run_of_a_stack_works_at_a_time(site: Any) -> None:
+    with commands._alone(site.home):
+        done = site()
+    assert (done.exit_code, "another busbar accept run works" in done.stderr) == (64, True)
+
+
+def test_a_stage_without_a_result_ends_the_command_with_2_and_keeps_the_others(
+    site: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = stages.STAGES
+
+    def busy(on: Running) -> dict[str, str]:
+        raise NoVerdict("pods hold the GPUs")
+
+    monkeypatch.setattr(stages, "STAGES", (good[0], Planned("collectives", busy, True, lambda nodes: 60)))
+    done = site()
+    assert (done.exit_code, "stage collectives: pods hold the GPUs" in done.stderr) == (2, True)
+    monkeypatch.setattr(stages, "STAGES", good)
+    assert site().exit_code == 0
+
+
+def test_the_plan_names_minutes_gpus_and_node_minutes_and_starts_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cluster, facts = made.site_of()
+    file = StackFile(tmp_path / "Pulumi.prod.yaml", {}, frozenset())
+    monkeypatch.setattr(commands, "_load", lambda stack, project: (file, cluster, facts))
+    done = busbar("accept", "plan", "prod")
+    assert done.exit_code == 0
+    table = {words[0]: words[1:] for line in done.stdout.splitlines() if (words := line.split())}
+    assert table["collectives"] == ["3", "5", "16", "10"], "two nodes of 8 GPUs for 5 minutes"
+    assert table["inventory"][2:] == ["0", "0"]
+    assert "Nothing is left running" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_soak_the_plan_stays_below_45_minutes_at_440_nodes() -> None:
+    assert sum(stage.seconds(440) for stage in stages.STAGES) <= 45 * 60
+
+
+def test_the_criteria_are_printed_and_can_be_read_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import yaml
+    from jsonschema import Draft202012Validator
+
+    cluster, facts = made.site_of()
+    monkeypatch.setattr(commands, "_load", lambda stack, project: (None, cluster, facts))
+    printed = busbar("accept", "criteria", "--for", "prod").stdout
+    (tmp_path / "acceptance.yaml").write_text(printed)
+    rows_, _ = commands._criteria(facts, tmp_path / "acceptance.yaml")
+    assert rows_ == commands._criteria(facts, None)[0]
+    schema = json.loads(busbar("accept", "criteria").stdout)
+    assert schema["title"] == "acceptance.yaml"
+    Draft202012Validator(schema).validate(yaml.safe_load(printed))
