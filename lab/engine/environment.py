@@ -26,30 +26,35 @@ def pulumi() -> Path | None:
     return None
 
 
-def environment() -> dict[str, str]:
-    """The variables to set; PATH is the whole new one. Also makes the folders that they name."""
-    BACKEND.mkdir(parents=True, exist_ok=True)
-    link_plugins()
+def environment(folder: Path | None = None) -> dict[str, str]:
+    """The variables to set; PATH is the whole new one. Also makes the folders that they name.
+
+    `folder`: the place of state and plugins, by default the lab's, which `python -m lab down` removes.
+    """
+    plugins, backend = (folder / "plugins", folder / "state") if folder else (REPLACEMENT_PLUGINS, BACKEND)
+    backend.mkdir(parents=True, exist_ok=True)
+    link_plugins(plugins)
     engine = pulumi()
     cli = [engine.parent] if engine else []
-    folders = [REPLACEMENT_PLUGINS, *cli, tools(), Path(sys.executable).parent]
+    folders = [plugins, *cli, tools(), Path(sys.executable).parent]
     known = os.environ.get("PATH", "").split(os.pathsep)
     front = [str(folder) for folder in dict.fromkeys(folders) if str(folder) not in known]
     return {
         "PATH": os.pathsep.join([*front, *known]),
-        "PULUMI_BACKEND_URL": f"file://{BACKEND}",
+        "PULUMI_BACKEND_URL": f"file://{backend}",
         "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         "BUSBAR_PYTHON": sys.executable,
     }
 
 
-def link_plugins() -> list[str]:
+def link_plugins(folder: Path | None = None) -> list[str]:
     """Link the lab's plugins into the engine's PATH where no official one is installed; returns the names."""
-    REPLACEMENT_PLUGINS.mkdir(parents=True, exist_ok=True)
-    names = replaced_plugins()
+    folder = folder or REPLACEMENT_PLUGINS
+    folder.mkdir(parents=True, exist_ok=True)
+    names = offline.missing_plugins(folder)
     for name in official.PLUGINS:
-        link = REPLACEMENT_PLUGINS / f"pulumi-resource-{name}"
+        link = folder / f"pulumi-resource-{name}"
         if name in names:
             link_to(offline.replacement_plugin(name), link)
         else:

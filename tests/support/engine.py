@@ -20,9 +20,8 @@ PROJECT = Path(__file__).resolve().parents[2]
 TOOLS = ("pulumi", "pulumi-language-python", "pulumi-resource-pulumi-python")
 
 
-def require_engine(path: str | None = None) -> None:
-    """Skip the test if there is no engine on `path` (by default that of the lab); fail it in CI."""
-    path = path or environment()["PATH"]
+def require_engine(path: str) -> None:
+    """Skip the test if there is no engine on `path`; fail it in CI."""
     if missing := [tool for tool in TOOLS if shutil.which(tool, path=path) is None]:
         reason = f"not on PATH, and not built by the lab: {', '.join(missing)}; run `python -m lab build`"
         if os.environ.get("CI") == "true":
@@ -37,13 +36,11 @@ def throwaway_project(folder: Path, program: str, **more: str) -> Mapping[str, s
     """
     variables = {
         **{name: value for name, value in os.environ.items() if name != "SSH_AUTH_SOCK"},
-        **environment(),
+        **environment(folder),
         "PYTHONPATH": str(PROJECT),
-        "PULUMI_BACKEND_URL": f"file://{folder}/state",
         **more,
     }
     require_engine(variables["PATH"])
-    (folder / "state").mkdir(parents=True)
     virtualenv = Path(sys.prefix).resolve()
     (folder / "Pulumi.yaml").write_text(
         f"name: tiny\nruntime: {{name: python, options: {{virtualenv: {virtualenv}}}}}\n"

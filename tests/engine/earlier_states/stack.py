@@ -80,7 +80,6 @@ class Checkout:
             path = bin_folder / f"pulumi-resource-{name}"
             path.write_text(_PLUGIN.format(python=sys.executable, plugins=plugins.__file__, name=name))
             path.chmod(0o755)
-        (self.folder / "state").mkdir()
 
     def project(self, place: str) -> Path:
         """The folder of a program."""
@@ -166,13 +165,12 @@ class Checkout:
 
     def variables(self) -> dict[str, str]:
         """The environment of its commands."""
-        known = environment()
+        known = environment(self.folder)
         return {
             **{name: value for name, value in os.environ.items() if name != "SSH_AUTH_SOCK"},
             **known,
             "PATH": f"{self.folder / 'bin'}{os.pathsep}{known['PATH']}",
             "PYTHONPATH": str(self.root),
-            "PULUMI_BACKEND_URL": f"file://{self.folder}/state",
             "PULUMI_DEBUG_COMMANDS": "true",  # it has --event-log
             plugins.FOLDER: str(self.folder),
             plugins.OFFICIAL: _official_provider(known["PATH"]),
