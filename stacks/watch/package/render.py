@@ -106,8 +106,8 @@ def written(group: str) -> list[Record | Rule]:
 
 
 def series_of_rails(link_layer: str | None) -> set[str]:
-    """The series that alerts read of a rail of any link layer (None), or only of this one; without prefix."""
-    found = [rule for rule in written("rails") if isinstance(rule, Rule) and rule.link_layer == link_layer]
+    """The series that rules read of a rail of any link layer (None), or only of this one; without prefix."""
+    found = [rule for rule in written("rails") if getattr(rule, "link_layer", None) == link_layer]
     return {name for rule in found for name in _SERIES.findall(rule.expr)}
 
 

@@ -153,12 +153,12 @@ def test_a_counter_of_a_rail_fires_in_alertmanager_within_a_minute_and_one_of_st
 
 
 def test_a_rail_that_was_trained_down_fires_until_it_has_its_rate(lab: Lab, watched: str) -> None:
-    slow, rate = 'ALERTS{alertname="BusbarRailSlow",node="worker-1"}', f"{HCAS}/mlx5_1/ports/1/rate"
+    slow, rate = 'ALERTS{alertname="BusbarRailDown",node="worker-1"}', f"{HCAS}/mlx5_1/ports/1/rate"
     before = lab.ssh("worker-1", f"cat {rate}").strip()
     lab.ssh("worker-1", f"echo '100 Gb/sec (4X EDR)' > {rate}")
     try:
-        taken = seconds_until(lambda: named("BusbarRailSlow", node="worker-1"), 60 + ALERT_SECONDS)
-        print(f"BusbarRailSlow fired in Alertmanager after {taken:.1f} s, before: {before}")
+        taken = seconds_until(lambda: named("BusbarRailDown", node="worker-1"), 60 + ALERT_SECONDS)
+        print(f"BusbarRailDown fired in Alertmanager after {taken:.1f} s, before: {before}")
     finally:
         lab.ssh("worker-1", f"echo '{before}' > {rate}")
     seconds_until(lambda: not query(slow), ALERT_SECONDS)
@@ -175,15 +175,18 @@ def test_a_rail_that_is_down_fires_beside_other_hcas_and_an_unplugged_hca_does_n
     assert not query(down), "pending or firing with all rails ACTIVE"
     assert [each["value"][1] for each in query(panel)] == ["0"]
     state = "/sys/class/infiniband/mlx5_1/ports/1/state"
-    lab.ssh("worker-1", f"echo '1: DOWN' > {state}")
+    lab.ssh("worker-1", f"echo '1: DOWN' > {state}; echo 1 > {COUNTERS}/link_downed")
     try:
         # The alert waits for a minute.
         taken = seconds_until(lambda: named("BusbarRailDown", node="worker-1"), 60 + ALERT_SECONDS)
         print(f"BusbarRailDown fired in Alertmanager after {taken:.1f} s")
         assert {each["metric"]["node"] for each in query(down)} == {"worker-1"}
+        # A cable that is pulled is one alert.
+        on_node = {each["metric"]["alertname"] for each in query('ALERTS{node="worker-1"}')}
+        assert on_node == {"BusbarRailDown"}
         assert [each["value"][1] for each in query(panel)] == ["1"]
     finally:
-        lab.ssh("worker-1", f"echo '4: ACTIVE' > {state}")
+        lab.ssh("worker-1", f"echo '4: ACTIVE' > {state}; echo 0 > {COUNTERS}/link_downed")
     seconds_until(lambda: not query(down), ALERT_SECONDS)
 
 

@@ -77,7 +77,7 @@ def of_all_rails(names: Sequence[str]) -> Series:
 
 # The series that rules read of every rail, whatever its link layer is.
 COUNTERS = (
-    "state_id", "physical_state_id", "rate_bytes_per_second", "link_downed_total",
+    "state_id", "rate_bytes_per_second", "link_downed_total",
     "link_error_recovery_total", "symbol_error_total", "port_errors_received_total",
     "port_receive_remote_physical_errors_total", "local_link_integrity_errors_total",
     "excessive_buffer_overrun_errors_total",
@@ -93,21 +93,14 @@ KUBERNETES: Series = {
 }
 WRITTEN = "busbar_metrics_written_timestamp_seconds"
 LAST_RUN = 'busbar_nccl_last_run_timestamp_seconds{pool="h100"}'
+RATE = rails("rate_bytes_per_second", "5e10x60", "5e10x60")
 FLAT, ONE = "7x60", "7x20 8x40"
 # A reload of the driver sets it to 0.
 RESET = "900000x20 0x40"
 
 CASES: Mapping[str, Case] = {
-    "BusbarRailDown": Case(rails("state_id", "4x60", "4x20 1x40"), rails("state_id", "4x60", "4x60")),
-    "BusbarRailLinkNotUp": Case(
-        rails("physical_state_id", "2x60", "2x60"), rails("physical_state_id", "5x60", "5x60")
-    ),
-    "BusbarRailSlow": Case(
-        rails("rate_bytes_per_second", "5e10x60", "2.5e10x60"),
-        {
-            **rails("rate_bytes_per_second", "5e10x60", "5e10x60"),
-            **rail("rate_bytes_per_second", "1e9x60", "mgmt"),
-        },
+    "BusbarRailDown": Case(
+        {**RATE, **rails("state_id", "4x60", "4x20 1x40")}, {**RATE, **rails("state_id", "4x60", "4x60")}
     ),
     "BusbarRailFlapped": counter("link_downed_total", ONE, RESET, "25m"),
     "BusbarRailRecovering": counter("link_error_recovery_total", "0+6x60", "0+4x60"),

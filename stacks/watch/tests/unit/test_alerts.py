@@ -19,7 +19,10 @@ from stacks.watch.tests.unit.cases import (
     CASES,
     COUNTERS,
     EXPECTED,
+    FLAT,
     KUBERNETES,
+    ONE,
+    RATE,
     ROCE,
     UNNAMED,
     Series,
@@ -46,7 +49,7 @@ SETTINGS = {
         "BusbarGpuDoubleBitErrors", "BusbarGpuNvlinkRecovered", "BusbarGpuRecoveryAction",
         "BusbarNvswitchFatal",
     },
-    ("critical", "1m"): {"BusbarRailDown", "BusbarRailLinkNotUp", "BusbarRailSlow", "BusbarGpuFabricManager"},
+    ("critical", "1m"): {"BusbarRailDown", "BusbarGpuFabricManager"},
     ("critical", "5m"): {
         "BusbarDevicesMissing", "BusbarGpusMissing", "BusbarNodeNotReady", "BusbarGpuNvlinkInactive",
     },
@@ -167,12 +170,8 @@ def test_an_hca_of_storage_fires_no_alert_on_rails_and_hides_none(tmp_path: Path
     passes(tmp_path, *tests)
 
 
-# What three alerts read of each port: the series, its value on a rail that works and on one that does not.
-COUNTED = {
-    "BusbarRailDown": ("state_id", "4x60", "1x60"),
-    "BusbarRailLinkNotUp": ("physical_state_id", "5x60", "2x60"),
-    "BusbarRailSlow": ("rate_bytes_per_second", "5e10x60", "2.5e10x60"),
-}
+# What is read of each port: the series, its value on a rail that works and on one that does not.
+COUNTED = {"state_id": ("4x60", "1x60"), "rate_bytes_per_second": ("5e10x60", "2.5e10x60")}
 GOOD, BAD = True, False
 # Which ports work, by device and port, and whether the alert fires.
 HCAS = {
@@ -195,30 +194,51 @@ HCAS = {
 }  # fmt: skip
 
 
+def port_series(faulty: str, works: bool, *place: Any) -> Series:
+    """What is read of the port at this place; where it does not work, the series FAULTY is bad."""
+    found: dict[str, str] = {}
+    for name, (good, bad) in COUNTED.items():
+        found |= rail(name, good if works or name != faulty else bad, *place)
+    return found
+
+
 def test_only_rails_are_counted_where_they_are_named(tmp_path: Path) -> None:
     tests = []
-    for alert, (series, good, bad) in COUNTED.items():
+    for series in COUNTED:
         for ports, fires in HCAS.values():
             found = dict(EXPECTED)
-            for (device, port), works in ports.items():
-                found |= rail(series, good if works else bad, device, port)
-            tests.append(Firing(alert, found, "30m", fires))
+            for place, works in ports.items():
+                found |= port_series(series, works, *place)
+            tests.append(Firing("BusbarRailDown", found, "30m", fires))
     passes(tmp_path, *tests)
 
 
 def test_all_ports_of_a_node_are_counted_where_its_rails_are_not_named(tmp_path: Path) -> None:
     expected = {name.replace("gpu-1", "gpu-2"): values for name, values in UNNAMED.items()}
+    named = {**EXPECTED, **CASES["BusbarRailDown"].silent, **expected}
     tests = []
-    for alert, (series, good, bad) in COUNTED.items():
-        named = {**EXPECTED, **rails(series, good, good), **expected}
-        for ports, fires in (((good, bad), True), ((good, bad, good), False), ((bad, bad), True)):
+    for series in COUNTED:
+        for ports, fires in (((GOOD, BAD), True), ((GOOD, BAD, GOOD), False), ((BAD, BAD), True)):
             found = dict(named)
-            for number, values in enumerate(ports):
-                # All ports have a state.
-                found |= rail("state_id", "4x60", f"mlx5_{number}", node="gpu-2")
-                found |= rail(series, values, f"mlx5_{number}", node="gpu-2")
-            tests.append(Firing(alert, found, "30m", fires))
+            for number, works in enumerate(ports):
+                found |= port_series(series, works, f"mlx5_{number}", 1, "gpu-2")
+            tests.append(Firing("BusbarRailDown", found, "30m", fires))
     passes(tmp_path, *tests)
+
+
+def test_a_cable_that_is_pulled_is_one_critical_alert_until_it_is_back(tmp_path: Path) -> None:
+    pulled = {
+        **EXPECTED,
+        **RATE,
+        **rails("state_id", "4x60", "4x20 1x5 4x40"),
+        **rails("link_downed_total", FLAT, ONE),
+    }
+    down, flapped = "BusbarRailDown", "BusbarRailFlapped"
+    passes(
+        tmp_path,
+        *(Firing(down, pulled, at, fires) for at, fires in (("24m", True), ("27m", False))),
+        *(Firing(flapped, pulled, at, fires) for at, fires in (("24m", False), ("27m", True))),
+    )
 
 
 def test_a_counter_that_stuck_at_its_maximum_is_named_because_nothing_else_fires(tmp_path: Path) -> None:
