@@ -38,7 +38,7 @@ DEFAULT, TOP_SWITCH = "default", "fabric"
 _RESERVED = "DEFAULT has a meaning of its own in slurm.conf", "rename it"
 # Key of K3s -> its replacement on Slurm.
 _INSTEAD = {
-    "image": "container_image names what pyxis starts",
+    "image": "validation.image names what pyxis starts",
     "topology_file": "set env.NCCL_TOPO_FILE to a file that all compute hosts have",
     "running_jobs": "removal.running_jobs is for all pools",
 }
@@ -172,6 +172,11 @@ class HealthCheck(ConfigModel):
 class SlurmValidation(NcclSettings):
     """A job of nccl-tests per pool, and the gate on its result."""
 
+    image: Image | None = Field(
+        default=None,
+        description="What pyxis starts to measure, such as /images/nccl-tests.sqsh; by default nccl-tests on "
+        "the compute hosts.",
+    )
     when_busy: Literal["fail", "wait"] = Field(
         default="fail",
         description="What a new measurement does while its nodes are busy. fail: after 100 s the update "
@@ -210,8 +215,8 @@ class Slurm(MeasuredCluster[MeasuredPool, SlurmValidation]):
     )
     container_image: Image | None = Field(
         default=None,
-        description="What pyxis starts to measure, such as /images/nccl-tests.sqsh; by default nccl-tests on "
-        "the compute hosts.",
+        description="Former name of validation.image, which goes with the next release.",
+        json_schema_extra={"deprecated": True},
     )
     validation: SlurmValidation = Field(
         default=SlurmValidation(), description="The NCCL validation and its gate."
@@ -276,7 +281,17 @@ def load(data: Any, *, secret_keys: Collection[str] = (), root: Path | None = No
             problems += files.ssh_key(slurm.ssh, root)
     if problems or slurm is None:
         raise ConfigError(problems)
+    if slurm.container_image:
+        validation = slurm.validation.model_copy(update={"image": slurm.container_image})
+        return slurm.model_copy(update={"validation": validation})
     return slurm
+
+
+def warnings(slurm: Slurm) -> list[Finding]:
+    """Warnings about former names, and about settings that pass more results than probably intended."""
+    what, fix = "is validation.image now; the former name goes with the next release", "rename it"
+    former = [Finding(("container_image",), what, fix)] if slurm.container_image else []
+    return [*former, *validation_checks.warnings(slurm)]
 
 
 def _finding(error: ErrorDetails) -> Finding:
@@ -291,6 +306,8 @@ def _finding(error: ErrorDetails) -> Finding:
 
 def _findings(slurm: Slurm) -> Iterator[Finding]:
     """The checks that no value can make on its own."""
+    if slurm.container_image and slurm.validation.image:
+        yield Finding(("container_image",), "given together with validation.image", "remove it")
     seen: dict[str, str] = {}
     for parameter in slurm.parameters:
         path = ("parameters", parameter)

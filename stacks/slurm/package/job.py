@@ -26,7 +26,7 @@ def measure_spec(
     hosts = [host for host in hosts_of(slurm) if host.pool == pool and host.name not in slurm.quarantine]
     names = [host.name for host in hosts]
     run = nccl_run(pool, names, slurm.pools[pool], validation)
-    script = sbatch.script(run, validation.system, slurm.container_image)
+    script = sbatch.script(run, validation.system, validation.image)
     known = (facts[name] for name in names if name in facts)
     versions = sorted({f"slurm {found['slurm']}, driver {found.get('driver')}" for found in known})
     content = {"script": script, "nodes": names, "versions": versions, "run": run.run}

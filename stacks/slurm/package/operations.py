@@ -90,7 +90,7 @@ def needs(path: Path) -> Needs:
     found |= {"nfs-kernel-server": "home.nfs"} if slurm.home.nfs else {}
     found |= {f"{slurm.container_packages}/*.deb": "container_packages"} if slurm.container_packages else {}
     made = Needs([Artifact("package", name, use) for name, use in found.items()])
-    if image := slurm.container_image:
+    if image := slurm.validation.image:
         made.artifacts.append(Artifact("image", image, "NCCL validation"))
     elif slurm.validation.enabled:
         made.artifacts.append(Artifact("binary", "nccl-tests", "NCCL validation, on the compute hosts"))

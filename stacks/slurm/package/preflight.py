@@ -103,7 +103,7 @@ def spec_of(slurm: Slurm) -> dict[str, Any]:
     plain = {key: each.model_dump(mode="json") for key, each in required.items()}
     export, clients = home_export(slurm)
     # A job with a PATH of its own may find other programs.
-    on_host = slurm.validation.enabled and not (slurm.container_image or "PATH" in slurm.validation.env)
+    on_host = slurm.validation.enabled and not (slurm.validation.image or "PATH" in slurm.validation.env)
     # The export need not be writable for nobody, because homes are made as root.
     required_nfs = {**core.nfs_requirements(export, clients), "squash": "none"} if export else None
     return {
@@ -331,7 +331,7 @@ def _programs(report: Report) -> Iterator[Check]:
     if missing := report.also["missing_programs"]:
         yield error(
             f"has no {missing} of nccl-tests on PATH or in {', '.join(PROGRAM_FOLDERS)}",
-            "install nccl-tests there, set container_image, or measure nothing (validation.enabled: false)",
+            "install nccl-tests there, set validation.image, or measure nothing (validation.enabled: false)",
         )
 
 

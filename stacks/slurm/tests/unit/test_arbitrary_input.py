@@ -25,8 +25,13 @@ FULL = configured(
     removal={"running_jobs": "refuse", "timeout_seconds": 60},
     health_check={"enabled": True, "interval_seconds": 300},
     parameters={"MaxJobCount": "50000"},
-    container_image="/images/nccl.sqsh",
-    validation={"collectives": ["all_reduce"], "min_bytes": "1M", "env": {"A": "b"}, "when_busy": "wait"},
+    validation={
+        "image": "/images/nccl.sqsh",
+        "collectives": ["all_reduce"],
+        "min_bytes": "1M",
+        "env": {"A": "b"},
+        "when_busy": "wait",
+    },
 )
 
 

@@ -52,9 +52,9 @@ POOL = configured()["pools"]["h100"]
     ("changes", "expected"),
     [
         (
-            {"validation": {"image": "a/b:1"}},
-            "validation.image: is for Kubernetes, and Slurm has no use for it. Fix: remove it; "
-            "container_image names what pyxis starts",
+            {"pools": {"h100": {**POOL, "validation": {"image": "a/b:1"}}}},
+            "pools.h100.validation.image: is for Kubernetes, and Slurm has no use for it. Fix: remove it; "
+            "validation.image names what pyxis starts",
         ),
         (
             {"pools": {"h100": {**POOL, "validation": {"topology_file": "x.xml"}}}},
@@ -95,7 +95,11 @@ POOL = configured()["pools"]["h100"]
         ),
         ({"home": {"path": "/home/../etc"}}, "home.path: '/home/../etc' is not an absolute path"),
         ({"packages": "/srv/../root"}, "packages: '/srv/../root' is not `os` or the absolute path"),
-        ({"container_image": "--help"}, "container_image: '--help' is not an image or a file"),
+        ({"validation": {"image": "--help"}}, "validation.image: '--help' is not an image or a file"),
+        (
+            {"container_image": "/a.sqsh", "validation": {"image": "/b.sqsh"}},
+            "container_image: given together with validation.image. Fix: remove it",
+        ),
         (
             {"partitions": {"gpu": {"pools": ["h100"], "default": True, "max_time": "99:99:99"}}},
             "partitions.gpu.max_time: '99:99:99' is not `infinite` or a time as 7-00:00:00",
@@ -247,11 +251,17 @@ def test_a_key_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         config.load(configured(ssh={"key_file": "none"}), root=tmp_path)
 
 
+def test_the_former_name_of_the_image_is_read_with_a_warning_that_has_the_new_one() -> None:
+    text = "container_image: is validation.image now; the former name goes with the next release."
+    assert [*map(str, config.warnings(slurm(container_image="/a.sqsh")))] == [f"{text} Fix: rename it"]
+    assert config.warnings(slurm(validation={"image": "/a.sqsh"})) == []
+
+
 def test_editors_are_offered_what_slurm_has_and_nothing_of_kubernetes() -> None:
     definitions = stack_schema()["$defs"]
     offered = {key for each in definitions.values() for key in each.get("properties", {})}
     assert {"gpus", "rails", "collectives"} <= offered
-    for kubernetes in ("taints", "min_disk_gb", "image", "namespace", "runtime_class", "diagnose"):
+    for kubernetes in ("taints", "min_disk_gb", "topology_file", "namespace", "runtime_class", "diagnose"):
         assert kubernetes not in offered
 
 

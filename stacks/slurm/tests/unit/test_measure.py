@@ -226,10 +226,12 @@ def test_a_host_in_quarantine_is_not_measured() -> None:
     assert spec["expectation"]["nodes"] == 2
 
 
-def test_an_image_is_given_to_srun() -> None:
-    made = slurm(container_image="/images/nccl.sqsh")
-    script = job.measure_spec(made, "h100", facts(made), "x")["script"]
-    assert "--container-image=/images/nccl.sqsh" in script
+def test_an_image_is_given_to_srun_by_either_of_its_names() -> None:
+    image = "/images/nccl.sqsh"
+    made = slurm(validation={"image": image})
+    spec = job.measure_spec(made, "h100", facts(made), "x")
+    assert f"--container-image={image}" in spec["script"]
+    assert job.measure_spec(slurm(container_image=image), "h100", facts(made), "x") == spec
 
 
 UNKNOWN = [

@@ -304,7 +304,7 @@ OF_SCHEDMD = [f"/d/slurm-smd{name}_*.deb" for name in ("", "-client", "-slurmctl
             {
                 "home": {"nfs": {"folder": "/srv/home"}},
                 "container_packages": "/c",
-                "container_image": "/images/nccl.sqsh",
+                "validation": {"image": "/images/nccl.sqsh"},
             },
             ["/c/*.deb", "nfs-kernel-server", *OF_OS],
             "image  nccl.sqsh",

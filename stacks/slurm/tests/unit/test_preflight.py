@@ -117,7 +117,7 @@ def test_broken_hardware_of_a_host_in_quarantine_is_a_warning() -> None:
     ("of", "programs"),
     [
         ({}, "all_reduce_perf"),
-        ({"container_image": "/images/nccl-tests.sqsh", "container_packages": "/srv/debs"}, ""),
+        ({"validation": {"image": "/images/nccl-tests.sqsh"}, "container_packages": "/srv/debs"}, ""),
         ({"validation": {"enabled": False}}, ""),
         ({"validation": {"env": {"PATH": "/sw/bin:/usr/bin"}}}, ""),
     ],
