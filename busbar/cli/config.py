@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from busbar.cli.ending import show_findings
+from busbar.cli.output import fail
 from busbar.cli.stackfile import STACK_HELP, Project, Stack, capability_of, find_file, stack_argument
-from busbar.text import listed
+from busbar.exits import USAGE
+from busbar.text import counted, listed
 
 if TYPE_CHECKING:
     from busbar.capability import Capability
@@ -49,10 +52,32 @@ def schema(
 def check_config(stack: Stack, project: Project = None) -> None:
     """Validate a stack's configuration, of any project of busbar; nothing is changed.
 
+    In a site, the files of this stack in the projects of its folders are validated too.
+
     Exit code 0: valid; 64: errors, or no such stack.
     """
-    path = find_file(stack, project)
-    check(path, capability_of(path))
+    from busbar.capability import of_project
+    from busbar.config import ConfigError, stackfile
+
+    folder = None if stack.endswith((".yaml", ".yml")) else stackfile.project_folder(project, Path.cwd())
+    below = sorted(folder.glob(f"*/Pulumi.{stack.rpartition('/')[2]}.yaml")) if folder else []
+    projects = {path: stackfile.project_name(path.parent) or "" for path in below}
+    found = {path: known for path, name in projects.items() if (known := of_project([name]))}
+    try:
+        path = find_file(stack, project)
+        checked: dict[Path, Capability | None] = {path: capability_of(path), **found}
+    except stackfile.NoStackFileError:
+        if not found:
+            raise
+        checked = {**found}
+    wrong = []
+    for path, capability in checked.items():
+        try:
+            check(path, capability)
+        except ConfigError as error:
+            wrong.append(show_findings(path, error))
+    if wrong:
+        fail("; ".join(wrong), USAGE)
 
 
 def check(path: Path, capability: Capability | None) -> None:
@@ -89,9 +114,10 @@ def describe(cluster: Cluster) -> list[str]:
             f"NFS server: {export.host.name} exports {export.host.address}:{export.folder} to the workers"
         )
     for name, pool in cluster.pools.items():
+        has = f"{counted(pool.gpus, 'GPU')} and {counted(pool.rails, 'rail')} per worker"
         lines.append(
-            f"pool {name}: {len(inventory.workers_of(name))} workers, {pool.gpus} GPUs and {pool.rails} "
-            f"rails per worker, {pool.rate_gbps:g} Gb/s per rail ({pool.link_layer})"
+            f"pool {name}: {counted(len(inventory.workers_of(name)), 'worker')}, {has}, "
+            f"{pool.rate_gbps:g} Gb/s per rail ({pool.link_layer})"
         )
     operators = {"GPU Operator": cluster.gpu_operator, "Network Operator": cluster.network_operator}
     installed = {title: each.version for title, each in operators.items() if each.enabled}

@@ -6,13 +6,16 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
 from busbar.cli.output import error, fail
 from busbar.exits import FAILED, INTERRUPTED, NO_VERDICT
 from busbar.text import counted
+
+if TYPE_CHECKING:
+    from busbar.config.errors import ConfigError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -71,9 +74,14 @@ def _text(error: Exception, given: Mapping[str, Any]) -> str:
         fix = getattr(error, "fix", "")
         return f"{error}. Fix: {fix}" if fix and "Fix: " not in str(error) else str(error)
     from busbar.config import stackfile
+
+    return show_findings(stackfile.find(given["stack"], given.get("project"), Path.cwd()), error)
+
+
+def show_findings(path: Path, error: ConfigError) -> str:
+    """Print the findings of a stack file on stdout, with their places; the line for stderr."""
     from busbar.config.places import located
 
-    path = stackfile.find(given["stack"], given.get("project"), Path.cwd())
     for finding in located(path, error.findings):
         typer.echo(finding)
     return f"{path.name}: {counted(len(error.findings), 'error')}; no changes made"

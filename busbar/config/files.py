@@ -10,6 +10,7 @@ from busbar.config.cluster import Cluster
 from busbar.config.errors import Finding, KeyPath
 from busbar.config.operators import Chart
 from busbar.config.ssh import Ssh
+from busbar.text import counted
 
 CONFIG_MAP_BYTES = 1_000_000
 """Kubernetes allows 1 MiB for the whole object."""
@@ -82,7 +83,10 @@ def _not_of(path: Path, gpus: int) -> tuple[str, str]:
     # PCI class 03: VGA and 3D controllers.
     found = sum(each.get("class", "").startswith("0x03") for each in system.iter("pci"))
     if 0 < found < gpus:
-        return f"has {found} GPUs, expected {gpus}", "use the file of this type of host, or correct gpus"
+        return (
+            f"has {counted(found, 'GPU')}, expected {gpus}",
+            "use the file of this type of host, or correct gpus",
+        )
     return "", ""
 
 

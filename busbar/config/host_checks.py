@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from busbar.config.errors import Finding, did_you_mean
 from busbar.config.hosts import LABELS, SWITCHES
 from busbar.config.partial import PartialCluster, PartialConfig, PartialHost
+from busbar.text import counted
 
 # The resources of each host, in components/: how their names begin, and how they end.
 RESOURCES: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -106,7 +107,7 @@ def virtual_ip(config: PartialConfig) -> Iterator[Finding]:
         text = "given with one load balancer"
         yield Finding(("hosts", "virtual_ip"), text, "remove it, or add a second load balancer")
     if count == 0 and config.has_virtual_ip and not config.has_api_endpoint and servers < MIN_SHARING:
-        text = f"got {servers} servers and no load balancer, expected at least {MIN_SHARING}"
+        text = f"got {counted(servers, 'server')} and no load balancer, expected at least {MIN_SHARING}"
         fix = "give the address of the server as `api_endpoint: {address: ADDRESS}` instead"
         yield Finding(("hosts", "virtual_ip"), text, fix)
     shared = _ip(config.virtual_ip)

@@ -144,9 +144,13 @@ def _of_sizes(cluster: Cluster) -> Iterator[Finding]:
 
 
 def proxy_warnings(cluster: Cluster) -> Iterator[Finding]:
-    """Warn of workers that servers list in NO_PROXY one by one (busbar/hosts/proxy.py)."""
-    workers = [worker.address for worker in cluster.hosts.workers]
-    if cluster.http_proxy and (alone := [*cluster.http_proxy.outside_no_proxy(workers)]):
+    """Warn of patterns, and of workers that servers list in NO_PROXY one by one (busbar/hosts/proxy.py)."""
+    proxy, workers = cluster.http_proxy, [worker.address for worker in cluster.hosts.workers]
+    for index, (given, read) in enumerate(zip(proxy.no_proxy, proxy.direct, strict=True) if proxy else ()):
+        if given != read:
+            text = f"is a pattern, which curl and Go do not read; hosts get '{read}'"
+            yield Finding(("http_proxy", "no_proxy", index), text, f"write '{read}'", f"'{given}'")
+    if proxy and (alone := [*proxy.outside_no_proxy(workers)]):
         yield Finding(
             ("http_proxy", "no_proxy"),
             "workers are in none of its networks and domains "

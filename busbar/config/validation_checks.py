@@ -16,6 +16,7 @@ from busbar.config.partial import PartialCluster, PartialConfig
 from busbar.config.validation import NcclPoolSettings
 from busbar.judge.nccl.expected import profiles
 from busbar.judge.nccl.expected.system import is_gpu, models
+from busbar.text import counted
 
 # Levels of NCCL_DEBUG at which NCCL prints the transport of each edge.
 _EVIDENCE = ("INFO", "TRACE")
@@ -52,7 +53,8 @@ def values(config: PartialCluster) -> Iterator[Finding]:
         slots = wanted.slots_per_worker
         if slots is not None and gpus.isdecimal() and slots > int(gpus):
             yield Finding(
-                ("validation", "slots_per_worker"), f"{slots} is more than the {gpus} GPUs of pools.{name}"
+                ("validation", "slots_per_worker"),
+                f"{slots} is more than the {counted(int(gpus), 'GPU')} of pools.{name}",
             )
 
 
@@ -211,9 +213,9 @@ def _pool_warnings(cluster: AnyCluster, name: str, pool: Hardware) -> Iterator[F
     if profile and (profile.gpus_per_node, profile.rails, profile.rate_gbps) != numbers:
         yield Finding(
             _path(cluster, name, "profile"),
-            f"{profile.name} has {profile.gpus_per_node} GPUs and {profile.rails} rails of "
-            f"{profile.rate_gbps:g} Gb/s. Those of pools.{name} count, {pool.gpus} and "
-            f"{pool.rails} of {pool.rate_gbps:g} Gb/s",
+            f"{profile.name} has {counted(profile.gpus_per_node, 'GPU')} and "
+            f"{counted(profile.rails, 'rail')} of {profile.rate_gbps:g} Gb/s. Those of pools.{name} count, "
+            f"{pool.gpus} and {pool.rails} of {pool.rate_gbps:g} Gb/s",
         )
 
 

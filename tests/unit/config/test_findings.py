@@ -354,7 +354,7 @@ def test_three_servers_or_more_may_share_an_address_without_load_balancers() -> 
     assert not [line for line in map(str, warnings(load(sharing(3)))) if "virtual_ip" in line]
     load(sharing(5))
     [found] = findings(sharing(1))
-    assert found.startswith("hosts.virtual_ip: got 1 servers and no load balancer, expected at least 3. Fix:")
+    assert found.startswith("hosts.virtual_ip: got 1 server and no load balancer, expected at least 3. Fix:")
 
 
 def test_the_address_of_servers_is_of_their_family_and_in_their_subnet() -> None:

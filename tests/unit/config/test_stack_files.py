@@ -229,3 +229,44 @@ def test_an_example_is_named_only_where_it_is_beside_the_missing_file(tmp_path: 
 def test_a_stack_file_knows_its_stack_and_its_project_folder(tmp_path: Path) -> None:
     file = stackfile.read(stack(tmp_path, PLAIN_STACK, name="h100.eu"))
     assert (file.stack, file.project) == ("h100.eu", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("place", "written", "says"),
+    [
+        ("workers[0]", "port: 0022", "port: '0022' is a number with a leading zero"),
+        ("workers[0]", "port: 22:22", "port: '22:22' is not a whole number"),
+        ("workers[0]", "name: 01", "name: '01' is a number with a leading zero"),
+    ],
+)
+def test_a_number_that_readers_change_is_an_error_with_its_line(
+    place: str, written: str, says: str, tmp_path: Path
+) -> None:
+    data = site()
+    key = written.partition(":")[0]
+    data["hosts"]["workers"][0][key] = "PLACE"
+    text = yaml.safe_dump({"config": {"busbar:cluster": data}}).replace(f"{key}: PLACE", written)
+    result = busbar("check-config", str(stack(tmp_path, text)))
+    assert result.exit_code == 64
+    line = text.splitlines().index(next(each for each in text.splitlines() if written in each)) + 1
+    assert [each for each in result.stdout.splitlines() if each.startswith(f"Pulumi.prod.yaml:{line} ")]
+    assert says in result.stdout, result.stdout
+
+
+def test_in_a_site_the_file_of_each_project_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("training", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "Pulumi.yaml").write_text(f"name: busbar-{name}\n")
+        stack(tmp_path / name, {"config": {f"busbar-{name}:{name}": {"cluster": "organization/busbar/prod"}}})
+    (tmp_path / "Pulumi.yaml").write_text("name: busbar\n")
+    monkeypatch.chdir(tmp_path)
+    only = busbar("check-config", "prod")
+    assert (only.exit_code, only.stdout.splitlines()[0]) == (0, "OK  Pulumi.prod.yaml"), only.output
+    assert "cluster organization/busbar/prod" in only.stdout
+    stack(tmp_path, {"config": {"busbar:cluster": site(servers=2)}})
+    both = busbar("check-config", "prod")
+    assert both.exit_code == 64
+    assert "Pulumi.prod.yaml: 1 error; no changes made" in both.stderr
+    assert "cluster organization/busbar/prod" in both.stdout

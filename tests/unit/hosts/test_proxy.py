@@ -49,6 +49,14 @@ def test_a_domain_stands_for_the_names_in_it_and_a_name_for_no_other() -> None:
     )
 
 
+def test_a_pattern_of_names_is_a_warning() -> None:
+    given = inventory(no_proxy=["198.18.0.0/15", "*.Site.example", ".b.example"]).cluster
+    assert [each for each in map(str, warnings(given)) if each.startswith("http_proxy")] == [
+        "http_proxy.no_proxy[1]: '*.site.example' is a pattern, which curl and Go do not read; hosts get "
+        "'.site.example'. Fix: write '.site.example'"
+    ]
+
+
 def test_workers_that_no_network_contains_are_a_warning() -> None:
     [found] = [each for each in map(str, warnings(inventory().cluster)) if each.startswith("http_proxy")]
     assert "198.18.0.2, 198.18.0.3" in found and "K3s on the servers restarts whenever" in found
