@@ -1,7 +1,7 @@
 """The sbatch script of one measurement: the same job as the MPIJob's, started by Slurm.
 
-Settings of the public scripts (coreweave/nccl-tests slurm/ at cb86553) are in docs/nccl.md, with the reason
-where this one differs.
+Settings of the public scripts (coreweave/nccl-tests slurm/ at cb86553) are in docs/measuring.md, with
+the reason where this one differs.
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ def test_a_run_without_a_cordoned_node_must_say_so(stranger: Stranger, cordoned:
 
 
 class Limited:
-    """A user with the rights of docs/nccl.md in a namespace, until one is taken away."""
+    """A user with the rights of docs/measuring.md in a namespace, until one is taken away."""
 
     namespace = "bench-limited"
     # The name has a word of what admission says about a new namespace.
@@ -216,7 +216,7 @@ class Limited:
 
     def grant(self, without: tuple[str, str] = ("", "")) -> None:
         """The roles of the page, but for a verb of a resource."""
-        page = (PROJECT / "docs" / "nccl.md").read_text(encoding="utf-8")
+        page = (PROJECT / "docs" / "measuring.md").read_text(encoding="utf-8")
         [text] = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
         roles = [*yaml.safe_load_all(text.replace("namespace: bench", f"namespace: {self.namespace}"))]
         for rule in (rule for role in roles for rule in role["rules"]):

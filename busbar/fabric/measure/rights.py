@@ -10,7 +10,7 @@ from busbar.kube.client import Api
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _REVIEW = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
 _Rights = Mapping[str, Sequence[str]]
-"""RESOURCE or RESOURCE/SUBRESOURCE, with .GROUP -> verbs. docs/nccl.md has them as roles."""
+"""RESOURCE or RESOURCE/SUBRESOURCE, with .GROUP -> verbs. docs/measuring.md has them as roles."""
 
 _IN_CLUSTER: _Rights = {"nodes": ("list",)}
 _IN_NAMESPACE: _Rights = {
@@ -33,7 +33,7 @@ def require(api: Api, namespace: str | None) -> None:
     if not missing:
         return
     where = f"in namespace {namespace}" if namespace else "in all namespaces"
-    roles = "Role and ClusterRole of docs/nccl.md, Rights"
+    roles = "Role and ClusterRole of `busbar docs measuring Rights`"
     fix = f"apply the {roles}" if namespace else f"--namespace NAME, one with the {roles}"
     lines = "".join(f"\n  {each}" for each in missing)
     raise CannotMeasure([f"rights of a run {where} are missing; nothing was created:{lines}\nFix: {fix}"])

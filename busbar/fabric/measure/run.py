@@ -252,7 +252,7 @@ def _try_worker(api: Api, plan: Plan, manifest: Mapping[str, Any], deadline: Dea
     except (ApiError, TimedOut) as error:
         refused = error if isinstance(error, ApiError) else error.error
         fix = (
-            "grant this right: docs/nccl.md, Rights"
+            "grant this right: busbar docs measuring Rights"
             if refused and refused.status == 403 and not refused.object_name
             else "another --namespace, or none: busbar then creates one with the Pod Security level for them"
         )

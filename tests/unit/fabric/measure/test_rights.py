@@ -1,4 +1,4 @@
-"""The rights of a run: those of the Role in docs/nccl.md are enough, and none of them is too many."""
+"""The rights of a run: those of the Role in docs/measuring.md are enough, and none of them is too many."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.kube_cluster import Clock
 from tests.unit.fabric.measure.authorized import Authorized, Right, rights_of
 from tests.unit.fabric.measure.foreign import SETTINGS, gpu_node
 
-PAGE = Path(__file__).parents[4] / "docs" / "nccl.md"
+PAGE = Path(__file__).parents[4] / "docs" / "measuring.md"
 OWN_NAMESPACE = {"create", "get", "list", "delete"}
 
 
@@ -89,7 +89,7 @@ def test_a_missing_right_is_named_with_the_role_and_nothing_is_created(
     done = run_in_bench(command, cluster)
     assert (done.exit_code, cluster.created) == (2, [])
     assert f"\n  {missing}\n" in done.stderr and done.stderr.count("\n  ") == 1
-    assert "docs/nccl.md" in done.stderr
+    assert "busbar docs measuring Rights" in done.stderr
 
 
 def test_all_missing_rights_are_one_error(command: Command) -> None:

@@ -141,7 +141,7 @@ def test_the_refusal_of_an_authorizer_is_final_whatever_the_user_is_called(
 
     cluster.refuse = refuse
     with pytest.raises(
-        CannotMeasure, match=r'cannot create resource "pods"\. Fix: grant this right: docs/nccl'
+        CannotMeasure, match=r'cannot create resource "pods"\. Fix: grant this right: busbar docs measuring'
     ):
         measured(cluster, planned(cluster, "bench"), tmp_path)
     assert len(asked) == 1
