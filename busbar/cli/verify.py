@@ -122,6 +122,8 @@ def _show(
 def _fixes(stack: str, found: Sequence[Drift], resume: Mapping[str, str]) -> Iterator[str]:
     """Fixes. A host that could not be verified, such as one that is not responding, cannot be converged."""
     unknown = {each.host for each in found if each.kind == "unknown"}
+    if site := {each.host for each in found if each.kind == "site"} - unknown:
+        yield f"repair what the rows of {', '.join(sorted(site))} name, because no update does"
     if drifted := {each.host for each in found if each.kind == "drift"} - unknown:
         yield f"busbar up {stack} --converge {','.join(sorted(drifted))}"
     if foreign := {each.host for each in found if each.kind == "foreign"}:

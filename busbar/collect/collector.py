@@ -24,8 +24,10 @@ from busbar.judge.nccl.report.html import Origin, write_html
 from busbar.judge.nccl.units import size
 from busbar.judge.record import JobOutcome, Record
 from busbar.kube.client import Api, ApiError
+from busbar.kube.nodes import record_event
 from busbar.kube.wait import Clock, Deadline, ProgressCallback
 from busbar.manifests.mpijob import nodes_of
+from busbar.text import counted
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,17 @@ class _Collector(Collector[ParsedLog, Verdict]):
             self.progress(f"ConfigMap {address} could not be written: {error}")
             return
         self.config_map = address
+        self._tell_nodes(self.record, verdict)
+
+    def _tell_nodes(self, record: Record, verdict: Verdict) -> None:
+        """Record the verdict as an Event on each Node of the job."""
+        busbw = "" if verdict.busbw_gbps is None else f", {verdict.busbw_gbps:g} GB/s"
+        of = f"NCCL validation of pool {record.pool} on {counted(len(record.nodes), 'node')}"
+        text = "; ".join([f"{of}: {verdict.verdict}{busbw}", *verdict.reasons])
+        for node in record.nodes:
+            reason = f"Nccl{verdict.verdict.capitalize()}"
+            if not record_event(self._api, node, reason, text, self.progress, is_bad=not verdict.passed):
+                break
 
     def _record(self, log: ParsedLog | None, outcome: JobOutcome) -> Record | None:
         """The record of the job; None where there is none, or busbar has not rendered it."""

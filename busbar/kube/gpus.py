@@ -64,7 +64,7 @@ class GpuNode:
         if self.node.drained:
             return f"drained: {self.node.drained}"
         if self.node.unschedulable:
-            return "cordoned"
+            return f"cordoned by {self.node.cordoned_by}" if self.node.cordoned_by else "cordoned"
         return next(
             (str(taint) for taint in self.node.taints if taint.key.startswith(_CONDITION_TAINT)), None
         )

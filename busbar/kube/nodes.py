@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 from typing import Any
 
 from busbar.kube.client import Api, ApiError, JsonObject
-from busbar.kube.wait import Deadline, Pending, wait_until
+from busbar.kube.wait import Deadline, Pending, ProgressCallback, wait_until
 
 NODES = "/api/v1/nodes"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -26,6 +28,14 @@ _CORDONED = "cordoned"
 # Labels of a Node that NVSentinel has cordoned or tainted (NVIDIA/NVSentinel, fault-quarantine).
 _OWNER, _OWNERS_REASON = "k8saas.nvidia.com/cordon-by", "k8saas.nvidia.com/cordon-reason"
 _SERVER = "node-role.kubernetes.io/etcd"
+# Conditions that are good signs: of Kubernetes, and of K3s on a server.
+_GOOD = ("Ready", "EtcdIsVoter")
+# NVSentinel's conditions have the name of a check as their type, and this after it as their reason
+# (platform-connectors/pkg/connectors/kubernetes/process_node_events.go).
+_OF_NVSENTINEL = "IsNotHealthy"
+_MAX_MESSAGE = 160
+# The API server refuses longer ones (kubernetes/kubernetes pkg/apis/core/validation/events.go).
+_MAX_EVENT = 1024
 
 
 @dataclass(frozen=True)
@@ -57,6 +67,7 @@ class Node:
     """What busbar looks at of a Node. `machine` is "" where busbar has not noted one.
 
     `conditions`: types of those that are true, without Ready: DiskPressure, or what a site's monitors set.
+    `reported`: those of them that are bad signs, each with who has set it, and why.
     `quarantine`: its reason, "" without one; `drained`: why, by whom and since when, by `busbar drain`.
     `cordons`: which of busbar's annotations the cordon goes with; none where it is somebody else's.
     `allocatable`: resource -> units, as the API writes them.
@@ -73,6 +84,7 @@ class Node:
     labels: Mapping[str, str]
     taints: tuple[NodeTaint, ...]
     conditions: tuple[str, ...] = ()
+    reported: tuple[str, ...] = ()
     quarantine: str = ""
     drained: str = ""
     cordons: frozenset[str] = frozenset()
@@ -86,7 +98,7 @@ class Node:
         metadata, spec = node["metadata"], node.get("spec") or {}
         labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
         conditions = (node.get("status") or {}).get("conditions") or []
-        true = [each.get("type", "") for each in conditions if each.get("status") == "True"]
+        true = {each.get("type", ""): each for each in conditions if each.get("status") == "True"}
         notes = {key: _note(annotations.get(key)) for key in (QUARANTINE, DRAINED)}
         drained, owner = notes[DRAINED], _owner(labels)
         return cls(
@@ -102,6 +114,7 @@ class Node:
                 for each in spec.get("taints") or []
             ),
             conditions=tuple(each for each in true if each != "Ready"),
+            reported=tuple(_report(each, metadata) for kind, each in true.items() if kind not in _GOOD),
             quarantine=str(notes[QUARANTINE].get("reason") or ""),
             drained=f"{drained.get('reason')}{_by_and_since(drained)}" if drained else "",
             cordons=frozenset(
@@ -109,7 +122,7 @@ class Node:
                 + [CORDONED] * (CORDONED in annotations)
             ),
             owner=owner,
-            cordoned_by=owner or _manager(metadata, "f:unschedulable"),
+            cordoned_by=owner or _manager(metadata, "f:spec", field="f:unschedulable"),
             allocatable=(node.get("status") or {}).get("allocatable") or {},
         )
 
@@ -124,11 +137,25 @@ def _owner(labels: Mapping[str, str]) -> str:
     return labels.get(_OWNER, "") + (f" ({reason})" if reason else "")
 
 
-def _manager(metadata: JsonObject, field: str) -> str:
-    """The program that has set a field of the spec, as the API has recorded it."""
+def _report(condition: JsonObject, metadata: JsonObject) -> str:
+    """Such as `GpuNvlinkWatch of NVSentinel (ErrorCode:...)`."""
+    kind, reason = condition["type"], condition.get("reason") or ""
+    field = f"k:{json.dumps({'type': kind}, separators=(',', ':'))}"
+    by = _manager(metadata, "f:status", "f:conditions", field=field)
+    by = "NVSentinel" if reason == f"{kind}{_OF_NVSENTINEL}" else by
+    why = " ".join((condition.get("message") or reason).split()).rstrip(";")
+    why = f"{why[:_MAX_MESSAGE]}..." if len(why) > _MAX_MESSAGE else why
+    return f"{kind}{f' of {by}' if by else ''}{f' ({why})' if why else ''}"
+
+
+def _manager(metadata: JsonObject, *path: str, field: str) -> str:
+    """The program that has set a field, as the API has recorded it."""
+
+    def fields(entry: JsonObject) -> JsonObject:
+        return reduce(lambda found, key: found.get(key) or {}, path, entry.get("fieldsV1") or {})
+
     entries = metadata.get("managedFields") or []
-    of_spec = ((each.get("manager"), (each.get("fieldsV1") or {}).get("f:spec") or {}) for each in entries)
-    return next((str(manager) for manager, fields in of_spec if field in fields), "")
+    return next((str(each.get("manager")) for each in entries if field in fields(each)), "")
 
 
 def _note(text: str | None) -> JsonObject:
@@ -237,6 +264,31 @@ def put_back(api: Api, name: str) -> bool:
     stays = node.unschedulable and node.cordons != {DRAINED}
     _hold(api, found, {DRAINED: None}, True if stays else None)
     return not stays
+
+
+def record_event(
+    api: Api, name: str, reason: str, text: str, progress: ProgressCallback, *, is_bad: bool
+) -> bool:
+    """Record an Event on a Node, for people and other tools; whether it is there. A failure is a message."""
+    now = datetime.now(UTC)
+    body = {
+        "metadata": {"name": f"{name}.{time.time_ns():x}", "namespace": "default"},
+        # The kubelet names Nodes so too (kubernetes/kubernetes pkg/kubelet/kubelet.go, nodeRef).
+        "involvedObject": {"kind": "Node", "apiVersion": "v1", "name": name, "uid": name},
+        "type": "Warning" if is_bad else "Normal",
+        "reason": reason,
+        "message": text[:_MAX_EVENT],
+        "source": {"component": "busbar"},
+        "firstTimestamp": now.isoformat(timespec="seconds"),
+        "lastTimestamp": now.isoformat(timespec="seconds"),
+        "count": 1,
+    }
+    try:
+        api.create("/api/v1/namespaces/default/events", body)
+    except ApiError as error:
+        progress(f"warning: Node {name} has no Event {reason}: {error}")
+        return False
+    return True
 
 
 def _hold(api: Api, node: JsonObject, annotations: Mapping[str, str | None], unschedulable: Any) -> None:

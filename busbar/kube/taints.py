@@ -59,7 +59,7 @@ def apply(api: Api, spec: TaintsSpec, clock: Clock, progress: ProgressCallback) 
         and any(
             [
                 _set(api, node, ours, before.get(node.name, ()), deadline, progress),
-                _note(api, each, reasons.get(node.name), deadline, cordon=node.name in cordoned),
+                _note(api, each, reasons.get(node.name), deadline, progress, cordon=node.name in cordoned),
             ]
         )
     ]
@@ -96,7 +96,15 @@ def _set(
     return wait_until(done, deadline, poll_seconds=1, retry_on=_may_pass)
 
 
-def _note(api: Api, node: JsonObject, reason: str | None, deadline: Deadline, *, cordon: bool) -> bool:
+def _note(
+    api: Api,
+    node: JsonObject,
+    reason: str | None,
+    deadline: Deadline,
+    progress: ProgressCallback,
+    *,
+    cordon: bool,
+) -> bool:
     """Whether another reason had to be noted, or the cordon of a quarantine began or ended."""
     if nodes.has_quarantine(node, reason, cordon=cordon):
         return False
@@ -105,7 +113,10 @@ def _note(api: Api, node: JsonObject, reason: str | None, deadline: Deadline, *,
         nodes.quarantine(api, node["metadata"]["name"], reason, datetime.now(UTC), cordon=cordon)
         return True
 
-    return wait_until(done, deadline, poll_seconds=1, retry_on=_may_pass)
+    wait_until(done, deadline, poll_seconds=1, retry_on=_may_pass)
+    event = ("BusbarQuarantine", reason) if reason else ("BusbarQuarantineEnded", "no quarantine any more")
+    nodes.record_event(api, node["metadata"]["name"], *event, progress, is_bad=bool(reason))
+    return True
 
 
 def _may_pass(error: ApiError) -> bool:

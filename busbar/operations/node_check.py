@@ -80,8 +80,8 @@ async def inspect(spec: Spec, inventory: Inventory, state: Callable[[], ClusterS
 
 
 def states(inventory: Inventory, state: ClusterState, outcome: Outcome) -> dict[str, str]:
-    """Worker -> Ready, or the reason of its quarantine, differences to the configuration and to what OUTCOME
-    counted on the host, and conditions."""
+    """Worker -> Ready, or the reason of its quarantine, conditions, and differences to the configuration and
+    to what OUTCOME counted on the host."""
     held = {name: f"in quarantine: {reason}" for name, reason in inventory.quarantine.items()}
     found = {host.name: [held[host.name]] if host.name in held else [] for host in inventory.workers}
     for drift in compare(inventory, state, ()):
@@ -90,8 +90,6 @@ def states(inventory: Inventory, state: ClusterState, outcome: Outcome) -> dict[
     # A lost device is an error of its host.
     records = {**outcome.records, **outcome.failed}
     for name, texts in found.items():
-        if name in state.nodes:
-            texts += state.nodes[name].conditions
         if name in state.nodes and name in records:
             texts += _miscounted(inventory, state.nodes[name], records[name].facts)
     return {name: "; ".join(texts) or READY for name, texts in found.items()}

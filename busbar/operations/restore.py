@@ -18,6 +18,7 @@ from busbar.hosts.login import Login
 from busbar.hosts.remote import Hosts, Say, ScriptError, UnreachableError, on_each
 from busbar.operations.restore_plan import SCRIPT, RestoreError, RestorePlan, names_of
 from busbar.operations.snapshots import S3
+from busbar.text import counted
 
 STOP_SECONDS = 600
 RESET_SECONDS = 1000
@@ -103,7 +104,7 @@ class _Steps:
 
     async def restart_agents(self) -> None:
         """Restart the agents. A worker that does not respond is reported, and again by the wait for Nodes."""
-        self.say(f"restarting the agents of {len(self.plan.workers)} workers; pods keep running")
+        self.say(f"restarting the agents of {counted(len(self.plan.workers), 'worker')}; pods keep running")
         for text in await self.failures(self.plan.workers, "agent", AGENT_SECONDS, CONCURRENT_AGENTS):
             self.say(text)
 

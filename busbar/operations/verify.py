@@ -22,7 +22,7 @@ from busbar.kube import nodes
 from busbar.kube.client import ApiError, RestApi
 from busbar.kube.nodes import Node, NodeTaint
 from busbar.manifests.operators import Operator
-from busbar.preflight.host_checks import clock_error
+from busbar.preflight.host_checks import CLOCK_FIX, clock_error
 
 Answer = TypeVar("Answer")
 
@@ -40,12 +40,13 @@ class Drift:
     """One difference. `host` is a host's name, or "cluster".
 
     `kind` "unknown": it could not be verified; "foreign": made by others, which no update undoes; "drained":
-    made by `busbar drain` or a health check, which no update undoes either.
+    made by `busbar drain` or a health check, which no update undoes either; "site": only the site can repair
+    it, as its text says.
     """
 
     host: str
     what: str
-    kind: Literal["drift", "unknown", "foreign", "drained"] = "drift"
+    kind: Literal["drift", "unknown", "foreign", "drained", "site"] = "drift"
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,9 @@ class ClusterState:
 
 
 class UnknownState(NoVerdict):
-    """Nodes and Helm releases could not be read; the text says why."""
+    """Nodes and Helm releases could not be read; the text says why, and `fix`, if known, what to do."""
+
+    fix = ""
 
 
 def read_state(kubeconfig: str, inventory: Inventory) -> ClusterState:
@@ -84,13 +87,15 @@ def connect(kubeconfig: str, inventory: Inventory) -> RestApi:
 
 def _of_any(kubeconfig: str, inventory: Inventory, ask: Callable[[RestApi], Answer]) -> Answer:
     servers = [f"https://{url_host(server.address)}:{API_PORT}" for server in inventory.servers]
-    errors = []
+    errors: list[Exception] = []
     for url in (inventory.api_endpoint, *servers):
         try:
             return ask(RestApi(with_server(kubeconfig, server=url, name=inventory.cluster.name)))
         except (ApiError, ValueError) as error:
-            errors.append(str(error))
-    raise UnknownState(errors[0])
+            errors.append(error)
+    unknown = UnknownState(str(errors[0]))
+    unknown.fix = getattr(errors[0], "fix", "")
+    raise unknown
 
 
 async def verify(
@@ -127,7 +132,8 @@ async def verify_hosts(
         except UnreachableError as error:
             return [Drift(host.name, error.finding.what, "unknown")]
         wrong = clock_error(float(facts["epoch"]), (hosts.connected[host.name], time.time()))
-        return [Drift(host.name, str(what)) for what in (*facts["drift"], *([wrong] if wrong else []))]
+        clock = [Drift(host.name, f"{wrong}; {CLOCK_FIX}", "site")] if wrong else []
+        return [*(Drift(host.name, str(what)) for what in facts["drift"]), *clock]
 
     found: list[Drift] = []
     for host, answer in zip(listed, await on_each(listed, ask, at_once=CONCURRENT), strict=True):
@@ -148,6 +154,7 @@ def compare(inventory: Inventory, state: ClusterState, operators: Sequence[Opera
         if host.name in inventory.cordoned and not node.unschedulable:
             found.append(Drift(host.name, "its Node is in quarantine and not cordoned"))
         found += _labels_and_taints(inventory, host, node)
+        found += [Drift(host.name, f"condition {each}", "site") for each in node.reported]
     for name in sorted(set(state.nodes) - {host.name for host in hosts}):
         found.append(Drift(CLUSTER, f"Node {name} is not in the configuration"))
     for operator in operators:

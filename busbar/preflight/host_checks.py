@@ -25,6 +25,9 @@ MIN_MEMORY_BYTES = {"lb": 0.4 * GIB, "server": 1.8 * GIB, "worker": 1.8 * GIB, "
 OTHER_DISKS_MIN_BYTES = 2e9
 # A certificate from a host whose clock is ahead is not yet valid on the others.
 MAX_SKEW_SECONDS = 5.0
+CLOCK_FIX = (
+    "timedatectl set-ntp true (systemd-timesyncd or chrony) on the host; check this machine's clock too"
+)
 OTHER_KUBERNETES = ("rke2-server", "rke2-agent", "kubelet")
 
 
@@ -168,11 +171,7 @@ def clock_error(epoch: float, clock: tuple[float, float]) -> str | None:
 def check_clock(report: Report, clock: tuple[float, float]) -> Iterator[Check]:
     """Check the host's clock; `clock` as for `check_host`."""
     if wrong := clock_error(report.epoch, clock):
-        yield error(
-            wrong,
-            "timedatectl set-ntp true (systemd-timesyncd or chrony) on the host; check this machine's clock "
-            "too",
-        )
+        yield error(wrong, CLOCK_FIX)
     elif report.clock_synchronised == "no":
         yield warning("clock is not synchronised", "timedatectl set-ntp true")
 

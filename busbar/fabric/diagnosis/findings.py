@@ -31,7 +31,8 @@ class Row:
 
     `where`: the node, rail group or both, with the rail. `one_of`: it is one or more of `nodes`. `measured`
     and `expected` in GB/s: the median of its runs, of a rail the better one; of what is only slower than its
-    peers, both medians. None: no run gave a number, or nothing is expected. `reasons`: why runs gave none.
+    peers, both medians. None: no run gave a number, or nothing is expected. `reasons`: why runs gave none,
+    and conditions of the nodes.
     """
 
     cause: str
@@ -158,7 +159,14 @@ def _rows(suspect: Suspect, known: Known, state: State, reasons: dict[Group, str
             expected=round(expected, 3) if expected else None,
             runs=len(runs),
             partners=tuple(sorted(partners)) if len(suspect.nodes) == 1 else (),
-            reasons=tuple(sorted({reasons[group] for group in runs if group in reasons})),
+            reasons=(
+                *sorted({reasons[group] for group in runs if group in reasons}),
+                *(
+                    f"{node}: condition {each}"
+                    for node in suspect.nodes
+                    for each in state.reported.get(node, ())
+                ),
+            ),
             next=tuple(_next(suspect, hca or next(iter(state.hcas), ""), sorted(partners))),
         )
 

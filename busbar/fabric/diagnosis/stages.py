@@ -85,8 +85,8 @@ class State(BaseModel):
     """What is known of a diagnosis: kept in a file, so that it can be continued.
 
     `planned`: the groups of each stage that was begun. `results`: group, GB/s or None, and why it has none.
-    `absent`: node -> why it was not measured. `hcas`: by rail. `seconds` and `node_seconds`: of the jobs.
-    `stopped`: why it ended before its last stage.
+    `absent`: node -> why it was not measured. `reported`: node -> what monitors say of it. `hcas`: by rail.
+    `seconds` and `node_seconds`: of the jobs. `stopped`: why it ended before its last stage.
     """
 
     key: str
@@ -95,6 +95,7 @@ class State(BaseModel):
     planned: dict[Stage, list[Group]] = {}
     results: list[tuple[Group, float | None, str]] = []
     absent: dict[str, str] = {}
+    reported: dict[str, tuple[str, ...]] = {}
     hcas: tuple[str, ...] = ()
     seconds: float = 0
     node_seconds: float = 0
@@ -272,6 +273,7 @@ class Diagnosis:
             validation=self.scope.rings,
             topology=topology,
         )
+        state.reported = {each.hostname: each.node.reported for each in facts.nodes if each.node.reported}
         state.absent |= unusable(facts, replace(found.job, nodes=tuple(nodes)))
         return found
 

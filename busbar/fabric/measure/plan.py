@@ -181,7 +181,8 @@ def _unusable(node: GpuNode, job: NcclJob) -> str | None:
     for taint in node.node.taints:
         is_known = (taint.key, taint.value, taint.effect) in tolerated or taint.key == GPU_RESOURCE
         if not is_known and taint.effect != "PreferNoSchedule":
-            return f"{node.node.name} has the taint {taint}, which is not one of its pool"
+            by = f" of {node.node.owner}" if node.node.owner else ""
+            return f"{node.node.name} has the taint {taint}{by}, which is not one of its pool"
     few = (node.lacks(resource, units) for resource, units in _needs(job).items())
     return next(filter(None, few), None) or _busy(node, job)
 

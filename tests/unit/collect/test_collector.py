@@ -29,6 +29,7 @@ PODS = "/api/v1/namespaces/ns/pods"
 LAUNCHER = f"{PODS}/nccl-launcher-x"
 EVENTS = "/api/v1/namespaces/ns/events"
 CONFIG_MAPS = "/api/v1/namespaces/ns/configmaps"
+NODE_EVENTS = "/api/v1/namespaces/default/events"
 MEASURED_AT = "2026-11-23T01:02:03Z"
 ENDED = pod(
     "nccl-launcher-x",
@@ -109,17 +110,35 @@ def test_a_good_run_is_a_pass_and_log_verdict_and_report_are_kept(tmp_path: Path
 def test_record_and_verdict_are_in_the_cluster_and_outlive_the_job(tmp_path: Path) -> None:
     api = finished()
     verdict = run(api, spec(tmp_path))
-    ((where, stored),) = api.created
+    ((where, stored),) = (each for each in api.created if each[0] != NODE_EVENTS)
     assert where == CONFIG_MAPS
     assert json.loads(stored["data"]["verdict.json"]) == verdict
     assert stored["metadata"]["labels"]["busbar/history"] == "h100"
     assert "ownerReferences" not in stored["metadata"]
 
 
+@pytest.mark.parametrize(
+    ("log", "kind", "reason", "says"),
+    [
+        (launcher_log.text(), "Normal", "NcclPass", "of pool h100 on 2 nodes: pass, 2 GB/s"),
+        ("", "Warning", "NcclUnknown", "of pool h100 on 2 nodes: unknown; source: the log is empty"),
+    ],
+)
+def test_a_verdict_is_an_event_on_each_node_that_was_measured(
+    log: str, kind: str, reason: str, says: str, tmp_path: Path
+) -> None:
+    api = finished(log)
+    run(api, spec(tmp_path))
+    found = [body for path, body in api.created if path == NODE_EVENTS]
+    assert [each["involvedObject"]["name"] for each in found] == ["worker-1", "worker-2"]
+    assert {(each["type"], each["reason"]) for each in found} == {(kind, reason)}
+    assert says in found[0]["message"]
+
+
 def test_there_is_one_record_in_the_cluster_beside_the_log_and_for_the_outputs(tmp_path: Path) -> None:
     api = finished()
     found = collect(api, spec(tmp_path), Clock(), lambda _: None, pool="h100")
-    ((_, stored),) = api.created
+    ((_, stored),) = (each for each in api.created if each[0] == CONFIG_MAPS)
     assert found.config_map == f"ns/{stored['metadata']['name']}"
     assert found.record and json.loads(stored["data"]["record.json"]) == found.record.model_dump(mode="json")
     assert Archive(tmp_path).record() == found.record.model_dump(mode="json")
@@ -198,7 +217,7 @@ def test_a_verdict_that_is_stored_already_is_returned_without_reading_the_log_ag
 def test_a_stored_verdict_of_another_form_is_judged_anew(tmp_path: Path) -> None:
     api = finished()
     run(api, spec(tmp_path))
-    ((_, stored),) = api.created
+    ((_, stored),) = (each for each in api.created if each[0] == CONFIG_MAPS)
     stored["data"]["verdict.json"] = '{"schema": 0, "bandwidth": "good"}'
     assert run(api, spec(tmp_path))["verdict"] == "pass"
 
@@ -206,7 +225,7 @@ def test_a_stored_verdict_of_another_form_is_judged_anew(tmp_path: Path) -> None
 def test_a_stored_verdict_of_a_former_judge_gives_way_where_the_log_is_kept(tmp_path: Path) -> None:
     api = finished()
     new = run(api, spec(tmp_path))
-    ((_, stored),) = api.created
+    ((_, stored),) = (each for each in api.created if each[0] == CONFIG_MAPS)
     old = {**new, "judge": JUDGE - 1, "verdict": "fail", "passed": False, "reasons": ["of a former judge"]}
     stored["data"]["verdict.json"] = json.dumps(old)
     assert run(api, spec(tmp_path)) == new

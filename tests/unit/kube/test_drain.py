@@ -236,6 +236,40 @@ def test_a_note_that_somebody_wrote_by_hand_counts_as_a_reason(text: str) -> Non
     assert nodes.Node.of(node("w-1")).drained == ""
 
 
+def test_conditions_are_told_as_monitors_leave_them() -> None:
+    found = node("w-1", "b")
+    kernel = {
+        "type": "KernelDeadlock",
+        "reason": "DockerHung",
+        "message": "task docker:7 blocked\n for 300 s",
+    }
+    of_npd: dict[str, Any] = {"f:conditions": {'k:{"type":"KernelDeadlock"}': {"f:status": {}}}}
+    found["metadata"]["managedFields"] = [
+        {"manager": "k3s", "fieldsV1": {"f:status": {"f:conditions": {'k:{"type":"Ready"}': {}}}}},
+        {"manager": "node-problem-detector", "fieldsV1": {"f:status": of_npd}, "subresource": "status"},
+    ]
+    of_nvsentinel = {
+        "type": "GpuNvlinkWatch",
+        "reason": "GpuNvlinkWatchIsNotHealthy",
+        "message": "ErrorCode:DCGM_FR_NVLINK_DOWN GPU:3 link 4 is down Recommended Action=RESTART_VM;",
+    }
+    healthy = {"type": "GpuMemWatch", "reason": "GpuMemWatchIsHealthy", "message": "No Health Failures"}
+    found["status"]["conditions"] = [
+        {"type": "Ready", "status": "True"},
+        {"type": "EtcdIsVoter", "status": "True"},
+        {**healthy, "status": "False"},
+        {**kernel, "status": "True"},
+        {**of_nvsentinel, "status": "True"},
+        {"type": "OfSomebody", "status": "True"},
+    ]
+    assert Node.of(found).reported == (
+        "KernelDeadlock of node-problem-detector (task docker:7 blocked for 300 s)",
+        "GpuNvlinkWatch of NVSentinel (ErrorCode:DCGM_FR_NVLINK_DOWN GPU:3 link 4 is down Recommended "
+        "Action=RESTART_VM)",
+        "OfSomebody",
+    )
+
+
 def test_who_has_cordoned_a_node_is_told_by_its_labels_else_by_the_api() -> None:
     found = node("w-1", "b")
     found["spec"]["unschedulable"] = True

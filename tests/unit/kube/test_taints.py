@@ -47,6 +47,20 @@ def test_a_quarantine_is_a_taint_and_its_reason_is_noted_with_the_time() -> None
     assert datetime.fromisoformat(noted(cluster)["since"]).utcoffset() == timedelta(0)
 
 
+def test_a_quarantine_and_its_end_are_events_on_the_node_and_one_that_stays_is_none() -> None:
+    cluster = Nodes(node("w-1", "b"))
+    for reason in ("fan", "fan", None, None):
+        quarantine(cluster, reason)
+    found = [body for path, body in cluster.created if path == "/api/v1/namespaces/default/events"]
+    assert [(each["type"], each["reason"], each["message"]) for each in found] == [
+        ("Warning", "BusbarQuarantine", "fan"),
+        ("Normal", "BusbarQuarantineEnded", "no quarantine any more"),
+    ]
+    assert {(each["involvedObject"]["kind"], each["involvedObject"]["name"]) for each in found} == {
+        ("Node", "w-1")
+    }
+
+
 def test_a_quarantine_that_stays_keeps_its_time_and_one_with_another_reason_gets_a_new_one() -> None:
     cluster = Nodes(node("w-1", "b"))
     quarantine(cluster, "rail 3 slow")

@@ -113,7 +113,10 @@ def test_gpus_that_nvidia_smi_cannot_list_are_not_said_to_be_none() -> None:
             "taint repair=fan:NoSchedule is not in the configuration: "
             "kubectl taint node gpu-1 repair=fan:NoSchedule-",
         ),
-        (replace(NODE, conditions=("DiskPressure", "GpuXid")), "DiskPressure; GpuXid"),
+        (
+            replace(NODE, reported=("GpuXid of NVSentinel (79)", "KernelDeadlock")),
+            "condition GpuXid of NVSentinel (79); condition KernelDeadlock",
+        ),
         (replace(NODE, name="other"), "has no Node in the cluster"),
         (
             replace(NODE, allocatable={"nvidia.com/gpu": "8", "nvidia.com/hostdev": "7"}),

@@ -16,6 +16,7 @@ import yaml
 from busbar import config
 from busbar.hosts.inventory import Inventory
 from busbar.hosts.remote import Hosts
+from busbar.kube.client import ApiError
 from busbar.kube.nodes import NODES, Node, NodeTaint
 from busbar.manifests import operators
 from busbar.operations.verify import (
@@ -135,6 +136,10 @@ def test_a_cluster_as_configured_has_no_drift() -> None:
                 "foreign",
             ),
         ),
+        (
+            node("gpu-1", reported=("GpuXid of NVSentinel (79)",)),
+            Drift("gpu-1", "condition GpuXid of NVSentinel (79)", "site"),
+        ),
         (node("gpu-9"), Drift(CLUSTER, "Node gpu-9 is not in the configuration")),
     ],
 )
@@ -206,6 +211,10 @@ def test_a_chart_that_is_not_deployed_is_named(releases: dict[tuple[str, str], s
         (
             [Drift("w-1", "cordoned", "foreign"), Drift("w-2", "a")],
             "busbar up dev --converge w-2; undo on w-1 what somebody else has set, or leave it",
+        ),
+        (
+            [Drift("w-1", "clock is 60 s behind", "site"), Drift("w-1", "a")],
+            "repair what the rows of w-1 name, because no update does; busbar up dev --converge w-1",
         ),
         (
             [Drift("w-1", "its Node is drained: fan", "drained"), Drift("w-2", "a")],
@@ -316,6 +325,15 @@ def test_a_cluster_where_nobody_answers_is_an_error_with_the_reason_of_the_load_
         read_state("no kubeconfig", inventory)
 
 
+def test_a_cluster_that_refuses_the_login_is_an_error_with_what_to_do(clients: dict[str, Cluster]) -> None:
+    inventory = Inventory.of(config.load(site(servers=3), root=Path()))
+    refusing = clients[inventory.api_endpoint] = Cluster()
+    refusing.failures = [ApiError("GET /", 401, "Unauthorized", fix="get a new kubeconfig")]
+    with pytest.raises(UnknownState) as raised:
+        read_state(KUBECONFIG, inventory)
+    assert raised.value.fix == "get a new kubeconfig"
+
+
 def answered(role: str, commands: list[str], ahead: float = 0, **sections: Any) -> list[Drift]:
     """The drift of a site of which only the host of this role answers."""
     content = site(servers=1, workers={"h100": 1}, **sections)
@@ -346,9 +364,9 @@ def test_a_host_whose_clock_is_wrong_is_named(
 ) -> None:
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     found = answered("workers", [], ahead)
-    drift = [each.what for each in found if each.kind == "drift"]
+    drift = [each.what for each in found if each.kind == "site"]
     # A busy machine answers a second later.
-    said = [re.sub(r"\d{3}", "600", each) for each in drift]
+    said = [re.sub(r"\d{3}", "600", each).partition("; timedatectl set-ntp true")[0] for each in drift]
     assert said == ([f"clock is 600 s {says} this machine's, expected at most 5 s"] if says else [])
 
 

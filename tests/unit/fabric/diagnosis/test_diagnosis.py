@@ -17,6 +17,7 @@ from busbar.fabric.diagnosis.stage import Result, StageLog, StageWatch
 from busbar.fabric.localise import Group
 from busbar.fabric.measure.run import Interrupted, LeftBehind
 from busbar.kube.client import ApiError, JsonObject
+from busbar.kube.nodes import NODES
 from busbar.kube.wait import Deadline
 from busbar.manifests import groups
 from tests.support.kube_cluster import Clock, Cluster, container, pod
@@ -223,6 +224,17 @@ def test_a_node_whose_groups_all_fail_is_named_and_its_rails_are_not_tried(tmp_p
     [row] = site.diagnose().rows
     assert (row.cause, row.where, row.reasons) == ("node", "gpu-2", ("ended with exit code 3",))
     assert len(site.jobs) == 2
+
+
+def test_conditions_of_a_slow_node_are_reasons_and_those_of_a_healthy_one_are_not(tmp_path: Path) -> None:
+    site = Site(tmp_path, groups=(4,), slow={"gpu-2": 0})
+    for name in ("gpu-2", "gpu-3"):
+        conditions = site.api.objects[f"{NODES}/{name}"]["status"]["conditions"]
+        conditions.append(
+            {"type": "GpuXid", "status": "True", "reason": "GpuXidIsNotHealthy", "message": "79"}
+        )
+    [row] = site.diagnose().rows
+    assert row.reasons == ("ended with exit code 3", "gpu-2: condition GpuXid of NVSentinel (79)")
 
 
 def test_a_group_that_failed_has_the_known_failure_as_its_reason_and_ends_at_its_own_end() -> None:

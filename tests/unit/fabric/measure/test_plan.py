@@ -274,6 +274,15 @@ def test_a_cordoned_node_that_was_named_is_refused() -> None:
     assert refused(cluster, "gpu-1,gpu-2") == ["gpu-2 is cordoned. Fix: exclude it with --nodes"]
 
 
+def test_a_node_that_nvsentinel_has_cordoned_is_refused_with_its_reason() -> None:
+    held = gpu_node("gpu-2", cordoned=True)
+    held["metadata"]["labels"] |= {"k8saas.nvidia.com/cordon-by": "NVSentinel"}
+    cluster = Foreign(gpu_node("gpu-1"), held)
+    assert refused(cluster, "gpu-1,gpu-2") == [
+        "gpu-2 is cordoned by NVSentinel. Fix: exclude it with --nodes"
+    ]
+
+
 def test_a_node_in_quarantine_is_left_out_with_a_note_and_measured_by_its_name() -> None:
     held = gpu_node("gpu-3", taints=("busbar/quarantine=true:NoSchedule",))
     held["metadata"]["annotations"] = {"busbar/quarantine": '{"reason": "fan"}'}

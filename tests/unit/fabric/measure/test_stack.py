@@ -111,6 +111,17 @@ def test_a_worker_that_cannot_run_a_pod_is_a_finding_or_left_out_of_an_idle_run(
     assert missing.startswith(finding)
 
 
+def test_a_taint_is_told_with_the_labels_of_its_owner() -> None:
+    held = gpu_node("gpu-2", taints=("nvidia.com/gpu-error=fatal:NoSchedule",))
+    held["metadata"]["labels"] |= {
+        "k8saas.nvidia.com/cordon-by": "NVSentinel",
+        "k8saas.nvidia.com/cordon-reason": "GPU-fatal",
+    }
+    assert problem(Foreign(gpu_node("gpu-1"), held, gpu_node("gpu-3")), inventory()).startswith(
+        "gpu-2 has the taint nvidia.com/gpu-error=fatal:NoSchedule of NVSentinel (GPU-fatal), which is not"
+    )
+
+
 def test_taints_that_the_pods_tolerate_keep_no_worker_out() -> None:
     taints = ("nvidia.com/gpu=present:NoSchedule", "team=ml:PreferNoSchedule")
     assert planned(nodes(taints=taints), inventory(), idle=True).notes == []
