@@ -19,6 +19,8 @@ DATA_DIR=/var/lib/rancher
 K3S_CONFIG=/etc/rancher/k3s/config.yaml
 UFW_CONFIG=/etc/ufw/ufw.conf
 TMP=/tmp
+# Files from which a login without a terminal gets its environment.
+LOGIN_FILES=(/etc/environment /etc/security/pam_env.conf /etc/ssh/sshd_config ~/.ssh/environment ~/.bashrc)
 
 main() {
   begin
@@ -134,7 +136,11 @@ network() {
   printf ',"interfaces":[%s],"routes":[%s],"unresolved":[%s]' "$(interfaces)" "$(routes)" "$(unresolved)"
   printf ',"shared_networks":[%s]' "$(shared_networks)"
   printf ',"has_node_address":%s,%s' "$(has_node_address)" "$(flannel_address)"
-  [[ -z ${PROXY:-} ]] || printf ',"proxy_answers":%s' "$(is_open 10 "$PROXY")"
+  if [[ -n ${PROXY:-} ]]; then
+    printf ',"proxy_answers":%s' "$(is_open 10 "$PROXY")"
+  else
+    login_proxy
+  fi
   [[ -z ${SHARED_ADDRESS:-} ]] || printf ',"shared_answers":%s' "$(shared_answers)"
 }
 
@@ -178,6 +184,18 @@ unresolved() {
 is_open() {
   # shellcheck disable=SC2016 # for the inner bash
   if timeout "$1" bash -c ': <"/dev/tcp/$0"' "$2" 2>/dev/null; then echo true; else echo false; fi
+}
+
+# login_proxy: the proxy that the environment of the login names, by which the scripts download, and the file with it.
+login_proxy() {
+  local url=${https_proxy:-${HTTPS_PROXY:-${http_proxy:-}}} address file
+  [[ -n $url ]] || return 0
+  address=${url#*://} address=${address##*@} address=${address%%/*}
+  # curl takes port 1080 where none is given.
+  [[ $address =~ :[0-9]+$ ]] || address+=:1080
+  file=$({ grep -lsF -- "${address%:1080}" "${LOGIN_FILES[@]}" || true; } | head -n 1)
+  printf ',"login_proxy":{"address":%s,"file":%s,"answers":%s}' "$(json "$address")" "$(json "$file")" \
+    "$(is_open 10 "$(tr -d '[]' <<<"${address%:*}")/${address##*:}")"
 }
 
 # shared_answers: whether another machine has the address, where busbar has not begun to share it.

@@ -11,6 +11,7 @@ from busbar.cli.engine_commands import say
 from busbar.cli.operation import cluster_of, confirm
 from busbar.cli.output import error
 from busbar.cli.stackfile import AsJson, Project, Stack, Yes
+from busbar.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,7 +121,7 @@ def _explain(plan: RestorePlan) -> None:
     typer.echo(f"restored  on {plan.first.name}; its current data is moved aside")
     others = ", ".join(each.name for each in plan.others)
     typer.echo(f"rejoin    {others or 'no other server'}, one at a time; their current data is moved aside")
-    typer.echo(f"restart   the agents of {len(plan.workers)} workers; pods keep running")
+    typer.echo(f"restart   the agents of {counted(len(plan.workers), 'worker')}; pods keep running")
     if plan.resumed:
         typer.echo("resumed   an unfinished restore; this one starts from the beginning")
     typer.echo("lost      everything that was written to the cluster since the snapshot")

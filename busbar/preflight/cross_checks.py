@@ -10,6 +10,7 @@ from busbar.hosts.finding import Finding
 from busbar.preflight.facts import OTHER_PCI, RAIL_PCI, HostRecord
 from busbar.preflight.report import Report
 from busbar.preflight.spec import SHARED, Spec
+from busbar.text import counted
 
 # Facts that must be equal on all workers of a pool: key, level of a difference, and title.
 _EQUAL_FACTS: tuple[tuple[str, Literal["error", "warning"], str], ...] = (
@@ -81,8 +82,8 @@ def _swapped_roles(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Findin
         yield Finding(
             server,
             "error",
-            f"is listed as a server and has {reports[server].pci_gpus} GPUs; {worker} is listed as a worker "
-            "and has neither GPU nor HCA: the two hosts are swapped",
+            f"is listed as a server and has {counted(reports[server].pci_gpus, 'GPU')}; {worker} is listed "
+            "as a worker and has neither GPU nor HCA: the two hosts are swapped",
             f"exchange address and host_key of {server} and {worker}",
         )
 

@@ -14,7 +14,7 @@ from busbar.preflight.rails import Rails, choose
 from busbar.preflight.report import Report
 from busbar.preflight.roce import check_flow_control
 from busbar.preflight.spec import HostRequirements
-from busbar.text import listed
+from busbar.text import counted, listed
 
 # DMA-BUF: open kernel modules, CUDA 11.7 (driver 515) and kernel 5.12 (NVIDIA/cloud-native-docs
 # gpu-operator/gpu-operator-rdma.rst).
@@ -66,14 +66,15 @@ def _gpu_list(required: HostRequirements, report: Report) -> Iterator[Check]:
     slow = sum(not gpu.persistence_mode for gpu in found)
     if slow:
         yield warning(
-            f"persistence mode is off on {slow} GPUs: nvidia-smi and the start of GPU pods take up to a "
-            "minute",
+            f"persistence mode is off on {counted(slow, 'GPU')}: nvidia-smi and the start of GPU pods take "
+            "up to a minute",
             "systemctl enable --now nvidia-persistenced",
         )
     sliced = sum(gpu.mig for gpu in found)
     if sliced:
         yield error(
-            f"MIG is enabled on {sliced} GPUs: pods are offered slices, over which NCCL does not run",
+            f"MIG is enabled on {counted(sliced, 'GPU')}: pods are offered slices, over which NCCL does not "
+            "run",
             "nvidia-smi -mig 0, then reboot or reset the GPUs",
         )
     models = sorted({gpu.model for gpu in found})
@@ -92,7 +93,7 @@ def _gpu_list(required: HostRequirements, report: Report) -> Iterator[Check]:
 def _count(required: HostRequirements, found: int, where: str) -> Iterator[Check]:
     if found != required.gpus:
         yield error(
-            f"{found} GPUs {where}, expected {required.gpus}",
+            f"{counted(found, 'GPU')} {where}, expected {required.gpus}",
             "look for a GPU that fell off the bus (dmesg | grep -i xid; lspci -d 10de:), or correct "
             "pools.*.gpus",
         )
@@ -121,8 +122,8 @@ def _fabric_manager(report: Report) -> Iterator[Check]:
         yield (
             # An error would stop updates of a running cluster.
             "warning" if report.k3s_data else "error",
-            f"the NVLink fabric of {len(bad)} GPUs is {'; '.join(sorted({*bad}))}, expected {FABRIC_IS_UP}: "
-            "CUDA fails with 802 (system not yet initialized), or NCCL goes without NVLink",
+            f"the NVLink fabric of {counted(len(bad), 'GPU')} is {'; '.join(sorted({*bad}))}, expected "
+            f"{FABRIC_IS_UP}: CUDA fails with 802 (system not yet initialized), or NCCL goes without NVLink",
             "start Fabric Manager of the driver's version where the NVSwitches are: in a VM on its host, of "
             "an NVL72 in the rack's control plane; then nvidia-smi -q | grep -A4 Fabric",
         )

@@ -56,6 +56,7 @@ def check_network(host: Host, required: HostRequirements, report: Report) -> Ite
             f"does not reach the proxy {required.proxy}",
             "correct http_proxy.url, or have the proxy and the firewalls admit the host",
         )
+    yield from _login_proxy(host, required, report)
     wanted = {
         "lb": (API_PORT,),
         "server": (API_PORT, *ETCD_PORTS, KUBELET_PORT),
@@ -75,6 +76,25 @@ def check_network(host: Host, required: HostRequirements, report: Report) -> Ite
                 "switch it off, or allow the other hosts and the networks k3s.cluster_cidr and "
                 "k3s.service_cidr",
             )
+
+
+def _login_proxy(host: Host, required: HostRequirements, report: Report) -> Iterator[Check]:
+    """Check a proxy that is not in the configuration: the host scripts download through it, K3s does not."""
+    proxy, has_k3s = report.login_proxy, report.k3s_version == required.k3s_version
+    if proxy is None:
+        return
+    named = f"the proxy {proxy.address}, which {proxy.file or 'the environment of the login'} names"
+    if not proxy.answers:
+        yield (
+            "warning" if has_k3s else "error",
+            f"does not reach {named}, and downloads go through it",
+            "correct or remove it there, or set http_proxy, which takes its place",
+        )
+    elif host.role in NODE_ROLES and not has_k3s:
+        yield warning(
+            f"downloads through {named}, and K3s pulls images without it: its units do not read that file",
+            "set http_proxy, unless images are reached directly",
+        )
 
 
 def _own(host: Host, report: Report) -> tuple[str, ...]:

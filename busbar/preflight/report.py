@@ -33,6 +33,14 @@ class Member(StrictModel):
     ready: bool
 
 
+class LoginProxy(StrictModel):
+    """The proxy that the environment of the login names (HOST:PORT), and the file with it; "" if unknown."""
+
+    address: str
+    file: str
+    answers: bool
+
+
 class Owner(StrictModel):
     """The owner mark of a host (host/owner.sh); its texts are empty without one."""
 
@@ -204,6 +212,8 @@ class Report(StrictModel):
     has_node_address: bool
     proxy_answers: bool = True
     """Whether the host reaches the configured proxy."""
+    login_proxy: LoginProxy | None = None
+    """Without a configured proxy."""
     shared_answers: bool = False
     """Whether another machine has hosts.virtual_ip; false on a host where busbar has installed keepalived."""
     node_address: str

@@ -13,7 +13,7 @@ from busbar.cli.ending import guarded, when_interrupted
 from busbar.cli.output import fail, print_text, progress
 from busbar.cli.stackfile import AsJson, Project, Stack, cluster_api, load_stack
 from busbar.exits import FAILED, NO_VERDICT, USAGE
-from busbar.text import listed
+from busbar.text import counted, listed
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -252,4 +252,4 @@ def _lines(found: Findings) -> Iterator[str]:
         if found.healthy
         else "healthy       none"
     )
-    yield f"{found.runs} runs in {found.seconds:.0f} s, {found.node_minutes:g} node-minutes"
+    yield f"{counted(found.runs, 'run')} in {found.seconds:.0f} s, {found.node_minutes:g} node-minutes"

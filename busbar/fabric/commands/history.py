@@ -10,6 +10,7 @@ import typer
 from busbar.cli.output import fail, print_text, progress
 from busbar.cli.stackfile import AsJson, Project, Stack, cluster_api, find_file, load_stack
 from busbar.exits import FAILED, NO_VERDICT, USAGE, NoVerdict
+from busbar.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -139,7 +140,9 @@ def _dot(entry: Entry, busbw: float) -> Dot:
         run.at,
         busbw,
         is_bad=entry.is_low or run.result.verdict != "pass",
-        text="; ".join([f"{run.record.kind}, {len(run.nodes)} nodes, {run.result.verdict}", *entry.changes]),
+        text="; ".join(
+            [f"{run.record.kind}, {counted(len(run.nodes), 'node')}, {run.result.verdict}", *entry.changes]
+        ),
         normal=noise.median if noise else None,
         floor=noise.floor if noise else None,
         changed=bool(entry.changes),

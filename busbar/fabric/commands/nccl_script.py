@@ -8,6 +8,7 @@ import typer
 
 from busbar.cli import nccl_options as option
 from busbar.cli.output import as_yaml, print_text
+from busbar.text import counted
 
 if TYPE_CHECKING:
     from busbar.config import Validation
@@ -72,7 +73,7 @@ def _asked(
     from busbar.config.hardware import Gpus
 
     if gpus and gpus > system.gpus_per_node:
-        what = f"profile {system.name} has {system.gpus_per_node} GPUs per node"
+        what = f"profile {system.name} has {counted(system.gpus_per_node, 'GPU')} per node"
         fix = "give no more, or another profile (busbar nccl profiles)"
         raise ConfigError([Finding(("--gpus-per-node",), what, fix, f"{gpus}:")])
     asked = {"profile": system.name, **({"image": image} if image else {})}

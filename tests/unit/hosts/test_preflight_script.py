@@ -421,6 +421,30 @@ def test_a_proxy_answers_where_its_port_is_open() -> None:
 
 
 @pytest.mark.parametrize(
+    ("url", "address", "asked"),
+    [
+        ("http://10.0.0.9:3128", "10.0.0.9:3128", "10.0.0.9/3128"),
+        ("http://anna:secret@proxy.example:8080/", "proxy.example:8080", "proxy.example/8080"),
+        ("http://proxy.example", "proxy.example:1080", "proxy.example/1080"),
+        ("http://[fd00::9]:3128", "[fd00::9]:3128", "fd00::9/3128"),
+    ],
+)
+def test_the_proxy_of_a_login_is_reported_with_its_file_and_without_its_password(
+    url: str, address: str, asked: str, tmp_path: Path
+) -> None:
+    (tmp_path / "environment").write_text(f'PATH="/bin"\nhttps_proxy="{url}"\n')
+    given = f"LOGIN_FILES=({tmp_path}/none {tmp_path}/environment); "
+    given += f'is_open() {{ [[ $2 == "{asked}" ]] && echo true || echo "$2"; }}; login_proxy'
+    found = json.loads("{" + output("preflight", given, https_proxy=url).removeprefix(",") + "}")
+    assert found["login_proxy"] == {
+        "address": address,
+        "file": f"{tmp_path}/environment",
+        "answers": True,
+    }
+    assert output("preflight", given) == ""
+
+
+@pytest.mark.parametrize(
     ("open_port", "managed", "answers"),
     [("6443", "false", "true"), ("22", "false", "true"), ("", "false", "false"), ("6443", "true", "false")],
 )

@@ -15,6 +15,7 @@ from busbar.preflight.spec import HostRequirements
 from tests.support.reports import CLOCK, hca, report
 from tests.unit.preflight.samples import REQUIRED, a_host
 
+PROXY = {"address": "10.0.0.9:3128", "file": "/etc/environment", "answers": False}
 SMALL = {"path": "/", "free_bytes": 12 * 10**9}
 NVME = {"path": "/var/lib/rancher/k3s/agent/containerd", "free_bytes": 10**12}
 NO_DRIVER = {"status": "missing", "error": "", "list": [], "pci": 8}
@@ -105,6 +106,16 @@ def test_a_good_host_without_gpus_has_no_findings(role: str) -> None:
         ({"routes": ["10.43.7.1"]}, "error", "has 10.43.7.1 inside k3s.service_cidr 10.43.0.0/16"),
         ({"unresolved": ["github.com"]}, "error", "cannot resolve github.com, from which it downloads"),
         ({"proxy_answers": False}, "error", "does not reach the proxy"),
+        (
+            {"login_proxy": PROXY},
+            "error",
+            "does not reach the proxy 10.0.0.9:3128, which /etc/environment names, and downloads go through",
+        ),
+        (
+            {"login_proxy": PROXY | {"answers": True}},
+            "warning",
+            "downloads through the proxy 10.0.0.9:3128, which /etc/environment names, and K3s pulls images",
+        ),
         ({"cgroup": "v1"}, "error", "cgroup v1"),
         ({"cgroup": "v1", "cgroup_v1_allowed": True}, "warning", "allowed by a kubelet drop-in"),
         ({"active_units": ["docker"]}, "warning", "Docker"),
