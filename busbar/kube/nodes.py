@@ -272,6 +272,8 @@ def record_event(
     """Record an Event on a Node, for people and other tools; whether it is there. A failure is a message."""
     now = datetime.now(UTC)
     body = {
+        "apiVersion": "v1",
+        "kind": "Event",
         "metadata": {"name": f"{name}.{time.time_ns():x}", "namespace": "default"},
         # The kubelet names Nodes so too (kubernetes/kubernetes pkg/kubelet/kubelet.go, nodeRef).
         "involvedObject": {"kind": "Node", "apiVersion": "v1", "name": name, "uid": name},
