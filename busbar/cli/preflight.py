@@ -125,10 +125,19 @@ def show(spec: Spec, outcome: Outcome, nodes: Mapping[str, str] | None = None) -
     """Print the table of the hosts, with the states of their Nodes if given, and the findings."""
     from rich.console import Console
 
-    from busbar.preflight.output import lines, table
+    from busbar.preflight.output import lines, states, table
 
     console = Console()
-    console.print(table(spec, outcome, nodes))
+    made = table(spec, outcome, nodes)
+    wide = console.options.update_width(10_000)
+    if console.measure(made, options=wide).maximum > console.width:
+        for column in made.columns:
+            column.width = max(console.measure(each).minimum for each in (column.header, *column.cells))
+    # A terminal wraps a line that is too long; rich would break words.
+    console.width = max(console.width, console.measure(made, options=wide).maximum)
+    console.print(made)
+    for text in states(nodes or {}):
+        console.print("Node", text, markup=False, highlight=False, soft_wrap=True)
     for level, text in lines(outcome.findings):
         console.print(level, style="red" if level == "error" else "yellow", end=" ")
         console.print(text, markup=False, highlight=False, soft_wrap=True)

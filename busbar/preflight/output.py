@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 
-from rich.console import OverflowMethod
 from rich.table import Table
 
 from busbar.hosts.finding import Finding
@@ -56,16 +55,17 @@ def as_json(spec: Spec, outcome: Outcome, stack: str) -> str:
 
 
 def table(spec: Spec, outcome: Outcome, nodes: Mapping[str, str] | None = None) -> Table:
-    """A row per host: role, address, hardware, whether it is ready. `nodes`: the states of their Nodes."""
+    """A row per host: role, address, hardware, whether it is ready. `nodes`: the states of their Nodes.
+
+    A state of several words is not in its row (`states`).
+    """
     errors = {finding.host for finding in outcome.errors}
     # Only sites with RoCE have the column.
     roce = ("RoCE",) if any(record.facts.get("roce") for record in outcome.records.values()) else ()
-    result = Table()
+    result = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     last = ("ready",) if nodes is None else ("no error", "Node")
     for title in ("host", "role", "address", "system", "GPUs", "rails", *roce, "driver", *last):
-        # The condition of a Node is one long word, and the point of the row.
-        overflow: OverflowMethod = "fold" if title == "Node" else "ellipsis"
-        result.add_column(title, no_wrap=title in ("host", "address", "ready"), overflow=overflow)
+        result.add_column(title)
     for host in spec.hosts:
         facts = outcome.facts(host.name)
         result.add_row(
@@ -78,6 +78,15 @@ def table(spec: Spec, outcome: Outcome, nodes: Mapping[str, str] | None = None) 
             *(["; ".join(facts.get("roce", ()))] if roce else []),
             str(facts.get("driver", "")),
             "[red]no[/red]" if host.name in errors else "[green]yes[/green]",
-            *(() if nodes is None else (nodes[host.name],)),
+            *(() if nodes is None else (nodes[host.name] if _is_short(nodes[host.name]) else "see below",)),
         )
     return result
+
+
+def states(nodes: Mapping[str, str]) -> Iterator[str]:
+    """The lines below the table, for states that are not in it."""
+    return (f"{name}: {state}" for name, state in nodes.items() if not _is_short(state))
+
+
+def _is_short(state: str) -> bool:
+    return " " not in state
