@@ -220,7 +220,8 @@ def test_a_fault_in_the_log_of_one_host_is_a_condition_of_its_node_alone(lab: La
     assert faults(lab, "worker-1") == well
     done = lab.run(sys.executable, "-m", "busbar", "nodes", "dev", "--json")
     shown = {each["name"]: each["node"] for each in json.loads(done.stdout)["nodes"]}
-    assert shown == {"worker-1": "Ready", "worker-2": "BusbarGPU"}
+    assert shown["worker-1"] == "Ready"
+    assert shown["worker-2"].startswith("condition BusbarGPU of node-problem-detector (")
 
 
 def test_a_condition_stays_when_its_pod_is_replaced(lab: Lab, watched: str) -> None:
