@@ -9,7 +9,7 @@
 #   of the job are not usable).
 # VERB=cancel: JOB_ID; facts {"job_id"}.
 # VERB=read: LOG, OFFSET; facts {"data" (base64; empty without such a file),"free_bytes"}.
-# VERB=daemon: on a compute host; facts {"active"}: whether its slurmd runs.
+# VERB=daemon: on a compute host; facts {"active","boot"}: whether its slurmd runs, and the id of its boot.
 # shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib
 
@@ -104,7 +104,7 @@ job_read() {
 job_daemon() {
   local active=true
   systemctl is-active --quiet slurmd || active=false
-  printf '{"active":%s}\n' "$active"
+  printf '{"active":%s,"boot":%s}\n' "$active" "$(json "$(</proc/sys/kernel/random/boot_id)")"
 }
 
 # field and drained_by_slurm are also in stacks/slurm/host/slurm-lib.sh, whose text stays as it is: hosts would run it again.

@@ -59,6 +59,15 @@ class Operations(Protocol):
         """Measure as `busbar measure`, print and record the results. Returns the exit code."""
         ...
 
+    def diagnose(
+        self, path: Path, pool: str | None, nodes: str | None, *, as_json: bool, changes: str
+    ) -> int:
+        """Find what is slow in a pool as `busbar diagnose`, and print it. Returns the exit code.
+
+        `changes`: the option that changes the stack file; empty without one.
+        """
+        ...
+
     def uncordon(self, path: Path, host: str) -> str:
         """End such a drain once the worker is fit for jobs. Returns what to print."""
         ...

@@ -7,6 +7,7 @@ is on which node is decided when the pods start: the workers tell it.
 from __future__ import annotations
 
 import shlex
+from typing import Any
 
 from busbar.manifests import launcher
 from busbar.manifests.nccljob import NcclJob, Stage
@@ -27,7 +28,7 @@ BEGINS, ENDED, TIMED_OUT, NOT_RUN = "begins", "ended with exit code", "timed out
 PLACED = " is on node "
 ANSWERS = "workers answer"
 
-_WORKERS = """\
+IN_PARALLEL = """\
 folder=$(mktemp -d) || finish 1
 # Calls a function with each of the words, COUNT at the same time.
 in_parallel() {{
@@ -39,6 +40,9 @@ in_parallel() {{
   done
   (( $# == 0 )) || wait "${{pids[@]}}"
 }}
+"""
+
+_WORKERS = """\
 await_worker() {{
   local node code hangs=0
   while :; do
@@ -57,6 +61,9 @@ await_worker() {{
 }}
 hosts=()
 while read -r host _; do hosts+=("$host"); done <{hostfile}
+"""
+
+ANSWERING = """\
 in_parallel {logins} await_worker "${{hosts[@]}}"
 declare -A host_of=()
 for host in "${{hosts[@]}}"; do
@@ -71,8 +78,11 @@ done
 echo "# busbar: ${{#host_of[@]}} of ${{#hosts[@]}} {answers}"
 """
 
-_GROUPS = """\
+_PROGRAM = """\
 program=$(find_program all_reduce_perf) || finish 127
+"""
+
+RUN_GROUP = """\
 hcas=({hcas})
 # Group A1/NODE/NODE: round, nodes; C0/rail2/NODE/NODE: one HCA and its GPU.
 run_group() {{
@@ -100,9 +110,15 @@ run_group() {{
         # The names of the HCAs.
         export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=NET
       fi
+"""
+
+_MPIRUN = """\
       exec timeout --kill-after=5 "$left" "$mpirun" --allow-run-as-root "${{tag[@]}}" \\
         -np $((slots * ${{#nodes[@]}})) --hostfile "$file.hosts" {mpi_args} {exports} \\
         ${{LD_LIBRARY_PATH:+-x LD_LIBRARY_PATH}} "$program" {arguments}
+"""
+
+ROUNDS = """\
     ) >"$file.out" 2>&1 </dev/null || code=$?
   fi
   # 137: it had to be killed.
@@ -148,29 +164,41 @@ def script(job: NcclJob, stage: Stage) -> str:
         launcher.START,
         launcher.RECORDING,
         launcher.FIND_PROGRAM,
+        IN_PARALLEL,
         _WORKERS,
+        ANSWERING,
         launcher.FIND_MPIRUN,
-        _GROUPS,
+        _PROGRAM,
+        RUN_GROUP,
+        _MPIRUN,
+        ROUNDS,
     )
     return "".join(parts).format(
         **launcher.common(job),
+        **values(stage),
         program_fix=launcher.PROGRAM_FIX,
-        parallel=stage.parallel,
-        group_seconds=stage.group_seconds,
-        worker_seconds=WORKER_SECONDS,
         hangs=_HANGS,
         login_seconds=LOGIN_SECONDS,
-        logins=LOGINS,
         ssh_args=launcher.SSH_ARGS,
         node_file=NODE_FILE,
         hostfile=launcher.HOSTFILE,
-        placed=PLACED,
-        answers=ANSWERS,
-        ended=ENDED,
-        timed_out=TIMED_OUT,
-        not_run=NOT_RUN,
-        hcas=shlex.join(stage.hcas),
         slots=job.slots_per_worker,
         mpi_args=shlex.join([*job.mpi_args, "--mca", "plm_rsh_args", launcher.SSH_ARGS]),
         exports=shlex.join(launcher.exports([*names])),
     )
+
+
+def values(stage: Stage) -> dict[str, Any]:
+    """What the parts without _ are formatted with, beside `launcher.common` and `slots`."""
+    return {
+        "parallel": stage.parallel,
+        "group_seconds": stage.group_seconds,
+        "worker_seconds": WORKER_SECONDS,
+        "logins": LOGINS,
+        "placed": PLACED,
+        "answers": ANSWERS,
+        "ended": ENDED,
+        "timed_out": TIMED_OUT,
+        "not_run": NOT_RUN,
+        "hcas": shlex.join(stage.hcas),
+    }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from busbar.judge.nccl.expected.profiles import Profile
 from busbar.manifests.launcher import FIND_PROGRAM, RECORDING, common
@@ -35,7 +36,7 @@ fi
 # All output is counted on its way out, so that a log that was cut is noticed.
 """
 
-_SCRIPT = """\
+_PREPARE = """\
 {env}
 # Ranks find each other over the interface that leads to another node, where NCCL_SOCKET_IFNAME is not set.
 # That of the default route may belong to a management network: it is the second choice.
@@ -80,6 +81,9 @@ rank=$(
 {find_program}program=$(find_program "$1_perf") && exec "$program" "${{@:2}}"
 END
 )
+"""
+
+_MEASURE = """\
 worst=0
 measure() {{
   local code=0
@@ -114,8 +118,14 @@ def script(job: NcclRun, profile: Profile | None, image: str | None = None) -> s
 
     Only srun gets the image: in `#SBATCH` it would hold for the script itself, which needs Slurm's commands.
     """
+    lines = "\n".join(shlex.join(["measure", name, *_unset(job, name)]) for name in job.collectives)
+    return with_body(job, profile, image, _MEASURE, measurements=lines)
+
+
+def with_body(job: NcclRun, profile: Profile | None, image: str | None, body: str, **values: Any) -> str:
+    """The script with other runs, which are prepared in the same way: BODY, formatted with VALUES."""
     env = {name: value for name, value in {**job.env, **SLURM_ENV}.items() if not _of_pods(name, value)}
-    values = common(job)
+    values = {**common(job), **values}
     program_fix = "install nccl-tests there, or give an image with it"
     header = _HEADER.format(
         title=f"{profile.name}: {profile.description}" if profile else job.pool,
@@ -124,7 +134,7 @@ def script(job: NcclRun, profile: Profile | None, image: str | None = None) -> s
         directives="\n".join(f"#SBATCH {option}" for option in _options(job, profile)),
         site_env=_site_env(profile) if profile else "",
     )
-    body = (RECORDING + _SCRIPT).format(
+    return header + (RECORDING + _PREPARE + body).format(
         **values,
         find_program=FIND_PROGRAM.format(**values, program_fix=program_fix),
         env="\n".join(f"export {name}={shlex.quote(env[name])}" for name in sorted(env)),
@@ -132,9 +142,7 @@ def script(job: NcclRun, profile: Profile | None, image: str | None = None) -> s
         options=f" {shlex.join(_container(job, image))}" if image else "",
         slots=job.slots_per_worker,
         mpi_args=shlex.join(job.mpi_args),
-        measurements="\n".join(shlex.join(["measure", name, *_unset(job, name)]) for name in job.collectives),
     )
-    return header + body
 
 
 def _name(job: NcclRun, profile: Profile | None) -> str:

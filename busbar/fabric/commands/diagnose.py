@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,19 +11,20 @@ import typer
 
 from busbar.cli.ending import guarded, when_interrupted
 from busbar.cli.output import fail, print_text, progress
-from busbar.cli.stackfile import AsJson, Project, Stack, cluster_api, load_stack
+from busbar.cli.stackfile import AsJson, Project, Stack, cluster_api, find_file, load_stack
 from busbar.exits import FAILED, NO_VERDICT, USAGE
 from busbar.text import counted, listed
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from busbar.config import Cluster
     from busbar.config.stackfile import StackFile
-    from busbar.fabric.diagnosis import Findings, Scope, State
-    from busbar.kube.client import RestApi
+    from busbar.fabric.diagnosis import Findings, Runner, Scope, State
+    from busbar.hosts.host import Host
+    from busbar.hosts.inventory import Inventory
 
 FOLDER = "diagnosis"
+KEPT = ". What is known is kept: busbar diagnose {stack} continues"
 _SHOWN = 12
 
 
@@ -67,22 +68,30 @@ def diagnose(
     Exit code 0: all nodes were measured and nothing is slow; 1: something is named; 2: no verdict, as where
     a node could not be measured; 64: bad usage; 130: interrupted.
     """
+    from busbar.cli.operation import operations_of
+    from busbar.hosts.inventory import Inventory
+
     if quarantine and release:
         fail("--quarantine and --release exclude each other", USAGE)
+    path = find_file(stack, project)
+    if own := operations_of(path):
+        given = "--quarantine" if quarantine else "--release" if release else ""
+        raise typer.Exit(own.diagnose(path, pool, nodes, as_json=as_json, changes=given))
     file, cluster = load_stack(stack, project)
-    scope = _scope(file, cluster, pool, nodes, release=release)
-    state, found = _run_on(file, cluster, scope, as_json=as_json)
+    inventory = Inventory.of(cluster)
+    scope = _scope(file, inventory, pool, nodes, release=release)
+    state, found = _run_on(file, inventory, scope, as_json=as_json)
     if quarantine:
-        _quarantine(file, scope, found)
+        _quarantine(file, inventory, found)
     is_kept = release and _release(file, scope, state, found)
     raise typer.Exit(found.exit_code or (NO_VERDICT if is_kept else 0))
 
 
-def _quarantine(file: StackFile, scope: Scope, found: Findings) -> None:
+def _quarantine(file: StackFile, inventory: Inventory, found: Findings) -> None:
     """Write the quarantines of the nodes that the findings name. Raises LimitExceeded."""
     from busbar.fabric.diagnosis.quarantine import reasons
 
-    _edit(file, dict(reasons(found, scope)))
+    _edit(file, dict(reasons(found, inventory)))
 
 
 def _release(file: StackFile, scope: Scope, state: State, found: Findings) -> bool:
@@ -116,14 +125,14 @@ def _edit(file: StackFile, changes: Mapping[str, str | None]) -> None:
         progress(f"Next: busbar preview {file.stack}, then busbar up {file.stack}")
 
 
-def run(api: RestApi, scope: Scope, stack: str, *, as_json: bool = False) -> tuple[State, Findings]:
+def run(runner: Runner, scope: Scope, stack: str, *, as_json: bool = False) -> tuple[State, Findings]:
     """Run or continue a diagnosis, and print what it finds."""
     from rich.console import Console
 
     from busbar.fabric.diagnosis import Diagnosis, details, findings_of, write_page
     from busbar.kube.wait import SystemClock
 
-    state = Diagnosis(api, scope, SystemClock(), progress).run()
+    state = Diagnosis(runner, scope, SystemClock(), progress).run()
     found = findings_of(state, scope)
     progress(f"page: {write_page(state, scope, found, stack)}")
     if as_json:
@@ -145,6 +154,7 @@ def after_failed_gate(path: Path, say: Callable[[str], None]) -> None:
     Another program that makes a Cluster has no `busbar:cluster` in its file, so nothing can be diagnosed.
     """
     from busbar.config import ConfigError, stackfile
+    from busbar.hosts.inventory import Inventory
     from busbar.judge.archive import Archive
 
     try:
@@ -162,8 +172,9 @@ def after_failed_gate(path: Path, say: Callable[[str], None]) -> None:
         verdict = Archive(file.project / ".busbar" / file.stack / pool).verdict() or {}
         if cluster.validation_of(pool).diagnose.when == "on_failure" and verdict.get("passed") is False:
             # The diagnosis has printed why there is no verdict; the update has failed for another reason.
+            inventory = Inventory.of(cluster)
             with suppress(typer.Exit):
-                guarded(_run_on)(file, cluster, _scope(file, cluster, pool, None))
+                guarded(_run_on)(file, inventory, _scope(file, inventory, pool, None))
 
 
 def _names_a_cluster(path: Path) -> bool:
@@ -177,27 +188,26 @@ def _names_a_cluster(path: Path) -> bool:
 
 
 def _run_on(
-    file: StackFile, cluster: Cluster, scope: Scope, *, as_json: bool = False
+    file: StackFile, inventory: Inventory, scope: Scope, *, as_json: bool = False
 ) -> tuple[State, Findings]:
     """Call `run` on the stack's cluster."""
-    with when_interrupted(f". What is known is kept: busbar diagnose {file.stack} continues"):
-        return run(cluster_api(file, cluster), scope, file.stack, as_json=as_json)
+    from busbar.fabric.diagnosis.kubernetes import InCluster
+    from busbar.kube.wait import SystemClock
+
+    api = cluster_api(file, inventory.cluster)
+    runner = InCluster(api, inventory, scope.pool, file.project, SystemClock(), progress)
+    with when_interrupted(KEPT.format(stack=file.stack)):
+        return run(runner, scope, file.stack, as_json=as_json)
 
 
 def _scope(
-    file: StackFile, cluster: Cluster, pool: str | None, nodes: str | None, *, release: bool = False
+    file: StackFile, inventory: Inventory, pool: str | None, nodes: str | None, *, release: bool = False
 ) -> Scope:
     """The scope of the diagnosis. Ends the command with 64 for another pool, or a node that is not in it."""
-    from busbar.fabric.commands.measure import asked
-    from busbar.fabric.diagnosis import Scope
+    from busbar.fabric.diagnosis.kubernetes import scope_of
     from busbar.fabric.diagnosis.quarantine import to_release, with_partners
-    from busbar.hosts.inventory import Inventory
 
-    inventory = Inventory.of(cluster)
-    pools = asked([*cluster.pools], inventory.workers, pool, nodes)
-    if len(pools) > 1:
-        fail(f"the stack has the pools {', '.join(pools)}. Fix: --pool NAME", USAGE)
-    [(chosen, named)] = pools.items()
+    chosen, named = one_pool([*inventory.cluster.pools], inventory.workers, pool, nodes)
     wanted = [host.name for host in inventory.usable_of(chosen)] if named is None else named
     judged: list[str] = []
     if release:
@@ -208,14 +218,20 @@ def _scope(
     if not wanted:
         fail(f"pool {chosen} has no workers to diagnose: all are in quarantine. Fix: --nodes A,B", USAGE)
     folder = file.project / ".busbar" / file.stack / chosen / FOLDER
-    return Scope(
-        inventory=inventory,
-        pool=chosen,
-        nodes=tuple(wanted),
-        project=file.project,
-        folder=folder,
-        judged=frozenset(judged),
-    )
+    return scope_of(inventory, chosen, wanted, folder, judged)
+
+
+def one_pool(
+    pools: Sequence[str], workers: Sequence[Host], pool: str | None, nodes: str | None
+) -> tuple[str, list[str] | None]:
+    """The pool, and the workers that were asked for; None: all of it. Bad usage ends with 64."""
+    from busbar.fabric.commands.measure import asked
+
+    found = asked(pools, workers, pool, nodes)
+    if len(found) > 1:
+        fail(f"the stack has the pools {', '.join(found)}. Fix: --pool NAME", USAGE)
+    [chosen] = found.items()
+    return chosen
 
 
 def _table(found: Findings) -> Table:

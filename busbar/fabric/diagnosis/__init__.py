@@ -1,10 +1,12 @@
-"""Which node, rail or switch of a running stack is slow: the stages of busbar.fabric.localise as jobs there.
+"""Which node, rail or switch of a cluster is slow: the stages of busbar.fabric.localise as jobs there.
 
-`Diagnosis` runs them, one job each, and keeps what is known; `findings_of` says what that means.
+`Diagnosis` runs them, one job each, and keeps what is known; `findings_of` says what that means. A `Runner`
+starts the jobs: `kubernetes` has that of a stack of K3s.
 """
 
 from busbar.fabric.diagnosis.findings import Findings, details, findings_of
 from busbar.fabric.diagnosis.page import write_page
+from busbar.fabric.diagnosis.stage import Runner
 from busbar.fabric.diagnosis.stages import Diagnosis, Scope, State
 
-__all__ = ["Diagnosis", "Findings", "Scope", "State", "details", "findings_of", "write_page"]
+__all__ = ["Diagnosis", "Findings", "Runner", "Scope", "State", "details", "findings_of", "write_page"]

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from busbar.exits import Failed
 from busbar.fabric.diagnosis.findings import Findings
-from busbar.fabric.diagnosis.stages import Scope, State
+from busbar.fabric.diagnosis.stages import State
 from busbar.fabric.localise.rounds import PARTNERS
 from busbar.hosts.inventory import Inventory
 
@@ -21,24 +21,24 @@ class LimitExceeded(Failed):
     """More nodes are named than one diagnosis may put in quarantine; the text says which, and what to do."""
 
 
-def reasons(found: Findings, scope: Scope) -> dict[str, str]:
+def reasons(found: Findings, inventory: Inventory) -> dict[str, str]:
     """Node -> the reason of its quarantine. Not those of which it is only known that some of them are slow,
     nor those that are in quarantine. Raises LimitExceeded."""
-    held = scope.inventory.quarantine
+    held, pool = inventory.quarantine, found.pool
     texts: dict[str, list[str]] = {}
     for row in found.rows:
         if len(row.nodes) == 1 and row.nodes[0] not in held:
             texts.setdefault(row.nodes[0], []).append(row.summary)
     date = time.strftime("%Y-%m-%d", time.gmtime())
     named = {node: f"{OURS}{date}: {', '.join(slow)}"[:200] for node, slow in texts.items()}
-    workers = len(scope.inventory.workers_of(scope.pool))
-    left = len(scope.inventory.usable_of(scope.pool)) - 1
-    limit = min(scope.hardware.quarantined_at_once(workers), left)
+    workers = len(inventory.workers_of(pool))
+    left = len(inventory.usable_of(pool)) - 1
+    limit = min(inventory.cluster.pools[pool].quarantined_at_once(workers), left)
     if len(named) > limit:
         raise LimitExceeded(
             f"{len(named)} nodes are named ({', '.join(named)}), and at most {limit} of the {workers} "
-            f"workers of pool {scope.pool} may be put in quarantine at once. No changes made. Fix: look for "
-            f"what they share first; raise pools.{scope.pool}.quarantine_limit, or edit the file by hand"
+            f"workers of pool {pool} may be put in quarantine at once. No changes made. Fix: look for "
+            f"what they share first; raise pools.{pool}.quarantine_limit, or edit the file by hand"
         )
     return named
 

@@ -1,32 +1,32 @@
-"""One stage of a diagnosis as a job: its log becomes the results of its groups, block by block."""
+"""One stage of a diagnosis as a job: its log becomes the results of its groups, block by block.
+
+A `Runner` starts the job: `busbar.fabric.diagnosis.kubernetes` has that of a stack of K3s.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol, TypeVar
 
 from pydantic import Field
 
-from busbar.collect.jobwatch import JobWatch, is_worker
-from busbar.collect.spec import GRACE_SECONDS
-from busbar.collect.watch import phase
+from busbar.config.validation import Diagnose
 from busbar.fabric.localise import Group
-from busbar.fabric.measure.plan import Plan
-from busbar.fabric.measure.run import run
 from busbar.judge import verdict
 from busbar.judge.archive import Archive
 from busbar.judge.checks import JobOutcome
-from busbar.judge.collector import Collector, JobNeverStarted
+from busbar.judge.collector import Collector, Job
 from busbar.judge.nccl import Expectation, judge_log, read_lines
-from busbar.kube import pods as kube_pods
-from busbar.kube.client import Api, ApiError, JsonObject
-from busbar.kube.wait import Clock, Deadline, ProgressCallback
+from busbar.kube.wait import ProgressCallback
 from busbar.manifests import groups as script
-from busbar.manifests import mpijob
-from busbar.manifests.nccljob import NcclJob
+from busbar.manifests.nccljob import Stage
+from busbar.manifests.ncclrun import NcclRun
 from busbar.models import StrictModel
+
+Run = TypeVar("Run", bound=NcclRun)
 
 # A run that any of these gates fails has no number that counts.
 _NEEDED = ("source", "collective", "ranks", "completeness", "correctness")
@@ -55,7 +55,7 @@ class StageLog:
     """
 
     def __init__(
-        self, groups: Sequence[Group], job: NcclJob, why_absent: Callable[[list[str]], dict[str, str]]
+        self, groups: Sequence[Group], job: NcclRun, why_absent: Callable[[list[str]], dict[str, str]]
     ) -> None:
         self.results: dict[str, Result] = {}
         self.absent: dict[str, str] = {}
@@ -125,66 +125,75 @@ class StageLog:
         return Result(busbw=None if failed else verdict.busbw_gbps, reason=reason)
 
 
-class StageWatch(JobWatch):
-    """The job of a stage: it starts without workers that cannot.
+@dataclass(frozen=True)
+class Work:
+    """Groups of a stage, for one job. `hcas`: by rail, where groups use one. `folder`: of its log."""
 
-    `kept_waiting`: node -> why its worker does not run, where the launcher could not start and others run.
+    groups: Sequence[Group]
+    seconds: int
+    settings: Diagnose
+    hcas: tuple[str, ...]
+    folder: Path
+
+    @property
+    def nodes(self) -> list[str]:
+        """The nodes that it holds."""
+        return nodes_of(self.groups)
+
+    def run(self, whole: Run) -> Run:
+        """The runs of the groups, from the measurement of a pool."""
+        return replace(
+            whole,
+            nodes=tuple(self.nodes),
+            collectives=("all_reduce",),
+            min_bytes=whole.max_bytes,
+            # The lines that a proof needs would be megabytes for hundreds of groups.
+            env={**whole.env, "NCCL_DEBUG": "WARN"},
+            deadline_seconds=self.seconds,
+        )
+
+    @property
+    def stage(self) -> Stage:
+        """What the script of the job is made from."""
+        names = tuple(group.name for group in self.groups)
+        return Stage(names, self.settings.parallel, self.settings.group_seconds, self.hcas)
+
+
+class StagePlan(Protocol):
+    """A job on those of some nodes that can be measured now.
+
+    `absent`: node -> why it cannot be. `reported`: node -> what monitors of the cluster say of it.
     """
 
-    def __init__(
-        self, api: Api, namespace: str, name: str, deadline: Deadline, progress: ProgressCallback
-    ) -> None:
-        super().__init__(api, namespace, name, deadline, progress)
-        self.kept_waiting: dict[str, str] = {}
-        self._workers_since: float | None = None
+    @property
+    def absent(self) -> Mapping[str, str]: ...
 
-    def why_absent(self, nodes: list[str]) -> dict[str, str]:
-        """Why each of these nodes has no worker that answers, from the pods as they are now."""
-        try:
-            workers = [pod for pod in self._pods() if is_worker(pod)]
-            placed = {pod["spec"].get("nodeName"): pod for pod in workers}
-            return {node: self._why(placed.get(node, placed.get(None))) for node in nodes}
-        except ApiError as error:
-            return dict.fromkeys(nodes, f"its worker is not responding, and its pod cannot be read: {error}")
+    @property
+    def reported(self) -> Mapping[str, tuple[str, ...]]: ...
 
-    def _rejected(self, pods: Sequence[JsonObject]) -> list[JsonObject]:
-        return [] if self._was_started_again else super()._rejected(pods)
+    def run(self, work: Work, keep: Callable[[StageLog], None]) -> StageVerdict:
+        """Run the groups as one job, which is gone when this returns or raises; its log is kept.
 
-    def _give_up(self, reason: str) -> None:
-        self._was_started_again = True  # the stage starts without these workers
+        `keep` gets what is known at its end, also at that by a signal.
+        """
+        ...
 
-    def _why(self, pod: JsonObject | None) -> str:
-        if pod is None:
-            return "it has no worker"
-        if phase(pod) == "Running" and kube_pods.readiness([pod])[0]:
-            return SILENT
-        return "; ".join(self.findings([pod])) or f"its pod is {phase(pod)} after {script.WORKER_SECONDS} s"
 
-    def _raise_if_it_cannot_start(
-        self, job: JsonObject, pods: list[JsonObject], seen: list[JsonObject]
-    ) -> None:
-        workers = [pod for pod in pods if is_worker(pod)]
-        launchers = [pod for pod in pods if not is_worker(pod)]
-        try:
-            super()._raise_if_it_cannot_start(job, launchers, seen)
-            self._raise_if_only_workers_start(workers, launchers)
-        except JobNeverStarted:
-            why = {pod["spec"].get("nodeName"): self._why(pod) for pod in workers}
-            missing = {node: reason for node, reason in why.items() if node and reason != SILENT}
-            # Where none runs it is not the nodes.
-            self.kept_waiting = missing if len(missing) < len(why) else {}
-            raise
+class Runner(Protocol):
+    """Runs the stages of a diagnosis on one pool of a cluster."""
 
-    def _raise_if_only_workers_start(self, workers: list[JsonObject], launchers: list[JsonObject]) -> None:
-        """As a worker: a launcher on a node whose runtime hangs has no condition that says so."""
-        now = self.deadline.clock.now()
-        if not kube_pods.readiness(workers)[0]:
-            self._workers_since = None
-        elif self._workers_since is None:
-            self._workers_since = now
-        elif now - self._workers_since >= script.WORKER_SECONDS:
-            why = f"workers run, and the launcher has not started after {script.WORKER_SECONDS} s"
-            raise JobNeverStarted([why, *self.findings(launchers)])
+    def machines(self, nodes: Sequence[str]) -> Mapping[str, Sequence[str | None]]:
+        """Node -> what tells its machine and its boot from others: no result of others is continued."""
+        ...
+
+    def plan(self, nodes: Sequence[str]) -> StagePlan:
+        """Look which of the nodes can be measured now. Raises CannotMeasure if no job can run."""
+        ...
+
+
+def nodes_of(groups: Iterable[Group]) -> list[str]:
+    """The nodes of the groups, sorted."""
+    return sorted({node for group in groups for node in group.nodes})
 
 
 class StageCollector(Collector[StageLog, StageVerdict]):
@@ -192,13 +201,13 @@ class StageCollector(Collector[StageLog, StageVerdict]):
 
     def __init__(
         self,
-        watch: StageWatch,
+        job: Job,
         folder: Path,
         progress: ProgressCallback,
         groups: Sequence[Group],
         log: StageLog,
     ) -> None:
-        super().__init__(watch, Archive(folder), progress)
+        super().__init__(job, Archive(folder), progress)
         self._groups = groups
         self.log = log
 
@@ -230,31 +239,3 @@ class StageCollector(Collector[StageLog, StageVerdict]):
 
     def report(self, verdict: StageVerdict) -> str:
         return f"{len(verdict.results)} groups have a result"
-
-
-def run_stage(
-    api: Api,
-    plan: Plan,
-    groups: Sequence[Group],
-    folder: Path,
-    clock: Clock,
-    progress: ProgressCallback,
-    keep: Callable[[StageLog], None],
-    options: str,
-) -> StageVerdict:
-    """Run the groups as one job, which is removed afterwards; its log is kept in `folder`.
-
-    `keep` gets what is known at its end, also at that by a signal. `options`, and raises: as
-    `busbar.fabric.measure.run.run`.
-    """
-    job = plan.job
-    seconds = job.deadline_seconds + GRACE_SECONDS
-    name = mpijob.render(job)["metadata"]["name"]
-    watch = StageWatch(api, job.namespace, name, Deadline(clock, seconds), progress)
-    log = StageLog(groups, job, watch.why_absent)
-    collector = StageCollector(watch, folder, progress, groups, log)
-    try:
-        return run(api, plan, seconds, collector.run, clock, progress, options)
-    finally:
-        log.absent = log.absent or watch.kept_waiting
-        keep(log)

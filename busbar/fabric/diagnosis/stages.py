@@ -5,30 +5,23 @@ A node that cannot be measured is left out, with the reason: it is never slow.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from busbar.config.pools import Pool
-from busbar.config.validation import Diagnose, Validation
-from busbar.fabric.diagnosis.stage import SILENT, StageLog, run_stage
+from busbar.config import Worker
+from busbar.config.hardware import MeasuredPool
+from busbar.config.validation import Diagnose, NcclSettings
+from busbar.fabric.diagnosis.stage import SILENT, Runner, StageLog, StagePlan, Work, nodes_of
 from busbar.fabric.localise import Group, Kind, Known, Places, Stage, expected_busbw, plan
 from busbar.fabric.localise.groups import GOOD
-from busbar.fabric.measure import read_facts
-from busbar.fabric.measure.plan import Plan, unusable
-from busbar.fabric.measure.stack import plan_pool
-from busbar.hosts.inventory import Inventory
-from busbar.kube.client import Api
-from busbar.kube.nodes import NODES
 from busbar.kube.wait import Clock, Deadline, ProgressCallback
 from busbar.manifests.names import digest
-from busbar.manifests.nccljob import Stage as StageOfJob
-from busbar.manifests.nccljob import TopologyFile
 from busbar.writing import write_whole
 
 STAGES: tuple[Stage, ...] = ("A", "B", "C")
@@ -37,48 +30,37 @@ STATE = "state.json"
 CONTINUED_SECONDS = 24 * 3600
 # Less is not worth the start of a job.
 FEWEST_SECONDS = 60
+Settings = TypeVar("Settings", bound=NcclSettings)
 _OVER = "the time or the node minutes of validation.diagnose are over"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scope:
-    """What is diagnosed: nodes of a pool of a stack. `folder`: where log and results are kept.
+    """What is diagnosed: nodes of a pool. `folder`: where logs and results are kept.
 
+    `hardware`: what each of the nodes must have. `places`: node -> rail group; none where no group is known.
     `judged`: nodes that three healthy partners judge whatever their first pairs gave.
     """
 
-    inventory: Inventory
     pool: str
     nodes: tuple[str, ...]
-    project: Path
+    hardware: MeasuredPool
+    validation: NcclSettings
+    settings: Diagnose
+    places: Places
     folder: Path
     judged: frozenset[str] = frozenset()
 
-    @property
-    def hardware(self) -> Pool:
-        """What each of the nodes must have."""
-        return self.inventory.cluster.pools[self.pool]
 
-    @property
-    def validation(self) -> Validation:
-        """That of the pool."""
-        return self.inventory.cluster.validation_of(self.pool)
+def places_of(workers: Iterable[Worker]) -> Places:
+    """Node -> rail group; no nodes where the configuration has none."""
+    found = ((worker.name, worker.topology.rail_group) for worker in workers)
+    return {name: group for name, group in found if group}
 
-    @property
-    def rings(self) -> Validation:
-        """The same with rings: their bandwidth follows from the rails of the nodes."""
-        return self.validation.model_copy(update={"algorithm": "ring"})
 
-    @property
-    def settings(self) -> Diagnose:
-        """`validation.diagnose`."""
-        return self.validation.diagnose
-
-    @property
-    def places(self) -> Places:
-        """Node -> rail group; no nodes where the configuration has none."""
-        found = ((worker.name, worker.topology.rail_group) for worker in self.inventory.cluster.hosts.workers)
-        return {name: group for name, group in found if group}
+def with_rings(validation: Settings) -> Settings:
+    """The validation with rings: their bandwidth follows from the rails of the nodes."""
+    return validation.model_copy(update={"algorithm": "ring"})
 
 
 class State(BaseModel):
@@ -152,7 +134,7 @@ def expected_of(scope: Scope) -> dict[Kind, float]:
     By the hardware, with rings. A configured value is the pool's whole; one rail has its share of it.
     """
     hardware, validation = scope.hardware, scope.validation
-    found = expected_busbw(hardware.expectation(scope.rings))
+    found = expected_busbw(hardware.expectation(with_rings(validation)))
     first = validation.expected_busbw_gbps if validation.collectives[0] == "all_reduce" else None
     configured = validation.expected_by_collective.get("all_reduce", first)
     if configured is not None:
@@ -167,7 +149,7 @@ def expected_of(scope: Scope) -> dict[Kind, float]:
 class Diagnosis:
     """A diagnosis that runs, or is continued."""
 
-    api: Api
+    runner: Runner
     scope: Scope
     clock: Clock
     progress: ProgressCallback
@@ -176,8 +158,7 @@ class Diagnosis:
     def run(self) -> State:
         """Run the stages; `stopped` of what is returned says why some did not run.
 
-        Raises CannotMeasure where no job can run, Interrupted at a signal (what is known then is kept), and
-        as `busbar.fabric.measure.run.run`.
+        What is known is kept also where it raises, as at a signal. Raises as the runner does.
         """
         state = self._state()
         deadline = Deadline(self.clock, self.scope.settings.deadline_seconds)
@@ -197,7 +178,7 @@ class Diagnosis:
         scope = self.scope
         key = digest(
             {
-                "nodes": self._machines(),
+                "nodes": dict(self.runner.machines(scope.nodes)),
                 "judged": sorted(scope.judged),
                 "validation": scope.validation.model_dump(mode="json", exclude={"diagnose"}),
                 "hardware": scope.hardware.model_dump(mode="json"),
@@ -212,16 +193,6 @@ class Diagnosis:
             found.stopped = ""
             return found
         return State(key=key, began=self.now, nodes=list(scope.nodes), hcas=tuple(scope.validation.hcas))
-
-    def _machines(self) -> dict[str, list[str | None]]:
-        """Uid and boot of each Node: of another cluster, and from before a reboot, no result is continued."""
-        found: dict[str, list[str | None]] = {name: [] for name in self.scope.nodes}
-        for node in self.api.list(NODES):
-            metadata, status = node["metadata"], node.get("status") or {}
-            if metadata["name"] in found:
-                boot = (status.get("nodeInfo") or {}).get("bootID")
-                found[metadata["name"]] = [metadata.get("uid"), boot]
-        return found
 
     def _has_more(self, state: State, stage: Stage) -> bool:
         """Plan the stage, or its next runs by those that it has; whether there are some."""
@@ -258,59 +229,31 @@ class Diagnosis:
         rails = self.scope.hardware.rails
         return rails if 1 < rails <= self._slots and len(state.hcas) == rails else 0
 
-    def _plan(self, state: State, nodes: Sequence[str]) -> Plan:
-        """A job on those of the nodes that can run a worker now; the others are noted as absent."""
-        facts, run = read_facts(self.api, None), f"diagnose-{os.urandom(3).hex()}"
-        file = self.scope.validation.topology_file
-        topology = TopologyFile.read(run, self.scope.project / file) if file else None
-        found = plan_pool(
-            facts,
-            self.scope.inventory,
-            self.scope.pool,
-            run,
-            nodes=nodes,
-            partly=True,
-            validation=self.scope.rings,
-            topology=topology,
-        )
-        state.reported = {each.hostname: each.node.reported for each in facts.nodes if each.node.reported}
-        state.absent |= unusable(facts, replace(found.job, nodes=tuple(nodes)))
-        return found
+    def _plan(self, state: State, nodes: Sequence[str]) -> StagePlan:
+        """Note what the runner says of the nodes."""
+        made = self.runner.plan(nodes)
+        state.absent |= made.absent
+        state.reported = dict(made.reported)
+        return made
 
     def _stage(self, state: State, stage: Stage, deadline: Deadline, before: float) -> None:
         """Run what is left of a stage as a job, and keep what it gives."""
-        made = self._plan(state, _nodes_of(state.left(stage)))
+        made = self._plan(state, nodes_of(state.left(stage)))
         if not (groups := state.left(stage)):
             return
-        nodes, settings = _nodes_of(groups), self.scope.settings
+        nodes, settings = nodes_of(groups), self.scope.settings
         seconds = deadline.left
         if settings.node_minutes is not None:
             seconds = min(seconds, (60 * settings.node_minutes - state.node_seconds + before) / len(nodes))
         if seconds < FEWEST_SECONDS:
             state.stopped = f"{_OVER}: stage {stage} did not run"
             return
-        job = replace(
-            made.job,
-            nodes=tuple(nodes),
-            collectives=("all_reduce",),
-            min_bytes=made.job.max_bytes,
-            # The lines that a proof needs would be megabytes for hundreds of groups.
-            env={**made.job.env, "NCCL_DEBUG": "WARN"},
-            deadline_seconds=int(seconds),
-            stage=StageOfJob(
-                tuple(group.name for group in groups),
-                settings.parallel,
-                settings.group_seconds,
-                state.hcas if stage == "C" else (),
-            ),
-        )
+        hcas = state.hcas if stage == "C" else ()
+        work = Work(groups, int(seconds), settings, hcas, self.scope.folder / stage)
         self.progress(f"stage {stage}: {len(groups)} groups on {len(nodes)} nodes, {seconds:.0f} s at most")
         began, absent = self.clock.now(), len(state.absent)
         try:
-            folder, keep = self.scope.folder / stage, partial(state.add, stage)
-            made = replace(made, job=job)
-            options = f" --kubeconfig {self.scope.folder.parents[1] / 'kubeconfig'}"
-            verdict = run_stage(self.api, made, groups, folder, self.clock, self.progress, keep, options)
+            verdict = made.run(work, partial(state.add, stage))
         finally:
             elapsed = self.clock.now() - began
             state.seconds += elapsed
@@ -320,7 +263,3 @@ class Diagnosis:
         if (left := state.left(stage)) and not again:
             reasons = "; ".join(verdict.reasons) or _OVER
             state.stopped = f"stage {stage}: {len(left)} of {len(groups)} groups have not run: {reasons}"
-
-
-def _nodes_of(groups: Iterable[Group]) -> list[str]:
-    return sorted({node for group in groups for node in group.nodes})

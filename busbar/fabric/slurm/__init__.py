@@ -6,7 +6,7 @@ The caller says how Slurm is reached (`Reach`; `over_ssh` for hosts) and what is
 
 from busbar.fabric.slurm.job import JobSpec, SlurmJob
 from busbar.fabric.slurm.measure import MeasureSpec, keep, measure
-from busbar.fabric.slurm.reach import SCRIPT, SCRIPT_SECONDS, Reach, over_ssh
+from busbar.fabric.slurm.reach import SCRIPT, SCRIPT_SECONDS, OverSsh, Reach, over_ssh
 from busbar.fabric.slurm.status import Status, why_unusable
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "SCRIPT_SECONDS",
     "JobSpec",
     "MeasureSpec",
+    "OverSsh",
     "Reach",
     "SlurmJob",
     "Status",

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from busbar.hosts.host import Host
 from busbar.hosts.login import Login
-from busbar.hosts.remote import Hosts, ScriptError, UnreachableError, on_each
+from busbar.hosts.remote import Hosts, on_each
 
 SCRIPT = "slurm-job"
 SCRIPT_SECONDS = 60
@@ -57,18 +57,20 @@ class OverSsh:
 
     def gone(self, nodes: Sequence[str]) -> dict[str, str]:
         """Node -> reason, for the nodes whose host is not responding, or has no running slurmd."""
+        found = self.daemons(nodes)
+        why = {name: "has no running slurmd" if name in found else "is not responding" for name in nodes}
+        return {name: text for name, text in why.items() if not found.get(name, {}).get("active")}
 
-        async def why(host: Host) -> str:
+    def daemons(self, nodes: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Node -> the facts of VERB=daemon, for the nodes whose host is responding."""
+
+        async def query(host: Host) -> dict[str, Any]:
             values = {"NODE_NAME": host.name, "VERB": "daemon"}
-            try:
-                found = await self._hosts.run(host, SCRIPT, values, seconds=SCRIPT_SECONDS)
-            except (ScriptError, UnreachableError):
-                return "is not responding"
-            return "" if found["active"] else "has no running slurmd"
+            return await self._hosts.run(host, SCRIPT, values, seconds=SCRIPT_SECONDS)
 
         hosts = [self._nodes[name] for name in nodes]
-        answers = self._runner.run(on_each(hosts, why, at_once=32))
-        return {name: answer for name, answer in zip(nodes, answers, strict=True) if answer}
+        answers = self._runner.run(on_each(hosts, query, at_once=32))
+        return {name: each for name, each in zip(nodes, answers, strict=True) if not isinstance(each, str)}
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -93,6 +94,15 @@ class Partition(ConfigModel):
     pools: Annotated[list[DnsLabel], Field(min_length=1)] = Field(description="The pools it consists of.")
     default: bool = Field(default=False, description="Whether jobs that name no partition run here.")
     max_time: TimeLimit = Field(default="infinite", description="Time limit of its jobs, as 7-00:00:00.")
+
+    @property
+    def max_seconds(self) -> float:
+        """`max_time` in seconds."""
+        if self.max_time == "infinite":
+            return math.inf
+        days, _, clock = self.max_time.rpartition("-")
+        hours, minutes, seconds = map(int, clock.split(":"))
+        return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 class Accounting(ConfigModel):
@@ -402,12 +412,9 @@ def _time_limits(slurm: Slurm) -> Iterator[Finding]:
         return
     for pool in slurm.pools:
         name = next((name for name, each in slurm.partitions.items() if pool in each.pools), None)
-        if name is None or (limit := slurm.partitions[name].max_time) == "infinite":
-            continue
-        days, _, clock = limit.rpartition("-")
-        hours, minutes, seconds = map(int, clock.split(":"))
         needed = slurm.validation_of(pool).deadline_seconds
-        if ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds < needed:
+        if name and slurm.partitions[name].max_seconds < needed:
+            limit = slurm.partitions[name].max_time
             what = (
                 f"is less than the {needed} s of the measurement of pool {pool} (validation.deadline_seconds)"
             )

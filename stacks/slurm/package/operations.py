@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,9 +20,13 @@ from busbar.cli.verify import end
 from busbar.config import Ssh, stackfile
 from busbar.config.errors import did_you_mean
 from busbar.config.stackfile import StackFile
+from busbar.config.validation import Diagnose
 from busbar.exits import DONE, FAILED, NO_VERDICT, Failed, Misuse
+from busbar.fabric.commands.diagnose import FOLDER, KEPT, one_pool, run
 from busbar.fabric.commands.measure import asked
-from busbar.fabric.slurm import SCRIPT, SCRIPT_SECONDS, keep, why_unusable
+from busbar.fabric.diagnosis import Scope
+from busbar.fabric.diagnosis.stages import places_of
+from busbar.fabric.slurm import SCRIPT, SCRIPT_SECONDS, keep, over_ssh, why_unusable
 from busbar.hosts.finding import Finding
 from busbar.hosts.host import Host
 from busbar.hosts.host_keys import Offer, listed
@@ -38,6 +42,7 @@ from stacks.slurm.package import config, job
 from stacks.slurm.package import measure as measurement
 from stacks.slurm.package import verify as drift
 from stacks.slurm.package.config import Slurm
+from stacks.slurm.package.diagnosis import BySbatch
 from stacks.slurm.package.outputs import build_outputs
 from stacks.slurm.package.preflight import Spec, hosts_of, spec_of, survey
 from stacks.slurm.package.summary import summary
@@ -207,6 +212,38 @@ def measure(
     return FAILED if "fail" in verdicts else DONE if made["slurm_nccl_passed"] else NO_VERDICT
 
 
+def diagnose(path: Path, pool: str | None, nodes: str | None, *, as_json: bool, changes: str) -> int:
+    """Find what is slow in a pool by jobs of Slurm, and print it. Returns the exit code."""
+    slurm, file = config.read(path)
+    if changes:
+        fix = "write or take out `quarantine` in hosts.compute, then busbar up"
+        raise Misuse(f"{changes} is for K3s. Fix: {fix}")
+    controller, *others = hosts_of(slurm)
+    hosts = [host for host in others if host.pool]
+    chosen, named = one_pool([*slurm.pools], hosts, pool, nodes)
+    _refuse_quarantined(slurm, named or [])
+    held = {host.name: host.quarantine for host in slurm.workers_of(chosen) if host.quarantine}
+    for name, why in held.items():
+        progress(f"left out: {name} is in quarantine: {why}")
+    usable = [host.name for host in hosts if host.pool == chosen and host.name not in held]
+    if not usable:
+        raise Misuse(f"pool {chosen} has no hosts to diagnose: all are in quarantine. Fix: end one")
+    scope = Scope(
+        pool=chosen,
+        nodes=tuple(named or usable),
+        hardware=slurm.pools[chosen],
+        validation=slurm.validation_of(chosen),
+        settings=Diagnose(),
+        places=places_of(slurm.workers),
+        folder=file.project / ".busbar" / file.stack / chosen / FOLDER,
+    )
+    kept = when_interrupted(KEPT.format(stack=file.stack))
+    with kept, over_ssh(login_by(file, slurm.ssh), controller, hosts) as reach:
+        runner = BySbatch(slurm, scope, reach, SystemClock(), progress)
+        _, found = run(runner, scope, file.stack, as_json=as_json)
+    return found.exit_code
+
+
 def _part(slurm: Slurm, pool: str | None, nodes: str | None, minutes: int | None) -> Slurm:
     """The cluster with the pools and compute hosts that are to be measured. Bad usage ends with 64."""
     chosen = asked([*slurm.pools], [host for host in hosts_of(slurm) if host.pool], pool, nodes)
@@ -215,14 +252,18 @@ def _part(slurm: Slurm, pool: str | None, nodes: str | None, minutes: int | None
     if nodes is not None:
         [names] = filter(None, chosen.values())
         hosts = [host for host in hosts if host.name in names]
-        if held := [host.name for host in hosts if host.quarantine]:
-            what = f"--nodes {nodes}: in quarantine, where Slurm starts no jobs: {', '.join(held)}"
-            raise Misuse(f"{what}. Fix: end it first")
+        _refuse_quarantined(slurm, names)
     part = {"pools": pools, "hosts": slurm.hosts.model_copy(update={"compute": hosts})}
     if minutes:
         seconds = min(slurm.validation.deadline_seconds, 60 * minutes)
         part["validation"] = slurm.validation.model_copy(update={"deadline_seconds": seconds})
     return slurm.model_copy(update=part)
+
+
+def _refuse_quarantined(slurm: Slurm, names: Sequence[str]) -> None:
+    if held := [name for name in names if name in slurm.quarantine]:
+        what = f"--nodes: in quarantine, where Slurm starts no jobs: {', '.join(held)}"
+        raise Misuse(f"{what}. Fix: end it first")
 
 
 class _Node:

@@ -14,8 +14,8 @@ from busbar.config.stackfile import EXAMPLE
 from tests.support.cli import busbar
 
 ON_HOSTS = ["preflight {}", "verify {}", "nodes {}", "images {}", "measure {}", "history {}"]
-ON_HOSTS += ["hosts keys {}", "drain {} gpu-1", "uncordon {} gpu-1"]
-OF_K3S = ("snapshots {}", "restore {} --snapshot x", "rotate {} encryption-key", "diagnose {}")
+ON_HOSTS += ["hosts keys {}", "drain {} gpu-1", "uncordon {} gpu-1", "diagnose {}"]
+OF_K3S = ("snapshots {}", "restore {} --snapshot x", "rotate {} encryption-key")
 WITH_HOSTS = [each for each in capabilities() if each.operations]
 WITHOUT = [each for each in capabilities() if each.schema and not each.operations]
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from busbar.config import load
 from busbar.fabric.diagnosis import Diagnosis, Findings, Scope, State, findings_of
+from busbar.fabric.diagnosis.kubernetes import InCluster, scope_of
 from busbar.hosts.inventory import Inventory
 from busbar.kube.client import JsonObject
 from busbar.manifests.launcher import HOSTFILE
@@ -67,13 +68,11 @@ class Site:
     def scope(self, *nodes: str, **more: Any) -> Scope:
         """What is diagnosed: these nodes, else all that are not in quarantine."""
         usable = tuple(host.name for host in self.inventory.usable_of("h100"))
-        return Scope(
-            inventory=self.inventory, pool="h100", nodes=nodes or usable, project=self.folder,
-            folder=self.folder / "diagnosis", **more,
-        )  # fmt: skip
+        return scope_of(self.inventory, "h100", nodes or usable, self.folder / "diagnosis", **more)
 
     def state(self, scope: Scope | None = None) -> State:
-        return Diagnosis(self.api, scope or self.scope(), self.clock, self.said.append).run()
+        runner = InCluster(self.api, self.inventory, "h100", self.folder, self.clock, self.said.append)
+        return Diagnosis(runner, scope or self.scope(), self.clock, self.said.append).run()
 
     def diagnose(self, scope: Scope | None = None) -> Findings:
         return findings_of(self.state(scope), scope or self.scope())

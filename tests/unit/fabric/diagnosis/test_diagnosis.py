@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from busbar.fabric.diagnosis import Findings, State, findings_of
-from busbar.fabric.diagnosis.stage import Result, StageLog, StageWatch
+from busbar.fabric.diagnosis.kubernetes import StageWatch
+from busbar.fabric.diagnosis.stage import Result, StageLog
 from busbar.fabric.localise import Group
 from busbar.fabric.measure.run import Interrupted, LeftBehind
 from busbar.kube.client import ApiError, JsonObject

@@ -9,7 +9,8 @@ from xml.etree import ElementTree
 import pytest
 
 from busbar.config import load
-from busbar.fabric.diagnosis import Scope, State, findings_of
+from busbar.fabric.diagnosis import State, findings_of
+from busbar.fabric.diagnosis.kubernetes import scope_of
 from busbar.fabric.diagnosis.page import render
 from busbar.fabric.diagnosis.stages import STAGES, known_of
 from busbar.fabric.localise import plan
@@ -26,13 +27,7 @@ def page(fabric: Fabric, absent: dict[str, str]) -> str:
     config["validation"] = {"profile": "h100-ib-8x400"}
     for worker, name in zip(config["hosts"]["workers"], fabric.names, strict=True):
         worker |= {"name": name, "topology": {"rail_group": fabric.places[name]}}
-    scope = Scope(
-        inventory=Inventory.of(load(config)),
-        pool="h100",
-        nodes=tuple(fabric.names),
-        project=Path(),
-        folder=Path(),
-    )
+    scope = scope_of(Inventory.of(load(config)), "h100", fabric.names, Path())
     state = State(
         key="", began=0, nodes=fabric.names, hcas=tuple(f"mlx5_{n}" for n in range(8)), absent=absent
     )

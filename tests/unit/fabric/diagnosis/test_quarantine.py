@@ -116,17 +116,15 @@ def test_the_last_usable_node_of_a_pool_is_not_put_in_quarantine(tmp_path: Path)
     cluster = site(workers={"h100": 3})
     cluster["pools"]["h100"]["quarantine_limit"] = "100%"
     names = tuple(each["name"] for each in cluster["hosts"]["workers"])
-    scope = Scope(
-        inventory=Inventory.of(load(cluster)), pool="h100", nodes=names, project=tmp_path, folder=tmp_path
-    )
+    inventory = Inventory.of(load(cluster))
     rows = [Row("node", name, (name,), None, "", False, 190, 400, 2, (), (), ()) for name in names]
 
     def found(*rows: Row) -> Findings:
         return Findings("h100", rows, (), {}, (), "", 6, 60, 1)
 
-    assert reasons(found(*rows[:2]), scope).keys() == {*names[:2]}
+    assert reasons(found(*rows[:2]), inventory).keys() == {*names[:2]}
     with pytest.raises(LimitExceeded, match="at most 2 of the 3 workers"):
-        reasons(found(*rows), scope)
+        reasons(found(*rows), inventory)
 
 
 def test_of_two_nodes_of_which_one_is_slow_none_is_put_in_quarantine(found: State) -> None:

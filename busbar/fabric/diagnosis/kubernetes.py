@@ -1,0 +1,174 @@
+"""The stages of a diagnosis as MPIJobs in a stack of K3s."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from busbar.collect.jobwatch import JobWatch, is_worker
+from busbar.collect.spec import GRACE_SECONDS
+from busbar.collect.watch import phase
+from busbar.fabric.diagnosis.stage import SILENT, StageCollector, StageLog, StageVerdict, Work
+from busbar.fabric.diagnosis.stages import Scope, places_of, with_rings
+from busbar.fabric.measure import read_facts
+from busbar.fabric.measure.plan import Plan, unusable
+from busbar.fabric.measure.run import run
+from busbar.fabric.measure.stack import plan_pool
+from busbar.hosts.inventory import Inventory
+from busbar.judge.collector import JobNeverStarted
+from busbar.kube import pods as kube_pods
+from busbar.kube.client import Api, ApiError, JsonObject
+from busbar.kube.nodes import NODES
+from busbar.kube.wait import Clock, Deadline, ProgressCallback
+from busbar.manifests import groups as script
+from busbar.manifests import mpijob
+from busbar.manifests.nccljob import TopologyFile
+
+
+def scope_of(
+    inventory: Inventory, pool: str, nodes: Sequence[str], folder: Path, judged: Collection[str] = ()
+) -> Scope:
+    """What is diagnosed of a stack of K3s."""
+    cluster = inventory.cluster
+    validation = cluster.validation_of(pool)
+    return Scope(
+        pool=pool,
+        nodes=tuple(nodes),
+        hardware=cluster.pools[pool],
+        validation=validation,
+        settings=validation.diagnose,
+        places=places_of(cluster.hosts.workers),
+        folder=folder,
+        judged=frozenset(judged),
+    )
+
+
+class StageWatch(JobWatch):
+    """The job of a stage: it starts without workers that cannot.
+
+    `kept_waiting`: node -> why its worker does not run, where the launcher could not start and others run.
+    """
+
+    def __init__(
+        self, api: Api, namespace: str, name: str, deadline: Deadline, progress: ProgressCallback
+    ) -> None:
+        super().__init__(api, namespace, name, deadline, progress)
+        self.kept_waiting: dict[str, str] = {}
+        self._workers_since: float | None = None
+
+    def why_absent(self, nodes: list[str]) -> dict[str, str]:
+        """Why each of these nodes has no worker that answers, from the pods as they are now."""
+        try:
+            workers = [pod for pod in self._pods() if is_worker(pod)]
+            placed = {pod["spec"].get("nodeName"): pod for pod in workers}
+            return {node: self._why(placed.get(node, placed.get(None))) for node in nodes}
+        except ApiError as error:
+            return dict.fromkeys(nodes, f"its worker is not responding, and its pod cannot be read: {error}")
+
+    def _rejected(self, pods: Sequence[JsonObject]) -> list[JsonObject]:
+        return [] if self._was_started_again else super()._rejected(pods)
+
+    def _give_up(self, reason: str) -> None:
+        self._was_started_again = True  # the stage starts without these workers
+
+    def _why(self, pod: JsonObject | None) -> str:
+        if pod is None:
+            return "it has no worker"
+        if phase(pod) == "Running" and kube_pods.readiness([pod])[0]:
+            return SILENT
+        return "; ".join(self.findings([pod])) or f"its pod is {phase(pod)} after {script.WORKER_SECONDS} s"
+
+    def _raise_if_it_cannot_start(
+        self, job: JsonObject, pods: list[JsonObject], seen: list[JsonObject]
+    ) -> None:
+        workers = [pod for pod in pods if is_worker(pod)]
+        launchers = [pod for pod in pods if not is_worker(pod)]
+        try:
+            super()._raise_if_it_cannot_start(job, launchers, seen)
+            self._raise_if_only_workers_start(workers, launchers)
+        except JobNeverStarted:
+            why = {pod["spec"].get("nodeName"): self._why(pod) for pod in workers}
+            missing = {node: reason for node, reason in why.items() if node and reason != SILENT}
+            # Where none runs it is not the nodes.
+            self.kept_waiting = missing if len(missing) < len(why) else {}
+            raise
+
+    def _raise_if_only_workers_start(self, workers: list[JsonObject], launchers: list[JsonObject]) -> None:
+        """As a worker: a launcher on a node whose runtime hangs has no condition that says so."""
+        now = self.deadline.clock.now()
+        if not kube_pods.readiness(workers)[0]:
+            self._workers_since = None
+        elif self._workers_since is None:
+            self._workers_since = now
+        elif now - self._workers_since >= script.WORKER_SECONDS:
+            why = f"workers run, and the launcher has not started after {script.WORKER_SECONDS} s"
+            raise JobNeverStarted([why, *self.findings(launchers)])
+
+
+@dataclass(frozen=True)
+class InCluster:
+    """Runs the stages in a stack of K3s. `project`: folder of the stack."""
+
+    api: Api
+    inventory: Inventory
+    pool: str
+    project: Path
+    clock: Clock
+    progress: ProgressCallback
+
+    def machines(self, nodes: Sequence[str]) -> Mapping[str, Sequence[str | None]]:
+        """Uid and boot of each Node."""
+        found: dict[str, Sequence[str | None]] = {name: [] for name in nodes}
+        for node in self.api.list(NODES):
+            metadata, status = node["metadata"], node.get("status") or {}
+            if metadata["name"] in found:
+                boot = (status.get("nodeInfo") or {}).get("bootID")
+                found[metadata["name"]] = [metadata.get("uid"), boot]
+        return found
+
+    def plan(self, nodes: Sequence[str]) -> _StageInCluster:
+        """Look which workers can run now. Raises CannotMeasure."""
+        validation = self.inventory.cluster.validation_of(self.pool)
+        facts, run = read_facts(self.api, None), f"diagnose-{os.urandom(3).hex()}"
+        file = validation.topology_file
+        found = plan_pool(
+            facts,
+            self.inventory,
+            self.pool,
+            run,
+            nodes=nodes,
+            partly=True,
+            validation=with_rings(validation),
+            topology=TopologyFile.read(run, self.project / file) if file else None,
+        )
+        absent = unusable(facts, replace(found.job, nodes=tuple(nodes)))
+        reported = {each.hostname: each.node.reported for each in facts.nodes if each.node.reported}
+        return _StageInCluster(self, found, absent, reported)
+
+
+@dataclass(frozen=True)
+class _StageInCluster:
+    """See busbar.fabric.diagnosis.stage.StagePlan."""
+
+    cluster: InCluster
+    made: Plan
+    absent: Mapping[str, str]
+    reported: Mapping[str, tuple[str, ...]]
+
+    def run(self, work: Work, keep: Callable[[StageLog], None]) -> StageVerdict:
+        """Run the groups. Raises as `busbar.fabric.measure.run.run`."""
+        api, clock, progress = self.cluster.api, self.cluster.clock, self.cluster.progress
+        job = replace(work.run(self.made.job), stage=work.stage)
+        seconds = job.deadline_seconds + GRACE_SECONDS
+        name = mpijob.render(job)["metadata"]["name"]
+        watch = StageWatch(api, job.namespace, name, Deadline(clock, seconds), progress)
+        log = StageLog(work.groups, job, watch.why_absent)
+        collector = StageCollector(watch, work.folder, progress, work.groups, log)
+        plan, options = replace(self.made, job=job), f" --kubeconfig {work.folder.parents[2] / 'kubeconfig'}"
+        try:
+            return run(api, plan, seconds, collector.run, clock, progress, options)
+        finally:
+            log.absent = log.absent or watch.kept_waiting
+            keep(log)

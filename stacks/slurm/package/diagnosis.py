@@ -1,0 +1,82 @@
+"""The stages of `busbar diagnose` on hosts of Slurm: each is one job, and its groups are steps of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from busbar.fabric.diagnosis import Scope
+from busbar.fabric.diagnosis.stage import StageCollector, StageLog, StageVerdict, Work
+from busbar.fabric.diagnosis.stages import with_rings
+from busbar.fabric.measure import CannotMeasure
+from busbar.fabric.slurm import JobSpec, OverSsh, SlurmJob, why_unusable
+from busbar.kube.wait import Clock, ProgressCallback
+from busbar.manifests import sbatch_groups
+from busbar.manifests.ncclrun import nccl_run
+from stacks.slurm.package.config import Slurm
+
+NO_STEP = "no step of the job starts there. Fix: see slurmd's log on that host"
+
+
+@dataclass(frozen=True)
+class BySbatch:
+    """Runs the stages of a diagnosis; see busbar.fabric.diagnosis.Runner."""
+
+    slurm: Slurm
+    scope: Scope
+    reach: OverSsh
+    clock: Clock
+    progress: ProgressCallback
+
+    def machines(self, nodes: Sequence[str]) -> Mapping[str, Sequence[str | None]]:
+        """The boot of each host; none where it is not responding."""
+        found = self.reach.daemons(nodes)
+        return {name: [found[name]["boot"]] if name in found else [] for name in nodes}
+
+    def plan(self, nodes: Sequence[str]) -> StageBySbatch:
+        """Look which nodes can start jobs. Those that users' jobs hold are waited for, as in a measurement.
+
+        Raises CannotMeasure, ScriptError, UnreachableError.
+        """
+        found = self.reach.ask("nodes")["nodes"]
+        absent = {name: f"it {why}" for name, why in self.reach.gone(nodes).items()}
+        absent |= {name: f"it is {why}" for name in nodes if (why := why_unusable(found.get(name)))}
+        if len(absent) == len(nodes):
+            reasons = [f"{name}: {why}" for name, why in absent.items()]
+            raise CannotMeasure([*reasons, "no node can be measured. Fix: sinfo -R; repair and resume them"])
+        return StageBySbatch(self, absent, {})
+
+
+@dataclass(frozen=True)
+class StageBySbatch:
+    """See busbar.fabric.diagnosis.stage.StagePlan."""
+
+    cluster: BySbatch
+    absent: Mapping[str, str]
+    reported: Mapping[str, tuple[str, ...]]
+
+    def run(self, work: Work, keep: Callable[[StageLog], None]) -> StageVerdict:
+        """Run the groups. A job that has not ended when it returns or raises is cancelled."""
+        slurm, scope, reach = self.cluster.slurm, self.cluster.scope, self.cluster.reach
+        partition = slurm.partition_of(scope.pool)
+        limit = slurm.partitions_or_default[partition].max_seconds
+        work = replace(work, seconds=int(min(work.seconds, limit)))
+        validation = with_rings(scope.validation)
+        run = work.run(nccl_run(scope.pool, work.nodes, scope.hardware, validation))
+        spec = JobSpec(
+            partition=partition,
+            job=f"diagnose-{scope.pool}-{os.urandom(3).hex()}",
+            script=sbatch_groups.script(run, work.stage, validation.system, slurm.validation.image),
+            deadline_seconds=run.deadline_seconds,
+            pending_seconds=slurm.validation.pending_seconds,
+            min_nodes_fraction=0,
+        )
+        progress = self.cluster.progress
+        job = SlurmJob(spec, run.nodes, reach, work.folder, self.cluster.clock, progress)
+        log = StageLog(work.groups, run, lambda nodes: dict.fromkeys(nodes, NO_STEP))
+        try:
+            return StageCollector(job, work.folder, progress, work.groups, log).run()
+        finally:
+            job.suspend()
+            keep(log)
