@@ -198,6 +198,8 @@ class Diagnosis:
         """Plan the stage, or its next runs by those that it has; whether there are some."""
         planned = state.planned.setdefault(stage, [])
         found = [] if stage == "A" and planned else self._groups(state, stage)
+        # Results that nothing can be compared with are not known to `plan`, which asks for them again.
+        found = [group for group in found if group not in planned]
         planned += found
         return bool(found)
 

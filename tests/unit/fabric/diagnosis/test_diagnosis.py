@@ -94,6 +94,11 @@ def test_of_two_nodes_it_is_not_judged_whether_one_is_10_percent_slow(tmp_path: 
     assert (found.healthy, found.not_judged, found.exit_code) == (("gpu-1", "gpu-2"), ("gpu-1", "gpu-2"), 0)
 
 
+def test_pairs_that_nothing_can_be_compared_with_run_once(tmp_path: Path) -> None:
+    found = Site(tmp_path, groups=(2, 2), slow={"gpu-3": 0.5}).diagnose()
+    assert (named(found), sorted(found.healthy)) == ([("node", "one of gpu-3, gpu-4")], ["gpu-1", "gpu-2"])
+
+
 def test_a_slow_rail_has_its_two_runs_their_partners_and_the_commands_for_them(tmp_path: Path) -> None:
     site = Site(tmp_path, groups=(4,), slow={"gpu-3/2": 0.5})
     state = site.state()
