@@ -6,12 +6,12 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from busbar.cli.output import error, fail, print_text, progress
-from busbar.cli.stackfile import Project, Stack, find_file, login_by
+from busbar.cli.stackfile import AsJson, Project, Stack, find_file, login_by
 from busbar.exits import USAGE
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def register(group: typer.Typer) -> None:
     group.command("import")(import_hosts)
 
 
-def keys(stack: Stack, project: Project = None) -> None:
+def keys(stack: Stack, project: Project = None, as_json: AsJson = False) -> None:
     """Fetch the SSH host keys of all hosts, to compare them with the consoles and to pin them.
 
     Nothing is written: keys that are missing in the stack file are printed as the lines to add to it. With a
@@ -35,6 +35,7 @@ def keys(stack: Stack, project: Project = None) -> None:
     a host was not asked or did not respond; 64: no such stack.
     """
     import asyncio
+    import json
 
     from busbar.cli.operation import operations_of
     from busbar.config import stackfile
@@ -48,9 +49,13 @@ def keys(stack: Stack, project: Project = None) -> None:
         file = stackfile.read(path)
         ssh, offers = host_keys.listed(file.with_hosts())
     offers = asyncio.run(host_keys.fetch(offers, lambda: login_by(file, ssh)))
-    for line in _table(offers):
-        print_text(line)
-    if to_pin := [each for each in offers if each.offered and each.pinned is None]:
+    rows = [_row(each) for each in offers]
+    if as_json:
+        print_text(json.dumps({"stack": file.stack, "hosts": rows}))
+    else:
+        _print_table(rows)
+    to_pin = [each for each in offers if each.offered and each.pinned is None]
+    if to_pin and not as_json:
         progress(
             "\nCompare each with its host's console: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub\n"
             f"Then add to {'the list of hosts' if has_list(file.data) else path.name}:\n"
@@ -132,17 +137,25 @@ def _print_list(file: str, found: ImportedHosts, project: Path | None) -> None:
     print_text(validated(listed, file).text().rstrip())
 
 
-def _table(offers: Sequence[Offer]) -> list[str]:
-    """The lines of a table with the columns NAME, ADDRESS, FINGERPRINT and STATE."""
+def _row(offer: Offer) -> dict[str, Any]:
     from busbar.hosts.host_keys import fingerprint
 
-    rows = []
-    for each in offers:
-        state = "CHANGED" if each.has_changed else "pinned" if each.pinned else "not pinned"
-        shown = fingerprint(each.offered) if each.offered else "-"
-        rows.append((each.name, each.host.address, shown, state if each.offered else "no key"))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    state = "CHANGED" if offer.has_changed else "pinned" if offer.pinned else "not pinned"
+    return {
+        "name": offer.name,
+        "address": offer.host.address,
+        "fingerprint": fingerprint(offer.offered) if offer.offered else None,
+        "state": state if offer.offered else "no key",
+        "host_key": offer.offered,
+    }
+
+
+def _print_table(rows: Sequence[dict[str, Any]]) -> None:
+    """Print the rows without the keys, which are long."""
+    cells = [[str(each or "-") for each in [*row.values()][:-1]] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        print_text("  ".join(map(str.ljust, row, widths)).rstrip())
 
 
 def _problem(offer: Offer, offers: Sequence[Offer]) -> str | None:

@@ -54,7 +54,14 @@ class Operations(Protocol):
         ...
 
     def measure(
-        self, path: Path, pool: str | None, nodes: str | None, *, idle: bool, minutes: int | None
+        self,
+        path: Path,
+        pool: str | None,
+        nodes: str | None,
+        *,
+        idle: bool,
+        minutes: int | None,
+        as_json: bool,
     ) -> int:
         """Measure as `busbar measure`, print and record the results. Returns the exit code."""
         ...

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from busbar.cli.nccl import WORST
 from busbar.cli.output import error, fail, print_text, progress
-from busbar.cli.stackfile import Project, Stack, cluster_api, find_file, load_stack
+from busbar.cli.stackfile import AsJson, Project, Stack, cluster_api, find_file, load_stack
 from busbar.exits import NO_VERDICT, USAGE, NoVerdict
 from busbar.fabric.commands.nccl_run import explained, new_run
 from busbar.text import listed
@@ -63,6 +63,7 @@ def measure(
             "validation.deadline_seconds, which it cannot exceed.",
         ),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Measure the pools of a stack again, and record the result for `busbar history`.
 
@@ -72,21 +73,25 @@ def measure(
     broken worker that is not in quarantine; 64: bad usage; 70: an error of busbar itself; 130: interrupted.
     With several pools the worst counts.
     """
+    import json
+
     from busbar.cli.operation import operations_of
     from busbar.hosts.inventory import Inventory
 
     progress(f"measuring stack {stack}")
     path = find_file(stack, project)
     if own := operations_of(path):
-        raise typer.Exit(own.measure(path, pool, nodes, idle=idle, minutes=minutes))
+        raise typer.Exit(own.measure(path, pool, nodes, idle=idle, minutes=minutes, as_json=as_json))
     file, cluster = load_stack(stack, project)
     inventory = Inventory.of(cluster)
     chosen = asked([*cluster.pools], inventory.workers, pool, nodes)
     seconds = 60 * minutes if minutes else 60 * IDLE_MINUTES if idle else None
     api = cluster_api(file, cluster)
     progress(f"cluster {api.server}")
-    measuring = _Stack(api, file, inventory, idle, seconds)
+    measuring = _Stack(api, file, inventory, idle, seconds, as_json)
     codes = [measuring.exit_code(*each) for each in chosen.items()]
+    if as_json:
+        print_text(json.dumps({"stack": file.stack, "pools": measuring.found}))
     raise typer.Exit(min(codes, key=WORST.index))
 
 
@@ -110,13 +115,18 @@ def asked(
 
 @dataclass(frozen=True)
 class _Stack:
-    """A stack, and the settings for measuring its pools. `seconds`: time limit of a job."""
+    """A stack, and the settings for measuring its pools. `seconds`: time limit of a job.
+
+    `found`: with `as_json` what each pool has measured (busbar.outputs.pool.summarize).
+    """
 
     api: RestApi
     file: StackFile
     inventory: Inventory
     idle: bool
     seconds: int | None
+    as_json: bool
+    found: dict[str, Any] = field(default_factory=dict)
 
     def exit_code(self, pool: str, nodes: list[str] | None) -> int:
         """Measure one pool and return the exit code; bad usage and signals end the command."""
@@ -129,8 +139,9 @@ class _Stack:
     def _measure(self, pool: str, nodes: list[str] | None) -> int:
         from datetime import UTC, datetime
 
-        from busbar.judge.archive import REPORT
+        from busbar.judge.archive import REPORT, VERDICT
         from busbar.judge.nccl.report.terminal import verdict_text
+        from busbar.outputs.pool import summarize
 
         progress(f"\npool {pool}")
         planned = self._plan(pool, nodes)
@@ -140,7 +151,10 @@ class _Stack:
         verdict, is_left = self._run(pool, planned, of_pool, folder)
         _prune(folder.parent)
         _warn(of_pool.parent, pool)
-        print_text(verdict_text(verdict, sys.stdout, full=False, more=f"{folder}/{REPORT}"))
+        if self.as_json:
+            self.found[pool] = summarize(verdict.model_dump(mode="json"), verdict_file=f"{folder}/{VERDICT}")
+        else:
+            print_text(verdict_text(verdict, sys.stdout, full=False, more=f"{folder}/{REPORT}"))
         if planned.missing:
             fix = "Fix: repair them, or put them in quarantine"
             error(f"pool {pool}: not measured: {listed(planned.missing)}. {fix}")

@@ -11,7 +11,7 @@ import typer
 from busbar.cli.ending import when_interrupted
 from busbar.cli.engine_commands import compact, engine_command, stop_on_sigterm
 from busbar.cli.output import progress
-from busbar.cli.stackfile import Project, Stack, find_file
+from busbar.cli.stackfile import AsJson, Project, Stack, find_file
 
 if TYPE_CHECKING:
     from busbar.config import Finding
@@ -52,7 +52,7 @@ def _describe(slurm: Slurm) -> Iterator[str]:
     yield "measured: " + (", ".join(slurm.validation.collectives) if slurm.validation.enabled else "nothing")
 
 
-def validate(stack: Stack, project: Project = None) -> None:
+def validate(stack: Stack, project: Project = None, as_json: AsJson = False) -> None:
     """Measure every pool of a running cluster now, without an update; the stack's outputs stay.
 
     The same as `busbar measure`. Log, verdict and report are kept in .busbar/STACK/POOL/validate beside the
@@ -63,7 +63,7 @@ def validate(stack: Stack, project: Project = None) -> None:
     """
     from stacks.slurm.package.operations import measure
 
-    raise typer.Exit(measure(find_file(stack, project)))
+    raise typer.Exit(measure(find_file(stack, project), as_json=as_json))
 
 
 @engine_command("slurm preflight", "stacks.slurm.package.preflight:Spec", on_cluster=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,7 +13,7 @@ from typing import Any, TypeVar
 from rich.console import Console
 
 from busbar.cli.ending import when_interrupted
-from busbar.cli.output import progress
+from busbar.cli.output import print_text, progress
 from busbar.cli.preflight import end as ended
 from busbar.cli.preflight import install_id
 from busbar.cli.stackfile import login_by
@@ -184,6 +185,7 @@ def measure(
     *,
     idle: bool = False,
     minutes: int | None = None,
+    as_json: bool = False,
 ) -> int:
     """Measure pools by jobs of Slurm, record and print the results. Returns the exit code."""
     whole, file = config.read(path)
@@ -207,7 +209,10 @@ def measure(
             about = {"kind": "measure", "folder": str(folder / "validate")}
             results[name] = keep(found, file.project / folder, progress, **about)
     made = build_outputs(slurm, facts, results)
-    Console().print(summary(made))
+    if as_json:
+        print_text(json.dumps({"stack": file.stack, "pools": results}))
+    else:
+        Console().print(summary(made))
     verdicts = {each["verdict"] for each in results.values()}
     return FAILED if "fail" in verdicts else DONE if made["slurm_nccl_passed"] else NO_VERDICT
 

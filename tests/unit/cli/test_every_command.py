@@ -93,6 +93,17 @@ def test_a_stack_is_named_and_its_project_chosen_in_one_way(words: tuple[str, ..
     assert stack.metavar == "STACK"
 
 
+@pytest.mark.parametrize(
+    "words",
+    (
+        "preflight", "verify", "nodes", "images", "snapshots", "hosts keys", "measure", "history", "diagnose",
+        "nccl run", "nccl check", "nccl parse", "training check", "slurm validate",
+    ),
+)  # fmt: skip
+def test_every_command_that_prints_a_table_has_it_as_json(words: str) -> None:
+    assert options(tuple(words.split()), "as_json") == ["--json"]
+
+
 @pytest.mark.parametrize("words", ["up", "destroy", "restore", "rotate"])
 def test_every_command_that_asks_takes_the_answer_in_one_way(words: str) -> None:
     assert options((words,), "yes") == ["--yes", "-y"]

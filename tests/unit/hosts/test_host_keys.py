@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,11 @@ def run(folder: Path, data: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> 
     (folder / "key").write_bytes(CLIENT.export_private_key())
     file = folder / "Pulumi.mine.yaml"
     file.write_text(yaml.safe_dump({"config": {"busbar:cluster": data}}))
-    return busbar("hosts", "keys", str(file))
+    shown, found = busbar("hosts", "keys", str(file)), busbar("hosts", "keys", str(file), "--json")
+    rows = json.loads(found.stdout)["hosts"] if found.stdout else []
+    assert found.exit_code == shown.exit_code
+    assert {row["name"]: row["state"] for row in rows} == states(shown)
+    return shown
 
 
 def asked(

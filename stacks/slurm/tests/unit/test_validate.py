@@ -130,8 +130,9 @@ def test_a_measurement_is_recorded_for_the_history_of_the_stack(
     file = str(tmp_path / "Pulumi.dev.yaml")
     nothing = busbar("history", file)
     assert nothing.exit_code == 2 and "no measurement of stack dev is recorded" in nothing.stderr
-    done = busbar(*words, file)
+    done = busbar(*words, file, "--json")
     assert done.exit_code == 0, done.output
+    assert [*json.loads(done.stdout)["pools"]] == ["a", "b"]
     shown = busbar("history", file, "--json")
     assert shown.exit_code == 0, shown.output
     runs = json.loads(shown.stdout)["runs"]

@@ -115,6 +115,9 @@ def test_the_folders_of_old_runs_are_deleted_and_their_records_stay(
 
 def test_one_pool_that_is_slow_is_a_fail_and_the_others_are_measured(cluster: Foreign) -> None:
     slow(cluster, "gpu-1")
+    shown = busbar("measure", "mysite", "--json")
+    found = {pool: each["verdict"] for pool, each in json.loads(shown.stdout)["pools"].items()}
+    assert (shown.exit_code, found) == (1, {"h100": "fail", "b200": "pass"})
     done = busbar("measure", "mysite")
     assert done.exit_code == 1
     assert ("FAIL" in done.stdout, "PASS" in done.stdout) == (True, True)
