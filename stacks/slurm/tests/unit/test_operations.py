@@ -94,7 +94,7 @@ def test_preflight_asks_every_host_before_the_first_update(site: Site, level: An
     assert [host.name for host in spec.hosts] == ["ctl", "login", "gpu-1", "gpu-2"]
     assert spec.install_id == "0123456789abcdef"
     assert ("gpu-2: 7 GPUs, expected 8. Fix: repair it" in done.output) is bool(level)
-    assert [host.name for host in spec.hosts if f" {host.name} " not in done.stdout] == []
+    assert [host.name for host in spec.hosts if f"\n{host.name} " not in done.stdout] == []
 
 
 def test_the_keys_of_all_hosts_are_asked_also_where_the_rest_is_not_written_yet(
