@@ -71,10 +71,12 @@ def capability_of(path: Path) -> Capability | None:
     """The capability to which a stack file belongs; None for that of a cluster. Raises ConfigError."""
     from busbar.capability import of_project
     from busbar.config import stackfile
+    from busbar.config.schema import PROJECT
 
     name = stackfile.project_name(path.parent)
-    known = of_project([name] if name else [])
-    return known or of_project({key.partition(":")[0] for key in stackfile.keys(path)})
+    if name == PROJECT:
+        return None
+    return of_project([name or ""]) or of_project({key.partition(":")[0] for key in stackfile.keys(path)})
 
 
 def find_file(stack: str, project: Path | None = None) -> Path:

@@ -112,21 +112,22 @@ def _exit(
 def _check(path: Path) -> None:
     """Raise ConfigError if a stack file of busbar is invalid; those of other programs are not checked."""
     from busbar.capability import of_project
+    from busbar.cli.stackfile import capability_of
     from busbar.config import ConfigError, stackfile
     from busbar.config.schema import KEY, PROJECT
 
     if stackfile.kept_hosts(path):
         return  # The program reads the list of hosts anew and checks the whole before it begins.
+    name = stackfile.project_name(path.parent) or ""
     try:
-        written = stackfile.keys(path)
+        written, capability = stackfile.keys(path), capability_of(path)
     except ConfigError:
-        name = stackfile.project_name(path.parent) or ""
         if name == PROJECT or of_project([name]):
             raise
         return
-    if capability := of_project({key.partition(":")[0] for key in written}):
+    if capability and written:
         capability.describe(path)
-    elif f"{PROJECT}:{KEY}" in written:
+    elif written and (name == PROJECT or f"{PROJECT}:{KEY}" in written):
         stackfile.read(path).cluster()
 
 

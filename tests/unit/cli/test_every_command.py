@@ -18,6 +18,7 @@ from busbar import cli
 from busbar.capability import Capability, capabilities
 from busbar.cli import build
 from busbar.cli.operation import confirm
+from busbar.config.stackfile import EXAMPLE
 from tests.support.cli import busbar
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -137,6 +138,18 @@ def test_an_invalid_stack_file_of_any_project_is_bad_usage_and_no_failed_fabric(
     (tmp_path / "Pulumi.prod.yaml").write_text(f"config: {{{project}:no_such_key: 1}}\n")
     code, _, said = run(*words, "prod", *filter(None, [NEEDED.get(words[-1])]), "-C", str(tmp_path))
     assert (code, "internal" in said) == (64, False), said
+
+
+@pytest.mark.parametrize("command", ["check-config", "preview"])
+@pytest.mark.parametrize(("project", "other"), [("busbar-slurm", "busbar"), ("busbar", "busbar-training")])
+def test_a_stack_file_in_the_folder_of_another_project_is_named_as_such(
+    run: Run, command: str, project: str, other: str, tmp_path: Path
+) -> None:
+    folder = ROOT / other.replace("busbar-", "stacks/").removeprefix("busbar")
+    (tmp_path / "Pulumi.yaml").write_text(f"name: {project}\n")
+    (tmp_path / "Pulumi.prod.yaml").write_text((folder / EXAMPLE).read_text())
+    code, printed, said = run(command, "prod", "-C", str(tmp_path))
+    assert code == 64 and f"this is a stack file of the project {other}" in printed + said
 
 
 @pytest.mark.parametrize(
