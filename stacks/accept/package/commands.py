@@ -80,15 +80,14 @@ def plan(stack: Stack, project: Project = None, criteria: CriteriaFile = None) -
     _, _, site = _load(stack, project)
     rows = _criteria(site, criteria)[0]
     made, total = table("stage", right=("rows", "minutes", "GPUs held", "node-minutes")), 0
-    wanted = {row.stage for row in rows.rows}
+    of = [row.parts[0] for row in rows.rows]
     for stage in STAGES:
         pools = [(len(pool.workers), pool.required.gpus) for pool in site.pools.values()]
-        seconds = sum(stage.seconds(nodes) for nodes, _ in pools) if stage.name in wanted else 0
+        seconds = sum(stage.seconds(nodes) for nodes, _ in pools) if stage.name in of else 0
         total += seconds
         held = max((nodes * gpus for nodes, gpus in pools), default=0) if stage.holds and seconds else 0
         cost = sum(nodes * stage.seconds(nodes) for nodes, _ in pools) / 60 if held else 0
-        number = sum(row.stage == stage.name for row in rows.rows)
-        made.add_row(stage.name, str(number), f"{seconds / 60:.0f}", str(held), f"{cost:.0f}")
+        made.add_row(stage.name, str(of.count(stage.name)), f"{seconds / 60:.0f}", str(held), f"{cost:.0f}")
     Console().print(made)
     print_text(
         f"{total / 60:.0f} minutes in all, on free nodes; pools one after the other. Nothing is left running."
@@ -119,7 +118,7 @@ def run(stack: Stack, project: Project = None, criteria: CriteriaFile = None, id
         on = Running(folder, begun, site, file, cluster, idle, progress)
         evidence = Evidence(folder)
         for stage in STAGES:
-            if evidence.stage(stage.name) is None and any(row.stage == stage.name for row in rows.rows):
+            if evidence.stage(stage.name) is None and any(row.parts[0] == stage.name for row in rows.rows):
                 run_stage(stage, on)
         found = document.write(folder)
         done = home / f"{now().replace('-', '').replace(':', '')}-{begun}"

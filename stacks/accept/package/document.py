@@ -18,7 +18,6 @@ from busbar.judge.nccl.report.html import style
 from busbar.judge.nccl.report.svg import curve_svg
 from busbar.writing import write_whole
 from stacks.accept.package import criteria as contract
-from stacks.accept.package import rows
 from stacks.accept.package.evidence import Evidence, Untrusted, files_of, sha256
 
 CRITERIA, ACCEPTANCE, REPORT, STATEMENT, SUMS = (
@@ -44,7 +43,7 @@ def acceptance(folder: Path, evidence: Evidence, hashes: Mapping[str, str]) -> d
     """
     begun = evidence.begun
     criteria = contract.read(folder / CRITERIA, begun.site)
-    found = rows.results(criteria, evidence, hashes)
+    found = contract.results(criteria, evidence, hashes)
     ended = [stage.ended for name in STAGES if (stage := evidence.stage(name))]
     inventory = evidence.inventory
     reports = inventory.hosts if inventory else {}
@@ -73,7 +72,7 @@ def acceptance(folder: Path, evidence: Evidence, hashes: Mapping[str, str]) -> d
     return {
         "simulated": "; ".join(sorted({each for each in said if each})) or None,
         "schema": SCHEMA,
-        "verdict": rows.verdict(found),
+        "verdict": contract.verdict(found),
         "run": begun.run,
         "stack": begun.site.stack,
         "cluster": begun.site.cluster,
@@ -92,7 +91,7 @@ def acceptance(folder: Path, evidence: Evidence, hashes: Mapping[str, str]) -> d
             for pool, each in begun.site.pools.items()
             for name in each.workers
         },
-        "rows": [each.model_dump(mode="json") for each in found],
+        "rows": found,
         "files": dict(hashes),
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from busbar import __version__
 from busbar.exits import DONE, FAILED, NO_VERDICT, Failed
 from busbar.release import commit
 from stacks.accept.package import document
+from stacks.accept.package.criteria import verdict
 from stacks.accept.package.document import ACCEPTANCE, CRITERIA, REPORT, SIGNATURES, STATEMENT, SUMS
 from stacks.accept.package.evidence import (
     MAX_UNPACKED,
@@ -26,11 +26,8 @@ from stacks.accept.package.signatures import MAX_BYTES, MAX_SIGNATURES, NAME, Si
 
 _SUM = re.compile(r"([0-9a-f]{64})  (\S+)")
 MAX_SUMS = 4 << 20
-# These fields follow from the evidence under any release; the number of the judge and the rows need not.
-SAME = (
-    "simulated", "schema", "run", "stack", "cluster", "cluster_id", "began", "ended", "versions", "criteria",
-    "taken_out", "left_out", "nodes", "files",
-)  # fmt: skip
+# What another release may find otherwise in a row.
+JUDGED = ("result", "reason", "value")
 
 
 @dataclass
@@ -63,17 +60,14 @@ def verify(folder: Path, signers: Path | None) -> Verified:
         raise Untrusted(f"{ACCEPTANCE}: `files` is not that of the evidence")
     try:
         again, texts = document.contents(folder)
-    except Untrusted:
-        raise
     except Failed as error:
         raise Untrusted(str(error)) from None
     _compare(stored, again, _object(files[STATEMENT]))
     found = Verified(stored, again, list(_differences(stored["rows"], again["rows"])))
     found.same_release = stored["busbar"] == {**again["busbar"], "version": __version__, "commit": commit()}
-    if found.same_release and not found.differences:
-        for path, text in texts.items():
-            if files[path].read_text(encoding="utf-8", errors="replace") != text:
-                raise Untrusted(f"{path} is not what its evidence gives")
+    for path, text in texts.items() if found.same_release and not found.differences else ():
+        if files[path].read_text(encoding="utf-8", errors="replace") != text:
+            raise Untrusted(f"{path} is not what its evidence gives")
     found.signatures = check(folder, signatures, signers)
     return found
 
@@ -133,34 +127,19 @@ def _sums(files: Mapping[str, Path]) -> dict[str, str]:
     return found
 
 
-def _compare(stored: Mapping[str, Any], again: Mapping[str, Any], statement: Mapping[str, Any]) -> None:
-    """Compare the document with its evidence; rows may differ under another release. Raises Untrusted."""
-    for key in SAME:
-        if key not in stored or stored[key] != again[key]:
-            raise Untrusted(f"{ACCEPTANCE}: `{key}` is not that of the evidence")
-    busbar = stored.get("busbar")
-    if not isinstance(busbar, dict) or {**busbar, "judge": 0} != {**again["busbar"], "judge": 0}:
-        raise Untrusted(f"{ACCEPTANCE}: `busbar` is not that of the evidence")
-    kept = stored.get("rows")
-    if not isinstance(kept, list) or [_about(row) for row in kept] != [_about(row) for row in again["rows"]]:
-        raise Untrusted(f"{ACCEPTANCE}: its rows are not those of the criteria")
-    results = [(row.get("result"), row["required"]) for row in kept]
-    needed = {result for result, required in results if required}
-    verdict = "refused" if "fail" in needed else "accepted" if needed == {"pass"} else "undecided"
-    if stored.get("verdict") != verdict:
-        raise Untrusted(f"{ACCEPTANCE}: its verdict is {stored.get('verdict')!r}, its rows say {verdict}")
-    if json.dumps(statement) != json.dumps(document.statement({**again, "verdict": verdict, "rows": kept})):
-        raise Untrusted(
-            f"{STATEMENT} is not the Statement of {ACCEPTANCE}: another subject, result or criteria"
-        )
-
-
-def _about(row: Any) -> Any:
-    return (
-        {key: value for key, value in row.items() if key not in ("result", "reason", "value")}
-        if isinstance(row, dict)
-        else None
-    )
+def _compare(stored: dict[str, Any], again: dict[str, Any], statement: dict[str, Any]) -> None:
+    """Compare the document with its evidence. Only rows and judge may be others. Raises Untrusted."""
+    try:
+        kept = [{key: row[key] for key in JUDGED} for row in stored["rows"]]
+        rows = [now | before for now, before in zip(again["rows"], kept, strict=True)]
+        busbar = {**again["busbar"], "judge": stored["busbar"]["judge"]}
+    except (KeyError, TypeError, ValueError):
+        raise Untrusted(f"{ACCEPTANCE}: its rows are not those of the criteria") from None
+    expected = {**again, "rows": rows, "busbar": busbar, "verdict": verdict(rows)}
+    if wrong := [key for key in expected.keys() | stored.keys() if stored.get(key) != expected.get(key)]:
+        raise Untrusted(f"{ACCEPTANCE}: `{min(wrong)[:80]}` is not that of the evidence")
+    if statement != document.statement(expected):
+        raise Untrusted(f"{STATEMENT} has another subject, result or criteria than {ACCEPTANCE}")
 
 
 def _differences(stored: list[Any], again: list[Any]) -> Iterator[str]:

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from busbar import __version__
@@ -18,7 +19,7 @@ from busbar.manifests import mpijob, nccljob
 from busbar.release import commit
 from busbar.zstd import ZstdFile
 from stacks.accept.package import criteria as contract
-from stacks.accept.package import document, rows
+from stacks.accept.package import document
 from stacks.accept.package.evidence import (
     FOLDER,
     HOSTS,
@@ -164,12 +165,13 @@ def evidence(folder: Path) -> Path:
     return folder
 
 
-def result(folder: Path, row: str) -> rows.Result:
+def result(folder: Path, row: str) -> SimpleNamespace:
     """The result of one row."""
     _, facts = site_of()
     only = [each for each in contract.default(facts).rows if each.id == row]
     hashes = document.hashes_of(files_of(folder))
-    return rows.results(contract.Criteria(version=1, rows=only), Evidence(folder), hashes)[0]
+    criteria = contract.Criteria(version=1, rows=only)
+    return SimpleNamespace(**contract.results(criteria, Evidence(folder), hashes)[0])
 
 
 def sums(folder: Path) -> None:

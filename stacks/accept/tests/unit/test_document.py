@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +150,7 @@ def test_the_page_has_no_script_and_says_what_was_not_run_and_left_out(folder: P
 
 def other_judge(monkeypatch: pytest.MonkeyPatch, row: str, result: rows.Finding) -> None:
     """A release that judges a kind of row otherwise."""
-    monkeypatch.setattr(rows, "OF_KIND", {**rows.OF_KIND, row: lambda asked: result})
+    monkeypatch.setitem(rows.KINDS, row, replace(rows.KINDS[row], find=lambda asked: result))
     monkeypatch.setattr("stacks.accept.package.verify.__version__", "9.9.9")
 
 
@@ -163,7 +164,7 @@ def test_a_release_that_judges_otherwise_shows_both_reasons(
     found = again(rows.Finding("fail", "ECC of these GPUs is known to lie"))
     assert found.exit_code == 1
     assert found.differences == [
-        "inventory.h100.ecc: was pass (ECC is on on 2 nodes), is fail (ECC of these GPUs is known to lie)"
+        "inventory.h100.ecc: was pass (good on 2 nodes), is fail (ECC of these GPUs is known to lie)"
     ]
     assert again(rows.Finding("unknown", "not enough evidence now")).exit_code == 2
 
