@@ -17,7 +17,6 @@ from busbar.exits import DONE, FAILED, NO_VERDICT, Misuse
 if TYPE_CHECKING:
     from busbar.config import Cluster
     from busbar.config.stackfile import StackFile
-    from stacks.accept.package.criteria import Criteria
     from stacks.accept.package.site import Site
 
 CODES = {"accepted": DONE, "refused": FAILED, "undecided": NO_VERDICT}
@@ -75,17 +74,18 @@ def plan(stack: Stack, project: Project = None, criteria: CriteriaFile = None) -
     from rich.console import Console
 
     from busbar.judge.tables import table
+    from stacks.accept.package import criteria as contract
     from stacks.accept.package.stages import STAGES
 
     _, _, site = _load(stack, project)
-    rows = _criteria(site, criteria)[0]
+    rows = contract.read(criteria, site) if criteria else contract.default(site)
     made, total = table("stage", right=("rows", "minutes", "GPUs held", "node-minutes")), 0
     of = [row.parts[0] for row in rows.rows]
     for stage in STAGES:
         pools = [(len(pool.workers), pool.required.gpus) for pool in site.pools.values()]
         seconds = sum(stage.seconds(nodes) for nodes, _ in pools) if stage.name in of else 0
         total += seconds
-        held = max((nodes * gpus for nodes, gpus in pools), default=0) if stage.holds and seconds else 0
+        held = max((nodes * gpus for nodes, gpus in pools), default=0) if stage.holds_gpus and seconds else 0
         cost = sum(nodes * stage.seconds(nodes) for nodes, _ in pools) / 60 if held else 0
         made.add_row(stage.name, str(of.count(stage.name)), f"{seconds / 60:.0f}", str(held), f"{cost:.0f}")
     Console().print(made)
@@ -108,17 +108,14 @@ def run(stack: Stack, project: Project = None, criteria: CriteriaFile = None, id
     from stacks.accept.package.stages import STAGES, Running, now, run_stage
 
     file, cluster, site = _load(stack, project)
-    rows, text = _criteria(site, criteria)
     home = file.project / ".busbar" / file.stack / "acceptance"
+    folder = home / UNFINISHED
     with _alone(home):
-        folder = home / UNFINISHED
-        begun = _begin(folder, site, text, given=criteria is not None)
-        if (folder / document.CRITERIA).read_text(encoding="utf-8") != text:
-            rows = contract.read(folder / document.CRITERIA, site)
+        begun = _begin(folder, site, criteria)
+        wanted = {row.parts[0] for row in contract.read(folder / document.CRITERIA, site).rows}
         on = Running(folder, begun, site, file, cluster, idle, progress)
-        evidence = Evidence(folder)
         for stage in STAGES:
-            if evidence.stage(stage.name) is None and any(row.parts[0] == stage.name for row in rows.rows):
+            if stage.name in wanted and Evidence(folder).stage(stage.name) is None:
                 run_stage(stage, on)
         found = document.write(folder)
         done = home / f"{now().replace('-', '').replace(':', '')}-{begun}"
@@ -202,41 +199,30 @@ def _load(stack: str, project: Path | None) -> tuple[StackFile, Cluster, Site]:
     return file, cluster, Site.of(file.stack, cluster)
 
 
-def _criteria(site: Site, path: Path | None) -> tuple[Criteria, str]:
-    """The criteria, and their text. Raises Misuse."""
-    from stacks.accept.package import criteria as contract
-
-    if path is None:
-        made = contract.default(site)
-        return made, contract.text(made)
-    return contract.read(path, site), path.read_text(encoding="utf-8")
-
-
-def _begin(folder: Path, site: Site, text: str, *, given: bool) -> str:
+def _begin(folder: Path, site: Site, criteria: Path | None) -> str:
     """Begin a run, or continue the one in the folder; its name. Raises Misuse if that is another one."""
     from busbar import __version__
     from busbar.release import commit
     from busbar.writing import write_whole
+    from stacks.accept.package import criteria as contract
     from stacks.accept.package.document import CRITERIA
     from stacks.accept.package.evidence import FOLDER, RUN, Begun, Evidence, write_json
     from stacks.accept.package.stages import now
 
-    afresh = f"Fix: remove {folder} to begin another run"
+    text = contract.text(contract.read(criteria, site)) if criteria else ""
     if (folder / FOLDER / RUN).is_file():
         begun = Evidence(folder).begun
-        if begun.site != site:
-            raise Misuse(f"the stack has changed since {begun.run} began at {begun.began}. {afresh}")
-        if given and (folder / CRITERIA).read_text(encoding="utf-8") != text:
-            raise Misuse(f"{begun.run} began with other criteria. {afresh}")
+        other = "another stack file" if begun.site != site else ""
+        if text and contract.text(contract.read(folder / CRITERIA, begun.site)) != text:
+            other = "other criteria"
+        if other:
+            raise Misuse(f"{begun.run} began with {other}. Fix: remove {folder} to begin another run")
         progress(f"continuing {begun.run}, which began at {begun.began}")
         return begun.run
-    write_whole(folder / CRITERIA, text)
-    named = f"accept-{secrets.token_hex(3)}"
-    release = {"version": __version__, "commit": commit()}
-    write_json(
-        folder / FOLDER / RUN,
-        Begun(run=named, began=now(), busbar=release, site=site).model_dump(mode="json"),
-    )
+    named, release = f"accept-{secrets.token_hex(3)}", {"version": __version__, "commit": commit()}
+    begun = Begun(run=named, began=now(), busbar=release, site=site)
+    write_whole(folder / CRITERIA, text or contract.text(contract.default(site)))
+    write_json(folder / FOLDER / RUN, begun.model_dump(mode="json"))
     return named
 
 

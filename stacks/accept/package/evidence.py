@@ -7,13 +7,13 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from busbar.judge.archive import LOG, SOURCE, Archive
 from busbar.judge.nccl import Verdict
@@ -28,6 +28,10 @@ from stacks.accept.package.site import Site
 
 FOLDER = "evidence"
 RUN, STAGE, HOSTS = "run.json", "stage.json", "hosts.json.zst"
+LOG_FILES = (LOG, SOURCE)
+# As Kubernetes writes it.
+TIME = "%Y-%m-%dT%H:%M:%SZ"
+SKEW = timedelta(minutes=5)
 MAX_JSON = 64 << 20
 MAX_FILES = 20_000
 # Of all files together: zstd may make GB of a few KB.
@@ -41,32 +45,37 @@ class Untrusted(ValueError):
     """A folder, or a file in it, is not what it must be; one sentence."""
 
 
-class Begun(OutputModel):
-    """The run: written when it begins."""
+class OfRun(OutputModel):
+    """A file of a run."""
 
     run: str
+
+
+class Begun(OfRun):
+    """The run, written when it begins. `busbar`: version and commit of the release that ran it."""
+
     began: str
     busbar: dict[str, str]
-    """Version and commit of the release that ran it."""
     site: Site
 
 
-class Stage(OutputModel):
-    """A stage: written when it has ended. `notes`: pool -> why it has no evidence on it."""
+class Stage(OfRun):
+    """A stage, written when it has ended. `notes`: pool -> why it was not run there."""
 
-    run: str
     stage: str
     began: str
     ended: str
     notes: dict[str, str] = Field(default={})
 
 
-class Inventory(OutputModel):
+class Inventory(OfRun):
     """The reports of the workers (busbar.preflight.report). `failed`: host -> why there is none."""
 
-    run: str
     hosts: dict[str, Report]
     failed: dict[str, str] = Field(default={})
+
+
+Read = TypeVar("Read", bound=OfRun)
 
 
 @dataclass(frozen=True)
@@ -75,7 +84,7 @@ class Judged:
 
     verdict: Verdict
     record: Record
-    busbw: dict[str, list[float]] = field(default_factory=dict)
+    busbw: dict[str, list[float]]
 
 
 def files_of(folder: Path) -> dict[str, Path]:
@@ -108,11 +117,8 @@ def read_json(path: Path) -> Any:
     try:
         with ZstdFile(path) if path.suffix == ".zst" else path.open("rb") as file:
             data = file.read(MAX_JSON + 1)
-        if len(data) > MAX_JSON:
-            raise Untrusted(f"{path.name} is larger than {MAX_JSON >> 20} MiB")
-        return json.loads(data)
-    except Untrusted:
-        raise
+        # What is cut at the limit is not JSON.
+        return json.loads(data[:MAX_JSON])
     except (ValueError, RecursionError, EOFError, OSError) as error:
         raise Untrusted(f"{path.name} cannot be read: {type(error).__name__}") from None
 
@@ -128,12 +134,8 @@ def unpacked_bytes(path: Path) -> int:
     return size
 
 
-Model = TypeVar("Model", bound=OutputModel)
-OfRun = TypeVar("OfRun", Stage, Inventory)
-
-
 class Evidence:
-    """The evidence below a folder. Everything is read when it is asked for, and once."""
+    """The evidence below a folder. Everything is read when it is asked for; all methods raise Untrusted."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / FOLDER
@@ -141,88 +143,78 @@ class Evidence:
 
     @cached_property
     def begun(self) -> Begun:
-        """The run. Raises Untrusted."""
-        return self._model(Begun, RUN)
+        """The run."""
+        if found := self._read(Begun, RUN):
+            return found
+        raise Untrusted(f"{FOLDER}/{RUN} is missing")
 
     @cached_property
     def inventory(self) -> Inventory | None:
-        """The inventory; None without one. Raises Untrusted."""
-        path = f"inventory/{HOSTS}"
-        if not (self.folder / path).is_file():
-            return None
-        return self._of_run(self._model(Inventory, path), path)
+        """The inventory; None without one."""
+        return self._read(Inventory, f"inventory/{HOSTS}")
 
     def stage(self, name: str) -> Stage | None:
-        """A stage that has ended; None if it has not. Raises Untrusted."""
-        path = f"{name}/{STAGE}"
-        if not (self.folder / path).is_file():
-            return None
-        found = self._of_run(self._model(Stage, path), path)
-        if found.stage != name or not self.begun.began <= found.began <= found.ended:
-            raise Untrusted(f"{path} is of the stage {found.stage!r}, {found.began} to {found.ended}")
+        """A stage that has ended; None if it has not."""
+        found = self._read(Stage, f"{name}/{STAGE}")
+        if found and (found.stage != name or not self.begun.began <= found.began <= found.ended):
+            raise Untrusted(f"{name}/{STAGE} is of {found.stage!r}, {found.began} to {found.ended}")
         return found
 
     def judged(self, stage: str, pool: str) -> Judged | None:
-        """The log of a pool, judged again; None without a complete one. Raises Untrusted."""
+        """The log of a pool, judged again; None without a complete one."""
         if (stage, pool) not in self._judged:
             self._judged[stage, pool] = self._judge(stage, pool)
         return self._judged[stage, pool]
 
-    def paths(self, *names: str) -> Iterator[str]:
-        """Of these names below `evidence`, the files that exist, below the folder of the document."""
-        for name in names:
-            if (self.folder / name).is_file():
-                yield f"{FOLDER}/{name}"
-
     def _judge(self, stage: str, pool: str) -> Judged | None:
         archive = Archive(self.folder / stage / pool)
-        if not archive.log.is_file() or not (archive.folder / SOURCE).is_file():
+        if not all((archive.folder / name).is_file() for name in LOG_FILES):
             return None
-        where = f"{stage}/{pool}"
         try:
             read_json(archive.folder / SOURCE)
             unpacked_bytes(archive.log)
             found, record = judge_archive(archive), Record.model_validate(archive.record())
+            if found is None or not record.complete:
+                return None
+            self._bind(f"{stage}/{pool}", pool, record, self.stage(stage))
         except Untrusted:
             raise
         except Exception as error:  # whatever hostile bytes make of a reader
-            raise Untrusted(f"{where} cannot be judged: {type(error).__name__}") from None
-        if found is None or not record.complete:
-            return None
-        log, verdict = found
-        self._bind(where, pool, record)
+            raise Untrusted(f"{stage}/{pool} cannot be judged: {type(error).__name__}") from None
         busbw: dict[str, list[float]] = {}
-        for run in log.runs:
+        for run in found[0].runs:
             if run.rows and (name := infer(run).name) and run.busbw is not None:
                 busbw.setdefault(name, []).append(run.busbw)
-        return Judged(verdict, record, busbw)
+        return Judged(found[1], record, busbw)
 
-    def _bind(self, where: str, pool: str, record: Record) -> None:
-        """Compare run, nodes and time of a log with those of this run. Raises Untrusted."""
-        begun, job = self.begun, record.settings.get(JOB, "")
-        hosts = (record.expectation or {}).get("hosts") or []
+    def _bind(self, where: str, pool: str, record: Record, stage: Stage | None) -> None:
+        """Compare job, nodes and time of a log with those of this run."""
+        job = record.settings.get(JOB, "")
         workers = [f"{job}-worker-{index}" for index in range(len(record.nodes))]
-        if f"-{begun.run}-" not in job or hosts != workers:
-            raise Untrusted(f"{where} is the log of job {job[:80]!r}, expected one of {begun.run}")
-        if not record.nodes or not {*record.nodes} <= {*begun.site.pools[pool].workers}:
+        if f"-{self.begun.run}-" not in job or (record.expectation or {}).get("hosts") != workers:
+            raise Untrusted(f"{where} is the log of job {job[:80]!r}, expected one of {self.begun.run}")
+        if not record.nodes or not {*record.nodes} <= {*self.begun.site.pools[pool].workers}:
             raise Untrusted(f"{where} was measured on other nodes than workers of pool {pool}")
-        stage = self.stage(where.partition("/")[0])
-        if stage is None or not stage.began <= (record.measured_at or "") <= stage.ended:
+        # The cluster's clock says when a job was created.
+        limits = stage and (_time(stage.began) - SKEW, _time(stage.ended) + SKEW)
+        if not limits or not limits[0] <= _time(record.measured_at or "") <= limits[1]:
             raise Untrusted(f"{where} was measured at {record.measured_at}, not in its stage")
 
-    def _model(self, model: type[Model], path: str) -> Model:
+    def _read(self, model: type[Read], path: str) -> Read | None:
+        if not (self.folder / path).is_file():
+            return None
         try:
-            return model.model_validate(read_json(self.folder / path))
-        except Untrusted:
-            raise
-        except (ValueError, RecursionError) as error:
+            found = model.model_validate(read_json(self.folder / path))
+        except ValidationError as error:
             first = str(error).splitlines()[0][:120]
             raise Untrusted(f"{path} is not what busbar {model.__name__} writes: {first}") from None
-
-    def _of_run(self, found: OfRun, path: str) -> OfRun:
-        if found.run != self.begun.run:
+        if not isinstance(found, Begun) and found.run != self.begun.run:
             raise Untrusted(f"{path} is of run {found.run!r}, expected {self.begun.run!r}")
         return found
+
+
+def _time(text: str) -> datetime:
+    return datetime.strptime(text, TIME).replace(tzinfo=UTC)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -236,11 +228,3 @@ def write_json(path: Path, value: Any) -> None:
     with ZstdFile(new, "w") as file:
         file.write(text.encode())
     new.replace(path)
-
-
-def write_stage(folder: Path, stage: Stage) -> None:
-    """Mark a stage as ended."""
-    write_json(folder / FOLDER / stage.stage / STAGE, stage.model_dump(mode="json"))
-
-
-LOG_FILES = (LOG, SOURCE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from busbar.collect.spec import expectation
 from busbar.config import Cluster
 from busbar.config.validation import Validation
@@ -43,10 +45,10 @@ class Site(OutputModel):
         requirements = spec_of(cluster, login={})["requirements"]
         pools = {}
         for name in cluster.pools:
-            validation = cluster.validation_of(name)
+            validation = validation_of(cluster.validation_of(name))
             workers = [host.name for host in inventory.usable_of(name)]
-            job = nccljob.resolve(cluster, name, workers, validation=validation_of(validation))
-            wanted = expectation(validation_of(validation), job, name)
+            job = nccljob.resolve(cluster, name, workers, validation=validation)
+            wanted = expectation(validation, job, name)
             bounds = {each: Expectation.model_validate(wanted).bounds(each).expected for each in COLLECTIVES}
             kept_away = inventory.unusable_of(name)
             pools[name] = Pool(
@@ -61,9 +63,7 @@ class Site(OutputModel):
         return cls(stack=stack, cluster=cluster.name, pools=pools)
 
 
-def validation_of(
-    validation: Validation, collectives: tuple[str, ...] = COLLECTIVES, **env: str
-) -> Validation:
+def validation_of(validation: Validation, runs: Sequence[str] = COLLECTIVES, **env: str) -> Validation:
     """The validation of a pool for a job of accept."""
-    more = {"collectives": list(collectives), "env": {**validation.env, **env}}
+    more = {"collectives": list(runs), "env": {**validation.env, **env}}
     return validation.model_copy(update=more)

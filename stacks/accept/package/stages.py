@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from busbar.config.stackfile import StackFile
 from busbar.exits import NoVerdict
@@ -20,7 +20,7 @@ from busbar.kube.wait import Clock, Deadline, Pending, SystemClock, wait_until
 from busbar.preflight.query import Answer, query
 from busbar.preflight.survey import CONCURRENT, query_all
 from busbar.text import counted
-from stacks.accept.package.evidence import FOLDER, HOSTS, LOG_FILES, Inventory, Stage, write_json
+from stacks.accept.package.evidence import FOLDER, HOSTS, LOG_FILES, STAGE, TIME, Inventory, Stage, write_json
 from stacks.accept.package.rows import RUNS
 from stacks.accept.package.site import COLLECTIVES, Site, validation_of
 
@@ -72,8 +72,8 @@ class Running:
 
 
 def now() -> str:
-    """The time as Kubernetes writes it."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """The time."""
+    return datetime.now(UTC).strftime(TIME)
 
 
 def inventory(on: Running) -> dict[str, str]:
@@ -95,78 +95,49 @@ def inventory(on: Running) -> dict[str, str]:
     return {}
 
 
-def collectives(on: Running) -> dict[str, str]:
-    """Run each collective once over all healthy nodes, with full proof."""
-    return _on_pools(on, "collectives", COLLECTIVES, {})
+def fabric(stage: str, runs: Sequence[str], env: Mapping[str, str], on: Running) -> dict[str, str]:
+    """Measure over all healthy nodes, in one job per pool, and keep its log. Raises NoVerdict."""
+    from busbar.fabric.measure import LeftBehind, clean, measure
 
-
-def repeats(on: Running) -> dict[str, str]:
-    """Repeat them in one job per pool, whose log has warnings only."""
-    again = tuple(name for name in COLLECTIVES for _ in range(RUNS[name] - 1))
-    return _on_pools(on, "repeats", again, {"NCCL_DEBUG": "WARN"})
-
-
-def _on_pools(on: Running, stage: str, names: tuple[str, ...], env: Mapping[str, str]) -> dict[str, str]:
-    """Measure pool by pool. Returns pool -> why it has no log."""
-    from busbar.fabric.measure import clean
-
-    notes: dict[str, str] = {}
     jobs = {pool: f"{on.run}-{stage[0]}{number}" for number, pool in enumerate(on.site.pools)}
     # A killed process may have left a job.
     clean(on.api, [*jobs.values()], None, on.clock, on.say)
     for pool, job in jobs.items():
-        on.say(f"pool {pool}: {counted(len(names), 'run')} of nccl-tests")
+        on.say(f"pool {pool}: {counted(len(runs), 'run')} of nccl-tests")
+        folder, home = on.at(stage) / pool, on.file.project / ".busbar" / on.file.stack
+        planned = _plan(on, pool, job, runs, env)
         try:
-            _measure(on, stage, pool, job, names, env)
-        except _NotRun as why:
-            notes[pool] = str(why)
-    return notes
+            measure(
+                on.api, planned, str(folder), on.clock, on.say, options=f" --kubeconfig {home}/kubeconfig"
+            )
+        except LeftBehind as left:
+            on.say(f"warning: {left}")
+        # The verdict and its page are made again from the log.
+        for path in folder.iterdir():
+            if path.name not in LOG_FILES:
+                path.unlink()
+    return {}
 
 
-class _NotRun(Exception):
-    """The pool can never run the stage."""
-
-
-def _measure(
-    on: Running, stage: str, pool: str, job: str, names: tuple[str, ...], env: Mapping[str, str]
-) -> None:
-    from busbar.fabric.measure import LeftBehind, measure
-
-    folder = on.at(stage) / pool
-    planned = _plan(on, pool, job, names, env)
-    kubeconfig = on.file.project / ".busbar" / on.file.stack / "kubeconfig"
-    try:
-        measure(on.api, planned, str(folder), on.clock, on.say, options=f" --kubeconfig {kubeconfig}")
-    except LeftBehind as left:
-        on.say(f"warning: {left}")
-    # The verdict and its page are made again from the log.
-    for path in folder.iterdir():
-        if path.name not in LOG_FILES:
-            path.unlink()
-
-
-def _plan(on: Running, pool: str, job: str, names: tuple[str, ...], env: Mapping[str, str]) -> Plan:
-    """The job on all healthy nodes of the pool, as soon as they are free. Raises NoVerdict."""
+def _plan(on: Running, pool: str, job: str, runs: Sequence[str], env: Mapping[str, str]) -> Plan:
+    """The job on all healthy nodes of the pool, as soon as they are free."""
     from busbar.fabric.measure import CannotMeasure, plan_pool, read_facts
     from busbar.manifests.nccljob import TopologyFile
 
-    validation = validation_of(on.cluster.validation_of(pool), names, NCCL_RUN_DIAGNOSTICS="1", **env)
-    if not validation.enabled:
-        raise _NotRun("validation.enabled is false: the stack has no namespace for the job")
+    validation = validation_of(on.cluster.validation_of(pool), runs, NCCL_RUN_DIAGNOSTICS="1", **env)
     file = validation.topology_file and on.file.project / validation.topology_file
-    topology = TopologyFile.read(job, file) if file else None
+    more: dict[str, Any] = {
+        "validation": validation,
+        "topology": TopologyFile.read(job, file) if file else None,
+    }
     inventory = HostInventory.of(on.cluster)
 
     def look() -> Plan | Pending:
         facts = read_facts(on.api, None, idle=on.idle)
-        found = plan_pool(
-            facts, inventory, pool, job, idle=on.idle, partly=True, validation=validation, topology=topology
-        )
+        found = plan_pool(facts, inventory, pool, job, idle=on.idle, partly=True, **more)
         held = len(inventory.usable_of(pool)) - len(found.job.nodes) - len(found.missing)
         if held and not on.idle:
-            return Pending(
-                f"pool {pool}: pods hold the GPUs of {counted(held, 'node')}: {'; '.join(found.notes)}"
-            )
+            return Pending(f"pods hold GPUs of {counted(held, 'node')}: {'; '.join(found.notes)}")
         if not found.job.nodes:
             raise CannotMeasure([f"pool {pool}: no node can run the job", *found.missing])
         return found
@@ -177,37 +148,36 @@ def _plan(on: Running, pool: str, job: str, names: tuple[str, ...], env: Mapping
 
 @dataclass(frozen=True)
 class Planned:
-    """A stage and its cost. `seconds`: of one pool with so many nodes; `holds`: whether it holds GPUs."""
+    """A stage. `run` returns pool -> why it was not run there. `seconds`: of a pool with so many nodes."""
 
     name: str
     run: Callable[[Running], dict[str, str]]
-    holds: bool
+    holds_gpus: bool
     seconds: Callable[[int], int]
+
+
+def _measuring(stage: str, runs: Sequence[str], **env: str) -> Planned:
+    seconds = START_SECONDS + RUN_SECONDS * len(runs)
+    return Planned(stage, partial(fabric, stage, runs, env), True, lambda nodes: seconds)
 
 
 STAGES = (
     Planned("inventory", inventory, False, lambda nodes: HOSTS_SECONDS * -(-nodes // CONCURRENT)),
-    Planned("collectives", collectives, True, lambda nodes: START_SECONDS + RUN_SECONDS * len(RUNS)),
-    Planned(
-        "repeats",
-        repeats,
-        True,
-        lambda nodes: START_SECONDS + RUN_SECONDS * sum(runs - 1 for runs in RUNS.values()),
-    ),
+    # The first run of each has full proof; the others have warnings only, or the logs would have GB.
+    _measuring("collectives", COLLECTIVES),
+    _measuring("repeats", [name for name in COLLECTIVES for _ in range(RUNS[name] - 1)], NCCL_DEBUG="WARN"),
 )
 
 
 def run_stage(planned: Planned, on: Running) -> None:
     """Run a stage that has not ended, from its beginning, and mark its end. Raises NoVerdict."""
-    from stacks.accept.package.evidence import write_stage
-
-    shutil.rmtree(on.at(planned.name), ignore_errors=True)
-    began = now()
+    folder, began = on.at(planned.name), now()
+    shutil.rmtree(folder, ignore_errors=True)
     on.say(f"stage {planned.name}")
     try:
         notes = planned.run(on)
     except NoVerdict as error:
-        raise NoVerdict(
-            f"stage {planned.name}: {error}. Fix: then continue with busbar accept run {on.site.stack}"
-        ) from error
-    write_stage(on.folder, Stage(run=on.run, stage=planned.name, began=began, ended=now(), notes=notes))
+        again = f"Fix: then continue with busbar accept run {on.site.stack}"
+        raise NoVerdict(f"stage {planned.name}: {error}. {again}") from error
+    ended = Stage(run=on.run, stage=planned.name, began=began, ended=now(), notes=notes)
+    write_json(folder / STAGE, ended.model_dump(mode="json"))

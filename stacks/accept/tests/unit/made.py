@@ -24,6 +24,7 @@ from stacks.accept.package.evidence import (
     FOLDER,
     HOSTS,
     RUN,
+    STAGE,
     Begun,
     Evidence,
     Inventory,
@@ -31,7 +32,6 @@ from stacks.accept.package.evidence import (
     files_of,
     sha256,
     write_json,
-    write_stage,
 )
 from stacks.accept.package.rows import RUNS
 from stacks.accept.package.site import COLLECTIVES, Site, validation_of
@@ -151,7 +151,8 @@ def begun(folder: Path) -> Site:
 def stage(folder: Path, name: str, **more: Any) -> None:
     """The mark of a stage that has ended."""
     about = {"run": RUN_NAME, "stage": name, "began": BEGAN, "ended": ENDED, **more}
-    write_stage(folder, Stage.model_validate(about))
+    ended = Stage.model_validate(about).model_dump(mode="json")
+    write_json(folder / FOLDER / name / STAGE, ended)
 
 
 def evidence(folder: Path) -> Path:

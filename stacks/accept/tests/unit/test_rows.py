@@ -261,7 +261,7 @@ def test_what_nccls_own_diagnostics_print_becomes_a_row(folder: Path) -> None:
         ),
         (lambda record: record.update(nodes=["worker-1", "worker-9"]), "other nodes"),
         (lambda record: record.update(measured_at="2026-11-20T01:30:00Z"), "not in its stage"),
-        (lambda record: record.update(measured_at=None), "not in its stage"),
+        (lambda record: record.update(measured_at=None), "cannot be judged"),
         (lambda record: record.update(complete=False), "no complete log"),
     ],
 )
