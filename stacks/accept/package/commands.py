@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from busbar.cli.output import error, print_text, progress
+from busbar.cli.output import print_text, progress
 from busbar.cli.stackfile import Project, Stack, load_stack
 from busbar.exits import DONE, FAILED, NO_VERDICT, Misuse
 
@@ -139,13 +139,10 @@ def sign(
     Exit code 0: signed; 1: the folder is not a whole document, or the key does not sign; 2: no ssh-keygen.
     """
     from stacks.accept.package import signatures
-    from stacks.accept.package.evidence import Untrusted, files_of
+    from stacks.accept.package.evidence import files_of
     from stacks.accept.package.verify import check_files
 
-    try:
-        check_files(files_of(folder))
-    except Untrusted as refused:
-        _refuse(folder, refused)
+    check_files(files_of(folder))
     print_text(f"signed: {signatures.sign(folder, key)}")
 
 
@@ -168,12 +165,8 @@ def verify(
     decided: no signature, an unknown or an expired key, or a row without a result; 64: bad usage.
     """
     from stacks.accept.package import verify as verifying
-    from stacks.accept.package.evidence import Untrusted
 
-    try:
-        found = verifying.verify(folder, signers)
-    except Untrusted as refused:
-        _refuse(folder, refused)
+    found = verifying.verify(folder, signers)
     _show(found.again)
     for each in found.signatures:
         print_text(f"signature {each.state}: {each.text}")
@@ -185,11 +178,6 @@ def verify(
     about = f"{found.again['cluster']}, run {found.again['run']} of {found.again['ended']}"
     print_text(f"{words[found.exit_code]}: {about}")
     raise typer.Exit(found.exit_code)
-
-
-def _refuse(folder: Path, why: Exception) -> Any:
-    error(f"{folder}: refused: {why}")
-    raise typer.Exit(FAILED)
 
 
 def _load(stack: str, project: Path | None) -> tuple[StackFile, Cluster, Site]:

@@ -16,9 +16,10 @@ from busbar.judge.nccl.expected import JUDGE
 from busbar.judge.nccl.report.frame import WIDE
 from busbar.judge.nccl.report.html import style
 from busbar.judge.nccl.report.svg import curve_svg
+from busbar.preflight.report import Report
 from busbar.writing import write_whole
 from stacks.accept.package import criteria as contract
-from stacks.accept.package.evidence import Evidence, Untrusted, files_of, sha256
+from stacks.accept.package.evidence import Evidence, Judged, Untrusted, files_of, sha256
 
 CRITERIA, ACCEPTANCE, REPORT, STATEMENT, SUMS = (
     "acceptance.yaml",
@@ -30,6 +31,8 @@ CRITERIA, ACCEPTANCE, REPORT, STATEMENT, SUMS = (
 SIGNATURES = "signatures"
 SCHEMA = 1
 STAGES = ("inventory", "collectives", "repeats")
+# Settings of a measurement that are versions, with that of NCCL.
+VERSIONS = ("k3s", "gpu-operator", "network-operator", "image", "nccl")
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://in-toto.io/attestation/test-result/v0.1"
 # A predicate has no "unknown" and no "not run": whatever is not accepted has not passed.
@@ -45,32 +48,22 @@ def acceptance(folder: Path, evidence: Evidence, hashes: Mapping[str, str]) -> d
     criteria = contract.read(folder / CRITERIA, begun.site)
     found = contract.results(criteria, evidence, hashes)
     ended = [stage.ended for name in STAGES if (stage := evidence.stage(name))]
-    inventory = evidence.inventory
-    reports = inventory.hosts if inventory else {}
-    unknown = sorted(set(reports) - {name for pool in begun.site.pools.values() for name in pool.workers})
-    if unknown:
-        raise Untrusted(f"the inventory has {unknown[0]!r}, which is no worker of the site")
-    logs = [
-        log
-        for stage in ("collectives", "repeats")
-        for pool in begun.site.pools
-        if (log := _log(evidence, stage, pool))
-    ]
-    said = [log.verdict.simulated for log in logs]
-    said += [str(each.also["simulated"]) for each in reports.values() if each.also.get("simulated")]
+    reports = evidence.inventory.hosts if evidence.inventory else {}
+    pools = begun.site.pools
+    workers = {name: pool for pool, each in pools.items() for name in each.workers}
+    if foreign := sorted(reports.keys() - workers.keys()):
+        raise Untrusted(f"the inventory has {foreign[0]!r}, which is no worker of the site")
     installed = {each.owner.install_id for each in reports.values()}
     if len(installed) > 1:
         raise Untrusted("the inventory has workers of several clusters")
-    versions: dict[str, str] = {}
+    logs = [log for stage in STAGES for pool in pools if (log := _log(evidence, stage, pool))]
+    said = {log.verdict.simulated for log in logs} | {_told(each, "simulated") for each in reports.values()}
+    versions: dict[str, str | None] = {}
     for log in logs:
-        named = {
-            key: value
-            for key, value in log.record.settings.items()
-            if key in ("k3s", "gpu-operator", "network-operator", "image")
-        }
-        versions |= {**named, **({"nccl": log.verdict.nccl_version} if log.verdict.nccl_version else {})}
+        settings = {**log.record.settings, "nccl": log.verdict.nccl_version}
+        versions |= {key: settings[key] for key in VERSIONS if settings.get(key)}
     return {
-        "simulated": "; ".join(sorted({each for each in said if each})) or None,
+        "simulated": "; ".join(sorted(each for each in said if each)) or None,
         "schema": SCHEMA,
         "verdict": contract.verdict(found),
         "run": begun.run,
@@ -83,29 +76,27 @@ def acceptance(folder: Path, evidence: Evidence, hashes: Mapping[str, str]) -> d
         "versions": versions,
         "criteria": {"file": CRITERIA, "sha256": hashes[CRITERIA]},
         "taken_out": contract.taken_out(criteria, begun.site),
-        "left_out": {
-            name: why for pool in begun.site.pools.values() for name, why in pool.quarantined.items()
-        },
+        "left_out": {name: why for pool in pools.values() for name, why in pool.quarantined.items()},
         "nodes": {
-            name: {"pool": pool, "machine": _machine(reports[name]) if name in reports else None}
-            for pool, each in begun.site.pools.items()
-            for name in each.workers
+            name: {"pool": pool, "machine": _told(reports.get(name), "machine")}
+            for name, pool in workers.items()
         },
         "rows": found,
         "files": dict(hashes),
     }
 
 
-def _log(evidence: Evidence, stage: str, pool: str) -> Any:
+def _log(evidence: Evidence, stage: str, pool: str) -> Judged | None:
     try:
         return evidence.judged(stage, pool)
     except Untrusted:
         return None  # its rows say why
 
 
-def _machine(report: Any) -> str | None:
-    found = report.also.get("machine")
-    return str(found) if found else None
+def _told(report: Report | None, key: str) -> str | None:
+    """A text that the script of accept has reported."""
+    found = report.also.get(key) if report else None
+    return found if found and isinstance(found, str) else None
 
 
 def statement(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from pydantic import Field, ValidationError
 
+from busbar.exits import Failed
 from busbar.judge.archive import LOG, SOURCE, Archive
 from busbar.judge.nccl import Verdict
 from busbar.judge.nccl.judgement import judge_archive
@@ -41,7 +42,7 @@ MAX_RATIO, SMALL = 500, 16 << 20
 _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*){0,5}")
 
 
-class Untrusted(ValueError):
+class Untrusted(Failed):
     """A folder, or a file in it, is not what it must be; one sentence."""
 
 

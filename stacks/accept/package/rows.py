@@ -140,10 +140,11 @@ def on_each(look: Look) -> Find:
     return find
 
 
-def _also(report: Report, key: str) -> list[Any]:
-    """A list of objects that the script of accept has reported."""
+def _also(report: Report, key: str) -> list[dict[str, str]]:
+    """The devices that the script of accept has reported, all values as texts."""
     found = report.also.get(key)
-    return found if isinstance(found, list) and all(isinstance(each, dict) for each in found) else []
+    devices = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    return [{name: "" if value is None else str(value) for name, value in each.items()} for each in devices]
 
 
 def _twice(named: Mapping[str, Sequence[str]]) -> list[str]:
@@ -177,7 +178,10 @@ def _nodes(asked: Question) -> Finding:
     return Finding("pass", f"{counted(len(names), 'node')}{why}", len(names))
 
 
-def _unique(asked: Question, key: str, fields: Sequence[str], named: Mapping[str, Sequence[Any]]) -> Finding:
+Devices = Mapping[str, Sequence[Mapping[str, str]]]
+
+
+def _unique(asked: Question, key: str, fields: Sequence[str], named: Devices) -> Finding:
     """The smallest number of devices of a node, all of which have FIELDS that no other of the cluster has."""
     found = asked.evidence.inventory
     silent = [name for name in asked.pool.workers if name not in asked.reports]
@@ -189,7 +193,7 @@ def _unique(asked: Question, key: str, fields: Sequence[str], named: Mapping[str
         ]
         if lacking:
             return Finding("unknown", f"{field} is not known on {listed(lacking)}")
-        all_ = {name: [str(one.get(field)) for one in _also(each, key)] for name, each in found.hosts.items()}
+        all_ = {name: [one.get(field, "") for one in _also(each, key)] for name, each in found.hosts.items()}
         if twice := [name for name in _twice(all_) if name in named]:
             return Finding("fail", f"the same {field} twice, on {listed(twice)}")
     fewest = min(named, key=lambda name: len(named[name]))
@@ -214,7 +218,7 @@ def _hcas(asked: Question) -> Finding:
     for name, report in asked.reports.items():
         guids = {(each.get("name"), each.get("port")): each for each in _also(report, "hcas")}
         rails = choose(report.hcas, asked.pool.required).ports.values()
-        named[name] = [guids.get((port.name, port.port), {}) for port in rails]
+        named[name] = [guids.get((port.name, str(port.port)), {}) for port in rails]
     return _unique(asked, "hcas", ("guid",), named)
 
 

@@ -22,8 +22,9 @@ RUN_SECONDS = 600
 NOBODY = 65534
 # What a killed process had printed last, in the order of the run.
 KILLED_AT = (
-    "stage inventory", "stage collectives", "created MPIJob", "following the log of", "measuring all_reduce",
-    "measuring alltoall", "stage repeats", "created MPIJob", "measuring all_reduce", "measuring reduce_scatter",
+    "stage inventory", "stage collectives", "created MPIJob", "following the log of",
+    "measuring all_reduce", "measuring alltoall", "stage repeats", "created MPIJob", "measuring all_reduce",
+    "measuring reduce_scatter",
 )  # fmt: skip
 
 
@@ -46,8 +47,13 @@ class Site:
         """Start a run, and kill it when it prints this."""
         words = [sys.executable, "-m", "busbar", "accept", "run", NAME, "--criteria", str(self.criteria)]
         process = subprocess.Popen(
-            words, env=self.lab.environment, cwd=PROJECT, text=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE
-        )  # fmt: skip
+            words,
+            env=self.lab.environment,
+            cwd=PROJECT,
+            text=True,
+            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         read_until(process.stderr, text)
         process.kill()
         process.communicate(timeout=10)
@@ -88,7 +94,9 @@ def as_nobody(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     os.chown(folder, NOBODY, NOBODY)
     for path in folder.rglob("*"):
         os.chown(path, NOBODY, NOBODY)
-    drop = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    # The interpreter may be in a home that others cannot read.
+    able = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
+    drop = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", *able]
     environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PYTHONPATH": str(PROJECT)}
     done = subprocess.run(
         [*drop, sys.executable, "-m", "busbar", "accept", *words],
