@@ -67,12 +67,16 @@ class Operations(Protocol):
         ...
 
     def diagnose(
-        self, path: Path, pool: str | None, nodes: str | None, *, as_json: bool, changes: str
+        self,
+        path: Path,
+        pool: str | None,
+        nodes: str | None,
+        *,
+        as_json: bool,
+        quarantine: bool,
+        release: bool,
     ) -> int:
-        """Find what is slow in a pool as `busbar diagnose`, and print it. Returns the exit code.
-
-        `changes`: the option that changes the stack file; empty without one.
-        """
+        """Find what is slow in a pool as `busbar diagnose`, and print it. Returns the exit code."""
         ...
 
     def uncordon(self, path: Path, host: str) -> str:

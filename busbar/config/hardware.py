@@ -74,6 +74,10 @@ class MeasuredPool(Hardware):
         default=None, description="What differs in the NCCL validation of this pool, by its hardware."
     )
 
+    def quarantined_at_once(self, workers: int) -> int:
+        """How many of the pool's workers a diagnosis may put in quarantine at once."""
+        return max(1, workers // 10)
+
 
 P = TypeVar("P", bound=MeasuredPool, covariant=True)
 V = TypeVar("V", bound=NcclSettings, covariant=True)

@@ -1,6 +1,7 @@
 """Writes quarantines into the text of a stack file; all else stays, comments too.
 
-They are `hosts.workers[].quarantine`, or `hosts_from.quarantine` where the hosts are in a list elsewhere.
+They are `hosts.workers[].quarantine` (of Slurm `hosts.compute[]`), or `hosts_from.quarantine` where the
+hosts are in a list elsewhere.
 """
 
 from __future__ import annotations
@@ -18,22 +19,25 @@ _KEY, _LIST = "quarantine", "hosts_from"
 _Entry = tuple[Node, Node]
 
 
-def edit(text: str, worker: str, reason: str | None) -> str:
+def edit(
+    text: str, worker: str, reason: str | None, *, section: str = f"{PROJECT}:{KEY}", role: str = "workers"
+) -> str:
     """The text of a stack file in which `worker` is in quarantine for `reason`, or with None is not.
 
-    `text`: text of a valid file (`stackfile.read`); unchanged if nothing changes. Raises ConfigError if it
+    `text`: text of a valid file (`stackfile.read`); unchanged if nothing changes. `section`: its cluster;
+    `role`: the list of its workers. Raises ConfigError if it
     has no such worker, or if the worker's keys cannot be changed alone, such as those of an anchor that
     others share.
     """
     document = compose(text)
-    cluster = value_of(value_of(document, "config"), f"{PROJECT}:{KEY}")
+    cluster = value_of(value_of(document, "config"), section)
     given = value_of(cluster, _LIST)
     value = None if reason is None else _quoted(reason)
     if isinstance(given, MappingNode):
         node, key, value = _beside_list(given, worker, value)
         after = node.value[0]
     else:
-        node, key = _worker(cluster, worker), _KEY
+        node, key = _worker(cluster, role, worker), _KEY
         after = next(entry for entry in node.value if entry[0].value == "name")
     written = next((entry for entry in node.value if entry[0].value == key), None)
     if value is None:
@@ -44,10 +48,10 @@ def edit(text: str, worker: str, reason: str | None) -> str:
         edited = _added(text, node, after, f"{key if key == _KEY else _quoted(key)}: {value}")
     # `construct` comes last, because it merges the keys of anchors into the nodes.
     expected, got = construct(document), construct(compose(edited))
-    _set(expected["config"][f"{PROJECT}:{KEY}"], worker, reason)
+    _set(expected["config"][section], role, worker, reason)
     if got != expected:
         raise ConfigError(
-            [Finding(("hosts", f"workers ({worker})", _KEY), "cannot be changed alone", "edit it by hand")]
+            [Finding(("hosts", f"{role} ({worker})", _KEY), "cannot be changed alone", "edit it by hand")]
         )
     return edited
 
@@ -63,11 +67,11 @@ def _beside_list(given: MappingNode, worker: str, value: str | None) -> tuple[Ma
     return given, _KEY, None if value is None else f"{{{_quoted(worker)}: {value}}}"
 
 
-def _set(cluster: dict[str, Any], worker: str, reason: str | None) -> None:
+def _set(cluster: dict[str, Any], role: str, worker: str, reason: str | None) -> None:
     """Change the quarantine in a configuration."""
     new = {} if reason is None else {_KEY: reason}
     if _LIST not in cluster:
-        for each in cluster["hosts"]["workers"]:
+        for each in cluster["hosts"][role]:
             if isinstance(each, dict) and each.get("name") == worker:
                 each.pop(_KEY, None)
                 each.update(new)
@@ -77,8 +81,8 @@ def _set(cluster: dict[str, Any], worker: str, reason: str | None) -> None:
         cluster[_LIST][_KEY] = quarantines
 
 
-def _worker(cluster: Node | None, name: str) -> MappingNode:
-    node = value_of(value_of(cluster, "hosts"), "workers")
+def _worker(cluster: Node | None, role: str, name: str) -> MappingNode:
+    node = value_of(value_of(cluster, "hosts"), role)
     workers = {
         value.value: each
         for each in (node.value if isinstance(node, SequenceNode) else [])
@@ -88,7 +92,7 @@ def _worker(cluster: Node | None, name: str) -> MappingNode:
     }
     if name not in workers:
         raise ConfigError(
-            [Finding(("hosts", "workers"), f"no worker is named {name!r}{did_you_mean(name, workers)}")]
+            [Finding(("hosts", role), f"no worker is named {name!r}{did_you_mean(name, workers)}")]
         )
     return workers[name]
 

@@ -18,6 +18,7 @@ from busbar.text import counted, listed
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from busbar.config.hardware import AnyCluster
     from busbar.config.stackfile import StackFile
     from busbar.fabric.diagnosis import Findings, Runner, Scope, State
     from busbar.hosts.host import Host
@@ -61,9 +62,9 @@ def diagnose(
 ) -> None:
     """Find the slow node, rail or switch of a pool by short NCCL runs on one or two nodes each.
 
-    A few jobs run, which hold the GPUs of the nodes that they measure; nothing of them is left in the
-    cluster. Results are kept in .busbar/STACK/POOL/diagnosis: after an interruption, or at the end of
-    its time, the same command continues.
+    A few jobs run, which hold the GPUs of the nodes that they measure; none is left at the end. Results are
+    kept in .busbar/STACK/POOL/diagnosis: after an interruption, or at the end of its time, the same command
+    continues.
 
     Exit code 0: all nodes were measured and nothing is slow; 1: something is named; 2: no verdict, as where
     a node could not be measured; 64: bad usage; 130: interrupted.
@@ -75,23 +76,27 @@ def diagnose(
         fail("--quarantine and --release exclude each other", USAGE)
     path = find_file(stack, project)
     if own := operations_of(path):
-        given = "--quarantine" if quarantine else "--release" if release else ""
-        raise typer.Exit(own.diagnose(path, pool, nodes, as_json=as_json, changes=given))
+        raise typer.Exit(
+            own.diagnose(path, pool, nodes, as_json=as_json, quarantine=quarantine, release=release)
+        )
     file, cluster = load_stack(stack, project)
     inventory = Inventory.of(cluster)
     scope = _scope(file, inventory, pool, nodes, release=release)
     state, found = _run_on(file, inventory, scope, as_json=as_json)
     if quarantine:
-        _quarantine(file, inventory, found)
+        put_in_quarantine(file, cluster, found)
     is_kept = release and _release(file, scope, state, found)
     raise typer.Exit(found.exit_code or (NO_VERDICT if is_kept else 0))
 
 
-def _quarantine(file: StackFile, inventory: Inventory, found: Findings) -> None:
-    """Write the quarantines of the nodes that the findings name. Raises LimitExceeded."""
+def put_in_quarantine(file: StackFile, cluster: AnyCluster, found: Findings, **where: str) -> None:
+    """Write the quarantines of the nodes that are named; `where`: as `quarantine_edit.edit`.
+
+    Raises LimitExceeded.
+    """
     from busbar.fabric.diagnosis.quarantine import reasons
 
-    _edit(file, dict(reasons(found, inventory)))
+    _edit(file, dict(reasons(found, cluster)), **where)
 
 
 def _release(file: StackFile, scope: Scope, state: State, found: Findings) -> bool:
@@ -105,7 +110,7 @@ def _release(file: StackFile, scope: Scope, state: State, found: Findings) -> bo
     return bool(kept)
 
 
-def _edit(file: StackFile, changes: Mapping[str, str | None]) -> None:
+def _edit(file: StackFile, changes: Mapping[str, str | None], **where: str) -> None:
     """Write quarantines into the stack file: worker -> reason, or None for its end."""
     from busbar.config import ConfigError
     from busbar.fabric.quarantine_edit import edit
@@ -113,7 +118,7 @@ def _edit(file: StackFile, changes: Mapping[str, str | None]) -> None:
     text = file.path.read_text(encoding="utf-8")
     try:
         for worker, reason in changes.items():
-            text = edit(text, worker, reason)
+            text = edit(text, worker, reason, **where)
     except ConfigError as error:
         fail(f"{file.path.name}: {error}", FAILED)
     for worker, reason in changes.items():

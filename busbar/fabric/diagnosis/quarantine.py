@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 
+from busbar.config.hardware import AnyCluster
 from busbar.exits import Failed
 from busbar.fabric.diagnosis.findings import Findings
 from busbar.fabric.diagnosis.stages import State
@@ -21,24 +22,27 @@ class LimitExceeded(Failed):
     """More nodes are named than one diagnosis may put in quarantine; the text says which, and what to do."""
 
 
-def reasons(found: Findings, inventory: Inventory) -> dict[str, str]:
+def reasons(found: Findings, cluster: AnyCluster) -> dict[str, str]:
     """Node -> the reason of its quarantine. Not those of which it is only known that some of them are slow,
     nor those that are in quarantine. Raises LimitExceeded."""
-    held, pool = inventory.quarantine, found.pool
+    held, pool = cluster.quarantine, found.pool
     texts: dict[str, list[str]] = {}
     for row in found.rows:
         if len(row.nodes) == 1 and row.nodes[0] not in held:
             texts.setdefault(row.nodes[0], []).append(row.summary)
     date = time.strftime("%Y-%m-%d", time.gmtime())
     named = {node: f"{OURS}{date}: {', '.join(slow)}"[:200] for node, slow in texts.items()}
-    workers = len(inventory.workers_of(pool))
-    left = len(inventory.usable_of(pool)) - 1
-    limit = min(inventory.cluster.pools[pool].quarantined_at_once(workers), left)
+    workers = cluster.workers_of(pool)
+    left = sum(worker.name not in held for worker in workers) - 1
+    hardware = cluster.pools[pool]
+    limit = min(hardware.quarantined_at_once(len(workers)), left)
     if len(named) > limit:
+        key = "quarantine_limit" in type(hardware).model_fields
+        fix = f"raise pools.{pool}.quarantine_limit, or " if key else ""
         raise LimitExceeded(
-            f"{len(named)} nodes are named ({', '.join(named)}), and at most {limit} of the {workers} "
+            f"{len(named)} nodes are named ({', '.join(named)}), and at most {limit} of the {len(workers)} "
             f"workers of pool {pool} may be put in quarantine at once. No changes made. Fix: look for "
-            f"what they share first; raise pools.{pool}.quarantine_limit, or edit the file by hand"
+            f"what they share first; {fix}edit the file by hand"
         )
     return named
 

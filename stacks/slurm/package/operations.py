@@ -23,7 +23,7 @@ from busbar.config.errors import did_you_mean
 from busbar.config.stackfile import StackFile
 from busbar.config.validation import Diagnose
 from busbar.exits import DONE, FAILED, NO_VERDICT, Failed, Misuse
-from busbar.fabric.commands.diagnose import FOLDER, KEPT, one_pool, run
+from busbar.fabric.commands.diagnose import FOLDER, KEPT, one_pool, put_in_quarantine, run
 from busbar.fabric.commands.measure import asked
 from busbar.fabric.diagnosis import Scope
 from busbar.fabric.diagnosis.stages import places_of
@@ -217,12 +217,14 @@ def measure(
     return FAILED if "fail" in verdicts else DONE if made["slurm_nccl_passed"] else NO_VERDICT
 
 
-def diagnose(path: Path, pool: str | None, nodes: str | None, *, as_json: bool, changes: str) -> int:
+def diagnose(
+    path: Path, pool: str | None, nodes: str | None, *, as_json: bool, quarantine: bool, release: bool
+) -> int:
     """Find what is slow in a pool by jobs of Slurm, and print it. Returns the exit code."""
     slurm, file = config.read(path)
-    if changes:
-        fix = "write or take out `quarantine` in hosts.compute, then busbar up"
-        raise Misuse(f"{changes} is for K3s. Fix: {fix}")
+    if release:
+        fix = f"take out the line `quarantine`, busbar up {file.stack}, then busbar diagnose"
+        raise Misuse(f"--release is for K3s: Slurm starts no jobs in quarantine. Fix: {fix}")
     controller, *others = hosts_of(slurm)
     hosts = [host for host in others if host.pool]
     chosen, named = one_pool([*slurm.pools], hosts, pool, nodes)
@@ -246,6 +248,9 @@ def diagnose(path: Path, pool: str | None, nodes: str | None, *, as_json: bool, 
     with kept, over_ssh(login_by(file, slurm.ssh), controller, hosts) as reach:
         runner = BySbatch(slurm, scope, reach, SystemClock(), progress)
         _, found = run(runner, scope, file.stack, as_json=as_json)
+    if quarantine:
+        section = f"{config.PROJECT}:{config.KEY}"
+        put_in_quarantine(file, slurm, found, section=section, role="compute")
     return found.exit_code
 
 

@@ -9,6 +9,7 @@ import base64
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +22,7 @@ from busbar.exits import NoVerdict
 from busbar.fabric.diagnosis import Diagnosis, Findings, Scope, findings_of
 from busbar.fabric.diagnosis.stages import places_of
 from busbar.fabric.slurm import OverSsh
+from stacks.slurm.package import operations
 from stacks.slurm.package.config import KEY, PROJECT, Slurm
 from stacks.slurm.package.diagnosis import BySbatch
 from stacks.slurm.tests.support import compute, configured, slurm
@@ -57,6 +59,7 @@ class Site:
 
     `slow`: see mpirun.py. `states`: node -> its state in Slurm and the reason, where it is not idle.
     `refusing`: nodes where no step starts. `silent`: hosts that are not responding. `busy`: nodes with jobs.
+    `interrupted`: number of the job whose log is not read, because of Ctrl-C.
     """
 
     folder: Path
@@ -66,17 +69,18 @@ class Site:
     refusing: Sequence[str] = ()
     silent: Sequence[str] = ()
     busy: bool = False
+    interrupted: int = 0
     validation: Mapping[str, Any] = field(default_factory=dict)
-    log_folder = "/var/lib/busbar"
+    log_folder, boot = "/var/lib/busbar", "1"
 
     def __post_init__(self) -> None:
         self.clock, self.said = Clock(), list[str]()
         self.jobs: list[tuple[dict[str, str], str]] = []
         self.cancelled: list[str] = []
-        group = {"topology": {"rail_group": "su0"}}
+        self.hosts = compute(*[{"topology": {"rail_group": "su0"}}] * self.count)
         self.names = [f"gpu-{number + 1}" for number in range(self.count)]
         validation = {"profile": "h100-ib-8x400", **self.validation}
-        self.slurm: Slurm = slurm(hosts=compute(*[group] * self.count), validation=validation)
+        self.slurm: Slurm = slurm(hosts=self.hosts, validation=validation)
 
     @property
     def scope(self) -> Scope:
@@ -107,6 +111,8 @@ class Site:
             batch = self.jobs[-1][0]["nodes"].partition(",")[0]
             return {"known": True, "state": state, "reason": "Resources", "batch_host": batch}
         if verb == "read":
+            if len(self.jobs) == self.interrupted:
+                raise KeyboardInterrupt
             return {"data": base64.b64encode(self.log[int(values["offset"]) :]).decode(), "free_bytes": 10**9}
         assert verb == "cancel"
         self.cancelled.append(values["job_id"])
@@ -116,7 +122,7 @@ class Site:
         return {name: "is not responding" for name in nodes if name in self.silent}
 
     def daemons(self, nodes: Sequence[str]) -> dict[str, dict[str, Any]]:
-        return {name: {"active": True, "boot": "1"} for name in nodes if name not in self.silent}
+        return {name: {"active": True, "boot": self.boot} for name in nodes if name not in self.silent}
 
     def _run(self, nodes: str, script: str) -> bytes:
         """The job, on the batch host."""
@@ -201,6 +207,41 @@ def test_jobs_of_users_are_waited_for_and_never_ended(tmp_path: Path) -> None:
     assert "job 1 timed out after 100 s: is pending: Resources. Fix: squeue" in found.stopped
 
 
+def test_an_interruption_cancels_the_job_and_the_same_command_continues(tmp_path: Path) -> None:
+    site = Site(tmp_path, slow={"gpu-3": 0.5}, interrupted=2)
+    with pytest.raises(KeyboardInterrupt):
+        site.diagnose()
+    assert site.cancelled == ["2"]
+    site.interrupted = 0
+    assert named(site.diagnose()) == [("node", "gpu-3")]
+    assert any("continuing: 6 groups have a result" in each for each in site.said)
+
+
+def test_results_from_before_a_reboot_are_not_continued(tmp_path: Path) -> None:
+    site = Site(tmp_path, slow={"gpu-3": 0.5}, interrupted=2)
+    with pytest.raises(KeyboardInterrupt):
+        site.diagnose()
+    site.interrupted, site.boot, site.slow = 0, "2", {}
+    assert (named(site.diagnose()), "continuing" in " ".join(site.said)) == ([], False)
+
+
+def test_a_host_that_is_named_is_put_in_quarantine_in_the_stack_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "Pulumi.dev.yaml"
+    made = Site(tmp_path, slow={"gpu-3": 0.5})
+    content = configured(hosts=made.hosts, validation={"profile": "h100-ib-8x400"})
+    path.write_text(yaml.safe_dump({"config": {f"{PROJECT}:{KEY}": content}}))
+    monkeypatch.setattr(operations, "over_ssh", lambda *_: nullcontext(made))
+    done = busbar("diagnose", str(path), "--quarantine")
+    assert done.exit_code == 1, done.stderr
+    written = yaml.safe_load(path.read_text())["config"][f"{PROJECT}:{KEY}"]["hosts"]["compute"]
+    assert {each["name"] for each in written if "quarantine" in each} == {"gpu-3"}
+    again = busbar("diagnose", str(path))
+    assert "left out: gpu-3 is in quarantine: busbar diagnose " in again.stderr
+    assert made.jobs[-1][0]["nodes"] == "gpu-1,gpu-2,gpu-4"
+
+
 def test_an_image_is_given_to_every_step(tmp_path: Path) -> None:
     site = Site(tmp_path, busy=True, validation={"image": "/images/nccl.sqsh"})
     site.diagnose()
@@ -211,7 +252,6 @@ def test_an_image_is_given_to_every_step(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--quarantine"], "--quarantine is for K3s"),
         (["--release"], "--release is for K3s"),
         (["--nodes", "gpu-2"], "--nodes: in quarantine, where Slurm starts no jobs: gpu-2"),
         (["--pool", "none"], "--pool none: expected one of h100"),

@@ -268,6 +268,13 @@ def test_a_log_is_read_from_an_offset(tmp_path: Path) -> None:
     assert gone["data"] == "" and gone["free_bytes"] > 0
 
 
+@pytest.mark.parametrize("active", [True, False])
+def test_a_compute_host_says_whether_slurmd_runs_and_which_boot_it_is(active: bool) -> None:
+    found = json.loads(output("slurm-job", f"systemctl() {{ {str(active).lower()}; }}; job_daemon"))
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert found == {"active": active, "boot": boot}
+
+
 def test_a_question_can_be_asked_in_a_pod(tmp_path: Path) -> None:
     pod = tmp_path / "pod"
     pod.write_text('#!/bin/bash\necho "$1" >"$0.asked"\nshift 2\nexec env -i PATH="$PATH" "$@"\n')

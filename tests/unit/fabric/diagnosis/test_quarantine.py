@@ -122,9 +122,9 @@ def test_the_last_usable_node_of_a_pool_is_not_put_in_quarantine(tmp_path: Path)
     def found(*rows: Row) -> Findings:
         return Findings("h100", rows, (), {}, (), "", 6, 60, 1)
 
-    assert reasons(found(*rows[:2]), inventory).keys() == {*names[:2]}
+    assert reasons(found(*rows[:2]), inventory.cluster).keys() == {*names[:2]}
     with pytest.raises(LimitExceeded, match="at most 2 of the 3 workers"):
-        reasons(found(*rows), inventory)
+        reasons(found(*rows), inventory.cluster)
 
 
 def test_of_two_nodes_of_which_one_is_slow_none_is_put_in_quarantine(found: State) -> None:
