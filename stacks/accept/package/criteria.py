@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 
 from busbar.exits import Misuse
 from busbar.models import ConfigModel, problems
-from stacks.accept.package.evidence import FOLDER, HOSTS, LOG_FILES, STAGE, Evidence, Untrusted
+from stacks.accept.package.evidence import FOLDER, Evidence, Untrusted
 from stacks.accept.package.rows import KINDS, Finding, Question, Row
 from stacks.accept.package.site import COLLECTIVES, Site
 
@@ -127,15 +127,15 @@ def verdict(rows: Iterable[Mapping[str, Any]]) -> Literal["accepted", "refused",
 
 
 def _result(row: Row, evidence: Evidence, hashes: Mapping[str, str]) -> dict[str, Any]:
-    stage, pool, _, _ = row.parts
+    stage, pool, _, key = row.parts
     try:
         found = _find(Question(row, evidence.begun.site.pools[pool], evidence))
     except Untrusted as error:
         found = Finding("unknown", str(error))
-    stages = ("collectives", "repeats") if stage == "repeats" else (stage,)
-    names = (STAGE, HOSTS, *(f"{pool}/{name}" for name in LOG_FILES))
-    paths = (f"{FOLDER}/{each}/{name}" for each in stages for name in names)
-    files = {path: hashes[path] for path in paths if path in hashes}
+    folders = [
+        each for name in (*KINDS[key].uses, stage) for each in (f"{FOLDER}/{name}", f"{FOLDER}/{name}/{pool}")
+    ]
+    files = {path: digest for path, digest in hashes.items() if path.rpartition("/")[0] in folders}
     return {**row.model_dump(), **vars(found), "evidence": files}
 
 

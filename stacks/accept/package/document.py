@@ -20,6 +20,7 @@ from busbar.preflight.report import Report
 from busbar.writing import write_whole
 from stacks.accept.package import criteria as contract
 from stacks.accept.package.evidence import Evidence, Judged, Untrusted, files_of, sha256
+from stacks.accept.package.rows import KINDS
 
 CRITERIA, ACCEPTANCE, REPORT, STATEMENT, SUMS = (
     "acceptance.yaml",
@@ -30,7 +31,7 @@ CRITERIA, ACCEPTANCE, REPORT, STATEMENT, SUMS = (
 )
 SIGNATURES = "signatures"
 SCHEMA = 1
-STAGES = ("inventory", "collectives", "repeats")
+STAGES = tuple(dict.fromkeys(key.partition(".")[0] for key in KINDS))
 # Settings of a measurement that are versions, with that of NCCL.
 VERSIONS = ("k3s", "gpu-operator", "network-operator", "image", "nccl")
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"

@@ -97,7 +97,7 @@ class Kind:
     """A kind of row. `least`: the value must reach the threshold; else it must not exceed it.
 
     `limit`: the default threshold of a pool; None: the kind has no threshold. `ceiling`: the highest one that
-    makes sense; None: the default.
+    makes sense; None: the default. `uses`: other stages whose evidence it needs.
     """
 
     find: Find
@@ -109,9 +109,11 @@ class Kind:
     least: bool = True
     per_collective: bool = False
     required: bool = True
+    uses: tuple[str, ...] = ()
 
 
 KINDS: dict[str, Kind] = {}
+"""STAGE.KIND -> its kind, stage by stage."""
 
 
 def kind(name: str, *about: Any, **more: Any) -> Callable[[Find], Find]:
@@ -350,6 +352,7 @@ def _values(asked: Question) -> list[float]:
 @kind(
     "repeats.busbw", "median busbw of all runs", "% of the expected busbw",
     lambda pool: round(100 * (1 - pool.tolerance), 3), "validation.tolerance", 100, per_collective=True,
+    uses=("collectives",),
 )  # fmt: skip
 def _busbw(asked: Question) -> Finding:
     found = _values(asked)
@@ -368,7 +371,7 @@ def _busbw(asked: Question) -> Finding:
 @kind(
     "repeats.spread", "highest minus lowest busbw of all runs", "% of the median",
     lambda pool: SPREAD_PERCENT, "a healthy rack: 0.05 % (NVIDIA/aicr#2573)", 100, least=False,
-    per_collective=True,
+    per_collective=True, uses=("collectives",),
 )  # fmt: skip
 def _spread(asked: Question) -> Finding:
     found = _values(asked)

@@ -1,4 +1,4 @@
-"""The stages: each writes its evidence. A new one is a class here, and kinds in criteria.py and rows.py."""
+"""The stages: each writes its evidence. A new one is an entry of STAGES, and its kinds in rows.py."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from stacks.accept.package import document
 from stacks.accept.package.criteria import verdict
 from stacks.accept.package.document import ACCEPTANCE, CRITERIA, REPORT, SIGNATURES, STATEMENT, SUMS
 from stacks.accept.package.evidence import (
+    FOLDER,
     MAX_UNPACKED,
     Untrusted,
     files_of,
@@ -96,8 +97,10 @@ def check_files(files: Mapping[str, Path]) -> list[str]:
     for path, digest in wanted.items():
         if sha256(files[path]) != digest:
             raise Untrusted(f"{path!r} has another sha256 than in {SUMS}: it was changed")
-    if lacking := [path for path in (ACCEPTANCE, CRITERIA, REPORT, STATEMENT) if path not in there]:
-        raise Untrusted(f"{lacking[0]!r} is missing")
+    own = {path for path in there if not path.startswith(f"{FOLDER}/")}
+    if other := sorted(own ^ {ACCEPTANCE, CRITERIA, REPORT, STATEMENT}):
+        what = "is no file of an acceptance" if other[0] in own else "is missing"
+        raise Untrusted(f"{other[0]!r} {what}")
     unpacked = 0
     for path in sorted(there):
         unpacked += _size(path, files[path])

@@ -92,6 +92,7 @@ FORGED: dict[str, tuple[Callable[[Path], None], str]] = {
     "another page": (at("report.html", lambda path: path.write_text("<h1>Accepted</h1>")), "report.html"),
     "deep JSON": (at("acceptance.json", lambda path: path.write_text("[" * 100_000)), "cannot be read"),
     "a list": (at("statement.json", lambda path: path.write_text("[]")), "not a JSON object"),
+    "a file more": (at("README.md", lambda path: path.write_text("Accepted.")), "no file of an acceptance"),
     "no acceptance": (at("acceptance.json", Path.unlink), "is missing"),
 }
 
