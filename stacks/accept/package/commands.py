@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from busbar.cli.ending import acts
 from busbar.cli.output import print_text, progress
 from busbar.cli.stackfile import Project, Stack, load_stack
 from busbar.exits import DONE, FAILED, NO_VERDICT, Misuse
@@ -125,6 +126,7 @@ def run(stack: Stack, project: Project = None, criteria: CriteriaFile = None, id
     raise typer.Exit(CODES[found["verdict"]])
 
 
+@acts
 def sign(
     folder: Document,
     key: Annotated[
@@ -136,7 +138,7 @@ def sign(
 ) -> None:
     """Sign a document with an SSH key, beside the signatures of others.
 
-    Exit code 0: signed; 1: the folder is not a whole document, or the key does not sign; 2: no ssh-keygen.
+    Exit code 0: signed; 1: the folder is not a whole document, the key does not sign, or no ssh-keygen.
     """
     from stacks.accept.package import signatures
     from stacks.accept.package.evidence import files_of

@@ -32,9 +32,8 @@ def sign(folder: Path, key: Path) -> Path:
     # The data goes in on stdin: given a file name, ssh-keygen may exit with 0 and write nothing.
     done = _ssh_keygen("-Y", "sign", "-f", str(key), "-n", NAMESPACE, data=(folder / SUMS).read_bytes())
     if done.returncode or not done.stdout.startswith(b"-----BEGIN SSH SIGNATURE-----"):
-        raise Failed(
-            f"{key}: ssh-keygen did not sign: {_said(done)}. Fix: ssh-keygen -y -f {key}, or ssh-add it"
-        )
+        fix = f"Fix: ssh-keygen -y -f {key}, or ssh-add it"
+        raise Failed(f"{key}: ssh-keygen did not sign: {_said(done)}. {fix}")
     print_ = _ssh_keygen("-l", "-f", str(key), data=b"").stdout.split()
     if len(print_) < 2:
         raise Failed(f"{key}: ssh-keygen -l does not print its fingerprint. Fix: name a key")
@@ -54,9 +53,7 @@ def _check(file: Path, name: str, data: bytes, signers: Path | None) -> Signatur
     about = ("-n", NAMESPACE, "-s", str(file))
     valid = _ssh_keygen("-Y", "check-novalidate", *about, data=data)
     if valid.returncode:
-        return Signature(
-            name, "bad", f"is not one of these data in the namespace {NAMESPACE}: {_said(valid)}"
-        )
+        return Signature(name, "bad", f"not of these data in the namespace {NAMESPACE}: {_said(valid)}")
     key = _key(valid.stdout)
     if signers is None:
         return Signature(name, "unknown", f"key {key}: no signers are known. Fix: --signers FILE")
@@ -77,11 +74,8 @@ def _key(printed: bytes) -> str:
 
 
 def _said(done: subprocess.CompletedProcess[bytes]) -> str:
-    lines = (done.stderr or done.stdout).decode("utf-8", "replace").split("\n")
-    return (
-        " ".join(" ".join(filter(None, map(str.strip, lines))).split())[:200]
-        or f"exit code {done.returncode}"
-    )
+    text = (done.stderr or done.stdout).decode("utf-8", "replace")
+    return " ".join(text.split())[:200] or f"exit code {done.returncode}"
 
 
 def _ssh_keygen(*words: str, data: bytes) -> subprocess.CompletedProcess[bytes]:

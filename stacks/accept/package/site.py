@@ -65,5 +65,9 @@ class Site(OutputModel):
 
 def validation_of(validation: Validation, runs: Sequence[str] = COLLECTIVES, **env: str) -> Validation:
     """The validation of a pool for a job of accept."""
-    more = {"collectives": list(runs), "env": {**validation.env, **env}}
+    expected, first = validation.expected_busbw_gbps, validation.collectives[0]
+    by_name = {**({first: expected} if expected else {}), **validation.expected_by_collective}
+    # The first collective of the stack, whose value this is, need not be the first one here.
+    of_each = {"expected_busbw_gbps": None, "expected_by_collective": by_name}
+    more = {"collectives": list(runs), "env": {**validation.env, **env}, **of_each}
     return validation.model_copy(update=more)

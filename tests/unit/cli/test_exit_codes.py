@@ -44,7 +44,7 @@ MORE: dict[str, tuple[str, ...]] = {
     "up": ("--yes",),
     "destroy": ("--yes",),
 }
-ACTS = {"up", "preview", "destroy", "drain", "uncordon", "restore", "rotate", "watch refresh"}
+ACTS = {"up", "preview", "destroy", "drain", "uncordon", "restore", "rotate", "watch refresh", "accept sign"}
 SHOWN_WORDS = [" ".join(words) for words in SHOWN]
 ALL = [*SHOWN_WORDS, *ENGINE_COMMANDS]
 TEXT = "the API says no"

@@ -19,7 +19,7 @@ from stacks.accept.package import commands, document, stages
 from stacks.accept.package import criteria as contract
 from stacks.accept.package.evidence import Evidence
 from stacks.accept.package.rows import RUNS
-from stacks.accept.package.site import COLLECTIVES
+from stacks.accept.package.site import COLLECTIVES, validation_of
 from stacks.accept.package.stages import Planned, Running, run_stage
 from stacks.accept.tests.unit import made
 from tests.support.cli import busbar
@@ -279,3 +279,11 @@ def test_the_criteria_are_printed_and_can_be_read_again(
     schema = json.loads(busbar("accept", "criteria").stdout)
     assert schema["title"] == "acceptance.yaml"
     Draft202012Validator(schema).validate(yaml.safe_load(printed))
+
+
+def test_the_value_of_the_stack_s_first_collective_stays_with_it() -> None:
+    cluster, _ = made.site_of()
+    given = {"collectives": ["alltoall"], "expected_busbw_gbps": 70.0}
+    found = validation_of(cluster.validation_of("h100").model_copy(update=given))
+    assert found.collectives[0] == "all_reduce" and found.expected_busbw_gbps is None
+    assert found.expected_by_collective == {"alltoall": 70.0}
