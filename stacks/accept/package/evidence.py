@@ -33,7 +33,8 @@ LOG_FILES = (LOG, SOURCE)
 # As Kubernetes writes it.
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 SKEW = timedelta(minutes=5)
-MAX_JSON = 64 << 20
+# 440 reports have 7 MB.
+MAX_JSON = 16 << 20
 MAX_FILES = 20_000
 # Of all files together: zstd may make GB of a few KB.
 MAX_UNPACKED = 2 << 30

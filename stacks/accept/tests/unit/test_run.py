@@ -7,14 +7,21 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from busbar.config.stackfile import StackFile
 from busbar.exits import NoVerdict
+from busbar.hosts.finding import Finding
+from busbar.hosts.host import Host
+from busbar.hosts.inventory import Inventory
 from busbar.kube.client import JsonObject
 from busbar.kube.wait import TimedOut
+from busbar.preflight.query import Answer
+from busbar.preflight.report import Report
+from busbar.preflight.survey import Answers, Ask
 from stacks.accept.package import commands, document, stages
 from stacks.accept.package import criteria as contract
 from stacks.accept.package.evidence import Evidence
@@ -122,6 +129,26 @@ def test_a_stage_begins_anew_after_its_process_was_killed(on: Running, gpus: Gpu
     (left / ".nccl.log.zst.7").write_text("")
     run_stage(planned("collectives"), on)
     assert made.result(on.folder, "collectives.h100.proof").result == "pass"
+
+
+def test_the_inventory_asks_the_workers_that_are_not_in_quarantine_and_keeps_why_one_is_silent(
+    on: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    async def answers(login: object, everyone: object, hosts: list[Host], ask: Ask) -> Answers:
+        asked.extend(host.name for host in hosts)
+        silent = Finding("worker-2", "error", "no route to host", "check the cable")
+        report = Report.model_validate(made.host(1))
+        return {"worker-1": Answer(report, (0.0, 1.0)), "worker-2": silent}
+
+    monkeypatch.setattr(stages, "query_all", answers)
+    hosts = Inventory.of(on.cluster).hosts
+    on.__dict__["spec"] = SimpleNamespace(login=None, hosts=hosts)
+    run_stage(planned("inventory"), on)
+    assert asked == list(made.WORKERS)
+    found = made.result(on.folder, "inventory.h100.nodes")
+    assert (found.result, found.value, "worker-2: no route to host" in found.reason) == ("fail", 1, True)
 
 
 class Killed(BaseException):
