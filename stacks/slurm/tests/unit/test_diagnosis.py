@@ -30,10 +30,10 @@ from tests.support.cli import busbar
 from tests.support.kube_cluster import Clock
 from tests.unit.fabric.diagnosis import site as of_k3s
 
-# mpirun.py prints the tables: it gets the nodes as a hostfile.
+# mpirun.py, here `ranks`, prints the tables: it gets the nodes as a hostfile.
 SRUN = """#!/bin/bash
 case $1 in
-  --mpi=list) echo "none pmix" >&2; exit ;;
+  --mpi=list) echo "none $MPI" >&2; exit ;;
   --help) echo "$PYXIS"; exit ;;
 esac
 while [[ $1 == --* ]]; do
@@ -48,7 +48,21 @@ done
 [[ $1 != env ]] || { export "$2"; shift 2; }
 hosts=$(mktemp)
 tr , '\\n' <<<"$list" >"$hosts"
-"$FOLDER/mpirun" -np "$tasks" --hostfile "$hosts" "${@:5}"
+"$FOLDER/ranks" -np "$tasks" --hostfile "$hosts" "${@:5}"
+"""
+MPIRUN = """#!/bin/bash
+[[ $1 != --version ]] || { echo "mpirun (Open MPI) 5.0.7"; exit; }
+while [[ $1 != bash ]]; do
+  case $1 in
+    -np) tasks=$2 ;;
+    --host) list=$2 ;;
+    env) export "$2" ;;
+  esac
+  shift
+done
+hosts=$(mktemp)
+tr , '\\n' <<<"$list" | sed 's/:.*//' >"$hosts"
+"$FOLDER/ranks" -np "$tasks" --hostfile "$hosts" "${@:5}"
 """
 SCONTROL = '#!/bin/bash\n[[ "$1 $2" != "show hostnames" ]] || tr , "\\n" <<<"$3"\n'
 
@@ -59,7 +73,7 @@ class Site:
 
     `slow`: see mpirun.py. `states`: node -> its state in Slurm and the reason, where it is not idle.
     `refusing`: nodes where no step starts. `silent`: hosts that are not responding. `busy`: nodes with jobs.
-    `interrupted`: number of the job whose log is not read, because of Ctrl-C.
+    `interrupted`: number of the job whose log is not read, because of Ctrl-C. `mpi`: srun's types of MPI.
     """
 
     folder: Path
@@ -70,6 +84,7 @@ class Site:
     silent: Sequence[str] = ()
     busy: bool = False
     interrupted: int = 0
+    mpi: str = "pmix"
     validation: Mapping[str, Any] = field(default_factory=dict)
     log_folder, boot = "/var/lib/busbar", "1"
 
@@ -134,13 +149,14 @@ class Site:
         for name in self.refusing:
             (folder / "refuses" / name).touch()
         (folder / "speed").write_text("".join(f"{key} {share}\n" for key, share in self.slow.items()))
-        programs = {"srun": SRUN, "scontrol": SCONTROL, "mpirun": of_k3s.MPIRUN}
+        programs = {"srun": SRUN, "scontrol": SCONTROL, "mpirun": MPIRUN, "ranks": of_k3s.MPIRUN}
         for program, text in programs.items():
             (folder / program).write_text(text)
             (folder / program).chmod(0o755)
         environment = {
             **{"PATH": f"{folder}:{os.environ['PATH']}", "FOLDER": str(folder), "TMPDIR": str(self.folder)},
-            **{"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": nodes, "NCCL_SOCKET_IFNAME": "lo", "PYXIS": ""},
+            **{"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": nodes, "NCCL_SOCKET_IFNAME": "lo"},
+            **{"SLURM_JOB_NUM_NODES": str(len(nodes.split(","))), "PYXIS": "", "MPI": self.mpi},
         }
         done = subprocess.run(
             ["bash", "-c", script], env=environment, capture_output=True, timeout=120, check=False
@@ -177,6 +193,12 @@ def test_what_is_slow_is_named_and_no_healthy_node(
     found = site.diagnose()
     assert (named(found), found.exit_code) == ([expected], 1)
     assert sorted(found.healthy) == [name for name in site.names if name not in expected[1]]
+
+
+@pytest.mark.slow
+def test_without_pmi_the_ranks_are_started_by_mpirun(tmp_path: Path) -> None:
+    found = Site(tmp_path, slow={"gpu-3/2": 0.5}, mpi="").diagnose()
+    assert named(found) == [("rail", "gpu-3 rail 2 (mlx5_2)")]
 
 
 def test_nodes_that_start_no_jobs_or_steps_are_left_out_with_the_reason(tmp_path: Path) -> None:
@@ -217,6 +239,7 @@ def test_an_interruption_cancels_the_job_and_the_same_command_continues(tmp_path
     assert any("continuing: 6 groups have a result" in each for each in site.said)
 
 
+@pytest.mark.slow
 def test_results_from_before_a_reboot_are_not_continued(tmp_path: Path) -> None:
     site = Site(tmp_path, slow={"gpu-3": 0.5}, interrupted=2)
     with pytest.raises(KeyboardInterrupt):
@@ -225,6 +248,7 @@ def test_results_from_before_a_reboot_are_not_continued(tmp_path: Path) -> None:
     assert (named(site.diagnose()), "continuing" in " ".join(site.said)) == ([], False)
 
 
+@pytest.mark.slow
 def test_a_host_that_is_named_is_put_in_quarantine_in_the_stack_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
