@@ -144,7 +144,8 @@ def _prometheus(api: Api, service: JsonObject, groups: tuple[str, ...], nodes: i
             "busbar_node_rails_expected",
             f'count by (node) (node_infiniband_state_id{{job="{RAILS}"}})',
         )
-        read = [_count(api.get(f"{path}/query", query=f"count({query})")) for query in queries]
+        counts = [api.get(f"{path}/query", query=f"count({query}) or vector(0)") for query in queries]
+        read = [int(each["data"]["result"][0]["value"][1]) for each in counts]
     except (ApiError, KeyError) as error:
         return f"Prometheus {namespace}/{name} is not responding: {error}"
     if missing := [group for group in groups if group not in loaded]:
@@ -155,8 +156,3 @@ def _prometheus(api: Api, service: JsonObject, groups: tuple[str, ...], nodes: i
     if min(read) < nodes:
         return f"Prometheus {namespace}/{name} reads {min(read)} of {nodes} nodes"
     return None
-
-
-def _count(answer: JsonObject) -> int:
-    result = answer["data"]["result"]
-    return int(float(result[0]["value"][1])) if result else 0

@@ -61,9 +61,10 @@ class Monitoring(pulumi.ComponentResource):
             for manifest in manifests.monitoring(watch):
                 made.append(create_object(_resource(name, manifest), manifest, inside))
             for manifest in manifests.dashboards(watch):
-                _config_map(name, manifest, inside)
+                create_object(f"{name}-{manifest['metadata']['name']}", manifest, inside)
         if watch.dcgm:
-            _config_map(name, manifests.dcgm_counters(watch), pulumi.ResourceOptions(parent=self))
+            mine = pulumi.ResourceOptions(parent=self)
+            create_object(f"{name}-{manifests.DCGM_COUNTERS}", manifests.dcgm_counters(watch), mine)
         all_of_it = [*manifests.workloads(watch), *manifests.monitoring(watch)]
         check = CheckSpec.of(watch).model_dump(mode="json")
         checked = create_cluster_command(
@@ -83,10 +84,6 @@ class Monitoring(pulumi.ComponentResource):
 
 def _resource(name: str, manifest: dict[str, Any]) -> str:
     return f"{name}-{manifest['kind']}-{manifest['metadata']['name']}".lower()
-
-
-def _config_map(name: str, manifest: dict[str, Any], opts: pulumi.ResourceOptions) -> None:
-    create_object(f"{name}-{manifest['metadata']['name']}", manifest, opts)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ import pulumi_random as random
 
 from busbar.components.engine.cluster_objects import of_fixed_name
 from busbar.components.engine.release import ChartSource, ReleaseArgs, create_release
-from busbar.config.kubernetes_values import is_local_chart, repository_of
+from busbar.config import Chart
 from busbar.manifests.operators import Operator, Values, load
 from stacks.watch.package import prometheus
 from stacks.watch.package.config import Stack
@@ -69,11 +69,7 @@ def _release(
     args: PrometheusArgs, operator: Operator, chart: str, version: str, values: Values
 ) -> ReleaseArgs:
     """The arguments of a release for which Helm does not wait: `busbar watch check` tests at the end."""
-    source = ChartSource(
-        chart=chart,
-        version=None if is_local_chart(chart) else version,
-        repository=repository_of(chart, args.stack.repository),
-    )
+    source = ChartSource.configured(Chart(chart=chart, version=version, repository=args.stack.repository))
     return ReleaseArgs(
         kubeconfig=args.kubeconfig, operator=operator, config=args.stack, source=source, values=values
     )

@@ -40,7 +40,7 @@ class Site(Served):
         groups = [{"name": f"busbar-{name}"} for name in ("cluster", "rails", "gpus")]
         self.objects[f"{PROXY}/rules"] = {"data": {"groups": groups}}
         for query in ("busbar_node_rails_expected", READ):
-            self.queries[f"count({query})"] = {"data": {"result": [{"value": [0, "2"]}]}}
+            self.queries[f"count({query}) or vector(0)"] = {"data": {"result": [{"value": [0, "2"]}]}}
 
     def list(self, path: str, **query: str) -> list[Any]:
         return self.prometheus if path == "/api/v1/services" else self.pods[query["labelSelector"]]
@@ -151,7 +151,7 @@ def test_one_of_several_prometheus_is_enough() -> None:
 
 def test_rules_without_data_are_no_pass() -> None:
     site = Site()
-    site.queries[f"count({READ})"] = {"data": {"result": []}}
+    site.queries[f"count({READ}) or vector(0)"] = {"data": {"result": [{"value": [0, "0"]}]}}
     assert result(site)["reasons"] == ["Prometheus monitoring/prometheus-operated reads 0 of 2 nodes"]
 
 
