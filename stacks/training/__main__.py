@@ -1,23 +1,29 @@
 """The program of stacks/training: trains on a measured fabric. Wiring only; see package/components/."""
 
 from pathlib import Path
+from typing import Any
 
 import pulumi
 from pulumi import ResourceOptions
 
-from busbar.components.engine.cluster_objects import create_cluster_provider, create_privileged_namespace
+from busbar.components.engine.cluster_objects import (
+    create_cluster_provider,
+    create_custom_resource,
+    create_privileged_namespace,
+)
 from busbar.components.engine.program import end_quietly_when_interrupted
-from busbar.components.engine.stack_outputs import fail_unless_passed
+from busbar.components.engine.stack_outputs import export_all, fail_unless_passed
 from busbar.components.engine.update_end import check_after_deletions
 from stacks.training.capability import GATE
-from stacks.training.package.components.kueue import Kueue, KueueArgs, create_local_queue
+from stacks.training.package.components.kueue import Kueue, KueueArgs
 from stacks.training.package.components.networks import Multus, MultusArgs, Networks, NetworksArgs
-from stacks.training.package.components.outputs import export_outputs
 from stacks.training.package.components.proof import TrainingProof, TrainingProofArgs
 from stacks.training.package.components.stack import TrainingStack
 from stacks.training.package.components.storage import SharedStorage, SharedStorageArgs, create_volume
 from stacks.training.package.components.trainer import Trainer, TrainerArgs
 from stacks.training.package.components.training_operator import TrainingOperator, TrainingOperatorArgs
+from stacks.training.package.kueue import local_queue
+from stacks.training.package.outputs import NAMES, build_outputs
 
 PROJECT = Path(__file__).resolve().parent
 
@@ -26,53 +32,24 @@ async def main() -> None:
     stack = await TrainingStack.load()
     provider = create_cluster_provider(stack.cluster.kubeconfig, stack.cluster.identifier)
     check_after_deletions(stack.cluster.kubeconfig)
-    trainer = Trainer(
-        "trainer",
-        TrainerArgs(
-            config=stack.training.trainer,
-            targets=stack.targets,
-            helm_values=PROJECT / "helm_values",
-            kubeconfig=stack.cluster.kubeconfig,
-        ),
-        ResourceOptions(provider=provider),
-    )
-    multus = Multus(
-        "multus",
-        MultusArgs(
-            training=stack.training,
-            helm_values=PROJECT / "helm_values",
-            kubeconfig=stack.cluster.kubeconfig,
-        ),
-        ResourceOptions(provider=provider),
-    )
+    training, targets, opts = stack.training, stack.targets, ResourceOptions(provider=provider)
+    common: dict[str, Any] = {
+        "helm_values": PROJECT / "helm_values",
+        "kubeconfig": stack.cluster.kubeconfig,
+    }
+    trainer = Trainer("trainer", TrainerArgs(config=training.trainer, targets=targets, **common), opts)
+    multus = Multus("multus", MultusArgs(training=training, **common), opts)
     training_operator = TrainingOperator(
-        "training-operator",
-        TrainingOperatorArgs(
-            config=stack.training.training_operator,
-            helm_values=PROJECT / "helm_values",
-            kubeconfig=stack.cluster.kubeconfig,
-        ),
-        ResourceOptions(provider=provider),
+        "training-operator", TrainingOperatorArgs(config=training.training_operator, **common), opts
     )
-    kueue = Kueue(
-        "kueue",
-        KueueArgs(
-            training=stack.training,
-            targets=stack.targets,
-            helm_values=PROJECT / "helm_values",
-            kubeconfig=stack.cluster.kubeconfig,
-        ),
-        ResourceOptions(provider=provider),
-    )
-    shared = stack.training.storage
-    volumes = create_volume(
-        "storage-volume", shared, stack.training.namespace, ResourceOptions(provider=provider)
-    )
+    kueue = Kueue("kueue", KueueArgs(training=training, targets=targets, **common), opts)
+    shared = training.storage
+    volumes = create_volume("storage-volume", shared, training.namespace, opts)
     # Its pods lock memory for RDMA. They are deleted before Multus, which removes their interfaces. The
     # namespace stays if its claim stays.
     namespace = create_privileged_namespace(
         "namespace",
-        stack.training.namespace,
+        training.namespace,
         stack.cluster.kubeconfig,
         ResourceOptions(
             provider=provider,
@@ -82,14 +59,13 @@ async def main() -> None:
     )
     networks = Networks(
         "networks",
-        NetworksArgs(training=stack.training, targets=stack.targets, namespace=namespace),
+        NetworksArgs(training=training, targets=targets, namespace=namespace),
         ResourceOptions(provider=provider, depends_on=[multus]),
     )
     for pool in kueue.cluster_queues:
-        create_local_queue(
+        create_custom_resource(
             f"queue-{pool}",
-            stack.targets[pool],
-            stack.training.namespace,
+            local_queue(targets[pool], training.namespace),
             ResourceOptions(
                 provider=provider,
                 depends_on=[namespace],
@@ -101,42 +77,42 @@ async def main() -> None:
         SharedStorageArgs(
             storage=shared,
             namespace=namespace,
-            namespace_name=stack.training.namespace,
-            workers=[worker for target in stack.targets.values() for worker in target.launch.workers],
+            namespace_name=training.namespace,
+            workers=[worker for target in targets.values() for worker in target.launch.workers],
             kubeconfig=stack.cluster.kubeconfig,
         ),
-        ResourceOptions(provider=provider),
+        opts,
     )
 
     proofs: dict[str, TrainingProof] = {}
-    if stack.training.proof.enabled:
-        for pool, target in stack.targets.items():
-            args = TrainingProofArgs(
-                training=stack.training,
-                target=target,
-                program=PROJECT / "program",
-                namespace=namespace,
-                storage=storage.ready,
-                kubeconfig=stack.cluster.kubeconfig,
-            )
-            # One pool at a time: together they would share switches, and so the bandwidth.
-            opts = ResourceOptions(provider=provider, depends_on=[networks, *proofs.values()])
-            proofs[pool] = TrainingProof(f"training-{pool}", args, opts)
+    for pool, target in targets.items() if training.proof.enabled else ():
+        args = TrainingProofArgs(
+            training=training,
+            target=target,
+            program=PROJECT / "program",
+            namespace=namespace,
+            storage=storage.ready,
+            kubeconfig=stack.cluster.kubeconfig,
+        )
+        # One pool at a time: together they would share switches, and so the bandwidth.
+        after = ResourceOptions(provider=provider, depends_on=[networks, *proofs.values()])
+        proofs[pool] = TrainingProof(f"training-{pool}", args, after)
 
-    outputs = export_outputs(
-        stack,
-        {pool: proof.result for pool, proof in proofs.items()},
-        {
-            "trainer_version": trainer.version,
-            "runtimes": trainer.runtimes,
-            "multus_version": multus.version,
-            "kueue_version": kueue.version,
-            "queues": list(kueue.cluster_queues),
-            "training_operator_version": training_operator.version,
-            "storage": storage.description,
-        },
+    # Named, because Output.all() of nothing is an empty list.
+    built = pulumi.Output.all(results={pool: proof.result for pool, proof in proofs.items()}).apply(
+        lambda found: build_outputs(training, stack.cluster.cluster_name, targets, found["results"])
     )
-    await fail_unless_passed(outputs, enforce=stack.training.proof.is_gate, gate=GATE.refusal)
+    installed = {
+        "trainer_version": trainer.version,
+        "runtimes": trainer.runtimes,
+        "multus_version": multus.version,
+        "kueue_version": kueue.version,
+        "queues": list(kueue.cluster_queues),
+        "training_operator_version": training_operator.version,
+        "storage": storage.description,
+    }
+    export_all({**installed, **{name: built[name] for name in NAMES}})
+    await fail_unless_passed(built, enforce=training.proof.is_gate, gate=GATE.refusal)
 
 
 end_quietly_when_interrupted()

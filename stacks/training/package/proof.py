@@ -103,10 +103,13 @@ def render(target: Target, training: Training, program: Mapping[str, str]) -> Ma
     return Manifests(
         name,
         {
+            "kind": "ConfigMap",
             "metadata": {"name": config_map, "namespace": training.namespace},
+            "immutable": True,
             "data": dict(program),
         },
         {
+            "kind": "Service",
             # The Service has endpoints once the job has pods, so there is nothing to wait for before.
             "metadata": {"name": name, "namespace": training.namespace, "annotations": dict(_NO_WAIT)},
             "spec": {

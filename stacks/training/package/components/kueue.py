@@ -71,10 +71,3 @@ class Kueue(pulumi.ComponentResource):
                 kueue.cluster_queue(target, args.training),
                 pulumi.ResourceOptions(parent=self, depends_on=[flavor]),
             )
-
-
-def create_local_queue(
-    name: str, target: Target, namespace: str, opts: pulumi.ResourceOptions
-) -> pulumi.Resource:
-    """The LocalQueue of a pool in a namespace, which the jobs there refer to."""
-    return create_custom_resource(name, kueue.local_queue(target, namespace), opts)

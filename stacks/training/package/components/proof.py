@@ -10,7 +10,7 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from busbar.components.engine.cluster_objects import of_fixed_name
+from busbar.components.engine.cluster_objects import create_object
 from busbar.components.engine.local_command import create_cluster_command, create_first_folder, digest_in
 from stacks.training.package import proof
 from stacks.training.package.collect.spec import collect_spec
@@ -54,22 +54,11 @@ class TrainingProof(pulumi.ComponentResource):
         self.job = manifests.name
         # A namespace that stays because of its claim deletes nothing.
         deleted_with = None if args.training.storage.keeps_claim else args.namespace
-        in_namespace = of_fixed_name(
-            pulumi.ResourceOptions(parent=self, depends_on=[args.namespace], deleted_with=deleted_with)
+        in_namespace = pulumi.ResourceOptions(
+            parent=self, depends_on=[args.namespace], deleted_with=deleted_with
         )
-        config_map = kubernetes.core.v1.ConfigMap(
-            f"{name}-program",
-            metadata=manifests.config_map["metadata"],
-            immutable=True,
-            data=manifests.config_map["data"],
-            opts=in_namespace,
-        )
-        service = kubernetes.core.v1.Service(
-            f"{name}-service",
-            metadata=manifests.service["metadata"],
-            spec=manifests.service["spec"],
-            opts=in_namespace,
-        )
+        config_map = create_object(f"{name}-program", manifests.config_map, in_namespace)
+        service = create_object(f"{name}-service", manifests.service, in_namespace)
         job = kubernetes.batch.v1.Job(
             f"{name}-job",
             metadata=manifests.job["metadata"],

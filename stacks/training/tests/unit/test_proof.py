@@ -180,6 +180,7 @@ def test_the_stack_s_own_environment_comes_last_and_devices_of_the_profile_are_m
 def test_the_ranks_meet_at_the_pod_with_index_0_by_its_name_in_the_headless_service() -> None:
     found = rendered()
     assert found.service == {
+        "kind": "Service",
         "metadata": {
             "name": found.name,
             "namespace": "busbar-training",
