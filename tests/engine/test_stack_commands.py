@@ -269,6 +269,9 @@ def test_status_after_a_good_update_is_0(site: Site) -> None:
     done = site.busbar("status", "dev")
     assert done.code == 0, done.text
     assert any(line.startswith("last update update succeeded") for line in done.lines)
+    found = json.loads(site.busbar("status", "dev", "--json").text)
+    assert found["good"] and found["last_update"]["result"] == "succeeded"
+    assert (found["outputs"], found["pending"]) == ({"word": "two"}, [])
 
 
 def test_an_up_without_changes_says_so(site: Site) -> None:

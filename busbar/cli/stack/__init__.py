@@ -17,7 +17,7 @@ import typer
 
 from busbar.cli.ending import acts
 from busbar.cli.stack.target import PARALLEL, Options, Target, find
-from busbar.cli.stackfile import Project, Stack, Yes
+from busbar.cli.stackfile import AsJson, Project, Stack, Yes
 
 BEGAN = time.monotonic()
 """Start of this process, to a few tenths of a second; the import of pulumi, which takes seconds, is later."""
@@ -90,13 +90,13 @@ def destroy(stack: Stack, project: Project = None, yes: Yes = False, parallel: P
     _exit(stack, project, lambda target: _commands().destroy(target, Options(yes=yes, parallel=parallel)))
 
 
-def status(stack: Stack, project: Project = None) -> None:
+def status(stack: Stack, project: Project = None, as_json: AsJson = False) -> None:
     """Show the last update, interrupted steps and the outputs of a stack. Changes nothing.
 
     Exit code 0: the last update succeeded, no step was interrupted, and the gate passed; 1: otherwise;
     64: bad usage, no such stack, or no pulumi; 70: an error of busbar itself; 130: interrupted.
     """
-    _exit(stack, project, lambda target: _commands().status(target))
+    _exit(stack, project, lambda target: _commands().status(target, as_json=as_json))
 
 
 def _exit(

@@ -132,9 +132,11 @@ def destroy(target: Target, options: Options) -> int:
     return session.run("destroy", target, run, asks=not options.yes)
 
 
-def status(target: Target) -> int:
+def status(target: Target, *, as_json: bool = False) -> int:
     """Run `busbar status`: show the last update, interrupted steps and outputs."""
-    return session.run("status", target, lambda s: report(s.console, open_stack(s.engine, target), target))
+    return session.run(
+        "status", target, lambda s: report(s.console, open_stack(s.engine, target), target, as_json=as_json)
+    )
 
 
 def _preview(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 
 from pulumi import automation as auto
@@ -9,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from busbar.capability import Gate, capabilities
+from busbar.cli.output import print_text
 from busbar.cli.stack import drained, events, keep
 from busbar.cli.stack.engine import Snapshot, snapshot
 from busbar.cli.stack.target import Target
@@ -22,11 +24,18 @@ _UPDATES = {"update", "destroy"}
 _SUCCEEDED = "succeeded"
 
 
-def report(console: Console, stack: auto.Stack, target: Target) -> int:
+def report(console: Console, stack: auto.Stack, target: Target, *, as_json: bool = False) -> int:
     """Print the state of a stack; returns DONE only if it is good. Raises CommandError, StackError."""
     last = _last_update(stack)
     state = snapshot(stack)
     outputs = keep.read(stack)
+    good = last is not None and last.result == _SUCCEEDED and not state.pending and not outputs.failed_gate
+    if as_json:
+        update = last and {"kind": last.kind, "result": last.result, "began": f"{last.start_time:%FT%TZ}"}
+        pending = [{"operation": kind, "resource": events.name(urn)} for urn, kind in state.pending]
+        found = {"good": good, "last_update": update, "pending": pending, "outputs": outputs.plain}
+        print_text(json.dumps({"stack": target.name, "resources": len(state.resources), **found}))
+        return DONE if good else FAILED
     console.print(Text(f"stack {target.name} in {stack.workspace.who_am_i().url}", "bold"))
     console.print(Text(f"  last update  {_describe(last)}"))
     console.print(Text(f"    resources  {len(state.resources)}"))
@@ -37,7 +46,6 @@ def report(console: Console, stack: auto.Stack, target: Target) -> int:
         console.print(Text(line, "bold yellow"))
     console.print()
     keep.show(console, outputs, target)
-    good = last is not None and last.result == _SUCCEEDED and not state.pending and not outputs.failed_gate
     return DONE if good else FAILED
 
 

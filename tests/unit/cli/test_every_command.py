@@ -97,8 +97,8 @@ def test_a_stack_is_named_and_its_project_chosen_in_one_way(words: tuple[str, ..
 @pytest.mark.parametrize(
     "words",
     (
-        "preflight", "verify", "nodes", "images", "snapshots", "hosts keys", "measure", "history", "diagnose",
-        "nccl run", "nccl check", "nccl parse", "training check", "slurm validate",
+        "status", "preflight", "verify", "nodes", "images", "snapshots", "hosts keys", "measure", "history",
+        "diagnose", "nccl run", "nccl check", "nccl parse", "training check", "slurm validate",
     ),
 )  # fmt: skip
 def test_every_command_that_prints_a_table_has_it_as_json(words: str) -> None:
