@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from busbar.hosts.host_keys import Offer
     from busbar.hosts.login import Login
     from busbar.manifests.artifacts import Needs
+    from busbar.operations.adoption import Lost
     from busbar.operations.node_check import Workers
     from busbar.preflight.spec import Spec
     from busbar.preflight.survey import Outcome
@@ -77,6 +78,10 @@ class Operations(Protocol):
         release: bool,
     ) -> int:
         """Find what is slow in a pool as `busbar diagnose`, and print it. Returns the exit code."""
+        ...
+
+    def lost(self, path: Path) -> Lost:
+        """The stack, for `busbar adopt`; no host is queried."""
         ...
 
     def uncordon(self, path: Path, host: str) -> str:

@@ -97,7 +97,7 @@ def _other_clusters(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Findi
                 name,
                 "error",
                 f"belongs to another cluster: {mark.owner} installed it",
-                "remove it from that stack; if its state is lost, restore it (pulumi stack import), "
+                "remove it from that stack; if its state is lost: busbar adopt STACK; "
                 "or uninstall the host: busbar docs hosts 'By hand'",
             )
 

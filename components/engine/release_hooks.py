@@ -7,12 +7,14 @@ describes the repairs and their reasons.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 
 import pulumi
 
 from busbar.helm import recovery
 from busbar.kube.client import Api, RestApi
+from busbar.outputs import ADOPTING
 
 
 def create_recovery_hooks(
@@ -24,6 +26,8 @@ def create_recovery_hooks(
     """The hooks for the Release resource `name`; `check` is called before its installation."""
 
     async def before_create(_: pulumi.ResourceHookArgs) -> None:
+        if ADOPTING in os.environ:
+            return
         await run_on_cluster(kubeconfig, lambda api: recovery.before_install(api, desired))
         if check:
             await check(RestApi(str(await pulumi.Output.from_input(kubeconfig).future())))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
@@ -56,8 +57,8 @@ async def fail_unless_passed(
 
     In a preview this is a warning, because a failed preview would keep `pulumi up` from measuring again.
     """
-    if not await built.is_known():
-        return  # the preview of a first update: nothing is measured yet
+    if outputs.ADOPTING in os.environ or not await built.is_known():
+        return  # in the preview of a first update nothing is measured yet
     reason = gate(await built.future() or {}, enforce=enforce)
     if reason is None:
         return

@@ -1,0 +1,154 @@
+"""`busbar adopt` on the real engine: a state that was lost is written again, and an update has nothing to do.
+
+The first update makes the state with Commands that do nothing (earlier_states/plugins.py), and the Kubernetes
+objects are on an API server. What the hosts would have is taken from the Commands of that state.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbar.cli.stack import adopters, adoption, session
+from busbar.cli.stack.adopters import Adopters
+from busbar.cli.stack.engine import open_stack
+from busbar.cli.stack.target import Target
+from busbar.hosts import scripts
+from busbar.hosts.script_output import result
+from busbar.operations.adoption import Found, Known, Lost, Part, Secrets
+from tests.engine.earlier_states import make, objects
+from tests.engine.earlier_states.configurations import STACK
+from tests.engine.earlier_states.stack import CORE, Checkout
+from tests.support.api_server import ApiServer
+from tests.support.engine import PROJECT
+
+State = Mapping[str, Any]
+COMMANDS = ("command:remote:Command", "command:local:Command")
+STATES, _ = make.read()
+DATA = "/var/lib/rancher/k3s/server"
+
+
+class Site:
+    """A stack that was made, and what its hosts know of it."""
+
+    def __init__(self, folder: Path, server: ApiServer, earlier: make.State) -> None:
+        self.checkout, self.server = Checkout(PROJECT, folder, server), server
+        self.checkout.tell(earlier["cluster"])
+        self.checkout.create(CORE, earlier["configuration"])
+        self.checkout.load(CORE, earlier["state"])
+        _, error = self.checkout.up(CORE)
+        assert not error, error
+        self.former = self.checkout.export(CORE)
+        objects.put(server, json.loads(self.checkout._here(json.dumps(self.former))))
+        self.commands = {name(each): each for each in resources(self.former) if each["type"] in COMMANDS}
+        self.target = Target(self.checkout.project(CORE), STACK)
+
+    def lose(self) -> None:
+        self.checkout.pulumi(CORE, "stack", "rm", "--yes", "--force", "--preserve-config")
+
+    def hosts(self) -> dict[str, Known]:
+        parts: dict[str, dict[str, Part]] = {}
+        versions = {}
+        for each in self.commands.values():
+            inputs = each["inputs"]
+            values = scripts.values_of(inputs.get("create") or "")
+            if "OWNER" not in values:
+                continue
+            payload = scripts.payload_of(plain(inputs["stdin"]))
+            sums = frozenset(value for key, value in values.items() if key.startswith("SHA256"))
+            of_host = parts.setdefault(values["NODE_NAME"], {})
+            # Several steps install one part: the packages of a load balancer, and its configuration.
+            payload |= of_host[values["OWNER"]].files if values["OWNER"] in of_host else {}
+            of_host[values["OWNER"]] = Part(values["OWNER"], values["INSTALL_ID"], sums, payload)
+            versions[values["NODE_NAME"]] = str(values.get("VERSION"))
+        facts = result(self.commands["control-plane-server-1"]["outputs"]["stdout"])
+        kubeconfig = result(plain(self.commands["control-plane-kubeconfig"]["outputs"]["stdout"]))
+        files = {
+            f"{DATA}/token": f"K10{facts['ca_sha256']}::server:x",
+            f"{DATA}/tls/server-ca.crt": facts["ca_pem"],
+            "/etc/rancher/k3s/k3s.yaml": kubeconfig["kubeconfig"],
+        }
+        return {name: Known(versions[name], tuple(each.values()), files) for name, each in parts.items()}
+
+    def printed(self, text: str, inputs: Mapping[str, Any]) -> str:
+        """What a local Command has printed in the first update."""
+        [found] = {
+            plain(each["outputs"]["stdout"])
+            for each in self.commands.values()
+            if each["inputs"].get("create") == self.checkout._elsewhere(text)
+            and plain(each["inputs"]["stdin"]) == self.checkout._elsewhere(inputs["stdin"])
+        }
+        return self.checkout._here(found)
+
+    def adopt(self, monkeypatch: pytest.MonkeyPatch, hosts: Mapping[str, Known] | None = None) -> int:
+        for key, value in self.checkout.variables().items():
+            monkeypatch.setenv(key, value)
+        monkeypatch.chdir(self.target.project)
+        monkeypatch.setattr(adopters, "connect", lambda _: self.server.api)
+        monkeypatch.setattr(session, "operation_lock", lambda *_: __import__("contextlib").nullcontext())
+        secrets = {
+            name(each): plain(each["outputs"]["result"])
+            for each in resources(self.former)
+            if "randomPassword" in each["type"]
+        }
+        nothing: Any = None
+        lost = Lost(hosts=(), login=nothing, required=frozenset(), secrets=nothing)
+        found = Found("0123456789abcdef", hosts or self.hosts(), {}, Secrets(secrets))
+        self.adopters = Adopters(lost, found, self.target.project, self.printed)
+        return session.run(
+            "adopt",
+            self.target,
+            lambda s: adoption.write(s, open_stack(s.engine, self.target, create=s.say), self.adopters),
+        )
+
+
+def resources(state: State) -> list[Any]:
+    return list(state["deployment"]["resources"])
+
+
+def name(resource: Any) -> str:
+    return str(resource["urn"].rpartition("::")[2])
+
+
+def plain(value: Any) -> Any:
+    return json.loads(value["plaintext"]) if isinstance(value, dict) and "plaintext" in value else value
+
+
+def shape(state: State) -> dict[str, Any]:
+    """Each resource by its URN, with what does not differ between two runs."""
+    return {
+        each["urn"]: [
+            re.sub(r"::[0-9a-f-]{36}$", "", str(each.get("provider", ""))),
+            each.get("parent"),
+            sorted(each.get("dependencies") or ()),
+            {key: sorted(urns) for key, urns in (each.get("propertyDependencies") or {}).items() if urns},
+            each.get("deletedWith"),
+            each.get("inputs"),
+        ]
+        for each in resources(state)
+    }
+
+
+@pytest.fixture
+def stack(tmp_path: Path, server: ApiServer) -> Site:
+    return Site(tmp_path, server, STATES["new"])
+
+
+def test_a_lost_state_is_written_again_and_an_update_changes_nothing(
+    stack: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack.lose()
+    assert stack.adopt(monkeypatch) == 0
+    assert (stack.adopters.differences, stack.adopters.missing) == ({}, [])
+    before, after = shape(stack.former), shape(stack.checkout.export(CORE))
+    changed = {urn.rpartition("::")[2] for urn in {*before, *after} if before.get(urn) != after.get(urn)}
+    # Of the first two a site keeps what an earlier release has written (`ignore_changes`). A host prints its
+    # CA without the last line break, and the replacement of a host with it.
+    assert changed <= {"cluster", "nccl-h100-job", "load-balancer-lb-1"}
+    steps, error = stack.checkout.up(CORE)
+    assert (error, {each.urn for each in steps if each.operation != "same"}) == ("", set())
