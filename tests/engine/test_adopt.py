@@ -46,6 +46,7 @@ class Site:
         self.former = self.checkout.export(CORE)
         objects.put(server, json.loads(self.checkout._here(json.dumps(self.former))))
         self.commands = {name(each): each for each in resources(self.former) if each["type"] in COMMANDS}
+        self.variables = self.checkout.variables()
         self.target = Target(self.checkout.project(CORE), STACK)
 
     def lose(self) -> None:
@@ -86,7 +87,7 @@ class Site:
         return self.checkout._here(found)
 
     def adopt(self, monkeypatch: pytest.MonkeyPatch, hosts: Mapping[str, Known] | None = None) -> int:
-        for key, value in self.checkout.variables().items():
+        for key, value in self.variables.items():
             monkeypatch.setenv(key, value)
         monkeypatch.chdir(self.target.project)
         monkeypatch.setattr(adopters, "connect", lambda _: self.server.api)
@@ -100,11 +101,13 @@ class Site:
         lost = Lost(hosts=(), login=nothing, required=frozenset(), secrets=nothing)
         found = Found("0123456789abcdef", hosts or self.hosts(), {}, Secrets(secrets))
         self.adopters = Adopters(lost, found, self.target.project, self.printed)
-        return session.run(
+        code = session.run(
             "adopt",
             self.target,
             lambda s: adoption.write(s, open_stack(s.engine, self.target, create=s.say), self.adopters),
         )
+        monkeypatch.undo()
+        return code
 
 
 def resources(state: State) -> list[Any]:

@@ -12,6 +12,7 @@ import secrets
 import select
 import shlex
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -187,8 +188,9 @@ class _Objects(grpc.GenericRpcHandler):  # type: ignore[misc]
     def __init__(self, adopters: Adopters, workspace: auto.Workspace) -> None:
         self._adopters = adopters
         self._process = subprocess.Popen(
-            [_plugin(workspace, "kubernetes")], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
-        )
+            [_plugin(workspace, "kubernetes")],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
         assert self._process.stdout
         port = ""
         if select.select([self._process.stdout], [], [], _START_SECONDS)[0]:
@@ -200,7 +202,8 @@ class _Objects(grpc.GenericRpcHandler):  # type: ignore[misc]
         self._plugin = provider_pb2_grpc.ResourceProviderStub(self._channel)
 
     def end(self) -> None:
-        self._process.kill()
+        # With what it has started, as the engine ends a plugin.
+        os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:

@@ -73,7 +73,7 @@ def verify(path: Path, as_json: bool) -> None:
 
 
 def lost(path: Path) -> Lost:
-    """The stack, for `busbar adopt`. The controller has the key of all daemons, and the database's password."""
+    """The stack, for `busbar adopt`. The controller has the key of all daemons and the database's."""
     slurm, file = config.read(path)
     hosts, controller = hosts_of(slurm), slurm.hosts.controller.name
 
