@@ -45,8 +45,9 @@ MORE: dict[str, tuple[str, ...]] = {
     "destroy": ("--yes",),
 }
 ACTS = {
-    "up", "preview", "destroy", "adopt", "drain", "uncordon", "restore", "rotate", "watch refresh", "accept sign",
-}  # fmt: skip
+    *("up", "preview", "destroy", "adopt", "drain", "uncordon", "restore", "rotate"),
+    *("watch refresh", "accept sign"),
+}
 SHOWN_WORDS = [" ".join(words) for words in SHOWN]
 ALL = [*SHOWN_WORDS, *ENGINE_COMMANDS]
 TEXT = "the API says no"
