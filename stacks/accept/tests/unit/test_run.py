@@ -31,7 +31,7 @@ from stacks.accept.package.stages import Planned, Running, run_stage
 from stacks.accept.tests.unit import made
 from tests.support.cli import busbar
 from tests.support.kube_cluster import Clock
-from tests.unit.fabric.measure.foreign import Foreign, gpu_node, holder
+from tests.unit.fabric.measure.foreign import MPIJOBS, Foreign, gpu_node, holder
 
 TIMES = ("2026-11-24T06:00:00Z", "2026-11-24T07:00:00Z")
 
@@ -127,7 +127,10 @@ def test_a_stage_begins_anew_after_its_process_was_killed(on: Running, gpus: Gpu
     left.mkdir(parents=True)
     (left / "nccl.log.zst").write_text("half a log")
     (left / ".nccl.log.zst.7").write_text("")
+    job = {"labels": {"busbar/nccl-run": f"{made.RUN_NAME}-c0"}, "namespace": "ns", "name": "nccl-x"}
+    gpus.add(f"{MPIJOBS}/namespaces/ns/mpijobs/nccl-x", {"metadata": job})
     run_stage(planned("collectives"), on)
+    assert gpus.left == []
     assert made.result(on.folder, "collectives.h100.proof").result == "pass"
 
 
