@@ -24,19 +24,20 @@ CODES = {"accepted": DONE, "refused": FAILED, "undecided": NO_VERDICT}
 UNFINISHED = "unfinished"
 CriteriaFile = Annotated[
     Path | None,
-    typer.Option(
-        "--criteria", metavar="FILE", help="acceptance.yaml; default: that of busbar accept criteria."
-    ),
+    typer.Option("--criteria", metavar="FILE", help="acceptance.yaml; default: the default rows."),
 ]
-Idle = Annotated[
-    bool,
-    typer.Option(
-        "--idle", help="Take only nodes whose GPUs are free. Any pod that needs them ends the stage."
-    ),
-]
+Idle = Annotated[bool, typer.Option("--idle", help="Take only free nodes; any pod that needs them ends it.")]
 Document = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="Folder of an acceptance.", exists=True, file_okay=False)
 ]
+Key = Annotated[
+    Path, typer.Option("--key", metavar="FILE", help="SSH key; of one in ssh-agent its public key.")
+]
+Signers = Annotated[
+    Path | None,
+    typer.Option("--signers", metavar="FILE", help="OpenSSH's allowed_signers.", exists=True, dir_okay=False),
+]
+For = Annotated[str | None, typer.Option("--for", metavar="STACK", help="Stack that sets the thresholds.")]
 
 
 def register(group: typer.Typer) -> None:
@@ -45,13 +46,7 @@ def register(group: typer.Typer) -> None:
         group.command(command.__name__)(command)
 
 
-def criteria(
-    of: Annotated[
-        str | None,
-        typer.Option("--for", metavar="STACK", help="Stack whose pools and profiles set the thresholds."),
-    ] = None,
-    project: Project = None,
-) -> None:
+def criteria(of: For = None, project: Project = None) -> None:
     """Print the criteria as acceptance.yaml, or without --for their JSON Schema.
 
     Exit code 0: printed; 64: no such stack.
@@ -90,9 +85,7 @@ def plan(stack: Stack, project: Project = None, criteria: CriteriaFile = None) -
         cost = sum(nodes * stage.seconds(nodes) for nodes, _ in pools) / 60 if held else 0
         made.add_row(stage.name, str(of.count(stage.name)), f"{seconds / 60:.0f}", str(held), f"{cost:.0f}")
     Console().print(made)
-    print_text(
-        f"{total / 60:.0f} minutes in all, on free nodes; pools one after the other. Nothing is left running."
-    )
+    print_text(f"{total / 60:.0f} minutes on free nodes, pool after pool. Nothing is left running.")
 
 
 def run(stack: Stack, project: Project = None, criteria: CriteriaFile = None, idle: Idle = False) -> None:
@@ -127,15 +120,7 @@ def run(stack: Stack, project: Project = None, criteria: CriteriaFile = None, id
 
 
 @acts
-def sign(
-    folder: Document,
-    key: Annotated[
-        Path,
-        typer.Option(
-            "--key", metavar="FILE", help="SSH key; the public one of a key in ssh-agent works too."
-        ),
-    ],
-) -> None:
+def sign(folder: Document, key: Key) -> None:
     """Sign a document with an SSH key, beside the signatures of others.
 
     Exit code 0: signed; 1: the folder is not a whole document, the key does not sign, or no ssh-keygen.
@@ -148,19 +133,7 @@ def sign(
     print_text(f"signed: {signatures.sign(folder, key)}")
 
 
-def verify(
-    folder: Document,
-    signers: Annotated[
-        Path | None,
-        typer.Option(
-            "--signers",
-            metavar="FILE",
-            help="allowed_signers of OpenSSH: who may sign.",
-            exists=True,
-            dir_okay=False,
-        ),
-    ] = None,
-) -> None:
+def verify(folder: Document, signers: Signers = None) -> None:
     """Check the files and signatures of a document, and judge all of its evidence again.
 
     Exit code 0: accepted, signed by a known signer, and the same when judged again; 1: refused; 2: not
