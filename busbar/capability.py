@@ -72,13 +72,15 @@ class Capability:
     also has `schema`, the module whose function `stack_schema` returns the JSON Schema of its stack files,
     and the `gate` of its updates. Its `commands` have `describe(path)` for `busbar check-config`: a stack
     file in a few lines, and its warnings. `operations`: if it has hosts of its own, the module with the
-    functions of busbar.cli.operation.Operations, by which the commands on hosts serve its stacks.
+    functions of busbar.cli.operation.Operations, by which the commands on hosts serve its stacks. `measure`:
+    if it has none, the function by which `busbar measure` serves them, as MODULE:NAME.
     `host_groups`: group of another tool's inventory -> its key in the section `hosts` of these files, with
     `[]` after the key of a list (`busbar hosts import`), and `host_roles`: the same of the roles in a list of
     hosts (busbar.config.hosts_from.ROLES). `host_steps`: a resource `STEP-HOST` installs a
     host, and `STEP-HOST-removal` removes it (`busbar up --converge HOST`). `changed`: the function that
     `notify` calls, as MODULE:NAME, and `repeat`: the command for a person, where it has failed. `judge`: the
     function (MODULE:NAME) that judges a folder with a kept log of its gate again: Path -> Verdict or None.
+    `drains`: the function (MODULE:NAME) that makes a DrainHook of a Node, or None.
     """
 
     name: str
@@ -87,10 +89,12 @@ class Capability:
     schema: str | None = None
     gate: Gate | None = None
     operations: str | None = None
+    measure: str | None = None
     host_groups: Mapping[str, str] = field(default_factory=dict)
     host_roles: Mapping[str, str] = field(default_factory=dict)
     host_steps: tuple[str, ...] = ()
     changed: str | None = None
+    drains: str | None = None
     repeat: str = ""
     judge: str | None = None
 
@@ -118,6 +122,10 @@ class Capability:
             f"of its cluster; for this one use busbar status and busbar show{again}"
         )
 
+    def measuring(self, path: Path) -> Any:
+        """The function of `busbar measure` for a stack file. Raises as `on_hosts`."""
+        return pkgutil.resolve_name(self.measure) if self.measure else self.on_hosts(path).measure
+
     def stack_schema(self) -> dict[str, Any] | None:
         """The JSON Schema of `stacks/<name>/Pulumi.<stack>.yaml`; None without a Pulumi project."""
         return importlib.import_module(self.schema).stack_schema() if self.schema else None
@@ -144,6 +152,12 @@ def capabilities() -> tuple[Capability, ...]:
 def of_project(names: Collection[str]) -> Capability | None:
     """The capability whose project is among `names`; None for the cluster's project."""
     return next((each for each in capabilities() if each.project in names), None)
+
+
+def drain_hooks(api: Any, node: str, reason: str, *, end_jobs: bool) -> list[Any]:
+    """The busbar.kube.drain.DrainHooks of capabilities that have jobs on a Node. Raises ApiError."""
+    asked = (pkgutil.resolve_name(each.drains) for each in capabilities() if each.drains)
+    return [hook for ask in asked if (hook := ask(api, node, reason, end_jobs=end_jobs))]
 
 
 def notify(

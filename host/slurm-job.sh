@@ -107,7 +107,7 @@ job_daemon() {
   printf '{"active":%s,"boot":%s}\n' "$active" "$(json "$(</proc/sys/kernel/random/boot_id)")"
 }
 
-# field and drained_by_slurm are also in stacks/slurm/host/slurm-lib.sh, whose text stays as it is: hosts would run it again.
+# field and drained_by_slurm are also in slurm-lib.sh of the capability for plain hosts, whose text stays as it is: hosts would run it again.
 
 # field NAME TEXT: the value of NAME=VALUE in a line of scontrol --oneliner; it ends before the next NAME=.
 field() {

@@ -49,7 +49,7 @@ def drain(
 
     Exit code 0: drained; 1: pods remain, or the API refuses; 64: no such stack or worker.
     """
-    from busbar.capability import notify
+    from busbar.capability import drain_hooks, notify
     from busbar.cli.operation import operations_of
     from busbar.kube import drain as kube
     from busbar.kube.wait import SystemClock
@@ -73,6 +73,7 @@ def drain(
                 seconds=pool.drain_timeout_seconds,
                 clock=SystemClock(),
                 progress=progress,
+                hooks=drain_hooks(api, worker.name, reason, end_jobs=end_jobs),
             )
         except kube.PodsRemain as error:
             fail(f"{error}; {stays}", FAILED)

@@ -5,8 +5,9 @@ Unlike the drain of an update (host/k3s-drain.sh) it ends with a cordoned Node, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Protocol
 
 from busbar.exits import Failed
 from busbar.kube import allocatable, nodes
@@ -19,6 +20,18 @@ from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOu
 
 POLL_SECONDS = 3.0
 CHANGE_SECONDS = 60.0
+
+
+class DrainHook(Protocol):
+    """A scheduler in the cluster that has jobs on a Node.
+
+    `annotations` are set with the cordon, and removed with it. Pods are evicted when `released` is true; it
+    raises ApiError.
+    """
+
+    @property
+    def annotations(self) -> Mapping[str, str]: ...
+    def released(self) -> bool | Pending: ...
 
 
 class PodsRemain(Failed):
@@ -39,6 +52,7 @@ def drain(
     seconds: float,
     clock: Clock,
     progress: ProgressCallback,
+    hooks: Sequence[DrainHook] = (),
 ) -> None:
     """Cordon a Node, note why, and return when all pods but those of DaemonSets have left. Safe to run again.
 
@@ -46,13 +60,17 @@ def drain(
     `end_jobs` evicted too. Those of a machine that is not responding are not waited for. Raises PodsRemain,
     after which the Node stays cordoned, and ApiError or TimedOut where it could not be cordoned.
     """
-    _changed(lambda: nodes.take_out(api, name, reason, by, datetime.now(UTC)), clock, progress)
+    more = {key: text for hook in hooks for key, text in hook.annotations.items()}
+    _changed(lambda: nodes.take_out(api, name, reason, by, datetime.now(UTC), more), clock, progress)
     progress(f"{name} is cordoned: {reason}")
 
     def done() -> bool | Pending:
         if not Node.of(api.get(f"{NODES}/{name}")).ready or name in nodes.silent(api):
             progress(SILENT.format(name))
             return True
+        for hook in hooks:
+            if isinstance(state := hook.released(), Pending):
+                return state
         left = evict_all(api, name, lambda pod: "" if end_jobs else _is_lost(pod))
         return Pending(f"remaining pods: {left}") if left else True
 

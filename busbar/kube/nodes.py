@@ -25,6 +25,8 @@ QUARANTINE = "busbar/quarantine"
 DRAINED = "busbar/drained"
 # In the JSON of both: whether the cordon came with it. One that somebody else had cordoned stays so.
 _CORDONED = "cordoned"
+# In the JSON of `busbar drain`: the annotations that go with it.
+_ANNOTATIONS = "annotations"
 # Labels of a Node that NVSentinel has cordoned or tainted (NVIDIA/NVSentinel, fault-quarantine).
 _OWNER, _OWNERS_REASON = "k8saas.nvidia.com/cordon-by", "k8saas.nvidia.com/cordon-reason"
 _SERVER = "node-role.kubernetes.io/etcd"
@@ -242,15 +244,18 @@ def uncordon(api: Api, name: str) -> None:
     _patch(api, name, None, None)
 
 
-def take_out(api: Api, name: str, reason: str, by: str, now: datetime) -> bool:
+def take_out(
+    api: Api, name: str, reason: str, by: str, now: datetime, annotations: Mapping[str, str] | None = None
+) -> bool:
     """Cordon a Node until `put_back`, with a note of why and by whom. Raises ApiError: 409 after a change.
 
     An update that was interrupted has no claim to the cordon any more: the next one leaves it. A second call
-    replaces the note. Always true.
+    replaces the note. `annotations`: further ones, until `put_back`. Always true.
     """
     found = api.get(f"{NODES}/{name}")
-    noted = _noted(now, reason=reason, by=by, cordoned=not Node.of(found).cordoned_by_others)
-    _hold(api, found, {DRAINED: noted, CORDONED: None}, True)
+    more = {_ANNOTATIONS: [*annotations]} if annotations else {}
+    noted = _noted(now, reason=reason, by=by, cordoned=not Node.of(found).cordoned_by_others, **more)
+    _hold(api, found, {DRAINED: noted, CORDONED: None, **(annotations or {})}, True)
     return True
 
 
@@ -262,7 +267,8 @@ def put_back(api: Api, name: str) -> bool:
     found = api.get(f"{NODES}/{name}")
     node = Node.of(found)
     stays = node.unschedulable and node.cordons != {DRAINED}
-    _hold(api, found, {DRAINED: None}, True if stays else None)
+    further = _note((found["metadata"].get("annotations") or {}).get(DRAINED)).get(_ANNOTATIONS) or []
+    _hold(api, found, dict.fromkeys([DRAINED, *further]), True if stays else None)
     return not stays
 
 

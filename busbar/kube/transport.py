@@ -57,14 +57,15 @@ class Transport:
         content_type: str = "application/json",
         *,
         read_timeout: float,
+        headers: Mapping[str, str],
     ) -> urllib3.BaseHTTPResponse:
         """The response of any status, its body not yet read. `read_timeout`: seconds of silence.
 
         A refused login by a plugin's credentials is tried once more with new ones. Raises Unreachable.
         """
-        headers = {"accept": "application/json, */*", "user-agent": "busbar"}
+        sent = {"accept": "application/json, */*", "user-agent": "busbar", **headers}
         if body is not None:
-            headers["Content-Type"] = content_type
+            sent["Content-Type"] = content_type
         url = f"{self.server}{path}" + (f"?{urlencode(query)}" if query else "")
         data = None if body is None else json.dumps(body)
         timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT_SECONDS, read=read_timeout)
@@ -73,7 +74,7 @@ class Transport:
             credential = self._login.current()
             shown = {"authorization": f"Bearer {credential.token}"} if credential.token else {}
             return self._pool(credential.certificate).request(
-                method, url, body=data, headers=headers | shown, timeout=timeout, preload_content=False
+                method, url, body=data, headers=sent | shown, timeout=timeout, preload_content=False
             )
 
         try:

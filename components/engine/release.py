@@ -76,19 +76,25 @@ class ReleaseArgs:
 
 
 def create_release(
-    name: str, args: ReleaseArgs, parent: pulumi.Resource, deleted_with: pulumi.Resource | None = None
+    name: str,
+    args: ReleaseArgs,
+    parent: pulumi.Resource,
+    deleted_with: pulumi.Resource | None = None,
+    *,
+    keep_namespace: bool | None = None,
 ) -> kubernetes.helm.v3.Release:
     """Register `<name>-namespace` and `<name>-release` as children of the operator called `name`.
 
     The history is bounded, and hooks run (operators upgrade their CRDs in them). `deleted_with`: a resource
-    without which the cluster is gone, so that the release cannot be uninstalled.
+    without which the cluster is gone, so that the release cannot be uninstalled. `keep_namespace`: a destroy
+    leaves it, with the volumes in it.
     """
     operator, source = args.operator, args.source
     namespace = create_privileged_namespace(
         f"{name}-namespace",
         operator.namespace,
         args.kubeconfig,
-        pulumi.ResourceOptions(parent=parent, deleted_with=deleted_with),
+        pulumi.ResourceOptions(parent=parent, deleted_with=deleted_with, retain_on_delete=keep_namespace),
         configurable=False,
     )
     resource = f"{name}-release"
@@ -140,6 +146,11 @@ def create_release(
     update_end.expected.append((release, operator.namespace, operator.release))
     _namespaces[release] = namespace
     return release
+
+
+def namespace_of(release: kubernetes.helm.v3.Release) -> kubernetes.core.v1.Namespace:
+    """The namespace that `create_release` has made for a release."""
+    return _namespaces[release]
 
 
 async def _rendered(args: ReleaseArgs, parent: pulumi.Resource) -> list[Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from busbar.cli.output import fail, print_text, progress
-from busbar.cli.stackfile import AsJson, Project, Stack, cluster_api, find_file, load_stack
+from busbar.cli.stackfile import AsJson, Project, Stack, capability_of, cluster_api, find_file, load_stack
 from busbar.exits import FAILED, NO_VERDICT, USAGE, NoVerdict
 from busbar.text import counted
 
@@ -39,7 +39,6 @@ def history(
     Exit code 0: the last run of each pool passed and is normal; 1: it is low or no pass; 2: no run is
     known; 64: no such stack.
     """
-    from busbar.cli.operation import operations_of
     from busbar.config.stackfile import stack_of
     from busbar.fabric.measure.history import entries, suspects
     from busbar.fabric.measure.records import read_folder
@@ -48,7 +47,8 @@ def history(
     name = stack_of(path)
     # Only a K3s cluster has records itself.
     here = read_folder(path.parent / ".busbar" / name)
-    found = entries(here if operations_of(path) else _runs(*load_stack(stack, project)))
+    is_here = (capability := capability_of(path)) and capability.measuring(path)
+    found = entries(here if is_here else _runs(*load_stack(stack, project)))
     if not found:
         fail(f"no measurement of stack {name} is recorded. Fix: busbar measure {stack}", NO_VERDICT)
     if svg:

@@ -11,7 +11,15 @@ import typer
 
 from busbar.cli.nccl import WORST
 from busbar.cli.output import error, fail, print_text, progress
-from busbar.cli.stackfile import AsJson, Project, Stack, cluster_api, find_file, load_stack
+from busbar.cli.stackfile import (
+    AsJson,
+    Project,
+    Stack,
+    capability_of,
+    cluster_api,
+    find_file,
+    load_stack,
+)
 from busbar.exits import NO_VERDICT, USAGE, NoVerdict
 from busbar.fabric.commands.nccl_run import explained, new_run
 from busbar.text import listed
@@ -75,13 +83,13 @@ def measure(
     """
     import json
 
-    from busbar.cli.operation import operations_of
     from busbar.hosts.inventory import Inventory
 
     progress(f"measuring stack {stack}")
     path = find_file(stack, project)
-    if own := operations_of(path):
-        raise typer.Exit(own.measure(path, pool, nodes, idle=idle, minutes=minutes, as_json=as_json))
+    if capability := capability_of(path):
+        own = capability.measuring(path)
+        raise typer.Exit(own(path, pool, nodes, idle=idle, minutes=minutes, as_json=as_json))
     file, cluster = load_stack(stack, project)
     inventory = Inventory.of(cluster)
     chosen = asked([*cluster.pools], inventory.workers, pool, nodes)

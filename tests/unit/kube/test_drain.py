@@ -13,6 +13,7 @@ from busbar.kube.allocatable import AllocatableSpec, NotAllocatable, wait
 from busbar.kube.client import ApiError, JsonObject
 from busbar.kube.drain import NotDrained, PodsRemain, drain, uncordon
 from busbar.kube.nodes import CORDONED, DRAINED, NODES, QUARANTINE, Node
+from busbar.kube.wait import Pending
 from tests.support.kube_cluster import unreachable
 from tests.unit.kube.node_cluster import BUDGET, Contended, Nodes, node, pod
 
@@ -60,6 +61,50 @@ def test_the_node_is_cordoned_with_the_reason_before_pods_are_evicted_and_stays_
     assert found.unschedulable and found.drained.startswith("driver 580 (by anna@ops, since 20")
     assert found.drained.endswith("+00:00)")
     assert not found.cordoned_by_busbar, "an update uncordons what has its own mark"
+
+
+class Scheduler:
+    """Has jobs on the Node until the clock says so."""
+
+    def __init__(self, cluster: Nodes, until: float) -> None:
+        self.cluster, self.until = cluster, until
+        self.annotations = {"scheduler/reason": "driver 580"}
+
+    def released(self) -> bool | Pending:
+        assert "w-1 cordoned" in self.cluster.log
+        return True if self.cluster.clock.now() >= self.until else Pending("jobs of the scheduler")
+
+
+def test_a_scheduler_is_asked_between_the_cordon_and_the_first_eviction_and_its_annotation_goes_with_it() -> (
+    None
+):
+    cluster, said = Nodes(node("w-1", "b"), pods=(pod("app", "w-1"),)), list[str]()
+
+    def annotation() -> str | None:
+        found = cluster.objects[f"{NODES}/w-1"]["metadata"].get("annotations") or {}
+        return found.get("scheduler/reason")
+
+    hooks = [Scheduler(cluster, 20)]
+    drain(
+        cluster, "w-1", "driver 580", "anna@ops",
+        end_jobs=False, seconds=60, clock=cluster.clock, progress=said.append, hooks=hooks,
+    )  # fmt: skip
+    assert cluster.log == ["w-1 cordoned", "app evicted"]
+    assert any("jobs of the scheduler" in text for text in said)
+    assert annotation() == "driver 580"
+    assert back(cluster)
+    assert annotation() is None
+
+
+def test_a_scheduler_that_keeps_its_jobs_keeps_the_pods_and_the_worker_stays_cordoned() -> None:
+    cluster = Nodes(node("w-1", "b"), pods=(pod("app", "w-1"),))
+    with pytest.raises(PodsRemain, match="jobs of the scheduler"):
+        drain(
+            cluster, "w-1", "driver 580", "anna@ops",
+            end_jobs=False, seconds=60, clock=cluster.clock, progress=print, hooks=[Scheduler(cluster, 1000)],
+        )  # fmt: skip
+    assert cluster.log == ["w-1 cordoned"]
+    assert seen(cluster).unschedulable
 
 
 def test_a_cordon_that_somebody_sets_at_the_same_moment_stays_when_the_worker_comes_back() -> None:
