@@ -1,0 +1,1 @@
+"""Slurm on a measured cluster, by Slinky's slurm-operator."""

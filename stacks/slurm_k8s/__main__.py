@@ -1,0 +1,67 @@
+"""The program of stacks/slurm_k8s: Slurm on a measured cluster. Wiring only; see package/components/."""
+
+from pathlib import Path
+
+import pulumi
+from pulumi import ResourceOptions
+
+from busbar.components.engine.capability_stack import keep_to_cluster, load_cluster, load_config
+from busbar.components.engine.cluster_objects import create_cluster_provider
+from busbar.components.engine.local_command import create_cluster_command
+from busbar.components.engine.program import end_quietly_when_interrupted
+from busbar.components.engine.stack_outputs import export_all, fail_unless_passed
+from busbar.components.engine.update_end import check_after_deletions
+from busbar.manifests.names import digest
+from stacks.slurm_k8s.capability import GATE
+from stacks.slurm_k8s.package.components.slurm import (
+    SlurmArgs,
+    SlurmCluster,
+    SlurmCrds,
+    SlurmOperator,
+    check_before_change,
+    on_removal,
+)
+from stacks.slurm_k8s.package.config import CONFIG
+from stacks.slurm_k8s.package.guards import ChangeSpec
+from stacks.slurm_k8s.package.outputs import NAMES, build_outputs
+from stacks.slurm_k8s.package.pools import Refused, pools_of
+from stacks.slurm_k8s.package.values import survey_spec
+
+PROJECT = Path(__file__).resolve().parent
+
+
+async def main() -> None:
+    slurm = load_config(CONFIG)
+    cluster = await load_cluster(slurm.cluster)
+    try:
+        pools = pools_of(cluster, slurm)
+    except Refused as refused:
+        raise pulumi.RunError(str(refused)) from None
+    await keep_to_cluster(cluster)
+    provider = create_cluster_provider(cluster.kubeconfig, cluster.identifier)
+    check_after_deletions(cluster.kubeconfig)
+    spec = survey_spec(slurm, pools).model_dump(mode="json")
+    survey = create_cluster_command(
+        "survey", "slurm_k8s survey", spec, cluster.kubeconfig, ResourceOptions(), triggers=[digest(spec)]
+    )
+    args = SlurmArgs(slurm=slurm, cluster=cluster, pools=pools, helm_values=PROJECT / "helm_values")
+    crds = SlurmCrds("slurm-crds", args, ResourceOptions(provider=provider, depends_on=[survey]))
+    operator = SlurmOperator("slurm-operator", args, ResourceOptions(provider=provider, depends_on=[crds]))
+    change = check_before_change("slurm-change", args, ResourceOptions(depends_on=[operator]))
+    gone = on_removal(
+        "slurm-gone",
+        "after-removal",
+        ChangeSpec(namespace=slurm.namespace),
+        args,
+        ResourceOptions(),
+        [operator],
+    )
+    after = [operator, change, gone]
+    running = SlurmCluster("slurm", args, ResourceOptions(provider=provider, depends_on=after))
+    outputs = running.result.apply(lambda printed: build_outputs(slurm, cluster.cluster_name, pools, printed))
+    export_all({name: outputs[name] for name in NAMES})
+    await fail_unless_passed(outputs, enforce=slurm.probe.enforce, gate=GATE.refusal)
+
+
+end_quietly_when_interrupted()
+pulumi.run(main)

@@ -1,0 +1,21 @@
+"""The entry of slurm_k8s: everything that the core knows of this folder."""
+
+from busbar.capability import Capability, Gate
+
+GATE = Gate(
+    version="slurm_k8s_contract_version",
+    passed="slurm_ready",
+    reasons="slurm_reasons",
+    title="Slurm is not ready",
+    raised="probe.run",
+    summary="stacks.slurm_k8s.package.outputs",
+)
+CAPABILITY = Capability(
+    name="slurm_k8s",
+    help="Slurm on a measured cluster.",
+    commands="stacks.slurm_k8s.package.commands",
+    schema="stacks.slurm_k8s.package.config",
+    gate=GATE,
+    drains="stacks.slurm_k8s.package.drain:hook",
+    measure="stacks.slurm_k8s.package.operations:measure",
+)

@@ -1,0 +1,1 @@
+"""The parts of the lab that stacks/slurm_k8s needs."""

@@ -1,0 +1,1 @@
+"""Pulumi components of stacks/slurm_k8s."""

@@ -1,0 +1,189 @@
+"""The operator with its CRDs, Slurm's own keys, the cluster of Slurm, and the wait that ends the update."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+import pulumi_random as random
+from pulumi_command import local
+
+from busbar.components.engine.cluster_objects import of_fixed_name
+from busbar.components.engine.local_command import busbar_command, create_cluster_command
+from busbar.components.engine.release import (
+    ChartSource,
+    ReleaseArgs,
+    changes,
+    create_release,
+    namespace_of,
+)
+from busbar.kube.access import KUBECONFIG_TEXT
+from busbar.manifests.names import digest
+from busbar.manifests.operators import Operator, Values
+from busbar.outputs import ClusterOutputs
+from stacks.slurm_k8s.package import values
+from stacks.slurm_k8s.package.admission import AdmissionSpec
+from stacks.slurm_k8s.package.config import Slurm as SlurmConfig
+from stacks.slurm_k8s.package.guards import ChangeSpec, RemovalSpec
+from stacks.slurm_k8s.package.outputs import CONTRACT_VERSION
+from stacks.slurm_k8s.package.pools import Pool
+from stacks.slurm_k8s.package.ready import PoolSpec, ReadySpec
+
+ADMISSION_SECONDS = 120
+# auth/slurm takes up to 1,024 bytes; HS256 needs 32.
+_KEY_LENGTHS = {values.SLURM_KEY: 1024, values.JWT_KEY: 64}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmArgs:
+    """`cluster`: the outputs of a cluster that has passed; `pools`: those that Slurm uses."""
+
+    slurm: SlurmConfig
+    cluster: ClusterOutputs
+    pools: Mapping[str, Pool]
+    helm_values: Path
+
+    @cached_property
+    def given(self) -> Values:
+        """The values of Slurm's own release."""
+        return values.slurm(self.helm_values, self.slurm, self.pools)
+
+
+def check_before_change(name: str, args: SlurmArgs, opts: pulumi.ResourceOptions) -> pulumi.Resource:
+    """Register the wait for slurmrestd, which runs before values of Slurm's release change."""
+    return create_cluster_command(
+        name,
+        "slurm_k8s before-change",
+        ChangeSpec(namespace=args.slurm.namespace).model_dump(),
+        args.cluster.kubeconfig,
+        opts,
+        triggers=[digest(args.given)],
+    )
+
+
+def on_removal(
+    name: str,
+    command: str,
+    spec: ChangeSpec | RemovalSpec,
+    args: SlurmArgs,
+    opts: pulumi.ResourceOptions,
+    after: Sequence[pulumi.Resource],
+) -> local.Command:
+    """Register a command that changes nothing until the engine deletes it, which is before `after`."""
+    return local.Command(
+        name,
+        delete=busbar_command("slurm_k8s", command),
+        stdin=spec.model_dump_json(),
+        environment={KUBECONFIG_TEXT: pulumi.Output.secret(args.cluster.kubeconfig)},
+        add_previous_output_in_env=False,
+        logging=local.Logging.STDERR,
+        opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=[*after])),
+    )
+
+
+class SlurmCrds(pulumi.ComponentResource):
+    """Makes the release of the CRDs. Their removal removes every Slurm cluster, so it comes last of all."""
+
+    def __init__(self, name: str, args: SlurmArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("busbar:slurm_k8s:SlurmCrds", name, None, opts)
+        create_release(name, _release(args, values.CRDS, {}), parent=self)
+        self.register_outputs({})
+
+
+class SlurmOperator(pulumi.ComponentResource):
+    """Makes the release of the operator, and ends when its webhook accepts objects."""
+
+    def __init__(self, name: str, args: SlurmArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("busbar:slurm_k8s:SlurmOperator", name, None, opts)
+        given = values.operator(args.helm_values, args.slurm)
+        release = create_release(name, _release(args, values.OPERATOR, given, await_ready=True), parent=self)
+        create_cluster_command(
+            f"{name}-admission",
+            "slurm_k8s admission",
+            AdmissionSpec(namespace="default", deadline_seconds=ADMISSION_SECONDS).model_dump(),
+            args.cluster.kubeconfig,
+            # The certificate of the webhook is new after each change of the release.
+            pulumi.ResourceOptions(parent=self, depends_on=[release], replacement_trigger=changes(release)),
+        )
+        self.register_outputs({})
+
+
+class SlurmCluster(pulumi.ComponentResource):
+    """Makes Slurm's keys and the release of the chart, waits for all nodes, and runs the probe.
+
+    The keys are those of the state: the chart's own would change with every rendering, and no daemon would
+    know another any more. The namespace stays at a destroy, because slurmctld's volume is in it.
+    """
+
+    result: pulumi.Output[str]
+    """The output of `busbar slurm_k8s ready`."""
+
+    def __init__(self, name: str, args: SlurmArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("busbar:slurm_k8s:SlurmCluster", name, None, opts)
+        slurm, mine = args.slurm, pulumi.ResourceOptions(parent=self)
+        operator = values.of_slurm(slurm)
+        given = args.given
+        release = create_release(name, _release(args, operator, given), parent=self, keep_namespace=True)
+        namespace = namespace_of(release)
+        made: list[pulumi.Resource] = [release]
+        for secret, length in _KEY_LENGTHS.items():
+            key = random.RandomPassword(f"{name}-{secret}", length=length, special=False, opts=mine)
+            made.append(
+                kubernetes.core.v1.Secret(
+                    f"{name}-{secret}-secret",
+                    metadata={"name": secret, "namespace": slurm.namespace},
+                    string_data={values.KEY_FILES[secret]: key.result},
+                    opts=of_fixed_name(pulumi.ResourceOptions(parent=self, depends_on=[namespace])),
+                )
+            )
+        removal = RemovalSpec(namespace=slurm.namespace, cancel_jobs=slurm.removal.cancel_jobs)
+        # Before the release and the keys.
+        guard = on_removal(f"{name}-removal", "before-removal", removal, args, mine, made)
+        spec = _ready_spec(slurm, args.pools).model_dump(mode="json")
+        ready = create_cluster_command(
+            f"{name}-ready",
+            "slurm_k8s ready",
+            spec,
+            args.cluster.kubeconfig,
+            pulumi.ResourceOptions(parent=self, depends_on=[*made, guard]),
+            triggers=[
+                digest({**spec, "run": slurm.probe.run, "values": given}),
+                f"contract {CONTRACT_VERSION}",
+            ],
+        )
+        self.result = ready.stdout.apply(lambda text: text or "")
+        self.register_outputs({"result": self.result})
+
+
+def _ready_spec(slurm: SlurmConfig, pools: Mapping[str, Pool]) -> ReadySpec:
+    return ReadySpec(
+        namespace=slurm.namespace,
+        pools={
+            name: PoolSpec(
+                workers=pool.launch.workers,
+                gpus=pool.launch.gpus,
+                gres=pool.gres,
+                memlock=pool.needs_memlock,
+            )
+            for name, pool in pools.items()
+        },
+        deadline_seconds=slurm.timeout_seconds,
+    )
+
+
+def _release(args: SlurmArgs, operator: Operator, given: Values, *, await_ready: bool = False) -> ReleaseArgs:
+    slurm = args.slurm
+    source: dict[str, Any] = {} if slurm.local_charts else {"version": slurm.version}
+    return ReleaseArgs(
+        kubeconfig=args.cluster.kubeconfig,
+        operator=operator,
+        config=slurm,
+        source=ChartSource(chart=f"{slurm.charts}/{values.CHARTS[operator.config_key]}", **source),
+        values=given,
+        await_ready=await_ready,
+    )

@@ -1,0 +1,221 @@
+"""`busbar-slurm_k8s:slurm_k8s`: the whole configuration of one stack of stacks/slurm_k8s."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from busbar.config.errors import Finding
+from busbar.config.kubernetes_values import (
+    ChartVersion,
+    DnsLabel,
+    DnsSubdomain,
+    Image,
+    ImageFolder,
+    ImageTag,
+    Quantity,
+    foreign_namespace,
+    is_floating,
+    is_local_chart,
+)
+from busbar.config.network_values import Port
+from busbar.config.project import ProjectConfig
+from busbar.config.values import Int, JsonObject, Matching, NonEmpty, Seconds, StackName, Text
+from busbar.models import ConfigModel
+from stacks.slurm_k8s.package import versions
+
+KEY = "slurm_k8s"
+PROJECT = "busbar-slurm_k8s"
+OPERATOR_NAMESPACES = ("slinky", "slinky-crds")
+SSH_PORT = 22
+
+Charts = Annotated[str, Matching(r"[./~].*|oci://[A-Za-z0-9][A-Za-z0-9._:/-]*", "a folder or an oci:// URL")]
+Parameter = Annotated[str, Matching(r"[A-Za-z][A-Za-z0-9]*", "a parameter of slurm.conf")]
+GpuType = Annotated[str, Matching(r"[a-z0-9][a-z0-9_]*", "a GPU type of Slurm: a-z 0-9 _")]
+
+
+class Login(ConfigModel):
+    """The pod from which users submit jobs."""
+
+    service: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field(
+        default="ClusterIP", description="Type of the Service in front of its sshd."
+    )
+    port: Port = Field(default=SSH_PORT, description="Port of the Service.")
+    root_ssh_keys: list[Text] = Field(default=[], description="Public keys that may log in as root.")
+
+
+class State(ConfigModel):
+    """The volume in which slurmctld keeps jobs and drains."""
+
+    storage_class: DnsSubdomain | None = Field(
+        default=None, description="StorageClass of the volume; by default the cluster's default one."
+    )
+    size: Quantity = Field(default="4Gi", description="Size of the volume.")
+    accept_state_on_one_node: bool = Field(
+        default=False,
+        description="Accept a class whose volumes are folders of one server, such as local-path: all jobs "
+        "are lost with that server.",
+    )
+
+
+class PoolSettings(ConfigModel):
+    """Settings of one pool that its measurement does not have."""
+
+    gpu_type: GpuType | None = Field(
+        default=None, description="Type in `--gres=gpu:TYPE:N`; by default the pool's gpu_model."
+    )
+    gpu_files: NonEmpty | None = Field(
+        default=None,
+        description="Device files of the GPUs, such as /dev/nvidia[0-7]; by default Slurm detects them.",
+    )
+
+
+class Probe(ConfigModel):
+    """The job that shows that Slurm gives jobs the GPUs of every node."""
+
+    enforce: bool = Field(default=True, description="Let `pulumi up` fail unless Slurm is ready.")
+    run: Annotated[Int, Field(ge=1)] = Field(
+        default=1, description="Number of the probe: raise it to probe again without another change."
+    )
+
+
+class Removal(ConfigModel):
+    """What a destroy does with jobs."""
+
+    cancel_jobs: bool = Field(
+        default=False, description="Cancel jobs that run or wait; by default a destroy refuses."
+    )
+
+
+class Slurm(ConfigModel):
+    """Slurm on one cluster."""
+
+    cluster: StackName = Field(
+        description="The stack that created the cluster, as organization/busbar/STACK."
+    )
+    namespace: DnsLabel = Field(default="slurm", description="Namespace of all pods of Slurm.")
+    pools: dict[DnsLabel, PoolSettings] = Field(
+        default={}, description="Pools of the cluster to use, each a partition; by default all."
+    )
+    login: Login = Field(default=Login(), description="The pod from which users submit jobs.")
+    state: State = Field(default=State(), description="The volume of slurmctld.")
+    slurm_conf: dict[Parameter, Text] = Field(
+        default={}, description="Parameters at the end of slurm.conf, where the last value of a name holds."
+    )
+    version: ChartVersion = Field(
+        default=versions.OPERATOR, description="Version of the operator and of its charts: 1.0.x or 1.2.x."
+    )
+    charts: Charts = Field(
+        default=versions.CHARTS,
+        description="Folder or oci:// URL with the charts slurm-operator-crds, slurm-operator and slurm.",
+    )
+    images: ImageFolder = Field(default=versions.IMAGES, description="Registry folder of all images.")
+    image_tag: ImageTag = Field(default=versions.IMAGE_TAG, description="Tag of the images of Slurm.")
+    sidecar_image: Image = Field(
+        default=versions.SIDECAR_IMAGE, description="Image with a shell, for the containers of log files."
+    )
+    container_image: NonEmpty | None = Field(
+        default=None,
+        description="Image with nccl-tests that pyxis starts for `busbar measure`; by default nccl-tests are "
+        "in the image slurmd.",
+    )
+    cluster_folder: NonEmpty = Field(
+        default="../..",
+        description="Folder with the cluster's stack file, relative to this one: `busbar measure` logs in to "
+        "its servers.",
+    )
+    pending_seconds: Seconds = Field(
+        default=600, description="How long the job of `busbar measure` may wait for its nodes, in seconds."
+    )
+    values: JsonObject = Field(
+        default={}, description="Values merged over those of the chart slurm; lists are replaced."
+    )
+    operator_values: JsonObject = Field(
+        default={}, description="Values merged over those of the chart slurm-operator; lists are replaced."
+    )
+    probe: Probe = Field(default=Probe(), description="The job that ends an update, and its gate.")
+    removal: Removal = Field(default=Removal(), description="What a destroy does with jobs.")
+    timeout_seconds: Seconds = Field(
+        default=900, description="Time until all nodes must be idle in Slurm, in seconds."
+    )
+
+    @property
+    def enabled(self) -> bool:
+        """Whether it is installed: always."""
+        return True
+
+    @property
+    def local_charts(self) -> bool:
+        """Whether the charts are in a folder of the machine that runs Pulumi."""
+        return is_local_chart(self.charts)
+
+    @property
+    def release(self) -> str:
+        """Major and minor number of the operator, which decide on the names of the charts' values."""
+        return ".".join(self.version.removeprefix("v").split(".")[:2])
+
+
+RELEASES = ("1.0", "1.2")
+
+
+def _findings(slurm: Slurm) -> Iterator[Finding]:
+    """The checks that no value can make on its own."""
+    yield from foreign_namespace(("namespace",), slurm.namespace, "slurm", *OPERATOR_NAMESPACES)
+    if slurm.release not in RELEASES:
+        yield Finding(
+            ("version",),
+            "is not supported: the names of the charts' values are known for 1.0 and 1.2",
+            f"version: {versions.OPERATOR}",
+            repr(slurm.version),
+        )
+    if slurm.login.service == "LoadBalancer" and slurm.login.port == SSH_PORT:
+        yield _takes_sshd(("login", "port"))
+    if is_floating(slurm.sidecar_image):
+        yield Finding(
+            ("sidecar_image",),
+            "has no fixed tag: another image may run the next time",
+            "give its tag or its digest",
+            repr(slurm.sidecar_image),
+        )
+    for name, values in (("values", slurm.values), ("operator_values", slurm.operator_values)):
+        yield from _values((name,), values)
+
+
+def _takes_sshd(where: tuple[str, ...]) -> Finding:
+    return Finding(
+        where,
+        "of a LoadBalancer takes port 22 of the hosts: ServiceLB of K3s then answers there in place of their "
+        "sshd, which busbar itself needs",
+        "login.service: NodePort, or another port",
+    )
+
+
+def _values(where: tuple[str, ...], values: Mapping[str, Any]) -> Iterator[Finding]:
+    """What must not come in by Helm values, at any depth."""
+    for key, value in values.items():
+        path = (*where, key)
+        if key == "taintKubeNodes" and value is True:
+            yield Finding(
+                path,
+                "evicts every pod from nodes of Slurm that does not tolerate its NoExecute taint: CoreDNS, "
+                "the operator, slurmctld",
+                "remove it; the GPUs are held by the pods of Slurm",
+            )
+        if key == "enabled" and where[-1:] == ("crds",) and value is True:
+            yield Finding(
+                path,
+                "lets the operator's release own the CRDs: its removal would remove all of Slurm",
+                "remove it; they are a release of their own",
+            )
+        if key == "service" and isinstance(value, Mapping):
+            kind = (value.get("spec") or {}).get("type") if isinstance(value.get("spec"), Mapping) else None
+            if kind == "LoadBalancer" and value.get("port", SSH_PORT) == SSH_PORT and "loginsets" in where:
+                yield _takes_sshd(path)
+        if isinstance(value, Mapping):
+            yield from _values(path, value)
+
+
+CONFIG = ProjectConfig(project=PROJECT, key=KEY, model=Slurm, what="Slurm", findings=_findings)
+read, load, stack_schema = CONFIG.read, CONFIG.load, CONFIG.schema

@@ -1,0 +1,79 @@
+"""The pools of the cluster that Slurm uses: what a pod of Slurm needs to hold a whole worker."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from busbar.outputs import ClusterOutputs, PoolLaunch
+from busbar.text import listed
+from stacks.slurm_k8s.package.config import PoolSettings, Slurm
+
+
+class Refused(ValueError):
+    """Raised if nothing may be created on this cluster; the text has the reason and the fix."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """One pool. `gpu_type`: of Slurm, "" for none. `gpu_files`: None if Slurm detects the GPUs."""
+
+    name: str
+    launch: PoolLaunch
+    gpu_type: str
+    gpu_files: str | None
+
+    @property
+    def gres(self) -> str:
+        """The GPUs of a node in Slurm's terms."""
+        return ":".join(filter(None, ["gpu", self.gpu_type, str(self.launch.gpus)]))
+
+    @property
+    def needs_memlock(self) -> bool:
+        """Whether its jobs register memory with HCAs."""
+        return self.launch.transport != "socket"
+
+
+def pools_of(cluster: ClusterOutputs, slurm: Slurm) -> dict[str, Pool]:
+    """The pools of `slurm` on a cluster that has passed. Raises Refused with every reason."""
+    if cluster.refusal:
+        raise Refused(
+            f"{cluster.refusal}\n"
+            f"Fix: repair what the reasons name, run `busbar up` on {slurm.cluster}, then run this again."
+        )
+    if problems := list(_problems(cluster, slurm)):
+        raise Refused("\n".join(f"{slurm.cluster}: {problem}" for problem in problems))
+    return {
+        name: _pool(name, cluster.pools[name], slurm.pools.get(name, PoolSettings()))
+        for name in slurm.pools or sorted(cluster.pools)
+    }
+
+
+def _problems(cluster: ClusterOutputs, slurm: Slurm) -> Iterator[str]:
+    known = sorted(cluster.pools)
+    if not known:
+        yield "has no pool with measured workers"
+    for name in slurm.pools:
+        if name not in cluster.pools:
+            yield f"has no pool {name} with measured workers. Fix: pools of {listed(known) or 'none'}"
+        elif name not in cluster.nccl:
+            yield f"pool {name} was not measured. Fix: raise validation.run of {slurm.cluster}"
+
+
+def _pool(name: str, launch: PoolLaunch, settings: PoolSettings) -> Pool:
+    model = settings.gpu_type or re.sub(r"[^a-z0-9]+", "_", (launch.gpu_model or "").lower()).strip("_")
+    return Pool(name, launch, model, settings.gpu_files)
+
+
+def gres_conf(pools: Mapping[str, Pool]) -> str:
+    """gres.conf of all nodes: they share one file, in which a line without NodeName holds for all."""
+    if all(pool.gpu_files is None for pool in pools.values()):
+        return "AutoDetect=nvidia\n"
+    lines = []
+    for pool in pools.values():
+        kind = f" Type={pool.gpu_type}" if pool.gpu_type else ""
+        where = f"NodeName={pool.name}-[0-{len(pool.launch.workers) - 1}] " if len(pools) > 1 else ""
+        found = f"File={pool.gpu_files}" if pool.gpu_files else "AutoDetect=nvidia"
+        lines.append(f"{where}Name=gpu{kind} {found}")
+    return "\n".join(lines) + "\n"

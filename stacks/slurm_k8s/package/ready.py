@@ -1,0 +1,141 @@
+"""Waits until Slurm has all nodes of all pools, then runs a job on them: the end of an update."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import Field
+
+from busbar.kube.client import Api, ApiError
+from busbar.kube.pods import namespace_report
+from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
+from busbar.models import StrictModel
+from busbar.text import listed
+from stacks.slurm_k8s.package.rest import ENDED, SlurmApi, SlurmNode, states_of, transient
+
+POLL_SECONDS = 3.0
+PROBE_SECONDS = 180
+# Every node of the job checks its GPUs, and the memory that it may lock.
+_PROBE = """\
+#!/bin/sh
+srun --ntasks-per-node=1 sh -c '
+  set -- $(echo "$CUDA_VISIBLE_DEVICES" | tr , " ")
+  [ $# -eq {gpus} ] || exit 10
+  [ {memlock} = any ] || [ "$(ulimit -l)" = unlimited ] || exit 11
+'
+"""
+_CODES = {
+    10: "the job had fewer GPUs than the nodes. Fix: compare gres.conf with /dev/nvidia* in a worker's pod",
+    11: "a job may not lock all memory (ulimit -l), which RDMA needs. Fix: set LimitMEMLOCK=infinity for K3s "
+    "on the workers and restart it there",
+}
+
+
+class PoolSpec(StrictModel):
+    """A pool: the workers that Slurm must have, and what each offers to jobs."""
+
+    workers: tuple[str, ...]
+    gpus: int
+    gres: str
+    memlock: bool
+
+
+class ReadySpec(StrictModel):
+    """Stdin of `busbar slurm_k8s ready`."""
+
+    namespace: str
+    pools: dict[str, PoolSpec]
+    deadline_seconds: float = Field(gt=0)
+
+
+def ready(
+    slurm: SlurmApi, api: Api, spec: ReadySpec, clock: Clock, progress: ProgressCallback
+) -> dict[str, Any]:
+    """Wait, then probe each pool. Returns {"passed", "reasons", "nodes", "drained"}, in any case."""
+    reasons: list[str] = []
+    known: dict[str, SlurmNode] = {}
+
+    def look() -> bool | Pending:
+        known.clear()
+        known.update({node.on: node for node in slurm.nodes().values() if node.on})
+        reasons[:] = [text for pool in spec.pools.values() for text in _missing(pool, known)]
+        return Pending(reasons[0]) if reasons else True
+
+    deadline = Deadline(clock, spec.deadline_seconds)
+    try:
+        wait_until(look, deadline, poll_seconds=POLL_SECONDS, progress=progress, retry_on=transient)
+        for name, pool in spec.pools.items():
+            reasons += probe(slurm, name, pool, known, clock, progress)
+    except (TimedOut, ApiError) as error:
+        reasons = [*(reasons or [str(error)]), *namespace_report(api, spec.namespace)]
+    wanted = [worker for pool in spec.pools.values() for worker in pool.workers]
+    nodes = {worker: known[worker].name for worker in wanted if worker in known}
+    drained = {worker: known[worker].drained for worker in nodes if known[worker].drained}
+    return {"passed": not reasons, "reasons": reasons, "nodes": nodes, "drained": drained}
+
+
+def _missing(pool: PoolSpec, known: Mapping[str, SlurmNode]) -> Iterator[str]:
+    """What keeps workers of a pool from jobs. A drain that a person has set in Slurm is respected."""
+    for worker in pool.workers:
+        node = known.get(worker)
+        if node is None:
+            yield f"{worker}: no node of Slurm"
+        elif node.problem and not node.drained:
+            yield f"{worker}: {node.name} is {node.problem}"
+        elif pool.gres not in node.gres:
+            yield f"{worker}: {node.name} has GRES {node.gres or 'null'}, expected {pool.gres}"
+
+
+def probe(
+    slurm: SlurmApi,
+    name: str,
+    pool: PoolSpec,
+    known: Mapping[str, SlurmNode],
+    clock: Clock,
+    progress: ProgressCallback,
+) -> list[str]:
+    """Run a job with all GPUs of every idle node of a pool. Returns why it failed; empty where it passed.
+
+    Nodes on which jobs run are left out: these jobs have what the probe would ask for.
+    """
+    idle = [known[worker].name for worker in pool.workers if known[worker].idle]
+    if not idle:
+        progress(f"pool {name}: no node is idle, so no probe")
+        return []
+    number = slurm.submit(
+        _PROBE.format(gpus=pool.gpus, memlock="all" if pool.memlock else "any"),
+        {
+            "name": "busbar-probe",
+            "partition": name,
+            "nodes": str(len(idle)),
+            "required_nodes": idle,
+            "tres_per_node": f"gres/gpu:{pool.gpus}",
+            "tasks": len(idle),
+            "current_working_directory": "/tmp",
+            "standard_output": "/dev/null",
+            "environment": ["PATH=/usr/local/bin:/usr/bin:/bin"],
+            "time_limit": {"set": True, "number": 2},
+        },
+    )
+    progress(f"pool {name}: probe {number} on {listed(idle)}")
+
+    def look() -> Mapping[str, Any] | Pending:
+        job = slurm.job(number)
+        states = set(states_of(job))
+        if states & ENDED:
+            return job
+        return Pending(f"probe {number} is {'+'.join(sorted(states))} ({job.get('state_reason')})")
+
+    try:
+        job = wait_until(
+            look, Deadline(clock, PROBE_SECONDS), poll_seconds=1, progress=progress, retry_on=transient
+        )
+    except TimedOut as timeout:
+        slurm.cancel(number)
+        return [f"pool {name}: {timeout}. Fix: squeue --start -j {number}; sinfo -R"]
+    if "COMPLETED" in states_of(job):
+        return []
+    code = int(((job.get("exit_code") or {}).get("return_code") or {}).get("number") or 0)
+    why = _CODES.get(code, f"it ended as {'+'.join(states_of(job))} with exit code {code}. Fix: sinfo -R")
+    return [f"pool {name}: probe {number} on {listed(idle)}: {why}"]

@@ -1,0 +1,151 @@
+"""What slurmctld says, asked of slurmrestd through the proxy of the Kubernetes API: no login to a host.
+
+The status of a NodeSet lags by up to a minute and counts drained nodes as idle, so it is not read.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from busbar.kube.client import Api, ApiError, JsonObject
+from stacks.slurm_k8s.package.values import JWT_KEY, RELEASE
+
+# Served by slurmrestd 25.05 to 26.05; the client of slurm-operator 1.0 speaks it too.
+VERSION = "v0.0.44"
+PORT = 6820
+USER = "slurm"
+TOKEN_SECONDS = 1800
+POD_LABELS = "app.kubernetes.io/component=worker"
+_BAD = ("DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "INVALID_REG", "UNKNOWN", "FUTURE", "REBOOT_ISSUED")
+
+
+ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"}
+
+
+def states_of(job: Mapping[str, Any]) -> Sequence[str]:
+    """The state of a job with its flags."""
+    found = job.get("job_state") or ["UNKNOWN"]
+    return [found] if isinstance(found, str) else list(found)
+
+
+@dataclass(frozen=True)
+class SlurmNode:
+    """A node as slurmctld knows it. `on`: the Node of its pod, "" where it has none."""
+
+    name: str
+    states: tuple[str, ...]
+    reason: str
+    gres: str
+    on: str
+
+    @property
+    def problem(self) -> str:
+        """Why it starts no jobs; empty if it does."""
+        if not set(self.states) & {*_BAD}:
+            return ""
+        return f"{'+'.join(self.states)}{f': {self.reason}' if self.reason else ''}"
+
+    @property
+    def drained(self) -> str:
+        """The reason for which it was drained by a person; empty if it was not."""
+        by_person = "DRAIN" in self.states and not {"DOWN", "INVALID_REG", "NOT_RESPONDING"} & {*self.states}
+        return (self.reason or "no reason given") if by_person else ""
+
+    @property
+    def idle(self) -> bool:
+        """Whether it runs no jobs and starts them."""
+        return "IDLE" in self.states and not self.problem
+
+
+def token(key: bytes, user: str, now: float) -> str:
+    """A JSON web token by which slurmctld knows `user` (https://slurm.schedmd.com/jwt.html)."""
+
+    def part(found: bytes) -> str:
+        return base64.urlsafe_b64encode(found).rstrip(b"=").decode()
+
+    claims = {"iat": int(now), "exp": int(now) + TOKEN_SECONDS, "sun": user}
+    signed = ".".join(part(json.dumps(each).encode()) for each in ({"alg": "HS256", "typ": "JWT"}, claims))
+    return f"{signed}.{part(hmac.new(key, signed.encode(), hashlib.sha256).digest())}"
+
+
+class ProxyApi(Api, Protocol):
+    """A client that can send headers to a service behind the API's proxy."""
+
+    def sending(self, headers: Mapping[str, str]) -> Api:
+        """The same client with headers in every request."""
+        ...
+
+
+class SlurmApi:
+    """slurmrestd of one Slurm cluster. Every method raises ApiError."""
+
+    def __init__(self, api: ProxyApi, namespace: str) -> None:
+        self._kube, self.namespace = api, namespace
+        self._api: Api | None = None
+        service = f"/api/v1/namespaces/{namespace}/services/{RELEASE}-restapi:{PORT}"
+        self._base = f"{service}/proxy/slurm/{VERSION}"
+
+    def nodes(self) -> dict[str, SlurmNode]:
+        """All nodes by name."""
+        on = {pod_host(pod): pod["spec"].get("nodeName", "") for pod in self.worker_pods()}
+        found = self._asked().get(f"{self._base}/nodes/").get("nodes") or []
+        nodes = (
+            SlurmNode(
+                name=each["name"],
+                states=tuple(each.get("state") or ("UNKNOWN",)),
+                reason=str(each.get("reason") or ""),
+                gres=str(each.get("gres") or ""),
+                on=on.get(each["name"], ""),
+            )
+            for each in found
+        )
+        return {node.name: node for node in nodes}
+
+    def worker_pods(self) -> list[JsonObject]:
+        """The pods of all NodeSets."""
+        return self._kube.list(f"/api/v1/namespaces/{self.namespace}/pods", labelSelector=POD_LABELS)
+
+    def submit(self, script: str, job: Mapping[str, Any]) -> int:
+        """Submit a job; its number."""
+        answer = self._asked().create(f"{self._base}/job/submit", {"script": script, "job": dict(job)})
+        return int(answer["job_id"])
+
+    def job(self, number: int) -> JsonObject:
+        """A job; empty where slurmctld does not know it."""
+        found: Sequence[JsonObject] = self._asked().get(f"{self._base}/job/{number}").get("jobs") or [{}]
+        return found[0]
+
+    def active_jobs(self) -> list[int]:
+        """The jobs that are pending or run."""
+        jobs = self._asked().get(f"{self._base}/jobs/").get("jobs") or []
+        return [int(each["job_id"]) for each in jobs if not ENDED & {*states_of(each)}]
+
+    def cancel(self, number: int) -> None:
+        """Cancel a job."""
+        self._asked().delete(f"{self._base}/job/{number}")
+
+    def _asked(self) -> Api:
+        """A client with a token of slurmctld's user. The key is read once, and is nowhere written."""
+        if self._api is None:
+            secret = self._kube.get(f"/api/v1/namespaces/{self.namespace}/secrets/{JWT_KEY}")
+            key = base64.b64decode(secret["data"]["jwt.key"])
+            made = token(key, USER, time.time())
+            self._api = self._kube.sending({"X-SLURM-USER-NAME": USER, "X-SLURM-USER-TOKEN": made})
+        return self._api
+
+
+def pod_host(pod: JsonObject) -> str:
+    """The name of a worker pod's node in Slurm."""
+    return str(pod["spec"].get("hostname") or pod["metadata"]["name"])
+
+
+def transient(error: ApiError) -> bool:
+    """Whether slurmrestd, its Service or its key may only not be there yet."""
+    return error.transient or error.not_found

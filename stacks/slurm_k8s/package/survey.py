@@ -1,0 +1,87 @@
+"""Finds what is in the way on a cluster, before anything is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from busbar.kube.client import Api, JsonObject
+from busbar.kube.gpus import active_pods, held_by
+from busbar.kube.objects import find
+from busbar.manifests.scheduling import GPU_RESOURCE
+from busbar.models import StrictModel
+from busbar.text import listed
+
+CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodesets.slinky.slurm.net"
+CRDS_RELEASE = "slurm-operator-crds"
+# Their volumes are folders or disks of one machine (K3s' own class; static local volumes).
+_OF_ONE_NODE = ("rancher.io/local-path", "kubernetes.io/no-provisioner")
+_DEFAULT = "storageclass.kubernetes.io/is-default-class"
+
+
+class SurveySpec(StrictModel):
+    """Stdin of `busbar slurm_k8s survey`. `workers`: those that Slurm will hold."""
+
+    namespace: str
+    workers: tuple[str, ...]
+    storage_class: str | None = None
+    accept_state_on_one_node: bool = False
+    default_class_only: bool = False
+    """Whether the charts can only use the default class, as those of 1.0."""
+
+
+def findings(api: Api, spec: SurveySpec) -> list[str]:
+    """Every obstacle, with its fix; empty where there is none. Raises ApiError."""
+    return [*_foreign_crds(api), *_busy(api, spec), *_storage(api.list(CLASSES), spec)]
+
+
+def _foreign_crds(api: Api) -> Iterator[str]:
+    metadata = (find(api, CRD) or {"metadata": {}})["metadata"]
+    release = (metadata.get("annotations") or {}).get("meta.helm.sh/release-name")
+    if metadata and release != CRDS_RELEASE:
+        yield (
+            f"the CRD {metadata['name']} is there and was not installed by busbar (Helm release: "
+            f"{release or 'none'}). Fix: first remove the other slurm-operator, its Slurm clusters and CRDs"
+        )
+
+
+def _busy(api: Api, spec: SurveySpec) -> Iterator[str]:
+    """Pods of others that hold GPUs: the pods of Slurm, which need all of a node, would stay pending."""
+    pods = [pod for pod in active_pods(api) if pod["metadata"]["namespace"] != spec.namespace]
+    held = held_by(pods)
+    for worker in spec.workers:
+        if names := sorted(held.get(worker, {}).get(GPU_RESOURCE, {})):
+            yield (
+                f"{worker}: {GPU_RESOURCE} is held by {listed(names)}, and Slurm needs all GPUs of a node. "
+                "Fix: wait for its end or delete it; or leave the pool out of `pools`"
+            )
+
+
+def _storage(classes: list[JsonObject], spec: SurveySpec) -> Iterator[str]:
+    names = [each["metadata"]["name"] for each in classes]
+    known = f"the cluster has {', '.join(names) or 'none'}"
+    wanted = spec.storage_class
+    chosen: list[JsonObject] = [
+        each for each in classes if (each["metadata"]["name"] == wanted if wanted else _is_default(each))
+    ]
+    if not chosen:
+        what = f"there is no StorageClass {wanted}" if wanted else "no StorageClass is the default one"
+        yield f"{what}; {known}. Fix: name one of them in state.storage_class"
+        return
+    if spec.default_class_only and not _is_default(chosen[0]):
+        yield (
+            f"StorageClass {wanted} is not the default one, and charts before 1.1 cannot name another. Fix: "
+            "make it the default one, or install 1.2"
+        )
+    provisioner: Any = chosen[0].get("provisioner")
+    if provisioner in _OF_ONE_NODE and not spec.accept_state_on_one_node:
+        yield (
+            f"StorageClass {chosen[0]['metadata']['name']} ({provisioner}) keeps slurmctld's state on one "
+            "server: all jobs are lost with it. Fix: state.storage_class with shared volumes, or "
+            "state.accept_state_on_one_node: true"
+        )
+
+
+def _is_default(each: JsonObject) -> bool:
+    return (each["metadata"].get("annotations") or {}).get(_DEFAULT) == "true"

@@ -1,0 +1,197 @@
+"""The Helm values of the three releases, for slurm-operator 1.0 and 1.2 from one source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from busbar.config.pools import CONTROL_PLANE
+from busbar.manifests.operators import Operator, Values, load, merge
+from busbar.manifests.scheduling import GPU_RESOURCE, worker_tolerations
+from stacks.slurm_k8s.package.config import Slurm
+from stacks.slurm_k8s.package.pools import Pool, gres_conf
+from stacks.slurm_k8s.package.survey import CRDS_RELEASE, SurveySpec
+
+RELEASE = "slurm"
+CRDS = Operator(config_key="crds", release=CRDS_RELEASE, namespace="slinky-crds")
+OPERATOR = Operator(config_key="operator", release="slurm-operator", namespace="slinky")
+CHARTS = {"crds": "slurm-operator-crds", "operator": "slurm-operator", "slurm": "slurm"}
+LOGIN = "slinky"
+LOGIN_SERVICE = f"{RELEASE}-login-{LOGIN}"
+SLURM_KEY, JWT_KEY = "busbar-slurm-key", "busbar-slurm-jwt"
+KEY_FILES = {SLURM_KEY: "slurm.key", JWT_KEY: "jwt.key"}
+HOSTNAME = "kubernetes.io/hostname"
+
+# What follows a pod that is gone: a job may start again after 30 s, not 120 s (Slurm's default).
+_AUTH_INFO = "use_client_ids,cred_expire=30"
+# Jobs get the limit of slurmd and not that of the login pod, and slurmd's is raised before a job: containers
+# have 8 MiB, and RDMA locks all memory that it registers. Where the host forbids it, the probe says so.
+_MEMLOCK = """\
+#!/bin/sh
+for each in /proc/[0-9]*; do
+  read -r name 2>/dev/null <"$each/comm" && [ "$name" = slurmd ] || continue
+  prlimit --pid "${each#/proc/}" --memlock=unlimited:unlimited || true
+done
+exit 0
+"""
+
+
+def of_slurm(slurm: Slurm) -> Operator:
+    """The release of Slurm itself."""
+    return Operator(config_key="slurm", release=RELEASE, namespace=slurm.namespace)
+
+
+def survey_spec(slurm: Slurm, pools: Mapping[str, Pool]) -> SurveySpec:
+    """The request of the survey for a configuration."""
+    return SurveySpec(
+        namespace=slurm.namespace,
+        workers=tuple(worker for pool in pools.values() for worker in pool.launch.workers),
+        storage_class=slurm.state.storage_class,
+        accept_state_on_one_node=slurm.state.accept_state_on_one_node,
+        default_class_only=slurm.release == "1.0",
+    )
+
+
+def operator(folder: Path, slurm: Slurm) -> Values:
+    """`folder`/slurm-operator.yaml, the images, and the stack's own values."""
+    tag = slurm.version.removeprefix("v")
+    pods = {
+        name: {"image": {"repository": f"{slurm.images}/{image}", "tag": tag}, **_tolerant_affinity()}
+        for name, image in (("operator", "slurm-operator"), ("webhook", "slurm-operator-webhook"))
+    }
+    return merge(merge(load(folder, OPERATOR.release), pods), slurm.operator_values)
+
+
+def slurm(folder: Path, slurm: Slurm, pools: Mapping[str, Pool]) -> Values:
+    """`folder`/slurm.yaml, what follows from configuration and pools, and the stack's own values."""
+    image, sidecar = _images(slurm), {"image": _image(slurm.sidecar_image)}
+    servers = {"nodeSelector": {CONTROL_PLANE: "true"}, "tolerations": _server_tolerations()}
+    persistence: Values = {"enabled": True, "resources": {"requests": {"storage": slurm.state.size}}}
+    if slurm.state.storage_class and slurm.release != "1.0":
+        persistence["storageClassName"] = slurm.state.storage_class
+    conf = {"AuthInfo": _AUTH_INFO, "PropagateResourceLimitsExcept": "MEMLOCK", **slurm.slurm_conf}
+    derived: Values = {
+        "configFiles": {"gres.conf": gres_conf(pools)},
+        "prologScripts": {"10-memlock.sh": _MEMLOCK},
+        "controller": {
+            "slurmctld": {"image": image("slurmctld")},
+            "reconfigure": {"image": image("slurmctld")},
+            "logfile": sidecar,
+            "persistence": persistence,
+            "extraConfMap": conf,
+            "podSpec": servers,
+        },
+        "restapi": {"slurmrestd": {"image": image("slurmrestd")}, "podSpec": servers},
+        "loginsets": {LOGIN: _login(slurm)},
+        "nodesets": {
+            name: _nodeset(slurm, pool, is_default=number == 0)
+            for number, (name, pool) in enumerate(pools.items())
+        },
+    }
+    derived = merge(derived, _ONLY_1_0 if slurm.release == "1.0" else _ONLY_1_2)
+    return merge(merge(load(folder, RELEASE), derived), slurm.values)
+
+
+def _reference(secret: str) -> dict[str, str]:
+    return {"name": secret, "key": KEY_FILES[secret]}
+
+
+# The chart of 1.0 has a NodeSet and a partition of its own, and no defaults for those of others.
+_ONLY_1_0: Values = {
+    "slurmKeyRef": _reference(SLURM_KEY),
+    "jwtHs256KeyRef": _reference(JWT_KEY),
+    "nodesets": {"slinky": {"enabled": False}},
+    "partitions": {"all": {"enabled": False}},
+}
+_ONLY_1_2: Values = {
+    "slurmKey": {"create": False, "secretRef": _reference(SLURM_KEY)},
+    "jwtKey": {"create": False, "secretRef": _reference(JWT_KEY)},
+}
+
+
+_YES_NO = {True: "YES", False: "NO"}
+
+
+def _nodeset(slurm: Slurm, pool: Pool, *, is_default: bool) -> Values:
+    """A pool: one pod per worker that holds all GPUs and HCAs of it, and a partition of the pool's name."""
+    launch, image = pool.launch, _images(slurm)
+    mounts = [{"name": "shm", "mountPath": "/dev/shm"}]
+    volumes: list[Any] = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": launch.shm_size}}]
+    for number, (path, kind) in enumerate(sorted(launch.host_paths.items())):
+        volumes.append({"name": f"host-{number}", "hostPath": {"path": path, "type": kind}})
+        mounts.append({"name": f"host-{number}", "mountPath": path})
+    limits = {GPU_RESOURCE: launch.gpus, **launch.resources}
+    pod: Values = {
+        "tolerations": worker_tolerations(launch.taints),
+        "affinity": {**_on(HOSTNAME, launch.workers), **_ONE_PER_NODE},
+        "volumes": volumes,
+    }
+    if launch.runtime_class:
+        pod["runtimeClassName"] = launch.runtime_class
+    found: Values = {
+        "enabled": True,
+        "replicas": len(launch.workers),
+        "slurmd": {"image": image("slurmd"), "resources": {"limits": limits}, "volumeMounts": mounts},
+        "logfile": {"image": _image(slurm.sidecar_image)},
+        "extraConfMap": {"Gres": [pool.gres]},
+        "partition": {"enabled": True, "configMap": {"State": "UP", "Default": _YES_NO[is_default]}},
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}},
+        "podSpec": pod,
+    }
+    if slurm.release == "1.0":
+        # With the limits of a container the operator would tell Slurm of fewer CPUs than the node has.
+        found |= {"useResourceLimits": False, "taintKubeNodes": False}
+    return found
+
+
+def _login(slurm: Slurm) -> Values:
+    service: Values = {"spec": {"type": slurm.login.service}, "port": slurm.login.port}
+    found: Values = {
+        "enabled": True,
+        "replicas": 1,
+        "login": {"image": _images(slurm)("login")},
+        "service": service,
+        "podSpec": {"tolerations": _server_tolerations()},
+    }
+    if slurm.login.root_ssh_keys:
+        found["rootSshAuthorizedKeys"] = "\n".join(slurm.login.root_ssh_keys)
+    if slurm.release != "1.0":
+        found["initconf"] = {"image": _image(slurm.sidecar_image)}
+    return found
+
+
+def _images(slurm: Slurm) -> Any:
+    return lambda name: {"repository": f"{slurm.images}/{name}", "tag": slurm.image_tag}
+
+
+def _image(name: str) -> dict[str, str]:
+    """The parts of an image's name, as the charts take them."""
+    repository, _, tag = name.rpartition(":")
+    return {"repository": repository, "tag": tag}
+
+
+def _server_tolerations() -> list[dict[str, str]]:
+    return [{"key": CONTROL_PLANE, "operator": "Exists"}]
+
+
+def _tolerant_affinity() -> Values:
+    """On servers, for charts without a nodeSelector."""
+    return {"affinity": _on(CONTROL_PLANE, ["true"]), "tolerations": _server_tolerations()}
+
+
+def _on(label: str, names: Any) -> Values:
+    term = {"matchExpressions": [{"key": label, "operator": "In", "values": sorted(names)}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+
+
+_ONE_PER_NODE: Values = {
+    "podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {
+                "topologyKey": HOSTNAME,
+                "labelSelector": {"matchLabels": {"app.kubernetes.io/component": "worker"}},
+            }
+        ]
+    }
+}

@@ -1,0 +1,180 @@
+"""stacks/slurm_k8s under mocks: what it puts on a cluster that passed, in which order; others are refused."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import pulumi
+from pulumi.runtime import mocks
+
+from stacks.slurm_k8s.package.outputs import CONTRACT_VERSION, summary
+from stacks.slurm_k8s.package.values import JWT_KEY, SLURM_KEY
+from stacks.slurm_k8s.tests.support import CLUSTER, configured, outputs
+from tests.program.answers import KUBECONFIG
+from tests.program.harness import LOCAL, PROVIDER, RELEASE, ROOT, STASH, Resource, Run, run_program, texts
+from tests.support.verdicts import failing
+
+SECRET = "kubernetes:core/v1:Secret"
+PASSWORD = "MOCK-PASSWORD"
+READY = {"passed": True, "reasons": [], "nodes": {"gpu-1": "h100-0", "gpu-2": "h100-1"}, "drained": {}}
+NOT_READY = {**READY, "passed": False, "reasons": ["gpu-2: no node of Slurm"]}
+
+
+def up(
+    of_fabric: dict[str, Any] | None = None, *, printed: Any = None, preview: bool = False, **config: Any
+) -> Run:
+    """Run the program on the outputs of a stack; `printed` by `busbar slurm_k8s ready`."""
+    state = {"outputs": {**outputs(of_fabric), "kubeconfig": KUBECONFIG}, "secretOutputNames": ["kubeconfig"]}
+    asked = {"busbar-slurm_k8s:slurm_k8s": json.dumps(configured(**config))}
+    return _run(json.dumps(state), json.dumps(printed or READY), preview, json.dumps(asked))
+
+
+@cache
+def _run(state: str, printed: str, preview: bool, config: str) -> Run:
+    def answer(args: mocks.MockResourceArgs) -> dict[str, Any]:
+        if args.typ == LOCAL:
+            return {"stdout": printed if args.name == "slurm-ready" else "{}", "stderr": ""}
+        if args.typ == "random:index/randomPassword:RandomPassword":
+            return {"result": PASSWORD}
+        return json.loads(state) if args.typ == "pulumi:pulumi:StackReference" else {}
+
+    program = ROOT / "stacks" / "slurm_k8s" / "__main__.py"
+    return run_program(
+        {}, answer, preview=preview, program=program, project="busbar-slurm_k8s", config=json.loads(config)
+    )
+
+
+def created(run: Run) -> list[Resource]:
+    return [each for each in run.custom if each.type not in ("pulumi:pulumi:StackReference", PROVIDER, STASH)]
+
+
+def test_nothing_is_made_before_the_survey_and_each_part_after_the_one_that_it_needs() -> None:
+    run = up()
+    assert run.error is None
+    survey = run.named("survey")
+    for each in created(run):
+        assert each.name == "survey" or run.waits_for(each, survey), each.name
+    order = [
+        "slurm-crds-release",
+        "slurm-operator-release",
+        "slurm-operator-admission",
+        "slurm-release",
+        "slurm-ready",
+    ]
+    for earlier, later in pairwise(order):
+        assert run.waits_for(run.named(later), run.named(earlier)), later
+
+
+def test_the_three_charts_have_one_version_and_releases_of_their_own() -> None:
+    run = up()
+    found = {each.inputs["name"]: each.inputs for each in run.of_type(RELEASE)}
+    assert set(found) == {"slurm-operator-crds", "slurm-operator", "slurm"}
+    for name, release in found.items():
+        assert release["chart"] == f"oci://ghcr.io/slinkyproject/charts/{name}"
+        assert release["version"] == "1.2.1"
+
+
+def test_the_keys_are_of_the_state_in_secrets_that_the_pods_wait_for_and_nowhere_in_clear() -> None:
+    run = up()
+    found = {each.inputs["metadata"]["name"]: each for each in run.of_type(SECRET)}
+    assert {name: set(each.inputs["stringData"]) for name, each in found.items()} == {
+        SLURM_KEY: {"slurm.key"},
+        JWT_KEY: {"jwt.key"},
+    }
+    for secret in found.values():
+        assert run.waits_for(secret, run.named("slurm-namespace"))
+        assert run.waits_for(run.named("slurm-ready"), secret)
+    for each in run.custom:
+        assert not [path for path, text, hidden in texts(each.raw) if PASSWORD in text and not hidden], (
+            each.name
+        )
+
+
+def test_the_namespace_with_slurmctld_s_volume_stays_at_a_destroy_and_no_other_does() -> None:
+    run = up()
+    kept = {each.name for each in run.of_type("kubernetes:core/v1:Namespace") if each.request.retainOnDelete}
+    assert kept == {"slurm-namespace"}
+
+
+def test_a_destroy_asks_for_jobs_before_it_removes_slurm_and_its_keys() -> None:
+    run = up(removal={"cancel_jobs": True})
+    guard = run.named("slurm-removal")
+    assert "create" not in guard.inputs
+    assert str(guard.inputs["delete"]).endswith("-m busbar slurm_k8s before-removal")
+    assert json.loads(guard.inputs["stdin"]) == {"namespace": "slurm", "cancel_jobs": True}
+    for each in (run.named("slurm-release"), *run.of_type(SECRET)):
+        assert run.waits_for(guard, each), each.name
+
+
+def test_the_operator_is_removed_after_the_pods_of_slurm_are_gone() -> None:
+    run = up()
+    gone = run.named("slurm-gone")
+    assert str(gone.inputs["delete"]).endswith("-m busbar slurm_k8s after-removal")
+    assert run.waits_for(run.named("slurm-release"), gone)
+    assert run.waits_for(gone, run.named("slurm-operator-release"))
+
+
+def test_values_change_only_after_slurmrestd_was_seen_ready() -> None:
+    run = up()
+    assert run.waits_for(run.named("slurm-release"), run.named("slurm-change"))
+    before, after = (each.named("slurm-change").inputs["triggers"] for each in (up(), up(image_tag="x")))
+    assert before != after
+
+
+def test_the_wait_runs_again_when_values_or_its_number_change_and_not_otherwise() -> None:
+    def triggers(**config: Any) -> Any:
+        return up(**config).named("slurm-ready").inputs["triggers"]
+
+    assert triggers() == triggers(timeout_seconds=900)
+    assert triggers() != triggers(probe={"run": 2})
+    assert triggers() != triggers(slurm_conf={"DefMemPerCPU": "100"})
+    assert f"contract {CONTRACT_VERSION}" in triggers()
+
+
+def test_the_outputs_name_the_nodes_and_partitions() -> None:
+    run = up()
+    assert run.outputs["slurm_ready"] is True
+    assert run.outputs["slurm_partitions"] == {"h100": "gpu:h100:8"}
+    assert run.outputs["login_service"] == "slurm/slurm-login-slinky:22"
+    assert summary(run.outputs)
+
+
+def test_nodes_that_are_not_ready_fail_the_update_after_its_outputs_are_exported() -> None:
+    run = up(printed=NOT_READY)
+    assert isinstance(run.error, pulumi.RunError)
+    assert "Slurm is not ready for cluster site:\n  - gpu-2: no node of Slurm" in str(run.error)
+    assert run.outputs["slurm_reasons"] == ["gpu-2: no node of Slurm"]
+    assert up(printed=NOT_READY, probe={"enforce": False}).error is None
+
+
+def test_an_answer_that_cannot_be_read_is_not_a_pass() -> None:
+    run = up(printed="broken")
+    assert run.outputs["slurm_ready"] is False
+    assert "cannot be read" in run.outputs["slurm_reasons"][0]
+
+
+def test_a_cluster_that_failed_is_refused_with_its_reasons_and_nothing_is_created() -> None:
+    run = up(failing("GDRDMA is missing on 3 channels"))
+    assert isinstance(run.error, pulumi.RunError)
+    assert "GDRDMA is missing on 3 channels" in str(run.error)
+    assert f"run `busbar up` on {CLUSTER}" in str(run.error)
+    assert created(run) == []
+
+
+def test_an_invalid_configuration_is_refused_before_the_cluster_is_asked() -> None:
+    run = up(login={"service": "LoadBalancer"})
+    assert "takes port 22 of the hosts" in str(run.error)
+    assert run.custom == []
+
+
+def test_a_chart_of_a_folder_has_no_version() -> None:
+    release = up(charts="./charts").named("slurm-release")
+    assert release.inputs["chart"] == "./charts/slurm"
+    assert "version" not in release.inputs
+
+
+def test_a_preview_of_a_new_stack_needs_nothing_of_the_cluster() -> None:
+    assert up(preview=True).error is None

@@ -1,0 +1,98 @@
+"""A cluster that has passed, as stacks/slurm_k8s reads it, configurations, and slurmrestd in memory."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+from busbar.config import load
+from busbar.kube.client import JsonObject
+from busbar.outputs import ClusterOutputs, build_outputs
+from busbar.outputs.pool import summarize
+from stacks.slurm_k8s.package import config
+from stacks.slurm_k8s.package.config import Slurm
+from stacks.slurm_k8s.package.pools import Pool, pools_of
+from stacks.slurm_k8s.package.values import JWT_KEY
+from tests.support.clusters import H100_POOL, site
+from tests.support.kube_cluster import Cluster
+from tests.support.verdicts import passing
+
+CLUSTER = "organization/busbar/site"
+REST = "/api/v1/namespaces/slurm/services/slurm-restapi:6820/proxy/slurm/v0.0.44"
+PODS = "/api/v1/namespaces/slurm/pods"
+KEY = b"k" * 64
+
+
+def outputs(
+    verdict: dict[str, Any] | None = None, pool: dict[str, Any] | None = None, **sections: Any
+) -> dict[str, Any]:
+    """The outputs of a site of two H100 workers; `pool` and `sections` change its configuration."""
+    cluster = site(**sections)
+    cluster["pools"] = {name: {**H100_POOL, **(pool or {})} for name in cluster["pools"]}
+    return build_outputs(
+        load(cluster),
+        versions={"k3s": "v1.35.6+k3s1"},
+        facts={worker["name"]: {"gpus": 8, "rails": 8} for worker in cluster["hosts"]["workers"]},
+        results={name: summarize(verdict or passing()) for name in cluster["pools"]},
+    )
+
+
+def cluster(verdict: dict[str, Any] | None = None, **sections: Any) -> ClusterOutputs:
+    """The same, read."""
+    return ClusterOutputs.from_dict(outputs(verdict, **sections))
+
+
+def configured(**values: Any) -> dict[str, Any]:
+    """The object `busbar-slurm_k8s:slurm_k8s`."""
+    return {"cluster": CLUSTER, **values}
+
+
+def slurm(**values: Any) -> Slurm:
+    """The same, loaded."""
+    return config.load(configured(**values))
+
+
+def pools(given: Slurm | None = None, **sections: Any) -> dict[str, Pool]:
+    """The pools of a configuration on the site."""
+    return pools_of(cluster(**sections), given or slurm())
+
+
+def node(name: str, *states: str, reason: str = "", gres: str = "gpu:h100:8(S:0-1)") -> JsonObject:
+    """A node as slurmrestd prints it."""
+    return {"name": name, "state": list(states or ["IDLE"]), "reason": reason, "gres": gres}
+
+
+def pod(host: str, on: str) -> JsonObject:
+    """The pod of a node of Slurm."""
+    metadata = {"name": f"slurm-worker-{host}", "namespace": "slurm"}
+    return {"metadata": metadata, "spec": {"hostname": host, "nodeName": on, "containers": []}}
+
+
+class SlurmCluster(Cluster):
+    """A cluster in memory with slurmrestd; `job` is the state of every job that is submitted."""
+
+    def __init__(self, *nodes: JsonObject, job: Mapping[str, Any] | None = None) -> None:
+        key = {"data": {"jwt.key": base64.b64encode(KEY).decode()}}
+        pods = [pod(each["name"], f"gpu-{number}") for number, each in enumerate(nodes, 1)]
+        super().__init__(
+            {
+                f"{REST}/nodes/": {"nodes": [*nodes]},
+                f"/api/v1/namespaces/slurm/secrets/{JWT_KEY}": key,
+                PODS: pods,
+                "/api/v1/namespaces/slurm/events": [],
+                f"{REST}/job/7": {"jobs": [job or {"job_state": ["COMPLETED"]}]},
+            }
+        )
+        self.headers: Mapping[str, str] = {}
+        self.submitted: list[JsonObject] = []
+
+    def sending(self, headers: Mapping[str, str]) -> SlurmCluster:
+        self.headers = headers
+        return self
+
+    def create(self, path: str, body: Mapping[str, Any]) -> JsonObject:
+        if path != f"{REST}/job/submit":
+            return super().create(path, body)
+        self.submitted.append(dict(body))
+        return {"job_id": 7}

@@ -1,0 +1,66 @@
+"""What a configuration of Slurm may not say, and what `busbar check-config` prints of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbar.config import ConfigError
+from stacks.slurm_k8s.package import commands, config
+from stacks.slurm_k8s.tests.support import configured, slurm
+from tests.support.shared import PROJECT
+
+FOLDER = PROJECT / "stacks" / "slurm_k8s"
+TAKES_SSHD = {"service": {"spec": {"type": "LoadBalancer"}}}
+
+
+@pytest.mark.parametrize(
+    ("given", "where", "says"),
+    [
+        ({"login": {"service": "LoadBalancer"}}, "login.port", "takes port 22 of the hosts"),
+        ({"values": {"loginsets": {"x": TAKES_SSHD}}}, "values.loginsets.x.service", "takes port 22"),
+        ({"values": {"nodesets": {"h100": {"taintKubeNodes": True}}}}, "taintKubeNodes", "evicts every pod"),
+        ({"operator_values": {"crds": {"enabled": True}}}, "operator_values.crds", "release own the CRDs"),
+        ({"namespace": "slinky"}, "namespace", "belongs to an operator"),
+        ({"namespace": "kube-system"}, "namespace", "belongs to Kubernetes"),
+        ({"version": "1.1.2"}, "version", "is not supported"),
+        ({"sidecar_image": "alpine"}, "sidecar_image", "has no fixed tag"),
+        ({"charts": "slurm"}, "charts", "is not a folder or an oci:// URL"),
+        ({"slurm_conf": {"No Blank": "1"}}, "slurm_conf", "is not a parameter of slurm.conf"),
+    ],
+)
+def test_what_would_harm_the_cluster_is_refused_with_its_place(
+    given: dict[str, Any], where: str, says: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        config.load(configured(**given))
+    assert where in str(refused.value)
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"login": {"service": "LoadBalancer", "port": 2222}},
+        {"login": {"service": "NodePort"}},
+        {"values": {"nodesets": {"h100": {"taintKubeNodes": False}}}},
+        {"values": {"loginsets": {"x": {"service": {"port": 2222, "spec": {"type": "LoadBalancer"}}}}}},
+        {"values": {"restapi": {"service": {"spec": {"type": "LoadBalancer"}}}}},
+    ],
+)
+def test_what_harms_nothing_is_accepted(given: dict[str, Any]) -> None:
+    assert slurm(**given).cluster
+
+
+@pytest.mark.parametrize("stack", ["dev", "h100.example"])
+def test_the_stack_files_of_the_folder_are_valid_and_are_described(stack: str) -> None:
+    path: Path = FOLDER / f"Pulumi.{stack}.yaml"
+    lines, warnings = commands.describe(path)
+    assert not warnings
+    assert any(line.startswith("login: ") for line in lines)
+
+
+def test_a_version_may_have_a_leading_v() -> None:
+    assert slurm(version="v1.0.0").release == "1.0"

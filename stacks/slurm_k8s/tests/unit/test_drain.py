@@ -1,0 +1,67 @@
+"""`busbar drain` of a worker with jobs of Slurm: Slurm drains first, then pods are evicted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from busbar.kube.wait import Pending
+from stacks.slurm_k8s.package.drain import REASON, SlurmDrain, hook
+from stacks.slurm_k8s.package.values import JWT_KEY
+from stacks.slurm_k8s.tests.support import REST, SlurmCluster, node, pod
+
+
+def made(cluster: SlurmCluster, *, end_jobs: bool = False) -> SlurmDrain:
+    cluster.objects["/api/v1/pods"] = [pod("h100-0", "gpu-1")]
+    found = hook(cluster, "gpu-1", "driver 580", end_jobs=end_jobs)
+    assert found
+    return found
+
+
+def test_the_reason_goes_with_the_cordon() -> None:
+    assert made(SlurmCluster(node("h100-0"))).annotations == {REASON: "busbar: driver 580"}
+
+
+@pytest.mark.parametrize(
+    ("states", "says"),
+    [
+        (("IDLE",), "h100-0 of Slurm is IDLE, not drained yet"),
+        (("ALLOCATED",), "not drained yet"),
+        (("ALLOCATED", "DRAIN"), "remaining jobs of Slurm on h100-0"),
+        (("MIXED", "DRAIN"), "remaining jobs"),
+        (("IDLE", "COMPLETING", "DRAIN"), "remaining jobs"),
+    ],
+)
+def test_pods_stay_until_slurm_has_drained_the_node_and_its_jobs_have_ended(
+    states: tuple[str, ...], says: str
+) -> None:
+    found = made(SlurmCluster(node("h100-0", *states))).released()
+    assert isinstance(found, Pending) and says in found.state
+
+
+@pytest.mark.parametrize("states", [("IDLE", "DRAIN"), ("DOWN", "DRAIN"), ("DOWN", "NOT_RESPONDING")])
+def test_a_node_without_jobs_is_released(states: tuple[str, ...]) -> None:
+    assert made(SlurmCluster(node("h100-0", *states))).released() is True
+
+
+def test_jobs_that_are_to_be_ended_are_not_waited_for_once_no_new_one_starts() -> None:
+    draining = made(SlurmCluster(node("h100-0", "ALLOCATED", "DRAIN")), end_jobs=True)
+    assert draining.released() is True
+    running = made(SlurmCluster(node("h100-0", "ALLOCATED")), end_jobs=True)
+    assert isinstance(running.released(), Pending)
+
+
+def test_a_node_that_slurm_does_not_have_is_released() -> None:
+    cluster = SlurmCluster(node("h100-0"))
+    found = made(cluster)
+    cluster.objects[f"{REST}/nodes/"] = {"nodes": []}
+    assert found.released() is True
+
+
+@pytest.mark.parametrize("pods", [[], [pod("h100-0", "gpu-1")]])
+def test_without_a_pod_of_this_slurm_there_is_nothing_to_ask(pods: list[Any]) -> None:
+    cluster = SlurmCluster()
+    cluster.objects["/api/v1/pods"] = pods
+    del cluster.objects[f"/api/v1/namespaces/slurm/secrets/{JWT_KEY}"]
+    assert hook(cluster, "gpu-1", "x", end_jobs=False) is None

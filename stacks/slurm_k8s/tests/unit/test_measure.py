@@ -1,0 +1,111 @@
+"""`busbar measure` on Slurm in pods: the same job as the cluster's, asked on a server and read in a pod."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbar.config import load
+from busbar.exits import Misuse, NoVerdict
+from busbar.hosts.host import Host
+from busbar.hosts.inventory import Inventory
+from busbar.hosts.remote import UnreachableError
+from stacks.slurm_k8s.package import operations
+from stacks.slurm_k8s.package.reach import InPods
+from stacks.slurm_k8s.package.rest import SlurmNode
+from stacks.slurm_k8s.tests.support import slurm
+from tests.support.clusters import site
+from tests.support.kube_cluster import Cluster
+
+SITE = load(site())
+SERVERS = Inventory.of(SITE).servers
+ON = {f"gpu-{n}": SlurmNode(f"h100-{n - 1}", ("IDLE",), "", "gpu:h100:8", f"gpu-{n}") for n in (1, 2)}
+POD = "/api/v1/namespaces/slurm/pods/slurm-worker-h100-0"
+
+
+class Answering:
+    """Hosts that answer, without those that are `down`."""
+
+    def __init__(self, *down: str) -> None:
+        self.down, self.asked = down, list[tuple[str, Mapping[str, str]]]()
+
+    async def run(
+        self, host: Host, script: str, values: Mapping[str, str], payload: Any = None, *, seconds: int
+    ) -> dict[str, Any]:
+        self.asked.append((host.name, values))
+        if host.name in self.down:
+            raise UnreachableError(host, OSError("no route"))
+        return {"script": script}
+
+
+def reach(hosts: Answering, runner: asyncio.Runner, objects: dict[str, Any] | None = None) -> InPods:
+    return InPods(runner, hosts, SERVERS, Cluster(objects or {}), "slurm")  # type: ignore[arg-type]
+
+
+def test_commands_of_slurm_run_in_the_login_pod_and_the_log_is_read_in_the_pod_of_its_node() -> None:
+    hosts = Answering()
+    with asyncio.Runner() as runner:
+        made = reach(hosts, runner)
+        made.ask("submit", {"script": "x"}, job_name="n")
+        made.ask("read", node="h100-1", offset="0")
+    (server, submit), (_, read) = hosts.asked
+    assert server == "server-1"
+    assert submit["WITHIN"] == "k3s kubectl exec -i -n slurm deploy/slurm-login-slinky -c login --"
+    assert (submit["VERB"], submit["JOB_NAME"]) == ("submit", "n")
+    assert read["WITHIN"] == "k3s kubectl exec -i -n slurm slurm-worker-h100-1 -c slurmd --"
+
+
+def test_a_server_that_is_not_responding_is_replaced_by_the_next_one() -> None:
+    hosts = Answering("server-1")
+    with asyncio.Runner() as runner:
+        made = reach(hosts, runner)
+        made.ask("nodes")
+        made.ask("nodes")
+    assert [name for name, _ in hosts.asked] == ["server-1", "server-2", "server-2"]
+
+
+def test_without_any_server_the_error_is_that_of_the_last_one() -> None:
+    hosts = Answering(*(server.name for server in SERVERS))
+    with asyncio.Runner() as runner, pytest.raises(UnreachableError, match="server-3"):
+        reach(hosts, runner).ask("nodes")
+
+
+@pytest.mark.parametrize(("status", "is_gone"), [("True", False), ("False", True), (None, True)])
+def test_a_node_without_a_ready_pod_is_gone(status: str | None, is_gone: bool) -> None:
+    pod = {"status": {"conditions": [{"type": "Ready", "status": status}]}}
+    with asyncio.Runner() as runner:
+        found = reach(Answering(), runner, {POD: pod} if status else None).gone(["h100-0"])
+    assert bool(found) is is_gone
+
+
+def test_a_pool_is_measured_as_the_cluster_measures_it_on_its_nodes_of_slurm() -> None:
+    spec, missing = operations.measure_spec(slurm(), SITE, "h100", ["gpu-1", "gpu-2"], ON, None)
+    assert missing == []
+    assert (spec.partition, list(spec.hostnames)) == ("h100", ["h100-0", "h100-1"])
+    assert spec.deadline_seconds == SITE.validation.deadline_seconds
+    assert spec.expectation["rails"] == 8
+    assert "#SBATCH --gpus-per-node=8" in spec.script
+    assert "--container-image" not in spec.script.partition("srun --help")[0]
+
+
+def test_an_image_is_started_by_pyxis_and_minutes_shorten_the_job() -> None:
+    given = slurm(container_image="nccl.sqsh")
+    spec, _ = operations.measure_spec(given, SITE, "h100", ["gpu-1"], ON, 2)
+    assert "--container-image=nccl.sqsh" in spec.script
+    assert spec.deadline_seconds == 120
+
+
+def test_workers_without_a_node_are_named_and_a_pool_without_any_has_no_verdict() -> None:
+    _, missing = operations.measure_spec(slurm(), SITE, "h100", ["gpu-1", "gpu-9"], ON, None)
+    assert missing == ["gpu-9"]
+    with pytest.raises(NoVerdict, match="no worker of pool h100 is a node of Slurm: gpu-9"):
+        operations.measure_spec(slurm(), SITE, "h100", ["gpu-9"], ON, None)
+
+
+def test_a_measurement_of_idle_nodes_is_left_to_the_queue_of_slurm() -> None:
+    with pytest.raises(Misuse, match="--idle is for K3s"):
+        operations.measure(Path("Pulumi.dev.yaml"), idle=True)

@@ -1,0 +1,117 @@
+"""The end of an update: all nodes are in Slurm with their GPUs, and a job gets these."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+from typing import Any
+
+import pytest
+
+from busbar.kube.client import ApiError
+from stacks.slurm_k8s.package.ready import PoolSpec, ReadySpec, ready
+from stacks.slurm_k8s.package.rest import SlurmApi, token
+from stacks.slurm_k8s.tests.support import KEY, REST, SlurmCluster, node
+from tests.support.kube_cluster import Clock
+
+POOL = PoolSpec(workers=("gpu-1", "gpu-2"), gpus=8, gres="gpu:h100:8", memlock=True)
+
+
+def result(cluster: SlurmCluster, clock: Clock | None = None, pool: PoolSpec = POOL) -> dict[str, Any]:
+    spec = ReadySpec(namespace="slurm", pools={"h100": pool}, deadline_seconds=60)
+    return ready(SlurmApi(cluster, "slurm"), cluster, spec, clock or Clock(), lambda _: None)
+
+
+def test_idle_nodes_and_a_job_with_their_gpus_are_a_pass() -> None:
+    cluster = SlurmCluster(node("h100-0"), node("h100-1"))
+    assert result(cluster) == {
+        "passed": True,
+        "reasons": [],
+        "nodes": {"gpu-1": "h100-0", "gpu-2": "h100-1"},
+        "drained": {},
+    }
+    [job] = cluster.submitted
+    assert job["job"]["required_nodes"] == ["h100-0", "h100-1"]
+    assert job["job"]["tres_per_node"] == "gres/gpu:8"
+    assert "-eq 8" in job["script"]
+
+
+def test_the_token_is_signed_with_the_key_and_names_slurm_s_user() -> None:
+    head, claims, signature = token(KEY, "slurm", 1000.0).split(".")
+
+    def read(part: str) -> bytes:
+        return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
+
+    assert json.loads(read(claims))["sun"] == "slurm"
+    assert json.loads(read(head)) == {"alg": "HS256", "typ": "JWT"}
+    assert read(signature) == hmac.new(KEY, f"{head}.{claims}".encode(), hashlib.sha256).digest()
+
+
+def test_slurmrestd_is_asked_with_a_token() -> None:
+    cluster = SlurmCluster(node("h100-0"), node("h100-1"))
+    result(cluster)
+    assert cluster.headers["X-SLURM-USER-NAME"] == "slurm"
+    assert cluster.headers["X-SLURM-USER-TOKEN"].count(".") == 2
+
+
+@pytest.mark.parametrize(
+    ("second", "says"),
+    [
+        (node("h100-1", "DOWN", "NOT_RESPONDING", reason="Not responding"), "gpu-2: h100-1 is DOWN"),
+        (node("h100-1", gres=""), "gpu-2: h100-1 has GRES null, expected gpu:h100:8"),
+        (node("h100-1", "IDLE", "INVALID_REG", "DRAIN", reason="gres/gpu count"), "INVALID_REG"),
+    ],
+)
+def test_a_node_that_gives_jobs_no_gpus_is_named_at_the_deadline(second: Any, says: str) -> None:
+    found = result(SlurmCluster(node("h100-0"), second))
+    assert found["passed"] is False
+    assert says in found["reasons"][0]
+
+
+def test_a_worker_without_a_node_is_named() -> None:
+    found = result(SlurmCluster(node("h100-0")))
+    assert found["reasons"][0] == "gpu-2: no node of Slurm"
+
+
+def test_a_drain_that_a_person_has_set_is_respected_and_reported() -> None:
+    cluster = SlurmCluster(node("h100-0"), node("h100-1", "IDLE", "DRAIN", reason="ticket 12"))
+    found = result(cluster)
+    assert (found["passed"], found["drained"]) == (True, {"gpu-2": "ticket 12"})
+    assert cluster.submitted[0]["job"]["required_nodes"] == ["h100-0"]
+
+
+def test_nodes_with_jobs_are_ready_and_are_not_probed() -> None:
+    cluster = SlurmCluster(node("h100-0", "ALLOCATED"), node("h100-1", "MIXED"))
+    assert result(cluster)["passed"] is True
+    assert cluster.submitted == []
+
+
+def test_slurmrestd_that_starts_is_waited_for() -> None:
+    cluster, clock = SlurmCluster(node("h100-0"), node("h100-1")), Clock()
+    cluster.failures = [ApiError("GET", 503, "no endpoints"), ApiError("GET", 404, "not found")]
+    assert result(cluster, clock)["passed"] is True
+    assert clock.time > 0
+
+
+@pytest.mark.parametrize(("code", "says"), [(10, "fewer GPUs"), (11, "ulimit -l"), (1, "exit code 1")])
+def test_a_probe_that_fails_says_what_jobs_lack(code: int, says: str) -> None:
+    job = {"job_state": ["FAILED"], "exit_code": {"return_code": {"number": code}}}
+    [reason] = result(SlurmCluster(node("h100-0"), node("h100-1"), job=job))["reasons"]
+    assert says in reason
+
+
+def test_a_probe_that_does_not_start_is_cancelled() -> None:
+    job = {"job_state": ["PENDING"], "state_reason": "Resources"}
+    cluster = SlurmCluster(node("h100-0"), node("h100-1"), job=job)
+    cluster.objects[f"{REST}/job/7"] = {"jobs": [job]}
+    [reason] = result(cluster)["reasons"]
+    assert "PENDING (Resources)" in reason
+    assert [path for path, _ in cluster.deleted] == [f"{REST}/job/7"]
+
+
+def test_pods_over_tcp_need_no_locked_memory() -> None:
+    cluster = SlurmCluster(node("h100-0"), node("h100-1"))
+    result(cluster, pool=POOL.model_copy(update={"memlock": False}))
+    assert "[ any = any ]" in cluster.submitted[0]["script"]

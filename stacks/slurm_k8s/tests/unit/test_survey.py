@@ -1,0 +1,88 @@
+"""What is in the way of Slurm is named before anything is installed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stacks.slurm_k8s.package import values
+from stacks.slurm_k8s.package.survey import CLASSES, CRD, findings
+from stacks.slurm_k8s.tests.support import pools, slurm
+from tests.support.kube_cluster import Cluster
+
+IS_DEFAULT = {"storageclass.kubernetes.io/is-default-class": "true"}
+SHARED = {"metadata": {"name": "fast", "annotations": IS_DEFAULT}, "provisioner": "weka"}
+LOCAL = {
+    "metadata": {"name": "local-path", "annotations": IS_DEFAULT},
+    "provisioner": "rancher.io/local-path",
+}
+OTHER = {"metadata": {"name": "slow"}, "provisioner": "weka"}
+
+
+def holder(namespace: str, units: str = "1") -> dict[str, Any]:
+    container = {"resources": {"requests": {"nvidia.com/gpu": units}}}
+    return {
+        "metadata": {"name": "train-0", "namespace": namespace},
+        "spec": {"nodeName": "gpu-1", "containers": [container]},
+    }
+
+
+def found(
+    *classes: dict[str, Any],
+    pods: tuple[dict[str, Any], ...] = (),
+    crd: dict[str, Any] | None = None,
+    **config: Any,
+) -> list[str]:
+    given = slurm(**config)
+    api = Cluster({CLASSES: list(classes), "/api/v1/pods": list(pods), **({CRD: crd} if crd else {})})
+    return findings(api, values.survey_spec(given, pools(given)))
+
+
+def test_a_cluster_on_which_nothing_is_in_the_way_has_no_findings() -> None:
+    assert found(SHARED) == []
+
+
+def test_gpus_that_pods_of_others_hold_are_named_with_these_pods() -> None:
+    [text] = found(SHARED, pods=(holder("team"),))
+    assert text.startswith("gpu-1: nvidia.com/gpu is held by team/train-0")
+
+
+def test_pods_of_slurm_itself_are_in_nobody_s_way() -> None:
+    assert found(SHARED, pods=(holder("slurm", "8"),)) == []
+
+
+@pytest.mark.parametrize("provisioner", ["rancher.io/local-path", "kubernetes.io/no-provisioner"])
+def test_state_on_one_server_is_refused_unless_it_is_accepted(provisioner: str) -> None:
+    [text] = found({**LOCAL, "provisioner": provisioner})
+    assert "keeps slurmctld's state on one server" in text
+    accepted = {"accept_state_on_one_node": True}
+    assert found({**LOCAL, "provisioner": provisioner}, state=accepted) == []
+
+
+def test_a_missing_class_is_named_with_those_that_the_cluster_has() -> None:
+    [text] = found(SHARED, state={"storage_class": "gone"})
+    assert text.startswith("there is no StorageClass gone; the cluster has fast")
+    [text] = found(OTHER)
+    assert text.startswith("no StorageClass is the default one; the cluster has slow")
+
+
+def test_the_charts_of_1_0_can_use_the_default_class_only() -> None:
+    [text] = found(SHARED, OTHER, state={"storage_class": "slow"}, version="1.0.0")
+    assert "charts before 1.1 cannot name another" in text
+    assert found(SHARED, OTHER, state={"storage_class": "slow"}) == []
+
+
+@pytest.mark.parametrize(
+    ("annotations", "refused"),
+    [
+        (None, True),
+        ({"meta.helm.sh/release-name": "slinky"}, True),
+        ({"meta.helm.sh/release-name": "slurm-operator-crds"}, False),
+    ],
+)
+def test_crds_of_another_operator_are_not_taken_over(
+    annotations: dict[str, str] | None, refused: bool
+) -> None:
+    crd = {"metadata": {"name": "nodesets.slinky.slurm.net", "annotations": annotations}}
+    assert any("was not installed by busbar" in text for text in found(SHARED, crd=crd)) is refused

@@ -1,0 +1,194 @@
+"""The Helm values: the same Slurm by the charts of 1.0 and of 1.2, where these are at hand."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lab.steps import LabError
+from stacks.slurm_k8s.lab import prepare
+from stacks.slurm_k8s.package import values
+from stacks.slurm_k8s.package.admission import SERVICE
+from stacks.slurm_k8s.package.pools import Refused, gres_conf, pools_of
+from stacks.slurm_k8s.tests.support import CLUSTER, cluster, pools, slurm
+from tests.support.shared import CHARTS, PROJECT
+from tests.support.verdicts import failing
+from tests.unit.charts.published import helm
+
+FOLDER = PROJECT / "stacks" / "slurm_k8s" / "helm_values"
+VERSIONS = ("1.0.0", "1.2.1")
+TAINT = {"key": "gpu", "value": "h100", "effect": "NoSchedule"}
+
+
+@cache
+def charts(version: str) -> Path:
+    """The folder with the charts of a version; skips the test where they are not at hand."""
+    if version == "1.0.0":
+        target = prepare.CHARTS.parent / "charts-of-tests"
+        try:
+            prepare.write_charts(target)
+        except (LabError, OSError) as error:
+            pytest.skip(f"the Go module of slurm-operator cannot be had: {error}")
+        return target
+    folder = CHARTS / "slurm-operator" / f"v{version}" / "helm"
+    if not folder.is_dir():
+        pytest.skip(f"{folder} is missing")
+    target = prepare.CHARTS.parent / f"charts-of-tests-{version}"
+    prepare.copy_charts(folder, target)
+    return target
+
+
+def rendered(version: str, chart: str, given: dict[str, Any]) -> list[dict[str, Any]]:
+    words = [helm(), "template", chart, str(charts(version) / chart), "-n", "slurm", "-f", "-"]
+    done = subprocess.run(
+        [*words, "--kube-version", "1.35.6"],
+        input=json.dumps(given), capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return [each for each in yaml.safe_load_all(done.stdout) if each]
+
+
+def of_slurm(version: str, pool: dict[str, Any] | None = None, **config: Any) -> list[dict[str, Any]]:
+    given = slurm(version=version, **config)
+    return rendered(version, "slurm", values.slurm(FOLDER, given, pools(given, pool=pool)))
+
+
+def kind(objects: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    return [each for each in objects if each["kind"] == name]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_pool_is_one_nodeset_that_holds_every_gpu_and_hca_of_its_workers(version: str) -> None:
+    [nodeset] = kind(of_slurm(version, {"taints": [TAINT]}), "NodeSet")
+    spec, pod = nodeset["spec"], nodeset["spec"]["template"]["spec"]
+    assert nodeset["metadata"]["name"] == "slurm-worker-h100"
+    assert spec["replicas"] == 2
+    assert spec["extraConf"] == "Gres=gpu:h100:8"
+    assert spec["partition"]["enabled"] is True
+    assert spec["slurmd"]["resources"]["limits"] == {"nvidia.com/gpu": 8, "nvidia.com/hostdev": "8"}
+    assert {**TAINT, "operator": "Equal"} in pod["tolerations"]
+    [term] = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
+    assert term["matchExpressions"][0]["values"] == ["gpu-1", "gpu-2"]
+    assert {"name": "shm", "mountPath": "/dev/shm"} in spec["slurmd"]["volumeMounts"]
+    assert spec.get("taintKubeNodes") in (None, False)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_keys_are_busbar_s_own_secrets(version: str) -> None:
+    objects = of_slurm(version)
+    [controller] = kind(objects, "Controller")
+    text = json.dumps(controller["spec"])
+    assert values.SLURM_KEY in text
+    assert values.JWT_KEY in text
+    # The chart of 1.0 makes Secrets of its own nevertheless, which nothing names.
+    for secret in kind(objects, "Secret"):
+        assert secret["metadata"]["name"] not in text
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_slurmctld_and_slurmrestd_run_on_servers_and_slurmrestd_twice(version: str) -> None:
+    objects = of_slurm(version)
+    [rest] = kind(objects, "RestApi")
+    assert rest["spec"]["replicas"] == 2
+    for each in (rest, *kind(objects, "Controller")):
+        assert each["spec"]["template"]["spec"]["nodeSelector"]["node-role.kubernetes.io/control-plane"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_no_image_but_those_of_the_configured_registry_is_named(version: str) -> None:
+    given = of_slurm(
+        version, images="registry.local/slurm", image_tag="7", sidecar_image="registry.local/sh:1"
+    )
+    text = yaml.safe_dump_all(given)
+    named = {line.split()[-1] for line in text.splitlines() if line.strip().startswith("image: ")}
+    assert named == {
+        f"registry.local/slurm/{name}:7" for name in ("slurmctld", "slurmd", "slurmrestd", "login")
+    } | {"registry.local/sh:1"}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_gres_and_memlock_are_in_the_configuration_of_slurm(version: str) -> None:
+    objects = of_slurm(version, slurm_conf={"DefMemPerCPU": "100"})
+    [controller] = kind(objects, "Controller")
+    conf = controller["spec"]["extraConf"].splitlines()
+    assert "PropagateResourceLimitsExcept=MEMLOCK" in conf
+    assert "DefMemPerCPU=100" in conf
+    data = {key: text for each in kind(objects, "ConfigMap") for key, text in each["data"].items()}
+    assert data["gres.conf"].strip() == "AutoDetect=nvidia"
+    assert "--memlock=unlimited:unlimited" in data["prolog-10-memlock.sh"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_login_is_a_service_inside_the_cluster_with_the_given_keys(version: str) -> None:
+    [login] = kind(of_slurm(version, login={"root_ssh_keys": ["ssh-ed25519 AAAA one"]}), "LoginSet")
+    assert login["metadata"]["name"] == values.LOGIN_SERVICE
+    assert login["spec"]["service"]["spec"]["type"] == "ClusterIP"
+    assert login["spec"]["rootSshAuthorizedKeys"].strip() == "ssh-ed25519 AAAA one"
+
+
+def test_a_storage_class_is_named_by_the_chart_of_1_2() -> None:
+    [controller] = kind(of_slurm("1.2.1", state={"storage_class": "fast"}), "Controller")
+    assert controller["spec"]["persistence"]["storageClassName"] == "fast"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_operator_runs_on_servers_and_does_not_own_the_crds(version: str) -> None:
+    given = values.operator(FOLDER, slurm(version=version, images="registry.local/slurm"))
+    objects = rendered(version, "slurm-operator", given)
+    assert not kind(objects, "CustomResourceDefinition")
+    assert SERVICE in {each["metadata"]["name"] for each in kind(objects, "Service")}
+    deployments = kind(objects, "Deployment")
+    assert len(deployments) == 2
+    for each in deployments:
+        pod = each["spec"]["template"]["spec"]
+        assert "node-role.kubernetes.io/control-plane" in json.dumps(pod["affinity"])
+        assert pod["tolerations"] == [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}]
+        [container] = pod["containers"]
+        assert container["image"].startswith("registry.local/slurm/slurm-operator")
+        assert container["image"].endswith(f":{version}")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_values_of_the_stack_are_merged_over_all(version: str) -> None:
+    given = {"configFiles": {"cgroup.conf": "CgroupPlugin=disabled"}, "restapi": {"replicas": 3}}
+    objects = of_slurm(version, values=given)
+    assert kind(objects, "RestApi")[0]["spec"]["replicas"] == 3
+    data = {key: text for each in kind(objects, "ConfigMap") for key, text in each["data"].items()}
+    assert data["cgroup.conf"].strip() == "CgroupPlugin=disabled"
+
+
+def test_device_files_replace_the_detection_and_pools_have_lines_of_their_own() -> None:
+    config = slurm(pools={"a": {"gpu_files": "/dev/nvidia[0-7]"}, "b": {}})
+    text = gres_conf(pools(config, workers={"a": 2, "b": 1}))
+    assert text.splitlines() == [
+        "NodeName=a-[0-1] Name=gpu Type=h100 File=/dev/nvidia[0-7]",
+        "NodeName=b-[0-0] Name=gpu Type=h100 AutoDetect=nvidia",
+    ]
+
+
+def test_only_the_first_pool_is_the_default_partition() -> None:
+    given = slurm()
+    found = values.slurm(FOLDER, given, pools(given, workers={"a": 1, "b": 1}))["nodesets"]
+    assert [found[name]["partition"]["configMap"]["Default"] for name in ("a", "b")] == ["YES", "NO"]
+
+
+def test_a_cluster_that_has_not_passed_is_refused_with_its_reasons() -> None:
+    with pytest.raises(Refused, match="GDRDMA is missing"):
+        pools_of(cluster(failing("GDRDMA is missing on 3 channels")), slurm())
+
+
+def test_a_pool_that_the_cluster_does_not_have_is_refused_with_those_that_it_has() -> None:
+    with pytest.raises(Refused, match=f"{CLUSTER}: has no pool a100 .* pools of h100"):
+        pools(slurm(pools={"a100": {}}))
+
+
+def test_a_pool_without_a_gpu_model_has_untyped_gpus() -> None:
+    assert pools(pool={"gpu_model": None})["h100"].gres == "gpu:8"
