@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from busbar.cli.stack import adopters, adoption, session
-from busbar.cli.stack.adopters import Adopters
+from busbar.cli.stack.adopters import Adopters, Answer, CommandFailed
 from busbar.cli.stack.engine import open_stack
 from busbar.cli.stack.target import Target
 from busbar.hosts import scripts
@@ -86,12 +88,17 @@ class Site:
         }
         return self.checkout._here(found)
 
-    def adopt(self, monkeypatch: pytest.MonkeyPatch, hosts: Mapping[str, Known] | None = None) -> int:
+    def adopt(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        hosts: Mapping[str, Known] | None = None,
+        run: Answer | None = None,
+    ) -> int:
         for key, value in self.variables.items():
             monkeypatch.setenv(key, value)
         monkeypatch.chdir(self.target.project)
         monkeypatch.setattr(adopters, "connect", lambda _: self.server.api)
-        monkeypatch.setattr(session, "operation_lock", lambda *_: __import__("contextlib").nullcontext())
+        monkeypatch.setattr(session, "operation_lock", lambda *_: nullcontext())
         secrets = {
             name(each): plain(each["outputs"]["result"])
             for each in resources(self.former)
@@ -100,7 +107,7 @@ class Site:
         nothing: Any = None
         lost = Lost(hosts=(), login=nothing, required=frozenset(), secrets=nothing)
         found = Found("0123456789abcdef", hosts or self.hosts(), {}, Secrets(secrets))
-        self.adopters = Adopters(lost, found, self.target.project, self.printed)
+        self.adopters = Adopters(lost, found, self.target.project, run or self.printed)
         code = session.run(
             "adopt",
             self.target,
@@ -155,3 +162,34 @@ def test_a_lost_state_is_written_again_and_an_update_changes_nothing(
     assert changed <= {"cluster", "nccl-h100-job", "load-balancer-lb-1"}
     steps, error = stack.checkout.up(CORE)
     assert (error, {each.urn for each in steps if each.operation != "same"}) == ("", set())
+
+
+def test_what_differs_is_updated_and_a_failure_leaves_an_empty_state(
+    stack: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack.lose()
+
+    def refused(text: str, inputs: Mapping[str, Any]) -> str:
+        raise CommandFailed("preflight failed on 1 of 6 hosts")
+
+    assert stack.adopt(monkeypatch, run=refused) == 1
+    assert not stack.checkout.export(CORE)["deployment"].get("resources")
+
+    hosts = stack.hosts()
+    hosts["gpu-2"] = replace(hosts["gpu-2"], parts=())
+    [part] = hosts["server-3"].parts
+    changed = {**part.files, "config": f"{part.files['config']}debug: true\n".replace("tls-san", "tls-sam")}
+    hosts["server-3"] = replace(hosts["server-3"], parts=(replace(part, files=changed),))
+    job = "/apis/kubeflow.org/v2beta1/namespaces/busbar-validation/mpijobs/nccl-h100-f5e9a95017"
+    stack.server.api.delete(job)
+    assert stack.adopt(monkeypatch, hosts) == 0
+    assert stack.adopters.differences == {
+        "worker-gpu-2": "it is not installed",
+        "control-plane-server-3": "config is not as configured",
+        "nccl-h100-collect": "the job nccl-h100-f5e9a95017 is not on the cluster",
+    }
+    steps, error = stack.checkout.up(CORE)
+    named = {(each.operation, each.urn.rpartition("::")[2]) for each in steps if each.operation != "same"}
+    assert named == {("create", "nccl-h100-job"), *(("update", each) for each in stack.adopters.differences)}
+    # The plugin measures nothing, and what was not measured has not passed.
+    assert "NCCL validation failed" in error
