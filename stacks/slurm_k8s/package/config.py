@@ -158,6 +158,12 @@ class Slurm(ConfigModel):
 
 
 RELEASES = ("1.0", "1.2")
+# By these the daemons of the operator's pods find and know each other.
+_OF_THE_OPERATOR = frozenset((
+    "authalttypes", "authaltparameters", "authtype", "clustername", "credtype", "include", "nodeset",
+    "partitionname", "slurmctldhost", "slurmctldparameters", "slurmctldport", "slurmduser", "slurmdport",
+    "slurmuser", "statesavelocation",
+))  # fmt: skip
 
 
 def _findings(slurm: Slurm) -> Iterator[Finding]:
@@ -172,6 +178,10 @@ def _findings(slurm: Slurm) -> Iterator[Finding]:
         )
     if slurm.login.service == "LoadBalancer" and slurm.login.port == SSH_PORT:
         yield _takes_sshd(("login", "port"))
+    for name in slurm.slurm_conf:
+        if name.lower() in _OF_THE_OPERATOR:
+            what = "is set by the operator, whose pods rely on it"
+            yield Finding(("slurm_conf", name), what, "remove it", repr(slurm.slurm_conf[name]))
     if is_floating(slurm.sidecar_image):
         yield Finding(
             ("sidecar_image",),

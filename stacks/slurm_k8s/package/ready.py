@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -83,7 +84,7 @@ def _missing(pool: PoolSpec, known: Mapping[str, SlurmNode]) -> Iterator[str]:
             yield f"{worker}: no node of Slurm"
         elif node.problem and not node.drained:
             yield f"{worker}: {node.name} is {node.problem}"
-        elif pool.gres not in node.gres:
+        elif pool.gres not in re.split(r"[(,]", node.gres):
             yield f"{worker}: {node.name} has GRES {node.gres or 'null'}, expected {pool.gres}"
 
 

@@ -89,6 +89,7 @@ class SlurmApi:
     def __init__(self, api: ProxyApi, namespace: str) -> None:
         self._kube, self.namespace = api, namespace
         self._api: Api | None = None
+        self._made_at = 0.0
         service = f"/api/v1/namespaces/{namespace}/services/{RELEASE}-restapi:{PORT}"
         self._base = f"{service}/proxy/slurm/{VERSION}"
 
@@ -132,11 +133,12 @@ class SlurmApi:
         self._asked().delete(f"{self._base}/job/{number}")
 
     def _asked(self) -> Api:
-        """A client with a token of slurmctld's user. The key is read once, and is nowhere written."""
-        if self._api is None:
+        """A client with a token of slurmctld's user, a new one before it ends. The key is nowhere written."""
+        if self._api is None or time.monotonic() - self._made_at > TOKEN_SECONDS / 2:
             secret = self._kube.get(f"/api/v1/namespaces/{self.namespace}/secrets/{JWT_KEY}")
             key = base64.b64decode(secret["data"]["jwt.key"])
             made = token(key, USER, time.time())
+            self._made_at = time.monotonic()
             self._api = self._kube.sending({"X-SLURM-USER-NAME": USER, "X-SLURM-USER-TOKEN": made})
         return self._api
 

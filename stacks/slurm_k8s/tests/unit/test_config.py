@@ -28,6 +28,11 @@ TAKES_SSHD = {"service": {"spec": {"type": "LoadBalancer"}}}
         ({"version": "1.1.2"}, "version", "is not supported"),
         ({"sidecar_image": "alpine"}, "sidecar_image", "has no fixed tag"),
         ({"charts": "slurm"}, "charts", "is not a folder or an oci:// URL"),
+        (
+            {"slurm_conf": {"slurmctldParameters": "x"}},
+            "slurm_conf.slurmctldParameters",
+            "is set by the operator",
+        ),
         ({"slurm_conf": {"No Blank": "1"}}, "slurm_conf", "is not a parameter of slurm.conf"),
     ],
 )

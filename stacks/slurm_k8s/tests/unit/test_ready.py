@@ -6,13 +6,14 @@ import base64
 import hashlib
 import hmac
 import json
+import time
 from typing import Any
 
 import pytest
 
 from busbar.kube.client import ApiError
 from stacks.slurm_k8s.package.ready import PoolSpec, ReadySpec, ready
-from stacks.slurm_k8s.package.rest import SlurmApi, token
+from stacks.slurm_k8s.package.rest import TOKEN_SECONDS, SlurmApi, token
 from stacks.slurm_k8s.tests.support import KEY, REST, SlurmCluster, node
 from tests.support.kube_cluster import Clock
 
@@ -56,10 +57,22 @@ def test_slurmrestd_is_asked_with_a_token() -> None:
     assert cluster.headers["X-SLURM-USER-TOKEN"].count(".") == 2
 
 
+def test_a_token_is_made_anew_before_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, now = SlurmCluster(node("h100-0")), [5000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    slurm, seen = SlurmApi(cluster, "slurm"), list[str]()
+    for now[0] in (5000.0, 5100.0, 5000.0 + TOKEN_SECONDS * 0.9):
+        slurm.nodes()
+        seen.append(cluster.headers["X-SLURM-USER-TOKEN"])
+    assert seen[0] == seen[1] != seen[2]
+
+
 @pytest.mark.parametrize(
     ("second", "says"),
     [
         (node("h100-1", "DOWN", "NOT_RESPONDING", reason="Not responding"), "gpu-2: h100-1 is DOWN"),
+        (node("h100-1", gres="gpu:h100:80"), "gpu-2: h100-1 has GRES gpu:h100:80, expected gpu:h100:8"),
         (node("h100-1", gres=""), "gpu-2: h100-1 has GRES null, expected gpu:h100:8"),
         (node("h100-1", "IDLE", "INVALID_REG", "DRAIN", reason="gres/gpu count"), "INVALID_REG"),
     ],
