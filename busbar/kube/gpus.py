@@ -19,6 +19,8 @@ _CONDITION_TAINT = "node.kubernetes.io/"
 _ACTIVE = "status.phase!=Succeeded,status.phase!=Failed"
 IDLE_LABEL = "busbar/idle"
 """Of pods of a measurement that end for any other pod."""
+MEASURED_BY = "busbar/measured-by"
+"""An annotation of pods that hold GPUs for jobs of their own: the command that measures these GPUs."""
 _SCALE = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _SCALE |= {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 
@@ -106,6 +108,8 @@ def held_by(pods: Iterable[JsonObject], *, idle: bool = True) -> Held:
         if not idle and IDLE_LABEL in (pod["metadata"].get("labels") or {}):
             continue
         spec, name = pod["spec"], f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        if command := (pod["metadata"].get("annotations") or {}).get(MEASURED_BY):
+            name += f" [measure with `{command}`]"
         for resource, units in requests(spec).items():
             found[spec.get("nodeName", "")][resource][name] = units
     return found

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from busbar.config.pools import CONTROL_PLANE
+from busbar.kube.gpus import MEASURED_BY
 from busbar.manifests.operators import Operator, Values, load, merge
 from busbar.manifests.scheduling import GPU_RESOURCE, worker_tolerations
 from stacks.slurm_k8s.package.config import Slurm
@@ -131,6 +132,7 @@ def _nodeset(slurm: Slurm, pool: Pool, *, is_default: bool) -> Values:
         pod["runtimeClassName"] = launch.runtime_class
     found: Values = {
         "enabled": True,
+        "metadata": {"annotations": {MEASURED_BY: "busbar measure STACK --project stacks/slurm_k8s"}},
         "replicas": len(launch.workers),
         "slurmd": {"image": image("slurmd"), "resources": {"limits": limits}, "volumeMounts": mounts},
         "logfile": {"image": _image(slurm.sidecar_image)},

@@ -123,6 +123,7 @@ def test_a_pod_outside_slurm_gets_no_gpu_and_the_core_s_measurement_names_who_ha
     done = lab.run(*BUSBAR, "measure", "dev")
     assert done.returncode == 2, done.stdout + done.stderr
     assert "held by slurm/slurm-worker-lab-" in done.stdout + done.stderr
+    assert "[measure with `busbar measure STACK --project stacks/slurm_k8s`]" in done.stdout + done.stderr
 
 
 def test_busbar_measure_runs_nccl_tests_by_sbatch_and_judges_the_log(lab: Lab, printed: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from busbar.kube.gpus import MEASURED_BY
 from lab.steps import LabError
 from stacks.slurm_k8s.lab import prepare
 from stacks.slurm_k8s.package import values
@@ -69,6 +70,7 @@ def test_a_pool_is_one_nodeset_that_holds_every_gpu_and_hca_of_its_workers(versi
     spec, pod = nodeset["spec"], nodeset["spec"]["template"]["spec"]
     assert nodeset["metadata"]["name"] == "slurm-worker-h100"
     assert spec["replicas"] == 2
+    assert "busbar measure" in spec["template"]["metadata"]["annotations"][MEASURED_BY]
     assert spec["extraConf"] == "Gres=gpu:h100:8"
     assert spec["partition"]["enabled"] is True
     assert spec["slurmd"]["resources"]["limits"] == {"nvidia.com/gpu": 8, "nvidia.com/hostdev": "8"}

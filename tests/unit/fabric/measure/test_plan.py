@@ -9,6 +9,7 @@ import pytest
 from busbar.fabric.measure import CannotMeasure, Plan, Request, plan, read_facts
 from busbar.judge.nccl import Expectation
 from busbar.kube.client import ApiError
+from busbar.kube.gpus import MEASURED_BY
 from busbar.manifests import mpijob
 from tests.support.kube_cluster import unreachable
 from tests.unit.fabric.measure.foreign import GPU, H100, HCA, Foreign, gpu_node, holder
@@ -205,6 +206,14 @@ def test_gpus_that_pods_hold_are_named_with_these_pods() -> None:
         "gpu-2: 0 of 8 nvidia.com/gpu are free, held by ml/train-0 (6), ml/train-1 (2)."
     )
     assert planned(cluster, "gpu-1").job.nodes == ("gpu-1",)
+
+
+def test_pods_with_jobs_of_their_own_name_the_command_that_measures_their_gpus() -> None:
+    cluster, pod = two(), holder("gpu-2", "slurmd-0", 8)
+    pod["metadata"]["annotations"] = {MEASURED_BY: "busbar measure STACK --project slurm"}
+    cluster.hold(pod)
+    [finding] = refused(cluster)
+    assert "held by ml/slurmd-0 [measure with `busbar measure STACK --project slurm`] (8)" in finding
 
 
 def test_gpus_that_are_left_over_are_enough_for_a_smaller_measurement() -> None:
