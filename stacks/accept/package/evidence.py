@@ -38,7 +38,7 @@ MAX_JSON = 16 << 20
 MAX_FILES = 20_000
 # Of all files together: zstd may make GB of a few KB.
 MAX_UNPACKED = 2 << 30
-# A log of NCCL is packed to a 20th to a 60th; a bomb to less than a 10,000th.
+# Logs of tests are packed to a 5th to a 17th; a bomb to less than a 10,000th.
 MAX_RATIO, SMALL = 500, 16 << 20
 _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*){0,5}")
 
