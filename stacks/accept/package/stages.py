@@ -19,7 +19,7 @@ from busbar.hosts.inventory import Inventory as HostInventory
 from busbar.kube.wait import Clock, Deadline, Pending, SystemClock, wait_until
 from busbar.preflight.query import Answer, query
 from busbar.preflight.survey import CONCURRENT, query_all
-from busbar.text import counted
+from busbar.text import counted, listed
 from stacks.accept.package.evidence import FOLDER, HOSTS, LOG_FILES, STAGE, TIME, Inventory, Stage, write_json
 from stacks.accept.package.rows import RUNS
 from stacks.accept.package.site import COLLECTIVES, Site, validation_of
@@ -91,6 +91,10 @@ def inventory(on: Running) -> dict[str, str]:
         hosts={name: each.report for name, each in answers.items() if isinstance(each, Answer)},
         failed={name: each.what for name, each in answers.items() if isinstance(each, Finding)},
     )
+    if not found.hosts:
+        raise NoVerdict(
+            f"no worker answers: {listed([f'{name}: {why}' for name, why in found.failed.items()])}"
+        )
     write_json(on.at("inventory") / HOSTS, found.model_dump(mode="json"))
     return {}
 
@@ -177,7 +181,7 @@ def run_stage(planned: Planned, on: Running) -> None:
     try:
         notes = planned.run(on)
     except NoVerdict as error:
-        again = f"Fix: then continue with busbar accept run {on.site.stack}"
-        raise NoVerdict(f"stage {planned.name}: {error}. {again}") from error
+        again = f"busbar accept run {on.site.stack} continues here"
+        raise NoVerdict(f"stage {planned.name}: {error}; {again}") from error
     ended = Stage(run=on.run, stage=planned.name, began=began, ended=now(), notes=notes)
     write_json(folder / STAGE, ended.model_dump(mode="json"))

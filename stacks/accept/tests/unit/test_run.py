@@ -104,7 +104,9 @@ def test_while_pods_hold_gpus_a_stage_waits_and_then_ends_without_a_result(on: R
     gpus.hold(holder("worker-2", "train", 8))
     with pytest.raises(NoVerdict, match=r"stage collectives: timed out after 180 s: .*worker-2") as ended:
         run_stage(planned("collectives"), on)
-    assert "busbar accept run prod" in str(ended.value) and isinstance(ended.value.__cause__, TimedOut)
+    assert "busbar accept run prod continues here" in str(ended.value) and isinstance(
+        ended.value.__cause__, TimedOut
+    )
     assert Evidence(on.folder).stage("collectives") is None and gpus.environments == []
 
 
@@ -152,6 +154,19 @@ def test_the_inventory_asks_the_workers_that_are_not_in_quarantine_and_keeps_why
     assert asked == list(made.WORKERS)
     found = made.result(on.folder, "inventory.h100.nodes")
     assert (found.result, found.value, "worker-2: no route to host" in found.reason) == ("fail", 1, True)
+
+
+def test_an_inventory_that_no_worker_answers_is_repeated(
+    on: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def silent(login: object, everyone: object, hosts: list[Host], ask: Ask) -> Answers:
+        return {host.name: Finding(host.name, "error", "no route to host", "") for host in hosts}
+
+    monkeypatch.setattr(stages, "query_all", silent)
+    on.__dict__["spec"] = SimpleNamespace(login=None, hosts=Inventory.of(on.cluster).hosts)
+    with pytest.raises(NoVerdict, match="no worker answers: worker-1: no route to host"):
+        run_stage(planned("inventory"), on)
+    assert Evidence(on.folder).stage("inventory") is None
 
 
 class Killed(BaseException):
