@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from rich.console import Console
 
 from busbar.cli.ending import when_interrupted
+from busbar.cli.engine_commands import stop_on_sigterm
 from busbar.cli.output import print_text, progress
 from busbar.cli.preflight import end as ended
 from busbar.cli.preflight import install_id
@@ -223,6 +224,7 @@ def measure(
         fix = "leave it out: the job is pending while its nodes are busy (validation.when_busy)"
         raise Misuse(f"--idle is for K3s. Fix: {fix}")
     slurm = _part(whole, pool, nodes, minutes)
+    stop_on_sigterm()
     with when_interrupted("; the job is cancelled"):
         login = login_by(file, slurm.ssh)
         spec = Spec.model_validate({**spec_of(slurm), "login": login.model_dump()})
@@ -274,6 +276,7 @@ def diagnose(
         places=places_of(slurm.workers),
         folder=file.project / ".busbar" / file.stack / chosen / FOLDER,
     )
+    stop_on_sigterm()
     kept = when_interrupted(KEPT.format(stack=file.stack))
     with kept, over_ssh(login_by(file, slurm.ssh), controller, hosts) as reach:
         runner = BySbatch(slurm, scope, reach, SystemClock(), progress)

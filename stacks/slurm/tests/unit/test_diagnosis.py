@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import os
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -73,7 +74,7 @@ class Site:
 
     `slow`: see mpirun.py. `states`: node -> its state in Slurm and the reason, where it is not idle.
     `refusing`: nodes where no step starts. `silent`: hosts that are not responding. `busy`: nodes with jobs.
-    `interrupted`: number of the job whose log is not read, because of Ctrl-C. `mpi`: srun's types of MPI.
+    `interrupted`: number of the job whose log is not read, because of `signal`. `mpi`: srun's types of MPI.
     """
 
     folder: Path
@@ -86,7 +87,7 @@ class Site:
     interrupted: int = 0
     mpi: str = "pmix"
     validation: Mapping[str, Any] = field(default_factory=dict)
-    log_folder, boot = "/var/lib/busbar", "1"
+    log_folder, boot, signal = "/var/lib/busbar", "1", signal.SIGINT
 
     def __post_init__(self) -> None:
         self.clock, self.said = Clock(), list[str]()
@@ -127,7 +128,7 @@ class Site:
             return {"known": True, "state": state, "reason": "Resources", "batch_host": batch}
         if verb == "read":
             if len(self.jobs) == self.interrupted:
-                raise KeyboardInterrupt
+                signal.raise_signal(self.signal)
             return {"data": base64.b64encode(self.log[int(values["offset"]) :]).decode(), "free_bytes": 10**9}
         assert verb == "cancel"
         self.cancelled.append(values["job_id"])
@@ -246,6 +247,21 @@ def test_results_from_before_a_reboot_are_not_continued(tmp_path: Path) -> None:
         site.diagnose()
     site.interrupted, site.boot, site.slow = 0, "2", {}
     assert (named(site.diagnose()), "continuing" in " ".join(site.said)) == ([], False)
+
+
+def test_sigterm_cancels_the_job_as_ctrl_c_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "Pulumi.dev.yaml"
+    made = Site(tmp_path, interrupted=1)
+    made.signal = signal.SIGTERM
+    path.write_text(yaml.safe_dump({"config": {f"{PROJECT}:{KEY}": configured(hosts=made.hosts)}}))
+    monkeypatch.setattr(operations, "over_ssh", lambda *_: nullcontext(made))
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        done = busbar("diagnose", str(path))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (done.exit_code, made.cancelled) == (130, ["1"]), done.stderr
+    assert "What is known is kept: busbar diagnose dev continues" in done.stderr
 
 
 @pytest.mark.slow
