@@ -99,13 +99,14 @@ class Secrets:
 class Lost:
     """A stack whose state was lost.
 
-    `required`: names of the hosts that must answer. `files`: read beside the applied ones. `not_files`: parts
-    of a payload that a host does not keep as a file. `secrets` reads what the hosts have; raises CannotAdopt.
+    `installed`: names of the hosts that must have something of busbar. `files`: read beside the applied ones.
+    `not_files`: parts of a payload that a host does not keep as a file. `secrets` reads what the hosts have;
+    raises CannotAdopt.
     """
 
     hosts: Sequence[Host]
     login: Login
-    required: frozenset[str]
+    installed: frozenset[str]
     secrets: Callable[[Mapping[str, Known], str], Secrets]
     files: tuple[str, ...] = _K3S_FILES
     not_files: frozenset[str] = frozenset()
@@ -114,11 +115,10 @@ class Lost:
 
 @dataclass(frozen=True)
 class Found:
-    """What the hosts have. `hosts`: by name; `silent`: why another one did not answer."""
+    """What the hosts have, by their names."""
 
     install_id: str
     hosts: Mapping[str, Known]
-    silent: Mapping[str, str]
     secrets: Secrets
 
     def difference(self, values: Mapping[str, str], payload: Mapping[str, str], lost: Lost) -> str:
@@ -129,8 +129,6 @@ class Found:
         name, owner = values.get("NODE_NAME", ""), values.get("OWNER")
         if not owner:
             return ""
-        if name not in self.hosts:
-            return f"not compared: {self.silent[name]}" if name in self.silent else "not a host of the stack"
         known = self.hosts[name]
         part = next((each for each in known.parts if each.owner == owner), None)
         return (
@@ -148,8 +146,8 @@ def of_cluster(cluster: Cluster, login: Login) -> Lost:
         _refuse_other_members(inventory, found[inventory.servers[0].name].files.get(_KUBECONFIG, ""))
         return _join_tokens(cluster, {each.name: found[each.name] for each in inventory.servers}, install_id)
 
-    required = frozenset(host.name for host in inventory.hosts if host.role != "worker")
-    return Lost(hosts=inventory.hosts, login=login, required=required, secrets=secrets)
+    installed = frozenset(host.name for host in inventory.hosts if host.role != "worker")
+    return Lost(hosts=inventory.hosts, login=login, installed=installed, secrets=secrets)
 
 
 async def read(lost: Lost, owner: str) -> Found:
@@ -164,20 +162,19 @@ async def read(lost: Lost, owner: str) -> Found:
             return Known.of(await hosts.run(host, SCRIPT, files, seconds=SECONDS))
 
         answers = await on_each(lost.hosts, ask, at_once=CONCURRENT)
-    pairs = [(host.name, answer) for host, answer in zip(lost.hosts, answers, strict=True)]
-    known = {name: answer for name, answer in pairs if isinstance(answer, Known)}
-    silent = {name: answer for name, answer in pairs if isinstance(answer, str)}
-    if missing := sorted(lost.required & silent.keys()):
-        raise CannotAdopt(
-            "\n".join(
-                [*(silent[name] for name in missing), "Every host but workers must answer; no changes made"]
-            )
-        )
+    if silent := [answer for answer in answers if isinstance(answer, str)]:
+        fix = "repair them; a worker may be taken out of the stack file until the stack is adopted"
+        raise CannotAdopt("\n".join([*silent, f"Every host must answer; no changes made. Fix: {fix}"]))
+    known = {
+        host.name: answer
+        for host, answer in zip(lost.hosts, answers, strict=True)
+        if isinstance(answer, Known)
+    }
     install_id = _one_cluster(known, owner)
-    if bare := sorted(name for name in lost.required if not known[name].parts):
+    if bare := sorted(name for name in lost.installed if not known[name].parts):
         what = f"{listed(bare, _SHOWN)}: nothing of busbar is installed, and only workers may be new"
         raise CannotAdopt(f"{what}. Fix: take them out of the stack file until the stack is adopted")
-    return Found(install_id, known, silent, lost.secrets(known, install_id))
+    return Found(install_id, known, lost.secrets(known, install_id))
 
 
 def _one_cluster(found: Mapping[str, Known], owner: str) -> str:

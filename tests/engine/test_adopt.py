@@ -7,7 +7,9 @@ objects are on an API server. What the hosts would have is taken from the Comman
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
@@ -105,8 +107,8 @@ class Site:
             if "randomPassword" in each["type"]
         }
         nothing: Any = None
-        lost = Lost(hosts=(), login=nothing, required=frozenset(), secrets=nothing)
-        found = Found("0123456789abcdef", hosts or self.hosts(), {}, Secrets(secrets))
+        lost = Lost(hosts=(), login=nothing, installed=frozenset(), secrets=nothing)
+        found = Found("0123456789abcdef", hosts or self.hosts(), Secrets(secrets))
         self.adopters = Adopters(lost, found, self.target.project, run or self.printed)
         code = session.run(
             "adopt",
@@ -164,7 +166,7 @@ def test_a_lost_state_is_written_again_and_an_update_changes_nothing(
     assert (error, {each.urn for each in steps if each.operation != "same"}) == ("", set())
 
 
-def test_what_differs_is_updated_and_a_failure_leaves_an_empty_state(
+def test_what_differs_is_updated_and_a_failure_or_an_interruption_leaves_an_empty_state(
     stack: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stack.lose()
@@ -173,6 +175,13 @@ def test_what_differs_is_updated_and_a_failure_leaves_an_empty_state(
         raise CommandFailed("preflight failed on 1 of 6 hosts")
 
     assert stack.adopt(monkeypatch, run=refused) == 1
+    assert not stack.checkout.export(CORE)["deployment"].get("resources")
+
+    def interrupted(text: str, inputs: Mapping[str, Any]) -> str:
+        os.kill(os.getpid(), signal.SIGINT)
+        raise CommandFailed("interrupted")
+
+    assert stack.adopt(monkeypatch, run=interrupted) == 130
     assert not stack.checkout.export(CORE)["deployment"].get("resources")
 
     hosts = stack.hosts()

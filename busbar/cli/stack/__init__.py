@@ -95,7 +95,7 @@ def adopt(stack: Stack, project: Project = None) -> None:
     """Write a lost state anew, from what the hosts and the cluster of the stack file have.
 
     Nothing on them is changed, restarted or measured. Steps that differ from the file are named, and
-    `busbar up` applies them. Refused where the state has hosts, a server is not responding, or the hosts
+    `busbar up` applies them. Refused where the state has hosts, a host is not responding, or the hosts
     belong to another stack or to two clusters. After an interruption: run the same command again.
 
     Exit code 0: adopted; 1: refused, or failed; 64: nothing was started (bad usage, no pulumi, a stack

@@ -30,11 +30,14 @@ class Rows:
     Afterwards: `counts` of finished steps by verb; the `errors`; what the program `printed`;
     `outputs_written`: whether the engine stored the program's outputs; `resumes`: (URN, kind) of the steps at
     which an earlier update was interrupted. on_event may be called from any thread. `end` ends an engine that
-    does not continue.
+    does not continue. `created`: the verb of a creation.
     """
 
-    def __init__(self, console: Console, end: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, console: Console, end: Callable[[], None] = lambda: None, *, created: str = "created"
+    ) -> None:
         self.console = console
+        self._created = created
         self._end = end
         self._failed_deletion = ""
         self._heard = time.monotonic()
@@ -129,7 +132,8 @@ class Rows:
         (self._failed_urns if failed else self._finished_urns).add(step.urn)
         if failed and step.op == OpType.DELETE_REPLACED:
             self._failed_deletion = events.name(step.urn)
-        verb = "failed" if failed else events.verb(step)
+        done = self._created if step.op == OpType.CREATE else events.verb(step)
+        verb = "failed" if failed else done
         self.counts[verb] += 1
         mark = Text("✗ ", "red") if failed else Text("✓ ", "green")
         row = Text(f"{self.seconds:6.1f} ") + mark

@@ -86,7 +86,9 @@ class Session:
     def _update(
         self, stack: auto.Stack, operation: Callable[..., Result], options: Mapping[str, Any]
     ) -> tuple[Rows, Result | None, str]:
-        rows, result, failure = Rows(self.console, self.interrupts.end_child), None, ""
+        created = "adopted" if self.verb == "adopt" else "created"
+        rows = Rows(self.console, self.interrupts.end_child, created=created)
+        result, failure = None, ""
         with rows:
             try:
                 result = without_stale_lock(

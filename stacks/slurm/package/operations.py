@@ -90,7 +90,7 @@ def lost(path: Path) -> Lost:
     return Lost(
         hosts=hosts,
         login=login_by(file, slurm.ssh),
-        required=frozenset(host.name for host in hosts if host.role != "worker"),
+        installed=frozenset(host.name for host in hosts if host.role != "worker"),
         secrets=generated,
         files=(_ACCOUNTING,),
         not_files=frozenset({"users", "quarantine"}),

@@ -115,6 +115,7 @@ def changed(name: str, **mark: Any) -> Answers:
 REFUSED: dict[str, tuple[Answers, dict[str, Any], str]] = {
     "a server that does not answer": (without_answer("server-2"), {}, "server-2: no route to host"),
     "a load balancer that does not answer": (without_answer("lb-1"), {}, "lb-1: no route to host"),
+    "a worker that does not answer": (without_answer("gpu-1"), {}, "gpu-1: no route to host"),
     "a server without anything": (changed("server-2"), {}, "server-2: nothing of busbar is installed"),
     "two clusters": (changed("gpu-1", install_id="0" * 16), {}, "the hosts belong to 2 clusters"),
     "another stack": (
@@ -153,14 +154,6 @@ def test_what_is_not_one_whole_cluster_of_this_stack_is_refused(read: Read, case
         read(answers, **more)
 
 
-def test_a_worker_that_does_not_answer_differs(read: Read) -> None:
-    found = read(without_answer("gpu-1"))
-    assert found.silent == {"gpu-1": "gpu-1: no route to host"}
-    lost: Any = SimpleNamespace(not_files=frozenset())
-    values = {"NODE_NAME": "gpu-1", "OWNER": "busbar/prod/worker-gpu-1"}
-    assert found.difference(values, {}, lost) == "not compared: gpu-1: no route to host"
-
-
 VALUES = {"NODE_NAME": "gpu-1", "OWNER": "busbar/prod/worker-gpu-1", "SHA256_AMD64": "5" * 64}
 CONFIG = f"node-name: gpu-1\ntoken: K10{CA}::node:x\n"
 DIFFERENT: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
@@ -191,7 +184,7 @@ def test_a_step_is_compared_with_what_is_applied(case: str) -> None:
             "parts": [part("worker-gpu-1", **{"/etc/rancher/k3s/config.yaml": file})],
         }
     )
-    found = Found(ID, {"gpu-1": known}, {}, adoption.Secrets({}))
+    found = Found(ID, {"gpu-1": known}, adoption.Secrets({}))
     lost: Any = SimpleNamespace(not_files=frozenset({"users"}))
     assert found.difference({**VALUES, **values}, payload, lost) == expected
 

@@ -339,7 +339,7 @@ def test_every_package_of_the_host_scripts_is_listed() -> None:
 
 def test_the_key_and_the_password_of_a_lost_state_are_read_from_the_controller(site: Site) -> None:
     lost = operations.lost(site.path)
-    assert lost.required == {"ctl", "login"}
+    assert lost.installed == {"ctl", "login"}
     files = {"/etc/slurm/slurm.key": "thekey"}
     part = Part("busbar-slurm/dev/controller-ctl", k3s.install_id("thekey"), frozenset(), files)
     known = Known("", (part,), {"/etc/slurm/slurmdbd.conf": "StorageUser=slurm\nStoragePass=its\n"})
