@@ -18,11 +18,9 @@ from stacks.slurm_k8s.package.components.slurm import (
     SlurmCluster,
     SlurmCrds,
     SlurmOperator,
-    check_before_change,
-    on_removal,
+    create_step,
 )
 from stacks.slurm_k8s.package.config import CONFIG
-from stacks.slurm_k8s.package.guards import ChangeSpec
 from stacks.slurm_k8s.package.outputs import NAMES, build_outputs
 from stacks.slurm_k8s.package.pools import Refused, pools_of
 from stacks.slurm_k8s.package.values import survey_spec
@@ -47,15 +45,9 @@ async def main() -> None:
     args = SlurmArgs(slurm=slurm, cluster=cluster, pools=pools, helm_values=PROJECT / "helm_values")
     crds = SlurmCrds("slurm-crds", args, ResourceOptions(provider=provider, depends_on=[survey]))
     operator = SlurmOperator("slurm-operator", args, ResourceOptions(provider=provider, depends_on=[crds]))
-    change = check_before_change("slurm-change", args, ResourceOptions(depends_on=[operator]))
-    gone = on_removal(
-        "slurm-gone",
-        "after-removal",
-        ChangeSpec(namespace=slurm.namespace),
-        args,
-        ResourceOptions(),
-        [operator],
-    )
+    of_operator = ResourceOptions(depends_on=[operator])
+    change = create_step("slurm-change", "before-change", args, of_operator, [digest(args.given)])
+    gone = create_step("slurm-gone", "after-removal", args, of_operator, at_removal=True)
     after = [operator, change, gone]
     running = SlurmCluster("slurm", args, ResourceOptions(provider=provider, depends_on=after))
     outputs = running.result.apply(lambda printed: build_outputs(slurm, cluster.cluster_name, pools, printed))

@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 
     from busbar.config import Finding
     from busbar.kube.client import RestApi
-    from stacks.slurm_k8s.package.admission import AdmissionSpec
     from stacks.slurm_k8s.package.config import Slurm
-    from stacks.slurm_k8s.package.guards import ChangeSpec, RemovalSpec
     from stacks.slurm_k8s.package.ready import ReadySpec
+    from stacks.slurm_k8s.package.steps import StepSpec
     from stacks.slurm_k8s.package.survey import SurveySpec
 
 
@@ -56,50 +55,16 @@ def survey(api: RestApi, spec: SurveySpec) -> Any:
     return {"findings": []}
 
 
-@engine_command("slurm_k8s admission", "stacks.slurm_k8s.package.admission:AdmissionSpec")
-def admission(api: RestApi, spec: AdmissionSpec) -> Any:
-    """Wait until the operator's webhook accepts an object; the request is JSON on stdin.
+@engine_command("slurm_k8s step", "stacks.slurm_k8s.package.steps:StepSpec")
+def step(api: RestApi, spec: StepSpec) -> Any:
+    """Wait for a step of an update or a destroy; the request is JSON on stdin (steps.StepSpec).
 
-    The cluster: KUBECONFIG. Prints {"accepted"}; exits with 1 at the deadline.
+    The cluster: KUBECONFIG. Prints {"found"}; exits with 1 at the deadline, and where jobs keep a destroy.
     """
     from busbar.kube.wait import SystemClock
-    from stacks.slurm_k8s.package.admission import wait
+    from stacks.slurm_k8s.package import steps
 
-    return {"accepted": wait(api, spec, SystemClock(), progress)}
-
-
-@engine_command("slurm_k8s before-change", "stacks.slurm_k8s.package.guards:ChangeSpec")
-def before_change(api: RestApi, spec: ChangeSpec) -> Any:
-    """Wait until slurmrestd is ready, before pods of a running Slurm change; the request is JSON on stdin.
-
-    The cluster: KUBECONFIG. Prints {"slurmrestd"}; exits with 1 at the deadline.
-    """
-    from busbar.kube.wait import SystemClock
-    from stacks.slurm_k8s.package.guards import before_change as run
-
-    return {"slurmrestd": run(api, spec, SystemClock(), progress)}
-
-
-@engine_command("slurm_k8s after-removal", "stacks.slurm_k8s.package.guards:ChangeSpec")
-def after_removal(api: RestApi, spec: ChangeSpec) -> None:
-    """Wait until no pod of Slurm is left; the request is JSON on stdin. The cluster: KUBECONFIG."""
-    from busbar.kube.wait import SystemClock
-    from stacks.slurm_k8s.package.guards import after_removal as run
-
-    run(api, spec, SystemClock(), progress)
-
-
-@engine_command("slurm_k8s before-removal", "stacks.slurm_k8s.package.guards:RemovalSpec")
-def before_removal(api: RestApi, spec: RemovalSpec) -> Any:
-    """Refuse a destroy while there are jobs, or cancel them; the request is JSON on stdin.
-
-    The cluster: KUBECONFIG. Prints {"cancelled"}; exits with 1 and the jobs where it refuses.
-    """
-    from busbar.kube.wait import SystemClock
-    from stacks.slurm_k8s.package.guards import before_removal as run
-    from stacks.slurm_k8s.package.rest import SlurmApi
-
-    return {"cancelled": run(SlurmApi(api, spec.namespace), spec, SystemClock(), progress)}
+    return {"found": steps.run(api, spec, SystemClock(), progress)}
 
 
 @engine_command("slurm_k8s ready", "stacks.slurm_k8s.package.ready:ReadySpec")

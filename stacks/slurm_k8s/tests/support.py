@@ -72,7 +72,12 @@ def pod(host: str, on: str) -> JsonObject:
 class SlurmCluster(Cluster):
     """A cluster in memory with slurmrestd; `job` is the state of every job that is submitted."""
 
-    def __init__(self, *nodes: JsonObject, job: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        *nodes: JsonObject,
+        job: Mapping[str, Any] | None = None,
+        objects: Mapping[str, Any] | None = None,
+    ) -> None:
         key = {"data": {"jwt.key": base64.b64encode(KEY).decode()}}
         pods = [pod(each["name"], f"gpu-{number}") for number, each in enumerate(nodes, 1)]
         super().__init__(
@@ -82,6 +87,7 @@ class SlurmCluster(Cluster):
                 PODS: pods,
                 "/api/v1/namespaces/slurm/events": [],
                 f"{REST}/job/7": {"jobs": [job or {"job_state": ["COMPLETED"]}]},
+                **(objects or {}),
             }
         )
         self.headers: Mapping[str, str] = {}

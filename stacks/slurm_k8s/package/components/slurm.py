@@ -27,14 +27,12 @@ from busbar.manifests.names import digest
 from busbar.manifests.operators import Operator, Values
 from busbar.outputs import ClusterOutputs
 from stacks.slurm_k8s.package import values
-from stacks.slurm_k8s.package.admission import AdmissionSpec
 from stacks.slurm_k8s.package.config import Slurm as SlurmConfig
-from stacks.slurm_k8s.package.guards import ChangeSpec, RemovalSpec
 from stacks.slurm_k8s.package.outputs import CONTRACT_VERSION
 from stacks.slurm_k8s.package.pools import Pool
 from stacks.slurm_k8s.package.ready import PoolSpec, ReadySpec
+from stacks.slurm_k8s.package.steps import StepSpec
 
-ADMISSION_SECONDS = 120
 # auth/slurm takes up to 1,024 bytes; HS256 needs 32.
 _KEY_LENGTHS = {values.SLURM_KEY: 1024, values.JWT_KEY: 64}
 
@@ -54,35 +52,29 @@ class SlurmArgs:
         return values.slurm(self.helm_values, self.slurm, self.pools)
 
 
-def check_before_change(name: str, args: SlurmArgs, opts: pulumi.ResourceOptions) -> pulumi.Resource:
-    """Register the wait for slurmrestd, which runs before values of Slurm's release change."""
-    return create_cluster_command(
-        name,
-        "slurm_k8s before-change",
-        ChangeSpec(namespace=args.slurm.namespace).model_dump(),
-        args.cluster.kubeconfig,
-        opts,
-        triggers=[digest(args.given)],
-    )
-
-
-def on_removal(
+def create_step(
     name: str,
-    command: str,
-    spec: ChangeSpec | RemovalSpec,
+    step: str,
     args: SlurmArgs,
     opts: pulumi.ResourceOptions,
-    after: Sequence[pulumi.Resource],
+    triggers: Sequence[Any] = (),
+    *,
+    at_removal: bool = False,
 ) -> local.Command:
-    """Register a command that changes nothing until the engine deletes it, which is before `after`."""
+    """Register a step of steps.py. `at_removal`: it runs when the engine deletes it, and not before."""
+    words = {"step": step, "namespace": args.slurm.namespace, "cancel_jobs": args.slurm.removal.cancel_jobs}
+    spec, command = StepSpec.model_validate(words), "slurm_k8s step"
+    if not at_removal:
+        plain = spec.model_dump(exclude_defaults=True, exclude={"cancel_jobs"})
+        return create_cluster_command(name, command, plain, args.cluster.kubeconfig, opts, triggers=triggers)
     return local.Command(
         name,
-        delete=busbar_command("slurm_k8s", command),
+        delete=busbar_command(*command.split()),
         stdin=spec.model_dump_json(),
         environment={KUBECONFIG_TEXT: pulumi.Output.secret(args.cluster.kubeconfig)},
         add_previous_output_in_env=False,
         logging=local.Logging.STDERR,
-        opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=[*after])),
+        opts=opts,
     )
 
 
@@ -102,14 +94,11 @@ class SlurmOperator(pulumi.ComponentResource):
         super().__init__("busbar:slurm_k8s:SlurmOperator", name, None, opts)
         given = values.operator(args.helm_values, args.slurm)
         release = create_release(name, _release(args, values.OPERATOR, given, await_ready=True), parent=self)
-        create_cluster_command(
-            f"{name}-admission",
-            "slurm_k8s admission",
-            AdmissionSpec(namespace="default", deadline_seconds=ADMISSION_SECONDS).model_dump(),
-            args.cluster.kubeconfig,
-            # The certificate of the webhook is new after each change of the release.
-            pulumi.ResourceOptions(parent=self, depends_on=[release], replacement_trigger=changes(release)),
+        # The certificate of the webhook is new after each change of the release.
+        after = pulumi.ResourceOptions(
+            parent=self, depends_on=[release], replacement_trigger=changes(release)
         )
+        create_step(f"{name}-webhook", "webhook", args, after)
         self.register_outputs({})
 
 
@@ -141,9 +130,9 @@ class SlurmCluster(pulumi.ComponentResource):
                     opts=of_fixed_name(pulumi.ResourceOptions(parent=self, depends_on=[namespace])),
                 )
             )
-        removal = RemovalSpec(namespace=slurm.namespace, cancel_jobs=slurm.removal.cancel_jobs)
         # Before the release and the keys.
-        guard = on_removal(f"{name}-removal", "before-removal", removal, args, mine, made)
+        before = pulumi.ResourceOptions(parent=self, depends_on=made)
+        guard = create_step(f"{name}-removal", "before-removal", args, before, at_removal=True)
         spec = _ready_spec(slurm, args.pools).model_dump(mode="json")
         ready = create_cluster_command(
             f"{name}-ready",

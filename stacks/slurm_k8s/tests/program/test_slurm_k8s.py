@@ -60,7 +60,7 @@ def test_nothing_is_made_before_the_survey_and_each_part_after_the_one_that_it_n
     order = [
         "slurm-crds-release",
         "slurm-operator-release",
-        "slurm-operator-admission",
+        "slurm-operator-webhook",
         "slurm-release",
         "slurm-ready",
     ]
@@ -103,8 +103,10 @@ def test_a_destroy_asks_for_jobs_before_it_removes_slurm_and_its_keys() -> None:
     run = up(removal={"cancel_jobs": True})
     guard = run.named("slurm-removal")
     assert "create" not in guard.inputs
-    assert str(guard.inputs["delete"]).endswith("-m busbar slurm_k8s before-removal")
-    assert json.loads(guard.inputs["stdin"]) == {"namespace": "slurm", "cancel_jobs": True}
+    assert str(guard.inputs["delete"]).endswith("-m busbar slurm_k8s step")
+    assert json.loads(guard.inputs["stdin"]) == {
+        "step": "before-removal", "namespace": "slurm", "cancel_jobs": True
+    }  # fmt: skip
     for each in (run.named("slurm-release"), *run.of_type(SECRET)):
         assert run.waits_for(guard, each), each.name
 
@@ -112,7 +114,8 @@ def test_a_destroy_asks_for_jobs_before_it_removes_slurm_and_its_keys() -> None:
 def test_the_operator_is_removed_after_the_pods_of_slurm_are_gone() -> None:
     run = up()
     gone = run.named("slurm-gone")
-    assert str(gone.inputs["delete"]).endswith("-m busbar slurm_k8s after-removal")
+    assert str(gone.inputs["delete"]).endswith("-m busbar slurm_k8s step")
+    assert json.loads(gone.inputs["stdin"])["step"] == "after-removal"
     assert run.waits_for(run.named("slurm-release"), gone)
     assert run.waits_for(gone, run.named("slurm-operator-release"))
 

@@ -15,8 +15,8 @@ from busbar.kube.gpus import MEASURED_BY
 from lab.steps import LabError
 from stacks.slurm_k8s.lab import prepare
 from stacks.slurm_k8s.package import values
-from stacks.slurm_k8s.package.admission import SERVICE
 from stacks.slurm_k8s.package.pools import Refused, gres_conf, pools_of
+from stacks.slurm_k8s.package.steps import SERVICE
 from stacks.slurm_k8s.tests.support import CLUSTER, cluster, pools, slurm
 from tests.support.shared import CHARTS, PROJECT
 from tests.support.verdicts import failing

@@ -9,17 +9,19 @@ import pytest
 
 from busbar.kube.client import ApiError, JsonObject
 from busbar.kube.wait import TimedOut
-from stacks.slurm_k8s.package.admission import AdmissionSpec, wait
-from tests.support.kube_cluster import Clock, Cluster
+from stacks.slurm_k8s.package.steps import StepSpec, run
+from stacks.slurm_k8s.tests.support import SlurmCluster
+from tests.support.kube_cluster import Clock
 
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/slinky/endpointslices"
 
 
-class Webhook(Cluster):
+class Webhook(SlurmCluster):
     """A cluster whose webhook refuses `refusals` times."""
 
     def __init__(self, ready: bool, refusals: int = 0) -> None:
-        super().__init__({SLICES: [{"endpoints": [{"conditions": {"ready": ready}}]}]})
+        super().__init__()
+        self.objects[SLICES] = [{"endpoints": [{"conditions": {"ready": ready}}]}]
         self.refusals, self.asked = refusals, list[str]()
 
     def create(self, path: str, body: Mapping[str, Any]) -> JsonObject:
@@ -30,8 +32,8 @@ class Webhook(Cluster):
 
 
 def accepted(cluster: Webhook) -> str:
-    spec = AdmissionSpec(namespace="default", deadline_seconds=60)
-    return wait(cluster, spec, Clock(), lambda _: None)
+    spec = StepSpec(step="webhook", namespace="slurm")
+    return str(run(cluster, spec, Clock(), lambda _: None))
 
 
 def test_a_webhook_with_a_new_certificate_is_waited_for_and_nothing_is_stored() -> None:

@@ -9,22 +9,20 @@ import pytest
 from busbar.exits import Failed
 from busbar.kube.client import ApiError
 from busbar.kube.wait import TimedOut
-from stacks.slurm_k8s.package.guards import (
-    ChangeSpec,
-    RemovalSpec,
-    after_removal,
-    before_change,
-    before_removal,
-)
-from stacks.slurm_k8s.package.rest import SlurmApi
+from stacks.slurm_k8s.package.steps import StepSpec, run
 from stacks.slurm_k8s.tests.support import PODS, REST, SlurmCluster, pod
-from tests.support.kube_cluster import Clock, Cluster
+from tests.support.kube_cluster import Clock
 
 RESTD = "/apis/apps/v1/namespaces/slurm/deployments/slurm-restapi"
 
 
+def step(name: str, cluster: SlurmCluster, clock: Clock | None = None, **more: Any) -> Any:
+    spec = StepSpec.model_validate({"step": name, "namespace": "slurm", **more})
+    return run(cluster, spec, clock or Clock(), lambda _: None)
+
+
 def change(objects: dict[str, Any]) -> str:
-    return before_change(Cluster(objects), ChangeSpec(namespace="slurm"), Clock(), lambda _: None)
+    return str(step("before-change", SlurmCluster(objects=objects)))
 
 
 def test_a_first_installation_has_nothing_to_wait_for() -> None:
@@ -41,20 +39,20 @@ def test_without_a_ready_slurmrestd_nothing_is_changed() -> None:
 
 
 def test_the_operator_stays_until_the_last_pod_of_slurm_is_gone() -> None:
-    cluster, clock = Cluster({PODS: [pod("h100-0", "gpu-1")]}), Clock()
+    cluster, clock = SlurmCluster(objects={PODS: [pod("h100-0", "gpu-1")]}), Clock()
 
     def end() -> None:
         cluster.objects[PODS] = []
 
     clock.at(30, end)
-    after_removal(cluster, ChangeSpec(namespace="slurm"), clock, lambda _: None)
+    step("after-removal", cluster, clock)
     assert clock.time >= 30
 
 
 def test_pods_that_do_not_end_are_named() -> None:
-    cluster = Cluster({PODS: [pod("h100-0", "gpu-1")]})
+    cluster = SlurmCluster(objects={PODS: [pod("h100-0", "gpu-1")]})
     with pytest.raises(TimedOut, match="slurm-worker-h100-0"):
-        after_removal(cluster, ChangeSpec(namespace="slurm"), Clock(), lambda _: None)
+        step("after-removal", cluster)
 
 
 class Jobs(SlurmCluster):
@@ -76,8 +74,7 @@ class Jobs(SlurmCluster):
 
 
 def removal(cluster: Jobs, *, cancel_jobs: bool = False) -> int:
-    spec = RemovalSpec(namespace="slurm", cancel_jobs=cancel_jobs)
-    return before_removal(SlurmApi(cluster, "slurm"), spec, Clock(), lambda _: None)
+    return int(step("before-removal", cluster, cancel_jobs=cancel_jobs))
 
 
 def test_jobs_that_have_ended_keep_nothing() -> None:

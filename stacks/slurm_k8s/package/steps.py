@@ -1,0 +1,113 @@
+"""Steps of an update or a destroy that wait: for the webhook, slurmrestd, the end of jobs and of pods."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from busbar.exits import Failed
+from busbar.kube.client import Api, ApiError
+from busbar.kube.objects import find
+from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
+from busbar.models import StrictModel
+from busbar.text import listed
+from stacks.slurm_k8s.package.rest import ProxyApi, SlurmApi, transient
+from stacks.slurm_k8s.package.values import OPERATOR, RELEASE
+
+API_VERSION = "slinky.slurm.net/v1beta1"
+SERVICE = "slurm-operator-webhook"
+SECONDS = 120
+POLL_SECONDS = 2.0
+_CANCEL = "set removal.cancel_jobs: true and run `busbar up`, then retry"
+_DRY_RUN = "busbar-dry-run"
+
+
+class StepSpec(StrictModel):
+    """Stdin of `busbar slurm_k8s step`. `namespace`: of Slurm. `cancel_jobs`: in place of a refusal."""
+
+    step: Literal["webhook", "before-change", "before-removal", "after-removal"]
+    namespace: str
+    cancel_jobs: bool = False
+
+
+def run(api: ProxyApi, spec: StepSpec, clock: Clock, progress: ProgressCallback) -> Any:
+    """Run a step; what it has found. Raises TimedOut, Failed and ApiError."""
+    if spec.step == "before-removal":
+        return before_removal(SlurmApi(api, spec.namespace), spec, clock, progress)
+    look = {"webhook": webhook, "before-change": slurmrestd, "after-removal": no_pods}[spec.step]
+    return wait_until(
+        lambda: look(api, spec.namespace),
+        Deadline(clock, SECONDS),
+        poll_seconds=POLL_SECONDS,
+        progress=progress,
+    )
+
+
+def webhook(api: Api, namespace: str) -> str | Pending:
+    """Whether the operator's webhook accepts an object; a change of its release makes a new certificate."""
+    path = f"/apis/discovery.k8s.io/v1/namespaces/{OPERATOR.namespace}/endpointslices"
+    slices = api.list(path, labelSelector=f"kubernetes.io/service-name={SERVICE}")
+    ends = [end for each in slices for end in each.get("endpoints") or []]
+    if not any((end.get("conditions") or {}).get("ready") for end in ends):
+        return Pending(f"Service {OPERATOR.namespace}/{SERVICE} has no ready endpoint")
+    reference = {"name": _DRY_RUN, "key": "key"}
+    body = {
+        "apiVersion": API_VERSION,
+        "kind": "Controller",
+        "metadata": {"name": _DRY_RUN, "namespace": "default"},
+        "spec": {"slurmKeyRef": reference, "jwtHs256KeyRef": reference},
+    }
+    try:
+        api.create(f"/apis/{API_VERSION}/namespaces/default/controllers?dryRun=All", body)
+    except ApiError as error:
+        # 500: the API server cannot reach the webhook, or does not know its authority yet.
+        return Pending(f"the operator's webhook is not ready: {error}")
+    return "accepted"
+
+
+def slurmrestd(api: Api, namespace: str) -> str | Pending:
+    """Whether slurmrestd is ready, where Slurm is installed.
+
+    Without it the operator knows no node: 1.0 has then deleted every worker pod, with the jobs in them.
+    """
+    found = find(api, f"/apis/apps/v1/namespaces/{namespace}/deployments/{RELEASE}-restapi")
+    if found is None or (found.get("status") or {}).get("readyReplicas"):
+        return "ready" if found else "not installed"
+    return Pending(f"no pod of Deployment {namespace}/{RELEASE}-restapi is ready: nothing is changed")
+
+
+def no_pods(api: Api, namespace: str) -> str | Pending:
+    """Whether the operator has removed all pods of Slurm: without it they would stay."""
+    names = [pod["metadata"]["name"] for pod in api.list(f"/api/v1/namespaces/{namespace}/pods")]
+    return Pending(f"pods of Slurm are ending: {listed(names)}") if names else "gone"
+
+
+def before_removal(slurm: SlurmApi, spec: StepSpec, clock: Clock, progress: ProgressCallback) -> int:
+    """The number of jobs that were cancelled. Raises Failed while there are jobs, and without an answer."""
+    cancelled: set[int] = set()
+
+    def look() -> int | Pending:
+        jobs = slurm.active_jobs()
+        if not jobs:
+            return len(cancelled)
+        if not spec.cancel_jobs:
+            raise Failed(
+                f"jobs of Slurm are running or pending: {listed([str(job) for job in jobs])}; nothing was "
+                f"removed. Fix: wait for their end, or {_CANCEL}"
+            )
+        for job in jobs:
+            slurm.cancel(job)
+        cancelled.update(jobs)
+        return Pending(f"cancelling {len(jobs)} jobs")
+
+    try:
+        return wait_until(
+            look, Deadline(clock, SECONDS), poll_seconds=POLL_SECONDS, progress=progress, retry_on=transient
+        )
+    except TimedOut as timeout:
+        if spec.cancel_jobs and timeout.error:
+            progress(f"warning: slurmctld cannot be asked for jobs: {timeout.error}")
+            return len(cancelled)
+        raise Failed(
+            f"it is unknown whether jobs of Slurm run: {timeout.state}; nothing was removed. Fix: "
+            f"kubectl -n {spec.namespace} get pods; or {_CANCEL}"
+        ) from timeout
