@@ -103,7 +103,9 @@ def fabric(stage: str, runs: Sequence[str], env: Mapping[str, str], on: Running)
     """Measure over all healthy nodes, in one job per pool, and keep its log. Raises NoVerdict."""
     from busbar.fabric.measure import LeftBehind, clean, measure
 
-    jobs = {pool: f"{on.run}-{stage[0]}{number}" for number, pool in enumerate(on.site.pools)}
+    pools = on.site.pools
+    notes = {name: "every worker is in quarantine" for name, pool in pools.items() if not pool.workers}
+    jobs = {name: f"{on.run}-{stage[0]}{number}" for number, name in enumerate(pools) if name not in notes}
     # A killed process may have left a job.
     clean(on.api, [*jobs.values()], None, on.clock, on.say)
     for pool, job in jobs.items():
@@ -120,7 +122,7 @@ def fabric(stage: str, runs: Sequence[str], env: Mapping[str, str], on: Running)
         for path in folder.iterdir():
             if path.name not in LOG_FILES:
                 path.unlink()
-    return {}
+    return notes
 
 
 def _plan(on: Running, pool: str, job: str, runs: Sequence[str], env: Mapping[str, str]) -> Plan:

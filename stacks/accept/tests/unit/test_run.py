@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -122,6 +123,15 @@ def test_a_node_that_cannot_run_the_job_is_left_out_and_its_row_fails(on: Runnin
     run_stage(planned("collectives"), on)
     found = made.result(on.folder, "collectives.h100.nodes")
     assert found.result != "pass"
+
+
+def test_a_pool_whose_workers_are_all_in_quarantine_is_not_run(on: Running, gpus: Gpus) -> None:
+    pool = on.site.pools["h100"].model_copy(update={"workers": ()})
+    empty = replace(on, site=on.site.model_copy(update={"pools": {"h100": pool}}))
+    empty.__dict__["api"] = gpus
+    run_stage(planned("repeats"), empty)
+    found = made.result(on.folder, "repeats.h100.log")
+    assert (found.result, found.reason) == ("not run", "every worker is in quarantine")
 
 
 def test_a_stage_begins_anew_after_its_process_was_killed(on: Running, gpus: Gpus) -> None:
