@@ -72,14 +72,19 @@ class Known:
         """The applied files of all parts."""
         return {path: text for part in self.parts for path, text in part.files.items()}
 
+    @property
+    def ca_sha256(self) -> str:
+        """The hash of the cluster's CA, as K3s pins it; empty on a host that is not a server."""
+        pinned = re.match(r"K10([0-9a-f]{64})::", self.files.get(f"{_DATA}/token", ""))
+        return pinned[1] if pinned else ""
+
     def facts(self, name: str, *, with_kubeconfig: bool) -> str:
         """What the steps of this host print. The kubeconfig is a secret."""
-        pinned = re.match(r"K10([0-9a-f]{64})::", self.files.get(f"{_DATA}/token", ""))
         found: dict[str, Any] = {
             "node": name,
             "version": self.version,
             "replaced": [],
-            "ca_sha256": pinned[1] if pinned else "",
+            "ca_sha256": self.ca_sha256,
             "ca_pem": self.files.get(f"{_DATA}/tls/server-ca.crt", "").rstrip("\n"),
         }
         if with_kubeconfig:
@@ -131,11 +136,9 @@ class Found:
             return ""
         known = self.hosts[name]
         part = next((each for each in known.parts if each.owner == owner), None)
-        return (
-            "it is not installed"
-            if part is None
-            else "; ".join(_differences(known, part, values, payload, lost))
-        )
+        if part is None:
+            return "it is not installed"
+        return "; ".join(_differences(known, part, values, payload, lost))
 
 
 def of_cluster(cluster: Cluster, login: Login) -> Lost:
@@ -215,6 +218,10 @@ def _refuse_other_members(inventory: Inventory, kubeconfig: str) -> None:
 def _join_tokens(cluster: Cluster, servers: Mapping[str, Known], install_id: str) -> Secrets:
     """The tokens of components/engine/join_tokens.py. Raises CannotAdopt."""
     configs = [yaml.safe_load(known.applied.get(_CONFIG, "")) or {} for known in servers.values()]
+    if len(authorities := {known.ca_sha256 for known in servers.values()}) != 1 or "" in authorities:
+        raise CannotAdopt(
+            f"{_DATA}/token of the servers does not name one CA. Fix: see journalctl -u k3s there"
+        )
     pairs = {(_password(config.get("token")), str(config.get("agent-token", ""))) for config in configs}
     if len(pairs) != 1 or not all(*pairs):
         raise CannotAdopt(

@@ -46,11 +46,12 @@ def part(resource: str, **files: str) -> dict[str, Any]:
     }
 
 
-def facts(host: Host, token: str = TOKEN, rotated: str = "") -> dict[str, Any]:
+def facts(host: Host, token: str = TOKEN, rotated: str = "", ca: str = CA) -> dict[str, Any]:
     written = {"token": f"K10{CA}::server:{token}", "agent-token": AGENT}
     files = {"/etc/rancher/k3s/config.yaml": yaml.safe_dump(written)} if host.role == "server" else {}
     installed = part(RESOURCES[host.role].format(host.name), **files)
     kept = {"/etc/rancher/k3s/k3s.yaml": "kubeconfig", "/var/lib/busbar/rotated": rotated}
+    kept["/var/lib/rancher/k3s/server/token"] = f"K10{ca}::server:x"
     return {"node": host.name, "version": "v1", "files": encoded(**kept), "parts": [installed]}
 
 
@@ -134,6 +135,7 @@ REFUSED: dict[str, tuple[Answers, dict[str, Any], str]] = {
         {},
         "the servers do not have the same tokens",
     ),
+    "a CA that is not known": (lambda host: facts(host, ca=""), {}, "does not name one CA"),
     "a rotation that is not done": (
         facts,
         {"k3s": ROTATED},
