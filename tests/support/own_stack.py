@@ -56,6 +56,13 @@ class OwnStack:
         print("no changes" if done.returncode == 0 else done.stdout)
         return done.returncode == 0
 
+    def lose_state(self) -> None:
+        """Remove the state, and nothing that it describes."""
+        done = self._run(
+            "pulumi", "stack", "rm", "--yes", "--force", "--preserve-config", "--stack", "dev", seconds=60
+        )
+        assert done.returncode == 0, done.stdout
+
     def _run(self, *words: str, seconds: float) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             words,
