@@ -107,7 +107,8 @@ def fabric(stage: str, runs: Sequence[str], env: Mapping[str, str], on: Running)
     notes = {name: "every worker is in quarantine" for name, pool in pools.items() if not pool.workers}
     jobs = {name: f"{on.run}-{stage[0]}{number}" for number, name in enumerate(pools) if name not in notes}
     # A killed process may have left a job.
-    clean(on.api, [*jobs.values()], None, on.clock, on.say)
+    limit = Deadline(on.clock, PATIENCE_SECONDS)
+    wait_until(lambda: clean(on.api, [*jobs.values()], None, on.clock, on.say), limit, poll_seconds=2)
     for pool, job in jobs.items():
         on.say(f"pool {pool}: {counted(len(runs), 'run')} of nccl-tests")
         folder, home = on.at(stage) / pool, on.file.project / ".busbar" / on.file.stack

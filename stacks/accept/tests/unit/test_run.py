@@ -18,7 +18,7 @@ from busbar.exits import NoVerdict
 from busbar.hosts.finding import Finding
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import Inventory
-from busbar.kube.client import JsonObject
+from busbar.kube.client import ApiError, JsonObject
 from busbar.kube.wait import TimedOut
 from busbar.preflight.query import Answer
 from busbar.preflight.report import Report
@@ -123,6 +123,12 @@ def test_a_node_that_cannot_run_the_job_is_left_out_and_its_row_fails(on: Runnin
     run_stage(planned("collectives"), on)
     found = made.result(on.folder, "collectives.h100.nodes")
     assert found.result != "pass"
+
+
+def test_an_api_server_that_is_not_ready_yet_is_asked_again(on: Running, gpus: Gpus) -> None:
+    gpus.failures.append(ApiError("GET /apis", 429, "storage is (re)initializing"))
+    run_stage(planned("collectives"), on)
+    assert made.result(on.folder, "collectives.h100.proof").result == "pass"
 
 
 def test_a_pool_whose_workers_are_all_in_quarantine_is_not_run(on: Running, gpus: Gpus) -> None:
