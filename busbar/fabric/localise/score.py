@@ -13,7 +13,14 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from busbar.fabric.localise.groups import FEW_NODES, GOOD, PAIRS, Group, Kind, Known, Places, by_place
-from busbar.fabric.localise.peers import FEWEST_RUNS, RUNS_PER_RAIL, SLOW, nodes_by_peers, rails_by_peers
+from busbar.fabric.localise.peers import (
+    FEWEST_RUNS,
+    MOST_RUNS,
+    RUNS_PER_RAIL,
+    SLOW,
+    nodes_by_peers,
+    rails_by_peers,
+)
 
 Cause = Literal["node", "nvlink", "rail", "leaf", "uplink", "settings"]
 
@@ -148,8 +155,12 @@ class _Runs:
         can_tell = len(self.nodes) > 2 and (first.level or not self.pairs)
         few = dict.fromkeys(self.nodes, FEWEST_RUNS if can_tell else 0)
         found = few if len(self.nodes) <= FEW_NODES else first.unclear
+        # Runs across slow uplinks are no evidence, but a node must not be asked for ever.
+        left = {
+            node: MOST_RUNS - sum(group.stage == "B" for group in self.pairs.get(node, ())) for node in found
+        }
         return {
-            node: again.unclear.get(node, 0) if node in again.level else more
+            node: max(0, min(left[node], again.unclear.get(node, 0) if node in again.level else more))
             for node, more in found.items()
             if node not in confirmed
             and (node not in again.level or node in again.unclear)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -56,6 +57,16 @@ def test_other_names_for_nodes_and_groups_change_nothing_but_the_names(
     fabric.uplinks[place] = renamed.uplinks[new[place]] = 0.7
     found, again = (each.diagnose(luck=noise(seed, 0.08), seed=seed) for each in (fabric, renamed))
     assert translated(found, new) == again
+
+
+def test_nodes_that_only_runs_across_slow_uplinks_are_left_for_do_not_run_for_ever() -> None:
+    fabric = Fabric.of(4, 9)
+    fabric.uplinks["su1"] = 0.7
+    for node in ("su0-2", "su0-3", "su1-0", "su1-3"):
+        fabric.rails[node, 1] = 0.7
+    known = fabric.known_after("B", luck=noise(511, 0.08), seed=511)
+    ran = Counter(node for group in known.results if group.stage == "B" for node in group.nodes)
+    assert max(ran.values()) < 60
 
 
 def translated(found: Findings, new: dict[str, str]) -> Findings:
