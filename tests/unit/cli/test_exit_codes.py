@@ -142,8 +142,8 @@ def test_an_invalid_stack_file_is_64_in_every_command(
     assert "error: Pulumi.prod.yaml: 1 error; no changes made" in printed.err
 
 
-def test_the_engine_runs_seventeen_commands_none_of_which_is_shown() -> None:
-    assert len(ENGINE_COMMANDS) == 17 and not set(ENGINE_COMMANDS) & set(SHOWN_WORDS)
+def test_no_command_that_the_engine_runs_is_shown() -> None:
+    assert ENGINE_COMMANDS and not set(ENGINE_COMMANDS) & set(SHOWN_WORDS)
     for words in ENGINE_COMMANDS:
         command: Any = APP
         for word in words.split():
