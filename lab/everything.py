@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from lab import offline
 from lab.build import official
-from lab.build.go import AT_ONCE, Tool, build
+from lab.build.go import build
 from lab.build.tools import TOOLS
 from lab.engine.environment import pulumi, replaced_plugins
 from lab.images import build_all, programs
@@ -24,23 +24,13 @@ def everything() -> None:
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="images") as pool:
         # Their packages come from the network, and compilers of C use one core.
         packages = pool.submit(programs.ensure, images() / "work")
-        _build((*offline.missing_tools(), *TOOLS))
+        for tool in (*offline.missing_tools(), *TOOLS):
+            build(tool)
         engine()
         if "kubernetes" in replaced_plugins():
             build(PROVIDER)
         packages.result()
     build_all(cache(), tools())
-
-
-def _build(wanted: Iterable[Tool]) -> None:
-    """Build the tools, two at a time: one alone leaves cores idle while it downloads, and while it links."""
-    with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="go") as pool:
-        try:
-            for done in as_completed([pool.submit(build, tool) for tool in wanted]):
-                done.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
 
 
 def engine() -> None:

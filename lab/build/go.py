@@ -26,8 +26,6 @@ FLAGS = ("-trimpath", "-gcflags=all=-dwarf=false")
 _LDFLAGS = "-s -w"
 _REPLACED = re.compile(r"=> (\./\S+)$", re.MULTILINE)
 _MEMORY_MIB = 3072
-AT_ONCE = 2
-"""How many tools the lab builds side by side."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +132,7 @@ def with_copies(folder: Path, copies: Mapping[str, Path], required: Sequence[str
 def environment() -> dict[str, str]:
     """The environment of `go build`: no C, and compilers that do not collect garbage while memory lasts."""
     memory_mib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (1 << 20)
-    limit = min(_MEMORY_MIB, memory_mib // (AT_ONCE * (os.cpu_count() or 1)))
+    limit = min(_MEMORY_MIB, memory_mib // (os.cpu_count() or 1))
     return {
         **os.environ,
         "GOFLAGS": "-mod=readonly -buildvcs=false",

@@ -50,20 +50,15 @@ HELM = Tool("helm", "helm.sh/helm/v3/cmd/helm", ldflags="-X helm.sh/helm/v3/inte
 
 
 def missing_tools() -> list[Tool]:
-    """What has to be built here, because the official program is neither installed nor to be downloaded.
-
-    The order is that of the builds. The first two have few libraries in common, so they may run side by side.
-    """
+    """What has to be built here, because the official program is neither installed nor to be downloaded."""
     found: list[Tool] = []
-    engine, host = ENGINE
-    replaced = engine_is_replaced()
-    if replaced:
-        found.append(engine)
+    if engine_is_replaced():
+        found += ENGINE
     if not official.k3s_is_given() and official.k3s() is None:
         found += (K3S, *CONTAINERD)
     if shutil.which("helm") in (None, str(HELM.output)):
         found.append(HELM)
-    return [*found, host] if replaced else found
+    return found
 
 
 def engine_is_replaced() -> bool:

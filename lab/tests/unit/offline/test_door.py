@@ -32,7 +32,7 @@ def needed() -> list[str]:
 
 def test_where_nothing_is_installed_and_no_download_answers_all_are_built(bare: Path) -> None:
     k3s = ["k3s-replacement", "containerd", "containerd-shim-runc-v2"]
-    assert needed() == ["pulumi", *k3s, "helm", "pulumi-language-python"]
+    assert needed() == ["pulumi", "pulumi-language-python", *k3s, "helm"]
 
 
 def test_what_is_installed_is_not_built(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
