@@ -128,6 +128,9 @@ class Site:
             return {"known": True, "state": state, "reason": "Resources", "batch_host": batch}
         if verb == "read":
             if len(self.jobs) == self.interrupted:
+                # A shell may have started these tests in its background, where SIGINT is ignored.
+                if self.signal == signal.SIGINT:
+                    raise KeyboardInterrupt
                 signal.raise_signal(self.signal)
             return {"data": base64.b64encode(self.log[int(values["offset"]) :]).decode(), "free_bytes": 10**9}
         assert verb == "cancel"
