@@ -6,17 +6,14 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from busbar.config import load
 from busbar.kube.client import JsonObject
-from busbar.outputs import ClusterOutputs, build_outputs
-from busbar.outputs.pool import summarize
+from busbar.outputs import ClusterOutputs
 from stacks.slurm_k8s.package import config
 from stacks.slurm_k8s.package.config import Slurm
 from stacks.slurm_k8s.package.pools import Pool, pools_of
 from stacks.slurm_k8s.package.values import JWT_KEY
-from tests.support.clusters import H100_POOL, site
 from tests.support.kube_cluster import Cluster
-from tests.support.verdicts import passing
+from tests.support.measured import outputs
 
 CLUSTER = "organization/busbar/site"
 REST = "/api/v1/namespaces/slurm/services/slurm-restapi:6820/proxy/slurm/v0.0.44"
@@ -24,22 +21,8 @@ PODS = "/api/v1/namespaces/slurm/pods"
 KEY = b"k" * 64
 
 
-def outputs(
-    verdict: dict[str, Any] | None = None, pool: dict[str, Any] | None = None, **sections: Any
-) -> dict[str, Any]:
-    """The outputs of a site of two H100 workers; `pool` and `sections` change its configuration."""
-    cluster = site(**sections)
-    cluster["pools"] = {name: {**H100_POOL, **(pool or {})} for name in cluster["pools"]}
-    return build_outputs(
-        load(cluster),
-        versions={"k3s": "v1.35.6+k3s1"},
-        facts={worker["name"]: {"gpus": 8, "rails": 8} for worker in cluster["hosts"]["workers"]},
-        results={name: summarize(verdict or passing()) for name in cluster["pools"]},
-    )
-
-
 def cluster(verdict: dict[str, Any] | None = None, **sections: Any) -> ClusterOutputs:
-    """The same, read."""
+    """The outputs of a site of two H100 workers, read."""
     return ClusterOutputs.from_dict(outputs(verdict, **sections))
 
 

@@ -4,33 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from busbar.config import load
-from busbar.outputs import ClusterOutputs, build_outputs
-from busbar.outputs.pool import summarize
+from busbar.outputs import ClusterOutputs
 from stacks.training.package import config
 from stacks.training.package.config import Training
-from tests.support.clusters import H100_POOL, site
+from tests.support.measured import outputs
 from tests.support.verdicts import passing
 
 CLUSTER = "organization/busbar/site"
 
 
-def outputs(
-    verdict: dict[str, Any] | None = None, pool: dict[str, Any] | None = None, **sections: Any
-) -> dict[str, Any]:
-    """The outputs of a site of two H100 workers; `pool` and `sections` change its configuration."""
-    cluster = site(**sections)
-    cluster["pools"] = {name: {**H100_POOL, **(pool or {})} for name in cluster["pools"]}
-    return build_outputs(
-        load(cluster),
-        versions={"k3s": "v1.35.6+k3s1"},
-        facts={worker["name"]: {"gpus": 8, "rails": 8} for worker in cluster["hosts"]["workers"]},
-        results={name: summarize(verdict or passing()) for name in cluster["pools"]},
-    )
-
-
 def cluster(verdict: dict[str, Any] | None = None, **change: Any) -> ClusterOutputs:
-    """The same, read; `change` replaces fields."""
+    """The outputs of a site of two H100 workers, read; `change` replaces fields."""
     read = ClusterOutputs.from_dict(outputs(verdict))
     return ClusterOutputs.model_validate({**read.model_dump(), **change})
 

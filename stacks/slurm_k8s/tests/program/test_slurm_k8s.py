@@ -12,9 +12,10 @@ from pulumi.runtime import mocks
 
 from stacks.slurm_k8s.package.outputs import CONTRACT_VERSION, summary
 from stacks.slurm_k8s.package.values import JWT_KEY, SLURM_KEY
-from stacks.slurm_k8s.tests.support import CLUSTER, configured, outputs
+from stacks.slurm_k8s.tests.support import CLUSTER, configured
 from tests.program.answers import KUBECONFIG
 from tests.program.harness import LOCAL, PROVIDER, RELEASE, ROOT, STASH, Resource, Run, run_program, texts
+from tests.support.measured import outputs
 from tests.support.verdicts import failing
 
 SECRET = "kubernetes:core/v1:Secret"

@@ -13,10 +13,11 @@ from pulumi.runtime import mocks
 from busbar.collect.spec import GRACE_SECONDS
 from busbar.manifests.names import digest
 from stacks.training.package.outputs import CONTRACT_VERSION, summarize
-from stacks.training.tests.support import CLUSTER, configured, outputs
+from stacks.training.tests.support import CLUSTER, configured
 from stacks.training.tests.unit.made import first, verdict
 from tests.program.answers import CLIENT_KEY, KUBECONFIG
 from tests.program.harness import LOCAL, PROVIDER, RELEASE, ROOT, Run, run_program, texts
+from tests.support.measured import outputs
 from tests.support.verdicts import failing
 
 NAMESPACE = "kubernetes:core/v1:Namespace"

@@ -12,8 +12,8 @@ import yaml
 from busbar.outputs import ClusterOutputs
 from stacks.training.package import kueue
 from stacks.training.package.target import Target, targets
-from stacks.training.tests import support
 from stacks.training.tests.support import training
+from tests.support import measured
 from tests.unit.charts.published import complaints, published_crd, published_values
 
 HELM_VALUES = Path(__file__).resolve().parents[2] / "helm_values"
@@ -22,7 +22,7 @@ TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
 
 
 def target(**site: Any) -> Target:
-    [found] = targets(ClusterOutputs.from_dict(support.outputs(**site)), training()).values()
+    [found] = targets(ClusterOutputs.from_dict(measured.outputs(**site)), training()).values()
     return found
 
 

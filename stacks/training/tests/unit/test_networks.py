@@ -20,6 +20,7 @@ from stacks.training.package.target import Refused, Target, targets, warnings
 from stacks.training.package.trainer import deepspeed_runtime, torch_runtime
 from stacks.training.tests import support
 from stacks.training.tests.support import training
+from tests.support import measured
 from tests.support.clusters import H100_POOL, site
 from tests.support.verdicts import passing
 
@@ -63,7 +64,7 @@ def target(
     *networks: dict[str, Any], proof: dict[str, Any] | None = None, **site: Any
 ) -> tuple[Target, Manifests]:
     config = training(networks={"h100": list(networks)} if networks else {}, proof=proof or {})
-    [only] = targets(ClusterOutputs.from_dict(support.outputs(**site)), config).values()
+    [only] = targets(ClusterOutputs.from_dict(measured.outputs(**site)), config).values()
     return only, render_proof(only, config, {"main.py": ""})
 
 
@@ -304,7 +305,7 @@ def test_a_pod_of_a_runtime_that_was_not_attached_fails_before_it_trains_and_say
 def refused(networks: dict[str, Any], **site: Any) -> str:
     config = training(networks=networks)
     with pytest.raises(Refused) as caught:
-        targets(ClusterOutputs.from_dict(support.outputs(**site)), config)
+        targets(ClusterOutputs.from_dict(measured.outputs(**site)), config)
     return str(caught.value)
 
 
@@ -388,7 +389,7 @@ def test_a_master_that_is_no_rail_s_interface_is_a_warning_because_it_may_be_a_b
 def test_a_block_of_a_node_and_a_subnet_of_all_may_be_just_large_enough() -> None:
     for ipam in (nv_ipam("10.1.0.0/27", addresses_per_node=8), whereabouts("10.1.0.0/27")):
         config = training(networks={"h100": [hostdev(ipam=ipam)]})
-        assert targets(ClusterOutputs.from_dict(support.outputs()), config)
+        assert targets(ClusterOutputs.from_dict(measured.outputs()), config)
 
 
 def test_each_address_that_pods_must_not_get_is_counted_once() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 from busbar.outputs import ClusterOutputs
 from stacks.training.package.proof import Manifests, render
 from stacks.training.package.target import targets
-from stacks.training.tests import support
 from stacks.training.tests.support import training
+from tests.support import measured
 
 PROGRAM = {"main.py": "print()\n", "meet.py": "pass\n"}
 TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
@@ -20,7 +20,7 @@ def rendered(
     proof: dict[str, Any] | None = None, program: dict[str, str] = PROGRAM, **site: Any
 ) -> Manifests:
     config = training(proof=proof or {})
-    [target] = targets(ClusterOutputs.from_dict(support.outputs(**site)), config).values()
+    [target] = targets(ClusterOutputs.from_dict(measured.outputs(**site)), config).values()
     return render(target, config, program)
 
 
@@ -259,7 +259,7 @@ def test_the_same_run_has_the_same_name_and_any_change_another() -> None:
 
 def test_names_fit_also_for_a_pool_with_a_long_name() -> None:
     config = training(proof={})
-    [target] = targets(ClusterOutputs.from_dict(support.outputs()), config).values()
+    [target] = targets(ClusterOutputs.from_dict(measured.outputs()), config).values()
     long = type(target)("p" * 63, target.launch, target.result)
     name = render(long, config, PROGRAM).name
     assert len(f"{name}-99999-abcde") <= 63
@@ -271,7 +271,7 @@ def test_names_fit_also_for_a_pool_with_a_long_name() -> None:
 
 def on_storage(storage: dict[str, Any] | None) -> Manifests:
     config = training(**({"storage": storage} if storage else {}))
-    [target] = targets(ClusterOutputs.from_dict(support.outputs()), config).values()
+    [target] = targets(ClusterOutputs.from_dict(measured.outputs()), config).values()
     return render(target, config, PROGRAM)
 
 

@@ -14,8 +14,8 @@ from stacks.training.package.collect.spec import CollectSpec, collect_spec
 from stacks.training.package.expectation import expectation
 from stacks.training.package.storage.manifests import claim_name
 from stacks.training.package.target import Refused, busbw_at, targets, warnings, with_cluster_export
-from stacks.training.tests import support
 from stacks.training.tests.support import CLUSTER, cluster, curve, training
+from tests.support import measured
 from tests.support.clusters import site
 from tests.support.verdicts import failing
 
@@ -105,7 +105,7 @@ def test_below_the_smallest_measured_size_no_bandwidth_is_known() -> None:
 def expected(pool: dict[str, Any] | None = None, **config: Any) -> dict[str, Any]:
     """What a run must show on a pool of which 1 GiB was measured with 390 GB/s."""
     configured = training(**config)
-    read = ClusterOutputs.from_dict(support.outputs(curve(B1073741824=390.0), pool))
+    read = ClusterOutputs.from_dict(measured.outputs(curve(B1073741824=390.0), pool))
     [target] = targets(read, configured).values()
     return expectation(target, configured).model_dump(mode="json", exclude_defaults=True)
 
@@ -158,7 +158,7 @@ def test_gloo_on_a_pool_with_rdma_is_a_warning() -> None:
 
 
 def test_a_pool_of_one_worker_is_a_warning() -> None:
-    read = ClusterOutputs.from_dict(support.outputs(workers={"h100": 1}))
+    read = ClusterOutputs.from_dict(measured.outputs(workers={"h100": 1}))
     [warning] = warnings(targets(read, training()), training())
     assert "with one worker the training run stays on the host" in warning
 

@@ -8,8 +8,8 @@ from typing import Any
 from busbar.outputs import ClusterOutputs
 from stacks.training.package.target import targets, warnings
 from stacks.training.package.trainer import deepspeed_runtime, runtimes, torch_runtime
-from stacks.training.tests import support
 from stacks.training.tests.support import cluster, training
+from tests.support import measured
 from tests.support.clusters import site
 from tests.unit.charts.published import complaints, published_crd
 
@@ -17,7 +17,7 @@ TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
 
 
 def runtime(**site: Any) -> dict[str, Any]:
-    [target] = targets(ClusterOutputs.from_dict(support.outputs(**site)), training()).values()
+    [target] = targets(ClusterOutputs.from_dict(measured.outputs(**site)), training()).values()
     return torch_runtime(target, "torch:1")
 
 
@@ -127,7 +127,7 @@ DEEPSPEED = {"enabled": True, "deepspeed": {"enabled": True}}
 
 
 def deepspeed(**site: Any) -> dict[str, Any]:
-    [target] = targets(ClusterOutputs.from_dict(support.outputs(**site)), training()).values()
+    [target] = targets(ClusterOutputs.from_dict(measured.outputs(**site)), training()).values()
     found = deepspeed_runtime(target, "deepspeed:1")
     assert found is not None
     return found
@@ -157,7 +157,7 @@ def test_both_runtimes_are_valid_by_the_published_crd() -> None:
 
 
 def test_the_runtime_for_mpirun_is_made_where_it_is_asked_for() -> None:
-    [target] = targets(ClusterOutputs.from_dict(support.outputs()), training()).values()
+    [target] = targets(ClusterOutputs.from_dict(measured.outputs()), training()).values()
     names = [
         [each["metadata"]["name"] for each in runtimes(target, training(trainer=trainer).trainer)]
         for trainer in ({"enabled": True}, DEEPSPEED)
@@ -225,7 +225,7 @@ def test_the_user_of_the_image_reads_the_key_that_trainer_mounts() -> None:
 
 def test_a_pool_of_one_worker_gets_no_runtime_for_mpirun_and_the_update_says_so() -> None:
     config = training(trainer=DEEPSPEED, proof={"enabled": False})
-    found = targets(ClusterOutputs.from_dict(support.outputs(workers={"h100": 1})), config)
+    found = targets(ClusterOutputs.from_dict(measured.outputs(workers={"h100": 1})), config)
     assert deepspeed_runtime(found["h100"], "deepspeed:1") is None
     [warning] = warnings(found, config)
     assert "pool h100: it has one worker and gets no runtime busbar-deepspeed-h100" in warning
