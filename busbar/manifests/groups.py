@@ -189,7 +189,7 @@ def script(job: NcclJob, stage: Stage) -> str:
 
 
 def values(stage: Stage) -> dict[str, Any]:
-    """What the parts without _ are formatted with, beside `launcher.common` and `slots`."""
+    """The values that the parts without _ are formatted with, beside `launcher.common` and `slots`."""
     return {
         "parallel": stage.parallel,
         "group_seconds": stage.group_seconds,

@@ -42,7 +42,7 @@ class CannotAdopt(Failed):
 
 @dataclass(frozen=True)
 class Part:
-    """What one step has installed: its owner mark, and the applied files with their present contents."""
+    """The traces of one installed step: its owner mark, and the applied files with their present contents."""
 
     owner: str
     install_id: str
@@ -79,7 +79,7 @@ class Known:
         return pinned[1] if pinned else ""
 
     def facts(self, name: str, *, with_kubeconfig: bool) -> str:
-        """What the steps of this host print. The kubeconfig is a secret."""
+        """The facts that the steps of this host print. The kubeconfig is a secret."""
         found: dict[str, Any] = {
             "node": name,
             "version": self.version,
@@ -120,7 +120,7 @@ class Lost:
 
 @dataclass(frozen=True)
 class Found:
-    """What the hosts have, by their names."""
+    """The answers of the hosts, by their names."""
 
     install_id: str
     hosts: Mapping[str, Known]
@@ -154,7 +154,7 @@ def of_cluster(cluster: Cluster, login: Login) -> Lost:
 
 
 async def read(lost: Lost, owner: str) -> Found:
-    """What the hosts have; `owner`: PROJECT/STACK, with which their marks begin.
+    """Read the hosts; `owner`: PROJECT/STACK, with which their marks begin.
 
     Raises CannotAdopt, ValueError (unusable SSH key), ScriptError (bastion).
     """

@@ -202,7 +202,7 @@ class _Objects(grpc.GenericRpcHandler):  # type: ignore[misc]
         self._plugin = provider_pb2_grpc.ResourceProviderStub(self._channel)
 
     def end(self) -> None:
-        # With what it has started, as the engine ends a plugin.
+        # The engine too ends a plugin together with the processes that it has started.
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 

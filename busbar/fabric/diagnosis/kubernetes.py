@@ -30,7 +30,7 @@ from busbar.manifests.nccljob import TopologyFile
 def scope_of(
     inventory: Inventory, pool: str, nodes: Sequence[str], folder: Path, judged: Collection[str] = ()
 ) -> Scope:
-    """What is diagnosed of a stack of K3s."""
+    """The part of a stack of K3s that a diagnosis is about."""
     cluster = inventory.cluster
     validation = cluster.validation_of(pool)
     return Scope(
@@ -91,12 +91,12 @@ class StageWatch(JobWatch):
         except JobNeverStarted:
             why = {pod["spec"].get("nodeName"): self._why(pod) for pod in workers}
             missing = {node: reason for node, reason in why.items() if node and reason != SILENT}
-            # Where none runs it is not the nodes.
+            # If no pod runs, the nodes are not the cause.
             self.kept_waiting = missing if len(missing) < len(why) else {}
             raise
 
     def _raise_if_only_workers_start(self, workers: list[JsonObject], launchers: list[JsonObject]) -> None:
-        """As a worker: a launcher on a node whose runtime hangs has no condition that says so."""
+        """The launcher is read as a worker is: where the runtime of its node hangs, no condition says so."""
         now = self.deadline.clock.now()
         if not kube_pods.readiness(workers)[0]:
             self._workers_since = None

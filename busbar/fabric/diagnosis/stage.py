@@ -154,7 +154,7 @@ class Work:
 
     @property
     def stage(self) -> Stage:
-        """What the script of the job is made from."""
+        """The values that the script of the job is made from."""
         names = tuple(group.name for group in self.groups)
         return Stage(names, self.settings.parallel, self.settings.group_seconds, self.hcas)
 

@@ -36,7 +36,7 @@ _OVER = "the time or the node minutes of validation.diagnose are over"
 
 @dataclass(frozen=True, kw_only=True)
 class Scope:
-    """What is diagnosed: nodes of a pool. `folder`: where logs and results are kept.
+    """The nodes of a pool that a diagnosis is about. `folder`: where logs and results are kept.
 
     `hardware`: what each of the nodes must have. `places`: node -> rail group; none where no group is known.
     `judged`: nodes that three healthy partners judge whatever their first pairs gave.

@@ -188,7 +188,7 @@ class SlurmJob:
         return JobOutcome(None if self._says_nothing(status) else False, [self._ended_text(status)])
 
     def _says_nothing(self, status: Status) -> bool:
-        """Whether the job was ended from outside: a node, Slurm or a person."""
+        """True where a node, Slurm or a person ended the job."""
         if not status.known or status.state.split("+")[0] in INTERRUPTED or status.restarts not in ("", "0"):
             return True
         if not any(name in self.nodes for name in status.nodes or {}):

@@ -30,13 +30,13 @@ from stacks.accept.package.site import Site
 FOLDER = "evidence"
 RUN, STAGE, HOSTS = "run.json", "stage.json", "hosts.json.zst"
 LOG_FILES = (LOG, SOURCE)
-# As Kubernetes writes it.
+# Kubernetes writes times in this form.
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 SKEW = timedelta(minutes=5)
 # 440 reports have 7 MB.
 MAX_JSON = 16 << 20
 MAX_FILES = 20_000
-# Of all files together: zstd may make GB of a few KB.
+# The limit is that of all files together: zstd may make GB of a few KB.
 MAX_UNPACKED = 2 << 30
 # Logs of tests are packed to a 5th to a 17th; a bomb to less than a 10,000th.
 MAX_RATIO, SMALL = 500, 16 << 20
@@ -119,7 +119,7 @@ def read_json(path: Path) -> Any:
     try:
         with ZstdFile(path) if path.suffix == ".zst" else path.open("rb") as file:
             data = file.read(MAX_JSON + 1)
-        # What is cut at the limit is not JSON.
+        # A text that is cut at the limit is not JSON.
         return json.loads(data[:MAX_JSON])
     except (ValueError, RecursionError, EOFError, OSError) as error:
         raise Untrusted(f"{path.name} cannot be read: {type(error).__name__}") from None

@@ -32,7 +32,7 @@ DIAGNOSTICS = (2, 31)
 # Gates that a log with NCCL_DEBUG=WARN can pass, and those that judge a single run.
 OF_REPEATS = ("job", "source", "collective", "completeness", "correctness")
 OF_ONE_RUN = ("busbw", "stability")
-# Of preflight's report; each is None where its program failed.
+# The parts of preflight's report; each is None where its program failed.
 COUNTERS = ("xids", "ecc", "remapped_rows", "nvlink")
 LINK = re.compile(r"Link \d+: (\S+)")
 NO_VALUE = {"", "[N/A]", "N/A", "0"}
@@ -59,7 +59,7 @@ class Row(ConfigModel):
 
 @dataclass(frozen=True)
 class Finding:
-    """What a kind has found. With a value the threshold decides on a pass."""
+    """The finding of a kind. With a value the threshold decides on a pass."""
 
     result: Outcome
     reason: str
@@ -264,7 +264,7 @@ def _nvlinks(pool: Pool, report: Report) -> Iterator[tuple[Outcome, str]]:
 
 
 def _speeds(report: Report) -> list[list[str]]:
-    """Of each GPU the speeds of its NVLinks, as `nvidia-smi nvlink -s` prints them."""
+    """The speeds of the NVLinks of each GPU, as `nvidia-smi nvlink -s` prints them."""
     parts = re.split(r"^GPU \d+:", str(report.also.get("nvlinks")), flags=re.MULTILINE)[1:]
     return [LINK.findall(part) for part in parts]
 

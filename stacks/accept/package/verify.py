@@ -27,13 +27,13 @@ from stacks.accept.package.signatures import MAX_BYTES, MAX_SIGNATURES, NAME, Si
 
 _SUM = re.compile(r"([0-9a-f]{64})  (\S+)")
 MAX_SUMS = 4 << 20
-# What another release may find otherwise in a row.
+# The fields of a row that another release may find otherwise.
 JUDGED = ("result", "reason", "value")
 
 
 @dataclass
 class Verified:
-    """What was found. `differences`: rows that this release judges otherwise, as sentences."""
+    """The result of a verification. `differences`: rows that this release judges otherwise, as sentences."""
 
     document: Mapping[str, Any]
     again: Mapping[str, Any]

@@ -82,7 +82,7 @@ class Probe(ConfigModel):
 
 
 class Removal(ConfigModel):
-    """What a destroy does with jobs."""
+    """The treatment of jobs by a destroy."""
 
     cancel_jobs: bool = Field(
         default=False, description="Cancel jobs that run or wait; by default a destroy refuses."
@@ -203,7 +203,7 @@ def _takes_sshd(where: tuple[str, ...]) -> Finding:
 
 
 def _values(where: tuple[str, ...], values: Mapping[str, Any]) -> Iterator[Finding]:
-    """What must not come in by Helm values, at any depth."""
+    """The keys that Helm values must not have, at any depth."""
     for key, value in values.items():
         path = (*where, key)
         if key == "taintKubeNodes" and value is True:

@@ -1,4 +1,4 @@
-"""What `busbar drain` does in Slurm before the first eviction (busbar.kube.drain.DrainHook).
+"""The drain in Slurm that `busbar drain` makes before the first eviction (busbar.kube.drain.DrainHook).
 
 slurm-operator drains the node of a cordoned Node within seconds, but protects a pod with a job from evictions
 only by a poll of 30 s: a job that is younger would be killed.

@@ -77,7 +77,7 @@ def ready(
 
 
 def _missing(pool: PoolSpec, known: Mapping[str, SlurmNode]) -> Iterator[str]:
-    """What keeps workers of a pool from jobs. A drain that a person has set in Slurm is respected."""
+    """The reasons that keep workers of a pool from jobs. A drain that a person has set is respected."""
     for worker in pool.workers:
         node = known.get(worker)
         if node is None:

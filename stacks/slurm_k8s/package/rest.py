@@ -1,4 +1,4 @@
-"""What slurmctld says, asked of slurmrestd through the proxy of the Kubernetes API: no login to a host.
+"""The client of slurmctld: it asks slurmrestd through the proxy of the Kubernetes API: no login to a host.
 
 The status of a NodeSet lags by up to a minute and counts drained nodes as idle, so it is not read.
 """

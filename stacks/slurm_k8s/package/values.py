@@ -24,7 +24,7 @@ SLURM_KEY, JWT_KEY = "busbar-slurm-key", "busbar-slurm-jwt"
 KEY_FILES = {SLURM_KEY: "slurm.key", JWT_KEY: "jwt.key"}
 HOSTNAME = "kubernetes.io/hostname"
 
-# What follows a pod that is gone: a job may start again after 30 s, not 120 s (Slurm's default).
+# The wait after a pod is gone: a job may start again after 30 s, not 120 s (Slurm's default).
 _AUTH_INFO = "use_client_ids,cred_expire=30"
 # Jobs get the limit of slurmd and not that of the login pod, and slurmd's is raised before a job: containers
 # have 8 MiB, and RDMA locks all memory that it registers. Where the host forbids it, the probe says so.
@@ -142,7 +142,7 @@ def _nodeset(slurm: Slurm, pool: Pool, *, is_default: bool) -> Values:
         "podSpec": pod,
     }
     if slurm.release == "1.0":
-        # With the limits of a container the operator would tell Slurm of fewer CPUs than the node has.
+        # From the limits of a container the operator would tell Slurm of fewer CPUs than the node has.
         found |= {"useResourceLimits": False, "taintKubeNodes": False}
     return found
 
