@@ -99,7 +99,8 @@ def run(stack: Stack, project: Project = None, criteria: CriteriaFile = None, id
     from stacks.accept.package import criteria as contract
     from stacks.accept.package import document
     from stacks.accept.package.evidence import Evidence
-    from stacks.accept.package.stages import STAGES, Running, now, run_stage
+    from stacks.accept.package.stages import STAGES
+    from stacks.accept.package.stages.running import Running, now, run_stage
 
     file, cluster, site = _load(stack, project)
     home = file.project / ".busbar" / file.stack / "acceptance"
@@ -170,7 +171,7 @@ def _begin(folder: Path, site: Site, criteria: Path | None) -> str:
     from stacks.accept.package import criteria as contract
     from stacks.accept.package.document import CRITERIA
     from stacks.accept.package.evidence import FOLDER, RUN, Begun, Evidence, write_json
-    from stacks.accept.package.stages import now
+    from stacks.accept.package.stages.running import now
 
     text = contract.text(contract.read(criteria, site)) if criteria else ""
     if (folder / FOLDER / RUN).is_file():

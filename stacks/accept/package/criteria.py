@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 from busbar.exits import Misuse
 from busbar.models import ConfigModel, problems
 from stacks.accept.package.evidence import FOLDER, Evidence, Untrusted
-from stacks.accept.package.rows import KINDS, Finding, Question, Row
+from stacks.accept.package.rows.kinds import KINDS, Finding, Question, Row
 from stacks.accept.package.site import COLLECTIVES, Site
 
 VERSION: Literal[1] = 1

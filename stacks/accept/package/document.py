@@ -20,7 +20,7 @@ from busbar.preflight.report import Report
 from busbar.writing import write_whole
 from stacks.accept.package import criteria as contract
 from stacks.accept.package.evidence import Evidence, Judged, Untrusted, files_of, sha256
-from stacks.accept.package.rows import KINDS
+from stacks.accept.package.rows.kinds import KINDS
 
 CRITERIA, ACCEPTANCE, REPORT, STATEMENT, SUMS = (
     "acceptance.yaml",

@@ -33,7 +33,7 @@ from stacks.accept.package.evidence import (
     sha256,
     write_json,
 )
-from stacks.accept.package.rows import RUNS
+from stacks.accept.package.rows.collectives import RUNS
 from stacks.accept.package.site import COLLECTIVES, Site, validation_of
 from tests.support.clusters import site
 from tests.support.reports import report

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from busbar.exits import Failed
-from stacks.accept.package import document, rows, signatures
+from stacks.accept.package import document, signatures
 from stacks.accept.package.evidence import Untrusted, write_json
+from stacks.accept.package.rows import kinds
 from stacks.accept.package.verify import Verified, verify
 from stacks.accept.tests.unit import made
 from tests.support.cli import busbar
@@ -148,25 +149,25 @@ def test_the_page_has_no_script_and_says_what_was_not_run_and_left_out(folder: P
     assert "collectives.h100.diagnostics: NCCL 2.28.7" in page
 
 
-def other_judge(monkeypatch: pytest.MonkeyPatch, row: str, result: rows.Finding) -> None:
+def other_judge(monkeypatch: pytest.MonkeyPatch, row: str, result: kinds.Finding) -> None:
     """A release that judges a kind of row otherwise."""
-    monkeypatch.setitem(rows.KINDS, row, replace(rows.KINDS[row], find=lambda asked: result))
+    monkeypatch.setitem(kinds.KINDS, row, replace(kinds.KINDS[row], find=lambda asked: result))
     monkeypatch.setattr("stacks.accept.package.verify.__version__", "9.9.9")
 
 
 def test_a_release_that_judges_otherwise_shows_both_reasons(
     signed: Path, keys: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def again(result: rows.Finding) -> Verified:
+    def again(result: kinds.Finding) -> Verified:
         other_judge(monkeypatch, "inventory.ecc", result)
         return verify(signed, keys / "signers")
 
-    found = again(rows.Finding("fail", "ECC of these GPUs is known to lie"))
+    found = again(kinds.Finding("fail", "ECC of these GPUs is known to lie"))
     assert found.exit_code == 1
     assert found.differences == [
         "inventory.h100.ecc: was pass (good on 2 nodes), is fail (ECC of these GPUs is known to lie)"
     ]
-    assert again(rows.Finding("unknown", "not enough evidence now")).exit_code == 2
+    assert again(kinds.Finding("unknown", "not enough evidence now")).exit_code == 2
 
 
 def test_a_forged_result_is_refused_by_every_release(

@@ -12,7 +12,7 @@ import pytest
 from stacks.accept.package import criteria as contract
 from stacks.accept.package import document
 from stacks.accept.package.criteria import verdict
-from stacks.accept.package.rows import KINDS
+from stacks.accept.package.rows.kinds import KINDS
 from stacks.accept.tests.unit import made
 
 Hosts = dict[str, Any]

@@ -26,9 +26,11 @@ from busbar.preflight.survey import Answers, Ask
 from stacks.accept.package import commands, document, stages
 from stacks.accept.package import criteria as contract
 from stacks.accept.package.evidence import Evidence
-from stacks.accept.package.rows import RUNS
+from stacks.accept.package.rows.collectives import RUNS
 from stacks.accept.package.site import COLLECTIVES, validation_of
-from stacks.accept.package.stages import Planned, Running, run_stage
+from stacks.accept.package.stages import inventory as asking
+from stacks.accept.package.stages import running as stage_runs
+from stacks.accept.package.stages.running import Planned, Running, run_stage
 from stacks.accept.tests.unit import made
 from tests.support.cli import busbar
 from tests.support.kube_cluster import Clock
@@ -75,7 +77,7 @@ def on(gpus: Gpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Running:
     cluster, _ = made.site_of()
     file = StackFile(tmp_path / "Pulumi.prod.yaml", {}, frozenset())
     times = iter(TIMES * 9)
-    monkeypatch.setattr(stages, "now", lambda: next(times))
+    monkeypatch.setattr(stage_runs, "now", lambda: next(times))
     running = OnGpus(folder, made.RUN_NAME, site, file, cluster, False, lambda text: None, Clock())
     running.__dict__["api"] = gpus
     return running
@@ -163,7 +165,7 @@ def test_the_inventory_asks_the_workers_that_are_not_in_quarantine_and_keeps_why
         report = Report.model_validate(made.host(1))
         return {"worker-1": Answer(report, (0.0, 1.0)), "worker-2": silent}
 
-    monkeypatch.setattr(stages, "query_all", answers)
+    monkeypatch.setattr(asking, "query_all", answers)
     hosts = Inventory.of(on.cluster).hosts
     on.__dict__["spec"] = SimpleNamespace(login=None, hosts=hosts)
     run_stage(planned("inventory"), on)
@@ -178,7 +180,7 @@ def test_an_inventory_that_no_worker_answers_is_repeated(
     async def silent(login: object, everyone: object, hosts: list[Host], ask: Ask) -> Answers:
         return {host.name: Finding(host.name, "error", "no route to host", "") for host in hosts}
 
-    monkeypatch.setattr(stages, "query_all", silent)
+    monkeypatch.setattr(asking, "query_all", silent)
     on.__dict__["spec"] = SimpleNamespace(login=None, hosts=Inventory.of(on.cluster).hosts)
     with pytest.raises(NoVerdict, match="no worker answers: worker-1: no route to host"):
         run_stage(planned("inventory"), on)
@@ -199,7 +201,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, healthy: Path) -> Call
     steps: list[str] = []
     killed: set[int] = set()
     ends: list[str] = []
-    monkeypatch.setattr(stages, "now", lambda: ends.pop() if ends else made.BEGAN)
+    monkeypatch.setattr(stage_runs, "now", lambda: ends.pop() if ends else made.BEGAN)
 
     def step(name: str) -> None:
         steps.append(name)

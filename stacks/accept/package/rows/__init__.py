@@ -1,0 +1,5 @@
+"""All rows: a module per stage. The order of these imports is that of the criteria."""
+
+# isort: off
+from stacks.accept.package.rows import inventory as inventory
+from stacks.accept.package.rows import collectives as collectives

@@ -1,0 +1,169 @@
+"""The rows of the inventory: nodes, GPUs, HCAs, NVLinks, and whether those of a pool are alike."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from busbar.preflight.hardware_checks import check_hardware
+from busbar.preflight.health_checks import check_health
+from busbar.preflight.rails import choose
+from busbar.preflight.report import Report
+from busbar.text import counted, listed
+from stacks.accept.package.rows.kinds import (
+    ACCEPTED,
+    Finding,
+    Outcome,
+    Question,
+    but,
+    kind,
+    on_each,
+    workers_of,
+)
+from stacks.accept.package.site import Pool
+
+# The parts of preflight's report; each is None where its program failed.
+COUNTERS = ("xids", "ecc", "remapped_rows", "nvlink")
+LINK = re.compile(r"Link \d+: (\S+)")
+NO_VALUE = {"", "[N/A]", "N/A", "0"}
+
+
+def _also(report: Report, key: str) -> list[dict[str, str]]:
+    """The devices that the script of accept has reported, all values as texts."""
+    found = report.also.get(key)
+    devices = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    return [{name: "" if value is None else str(value) for name, value in each.items()} for each in devices]
+
+
+def _twice(named: Mapping[str, Sequence[str]]) -> list[str]:
+    """The names with a value that is there more than once."""
+    counts = Counter(value for values in named.values() for value in values)
+    return [name for name, values in named.items() if any(counts[value] > 1 for value in values)]
+
+
+@kind("inventory.nodes", "nodes that answer, with machine id and boot id", "nodes", workers_of, ACCEPTED)
+def _nodes(asked: Question) -> Finding:
+    reports, found = asked.reports, asked.evidence.inventory
+    if found is None:
+        return Finding("unknown", "there is no inventory")
+    names = [name for name, each in reports.items() if each.also.get("machine") and each.also.get("boot_id")]
+    for key in ("machine", "boot_id"):
+        if twice := _twice({name: [str(reports[name].also[key])] for name in names}):
+            return Finding("fail", f"the same {key} on {listed(twice)}")
+    silent = [name for name in asked.pool.workers if name not in names]
+    why = but([f"{name}: {found.failed.get(name, 'no report')}" for name in silent])
+    return Finding("pass", f"{counted(len(names), 'node')}{why}", len(names))
+
+
+Devices = Mapping[str, Sequence[Mapping[str, str]]]
+
+
+def _unique(asked: Question, key: str, fields: Sequence[str], named: Devices) -> Finding:
+    """The smallest number of devices of a node, all of which have FIELDS that no other of the cluster has."""
+    found = asked.evidence.inventory
+    silent = [name for name in asked.pool.workers if name not in asked.reports]
+    if found is None or silent or not named:
+        return Finding("unknown", f"no report of {listed(silent) or 'any node'}")
+    for field in fields:
+        lacking = [
+            name for name, each in named.items() if any(one.get(field, "") in NO_VALUE for one in each)
+        ]
+        if lacking:
+            return Finding("unknown", f"{field} is not known on {listed(lacking)}")
+        all_ = {name: [one.get(field, "") for one in _also(each, key)] for name, each in found.hosts.items()}
+        if twice := [name for name in _twice(all_) if name in named]:
+            return Finding("fail", f"the same {field} twice, on {listed(twice)}")
+    fewest = min(named, key=lambda name: len(named[name]))
+    return Finding("pass", f"{len(named[fewest])} on {fewest}, the node with the fewest", len(named[fewest]))
+
+
+@kind(
+    "inventory.gpus", "GPUs with serial and UUID", "GPUs per node", lambda pool: pool.required.gpus,
+    "pools.gpus",
+)  # fmt: skip
+def _gpus(asked: Question) -> Finding:
+    named = {name: _also(report, "gpus") for name, report in asked.reports.items()}
+    return _unique(asked, "gpus", ("uuid", "serial"), named)
+
+
+@kind(
+    "inventory.hcas", "rails at their rate, with GUID", "rails per node", lambda pool: pool.required.rails,
+    "pools.rails",
+)  # fmt: skip
+def _hcas(asked: Question) -> Finding:
+    named = {}
+    for name, report in asked.reports.items():
+        guids = {(each.get("name"), each.get("port")): each for each in _also(report, "hcas")}
+        rails = choose(report.hcas, asked.pool.required).ports.values()
+        named[name] = [guids.get((port.name, str(port.port)), {}) for port in rails]
+    return _unique(asked, "hcas", ("guid",), named)
+
+
+@kind("inventory.hardware", "GPUs, HCAs, Fabric Manager and GPUDirect RDMA as configured")
+@on_each
+def _hardware(pool: Pool, report: Report) -> Iterator[tuple[Outcome, str]]:
+    for level, what, _ in check_hardware(pool.required, report):
+        if level == "error":
+            yield "fail", what
+
+
+@kind("inventory.health", "no Xid, ECC error, remapped row, NVLink error, narrow PCIe link or port error")
+@on_each
+def _health(pool: Pool, report: Report) -> Iterator[tuple[Outcome, str]]:
+    if unread := [key for key in COUNTERS if getattr(report.health, key, None) is None]:
+        yield "unknown", f"not read: {', '.join(unread)}"
+    for _, what, _ in () if unread else check_health(pool.required, report):
+        yield "fail", what
+
+
+@kind("inventory.ecc", "ECC is on for every GPU")
+@on_each
+def _ecc(pool: Pool, report: Report) -> Iterator[tuple[Outcome, str]]:
+    modes = Counter(each.get("ecc") for each in _also(report, "gpus"))
+    if modes["Disabled"]:
+        yield "fail", f"ECC is off on {modes['Disabled']} of {modes.total()} GPUs"
+    if {mode for mode, count in modes.items() if count} - {"Disabled"} != {"Enabled"}:
+        yield "unknown", "the mode of ECC is not known"
+
+
+@kind("inventory.nvlinks", "every NVLink is up, those of a GPU at one speed")
+@on_each
+def _nvlinks(pool: Pool, report: Report) -> Iterator[tuple[Outcome, str]]:
+    gpus = _speeds(report)
+    if len(gpus) != pool.required.gpus:
+        yield "unknown", f"nvidia-smi nvlink -s tells of {len(gpus)} GPUs"
+    for number, speeds in enumerate(gpus):
+        if len({*speeds}) > 1 or "<inactive>" in speeds:
+            kinds = ", ".join(f"{count} at {speed}" for speed, count in Counter(speeds).items())
+            yield "fail", f"NVLinks of GPU {number}: {kinds} (GB/s)"
+
+
+def _speeds(report: Report) -> list[list[str]]:
+    """The speeds of the NVLinks of each GPU, as `nvidia-smi nvlink -s` prints them."""
+    parts = re.split(r"^GPU \d+:", str(report.also.get("nvlinks")), flags=re.MULTILINE)[1:]
+    return [LINK.findall(part) for part in parts]
+
+
+@kind("inventory.same", "the same driver, VBIOS, HCA firmware and number of NVLinks on all nodes")
+def _same(asked: Question) -> Finding:
+    kinds: dict[str, dict[str, list[str]]] = {}
+    lacking = [name for name in asked.pool.workers if name not in asked.reports]
+    for name, report in asked.reports.items():
+        rails = choose(report.hcas, asked.pool.required).ports.values()
+        found = {
+            "driver": {gpu.driver for gpu in report.gpus.list} if report.gpus else set(),
+            "VBIOS": {str(each.get("vbios", "")) for each in _also(report, "gpus")},
+            "NVLinks per GPU": {f"{len(each)}x" for each in _speeds(report)},
+            **({"HCA firmware": {port.fw for port in rails}} if asked.pool.required.rails else {}),
+        }
+        lacking += [f"{name} ({key})" for key, values in found.items() if not values or values & NO_VALUE]
+        for key, value in ((key, value) for key, values in found.items() for value in values - NO_VALUE):
+            kinds.setdefault(key, {}).setdefault(value, []).append(name)
+    for key, by_value in kinds.items():
+        if len(by_value) > 1:
+            texts = (f"{value} on {listed(names)}" for value, names in by_value.items())
+            return Finding("fail", f"{key}: {'; '.join(texts)}")
+    if lacking or not kinds:
+        return Finding("unknown", f"not known of {listed(lacking) or 'any node'}")
+    return Finding("pass", ", ".join(f"{key} {next(iter(values))}" for key, values in kinds.items()))

@@ -1,0 +1,89 @@
+"""The stages over all healthy nodes: the first run of each collective with full proof, then the repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from busbar.hosts.inventory import Inventory as HostInventory
+from busbar.kube.wait import Deadline, Pending, wait_until
+from busbar.text import counted
+from stacks.accept.package.evidence import LOG_FILES
+from stacks.accept.package.rows.collectives import RUNS
+from stacks.accept.package.site import COLLECTIVES, validation_of
+from stacks.accept.package.stages.running import Planned, Running
+
+if TYPE_CHECKING:
+    from busbar.fabric.measure import Plan
+
+# Seconds of the start of all pods, at 440 nodes; and of one collective with the start of its ranks, at 3,520.
+START_SECONDS, RUN_SECONDS = 120, 45
+# How long a stage waits for GPUs that pods hold, unless validation.when_busy is `wait`.
+PATIENCE_SECONDS = 180
+
+
+def fabric(stage: str, runs: Sequence[str], env: Mapping[str, str], on: Running) -> dict[str, str]:
+    """Measure over all healthy nodes, in one job per pool, and keep its log. Raises NoVerdict."""
+    from busbar.fabric.measure import LeftBehind, clean, measure
+
+    pools = on.site.pools
+    notes = {name: "every worker is in quarantine" for name, pool in pools.items() if not pool.workers}
+    jobs = {name: f"{on.run}-{stage[0]}{number}" for number, name in enumerate(pools) if name not in notes}
+    # A killed process may have left a job.
+    limit = Deadline(on.clock, PATIENCE_SECONDS)
+    wait_until(lambda: clean(on.api, [*jobs.values()], None, on.clock, on.say), limit, poll_seconds=2)
+    for pool, job in jobs.items():
+        on.say(f"pool {pool}: {counted(len(runs), 'run')} of nccl-tests")
+        folder, home = on.at(stage) / pool, on.file.project / ".busbar" / on.file.stack
+        planned = _plan(on, pool, job, runs, env)
+        try:
+            measure(
+                on.api, planned, str(folder), on.clock, on.say, options=f" --kubeconfig {home}/kubeconfig"
+            )
+        except LeftBehind as left:
+            on.say(f"warning: {left}")
+        # The verdict and its page are made again from the log.
+        for path in folder.iterdir():
+            if path.name not in LOG_FILES:
+                path.unlink()
+    return notes
+
+
+def _plan(on: Running, pool: str, job: str, runs: Sequence[str], env: Mapping[str, str]) -> Plan:
+    """The job on all healthy nodes of the pool, as soon as they are free."""
+    from busbar.fabric.measure import CannotMeasure, plan_pool, read_facts
+    from busbar.manifests.nccljob import TopologyFile
+
+    validation = validation_of(on.cluster.validation_of(pool), runs, NCCL_RUN_DIAGNOSTICS="1", **env)
+    file = validation.topology_file and on.file.project / validation.topology_file
+    more: dict[str, Any] = {
+        "validation": validation,
+        "topology": TopologyFile.read(job, file) if file else None,
+    }
+    inventory = HostInventory.of(on.cluster)
+
+    def look() -> Plan | Pending:
+        facts = read_facts(on.api, None, idle=on.idle)
+        found = plan_pool(facts, inventory, pool, job, idle=on.idle, partly=True, **more)
+        held = len(inventory.usable_of(pool)) - len(found.job.nodes) - len(found.missing)
+        if held and not on.idle:
+            return Pending(f"pods hold GPUs of {counted(held, 'node')}: {'; '.join(found.notes)}")
+        if not found.job.nodes:
+            raise CannotMeasure([f"pool {pool}: no node can run the job", *found.missing])
+        return found
+
+    seconds = validation.busy_deadline_seconds if validation.when_busy == "wait" else PATIENCE_SECONDS
+    return wait_until(look, Deadline(on.clock, seconds), poll_seconds=10, progress=on.say)
+
+
+def _measuring(stage: str, runs: Sequence[str], **env: str) -> Planned:
+    seconds = START_SECONDS + RUN_SECONDS * len(runs)
+    return Planned(stage, partial(fabric, stage, runs, env), True, lambda nodes: seconds)
+
+
+# The first run of each has full proof; the others have warnings only, or the logs would have GB.
+FIRST = _measuring("collectives", COLLECTIVES)
+REPEATS = _measuring(
+    "repeats", [name for name in COLLECTIVES for _ in range(RUNS[name] - 1)], NCCL_DEBUG="WARN"
+)

@@ -1,0 +1,83 @@
+"""A run on its way, and what a stage is: it writes its evidence and nothing else."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from busbar.config.stackfile import StackFile
+from busbar.exits import NoVerdict
+from busbar.kube.wait import Clock, SystemClock
+from stacks.accept.package.evidence import FOLDER, STAGE, TIME, Stage, write_json
+from stacks.accept.package.site import Site
+
+if TYPE_CHECKING:
+    from busbar.config import Cluster
+    from busbar.kube.client import RestApi
+    from busbar.preflight.spec import Spec
+
+
+@dataclass(frozen=True)
+class Running:
+    """A run on its way: where its evidence goes, and what it works on."""
+
+    folder: Path
+    run: str
+    site: Site
+    file: StackFile
+    cluster: Cluster
+    idle: bool
+    say: Callable[[str], None]
+    clock: Clock = field(default_factory=SystemClock)
+
+    @cached_property
+    def spec(self) -> Spec:
+        """The spec of preflight, with the login. Raises SecretError."""
+        from busbar.cli.preflight import spec_of_stack
+
+        return spec_of_stack(self.file, self.cluster)
+
+    @cached_property
+    def api(self) -> RestApi:
+        """A client of the cluster. Raises SecretError and UnknownState."""
+        from busbar.cli.stackfile import cluster_api
+
+        return cluster_api(self.file, self.cluster)
+
+    def at(self, stage: str) -> Path:
+        """The folder of a stage's evidence."""
+        return self.folder / FOLDER / stage
+
+
+def now() -> str:
+    """The time."""
+    return datetime.now(UTC).strftime(TIME)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A stage. `run` returns pool -> why it was not run there. `seconds`: of a pool with so many nodes."""
+
+    name: str
+    run: Callable[[Running], dict[str, str]]
+    holds_gpus: bool
+    seconds: Callable[[int], int]
+
+
+def run_stage(planned: Planned, on: Running) -> None:
+    """Run a stage that has not ended, from its beginning, and mark its end. Raises NoVerdict."""
+    folder, began = on.at(planned.name), now()
+    shutil.rmtree(folder, ignore_errors=True)
+    on.say(f"stage {planned.name}")
+    try:
+        notes = planned.run(on)
+    except NoVerdict as error:
+        again = f"busbar accept run {on.site.stack} continues here"
+        raise NoVerdict(f"stage {planned.name}: {error}; {again}") from error
+    ended = Stage(run=on.run, stage=planned.name, began=began, ended=now(), notes=notes)
+    write_json(folder / STAGE, ended.model_dump(mode="json"))
