@@ -165,6 +165,7 @@ def clean(
     """
     api = _connect(kubeconfig, context)
     from busbar.fabric.measure import clean as remove
+    from busbar.fabric.measure.run import NO_PROCESS
     from busbar.kube.wait import SystemClock
 
     removed: list[str] = []
@@ -177,7 +178,12 @@ def clean(
     if not kept and not removed:
         progress("nothing to remove")
     for each in kept:
-        progress(f"kept {each} of {each.run}: its process may be alive (host, pid, latest end: {each.owner})")
+        why = (
+            "it goes on without a process"
+            if each.owner.startswith(NO_PROCESS)
+            else "its process may be alive"
+        )
+        progress(f"kept {each} of {each.run}: {why} (host, pid, latest end: {each.owner})")
     if kept:
         progress(f"Fix: busbar nccl clean {' '.join(sorted({each.run for each in kept}))}")
         raise typer.Exit(FAILED)

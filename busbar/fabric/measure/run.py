@@ -1,4 +1,7 @@
-"""Creates the objects of a plan, follows and judges the job, and removes everything however the run ends."""
+"""Creates the objects of a plan, follows and judges the job, and removes everything however the run ends.
+
+A run that outlives its process stays until a call has its result.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 CREATION_SECONDS = 60.0
 # Time limit in seconds. Pods have 5 s to end; deleting a namespace covers every kind of object.
 REMOVAL_SECONDS = 180.0
+# How long the log of a run that outlives its process can be fetched; `clean` removes it after that.
+KEPT_SECONDS = 7 * 86400.0
+NO_PROCESS = "-"
 _KINDS = (
     ("MPIJob", f"/apis/{API_VERSION}", "mpijobs"),
     ("ConfigMap", "/api/v1", "configmaps"),
@@ -91,10 +97,14 @@ class Remnant:
         return f"{self.kind} {namespace}{parts[-1]}"
 
 
-def this_process(seconds: float) -> str:
-    """The owner mark of an object: host, pid, and the latest time at which this process ends."""
-    until = datetime.now(UTC) + timedelta(seconds=seconds)
-    return f"{socket.gethostname()} {os.getpid()} {until.isoformat(timespec='seconds')}"
+def this_process(seconds: float, *, outlives: bool = False) -> str:
+    """The owner mark of an object: host, pid, and the latest time at which this process ends.
+
+    `outlives`: the mark of a run that belongs to no process, with the time until which it stays.
+    """
+    whose = f"{NO_PROCESS} 0" if outlives else f"{socket.gethostname()} {os.getpid()}"
+    until = datetime.now(UTC) + timedelta(seconds=seconds + (KEPT_SECONDS if outlives else 0))
+    return f"{whose} {until.isoformat(timespec='seconds')}"
 
 
 def may_run(owner: str) -> bool:
@@ -114,12 +124,14 @@ def measure(
     keep: Callable[[Collected], None] = lambda found: None,
     options: str = "",
     about: Mapping[str, str] | None = None,
+    *,
+    outlives: bool = False,
 ) -> Verdict:
     """Run the plan; log, verdict and report are kept in `folder`, and nothing in the cluster.
 
     `keep` gets the collected result, before everything is removed. `about`: `pool` and `folder` of a record
     that stays in the cluster. Raises Preempted if an idle run made room for other pods, and the errors of
-    `run`, which gets `options`, and of `collect`.
+    `run`, which gets `options` and `outlives`, and of `collect`.
     """
     spec = plan.collect_spec(folder)
 
@@ -134,7 +146,7 @@ def measure(
         keep(found)
         return Verdict.model_validate(found.verdict)
 
-    return run(api, plan, spec.deadline_seconds, follow, clock, progress, options)
+    return run(api, plan, spec.deadline_seconds, follow, clock, progress, options, outlives=outlives)
 
 
 def run(
@@ -145,19 +157,29 @@ def run(
     clock: Clock,
     progress: ProgressCallback,
     options: str = "",
+    *,
+    outlives: bool = False,
 ) -> Found:
     """Create the objects of the plan, call `follow`, which takes at most `seconds`, and remove the objects.
 
-    `options`: of `busbar nccl clean` for this cluster. Raises CannotMeasure if the cluster refuses an object,
-    LeftBehind if one cannot be removed, Interrupted at a signal, and the errors of `follow`.
+    `options`: of `busbar nccl clean` for this cluster. `outlives`: if `follow` raises, the job goes on, and
+    the next call finds it by its label. Raises CannotMeasure if the cluster refuses an object, LeftBehind if
+    one cannot be removed, Interrupted at a signal, and the errors of `follow`.
     """
-    owner = this_process(CREATION_SECONDS + seconds + REMOVAL_SECONDS)
+    owner = this_process(CREATION_SECONDS + seconds + REMOVAL_SECONDS, outlives=outlives)
     created: list[Remnant] = []
     with _signals_raise():
+        stays = False
         try:
-            _create(api, plan, owner, created, Deadline(clock, CREATION_SECONDS), progress)
+            created += _begun(api, plan, clock, progress) if outlives else []
+            if not created:
+                _create(api, plan, owner, created, Deadline(clock, CREATION_SECONDS), progress)
+            stays = outlives
             found = follow()
         except BaseException as ended:
+            if stays and not isinstance(ended, CannotMeasure):
+                progress(f"{plan.run} goes on without this process; busbar nccl clean {plan.run} ends it")
+                raise
             if isinstance(ended, Interrupted):
                 progress(f"{ended}: removing the run; a second signal leaves it in the cluster")
             if left := _remove_run(api, plan, created, clock, progress, options):
@@ -204,6 +226,15 @@ def remove(api: Api, remnants: Collection[Remnant], deadline: Deadline, progress
     for each in remnants:
         wait_until(partial(_gone, api, each), deadline, poll_seconds=1, progress=progress)
         progress(f"removed {each}")
+
+
+def _begun(api: Api, plan: Plan, clock: Clock, progress: ProgressCallback) -> list[Remnant]:
+    """The objects of this run if an earlier process has created its job; else they are removed."""
+    found = [each for each in find(api) if each.run == plan.run]
+    if any(each.kind == "MPIJob" for each in found):
+        return found
+    remove(api, found, Deadline(clock, REMOVAL_SECONDS), progress)
+    return []
 
 
 def _create(

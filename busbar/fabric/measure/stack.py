@@ -20,7 +20,7 @@ _QUARANTINE = Taint.model_validate(asdict(kube_nodes.NodeTaint.parse(QUARANTINE)
 
 
 def plan_pool(
-    facts: Facts,
+    facts: Facts | None,
     inventory: Inventory,
     pool: str,
     run: str,
@@ -34,6 +34,7 @@ def plan_pool(
 ) -> Plan:
     """The measurement `run` of a pool as in an update, in the namespace of the stack's validation.
 
+    `facts`: None for a run that has begun, which holds the GPUs of `nodes` itself.
     `nodes`: names of workers, possibly in quarantine; by default those of the pool that are not. `idle`: only
     workers whose GPUs are free, at least two, with pods that end for any other pod. `partly`: without workers
     that are `unusable`. `deadline_seconds`: upper limit for the job. `validation`: in place of that of the
@@ -61,7 +62,7 @@ def plan_pool(
     left_out = [name for name in kept_away if name not in named]
     notes = [f"in quarantine, left out: {listed(left_out)}"] if left_out else []
     asked = Plan(run, job, validation, owns_namespace=False, sources=(), notes=notes, idle=idle)
-    found = runnable(facts, asked, partly=partly)
+    found = runnable(facts, asked, partly=partly) if facts else asked
     return replace(found, sources=_sources(pool, found.job, idle=idle))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from busbar.fabric.measure import CannotMeasure, LeftBehind, Plan, Request, plan, read_facts
-from busbar.fabric.measure.run import Interrupted, clean, measure, this_process
+from busbar.fabric.measure.run import NO_PROCESS, Interrupted, clean, measure, run, this_process
 from busbar.kube.client import ApiError
 from busbar.manifests.nccljob import TopologyFile
 from tests.support.kube_cluster import Clock, unreachable
@@ -198,6 +199,48 @@ def test_a_signal_ends_the_run_and_removes_it(cluster: Foreign, tmp_path: Path, 
     assert signal.getsignal(number) is handler
 
 
+def lasting(cluster: Foreign, made: Plan, folder: Path, said: list[str]) -> str:
+    return measure(cluster, made, str(folder), Clock(), said.append, outlives=True).verdict
+
+
+@pytest.mark.parametrize("error", [Interrupted(signal.SIGTERM), ApiError("GET /x", 401, "Unauthorized")])
+def test_a_run_that_outlives_its_process_stays_and_its_next_call_finds_it_by_its_label(
+    cluster: Foreign, tmp_path: Path, error: BaseException
+) -> None:
+    said: list[str] = []
+    made = planned(cluster)
+    # A process that is killed before the job exists leaves the namespace only.
+    cluster.create(*made.objects({})[0])
+    cluster.runs = lambda job: None
+
+    def follow() -> str:
+        raise error
+
+    with pytest.raises(type(error)):
+        run(cluster, made, 60, follow, Clock(), said.append, outlives=True)
+    assert said[-1] == "run-1 goes on without this process; busbar nccl clean run-1 ends it"
+    (job,) = [path for path in cluster.left if "/mpijobs/" in path]
+    uid = cluster.objects[job]["metadata"]["uid"]
+    assert cleaned(cluster)[0] == [], "clean leaves it alone"
+    cluster.run_job(cluster.objects[job])
+    assert lasting(cluster, made, tmp_path, said) == "pass"
+    assert json.loads((tmp_path / "source.json").read_text())["job_uid"] == uid
+    assert cluster.left == []
+
+
+def test_a_run_that_outlives_its_process_is_removed_once_its_time_is_over(cluster: Foreign) -> None:
+    killed(cluster, made_by(NO_PROCESS, 0, seconds=-1))
+    assert cleaned(cluster)[1] == []
+    assert cluster.left == []
+
+
+def test_a_lasting_run_that_the_cluster_refuses_is_removed(cluster: Foreign, tmp_path: Path) -> None:
+    cluster.refuse = lambda path, body: FORBIDDEN if body["kind"] == "MPIJob" else None
+    with pytest.raises(CannotMeasure, match="MPIJob cannot be created"):
+        lasting(cluster, planned(cluster), tmp_path, [])
+    assert cluster.left == []
+
+
 def never_deleted(cluster: Foreign, monkeypatch: pytest.MonkeyPatch, kind: str, error: ApiError) -> None:
     """The API does not delete objects of a kind."""
 
@@ -299,11 +342,11 @@ def test_what_a_killed_process_has_left_is_removed_and_named_and_nothing_else_is
     assert said[1:] == ([] if namespace else ["removed Namespace busbar-run-1"])
 
 
-ALIVE = this_process(3600)
+ALIVE, LASTING = this_process(3600), this_process(0, outlives=True)
 ELSEWHERE = made_by("another-host", 1_000_000_000)  # no process here
 
 
-@pytest.mark.parametrize("owner", [ALIVE, ELSEWHERE], ids=["on this machine", "on another machine"])
+@pytest.mark.parametrize("owner", [ALIVE, ELSEWHERE, LASTING], ids=["here", "on another machine", "lasting"])
 def test_a_run_whose_process_may_be_alive_stays_until_it_is_named(cluster: Foreign, owner: str) -> None:
     killed(cluster, owner)
     said, kept = cleaned(cluster)
