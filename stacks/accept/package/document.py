@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, Template
+from markupsafe import Markup
 
 from busbar.judge.nccl.expected import JUDGE
-from busbar.judge.nccl.report.frame import WIDE
 from busbar.judge.nccl.report.html import style
 from busbar.judge.nccl.report.svg import curve_svg
 from busbar.preflight.report import Report
@@ -130,10 +130,11 @@ def report(found: Mapping[str, Any], evidence: Evidence) -> str:
     """The page: no script, font or link."""
     curves = {}
     for pool in evidence.begun.site.pools:
-        log = _log(evidence, "collectives", pool)
+        log, more = _log(evidence, "collectives", pool), _log(evidence, "repeats", pool)
         for name, result in log.verdict.collectives.items() if log else ():
             if result.curve:
-                curves[f"{pool}: {name}"] = curve_svg(name, result, inline=True, frame=WIDE)
+                runs = more.by_size.get(name) if more else None
+                curves[f"{pool}: {name}"] = Markup(curve_svg(name, result, inline=True, runs=runs))
     return _template().render(found=found, style=style(), curves=curves)
 
 

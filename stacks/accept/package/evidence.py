@@ -20,6 +20,7 @@ from busbar.judge.archive import LOG, SOURCE, Archive
 from busbar.judge.nccl import Verdict
 from busbar.judge.nccl.judgement import judge_archive
 from busbar.judge.nccl.log.collective import infer
+from busbar.judge.nccl.log.records import number
 from busbar.judge.record import JOB, Record
 from busbar.models import OutputModel
 from busbar.preflight.report import Report
@@ -82,11 +83,15 @@ Read = TypeVar("Read", bound=OfRun)
 
 @dataclass(frozen=True)
 class Judged:
-    """A kept log, judged by this release. `busbw`: collective -> GB/s of each of its tables."""
+    """A kept log, judged by this release. `busbw`: collective -> GB/s of each of its tables.
+
+    `by_size`: collective -> message size in bytes -> out-of-place busbw of each table in GB/s.
+    """
 
     verdict: Verdict
     record: Record
     busbw: dict[str, list[float]]
+    by_size: dict[str, dict[int, list[float]]]
 
 
 def files_of(folder: Path) -> dict[str, Path]:
@@ -183,11 +188,15 @@ class Evidence:
             raise
         except Exception as error:  # whatever hostile bytes make of a reader
             raise Untrusted(f"{stage}/{pool} cannot be judged: {type(error).__name__}") from None
-        busbw: dict[str, list[float]] = {}
+        judged = Judged(found[1], record, {}, {})
         for run in found[0].runs:
             if run.rows and (name := infer(run).name) and run.busbw is not None:
-                busbw.setdefault(name, []).append(run.busbw)
-        return Judged(found[1], record, busbw)
+                judged.busbw.setdefault(name, []).append(run.busbw)
+                sizes = judged.by_size.setdefault(name, {})
+                for row in run.rows:
+                    if (value := number(row.out_of_place.busbw)) is not None:
+                        sizes.setdefault(row.size, []).append(value)
+        return judged
 
     def _bind(self, where: str, pool: str, record: Record, stage: Stage | None) -> None:
         """Compare job, nodes and time of a log with those of this run."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
@@ -38,16 +38,28 @@ class NoCurveError(ValueError):
     """The log has no table, so there is no curve."""
 
 
-def curve_svg(name: str, result: CollectiveResult, *, inline: bool = False, frame: Frame = WIDE) -> str:
-    """Busbw of both halves with the limits. INLINE: colours come from the page's variables."""
+def curve_svg(
+    name: str, result: CollectiveResult, *, inline: bool = False, frame: Frame = WIDE,
+    runs: Mapping[int, Sequence[float]] | None = None,
+) -> str:  # fmt: skip
+    """Busbw of both halves with the limits. INLINE: colours come from the page's variables.
+
+    RUNS: message size -> out-of-place busbw of several runs in GB/s, drawn as a band from lowest to highest.
+    """
     points = [p for p in result.curve if p.size_bytes > 0]
     lines = limits(result)
-    top = height(result, lines)
+    band = {size: values for size, values in sorted((runs or {}).items()) if size > 0 and values}
+    top = max([height(result, lines), *map(max, band.values())])
     one = [(p.size_bytes, p.out_of_place.busbw_gbps) for p in points]
     two = [(p.size_bytes, p.in_place.busbw_gbps) for p in points]
     axes = _axes(frame, [x for x, _ in one], 0.0, top)
     ticks = [(v, f"{v:g}") for v in steps(top)]
-    return _picture(f"{name}: bus bandwidth, GB/s", axes, ticks, one, two, lines, gbps, inline)
+    picture = _picture(f"{name}: bus bandwidth, GB/s", axes, ticks, one, two, lines, gbps, inline)
+    ends = [(size, max(values)) for size, values in band.items()]
+    ends += [(size, min(values)) for size, values in reversed(band.items())]
+    around = " ".join(f"{axes.x(size):.1f},{axes.y(value):.1f}" for size, value in ends)
+    shape = f'<polygon class="onedot" fill-opacity="0.2" points="{around}"/>\n' if band else ""
+    return picture.replace("<polyline", f"{shape}<polyline", 1)
 
 
 def time_svg(name: str, result: CollectiveResult, *, inline: bool = False, frame: Frame = WIDE) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from busbar.exits import Failed
 from stacks.accept.package import document, signatures
 from stacks.accept.package.evidence import Untrusted, write_json
 from stacks.accept.package.rows import kinds
+from stacks.accept.package.rows.collectives import RUNS
 from stacks.accept.package.verify import Verified, verify
 from stacks.accept.tests.unit import made
 from tests.support.cli import busbar
@@ -136,6 +138,20 @@ def test_what_was_simulated_stands_first_and_in_the_statement(folder: Path) -> N
     assert data(folder, "statement.json")["predicate"]["simulated"] == "a simulator of nvidia-smi"
     body = (folder / "report.html").read_text().partition("<body>")[2]
     assert body.index("a simulator of nvidia-smi") < body.index("<h1")
+
+
+def test_the_page_shows_the_band_of_the_repeats_with_their_curve(folder: Path) -> None:
+    def heights() -> list[float]:
+        document.write(folder)
+        page = (folder / "report.html").read_text()
+        bands = re.findall(r'<polygon class="onedot" fill-opacity="0.2" points="([^"]+)"', page)
+        assert len(bands) == len(RUNS)
+        _, ys = zip(*(point.split(",") for point in bands[0].split()), strict=True)
+        return [abs(float(one) - float(two)) for one, two in zip(ys, reversed(ys), strict=True)]
+
+    even = max(heights())
+    made.collective(folder, "repeats", factor=lambda name, number: 0.9 if number == 3 else 1.0)
+    assert max(heights()) > even + 10
 
 
 def test_the_page_has_no_script_and_says_what_was_not_run_and_left_out(folder: Path) -> None:
