@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -46,11 +47,12 @@ Change = Callable[[dict[str, Any]], None]
 
 
 def site_of() -> tuple[Cluster, Site]:
-    """The cluster and its facts; a third worker is in quarantine."""
-    made = site(servers=1, workers={"h100": 3}, validation={"profile": "h100-ib-8x400"})
-    for name, worker in zip((*WORKERS, "worker-3"), made["hosts"]["workers"], strict=True):
+    """The cluster of WORKERS and its facts; one more worker is in quarantine."""
+    names = (*WORKERS, f"worker-{len(WORKERS) + 1}")
+    made = site(servers=1, workers={"h100": len(names)}, validation={"profile": "h100-ib-8x400"})
+    for name, worker in zip(names, made["hosts"]["workers"], strict=True):
         worker["name"] = name
-    made["hosts"]["workers"][2]["quarantine"] = "a new cable"
+    made["hosts"]["workers"][-1]["quarantine"] = "a new cable"
     found = load(made)
     return found, Site.of("prod", found)
 
@@ -64,7 +66,7 @@ def host(number: int) -> dict[str, Any]:
     hcas = [{"name": f"mlx5_{hca}", "port": 1, "guid": f"b8ce:f603:00{number}:{hca}"} for hca in range(8)]
     links = "".join(f"\t Link {link}: 26.562 GB/s\n" for link in range(18))
     also = {
-        "machine": f"{number}" * 64,
+        "machine": hashlib.sha256(str(number).encode()).hexdigest(),
         "boot_id": f"boot-{number}",
         "gpus": gpus,
         "hcas": hcas,
@@ -132,7 +134,7 @@ def collective(
 
 def inventory(folder: Path, change: Change = lambda hosts: None, run: str = RUN_NAME) -> None:
     """The inventory; CHANGE gets host -> report."""
-    hosts = {f"worker-{number}": host(number) for number in (1, 2)}
+    hosts = {name: host(number) for number, name in enumerate(WORKERS, start=1)}
     change(hosts)
     found = Inventory(run=run, hosts=hosts)  # type: ignore[arg-type]
     write_json(folder / FOLDER / "inventory" / HOSTS, found.model_dump(mode="json"))
