@@ -2,8 +2,8 @@
 
     python bench/accept.py [--nodes 8,440]
 
-Planned minutes are those of `busbar accept plan`. The evidence is that of a healthy simulated cluster. Goals: 45
-minutes at any size, own work below 5 % of it.
+Planned minutes are those of `busbar accept plan`. The evidence is that of a healthy simulated cluster. Goals:
+45 minutes at any size, own work below 5 % of it.
 """
 
 from __future__ import annotations

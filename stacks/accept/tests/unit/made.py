@@ -42,7 +42,7 @@ from tests.unit.judge.nccl.logs import Made
 
 RUN_NAME = "accept-0a1b2c"
 BEGAN, ENDED = "2026-11-23T01:00:00Z", "2026-11-23T02:00:00Z"
-WORKERS = ("worker-1", "worker-2")
+WORKERS: tuple[str, ...] = ("worker-1", "worker-2")
 Change = Callable[[dict[str, Any]], None]
 
 
