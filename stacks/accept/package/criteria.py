@@ -17,7 +17,7 @@ from stacks.accept.package.rows.kinds import KINDS, Finding, Question, Row
 from stacks.accept.package.site import COLLECTIVES, Site
 
 VERSION: Literal[1] = 1
-MAX_BYTES = 1 << 20
+MAX_BYTES, MAX_DEPTH = 1 << 20, 8
 
 
 class Criteria(ConfigModel):
@@ -62,9 +62,16 @@ def read(path: Path, site: Site) -> Criteria:
         if path.stat().st_size > MAX_BYTES:
             raise Misuse(f"{path}: is larger than {MAX_BYTES >> 20} MiB")
         text = path.read_text(encoding="utf-8")
-        # An alias may stand for more objects than fit the memory.
-        if any(isinstance(token, yaml.AliasToken | yaml.AnchorToken) for token in yaml.scan(text)):
-            raise Misuse(f"{path}: has an anchor or an alias. Fix: write each row out")
+        depth = 0
+        for token in yaml.scan(text):
+            # An alias may stand for more objects than fit the memory.
+            if isinstance(token, yaml.AliasToken | yaml.AnchorToken):
+                raise Misuse(f"{path}: has an anchor or an alias. Fix: write each row out")
+            # The scanner's time grows with the square of the depth.
+            depth += isinstance(token, yaml.FlowSequenceStartToken | yaml.FlowMappingStartToken)
+            depth -= isinstance(token, yaml.FlowSequenceEndToken | yaml.FlowMappingEndToken)
+            if depth > MAX_DEPTH:
+                raise Misuse(f"{path}: has more than {MAX_DEPTH} brackets inside each other")
         criteria = Criteria.model_validate(yaml.safe_load(text))
     except OSError as error:
         raise Misuse(f"{path}: {error.strerror}") from None
