@@ -1,9 +1,11 @@
 """What `busbar accept` plans, and what its own work costs: reading the evidence, the rows, the document.
 
+The cabling is also measured alone: reading the fabric and its design, and the comparison.
+
     python bench/accept.py [--nodes 8,440]
 
 Planned minutes are those of `busbar accept plan`. The evidence is that of a healthy simulated cluster. Goals:
-45 minutes at any size, own work below 5 % of it.
+45 minutes at any size, own work below 5 % of it; for the cabling of 440 nodes 1 s.
 """
 
 from __future__ import annotations
@@ -17,12 +19,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from stacks.accept.package import document
-from stacks.accept.package.evidence import files_of
+from stacks.accept.package.evidence import Evidence, files_of
+from stacks.accept.package.rows.kinds import KINDS, Question, Row
 from stacks.accept.package.stages import STAGES
 from stacks.accept.package.verify import verify
 from stacks.accept.tests.unit import made
 
-HEADER = ("nodes", "planned min", "document s", "verify s", "own work %", "folder MiB")
+ROW = Row(id="cabling.h100.rails")
+HEADER = ("nodes", "planned min", "document s", "verify s", "cabling s", "own work %", "folder MiB")
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -40,6 +44,11 @@ def row(nodes: int) -> tuple[str, ...]:
         folder = made.evidence(Path(name))
         written = timed(lambda: document.write(folder))
         verified = timed(lambda: verify(folder, None))
+        evidence = Evidence(folder)
+        judged = Question(ROW, evidence.begun.site.pools["h100"], evidence)
+        # The time to read the reports is that of the inventory.
+        assert len(judged.reports) == nodes
+        cabled = timed(lambda: KINDS["cabling.rails"].find(judged))
         size = sum(file.stat().st_size for file in files_of(folder).values()) / 2**20
     share = 100 * written / planned
     return (
@@ -47,6 +56,7 @@ def row(nodes: int) -> tuple[str, ...]:
         f"{planned / 60:.0f}",
         f"{written:.1f}",
         f"{verified:.1f}",
+        f"{cabled:.2f}",
         f"{share:.2f}",
         f"{size:.1f}",
     )

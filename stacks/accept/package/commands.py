@@ -37,12 +37,16 @@ Signers = Annotated[
     Path | None,
     typer.Option("--signers", metavar="FILE", help="OpenSSH's allowed_signers.", exists=True, dir_okay=False),
 ]
+Cabling = Annotated[
+    Path | None,
+    typer.Option("--cabling", metavar="FILE", help="Design of the cabling: a CSV file node,hca,switch,port."),
+]
 For = Annotated[str | None, typer.Option("--for", metavar="STACK", help="Stack that sets the thresholds.")]
 
 
 def register(group: typer.Typer) -> None:
     """Add the commands to `busbar accept`."""
-    for command in (criteria, plan, run, sign, verify):
+    for command in (criteria, plan, cabling, run, sign, verify):
         group.command(command.__name__)(command)
 
 
@@ -88,7 +92,25 @@ def plan(stack: Stack, project: Project = None, criteria: CriteriaFile = None) -
     print_text(f"{total / 60:.0f} minutes on free nodes, pool after pool. Nothing is left running.")
 
 
-def run(stack: Stack, project: Project = None, criteria: CriteriaFile = None, idle: Idle = False) -> None:
+def cabling(stack: Stack, project: Project = None) -> None:
+    """Print the cabling as it is built, as a CSV file that `run` takes as the design.
+
+    Exit code 0: printed; 2: no worker answers, or none sees the fabric; 64: no such stack.
+    """
+    from stacks.accept.package.stages.cabling import as_built
+    from stacks.accept.package.stages.running import Running
+
+    file, cluster, site = _load(stack, project)
+    print_text(as_built(Running(Path(), "cabling", site, file, cluster, True, progress)).rstrip("\n"))
+
+
+def run(
+    stack: Stack,
+    project: Project = None,
+    criteria: CriteriaFile = None,
+    idle: Idle = False,
+    cabling: Cabling = None,
+) -> None:
     """Run the stages that have not ended yet, then write the document. Nothing of the stack changes.
 
     A run that was interrupted is continued by the same command.
@@ -106,7 +128,7 @@ def run(stack: Stack, project: Project = None, criteria: CriteriaFile = None, id
     home = file.project / ".busbar" / file.stack / "acceptance"
     folder = home / UNFINISHED
     with _alone(home):
-        begun = _begin(folder, site, criteria)
+        begun = _begin(folder, site, criteria, _options(cabling))
         wanted = {row.parts[0] for row in contract.read(folder / document.CRITERIA, site).rows}
         on = Running(folder, begun, site, file, cluster, idle, progress)
         for stage in STAGES:
@@ -163,7 +185,7 @@ def _load(stack: str, project: Path | None) -> tuple[StackFile, Cluster, Site]:
     return file, cluster, Site.of(file.stack, cluster)
 
 
-def _begin(folder: Path, site: Site, criteria: Path | None) -> str:
+def _begin(folder: Path, site: Site, criteria: Path | None, options: dict[str, str]) -> str:
     """Begin a run, or continue the one in the folder; its name. Raises Misuse if that is another one."""
     from busbar import __version__
     from busbar.release import commit
@@ -179,15 +201,37 @@ def _begin(folder: Path, site: Site, criteria: Path | None) -> str:
         other = "another stack file" if begun.site != site else ""
         if text and contract.text(contract.read(folder / CRITERIA, begun.site)) != text:
             other = "other criteria"
+        if any(begun.options.get(name) != value for name, value in options.items()):
+            other = f"another --{' or --'.join(options)}"
         if other:
             raise Misuse(f"{begun.run} began with {other}. Fix: remove {folder} to begin another run")
         progress(f"continuing {begun.run}, which began at {begun.began}")
         return begun.run
     named, release = f"accept-{secrets.token_hex(3)}", {"version": __version__, "commit": commit()}
-    begun = Begun(run=named, began=now(), busbar=release, site=site)
+    begun = Begun(run=named, began=now(), busbar=release, site=site, options=options)
     write_whole(folder / CRITERIA, text or contract.text(contract.default(site)))
     write_json(folder / FOLDER / RUN, begun.model_dump(mode="json"))
     return named
+
+
+def _options(cabling: Path | None) -> dict[str, str]:
+    """What the run keeps of the command's options. Raises Misuse."""
+    from stacks.accept.package.wiring import MAX_TEXT, read_design
+
+    if cabling is None:
+        return {}
+    try:
+        if cabling.stat().st_size > MAX_TEXT:
+            raise ValueError(f"it is larger than {MAX_TEXT >> 20} MiB")
+        text = cabling.read_text(encoding="utf-8")
+        read_design(text)
+    except OSError as error:
+        raise Misuse(f"{cabling}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise Misuse(f"{cabling}: it is not a text in UTF-8") from None
+    except ValueError as error:
+        raise Misuse(f"{cabling}: {error}. Fix: busbar accept cabling STACK prints such a file") from None
+    return {"cabling": text}
 
 
 @contextmanager

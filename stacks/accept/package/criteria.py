@@ -43,7 +43,8 @@ def default(site: Site) -> Criteria:
                     threshold=threshold,
                     unit=kind.unit,
                     source=f"{kind.source}{of if collective else ''}",
-                    required=kind.required and expected is not None,
+                    required=expected is not None
+                    and (kind.required(pool) if callable(kind.required) else kind.required),
                 )
                 # A pool without rails has no row about them.
                 rows += [row] if threshold != 0 else []

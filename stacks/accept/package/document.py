@@ -19,7 +19,7 @@ from busbar.judge.nccl.report.svg import curve_svg
 from busbar.preflight.report import Report
 from busbar.writing import write_whole
 from stacks.accept.package import criteria as contract
-from stacks.accept.package.evidence import Evidence, Judged, Untrusted, files_of, sha256
+from stacks.accept.package.evidence import Evidence, Judged, Printed, Untrusted, files_of, sha256
 from stacks.accept.package.rows.kinds import KINDS
 
 CRITERIA, ACCEPTANCE, REPORT, STATEMENT, SUMS = (
@@ -59,6 +59,8 @@ def acceptance(folder: Path, evidence: Evidence, hashes: Mapping[str, str]) -> d
         raise Untrusted("the inventory has workers of several clusters")
     logs = [log for stage in STAGES for pool in pools if (log := _log(evidence, stage, pool))]
     said = {log.verdict.simulated for log in logs} | {_told(each, "simulated") for each in reports.values()}
+    printed = [each for stage in STAGES if (each := _printed(evidence, stage))]
+    said |= {str(host.get("simulated") or "") for each in printed for host in each.hosts.values()}
     versions: dict[str, str | None] = {}
     for log in logs:
         settings = {**log.record.settings, "nccl": log.verdict.nccl_version}
@@ -90,6 +92,13 @@ def acceptance(folder: Path, evidence: Evidence, hashes: Mapping[str, str]) -> d
 def _log(evidence: Evidence, stage: str, pool: str) -> Judged | None:
     try:
         return evidence.judged(stage, pool)
+    except Untrusted:
+        return None  # its rows say why
+
+
+def _printed(evidence: Evidence, stage: str) -> Printed | None:
+    try:
+        return evidence.printed(stage)
     except Untrusted:
         return None  # its rows say why
 

@@ -25,11 +25,12 @@ from busbar.judge.record import JOB, Record
 from busbar.models import OutputModel
 from busbar.preflight.report import Report
 from busbar.writing import write_whole
-from busbar.zstd import ZstdFile
+from busbar.zstd import ZstdError, ZstdFile
 from stacks.accept.package.site import Site
+from stacks.accept.package.wiring import Fabric, Row, read_design
 
 FOLDER = "evidence"
-RUN, STAGE, HOSTS = "run.json", "stage.json", "hosts.json.zst"
+RUN, STAGE, HOSTS, PRINTED = "run.json", "stage.json", "hosts.json.zst", "printed.json.zst"
 LOG_FILES = (LOG, SOURCE)
 # Kubernetes writes times in this form.
 TIME = "%Y-%m-%dT%H:%M:%SZ"
@@ -55,11 +56,15 @@ class OfRun(OutputModel):
 
 
 class Begun(OfRun):
-    """The run, written when it begins. `busbar`: version and commit of the release that ran it."""
+    """The run, written when it begins. `busbar`: version and commit of the release that ran it.
+
+    `options`: what the command was given beside the criteria, such as the text of the cabling's design.
+    """
 
     began: str
     busbar: dict[str, str]
     site: Site
+    options: dict[str, str] = Field(default={})
 
 
 class Stage(OfRun):
@@ -75,6 +80,13 @@ class Inventory(OfRun):
     """The reports of the workers (busbar.preflight.report). `failed`: host -> why there is none."""
 
     hosts: dict[str, Report]
+    failed: dict[str, str] = Field(default={})
+
+
+class Printed(OfRun):
+    """What a script of accept has printed on hosts. `failed`: host -> why it printed nothing."""
+
+    hosts: dict[str, dict[str, Any]]
     failed: dict[str, str] = Field(default={})
 
 
@@ -126,7 +138,7 @@ def read_json(path: Path) -> Any:
             data = file.read(MAX_JSON + 1)
         # A text that is cut at the limit is not JSON.
         return json.loads(data[:MAX_JSON])
-    except (ValueError, RecursionError, EOFError, OSError) as error:
+    except (ValueError, RecursionError, EOFError, OSError, ZstdError) as error:
         raise Untrusted(f"{path.name} cannot be read: {type(error).__name__}") from None
 
 
@@ -159,6 +171,29 @@ class Evidence:
     def inventory(self) -> Inventory | None:
         """The inventory; None without one."""
         return self._read(Inventory, f"inventory/{HOSTS}")
+
+    def printed(self, stage: str) -> Printed | None:
+        """What hosts have printed in a stage; None without it."""
+        return self._read(Printed, f"{stage}/{PRINTED}")
+
+    @cached_property
+    def fabric(self) -> Fabric:
+        """The fabric that ibnetdiscover has seen."""
+        found = self.printed("cabling")
+        texts = [str(each.get("text")) for each in found.hosts.values()] if found else []
+        try:
+            return Fabric.read("".join(texts))
+        except ValueError as error:
+            raise Untrusted(str(error)) from None
+
+    @cached_property
+    def design(self) -> list[Row]:
+        """The rows of the cabling's design; none without one."""
+        text = self.begun.options.get("cabling")
+        try:
+            return read_design(text) if text else []
+        except ValueError as error:
+            raise Untrusted(f"the design of the cabling: {error}") from None
 
     def stage(self, name: str) -> Stage | None:
         """A stage that has ended; None if it has not."""

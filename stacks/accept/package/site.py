@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pydantic import Field
+
 from busbar.collect.spec import expectation
 from busbar.config import Cluster
 from busbar.config.validation import Validation
@@ -29,6 +31,8 @@ class Pool(OutputModel):
     tolerance: float
     source: str
     """The origin of the expected values."""
+    rail_groups: dict[str, str] = Field(default={})
+    """Worker -> topology.rail_group, where the stack has one."""
 
 
 class Site(OutputModel):
@@ -43,7 +47,8 @@ class Site(OutputModel):
         """The facts of a stack from its configuration."""
         inventory = Inventory.of(cluster)
         requirements = spec_of(cluster, login={})["requirements"]
-        pools = {}
+        pools, places = {}, {host.name: host.topology.rail_group for host in cluster.hosts.workers}
+        groups = {name: group for name, group in places.items() if group}
         for name in cluster.pools:
             validation = validation_of(cluster.validation_of(name))
             workers = [host.name for host in inventory.usable_of(name)]
@@ -59,6 +64,7 @@ class Site(OutputModel):
                 expected_gbps=bounds,
                 tolerance=validation.tolerance,
                 source=f"profile {validation.profile}" if validation.profile else f"pools.{name}",
+                rail_groups={each: groups[each] for each in workers if each in groups},
             )
         return cls(stack=stack, cluster=cluster.name, pools=pools)
 

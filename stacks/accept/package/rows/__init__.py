@@ -2,4 +2,5 @@
 
 # isort: off
 from stacks.accept.package.rows import inventory as inventory
+from stacks.accept.package.rows import cabling as cabling
 from stacks.accept.package.rows import collectives as collectives

@@ -29,11 +29,11 @@ LINK = re.compile(r"Link \d+: (\S+)")
 NO_VALUE = {"", "[N/A]", "N/A", "0"}
 
 
-def _also(report: Report, key: str) -> list[dict[str, str]]:
+def devices(report: Report, key: str) -> list[dict[str, str]]:
     """The devices that the script of accept has reported, all values as texts."""
     found = report.also.get(key)
-    devices = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
-    return [{name: "" if value is None else str(value) for name, value in each.items()} for each in devices]
+    texts = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    return [{name: "" if value is None else str(value) for name, value in each.items()} for each in texts]
 
 
 def _twice(named: Mapping[str, Sequence[str]]) -> list[str]:
@@ -71,7 +71,9 @@ def _unique(asked: Question, key: str, fields: Sequence[str], named: Devices) ->
         ]
         if lacking:
             return Finding("unknown", f"{field} is not known on {listed(lacking)}")
-        all_ = {name: [one.get(field, "") for one in _also(each, key)] for name, each in found.hosts.items()}
+        all_ = {
+            name: [one.get(field, "") for one in devices(each, key)] for name, each in found.hosts.items()
+        }
         if twice := [name for name in _twice(all_) if name in named]:
             return Finding("fail", f"the same {field} twice, on {listed(twice)}")
     fewest = min(named, key=lambda name: len(named[name]))
@@ -83,7 +85,7 @@ def _unique(asked: Question, key: str, fields: Sequence[str], named: Devices) ->
     "pools.gpus",
 )  # fmt: skip
 def _gpus(asked: Question) -> Finding:
-    named = {name: _also(report, "gpus") for name, report in asked.reports.items()}
+    named = {name: devices(report, "gpus") for name, report in asked.reports.items()}
     return _unique(asked, "gpus", ("uuid", "serial"), named)
 
 
@@ -94,7 +96,7 @@ def _gpus(asked: Question) -> Finding:
 def _hcas(asked: Question) -> Finding:
     named = {}
     for name, report in asked.reports.items():
-        guids = {(each.get("name"), each.get("port")): each for each in _also(report, "hcas")}
+        guids = {(each.get("name"), each.get("port")): each for each in devices(report, "hcas")}
         rails = choose(report.hcas, asked.pool.required).ports.values()
         named[name] = [guids.get((port.name, str(port.port)), {}) for port in rails]
     return _unique(asked, "hcas", ("guid",), named)
@@ -120,7 +122,7 @@ def _health(pool: Pool, report: Report) -> Iterator[tuple[Outcome, str]]:
 @kind("inventory.ecc", "ECC is on for every GPU")
 @on_each
 def _ecc(pool: Pool, report: Report) -> Iterator[tuple[Outcome, str]]:
-    modes = Counter(each.get("ecc") for each in _also(report, "gpus"))
+    modes = Counter(each.get("ecc") for each in devices(report, "gpus"))
     if modes["Disabled"]:
         yield "fail", f"ECC is off on {modes['Disabled']} of {modes.total()} GPUs"
     if {mode for mode, count in modes.items() if count} - {"Disabled"} != {"Enabled"}:
@@ -153,7 +155,7 @@ def _same(asked: Question) -> Finding:
         rails = choose(report.hcas, asked.pool.required).ports.values()
         found = {
             "driver": {gpu.driver for gpu in report.gpus.list} if report.gpus else set(),
-            "VBIOS": {str(each.get("vbios", "")) for each in _also(report, "gpus")},
+            "VBIOS": {str(each.get("vbios", "")) for each in devices(report, "gpus")},
             "NVLinks per GPU": {f"{len(each)}x" for each in _speeds(report)},
             **({"HCA firmware": {port.fw for port in rails}} if asked.pool.required.rails else {}),
         }

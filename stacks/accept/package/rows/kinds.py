@@ -88,7 +88,7 @@ class Kind:
     ceiling: float | None = None
     least: bool = True
     per_collective: bool = False
-    required: bool = True
+    required: bool | Callable[[Pool], bool] = True
     uses: tuple[str, ...] = ()
 
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 HOSTS_SECONDS = 60
 
 
-def inventory(on: Running) -> dict[str, str]:
-    """Ask every worker that is not in quarantine; nothing is changed."""
+def ask_workers(on: Running) -> Inventory:
+    """Ask every worker that is not in quarantine; nothing is changed. Raises NoVerdict if none answers."""
     workers = {name for pool in on.site.pools.values() for name in pool.workers}
     hosts = [host for host in on.spec.hosts if host.name in workers]
     also = scripts.part("accept/inventory")
@@ -41,7 +41,12 @@ def inventory(on: Running) -> dict[str, str]:
         raise NoVerdict(
             f"no worker answers: {listed([f'{name}: {why}' for name, why in found.failed.items()])}"
         )
-    write_json(on.at("inventory") / HOSTS, found.model_dump(mode="json"))
+    return found
+
+
+def inventory(on: Running) -> dict[str, str]:
+    """Keep the reports of all workers."""
+    write_json(on.at("inventory") / HOSTS, ask_workers(on).model_dump(mode="json"))
     return {}
 
 

@@ -24,11 +24,13 @@ from stacks.accept.package import document
 from stacks.accept.package.evidence import (
     FOLDER,
     HOSTS,
+    PRINTED,
     RUN,
     STAGE,
     Begun,
     Evidence,
     Inventory,
+    Printed,
     Stage,
     files_of,
     sha256,
@@ -36,6 +38,8 @@ from stacks.accept.package.evidence import (
 )
 from stacks.accept.package.rows.collectives import RUNS
 from stacks.accept.package.site import COLLECTIVES, Site, validation_of
+from stacks.accept.package.wiring import Fabric, write_design
+from stacks.accept.tests.net import Net
 from tests.support.clusters import site
 from tests.support.reports import report
 from tests.unit.judge.nccl.logs import Made
@@ -63,7 +67,9 @@ def host(number: int) -> dict[str, Any]:
         {"uuid": f"GPU-{number}-{gpu}", "serial": f"16{number}{gpu}", "vbios": "96.00", "ecc": "Enabled"}
         for gpu in range(8)
     ]
-    hcas = [{"name": f"mlx5_{hca}", "port": 1, "guid": f"b8ce:f603:00{number}:{hca}"} for hca in range(8)]
+    hcas = [
+        {"name": f"mlx5_{hca}", "port": 1, "guid": f"b8ce:f603:{number:04x}:{hca:04x}"} for hca in range(8)
+    ]
     links = "".join(f"\t Link {link}: 26.562 GB/s\n" for link in range(18))
     also = {
         "machine": hashlib.sha256(str(number).encode()).hexdigest(),
@@ -140,11 +146,34 @@ def inventory(folder: Path, change: Change = lambda hosts: None, run: str = RUN_
     write_json(folder / FOLDER / "inventory" / HOSTS, found.model_dump(mode="json"))
 
 
-def begun(folder: Path) -> Site:
+def cabling() -> Net:
+    """The fabric of the workers."""
+    rails = {
+        name: {f"mlx5_{hca}": (0xB8CEF603 << 32) + (number << 16) + hca for hca in range(8)}
+        for number, name in enumerate(WORKERS, 1)
+    }
+    return Net.of(rails)
+
+
+def design(net: Net) -> str:
+    """The fabric as it is built, as a design."""
+    rails: dict[str, dict[str, int]] = {}
+    for name, guid in net.hcas.items():
+        rails.setdefault(name.split()[0], {})[name.split()[1]] = guid
+    return write_design(Fabric.read(net.text()), rails)
+
+
+def printed(folder: Path, stage: str, hosts: dict[str, Any], run: str = RUN_NAME) -> None:
+    """What the script of accept has printed on hosts."""
+    found = Printed(run=run, hosts=hosts).model_dump(mode="json")
+    write_json(folder / FOLDER / stage / PRINTED, found)
+
+
+def begun(folder: Path, **options: str) -> Site:
     """The run and its criteria."""
     _, facts = site_of()
     release = {"version": __version__, "commit": commit()}
-    start = Begun(run=RUN_NAME, began=BEGAN, busbar=release, site=facts)
+    start = Begun(run=RUN_NAME, began=BEGAN, busbar=release, site=facts, options=options)
     write_json(folder / FOLDER / RUN, start.model_dump(mode="json"))
     (folder / document.CRITERIA).write_text(contract.text(contract.default(facts)))
     return facts
@@ -159,10 +188,11 @@ def stage(folder: Path, name: str, **more: Any) -> None:
 
 def evidence(folder: Path) -> Path:
     """The whole evidence of a healthy cluster."""
-    begun(folder)
+    begun(folder, cabling=design(cabling()))
     for name in document.STAGES:
         stage(folder, name)
     inventory(folder)
+    printed(folder, "cabling", {"worker-1": {"text": cabling().text()}})
     collective(folder, "collectives")
     collective(folder, "repeats")
     return folder

@@ -12,12 +12,14 @@ import pytest
 from stacks.accept.package import criteria as contract
 from stacks.accept.package import document
 from stacks.accept.package.criteria import verdict
+from stacks.accept.package.evidence import read_json, write_json
 from stacks.accept.package.rows.kinds import KINDS
+from stacks.accept.tests.net import Net
 from stacks.accept.tests.unit import made
 
 Hosts = dict[str, Any]
 ROWS = {row.parts[3]: row.id for row in contract.default(made.site_of()[1]).rows}
-OF_LOGS = [kind for kind in ROWS if not kind.startswith("inventory.")]
+OF_LOGS = [kind for kind in ROWS if kind.startswith(("collectives.", "repeats."))]
 OF_INVENTORY = [kind for kind in ROWS if kind.startswith("inventory.")]
 
 
@@ -182,6 +184,103 @@ def test_a_fault_of_a_node_fails_its_row_and_names_it(
     made.inventory(folder, change)
     found = made.result(folder, ROWS[kind])
     assert (found.result, "worker-2" in found.reason) == ("fail", True), found.reason
+
+
+def cabled(change: Callable[[Net], object]) -> Callable[[Path], None]:
+    """The fabric after a change of its cables, by the design from before."""
+
+    def write(folder: Path) -> None:
+        net = made.cabling()
+        change(net)
+        made.printed(folder, "cabling", {"worker-1": {"text": net.text()}})
+
+    return write
+
+
+RAIL, OTHER = ("worker-2 mlx5_3", 1), ("worker-2 mlx5_5", 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "named"),
+    [
+        (
+            "cabling.rails",
+            lambda net: net.swap(RAIL, OTHER),
+            "worker-2 mlx5_3 and worker-2 mlx5_5 are swapped",
+        ),
+        (
+            "cabling.rails",
+            lambda net: net.unplug(RAIL),
+            "worker-2 mlx5_3 has no link, expected leaf-0-3 port 2",
+        ),
+        ("cabling.uplinks", lambda net: net.unplug(("leaf-0-4", 33)), "leaf-0-4 port 33 has no link"),
+        (
+            "cabling.speed",
+            lambda net: net.plug(RAIL, net.unplug(RAIL), "1xHDR"),
+            "worker-2 mlx5_3: 1xHDR, 50 Gb/s",
+        ),
+        (
+            "cabling.speed",
+            lambda net: net.plug(("leaf-0-4", 33), net.unplug(("leaf-0-4", 33)), "4xHDR"),
+            "leaf-0-4 port 33 to spine-0 port 5: 4xHDR",
+        ),
+    ],
+)
+def test_a_fault_of_the_cabling_fails_its_row_and_is_named(
+    folder: Path, kind: str, change: Callable[[Net], object], named: str
+) -> None:
+    cabled(change)(folder)
+    found = made.result(folder, ROWS[kind])
+    assert (found.result, named in found.reason) == ("fail", True), found.reason
+
+
+def undesigned(folder: Path, groups: dict[str, str]) -> None:
+    """The run of a stack with these rail groups, and without a design."""
+    facts = made.begun(folder)
+    facts.pools["h100"].rail_groups.update(groups)
+    path = folder / "evidence/run.json"
+    write_json(path, {**read_json(path), "site": facts.model_dump(mode="json")})
+
+
+def test_without_a_design_the_rail_groups_serve_and_the_row_says_what_they_do_not_see(folder: Path) -> None:
+    undesigned(folder, {"worker-1": "su-1", "worker-2": "su-1"})
+    found = made.result(folder, "cabling.h100.rails")
+    assert (found.result, "cables exchanged on one leaf" in found.reason) == ("pass", True)
+    cabled(lambda net: net.swap(RAIL, OTHER))(folder)
+    assert made.result(folder, "cabling.h100.rails").result == "unknown", "one of two is not most"
+    assert "cables exchanged between them are not seen" in made.result(folder, "cabling.h100.uplinks").reason
+
+
+def test_without_a_design_and_without_rail_groups_the_places_of_the_rails_are_not_run(folder: Path) -> None:
+    undesigned(folder, {})
+    assert made.result(folder, "cabling.h100.rails").result == "not run"
+    assert made.result(folder, "cabling.h100.speed").result == "pass"
+
+
+@pytest.mark.parametrize("kind", ["cabling.rails", "cabling.uplinks", "cabling.speed"])
+@pytest.mark.parametrize("text", [None, "", "\x7fELF", Net({}).text(), "[1] x\n" * 100_000])
+def test_a_row_of_the_cabling_is_unknown_without_a_fabric(folder: Path, kind: str, text: str | None) -> None:
+    made.printed(folder, "cabling", {"worker-1": {"text": text}})
+    assert made.result(folder, ROWS[kind]).result == "unknown"
+
+
+@pytest.mark.parametrize("kind", ["cabling.rails", "cabling.speed"])
+@pytest.mark.parametrize("change", [lambda hosts: hosts.pop("worker-2"), also("hcas", guid="")])
+def test_a_node_without_a_report_or_guids_leaves_the_cabling_unknown(
+    folder: Path, kind: str, change: Callable[[Hosts], None]
+) -> None:
+    made.inventory(folder, change)
+    found = made.result(folder, ROWS[kind])
+    assert (found.result, "worker-2" in found.reason) == ("unknown", True), found.reason
+
+
+def test_a_rail_that_the_design_does_not_name_leaves_the_row_unknown(folder: Path) -> None:
+    text = made.design(made.cabling())
+    made.begun(
+        folder, cabling="".join(line for line in text.splitlines(True) if "worker-2,mlx5_3" not in line)
+    )
+    found = made.result(folder, "cabling.h100.rails")
+    assert (found.result, "worker-2 mlx5_3 (not in the design)" in found.reason) == ("unknown", True)
 
 
 def of(name: str, value: float, *, runs: range) -> Callable[[str, int], float]:

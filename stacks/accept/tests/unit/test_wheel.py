@@ -10,6 +10,7 @@ from tests.support.wheel import Call, Installed
 
 NEED_STACK: dict[str, Call] = {
     "criteria": (("--for", "dev"), None, 64),
+    "cabling": (("dev",), None, 64),
     "plan": (("dev",), None, 64),
     "run": (("dev",), None, 64),
     "sign": ((".", "--key", "key"), None, 64),

@@ -1,0 +1,109 @@
+"""The rows on the cables of the fabric."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from busbar.preflight.rails import choose
+from busbar.preflight.report import Report
+from busbar.text import counted, listed
+from stacks.accept.package.rows.inventory import devices
+from stacks.accept.package.rows.kinds import Finding, Question, kind
+from stacks.accept.package.site import Pool
+from stacks.accept.package.wiring import Rails, faults, few_uplinks, guid_of, of_design, of_groups, slow
+
+LEAVES_ONLY = "of a design without ports: cables exchanged on one leaf are not seen"
+GROUPS = (
+    "in the leaf that most nodes of the rail group have: cables exchanged on one leaf, nodes in each other's "
+    "place and what most nodes have wrong are not seen"
+)
+NO_SWITCHES = "the design has no links between switches: cables exchanged between them are not seen"
+
+
+def has_infiniband(pool: Pool) -> bool:
+    """Whether the rails of a pool are InfiniBand."""
+    return pool.required.rails > 0 and pool.required.link_layer == "infiniband"
+
+
+def _hcas(report: Report) -> dict[str, int]:
+    """HCA -> port GUID, of all that have one."""
+    found: dict[str, int] = {}
+    for each in devices(report, "hcas"):
+        guid = guid_of(each.get("guid", ""))
+        name, port = each.get("name", ""), each.get("port")
+        found |= {name if port == "1" else f"{name}:{port}": guid} if guid else {}
+    return found
+
+
+def _names(pool: Pool, reports: Mapping[str, Report]) -> set[str]:
+    """The rails. An HCA is one on every node if it is one on any: its cable may be out, or narrow."""
+    mine = (reports[name] for name in pool.workers if name in reports)
+    return {hca for report in mine for hca in choose(report.hcas, pool.required).names}
+
+
+def rails_of(pool: Pool, reports: Mapping[str, Report]) -> Rails:
+    """The GUIDs of the rails."""
+    names = _names(pool, reports)
+    every = {node: _hcas(reports[node]) for node in pool.workers if node in reports}
+    return {node: {hca: guid for hca, guid in hcas.items() if hca in names} for node, hcas in every.items()}
+
+
+def _unread(asked: Question, rails: Rails) -> list[str]:
+    """The nodes without a report, and the rails without a GUID."""
+    names = sorted(_names(asked.pool, asked.reports))
+    silent = [name for name in asked.pool.workers if name not in rails]
+    return silent + [f"{node} {hca}" for node, hcas in rails.items() for hca in names if hca not in hcas]
+
+
+def _judged(bad: list[str], open_: list[str], good: str, how: str = "") -> Finding:
+    if bad:
+        return Finding("fail", "; ".join(filter(None, (listed(bad, 8), how))))
+    if open_:
+        return Finding("unknown", f"not known: {listed(open_, 8)}")
+    return Finding("pass", "; ".join(filter(None, (good, how))))
+
+
+@kind("cabling.rails", "each rail is in its leaf and port", required=has_infiniband, uses=("inventory",))
+def _rails(asked: Question) -> Finding:
+    fabric, rows, groups = asked.evidence.fabric, asked.evidence.design, asked.pool.rail_groups
+    rails = rails_of(asked.pool, asked.reports)
+    open_ = _unread(asked, rails)
+    if rows:
+        cables, _ = of_design(fabric, rows, {node: _hcas(report) for node, report in asked.reports.items()})
+        placed = {cable[:2] for cable in cables}
+        lacking = [f"{node} {hca}" for node in rails for hca in rails[node] if (node, hca) not in placed]
+        open_ += [f"{rail} (not in the design)" for rail in lacking]
+        how = "as designed" if all(cable.expected.port for cable in cables) else LEAVES_ONLY
+    elif groups:
+        cables, without = of_groups(fabric, groups, rails)
+        open_ += without + [f"{node} (no rail group)" for node in rails if node not in groups]
+        how = GROUPS
+    else:
+        return Finding("not run", "there is no design (--cabling FILE) and no topology.rail_group")
+    return _judged([*faults(fabric, cables)], open_, counted(len(cables), "cable"), how)
+
+
+@kind(
+    "cabling.uplinks", "no link between switches is missing or swapped",
+    required=has_infiniband, uses=("inventory",),
+)  # fmt: skip
+def _uplinks(asked: Question) -> Finding:
+    fabric, rails = asked.evidence.fabric, rails_of(asked.pool, asked.reports)
+    _, between = of_design(fabric, asked.evidence.design, {})
+    ends = [fabric.at(rails, node, hca) for node in rails for hca in rails[node]]
+    leaves = {place.switch for place in ends if place}
+    bad = [*faults(fabric, between), *few_uplinks(fabric, leaves)]
+    good = f"{counted(len(fabric.links) // 2, 'link')} between switches"
+    return _judged(bad, [] if leaves else ["the leaf of any rail"], good, "" if between else NO_SWITCHES)
+
+
+@kind("cabling.speed", "no link is below its width or rate", required=has_infiniband, uses=("inventory",))
+def _speed(asked: Question) -> Finding:
+    fabric, rate = asked.evidence.fabric, asked.pool.required.rate_gbps
+    rails = rails_of(asked.pool, asked.reports)
+    every = {f"{node} {hca}": fabric.hcas.get(guid) for node in rails for hca, guid in rails[node].items()}
+    links = {name: link for name, link in every.items() if link}
+    low = {name: link for name, link in links.items() if link.gbps < rate}
+    bad = [f"{name}: {link.speed}, {link.gbps:g} Gb/s, expected {rate:g}" for name, link in low.items()]
+    open_ = _unread(asked, rails) if links else ["the link of any rail"]
+    return _judged([*bad, *slow(fabric)], open_, f"{counted(len(links), 'rail')} at {rate:g} Gb/s")

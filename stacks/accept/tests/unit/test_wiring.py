@@ -1,0 +1,208 @@
+"""The cabling: what ibnetdiscover prints, against a design or what most nodes of a rail group have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stacks.accept.package.wiring import (
+    COLUMNS,
+    Fabric,
+    Link,
+    Place,
+    faults,
+    few_uplinks,
+    guid_of,
+    of_design,
+    of_groups,
+    read_design,
+    slow,
+    write_design,
+)
+from stacks.accept.tests.net import Net
+
+NODES = 8
+RAILS = {
+    f"gpu-{node}": {f"mlx5_{hca}": 0xB83F0000 + 16 * node + hca for hca in range(4)} for node in range(NODES)
+}
+# Two rail groups of four nodes.
+GROUPS = {f"gpu-{node}": f"su-{node // 4}" for node in range(NODES)}
+REAL = Path(__file__).with_name("ibnetdiscover.txt").read_text()
+
+
+def hca(node: int, rail: int) -> tuple[str, int]:
+    return f"gpu-{node} mlx5_{rail}", 1
+
+
+def net() -> Net:
+    return Net.of(RAILS, group=4)
+
+
+def built(change: Callable[[Net], object]) -> Fabric:
+    found = net()
+    change(found)
+    return Fabric.read(found.text())
+
+
+def by_design(fabric: Fabric, *, ports: bool = True) -> list[str]:
+    rows = read_design(write_design(Fabric.read(net().text()), RAILS))
+    kept = rows if ports else [row._replace(port=0) for row in rows if not row.hca.isdecimal()]
+    hcas, between = of_design(fabric, kept, RAILS)
+    return [*faults(fabric, hcas), *faults(fabric, between)]
+
+
+def by_groups(fabric: Fabric) -> list[str]:
+    cables, open_ = of_groups(fabric, GROUPS, RAILS)
+    assert open_ == []
+    return [*faults(fabric, cables)]
+
+
+def test_the_output_of_the_real_tool_is_read() -> None:
+    """ibnetdiscover 44 on ibsim: a narrow HCA, an uplink, a managed switch, an aggregation node of SHARP."""
+    found = Fabric.read(REAL)
+    leaf = "S-0000000000200000"
+    assert found.names == {leaf: "leaf0", "S-0000000000200010": "spine0"}
+    assert found.hcas[0xB83FABCD12340001] == Link(Place(leaf, 1), "8xHDR", 400)
+    assert found.hcas[0xB83FABCD12340002] == Link(Place(leaf, 2), "1xHDR", 50)
+    assert found.links[Place(leaf, 36)] == Link(Place("S-0000000000200010", 1), "8xHDR", 400)
+
+
+@pytest.mark.parametrize("speed", ["4xNDR", "4xXDR", "2xHDR", "4xFDR10"])
+def test_speeds_are_counted_as_sysfs_counts_them(speed: str) -> None:
+    rate = {"4xNDR": 400, "4xXDR": 800, "2xHDR": 100, "4xFDR10": 40}[speed]
+    assert Fabric.read(REAL.replace("8xHDR", speed)).hcas[0xB83FABCD12340001].gbps == rate
+
+
+def test_switches_of_one_name_are_told_apart_by_their_guids() -> None:
+    found = Fabric.read(REAL.replace('"leaf0"', '"Quantum"').replace("MF0;spine0:MQM9700/U1", "Quantum"))
+    assert sorted(found.names.values()) == ["S-0000000000200000", "S-0000000000200010"]
+
+
+def test_a_fabric_as_built_has_no_fault_by_its_own_design() -> None:
+    assert by_design(built(lambda net: None)) == by_groups(built(lambda net: None)) == []
+
+
+def test_two_nodes_exchanged_on_one_rail_are_one_fault_and_seen_only_with_ports() -> None:
+    fabric = built(lambda net: net.swap(hca(0, 1), hca(2, 1)))
+    [fault] = by_design(fabric)
+    assert fault == (
+        "gpu-0 mlx5_1 and gpu-2 mlx5_1 are swapped: gpu-0 mlx5_1 is in leaf-0-1 port 3, "
+        "gpu-2 mlx5_1 in leaf-0-1 port 1"
+    )
+    assert by_design(fabric, ports=False) == by_groups(fabric) == []
+
+
+@pytest.mark.parametrize("judge", [by_design, lambda fabric: by_design(fabric, ports=False), by_groups])
+@pytest.mark.parametrize("other", [hca(1, 3), hca(5, 2)])
+def test_two_rails_of_a_node_or_one_of_two_groups_exchanged_are_one_fault(
+    judge: Callable[[Fabric], list[str]], other: tuple[str, int]
+) -> None:
+    [fault] = judge(built(lambda net: net.swap(hca(1, 2), other)))
+    assert f"gpu-1 mlx5_2 and {other[0]} are swapped" in fault
+
+
+def test_two_nodes_in_each_others_slots_are_a_fault_per_rail() -> None:
+    def exchange(net: Net) -> None:
+        for rail in range(4):
+            net.swap(hca(0, rail), hca(3, rail))
+
+    found = by_design(built(exchange))
+    assert (len(found), all("are swapped" in fault for fault in found)) == (4, True)
+
+
+@pytest.mark.parametrize("judge", [by_design, by_groups])
+def test_a_cable_that_is_out_is_named_with_its_place(judge: Callable[[Fabric], list[str]]) -> None:
+    [fault] = judge(built(lambda net: net.unplug(hca(6, 0))))
+    assert fault.startswith("gpu-6 mlx5_0 has no link, expected leaf-1-0")
+
+
+@pytest.mark.parametrize("judge", [by_design, by_groups])
+def test_two_rails_of_a_node_on_one_leaf_are_named(judge: Callable[[Fabric], list[str]]) -> None:
+    def move(net: Net) -> None:
+        net.unplug(hca(6, 0))
+        net.plug(hca(6, 0), ("leaf-1-3", 60))
+
+    [fault] = judge(built(move))
+    assert (
+        fault.startswith("gpu-6 mlx5_0 is in leaf-1-3")
+        and "as mlx5_3 of the same node, expected leaf-1-0" in fault
+    )
+
+
+def test_an_uplink_that_is_out_is_named_by_the_design_and_by_the_peers_of_its_leaf() -> None:
+    fabric = built(lambda net: net.unplug(("leaf-0-2", 6)))
+    assert by_design(fabric) == ["leaf-0-2 port 6 has no link, expected spine-1 port 3"]
+    assert [*few_uplinks(fabric, {each.end.switch for each in fabric.hcas.values()})] == [
+        "leaf-0-2 has 1 uplinks, its peers have 2"
+    ]
+
+
+def test_two_uplinks_exchanged_at_the_spines_are_one_fault() -> None:
+    [fault] = by_design(built(lambda net: net.swap(("leaf-0-2", 5), ("leaf-1-2", 6))))
+    assert "leaf-0-2 port 5 and leaf-1-2 port 6 are swapped" in fault
+
+
+def test_an_uplink_below_the_others_is_named_once() -> None:
+    fabric = built(lambda net: net.plug(("leaf-0-2", 5), net.unplug(("leaf-0-2", 5)), "4xHDR"))
+    [fault] = slow(fabric)
+    assert fault.startswith("leaf-0-2 port 5 to spine-0 port 3: 4xHDR, 200 Gb/s")
+
+
+def test_a_rail_of_which_no_leaf_has_most_nodes_has_no_expected_place() -> None:
+    def spread(net: Net) -> None:
+        net.swap(hca(0, 0), hca(0, 1))
+        net.swap(hca(1, 0), hca(1, 2))
+
+    _, open_ = of_groups(built(spread), GROUPS, RAILS)
+    assert open_ == ["mlx5_0 of su-0"]
+
+
+def test_a_design_may_name_a_switch_by_its_guid() -> None:
+    fabric = built(lambda net: None)
+    text = write_design(fabric, RAILS)
+    for each, name in fabric.names.items():
+        text = text.replace(name, each)
+    assert [*faults(fabric, of_design(fabric, read_design(text), RAILS)[0])] == []
+
+
+def test_a_port_guid_is_the_last_half_of_a_gid() -> None:
+    assert guid_of("b8ce:f603:00ab:12cd") == 0xB8CEF60300AB12CD
+    assert guid_of("") is guid_of("b8ce:f603") is guid_of("zz:1:2:3") is None
+
+
+HEAD = ",".join(COLUMNS) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "its first line"),
+        ("node,hca\n", "its first line"),
+        (HEAD, "no rows"),
+        (HEAD + "gpu-0,mlx5_0,leaf\n", "line 2 is not"),
+        (HEAD + "gpu-0,mlx5_0,leaf,x\n", "line 2 is not"),
+        (HEAD + "gpu-0,mlx5_0,leaf,-1\n", "line 2 is not"),
+        (HEAD + "gpu-0,,leaf,1\n", "line 2 is not"),
+        (HEAD + "gpu-0,mlx5_0,leaf,1,2\n", "line 2 is not"),
+        (HEAD + "gpu-0,mlx5_0,leaf,1\ngpu-0,mlx5_0,leaf,2\n", "line 3 has an end that"),
+        (HEAD + "gpu-0,mlx5_0,leaf,1\ngpu-1,mlx5_0,leaf,1\n", "line 3 has an end that"),
+        (HEAD + "gpu-\0,mlx5_0,leaf,1\n", "line"),
+        (HEAD + f"{'x' * 201},mlx5_0,leaf,1\n", "too long"),
+        (HEAD + f'"{"x" * 200_000}"\n', "not CSV"),
+        (HEAD + "\x7fELF\x02\x01\n", "line 2 is not"),
+        (HEAD + "".join(f"n{number},m,l,\n" for number in range(100_001)), "more than 100000 rows"),
+        ("x" * (17 << 20), "larger than 8 MiB"),
+    ],
+)
+def test_a_design_that_is_not_valid_is_refused_with_one_sentence(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why) as refused:
+        read_design(text)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["", "\x7fELF" * 1000, "[" * 100_000, "x\n" * 1_000_000, "x" * (17 << 20)])
+def test_a_text_without_switches_is_refused_with_one_sentence(text: str) -> None:
+    with pytest.raises(ValueError, match="ibnetdiscover printed"):
+        Fabric.read(text)
