@@ -154,7 +154,7 @@ def of_project(names: Collection[str]) -> Capability | None:
     return next((each for each in capabilities() if each.project in names), None)
 
 
-def drain_hooks(api: Any, node: str, reason: str, *, end_jobs: bool) -> list[Any]:
+def drain_hooks(api: Any, node: str, reason: str, *, end_jobs: bool = False) -> list[Any]:
     """The busbar.kube.drain.DrainHooks of capabilities that have jobs on a Node. Raises ApiError."""
     asked = (pkgutil.resolve_name(each.drains) for each in capabilities() if each.drains)
     return [hook for ask in asked if (hook := ask(api, node, reason, end_jobs=end_jobs))]

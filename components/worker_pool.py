@@ -9,6 +9,7 @@ import pulumi
 from pulumi_command import remote
 
 from busbar.components.engine.host_command import HostArgs, create_host_command
+from busbar.components.engine.node_steps import scheduler_hooks
 from busbar.components.engine.removal import create_host_removal
 from busbar.components.engine.rolling_update import RollingUpdate
 from busbar.components.engine.script_delivery import create_delivery_hook
@@ -77,6 +78,17 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
         self._delivery = create_delivery_hook(
             f"{name}-delivery", args.login, {_agent(host): host for host in args.workers}
         )
+        drain, mine = self._settings.drain, {_agent(host): host.name for host in args.workers}
+        self._hooks = pulumi.ResourceHookBinding(on_error=[self._delivery])
+        if drain != "never":
+            of_schedulers = scheduler_hooks(
+                name,
+                mine,
+                args.kubeconfig,
+                seconds=self._settings.drain_timeout_seconds,
+                version=self._k3s.version if drain == "upgrade" else None,
+            )
+            self._hooks = pulumi.ResourceHookBinding.merge(self._hooks, of_schedulers)
         by_name: dict[str, remote.Command] = {}
         self._rolling = RollingUpdate(
             args.pool,
@@ -126,7 +138,7 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
                 depends_on=self._rolling.ahead_of(host.name).apply(lambda ahead: [removal, *ahead]),
                 # The name in older stacks has the pool; without the alias the engine would remove the worker.
                 aliases=[pulumi.Alias(name=f"pool-{args.pool}-{host.name}")],
-                hooks=pulumi.ResourceHookBinding(on_error=[self._delivery]),
+                hooks=self._hooks,
             ),
             payload={
                 "config": self._render_config(host),

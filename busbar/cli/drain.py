@@ -92,7 +92,9 @@ def uncordon(stack: Stack, host: Worker, project: Project = None) -> None:
     Exit code 0: pods can start there; 1: it was not drained, lacks something, or stays cordoned; 64: no such
     stack or worker.
     """
-    from busbar.capability import notify
+    from functools import partial
+
+    from busbar.capability import drain_hooks, notify
     from busbar.cli.operation import operations_of
     from busbar.kube import drain as kube
     from busbar.kube.wait import SystemClock
@@ -102,7 +104,8 @@ def uncordon(stack: Stack, host: Worker, project: Project = None) -> None:
         typer.echo(own.uncordon(path, host))
         return
     inventory, worker, api = _worker(stack, host, project)
-    if not kube.uncordon(api, worker.name, _needs(inventory, worker), SystemClock(), progress):
+    hooks, needs = partial(drain_hooks, api), _needs(inventory, worker)
+    if not kube.uncordon(api, worker.name, needs, SystemClock(), progress, hooks):
         fail(
             f"{host} is not drained any more, and stays cordoned for another reason: busbar verify {stack}",
             FAILED,

@@ -12,6 +12,7 @@ import json
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -140,10 +141,11 @@ def set_taints(api: RestApi, spec: TaintsSpec) -> Any:
 
     stdin: {"taints": {"gpu-1": ["KEY=VALUE:EFFECT"]}}. The cluster: KUBECONFIG. Prints {"changed"}.
     """
+    from busbar.capability import drain_hooks
     from busbar.kube import taints
     from busbar.kube.wait import SystemClock
 
-    return {"changed": taints.apply(api, spec, SystemClock(), progress)}
+    return {"changed": taints.apply(api, spec, SystemClock(), progress, partial(drain_hooks, api))}
 
 
 @engine_command("remove host", "busbar.operations.removal:HostRemoval", on_cluster=False)
@@ -184,12 +186,13 @@ def remove_nodes(api: RestApi, spec: StaleNodesSpec) -> Any:
 
     stdin: {"workers": ["gpu-1"], "folder": ".busbar/STACK"}. The cluster: KUBECONFIG.
     """
+    from busbar.capability import drain_hooks
     from busbar.kube import stale_nodes
     from busbar.kube.wait import SystemClock
     from busbar.operations import removal
 
     stop_on_sigterm()  # which uncordons the nodes that it has cordoned
-    deleted = stale_nodes.remove(api, spec, SystemClock(), progress)
+    deleted = stale_nodes.remove(api, spec, SystemClock(), progress, partial(drain_hooks, api))
     for name in (name for name, was_silent in deleted.items() if was_silent):
         removal.note_silent(Path(spec.folder), name)
     return {"deleted": [*deleted]}

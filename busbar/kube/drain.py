@@ -5,7 +5,7 @@ Unlike the drain of an update (host/k3s-drain.sh) it ends with a cordoned Node, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -14,8 +14,8 @@ from busbar.kube import allocatable, nodes
 from busbar.kube.allocatable import AllocatableSpec
 from busbar.kube.client import Api, JsonObject
 from busbar.kube.evictions import evict_all, owners
-from busbar.kube.nodes import NODES, Node
-from busbar.kube.stale_nodes import SILENT
+from busbar.kube.nodes import NODES, SILENT, Node
+from busbar.kube.objects import find
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
 
 POLL_SECONDS = 3.0
@@ -23,15 +23,38 @@ CHANGE_SECONDS = 60.0
 
 
 class DrainHook(Protocol):
-    """A scheduler in the cluster that has jobs on a Node.
+    """A scheduler in the cluster that has jobs on a Node. Its methods raise ApiError, and are safe to repeat.
 
-    `annotations` are set with the cordon, and removed with it. Pods are evicted when `released` is true; it
-    raises ApiError.
+    `begin`: it starts no new jobs there, with the reason; a drain of somebody else stays as it is. Pods are
+    evicted when `released` is true. `end`: it starts jobs there again, unless somebody else has drained it.
     """
 
-    @property
-    def annotations(self) -> Mapping[str, str]: ...
+    def begin(self) -> None: ...
     def released(self) -> bool | Pending: ...
+    def end(self) -> None: ...
+
+
+Hooks = Callable[[str, str], Sequence[DrainHook]]
+"""Node, reason -> the schedulers that have jobs there. Raises ApiError."""
+
+
+def no_hooks(node: str, reason: str) -> Sequence[DrainHook]:
+    """No scheduler."""
+    return ()
+
+
+def reason_of(quarantine: str | None, drained: str = "") -> str:
+    """Why schedulers start no jobs on a Node; "" where they may."""
+    return f"quarantine: {quarantine}" if quarantine else drained
+
+
+def tell(hooks: Hooks, node: str, reason: str) -> None:
+    """Let schedulers start no new jobs on a Node, for a reason, or without one start them again."""
+    for hook in hooks(node, reason):
+        if reason:
+            hook.begin()
+        else:
+            hook.end()
 
 
 class PodsRemain(Failed):
@@ -60,17 +83,21 @@ def drain(
     `end_jobs` evicted too. Those of a machine that is not responding are not waited for. Raises PodsRemain,
     after which the Node stays cordoned, and ApiError or TimedOut where it could not be cordoned.
     """
-    more = {key: text for hook in hooks for key, text in hook.annotations.items()}
-    _changed(lambda: nodes.take_out(api, name, reason, by, datetime.now(UTC), more), clock, progress)
+
+    def take_out() -> bool:
+        for hook in hooks:
+            hook.begin()
+        return nodes.take_out(api, name, reason, by, datetime.now(UTC))
+
+    _changed(take_out, clock, progress)
     progress(f"{name} is cordoned: {reason}")
 
     def done() -> bool | Pending:
         if not Node.of(api.get(f"{NODES}/{name}")).ready or name in nodes.silent(api):
             progress(SILENT.format(name))
             return True
-        for hook in hooks:
-            if isinstance(state := hook.released(), Pending):
-                return state
+        if state := held(hooks):
+            return state
         left = evict_all(api, name, lambda pod: "" if end_jobs else _is_lost(pod))
         return Pending(f"remaining pods: {left}") if left else True
 
@@ -83,6 +110,56 @@ def drain(
         raise PodsRemain(f"drain of {name} {timeout}") from timeout
 
 
+def held(hooks: Iterable[DrainHook]) -> Pending | None:
+    """What keeps the pods of a Node from their eviction; None where nothing does."""
+    return next((state for each in hooks if isinstance(state := each.released(), Pending)), None)
+
+
+def before_restart(
+    api: Api,
+    name: str,
+    hooks: Hooks,
+    seconds: float,
+    clock: Clock,
+    progress: ProgressCallback,
+    *,
+    version: str | None = None,
+) -> bool:
+    """Return when schedulers have no jobs on a Node, whose pods are evicted then (host/k3s-drain.sh).
+
+    `version`: of a kubelet that is not drained. Whether there is one. Raises PodsRemain at the deadline; they
+    go on then.
+    """
+    asked: list[DrainHook] = []
+
+    def done() -> bool | Pending:
+        found = find(api, f"{NODES}/{name}")
+        if not found or not Node.of(found).ready or _kubelet(found) == version:
+            return True
+        asked[:] = hooks(name, "restart of K3s")
+        for hook in asked:
+            hook.begin()
+        return held(asked) or True
+
+    try:
+        wait_until(done, Deadline(clock, seconds), poll_seconds=POLL_SECONDS, progress=progress)
+    except TimedOut as timeout:
+        after_restart(api, name, hooks)
+        raise PodsRemain(f"drain of {name} {timeout}; its agent was not restarted. Fix: retry") from timeout
+    return bool(asked)
+
+
+def _kubelet(node: JsonObject) -> str:
+    return str(((node.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion") or "")
+
+
+def after_restart(api: Api, name: str, hooks: Hooks) -> None:
+    """Let schedulers start jobs on a Node again that is not out for another reason. Raises ApiError."""
+    if found := find(api, f"{NODES}/{name}"):
+        node = Node.of(found)
+        tell(hooks, name, reason_of(node.quarantine, node.drained))
+
+
 def _is_lost(pod: JsonObject) -> str:
     """Why an eviction would end the pod for good."""
     kinds = owners(pod)
@@ -92,7 +169,12 @@ def _is_lost(pod: JsonObject) -> str:
 
 
 def uncordon(
-    api: Api, name: str, needs: Iterable[AllocatableSpec], clock: Clock, progress: ProgressCallback
+    api: Api,
+    name: str,
+    needs: Iterable[AllocatableSpec],
+    clock: Clock,
+    progress: ProgressCallback,
+    hooks: Hooks = no_hooks,
 ) -> bool:
     """Put a Node back, once it offers what it `needs`; whether new pods can start there now.
 
@@ -105,7 +187,13 @@ def uncordon(
         raise NotDrained(f"{name} was not drained by `busbar drain`; {why}")
     for each in needs:
         allocatable.wait(api, each.model_copy(update={"also_drained": True}), clock, progress)
-    return _changed(lambda: nodes.put_back(api, name), clock, progress)
+
+    def put_back() -> bool:
+        is_back = nodes.put_back(api, name)
+        tell(hooks, name, reason_of(node.quarantine))
+        return is_back
+
+    return _changed(put_back, clock, progress)
 
 
 def _changed(change: Callable[[], bool], clock: Clock, progress: ProgressCallback) -> bool:

@@ -25,8 +25,6 @@ QUARANTINE = "busbar/quarantine"
 DRAINED = "busbar/drained"
 # In the JSON of both: whether the cordon came with it. One that somebody else had cordoned stays so.
 _CORDONED = "cordoned"
-# In the JSON of `busbar drain`: the annotations that go with it.
-_ANNOTATIONS = "annotations"
 # Labels of a Node that NVSentinel has cordoned or tainted (NVIDIA/NVSentinel, fault-quarantine).
 _OWNER, _OWNERS_REASON = "k8saas.nvidia.com/cordon-by", "k8saas.nvidia.com/cordon-reason"
 _SERVER = "node-role.kubernetes.io/etcd"
@@ -38,6 +36,7 @@ _OF_NVSENTINEL = "IsNotHealthy"
 _MAX_MESSAGE = 160
 # The API server refuses longer ones (kubernetes/kubernetes pkg/apis/core/validation/events.go).
 _MAX_EVENT = 1024
+SILENT = "Node {} is silent: its pods cannot be drained, and start again elsewhere"
 
 
 @dataclass(frozen=True)
@@ -244,18 +243,15 @@ def uncordon(api: Api, name: str) -> None:
     _patch(api, name, None, None)
 
 
-def take_out(
-    api: Api, name: str, reason: str, by: str, now: datetime, annotations: Mapping[str, str] | None = None
-) -> bool:
+def take_out(api: Api, name: str, reason: str, by: str, now: datetime) -> bool:
     """Cordon a Node until `put_back`, with a note of why and by whom. Raises ApiError: 409 after a change.
 
     An update that was interrupted has no claim to the cordon any more: the next one leaves it. A second call
-    replaces the note. `annotations`: further ones, until `put_back`. Always true.
+    replaces the note. Always true.
     """
     found = api.get(f"{NODES}/{name}")
-    more = {_ANNOTATIONS: [*annotations]} if annotations else {}
-    noted = _noted(now, reason=reason, by=by, cordoned=not Node.of(found).cordoned_by_others, **more)
-    _hold(api, found, {DRAINED: noted, CORDONED: None, **(annotations or {})}, True)
+    noted = _noted(now, reason=reason, by=by, cordoned=not Node.of(found).cordoned_by_others)
+    _hold(api, found, {DRAINED: noted, CORDONED: None}, True)
     return True
 
 
@@ -267,8 +263,7 @@ def put_back(api: Api, name: str) -> bool:
     found = api.get(f"{NODES}/{name}")
     node = Node.of(found)
     stays = node.unschedulable and node.cordons != {DRAINED}
-    further = _note((found["metadata"].get("annotations") or {}).get(DRAINED)).get(_ANNOTATIONS) or []
-    _hold(api, found, dict.fromkeys([DRAINED, *further]), True if stays else None)
+    _hold(api, found, {DRAINED: None}, True if stays else None)
     return not stays
 
 

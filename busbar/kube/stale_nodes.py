@@ -12,8 +12,9 @@ from pydantic import Field
 from busbar.exits import Failed
 from busbar.kube import nodes
 from busbar.kube.client import Api, ApiError
+from busbar.kube.drain import DrainHook, Hooks, held, no_hooks
 from busbar.kube.evictions import evict_all
-from busbar.kube.nodes import Node
+from busbar.kube.nodes import SILENT, Node
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
 from busbar.models import StrictModel
 
@@ -22,7 +23,6 @@ DRAIN_SECONDS = 300.0
 DELETE_SECONDS = 60.0
 POLL_SECONDS = 3.0
 AT_ONCE = 10
-SILENT = "Node {} is silent: its pods cannot be drained, and start again elsewhere"
 
 
 class StaleNodesSpec(StrictModel):
@@ -36,12 +36,14 @@ class NodesRemain(Failed):
     """Nodes that could not be deleted; the text names them and what the API said."""
 
 
-def remove(api: Api, spec: StaleNodesSpec, clock: Clock, progress: ProgressCallback) -> dict[str, bool]:
+def remove(
+    api: Api, spec: StaleNodesSpec, clock: Clock, progress: ProgressCallback, hooks: Hooks = no_hooks
+) -> dict[str, bool]:
     """The Nodes that were deleted, and whether their kubelets were silent. Safe to run again.
 
-    Ten are drained at the same time. A drain that takes longer than DRAIN_SECONDS, or whose machine died
-    meanwhile, does not keep the Node. Raises ApiError, TimedOut (no Nodes could be read), and NodesRemain
-    after all others are gone. What is stopped is uncordoned.
+    Ten are drained at the same time, by schedulers first. A drain that takes longer than DRAIN_SECONDS, or
+    whose machine died meanwhile, does not keep the Node. Raises ApiError, TimedOut (no Nodes could be read),
+    and NodesRemain after all others are gone. What is stopped is uncordoned.
     """
     found, silent = wait_until(
         lambda: (nodes.read(api), nodes.silent(api)),
@@ -52,7 +54,7 @@ def remove(api: Api, spec: StaleNodesSpec, clock: Clock, progress: ProgressCallb
     stale = list(stale_nodes(found, spec.workers))
     failed: dict[str, str] = {}
     for at in range(0, len(stale), AT_ONCE):
-        failed |= _Removal(api, clock, progress, found, silent).of(stale[at : at + AT_ONCE])
+        failed |= _Removal(api, clock, progress, found, silent, hooks).of(stale[at : at + AT_ONCE])
     if failed:
         reasons = "; ".join(f"{name} ({reason})" for name, reason in failed.items())
         raise NodesRemain(
@@ -74,9 +76,16 @@ class _Removal:
     """Drains Nodes side by side, and deletes each when nothing runs there any more."""
 
     def __init__(
-        self, api: Api, clock: Clock, progress: ProgressCallback, found: Sequence[Node], silent: set[str]
+        self,
+        api: Api,
+        clock: Clock,
+        progress: ProgressCallback,
+        found: Sequence[Node],
+        silent: set[str],
+        hooks: Hooks,
     ) -> None:
         self._api, self._clock, self._progress, self._silent = api, clock, progress, silent
+        self._hooks, self._asked = hooks, dict[str, Sequence[DrainHook]]()
         self._machines = [node.machine for node in found]
         self._cordoned: set[str] = set()
         self._failed: dict[str, str] = {}
@@ -97,6 +106,8 @@ class _Removal:
         for name in sorted(self._cordoned):
             try:
                 nodes.uncordon(self._api, name)
+                for hook in self._asked.get(name, ()):
+                    hook.end()
             except ApiError as error:
                 self._progress(f"uncordoning Node {name} failed: {error}. Fix: kubectl uncordon {name}")
 
@@ -143,10 +154,16 @@ class _Removal:
 
     def _left(self, node: Node) -> str:
         """What is still there, once the Node is cordoned and evictions were asked for."""
+        if node.name not in self._asked:
+            asked = self._hooks(node.name, "removed from the cluster")
+            for hook in asked:
+                hook.begin()
+            self._asked[node.name] = asked
         if node.name not in self._cordoned and (not node.unschedulable or node.cordoned_by_busbar):
             nodes.cordon(self._api, node.name)
             self._cordoned.add(node.name)
-        return evict_all(self._api, node.name)
+        state = held(self._asked[node.name])
+        return state.state if state else evict_all(self._api, node.name)
 
     def _delete(self, name: str) -> None:
         try:

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from busbar.kube import nodes
 from busbar.kube.client import Api, ApiError, JsonObject
+from busbar.kube.drain import Hooks, no_hooks, reason_of, tell
 from busbar.kube.nodes import NODES, Node, NodeTaint
 from busbar.kube.objects import create_or_merge, find
 from busbar.kube.wait import Clock, Deadline, ProgressCallback, wait_until
@@ -37,8 +38,12 @@ class TaintsSpec(StrictModel):
     cordon: list[str] = Field(default=[], description="Those of them whose Nodes are cordoned too.")
 
 
-def apply(api: Api, spec: TaintsSpec, clock: Clock, progress: ProgressCallback) -> list[str]:
+def apply(
+    api: Api, spec: TaintsSpec, clock: Clock, progress: ProgressCallback, hooks: Hooks = no_hooks
+) -> list[str]:
     """Set the taints, and note why Nodes are in quarantine; the names of those that were changed.
+
+    Schedulers with jobs on a Node in quarantine are told the reason: what runs there goes on.
 
     Raises ApiError, and TimedOut.
 
@@ -59,7 +64,9 @@ def apply(api: Api, spec: TaintsSpec, clock: Clock, progress: ProgressCallback) 
         and any(
             [
                 _set(api, node, ours, before.get(node.name, ()), deadline, progress),
-                _note(api, each, reasons.get(node.name), deadline, progress, cordon=node.name in cordoned),
+                _note(
+                    api, each, reasons.get(node.name), deadline, progress, hooks, cordon=node.name in cordoned
+                ),
             ]
         )
     ]
@@ -102,6 +109,7 @@ def _note(
     reason: str | None,
     deadline: Deadline,
     progress: ProgressCallback,
+    hooks: Hooks,
     *,
     cordon: bool,
 ) -> bool:
@@ -110,6 +118,8 @@ def _note(
         return False
 
     def done() -> bool:
+        found = Node.of(node)
+        tell(hooks, found.name, reason_of(reason, found.drained))
         nodes.quarantine(api, node["metadata"]["name"], reason, datetime.now(UTC), cordon=cordon)
         return True
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
 
 import pulumi
 from pulumi_command import local
 
+from busbar.capability import drain_hooks
 from busbar.components.engine.local_command import create_cluster_command
 from busbar.components.engine.removal import stack_folder
 from busbar.kube import batches
 from busbar.kube import servers as cluster_servers
-from busbar.kube.client import ApiError
+from busbar.kube.client import ApiError, RestApi
 from busbar.kube.wait import TimedOut
 from busbar.outputs import ADOPTING
 
+Found = TypeVar("Found")
 Taints = Mapping[str, Sequence[str]]
 """Worker name -> its taints as KEY=VALUE:EFFECT, for every worker of the configuration."""
 
@@ -52,6 +56,67 @@ def remove_stale_nodes(
     """
     spec = {"workers": sorted(workers), "folder": stack_folder()}
     return create_cluster_command(name, "remove nodes", spec, kubeconfig, opts)
+
+
+def scheduler_hooks(
+    name: str,
+    workers: Mapping[str, str],
+    kubeconfig: pulumi.Input[str],
+    *,
+    seconds: float,
+    version: str | None,
+) -> pulumi.ResourceHookBinding:
+    """Hooks of Commands that may evict the pods of a worker (host/k3s-drain.sh): schedulers drain it before.
+
+    `workers`: name of a Command -> its worker. `seconds`: how long that may take. `version`: that of K3s, if
+    only an update from another one evicts pods.
+    """
+    asked: set[str] = set()
+
+    async def before(args: pulumi.ResourceHookArgs) -> None:
+        from busbar.kube.drain import before_restart
+        from busbar.kube.wait import SystemClock
+
+        loop, node = asyncio.get_running_loop(), workers[args.name]
+
+        def say(line: str) -> None:
+            loop.call_soon_threadsafe(pulumi.log.info, line)
+
+        def begin(api: RestApi) -> bool:
+            hooks = partial(drain_hooks, api)
+            return before_restart(api, node, hooks, seconds, SystemClock(), say, version=version)
+
+        if ADOPTING not in os.environ and await on_cluster(begin):
+            asked.add(args.name)
+
+    async def end(command: str) -> None:
+        from busbar.kube.drain import after_restart
+
+        if command in asked:
+            node = workers[command]
+            await on_cluster(lambda api: after_restart(api, node, partial(drain_hooks, api)))
+
+    async def on_cluster(step: Callable[[RestApi], Found]) -> Found:
+        text = str(await pulumi.Output.from_input(kubeconfig).future())
+        # In a thread, because the program's event loop serves the engine meanwhile.
+        return await asyncio.to_thread(lambda: step(RestApi(text)))
+
+    async def after(args: pulumi.ResourceHookArgs) -> None:
+        await end(args.name)
+
+    async def failed(args: pulumi.ErrorHookArgs) -> bool:
+        await end(args.name)
+        return False
+
+    begins, ends = pulumi.ResourceHook(f"{name}-drain", before), pulumi.ResourceHook(f"{name}-back", after)
+    return pulumi.ResourceHookBinding(
+        # A step that has failed before is replaced.
+        before_create=[begins],
+        before_update=[begins],
+        after_create=[ends],
+        after_update=[ends],
+        on_error=[pulumi.ErrorHook(f"{name}-failed", failed)],
+    )
 
 
 async def fail_unless_ready(

@@ -1,22 +1,21 @@
-"""The drain in Slurm that `busbar drain` makes before the first eviction (busbar.kube.drain.DrainHook).
+"""The drain in Slurm before pods of a Node are evicted, and while it is in quarantine (busbar.kube.drain).
 
-slurm-operator drains the node of a cordoned Node within seconds, but protects a pod with a job from evictions
-only by a poll of 30 s: a job that is younger would be killed.
+Slurm is asked itself: slurm-operator drains the node of a cordoned Node within seconds, but protects a pod
+with a job from evictions only by a poll of 30 s, so a younger job would be killed. It leaves a drain with a
+reason that is not its own as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from busbar.kube.objects import find
 from busbar.kube.wait import Pending
-from stacks.slurm_k8s.package.rest import POD_LABELS, ProxyApi, SlurmApi
+from stacks.slurm_k8s.package.rest import BUSY, POD_LABELS, ProxyApi, SlurmApi, SlurmNode
 from stacks.slurm_k8s.package.values import JWT_KEY
 
-# The operator takes the reason of a cordon from it.
-REASON = "nodeset.slinky.slurm.net/node-cordon-reason"
-_BUSY = {"ALLOCATED", "MIXED", "COMPLETING"}
+OURS = "busbar: "
+_OF_OPERATOR = "slurm-operator:"
 
 
 @dataclass(frozen=True)
@@ -28,21 +27,35 @@ class SlurmDrain:
     reason: str
     end_jobs: bool
 
-    @property
-    def annotations(self) -> Mapping[str, str]:
-        """The reason, which is set with the cordon."""
-        return {REASON: self.reason}
+    def begin(self) -> None:
+        """Drain it with busbar's reason; a drain that a person has set stays."""
+        node = self._node()
+        if node and node.reason != self.reason and not _of_person(node):
+            self.slurm.drain(node.name, self.reason)
 
     def released(self) -> bool | Pending:
         """Whether Slurm starts no jobs there, and none runs. A node that is gone or down has none."""
-        node = next((each for each in self.slurm.nodes().values() if each.on == self.on), None)
+        node = self._node()
         if node is None or "DOWN" in node.states:
             return True
         if "DRAIN" not in node.states:
             return Pending(f"node {node.name} of Slurm is {'+'.join(node.states)}, not drained yet")
-        if _BUSY & {*node.states} and not self.end_jobs:
+        if BUSY & {*node.states} and not self.end_jobs:
             return Pending(f"remaining jobs of Slurm on {node.name}: squeue -w {node.name}")
         return True
+
+    def end(self) -> None:
+        """Undo `begin`."""
+        node = self._node()
+        if node and "DRAIN" in node.states and not _of_person(node):
+            self.slurm.undrain(node.name)
+
+    def _node(self) -> SlurmNode | None:
+        return next((each for each in self.slurm.nodes().values() if each.on == self.on), None)
+
+
+def _of_person(node: SlurmNode) -> bool:
+    return "DRAIN" in node.states and not node.reason.startswith((OURS, _OF_OPERATOR))
 
 
 def hook(api: ProxyApi, node: str, reason: str, *, end_jobs: bool) -> SlurmDrain | None:
@@ -52,5 +65,5 @@ def hook(api: ProxyApi, node: str, reason: str, *, end_jobs: bool) -> SlurmDrain
         namespace = pod["metadata"]["namespace"]
         # Without busbar's key it is another Slurm, which cannot be asked.
         if find(api, f"/api/v1/namespaces/{namespace}/secrets/{JWT_KEY}"):
-            return SlurmDrain(SlurmApi(api, namespace), node, f"busbar: {reason}", end_jobs)
+            return SlurmDrain(SlurmApi(api, namespace), node, f"{OURS}{reason}", end_jobs)
     return None

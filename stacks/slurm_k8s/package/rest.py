@@ -23,6 +23,7 @@ PORT = 6820
 USER = "slurm"
 TOKEN_SECONDS = 1800
 POD_LABELS = "app.kubernetes.io/component=worker"
+BUSY = {"ALLOCATED", "MIXED", "COMPLETING"}
 _BAD = ("DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "INVALID_REG", "UNKNOWN", "FUTURE", "REBOOT_ISSUED")
 
 
@@ -127,6 +128,14 @@ class SlurmApi:
         """The jobs that are pending or run."""
         jobs = self._asked().get(f"{self._base}/jobs/").get("jobs") or []
         return [int(each["job_id"]) for each in jobs if not ENDED & {*states_of(each)}]
+
+    def drain(self, node: str, reason: str) -> None:
+        """Start no more jobs on a node."""
+        self._asked().create(f"{self._base}/node/{node}", {"state": ["DRAIN"], "reason": reason})
+
+    def undrain(self, node: str) -> None:
+        """End the drain of a node."""
+        self._asked().create(f"{self._base}/node/{node}", {"state": ["UNDRAIN"], "reason": ""})
 
     def cancel(self, number: int) -> None:
         """Cancel a job."""

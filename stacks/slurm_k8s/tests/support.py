@@ -75,12 +75,16 @@ class SlurmCluster(Cluster):
         )
         self.headers: Mapping[str, str] = {}
         self.submitted: list[JsonObject] = []
+        self.updates: list[tuple[str, JsonObject]] = []
 
     def sending(self, headers: Mapping[str, str]) -> SlurmCluster:
         self.headers = headers
         return self
 
     def create(self, path: str, body: Mapping[str, Any]) -> JsonObject:
+        if path.startswith(f"{REST}/node/"):
+            self.updates.append((path.rpartition("/")[2], dict(body)))
+            return {}
         if path != f"{REST}/job/submit":
             return super().create(path, body)
         self.submitted.append(dict(body))

@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from busbar.kube.client import ApiError, JsonObject
+from busbar.kube.drain import Hooks
 from busbar.kube.nodes import CORDONED, LEASES, MACHINE, NODES, NodeTaint
+from busbar.kube.wait import Pending
 from tests.support.kube_cluster import Clock, Cluster, not_found
 
 CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
@@ -122,6 +124,28 @@ class Nodes(Cluster):
         del self.objects[path]
         self.log.append(f"{name} deleted")
         return {}
+
+
+class Scheduler:
+    """Has jobs on a Node until the clock says so; `cluster.log` has what it was told."""
+
+    def __init__(self, cluster: Nodes, node: str, reason: str, until: float = 0) -> None:
+        self.cluster, self.node, self.reason, self.until = cluster, node, reason, until
+
+    def begin(self) -> None:
+        self.cluster.log.append(f"{self.node} drained by the scheduler: {self.reason}")
+
+    def released(self) -> bool | Pending:
+        assert any(text.startswith(f"{self.node} drained by") for text in self.cluster.log)
+        return True if self.cluster.clock.now() >= self.until else Pending("jobs of the scheduler")
+
+    def end(self) -> None:
+        self.cluster.log.append(f"{self.node} back in the scheduler")
+
+
+def asking(cluster: Nodes, until: float = 0) -> Hooks:
+    """A scheduler that has jobs on every Node."""
+    return lambda node, reason: [Scheduler(cluster, node, reason, until)]
 
 
 class Contended(Nodes):

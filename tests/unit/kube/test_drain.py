@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,11 +12,10 @@ import pytest
 from busbar.kube import nodes
 from busbar.kube.allocatable import AllocatableSpec, NotAllocatable, wait
 from busbar.kube.client import ApiError, JsonObject
-from busbar.kube.drain import NotDrained, PodsRemain, drain, uncordon
+from busbar.kube.drain import NotDrained, PodsRemain, after_restart, before_restart, drain, uncordon
 from busbar.kube.nodes import CORDONED, DRAINED, NODES, QUARANTINE, Node
-from busbar.kube.wait import Pending
 from tests.support.kube_cluster import unreachable
-from tests.unit.kube.node_cluster import BUDGET, Contended, Nodes, node, pod
+from tests.unit.kube.node_cluster import BUDGET, Contended, Nodes, Scheduler, asking, node, pod
 
 GPU = "nvidia.com/gpu"
 
@@ -63,37 +63,62 @@ def test_the_node_is_cordoned_with_the_reason_before_pods_are_evicted_and_stays_
     assert not found.cordoned_by_busbar, "an update uncordons what has its own mark"
 
 
-class Scheduler:
-    """Has jobs on the Node until the clock says so."""
-
-    def __init__(self, cluster: Nodes, until: float) -> None:
-        self.cluster, self.until = cluster, until
-        self.annotations = {"scheduler/reason": "driver 580"}
-
-    def released(self) -> bool | Pending:
-        assert "w-1 cordoned" in self.cluster.log
-        return True if self.cluster.clock.now() >= self.until else Pending("jobs of the scheduler")
-
-
-def test_a_scheduler_is_asked_between_the_cordon_and_the_first_eviction_and_its_annotation_goes_with_it() -> (
-    None
-):
+def test_a_scheduler_drains_before_the_cordon_and_pods_are_evicted_when_its_jobs_have_ended() -> None:
     cluster, said = Nodes(node("w-1", "b"), pods=(pod("app", "w-1"),)), list[str]()
-
-    def annotation() -> str | None:
-        found = cluster.objects[f"{NODES}/w-1"]["metadata"].get("annotations") or {}
-        return found.get("scheduler/reason")
-
-    hooks = [Scheduler(cluster, 20)]
     drain(
         cluster, "w-1", "driver 580", "anna@ops",
-        end_jobs=False, seconds=60, clock=cluster.clock, progress=said.append, hooks=hooks,
+        end_jobs=False, seconds=60, clock=cluster.clock, progress=said.append,
+        hooks=[Scheduler(cluster, "w-1", "driver 580", 20)],
     )  # fmt: skip
-    assert cluster.log == ["w-1 cordoned", "app evicted"]
+    assert cluster.log == ["w-1 drained by the scheduler: driver 580", "w-1 cordoned", "app evicted"]
     assert any("jobs of the scheduler" in text for text in said)
-    assert annotation() == "driver 580"
-    assert back(cluster)
-    assert annotation() is None
+
+
+@pytest.mark.parametrize(
+    ("before", "told"),
+    [(None, "w-1 back in the scheduler"), ("fan", "w-1 drained by the scheduler: quarantine: fan")],
+)
+def test_a_worker_that_comes_back_starts_jobs_of_schedulers_unless_it_is_in_quarantine(
+    before: str | None, told: str
+) -> None:
+    cluster = Nodes(node("w-1", "b"))
+    nodes.quarantine(cluster, "w-1", before, datetime.now(UTC), cordon=False)
+    drained(cluster)
+    cluster.log.clear()
+    assert uncordon(cluster, "w-1", [], cluster.clock, print, asking(cluster))
+    assert cluster.log == ["w-1 uncordoned", told]
+
+
+def restarting(version: str, *pods: JsonObject, ready: bool = True) -> Nodes:
+    found = node("w-1", "b", ready=ready)
+    found["status"]["nodeInfo"] = {"kubeletVersion": version}
+    return Nodes(found, pods=pods)
+
+
+def test_jobs_of_schedulers_have_ended_before_an_agent_restarts_and_nothing_is_cordoned_or_evicted() -> None:
+    cluster = restarting("v1.35.5", pod("app", "w-1"))
+    asked = before_restart(cluster, "w-1", asking(cluster, 20), 60, cluster.clock, print, version="v1.35.6")
+    assert asked and cluster.clock.now() >= 20
+    assert {*cluster.log} == {"w-1 drained by the scheduler: restart of K3s"}
+    after_restart(cluster, "w-1", asking(cluster))
+    assert cluster.log[-1] == "w-1 back in the scheduler"
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [restarting("v1.35.6"), restarting("v1.35.5", ready=False), Nodes()],
+    ids=["same version", "not Ready", "no Node"],
+)
+def test_schedulers_are_not_asked_where_nothing_is_evicted(cluster: Nodes) -> None:
+    assert not before_restart(cluster, "w-1", asking(cluster), 60, cluster.clock, print, version="v1.35.6")
+    assert cluster.log == []
+
+
+def test_an_agent_does_not_restart_while_jobs_of_a_scheduler_remain_which_then_starts_more() -> None:
+    cluster = restarting("v1.35.5")
+    with pytest.raises(PodsRemain, match="jobs of the scheduler; its agent was not restarted"):
+        before_restart(cluster, "w-1", asking(cluster, 1000), 60, cluster.clock, print)
+    assert cluster.log[-1] == "w-1 back in the scheduler"
 
 
 def test_a_scheduler_that_keeps_its_jobs_keeps_the_pods_and_the_worker_stays_cordoned() -> None:
@@ -101,9 +126,10 @@ def test_a_scheduler_that_keeps_its_jobs_keeps_the_pods_and_the_worker_stays_cor
     with pytest.raises(PodsRemain, match="jobs of the scheduler"):
         drain(
             cluster, "w-1", "driver 580", "anna@ops",
-            end_jobs=False, seconds=60, clock=cluster.clock, progress=print, hooks=[Scheduler(cluster, 1000)],
+            end_jobs=False, seconds=60, clock=cluster.clock, progress=print,
+            hooks=[Scheduler(cluster, "w-1", "x", 1000)],
         )  # fmt: skip
-    assert cluster.log == ["w-1 cordoned"]
+    assert "app evicted" not in cluster.log
     assert seen(cluster).unschedulable
 
 

@@ -9,7 +9,7 @@ from busbar.kube.nodes import CORDONED, LEASES, NODES
 from busbar.kube.stale_nodes import DRAIN_SECONDS, NodesRemain, StaleNodesSpec
 from busbar.kube.wait import TimedOut
 from tests.support.kube_cluster import Cluster, unreachable
-from tests.unit.kube.node_cluster import BUDGET, Nodes, node, pod
+from tests.unit.kube.node_cluster import BUDGET, Nodes, asking, node, pod
 
 SERVER = node("s-1", "a", server=True)
 
@@ -206,3 +206,25 @@ def test_without_an_answer_of_the_api_no_node_is_touched() -> None:
     with pytest.raises(TimedOut):
         remove(cluster)
     assert cluster.log == []
+
+
+def test_schedulers_drain_a_removed_worker_and_its_pods_are_evicted_when_their_jobs_have_ended() -> None:
+    cluster = Nodes(node("w-1", "b"), pods=(pod("app", "w-1"),))
+    spec = StaleNodesSpec(workers=[], folder=".busbar/dev")
+    stale_nodes.remove(cluster, spec, cluster.clock, print, asking(cluster, 20))
+    assert cluster.clock.now() >= 20
+    told = "w-1 drained by the scheduler: removed from the cluster"
+    assert cluster.log == [told, "w-1 cordoned", "app evicted", "w-1 deleted"]
+
+
+def test_schedulers_start_jobs_again_on_a_worker_whose_removal_was_interrupted() -> None:
+    cluster = Nodes(node("w-1", "b"))
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    cluster.clock.at(10, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        spec = StaleNodesSpec(workers=[], folder=".busbar/dev")
+        stale_nodes.remove(cluster, spec, cluster.clock, print, asking(cluster, 1000))
+    assert cluster.log[-2:] == ["w-1 uncordoned", "w-1 back in the scheduler"]

@@ -12,7 +12,7 @@ from busbar.kube.client import ApiError
 from busbar.kube.nodes import NODES, Node, put_back, take_out
 from busbar.kube.wait import TimedOut
 from tests.support.kube_cluster import unreachable
-from tests.unit.kube.node_cluster import CONFIG_MAPS, Nodes, node
+from tests.unit.kube.node_cluster import CONFIG_MAPS, Nodes, asking, node
 
 GPU = "nvidia.com/gpu=present:NoSchedule"
 RECORD = f"{CONFIG_MAPS}/{taints.RECORD}"
@@ -31,7 +31,7 @@ def quarantine(cluster: Nodes, reason: str | None) -> list[str]:
     """Put w-1 in quarantine, or with None end it."""
     reasons = {"w-1": reason} if reason else {}
     spec = taints.TaintsSpec(taints={"w-1": [QUARANTINE] if reason else []}, quarantine=reasons)
-    return taints.apply(cluster, spec, cluster.clock, lambda _: None)
+    return taints.apply(cluster, spec, cluster.clock, lambda _: None, asking(cluster))
 
 
 def noted(cluster: Nodes) -> dict[str, str]:
@@ -243,3 +243,20 @@ def test_an_api_that_comes_back_is_waited_for_and_one_that_does_not_is_an_error(
     cluster.failures = [unreachable()] * 1000
     with pytest.raises(TimedOut):
         apply(cluster, w_1=[])
+
+
+def test_schedulers_drain_a_worker_in_quarantine_and_are_told_its_end() -> None:
+    cluster = Nodes(node("w-1", "b"))
+    for reason in ("fan", "fan", None, None):
+        quarantine(cluster, reason)
+    told = [text for text in cluster.log if "scheduler" in text]
+    assert told == ["w-1 drained by the scheduler: quarantine: fan", "w-1 back in the scheduler"]
+
+
+def test_schedulers_keep_off_a_worker_after_its_quarantine_where_it_is_drained() -> None:
+    cluster = Nodes(node("w-1", "b"))
+    quarantine(cluster, "fan")
+    take_out(cluster, "w-1", "driver 580", "anna@ops", datetime.now(UTC))
+    quarantine(cluster, None)
+    [*_, told] = [text for text in cluster.log if "scheduler" in text]
+    assert told.startswith("w-1 drained by the scheduler: driver 580")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from busbar.kube.wait import Pending
-from stacks.slurm_k8s.package.drain import REASON, SlurmDrain, hook
+from stacks.slurm_k8s.package.drain import SlurmDrain, hook
 from stacks.slurm_k8s.package.values import JWT_KEY
 from stacks.slurm_k8s.tests.support import REST, SlurmCluster, node, pod
 
@@ -19,8 +19,40 @@ def made(cluster: SlurmCluster, *, end_jobs: bool = False) -> SlurmDrain:
     return found
 
 
-def test_the_reason_goes_with_the_cordon() -> None:
-    assert made(SlurmCluster(node("h100-0"))).annotations == {REASON: "busbar: driver 580"}
+@pytest.mark.parametrize(
+    "found",
+    [
+        node("h100-0"),
+        node("h100-0", "ALLOCATED", reason="Not responding"),
+        node("h100-0", "IDLE", "DRAIN", reason="busbar: quarantine: fan"),
+        node("h100-0", "IDLE", "DRAIN", reason="slurm-operator: Node (gpu-1) was cordoned"),
+    ],
+)
+def test_slurm_drains_the_node_with_busbar_s_reason(found: Any) -> None:
+    cluster = SlurmCluster(found)
+    made(cluster).begin()
+    assert cluster.updates == [("h100-0", {"state": ["DRAIN"], "reason": "busbar: driver 580"})]
+
+
+@pytest.mark.parametrize("reason", ["ticket 12", "busbar: driver 580"])
+def test_a_drain_of_a_person_or_for_the_same_reason_is_left_as_it_is(reason: str) -> None:
+    cluster = SlurmCluster(node("h100-0", "IDLE", "DRAIN", reason=reason))
+    made(cluster).begin()
+    assert cluster.updates == []
+
+
+@pytest.mark.parametrize(
+    ("found", "is_undone"),
+    [
+        (node("h100-0", "IDLE", "DRAIN", reason="busbar: quarantine: fan"), True),
+        (node("h100-0", "IDLE", "DRAIN", reason="ticket 12"), False),
+        (node("h100-0", "IDLE"), False),
+    ],
+)
+def test_the_end_undoes_a_drain_of_busbar_and_no_other(found: Any, is_undone: bool) -> None:
+    cluster = SlurmCluster(found)
+    made(cluster).end()
+    assert cluster.updates == [("h100-0", {"state": ["UNDRAIN"], "reason": ""})] * is_undone
 
 
 @pytest.mark.parametrize(
