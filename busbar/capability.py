@@ -80,7 +80,8 @@ class Capability:
     host, and `STEP-HOST-removal` removes it (`busbar up --converge HOST`). `changed`: the function that
     `notify` calls, as MODULE:NAME, and `repeat`: the command for a person, where it has failed. `judge`: the
     function (MODULE:NAME) that judges a folder with a kept log of its gate again: Path -> Verdict or None.
-    `drains`: the function (MODULE:NAME) that makes a DrainHook of a Node, or None.
+    `drains`: the function (MODULE:NAME) that makes a DrainHook of a Node, or None. `nodes`: the function
+    (MODULE:NAME) of an Api by which `busbar nodes` names Nodes that start no jobs: Node -> why.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Capability:
     host_steps: tuple[str, ...] = ()
     changed: str | None = None
     drains: str | None = None
+    nodes: str | None = None
     repeat: str = ""
     judge: str | None = None
 
@@ -158,6 +160,15 @@ def drain_hooks(api: Any, node: str, reason: str, *, end_jobs: bool = False) -> 
     """The busbar.kube.drain.DrainHooks of capabilities that have jobs on a Node. Raises ApiError."""
     asked = (pkgutil.resolve_name(each.drains) for each in capabilities() if each.drains)
     return [hook for ask in asked if (hook := ask(api, node, reason, end_jobs=end_jobs))]
+
+
+def node_states(api: Any) -> dict[str, str]:
+    """Node -> why it starts no jobs of a capability. Raises ApiError."""
+    found: dict[str, list[str]] = {}
+    for each in capabilities():
+        for node, why in pkgutil.resolve_name(each.nodes)(api).items() if each.nodes else ():
+            found.setdefault(node, []).append(why)
+    return {node: "; ".join(texts) for node, texts in found.items()}
 
 
 def notify(

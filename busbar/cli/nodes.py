@@ -19,6 +19,7 @@ def nodes(
     """
     import asyncio
 
+    from busbar.capability import node_states
     from busbar.cli.operation import operations_of
     from busbar.cli.output import print_text
     from busbar.cli.preflight import show, spec_of_stack
@@ -33,7 +34,9 @@ def nodes(
     else:
         file, cluster = load_stack(stack, project)
         spec = spec_of_stack(file, cluster)
-        found = asyncio.run(inspect(spec, Inventory.of(cluster), lambda: state_of(file, cluster)))
+        found = asyncio.run(
+            inspect(spec, Inventory.of(cluster), lambda: state_of(file, cluster, node_states))
+        )
     if as_json:
         print_text(found.as_json(stack_of(path)))
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -78,10 +78,10 @@ def end(
         raise typer.Exit(1)
 
 
-def state_of(file: StackFile, cluster: Cluster) -> ClusterState:
+def state_of(file: StackFile, cluster: Cluster, *of_capabilities: Any) -> ClusterState:
     """The state of the cluster, read with the kubeconfig of the state, else the one that `busbar up` kept.
 
-    Raises UnknownState.
+    `of_capabilities`: as of read_state. Raises UnknownState.
     """
     from busbar.hosts.inventory import Inventory
     from busbar.operations.verify import UnknownState, read_state
@@ -90,7 +90,7 @@ def state_of(file: StackFile, cluster: Cluster) -> ClusterState:
         text = kubeconfig_of(file)
     except SecretError as error:
         raise UnknownState(str(error)) from None
-    return read_state(text, Inventory.of(cluster))
+    return read_state(text, Inventory.of(cluster), *of_capabilities)
 
 
 def _expected(cluster: Cluster) -> list[Operator]:

@@ -80,8 +80,8 @@ async def inspect(spec: Spec, inventory: Inventory, state: Callable[[], ClusterS
 
 
 def states(inventory: Inventory, state: ClusterState, outcome: Outcome) -> dict[str, str]:
-    """Worker -> Ready, or the reason of its quarantine, conditions, and differences to the configuration and
-    to what OUTCOME counted on the host."""
+    """Worker -> Ready, or the reason of its quarantine, conditions, differences to the configuration and to
+    what OUTCOME counted on the host, and what capabilities say of it."""
     held = {name: f"in quarantine: {reason}" for name, reason in inventory.quarantine.items()}
     found = {host.name: [held[host.name]] if host.name in held else [] for host in inventory.workers}
     for drift in compare(inventory, state, ()):
@@ -92,6 +92,9 @@ def states(inventory: Inventory, state: ClusterState, outcome: Outcome) -> dict[
     for name, texts in found.items():
         if name in state.nodes and name in records:
             texts += _miscounted(inventory, state.nodes[name], records[name].facts)
+    for name, texts in found.items():
+        if why := state.of_capabilities.get(name.lower()):
+            texts.append(why)
     return {name: "; ".join(texts) or READY for name, texts in found.items()}
 
 

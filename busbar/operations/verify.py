@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeVar
 
 from busbar.config import Cluster
@@ -51,10 +51,14 @@ class Drift:
 
 @dataclass(frozen=True)
 class ClusterState:
-    """The Nodes by name, and the newest status per Helm release: (namespace, name) -> status."""
+    """The Nodes by name, and the newest status per Helm release: (namespace, name) -> status.
+
+    `of_capabilities`: Node -> why it starts no jobs of a capability (busbar.capability.node_states).
+    """
 
     nodes: Mapping[str, Node]
     releases: Mapping[tuple[str, str], str]
+    of_capabilities: Mapping[str, str] = field(default_factory=dict)
 
 
 class UnknownState(NoVerdict):
@@ -63,16 +67,21 @@ class UnknownState(NoVerdict):
     fix = ""
 
 
-def read_state(kubeconfig: str, inventory: Inventory) -> ClusterState:
+def read_state(
+    kubeconfig: str,
+    inventory: Inventory,
+    of_capabilities: Callable[[RestApi], Mapping[str, str]] = lambda api: {},
+) -> ClusterState:
     """The current state of the cluster, read through the load balancer or, if it is not responding, a server.
 
     Raises UnknownState.
     """
-    return _of_any(
-        kubeconfig,
-        inventory,
-        lambda api: ClusterState({node.name: node for node in nodes.read(api)}, records.statuses(api)),
-    )
+
+    def read(api: RestApi) -> ClusterState:
+        known = {node.name: node for node in nodes.read(api)}
+        return ClusterState(known, records.statuses(api), of_capabilities(api))
+
+    return _of_any(kubeconfig, inventory, read)
 
 
 def connect(kubeconfig: str, inventory: Inventory) -> RestApi:

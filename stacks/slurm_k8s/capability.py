@@ -17,5 +17,6 @@ CAPABILITY = Capability(
     schema="stacks.slurm_k8s.package.config",
     gate=GATE,
     drains="stacks.slurm_k8s.package.drain:hook",
+    nodes="stacks.slurm_k8s.package.drain:node_states",
     measure="stacks.slurm_k8s.package.operations:measure",
 )

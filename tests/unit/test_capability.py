@@ -95,6 +95,21 @@ def register(group):
     assert gate_of({"probe_version": 1}) is None
 
 
+def test_what_a_capability_says_of_nodes_is_that_of_its_function(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = """
+from busbar.capability import Capability
+CAPABILITY = Capability(name="probe", help="", commands="busbar_says", nodes="busbar_says:nodes")
+def nodes(api):
+    return {"gpu-1": f"drained in {api}"}
+"""
+    installed(tmp_path, "probe", "busbar_says", text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(capability, "FOLDER", tmp_path)
+    assert capability.node_states("X") == {"gpu-1": "drained in X"}
+
+
 def test_an_error_of_one_that_is_told_of_a_change_is_a_warning_with_the_command_to_repeat(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from busbar.kube.client import ApiError, JsonObject
 from busbar.kube.objects import find
 from busbar.kube.wait import Pending
 from stacks.slurm_k8s.package.rest import BUSY, POD_LABELS, ProxyApi, SlurmApi, SlurmNode
@@ -60,10 +61,25 @@ def _of_person(node: SlurmNode) -> bool:
 
 def hook(api: ProxyApi, node: str, reason: str, *, end_jobs: bool) -> SlurmDrain | None:
     """The hook for a Node; None without a pod of Slurm there. Raises ApiError."""
-    pods = api.list("/api/v1/pods", fieldSelector=f"spec.nodeName={node}", labelSelector=POD_LABELS)
-    for pod in pods:
-        namespace = pod["metadata"]["namespace"]
-        # Without busbar's key it is another Slurm, which cannot be asked.
-        if find(api, f"/api/v1/namespaces/{namespace}/secrets/{JWT_KEY}"):
-            return SlurmDrain(SlurmApi(api, namespace), node, f"{OURS}{reason}", end_jobs)
-    return None
+    found = _with_pods(api, fieldSelector=f"spec.nodeName={node}")
+    return next((SlurmDrain(each, node, f"{OURS}{reason}", end_jobs) for each in found), None)
+
+
+def node_states(api: ProxyApi) -> dict[str, str]:
+    """Node -> why Slurm starts no jobs there. Raises ApiError."""
+    found: dict[str, str] = {}
+    for slurm, pods in _with_pods(api).items():
+        try:
+            found |= {each.on: f"in Slurm: {each.problem}" for each in slurm.nodes().values() if each.problem}
+        except ApiError as error:
+            found |= {pod["spec"].get("nodeName", ""): f"in Slurm: unknown: {error}" for pod in pods}
+    return found
+
+
+def _with_pods(api: ProxyApi, **query: str) -> dict[SlurmApi, list[JsonObject]]:
+    """The Slurm clusters of busbar with worker pods. Another one, without busbar's key, cannot be asked."""
+    found: dict[str, list[JsonObject]] = {}
+    for pod in api.list("/api/v1/pods", labelSelector=POD_LABELS, **query):
+        found.setdefault(pod["metadata"]["namespace"], []).append(pod)
+    key = "/api/v1/namespaces/{}/secrets/" + JWT_KEY
+    return {SlurmApi(api, name): pods for name, pods in found.items() if find(api, key.format(name))}

@@ -133,6 +133,11 @@ def test_a_node_that_takes_no_jobs_is_named_with_the_reason(node: Node, says: st
     assert (found.are_well, found.nodes) == (False, {"gpu-1": says})
 
 
+def test_what_a_capability_says_of_a_node_is_shown() -> None:
+    found = workers(replace(having(NODE), of_capabilities={"gpu-1": "in Slurm: IDLE+DRAIN: fan"}))
+    assert (found.are_well, found.nodes) == (False, {"gpu-1": "in Slurm: IDLE+DRAIN: fan"})
+
+
 def test_a_worker_in_quarantine_is_shown_with_its_reason_and_the_others_decide() -> None:
     content = site(servers=1, workers={"h100": 2})
     content["hosts"]["workers"][0]["quarantine"] = "fan"

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from busbar.kube.wait import Pending
-from stacks.slurm_k8s.package.drain import SlurmDrain, hook
+from stacks.slurm_k8s.package.drain import SlurmDrain, hook, node_states
 from stacks.slurm_k8s.package.values import JWT_KEY
-from stacks.slurm_k8s.tests.support import REST, SlurmCluster, node, pod
+from stacks.slurm_k8s.tests.support import PODS, REST, SlurmCluster, node, pod
 
 
 def made(cluster: SlurmCluster, *, end_jobs: bool = False) -> SlurmDrain:
@@ -97,3 +97,23 @@ def test_without_a_pod_of_this_slurm_there_is_nothing_to_ask(pods: list[Any]) ->
     cluster.objects["/api/v1/pods"] = pods
     del cluster.objects[f"/api/v1/namespaces/slurm/secrets/{JWT_KEY}"]
     assert hook(cluster, "gpu-1", "x", end_jobs=False) is None
+
+
+def test_busbar_nodes_names_what_starts_no_jobs_in_slurm_with_its_reason() -> None:
+    drained = node("h100-1", "IDLE", "DRAIN", reason="ticket 12")
+    cluster = SlurmCluster(node("h100-0", "ALLOCATED"), drained)
+    cluster.objects["/api/v1/pods"] = cluster.objects[PODS]
+    assert node_states(cluster) == {"gpu-2": "in Slurm: IDLE+DRAIN: ticket 12"}
+
+
+def test_what_slurm_does_not_say_is_unknown() -> None:
+    cluster = SlurmCluster(node("h100-0"))
+    cluster.objects["/api/v1/pods"] = cluster.objects[PODS]
+    del cluster.objects[f"{REST}/nodes/"]
+    assert node_states(cluster)["gpu-1"].startswith("in Slurm: unknown: GET")
+
+
+def test_without_slurm_nothing_is_said_of_nodes() -> None:
+    cluster = SlurmCluster()
+    cluster.objects["/api/v1/pods"] = []
+    assert node_states(cluster) == {}
