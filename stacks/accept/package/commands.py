@@ -41,6 +41,10 @@ Cabling = Annotated[
     Path | None,
     typer.Option("--cabling", metavar="FILE", help="Design of the cabling: a CSV file node,hca,switch,port."),
 ]
+Soak = Annotated[
+    str | None,
+    typer.Option("--soak", metavar="HOURS", help="Hours of load on each pool, 1h to 168h; default: none."),
+]
 For = Annotated[str | None, typer.Option("--for", metavar="STACK", help="Stack that sets the thresholds.")]
 
 
@@ -50,7 +54,7 @@ def register(group: typer.Typer) -> None:
         group.command(command.__name__)(command)
 
 
-def criteria(of: For = None, project: Project = None) -> None:
+def criteria(of: For = None, project: Project = None, soak: Soak = None) -> None:
     """Print the criteria as acceptance.yaml, or without --for their JSON Schema.
 
     Exit code 0: printed; 64: no such stack.
@@ -62,11 +66,11 @@ def criteria(of: For = None, project: Project = None) -> None:
     if of is None:
         print_text(json.dumps(contract.schema(), indent=2))
     else:
-        _, _, site = _load(of, project)
+        _, _, site = _soaked(of, project, soak)
         print_text(contract.text(contract.default(site)).rstrip())
 
 
-def plan(stack: Stack, project: Project = None, criteria: CriteriaFile = None) -> None:
+def plan(stack: Stack, project: Project = None, criteria: CriteriaFile = None, soak: Soak = None) -> None:
     """Print the time, the GPUs and the node-minutes of each stage, and start nothing.
 
     Exit code 0: printed; 64: no such stack, or criteria that are not valid.
@@ -77,19 +81,23 @@ def plan(stack: Stack, project: Project = None, criteria: CriteriaFile = None) -
     from stacks.accept.package import criteria as contract
     from stacks.accept.package.stages import STAGES
 
-    _, _, site = _load(stack, project)
+    _, _, site = _soaked(stack, project, soak)
     rows = contract.read(criteria, site) if criteria else contract.default(site)
     made, total = table("stage", right=("rows", "minutes", "GPUs held", "node-minutes")), 0
     of = [row.parts[0] for row in rows.rows]
+    hours = max((pool.soak_hours for pool in site.pools.values()), default=0)
     for stage in STAGES:
+        more = 3600 * hours if stage.continues else 0
         pools = [(len(pool.workers), pool.required.gpus) for pool in site.pools.values()]
-        seconds = sum(stage.seconds(nodes) for nodes, _ in pools) if stage.name in of else 0
-        total += seconds
+        seconds = sum(stage.seconds(nodes) + more for nodes, _ in pools) if stage.name in of else 0
+        total += round(seconds)
         held = max((nodes * gpus for nodes, gpus in pools), default=0) if stage.holds_gpus and seconds else 0
-        cost = sum(nodes * stage.seconds(nodes) for nodes, _ in pools) / 60 if held else 0
+        cost = sum(nodes * (stage.seconds(nodes) + more) for nodes, _ in pools) / 60 if held else 0
         made.add_row(stage.name, str(of.count(stage.name)), f"{seconds / 60:.0f}", str(held), f"{cost:.0f}")
     Console().print(made)
     print_text(f"{total / 60:.0f} minutes on free nodes, pool after pool. Nothing is left running.")
+    if hours:
+        print_text("If the command ends during the soak, its job and samplers go on, 12 hours at most.")
 
 
 def cabling(stack: Stack, project: Project = None) -> None:
@@ -110,6 +118,7 @@ def run(
     criteria: CriteriaFile = None,
     idle: Idle = False,
     cabling: Cabling = None,
+    soak: Soak = None,
 ) -> None:
     """Run the stages that have not ended yet, then write the document. Nothing of the stack changes.
 
@@ -124,7 +133,7 @@ def run(
     from stacks.accept.package.stages import STAGES
     from stacks.accept.package.stages.running import Running, now, run_stage
 
-    file, cluster, site = _load(stack, project)
+    file, cluster, site = _soaked(stack, project, soak)
     home = file.project / ".busbar" / file.stack / "acceptance"
     folder = home / UNFINISHED
     with _alone(home):
@@ -185,6 +194,14 @@ def _load(stack: str, project: Path | None) -> tuple[StackFile, Cluster, Site]:
     return file, cluster, Site.of(file.stack, cluster)
 
 
+def _soaked(stack: str, project: Path | None, soak: str | None) -> tuple[StackFile, Cluster, Site]:
+    """The stack, with a soak of this length. Raises Misuse."""
+    from stacks.accept.package.stages.soak import hours_of
+
+    file, cluster, site = _load(stack, project)
+    return file, cluster, site.soaked(hours_of(soak)) if soak else site
+
+
 def _begin(folder: Path, site: Site, criteria: Path | None, options: dict[str, str]) -> str:
     """Begin a run, or continue the one in the folder; its name. Raises Misuse if that is another one."""
     from busbar import __version__
@@ -198,7 +215,7 @@ def _begin(folder: Path, site: Site, criteria: Path | None, options: dict[str, s
     text = contract.text(contract.read(criteria, site)) if criteria else ""
     if (folder / FOLDER / RUN).is_file():
         begun = Evidence(folder).begun
-        other = "another stack file" if begun.site != site else ""
+        other = "another stack file or --soak" if begun.site != site else ""
         if text and contract.text(contract.read(folder / CRITERIA, begun.site)) != text:
             other = "other criteria"
         if any(begun.options.get(name) != value for name, value in options.items()):

@@ -47,7 +47,7 @@ def default(site: Site) -> Criteria:
                     and (kind.required(pool) if callable(kind.required) else kind.required),
                 )
                 # A pool without rails has no row about them.
-                rows += [row] if threshold != 0 else []
+                rows += [row] if threshold != 0 and kind.when(pool) else []
     return Criteria(version=VERSION, rows=rows)
 
 
@@ -91,6 +91,7 @@ def _faults(criteria: Criteria, site: Site) -> Iterator[str]:
     for row in criteria.rows:
         if row.id not in known or row.id in seen:
             what = "is there twice" if row.id in seen else "unknown row"
+            what += ", without --soak" if row.id.startswith("soak.") else ""
             yield f"{row.id}: {what}. Fix: busbar accept criteria --for {site.stack} lists all, each once"
             continue
         seen.add(row.id)
@@ -143,7 +144,12 @@ def _result(row: Row, evidence: Evidence, hashes: Mapping[str, str]) -> dict[str
     folders = [
         each for name in (*KINDS[key].uses, stage) for each in (f"{FOLDER}/{name}", f"{FOLDER}/{name}/{pool}")
     ]
-    files = {path: digest for path, digest in hashes.items() if path.rpartition("/")[0] in folders}
+    below = f"{FOLDER}/{stage}/{pool}/"
+    files = {
+        path: digest
+        for path, digest in hashes.items()
+        if path.rpartition("/")[0] in folders or path.startswith(below)
+    }
     return {**row.model_dump(), **vars(found), "evidence": files}
 
 

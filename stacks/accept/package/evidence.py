@@ -7,9 +7,10 @@ import json
 import os
 import re
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,18 +21,20 @@ from busbar.judge.archive import LOG, SOURCE, Archive
 from busbar.judge.nccl import Verdict
 from busbar.judge.nccl.judgement import judge_archive
 from busbar.judge.nccl.log.collective import infer
-from busbar.judge.nccl.log.records import number
+from busbar.judge.nccl.log.records import Run, amount, number
 from busbar.judge.record import JOB, Record
 from busbar.models import OutputModel
 from busbar.preflight.report import Report
 from busbar.writing import write_whole
 from busbar.zstd import ZstdError, ZstdFile
 from stacks.accept.package.site import Site
+from stacks.accept.package.soak import Interval, Watched, watch
 from stacks.accept.package.wiring import Fabric, Row, read_design
 
 FOLDER = "evidence"
 RUN, STAGE, HOSTS, PRINTED = "run.json", "stage.json", "hosts.json.zst", "printed.json.zst"
 LOG_FILES = (LOG, SOURCE)
+SOAK, SEGMENT, SAMPLES = "soak", "segment.json", ".samples.zst"
 # Kubernetes writes times in this form.
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 SKEW = timedelta(minutes=5)
@@ -42,6 +45,8 @@ MAX_FILES = 20_000
 MAX_UNPACKED = 2 << 30
 # Logs of tests are packed to a 5th to a 17th; a bomb to less than a 10,000th.
 MAX_RATIO, SMALL = 500, 16 << 20
+# A line of a sample, with 100 Xids; and samples of a node: one every 30 s for 168 h are 20,160.
+MAX_SAMPLE, MAX_SAMPLES = 256 << 10, 100_000
 _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*){0,5}")
 
 
@@ -90,6 +95,15 @@ class Printed(OfRun):
     failed: dict[str, str] = Field(default={})
 
 
+class Segment(OfRun):
+    """A job of a soak, written before it begins. `ended`: by the cluster's clock; empty until then."""
+
+    nodes: tuple[str, ...]
+    runs: int
+    iterations: int
+    ended: str = ""
+
+
 Read = TypeVar("Read", bound=OfRun)
 
 
@@ -97,13 +111,15 @@ Read = TypeVar("Read", bound=OfRun)
 class Judged:
     """A kept log, judged by this release. `busbw`: collective -> GB/s of each of its tables.
 
-    `by_size`: collective -> message size in bytes -> out-of-place busbw of each table in GB/s.
+    `by_size`: collective -> message size in bytes -> out-of-place busbw of each table in GB/s. `seconds`:
+    collective -> of each table the time of an iteration at the largest message, and of all its iterations.
     """
 
     verdict: Verdict
     record: Record
     busbw: dict[str, list[float]]
     by_size: dict[str, dict[int, list[float]]]
+    seconds: dict[str, list[tuple[float, float]]]
 
 
 def files_of(folder: Path) -> dict[str, Path]:
@@ -156,9 +172,11 @@ def unpacked_bytes(path: Path) -> int:
 class Evidence:
     """The evidence below a folder. Everything is read when it is asked for; all methods raise Untrusted."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, running: Stage | None = None) -> None:
         self.folder = folder / FOLDER
-        self._judged: dict[tuple[str, str], Judged | None] = {}
+        self._running = running
+        self._judged: dict[tuple[str, str, str], Judged | None] = {}
+        self._watched: dict[str, dict[str, Watched]] = {}
 
     @cached_property
     def begun(self) -> Begun:
@@ -196,20 +214,98 @@ class Evidence:
             raise Untrusted(f"the design of the cabling: {error}") from None
 
     def stage(self, name: str) -> Stage | None:
-        """A stage that has ended; None if it has not."""
+        """A stage that has ended; None if it has not. The stage that asks counts as ended."""
         found = self._read(Stage, f"{name}/{STAGE}")
+        if self._running and self._running.stage == name:
+            found = self._running
         if found and (found.stage != name or not self.begun.began <= found.began <= found.ended):
             raise Untrusted(f"{name}/{STAGE} is of {found.stage!r}, {found.began} to {found.ended}")
         return found
 
-    def judged(self, stage: str, pool: str) -> Judged | None:
-        """The log of a pool, judged again; None without a complete one."""
-        if (stage, pool) not in self._judged:
-            self._judged[stage, pool] = self._judge(stage, pool)
-        return self._judged[stage, pool]
+    def judged(self, stage: str, pool: str, part: str = "") -> Judged | None:
+        """The log of a pool, or of a segment, judged again; None without a complete one."""
+        if (stage, pool, part) not in self._judged:
+            self._judged[stage, pool, part] = self._judge(stage, pool, part)
+        return self._judged[stage, pool, part]
 
-    def _judge(self, stage: str, pool: str) -> Judged | None:
-        archive = Archive(self.folder / stage / pool)
+    def segment(self, pool: str, part: str) -> Segment | None:
+        """A segment of the soak; None before it."""
+        return self._read(Segment, f"{SOAK}/{pool}/{part}/{SEGMENT}")
+
+    def segments(self, pool: str) -> list[Judged | None]:
+        """The segments of the soak of a pool, in order; None for one without a complete log."""
+        folder = self.folder / SOAK / pool
+        parts = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+        if parts != [f"{number:03}" for number in range(len(parts))]:
+            raise Untrusted(f"{SOAK}/{pool} has the segments {', '.join(parts)[:80]}, expected 000 and on")
+        return [self.judged(SOAK, pool, part) for part in parts]
+
+    def intervals(self, pool: str) -> list[Interval]:
+        """The intervals of the soak in order of time: those of a segment share its time evenly."""
+        found: list[Interval] = []
+        for index, log in enumerate(self.segments(pool)):
+            segment = self.segment(pool, f"{index:03}")
+            if log is None or segment is None or not segment.ended or "all_reduce" not in log.busbw:
+                continue
+            where = f"{SOAK}/{pool}/{index:03}"
+            began, ended = (_time(text).timestamp() for text in (log.record.measured_at or "", segment.ended))
+            loads = [seconds for _, seconds in log.seconds["all_reduce"]]
+            # The times of the cluster are whole seconds.
+            if sum(loads) > ended - began + 2:
+                raise Untrusted(f"{where} has {sum(loads):.0f} s of load in {ended - began:.0f} s")
+            stage = self.stage(SOAK)
+            if not stage or ended > (_time(stage.ended) + SKEW).timestamp():
+                raise Untrusted(f"{where} ended at {segment.ended}, not in its stage")
+            if found and began < found[-1].at:
+                raise Untrusted(f"{where} began before the end of the segment before it")
+            span = (ended - began) / len(loads)
+            found += [
+                Interval(began + place * span, span, seconds, busbw)
+                for place, (seconds, busbw) in enumerate(zip(loads, log.busbw["all_reduce"], strict=True))
+            ]
+        return found
+
+    def watched(self, pool: str) -> dict[str, Watched]:
+        """The samples of the soak by node; without a node that has none."""
+        if pool not in self._watched:
+            folder, found = self.folder / SOAK / pool, dict[str, Watched]()
+            for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+                name = path.name.removesuffix(SAMPLES)
+                if path.is_dir():
+                    continue
+                if name == path.name or name not in self.begun.site.pools[pool].workers:
+                    raise Untrusted(f"{SOAK}/{pool}/{path.name} is not of a worker of the pool")
+                try:
+                    found[name] = watch(self._samples(path, name))
+                except Untrusted:
+                    raise
+                except Exception as error:  # as for logs
+                    what = f"{path.name} is not what a sampler writes: {type(error).__name__}"
+                    raise Untrusted(what) from None
+            self._watched[pool] = found
+        return self._watched[pool]
+
+    def _samples(self, path: Path, node: str) -> Iterator[dict[str, Any]]:
+        stage = self.stage(SOAK)
+        limits = stage and (_time(stage.began) - SKEW, _time(stage.ended) + SKEW)
+        report = self.inventory.hosts.get(node) if self.inventory else None
+        with ZstdFile(path) as file:
+            for number, line in enumerate(iter(partial(file.readline, MAX_SAMPLE), b"")):
+                sample: dict[str, Any] = json.loads(line)
+                if number == 0 or "run" in sample:
+                    whose = sample.get("run"), sample.get("node")
+                    if whose != (self.begun.run, node):
+                        raise Untrusted(f"{path.name} is of {whose!r}, expected {(self.begun.run, node)!r}")
+                    if report and report.machine != sample["machine"]:
+                        raise Untrusted(f"{path.name} is of another machine than the inventory's {node}")
+                if number >= MAX_SAMPLES:
+                    raise Untrusted(f"{path.name} has more than {MAX_SAMPLES} samples")
+                if not limits or not limits[0].timestamp() <= sample["t"] <= limits[1].timestamp():
+                    raise Untrusted(f"{path.name} has a sample of {sample['t']!r}, not in its stage")
+                yield sample
+
+    def _judge(self, stage: str, pool: str, part: str) -> Judged | None:
+        archive = Archive(self.folder / stage / pool / part)
         if not all((archive.folder / name).is_file() for name in LOG_FILES):
             return None
         try:
@@ -218,26 +314,29 @@ class Evidence:
             found, record = judge_archive(archive), Record.model_validate(archive.record())
             if found is None or not record.complete:
                 return None
-            self._bind(f"{stage}/{pool}", pool, record, self.stage(stage))
+            self._bind(f"{stage}/{pool}", pool, record, self.stage(stage), part)
         except Untrusted:
             raise
         except Exception as error:  # whatever hostile bytes make of a reader
             raise Untrusted(f"{stage}/{pool} cannot be judged: {type(error).__name__}") from None
-        judged = Judged(found[1], record, {}, {})
+        judged = Judged(found[1], record, {}, {}, {})
         for run in found[0].runs:
             if run.rows and (name := infer(run).name) and run.busbw is not None:
                 judged.busbw.setdefault(name, []).append(run.busbw)
+                judged.seconds.setdefault(name, []).append(_seconds(run))
                 sizes = judged.by_size.setdefault(name, {})
                 for row in run.rows:
                     if (value := number(row.out_of_place.busbw)) is not None:
                         sizes.setdefault(row.size, []).append(value)
         return judged
 
-    def _bind(self, where: str, pool: str, record: Record, stage: Stage | None) -> None:
+    def _bind(self, where: str, pool: str, record: Record, stage: Stage | None, part: str) -> None:
         """Compare job, nodes and time of a log with those of this run."""
         job = record.settings.get(JOB, "")
         workers = [f"{job}-worker-{index}" for index in range(len(record.nodes))]
-        if f"-{self.begun.run}-" not in job or (record.expectation or {}).get("hosts") != workers:
+        number = [*self.begun.site.pools].index(pool)
+        of = f"{segment_of(self.begun.run, number, part)}-" if part else f"{self.begun.run}-"
+        if f"-{of}" not in job or (record.expectation or {}).get("hosts") != workers:
             raise Untrusted(f"{where} is the log of job {job[:80]!r}, expected one of {self.begun.run}")
         if not record.nodes or not {*record.nodes} <= {*self.begun.site.pools[pool].workers}:
             raise Untrusted(f"{where} was measured on other nodes than workers of pool {pool}")
@@ -257,6 +356,19 @@ class Evidence:
         if not isinstance(found, Begun) and found.run != self.begun.run:
             raise Untrusted(f"{path} is of run {found.run!r}, expected {self.begun.run!r}")
         return found
+
+
+def segment_of(run: str, pool: int, part: str) -> str:
+    """The run of a segment of the soak, by the number of its pool."""
+    return f"{run}-k{pool}-{part}"
+
+
+def _seconds(run: Run) -> tuple[float, float]:
+    """The time of an iteration at the largest message, and of all iterations of the table."""
+    banner, largest = run.preamble.banner, run.largest_row.size
+    each = [(row.size, sum(amount(half.time) for half in row.measurements) / 1e6) for row in run.rows]
+    iterations = (banner.iterations if banner else None) or 0
+    return max(time for size, time in each if size == largest), iterations * sum(time for _, time in each)
 
 
 def _time(text: str) -> datetime:

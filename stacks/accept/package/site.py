@@ -33,6 +33,8 @@ class Pool(OutputModel):
     """The origin of the expected values."""
     rail_groups: dict[str, str] = Field(default={})
     """Worker -> topology.rail_group, where the stack has one."""
+    soak_hours: float = 0.0
+    """Length of the soak; 0 without one."""
 
 
 class Site(OutputModel):
@@ -67,6 +69,11 @@ class Site(OutputModel):
                 rail_groups={each: groups[each] for each in workers if each in groups},
             )
         return cls(stack=stack, cluster=cluster.name, pools=pools)
+
+    def soaked(self, hours: float) -> Site:
+        """The same with a soak of so many hours of each pool."""
+        pools = {name: pool.model_copy(update={"soak_hours": hours}) for name, pool in self.pools.items()}
+        return self.model_copy(update={"pools": pools})
 
 
 def validation_of(validation: Validation, runs: Sequence[str] = COLLECTIVES, **env: str) -> Validation:

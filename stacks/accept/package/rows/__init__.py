@@ -4,3 +4,4 @@
 from stacks.accept.package.rows import inventory as inventory
 from stacks.accept.package.rows import cabling as cabling
 from stacks.accept.package.rows import collectives as collectives
+from stacks.accept.package.rows import soak as soak

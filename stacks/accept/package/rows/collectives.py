@@ -7,7 +7,7 @@ from statistics import median
 
 from busbar.text import counted, listed
 from busbar.versions import release
-from stacks.accept.package.evidence import Untrusted
+from stacks.accept.package.evidence import Judged, Untrusted
 from stacks.accept.package.rows.kinds import ACCEPTED, Finding, Question, but, kind, workers_of
 
 # Runs of each collective, the first one included. Median and spread count, not the best.
@@ -56,14 +56,21 @@ def _diagnostics(asked: Question) -> Finding:
 @kind("repeats.log", "the repeated runs are whole, and their data is correct")
 def _repeats(asked: Question) -> Finding:
     log = asked.log("repeats")
+    if bad := not_whole(log):
+        return bad
+    if few := [name for name, runs in RUNS.items() if len(log.busbw.get(name, [])) != runs - 1]:
+        return Finding("unknown", f"other than the planned number of runs: {', '.join(few)}")
+    return Finding("pass", f"{sum(map(len, log.busbw.values()))} runs, whole and correct")
+
+
+def not_whole(log: Judged) -> Finding | None:
+    """Why a log with warnings only is not whole and correct; None if it is."""
     checks = {each.name: each for each in log.verdict.checks if each.name not in OF_ONE_RUN}
     if failed := [f"{each.name}: {each.reason}" for each in checks.values() if each.status == "fail"]:
         return Finding("fail", listed(failed, 2))
     if open_ := [name for name in OF_REPEATS if name not in checks or checks[name].status != "pass"]:
         return Finding("unknown", f"gates without their evidence: {', '.join(open_)}")
-    if few := [name for name, runs in RUNS.items() if len(log.busbw.get(name, [])) != runs - 1]:
-        return Finding("unknown", f"other than the planned number of runs: {', '.join(few)}")
-    return Finding("pass", f"{sum(map(len, log.busbw.values()))} runs, whole and correct")
+    return None
 
 
 def _values(asked: Question) -> list[float]:

@@ -77,7 +77,8 @@ class Kind:
     """A kind of row. `least`: the value must reach the threshold; else it must not exceed it.
 
     `limit`: the default threshold of a pool; None: the kind has no threshold. `ceiling`: the highest one that
-    makes sense; None: the default. `uses`: other stages whose evidence it needs.
+    makes sense; None: the default. `uses`: other stages whose evidence it needs. `when`: if a
+    pool has it.
     """
 
     find: Find
@@ -90,6 +91,7 @@ class Kind:
     per_collective: bool = False
     required: bool | Callable[[Pool], bool] = True
     uses: tuple[str, ...] = ()
+    when: Callable[[Pool], bool] = lambda pool: True
 
 
 KINDS: dict[str, Kind] = {}

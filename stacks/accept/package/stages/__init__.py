@@ -1,5 +1,5 @@
 """All stages, in the order in which they run. A stage is a module here, and its rows one in `rows`."""
 
-from stacks.accept.package.stages import cabling, collectives, inventory
+from stacks.accept.package.stages import cabling, collectives, inventory, soak
 
-STAGES = (inventory.STAGE, cabling.STAGE, collectives.FIRST, collectives.REPEATS)
+STAGES = (inventory.STAGE, cabling.STAGE, collectives.FIRST, collectives.REPEATS, soak.STAGE)

@@ -15,6 +15,7 @@ from stacks.accept.package.site import COLLECTIVES, validation_of
 from stacks.accept.package.stages.running import Planned, Running
 
 if TYPE_CHECKING:
+    from busbar.config.validation import Validation
     from busbar.fabric.measure import Plan
 
 # Seconds of the start of all pods, at 440 nodes; and of one collective with the start of its ranks, at 3,520.
@@ -36,7 +37,8 @@ def fabric(stage: str, runs: Sequence[str], env: Mapping[str, str], on: Running)
     for pool, job in jobs.items():
         on.say(f"pool {pool}: {counted(len(runs), 'run')} of nccl-tests")
         folder, home = on.at(stage) / pool, on.file.project / ".busbar" / on.file.stack
-        planned = _plan(on, pool, job, runs, env)
+        validation = validation_of(on.cluster.validation_of(pool), runs, NCCL_RUN_DIAGNOSTICS="1", **env)
+        planned = plan_when_free(on, pool, job, validation)
         try:
             measure(
                 on.api, planned, str(folder), on.clock, on.say, options=f" --kubeconfig {home}/kubeconfig"
@@ -50,12 +52,11 @@ def fabric(stage: str, runs: Sequence[str], env: Mapping[str, str], on: Running)
     return notes
 
 
-def _plan(on: Running, pool: str, job: str, runs: Sequence[str], env: Mapping[str, str]) -> Plan:
+def plan_when_free(on: Running, pool: str, job: str, validation: Validation) -> Plan:
     """The job on all healthy nodes of the pool, as soon as they are free."""
     from busbar.fabric.measure import CannotMeasure, plan_pool, read_facts
     from busbar.manifests.nccljob import TopologyFile
 
-    validation = validation_of(on.cluster.validation_of(pool), runs, NCCL_RUN_DIAGNOSTICS="1", **env)
     file = validation.topology_file and on.file.project / validation.topology_file
     more: dict[str, Any] = {
         "validation": validation,

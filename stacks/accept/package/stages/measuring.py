@@ -1,4 +1,4 @@
-"""Runs the script of accept on hosts."""
+"""Runs a script of accept on hosts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from busbar.hosts.host import Host
 
 
-def measure_on(on: Running, names: Iterable[str], verb: str, seconds: int, **values: str) -> Printed:
+def measure_on(
+    on: Running, names: Iterable[str], verb: str, seconds: int, script: str = "measure", **values: str
+) -> Printed:
     """What the script prints on these hosts, which run it at once. Raises ScriptError for the bastion."""
     chosen = [host for host in on.spec.hosts if host.name in {*names}]
 
@@ -22,7 +24,7 @@ def measure_on(on: Running, names: Iterable[str], verb: str, seconds: int, **val
         async with Hosts.open(on.spec.login) as hosts:
 
             async def one(host: Host) -> dict[str, Any]:
-                return await hosts.run(host, "accept/measure", {"VERB": verb, **values}, seconds=seconds)
+                return await hosts.run(host, f"accept/{script}", {"VERB": verb, **values}, seconds=seconds)
 
             return await on_each(chosen, one)
 

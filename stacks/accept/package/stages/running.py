@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from busbar.config.stackfile import StackFile
 from busbar.exits import NoVerdict
 from busbar.kube.wait import Clock, SystemClock
-from stacks.accept.package.evidence import FOLDER, STAGE, TIME, Stage, write_json
+from stacks.accept.package.evidence import FOLDER, STAGE, TIME, Evidence, Stage, write_json
 from stacks.accept.package.site import Site
 
 if TYPE_CHECKING:
@@ -61,18 +61,25 @@ def now() -> str:
 
 @dataclass(frozen=True)
 class Planned:
-    """A stage. `run` returns pool -> why it was not run there. `seconds`: of a pool with so many nodes."""
+    """A stage. `run` returns pool -> why it was not run there. `seconds`: of a pool with so many nodes.
+
+    `continues`: its evidence is kept after an interruption; it takes the hours of the soak besides.
+    """
 
     name: str
     run: Callable[[Running], dict[str, str]]
     holds_gpus: bool
     seconds: Callable[[int], int]
+    continues: bool = False
 
 
 def run_stage(planned: Planned, on: Running) -> None:
-    """Run a stage that has not ended, from its beginning, and mark its end. Raises NoVerdict."""
+    """Run a stage that has not ended, and mark its end. Raises NoVerdict."""
     folder, began = on.at(planned.name), now()
-    shutil.rmtree(folder, ignore_errors=True)
+    if planned.continues:
+        began = Evidence(on.folder).begun.began
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
     on.say(f"stage {planned.name}")
     try:
         notes = planned.run(on)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +28,9 @@ from stacks.accept.package.evidence import (
     HOSTS,
     PRINTED,
     RUN,
+    SAMPLES,
+    SEGMENT,
+    SOAK,
     STAGE,
     Begun,
     Evidence,
@@ -33,6 +38,7 @@ from stacks.accept.package.evidence import (
     Printed,
     Stage,
     files_of,
+    segment_of,
     sha256,
     write_json,
 )
@@ -47,6 +53,9 @@ from tests.unit.judge.nccl.logs import Made
 RUN_NAME = "accept-0a1b2c"
 BEGAN, ENDED = "2026-11-23T01:00:00Z", "2026-11-23T02:00:00Z"
 WORKERS: tuple[str, ...] = ("worker-1", "worker-2")
+START = int(datetime.fromisoformat(BEGAN).timestamp())
+SOAK_HOURS, INTERVALS = 1, 12
+SOAK_ENDED = "2026-11-23T02:01:00Z"
 Change = Callable[[dict[str, Any]], None]
 
 
@@ -58,7 +67,7 @@ def site_of() -> tuple[Cluster, Site]:
         worker["name"] = name
     made["hosts"]["workers"][-1]["quarantine"] = "a new cable"
     found = load(made)
-    return found, Site.of("prod", found)
+    return found, Site.of("prod", found).soaked(SOAK_HOURS)
 
 
 def host(number: int) -> dict[str, Any]:
@@ -85,15 +94,22 @@ def host(number: int) -> dict[str, Any]:
     return copy.deepcopy(found)
 
 
-def log(names: Sequence[str], hosts: list[str], peaks: dict[str, list[float]], *, warn: bool) -> str:
-    """What the launcher prints for these runs; PEAKS: collective -> busbw of its runs, in order."""
+def log(
+    names: Sequence[str], hosts: list[str], peaks: dict[str, list[float]], *, warn: bool, iterations: int = 0
+) -> str:
+    """What the launcher prints for these runs; PEAKS: collective -> busbw of its runs, in order.
+
+    With ITERATIONS they are those of a soak, of one size.
+    """
     lines, next_ = [FIRST_LINE], {name: iter(values) for name, values in peaks.items()}
     for name in names:
         made = Made()
         made.hosts, made.name, made.peak = hosts, name, next(next_[name])
+        made.low = made.high if iterations else made.low
         printed = [line for line in made.lines() if not (warn and "NCCL INFO" in line)]
         lines += [f"# busbar: measuring {name}", *printed, f"# busbar: {name} ended with exit code 0"]
-    return "".join(f"{line}\n" for line in [*lines, f"{LAST_LINE} 0"])
+    text = "".join(f"{line}\n" for line in [*lines, f"{LAST_LINE} 0"])
+    return text.replace(" iters: 20 ", f" iters: {iterations} ") if iterations else text
 
 
 def expected(name: str) -> float:
@@ -169,6 +185,86 @@ def printed(folder: Path, stage: str, hosts: dict[str, Any], run: str = RUN_NAME
     write_json(folder / FOLDER / stage / PRINTED, found)
 
 
+def soak_log(hosts: list[str], values: Sequence[float], seconds: float = 300.5) -> str:
+    """The log of a job of a soak: one interval per value in GB/s."""
+    iterations = round(seconds / (2 * (2**33 / 1e9) * 1.875 / 390))
+    return log(
+        ["all_reduce"] * len(values), hosts, {"all_reduce": [*values]}, warn=True, iterations=iterations
+    )
+
+
+def segment(
+    folder: Path,
+    values: Sequence[float] = (390.0,) * INTERVALS,
+    part: str = "000",
+    *,
+    began: str = BEGAN,
+    ended: str = SOAK_ENDED,
+    change: Change = lambda record: None,
+    text: Callable[[str], str] = str,
+    **more: Any,
+) -> None:
+    """A job of the soak, with its kept log. MORE: fields of its Segment."""
+    made, _ = site_of()
+    validation = validation_of(made.validation_of("h100"), ["all_reduce"] * len(values), NCCL_DEBUG="WARN")
+    validation = validation.model_copy(update={"min_bytes": 1 << 33})
+    job = nccljob.resolve(made, "h100", WORKERS, validation=validation)
+    manifest = mpijob.render(replace(job, pool=segment_of(RUN_NAME, 0, part)))
+    wanted = expectation(validation, job, manifest["metadata"]["name"])
+    archive = Archive(folder / FOLDER / SOAK / "h100" / part)
+    with archive.new_log() as sink, ZstdFile(sink, "w") as file:
+        file.write(text(soak_log(wanted["hosts"], values)).encode())
+    manifest["metadata"]["uid"] = f"u-{part}"
+    record = Record(
+        job_uid=f"u-{part}", pool=job.pool, kind="run", folder=str(archive.folder), nodes=WORKERS,
+        measured_at=began, settings=dict(settings_of(manifest, wanted)), expectation=wanted,
+        outcome=JobOutcome(True), complete=True,
+    ).model_dump(mode="json")  # fmt: skip
+    change(record)
+    archive.mark_complete(record["job_uid"], record)
+    about = {
+        "run": RUN_NAME,
+        "nodes": WORKERS,
+        "runs": len(values),
+        "iterations": 3637,
+        "ended": ended,
+        **more,
+    }
+    write_json(archive.folder / SEGMENT, about)
+
+
+def samples(
+    folder: Path,
+    node: str,
+    *changes: tuple[int, dict[str, Any]],
+    whose: str = "",
+    seconds: int = 3660,
+    **header: Any,
+) -> None:
+    """The samples of a healthy node, one every 30 s. CHANGES: seconds after the begin, and what is new."""
+    first = {
+        "run": RUN_NAME, "node": whose or node, "machine": node[-1] * 8, "boot": "b", "k3s": "i", "ports": [],
+        "xids": [], "nvlink": "", "gpus": [["0000:18:00.0", 0, 0]], "heat": [60, 1980], **header,
+    }  # fmt: skip
+    lines = [{"t": START, **first}]
+    for second in range(30, seconds, 30):
+        now = {
+            key: value
+            for at, change in changes
+            if second - 30 < at <= second
+            for key, value in change.items()
+        }
+        lines.append({"t": START + second, **now})
+    samples_text(folder, node, "".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+def samples_text(folder: Path, node: str, text: str) -> None:
+    path = folder / FOLDER / SOAK / "h100" / f"{node}{SAMPLES}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with ZstdFile(path, "w") as file:
+        file.write(text.encode())
+
+
 def begun(folder: Path, **options: str) -> Site:
     """The run and its criteria."""
     _, facts = site_of()
@@ -195,6 +291,9 @@ def evidence(folder: Path) -> Path:
     printed(folder, "cabling", {"worker-1": {"text": cabling().text()}})
     collective(folder, "collectives")
     collective(folder, "repeats")
+    segment(folder)
+    for node in WORKERS:
+        samples(folder, node)
     return folder
 
 

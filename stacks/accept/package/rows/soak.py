@@ -1,0 +1,200 @@
+"""The rows of the soak: hours of load, what varies in them, and what the samples of the nodes show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
+from statistics import median
+
+from busbar.preflight.health_checks import SYMBOL_ERRORS_PER_HOUR
+from busbar.text import counted, listed
+from stacks.accept.package import soak
+from stacks.accept.package.evidence import Untrusted
+from stacks.accept.package.rows.collectives import not_whole
+from stacks.accept.package.rows.kinds import Find, Finding, Question, but, kind
+from stacks.accept.package.site import Pool
+from stacks.accept.package.soak import Interval, Watched
+
+# A wobble of 5 % is searched for at half of it: a threshold on the fault finds half of them.
+LOW_PERCENT, LOWEST_PERCENT, DRIFT_PERCENT, CLOCK_PERCENT = 2.5, 10.0, 2.0, 5.0
+_SHOWN = 6
+
+
+def _is_soaked(pool: Pool) -> bool:
+    return pool.soak_hours > 0
+
+
+_row = partial(kind, when=_is_soaked)
+_below = partial(_row, least=False)
+
+
+@_row("soak.load", "each job of the soak is whole, its data is correct, and all planned intervals ran")
+def _load(asked: Question) -> Finding:
+    pool = asked.row.parts[1]
+    logs = asked.evidence.segments(pool)
+    for number, log in enumerate(logs):
+        segment = asked.evidence.segment(pool, f"{number:03}")
+        if log is None or segment is None or not segment.ended:
+            return Finding("unknown", f"job {number + 1} of {len(logs)} has no complete log")
+        if bad := not_whole(log):
+            return Finding(bad.result, f"job {number + 1} of {len(logs)}: {bad.reason}")
+        ran = len(log.busbw.get("all_reduce", []))
+        if ran != segment.runs or log.record.nodes != segment.nodes:
+            return Finding("fail", f"job {number + 1}: {ran} of {segment.runs} intervals")
+    nodes = min((len(log.record.nodes) for log in logs if log), default=0)
+    out = [name for name in asked.pool.workers if any(log and name not in log.record.nodes for log in logs)]
+    if not logs or out:
+        return Finding("unknown", f"{counted(nodes, 'node')} in every job{but(out)}")
+    return Finding("pass", f"{counted(len(logs), 'job')} on {counted(nodes, 'node')}")
+
+
+@_row(
+    "soak.hours",
+    "hours of load for which every node has samples",
+    "h",
+    lambda pool: pool.soak_hours,
+    "--soak",
+)
+def _hours(asked: Question) -> Finding:
+    intervals, watched = asked.evidence.intervals(asked.row.parts[1]), _watched(asked)
+    hours = round(soak.covered(intervals, watched) / 3600, 4)
+    text = f"{hours:g} h with samples, {sum(each.seconds for each in intervals) / 3600:.4g} h of load"
+    is_enough = hours >= (asked.row.threshold or 0)
+    return Finding(
+        "pass" if is_enough else "unknown", f"{text} in {counted(len(intervals), 'interval')}", hours
+    )
+
+
+@_below(
+    "soak.wobble", "lowest run of low intervals, as long as chance does not give it", "% below the median",
+    lambda pool: LOW_PERCENT, "half of 5 %: at the fault itself half of them would be missed",
+)  # fmt: skip
+def _wobble(asked: Question) -> Finding:
+    intervals, deviation = _series(asked)
+    values = [each.busbw for each in intervals]
+    length = soak.low_run(len(values), deviation, (asked.row.threshold or LOW_PERCENT) / 100)
+    if not length:
+        return Finding("unknown", f"the spread of {deviation:.2%} is too wide to see a wobble")
+    loss, first = soak.wobble(values, length)
+    worst = intervals[first]
+    text = f"{loss:.1%} in {length} intervals from {_at(worst.at)}, at a spread of {deviation:.2%}"
+    seen = _events(asked, worst.at, intervals[first + length - 1].at + worst.span)
+    return Finding("pass", f"{text}{f'; meanwhile {listed(seen, 2)}' if seen else ''}", round(100 * loss, 2))
+
+
+@_below(
+    "soak.lowest", "lowest interval", "% below the median", lambda pool: LOWEST_PERCENT,
+    "four times what is low",
+)  # fmt: skip
+def _lowest(asked: Question) -> Finding:
+    intervals, deviation = _series(asked)
+    if not soak.low_run(len(intervals), deviation, LOW_PERCENT / 100):
+        return Finding("unknown", f"the spread of {deviation:.2%} is too wide")
+    worst, middle = min(intervals, key=lambda each: each.busbw), median(each.busbw for each in intervals)
+    loss = round(100 * (1 - worst.busbw / middle), 2)
+    text = f"{worst.busbw:g} GB/s at {_at(worst.at)}, {loss:g} % below the median of {middle:g}"
+    return Finding("pass", text, max(loss, 0))
+
+
+@_below(
+    "soak.drift", "loss of busbw from the begin to the end", "%", lambda pool: DRIFT_PERCENT,
+    "a healthy rack: 0.05 % in three runs (NVIDIA/aicr#2573)",
+)  # fmt: skip
+def _drift(asked: Question) -> Finding:
+    intervals, deviation = _series(asked)
+    loss, noise = soak.drift([each.busbw for each in intervals])
+    if noise > (asked.row.threshold or DRIFT_PERCENT) / 100:
+        return Finding("unknown", f"a spread of {deviation:.2%} in {len(intervals)} intervals hides a drift")
+    return Finding("pass", f"{loss:.2%} from the first to the last third", round(max(100 * loss, 0), 2))
+
+
+def _of_samples(kinds: Sequence[str], keys: Sequence[str]) -> Find:
+    """A row that fails by events of these kinds, and is unknown while a node has not read these keys."""
+
+    def find(asked: Question) -> Finding:
+        watched = _watched(asked)
+        if seen := _events(asked, kinds=kinds):
+            return Finding("fail", listed(seen, _SHOWN))
+        if dark := [name for name, node in watched.items() if node.unread & {*keys}]:
+            return Finding("unknown", f"{', '.join(keys)} could not be read on {listed(dark)}")
+        full = [each.text for node in watched.values() for each in node.events if each.kind == "saturated"]
+        if full and "links" in kinds:
+            return Finding("unknown", f"{listed(full)}. Fix: clear it with perfquery -R, and run again")
+        return Finding("pass", f"nothing in the samples of {counted(len(watched), 'node')}")
+
+    return find
+
+
+_row("soak.links", "no link goes down, also for a moment, and no port loses its integrity")(
+    _of_samples(("links",), ("ports",))
+)
+_row("soak.gpus", "no new Xid, uncorrected ECC error or NVLink error")(
+    _of_samples(("gpus",), ("xids", "nvlink", "gpus"))
+)
+_row("soak.throttling", "no GPU is throttled by heat or power brake")(_of_samples(("throttling",), ("gpus",)))
+_row("soak.reboots", "no node reboots, and K3s does not restart")(_of_samples(("reboots",), ("boot", "k3s")))
+
+
+@_below(
+    "soak.counters", "growth of an error counter of a port in its worst hour", "per hour",
+    lambda pool: SYMBOL_ERRORS_PER_HOUR, "NVSentinel: fatal for symbol errors",
+)  # fmt: skip
+def _counters(asked: Question) -> Finding:
+    watched = _watched(asked)
+    if dark := [name for name, node in watched.items() if "ports" in node.unread]:
+        return Finding("unknown", f"ports could not be read on {listed(dark)}")
+    grown = {
+        name: soak.worst_hour(each for each in node.events if each.kind == "counters")
+        for name, node in watched.items()
+    }
+    name = max(grown, key=lambda each: grown[each][0])
+    most, key = grown[name]
+    return Finding("pass", f"{name}: {key} grew by {most} in an hour" if most else "no counter grew", most)
+
+
+@_below(
+    "soak.slowest", "SM clock of the slowest node below that of the others", "%", lambda pool: CLOCK_PERCENT,
+    "a wobble of 5 % is a fault",
+)  # fmt: skip
+def _slowest(asked: Question) -> Finding:
+    clocks = {name: median(node.clocks) for name, node in _watched(asked).items()}
+    if dark := [name for name, clock in clocks.items() if clock <= 0]:
+        return Finding("unknown", f"the clocks of GPUs could not be read on {listed(dark)}")
+    name = min(clocks, key=lambda each: clocks[each])
+    others = median([clock for each, clock in clocks.items() if each != name] or [clocks[name]])
+    loss = round(max(100 * (1 - clocks[name] / others), 0), 2)
+    return Finding("pass", f"{name}: {clocks[name]:g} MHz, the others {others:g}", loss)
+
+
+def _series(asked: Question) -> tuple[list[Interval], float]:
+    """The intervals and their spread. Raises Untrusted where they are too few."""
+    found = asked.evidence.intervals(asked.row.parts[1])
+    if len(found) < soak.LEAST_INTERVALS or min(each.busbw for each in found) <= 0:
+        raise Untrusted(f"{counted(len(found), 'interval')}, at least {soak.LEAST_INTERVALS} are needed")
+    return found, soak.spread([each.busbw for each in found])
+
+
+def _watched(asked: Question) -> dict[str, Watched]:
+    """The samples of all workers. Raises Untrusted where a worker has none."""
+    found = asked.evidence.watched(asked.row.parts[1])
+    if silent := [name for name in asked.pool.workers if name not in found or not found[name].times]:
+        raise Untrusted(f"no samples of {listed(silent)}")
+    return found
+
+
+def _events(
+    asked: Question, begin: float = 0, end: float = float("inf"), kinds: Sequence[str] = ()
+) -> list[str]:
+    """The events of all nodes in this time, as texts; of KINDS, or all."""
+    found = [
+        (each.at, f"{name}: {each.text} at {_at(each.at)}")
+        for name, node in asked.evidence.watched(asked.row.parts[1]).items()
+        for each in node.events
+        if begin <= each.at <= end and (each.kind in kinds if kinds else each.kind != "saturated")
+    ]
+    return [text for _, text in sorted(found)]
+
+
+def _at(time: float) -> str:
+    return f"{datetime.fromtimestamp(time, UTC):%m-%d %H:%M:%S}"
