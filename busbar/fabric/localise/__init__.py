@@ -5,7 +5,7 @@ the caller runs them and adds their bandwidths to what is known, `score` says wh
 """
 
 from busbar.fabric.localise.groups import Group, Kind, Known, Places, Stage, expected_busbw
-from busbar.fabric.localise.rounds import plan
+from busbar.fabric.localise.rounds import plan, plan_rails
 from busbar.fabric.localise.score import Findings, Suspect, score
 
 __all__ = [
@@ -18,5 +18,6 @@ __all__ = [
     "Suspect",
     "expected_busbw",
     "plan",
+    "plan_rails",
     "score",
 ]

@@ -81,6 +81,22 @@ def rails_by_peers(known: Known) -> dict[str, Peers[int]]:
     return {node: _compare(known.results, of_node, OF_RAILS) for node, of_node in of_nodes.items()}
 
 
+def rails_of_all(known: Known) -> tuple[Peers[tuple[str, int]], Peers[tuple[str, int]]]:
+    """Every rail of every node, by all other ones. The first runs of `plan_rails` only say which run again.
+
+    Two nodes alone cannot be told apart: the first one stands for both.
+    """
+    groups = [group for group in known.results if group.rail is not None]
+    nodes = sorted({node for group in groups for node in group.nodes})
+    told = {*nodes[:1]} if len(nodes) == 2 else {*nodes}
+    parts = {g: tuple((node, g.rail or 0) for node in g.nodes if node in told) for g in groups}
+    # The first run of a rail is the first one that names its node first.
+    first = {parts[group][0]: group for group in reversed(parts)}.values()
+    again = {group: both for group, both in parts.items() if group not in {*first}}
+    before = {group: parts[group] for group in first}
+    return _compare(known.results, before, OF_FIRST_RUNS), _compare(known.results, again, OF_NODES)
+
+
 @dataclass(frozen=True, slots=True)
 class _Test(Generic[Part]):
     """A part, its runs with good partners, and by how many standard errors their ranks are lower than those
@@ -171,8 +187,7 @@ def _limit(evidence: Evidence, spread: float, runs: int) -> float:
         return math.inf
     # The median of more than two runs has a wider error than their mean.
     error = spread / math.sqrt(runs) * (1.25 if runs > 2 else 1.0)
-    highest = SOUGHT * (1 + evidence.missed * error)
-    return highest if evidence.chance == math.inf else max(highest, SLOW)
+    return max(SOUGHT * (1 + evidence.missed * error), SLOW)
 
 
 def _by_part(runs: Iterable[Group], parts: Mapping[Group, tuple[Part, ...]]) -> dict[Part, list[Group]]:

@@ -12,10 +12,10 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import count, islice
+from itertools import count, cycle, islice
 
 from busbar.fabric.localise.groups import FEW_NODES, Group, Kind, Known, Places, Stage, by_place
-from busbar.fabric.localise.peers import RUNS_PER_RAIL
+from busbar.fabric.localise.peers import RUNS_PER_RAIL, rails_of_all
 from busbar.fabric.localise.score import runs_alone, score
 
 PARTNERS = 3
@@ -50,6 +50,65 @@ def plan(
     else:
         groups = _third(_Partners(nodes, places, known, stage, draw), rails)
     return tuple(sorted(groups, key=lambda group: group.round))
+
+
+def plan_rails(
+    nodes: Sequence[str], places: Places, known: Known, *, rails: int, seed: int = 0
+) -> tuple[Group, ...]:
+    """The runs of every rail of every node: once with a partner, then again of what may be 10 % slow.
+
+    To be asked until it has no more groups, as `plan`. A rail that runs again has partners whose rail is not
+    in question, and others run in the same rounds, as its peers.
+    """
+    draw = random.Random(f"{seed} rails")
+    ring = [node for found in by_place(nodes, places).values() for node in draw.sample(found, len(found))]
+
+    def group(number: int, pair: Pair, rail: int) -> Group:
+        far = places.get(pair[0], "") != places.get(pair[1], "")
+        return Group("C", number, "rail_cross_group" if far else "rail_in_group", pair, rail)
+
+    if not any(each.rail is not None for each in known.results):
+        last = len(ring) - 1
+        # Each node has the next one of the ring as its partner, and is the partner of the one before.
+        turn = [2 if at == last and last % 2 == 0 else at % 2 for at in range(last + 1)]
+        first = [(turn[at], (node, ring[at - last])) for at, node in enumerate(ring)] if last else []
+        found = [group(number * rails + rail, pair, rail) for number, pair in first for rail in range(rails)]
+        return tuple(sorted(found, key=lambda each: each.round))
+    before, again = rails_of_all(known)
+    unclear = {
+        part: again.unclear.get(part, 0) if part in again.level or part in again.slow else more
+        for part, more in before.unclear.items()
+        if part[0] in ring
+    }
+    due = {part: more for part, more in unclear.items() if more}
+    doubtful, met = {*unclear, *again.slow}, Counter[Pair]()
+    draw.shuffle(ring)
+    planned: list[Group] = []
+    number = 1 + max(each.round for each in known.results)
+    while due:
+        free, busy = dict.fromkeys(ring), list[tuple[Pair, int]]()
+        for node, rail in sorted(due, key=lambda part: -due[part]):
+            others = [other for other in free if other != node] if node in free else []
+            partner = min(others, key=lambda o: ((o, rail) in doubtful, met[node, o]), default=None)
+            if partner is not None:
+                busy.append(((node, partner), rail))
+                met[node, partner] += 1
+                due[node, rail] -= 1
+                del free[node], free[partner]
+        planned += (group(number, pair, rail) for pair, rail in busy)
+        if len(free) < 2:
+            # Peers run after them: the partners with each other, or of two nodes the same on other rails.
+            number += 1
+            free = dict.fromkeys(node for node in ring if node not in {pair[0] for pair, _ in busy})
+        idle = iter([*free][:PEERS])
+        pairs = [*zip(idle, idle, strict=False)] or [pair for pair, _ in busy]
+        for pair, rail in zip(pairs, cycle(rail for _, rail in busy), strict=False):
+            order = ((rail + more) % rails for more in range(rails))
+            clear = next((r for r in order if not doubtful & {(node, r) for node in pair}), None)
+            planned += [] if clear is None else [group(number, pair, clear)]
+        number += 1
+        due = {part: more for part, more in due.items() if more}
+    return tuple(planned)
 
 
 def _first(nodes: Sequence[str], places: Places, draw: random.Random) -> Iterator[Group]:

@@ -1,0 +1,110 @@
+"""Every rail of every node runs once, and those that may be 10 % slow again. How often that finds one."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from busbar.fabric.localise import Group, Known, plan, plan_rails, score
+from busbar.fabric.localise.peers import rails_of_all
+from tests.unit.fabric.localise.fabric import EXPECTED, RAILS, Fabric, Luck, exactly
+
+TRIALS, NOISE = 100, 0.03
+
+
+def noise(seed: str) -> Luck:
+    """3 % of noise; 1 % of the runs dip to 40 to 90 %, and 0.5 % give nothing."""
+    draw = random.Random(seed)
+
+    def luck(group: Group) -> float | None:
+        at = draw.random()
+        dip = draw.uniform(0.4, 0.9) if at < 0.015 else 1.0
+        return None if at < 0.005 else dip * draw.gauss(1.0, NOISE)
+
+    return luck
+
+
+def rails_known(fabric: Fabric, luck: Luck = exactly, seed: int = 0) -> Known:
+    known = Known({}, EXPECTED)
+    while groups := plan_rails(fabric.names, fabric.places, known, rails=RAILS, seed=seed):
+        known = Known({**known.results, **fabric.run(groups, luck)}, EXPECTED)
+    return known
+
+
+def slow_rails(known: Known) -> set[tuple[str, int]]:
+    return {*rails_of_all(known)[1].slow}
+
+
+@pytest.mark.parametrize("sizes", [(2,), (3,), (8,), (4, 5), (1, 1, 1)])
+def test_every_rail_of_every_node_runs_once_with_a_partner(sizes: tuple[int, ...]) -> None:
+    fabric = Fabric.of(*sizes)
+    groups = plan_rails(fabric.names, fabric.places, Known({}, EXPECTED), rails=RAILS)
+    runs = Counter((group.nodes[0], group.rail) for group in groups)
+    assert runs == Counter((node, rail) for node in fabric.names for rail in range(RAILS))
+
+
+@pytest.mark.parametrize("sizes", [(2,), (3,), (7,), (4, 5), (8, 8)])
+def test_no_node_is_in_two_runs_of_a_round(sizes: tuple[int, ...]) -> None:
+    known = rails_known(Fabric.of(*sizes), noise("rounds"))
+    in_round = Counter((group.round, node) for group in known.results for node in group.nodes)
+    assert {*in_round.values()} == {1}
+
+
+def test_one_node_has_no_run() -> None:
+    assert plan_rails(["alone"], {}, Known({}, EXPECTED), rails=RAILS) == ()
+
+
+def test_where_nothing_is_slow_no_rail_runs_again() -> None:
+    fabric = Fabric.of(8)
+    assert len(rails_known(fabric).results) == len(fabric.names) * RAILS
+
+
+@pytest.mark.parametrize("share", [0.9, 0.5, 0.0])
+@pytest.mark.parametrize("sizes", [(3,), (4,), (8, 8)])
+def test_a_slow_rail_is_named_and_nothing_else(sizes: tuple[int, ...], share: float) -> None:
+    fabric = Fabric.of(*sizes)
+    fabric.rails["su0-1", 5] = share
+    assert slow_rails(rails_known(fabric)) == {("su0-1", 5)}
+
+
+def test_rails_that_two_partners_have_in_common_are_told_apart() -> None:
+    fabric = Fabric.of(8)
+    fabric.rails |= {("su0-1", 5): 0.9, ("su0-2", 5): 0.9, ("su0-2", 6): 0.8}
+    assert slow_rails(rails_known(fabric)) == {*fabric.rails}
+
+
+def test_of_two_nodes_the_first_one_stands_for_both() -> None:
+    fabric = Fabric.of(2)
+    fabric.rails["su0-1", 5] = 0.8
+    assert slow_rails(rails_known(fabric)) == {("su0-0", 5)}
+
+
+@pytest.mark.parametrize("size", [8, 64])
+def test_a_rail_that_is_10_percent_slow_is_found_in_90_of_100_clusters(size: int) -> None:
+    found = wrong = 0
+    trials = TRIALS if size == 8 else 10
+    for trial in range(trials):
+        fabric, draw = Fabric.of(*[8] * (size // 8)), random.Random(trial)
+        slow = draw.choice(fabric.names), draw.randrange(RAILS)
+        fabric.rails[slow] = 0.9
+        named = slow_rails(rails_known(fabric, noise(f"{size} {trial}"), trial))
+        found, wrong = found + (slow in named), wrong + bool(named - {slow})
+    assert (found >= 0.9 * trials, wrong <= 0.01 * trials) == (True, True), (found, wrong)
+
+
+def test_a_node_that_is_10_percent_slow_is_found_in_95_of_100_clusters_by_pairs_alone() -> None:
+    found = wrong = 0
+    for trial in range(TRIALS):
+        fabric, luck = Fabric.of(4, 4), noise(f"node {trial}")
+        slow = random.Random(trial).choice(fabric.names)
+        fabric.nodes[slow] = 0.9
+        known = Known({}, EXPECTED)
+        for stage in ("A", "B"):
+            while groups := plan(stage, fabric.names, fabric.places, known, seed=trial):
+                pairs = tuple(group for group in groups if len(group.nodes) == 2)
+                known = Known({**known.results, **fabric.run(pairs, luck)}, EXPECTED)
+        named = {node for each in score(known, fabric.places).suspects for node in each.nodes}
+        found, wrong = found + (slow in named), wrong + bool(named - {slow})
+    assert (found >= 95, wrong <= 1) == (True, True), (found, wrong)
