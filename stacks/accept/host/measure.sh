@@ -1,18 +1,34 @@
 #!/usr/bin/env bash
 # Measures on a worker for busbar accept. It prints one JSON line: {"simulated"} (a simulator's own words), and
 # VERB=fabric: {"error","text"}: the output of ibnetdiscover (gzip, base64), and why there is none.
+# VERB=stress: {"error","diag","clocks"}: the output of dcgmi diag -r 3, and what held clocks back meanwhile, each with
+#   the number of samples.
+# VERB=mount: {"mount","free_bytes","seen"}: what is mounted at FOLDER; the text that another host has left there. With
+#   LEAVE=true it leaves that text, which is RUN, in FOLDER/.busbar-RUN.
+# VERB=fio: {"error","fio"}: the output of fio in FOLDER/.busbar-RUN: writes, reads, random reads.
+# VERB=clear: removes FOLDER/.busbar-RUN.
 #
 # By hand: sudo VERB=fabric bash stacks/accept/host/measure.sh </dev/null
 # shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/../../../host/parts.sh" lib
 
 FABRIC_SECONDS=120
+# Level 3 takes 15 minutes by its documentation.
+STRESS_SECONDS=2700
+SAMPLE_SECONDS=10
+# Each of the three tests.
+FIO_SECONDS=10
 
 main() {
   begin
+  : "${FOLDER:=}" "${RUN:=}"
   case $VERB in
     fabric) fabric ;;
-    *) die "VERB=$VERB is unknown" "use fabric" ;;
+    stress) stress ;;
+    mount) mount_of ;;
+    fio) storage ;;
+    clear) rm -rf "$FOLDER/.busbar-$RUN" && printf '{}\n' ;;
+    *) die "VERB=$VERB is unknown" "use fabric, stress, mount, fio or clear" ;;
   esac
 }
 
@@ -21,21 +37,73 @@ simulated() {
   json "$({ timeout 20 "$1" --version 2>&1 || true; } | grep -i simulat | head -n 1 || true)"
 }
 
-fabric() {
-  local folder status=0 error=""
-  if ! command -v ibnetdiscover >/dev/null; then
-    printf '{"simulated":"","error":"ibnetdiscover is not installed (package infiniband-diags)","text":""}\n'
+# program SECONDS PACKAGE COMMAND...: runs it; its output is then in $OUT, and ERROR says why it failed.
+program() {
+  local status=0 seconds=$1 package=$2
+  shift 2
+  OUT=$(mktemp -d) ERROR=""
+  if ! command -v "$1" >/dev/null; then
+    : >"$OUT/out"
+    ERROR="$1 is not installed (package $package)"
     return
   fi
-  folder=$(mktemp -d)
-  timeout "$FABRIC_SECONDS" ibnetdiscover >"$folder/out" 2>"$folder/err" || status=$?
-  if ((status)); then
-    error=$(head -n 1 "$folder/err")
-    error="ibnetdiscover ended with exit code $status: ${error:0:300}"
+  timeout "$seconds" "$@" >"$OUT/out" 2>"$OUT/err" || status=$?
+  ((status == 0)) || ERROR="$1 ended with exit code $status: $(head -c 300 "$OUT/err" | head -n 1)"
+}
+
+fabric() {
+  program "$FABRIC_SECONDS" infiniband-diags ibnetdiscover
+  printf '{"simulated":%s,"error":%s,"text":"%s"}\n' "$(simulated ibnetdiscover)" "$(json "$ERROR")" \
+    "$(gzip -c "$OUT/out" | base64 -w 0)"
+  rm -rf "$OUT"
+}
+
+stress() {
+  local clocks sampler
+  clocks=$(mktemp)
+  sample_clocks >"$clocks" 2>/dev/null </dev/null &
+  sampler=$!
+  program "$STRESS_SECONDS" datacenter-gpu-manager-4-core dcgmi diag -r 3 -j
+  kill "$sampler" 2>/dev/null || true
+  wait "$sampler" 2>/dev/null || true
+  printf '{"simulated":%s,"error":%s,"diag":%s,"clocks":%s}\n' "$(simulated dcgmi)" "$(json "$ERROR")" \
+    "$(json "$(cat "$OUT/out")")" "$(json "$(sort "$clocks" | uniq -c)")"
+  rm -rf "$OUT" "$clocks"
+}
+
+# sample_clocks: "GPU, MASK" of every GPU, until it is ended, and at most as long as the test may take.
+sample_clocks() {
+  local end=$((SECONDS + STRESS_SECONDS))
+  while ((SECONDS < end)); do
+    timeout 20 nvidia-smi --query-gpu=pci.bus_id,clocks_throttle_reasons.active --format=csv,noheader || true
+    sleep "$SAMPLE_SECONDS"
+  done
+}
+
+mount_of() {
+  local mounted="" free=0
+  if [[ -d $FOLDER ]]; then
+    mounted=$({ findmnt -rn -o TARGET,SOURCE,FSTYPE -T "$FOLDER" || true; } | tail -n 1)
+    free=$(df -B1 --output=avail "$FOLDER" | tail -n 1)
+    if [[ ${LEAVE:-} == true ]]; then
+      mkdir "$FOLDER/.busbar-$RUN"
+      printf '%s' "$RUN" >"$FOLDER/.busbar-$RUN/seen"
+    fi
   fi
-  printf '{"simulated":%s,"error":%s,"text":"%s"}\n' "$(simulated ibnetdiscover)" "$(json "$error")" \
-    "$(gzip -c "$folder/out" | base64 -w 0)"
-  rm -rf "$folder"
+  printf '{"mount":%s,"free_bytes":%s,"seen":%s}\n' "$(json "$mounted")" "$((free))" \
+    "$(json "$(head -c 100 "$FOLDER/.busbar-$RUN/seen" 2>/dev/null || true)")"
+}
+
+# storage: fio as root makes a missing folder. This one was made by another host, and is not made here.
+storage() {
+  local folder=$FOLDER/.busbar-$RUN
+  [[ -f $folder/seen ]] || die "$folder/seen is not there" "mount $FOLDER as on the other hosts"
+  local -a all=(--name=global --directory="$folder" --filename="$NODE_NAME" --numjobs=4 --size=256M --offset_increment=256M
+    --direct=1 --ioengine=libaio --iodepth=32 --time_based --runtime="$FIO_SECONDS" --group_reporting --clat_percentiles=0)
+  program $((6 * FIO_SECONDS + 120)) fio fio --output-format=json "${all[@]}" --name=write --rw=write --bs=1M \
+    --name=read --rw=read --bs=1M --stonewall --name=iops --rw=randread --bs=4k --stonewall
+  printf '{"simulated":%s,"error":%s,"fio":%s}\n' "$(simulated fio)" "$(json "$ERROR")" "$(json "$(cat "$OUT/out")")"
+  rm -rf "$OUT"
 }
 
 main

@@ -45,6 +45,10 @@ Soak = Annotated[
     str | None,
     typer.Option("--soak", metavar="HOURS", help="Hours of load on each pool, 1h to 168h; default: none."),
 ]
+Storage = Annotated[
+    str | None,
+    typer.Option("--storage", metavar="PATH", help="Folder on shared storage, the same on all workers."),
+]
 For = Annotated[str | None, typer.Option("--for", metavar="STACK", help="Stack that sets the thresholds.")]
 
 
@@ -119,6 +123,7 @@ def run(
     idle: Idle = False,
     cabling: Cabling = None,
     soak: Soak = None,
+    storage: Storage = None,
 ) -> None:
     """Run the stages that have not ended yet, then write the document. Nothing of the stack changes.
 
@@ -137,7 +142,7 @@ def run(
     home = file.project / ".busbar" / file.stack / "acceptance"
     folder = home / UNFINISHED
     with _alone(home):
-        begun = _begin(folder, site, criteria, _options(cabling))
+        begun = _begin(folder, site, criteria, _options(cabling, storage))
         wanted = {row.parts[0] for row in contract.read(folder / document.CRITERIA, site).rows}
         on = Running(folder, begun, site, file, cluster, idle, progress)
         for stage in STAGES:
@@ -231,12 +236,15 @@ def _begin(folder: Path, site: Site, criteria: Path | None, options: dict[str, s
     return named
 
 
-def _options(cabling: Path | None) -> dict[str, str]:
+def _options(cabling: Path | None, storage: str | None) -> dict[str, str]:
     """What the run keeps of the command's options. Raises Misuse."""
     from stacks.accept.package.wiring import MAX_TEXT, read_design
 
+    given = {"storage": storage} if storage else {}
+    if storage and (not storage.startswith("/") or storage.strip("/") == "" or not storage.isprintable()):
+        raise Misuse(f"--storage is {storage!r}, expected the path of a folder, such as /mnt/shared")
     if cabling is None:
-        return {}
+        return given
     try:
         if cabling.stat().st_size > MAX_TEXT:
             raise ValueError(f"it is larger than {MAX_TEXT >> 20} MiB")
@@ -248,7 +256,7 @@ def _options(cabling: Path | None) -> dict[str, str]:
         raise Misuse(f"{cabling}: it is not a text in UTF-8") from None
     except ValueError as error:
         raise Misuse(f"{cabling}: {error}. Fix: busbar accept cabling STACK prints such a file") from None
-    return {"cabling": text}
+    return {**given, "cabling": text}
 
 
 @contextmanager

@@ -4,4 +4,6 @@
 from stacks.accept.package.rows import inventory as inventory
 from stacks.accept.package.rows import cabling as cabling
 from stacks.accept.package.rows import collectives as collectives
+from stacks.accept.package.rows import stress as stress
+from stacks.accept.package.rows import storage as storage
 from stacks.accept.package.rows import soak as soak

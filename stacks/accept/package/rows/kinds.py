@@ -115,13 +115,19 @@ def on_each(look: Look) -> Find:
         reports, pool = asked.reports, asked.pool
         said = [(state, f"{name}: {what}") for name in reports for state, what in look(pool, reports[name])]
         said += [("unknown", f"{name}: no report") for name in pool.workers if name not in reports]
-        for state in ("fail", "unknown"):
-            if texts := [text for each, text in said if each == state]:
-                return Finding(state, listed(texts, 8))
         good = Finding("pass", f"good on {counted(len(reports), 'node')}")
-        return good if reports else Finding("unknown", "the pool has no workers")
+        return worst(said) or (good if reports else Finding("unknown", "the pool has no workers"))
 
     return find
+
+
+def worst(said: Sequence[tuple[Outcome, str]]) -> Finding | None:
+    """The finding on all that was said: a problem, then a missing fact, then what was not run."""
+    states: tuple[Outcome, ...] = ("fail", "unknown", "not run")
+    for state in states:
+        if texts := [text for each, text in said if each == state]:
+            return Finding(state, listed(texts, 8))
+    return None
 
 
 def but(missing: Sequence[str]) -> str:

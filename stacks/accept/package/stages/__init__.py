@@ -1,5 +1,8 @@
 """All stages, in the order in which they run. A stage is a module here, and its rows one in `rows`."""
 
-from stacks.accept.package.stages import cabling, collectives, inventory, soak
+from stacks.accept.package.stages import cabling, collectives, inventory, soak, storage, stress
 
-STAGES = (inventory.STAGE, cabling.STAGE, collectives.FIRST, collectives.REPEATS, soak.STAGE)
+STAGES = (
+    inventory.STAGE, cabling.STAGE, collectives.FIRST, collectives.REPEATS, stress.STAGE, storage.STAGE,
+    soak.STAGE,
+)  # fmt: skip

@@ -52,7 +52,13 @@ def fabric(stage: str, runs: Sequence[str], env: Mapping[str, str], on: Running)
     return notes
 
 
-def plan_when_free(on: Running, pool: str, job: str, validation: Validation) -> Plan:
+def free_nodes(on: Running, pool: str, *, wait: bool = True) -> tuple[str, ...]:
+    """The nodes of the pool whose GPUs are free; with WAIT as a measurement waits for them."""
+    validation = validation_of(on.cluster.validation_of(pool))
+    return tuple(plan_when_free(on, pool, f"{on.run}-free", validation, wait=wait).job.nodes)
+
+
+def plan_when_free(on: Running, pool: str, job: str, validation: Validation, *, wait: bool = True) -> Plan:
     """The job on all healthy nodes of the pool, as soon as they are free."""
     from busbar.fabric.measure import CannotMeasure, plan_pool, read_facts
     from busbar.manifests.nccljob import TopologyFile
@@ -68,6 +74,8 @@ def plan_when_free(on: Running, pool: str, job: str, validation: Validation) -> 
         facts = read_facts(on.api, None, idle=on.idle)
         found = plan_pool(facts, inventory, pool, job, idle=on.idle, partly=True, **more)
         held = len(inventory.usable_of(pool)) - len(found.job.nodes) - len(found.missing)
+        if not wait:
+            return found
         if held and not on.idle:
             return Pending(f"pods hold GPUs of {counted(held, 'node')}: {'; '.join(found.notes)}")
         if not found.job.nodes:

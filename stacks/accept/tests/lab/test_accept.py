@@ -79,7 +79,7 @@ def site(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     criteria = tmp_path_factory.mktemp("criteria") / "acceptance.yaml"
     made = Site(lab, criteria)
     rows = yaml.safe_load(made.accept("criteria", "--for", NAME).stdout)
-    # TCP on a shared machine wavers, and the hosts have no ibnetdiscover.
+    # TCP on a shared machine wavers, and the hosts have neither ibnetdiscover nor DCGM.
     rows["rows"] = [
         row for row in rows["rows"] if not row["id"].endswith(".spread") and "cabling." not in row["id"]
     ]

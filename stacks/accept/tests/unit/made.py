@@ -265,6 +265,51 @@ def samples_text(folder: Path, node: str, text: str) -> None:
         file.write(text.encode())
 
 
+def diag(change: Change = lambda tests: None, gpus: int = 8) -> str:
+    """What `dcgmi diag -r 3 -j` of DCGM 4 prints where all passes; CHANGE gets test -> results."""
+    names = {"software": "Deployment", "pcie": "Integration", "memory": "Hardware", "diagnostic": "Hardware"}
+    names |= {"nvbandwidth": "Integration"}
+    names |= dict.fromkeys(("memory_bandwidth", "targeted_stress", "targeted_power"), "Stress")
+    tests: dict[str, Any] = {
+        name: [
+            {"entity_group": "GPU", "entity_group_id": 1, "entity_id": gpu, "status": "Pass"}
+            for gpu in range(gpus)
+        ]
+        for name in names
+    }
+    change(tests)
+    summary = {"test_summary": {"status": "Pass"}}
+    categories = [
+        {"category": names[name], "tests": [{"name": name, "results": results, **summary}]}
+        for name, results in tests.items()
+    ]
+    return json.dumps({"DCGM Diagnostic": {"test_categories": categories}, "metadata": {"version": "4.6.0"}})
+
+
+CLOCKS = "".join(f"     90 00000000:{gpu:02X}:00.0, 0x0000000000000004\n" for gpu in range(8))
+
+
+def stressed(**values: Any) -> dict[str, Any]:
+    """What a worker prints of a good stress."""
+    return {"error": "", "simulated": "", "diag": diag(), "clocks": CLOCKS, **values}
+
+
+def fio(gbps: float = 2.0, iops: float = 20_000.0, error: int = 0) -> dict[str, Any]:
+    """What a worker prints of fio 3.33."""
+    none, rate = {"bw_bytes": 0, "iops": 0.0}, {"bw_bytes": int(gbps * 1e9), "iops": iops}
+    jobs = [
+        {"jobname": name, "error": error, "read": none, "write": none} | {part: rate}
+        for name, part in (("write", "write"), ("read", "read"), ("iops", "read"))
+    ]
+    return {"error": "", "fio": json.dumps({"fio version": "fio-3.33", "jobs": jobs})}
+
+
+def stored(**values: Any) -> dict[str, Any]:
+    """What a worker prints of a good shared folder."""
+    mount = {"mount": "/mnt/data 10.0.0.5:/data nfs4", "free_bytes": 10**13, "seen": RUN_NAME}
+    return {**mount, "fio-1": fio(), "fio-2": fio(), **values}
+
+
 def begun(folder: Path, **options: str) -> Site:
     """The run and its criteria."""
     _, facts = site_of()
@@ -284,10 +329,14 @@ def stage(folder: Path, name: str, **more: Any) -> None:
 
 def evidence(folder: Path) -> Path:
     """The whole evidence of a healthy cluster."""
-    begun(folder, cabling=design(cabling()))
+    begun(folder, cabling=design(cabling()), storage="/mnt/data")
     for name in document.STAGES:
         stage(folder, name)
     inventory(folder)
+    printed(folder, "stress", {name: stressed() for name in WORKERS})
+    nodes = len(WORKERS)
+    more = {f"fio-{width}": fio() for width in (nodes // 2, nodes)}
+    printed(folder, "storage", {name: stored(**more) for name in WORKERS})
     printed(folder, "cabling", {"worker-1": {"text": cabling().text()}})
     collective(folder, "collectives")
     collective(folder, "repeats")

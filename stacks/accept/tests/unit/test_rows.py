@@ -283,6 +283,158 @@ def test_a_rail_that_the_design_does_not_name_leaves_the_row_unknown(folder: Pat
     assert (found.result, "worker-2 mlx5_3 (not in the design)" in found.reason) == ("unknown", True)
 
 
+def failing(test: str, severity: int | None, gpu: int = 3) -> Callable[[Hosts], None]:
+    """A failure of a test on a GPU. SEVERITY: None for an older release, whose warning is a text."""
+
+    def change(tests: Hosts) -> None:
+        known = [{"warning": "Persistence mode is off", "error_id": 1, "error_severity": severity}]
+        warnings = "Persistence mode is off" if severity is None else known
+        tests[test][gpu] |= {"status": "Fail", "warnings": warnings}
+
+    return change
+
+
+def skipped(tests: Hosts) -> None:
+    for result in tests["pcie"]:
+        result |= {"status": "Skip", "info": ["not allowed on this SKU"]}
+
+
+def without_results(tests: Hosts) -> None:
+    tests["targeted_power"].pop()
+
+
+@pytest.mark.parametrize(
+    ("diag", "result", "named"),
+    [
+        (made.diag(failing("memory", 2)), "fail", "worker-2: memory fails: Persistence mode is off (GPU 3)"),
+        (
+            made.diag(failing("memory", None)),
+            "fail",
+            "worker-2: memory fails: Persistence mode is off (GPU 3)",
+        ),
+        (
+            made.diag(failing("software", 5)),
+            "fail",
+            "software fails: configuration, not hardware: Persistence",
+        ),
+        (made.diag(failing("nvbandwidth", 2)), "fail", "nvbandwidth fails"),
+        (made.diag(skipped), "not run", "pcie: Skip ['not allowed on this SKU']"),
+        (made.diag(lambda tests: tests.pop("diagnostic")), "not run", "diagnostic is not in the output"),
+        (made.diag(without_results), "not run", "targeted_power passed on 7 of 8 GPUs"),
+        (made.diag(gpus=7), "not run", "passed on 7 of 8 GPUs"),
+        ('{"DCGM Diagnostic": {"runtime_error": "no GPUs"}}', "unknown", "no GPUs"),
+        ("Error: unable to connect to the host engine", "unknown", "other JSON than expected"),
+        ("[" * 100_000, "unknown", "other JSON than expected"),
+        (
+            '{"DCGM Diagnostic": {"test_categories": [{"tests": [{"name": 1, "results": [1]}]}]}}',
+            "unknown",
+            "JSON",
+        ),
+        ("", "not run", "dcgmi printed nothing"),
+    ],
+)
+def test_every_wanted_test_of_dcgm_must_have_passed_on_every_gpu(
+    folder: Path, diag: str, result: str, named: str
+) -> None:
+    hosts = {"worker-1": made.stressed(), "worker-2": made.stressed(diag=diag)}
+    made.printed(folder, "stress", hosts)
+    found = made.result(folder, ROWS["stress.diag"])
+    assert (found.result, "worker-2" in found.reason, named in found.reason) == (result, True, True), (
+        found.reason
+    )
+
+
+def test_a_result_of_an_older_release_that_lists_its_gpus_counts_for_each(folder: Path) -> None:
+    def together(tests: Hosts) -> None:
+        for name in tests:
+            tests[name] = [{"gpu_ids": "0,1,2,3,4,5,6,7", "status": "PASS"}]
+
+    old = made.stressed(diag=made.diag(together).replace("DCGM Diagnostic", "DCGM GPU Diagnostic"))
+    made.printed(folder, "stress", {"worker-1": old, "worker-2": old})
+    assert made.result(folder, ROWS["stress.diag"]).result == "pass"
+
+
+@pytest.mark.parametrize(
+    ("clocks", "result", "named"),
+    [
+        (
+            made.CLOCKS + "  3 00000000:02:00.0, 0x0000000000000048\n",
+            "fail",
+            "00000000:02:00.0 throttled in 3 samples: hard",
+        ),
+        ("", "unknown", "throttle reasons of every GPU"),
+        ("[N/A]\n" * 9, "unknown", "throttle reasons of every GPU"),
+    ],
+)
+def test_a_gpu_that_was_throttled_under_stress_is_named(
+    folder: Path, clocks: str, result: str, named: str
+) -> None:
+    hosts = {"worker-1": made.stressed(), "worker-2": made.stressed(clocks=clocks)}
+    made.printed(folder, "stress", hosts)
+    found = made.result(folder, ROWS["stress.clocks"])
+    assert (found.result, named in found.reason) == (result, True), found.reason
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"mount": ""}, "worker-2: the folder is not there"),
+        (
+            {"mount": "/mnt/data 10.0.0.6:/data nfs4"},
+            "worker-2: /mnt/data 10.0.0.6:/data nfs4, most nodes have",
+        ),
+        ({"seen": ""}, "worker-2: does not see the file of another node"),
+        ({"free_bytes": 1 << 30}, "1 GB are free, expected 4"),
+    ],
+)
+def test_a_folder_that_is_not_the_same_on_all_nodes_fails_and_is_not_measured(
+    folder: Path, values: Hosts, named: str
+) -> None:
+    made.printed(folder, "storage", {"worker-1": made.stored(), "worker-2": made.stored(**values)})
+    found = made.result(folder, ROWS["storage.mount"])
+    assert (found.result, named in found.reason) == ("fail", True), found.reason
+    assert made.result(folder, ROWS["storage.read"]).result == "not run"
+
+
+def test_a_folder_on_the_root_file_system_is_no_shared_storage(folder: Path) -> None:
+    hosts = {name: made.stored(mount="/ /dev/sda1 ext4") for name in made.WORKERS}
+    made.printed(folder, "storage", hosts)
+    found = made.result(folder, ROWS["storage.mount"])
+    assert (found.result, "on the root file system" in found.reason) == ("fail", True)
+
+
+def test_storage_is_judged_by_the_sum_of_all_nodes_at_once(folder: Path) -> None:
+    one, other = made.stored(**{"fio-2": made.fio(0.5)}), made.stored(**{"fio-2": made.fio(0.25)})
+    made.printed(folder, "storage", {"worker-1": one, "worker-2": other})
+    found = made.result(folder, ROWS["storage.write"])
+    assert (found.result, found.value) == ("fail", 0.75)
+    assert "2 on 1 node, 0.75 on 2 nodes" in found.reason
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [
+        made.fio(error=28), {"error": "fio is not installed (package fio)"}, None, {"error": "", "fio": "{"},
+        {"error": "", "fio": "[" * 100_000}, {"error": "", "fio": '{"jobs": 1}'}, made.fio(0.0, 0.0),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["storage.write", "storage.read", "storage.iops"])
+def test_a_node_without_a_figure_of_fio_leaves_the_row_unknown(folder: Path, kind: str, figure: Any) -> None:
+    made.printed(folder, "storage", {"worker-1": made.stored(), "worker-2": made.stored(**{"fio-2": figure})})
+    found = made.result(folder, ROWS[kind])
+    assert (found.result, "worker-2" in found.reason) == ("unknown", True), found.reason
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ROWS if kind.startswith(("stress.", "storage."))])
+def test_a_row_of_stress_and_storage_is_unknown_without_what_hosts_have_printed(
+    folder: Path, kind: str
+) -> None:
+    made.printed(folder, kind.partition(".")[0], {})
+    assert made.result(folder, ROWS[kind]).result == "unknown"
+    (folder / "evidence" / kind.partition(".")[0] / "printed.json.zst").unlink()
+    assert made.result(folder, ROWS[kind]).result == "unknown"
+
+
 def of(name: str, value: float, *, runs: range) -> Callable[[str, int], float]:
     return lambda each, number: value if each == name and number in runs else 1.0
 

@@ -328,8 +328,9 @@ def test_the_plan_names_minutes_gpus_and_node_minutes_and_starts_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_soak_the_plan_stays_below_45_minutes_at_440_nodes() -> None:
-    assert sum(stage.seconds(440) for stage in stages.STAGES) <= 45 * 60
+def test_without_soak_stress_and_storage_the_plan_stays_below_45_minutes_at_440_nodes() -> None:
+    without = ("stress", "storage")
+    assert sum(stage.seconds(440) for stage in stages.STAGES if stage.name not in without) <= 45 * 60
 
 
 def test_the_criteria_are_printed_and_can_be_read_again(

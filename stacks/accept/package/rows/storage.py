@@ -1,0 +1,111 @@
+"""The rows on shared storage."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from busbar.text import counted, listed
+from stacks.accept.package.evidence import Untrusted
+from stacks.accept.package.rows.kinds import Finding, Question, kind
+from stacks.accept.package.site import Pool
+
+# fio writes as much per node.
+NODE_BYTES = 1 << 30
+STATE = "the training state of 8 billion parameters (112 GB) in 60 s"
+Hosts = Mapping[str, dict[str, Any]]
+
+
+def widths_of(pool: Pool) -> list[int]:
+    """The numbers of nodes that fio runs on at once."""
+    nodes = len(pool.workers)
+    return sorted({1, nodes // 2, nodes} - {0})
+
+
+def mount_faults(hosts: Hosts, run: str) -> list[str]:
+    """Why the folder is not one shared folder on these hosts."""
+    mounts = {name: str(each.get("mount") or "") for name, each in hosts.items()}
+    most = Counter(mounts.values()).most_common(1)[0][0] if mounts else ""
+    faults = [f"{name}: the folder is not there" for name, mount in mounts.items() if not mount]
+    faults += [
+        f"{name}: {mount}, most nodes have {most}"
+        for name, mount in mounts.items()
+        if mount not in ("", most)
+    ]
+    if most.startswith("/ "):
+        faults.append(f"nothing is mounted there: it is on the root file system ({most})")
+    silent = [name for name in mounts if hosts[name].get("seen") != run and mounts[name] == most]
+    faults += [f"{name}: does not see the file of another node" for name in silent]
+    free = min((each.get("free_bytes") or 0 for each in hosts.values()), default=0)
+    if not faults and free < 2 * NODE_BYTES * len(hosts):
+        faults.append(f"{free / 1e9:.0f} GB are free, expected {2 * NODE_BYTES * len(hosts) / 1e9:.0f}")
+    return faults
+
+
+def _hosts(asked: Question) -> Hosts:
+    """What the workers have printed. Raises Untrusted where one has not."""
+    printed = asked.evidence.printed("storage")
+    failed, hosts = (printed.failed, printed.hosts) if printed else ({}, {})
+    if silent := [failed.get(name, f"{name}: no result") for name in asked.pool.workers if name not in hosts]:
+        raise Untrusted(listed(silent))
+    return {name: hosts[name] for name in asked.pool.workers}
+
+
+@kind("storage.mount", "the folder is the same shared file system on all nodes", required=False)
+def _mount(asked: Question) -> Finding:
+    hosts = _hosts(asked)
+    if faults := mount_faults(hosts, asked.evidence.begun.run):
+        return Finding("fail", listed(faults, 8))
+    mounts = sorted({str(each["mount"]) for each in hosts.values()})
+    return Finding("pass" if mounts else "unknown", f"{listed(mounts)} on {counted(len(hosts), 'node')}")
+
+
+def _sum(hosts: Hosts, names: Iterable[str], width: int, job: str, part: str, key: str) -> float:
+    """The sum of a figure of fio over the nodes. Raises Untrusted where one has none."""
+    total = 0.0
+    for name in names:
+        each = hosts.get(name, {}).get(f"fio-{width}") or {}
+        try:
+            if each["error"]:
+                raise Untrusted(f"{name}: {str(each['error'])[:300]}")
+            [found] = [one for one in json.loads(each["fio"])["jobs"] if one["jobname"] == job]
+            value = float(found[part][key])
+            if found["error"] or not 0 < value < 1e15:
+                raise Untrusted(f"{name}: fio ended with error {found['error']}")
+        except (ValueError, RecursionError, KeyError, TypeError) as error:
+            raise Untrusted(
+                f"{name}: fio on {counted(width, 'node')} has no figure ({type(error).__name__})"
+            ) from None
+        total += value
+    return total
+
+
+def _rate(asked: Question, job: str, part: str, key: str, scale: float) -> Finding:
+    hosts, pool = _hosts(asked), asked.pool
+    if mount_faults(hosts, asked.evidence.begun.run):
+        return Finding("not run", "the folder is not the same on all nodes, or has too little space")
+    values = {n: _sum(hosts, pool.workers[:n], n, job, part, key) / scale for n in widths_of(pool)}
+    if not values:
+        return Finding("unknown", "the pool has no workers")
+    text = ", ".join(f"{value:.4g} on {counted(n, 'node')}" for n, value in values.items())
+    return Finding("pass", text, round(values[len(pool.workers)], 4))
+
+
+@kind("storage.write", "writes of all nodes at once", "GB/s", lambda pool: 1.9, STATE, 1e6, required=False)
+def _write(asked: Question) -> Finding:
+    return _rate(asked, "write", "write", "bw_bytes", 1e9)
+
+
+@kind("storage.read", "reads of all nodes at once", "GB/s", lambda pool: 1.9, STATE, 1e6, required=False)
+def _read(asked: Question) -> Finding:
+    return _rate(asked, "read", "read", "bw_bytes", 1e9)
+
+
+@kind(
+    "storage.iops", "random reads of 4 KiB of all nodes at once", "IOPS", lambda pool: 10_000.0,
+    "to be agreed on", 1e12, required=False,
+)  # fmt: skip
+def _iops(asked: Question) -> Finding:
+    return _rate(asked, "iops", "read", "iops", 1)
