@@ -58,7 +58,7 @@ def _load(asked: Question) -> Finding:
 )
 def _hours(asked: Question) -> Finding:
     intervals, watched = asked.evidence.intervals(asked.row.parts[1]), _watched(asked)
-    hours = round(soak.covered(intervals, watched) / 3600, 4)
+    hours = round(soak.covered(intervals, watched) / 3600, 6)
     text = f"{hours:g} h with samples, {sum(each.seconds for each in intervals) / 3600:.4g} h of load"
     is_enough = hours >= (asked.row.threshold or 0)
     return Finding(
