@@ -15,12 +15,14 @@ from markupsafe import Markup
 
 from busbar.judge.nccl.expected import JUDGE
 from busbar.judge.nccl.report.html import style
+from busbar.judge.nccl.report.series import series_svg
 from busbar.judge.nccl.report.svg import curve_svg
 from busbar.preflight.report import Report
 from busbar.writing import write_whole
 from stacks.accept.package import criteria as contract
 from stacks.accept.package.evidence import Evidence, Judged, Printed, Untrusted, files_of, sha256
 from stacks.accept.package.rows.kinds import KINDS
+from stacks.accept.package.rows.soak import dots
 
 CRITERIA, ACCEPTANCE, REPORT, STATEMENT, SUMS = (
     "acceptance.yaml",
@@ -144,7 +146,9 @@ def report(found: Mapping[str, Any], evidence: Evidence) -> str:
             if result.curve:
                 runs = more.by_size.get(name) if more else None
                 curves[f"{pool}: {name}"] = Markup(curve_svg(name, result, inline=True, runs=runs))
-    return _template().render(found=found, style=style(), curves=curves)
+    series = {pool: made for pool in evidence.begun.site.pools if (made := dots(evidence, pool))}
+    soak = Markup(series_svg(series)) if series else ""
+    return _template().render(found=found, style=style(), curves=curves, soak=soak)
 
 
 @cache

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from statistics import median
 
+from busbar.judge.nccl.report.series import Dot
 from busbar.preflight.health_checks import SYMBOL_ERRORS_PER_HOUR
 from busbar.text import counted, listed
 from stacks.accept.package import soak
-from stacks.accept.package.evidence import Untrusted
+from stacks.accept.package.evidence import Evidence, Untrusted
 from stacks.accept.package.rows.collectives import not_whole
 from stacks.accept.package.rows.kinds import Find, Finding, Question, but, kind
 from stacks.accept.package.site import Pool
@@ -18,7 +20,7 @@ from stacks.accept.package.soak import Interval, Watched
 
 # A wobble of 5 % is searched for at half of it: a threshold on the fault finds half of them.
 LOW_PERCENT, LOWEST_PERCENT, DRIFT_PERCENT, CLOCK_PERCENT = 2.5, 10.0, 2.0, 5.0
-_SHOWN = 6
+_SHOWN, MOST_DOTS = 6, 500
 
 
 def _is_soaked(pool: Pool) -> bool:
@@ -165,6 +167,24 @@ def _slowest(asked: Question) -> Finding:
     others = median([clock for each, clock in clocks.items() if each != name] or [clocks[name]])
     loss = round(max(100 * (1 - clocks[name] / others), 0), 2)
     return Finding("pass", f"{name}: {clocks[name]:g} MHz, the others {others:g}", loss)
+
+
+def dots(evidence: Evidence, pool: str) -> list[Dot]:
+    """The intervals for the page, with every low one and every change; at most MOST_DOTS of the others."""
+    try:
+        found, watched = evidence.intervals(pool), evidence.watched(pool)
+    except Untrusted:
+        return []  # its rows say why
+    middle = median([each.busbw for each in found] or [0])
+    low, step = middle * (1 - LOW_PERCENT / 100), len(found) // MOST_DOTS + 1
+    changes = sorted(event.at for node in watched.values() for event in node.events)
+    made = []
+    for place, each in enumerate(found):
+        happened = bisect(changes, each.at) < bisect(changes, each.at + each.span)
+        if each.busbw < low or happened or place % step == 0:
+            at, text = datetime.fromtimestamp(each.at, UTC), f"{each.seconds:.0f} s of load"
+            made.append(Dot(at, each.busbw, each.busbw < low, text, middle, low, happened))
+    return made
 
 
 def _series(asked: Question) -> tuple[list[Interval], float]:

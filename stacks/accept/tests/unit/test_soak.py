@@ -16,8 +16,10 @@ from busbar.config.stackfile import StackFile
 from busbar.exits import Misuse, NoVerdict
 from busbar.kube.client import ApiError, JsonObject
 from busbar.zstd import ZstdFile
-from stacks.accept.package import soak
+from stacks.accept.package import document, soak
 from stacks.accept.package.criteria import default
+from stacks.accept.package.evidence import Evidence
+from stacks.accept.package.rows.soak import dots
 from stacks.accept.package.stages import running as running_module
 from stacks.accept.package.stages import soak as stage
 from stacks.accept.package.stages.running import Running, run_stage
@@ -239,6 +241,28 @@ def test_forged_evidence_is_never_a_pass(folder: Path, forged: str) -> None:
     forge(folder)
     found = row(folder, kind)
     assert found.result == "unknown" and text in found.reason, found.reason
+
+
+def test_the_page_shows_the_soak_over_time_with_its_low_intervals_and_changes(folder: Path) -> None:
+    made.segment(folder, [*HEALTHY[:6], 360.0, 360.0, *HEALTHY[:4]])
+    made.samples(folder, "worker-2", (1200, {"k3s": "j"}))
+    found, texts = document.contents(folder)
+    assert found["verdict"] == "refused"
+    page = texts[document.REPORT]
+    picture = page[page.index("Soak over time") :]
+    assert (picture.count('class="onedot"'), picture.count('r="4" style=')) == (made.INTERVALS, 2)
+    assert picture.count('<line class="cap"') == 1
+
+
+def test_a_long_soak_is_drawn_with_a_part_of_its_intervals(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, span = 2016, 300.0
+    values = [360.0 if n == 777 else 390.0 for n in range(count)]
+    found = [soak.Interval(made.START + n * span, span, span, value) for n, value in enumerate(values)]
+    monkeypatch.setattr(Evidence, "intervals", lambda self, pool: found)
+    drawn = dots(Evidence(folder), "h100")
+    assert len(drawn) <= 506 and [dot.busbw for dot in drawn if dot.is_bad] == [360.0]
 
 
 def test_without_a_soak_there_are_no_rows_of_it() -> None:
