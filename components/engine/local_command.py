@@ -22,7 +22,7 @@ interpreter: str | None = None
 def create_cluster_command(
     name: str,
     command: str,
-    spec: Mapping[str, Any],
+    spec: Mapping[str, Any] | pulumi.Output[Mapping[str, Any]],
     kubeconfig: pulumi.Input[str],
     opts: pulumi.ResourceOptions,
     triggers: Sequence[pulumi.Input[Any]] = (),
@@ -35,7 +35,7 @@ def create_cluster_command(
     return local.Command(
         name,
         create=busbar_command(*command.split()),
-        stdin=json.dumps(spec, sort_keys=True),
+        stdin=spec.apply(_json) if isinstance(spec, pulumi.Output) else _json(spec),
         environment={KUBECONFIG_TEXT: pulumi.Output.secret(kubeconfig)},
         triggers=list(triggers),
         # stdout is the result and becomes an output; the progress is on stderr.
@@ -43,6 +43,10 @@ def create_cluster_command(
         add_previous_output_in_env=False,
         opts=opts,
     )
+
+
+def _json(spec: Mapping[str, Any]) -> str:
+    return json.dumps(spec, sort_keys=True)
 
 
 def create_hosts_command(

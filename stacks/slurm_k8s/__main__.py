@@ -50,7 +50,9 @@ async def main() -> None:
     gone = create_step("slurm-gone", "after-removal", args, of_operator, at_removal=True)
     after = [operator, change, gone]
     running = SlurmCluster("slurm", args, ResourceOptions(provider=provider, depends_on=after))
-    outputs = running.result.apply(lambda printed: build_outputs(slurm, cluster.cluster_name, pools, printed))
+    # Named, because Output.all() of nothing is an empty list.
+    found = pulumi.Output.all(printed=running.result, results=running.measured)
+    outputs = found.apply(lambda known: build_outputs(slurm, cluster.cluster_name, pools, **known))
     export_all({name: outputs[name] for name in NAMES})
     await fail_unless_passed(outputs, enforce=slurm.probe.enforce, gate=GATE.refusal)
 

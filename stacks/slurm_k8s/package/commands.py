@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from busbar.cli.engine_commands import engine_command
+from busbar.cli.ending import when_interrupted
+from busbar.cli.engine_commands import compact, engine_command, stop_on_sigterm
 from busbar.cli.output import progress
 from busbar.exits import Failed
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from busbar.config import Finding
     from busbar.kube.client import RestApi
     from stacks.slurm_k8s.package.config import Slurm
+    from stacks.slurm_k8s.package.operations import UpdateSpec
     from stacks.slurm_k8s.package.ready import ReadySpec
     from stacks.slurm_k8s.package.steps import StepSpec
     from stacks.slurm_k8s.package.survey import SurveySpec
@@ -79,3 +81,17 @@ def ready(api: RestApi, spec: ReadySpec) -> Any:
     from stacks.slurm_k8s.package.rest import SlurmApi
 
     return run(SlurmApi(api, spec.namespace), api, spec, SystemClock(), progress)
+
+
+@engine_command("slurm_k8s measure", "stacks.slurm_k8s.package.operations:UpdateSpec")
+def measure(api: RestApi, spec: UpdateSpec) -> str:
+    """Measure a pool by a job of Slurm and judge its log; the request is JSON on stdin.
+
+    The cluster: KUBECONFIG; its hosts and login: those of its stack file. Prints the verdict in short as JSON
+    (busbar.outputs.pool.summarize). Exit code 0 for any verdict. Log, verdict and report are in `folder`.
+    """
+    from stacks.slurm_k8s.package.operations import measure_update
+
+    stop_on_sigterm()
+    with when_interrupted("; the job is cancelled"):
+        return compact(measure_update(api, spec))

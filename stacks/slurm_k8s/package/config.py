@@ -77,7 +77,13 @@ class Probe(ConfigModel):
 
     enforce: bool = Field(default=True, description="Let `pulumi up` fail unless Slurm is ready.")
     run: Annotated[Int, Field(ge=1)] = Field(
-        default=1, description="Number of the probe: raise it to probe again without another change."
+        default=1,
+        description="Number of probe and measurement: raise it to run them again without another change.",
+    )
+    measure: bool = Field(
+        default=True,
+        description="Measure every pool by a job of nccl-tests at the end of an update that changes the pool "
+        "or an image, as `busbar measure` does, and fail one that does not pass.",
     )
 
 

@@ -1,4 +1,4 @@
-"""`busbar measure` on a stack of slurm_k8s.
+"""Measurements on a stack of slurm_k8s: `busbar measure`, and those of an update.
 
 Hosts and login are those of the cluster's stack file, which is beside this project's folder.
 """
@@ -6,6 +6,7 @@ Hosts and login are those of the cluster's stack file, which is beside this proj
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,22 +18,27 @@ from busbar.cli.output import print_text, progress
 from busbar.cli.stackfile import cluster_api, login_of
 from busbar.collect.spec import expectation
 from busbar.config import Cluster, stackfile
+from busbar.config.stackfile import StackFile
 from busbar.exits import DONE, FAILED, NO_VERDICT, Misuse, NoVerdict
 from busbar.fabric import slurm as fabric
 from busbar.fabric.commands.measure import asked
 from busbar.hosts.inventory import Inventory
 from busbar.judge.tables import notes
+from busbar.kube.client import RestApi
 from busbar.kube.wait import SystemClock
 from busbar.manifests import sbatch
 from busbar.manifests.names import job_name
 from busbar.manifests.ncclrun import nccl_run
+from busbar.models import StrictModel
 from busbar.outputs.build import build_measured
+from busbar.outputs.pool import summarize
 from busbar.outputs.summary import pool_notes, pools_of, tables
 from busbar.text import listed
 from stacks.slurm_k8s.package import config
 from stacks.slurm_k8s.package.config import Slurm
+from stacks.slurm_k8s.package.outputs import not_measured
 from stacks.slurm_k8s.package.reach import in_pods
-from stacks.slurm_k8s.package.rest import SlurmApi, SlurmNode
+from stacks.slurm_k8s.package.rest import SlurmApi
 
 
 def measure(
@@ -49,12 +55,12 @@ def measure(
         raise Misuse("--idle is for K3s. Fix: leave it out: the job is pending while its nodes are busy")
     slurm = config.read(path)
     stack = stackfile.stack_of(path)
-    file = stackfile.read(stackfile.find(slurm.cluster, path.parent / slurm.cluster_folder, Path.cwd()))
-    cluster = file.cluster()
+    file, cluster = _cluster_of(slurm, path.parent)
     inventory = Inventory.of(cluster)
     chosen = asked([*(slurm.pools or cluster.pools)], inventory.workers, pool, nodes)
     api = cluster_api(file, cluster)
     known = {node.on: node for node in SlurmApi(api, slurm.namespace).nodes().values() if node.on}
+    names = {worker: node.name for worker, node in known.items()}
     results, too_few = {}, {}
     with (
         when_interrupted("; the job is cancelled"),
@@ -62,13 +68,13 @@ def measure(
     ):
         for name, only in chosen.items():
             workers = only or [host.name for host in inventory.usable_of(name)]
-            spec, missing = measure_spec(slurm, cluster, name, workers, known, minutes)
             folder = Path(".busbar") / stack / name
+            spec = measure_spec(slurm, cluster, name, workers, names, minutes)
             of_pool = spec.model_copy(update={"folder": str(path.parent / folder / "measure")})
             found = fabric.measure(of_pool, name, list(of_pool.hostnames), reach, SystemClock(), progress)
             about = {"kind": "measure", "folder": str(folder / "measure")}
             results[name] = fabric.keep(found, path.parent / folder, progress, **about)
-            too_few[name] = _not_measured(workers, known, results[name], missing)
+            too_few[name] = not_measured(workers, names, results[name])
     made = build_measured(cluster.name, results, too_few)
     if as_json:
         print_text(json.dumps({"stack": stack, "pools": results}))
@@ -79,22 +85,53 @@ def measure(
     return FAILED if "fail" in verdicts else DONE if made["nccl_passed"] else NO_VERDICT
 
 
+class UpdateSpec(StrictModel):
+    """Stdin of `busbar slurm_k8s measure`. `slurm`: fields of the configuration. `nodes`: worker -> node of
+    Slurm. `measured_as`: a digest; with another one, or another `run`, the engine measures again."""
+
+    slurm: dict[str, Any]
+    pool: str
+    nodes: dict[str, str]
+    folder: str
+    run: int
+    measured_as: str
+
+
+def measure_update(api: RestApi, spec: UpdateSpec) -> dict[str, Any]:
+    """The verdict on a pool in short; nothing is judged without nodes. Raises as `measure`."""
+    if not spec.nodes:
+        return summarize({"verdict": "unknown", "reasons": ["no node of the pool is ready in Slurm"]})
+    slurm, folder = Slurm.model_validate(spec.slurm), Path(spec.folder)
+    file, cluster = _cluster_of(slurm, Path())
+    made = measure_spec(slurm, cluster, spec.pool, [*spec.nodes], spec.nodes, None)
+    made = made.model_copy(update={"folder": spec.folder})
+    servers = Inventory.of(cluster).servers
+    with in_pods(login_of(file, cluster), servers, api, slurm.namespace) as reach:
+        found = fabric.measure(made, spec.pool, list(made.hostnames), reach, SystemClock(), progress)
+    return fabric.keep(found, folder, progress)
+
+
+def _cluster_of(slurm: Slurm, folder: Path) -> tuple[StackFile, Cluster]:
+    """The cluster's stack file; `folder` is that of this project."""
+    file = stackfile.read(stackfile.find(slurm.cluster, folder / slurm.cluster_folder, Path.cwd()))
+    return file, file.cluster()
+
+
 def measure_spec(
     slurm: Slurm,
     cluster: Cluster,
     pool: str,
     workers: list[str],
-    known: dict[str, SlurmNode],
+    known: Mapping[str, str],
     minutes: int | None,
-) -> tuple[fabric.MeasureSpec, list[str]]:
-    """The job that measures a pool as the cluster's own validation does, and the workers without a node.
+) -> fabric.MeasureSpec:
+    """The job that measures a pool as the cluster's own validation does.
 
-    `known`: by worker. Raises NoVerdict where no worker has a node.
+    `known`: worker -> node of Slurm. Raises NoVerdict where no worker has one.
     """
-    missing = [worker for worker in workers if worker not in known]
-    names = [known[worker].name for worker in workers if worker in known]
+    names = [known[worker] for worker in workers if worker in known]
     if not names:
-        raise NoVerdict(f"no worker of pool {pool} is a node of Slurm: {listed(missing)}. Fix: busbar up")
+        raise NoVerdict(f"no worker of pool {pool} is a node of Slurm: {listed(workers)}. Fix: busbar up")
     validation = cluster.validation_of(pool)
     if minutes:
         seconds = min(validation.deadline_seconds, 60 * minutes)
@@ -102,7 +139,7 @@ def measure_spec(
     run = nccl_run(pool, names, cluster.pools[pool], validation)
     script = sbatch.script(run, validation.system, slurm.container_image)
     name = job_name(pool, {"script": script, "at": datetime.now(UTC).isoformat()})
-    spec = fabric.MeasureSpec(
+    return fabric.MeasureSpec(
         partition=pool,
         job=name,
         script=script,
@@ -113,16 +150,3 @@ def measure_spec(
         folder="",
         expectation=expectation(validation, run, name),
     )
-    return spec, missing
-
-
-def _not_measured(
-    workers: list[str], known: dict[str, SlurmNode], result: dict[str, Any], missing: list[str]
-) -> list[str]:
-    measured = result.get("nodes_measured")
-    if measured is None:
-        return []
-    absent = [*missing, *(each for each in workers if each in known and known[each].name not in measured)]
-    if not absent:
-        return []
-    return [f"{len(workers) - len(absent)} of {len(workers)} workers were measured; not: {listed(absent)}"]

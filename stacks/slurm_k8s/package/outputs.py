@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from busbar.outputs.build import build_measured
+from busbar.outputs.details import pack
+from busbar.text import listed
 from stacks.slurm_k8s.package.config import Slurm
 from stacks.slurm_k8s.package.pools import Pool
 from stacks.slurm_k8s.package.values import LOGIN_SERVICE
@@ -16,25 +19,46 @@ if TYPE_CHECKING:
 
 CONTRACT_VERSION = 1
 """Raised when an output changes its meaning or is removed; a new output alone does not raise it."""
+_NCCL = ("nccl_busbw_gbps", "nccl_expected_gbps", "nccl_fraction", "nccl_passed", "nccl_reasons")
 NAMES = (
     "slurm_k8s_contract_version", "cluster_name", "namespace", "slurm_ready", "slurm_reasons",
     "slurm_partitions", "slurm_nodes", "slurm_drained", "login_service",
+    *(f"slurm_{name}" for name in _NCCL), "slurm_details",
 )  # fmt: skip
-"""The outputs, in the order of their export."""
+"""The outputs, in the order of their export. Those after `login_service` are those of docs/outputs.md."""
+
+
+def nodes_to_measure(printed: str | None, pool: Pool) -> dict[str, str]:
+    """Worker -> node of Slurm, without those that a person has drained; empty where Slurm is not ready."""
+    found = _ready(printed)
+    drained = found["drained"]
+    return {
+        worker: node
+        for worker, node in found["nodes"].items()
+        if found["passed"] and worker in pool.launch.workers and worker not in drained
+    }
 
 
 def build_outputs(
-    slurm: Slurm, cluster_name: str, pools: Mapping[str, Pool], printed: str | None
+    slurm: Slurm,
+    cluster_name: str,
+    pools: Mapping[str, Pool],
+    printed: str | None,
+    results: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """All outputs. `printed`: by `busbar slurm_k8s ready`; any other text is not a pass."""
-    try:
-        found = json.loads(printed or "")
-        reasons = [str(each) for each in found["reasons"]]
-        passed = found["passed"] is True and not reasons
-        nodes, drained = dict(found["nodes"]), dict(found["drained"])
-    except (ValueError, KeyError, TypeError) as error:
-        passed, nodes, drained = False, {}, {}
-        reasons = [f"the output of `busbar slurm_k8s ready` cannot be read: {error!r}"]
+    """All outputs. `printed`: by `busbar slurm_k8s ready`; any other text is not a pass.
+
+    `results`: the PoolResult of each pool as JSON values; none where an update measures nothing.
+    """
+    found = _ready(printed)
+    passed, reasons = found["passed"], found["reasons"]
+    why = "nothing was measured" if slurm.probe.measure else "not measured: probe.measure is false"
+    of_pools = {name: results.get(name, {"verdict": "unknown", "reasons": [why]}) for name in pools}
+    wanted = {name: nodes_to_measure(printed, pool) for name, pool in pools.items()}
+    too_few = {name: not_measured([*wanted[name]], wanted[name], of_pools[name]) for name in pools}
+    made = build_measured(cluster_name, of_pools, too_few)
+    if passed and slurm.probe.measure:
+        passed, reasons = made["nccl_passed"], made["nccl_reasons"]
     return {
         "slurm_k8s_contract_version": CONTRACT_VERSION,
         "cluster_name": cluster_name,
@@ -42,10 +66,38 @@ def build_outputs(
         "slurm_ready": passed,
         "slurm_reasons": reasons,
         "slurm_partitions": {name: pool.gres for name, pool in pools.items()},
-        "slurm_nodes": nodes,
-        "slurm_drained": drained,
+        "slurm_nodes": found["nodes"],
+        "slurm_drained": found["drained"],
         "login_service": f"{slurm.namespace}/{LOGIN_SERVICE}:{slurm.login.port}",
+        **{f"slurm_{name}": made[name] for name in _NCCL},
+        "slurm_details": made["details"] if results else pack([], {}, {}),
     }
+
+
+def _ready(printed: str | None) -> dict[str, Any]:
+    try:
+        found = json.loads(printed or "")
+        reasons = [str(each) for each in found["reasons"]]
+        return {
+            "passed": found["passed"] is True and not reasons,
+            "reasons": reasons,
+            "nodes": dict(found["nodes"]),
+            "drained": dict(found["drained"]),
+        }
+    except (ValueError, KeyError, TypeError) as error:
+        reasons = [f"the output of `busbar slurm_k8s ready` cannot be read: {error!r}"]
+        return {"passed": False, "reasons": reasons, "nodes": {}, "drained": {}}
+
+
+def not_measured(workers: list[str], known: Mapping[str, str], result: Mapping[str, Any]) -> list[str]:
+    """Why a measurement is not one of these workers; empty where it is, or has measured nothing."""
+    measured = result.get("nodes_measured")
+    if measured is None:
+        return []
+    absent = [each for each in workers if known.get(each) not in measured]
+    if not absent:
+        return []
+    return [f"{len(workers) - len(absent)} of {len(workers)} workers were measured; not: {listed(absent)}"]
 
 
 def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> RenderableType:
@@ -53,6 +105,7 @@ def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> Render
     from rich.console import Group
 
     from busbar.judge.tables import not_passed, notes, passed
+    from busbar.outputs.summary import pool_notes, pools_of, tables
 
     version = outputs.get("slurm_k8s_contract_version")
     if version != CONTRACT_VERSION:
@@ -65,7 +118,10 @@ def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> Render
     found = [("partition", f"{name}: {gres} per node") for name, gres in _pairs(outputs, "slurm_partitions")]
     found += [("drained", f"{node}: {reason}") for node, reason in sorted(drained.items())]
     found.append(("login", f"kubectl -n {outputs.get('namespace')}: Service {outputs.get('login_service')}"))
-    return Group(head, *notes(found))
+    core = {name.removeprefix("slurm_"): value for name, value in outputs.items()}
+    pools = pools_of(core)
+    measured = tables(core, pools, folder) if pools else ()
+    return Group(head, *measured, *notes([*found, *pool_notes(pools, folder)]))
 
 
 def _pairs(outputs: Mapping[str, Any], name: str) -> list[tuple[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,15 @@ from busbar.components.engine.release import (
     create_release,
     namespace_of,
 )
+from busbar.components.engine.removal import stack_folder
 from busbar.kube.access import KUBECONFIG_TEXT
 from busbar.manifests.names import digest
 from busbar.manifests.operators import Operator, Values
 from busbar.outputs import ClusterOutputs
+from busbar.outputs.pool import read_result
 from stacks.slurm_k8s.package import values
 from stacks.slurm_k8s.package.config import Slurm as SlurmConfig
-from stacks.slurm_k8s.package.outputs import CONTRACT_VERSION
+from stacks.slurm_k8s.package.outputs import CONTRACT_VERSION, nodes_to_measure
 from stacks.slurm_k8s.package.pools import Pool
 from stacks.slurm_k8s.package.ready import PoolSpec, ReadySpec
 from stacks.slurm_k8s.package.steps import StepSpec
@@ -111,6 +113,8 @@ class SlurmCluster(pulumi.ComponentResource):
 
     result: pulumi.Output[str]
     """The output of `busbar slurm_k8s ready`."""
+    measured: dict[str, pulumi.Output[dict[str, Any]]]
+    """Pool -> its PoolResult as JSON values; empty without a measurement."""
 
     def __init__(self, name: str, args: SlurmArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:slurm_k8s:SlurmCluster", name, None, opts)
@@ -146,7 +150,35 @@ class SlurmCluster(pulumi.ComponentResource):
             ],
         )
         self.result = ready.stdout.apply(lambda text: text or "")
+        self.measured, earlier = {}, [ready]
+        # One pool at a time: together they would share switches, and so the bandwidth.
+        for pool in args.pools.values() if slurm.probe.measure else ():
+            step = create_cluster_command(
+                f"{name}-nccl-{pool.name}",
+                "slurm_k8s measure",
+                self.result.apply(partial(_measure_spec, slurm, pool)),
+                args.cluster.kubeconfig,
+                pulumi.ResourceOptions(parent=self, depends_on=[*earlier]),
+            )
+            self.measured[pool.name] = step.stdout.apply(read_result)
+            earlier.append(step)
         self.register_outputs({"result": self.result})
+
+
+def _measure_spec(slurm: SlurmConfig, pool: Pool, printed: str) -> dict[str, Any]:
+    """The request of `busbar slurm_k8s measure` (operations.UpdateSpec)."""
+    used = {"cluster", "cluster_folder", "namespace", "container_image", "pending_seconds"}
+    # What preflight has found of rails is no setting of the job.
+    found = {"rail_hcas", "interfaces", "roce", "without_nfs"}
+    launch = pool.launch.model_dump(mode="json", exclude=found)
+    return {
+        "slurm": slurm.model_dump(mode="json", include=used),
+        "pool": pool.name,
+        "nodes": nodes_to_measure(printed, pool),
+        "folder": f"{stack_folder()}/{pool.name}",
+        "run": slurm.probe.run,
+        "measured_as": digest({"launch": launch, "images": [slurm.images, slurm.image_tag]}),
+    }
 
 
 def _ready_spec(slurm: SlurmConfig, pools: Mapping[str, Pool]) -> ReadySpec:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from io import StringIO
 from itertools import pairwise
 from typing import Any
 
 import pulumi
+import pytest
 from pulumi.runtime import mocks
+from rich.console import Console
 
+from busbar.outputs.pool import FORMAT
 from stacks.slurm_k8s.package.outputs import CONTRACT_VERSION, summary
 from stacks.slurm_k8s.package.values import JWT_KEY, SLURM_KEY
 from stacks.slurm_k8s.tests.support import CLUSTER, configured
@@ -21,23 +25,38 @@ from tests.support.verdicts import failing
 SECRET = "kubernetes:core/v1:Secret"
 PASSWORD = "MOCK-PASSWORD"
 READY = {"passed": True, "reasons": [], "nodes": {"gpu-1": "h100-0", "gpu-2": "h100-1"}, "drained": {}}
+PASSED = {
+    "format": FORMAT,
+    "verdict": "pass",
+    "busbw_gbps": 480.0,
+    "expected_gbps": 450.0,
+    "nodes_measured": ["h100-0", "h100-1"],
+}
 NOT_READY = {**READY, "passed": False, "reasons": ["gpu-2: no node of Slurm"]}
 
 
 def up(
-    of_fabric: dict[str, Any] | None = None, *, printed: Any = None, preview: bool = False, **config: Any
+    of_fabric: dict[str, Any] | None = None,
+    *,
+    printed: Any = None,
+    measured: Any = None,
+    preview: bool = False,
+    **config: Any,
 ) -> Run:
-    """Run the program on the outputs of a stack; `printed` by `busbar slurm_k8s ready`."""
+    """Run the program on the outputs of a stack; `printed` by `busbar slurm_k8s ready`, `measured` by
+    `busbar slurm_k8s measure`."""
     state = {"outputs": {**outputs(of_fabric), "kubeconfig": KUBECONFIG}, "secretOutputNames": ["kubeconfig"]}
     asked = {"busbar-slurm_k8s:slurm_k8s": json.dumps(configured(**config))}
-    return _run(json.dumps(state), json.dumps(printed or READY), preview, json.dumps(asked))
+    texts = (json.dumps(each) for each in (state, printed or READY, measured or PASSED, asked))
+    return _run(*texts, preview=preview)
 
 
 @cache
-def _run(state: str, printed: str, preview: bool, config: str) -> Run:
+def _run(state: str, printed: str, measured: str, config: str, *, preview: bool) -> Run:
     def answer(args: mocks.MockResourceArgs) -> dict[str, Any]:
         if args.typ == LOCAL:
-            return {"stdout": printed if args.name == "slurm-ready" else "{}", "stderr": ""}
+            known = {"slurm-ready": printed, "slurm-nccl-h100": measured}
+            return {"stdout": known.get(args.name, "{}"), "stderr": ""}
         if args.typ == "random:index/randomPassword:RandomPassword":
             return {"result": PASSWORD}
         return json.loads(state) if args.typ == "pulumi:pulumi:StackReference" else {}
@@ -158,6 +177,60 @@ def test_an_answer_that_cannot_be_read_is_not_a_pass() -> None:
     run = up(printed="broken")
     assert run.outputs["slurm_ready"] is False
     assert "cannot be read" in run.outputs["slurm_reasons"][0]
+
+
+def test_an_update_measures_the_nodes_that_are_ready_and_its_outputs_are_those_of_plain_hosts() -> None:
+    run = up()
+    step = run.named("slurm-nccl-h100")
+    assert run.waits_for(step, run.named("slurm-ready"))
+    assert str(step.inputs["create"]).endswith("-m busbar slurm_k8s measure")
+    assert json.loads(step.inputs["stdin"])["nodes"] == READY["nodes"]
+    found = {name: value for name, value in run.outputs.items() if name.startswith("slurm_nccl_")}
+    assert found["slurm_nccl_passed"] is True and found["slurm_nccl_busbw_gbps"] == 480.0
+    assert found["slurm_nccl_reasons"] == []
+    console = Console(width=200, file=StringIO())
+    console.print(summary(run.outputs))
+    assert "480" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("measured", "reason"),
+    [
+        ({"format": FORMAT, "verdict": "fail", "reasons": ["busbw is 12 GB/s"]}, "busbw is 12 GB/s"),
+        ({"format": FORMAT, "verdict": "unknown", "reasons": ["the log was lost"]}, "the log was lost"),
+        ({**PASSED, "nodes_measured": ["h100-0"]}, "1 of 2 workers were measured; not: gpu-2"),
+        ({"broken": 1}, "cannot be read"),
+    ],
+)
+def test_a_measurement_that_is_not_a_pass_fails_the_update(measured: Any, reason: str) -> None:
+    run = up(measured=measured)
+    assert isinstance(run.error, pulumi.RunError)
+    assert reason in str(run.error)
+    assert (run.outputs["slurm_nccl_passed"], run.outputs["slurm_ready"]) == (False, False)
+    assert up(measured=measured, probe={"enforce": False}).error is None
+
+
+def test_a_node_that_a_person_has_drained_is_not_measured_and_fails_nothing() -> None:
+    drained = {**READY, "drained": {"gpu-2": "ticket 12"}}
+    run = up(printed=drained, measured={**PASSED, "nodes_measured": ["h100-0"]})
+    assert run.error is None
+    assert json.loads(run.named("slurm-nccl-h100").inputs["stdin"])["nodes"] == {"gpu-1": "h100-0"}
+
+
+def test_an_update_measures_again_for_its_number_an_image_or_nodes_and_not_for_other_keys() -> None:
+    def asked(**config: Any) -> Any:
+        return up(**config).named("slurm-nccl-h100").inputs["stdin"]
+
+    assert asked() == asked(slurm_conf={"DefMemPerCPU": "100"})
+    assert len({asked(), asked(probe={"run": 2}), asked(image_tag="x"), asked(printed=NOT_READY)}) == 4
+
+
+def test_without_a_measurement_there_is_a_reason_and_the_update_succeeds() -> None:
+    run = up(probe={"measure": False})
+    assert run.error is None
+    assert not [each for each in run.custom if each.name == "slurm-nccl-h100"]
+    assert run.outputs["slurm_nccl_reasons"] == ["not measured: probe.measure is false"]
+    assert run.outputs["slurm_nccl_passed"] is False
 
 
 def test_a_cluster_that_failed_is_refused_with_its_reasons_and_nothing_is_created() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,16 +15,17 @@ from busbar.exits import Misuse, NoVerdict
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import Inventory
 from busbar.hosts.remote import UnreachableError
+from busbar.outputs.pool import read_result
 from stacks.slurm_k8s.package import operations
+from stacks.slurm_k8s.package.outputs import not_measured
 from stacks.slurm_k8s.package.reach import InPods
-from stacks.slurm_k8s.package.rest import SlurmNode
 from stacks.slurm_k8s.tests.support import slurm
 from tests.support.clusters import site
 from tests.support.kube_cluster import Cluster
 
 SITE = load(site())
 SERVERS = Inventory.of(SITE).servers
-ON = {f"gpu-{n}": SlurmNode(f"h100-{n - 1}", ("IDLE",), "", "gpu:h100:8", f"gpu-{n}") for n in (1, 2)}
+ON = {f"gpu-{n}": f"h100-{n - 1}" for n in (1, 2)}
 POD = "/api/v1/namespaces/slurm/pods/slurm-worker-h100-0"
 
 
@@ -83,8 +85,7 @@ def test_a_node_without_a_ready_pod_is_gone(status: str | None, is_gone: bool) -
 
 
 def test_a_pool_is_measured_as_the_cluster_measures_it_on_its_nodes_of_slurm() -> None:
-    spec, missing = operations.measure_spec(slurm(), SITE, "h100", ["gpu-1", "gpu-2"], ON, None)
-    assert missing == []
+    spec = operations.measure_spec(slurm(), SITE, "h100", ["gpu-1", "gpu-2"], ON, None)
     assert (spec.partition, list(spec.hostnames)) == ("h100", ["h100-0", "h100-1"])
     assert spec.deadline_seconds == SITE.validation.deadline_seconds
     assert spec.expectation["rails"] == 8
@@ -94,14 +95,16 @@ def test_a_pool_is_measured_as_the_cluster_measures_it_on_its_nodes_of_slurm() -
 
 def test_an_image_is_started_by_pyxis_and_minutes_shorten_the_job() -> None:
     given = slurm(container_image="nccl.sqsh")
-    spec, _ = operations.measure_spec(given, SITE, "h100", ["gpu-1"], ON, 2)
+    spec = operations.measure_spec(given, SITE, "h100", ["gpu-1"], ON, 2)
     assert "--container-image=nccl.sqsh" in spec.script
     assert spec.deadline_seconds == 120
 
 
-def test_workers_without_a_node_are_named_and_a_pool_without_any_has_no_verdict() -> None:
-    _, missing = operations.measure_spec(slurm(), SITE, "h100", ["gpu-1", "gpu-9"], ON, None)
-    assert missing == ["gpu-9"]
+def test_workers_that_were_not_measured_are_named_and_a_pool_without_nodes_has_no_verdict() -> None:
+    result = {"nodes_measured": ["h100-0"]}
+    [reason] = not_measured(["gpu-1", "gpu-2", "gpu-9"], ON, result)
+    assert reason == "1 of 3 workers were measured; not: gpu-2, gpu-9"
+    assert not_measured(["gpu-1"], ON, result) == not_measured(["gpu-9"], ON, {}) == []
     with pytest.raises(NoVerdict, match="no worker of pool h100 is a node of Slurm: gpu-9"):
         operations.measure_spec(slurm(), SITE, "h100", ["gpu-9"], ON, None)
 
@@ -109,3 +112,9 @@ def test_workers_without_a_node_are_named_and_a_pool_without_any_has_no_verdict(
 def test_a_measurement_of_idle_nodes_is_left_to_the_queue_of_slurm() -> None:
     with pytest.raises(Misuse, match="--idle is for K3s"):
         operations.measure(Path("Pulumi.dev.yaml"), idle=True)
+
+
+def test_an_update_without_nodes_that_are_ready_measures_nothing() -> None:
+    spec = operations.UpdateSpec(slurm={}, pool="h100", nodes={}, folder="x", run=1, measured_as="x")
+    found = operations.measure_update(Cluster(), spec)  # type: ignore[arg-type]
+    assert read_result(json.dumps(found))["reasons"] == ["no node of the pool is ready in Slurm"]
