@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -22,7 +22,7 @@ class ProjectConfig(Generic[Config]):
     """The configuration `<project>:<key>` of a stack file, which is a `model`.
 
     `what`: name of what the object describes. `findings`: the checks that no value can make on its own.
-    `finding`: returns the finding for an error of pydantic.
+    `finding`: returns the finding for an error of pydantic. `secrets`: key -> description, in its namespace.
     """
 
     project: str
@@ -31,16 +31,19 @@ class ProjectConfig(Generic[Config]):
     what: str
     findings: Callable[[Config], Iterable[Finding]]
     finding: Callable[[ErrorDetails, type[BaseModel]], Finding] = errors.finding
+    secrets: Mapping[str, str] = field(default_factory=dict)
 
     def read(self, path: Path) -> Config:
         """The validated configuration of a stack file. Raises ConfigError with all findings."""
-        file = stackfile.read(path, self.project, self.key, (), self.what)
+        file = stackfile.read(path, self.project, self.key, self.secrets, self.what)
         return self.load(file.data)
 
     def schema(self) -> dict[str, Any]:
         """The JSON Schema of a stack file."""
         title = f"A stack of {self.project}: Pulumi.<stack>.yaml"
-        return project_schema(title, self.project, self.key, self.model)
+        secret = {"type": "object", "required": ["secure"]}
+        keys = {name: {**secret, "description": text} for name, text in self.secrets.items()}
+        return project_schema(title, self.project, self.key, self.model, more_keys=keys)
 
     def load(self, data: Any) -> Config:
         """Validate the object as a whole and return it typed.

@@ -15,7 +15,7 @@ def load_config(project: ProjectConfig[Config]) -> Config:
 
     Raises pulumi.RunError with every finding, before any resource is registered.
     """
-    data, _ = read_stack(project.project, project.key, ())
+    data, _ = read_stack(project.project, project.key, project.secrets)
     try:
         return project.load(data)
     except ConfigError as error:

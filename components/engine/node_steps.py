@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -101,8 +101,8 @@ def scheduler_hooks(
         # In a thread, because the program's event loop serves the engine meanwhile.
         return await asyncio.to_thread(lambda: step(RestApi(text)))
 
-    async def after(args: pulumi.ResourceHookArgs) -> None:
-        await end(args.name)
+    def after(args: pulumi.ResourceHookArgs) -> Awaitable[None] | None:
+        return end(args.name) if asked else None
 
     async def failed(args: pulumi.ErrorHookArgs) -> bool:
         await end(args.name)

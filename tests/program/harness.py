@@ -270,7 +270,7 @@ def run_program(
 
     workers = frozenset(worker["name"] for worker in cluster.get("hosts", {}).get("workers", ()))
     at_the_end = AT_THE_END or batches.Nodes(names=workers, ready=workers)
-    keys = {f"busbar:{name}": value for name, value in (secrets or {}).items()}
+    keys = {f"{project}:{name}": value for name, value in (secrets or {}).items()}
     values = {"busbar:cluster": json.dumps(cluster), **keys, **(config or {})}
     pulumi.runtime.set_all_config(values, list(keys))
     try:

@@ -41,6 +41,8 @@ def _describe(slurm: Slurm) -> Iterator[str]:
     yield f"slurm-operator {slurm.version} from {slurm.charts}; Slurm {slurm.image_tag} from {slurm.images}"
     one = "; lost with its server" if slurm.state.accept_state_on_one_node else ""
     yield f"state: {slurm.state.size}, class {slurm.state.storage_class or 'default'}{one}"
+    database = slurm.accounting
+    yield f"accounting: {f'{database.database} on {database.host}' if database else 'none'}"
     yield f"login: {slurm.login.service}, port {slurm.login.port}"
 
 

@@ -21,6 +21,7 @@ from busbar.config.kubernetes_values import (
     is_local_chart,
 )
 from busbar.config.network_values import Port
+from busbar.config.pools import Taint
 from busbar.config.project import ProjectConfig
 from busbar.config.values import Int, JsonObject, Matching, NonEmpty, Seconds, StackName, Text
 from busbar.models import ConfigModel
@@ -30,6 +31,7 @@ KEY = "slurm_k8s"
 PROJECT = "busbar-slurm_k8s"
 OPERATOR_NAMESPACES = ("slinky", "slinky-crds")
 SSH_PORT = 22
+PASSWORD = "databasePassword"
 
 Charts = Annotated[str, Matching(r"[./~].*|oci://[A-Za-z0-9][A-Za-z0-9._:/-]*", "a folder or an oci:// URL")]
 Parameter = Annotated[str, Matching(r"[A-Za-z][A-Za-z0-9]*", "a parameter of slurm.conf")]
@@ -58,6 +60,18 @@ class State(ConfigModel):
         description="Accept a class whose volumes are folders of one server, such as local-path: all jobs "
         "are lost with that server.",
     )
+
+
+class Accounting(ConfigModel):
+    """The database of the site in which slurmdbd keeps jobs and users: MariaDB or MySQL.
+
+    Its password is the secret `databasePassword` of the stack.
+    """
+
+    host: NonEmpty = Field(description="Host name or address of the database server.")
+    port: Port = Field(default=3306, description="Its port.")
+    database: NonEmpty = Field(default="slurm_acct_db", description="Name of the database.")
+    username: NonEmpty = Field(default="slurm", description="The user of slurmdbd there.")
 
 
 class PoolSettings(ConfigModel):
@@ -107,6 +121,14 @@ class Slurm(ConfigModel):
     )
     login: Login = Field(default=Login(), description="The pod from which users submit jobs.")
     state: State = Field(default=State(), description="The volume of slurmctld.")
+    accounting: Accounting | None = Field(
+        default=None, description="The database for `sacct`; by default Slurm keeps no record of ended jobs."
+    )
+    tolerate: list[Taint] = Field(
+        default=[],
+        description="Taints of the site, beside those of the cluster's pools, that all pods of Slurm and of "
+        "the operator tolerate.",
+    )
     slurm_conf: dict[Parameter, Text] = Field(
         default={}, description="Parameters at the end of slurm.conf, where the last value of a name holds."
     )
@@ -233,5 +255,12 @@ def _values(where: tuple[str, ...], values: Mapping[str, Any]) -> Iterator[Findi
             yield from _values(path, value)
 
 
-CONFIG = ProjectConfig(project=PROJECT, key=KEY, model=Slurm, what="Slurm", findings=_findings)
+CONFIG = ProjectConfig(
+    project=PROJECT,
+    key=KEY,
+    model=Slurm,
+    what="Slurm",
+    findings=_findings,
+    secrets={PASSWORD: "Password of accounting.username in the database."},
+)
 read, load, stack_schema = CONFIG.read, CONFIG.load, CONFIG.schema

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from busbar.config.hosts import LABELS, SWITCHES
 from busbar.config.pools import CONTROL_PLANE
 from busbar.kube.gpus import MEASURED_BY
 from busbar.manifests.operators import Operator, Values, load, merge
-from busbar.manifests.scheduling import GPU_RESOURCE, worker_tolerations
-from stacks.slurm_k8s.package.config import Slurm
+from busbar.manifests.scheduling import GPU_RESOURCE, exact_tolerations, worker_tolerations
+from stacks.slurm_k8s.package.config import Accounting, Slurm
 from stacks.slurm_k8s.package.pools import Pool, gres_conf
 from stacks.slurm_k8s.package.survey import CRDS_RELEASE, SurveySpec
 
@@ -21,7 +23,10 @@ CHARTS = {"crds": "slurm-operator-crds", "operator": "slurm-operator", "slurm": 
 LOGIN = "slinky"
 LOGIN_SERVICE = f"{RELEASE}-login-{LOGIN}"
 SLURM_KEY, JWT_KEY = "busbar-slurm-key", "busbar-slurm-jwt"
-KEY_FILES = {SLURM_KEY: "slurm.key", JWT_KEY: "jwt.key"}
+DATABASE_KEY = "busbar-slurm-database"
+KEY_FILES = {SLURM_KEY: "slurm.key", JWT_KEY: "jwt.key", DATABASE_KEY: "password"}
+# The topology and its root in topology.yaml; Slurm makes the switches below of each node's own topology.
+TOPOLOGY, ROOT_SWITCH = "fabric", "root"
 HOSTNAME = "kubernetes.io/hostname"
 
 # The wait after a pod is gone: a job may start again after 30 s, not 120 s (Slurm's default).
@@ -58,7 +63,7 @@ def operator(folder: Path, slurm: Slurm) -> Values:
     """`folder`/slurm-operator.yaml, the images, and the stack's own values."""
     tag = slurm.version.removeprefix("v")
     pods = {
-        name: {"image": {"repository": f"{slurm.images}/{image}", "tag": tag}, **_tolerant_affinity()}
+        name: {"image": {"repository": f"{slurm.images}/{image}", "tag": tag}, **_on_servers(slurm)}
         for name, image in (("operator", "slurm-operator"), ("webhook", "slurm-operator-webhook"))
     }
     return merge(merge(load(folder, OPERATOR.release), pods), slurm.operator_values)
@@ -67,13 +72,13 @@ def operator(folder: Path, slurm: Slurm) -> Values:
 def slurm(folder: Path, slurm: Slurm, pools: Mapping[str, Pool]) -> Values:
     """`folder`/slurm.yaml, what follows from configuration and pools, and the stack's own values."""
     image, sidecar = _images(slurm), {"image": _image(slurm.sidecar_image)}
-    servers = {"nodeSelector": {CONTROL_PLANE: "true"}, "tolerations": _server_tolerations()}
+    servers = {"nodeSelector": {CONTROL_PLANE: "true"}, "tolerations": _tolerations(slurm)}
     persistence: Values = {"enabled": True, "resources": {"requests": {"storage": slurm.state.size}}}
     if slurm.state.storage_class and slurm.release != "1.0":
         persistence["storageClassName"] = slurm.state.storage_class
     conf = {"AuthInfo": _AUTH_INFO, "PropagateResourceLimitsExcept": "MEMLOCK", **slurm.slurm_conf}
     derived: Values = {
-        "configFiles": {"gres.conf": gres_conf(pools)},
+        "configFiles": {"gres.conf": gres_conf(pools), **_topology(slurm, pools)},
         "prologScripts": {"10-memlock.sh": _MEMLOCK},
         "controller": {
             "slurmctld": {"image": image("slurmctld")},
@@ -84,6 +89,7 @@ def slurm(folder: Path, slurm: Slurm, pools: Mapping[str, Pool]) -> Values:
             "podSpec": servers,
         },
         "restapi": {"slurmrestd": {"image": image("slurmrestd")}, "podSpec": servers},
+        **({"accounting": _accounting(slurm.accounting, image, servers)} if slurm.accounting else {}),
         "loginsets": {LOGIN: _login(slurm)},
         "nodesets": {
             name: _nodeset(slurm, pool, is_default=number == 0)
@@ -92,6 +98,36 @@ def slurm(folder: Path, slurm: Slurm, pools: Mapping[str, Pool]) -> Values:
     }
     derived = merge(derived, _ONLY_1_0 if slurm.release == "1.0" else _ONLY_1_2)
     return merge(merge(load(folder, RELEASE), derived), slurm.values)
+
+
+def _accounting(database: Accounting, image: Any, servers: Values) -> Values:
+    storage = {**database.model_dump(), "passwordKeyRef": _reference(DATABASE_KEY)}
+    return {
+        "enabled": True,
+        "slurmdbd": {"image": image("slurmdbd")},
+        "storageConfig": storage,
+        "podSpec": servers,
+    }
+
+
+def levels(slurm: Slurm, pools: Mapping[str, Pool]) -> dict[str, tuple[str, ...]]:
+    """Pool -> the labels of its Nodes that name switches, the farthest level first; empty for none.
+
+    1.0 does not tell Slurm of them, and in a tree a node without a place gets no job with others.
+    """
+    switches = {LABELS[level] for level in SWITCHES}
+    found = {
+        name: tuple(label for label in pool.launch.topology or () if label in switches)
+        for name, pool in pools.items()
+    }
+    return found if slurm.release != "1.0" and any(found.values()) else {}
+
+
+def _topology(slurm: Slurm, pools: Mapping[str, Pool]) -> dict[str, str]:
+    if not levels(slurm, pools):
+        return {}
+    tree = {"switches": [{"switch": ROOT_SWITCH}]}
+    return {"topology.yaml": json.dumps([{"topology": TOPOLOGY, "cluster_default": True, "tree": tree}])}
 
 
 def _reference(secret: str) -> dict[str, str]:
@@ -124,7 +160,7 @@ def _nodeset(slurm: Slurm, pool: Pool, *, is_default: bool) -> Values:
         mounts.append({"name": f"host-{number}", "mountPath": path})
     limits = {GPU_RESOURCE: launch.gpus, **launch.resources}
     pod: Values = {
-        "tolerations": worker_tolerations(launch.taints),
+        "tolerations": worker_tolerations([*launch.taints, *slurm.tolerate]),
         "affinity": {**_on(HOSTNAME, launch.workers), **_ONE_PER_NODE},
         "volumes": volumes,
     }
@@ -154,7 +190,7 @@ def _login(slurm: Slurm) -> Values:
         "replicas": 1,
         "login": {"image": _images(slurm)("login")},
         "service": service,
-        "podSpec": {"tolerations": _server_tolerations()},
+        "podSpec": {"tolerations": _tolerations(slurm)},
     }
     if slurm.login.root_ssh_keys:
         found["rootSshAuthorizedKeys"] = "\n".join(slurm.login.root_ssh_keys)
@@ -173,13 +209,13 @@ def _image(name: str) -> dict[str, str]:
     return {"repository": repository, "tag": tag}
 
 
-def _server_tolerations() -> list[dict[str, str]]:
-    return [{"key": CONTROL_PLANE, "operator": "Exists"}]
+def _tolerations(slurm: Slurm) -> list[dict[str, str]]:
+    return [{"key": CONTROL_PLANE, "operator": "Exists"}, *exact_tolerations(slurm.tolerate)]
 
 
-def _tolerant_affinity() -> Values:
-    """On servers, for charts without a nodeSelector."""
-    return {"affinity": _on(CONTROL_PLANE, ["true"]), "tolerations": _server_tolerations()}
+def _on_servers(slurm: Slurm) -> Values:
+    """For charts without a nodeSelector."""
+    return {"affinity": _on(CONTROL_PLANE, ["true"]), "tolerations": _tolerations(slurm)}
 
 
 def _on(label: str, names: Any) -> Values:

@@ -29,6 +29,7 @@ from busbar.manifests.operators import Operator, Values
 from busbar.outputs import ClusterOutputs
 from busbar.outputs.pool import read_result
 from stacks.slurm_k8s.package import values
+from stacks.slurm_k8s.package.config import PASSWORD, PROJECT
 from stacks.slurm_k8s.package.config import Slurm as SlurmConfig
 from stacks.slurm_k8s.package.outputs import CONTRACT_VERSION, nodes_to_measure
 from stacks.slurm_k8s.package.pools import Pool
@@ -124,20 +125,25 @@ class SlurmCluster(pulumi.ComponentResource):
         release = create_release(name, _release(args, operator, given), parent=self, keep_namespace=True)
         namespace = namespace_of(release)
         made: list[pulumi.Resource] = [release]
-        for secret, length in _KEY_LENGTHS.items():
-            key = random.RandomPassword(f"{name}-{secret}", length=length, special=False, opts=mine)
+        keys: dict[str, pulumi.Input[str]] = {
+            secret: random.RandomPassword(f"{name}-{secret}", length=length, special=False, opts=mine).result
+            for secret, length in _KEY_LENGTHS.items()
+        }
+        if slurm.accounting:
+            keys[values.DATABASE_KEY] = _password()
+        for secret, key in keys.items():
             made.append(
                 kubernetes.core.v1.Secret(
                     f"{name}-{secret}-secret",
                     metadata={"name": secret, "namespace": slurm.namespace},
-                    string_data={values.KEY_FILES[secret]: key.result},
+                    string_data={values.KEY_FILES[secret]: key},
                     opts=of_fixed_name(pulumi.ResourceOptions(parent=self, depends_on=[namespace])),
                 )
             )
         # Before the release and the keys.
         before = pulumi.ResourceOptions(parent=self, depends_on=made)
         guard = create_step(f"{name}-removal", "before-removal", args, before, at_removal=True)
-        spec = _ready_spec(slurm, args.pools).model_dump(mode="json")
+        spec = _ready_spec(slurm, args.pools).model_dump(mode="json", exclude_none=True)
         ready = create_cluster_command(
             f"{name}-ready",
             "slurm_k8s ready",
@@ -165,6 +171,14 @@ class SlurmCluster(pulumi.ComponentResource):
         self.register_outputs({"result": self.result})
 
 
+def _password() -> pulumi.Output[str]:
+    config = pulumi.Config(PROJECT)
+    if not config.get(PASSWORD):
+        fix = f"pulumi config set --secret {PROJECT}:{PASSWORD}"
+        raise pulumi.RunError(f"accounting needs the secret {PASSWORD}, which is not set. Fix: {fix}")
+    return config.require_secret(PASSWORD)
+
+
 def _measure_spec(slurm: SlurmConfig, pool: Pool, printed: str) -> dict[str, Any]:
     """The request of `busbar slurm_k8s measure` (operations.UpdateSpec)."""
     used = {"cluster", "cluster_folder", "namespace", "container_image", "pending_seconds"}
@@ -182,6 +196,7 @@ def _measure_spec(slurm: SlurmConfig, pool: Pool, printed: str) -> dict[str, Any
 
 
 def _ready_spec(slurm: SlurmConfig, pools: Mapping[str, Pool]) -> ReadySpec:
+    levels = values.levels(slurm, pools)
     return ReadySpec(
         namespace=slurm.namespace,
         pools={
@@ -190,6 +205,7 @@ def _ready_spec(slurm: SlurmConfig, pools: Mapping[str, Pool]) -> ReadySpec:
                 gpus=pool.launch.gpus,
                 gres=pool.gres,
                 memlock=pool.needs_memlock,
+                levels=levels.get(name),
             )
             for name, pool in pools.items()
         },

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from busbar.outputs.pool import FORMAT
 from stacks.slurm_k8s.package.outputs import CONTRACT_VERSION, summary
-from stacks.slurm_k8s.package.values import JWT_KEY, SLURM_KEY
+from stacks.slurm_k8s.package.values import DATABASE_KEY, JWT_KEY, SLURM_KEY
 from stacks.slurm_k8s.tests.support import CLUSTER, configured
 from tests.program.answers import KUBECONFIG
 from tests.program.harness import LOCAL, PROVIDER, RELEASE, ROOT, STASH, Resource, Run, run_program, texts
@@ -41,6 +41,7 @@ def up(
     printed: Any = None,
     measured: Any = None,
     preview: bool = False,
+    secrets: tuple[str, ...] = (),
     **config: Any,
 ) -> Run:
     """Run the program on the outputs of a stack; `printed` by `busbar slurm_k8s ready`, `measured` by
@@ -48,11 +49,13 @@ def up(
     state = {"outputs": {**outputs(of_fabric), "kubeconfig": KUBECONFIG}, "secretOutputNames": ["kubeconfig"]}
     asked = {"busbar-slurm_k8s:slurm_k8s": json.dumps(configured(**config))}
     texts = (json.dumps(each) for each in (state, printed or READY, measured or PASSED, asked))
-    return _run(*texts, preview=preview)
+    return _run(*texts, preview=preview, secrets=secrets)
 
 
 @cache
-def _run(state: str, printed: str, measured: str, config: str, *, preview: bool) -> Run:
+def _run(
+    state: str, printed: str, measured: str, config: str, *, preview: bool, secrets: tuple[str, ...]
+) -> Run:
     def answer(args: mocks.MockResourceArgs) -> dict[str, Any]:
         if args.typ == LOCAL:
             known = {"slurm-ready": printed, "slurm-nccl-h100": measured}
@@ -61,9 +64,14 @@ def _run(state: str, printed: str, measured: str, config: str, *, preview: bool)
             return {"result": PASSWORD}
         return json.loads(state) if args.typ == "pulumi:pulumi:StackReference" else {}
 
-    program = ROOT / "stacks" / "slurm_k8s" / "__main__.py"
     return run_program(
-        {}, answer, preview=preview, program=program, project="busbar-slurm_k8s", config=json.loads(config)
+        {},
+        answer,
+        preview=preview,
+        program=ROOT / "stacks" / "slurm_k8s" / "__main__.py",
+        project="busbar-slurm_k8s",
+        config=json.loads(config),
+        secrets=dict.fromkeys(secrets, PASSWORD),
     )
 
 
@@ -255,3 +263,18 @@ def test_a_chart_of_a_folder_has_no_version() -> None:
 
 def test_a_preview_of_a_new_stack_needs_nothing_of_the_cluster() -> None:
     assert up(preview=True).error is None
+
+
+def test_the_password_of_the_database_is_in_a_secret_that_the_pods_wait_for() -> None:
+    run = up(accounting={"host": "db"}, secrets=("databasePassword",))
+    assert run.error is None
+    found = {each.inputs["metadata"]["name"]: each for each in run.of_type(SECRET)}
+    assert found[DATABASE_KEY].inputs["stringData"] == {"password": PASSWORD}
+    assert run.waits_for(run.named("slurm-ready"), found[DATABASE_KEY])
+    for each in run.custom:
+        assert not [path for path, text, hidden in texts(each.raw) if PASSWORD in text and not hidden]
+
+
+def test_a_database_without_a_password_is_refused_with_the_command_that_sets_it() -> None:
+    run = up(accounting={"host": "db"})
+    assert "Fix: pulumi config set --secret busbar-slurm_k8s:databasePassword" in str(run.error)

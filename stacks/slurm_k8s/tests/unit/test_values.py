@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -194,3 +195,73 @@ def test_a_pool_that_the_cluster_does_not_have_is_refused_with_those_that_it_has
 
 def test_a_pool_without_a_gpu_model_has_untyped_gpus() -> None:
     assert pools(pool={"gpu_model": None})["h100"].gres == "gpu:8"
+
+
+SITE_TAINT = {"key": "site", "value": "slurm", "effect": "NoExecute"}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_pod_tolerates_the_taints_of_the_site(version: str) -> None:
+    config: dict[str, Any] = {"tolerate": [SITE_TAINT], "accounting": {"host": "db"}}
+    objects = of_slurm(version, **config)
+    operator = values.operator(FOLDER, slurm(version=version, **config))
+    objects += kind(rendered(version, "slurm-operator", operator), "Deployment")
+    pods = [each for each in objects if (each.get("spec") or {}).get("template")]
+    assert {each["kind"] for each in pods} == {
+        "Accounting", "Controller", "Deployment", "LoginSet", "NodeSet", "RestApi"
+    }  # fmt: skip
+    for each in pods:
+        assert {**SITE_TAINT, "operator": "Equal"} in each["spec"]["template"]["spec"]["tolerations"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_slurmdbd_uses_the_database_of_the_site_and_its_password_is_in_a_secret(version: str) -> None:
+    objects = of_slurm(version, accounting={"host": "db.example.com", "username": "acct"})
+    [accounting] = kind(objects, "Accounting")
+    assert accounting["spec"]["storageConfig"] == {
+        "host": "db.example.com",
+        "port": 3306,
+        "database": "slurm_acct_db",
+        "username": "acct",
+        "passwordKeyRef": {"name": values.DATABASE_KEY, "key": "password"},
+    }
+    assert values.SLURM_KEY in json.dumps(accounting["spec"])
+    [controller] = kind(objects, "Controller")
+    assert controller["spec"]["accountingRef"]["name"] == accounting["metadata"]["name"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_there_is_no_database_unless_one_is_asked_for(version: str) -> None:
+    assert not kind(of_slurm(version), "Accounting")
+
+
+def placed(version: str, *labels: str) -> tuple[Any, Any]:
+    """The levels of the pools, and topology.yaml, of workers with these labels."""
+    given = slurm(version=version)
+    launch = pools(given)["h100"].launch.model_copy(update={"topology": labels or None})
+    found = {"h100": replace(pools(given)["h100"], launch=launch)}
+    files = values.slurm(FOLDER, given, found)["configFiles"]
+    return values.levels(given, found), yaml.safe_load(files.get("topology.yaml", ""))
+
+
+def test_the_switches_of_the_workers_are_a_tree_whose_root_is_in_topology_yaml() -> None:
+    labels = ("fabric.topograph.run/tier-1", "fabric.topograph.run/tier-0")
+    levels, file = placed("1.2.1", *labels, "accelerator.topograph.run/domain")
+    assert levels == {"h100": labels}
+    assert file == [
+        {"topology": "fabric", "cluster_default": True, "tree": {"switches": [{"switch": "root"}]}}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("version", "labels"),
+    [
+        ("1.0.0", ["fabric.topograph.run/tier-0"]),
+        ("1.2.1", []),
+        ("1.2.1", ["accelerator.topograph.run/domain"]),
+    ],
+)
+def test_there_is_no_topology_where_nodes_have_no_switches_or_slurm_is_not_told(
+    version: str, labels: list[str]
+) -> None:
+    assert placed(version, *labels) == ({}, None)
