@@ -101,13 +101,21 @@ def test_a_drain_of_a_person_is_shown_and_stays(lab: Lab, slurm: Slurm) -> None:
 
 
 def test_a_quarantine(lab: Lab, slurm: Slurm) -> None:
+    def kept(cluster: dict[str, Any]) -> None:
+        # By default a measurement waits three minutes for the GPUs, which the pods of Slurm hold.
+        cluster["validation"]["when_busy"] = "keep"
+
     def held(cluster: dict[str, Any]) -> None:
+        kept(cluster)
         cluster["hosts"]["workers"][1]["quarantine"] = "drill: rail 0 is slow"
 
     job = slurm.young_job(slurm.on()["worker-2"])
     with running(lab, *up_with(lab, held)) as up:
         ended_well(slurm, up, job, "busbar: quarantine: drill: rail 0 is slow")
-    back(lab, slurm)
+    with running(lab, *up_with(lab, kept)) as up:
+        said, _ = up.communicate(timeout=300)
+    assert up.returncode == 0, said
+    until(lambda: [*slurm.nodes().values()] == IDLE, 60, "both nodes are idle")
 
 
 def test_a_restart_of_k3s_that_drains(lab: Lab, slurm: Slurm) -> None:
