@@ -14,6 +14,7 @@ from pulumi_command import local
 from busbar.capability import drain_hooks
 from busbar.components.engine.local_command import create_cluster_command
 from busbar.components.engine.removal import stack_folder
+from busbar.hosts import scripts
 from busbar.kube import batches
 from busbar.kube import servers as cluster_servers
 from busbar.kube.client import ApiError, RestApi
@@ -105,7 +106,9 @@ def scheduler_hooks(
         return end(args.name) if asked else None
 
     async def failed(args: pulumi.ErrorHookArgs) -> bool:
-        await end(args.name)
+        # Where the script was missing it runs again (script_delivery.py).
+        if scripts.not_delivered(scripts.DELIVERED["worker"]) not in args.errors[0].splitlines():
+            await end(args.name)
         return False
 
     begins, ends = pulumi.ResourceHook(f"{name}-drain", before), pulumi.ResourceHook(f"{name}-back", after)

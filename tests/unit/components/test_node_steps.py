@@ -1,18 +1,22 @@
-"""What ends an update that cannot learn whether its servers and workers run."""
+"""What ends an update that cannot learn whether its servers and workers run, and what schedulers are told."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pulumi
 import pytest
 
 from busbar.components.engine import node_steps
+from busbar.hosts import scripts
 from busbar.kube import batches, servers
 from busbar.kube.client import ApiError
+from busbar.kube.drain import PodsRemain
 from busbar.kube.wait import TimedOut
+from tests.unit.kube.node_cluster import Nodes, Scheduler, node
 
 REFUSED = ApiError("GET /api/v1/nodes", 403, "forbidden")
 
@@ -52,3 +56,70 @@ def test_an_api_that_does_not_answer_fails_the_update_and_an_unusable_kubeconfig
     with pytest.raises(pulumi.RunError, match="unknown whether") if fails else nullcontext() as caught:
         asyncio.run(node_steps.fail_unless_ready(["server-1"], ["gpu-1"], "a kubeconfig"))
     assert [*said, *([str(caught.value)] if caught else [])] == [text]
+
+
+@pytest.fixture
+def restart(monkeypatch: pytest.MonkeyPatch) -> Nodes:
+    """The cluster of a worker with jobs of a scheduler; hooks are called directly."""
+    found = node("w-1", "b")
+    found["status"]["nodeInfo"] = {"kubeletVersion": "v1.35.5"}
+    cluster = Nodes(found)
+    monkeypatch.setattr(pulumi, "ResourceHook", lambda name, callback: callback)
+    monkeypatch.setattr(pulumi, "ErrorHook", lambda name, callback: callback)
+    monkeypatch.setattr(pulumi.log, "info", lambda _: None)
+    monkeypatch.setattr(node_steps, "RestApi", lambda _: cluster)
+    monkeypatch.setattr(node_steps, "drain_hooks", lambda api, on, why: [Scheduler(api, on, why, 20)])
+    monkeypatch.setattr("busbar.kube.wait.SystemClock", lambda: cluster.clock)
+    return cluster
+
+
+def hooks(version: str | None = "v1.35.6", seconds: float = 60) -> Any:
+    return node_steps.scheduler_hooks(
+        "pool", {"worker-w-1": "w-1"}, "KUBECONFIG", seconds=seconds, version=version
+    )
+
+
+def called(hook: Any, *errors: str) -> Any:
+    async def run() -> Any:
+        found = hook(SimpleNamespace(name="worker-w-1", errors=errors))
+        return await found if found else None
+
+    return asyncio.run(run())
+
+
+DRAINED, BACK = "w-1 drained by the scheduler: restart of K3s", "w-1 back in the scheduler"
+
+
+def test_a_scheduler_has_no_jobs_there_while_an_agent_restarts_and_starts_them_afterwards(
+    restart: Nodes,
+) -> None:
+    binding = hooks()
+    called(binding.before_update[0])
+    assert {*restart.log} == {DRAINED} and restart.clock.now() >= 20
+    called(binding.after_update[0])
+    assert restart.log[-1] == BACK
+
+
+def test_a_scheduler_is_not_asked_for_the_same_version_of_k3s_and_is_told_nothing(restart: Nodes) -> None:
+    binding = hooks("v1.35.5")
+    called(binding.before_create[0])
+    called(binding.after_create[0])
+    assert restart.log == []
+
+
+@pytest.mark.parametrize(
+    ("error", "is_back"), [("failed", True), (scripts.not_delivered("k3s-agent"), False)]
+)
+def test_a_scheduler_starts_jobs_where_the_agent_failed_and_does_not_run_again(
+    error: str, is_back: bool, restart: Nodes
+) -> None:
+    binding = hooks()
+    called(binding.before_update[0])
+    assert called(binding.on_error[0], error) is False
+    assert (restart.log[-1] == BACK) is is_back
+
+
+def test_an_agent_is_not_restarted_while_jobs_remain(restart: Nodes) -> None:
+    with pytest.raises(PodsRemain, match="its agent was not restarted"):
+        called(hooks(seconds=10).before_update[0])
+    assert restart.log[-1] == BACK
