@@ -145,11 +145,8 @@ def _result(row: Row, evidence: Evidence, hashes: Mapping[str, str]) -> dict[str
         each for name in (*KINDS[key].uses, stage) for each in (f"{FOLDER}/{name}", f"{FOLDER}/{name}/{pool}")
     ]
     below = f"{FOLDER}/{stage}/{pool}/"
-    files = {
-        path: digest
-        for path, digest in hashes.items()
-        if path.rpartition("/")[0] in folders or path.startswith(below)
-    }
+    used = [path for path in hashes if path.rpartition("/")[0] in folders or path.startswith(below)]
+    files = {path: hashes[path] for path in used}
     return {**row.model_dump(), **vars(found), "evidence": files}
 
 

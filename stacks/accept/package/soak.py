@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist, median, pstdev
@@ -18,8 +20,10 @@ SAMPLE_SECONDS = 30
 SOAKS, LEAST_LOW, MOST_LOW = 1000, 2, 5
 # Fewer intervals do not show their spread.
 LEAST_INTERVALS = 10
-# Bits of clocks_throttle_reasons: HW slowdown, SW and HW thermal slowdown, HW power brake (nvml.h).
-THROTTLING = {0x8: "HW slowdown", 0x20: "SW thermal", 0x40: "HW thermal", 0x80: "HW power brake"}
+# A sampler's file has room for fewer.
+MOST_EVENTS = 200_000
+# Bits of NVML: slowdown by hardware, by software for heat, by hardware for heat, and by the power brake.
+THROTTLED = {0x08: "hardware slowdown", 0x20: "heat (software)", 0x40: "heat", 0x80: "power brake"}
 
 
 @dataclass(frozen=True)
@@ -45,12 +49,14 @@ class Event:
 
 @dataclass
 class Watched:
-    """The samples of a node. `unread`: what the last one could not read. `clocks`: lowest of all GPUs."""
+    """The samples of a node. `unread`: what the last one could not read.
 
-    times: list[int] = field(default_factory=list)
+    `clocks`: MHz, the lowest of all GPUs -> number of samples.
+    """
+
+    times: array[int] = field(default_factory=lambda: array("q"))
     events: list[Event] = field(default_factory=list)
-    clocks: list[int] = field(default_factory=list)
-    hottest: int = 0
+    clocks: Counter[int] = field(default_factory=Counter)
     unread: set[str] = field(default_factory=set)
 
 
@@ -136,8 +142,10 @@ def watch(samples: Iterable[Mapping[str, Any]]) -> Watched:
                 state[key] = value
             (found.unread.add if value is None else found.unread.discard)(key)
         if heat := sample.get("heat"):
-            found.hottest, clock = max(found.hottest, int(heat[0])), int(heat[1])
-        found.clocks.append(clock)
+            clock = int(heat[1])
+        found.clocks[clock] += 1
+        if len(found.events) > MOST_EVENTS:
+            raise ValueError("too many changes")
     return found
 
 
@@ -174,9 +182,8 @@ def _lines(what: str) -> Any:
     def read(now: Any, before: Any) -> _Changes:
         if before is not None:
             old, new = (text.splitlines() if isinstance(text, str) else text for text in (before, now))
-            for line in new:
-                if line not in old:
-                    yield "gpus", str(line)[:120], f"{what}{str(line).strip()[:200]}", 1
+            for line in sorted({*new} - {*old}):
+                yield "gpus", str(line)[:120], f"{what}{str(line).strip()[:200]}", 1
 
     return read
 
@@ -188,7 +195,7 @@ def _gpus(now: Any, before: Any) -> _Changes:
         old_errors, old_bits = former.get(bus, (None, 0))
         if old_errors is not None and errors is not None and int(errors) > int(old_errors):
             yield "gpus", f"ecc {bus}", f"GPU {bus} has {int(errors)} uncorrected ECC errors", 1
-        for bit, reason in THROTTLING.items():
+        for bit, reason in THROTTLED.items():
             if int(bits or 0) & bit & ~int(old_bits or 0):
                 yield "throttling", f"{bus} {reason}", f"GPU {bus} is throttled: {reason}", 1
 

@@ -11,6 +11,7 @@ from busbar.text import counted, listed
 from stacks.accept.package.evidence import Untrusted
 from stacks.accept.package.rows.kinds import Find, Finding, Outcome, Question, kind, worst
 from stacks.accept.package.site import Pool
+from stacks.accept.package.soak import THROTTLED
 
 # Those of level 3 that need no other package. Software is tested per host, the others per GPU.
 WANTED = (
@@ -18,8 +19,6 @@ WANTED = (
 )  # fmt: skip
 # error_severity of DCGM (DCGM dcgm_errors.h).
 CONFIG = 5
-# Bits of NVML: slowdown by hardware, by software for heat, by hardware for heat, and by the power brake.
-THROTTLED = {0x08: "hardware slowdown", 0x20: "heat (software)", 0x40: "heat", 0x80: "power brake"}
 _SAMPLE = re.compile(r"\s*(\d+) (\S+), 0x([0-9A-Fa-f]{1,16})")
 
 Look = Callable[[Pool, dict[str, Any]], Iterator[tuple[Outcome, str]]]

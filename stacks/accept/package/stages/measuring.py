@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from busbar.hosts.remote import Hosts, on_each
+from busbar.preflight.survey import CONCURRENT
 from stacks.accept.package.evidence import Printed
 from stacks.accept.package.stages.running import Running
 
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def measure_on(
-    on: Running, names: Iterable[str], verb: str, seconds: int, script: str = "measure", **values: str
+    on: Running, names: Iterable[str], verb: str, seconds: int, *, script: str = "measure", **values: str
 ) -> Printed:
-    """What the script prints on these hosts, which run it at once. Raises ScriptError for the bastion."""
+    """What the script prints on these hosts, `measure` on all at once. Raises ScriptError for the bastion."""
     chosen = [host for host in on.spec.hosts if host.name in {*names}]
 
     async def ask() -> list[dict[str, Any] | str]:
@@ -26,7 +27,7 @@ def measure_on(
             async def one(host: Host) -> dict[str, Any]:
                 return await hosts.run(host, f"accept/{script}", {"VERB": verb, **values}, seconds=seconds)
 
-            return await on_each(chosen, one)
+            return await on_each(chosen, one, at_once=None if script == "measure" else CONCURRENT)
 
     found = {host.name: each for host, each in zip(chosen, asyncio.run(ask()), strict=True)}
     return Printed(

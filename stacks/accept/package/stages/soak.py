@@ -130,7 +130,7 @@ def _run(on: Running, pool: str, part: str, job: str, segment: Segment, limit: i
 def _sample(on: Running, pool: str, verb: str, **values: str) -> dict[str, dict[str, Any]]:
     """Run the sampler's script on the workers of a pool. Returns the facts of those that have run it."""
     workers = on.site.pools[pool].workers
-    found = measure_on(on, workers, verb, SCRIPT_SECONDS, "soak", RUN=on.run, **values)
+    found = measure_on(on, workers, verb, SCRIPT_SECONDS, script="soak", RUN=on.run, **values)
     if found.failed:
         on.say(f"warning: sampler: {verb}: {listed([*found.failed.values()], 3)}")
     return found.hosts
