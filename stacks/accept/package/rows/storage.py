@@ -38,7 +38,8 @@ def mount_faults(hosts: Hosts, run: str) -> list[str]:
         faults.append(f"nothing is mounted there: it is on the root file system ({most})")
     silent = [name for name in mounts if hosts[name].get("seen") != run and mounts[name] == most]
     faults += [f"{name}: does not see the file of another node" for name in silent]
-    free = min((each.get("free_bytes") or 0 for each in hosts.values()), default=0)
+    told = (each.get("free_bytes") for each in hosts.values())
+    free = min((each if isinstance(each, int) else 0 for each in told), default=0)
     if not faults and free < 2 * NODE_BYTES * len(hosts):
         faults.append(f"{free / 1e9:.0f} GB are free, expected {2 * NODE_BYTES * len(hosts) / 1e9:.0f}")
     return faults
@@ -74,7 +75,7 @@ def _sum(hosts: Hosts, names: Iterable[str], width: int, job: str, part: str, ke
             value = float(found[part][key])
             if found["error"] or not 0 < value < 1e15:
                 raise Untrusted(f"{name}: fio ended with error {found['error']}")
-        except (ValueError, RecursionError, KeyError, TypeError) as error:
+        except (ValueError, OverflowError, RecursionError, KeyError, TypeError) as error:
             raise Untrusted(
                 f"{name}: fio on {counted(width, 'node')} has no figure ({type(error).__name__})"
             ) from None

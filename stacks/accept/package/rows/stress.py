@@ -19,7 +19,7 @@ WANTED = (
 )  # fmt: skip
 # error_severity of DCGM (DCGM dcgm_errors.h).
 CONFIG = 5
-_SAMPLE = re.compile(r"\s*(\d+) (\S+), 0x([0-9A-Fa-f]{1,16})")
+_SAMPLE = re.compile(r"\s*(\d{1,9}) (\S+), 0x([0-9A-Fa-f]{1,16})")
 
 Look = Callable[[Pool, dict[str, Any]], Iterator[tuple[Outcome, str]]]
 
