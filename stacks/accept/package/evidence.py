@@ -247,18 +247,21 @@ class Evidence:
             segment = self.segment(pool, f"{index:03}")
             if log is None or segment is None or not segment.ended or "all_reduce" not in log.busbw:
                 continue
-            where = f"{SOAK}/{pool}/{index:03}"
-            began, ended = (_time(text).timestamp() for text in (log.record.measured_at or "", segment.ended))
+            where, stage = f"{SOAK}/{pool}/{index:03}", self.stage(SOAK)
+            try:
+                texts = (log.record.measured_at or "", segment.ended, stage.ended if stage else "")
+                began, ended, latest = (_time(text).timestamp() for text in texts)
+            except ValueError:
+                raise Untrusted(f"{where} ended at {segment.ended!r}, not a time in its stage") from None
             loads = [seconds for _, seconds in log.seconds["all_reduce"]]
+            span = (ended - began) / len(loads)
             # The times of the cluster are whole seconds.
             if sum(loads) > ended - began + 2:
                 raise Untrusted(f"{where} has {sum(loads):.0f} s of load in {ended - began:.0f} s")
-            stage = self.stage(SOAK)
-            if not stage or ended > (_time(stage.ended) + SKEW).timestamp():
-                raise Untrusted(f"{where} ended at {segment.ended}, not in its stage")
-            if found and began < found[-1].at:
+            if ended > latest + SKEW.total_seconds():
+                raise Untrusted(f"{where} ended at {segment.ended!r}, not a time in its stage")
+            if found and began < found[-1].at + found[-1].span - 2:
                 raise Untrusted(f"{where} began before the end of the segment before it")
-            span = (ended - began) / len(loads)
             found += [
                 Interval(began + place * span, span, seconds, busbw)
                 for place, (seconds, busbw) in enumerate(zip(loads, log.busbw["all_reduce"], strict=True))

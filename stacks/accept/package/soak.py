@@ -21,7 +21,7 @@ SOAKS, LEAST_LOW, MOST_LOW = 1000, 2, 5
 # Fewer intervals do not show their spread.
 LEAST_INTERVALS = 10
 # A sampler's file has room for fewer.
-MOST_EVENTS = 200_000
+MOST_EVENTS = 100_000
 # Bits of NVML: slowdown by hardware, by software for heat, by hardware for heat, and by the power brake.
 THROTTLED = {0x08: "hardware slowdown", 0x20: "heat (software)", 0x40: "heat", 0x80: "power brake"}
 
@@ -166,7 +166,7 @@ def _ports(now: Any, before: Any) -> _Changes:
     former = {(each["hca"], each["port"], each["counter"]): int(each["value"]) for each in before or ()}
     for each in now:
         counter, value = str(each["counter"]), int(each["value"])
-        key = f"{counter} of {each['hca']} port {each['port']}"
+        key = f"{counter} of {each['hca']} port {each['port']}"[:120]
         old = former.get((each["hca"], each["port"], counter), 0)
         grown = value - old if value >= old else value
         if before is None and value == SATURATED.get(counter):
@@ -190,8 +190,9 @@ def _lines(what: str) -> Any:
 
 def _gpus(now: Any, before: Any) -> _Changes:
     """[PCI address, uncorrected ECC errors, bits of reasons for throttling], each null where unread."""
-    former = {bus: (errors, bits) for bus, errors, bits in before or ()}
-    for bus, errors, bits in now:
+    former = {str(bus)[:40]: (errors, bits) for bus, errors, bits in before or ()}
+    for place, errors, bits in now:
+        bus = str(place)[:40]
         old_errors, old_bits = former.get(bus, (None, 0))
         if old_errors is not None and errors is not None and int(errors) > int(old_errors):
             yield "gpus", f"ecc {bus}", f"GPU {bus} has {int(errors)} uncorrected ECC errors", 1

@@ -216,7 +216,8 @@ FORGED: dict[str, tuple[Forge, str, str]] = {
     "segments at the same time": (
         lambda f: made.segment(f, part="001"), "hours", "began before the end"),
     "an end after that of the stage": (
-        lambda f: made.segment(f, ended="2026-11-23T09:00:00Z"), "hours", "not in its stage"),
+        lambda f: made.segment(f, ended="2026-11-23T09:00:00Z"), "hours", "not a time in its stage"),
+    "no time": (lambda f: made.segment(f, ended="yesterday"), "hours", "not a time in its stage"),
     "a segment left out": (
         lambda f: made.segment(f, part="002", began="2026-11-23T01:59:00Z"), "load", "expected 000 and on"),
     "samples of another run": (lambda f: made.samples(f, "worker-2", run="accept-ffffff"), "links", "is of"),
