@@ -96,12 +96,16 @@ class Printed(OfRun):
 
 
 class Segment(OfRun):
-    """A job of a soak, written before it begins. `ended`: by the cluster's clock; empty until then."""
+    """A job of a soak, written before it begins. `ended`: by the cluster's clock; empty until then.
+
+    `failed`: how an interval has ended; the job was removed then, and its log is not kept.
+    """
 
     nodes: tuple[str, ...]
     runs: int
     iterations: int
     ended: str = ""
+    failed: str = ""
 
 
 Read = TypeVar("Read", bound=OfRun)

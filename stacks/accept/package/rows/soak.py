@@ -38,6 +38,8 @@ def _load(asked: Question) -> Finding:
     logs = asked.evidence.segments(pool)
     for number, log in enumerate(logs):
         segment = asked.evidence.segment(pool, f"{number:03}")
+        if segment and segment.failed:
+            return Finding("fail", f"job {number + 1}: {segment.failed}")
         if log is None or segment is None or not segment.ended:
             return Finding("unknown", f"job {number + 1} of {len(logs)} has no complete log")
         if bad := not_whole(log):

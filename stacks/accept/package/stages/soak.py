@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import zlib
 from typing import Any
 
@@ -31,6 +32,7 @@ from stacks.accept.package.stages.running import Planned, Running, now
 LEAST_HOURS, MOST_HOURS = 1, 168
 # kubelet serves only the current file of a log, of 10 MiB. A run prints 92 bytes per rank, and its table.
 LOG_BYTES, RANK_BYTES, RUN_BYTES, SEGMENT_SECONDS = 8 << 20, 92, 4096, 12 * 3600
+FAILED = re.compile(r"^\w+ ended with exit code [1-9]")
 SCRIPT_SECONDS, MOST_BYTES = 60, 16 << 20
 
 
@@ -93,7 +95,7 @@ def _soak(on: Running, number: int, pool: str) -> None:
 
 def _run(on: Running, pool: str, part: str, job: str, segment: Segment, limit: int) -> None:
     """Run a job, or follow the one that an earlier call has left, and keep its log."""
-    from busbar.fabric.measure import LeftBehind, measure, plan_pool
+    from busbar.fabric.measure import CannotMeasure, LeftBehind, measure, plan_pool
     from busbar.fabric.measure.run import find
 
     folder, home = on.at(SOAK) / pool / part, on.file.project / ".busbar" / on.file.stack
@@ -110,18 +112,33 @@ def _run(on: Running, pool: str, part: str, job: str, segment: Segment, limit: i
         segment = segment.model_copy(update={"nodes": planned.job.nodes})
         write_json(folder / SEGMENT, segment.model_dump(mode="json"))
 
+    def note(**values: str) -> None:
+        write_json(folder / SEGMENT, segment.model_copy(update=values).model_dump(mode="json"))
+
     def note_end(_: object) -> None:
         path, manifest = planned.objects({})[-1]
         status = on.api.get(f"{path}/{manifest['metadata']['name']}").get("status") or {}
         conditions = [each.get("lastTransitionTime") or "" for each in status.get("conditions") or ()]
-        ended = status.get("completionTime") or max(conditions, default="") or now()
-        write_json(folder / SEGMENT, segment.model_copy(update={"ended": ended}).model_dump(mode="json"))
+        note(ended=status.get("completionTime") or max(conditions, default="") or now())
+
+    failed: list[str] = []
+
+    def say(text: str) -> None:
+        on.say(text)
+        # Without a node each further interval would wait for it until its logins time out.
+        if FAILED.search(text):
+            failed.append(text)
+            raise CannotMeasure(failed)
 
     options = f" --kubeconfig {home}/kubeconfig"
     try:
-        measure(on.api, planned, str(folder), on.clock, on.say, note_end, options, outlives=True)
+        measure(on.api, planned, str(folder), on.clock, say, note_end, options, outlives=True)
     except LeftBehind as left:
         on.say(f"warning: {left}")
+    except CannotMeasure:
+        if not failed:
+            raise
+        note(ended=now(), failed=failed[0])
     for path in folder.iterdir():
         if path.name not in (*LOG_FILES, SEGMENT):
             path.unlink()

@@ -289,13 +289,16 @@ class Soaked(Foreign):
         if not self.lasts:
             self.end(job)
 
+    failure = "launcher ends with exit code 0", "launcher ends with exit code 1"
+
     def end(self, job: JsonObject) -> None:
         script = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]["command"][
             -1
         ]
         count = script.count("\nmeasure all_reduce")
         hosts = [f"{job['metadata']['name']}-worker-{number}" for number in range(2)]
-        self.run_job(job, made.soak_log(hosts, [390.0] * count))
+        log = made.soak_log(hosts, [390.0] * count)
+        self.run_job(job, log if self.succeeds else log.replace(*self.failure, 1))
         self.time += 302 * count
         if not self.succeeds:
             job["status"]["conditions"] = [{"type": "Failed", "status": "True", "reason": "Error"}]
@@ -375,6 +378,16 @@ def test_the_soak_ends_with_a_job_that_fails(on: Running, gpus: Soaked) -> None:
     run_stage(stage.STAGE, on)
     assert (row(on.folder, "load").result, len(gpus.jobs)) == ("fail", 1)
     assert on.__dict__["verbs"][-1] == "stop"
+
+
+def test_an_interval_that_fails_ends_the_job_and_the_soak(on: Running, gpus: Soaked) -> None:
+    gpus.succeeds = False
+    gpus.failure = "all_reduce ended with exit code 0", "all_reduce ended with exit code 3"
+    run_stage(stage.STAGE, on)
+    found = row(on.folder, "load")
+    assert (found.result, found.reason) == ("fail", "job 1: all_reduce ended with exit code 3")
+    assert (gpus.left, len(gpus.jobs), on.__dict__["verbs"][-1]) == ([], 1, "stop")
+    assert row(on.folder, "hours").result == "unknown"
 
 
 def test_a_log_stays_below_8_mib() -> None:
