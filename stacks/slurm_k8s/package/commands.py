@@ -48,14 +48,15 @@ def _describe(slurm: Slurm) -> Iterator[str]:
 
 @engine_command("slurm_k8s survey", "stacks.slurm_k8s.package.survey:SurveySpec")
 def survey(api: RestApi, spec: SurveySpec) -> Any:
-    """Name what on the cluster is in the way; the request is JSON on stdin (survey.SurveySpec).
+    """Name what on the cluster is in the way, else note the places of Nodes; the request is JSON on stdin.
 
     The cluster: KUBECONFIG. Prints {"findings": []}; exits with 1 and every finding where there is one.
     """
-    from stacks.slurm_k8s.package.survey import findings
+    from stacks.slurm_k8s.package.survey import findings, place
 
     if found := findings(api, spec):
         raise Failed("nothing was installed:\n" + "\n".join(f"  - {each}" for each in found))
+    place(api, spec.levels)
     return {"findings": []}
 
 

@@ -9,16 +9,14 @@ from typing import Any
 from pydantic import Field
 
 from busbar.kube.client import Api, ApiError
-from busbar.kube.nodes import NODES
 from busbar.kube.pods import namespace_report
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
 from busbar.models import StrictModel
 from busbar.text import listed
 from stacks.slurm_k8s.package.rest import ENDED, SlurmApi, SlurmNode, states_of, transient
-from stacks.slurm_k8s.package.values import ROOT_SWITCH, TOPOLOGY
+from stacks.slurm_k8s.package.survey import place
 
 POLL_SECONDS = 3.0
-_PLACE = "topology.slinky.slurm.net/spec"
 PROBE_SECONDS = 180
 # Every node of the job checks its GPUs, and the memory that it may lock.
 _PROBE = """\
@@ -37,22 +35,19 @@ _CODES = {
 
 
 class PoolSpec(StrictModel):
-    """A pool: the workers that Slurm must have, and what each offers to jobs.
-
-    `levels`: labels of its Nodes that name the switches above, the farthest first; None for no topology.
-    """
+    """A pool: the workers that Slurm must have, and what each offers to jobs."""
 
     workers: tuple[str, ...]
     gpus: int
     gres: str
     memlock: bool
-    levels: tuple[str, ...] | None = None
 
 
 class ReadySpec(StrictModel):
-    """Stdin of `busbar slurm_k8s ready`."""
+    """Stdin of `busbar slurm_k8s ready`. `levels`: as in survey.SurveySpec."""
 
     namespace: str
+    levels: dict[str, tuple[str, ...]] = Field(default={})
     pools: dict[str, PoolSpec]
     deadline_seconds: float = Field(gt=0)
 
@@ -72,7 +67,7 @@ def ready(
 
     deadline = Deadline(clock, spec.deadline_seconds)
     try:
-        wait_until(lambda: _place(api, spec), deadline, poll_seconds=POLL_SECONDS, progress=progress)
+        wait_until(lambda: place(api, spec.levels), deadline, poll_seconds=POLL_SECONDS, progress=progress)
         wait_until(look, deadline, poll_seconds=POLL_SECONDS, progress=progress, retry_on=transient)
         for name, pool in spec.pools.items():
             reasons += probe(slurm, name, pool, known, clock, progress)
@@ -82,20 +77,6 @@ def ready(
     nodes = {worker: known[worker].name for worker in wanted if worker in known}
     drained = {worker: known[worker].drained for worker in nodes if known[worker].drained}
     return {"passed": not reasons, "reasons": reasons, "nodes": nodes, "drained": drained}
-
-
-def _place(api: Api, spec: ReadySpec) -> bool:
-    """Annotate Nodes with their place in the tree of switches, which slurm-operator tells Slurm."""
-    pools = {name: pool.levels for pool in spec.pools.values() for name in pool.workers}
-    for node in api.list(NODES) if any(levels is not None for levels in pools.values()) else ():
-        metadata = node["metadata"]
-        if (levels := pools.get(metadata["name"])) is None:
-            continue
-        switches = [(metadata.get("labels") or {}).get(label, "") for label in levels] or ["unknown"]
-        place = ":".join([TOPOLOGY, ROOT_SWITCH, *switches])
-        if (metadata.get("annotations") or {}).get(_PLACE) != place and all(switches):
-            api.merge(f"{NODES}/{metadata['name']}", {"metadata": {"annotations": {_PLACE: place}}})
-    return True
 
 
 def _missing(pool: PoolSpec, known: Mapping[str, SlurmNode]) -> Iterator[str]:

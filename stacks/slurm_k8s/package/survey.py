@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+from pydantic import Field
 
 from busbar.kube.client import Api, JsonObject
 from busbar.kube.gpus import active_pods, held_by
+from busbar.kube.nodes import NODES
 from busbar.kube.objects import find
 from busbar.manifests.scheduling import GPU_RESOURCE
 from busbar.models import StrictModel
@@ -17,6 +20,9 @@ CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodesets.slinky.s
 CRDS_RELEASE = "slurm-operator-crds"
 # Their volumes are folders or disks of one machine (K3s' own class; static local volumes).
 _OF_ONE_NODE = ("rancher.io/local-path", "kubernetes.io/no-provisioner")
+# The topology and its root in topology.yaml; Slurm makes the switches below of each node's own place.
+TOPOLOGY, ROOT_SWITCH = "fabric", "root"
+_PLACE = "topology.slinky.slurm.net/spec"
 _DEFAULT = "storageclass.kubernetes.io/is-default-class"
 
 
@@ -29,11 +35,29 @@ class SurveySpec(StrictModel):
     accept_state_on_one_node: bool = False
     default_class_only: bool = False
     """Whether the charts can only use the default class, as those of 1.0."""
+    levels: dict[str, tuple[str, ...]] = Field(default={})
+    """Worker -> the labels of its Node that name switches, the farthest first; empty for no topology."""
 
 
 def findings(api: Api, spec: SurveySpec) -> list[str]:
     """Every obstacle, with its fix; empty where there is none. Raises ApiError."""
     return [*_foreign_crds(api), *_busy(api, spec), *_storage(api.list(CLASSES), spec)]
+
+
+def place(api: Api, levels: Mapping[str, Sequence[str]]) -> bool:
+    """Annotate Nodes with their place in the tree of switches, which slurm-operator tells Slurm. Always true.
+
+    A pod that starts before has no place in Slurm for a while. Raises ApiError.
+    """
+    for node in api.list(NODES) if levels else ():
+        metadata = node["metadata"]
+        if (labels := levels.get(metadata["name"])) is None:
+            continue
+        switches = [(metadata.get("labels") or {}).get(label, "") for label in labels] or ["unknown"]
+        text = ":".join([TOPOLOGY, ROOT_SWITCH, *switches])
+        if (metadata.get("annotations") or {}).get(_PLACE) != text and all(switches):
+            api.merge(f"{NODES}/{metadata['name']}", {"metadata": {"annotations": {_PLACE: text}}})
+    return True
 
 
 def _foreign_crds(api: Api) -> Iterator[str]:

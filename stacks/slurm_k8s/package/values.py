@@ -14,7 +14,7 @@ from busbar.manifests.operators import Operator, Values, load, merge
 from busbar.manifests.scheduling import GPU_RESOURCE, exact_tolerations, worker_tolerations
 from stacks.slurm_k8s.package.config import Accounting, Slurm
 from stacks.slurm_k8s.package.pools import Pool, gres_conf
-from stacks.slurm_k8s.package.survey import CRDS_RELEASE, SurveySpec
+from stacks.slurm_k8s.package.survey import CRDS_RELEASE, ROOT_SWITCH, TOPOLOGY, SurveySpec
 
 RELEASE = "slurm"
 CRDS = Operator(config_key="crds", release=CRDS_RELEASE, namespace="slinky-crds")
@@ -25,8 +25,6 @@ LOGIN_SERVICE = f"{RELEASE}-login-{LOGIN}"
 SLURM_KEY, JWT_KEY = "busbar-slurm-key", "busbar-slurm-jwt"
 DATABASE_KEY = "busbar-slurm-database"
 KEY_FILES = {SLURM_KEY: "slurm.key", JWT_KEY: "jwt.key", DATABASE_KEY: "password"}
-# The topology and its root in topology.yaml; Slurm makes the switches below of each node's own topology.
-TOPOLOGY, ROOT_SWITCH = "fabric", "root"
 HOSTNAME = "kubernetes.io/hostname"
 
 # The wait after a pod is gone: a job may start again after 30 s, not 120 s (Slurm's default).
@@ -56,6 +54,7 @@ def survey_spec(slurm: Slurm, pools: Mapping[str, Pool]) -> SurveySpec:
         storage_class=slurm.state.storage_class,
         accept_state_on_one_node=slurm.state.accept_state_on_one_node,
         default_class_only=slurm.release == "1.0",
+        levels=levels(slurm, pools),
     )
 
 
@@ -111,14 +110,15 @@ def _accounting(database: Accounting, image: Any, servers: Values) -> Values:
 
 
 def levels(slurm: Slurm, pools: Mapping[str, Pool]) -> dict[str, tuple[str, ...]]:
-    """Pool -> the labels of its Nodes that name switches, the farthest level first; empty for none.
+    """Worker -> the labels of its Node that name switches, the farthest level first; empty for none.
 
     1.0 does not tell Slurm of them, and in a tree a node without a place gets no job with others.
     """
     switches = {LABELS[level] for level in SWITCHES}
     found = {
-        name: tuple(label for label in pool.launch.topology or () if label in switches)
-        for name, pool in pools.items()
+        worker: tuple(label for label in pool.launch.topology or () if label in switches)
+        for pool in pools.values()
+        for worker in pool.launch.workers
     }
     return found if slurm.release != "1.0" and any(found.values()) else {}
 

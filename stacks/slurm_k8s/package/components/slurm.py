@@ -143,7 +143,7 @@ class SlurmCluster(pulumi.ComponentResource):
         # Before the release and the keys.
         before = pulumi.ResourceOptions(parent=self, depends_on=made)
         guard = create_step(f"{name}-removal", "before-removal", args, before, at_removal=True)
-        spec = _ready_spec(slurm, args.pools).model_dump(mode="json", exclude_none=True)
+        spec = _ready_spec(slurm, args.pools).model_dump(mode="json")
         ready = create_cluster_command(
             f"{name}-ready",
             "slurm_k8s ready",
@@ -196,7 +196,6 @@ def _measure_spec(slurm: SlurmConfig, pool: Pool, printed: str) -> dict[str, Any
 
 
 def _ready_spec(slurm: SlurmConfig, pools: Mapping[str, Pool]) -> ReadySpec:
-    levels = values.levels(slurm, pools)
     return ReadySpec(
         namespace=slurm.namespace,
         pools={
@@ -205,10 +204,10 @@ def _ready_spec(slurm: SlurmConfig, pools: Mapping[str, Pool]) -> ReadySpec:
                 gpus=pool.launch.gpus,
                 gres=pool.gres,
                 memlock=pool.needs_memlock,
-                levels=levels.get(name),
             )
             for name, pool in pools.items()
         },
+        levels=values.levels(slurm, pools),
         deadline_seconds=slurm.timeout_seconds,
     )
 

@@ -128,23 +128,3 @@ def test_pods_over_tcp_need_no_locked_memory() -> None:
     cluster = SlurmCluster(node("h100-0"), node("h100-1"))
     result(cluster, pool=POOL.model_copy(update={"memlock": False}))
     assert "[ any = any ]" in cluster.submitted[0]["script"]
-
-
-def test_nodes_are_annotated_with_their_switches_before_slurm_is_waited_for() -> None:
-    def worker(name: str, **annotations: str) -> dict[str, Any]:
-        return {"metadata": {"name": name, "labels": {"far": "b1", "near": name}, "annotations": annotations}}
-
-    cluster = SlurmCluster(node("h100-0"), node("h100-1"))
-    written = {"topology.slinky.slurm.net/spec": "fabric:root:b1:gpu-2"}
-    cluster.objects["/api/v1/nodes"] = [worker("gpu-1"), worker("gpu-2", **written), worker("other")]
-    assert result(cluster, pool=POOL.model_copy(update={"levels": ("far", "near")}))["passed"]
-    [(path, body)] = cluster.patched
-    assert path == "/api/v1/nodes/gpu-1"
-    assert list(body["metadata"]["annotations"].values()) == ["fabric:root:b1:gpu-1"]
-
-
-def test_nodes_of_a_pool_without_switches_are_below_one_of_their_own() -> None:
-    cluster = SlurmCluster(node("h100-0"), node("h100-1"))
-    cluster.objects["/api/v1/nodes"] = [{"metadata": {"name": "gpu-1"}}]
-    result(cluster, pool=POOL.model_copy(update={"levels": ()}))
-    assert [*cluster.patched[0][1]["metadata"]["annotations"].values()] == ["fabric:root:unknown"]

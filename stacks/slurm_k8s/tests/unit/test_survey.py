@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from busbar.kube.nodes import NODES
 from stacks.slurm_k8s.package import values
-from stacks.slurm_k8s.package.survey import CLASSES, CRD, findings
+from stacks.slurm_k8s.package.survey import CLASSES, CRD, findings, place
 from stacks.slurm_k8s.tests.support import pools, slurm
 from tests.support.kube_cluster import Cluster
 
@@ -86,3 +87,25 @@ def test_crds_of_another_operator_are_not_taken_over(
 ) -> None:
     crd = {"metadata": {"name": "nodesets.slinky.slurm.net", "annotations": annotations}}
     assert any("was not installed by busbar" in text for text in found(SHARED, crd=crd)) is refused
+
+
+def test_nodes_are_annotated_with_the_switches_above_them() -> None:
+    def worker(name: str, place: str = "") -> dict[str, Any]:
+        annotations = {"topology.slinky.slurm.net/spec": place}
+        return {"metadata": {"name": name, "labels": {"far": "b1", "near": name}, "annotations": annotations}}
+
+    cluster = Cluster({NODES: [worker("gpu-1"), worker("gpu-2", "fabric:root:b1:gpu-2"), worker("other")]})
+    place(cluster, {"gpu-1": ("far", "near"), "gpu-2": ("far", "near")})
+    [(path, body)] = cluster.patched
+    assert path == f"{NODES}/gpu-1"
+    assert [*body["metadata"]["annotations"].values()] == ["fabric:root:b1:gpu-1"]
+
+
+def test_nodes_of_a_pool_without_switches_share_one() -> None:
+    cluster = Cluster({NODES: [{"metadata": {"name": "gpu-1"}}]})
+    place(cluster, {"gpu-1": ()})
+    assert [*cluster.patched[0][1]["metadata"]["annotations"].values()] == ["fabric:root:unknown"]
+
+
+def test_without_a_topology_no_node_is_read() -> None:
+    assert place(Cluster(), {})

@@ -236,7 +236,7 @@ def test_there_is_no_database_unless_one_is_asked_for(version: str) -> None:
 
 
 def placed(version: str, *labels: str) -> tuple[Any, Any]:
-    """The levels of the pools, and topology.yaml, of workers with these labels."""
+    """The levels of the workers, and topology.yaml, where they have these labels."""
     given = slurm(version=version)
     launch = pools(given)["h100"].launch.model_copy(update={"topology": labels or None})
     found = {"h100": replace(pools(given)["h100"], launch=launch)}
@@ -247,7 +247,7 @@ def placed(version: str, *labels: str) -> tuple[Any, Any]:
 def test_the_switches_of_the_workers_are_a_tree_whose_root_is_in_topology_yaml() -> None:
     labels = ("fabric.topograph.run/tier-1", "fabric.topograph.run/tier-0")
     levels, file = placed("1.2.1", *labels, "accelerator.topograph.run/domain")
-    assert levels == {"h100": labels}
+    assert levels == {"gpu-1": labels, "gpu-2": labels}
     assert file == [
         {"topology": "fabric", "cluster_default": True, "tree": {"switches": [{"switch": "root"}]}}
     ]
