@@ -67,7 +67,7 @@ stress() {
   kill "$sampler" 2>/dev/null || true
   wait "$sampler" 2>/dev/null || true
   printf '{"simulated":%s,"error":%s,"diag":%s,"clocks":%s}\n' "$(simulated dcgmi)" "$(json "$ERROR")" \
-    "$(json "$(cat "$OUT/out")")" "$(json "$(sort "$clocks" | uniq -c)")"
+    "$(json "$(without_indents "$OUT/out")")" "$(json "$(sort "$clocks" | uniq -c)")"
   rm -rf "$OUT" "$clocks"
 }
 
@@ -102,8 +102,13 @@ storage() {
     --direct=1 --ioengine=libaio --iodepth=32 --time_based --runtime="$FIO_SECONDS" --group_reporting --clat_percentiles=0)
   program $((6 * FIO_SECONDS + 120)) fio fio --output-format=json "${all[@]}" --name=write --rw=write --bs=1M \
     --name=read --rw=read --bs=1M --stonewall --name=iops --rw=randread --bs=4k --stonewall
-  printf '{"simulated":%s,"error":%s,"fio":%s}\n' "$(simulated fio)" "$(json "$ERROR")" "$(json "$(cat "$OUT/out")")"
+  printf '{"simulated":%s,"error":%s,"fio":%s}\n' "$(simulated fio)" "$(json "$ERROR")" "$(json "$(without_indents "$OUT/out")")"
   rm -rf "$OUT"
+}
+
+# without_indents FILE: JSON without its indentation: 440 nodes have 20 MB of it.
+without_indents() {
+  sed 's/^[ \t]*//' "$1"
 }
 
 main

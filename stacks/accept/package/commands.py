@@ -246,9 +246,8 @@ def _options(cabling: Path | None, storage: str | None) -> dict[str, str]:
     if cabling is None:
         return given
     try:
-        if cabling.stat().st_size > MAX_TEXT:
-            raise ValueError(f"it is larger than {MAX_TEXT >> 20} MiB")
-        text = cabling.read_text(encoding="utf-8")
+        with cabling.open("rb") as file:
+            text = file.read(MAX_TEXT + 1).decode()
         read_design(text)
     except OSError as error:
         raise Misuse(f"{cabling}: {error.strerror}") from None

@@ -126,6 +126,39 @@ def test_without_a_fabric_the_command_ends_with_2(on: Running, monkeypatch: pyte
     assert (done.exit_code, "no route to host" in done.stderr) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (None, "No such file"),
+        (b"\x7fELF\x80\xff", "not a text in UTF-8"),
+        (b"node,hca\n", "its first line is not node,hca,switch,port. Fix: busbar accept cabling STACK"),
+        (b"x" * (9 << 20), "larger than 8 MiB"),
+    ],
+)
+def test_a_design_that_is_not_valid_is_refused_before_anything_runs(
+    on: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes | None, why: str
+) -> None:
+    monkeypatch.setattr(commands, "_load", lambda stack, project: (on.file, on.cluster, on.site))
+    if data is not None:
+        (tmp_path / "cabling.csv").write_bytes(data)
+    done = busbar("accept", "run", "prod", "--cabling", str(tmp_path / "cabling.csv"))
+    assert (done.exit_code, why in " ".join(done.stderr.split())) == (64, True), done.stderr
+
+
+def test_a_run_is_continued_with_its_own_design_only(
+    on: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = made.cabling()
+    net.swap(("worker-1 mlx5_0", 1), ("worker-1 mlx5_1", 1))
+    (tmp_path / "cabling.csv").write_text(made.design(net))
+    monkeypatch.setattr(commands, "_load", lambda stack, project: (on.file, on.cluster, on.site))
+    home = tmp_path / ".busbar/prod/acceptance"
+    home.mkdir(parents=True)
+    on.folder.rename(home / "unfinished")
+    done = busbar("accept", "run", "prod", "--cabling", str(tmp_path / "cabling.csv"))
+    assert (done.exit_code, "began with another --cabling. Fix: remove" in done.stderr) == (64, True)
+
+
 def on_host(tmp_path: Path, body: str) -> dict[str, str]:
     """What the script prints where BODY is the program ibnetdiscover."""
     program = tmp_path / "ibnetdiscover"
