@@ -176,10 +176,15 @@ def unpacked_bytes(path: Path) -> int:
 class Evidence:
     """The evidence below a folder. Everything is read when it is asked for; all methods raise Untrusted."""
 
-    def __init__(self, folder: Path, running: Stage | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        running: Stage | None = None,
+        known: dict[tuple[str, str, str], Judged] | None = None,
+    ) -> None:
         self.folder = folder / FOLDER
         self._running = running
-        self._judged: dict[tuple[str, str, str], Judged | None] = {}
+        self._judged = {} if known is None else known
         self._watched: dict[str, dict[str, Watched]] = {}
 
     @cached_property
@@ -228,9 +233,10 @@ class Evidence:
 
     def judged(self, stage: str, pool: str, part: str = "") -> Judged | None:
         """The log of a pool, or of a segment, judged again; None without a complete one."""
-        if (stage, pool, part) not in self._judged:
-            self._judged[stage, pool, part] = self._judge(stage, pool, part)
-        return self._judged[stage, pool, part]
+        key = stage, pool, part
+        if key not in self._judged and (found := self._judge(*key)):
+            self._judged[key] = found
+        return self._judged.get(key)
 
     def segment(self, pool: str, part: str) -> Segment | None:
         """A segment of the soak; None before it."""

@@ -54,21 +54,13 @@ def _load(asked: Question) -> Finding:
     return Finding("pass", f"{counted(len(logs), 'job')} on {counted(nodes, 'node')}")
 
 
-@_row(
-    "soak.hours",
-    "hours of load for which every node has samples",
-    "h",
-    lambda pool: pool.soak_hours,
-    "--soak",
-)
+@_row("soak.hours", "load for which every node has samples", "h", lambda pool: pool.soak_hours, "--soak")
 def _hours(asked: Question) -> Finding:
     intervals, watched = asked.evidence.intervals(asked.row.parts[1]), _watched(asked)
     hours = round(soak.covered(intervals, watched) / 3600, 6)
-    text = f"{hours:g} h with samples, {sum(each.seconds for each in intervals) / 3600:.4g} h of load"
+    load = f"{sum(each.seconds for each in intervals) / 3600:.4g} h in {counted(len(intervals), 'interval')}"
     is_enough = hours >= (asked.row.threshold or 0)
-    return Finding(
-        "pass" if is_enough else "unknown", f"{text} in {counted(len(intervals), 'interval')}", hours
-    )
+    return Finding("pass" if is_enough else "unknown", f"{hours:g} h with samples, of {load}", hours)
 
 
 @_below(
@@ -86,7 +78,7 @@ def _wobble(asked: Question) -> Finding:
     if lowest > LOWEST_PERCENT / 100:
         loss, first, length = lowest, values.index(min(values)), 1
     worst = intervals[first]
-    text = f"{loss:.1%} in {length} intervals from {_at(worst.at)}, at a spread of {deviation:.2%}"
+    text = f"{loss:.1%} in {counted(length, 'interval')} from {_at(worst.at)}, at a spread of {deviation:.2%}"
     seen = _events(asked, worst.at, intervals[first + length - 1].at + worst.span)
     return Finding("pass", f"{text}{f'; meanwhile {listed(seen, 2)}' if seen else ''}", round(100 * loss, 2))
 

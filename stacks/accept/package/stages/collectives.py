@@ -58,8 +58,16 @@ def free_nodes(on: Running, pool: str, *, wait: bool = True) -> tuple[str, ...]:
     return tuple(plan_when_free(on, pool, f"{on.run}-free", validation, wait=wait).job.nodes)
 
 
-def plan_when_free(on: Running, pool: str, job: str, validation: Validation, *, wait: bool = True) -> Plan:
-    """The job on all healthy nodes of the pool, as soon as they are free."""
+def plan_when_free(
+    on: Running,
+    pool: str,
+    job: str,
+    validation: Validation,
+    *,
+    wait: bool = True,
+    begun_on: Sequence[str] = (),
+) -> Plan:
+    """The job on all healthy nodes of the pool, as soon as they are free; or on those where it has begun."""
     from busbar.fabric.measure import CannotMeasure, plan_pool, read_facts
     from busbar.manifests.nccljob import TopologyFile
 
@@ -69,6 +77,8 @@ def plan_when_free(on: Running, pool: str, job: str, validation: Validation, *, 
         "topology": TopologyFile.read(job, file) if file else None,
     }
     inventory = HostInventory.of(on.cluster)
+    if begun_on:
+        return plan_pool(None, inventory, pool, job, nodes=begun_on, idle=on.idle, **more)
 
     def look() -> Plan | Pending:
         facts = read_facts(on.api, None, idle=on.idle)

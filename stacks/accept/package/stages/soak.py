@@ -8,7 +8,6 @@ import zlib
 from typing import Any
 
 from busbar.exits import Misuse, NoVerdict
-from busbar.hosts.inventory import Inventory
 from busbar.text import listed
 from busbar.zstd import ZstdFile
 from stacks.accept.package import soak
@@ -18,6 +17,7 @@ from stacks.accept.package.evidence import (
     SEGMENT,
     SOAK,
     Evidence,
+    Judged,
     Segment,
     Stage,
     Untrusted,
@@ -66,8 +66,10 @@ def _soak(on: Running, number: int, pool: str) -> None:
     if first is None or not first.seconds.get("all_reduce"):
         raise NoVerdict(f"pool {pool}: there is no all_reduce of the stage collectives, for the iterations")
     iterations = max(round(soak.INTERVAL_SECONDS / max(first.seconds["all_reduce"][0][0], 1e-6)), 1)
+    known = dict[tuple[str, str, str], Judged]()
     while True:
-        done = Evidence(on.folder, Stage(run=on.run, stage=SOAK, began=before.begun.began, ended=now()))
+        so_far = Stage(run=on.run, stage=SOAK, began=before.begun.began, ended=now())
+        done = Evidence(on.folder, so_far, known)
         try:
             logs, intervals, watched = done.segments(pool), done.intervals(pool), done.watched(pool)
         except Untrusted as error:
@@ -95,7 +97,7 @@ def _soak(on: Running, number: int, pool: str) -> None:
 
 def _run(on: Running, pool: str, part: str, job: str, segment: Segment, limit: int) -> None:
     """Run a job, or follow the one that an earlier call has left, and keep its log."""
-    from busbar.fabric.measure import CannotMeasure, LeftBehind, measure, plan_pool
+    from busbar.fabric.measure import CannotMeasure, LeftBehind, measure
     from busbar.fabric.measure.run import find
 
     folder, home = on.at(SOAK) / pool / part, on.file.project / ".busbar" / on.file.stack
@@ -103,17 +105,14 @@ def _run(on: Running, pool: str, part: str, job: str, segment: Segment, limit: i
     made = validation_of(own, ["all_reduce"] * segment.runs, NCCL_DEBUG="WARN", NCCL_RUN_DIAGNOSTICS="1")
     size = {"min_bytes": own.max_bytes, "iterations": segment.iterations, "deadline_seconds": limit}
     validation = made.model_copy(update=size)
-    if segment.nodes and any(each.run == job for each in find(on.api)):
-        on.say(f"pool {pool}: {job} is there")
-        inventory, nodes = Inventory.of(on.cluster), segment.nodes
-        planned = plan_pool(None, inventory, pool, job, nodes=nodes, idle=on.idle, validation=validation)
-    else:
-        planned = plan_when_free(on, pool, job, validation)
-        segment = segment.model_copy(update={"nodes": planned.job.nodes})
-        write_json(folder / SEGMENT, segment.model_dump(mode="json"))
+    begun_on = segment.nodes if any(each.run == job for each in find(on.api)) else ()
+    planned = plan_when_free(on, pool, job, validation, begun_on=begun_on)
+    segment = segment.model_copy(update={"nodes": planned.job.nodes})
 
     def note(**values: str) -> None:
         write_json(folder / SEGMENT, segment.model_copy(update=values).model_dump(mode="json"))
+
+    note()
 
     def note_end(_: object) -> None:
         path, manifest = planned.objects({})[-1]
