@@ -176,6 +176,7 @@ def verify(folder: Document, signers: Signers = None) -> None:
     Exit code 0: accepted, signed by a known signer, and the same when judged again; 1: refused; 2: not
     decided: no signature, an unknown or an expired key, or a row without a result; 64: bad usage.
     """
+    from busbar.text import listed
     from stacks.accept.package import verify as verifying
 
     found = verifying.verify(folder, signers)
@@ -186,6 +187,8 @@ def verify(folder: Document, signers: Signers = None) -> None:
         print_text("signature: none")
     for text in found.differences:
         print_text(f"differs: {text}")
+    if found.newer_rows:
+        print_text(f"not asked for by the release that ran it: {listed(found.newer_rows, 8)}")
     words = {DONE: "accepted", FAILED: "refused", NO_VERDICT: "not decided"}
     about = f"{found.again['cluster']}, run {found.again['run']} of {found.again['ended']}"
     print_text(f"{words[found.exit_code]}: {about}")
@@ -230,7 +233,8 @@ def _begin(folder: Path, site: Site, criteria: Path | None, options: dict[str, s
         progress(f"continuing {begun.run}, which began at {begun.began}")
         return begun.run
     named, release = f"accept-{secrets.token_hex(3)}", {"version": __version__, "commit": commit()}
-    begun = Begun(run=named, began=now(), busbar=release, site=site, options=options)
+    rows = contract.offered(site)
+    begun = Begun(run=named, began=now(), busbar=release, site=site, rows=rows, options=options)
     write_whole(folder / CRITERIA, text or contract.text(contract.default(site)))
     write_json(folder / FOLDER / RUN, begun.model_dump(mode="json"))
     return named

@@ -51,10 +51,9 @@ def default(site: Site) -> Criteria:
     return Criteria(version=VERSION, rows=rows)
 
 
-def taken_out(criteria: Criteria, site: Site) -> list[str]:
-    """The rows of the default that these criteria do not have."""
-    kept = {row.id for row in criteria.rows}
-    return [row.id for row in default(site).rows if row.id not in kept]
+def offered(site: Site) -> tuple[str, ...]:
+    """The ids of the default rows of this release."""
+    return tuple(row.id for row in default(site).rows)
 
 
 def read(path: Path, site: Site) -> Criteria:

@@ -80,7 +80,7 @@ def acceptance(folder: Path, evidence: Evidence, hashes: Mapping[str, str]) -> d
         "busbar": {**begun.busbar, "judge": JUDGE},
         "versions": versions,
         "criteria": {"file": CRITERIA, "sha256": hashes[CRITERIA]},
-        "taken_out": contract.taken_out(criteria, begun.site),
+        "taken_out": [each for each in begun.rows if each not in {row.id for row in criteria.rows}],
         "left_out": {name: why for pool in pools.values() for name, why in pool.quarantined.items()},
         "nodes": {
             name: {"pool": pool, "machine": _told(reports.get(name), "machine")}

@@ -63,12 +63,14 @@ class OfRun(OutputModel):
 class Begun(OfRun):
     """The run, written when it begins. `busbar`: version and commit of the release that ran it.
 
-    `options`: what the command was given beside the criteria, such as the text of the cabling's design.
+    `rows`: the ids of its default criteria. `options`: what the command was given beside the criteria, such
+    as the text of the cabling's design.
     """
 
     began: str
     busbar: dict[str, str]
     site: Site
+    rows: tuple[str, ...]
     options: dict[str, str] = Field(default={})
 
 

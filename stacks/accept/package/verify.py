@@ -11,12 +11,15 @@ from typing import Any
 from busbar import __version__
 from busbar.exits import DONE, FAILED, NO_VERDICT, Failed
 from busbar.release import commit
+from busbar.text import listed
 from stacks.accept.package import document
-from stacks.accept.package.criteria import verdict
+from stacks.accept.package.criteria import offered, verdict
 from stacks.accept.package.document import ACCEPTANCE, CRITERIA, REPORT, SIGNATURES, STATEMENT, SUMS
 from stacks.accept.package.evidence import (
     FOLDER,
     MAX_UNPACKED,
+    RUN,
+    Evidence,
     Untrusted,
     files_of,
     read_json,
@@ -33,11 +36,16 @@ JUDGED = ("result", "reason", "value")
 
 @dataclass
 class Verified:
-    """The result of a verification. `differences`: rows that this release judges otherwise, as sentences."""
+    """The result of a verification.
+
+    `differences`: rows that this release judges otherwise, as sentences. `newer_rows`: default rows of this
+    release that the one of the run did not have; they decide nothing.
+    """
 
     document: Mapping[str, Any]
     again: Mapping[str, Any]
     differences: list[str]
+    newer_rows: list[str]
     same_release: bool = False
     signatures: list[Signature] = field(default_factory=list)
 
@@ -64,8 +72,12 @@ def verify(folder: Path, signers: Path | None) -> Verified:
     except Failed as error:
         raise Untrusted(str(error)) from None
     _compare(stored, again, _object(files[STATEMENT]))
-    found = Verified(stored, again, list(_differences(stored["rows"], again["rows"])))
+    begun = Evidence(folder).begun
+    newer = [each for each in offered(begun.site) if each not in begun.rows]
+    found = Verified(stored, again, list(_differences(stored["rows"], again["rows"])), newer)
     found.same_release = stored["busbar"] == {**again["busbar"], "version": __version__, "commit": commit()}
+    if found.same_release and newer:
+        raise Untrusted(f"{FOLDER}/{RUN} hides rows of its release: {listed(newer)}")
     for path, text in texts.items() if found.same_release and not found.differences else ():
         if files[path].read_text(encoding="utf-8", errors="replace") != text:
             raise Untrusted(f"{path} is not what its evidence gives")

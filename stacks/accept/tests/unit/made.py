@@ -314,7 +314,9 @@ def begun(folder: Path, **options: str) -> Site:
     """The run and its criteria."""
     _, facts = site_of()
     release = {"version": __version__, "commit": commit()}
-    start = Begun(run=RUN_NAME, began=BEGAN, busbar=release, site=facts, options=options)
+    start = Begun(
+        run=RUN_NAME, began=BEGAN, busbar=release, site=facts, rows=contract.offered(facts), options=options
+    )
     write_json(folder / FOLDER / RUN, start.model_dump(mode="json"))
     (folder / document.CRITERIA).write_text(contract.text(contract.default(facts)))
     return facts

@@ -186,6 +186,18 @@ def test_a_release_that_judges_otherwise_shows_both_reasons(
     assert again(kinds.Finding("unknown", "not enough evidence now")).exit_code == 2
 
 
+def test_a_release_with_more_rows_names_them_and_decides_as_before(
+    signed: Path, keys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = kinds.Kind(lambda asked: kinds.Finding("fail", "was never asked for"), "the colour of the cables")
+    monkeypatch.setitem(kinds.KINDS, "inventory.colour", newer)
+    with pytest.raises(Untrusted, match="hides rows of its release"):
+        verify(signed, keys / "signers")
+    monkeypatch.setattr("stacks.accept.package.verify.__version__", "9.9.9")
+    found = verify(signed, keys / "signers")
+    assert (found.exit_code, found.newer_rows, found.differences) == (0, ["inventory.h100.colour"], [])
+
+
 def test_a_forged_result_is_refused_by_every_release(
     folder: Path, keys: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
