@@ -61,7 +61,7 @@ fabric() {
 stress() {
   local clocks sampler
   clocks=$(mktemp)
-  sample_clocks >"$clocks" 2>/dev/null </dev/null &
+  sample_clocks >"$clocks" </dev/null &
   sampler=$!
   program "$STRESS_SECONDS" datacenter-gpu-manager-4-core dcgmi diag -r 3 -j
   kill "$sampler" 2>/dev/null || true
@@ -75,8 +75,10 @@ stress() {
 sample_clocks() {
   local end=$((SECONDS + STRESS_SECONDS))
   while ((SECONDS < end)); do
-    timeout 20 nvidia-smi --query-gpu=pci.bus_id,clocks_throttle_reasons.active --format=csv,noheader || true
-    sleep "$SAMPLE_SECONDS"
+    timeout 20 nvidia-smi --query-gpu=pci.bus_id,clocks_throttle_reasons.active --format=csv,noheader 2>/dev/null || true
+    # A firewall may cut a connection that is silent for minutes.
+    echo >&2
+    sleep "$SAMPLE_SECONDS" 2>/dev/null
   done
 }
 

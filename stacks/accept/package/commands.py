@@ -251,7 +251,7 @@ def _options(cabling: Path | None, storage: str | None) -> dict[str, str]:
         return given
     try:
         with cabling.open("rb") as file:
-            text = file.read(MAX_TEXT + 1).decode()
+            text = file.read(MAX_TEXT + 1).decode("utf-8-sig")
         read_design(text)
     except OSError as error:
         raise Misuse(f"{cabling}: {error.strerror}") from None

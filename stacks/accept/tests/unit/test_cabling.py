@@ -17,6 +17,7 @@ from stacks.accept.package import commands
 from stacks.accept.package.evidence import Inventory, Printed
 from stacks.accept.package.stages import cabling as stage
 from stacks.accept.package.stages.running import Running, run_stage
+from stacks.accept.package.wiring import read_design
 from stacks.accept.tests.unit import made
 from tests.support.cli import busbar
 from tests.unit.hosts.bash import output
@@ -143,6 +144,13 @@ def test_a_design_that_is_not_valid_is_refused_before_anything_runs(
         (tmp_path / "cabling.csv").write_bytes(data)
     done = busbar("accept", "run", "prod", "--cabling", str(tmp_path / "cabling.csv"))
     assert (done.exit_code, why in " ".join(done.stderr.split())) == (64, True), done.stderr
+
+
+def test_a_design_may_come_from_a_spreadsheet(tmp_path: Path) -> None:
+    text = made.design(made.cabling())
+    (tmp_path / "cabling.csv").write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())
+    found = commands._options(tmp_path / "cabling.csv", None)["cabling"]
+    assert read_design(found) == read_design(text)
 
 
 def test_a_run_is_continued_with_its_own_design_only(
