@@ -5,8 +5,8 @@ The cabling is also measured alone: reading the fabric and its design, and the c
     python bench/accept.py [--nodes 8,440]
 
 Planned minutes are those of `busbar accept plan` without soak, DCGM and storage. The evidence is that of a
-healthy simulated cluster. Goals: 45 minutes at any size, own work below 5 % of it; for the cabling of 440 nodes
-1 s.
+healthy simulated cluster. Goals: 45 minutes at any size, own work below 5 % of it; the cabling of 440 nodes
+in 1 s.
 """
 
 from __future__ import annotations
