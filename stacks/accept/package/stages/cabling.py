@@ -62,13 +62,16 @@ def cabling(on: Running) -> dict[str, str]:
 def as_built(on: Running) -> str:
     """The design of the fabric as it is built. Raises NoVerdict where it cannot be seen."""
     reports = ask_workers(on).hosts
-    [printed] = discover(on).hosts.values()
+    [(host, printed)] = discover(on).hosts.items()
     try:
         fabric = Fabric.read(printed["text"])
     except ValueError as error:
-        raise NoVerdict(str(error)) from None
+        raise NoVerdict(f"{host}: {error}") from None
     pools = [pool for pool in on.site.pools.values() if has_infiniband(pool)]
-    return write_design(fabric, {n: hcas for pool in pools for n, hcas in rails_of(pool, reports).items()})
+    rails = {node: hcas for pool in pools for node, hcas in rails_of(pool, reports).items()}
+    if not any(guid in fabric.hcas for hcas in rails.values() for guid in hcas.values()):
+        raise NoVerdict(f"no rail of a worker is in the fabric that {host} sees")
+    return write_design(fabric, rails)
 
 
 STAGE = Planned("cabling", cabling, False, lambda nodes: 60)

@@ -18,6 +18,7 @@ from stacks.accept.package.evidence import Inventory, Printed
 from stacks.accept.package.stages import cabling as stage
 from stacks.accept.package.stages.running import Running, run_stage
 from stacks.accept.package.wiring import read_design
+from stacks.accept.tests.net import Net
 from stacks.accept.tests.unit import made
 from tests.support.cli import busbar
 from tests.unit.hosts.bash import output
@@ -118,13 +119,27 @@ def test_the_cabling_as_built_is_printed_and_passes_as_the_design(
     assert (done.exit_code, done.stdout) == (0, made.design(made.cabling()))
 
 
-def test_without_a_fabric_the_command_ends_with_2(on: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    answering(monkeypatch, dict.fromkeys(made.WORKERS, "no route to host"))
-    found = Inventory(run=on.run, hosts={})
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ("no route to host", "no route to host"),
+        (packed("#\n"), "worker-1: ibnetdiscover printed no switch"),
+        (
+            packed(Net.of({"other": {"mlx5_0": 7}}).text()),
+            "no rail of a worker is in the fabric that worker-1 sees",
+        ),
+    ],
+)
+def test_without_a_fabric_the_command_ends_with_2(
+    on: Running, monkeypatch: pytest.MonkeyPatch, answer: Any, why: str
+) -> None:
+    answering(monkeypatch, dict.fromkeys(made.WORKERS, answer))
+    hosts = {f"worker-{number}": made.host(number) for number in (1, 2)}
+    found = Inventory(run=on.run, hosts=hosts)  # type: ignore[arg-type]
     monkeypatch.setattr(stage, "ask_workers", lambda on: found)
     monkeypatch.setattr(commands, "_load", lambda stack, project: (on.file, on.cluster, on.site))
     done = busbar("accept", "cabling", "prod")
-    assert (done.exit_code, "no route to host" in done.stderr) == (2, True)
+    assert (done.exit_code, why in " ".join(done.stderr.split())) == (2, True)
 
 
 @pytest.mark.parametrize(
