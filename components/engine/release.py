@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from busbar.components.engine.release_hooks import create_recovery_hooks
 from busbar.config import Chart
 from busbar.config.kubernetes_values import is_local_chart
 from busbar.helm.recovery import DesiredRelease
-from busbar.kube.client import RestApi
+from busbar.kube.client import Api, RestApi
 from busbar.manifests.operators import Operator, OperatorConfig
 
 HELM_VALUES = Path(__file__).resolve().parents[2] / "helm_values"
@@ -65,6 +65,7 @@ class ReleaseArgs:
 
     `operator` has its name in Helm and its namespace, `config` its time limit. `await_ready`: whether Helm
     waits for the pods; not needed if something after the release waits for the resources that they offer.
+    `before_change` is called just before each installation and upgrade, which does not happen if it raises.
     """
 
     kubeconfig: pulumi.Input[str]
@@ -73,6 +74,7 @@ class ReleaseArgs:
     source: ChartSource
     values: Mapping[str, Any]
     await_ready: bool = False
+    before_change: Callable[[Api], None] | None = None
 
 
 def create_release(
@@ -140,7 +142,7 @@ def create_release(
             deleted_with=deleted_with,
             # Two releases of one name would share their objects, so the old one is deleted first.
             delete_before_replace=True,
-            hooks=create_recovery_hooks(resource, desired, args.kubeconfig, check),
+            hooks=create_recovery_hooks(resource, desired, args.kubeconfig, check, args.before_change),
         ),
     )
     update_end.expected.append((release, operator.namespace, operator.release))

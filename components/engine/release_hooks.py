@@ -22,17 +22,24 @@ def create_recovery_hooks(
     desired: recovery.DesiredRelease,
     kubeconfig: pulumi.Input[str],
     check: Callable[[RestApi], Awaitable[None]] | None = None,
+    before_change: Callable[[Api], None] | None = None,
 ) -> pulumi.ResourceHookBinding:
-    """The hooks for the Release resource `name`; `check` is called before its installation."""
+    """The hooks for the Release resource `name`; `check` is called before its installation, `before_change`
+    also before each upgrade.
+    """
 
     async def before_create(_: pulumi.ResourceHookArgs) -> None:
         if ADOPTING in os.environ:
             return
+        if before_change:
+            await run_on_cluster(kubeconfig, before_change)
         await run_on_cluster(kubeconfig, lambda api: recovery.before_install(api, desired))
         if check:
             await check(RestApi(str(await pulumi.Output.from_input(kubeconfig).future())))
 
     async def before_update(_: pulumi.ResourceHookArgs) -> None:
+        if before_change:
+            await run_on_cluster(kubeconfig, before_change)
         await run_on_cluster(
             kubeconfig, lambda api: recovery.before_upgrade(api, desired.name, desired.namespace)
         )

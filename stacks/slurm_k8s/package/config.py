@@ -101,6 +101,18 @@ class Probe(ConfigModel):
     )
 
 
+class Update(ConfigModel):
+    """The replacement of slurmd pods by an update."""
+
+    max_unavailable: Annotated[Int, Field(ge=1)] = Field(
+        default=1, description="Number of nodes that are taken out of service at once."
+    )
+    job_seconds: Annotated[Int, Field(ge=0)] = Field(
+        default=3600,
+        description="How long to wait for the jobs of a node, in seconds; 0 refuses while jobs run there.",
+    )
+
+
 class Removal(ConfigModel):
     """The treatment of jobs by a destroy."""
 
@@ -164,6 +176,7 @@ class Slurm(ConfigModel):
         default={}, description="Values merged over those of the chart slurm-operator; lists are replaced."
     )
     probe: Probe = Field(default=Probe(), description="The job that ends an update, and its gate.")
+    update: Update = Field(default=Update(), description="How an update replaces slurmd pods.")
     removal: Removal = Field(default=Removal(), description="What a destroy does with jobs.")
     timeout_seconds: Seconds = Field(
         default=900, description="Time until all nodes must be idle in Slurm, in seconds."

@@ -137,6 +137,11 @@ class SlurmApi:
         """End the drain of a node."""
         self._asked().create(f"{self._base}/node/{node}", {"state": ["UNDRAIN"], "reason": ""})
 
+    def read_at(self) -> float:
+        """When slurmctld has read its configuration: it starts itself anew for that."""
+        found = self._asked().get(f"{self._base}/diag/")["statistics"]["req_time_start"]
+        return float(found["number"])
+
     def cancel(self, number: int) -> None:
         """Cancel a job."""
         self._asked().delete(f"{self._base}/job/{number}")

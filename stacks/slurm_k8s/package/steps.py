@@ -4,42 +4,77 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from pydantic import Field
+
 from busbar.exits import Failed
 from busbar.kube.client import Api, ApiError
 from busbar.kube.objects import find
-from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
+from busbar.kube.wait import (
+    Clock,
+    Deadline,
+    Pending,
+    ProgressCallback,
+    SystemClock,
+    TimedOut,
+    wait_until,
+)
 from busbar.models import StrictModel
 from busbar.text import listed
 from stacks.slurm_k8s.package.rest import ProxyApi, SlurmApi, transient
-from stacks.slurm_k8s.package.values import OPERATOR, RELEASE
+from stacks.slurm_k8s.package.roll import Roll
+from stacks.slurm_k8s.package.values import API_VERSION, OPERATOR, RELEASE
 
-API_VERSION = "slinky.slurm.net/v1beta1"
 SERVICE = "slurm-operator-webhook"
 SECONDS = 120
 POLL_SECONDS = 2.0
 _CANCEL = "set removal.cancel_jobs: true and run `busbar up`, then retry"
 _DRY_RUN = "busbar-dry-run"
+READY = "ready"
 
 
 class StepSpec(StrictModel):
-    """Stdin of `busbar slurm_k8s step`. `namespace`: of Slurm. `cancel_jobs`: in place of a refusal."""
+    """Stdin of `busbar slurm_k8s step`. `namespace`: of Slurm. `cancel_jobs`: in place of a refusal.
 
-    step: Literal["webhook", "before-change", "before-removal", "after-removal"]
+    `workers`: pool -> its Nodes after the update.
+    """
+
+    step: Literal["webhook", "before-change", "roll", "before-removal", "after-removal"]
     namespace: str
     cancel_jobs: bool = False
+    workers: dict[str, tuple[str, ...]] = Field(default={})
+    gres_conf: str = ""
+    max_unavailable: int = 1
+    job_seconds: int = 0
+    timeout_seconds: int = 0
 
 
 def run(api: ProxyApi, spec: StepSpec, clock: Clock, progress: ProgressCallback) -> Any:
     """Run a step; what it has found. Raises TimedOut, Failed and ApiError."""
     if spec.step == "before-removal":
         return before_removal(SlurmApi(api, spec.namespace), spec, clock, progress)
+    roll = Roll(
+        api,
+        spec.namespace,
+        spec.workers,
+        clock,
+        progress,
+        max_unavailable=spec.max_unavailable,
+        job_seconds=spec.job_seconds,
+        timeout_seconds=spec.timeout_seconds,
+    )
+    if spec.step == "roll":
+        return roll.roll()
     look = {"webhook": webhook, "before-change": slurmrestd, "after-removal": no_pods}[spec.step]
-    return wait_until(
+    found = wait_until(
         lambda: look(api, spec.namespace),
         Deadline(clock, SECONDS),
         poll_seconds=POLL_SECONDS,
         progress=progress,
     )
+    if spec.step == "before-change" and found == READY:
+        roll.gres(spec.gres_conf)
+        return roll.release_leaving()
+    return found
 
 
 def webhook(api: Api, namespace: str) -> str | Pending:
@@ -64,6 +99,13 @@ def webhook(api: Api, namespace: str) -> str | Pending:
     return "accepted"
 
 
+def await_slurmrestd(api: Api, namespace: str) -> None:
+    """The hook before each change of the operator or of Slurm's release. Raises TimedOut."""
+    wait_until(
+        lambda: slurmrestd(api, namespace), Deadline(SystemClock(), SECONDS), poll_seconds=POLL_SECONDS
+    )
+
+
 def slurmrestd(api: Api, namespace: str) -> str | Pending:
     """Whether slurmrestd is ready, where Slurm is installed.
 
@@ -71,7 +113,7 @@ def slurmrestd(api: Api, namespace: str) -> str | Pending:
     """
     found = find(api, f"/apis/apps/v1/namespaces/{namespace}/deployments/{RELEASE}-restapi")
     if found is None or (found.get("status") or {}).get("readyReplicas"):
-        return "ready" if found else "not installed"
+        return READY if found else "not installed"
     return Pending(f"no pod of Deployment {namespace}/{RELEASE}-restapi is ready: nothing is changed")
 
 

@@ -17,6 +17,7 @@ from stacks.slurm_k8s.package.pools import Pool, gres_conf
 from stacks.slurm_k8s.package.survey import CRDS_RELEASE, ROOT_SWITCH, TOPOLOGY, SurveySpec
 
 RELEASE = "slurm"
+API_VERSION = "slinky.slurm.net/v1beta1"
 CRDS = Operator(config_key="crds", release=CRDS_RELEASE, namespace="slinky-crds")
 OPERATOR = Operator(config_key="operator", release="slurm-operator", namespace="slinky")
 CHARTS = {"crds": "slurm-operator-crds", "operator": "slurm-operator", "slurm": "slurm"}
@@ -174,7 +175,8 @@ def _nodeset(slurm: Slurm, pool: Pool, *, is_default: bool) -> Values:
         "logfile": {"image": _image(slurm.sidecar_image)},
         "extraConfMap": {"Gres": [pool.gres]},
         "partition": {"enabled": True, "configMap": {"State": "UP", "Default": _YES_NO[is_default]}},
-        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}},
+        # Pods are replaced by busbar (roll.py).
+        "updateStrategy": {"type": "OnDelete"},
         "podSpec": pod,
     }
     if slurm.release == "1.0":

@@ -18,6 +18,10 @@ from tests.support.measured import outputs
 CLUSTER = "organization/busbar/site"
 REST = "/api/v1/namespaces/slurm/services/slurm-restapi:6820/proxy/slurm/v0.0.44"
 PODS = "/api/v1/namespaces/slurm/pods"
+NODES = "/api/v1/nodes"
+NODESETS = "/apis/slinky.slurm.net/v1beta1/namespaces/slurm/nodesets"
+REVISIONS = "/apis/apps/v1/namespaces/slurm/controllerrevisions"
+RESTD = "/apis/apps/v1/namespaces/slurm/deployments/slurm-restapi"
 KEY = b"k" * 64
 
 

@@ -34,7 +34,7 @@ from stacks.slurm_k8s.package.config import Slurm as SlurmConfig
 from stacks.slurm_k8s.package.outputs import CONTRACT_VERSION, nodes_to_measure
 from stacks.slurm_k8s.package.pools import Pool
 from stacks.slurm_k8s.package.ready import PoolSpec, ReadySpec
-from stacks.slurm_k8s.package.steps import StepSpec
+from stacks.slurm_k8s.package.steps import StepSpec, await_slurmrestd
 
 # auth/slurm takes up to 1,024 bytes; HS256 needs 32.
 _KEY_LENGTHS = {values.SLURM_KEY: 1024, values.JWT_KEY: 64}
@@ -65,7 +65,16 @@ def create_step(
     at_removal: bool = False,
 ) -> local.Command:
     """Register a step of steps.py. `at_removal`: it runs when the engine deletes it, and not before."""
-    words = {"step": step, "namespace": args.slurm.namespace, "cancel_jobs": args.slurm.removal.cancel_jobs}
+    slurm = args.slurm
+    words = {"step": step, "namespace": slurm.namespace, "cancel_jobs": slurm.removal.cancel_jobs}
+    if step in ("before-change", "roll"):
+        words |= {
+            "workers": {name: pool.launch.workers for name, pool in args.pools.items()},
+            "gres_conf": args.given["configFiles"]["gres.conf"],
+            "max_unavailable": slurm.update.max_unavailable,
+            "job_seconds": slurm.update.job_seconds,
+            "timeout_seconds": slurm.timeout_seconds,
+        }
     spec, command = StepSpec.model_validate(words), "slurm_k8s step"
     if not at_removal:
         plain = spec.model_dump(exclude_defaults=True, exclude={"cancel_jobs"})
@@ -73,7 +82,7 @@ def create_step(
     return local.Command(
         name,
         delete=busbar_command(*command.split()),
-        stdin=spec.model_dump_json(),
+        stdin=spec.model_dump_json(include={*words}),
         environment={KUBECONFIG_TEXT: pulumi.Output.secret(args.cluster.kubeconfig)},
         add_previous_output_in_env=False,
         logging=local.Logging.STDERR,
@@ -143,13 +152,17 @@ class SlurmCluster(pulumi.ComponentResource):
         # Before the release and the keys.
         before = pulumi.ResourceOptions(parent=self, depends_on=made)
         guard = create_step(f"{name}-removal", "before-removal", args, before, at_removal=True)
+        after = pulumi.ResourceOptions(
+            parent=self, depends_on=[*made, guard], replacement_trigger=changes(release)
+        )
+        roll = create_step(f"{name}-roll", "roll", args, after)
         spec = _ready_spec(slurm, args.pools).model_dump(mode="json")
         ready = create_cluster_command(
             f"{name}-ready",
             "slurm_k8s ready",
             spec,
             args.cluster.kubeconfig,
-            pulumi.ResourceOptions(parent=self, depends_on=[*made, guard]),
+            pulumi.ResourceOptions(parent=self, depends_on=[roll]),
             triggers=[
                 digest({**spec, "run": slurm.probe.run, "values": given}),
                 f"contract {CONTRACT_VERSION}",
@@ -222,4 +235,5 @@ def _release(args: SlurmArgs, operator: Operator, given: Values, *, await_ready:
         source=ChartSource(chart=f"{slurm.charts}/{values.CHARTS[operator.config_key]}", **source),
         values=given,
         await_ready=await_ready,
+        before_change=lambda api: await_slurmrestd(api, slurm.namespace),
     )

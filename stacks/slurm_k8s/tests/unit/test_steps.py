@@ -10,10 +10,8 @@ from busbar.exits import Failed
 from busbar.kube.client import ApiError
 from busbar.kube.wait import TimedOut
 from stacks.slurm_k8s.package.steps import StepSpec, run
-from stacks.slurm_k8s.tests.support import PODS, REST, SlurmCluster, pod
+from stacks.slurm_k8s.tests.support import NODES, NODESETS, PODS, REST, RESTD, REVISIONS, SlurmCluster, pod
 from tests.support.kube_cluster import Clock
-
-RESTD = "/apis/apps/v1/namespaces/slurm/deployments/slurm-restapi"
 
 
 def step(name: str, cluster: SlurmCluster, clock: Clock | None = None, **more: Any) -> Any:
@@ -30,7 +28,8 @@ def test_a_first_installation_has_nothing_to_wait_for() -> None:
 
 
 def test_one_ready_pod_of_slurmrestd_is_enough() -> None:
-    assert change({RESTD: {"status": {"readyReplicas": 1}}}) == "ready"
+    found = {NODESETS: [], REVISIONS: [], NODES: [], RESTD: {"status": {"readyReplicas": 1}}}
+    assert change(found) == "[]"
 
 
 def test_without_a_ready_slurmrestd_nothing_is_changed() -> None:

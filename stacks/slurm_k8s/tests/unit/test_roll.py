@@ -1,0 +1,379 @@
+"""An update replaces slurmd pods one by one, kills no job, and keeps the drains that others have set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import pytest
+
+from busbar.exits import Failed
+from busbar.kube.client import ApiError, JsonObject
+from stacks.slurm_k8s.package.roll import KEPT, REASON
+from stacks.slurm_k8s.package.steps import StepSpec, run
+from stacks.slurm_k8s.tests.support import (
+    NODES,
+    NODESETS,
+    PODS,
+    REST,
+    RESTD,
+    REVISIONS,
+    SlurmCluster,
+    node,
+    pod,
+)
+from tests.support.kube_cluster import Clock
+
+HASH = "controller.kubernetes.io/hash"
+NODESET = "slurm-worker-h100"
+CONFIG = "/api/v1/namespaces/slurm/configmaps/slurm-config-extra"
+BACK_SECONDS = 8
+
+
+class Killed(Exception):
+    """The update ends without a word, as by a signal."""
+
+
+def revision(name: str, image: str, *nodes: str) -> JsonObject:
+    affinity = {"nodeAffinity": list(nodes), "podAntiAffinity": "one per node"}
+    data = {"spec": {"slurmd": {"image": image}, "template": {"spec": {"affinity": affinity}}}}
+    return {"metadata": {"name": f"{NODESET}-{name}", "labels": {HASH: name}}, "data": data}
+
+
+class Rolling(SlurmCluster):
+    """Slurm on gpu-1, gpu-2, ... whose operator makes a deleted pod anew, of the newest template.
+
+    `kill_at`: the number of the change at which the update is killed.
+    """
+
+    def __init__(self, *nodes: JsonObject, image: str = "2", clock: Clock | None = None) -> None:
+        super().__init__(*nodes)
+        self.clock, self.kill_at, self.changes = clock or Clock(), 0, 0
+        self.workers = [f"gpu-{number}" for number, _ in enumerate(nodes, 1)]
+        self.nodes: dict[str, JsonObject] = {each["name"]: each for each in nodes}
+        self.away: list[int] = []
+        self.order: list[str] = []
+        self.killed_jobs: list[str] = []
+        for each in self.objects[PODS]:
+            each["metadata"] |= {
+                "uid": f"old-{each['metadata']['name']}",
+                "labels": {HASH: "a"},
+                "ownerReferences": [{"name": NODESET}],
+            }
+        self.objects |= {
+            NODESETS: [
+                {
+                    "metadata": {"name": NODESET, "generation": 2},
+                    "spec": {"replicas": len(nodes)},
+                    "status": {"observedGeneration": 2, "nodeSetHash": "b"},
+                }
+            ],
+            REVISIONS: [revision("a", "1", *self.workers), revision("b", image, *self.workers)],
+            NODES: [{"metadata": {"name": name, "annotations": {}}, "spec": {}} for name in self.workers],
+            RESTD: {"status": {"readyReplicas": 2}},
+        }
+
+    def get(self, path: str, **query: str) -> JsonObject:
+        if path == f"{REST}/nodes/":
+            return {"nodes": list(self.nodes.values())}
+        return super().get(path, **query)
+
+    def create(self, path: str, body: Mapping[str, Any]) -> JsonObject:
+        name = path.removeprefix(f"{REST}/node/")
+        if name == path:
+            return super().create(path, body)
+        self._change()
+        found, [word] = self.nodes[name], body["state"]
+        states = {*found["state"]} - {"DRAIN"} | ({"DRAIN"} if word == "DRAIN" else set())
+        self.nodes[name] = {**found, "state": sorted(states), "reason": body["reason"]}
+        return {}
+
+    def merge(self, path: str, body: Mapping[str, Any]) -> JsonObject:
+        self._change()
+        kind, _, name = path.rpartition("/")
+        found = (
+            next(each for each in self.objects[kind] if each["metadata"]["name"] == name)
+            if kind in self.objects
+            else self.objects[path]
+        )
+        annotations = found["metadata"].setdefault("annotations", {})
+        for key, text in ((body.get("metadata") or {}).get("annotations") or {}).items():
+            annotations.pop(key, None)
+            if text is not None:
+                annotations[key] = text
+        found.get("data", {}).update(body.get("data") or {})
+        return dict(super().merge(path, body)) and found
+
+    def delete(self, path: str, **preconditions: str) -> JsonObject:
+        self._change()
+        name = path.rpartition("/")[2]
+        [gone] = [each for each in self.objects[PODS] if each["metadata"]["name"] == name]
+        assert gone["metadata"]["uid"] == preconditions["uid"]
+        host, on = gone["spec"]["hostname"], gone["spec"]["nodeName"]
+        if {"ALLOCATED", "MIXED"} & {*self.nodes.pop(host)["state"]}:
+            self.killed_jobs.append(host)
+        self.objects[PODS].remove(gone)
+        self.order.append(host)
+        self.away.append(sum(self._is_out(each) for each in self.nodes.values()) + self._missing())
+        self.clock.at(self.clock.time + BACK_SECONDS, lambda: self._back(host, on))
+        return {}
+
+    def _back(self, host: str, on: str) -> None:
+        made = pod(host, on)
+        made["metadata"] |= {
+            "uid": f"new-{host}", "labels": {HASH: "b"}, "ownerReferences": [{"name": NODESET}]
+        }  # fmt: skip
+        self.objects[PODS].append(made)
+        self.nodes[host] = node(host)
+
+    @staticmethod
+    def _is_out(each: JsonObject) -> bool:
+        return "DRAIN" in each["state"] and each["reason"] == REASON
+
+    def _missing(self) -> int:
+        return len(self.workers) - len(self.nodes)
+
+    def _change(self) -> None:
+        self.changes += 1
+        if self.changes == self.kill_at:
+            raise Killed
+
+    def state(self) -> dict[str, tuple[str, str]]:
+        return {name: ("+".join(each["state"]), each["reason"]) for name, each in sorted(self.nodes.items())}
+
+    def hashes(self) -> set[str]:
+        return {each["metadata"]["labels"][HASH] for each in self.objects[PODS]}
+
+
+def step(
+    cluster: Rolling, name: str = "roll", workers: Collection[str] | None = None, **more: Any
+) -> list[str]:
+    words = {
+        "step": name,
+        "namespace": "slurm",
+        "workers": {"h100": tuple(cluster.workers if workers is None else workers)},
+        "job_seconds": 600,
+        "timeout_seconds": 60,
+        **more,
+    }
+    found: list[str] = run(cluster, StepSpec.model_validate(words), cluster.clock, lambda _: None)
+    return found
+
+
+def idle(count: int) -> list[JsonObject]:
+    return [node(f"h100-{number}") for number in range(count)]
+
+
+def ends(cluster: Rolling, host: str, at: float) -> None:
+    def end() -> None:
+        states = {*cluster.nodes[host]["state"]} - {"ALLOCATED", "MIXED"}
+        cluster.nodes[host]["state"] = sorted(states | {"IDLE"})
+
+    cluster.clock.at(at, end)
+
+
+@pytest.mark.parametrize(("at_once", "most"), [(1, 1), (2, 2)])
+def test_pods_are_replaced_with_no_more_than_max_unavailable_out_of_service(at_once: int, most: int) -> None:
+    cluster = Rolling(*idle(5))
+    step(cluster, max_unavailable=at_once)
+    assert sorted(cluster.order) == [each["name"] for each in idle(5)]
+    assert max(cluster.away) == most
+    assert set(cluster.state().values()) == {("IDLE", "")}
+    assert cluster.hashes() == {"b"}
+
+
+def test_the_jobs_of_a_node_end_before_its_pod_is_deleted_and_idle_nodes_go_first() -> None:
+    cluster = Rolling(node("h100-0", "ALLOCATED"), *idle(3)[1:])
+    ends(cluster, "h100-0", 300)
+    step(cluster)
+    assert cluster.killed_jobs == []
+    assert cluster.order[-1] == "h100-0"
+    assert cluster.clock.time >= 300
+
+
+def test_a_drain_of_a_person_is_set_again_with_its_reason_and_leaves_no_note() -> None:
+    cluster = Rolling(node("h100-0", "IDLE", "DRAIN", reason="ticket 12"), *idle(2)[1:])
+    step(cluster)
+    assert cluster.state()["h100-0"] == ("DRAIN+IDLE", "ticket 12")
+    assert cluster.state()["h100-1"] == ("IDLE", "")
+    assert not [each for each in cluster.objects[NODES] if KEPT in each["metadata"]["annotations"]]
+    assert cluster.hashes() == {"b"}
+
+
+def test_a_drain_of_a_person_that_stays_in_slurm_is_not_touched() -> None:
+    cluster = Rolling(node("h100-0", "IDLE", "DRAIN", reason="ticket 12"))
+    cluster.objects[PODS][0]["metadata"]["labels"][HASH] = "b"
+    step(cluster)
+    assert (cluster.changes, cluster.state()) == (0, {"h100-0": ("IDLE+DRAIN", "ticket 12")})
+
+
+def test_an_update_that_was_killed_anywhere_ends_with_the_next_one() -> None:
+    def made() -> Rolling:
+        return Rolling(node("h100-0", "IDLE", "DRAIN", reason="ticket 12"), *idle(3)[1:])
+
+    whole = made()
+    step(whole)
+    for kill_at in range(1, whole.changes + 1):
+        cluster = made()
+        cluster.kill_at = kill_at
+        with pytest.raises(Killed):
+            step(cluster)
+        cluster.kill_at = 0
+        cluster.clock.pause(BACK_SECONDS)
+        step(cluster)
+        assert cluster.state() == whole.state(), kill_at
+        assert sorted(cluster.order) == sorted(whole.order), kill_at
+
+
+def test_without_a_change_nothing_is_touched() -> None:
+    cluster = Rolling(*idle(2))
+    for each in cluster.objects[PODS]:
+        each["metadata"]["labels"][HASH] = "b"
+    assert step(cluster) == []
+    assert cluster.changes == 0
+
+
+def test_another_list_of_workers_alone_replaces_no_pod_that_stays() -> None:
+    cluster = Rolling(*idle(2), image="1")
+    cluster.objects[REVISIONS][1] = revision("b", "1", "gpu-1", "gpu-2", "gpu-3")
+    assert step(cluster) == []
+
+
+def test_a_pod_on_a_worker_that_is_not_one_any_more_is_replaced() -> None:
+    cluster = Rolling(*idle(2), image="1")
+    cluster.workers = ["gpu-1", "gpu-3"]
+    back: Callable[[str, str], None] = cluster._back
+    cluster._back = lambda host, on: back(host, "gpu-3")  # type: ignore[method-assign]
+    assert step(cluster) == ["slurm-worker-h100-1"]
+
+
+def test_jobs_are_refused_where_they_may_not_be_waited_for_and_nothing_is_touched() -> None:
+    cluster = Rolling(node("h100-0", "MIXED"), *idle(2)[1:])
+    with pytest.raises(Failed, match=r"jobs of Slurm run on h100-0.*update\.job_seconds"):
+        step(cluster, job_seconds=0)
+    assert cluster.changes == 0
+
+
+def test_a_job_that_does_not_end_keeps_its_node_which_is_in_service_again() -> None:
+    cluster = Rolling(node("h100-0", "ALLOCATED"), *idle(2)[1:])
+    with pytest.raises(Failed, match=r"remaining jobs on h100-0.*update\.job_seconds"):
+        step(cluster, job_seconds=60)
+    assert cluster.state() == {"h100-0": ("ALLOCATED", ""), "h100-1": ("IDLE", "")}
+    assert cluster.order == ["h100-1"]
+
+
+def test_a_new_pod_whose_node_does_not_come_back_ends_the_update_before_the_next_one() -> None:
+    cluster = Rolling(*idle(3))
+    cluster._back = lambda host, on: None  # type: ignore[method-assign]
+    with pytest.raises(Failed, match=r"timed out after 60 s: pod slurm-worker-h100-0 is being replaced"):
+        step(cluster)
+    assert cluster.order == ["h100-0"]
+    assert [each for each in cluster.state().values() if each[1] == REASON] == []
+
+
+def test_a_pod_on_a_cordoned_node_is_replaced_without_a_wait_for_it() -> None:
+    cluster = Rolling(node("h100-0", "IDLE", "DRAIN", reason="slurm-operator: fan"), *idle(2)[1:])
+    cluster.objects[NODES][0]["spec"] = {"unschedulable": True}
+    cluster._back = lambda host, on: Rolling._back(  # type: ignore[method-assign]
+        cluster, host, "" if on == "gpu-1" else on
+    )
+    step(cluster)
+    assert cluster.hashes() == {"b"}
+    assert KEPT not in cluster.objects[NODES][0]["metadata"]["annotations"]
+
+
+def test_the_cordon_that_the_operator_has_left_on_a_pod_is_taken_away() -> None:
+    cluster = Rolling(*idle(2))
+    mark = {"nodeset.slinky.slurm.net/pod-cordon": "true"}
+    for number, each in enumerate(cluster.objects[PODS]):
+        each["metadata"] |= {"labels": {HASH: "b"}, "annotations": dict(mark)}
+        cluster.objects[NODES][number]["spec"] = {"unschedulable": number == 1}
+    step(cluster)
+    assert [each["metadata"]["annotations"] for each in cluster.objects[PODS]] == [{}, mark]
+
+
+def test_a_nodeset_that_the_operator_has_not_read_is_waited_for() -> None:
+    cluster = Rolling(*idle(1))
+    [nodeset] = cluster.objects[NODESETS]
+    nodeset["metadata"]["generation"] = 3
+    with pytest.raises(Exception, match=f"has not read NodeSet {NODESET} yet"):
+        step(cluster)
+    assert cluster.changes == 0
+
+
+def test_fewer_workers_are_drained_before_the_nodeset_changes_and_marked_for_the_operator() -> None:
+    cluster = Rolling(*idle(2), node("h100-2", "ALLOCATED"))
+    ends(cluster, "h100-2", 100)
+    assert step(cluster, "before-change", ["gpu-1", "gpu-2"]) == ["slurm-worker-h100-2"]
+    assert cluster.clock.time >= 100
+    assert cluster.state()["h100-2"] == ("DRAIN+IDLE", REASON)
+    marked = [each["metadata"].get("annotations") for each in cluster.objects[PODS]]
+    assert marked == [None, None, {"nodeset.slinky.slurm.net/pod-deletion-cost": "-1"}]
+    assert cluster.order == []
+
+
+def test_a_pool_that_leaves_is_drained_before_its_nodeset_is_removed() -> None:
+    cluster = Rolling(*idle(2))
+    step(cluster, "before-change", [])
+    assert {reason for _, reason in cluster.state().values()} == {REASON}
+
+
+def test_workers_that_stay_after_all_are_put_back() -> None:
+    cluster = Rolling(*idle(2), image="1")
+    step(cluster, "before-change", ["gpu-1"])
+    step(cluster)
+    assert set(cluster.state().values()) == {("IDLE", "")}
+    assert [each["metadata"].get("annotations") or {} for each in cluster.objects[PODS]] == [{}, {}]
+
+
+class Configured(Rolling):
+    """Slurm whose slurmctld reads a changed gres.conf after some seconds."""
+
+    def __init__(self, *, reads: bool = True) -> None:
+        super().__init__(*idle(1))
+        self.read_at, self.reads = 1000, reads
+        fields = [{"time": "1970-01-01T00:10:00Z"}]
+        metadata = {"name": "slurm-config-extra", "managedFields": fields, "resourceVersion": "7"}
+        self.objects[CONFIG] = {"metadata": metadata, "data": {"gres.conf": "Name=gpu File=/dev/nvidia0\n"}}
+
+    def get(self, path: str, **query: str) -> JsonObject:
+        if path == f"{REST}/diag/":
+            return {"statistics": {"req_time_start": {"set": True, "number": self.read_at}}}
+        return super().get(path, **query)
+
+    def merge(self, path: str, body: Mapping[str, Any]) -> JsonObject:
+        if body.get("data"):
+            fields = self.objects[CONFIG]["metadata"]["managedFields"]
+            fields.append({"time": "1970-01-01T01:00:00Z"})
+            if self.reads:
+                self.clock.at(self.clock.time + 20, lambda: setattr(self, "read_at", 3605))
+        return super().merge(path, body)
+
+
+def test_gres_conf_is_written_first_and_slurmctld_must_have_it() -> None:
+    cluster = Configured()
+    step(cluster, "before-change", gres_conf="Name=gpu File=/dev/nvidia[0-1]\n")
+    assert cluster.clock.time >= 20
+    assert cluster.objects[CONFIG]["data"]["gres.conf"] == "Name=gpu File=/dev/nvidia[0-1]\n"
+
+
+def test_an_unchanged_gres_conf_is_not_written() -> None:
+    cluster = Configured()
+    step(cluster, "before-change", gres_conf="Name=gpu File=/dev/nvidia0")
+    assert (cluster.changes, cluster.clock.time) == (0, 0)
+
+
+def test_without_the_new_gres_conf_in_slurmctld_nothing_changes_also_when_tried_again() -> None:
+    cluster = Configured(reads=False)
+    for _ in range(2):
+        with pytest.raises(Failed, match=r"slurmctld has not read the new gres\.conf yet; no NodeSet was"):
+            step(cluster, "before-change", gres_conf="Name=gpu Type=b200")
+    cluster.read_at = 3600
+    step(cluster, "before-change", gres_conf="Name=gpu Type=b200")
+
+
+def test_slurmrestd_that_is_away_for_a_moment_ends_no_update() -> None:
+    cluster = Rolling(*idle(2))
+    cluster.failures = [None, None, ApiError("GET", 503, "no endpoints"), ApiError("GET", 404, "not found")]
+    step(cluster)
+    assert cluster.hashes() == {"b"}
