@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
-
 from busbar.exits import Failed
 from busbar.kube.client import Api, ApiError
 from busbar.kube.objects import find
@@ -18,10 +16,9 @@ from busbar.kube.wait import (
     TimedOut,
     wait_until,
 )
-from busbar.models import StrictModel
 from busbar.text import listed
-from stacks.slurm_k8s.package.rest import ProxyApi, SlurmApi, transient
-from stacks.slurm_k8s.package.roll import Roll
+from stacks.slurm_k8s.package.rest import POD_LABELS, ProxyApi, SlurmApi, transient
+from stacks.slurm_k8s.package.roll import Roll, UpdateSpec
 from stacks.slurm_k8s.package.values import API_VERSION, OPERATOR, RELEASE
 
 SERVICE = "slurm-operator-webhook"
@@ -32,36 +29,18 @@ _DRY_RUN = "busbar-dry-run"
 READY = "ready"
 
 
-class StepSpec(StrictModel):
-    """Stdin of `busbar slurm_k8s step`. `namespace`: of Slurm. `cancel_jobs`: in place of a refusal.
-
-    `workers`: pool -> its Nodes after the update.
-    """
+class StepSpec(UpdateSpec):
+    """Stdin of `busbar slurm_k8s step`. `namespace`: of Slurm. `cancel_jobs`: in place of a refusal."""
 
     step: Literal["webhook", "before-change", "roll", "before-removal", "after-removal"]
-    namespace: str
     cancel_jobs: bool = False
-    workers: dict[str, tuple[str, ...]] = Field(default={})
-    gres_conf: str = ""
-    max_unavailable: int = 1
-    job_seconds: int = 0
-    timeout_seconds: int = 0
 
 
 def run(api: ProxyApi, spec: StepSpec, clock: Clock, progress: ProgressCallback) -> Any:
     """Run a step; what it has found. Raises TimedOut, Failed and ApiError."""
+    roll = Roll(api, SlurmApi(api, spec.namespace), spec, clock, progress)
     if spec.step == "before-removal":
-        return before_removal(SlurmApi(api, spec.namespace), spec, clock, progress)
-    roll = Roll(
-        api,
-        spec.namespace,
-        spec.workers,
-        clock,
-        progress,
-        max_unavailable=spec.max_unavailable,
-        job_seconds=spec.job_seconds,
-        timeout_seconds=spec.timeout_seconds,
-    )
+        return before_removal(roll.slurm, spec, clock, progress)
     if spec.step == "roll":
         return roll.roll()
     look = {"webhook": webhook, "before-change": slurmrestd, "after-removal": no_pods}[spec.step]
@@ -72,7 +51,7 @@ def run(api: ProxyApi, spec: StepSpec, clock: Clock, progress: ProgressCallback)
         progress=progress,
     )
     if spec.step == "before-change" and found == READY:
-        roll.gres(spec.gres_conf)
+        roll.write_gres()
         return roll.release_leaving()
     return found
 
@@ -107,13 +86,16 @@ def await_slurmrestd(api: Api, namespace: str) -> None:
 
 
 def slurmrestd(api: Api, namespace: str) -> str | Pending:
-    """Whether slurmrestd is ready, where Slurm is installed.
+    """Whether slurmrestd is ready, where pods of slurmd run.
 
     Without it the operator knows no node: 1.0 has then deleted every worker pod, with the jobs in them.
     """
     found = find(api, f"/apis/apps/v1/namespaces/{namespace}/deployments/{RELEASE}-restapi")
-    if found is None or (found.get("status") or {}).get("readyReplicas"):
-        return READY if found else "not installed"
+    if found and (found.get("status") or {}).get("readyReplicas"):
+        return READY
+    pods = api.list(f"/api/v1/namespaces/{namespace}/pods", labelSelector=POD_LABELS) if found else []
+    if not any((pod.get("status") or {}).get("phase") == "Running" for pod in pods):
+        return "not running"
     return Pending(f"no pod of Deployment {namespace}/{RELEASE}-restapi is ready: nothing is changed")
 
 

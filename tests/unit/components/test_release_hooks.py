@@ -57,6 +57,23 @@ def test_what_was_recovered_before_an_upgrade_is_a_warning(
     assert warnings == ["KUBECONFIG gpu-operator operators"]
 
 
+def test_nothing_is_recovered_or_changed_when_the_check_before_a_change_refuses(
+    warnings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(api: Any) -> None:
+        raise ValueError(f"{api} is not ready")
+
+    def recover(*_: Any) -> None:
+        raise AssertionError("nothing may be touched")
+
+    monkeypatch.setattr(recovery, "before_install", recover)
+    monkeypatch.setattr(recovery, "before_upgrade", recover)
+    made = create_recovery_hooks("slurm-release", DESIRED, "KUBECONFIG", before_change=refuse)
+    for hook in (made.before_create, made.before_update):
+        with pytest.raises(ValueError, match="KUBECONFIG is not ready"):
+            call(hook)
+
+
 def test_a_failed_installation_names_hook_jobs_and_is_not_repeated(
     warnings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,6 +90,7 @@ def test_nothing_is_made_before_the_survey_and_each_part_after_the_one_that_it_n
         "slurm-operator-release",
         "slurm-operator-webhook",
         "slurm-release",
+        "slurm-roll",
         "slurm-ready",
     ]
     for earlier, later in pairwise(order):
@@ -153,6 +154,16 @@ def test_values_change_only_after_slurmrestd_was_seen_ready() -> None:
     assert run.waits_for(run.named("slurm-release"), run.named("slurm-change"))
     before, after = (each.named("slurm-change").inputs["triggers"] for each in (up(), up(image_tag="x")))
     assert before != after
+
+
+def test_the_steps_of_an_update_know_the_workers_and_what_is_configured_of_it() -> None:
+    run = up(update={"max_unavailable": 2, "job_seconds": 0})
+    for name, step in (("slurm-change", "before-change"), ("slurm-roll", "roll")):
+        found = json.loads(run.named(name).inputs["stdin"])
+        assert found["step"] == step
+        assert found["workers"] == {"h100": ["gpu-1", "gpu-2"]}
+        assert (found.get("max_unavailable"), found.get("job_seconds", 0)) == (2, 0)
+        assert found["gres_conf"] == "AutoDetect=nvidia\n"
 
 
 def test_the_wait_runs_again_when_values_or_its_number_change_and_not_otherwise() -> None:

@@ -28,6 +28,7 @@ HASH = "controller.kubernetes.io/hash"
 NODESET = "slurm-worker-h100"
 CONFIG = "/api/v1/namespaces/slurm/configmaps/slurm-config-extra"
 BACK_SECONDS = 8
+READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 
 
 class Killed(Exception):
@@ -60,6 +61,7 @@ class Rolling(SlurmCluster):
                 "labels": {HASH: "a"},
                 "ownerReferences": [{"name": NODESET}],
             }
+            each["status"] = READY
         self.objects |= {
             NODESETS: [
                 {
@@ -123,6 +125,7 @@ class Rolling(SlurmCluster):
         made["metadata"] |= {
             "uid": f"new-{host}", "labels": {HASH: "b"}, "ownerReferences": [{"name": NODESET}]
         }  # fmt: skip
+        made["status"] = READY
         self.objects[PODS].append(made)
         self.nodes[host] = node(host)
 
@@ -256,7 +259,7 @@ def test_jobs_are_refused_where_they_may_not_be_waited_for_and_nothing_is_touche
 
 def test_a_job_that_does_not_end_keeps_its_node_which_is_in_service_again() -> None:
     cluster = Rolling(node("h100-0", "ALLOCATED"), *idle(2)[1:])
-    with pytest.raises(Failed, match=r"remaining jobs on h100-0.*update\.job_seconds"):
+    with pytest.raises(Failed, match=r"remaining jobs: squeue -w h100-0;.*update\.job_seconds"):
         step(cluster, job_seconds=60)
     assert cluster.state() == {"h100-0": ("ALLOCATED", ""), "h100-1": ("IDLE", "")}
     assert cluster.order == ["h100-1"]

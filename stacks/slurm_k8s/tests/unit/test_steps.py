@@ -24,7 +24,12 @@ def change(objects: dict[str, Any]) -> str:
 
 
 def test_a_first_installation_has_nothing_to_wait_for() -> None:
-    assert change({}) == "not installed"
+    assert change({}) == "not running"
+
+
+def test_a_first_installation_that_has_failed_can_be_mended() -> None:
+    waiting = {**pod("h100-0", "gpu-1"), "status": {"phase": "Pending"}}
+    assert change({RESTD: {"status": {}}, PODS: [waiting]}) == "not running"
 
 
 def test_one_ready_pod_of_slurmrestd_is_enough() -> None:
@@ -33,8 +38,9 @@ def test_one_ready_pod_of_slurmrestd_is_enough() -> None:
 
 
 def test_without_a_ready_slurmrestd_nothing_is_changed() -> None:
+    running = {**pod("h100-0", "gpu-1"), "status": {"phase": "Running"}}
     with pytest.raises(TimedOut, match="nothing is changed"):
-        change({RESTD: {"status": {}}})
+        change({RESTD: {"status": {}}, PODS: [running]})
 
 
 def test_the_operator_stays_until_the_last_pod_of_slurm_is_gone() -> None:
