@@ -245,11 +245,12 @@ class Roll:
         if not worker.drain:
             self.slurm.drain(worker.host, REASON)
             return Pending(f"node {worker.host} is not drained yet")
-        return Pending(f"remaining jobs: squeue -w {worker.host}") if worker.busy else None
+        return Pending(f"remaining jobs: squeue -w {worker.host}", 5) if worker.busy else None
 
     def _refuse_jobs(self, names: list[str]) -> None:
         busy = [each.host for each in self._read() if each.name in names and each.busy]
         if busy and not self.spec.job_seconds:
+            self._undrain(names)
             raise Failed(
                 f"jobs of Slurm run on {listed(busy)}, whose pods must be replaced; none was. Fix: wait for "
                 "their end, or raise update.job_seconds, and run `busbar up` again"
@@ -259,14 +260,17 @@ class Roll:
         try:
             self._wait(look, self.spec.job_seconds + self.spec.timeout_seconds)
         except TimedOut as timeout:
-            for each in self._read():
-                if each.name in names and each.drain == REASON:
-                    self.slurm.undrain(each.host)
+            self._undrain(names)
             raise Failed(
                 f"{timeout}; no other node was taken out of service. Fix: wait for the end of jobs, or raise "
                 f"update.job_seconds (of a pod: kubectl -n {self.spec.namespace} describe pods), and run "
                 "`busbar up` again"
             ) from timeout
+
+    def _undrain(self, names: list[str]) -> None:
+        for each in self._read():
+            if each.name in names and each.drain == REASON:
+                self.slurm.undrain(each.host)
 
     def _leaving(self) -> Iterator[Worker]:
         found = [each for each in self._read() if not each.ending]

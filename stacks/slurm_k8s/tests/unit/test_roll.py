@@ -257,6 +257,13 @@ def test_jobs_are_refused_where_they_may_not_be_waited_for_and_nothing_is_touche
     assert cluster.changes == 0
 
 
+def test_a_refusal_ends_the_drain_of_an_interrupted_update() -> None:
+    cluster = Rolling(node("h100-0", "DRAIN", "MIXED", reason=REASON))
+    with pytest.raises(Failed, match="jobs of Slurm run on h100-0"):
+        step(cluster, job_seconds=0)
+    assert cluster.state() == {"h100-0": ("MIXED", "")}
+
+
 def test_a_job_that_does_not_end_keeps_its_node_which_is_in_service_again() -> None:
     cluster = Rolling(node("h100-0", "ALLOCATED"), *idle(2)[1:])
     with pytest.raises(Failed, match=r"remaining jobs: squeue -w h100-0;.*update\.job_seconds"):
