@@ -46,7 +46,8 @@ class SlurmDrain:
         return True
 
     def end(self) -> None:
-        """Undo `begin`."""
+        """Undo `begin`, and a cordon's drain by the operator, which with OnDelete would stay."""
+        self.slurm.forget_cordon(self.on)
         node = self._node()
         if node and "DRAIN" in node.states and not _of_person(node):
             self.slurm.undrain(node.name)

@@ -23,6 +23,7 @@ PORT = 6820
 USER = "slurm"
 TOKEN_SECONDS = 1800
 POD_LABELS = "app.kubernetes.io/component=worker"
+POD_CORDON = "nodeset.slinky.slurm.net/pod-cordon"
 BUSY = {"ALLOCATED", "MIXED", "COMPLETING"}
 _BAD = ("DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "INVALID_REG", "UNKNOWN", "FUTURE", "REBOOT_ISSUED")
 
@@ -128,6 +129,14 @@ class SlurmApi:
         """The jobs that are pending or run."""
         jobs = self._asked().get(f"{self._base}/jobs/").get("jobs") or []
         return [int(each["job_id"]) for each in jobs if not ENDED & {*states_of(each)}]
+
+    def forget_cordon(self, on: str) -> None:
+        """Take the operator's mark of a cordon away from the pod on a Node; with OnDelete it leaves it."""
+        for pod in self.worker_pods():
+            metadata = pod["metadata"]
+            if pod["spec"].get("nodeName") == on and POD_CORDON in (metadata.get("annotations") or {}):
+                path = f"/api/v1/namespaces/{self.namespace}/pods/{metadata['name']}"
+                self._kube.merge(path, {"metadata": {"annotations": {POD_CORDON: None}}})
 
     def drain(self, node: str, reason: str) -> None:
         """Start no more jobs on a node."""

@@ -23,7 +23,7 @@ from busbar.kube.pods import readiness
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
 from busbar.models import StrictModel
 from busbar.text import listed
-from stacks.slurm_k8s.package.rest import BUSY, ProxyApi, SlurmApi, SlurmNode, pod_host, transient
+from stacks.slurm_k8s.package.rest import BUSY, POD_CORDON, ProxyApi, SlurmApi, SlurmNode, pod_host, transient
 from stacks.slurm_k8s.package.values import API_VERSION, RELEASE
 
 REASON = "busbar: update"
@@ -31,7 +31,6 @@ REASON = "busbar: update"
 KEPT = "busbar/slurm-drain"
 """Annotation of a Node: why its node of Slurm was drained by others, while the pod is replaced."""
 _OPERATOR = "slurm-operator:"
-_POD_CORDON = "nodeset.slinky.slurm.net/pod-cordon"
 _COST = "nodeset.slinky.slurm.net/pod-deletion-cost"
 # 1.0 labels pods with the first; the second is that of Kubernetes' own controllers.
 _HASHES = ("controller.kubernetes.io/hash", "controller-revision-hash")
@@ -186,10 +185,10 @@ class Roll:
         """End what an interrupted update, or an uncordon, has left on pods that stay."""
         found = [each for each in self._read() if not each.outdated and not each.ending]
         for each in found:
-            # With OnDelete the operator leaves its mark, and the node drained, after its Node was uncordoned.
-            marks = {_COST} if each.cordoned else {_COST, _POD_CORDON}
-            if marks := marks & {*each.annotations}:
-                self._annotate(f"{self._path}/pods/{each.name}", dict.fromkeys(marks))
+            if _COST in each.annotations:
+                self._annotate(f"{self._path}/pods/{each.name}", {_COST: None})
+            if POD_CORDON in each.annotations and not each.cordoned:
+                self.slurm.forget_cordon(each.on)
         if held := [each.name for each in found if each.kept or each.drain == REASON]:
             self._replace(held)
 

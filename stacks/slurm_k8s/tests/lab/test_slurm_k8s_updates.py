@@ -18,10 +18,9 @@ from typing import Any
 import pytest
 import yaml
 
-from stacks.slurm_k8s.tests.lab.test_slurm_k8s import SLURM, Slurm, printed, slurm, until
+from stacks.slurm_k8s.tests.lab.conftest import SLURM, Slurm, until
 from tests.support.lab import Lab
 
-__all__ = ["printed", "slurm"]
 pytestmark = pytest.mark.drill
 
 NEW_TAG = "new"

@@ -8,6 +8,7 @@ import pytest
 
 from busbar.kube.wait import Pending
 from stacks.slurm_k8s.package.drain import SlurmDrain, hook, node_states
+from stacks.slurm_k8s.package.rest import POD_CORDON
 from stacks.slurm_k8s.package.values import JWT_KEY
 from stacks.slurm_k8s.tests.support import PODS, REST, SlurmCluster, node, pod
 
@@ -53,6 +54,16 @@ def test_the_end_undoes_a_drain_of_busbar_and_no_other(found: Any, is_undone: bo
     cluster = SlurmCluster(found)
     made(cluster).end()
     assert cluster.updates == [("h100-0", {"state": ["UNDRAIN"], "reason": ""})] * is_undone
+
+
+def test_the_end_takes_away_the_mark_of_a_cordon_by_which_the_operator_would_drain_again() -> None:
+    cluster = SlurmCluster(node("h100-0"), node("h100-1"))
+    for each in cluster.objects[PODS]:
+        each["metadata"]["annotations"] = {POD_CORDON: "true"}
+    made(cluster).end()
+    assert cluster.patched == [
+        (f"{PODS}/slurm-worker-h100-0", {"metadata": {"annotations": {POD_CORDON: None}}})
+    ]
 
 
 @pytest.mark.parametrize(
