@@ -30,7 +30,8 @@ REASON = "busbar: update"
 """The reason of the drains of an update, by which a later run knows them."""
 KEPT = "busbar/slurm-drain"
 """Annotation of a Node: why its node of Slurm was drained by others, while the pod is replaced."""
-_OPERATOR = "slurm-operator:"
+# Drains that are of no use to a new pod: of an update, of a cordon, and of slurmctld for wrong GRES.
+_PASSING = (REASON, "slurm-operator:", "gres/")
 _COST = "nodeset.slinky.slurm.net/pod-deletion-cost"
 # 1.0 labels pods with the first; the second is that of Kubernetes' own controllers.
 _HASHES = ("controller.kubernetes.io/hash", "controller-revision-hash")
@@ -91,8 +92,7 @@ class Worker:
     @property
     def drained_by_others(self) -> str:
         """The reason of a drain that no update, no cordon and no wrong GRES has made."""
-        ours = self.drain.startswith((REASON, _OPERATOR)) or "INVALID_REG" in self.states
-        return "" if ours else self.drain
+        return "" if self.drain.startswith(_PASSING) else self.drain
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,9 @@ class Roll:
         node = worker.node
         if worker.cordoned:
             return None
-        if node is None or not worker.ready or _AWAY & worker.states:
+        if not worker.ready:
+            return Pending(f"pod {worker.name} is not ready yet")
+        if node is None or _AWAY & worker.states:
             return Pending(f"node {worker.host} is {'+'.join(sorted(worker.states)) or 'not in Slurm yet'}")
         if worker.kept:
             if not worker.drained_by_others:

@@ -203,6 +203,20 @@ def test_a_drain_of_a_person_is_set_again_with_its_reason_and_leaves_no_note() -
     assert cluster.hashes() == {"b"}
 
 
+@pytest.mark.parametrize(
+    ("reason", "after"),
+    [
+        ("ticket 12", ("DRAIN+IDLE", "ticket 12")),
+        ("busbar: quarantine: fan 3", ("DRAIN+IDLE", "busbar: quarantine: fan 3")),
+        ("gres/gpu count reported lower than configured (0 < 8)", ("IDLE", "")),
+    ],
+)
+def test_wrong_gres_hide_no_drain_of_others_and_are_none(reason: str, after: tuple[str, str]) -> None:
+    cluster = Rolling(node("h100-0", "IDLE", "DRAIN", "INVALID_REG", reason=reason))
+    step(cluster)
+    assert cluster.state() == {"h100-0": after}
+
+
 def test_a_drain_of_a_person_that_stays_in_slurm_is_not_touched() -> None:
     cluster = Rolling(node("h100-0", "IDLE", "DRAIN", reason="ticket 12"))
     cluster.objects[PODS][0]["metadata"]["labels"][HASH] = "b"
