@@ -43,7 +43,7 @@ _UNREAD = "busbar/gres-conf-unread"
 RECONFIGURE_SECONDS = 180
 
 
-class UpdateSpec(StrictModel):
+class RollSpec(StrictModel):
     """What the steps of an update know. `workers`: pool -> its Nodes after the update."""
 
     namespace: str
@@ -101,7 +101,7 @@ class Roll:
 
     api: ProxyApi
     slurm: SlurmApi
-    spec: UpdateSpec
+    spec: RollSpec
     clock: Clock
     progress: ProgressCallback
 

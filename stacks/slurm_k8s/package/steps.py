@@ -18,7 +18,7 @@ from busbar.kube.wait import (
 )
 from busbar.text import listed
 from stacks.slurm_k8s.package.rest import POD_LABELS, ProxyApi, SlurmApi, transient
-from stacks.slurm_k8s.package.roll import Roll, UpdateSpec
+from stacks.slurm_k8s.package.roll import Roll, RollSpec
 from stacks.slurm_k8s.package.values import API_VERSION, OPERATOR, RELEASE
 
 SERVICE = "slurm-operator-webhook"
@@ -29,7 +29,7 @@ _DRY_RUN = "busbar-dry-run"
 READY = "ready"
 
 
-class StepSpec(UpdateSpec):
+class StepSpec(RollSpec):
     """Stdin of `busbar slurm_k8s step`. `namespace`: of Slurm. `cancel_jobs`: in place of a refusal."""
 
     step: Literal["webhook", "before-change", "roll", "before-removal", "after-removal"]
