@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +16,16 @@ from busbar.config import load
 from busbar.exits import Misuse, NoVerdict
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import Inventory
-from busbar.hosts.remote import UnreachableError
+from busbar.hosts.remote import ScriptError, UnreachableError
+from busbar.outputs.build import build_measured
 from busbar.outputs.pool import read_result
 from stacks.slurm_k8s.package import operations
 from stacks.slurm_k8s.package.outputs import not_measured
 from stacks.slurm_k8s.package.reach import InPods
 from stacks.slurm_k8s.tests.support import slurm
 from tests.support.clusters import site
-from tests.support.kube_cluster import Cluster
+from tests.support.kube_cluster import Clock, Cluster
+from tests.unit.collect import launcher_log
 
 SITE = load(site())
 SERVERS = Inventory.of(SITE).servers
@@ -118,3 +122,59 @@ def test_an_update_without_nodes_that_are_ready_measures_nothing() -> None:
     spec = operations.UpdateSpec(slurm={}, pool="h100", nodes={}, folder="x", run=1, measured_as="x")
     found = operations.measure_update(Cluster(), spec)  # type: ignore[arg-type]
     assert read_result(json.dumps(found))["reasons"] == ["no node of the pool is ready in Slurm"]
+
+
+LOG = launcher_log.text().encode()
+# As the ranks of the log call their hosts.
+OF_LOG = {f"gpu-{number + 1}": f"nccl-worker-{number}" for number in range(2)}
+VALIDATION = {
+    "transport": "socket", "min_bytes": "1M", "max_bytes": "4M", "iterations": 20, "deadline_seconds": 300
+}  # fmt: skip
+
+
+class Pods:
+    """Slurm in pods that runs one job. `lost`: what is said of the batch host when its log is read."""
+
+    log_folder = "/tmp"
+
+    def __init__(self, lost: str = "") -> None:
+        self.lost = lost
+
+    def ask(
+        self, verb: str, payload: Any = None, *, node: str | None = None, **values: str
+    ) -> dict[str, Any]:
+        if verb == "nodes":
+            return {"nodes": {name: {"state": "idle", "reason": ""} for name in OF_LOG.values()}}
+        if verb == "status":
+            ended = {"known": True, "state": "COMPLETED", "reason": "None", "exit_code": "0:0"}
+            of_job = {"batch_host": "nccl-worker-0", "restarts": "0", "submitted": "2026-01-01T00:00:00Z"}
+            return {**ended, **of_job, "nodes": {}}
+        if verb == "read" and self.lost:
+            raise ScriptError(self.lost, "server-1")
+        data = base64.b64encode(LOG[int(values.get("offset", 0)) :]).decode()
+        return {"job_id": "7"} if verb != "read" else {"free_bytes": 10**9, "data": data}
+
+    def gone(self, nodes: Sequence[str]) -> dict[str, str]:
+        return dict.fromkeys(nodes, self.lost) if self.lost else {}
+
+
+@pytest.mark.parametrize(
+    ("lost", "expected", "verdict"),
+    [("", 2.0, "pass"), ("", 1000.0, "fail"), ("has no ready pod slurm-worker-h100-0", 2.0, "unknown")],
+)
+def test_an_update_judges_the_log_of_its_job_and_has_no_verdict_without_it(
+    lost: str, expected: float, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = {"gpus": 1, "rails": 1, "rate_gbps": 400}
+    cluster = load(site(pools={"h100": pool}, validation={**VALIDATION, "expected_busbw_gbps": expected}))
+    monkeypatch.setattr(operations, "_cluster_of", lambda *_: (None, cluster))
+    monkeypatch.setattr(operations, "login_of", lambda *_: None)
+    monkeypatch.setattr(operations, "in_pods", lambda *_: nullcontext(Pods(lost)))
+    monkeypatch.setattr(operations, "SystemClock", Clock)
+    given = {"cluster": "organization/busbar/site"}
+    folder = str(tmp_path / "h100")
+    spec = operations.UpdateSpec(slurm=given, pool="h100", nodes=OF_LOG, folder=folder, run=1, measured_as="")
+    found = read_result(json.dumps(operations.measure_update(Cluster(), spec)))  # type: ignore[arg-type]
+    assert found["verdict"] == verdict, found
+    assert bool(found.get("reasons")) is (verdict != "pass")
+    assert build_measured("site", {"h100": found})["nccl_passed"] is (verdict == "pass")
