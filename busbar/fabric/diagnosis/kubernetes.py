@@ -8,23 +8,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from busbar.collect.jobwatch import JobWatch, is_worker
-from busbar.collect.spec import GRACE_SECONDS
+from busbar.collect.spec import GRACE_SECONDS, expectation, settings_of
 from busbar.collect.watch import phase
+from busbar.config.validation import Validation
 from busbar.fabric.diagnosis.stage import SILENT, StageCollector, StageLog, StageVerdict, Work
 from busbar.fabric.diagnosis.stages import Scope, places_of, with_rings
 from busbar.fabric.measure import read_facts
 from busbar.fabric.measure.plan import Plan, unusable
-from busbar.fabric.measure.run import run
+from busbar.fabric.measure.run import IdleApi, Preempted, preempted, run
 from busbar.fabric.measure.stack import plan_pool
 from busbar.hosts.inventory import Inventory
 from busbar.judge.collector import JobNeverStarted
+from busbar.judge.record import JobOutcome, Record
 from busbar.kube import pods as kube_pods
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.nodes import NODES
 from busbar.kube.wait import Clock, Deadline, ProgressCallback
 from busbar.manifests import groups as script
 from busbar.manifests import mpijob
-from busbar.manifests.nccljob import TopologyFile
+from busbar.manifests.nccljob import NcclJob, TopologyFile
 
 
 def scope_of(
@@ -109,7 +111,11 @@ class StageWatch(JobWatch):
 
 @dataclass(frozen=True)
 class InCluster:
-    """Runs the stages in a stack of K3s. `project`: folder of the stack."""
+    """Runs the stages in a stack of K3s. `project`: folder of the stack.
+
+    `name`: of its runs, by default another one each time. `own`: in place of the pool's validation.
+    `idle`: with pods that end for any other pod. `options`: of `busbar nccl clean` for this cluster.
+    """
 
     api: Api
     inventory: Inventory
@@ -117,6 +123,15 @@ class InCluster:
     project: Path
     clock: Clock
     progress: ProgressCallback
+    name: str = ""
+    own: Validation | None = None
+    idle: bool = False
+    options: str = ""
+
+    @property
+    def validation(self) -> Validation:
+        """The validation of the pool, with rings."""
+        return with_rings(self.own or self.inventory.cluster.validation_of(self.pool))
 
     def machines(self, nodes: Sequence[str]) -> Mapping[str, Sequence[str | None]]:
         """Uid and boot of each Node."""
@@ -130,8 +145,8 @@ class InCluster:
 
     def plan(self, nodes: Sequence[str]) -> _StageInCluster:
         """Look which workers can run now. Raises CannotMeasure."""
-        validation = self.inventory.cluster.validation_of(self.pool)
-        facts, run = read_facts(self.api, None), f"diagnose-{os.urandom(3).hex()}"
+        validation, run = self.validation, self.name or f"diagnose-{os.urandom(3).hex()}"
+        facts = read_facts(self.api, None, idle=self.idle)
         file = validation.topology_file
         found = plan_pool(
             facts,
@@ -139,8 +154,9 @@ class InCluster:
             self.pool,
             run,
             nodes=nodes,
+            idle=self.idle,
             partly=True,
-            validation=with_rings(validation),
+            validation=validation,
             topology=TopologyFile.read(run, self.project / file) if file else None,
         )
         absent = unusable(facts, replace(found.job, nodes=tuple(nodes)))
@@ -158,17 +174,55 @@ class _StageInCluster:
     reported: Mapping[str, tuple[str, ...]]
 
     def run(self, work: Work, keep: Callable[[StageLog], None]) -> StageVerdict:
-        """Run the groups. Raises as `busbar.fabric.measure.run.run`."""
+        """Run the groups. Raises as `busbar.fabric.measure.run.run`, and Preempted as `measure`."""
         api, clock, progress = self.cluster.api, self.cluster.clock, self.cluster.progress
         job = replace(work.run(self.made.job), stage=work.stage)
         seconds = job.deadline_seconds + GRACE_SECONDS
         name = mpijob.render(job)["metadata"]["name"]
-        watch = StageWatch(api, job.namespace, name, Deadline(clock, seconds), progress)
+        watched = IdleApi(api, self.made) if self.made.idle else api
+        watch = StageWatch(watched, job.namespace, name, Deadline(clock, seconds), progress)
         log = StageLog(work.groups, job, watch.why_absent)
         collector = StageCollector(watch, work.folder, progress, work.groups, log)
-        plan, options = replace(self.made, job=job), f" --kubeconfig {work.folder.parents[2] / 'kubeconfig'}"
+        plan = replace(self.made, job=job)
+        options = self.cluster.options or f" --kubeconfig {work.folder.parents[2] / 'kubeconfig'}"
+
+        def follow() -> StageVerdict:
+            verdict = collector.run()
+            if plan.idle and (ended := preempted(api, plan)):
+                raise Preempted(ended)
+            self._record(collector, watch, name, job, work.folder, verdict)
+            return verdict
+
         try:
-            return run(api, plan, seconds, collector.run, clock, progress, options)
+            return run(api, plan, seconds, follow, clock, progress, options)
         finally:
             log.absent = log.absent or watch.kept_waiting
             keep(log)
+
+    def _record(
+        self,
+        collector: StageCollector,
+        watch: StageWatch,
+        name: str,
+        job: NcclJob,
+        folder: Path,
+        verdict: StageVerdict,
+    ) -> None:
+        """Keep what the log needs to be read again from its folder alone."""
+        found = watch.found
+        if found is None or collector.archive.complete_log_of != found["metadata"]["uid"]:
+            return
+        wanted = expectation(self.cluster.validation, job, name)
+        record = Record(
+            job_uid=found["metadata"]["uid"],
+            pool=self.cluster.pool,
+            kind="diagnose",
+            folder=str(folder),
+            nodes=job.nodes,
+            measured_at=watch.created_at,
+            settings=dict(settings_of(found, wanted)),
+            expectation=wanted,
+            outcome=JobOutcome(verdict.passed or None, verdict.reasons),
+            complete=True,
+        )
+        collector.archive.mark_complete(record.job_uid, record.model_dump(mode="json"))

@@ -47,6 +47,19 @@ class StageVerdict(verdict.Verdict):
     results: dict[str, Result]
 
 
+class Shape(Protocol):
+    """What a log's job was: its Nodes, the ranks of one, and the size of its messages."""
+
+    @property
+    def nodes(self) -> tuple[str, ...]: ...
+
+    @property
+    def slots_per_worker(self) -> int: ...
+
+    @property
+    def max_bytes(self) -> int: ...
+
+
 class StageLog:
     """Reads the log of a stage line by line.
 
@@ -55,7 +68,7 @@ class StageLog:
     """
 
     def __init__(
-        self, groups: Sequence[Group], job: NcclRun, why_absent: Callable[[list[str]], dict[str, str]]
+        self, groups: Sequence[Group], job: Shape, why_absent: Callable[[list[str]], dict[str, str]]
     ) -> None:
         self.results: dict[str, Result] = {}
         self.absent: dict[str, str] = {}
@@ -189,6 +202,12 @@ class Runner(Protocol):
     def plan(self, nodes: Sequence[str]) -> StagePlan:
         """Look which of the nodes can be measured now. Raises CannotMeasure if no job can run."""
         ...
+
+
+def group_begins(line: bytes) -> str:
+    """The name of the group whose block begins with this line of a log; empty for other lines."""
+    name, _, what = line.decode("utf-8", "replace").strip().removeprefix(script.GROUP).partition(" ")
+    return name if line.startswith(script.GROUP.encode()) and what == script.BEGINS else ""
 
 
 def nodes_of(groups: Iterable[Group]) -> list[str]:

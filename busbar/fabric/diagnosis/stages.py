@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -121,7 +121,12 @@ def known_of(state: State, scope: Scope, last: Stage = STAGES[-1]) -> Known:
     """
     absent = state.absent.keys()
     found = {g: busbw for g, busbw, _ in state.results if g.stage <= last and not absent & {*g.nodes}}
-    known = Known(found, expected_of(scope))
+    return comparable(Known(found, expected_of(scope)))
+
+
+def comparable(known: Known) -> Known:
+    """The results that decide something: those of kinds that can be compared."""
+    found = known.results
     # A node with no results at all is no evidence against NVLink.
     comparable, some = known.references(), known.with_a_number()
     counted = (g for g in found if g.kind in comparable and (len(g.nodes) > 1 or g.nodes[0] in some))
@@ -154,6 +159,7 @@ class Diagnosis:
     clock: Clock
     progress: ProgressCallback
     now: float = field(default_factory=time.time)
+    stages: ClassVar[tuple[Stage, ...]] = STAGES
 
     def run(self) -> State:
         """Run the stages; `stopped` of what is returned says why some did not run.
@@ -164,8 +170,8 @@ class Diagnosis:
         deadline = Deadline(self.clock, self.scope.settings.deadline_seconds)
         before = state.node_seconds
         try:
-            for stage in STAGES:
-                if "A" not in state.planned:
+            for stage in self.stages:
+                if not state.planned:
                     self._plan(state, state.nodes)
                 while not state.stopped and (state.left(stage) or self._has_more(state, stage)):
                     self._stage(state, stage, deadline, before)
@@ -197,13 +203,18 @@ class Diagnosis:
     def _has_more(self, state: State, stage: Stage) -> bool:
         """Plan the stage, or its next runs by those that it has; whether there are some."""
         planned = state.planned.setdefault(stage, [])
-        found = [] if stage == "A" and planned else self._groups(state, stage)
+        found = [] if stage == "A" and planned else self.groups(state, stage)
         # Results that nothing can be compared with are not known to `plan`, which asks for them again.
         found = [group for group in found if group not in planned]
         planned += found
         return bool(found)
 
-    def _groups(self, state: State, stage: Stage) -> list[Group]:
+    def folder(self, stage: Stage) -> Path:
+        """Where the log of the next job is kept."""
+        return self.scope.folder / stage
+
+    def groups(self, state: State, stage: Stage) -> list[Group]:
+        """The runs of a stage by what is known; empty where there are no more."""
         places, seed, judged = self.scope.places, int(state.began), self.scope.judged
         others = [node for node in state.present if node not in judged]
         if stage == "A":
@@ -251,7 +262,7 @@ class Diagnosis:
             state.stopped = f"{_OVER}: stage {stage} did not run"
             return
         hcas = state.hcas if stage == "C" else ()
-        work = Work(groups, int(seconds), settings, hcas, self.scope.folder / stage)
+        work = Work(groups, int(seconds), settings, hcas, self.folder(stage))
         self.progress(f"stage {stage}: {len(groups)} groups on {len(nodes)} nodes, {seconds:.0f} s at most")
         began, absent = self.clock.now(), len(state.absent)
         try:

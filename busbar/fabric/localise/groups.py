@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from busbar.judge.nccl import Expectation
 Stage = Literal["A", "B", "C"]
 Kind = Literal["node", "in_group", "cross_group", "rail_in_group", "rail_cross_group"]
 PAIRS: tuple[Kind, ...] = ("in_group", "cross_group")
+
+_NAME = re.compile(r"([ABC])(\d{1,4})(?:/rail(\d{1,2}))?/([^/]+)(?:/([^/]+))?")
 
 # The rail group of each node: hosts whose rails end at the same leaf switches. Nodes without one share one.
 Places = Mapping[str, str]
@@ -43,6 +46,21 @@ class Group:
         """Unique among the groups of a diagnosis; for markers in a log."""
         rail = () if self.rail is None else (f"rail{self.rail}",)
         return "/".join((f"{self.stage}{self.round}", *rail, *self.nodes))
+
+    @classmethod
+    def of_name(cls, name: str, places: Places) -> Group | None:
+        """The group of a name in a log; None for other texts."""
+        found = _NAME.fullmatch(name)
+        if found is None or (found[1] == "C") != (found[3] is not None and found[5] is not None):
+            return None
+        nodes = tuple(node for node in found.groups()[3:] if node)
+        far = len({places.get(node, "") for node in nodes}) > 1
+        of_pair: tuple[Kind, Kind] = (
+            ("cross_group", "rail_cross_group") if far else ("in_group", "rail_in_group")
+        )
+        kind: Kind = "node" if len(nodes) == 1 else of_pair[found[1] == "C"]
+        stage: Stage = "A" if found[1] == "A" else "B" if found[1] == "B" else "C"
+        return cls(stage, int(found[2]), kind, nodes, int(found[3]) if found[3] else None)
 
     def partner(self, node: str) -> str:
         """The other node of a pair."""

@@ -55,7 +55,7 @@ class Preempted(CannotMeasure):
     """Pods of an idle run ended for other pods, so its verdict says nothing of the fabric."""
 
 
-class _IdleApi:
+class IdleApi:
     """The API of an idle run: a log ends with Preempted once pods of the run made room for others.
 
     Without a worker, the launcher's mpirun may wait until the job's deadline, and the other workers with it.
@@ -68,7 +68,7 @@ class _IdleApi:
         self.create, self.merge, self.delete = api.create, api.merge, api.delete
 
     def stream(self, path: str, **query: str) -> Iterator[bytes]:
-        if ended := _preempted(self._api, self._plan):
+        if ended := preempted(self._api, self._plan):
             raise Preempted(ended)
         return self._api.stream(path, **query)
 
@@ -136,13 +136,13 @@ def measure(
     spec = plan.collect_spec(folder)
 
     def refuse(verdict: Verdict) -> None:
-        if plan.idle and not verdict.passed and (ended := _preempted(api, plan)):
+        if plan.idle and not verdict.passed and (ended := preempted(api, plan)):
             raise Preempted(ended)
 
     def follow() -> Verdict:
         kind = ("idle" if plan.idle else "measure") if about else "run"
         whose = {"pool": plan.run, "kind": kind, **(about or {})}
-        found = collect(_IdleApi(api, plan) if plan.idle else api, spec, clock, progress, refuse, **whose)
+        found = collect(IdleApi(api, plan) if plan.idle else api, spec, clock, progress, refuse, **whose)
         keep(found)
         return Verdict.model_validate(found.verdict)
 
@@ -291,7 +291,7 @@ def _try_worker(api: Api, plan: Plan, manifest: Mapping[str, Any], deadline: Dea
         raise CannotMeasure([found]) from None
 
 
-def _preempted(api: Api, plan: Plan) -> list[str]:
+def preempted(api: Api, plan: Plan) -> list[str]:
     """The pods of the run that the scheduler has preempted, by its events. Raises ApiError."""
     events = api.list(f"/api/v1/namespaces/{plan.job.namespace}/events", fieldSelector="reason=Preempted")
     job = plan.objects({})[-1][1]["metadata"]["name"]

@@ -289,5 +289,6 @@ def _show(found: Any) -> None:
         mark = "" if row["required"] else " (not required)"
         made.add_row(row["id"] + mark, styled(row["result"]), Text(row["reason"]))
     Console().print(made)
+    print_text(f"holds on {found['holds_on']} of {len(found['nodes'])} nodes")
     for row in found["taken_out"]:
         print_text(f"taken out of the criteria: {row}")

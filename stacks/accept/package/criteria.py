@@ -126,6 +126,15 @@ def results(criteria: Criteria, evidence: Evidence, hashes: Mapping[str, str]) -
     return [_result(row, evidence, hashes) for row in criteria.rows]
 
 
+def failed_nodes(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Node -> the first required row that it fails, with the reason."""
+    found: dict[str, str] = {}
+    for row in rows:
+        for node in row["nodes"] if row["required"] else ():
+            found.setdefault(node, f"{row['id']}: {row['reason']}")
+    return found
+
+
 def verdict(rows: Iterable[Mapping[str, Any]]) -> Literal["accepted", "refused", "undecided"]:
     """The verdict: a required row that failed refuses, one that is not known leaves it open."""
     states = {row["result"] for row in rows if row["required"]}
@@ -163,4 +172,4 @@ def _find(asked: Question) -> Finding:
         return Finding("unknown", "there is no value to compare with the threshold")
     is_good = found.value >= row.threshold if kind.least else found.value <= row.threshold
     reason = f"{found.reason}; expected at {'least' if kind.least else 'most'} {row.threshold:g} {row.unit}"
-    return Finding("pass" if is_good else "fail", reason, found.value)
+    return Finding("pass" if is_good else "fail", reason, found.value, [] if is_good else found.nodes)

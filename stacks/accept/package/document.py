@@ -67,6 +67,9 @@ def acceptance(folder: Path, evidence: Evidence, hashes: Mapping[str, str]) -> d
     for log in logs:
         settings = {**log.record.settings, "nccl": log.verdict.nccl_version}
         versions |= {key: settings[key] for key in VERSIONS if settings.get(key)}
+    quarantined = {name: why for pool in pools.values() for name, why in pool.quarantined.items()}
+    left_out = {name: f"in quarantine: {why}" for name, why in quarantined.items()}
+    left_out |= contract.failed_nodes(found)
     return {
         "simulated": "; ".join(sorted(each for each in said if each)) or None,
         "schema": SCHEMA,
@@ -81,7 +84,8 @@ def acceptance(folder: Path, evidence: Evidence, hashes: Mapping[str, str]) -> d
         "versions": versions,
         "criteria": {"file": CRITERIA, "sha256": hashes[CRITERIA]},
         "taken_out": [each for each in begun.rows if each not in {row.id for row in criteria.rows}],
-        "left_out": {name: why for pool in pools.values() for name, why in pool.quarantined.items()},
+        "left_out": left_out,
+        "holds_on": len(workers.keys() - left_out.keys()),
         "nodes": {
             name: {"pool": pool, "machine": _told(reports.get(name), "machine")}
             for name, pool in workers.items()

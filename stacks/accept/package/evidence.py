@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import Field, ValidationError
 
 from busbar.exits import Failed
+from busbar.fabric.diagnosis.stage import StageLog, group_begins
+from busbar.fabric.localise import Group
 from busbar.judge.archive import LOG, SOURCE, Archive
 from busbar.judge.nccl import Verdict
 from busbar.judge.nccl.judgement import judge_archive
@@ -128,6 +130,24 @@ class Judged:
     seconds: dict[str, list[tuple[float, float]]]
 
 
+@dataclass(frozen=True)
+class Runs:
+    """The runs of a job on one or two nodes each, judged by this release: GB/s, or None without a result.
+
+    `hcas`: their names by rail, as NCCL printed them.
+    """
+
+    results: dict[Group, float | None]
+    hcas: tuple[str, ...]
+    record: Record
+
+
+class _Shape(NamedTuple):
+    nodes: tuple[str, ...]
+    slots_per_worker: int
+    max_bytes: int
+
+
 def files_of(folder: Path) -> dict[str, Path]:
     """Path below FOLDER -> file, of all files. Raises Untrusted for anything but plain files and folders."""
     found: dict[str, Path] = {}
@@ -186,6 +206,7 @@ class Evidence:
     ) -> None:
         self.folder = folder / FOLDER
         self._running = running
+        self._runs: dict[tuple[str, str], list[Runs]] = {}
         self._judged = {} if known is None else known
         self._watched: dict[str, dict[str, Watched]] = {}
 
@@ -239,6 +260,41 @@ class Evidence:
         if key not in self._judged and (found := self._judge(*key)):
             self._judged[key] = found
         return self._judged.get(key)
+
+    def runs(self, stage: str, pool: str) -> list[Runs]:
+        """The runs on one or two nodes of a stage, judged again: those of its jobs, in order."""
+        folder = self.folder / stage / pool
+        if (stage, pool) not in self._runs:
+            parts = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+            self._runs[stage, pool] = [self._read_runs(stage, pool, part) for part in parts]
+        return self._runs[stage, pool]
+
+    def _read_runs(self, stage: str, pool: str, part: str) -> Runs:
+        archive, where = Archive(self.folder / stage / pool / part), f"{stage}/{pool}/{part}"
+        if not all((archive.folder / name).is_file() for name in LOG_FILES):
+            raise Untrusted(f"{where} has no complete log")
+        try:
+            read_json(archive.folder / SOURCE)
+            unpacked_bytes(archive.log)
+            record = Record.model_validate(archive.record())
+            if not record.complete:
+                raise Untrusted(f"{where} has no complete log")
+            self._bind(where, pool, record, self.stage(stage), "", stage)
+            places, nodes = self.begun.site.pools[pool].rail_groups, {*record.nodes}
+            names = dict.fromkeys(filter(None, map(group_begins, archive.log_lines())))
+            named = (Group.of_name(name, places) for name in names)
+            groups = [group for group in named if group and nodes.issuperset(group.nodes)]
+            given = record.expectation or {}
+            shape = _Shape(record.nodes, given["gpus_per_node"], given["max_bytes"])
+            log = StageLog(groups, shape, lambda missing: {})
+            for line in archive.log_lines():
+                log.line(line)
+        except Untrusted:
+            raise
+        except Exception as error:  # as for logs
+            raise Untrusted(f"{where} cannot be judged: {type(error).__name__}") from None
+        found = {group: log.results[group.name].busbw for group in groups if group.name in log.results}
+        return Runs(found, log.hcas, record)
 
     def segment(self, pool: str, part: str) -> Segment | None:
         """A segment of the soak; None before it."""
@@ -345,12 +401,15 @@ class Evidence:
                         sizes.setdefault(row.size, []).append(value)
         return judged
 
-    def _bind(self, where: str, pool: str, record: Record, stage: Stage | None, part: str) -> None:
-        """Compare job, nodes and time of a log with those of this run."""
+    def _bind(
+        self, where: str, pool: str, record: Record, stage: Stage | None, part: str, of_stage: str = ""
+    ) -> None:
+        """Compare job, nodes and time of a log with those of this run, and of a stage of its own name."""
         job = record.settings.get(JOB, "")
         workers = [f"{job}-worker-{index}" for index in range(len(record.nodes))]
         number = [*self.begun.site.pools].index(pool)
         of = f"{segment_of(self.begun.run, number, part)}-" if part else f"{self.begun.run}-"
+        of = f"{stage_job(self.begun.run, of_stage, number)}-" if of_stage else of
         if f"-{of}" not in job or (record.expectation or {}).get("hosts") != workers:
             raise Untrusted(f"{where} is the log of job {job[:80]!r}, expected one of {self.begun.run}")
         if not record.nodes or not {*record.nodes} <= {*self.begun.site.pools[pool].workers}:
@@ -371,6 +430,11 @@ class Evidence:
         if not isinstance(found, Begun) and found.run != self.begun.run:
             raise Untrusted(f"{path} is of run {found.run!r}, expected {self.begun.run!r}")
         return found
+
+
+def stage_job(run: str, stage: str, pool: int) -> str:
+    """The run of a stage of nodes, pairs and rails, by the number of its pool."""
+    return f"{run}-{stage}{pool}"
 
 
 def segment_of(run: str, pool: int, part: str) -> str:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from pydantic import Field
 
 from busbar.collect.spec import expectation
 from busbar.config import Cluster
 from busbar.config.validation import Validation
+from busbar.fabric.diagnosis.kubernetes import scope_of
+from busbar.fabric.diagnosis.stages import expected_of
+from busbar.fabric.localise import Kind
 from busbar.hosts.inventory import Inventory
 from busbar.judge.nccl import Expectation
 from busbar.manifests import nccljob
@@ -33,6 +37,8 @@ class Pool(OutputModel):
     """The origin of the expected values."""
     rail_groups: dict[str, str] = Field(default={})
     """Worker -> topology.rail_group, where the stack has one."""
+    group_gbps: dict[Kind, float] = Field(default={})
+    """Runs on one node, on a pair, and on one rail of a pair -> expected busbw, where it is known."""
     soak_hours: float = 0.0
     """Length of the soak; 0 without one."""
 
@@ -66,6 +72,7 @@ class Site(OutputModel):
                 expected_gbps=bounds,
                 tolerance=validation.tolerance,
                 source=f"profile {validation.profile}" if validation.profile else f"pools.{name}",
+                group_gbps=expected_of(scope_of(inventory, name, workers, Path())),
                 rail_groups={each: groups[each] for each in workers if each in groups},
             )
         return cls(stack=stack, cluster=cluster.name, pools=pools)

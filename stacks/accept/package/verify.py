@@ -31,7 +31,7 @@ from stacks.accept.package.signatures import MAX_BYTES, MAX_SIGNATURES, NAME, Si
 _SUM = re.compile(r"([0-9a-f]{64})  (\S+)")
 MAX_SUMS = 4 << 20
 # The fields of a row that another release may find otherwise.
-JUDGED = ("result", "reason", "value")
+JUDGED = ("result", "reason", "value", "nodes")
 
 
 @dataclass

@@ -31,8 +31,7 @@ class SlurmDrain:
     def begin(self) -> None:
         """Drain it with busbar's reason; a drain that a person has set stays."""
         node = self._node()
-        is_done = node and "DRAIN" in node.states and node.reason == self.reason
-        if node and not is_done and not _of_person(node):
+        if node and node.reason != self.reason and not _of_person(node):
             self.slurm.drain(node.name, self.reason)
 
     def released(self) -> bool | Pending:

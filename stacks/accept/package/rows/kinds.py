@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -39,11 +39,12 @@ class Row(ConfigModel):
 
 @dataclass(frozen=True)
 class Finding:
-    """The finding of a kind. With a value the threshold decides on a pass."""
+    """The finding of a kind. With a value the threshold decides on a pass. `nodes`: those that fail it."""
 
     result: Outcome
     reason: str
     value: float | None = None
+    nodes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from busbar.hosts.inventory import Inventory as HostInventory
@@ -18,22 +19,25 @@ if TYPE_CHECKING:
     from busbar.config.validation import Validation
     from busbar.fabric.measure import Plan
 
-# Seconds of the start of all pods, at 440 nodes; and of one collective with the start of its ranks, at 3,520.
-START_SECONDS, RUN_SECONDS = 120, 45
+# Seconds of the start of all pods, at 440 nodes that have the image; and of one collective with the start of
+# its ranks, at 3,520.
+START_SECONDS, RUN_SECONDS = 60, 45
 # How long a stage waits for GPUs that pods hold, unless validation.when_busy is `wait`.
 PATIENCE_SECONDS = 180
 
 
 def fabric(stage: str, runs: Sequence[str], env: Mapping[str, str], on: Running) -> dict[str, str]:
     """Measure over all healthy nodes, in one job per pool, and keep its log. Raises NoVerdict."""
-    from busbar.fabric.measure import LeftBehind, clean, measure
+    from busbar.fabric.measure import LeftBehind, measure
 
     pools = on.site.pools
-    notes = {name: "every worker is in quarantine" for name, pool in pools.items() if not pool.workers}
+    notes = {
+        name: "every worker fails alone" if pool.workers else "every worker is in quarantine"
+        for name, pool in pools.items()
+        if not on.good(name)
+    }
     jobs = {name: f"{on.run}-{stage[0]}{number}" for number, name in enumerate(pools) if name not in notes}
-    # A killed process may have left a job.
-    limit = Deadline(on.clock, PATIENCE_SECONDS)
-    wait_until(lambda: clean(on.api, [*jobs.values()], None, on.clock, on.say), limit, poll_seconds=2)
+    clean_up(on, jobs.values())
     for pool, job in jobs.items():
         on.say(f"pool {pool}: {counted(len(runs), 'run')} of nccl-tests")
         folder, home = on.at(stage) / pool, on.file.project / ".busbar" / on.file.stack
@@ -45,11 +49,23 @@ def fabric(stage: str, runs: Sequence[str], env: Mapping[str, str], on: Running)
             )
         except LeftBehind as left:
             on.say(f"warning: {left}")
-        # The verdict and its page are made again from the log.
-        for path in folder.iterdir():
-            if path.name not in LOG_FILES:
-                path.unlink()
+        keep_logs(folder)
     return notes
+
+
+def clean_up(on: Running, jobs: Iterable[str]) -> None:
+    """Remove the jobs that a killed process may have left."""
+    from busbar.fabric.measure import clean
+
+    limit = Deadline(on.clock, PATIENCE_SECONDS)
+    wait_until(lambda: clean(on.api, [*jobs], None, on.clock, on.say), limit, poll_seconds=2)
+
+
+def keep_logs(folder: Path) -> None:
+    """Remove whatever is made again from the logs, such as a verdict and its page."""
+    for path in folder.rglob("*"):
+        if path.is_file() and path.name not in LOG_FILES:
+            path.unlink()
 
 
 def free_nodes(on: Running, pool: str, *, wait: bool = True) -> tuple[str, ...]:
@@ -66,8 +82,12 @@ def plan_when_free(
     *,
     wait: bool = True,
     begun_on: Sequence[str] = (),
+    nodes: Sequence[str] | None = None,
 ) -> Plan:
-    """The job on all healthy nodes of the pool, as soon as they are free; or on those where it has begun."""
+    """The job on these nodes, else on all good ones of the pool, as soon as they are free.
+
+    BEGUN_ON: the nodes of a job that has begun.
+    """
     from busbar.fabric.measure import CannotMeasure, plan_pool, read_facts
     from busbar.manifests.nccljob import TopologyFile
 
@@ -76,14 +96,14 @@ def plan_when_free(
         "validation": validation,
         "topology": TopologyFile.read(job, file) if file else None,
     }
-    inventory = HostInventory.of(on.cluster)
+    inventory, asked = HostInventory.of(on.cluster), on.good(pool) if nodes is None else nodes
     if begun_on:
         return plan_pool(None, inventory, pool, job, nodes=begun_on, idle=on.idle, **more)
 
     def look() -> Plan | Pending:
         facts = read_facts(on.api, None, idle=on.idle)
-        found = plan_pool(facts, inventory, pool, job, idle=on.idle, partly=True, **more)
-        held = len(inventory.usable_of(pool)) - len(found.job.nodes) - len(found.missing)
+        found = plan_pool(facts, inventory, pool, job, nodes=asked, idle=on.idle, partly=True, **more)
+        held = len(asked) - len(found.job.nodes) - len(found.missing)
         if not wait:
             return found
         if held and not on.idle:

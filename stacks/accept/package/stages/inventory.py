@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from busbar.hosts.remote import Hosts
 
 # Seconds of a preflight of CONCURRENT hosts.
-HOSTS_SECONDS = 60
+HOSTS_SECONDS = 20
 
 
 def ask_workers(on: Running) -> Inventory:

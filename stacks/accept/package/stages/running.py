@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING
 from busbar.config.stackfile import StackFile
 from busbar.exits import NoVerdict
 from busbar.kube.wait import Clock, SystemClock
+from stacks.accept.package import criteria as contract
+from stacks.accept.package.document import CRITERIA
 from stacks.accept.package.evidence import FOLDER, STAGE, TIME, Evidence, Stage, write_json
+from stacks.accept.package.rows.nodes import OF_NODES
 from stacks.accept.package.site import Site
 
 if TYPE_CHECKING:
@@ -48,6 +51,14 @@ class Running:
         from busbar.cli.stackfile import cluster_api
 
         return cluster_api(self.file, self.cluster)
+
+    def good(self, pool: str) -> list[str]:
+        """The workers of a pool that no stage of nodes, pairs and rails has found bad."""
+        evidence = Evidence(self.folder)
+        file = contract.read(self.folder / CRITERIA, evidence.begun.site)
+        rows = [row for row in file.rows if row.parts[0] in OF_NODES]
+        bad = contract.failed_nodes(contract.results(file.model_copy(update={"rows": rows}), evidence, {}))
+        return [name for name in self.site.pools[pool].workers if name not in bad]
 
     def at(self, stage: str) -> Path:
         """The folder of a stage's evidence."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +15,8 @@ from typing import Any
 from busbar import __version__
 from busbar.collect.spec import expectation, settings_of
 from busbar.config import Cluster, load
+from busbar.fabric.diagnosis.stage import Work
+from busbar.fabric.localise import Group, Known, plan, plan_rails
 from busbar.judge import FIRST_LINE, LAST_LINE
 from busbar.judge.archive import Archive
 from busbar.judge.record import JobOutcome, Record
@@ -40,6 +42,7 @@ from stacks.accept.package.evidence import (
     files_of,
     segment_of,
     sha256,
+    stage_job,
     write_json,
 )
 from stacks.accept.package.rows.collectives import RUNS
@@ -152,6 +155,56 @@ def collective(
     ).model_dump(mode="json")  # fmt: skip
     change(record)
     archive.mark_complete(record["job_uid"], record)
+
+
+def groups(
+    folder: Path,
+    stage: str,
+    part: str,
+    planned: Iterable[Group],
+    share: Callable[[Group], float] = lambda group: 1.0,
+    change: Change = lambda record: None,
+    **env: str,
+) -> None:
+    """The kept log of a job of nodes, pairs or rails. SHARE: what a group reaches of the expected busbw."""
+    made, facts = site_of()
+    pool, planned = facts.pools["h100"], [*planned]
+    validation = validation_of(made.validation_of("h100"), ["all_reduce"], **env)
+    archive = Archive(folder / FOLDER / stage / "h100" / part)
+    hcas = tuple(f"mlx5_{rail}" for rail in range(8))
+    work = Work(planned, 600, validation.diagnose, hcas, archive.folder)
+    whole = nccljob.resolve(made, "h100", WORKERS, validation=validation)
+    job = replace(work.run(whole), pool=stage_job(RUN_NAME, stage, 0), stage=work.stage)
+    manifest = mpijob.render(job)
+    lines = [FIRST_LINE]
+    for group in planned:
+        one = Made()
+        one.hosts, one.gpus, one.low = [*group.nodes], 8 if group.rail is None else 1, one.high
+        one.peak = round(pool.group_gbps[group.kind] * share(group), 2)
+        printed = [line for line in one.lines() if "NCCL INFO" not in line or "NET/IB : Using" in line]
+        name = f"# busbar: group {group.name}"
+        lines += [f"{name} begins", *printed, f"{name} ended with exit code 0 after 20 s"]
+    with archive.new_log() as sink, ZstdFile(sink, "w") as file:
+        file.write("".join(f"{line}\n" for line in [*lines, f"{LAST_LINE} 0"]).encode())
+    wanted = expectation(validation, job, manifest["metadata"]["name"])
+    manifest["metadata"]["uid"] = f"u-{stage}-{part}"
+    record = Record(
+        job_uid=manifest["metadata"]["uid"], pool="h100", kind="diagnose", folder="x", nodes=job.nodes,
+        measured_at="2026-11-23T01:30:00Z", settings=dict(settings_of(manifest, wanted)), expectation=wanted,
+        outcome=JobOutcome(True), complete=True,
+    ).model_dump(mode="json")  # fmt: skip
+    change(record)
+    archive.mark_complete(record["job_uid"], record)
+
+
+def nodes_pairs_rails(folder: Path) -> None:
+    """The stages of nodes, pairs and rails."""
+    places, none = site_of()[1].pools["h100"].rail_groups, Known()
+    alone = [Group("A", number, "node", (name,)) for number in range(3) for name in WORKERS]
+    groups(folder, "nvlink", "000", alone)
+    groups(folder, "nvlink", "001", alone, lambda group: 0.5, NCCL_P2P_DISABLE="1")
+    groups(folder, "pairs", "000", (each for each in plan("A", WORKERS, places) if len(each.nodes) == 2))
+    groups(folder, "rails", "000", plan_rails(WORKERS, places, none, rails=8))
 
 
 def inventory(folder: Path, change: Change = lambda hosts: None, run: str = RUN_NAME) -> None:
@@ -342,6 +395,7 @@ def evidence(folder: Path) -> Path:
     printed(folder, "cabling", {"worker-1": {"text": cabling().text()}})
     collective(folder, "collectives")
     collective(folder, "repeats")
+    nodes_pairs_rails(folder)
     segment(folder)
     for node in WORKERS:
         samples(folder, node)

@@ -61,7 +61,9 @@ def test_every_kind_of_row_is_among_those_that_are_tested_here() -> None:
 @pytest.mark.parametrize("kind", ROWS)
 def test_a_healthy_cluster_passes_every_row(healthy: Path, kind: str) -> None:
     found = made.result(healthy, ROWS[kind])
-    expected = "not run" if kind == "collectives.diagnostics" else "pass"
+    # Two nodes are too few to compare one with the others.
+    others = {"collectives.diagnostics": "not run", "nvlink.hcas": "unknown"}
+    expected = others.get(kind, "pass")
     assert (found.result, bool(found.evidence)) == (expected, True), found.reason
 
 

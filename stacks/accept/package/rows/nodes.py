@@ -1,0 +1,174 @@
+"""The rows of each node alone, of pairs, and of every rail: the slow ones are named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import median, median_high
+
+from busbar.fabric.diagnosis.stages import comparable
+from busbar.fabric.localise import Group, Known, score
+from busbar.fabric.localise.groups import GOOD
+from busbar.fabric.localise.peers import rails_of_all
+from busbar.text import counted, listed
+from stacks.accept.package.rows.kinds import ACCEPTED, Finding, Question, but, kind, workers_of
+from stacks.accept.package.site import Pool
+
+# The stages that name single nodes, which later stages leave out.
+OF_NODES = ("nvlink", "pairs", "rails")
+# The setting of a job without NVLink.
+NO_NVLINK = "NCCL_P2P_DISABLE"
+# Without an expected value so many other nodes must be there to compare with.
+FEWEST_OTHERS = 2
+FEWEST_FOR_PAIRS = 16
+_SHOWN = 8
+
+
+def _several_gpus(pool: Pool) -> bool:
+    return pool.required.gpus > 1
+
+
+def _has_rails(pool: Pool) -> bool:
+    return pool.required.rails > 1
+
+
+def _on_rails(pool: Pool) -> bool:
+    """False for a pool over TCP, where no rail has an expected busbw."""
+    return "rail_in_group" in pool.group_gbps
+
+
+def _results(asked: Question) -> dict[Group, float | None]:
+    stage, pool, _, _ = asked.row.parts
+    return {
+        group: busbw for runs in asked.evidence.runs(stage, pool) for group, busbw in runs.results.items()
+    }
+
+
+def _took_part(asked: Question, nodes: set[str]) -> Finding:
+    out = [name for name in asked.pool.workers if name not in nodes]
+    return Finding("pass", f"{counted(len(nodes), 'node')}{but(out)}", len(nodes))
+
+
+def _alone(asked: Question, expected: float | None, *, by_hcas: bool) -> Finding:
+    """The slowest node: the better one of two runs, the second best of four."""
+    runs: dict[str, list[float]] = {}
+    for job in asked.evidence.runs("nvlink", asked.row.parts[1]):
+        if (job.record.settings.get(f"env {NO_NVLINK}") == "1") == by_hcas:
+            for group, busbw in job.results.items():
+                runs.setdefault(group.nodes[0], []).append(busbw or 0.0)
+    reached = {name: median_high(values) for name, values in runs.items()}
+    shares: dict[str, float] = {}
+    for name, busbw in reached.items():
+        others = [other for node, other in reached.items() if node != name]
+        usual = expected or (median(others) if len(others) >= FEWEST_OTHERS else 0.0)
+        if usual:
+            shares[name] = round(100 * busbw / usual, 2)
+    silent = [name for name in asked.pool.workers if name not in reached]
+    bad = [name for name in shares if shares[name] < (asked.row.threshold or 0)]
+    if silent and not bad:
+        return Finding("unknown", f"no run of {listed(silent, _SHOWN)}")
+    if not shares:
+        return Finding("unknown", f"{counted(len(reached), 'node')}: too few others to compare with")
+    shown = sorted(bad or [min(shares, key=shares.__getitem__)], key=shares.__getitem__)
+    text = listed([f"{name} {reached[name]:g} GB/s, {shares[name]:g} %" for name in shown], _SHOWN)
+    against = f"of {expected:g} GB/s" if expected else "of the median of the other nodes"
+    return Finding("pass", f"{'' if bad else 'slowest: '}{text} {against}", min(shares.values()), bad)
+
+
+@kind(
+    "nvlink.busbw", "busbw of the slowest node alone, over NVLink", "% of the expected busbw",
+    lambda pool: 100 * GOOD, "expected busbw of one node, else the median of the other nodes", 100,
+    required=lambda pool: "node" in pool.group_gbps or len(pool.workers) > FEWEST_OTHERS, when=_several_gpus,
+)  # fmt: skip
+def _nvlink(asked: Question) -> Finding:
+    return _alone(asked, asked.pool.group_gbps.get("node"), by_hcas=False)
+
+
+@kind(
+    "nvlink.hcas", "busbw of the slowest node alone, without NVLink: its own HCAs carry the data",
+    "% of the other nodes", lambda pool: 100 * GOOD, "the median of the other nodes", 100,
+    required=lambda pool: _on_rails(pool) and len(pool.workers) > FEWEST_OTHERS, when=_several_gpus,
+)  # fmt: skip
+def _own_hcas(asked: Question) -> Finding:
+    return _alone(asked, None, by_hcas=True)
+
+
+@kind("pairs.nodes", "nodes that took part", "nodes", workers_of, ACCEPTED)
+def _in_pairs(asked: Question) -> Finding:
+    return _took_part(asked, {node for group in _results(asked) for node in group.nodes})
+
+
+@kind(
+    "pairs.slow", "no node is 10 % slow, and no leaf or uplink slow",
+    required=lambda pool: "in_group" in pool.group_gbps or len(pool.workers) >= FEWEST_FOR_PAIRS,
+)  # fmt: skip
+def _slow_pairs(asked: Question) -> Finding:
+    results = {group: busbw for group, busbw in _results(asked).items() if len(group.nodes) == 2}
+    known = comparable(Known(results, asked.pool.group_gbps))
+    found = score(known, asked.pool.rail_groups)
+    texts, bad = [], []
+    for each in found.suspects:
+        names = sorted(each.nodes or each.rail_groups)
+        reached = _median(results, each.runs)
+        expected = each.peers or known.references().get(each.runs[0].kind, 0.0)
+        what = f"one of {', '.join(names)}" if len(names) > 1 else "".join(names) or "all"
+        texts.append(
+            f"{each.cause} {what}: {reached:g} of {expected:g} GB/s in {counted(len(each.runs), 'run')}"
+        )
+        bad += names if each.nodes and len(names) == 1 else []
+    if texts:
+        return Finding("fail", listed(texts, _SHOWN), nodes=bad)
+    nodes = {node for group in results for node in group.nodes}
+    # Two nodes have no peers: the expected busbw alone decides.
+    judged = [node for node in found.healthy if node not in found.unclear or len(nodes) == 2]
+    if open_ := sorted(nodes - {*judged}):
+        return Finding("unknown", f"too few runs or peers of {listed(open_, _SHOWN)}")
+    if not judged:
+        return Finding("unknown", "no run has a result that can be compared")
+    return Finding("pass", f"{counted(len(judged), 'node')} in {counted(len(results), 'run')}")
+
+
+@kind(
+    "rails.nodes",
+    "nodes of which every rail ran",
+    "nodes",
+    workers_of,
+    ACCEPTED,
+    required=_on_rails,
+    when=_has_rails,
+)
+def _with_rails(asked: Question) -> Finding:
+    ran = {(node, group.rail) for group in _results(asked) for node in group.nodes}
+    rails = range(asked.pool.required.rails)
+    return _took_part(asked, {node for node, _ in ran if all((node, rail) in ran for rail in rails)})
+
+
+@kind("rails.slow", "no rail of a node is 10 % slow", required=_on_rails, when=_has_rails)
+def _slow_rails(asked: Question) -> Finding:
+    results, (_, pool, _, _) = _results(asked), asked.row.parts
+    known = Known(results, asked.pool.group_gbps)
+    before, again = rails_of_all(known)
+    nodes = sorted({node for group in results for node in group.nodes})
+    hcas = next((runs.hcas for runs in asked.evidence.runs("nvlink", pool) if runs.hcas), ())
+    texts = []
+    for (node, rail), (runs, peers) in sorted(again.slow.items()):
+        where = " or ".join(nodes) if len(nodes) == 2 else node
+        name = f" ({hcas[rail]})" if rail < len(hcas) else ""
+        reached = f"{_median(results, runs):g} of {peers:g} GB/s in {counted(len(runs), 'run')}"
+        texts.append(f"rail {rail}{name} of {where}: {reached}")
+    if texts:
+        bad = sorted({node for node, _ in again.slow}) if len(nodes) > 2 else []
+        return Finding("fail", listed(texts, _SHOWN), nodes=bad)
+    shares = known.shares()
+    if shares and median(shares.values()) < GOOD:
+        return Finding(
+            "fail", f"all rails: the median run reaches {median(shares.values()):.0%} of the expected busbw"
+        )
+    open_ = [part for part in before.unclear if part in again.unclear or part not in again.level]
+    if open_ or not before.level:
+        parts = [f"rail {rail} of {node}" for node, rail in sorted(open_)]
+        return Finding("unknown", f"too few runs or peers of {listed(parts, _SHOWN) or 'any rail'}")
+    return Finding("pass", f"{counted(len(before.level), 'rail')} in {counted(len(results), 'run')}")
+
+
+def _median(results: Mapping[Group, float | None], runs: tuple[Group, ...]) -> float:
+    return median(results[group] or 0.0 for group in runs)

@@ -1,0 +1,178 @@
+"""Each node alone, pairs and rails: the real script of each job names what is slow, from its log alone."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from busbar import __version__
+from busbar.config.stackfile import StackFile
+from busbar.exits import NoVerdict
+from busbar.fabric.localise import Group, Known, plan_rails
+from busbar.release import commit
+from stacks.accept.package import criteria as contract
+from stacks.accept.package import document
+from stacks.accept.package.evidence import FOLDER, RUN, Begun, Evidence, write_json
+from stacks.accept.package.site import Site as Facts
+from stacks.accept.package.stages import nodes
+from stacks.accept.package.stages import running as stage_runs
+from stacks.accept.package.stages.running import Running, run_stage
+from stacks.accept.tests.unit import made
+from tests.unit.fabric.diagnosis.site import Site
+from tests.unit.fabric.measure.foreign import gpu_node
+
+
+class Accepted:
+    """A run on a cluster of which some parts are slow."""
+
+    def __init__(self, folder: Path, slow: Mapping[str, float], **more: Any) -> None:
+        self.site = Site(folder / "site", (4,), dict(slow), **more)
+        (folder / "site").mkdir()
+        self.folder, cluster = folder / "run", self.site.inventory.cluster
+        facts = Facts.of("prod", cluster)
+        release = {"version": __version__, "commit": commit()}
+        rows = contract.offered(facts)
+        begun = Begun(run=made.RUN_NAME, began=made.BEGAN, busbar=release, site=facts, rows=rows)
+        write_json(self.folder / FOLDER / RUN, begun.model_dump(mode="json"))
+        (self.folder / document.CRITERIA).write_text(contract.text(contract.default(facts)))
+        file = StackFile(folder / "Pulumi.prod.yaml", {}, frozenset())
+        clock = self.site.clock
+        self.on = Running(
+            self.folder, made.RUN_NAME, facts, file, cluster, False, self.site.said.append, clock
+        )
+        self.on.__dict__["api"] = self.site.api
+
+    def run(self, *stages: Any) -> None:
+        for stage in stages:
+            run_stage(stage, self.on)
+
+    def row(self, row: str) -> SimpleNamespace:
+        return SimpleNamespace(**{each["id"]: each for each in self.rows}[row])
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = document.contents(self.folder)[0]["rows"]
+        return found
+
+
+@pytest.fixture
+def times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage_runs, "now", lambda: "2026-11-24T06:00:00Z")
+
+
+@pytest.fixture
+def accepted(tmp_path: Path, times: None) -> Any:
+    return lambda slow, **more: Accepted(tmp_path, slow, **more)
+
+
+@pytest.mark.slow
+def test_a_slow_node_is_named_left_out_of_later_stages_and_nothing_else_is_kept(accepted: Any) -> None:
+    found = accepted({"gpu-2": 0.9, "alone/gpu-2": 0.5})
+    found.run(nodes.NVLINK, nodes.PAIRS)
+    alone, pairs = found.row("nvlink.h100.busbw"), found.row("pairs.h100.slow")
+    assert (alone.result, alone.nodes, "gpu-2 240 GB/s" in alone.reason) == ("fail", ["gpu-2"], True)
+    assert found.row("nvlink.h100.hcas").nodes == ["gpu-2"]
+    assert (pairs.result, pairs.nodes) == ("fail", ["gpu-2"]), pairs.reason
+    assert "node gpu-2: 360 of 400 GB/s" in pairs.reason
+    assert found.on.good("h100") == ["gpu-1", "gpu-3", "gpu-4"]
+    document_ = document.contents(found.folder)[0]
+    assert (document_["holds_on"], [*document_["left_out"]]) == (3, ["gpu-2"])
+    files = {path.name for path in (found.folder / FOLDER).rglob("*") if path.is_file()}
+    assert files == {"nccl.log.zst", "source.json", "stage.json", "run.json"}
+    assert found.site.api.left == []
+
+
+@pytest.mark.slow
+def test_a_slow_rail_is_named_with_its_hca(accepted: Any) -> None:
+    found = accepted({"gpu-3/5": 0.9})
+    found.run(nodes.NVLINK, nodes.RAILS)
+    rails = found.row("rails.h100.slow")
+    assert (rails.result, rails.nodes) == ("fail", ["gpu-3"])
+    assert rails.reason.startswith("rail 5 (mlx5_5) of gpu-3: 45 of 50 GB/s")
+    assert found.row("rails.h100.nodes").result == "pass"
+    # Without the logs of its repeats the rail is in question, and not good.
+    shutil.rmtree(found.folder / FOLDER / "rails/h100/001")
+    again = found.row("rails.h100.slow")
+    assert (again.result, "rail 5 of gpu-3" in again.reason) != ("pass", False)
+
+
+def test_a_node_that_is_not_ready_is_neither_slow_nor_counted(accepted: Any) -> None:
+    found = accepted({})
+    found.site.api.objects["/api/v1/nodes/gpu-4"] = gpu_node("gpu-4", ready=False)
+    found.run(nodes.PAIRS)
+    count, slow = found.row("pairs.h100.nodes"), found.row("pairs.h100.slow")
+    assert (count.result, count.value, "not gpu-4" in count.reason) == ("fail", 3, True)
+    assert slow.nodes == []
+
+
+def test_a_stage_that_ends_for_other_pods_has_no_result(accepted: Any) -> None:
+    found = accepted({})
+    found.on = replace(found.on, idle=True)
+    api = found.site.api
+    found.on.__dict__["api"] = api
+    runs = api.runs
+
+    def preempted(job: Any) -> None:
+        runs(job)
+        worker, namespace = f"{job['metadata']['name']}-worker-0", job["metadata"]["namespace"]
+        event = {"reason": "Preempted", "message": "by training", "involvedObject": {"name": worker}}
+        event["metadata"] = {"name": worker, "namespace": namespace}
+        api.add(f"/api/v1/namespaces/{namespace}/events/{worker}", event)
+
+    api.runs = preempted
+    with pytest.raises(NoVerdict, match=r"stage pairs: .*made room for other pods"):
+        found.run(nodes.PAIRS)
+    assert Evidence(found.folder).stage("pairs") is None
+    assert api.left == []
+
+
+def pairs(folder: Path, **more: Any) -> None:
+    made.groups(folder, "pairs", "000", [Group("A", 1, "in_group", made.WORKERS)], **more)
+
+
+def test_a_pair_below_the_expected_busbw_names_no_node_alone(folder: Path) -> None:
+    pairs(folder, share=lambda group: 0.8)
+    found = made.result(folder, "pairs.h100.slow")
+    assert (found.result, found.nodes) == ("fail", [])
+    assert "one of worker-1, worker-2: 320 of 400 GB/s" in found.reason
+
+
+def test_all_rails_below_the_expected_busbw_fail(folder: Path) -> None:
+    groups = plan_rails(made.WORKERS, {}, Known(), rails=8)
+    made.groups(folder, "rails", "000", groups, lambda group: 0.8)
+    assert made.result(folder, "rails.h100.slow").reason.startswith("all rails: the median run reaches 80%")
+
+
+@pytest.mark.parametrize(
+    ("row", "spoil"),
+    [
+        ("nvlink.h100.busbw", lambda folder: shutil.rmtree(folder / "nvlink/h100/000")),
+        ("pairs.h100.slow", lambda folder: shutil.rmtree(folder / "pairs/h100/000")),
+        ("rails.h100.slow", lambda folder: shutil.rmtree(folder / "rails/h100/000")),
+        ("rails.h100.slow", lambda folder: (folder / "rails/h100/000/source.json").unlink()),
+        (
+            "pairs.h100.slow",
+            lambda folder: shutil.copytree(folder / "rails/h100/000", folder / "pairs/h100/001"),
+        ),
+        (
+            "pairs.h100.slow",
+            lambda folder: pairs(folder.parent, change=lambda each: each.update(complete=False)),
+        ),
+        (
+            "pairs.h100.slow",
+            lambda folder: pairs(folder.parent, change=lambda each: each.update(expectation=[])),
+        ),
+        ("pairs.h100.slow", lambda folder: (folder / "pairs/h100/000/nccl.log.zst").write_bytes(b"no log")),
+    ],
+)
+def test_without_its_own_whole_logs_a_row_is_unknown(
+    folder: Path, row: str, spoil: Callable[[Path], Any]
+) -> None:
+    spoil(folder / FOLDER)
+    assert made.result(folder, row).result == "unknown"
