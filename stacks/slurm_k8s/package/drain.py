@@ -31,7 +31,8 @@ class SlurmDrain:
     def begin(self) -> None:
         """Drain it with busbar's reason; a drain that a person has set stays."""
         node = self._node()
-        if node and node.reason != self.reason and not _of_person(node):
+        is_done = node and "DRAIN" in node.states and node.reason == self.reason
+        if node and not is_done and not _of_person(node):
             self.slurm.drain(node.name, self.reason)
 
     def released(self) -> bool | Pending:

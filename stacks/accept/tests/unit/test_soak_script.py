@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,14 @@ GPUS = """\
 """
 
 
-def sampled(folder: Path, loops: int, between: str = "", smi: str = "") -> list[dict[str, Any]]:
+SAMPLE = "(sample) || true"
+# In place of systemd-run, which gives the script to systemd.
+START = 'systemd-run() { "${@: -2}" || true; }; end_unit() { :; }; LIMIT_SECONDS=9; start >/dev/null'
+
+
+def sampled(
+    folder: Path, loops: int, between: str = "", smi: str = "", call: str = SAMPLE
+) -> list[dict[str, Any]]:
     """The samples of a host; BETWEEN runs after each, and SMI is the body of nvidia-smi."""
     programs, loops_left = folder / "programs", folder / "loops"
     programs.mkdir()
@@ -33,8 +41,7 @@ def sampled(folder: Path, loops: int, between: str = "", smi: str = "") -> list[
     (folder / "gpus").write_text(GPUS)
     loops_left.write_text(f"{loops}\n")
     values = f"PATH={programs}:$PATH INFINIBAND={folder}/hcas FILE={folder}/samples"
-    call = f"{values} RUN=accept-1 SAMPLE_SECONDS=0\n(sample) || true"
-    output("accept/soak", call)
+    output("accept/soak", f"{values} RUN=accept-1 SAMPLE_SECONDS=0 SOAK={folder} LC_ALL=C\n{call}")
     return [json.loads(line) for line in (folder / "samples").read_text().splitlines()]
 
 
@@ -61,3 +68,12 @@ def test_what_cannot_be_read_is_null(tmp_path: Path) -> None:
 def test_a_sampler_ends_before_it_fills_the_disk(tmp_path: Path) -> None:
     (tmp_path / "samples").write_text(f'{{"t": 1}}{" " * (8 << 20)}\n')
     assert len(sampled(tmp_path, 1)) == 1
+
+
+def test_the_unit_has_all_that_a_sample_needs(tmp_path: Path) -> None:
+    (tmp_path / "invocation").write_text("abc\n")
+    by_unit = sampled(tmp_path, 2, call=START)
+    (tmp_path / "samples").unlink()
+    shutil.rmtree(tmp_path / "programs")
+    by_hand = sampled(tmp_path, 2)
+    assert [each | {"t": 0} for each in by_unit] == [each | {"t": 0} for each in by_hand]

@@ -25,6 +25,7 @@ def made(cluster: SlurmCluster, *, end_jobs: bool = False) -> SlurmDrain:
     [
         node("h100-0"),
         node("h100-0", "ALLOCATED", reason="Not responding"),
+        node("h100-0", "IDLE", reason="busbar: driver 580"),
         node("h100-0", "IDLE", "DRAIN", reason="busbar: quarantine: fan"),
         node("h100-0", "IDLE", "DRAIN", reason="slurm-operator: Node (gpu-1) was cordoned"),
     ],
