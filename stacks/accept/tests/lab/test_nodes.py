@@ -1,0 +1,80 @@
+"""`busbar accept run` on four workers: a node, or a rail of one, that is 10 % slow is named and left out.
+
+The bandwidths between the workers are injected (simulated); jobs, scripts and logs are real.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.lab.test_diagnose import HCAS, INJECTED, RAILS, SPREAD, TENTH, WORKERS, Site, fault_on
+from tests.lab.test_diagnose import site as site
+from tests.support.lab import PROJECT
+
+pytestmark = pytest.mark.drill
+
+RUN_SECONDS = 900
+OF_NODES, OF_RAILS = ("pairs.", "collectives.h100.nodes"), ("rails.",)
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    folder = PROJECT / ".busbar" / "dev" / "acceptance"
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def run(site: Site, home: Path, criteria: Path, rows: tuple[str, ...], slow: Mapping[str, float]) -> Any:
+    """The document of a run with some rows only. SLOW: WORKER/HCA -> its share of the injected bandwidth."""
+    busbar = (sys.executable, "-m", "busbar", "accept")
+    printed = site.lab.run(*busbar, "criteria", "--for", "dev", cwd=site.stack.folder)
+    found = yaml.safe_load(printed.stdout)
+    pool = found["rows"][0]["id"].split(".")[1]
+    wanted = tuple(row.replace("h100", pool) for row in rows)
+    found["rows"] = [row for row in found["rows"] if row["id"].startswith(wanted)]
+    criteria.write_text(yaml.safe_dump(found))
+    with ExitStack() as faults:
+        for worker in WORKERS:
+            for hca in HCAS:
+                gbps = INJECTED * slow.get(f"{worker}/{hca}", 1.0)
+                file = f"{RAILS}/{hca}/busbw"
+                faults.enter_context(
+                    fault_on(site.lab, worker, f"echo {gbps} {SPREAD} >{file}", f"rm {file}")
+                )
+        words = (*busbar, "run", "dev", "--criteria", str(criteria))
+        done = site.lab.run(*words, cwd=site.stack.folder, seconds=RUN_SECONDS)
+    print(done.stdout, done.stderr)
+    assert site.left == ""
+    [folder] = [path for path in home.iterdir() if path.is_dir()]
+    again = site.lab.run(*busbar, "verify", str(folder), cwd=site.stack.folder)
+    print(again.stdout, again.stderr)
+    assert (done.returncode, again.returncode) == (1, 1)
+    assert "differs" not in again.stdout
+    return json.loads((folder / "acceptance.json").read_text())
+
+
+def test_a_node_that_is_10_percent_slow_is_named_and_left_out(site: Site, home: Path, tmp_path: Path) -> None:
+    slow = {f"worker-2/{hca}": TENTH for hca in HCAS}
+    found = run(site, home, tmp_path / "acceptance.yaml", OF_NODES, slow)
+    rows = {row["id"].rpartition(".")[2]: row for row in found["rows"] if row["id"].startswith("pairs.")}
+    assert (rows["slow"]["result"], rows["slow"]["nodes"]) == ("fail", ["worker-2"])
+    assert rows["nodes"]["result"] == "pass"
+    assert ([*found["left_out"]], found["holds_on"]) == (["worker-2"], 3)
+    [count] = [row for row in found["rows"] if row["id"].startswith("collectives.")]
+    assert (count["result"], count["value"], "not worker-2" in count["reason"]) == ("fail", 3, True)
+
+
+def test_a_rail_that_is_10_percent_slow_is_named(site: Site, home: Path, tmp_path: Path) -> None:
+    found = run(site, home, tmp_path / "acceptance.yaml", OF_RAILS, {f"worker-3/{HCAS[1]}": TENTH})
+    [row] = [row for row in found["rows"] if row["id"].endswith(".slow")]
+    assert (row["result"], row["nodes"]) == ("fail", ["worker-3"])
+    assert row["reason"].startswith("rail 1 of worker-3: ")
