@@ -113,7 +113,7 @@ class StageWatch(JobWatch):
 class InCluster:
     """Runs the stages in a stack of K3s. `project`: folder of the stack.
 
-    `name`: of its runs, by default another one each time. `own`: in place of the pool's validation.
+    `name`: the names of its runs begin with it. `own`: in place of the pool's validation.
     `idle`: with pods that end for any other pod. `options`: of `busbar nccl clean` for this cluster.
     """
 
@@ -123,7 +123,7 @@ class InCluster:
     project: Path
     clock: Clock
     progress: ProgressCallback
-    name: str = ""
+    name: str = "diagnose"
     own: Validation | None = None
     idle: bool = False
     options: str = ""
@@ -145,7 +145,7 @@ class InCluster:
 
     def plan(self, nodes: Sequence[str]) -> _StageInCluster:
         """Look which workers can run now. Raises CannotMeasure."""
-        validation, run = self.validation, self.name or f"diagnose-{os.urandom(3).hex()}"
+        validation, run = self.validation, f"{self.name}-{os.urandom(3).hex()}"
         facts = read_facts(self.api, None, idle=self.idle)
         file = validation.topology_file
         found = plan_pool(

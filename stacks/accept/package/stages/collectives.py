@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -42,7 +43,8 @@ def fabric(stage: str, runs: Sequence[str], env: Mapping[str, str], on: Running)
         on.say(f"pool {pool}: {counted(len(runs), 'run')} of nccl-tests")
         folder, home = on.at(stage) / pool, on.file.project / ".busbar" / on.file.stack
         validation = validation_of(on.cluster.validation_of(pool), runs, NCCL_RUN_DIAGNOSTICS="1", **env)
-        planned = plan_when_free(on, pool, job, validation)
+        # Events of a former job, as that it made room for others, stay for an hour.
+        planned = plan_when_free(on, pool, f"{job}-{os.urandom(2).hex()}", validation)
         try:
             measure(
                 on.api, planned, str(folder), on.clock, on.say, options=f" --kubeconfig {home}/kubeconfig"
@@ -54,11 +56,12 @@ def fabric(stage: str, runs: Sequence[str], env: Mapping[str, str], on: Running)
 
 
 def clean_up(on: Running, jobs: Iterable[str]) -> None:
-    """Remove the jobs that a killed process may have left."""
-    from busbar.fabric.measure import clean
+    """Remove the jobs that a killed process may have left, by the begin of their names."""
+    from busbar.fabric.measure.run import find, remove
 
-    limit = Deadline(on.clock, PATIENCE_SECONDS)
-    wait_until(lambda: clean(on.api, [*jobs], None, on.clock, on.say), limit, poll_seconds=2)
+    begins, limit = tuple(f"{job}-" for job in jobs), Deadline(on.clock, PATIENCE_SECONDS)
+    found = wait_until(lambda: find(on.api), limit, poll_seconds=2)
+    remove(on.api, [each for each in found if each.run.startswith(begins)], limit, on.say)
 
 
 def keep_logs(folder: Path) -> None:

@@ -25,7 +25,7 @@ from stacks.accept.package.stages import running as stage_runs
 from stacks.accept.package.stages.running import Running, run_stage
 from stacks.accept.tests.unit import made
 from tests.unit.fabric.diagnosis.site import Site
-from tests.unit.fabric.measure.foreign import gpu_node
+from tests.unit.fabric.measure.foreign import gpu_node, holder
 
 
 class Accepted:
@@ -109,6 +109,17 @@ def test_a_node_that_is_not_ready_is_neither_slow_nor_counted(accepted: Any) -> 
     count, slow = found.row("pairs.h100.nodes"), found.row("pairs.h100.slow")
     assert (count.result, count.value, "not gpu-4" in count.reason) == ("fail", 3, True)
     assert slow.nodes == []
+
+
+def test_an_idle_run_takes_only_free_nodes(accepted: Any) -> None:
+    found = accepted({})
+    api = found.site.api
+    api.hold(holder("gpu-4", "train", 8))
+    found.on = replace(found.on, idle=True)
+    found.on.__dict__["api"] = api
+    found.run(nodes.PAIRS)
+    count = found.row("pairs.h100.nodes")
+    assert (count.value, "not gpu-4" in count.reason) == (3, True)
 
 
 def test_a_stage_that_ends_for_other_pods_has_no_result(accepted: Any) -> None:

@@ -129,6 +129,29 @@ def test_a_node_that_cannot_run_the_job_is_left_out_and_its_row_fails(on: Runnin
     assert found.result != "pass"
 
 
+def test_a_stage_that_made_room_for_other_pods_is_repeated_by_the_next_call(on: Running, gpus: Gpus) -> None:
+    idle = replace(on, idle=True)
+    idle.__dict__["api"] = gpus
+
+    def preempted(job: JsonObject) -> None:
+        gpus.measure(job)
+        gpus.logs.clear()
+        worker, namespace = f"{job['metadata']['name']}-worker-0", job["metadata"]["namespace"]
+        event = {"reason": "Preempted", "message": "by training", "involvedObject": {"name": worker}}
+        path = f"/api/v1/namespaces/{namespace}/events/{worker}"
+        # Events stay for an hour.
+        gpus.objects[path] = {**event, "metadata": {"name": worker}}
+
+    gpus.runs = preempted
+    with pytest.raises(NoVerdict, match=r"stage collectives: .*made room for other pods"):
+        run_stage(planned("collectives"), idle)
+    assert Evidence(on.folder).stage("collectives") is None and gpus.left == []
+    gpus.runs = gpus.measure
+    stage_runs.now()  # the end that the first call did not reach
+    run_stage(planned("collectives"), idle)
+    assert made.result(on.folder, "collectives.h100.proof").result == "pass"
+
+
 def test_an_api_server_that_is_not_ready_yet_is_asked_again(on: Running, gpus: Gpus) -> None:
     gpus.failures.append(ApiError("GET /apis", 429, "storage is (re)initializing"))
     run_stage(planned("collectives"), on)
@@ -149,7 +172,7 @@ def test_a_stage_begins_anew_after_its_process_was_killed(on: Running, gpus: Gpu
     left.mkdir(parents=True)
     (left / "nccl.log.zst").write_text("half a log")
     (left / ".nccl.log.zst.7").write_text("")
-    job = {"labels": {"busbar/nccl-run": f"{made.RUN_NAME}-c0"}, "namespace": "ns", "name": "nccl-x"}
+    job = {"labels": {"busbar/nccl-run": f"{made.RUN_NAME}-c0-ab12"}, "namespace": "ns", "name": "nccl-x"}
     gpus.add(f"{MPIJOBS}/namespaces/ns/mpijobs/nccl-x", {"metadata": job})
     run_stage(planned("collectives"), on)
     assert gpus.left == []
