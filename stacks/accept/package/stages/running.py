@@ -52,13 +52,17 @@ class Running:
 
         return cluster_api(self.file, self.cluster)
 
-    def good(self, pool: str) -> list[str]:
-        """The workers of a pool that no stage of nodes, pairs and rails has found bad."""
+    @cached_property
+    def bad(self) -> dict[str, str]:
+        """Node -> the row that it fails alone, of the stages of nodes, pairs and rails that have ended."""
         evidence = Evidence(self.folder)
         file = contract.read(self.folder / CRITERIA, evidence.begun.site)
         rows = [row for row in file.rows if row.parts[0] in OF_NODES]
-        bad = contract.failed_nodes(contract.results(file.model_copy(update={"rows": rows}), evidence, {}))
-        return [name for name in self.site.pools[pool].workers if name not in bad]
+        return contract.failed_nodes(contract.results(file.model_copy(update={"rows": rows}), evidence, {}))
+
+    def good(self, pool: str) -> list[str]:
+        """The workers of a pool without those that are bad."""
+        return [name for name in self.site.pools[pool].workers if name not in self.bad]
 
     def at(self, stage: str) -> Path:
         """The folder of a stage's evidence."""
