@@ -51,33 +51,35 @@ def write_page(state: State, scope: Scope, found: Findings, stack: str) -> Path:
 
 def render(state: State, scope: Scope, found: Findings, stack: str) -> str:
     """The whole HTML page."""
-    cells = _cells(known_of(state, scope))
-    rails = scope.hardware.rails
+    cells = cells_of(known_of(state, scope))
     grade, word = WORDS[found.exit_code]
-    return _template().render(
+    return _template("page").render(
         style=style(),
         title=f"Diagnosis of {stack}, pool {found.pool}",
         found=found,
         grade=grade,
         word=word,
         began=time.strftime(DATE, time.gmtime(state.began)),
-        heat=Markup(heat_map(cells, state, scope.places, rails)),
-        steps=_legend(),
+        heat=heat_map(cells, state.nodes, state.absent, scope.places, scope.hardware.rails),
     )
 
 
 @cache
-def _template() -> Template:
+def _template(name: str) -> Template:
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    text = resources.files("busbar.fabric.diagnosis").joinpath("page.html.j2").read_text(encoding="utf-8")
+    file = resources.files("busbar.fabric.diagnosis").joinpath(f"{name}.html.j2")
+    text = file.read_text(encoding="utf-8")
     return environment.from_string(text)
 
 
-def _cells(known: Known) -> dict[str, Cells]:
-    """Of each node the best of its runs: one good pair shows that all its rails are."""
+def cells_of(known: Known, *, both: bool = False) -> dict[str, Cells]:
+    """Of each node the best of its runs: one good pair shows that all its rails are.
+
+    BOTH: a run of a rail is one of both nodes; else of the first, to which the second is a healthy partner.
+    """
     found: dict[str, Cells] = {}
     for group, share in known.shares().items():
-        for node in group.nodes if group.rail is None else group.nodes[:1]:
+        for node in group.nodes if both or group.rail is None else group.nodes[:1]:
             cells = found.setdefault(node, Cells())
             if group.rail is not None:
                 cells.rails[group.rail] = max(share, cells.rails.get(group.rail, 0.0))
@@ -88,17 +90,34 @@ def _cells(known: Known) -> dict[str, Cells]:
     return found
 
 
-def heat_map(cells: Mapping[str, Cells], state: State, places: Mapping[str, str], rails: int) -> str:
-    """One row per node: alone, in pairs, each rail. One SVG per rail group, so that the page wraps them."""
-    return "\n".join(
-        _block(place or NO_GROUP, nodes[first : first + TALLEST], cells, state, rails)
-        for place, nodes in sorted(by_place(state.nodes, places).items(), key=_natural)
-        for first in range(0, len(nodes), TALLEST)
+def heat_map(
+    cells: Mapping[str, Cells],
+    nodes: Sequence[str],
+    absent: Mapping[str, str],
+    places: Mapping[str, str],
+    rails: int,
+) -> Markup:
+    """A section of a page, one row per node: alone, in pairs, each rail.
+
+    There is one SVG per rail group, so that the page wraps them. ABSENT: node -> why it was not measured.
+    """
+    label = max(map(len, nodes)) * LABEL + 6
+    blocks = (
+        _block(place or NO_GROUP, names[first : first + TALLEST], cells, absent, rails, label)
+        for place, names in sorted(by_place(nodes, places).items(), key=_natural)
+        for first in range(0, len(names), TALLEST)
     )
+    return Markup(_template("heat").render(map=Markup("\n".join(blocks)), steps=_legend()))
 
 
-def _block(place: str, nodes: Sequence[str], cells: Mapping[str, Cells], state: State, rails: int) -> str:
-    label = max(map(len, state.nodes)) * LABEL + 6
+def _block(
+    place: str,
+    nodes: Sequence[str],
+    cells: Mapping[str, Cells],
+    absent: Mapping[str, str],
+    rails: int,
+    label: float,
+) -> str:
     width, height = math.ceil(label + (2 + rails) * CELL), (len(nodes) + 2) * ROW
     text = f"{place}: {len(nodes)} nodes, {rails} rails, as shares of the expected bandwidth"
     parts = [
@@ -112,14 +131,16 @@ def _block(place: str, nodes: Sequence[str], cells: Mapping[str, Cells], state: 
     for row, node in enumerate(nodes):
         y = (2 + row) * ROW
         parts.append(f'<text class="n" x="0" y="{y + ROW - 3}">{escape(node)}</text>')
-        parts += _row(node, cells.get(node, Cells()), state, label, y, rails)
+        parts += _row(node, cells.get(node, Cells()), absent, label, y, rails)
     return "\n".join([*parts, "</svg>"])
 
 
-def _row(node: str, found: Cells, state: State, left: float, y: float, rails: int) -> Iterator[str]:
+def _row(
+    node: str, found: Cells, absent: Mapping[str, str], left: float, y: float, rails: int
+) -> Iterator[str]:
     """The cells of a node. A rail that was not tried alone has the colour of the pair, paler."""
-    if node in state.absent:
-        note = escape(f"{node}: not measured: {state.absent[node]}")
+    if node in absent:
+        note = escape(f"{node}: not measured: {absent[node]}")
         width = (2 + rails) * CELL - 2
         yield (
             f'<rect class="u" x="{left:.0f}" y="{y + 1:.0f}" width="{width}" height="{ROW - 2}">'

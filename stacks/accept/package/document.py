@@ -13,6 +13,7 @@ from typing import Any
 from jinja2 import Environment, Template
 from markupsafe import Markup
 
+from busbar.fabric.diagnosis.page import cells_of, heat_map
 from busbar.judge.nccl.expected import JUDGE
 from busbar.judge.nccl.report.html import style
 from busbar.judge.nccl.report.series import series_svg
@@ -22,6 +23,7 @@ from busbar.writing import write_whole
 from stacks.accept.package import criteria as contract
 from stacks.accept.package.evidence import Evidence, Judged, Printed, Untrusted, files_of, sha256
 from stacks.accept.package.rows.kinds import KINDS
+from stacks.accept.package.rows.nodes import known_of
 from stacks.accept.package.rows.soak import dots
 
 CRITERIA, ACCEPTANCE, REPORT, STATEMENT, SUMS = (
@@ -150,9 +152,21 @@ def report(found: Mapping[str, Any], evidence: Evidence) -> str:
             if result.curve:
                 runs = more.by_size.get(name) if more else None
                 curves[f"{pool}: {name}"] = Markup(curve_svg(name, result, inline=True, runs=runs))
+    heat = {pool: map_ for pool in evidence.begun.site.pools if (map_ := _heat_map(evidence, pool))}
     series = {pool: made for pool in evidence.begun.site.pools if (made := dots(evidence, pool))}
     soak = Markup(series_svg(series)) if series else ""
-    return _template().render(found=found, style=style(), curves=curves, soak=soak)
+    return _template().render(found=found, style=style(), curves=curves, soak=soak, heat=heat)
+
+
+def _heat_map(evidence: Evidence, pool: str) -> Markup | None:
+    """The nodes and rails of a pool; None without a run of them."""
+    facts = evidence.begun.site.pools[pool]
+    try:
+        cells = cells_of(known_of(evidence, pool, facts), both=True)
+    except Untrusted:
+        return None  # its rows say why
+    absent = {name: "no run" for name in facts.workers if name not in cells}
+    return heat_map(cells, facts.workers, absent, facts.rail_groups, facts.required.rails) if cells else None
 
 
 @cache

@@ -10,6 +10,7 @@ from busbar.fabric.localise import Group, Known, score
 from busbar.fabric.localise.groups import GOOD
 from busbar.fabric.localise.peers import rails_of_all
 from busbar.text import counted, listed
+from stacks.accept.package.evidence import Evidence
 from stacks.accept.package.rows.kinds import ACCEPTED, Finding, Question, but, kind, workers_of
 from stacks.accept.package.site import Pool
 
@@ -41,6 +42,14 @@ def _results(asked: Question) -> dict[Group, float | None]:
     return {
         group: busbw for runs in asked.evidence.runs(stage, pool) for group, busbw in runs.results.items()
     }
+
+
+def known_of(evidence: Evidence, pool: str, facts: Pool) -> Known:
+    """The runs of all stages, as rows judge them; of a node alone those with NVLink."""
+    jobs = [job for stage in OF_NODES for job in evidence.runs(stage, pool)]
+    own = [job.results for job in jobs if job.record.settings.get(f"env {NO_NVLINK}") != "1"]
+    results = {group: busbw for runs in own for group, busbw in runs.items()}
+    return comparable(Known(results, facts.group_gbps))
 
 
 def _took_part(asked: Question, nodes: set[str]) -> Finding:

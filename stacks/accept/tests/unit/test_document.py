@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from busbar.exits import Failed
+from busbar.fabric.localise import Known, plan_rails
 from stacks.accept.package import document, signatures
 from stacks.accept.package.evidence import Untrusted, write_json
 from stacks.accept.package.rows import kinds
@@ -152,6 +154,22 @@ def test_the_page_shows_the_band_of_the_repeats_with_their_curve(folder: Path) -
     even = max(heights())
     made.collective(folder, "repeats", factor=lambda name, number: 0.9 if number == 3 else 1.0)
     assert max(heights()) > even + 10
+
+
+def test_the_page_shows_a_slow_rail_of_a_node_in_its_heat_map(folder: Path) -> None:
+    def shown(node: str, what: str) -> str:
+        document.write(folder)
+        page = (folder / "report.html").read_text()
+        [share] = re.findall(f"<title>{node}, {what}: ([^<]+)</title>", page)
+        return str(share)
+
+    assert (shown("worker-1", "alone"), shown("worker-1", "rail 3")) == ("100 % of the expected value",) * 2
+    plan = plan_rails(made.WORKERS, made.site_of()[1].pools["h100"].rail_groups, Known(), rails=8)
+    made.groups(folder, "rails", "000", plan, lambda group: 0.7 if group.rail == 3 else 1.0)
+    assert shown("worker-1", "rail 3") == "70 % of the expected value"
+    assert shown("worker-1", "rail 4") == "100 % of the expected value"
+    shutil.rmtree(folder / "evidence/rails")
+    assert shown("worker-1", "rail 3") == "100 % of the expected value (of its pairs)"
 
 
 def test_the_page_has_no_script_and_says_what_was_not_run_and_left_out(folder: Path) -> None:
