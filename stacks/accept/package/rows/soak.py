@@ -6,8 +6,9 @@ from bisect import bisect
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
-from statistics import median
+from statistics import median, median_high
 
+from busbar.fabric.localise.groups import GOOD
 from busbar.judge.nccl.report.series import Dot
 from busbar.preflight.health_checks import SYMBOL_ERRORS_PER_HOUR
 from busbar.text import counted, listed
@@ -15,6 +16,7 @@ from stacks.accept.package import soak
 from stacks.accept.package.evidence import Evidence, Untrusted
 from stacks.accept.package.rows.collectives import not_whole
 from stacks.accept.package.rows.kinds import Find, Finding, Question, but, kind
+from stacks.accept.package.rows.nodes import NO_NVLINK
 from stacks.accept.package.site import Pool
 from stacks.accept.package.soak import Interval, Watched
 
@@ -152,6 +154,35 @@ def _slowest(asked: Question) -> Finding:
     others = median([clock for each, clock in clocks.items() if each != name] or [clocks[name]])
     loss = round(max(100 * (1 - clocks[name] / others), 0), 2)
     return Finding("pass", f"{name}: {clocks[name]:g} MHz, the others {others:g}", loss)
+
+
+@_below(
+    "after.nodes", "loss of a node against before the soak, alone and in pairs", "%",
+    lambda pool: round(100 * (1 - GOOD), 1), "the rule for a slow node", uses=("nvlink", "pairs"),
+    required=lambda pool: "in_group" in pool.group_gbps,
+)  # fmt: skip
+def _after(asked: Question) -> Finding:
+    before, after = _by_node(asked, "nvlink", "pairs"), _by_node(asked, "after")
+    known = [key for key in before if before[key] and key in after]
+    lost = {key: round(100 * (1 - after[key] / before[key]), 2) for key in known}
+    if silent := [name for name in asked.pool.workers if (name, "pairs") not in lost]:
+        return Finding("unknown", f"no runs of {listed(silent, _SHOWN)} before and after")
+    (name, how), most = max(lost.items(), key=lambda each: (each[1], each[0]))
+    text = f"{name} {how}: {after[name, how]:g} GB/s, {before[name, how]:g} before"
+    bad = {node for (node, _), loss in lost.items() if loss > (asked.row.threshold or 0)}
+    return Finding("pass", text, max(most, 0), sorted(bad))
+
+
+def _by_node(asked: Question, *stages: str) -> dict[tuple[str, str], float]:
+    """Node, and alone or in pairs -> the better one of two runs over NVLink or the fabric, in GB/s."""
+    found: dict[tuple[str, str], list[float]] = {}
+    jobs = [job for stage in stages for job in asked.evidence.runs(stage, asked.row.parts[1])]
+    for job in jobs:
+        for group, busbw in job.results.items() if f"env {NO_NVLINK}" not in job.record.settings else ():
+            how = "alone" if len(group.nodes) == 1 else "pairs"
+            for node in group.nodes:
+                found.setdefault((node, how), []).append(busbw or 0.0)
+    return {key: median_high(values) for key, values in found.items()}
 
 
 def dots(evidence: Evidence, pool: str) -> list[Dot]:

@@ -4,5 +4,5 @@ from stacks.accept.package.stages import cabling, collectives, inventory, nodes,
 
 STAGES = (
     inventory.STAGE, cabling.STAGE, nodes.NVLINK, nodes.PAIRS, nodes.RAILS, collectives.FIRST,
-    collectives.REPEATS, stress.STAGE, storage.STAGE, soak.STAGE,
+    collectives.REPEATS, stress.STAGE, storage.STAGE, soak.STAGE, nodes.AFTER,
 )  # fmt: skip

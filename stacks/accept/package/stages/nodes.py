@@ -70,6 +70,18 @@ class Rails(_Numbered):
         return [*plan_rails(state.present, scope.places, known, rails=scope.hardware.rails, seed=seed)]
 
 
+class AloneAgain(Alone):
+    """Each node alone, in short."""
+
+    stages: ClassVar[tuple[Stage, ...]] = ("A",)
+
+
+class PairsAgain(Pairs):
+    """Pairs, in short."""
+
+    stages: ClassVar[tuple[Stage, ...]] = ("A",)
+
+
 Jobs = Sequence[tuple[type[_Numbered], Mapping[str, str]]]
 """What runs, each with its environment."""
 
@@ -154,4 +166,11 @@ PAIRS = Planned(
 # Eight rails, with two rounds each; of 440 healthy nodes 15 rounds run again.
 RAILS = Planned(
     "rails", partial(diagnose, "rails", ((Rails, {}),)), True, _seconds(16 * RAIL_SECONDS, 15 * RAIL_SECONDS)
+)
+# After the soak, in short, to be compared with before.
+AFTER = Planned(
+    "after",
+    partial(diagnose, "after", ((AloneAgain, {}), (PairsAgain, {}))),
+    True,
+    _seconds(_ALONE, START_SECONDS - FEW_SECONDS + 2 * PAIR_SECONDS),
 )

@@ -203,7 +203,10 @@ def nodes_pairs_rails(folder: Path) -> None:
     alone = [Group("A", number, "node", (name,)) for number in range(3) for name in WORKERS]
     groups(folder, "nvlink", "000", alone)
     groups(folder, "nvlink", "001", alone, lambda group: 0.5, NCCL_P2P_DISABLE="1")
-    groups(folder, "pairs", "000", (each for each in plan("A", WORKERS, places) if len(each.nodes) == 2))
+    pairs = [each for each in plan("A", WORKERS, places) if len(each.nodes) == 2]
+    groups(folder, "pairs", "000", pairs)
+    groups(folder, "after", "000", alone)
+    groups(folder, "after", "001", pairs)
     groups(folder, "rails", "000", plan_rails(WORKERS, places, none, rails=8))
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from busbar.config.stackfile import StackFile
 from busbar.exits import Misuse, NoVerdict
+from busbar.fabric.localise import Group
 from busbar.kube.client import ApiError, JsonObject
 from busbar.zstd import ZstdFile
 from stacks.accept.package import document, soak
@@ -270,9 +271,32 @@ def test_a_long_soak_is_drawn_with_a_part_of_its_intervals(
     assert len(drawn) <= 506 and [dot.busbw for dot in drawn if dot.is_bad] == [360.0]
 
 
+def after(folder: Path) -> Any:
+    return made.result(folder, "after.h100.nodes")
+
+
+def test_a_node_that_is_slower_after_the_soak_is_named(folder: Path) -> None:
+    alone = [Group("A", number, "node", (name,)) for number in range(2) for name in made.WORKERS]
+    made.groups(folder, "after", "000", alone, lambda group: 0.8 if group.nodes == ("worker-2",) else 1.0)
+    found = after(folder)
+    assert (found.result, found.nodes) == ("fail", ["worker-2"])
+    assert "worker-2 alone" in found.reason
+
+
+@pytest.mark.parametrize("stage", ["pairs", "after"])
+def test_without_runs_before_or_after_the_comparison_is_unknown(folder: Path, stage: str) -> None:
+    shutil.rmtree(folder / f"evidence/{stage}/h100")
+    assert after(folder).result == "unknown"
+
+
+def test_a_pair_that_gives_next_to_nothing_after_the_soak_fails(folder: Path) -> None:
+    made.groups(folder, "after", "001", [Group("A", 0, "in_group", made.WORKERS)], lambda group: 0.01)
+    assert after(folder).result == "fail"
+
+
 def test_without_a_soak_there_are_no_rows_of_it() -> None:
     rows = default(made.site_of()[1].soaked(0)).rows
-    assert not [row.id for row in rows if row.id.startswith("soak.")]
+    assert not [row.id for row in rows if row.id.startswith(("soak.", "after."))]
 
 
 class Soaked(Foreign):
