@@ -101,7 +101,7 @@ def plan(stack: Stack, project: Project = None, criteria: CriteriaFile = None, s
     Console().print(made)
     print_text(f"{total / 60:.0f} minutes on free nodes, pool after pool. Nothing is left running.")
     if hours:
-        print_text("If the command ends during the soak, its job and samplers go on, 12 hours at most.")
+        print_text("If the command ends during the soak, its job goes on, with 12 hours of load at most.")
 
 
 def cabling(stack: Stack, project: Project = None) -> None:

@@ -187,3 +187,15 @@ def test_without_its_own_whole_logs_a_row_is_unknown(
 ) -> None:
     spoil(folder / FOLDER)
     assert made.result(folder, row).result == "unknown"
+
+
+@pytest.mark.slow
+def test_after_the_soak_each_node_and_its_pairs_run_once_more(accepted: Any) -> None:
+    found = accepted({})
+    found.run(nodes.AFTER)
+    alone, pairs = Evidence(found.folder).runs("after", "h100")
+    assert {len(group.nodes) for group in alone.results} == {1}
+    assert {len(group.nodes) for group in pairs.results} == {2}
+    names = {name for group in pairs.results for name in group.nodes}
+    assert names == {"gpu-1", "gpu-2", "gpu-3", "gpu-4"} == {group.nodes[0] for group in alone.results}
+    assert found.site.api.left == []

@@ -17,7 +17,7 @@ from busbar.exits import Misuse, NoVerdict
 from busbar.fabric.localise import Group
 from busbar.kube.client import ApiError, JsonObject
 from busbar.zstd import ZstdFile
-from stacks.accept.package import document, soak
+from stacks.accept.package import commands, document, soak
 from stacks.accept.package.criteria import default
 from stacks.accept.package.evidence import Evidence
 from stacks.accept.package.rows.soak import dots
@@ -26,6 +26,7 @@ from stacks.accept.package.stages import soak as stage
 from stacks.accept.package.stages.running import Running, run_stage
 from stacks.accept.tests.unit import made
 from stacks.accept.tests.unit.test_run import OnGpus
+from tests.support.cli import busbar
 from tests.support.kube_cluster import Clock
 from tests.unit.fabric.measure.foreign import Foreign, gpu_node, holder
 
@@ -412,6 +413,16 @@ def test_an_interval_that_fails_ends_the_job_and_the_soak(on: Running, gpus: Soa
     assert (found.result, found.reason) == ("fail", "job 1: all_reduce ended with exit code 3")
     assert (gpus.left, len(gpus.jobs), on.__dict__["verbs"][-1]) == ([], 1, "stop")
     assert row(on.folder, "hours").result == "unknown"
+
+
+def test_the_plan_has_the_hours_of_the_soak_and_says_what_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, site = made.site_of()
+    monkeypatch.setattr(commands, "_load", lambda stack, project: (None, cluster, site.soaked(0)))
+    done = busbar("accept", "plan", "prod", "--soak", "72h")
+    table = {words[0]: words[1:] for line in done.stdout.splitlines() if (words := line.split())}
+    minutes, held, cost = map(int, table["soak"][1:])
+    assert (done.exit_code, held, cost // minutes) == (0, 16, 2)
+    assert 72 * 60 < minutes < 73 * 60 and "its job goes on" in done.stdout
 
 
 def test_a_log_stays_below_8_mib() -> None:
