@@ -31,7 +31,7 @@ ROLES: Mapping[str, str] = {
     "nfs_server": "nfs_server",
 }
 # The keys of a host in a list that a stack file does not have.
-_OF_LIST = {"role", "gpus", "hcas", "provider_id"}
+OF_LIST = {"role", "gpus", "hcas", "provider_id"}
 
 Guid = Annotated[
     str,
@@ -127,7 +127,7 @@ def read_list(
         raise ConfigError(problems)
     groups: dict[str, Any] = {}
     for host in listed.hosts:
-        made = host.model_dump(exclude_none=True, exclude=_OF_LIST)
+        made = host.model_dump(exclude_none=True, exclude=OF_LIST)
         if reason := given.quarantine.get(host.name):
             made["quarantine"] = reason
         if roles[host.role].endswith("[]"):

@@ -103,7 +103,10 @@ def run(
     api = _connect(kubeconfig, context)
     from busbar.fabric.measure import Request, plan, read_facts, require_rights
 
-    in_file, options = _settings(settings), {key: value for key, value in given.items() if value is not None}
+    in_file, options = (
+        read_settings(settings),
+        {key: value for key, value in given.items() if value is not None},
+    )
     asked = Request(
         nodes=nodes,
         expect_nodes=expect_nodes,
@@ -207,7 +210,7 @@ def _units(text: str) -> tuple[str, int]:
     return name, int(units)
 
 
-def _settings(path: Path | None) -> dict[str, Any]:
+def read_settings(path: Path | None) -> dict[str, Any]:
     """The mapping in a file of settings. Raises Misuse."""
     import yaml
 

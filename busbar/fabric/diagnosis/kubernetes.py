@@ -115,6 +115,7 @@ class InCluster:
 
     `name`: the names of its runs begin with it. `own`: in place of the pool's validation.
     `idle`: with pods that end for any other pod. `options`: of `busbar nccl clean` for this cluster.
+    `own_namespace`: each run in its own namespace.
     """
 
     api: Api
@@ -127,6 +128,7 @@ class InCluster:
     own: Validation | None = None
     idle: bool = False
     options: str = ""
+    own_namespace: bool = False
 
     @property
     def validation(self) -> Validation:
@@ -156,6 +158,7 @@ class InCluster:
             nodes=nodes,
             idle=self.idle,
             partly=True,
+            own_namespace=self.own_namespace,
             validation=validation,
             topology=TopologyFile.read(run, self.project / file) if file else None,
         )

@@ -31,6 +31,7 @@ def plan_pool(
     deadline_seconds: int | None = None,
     validation: Validation | None = None,
     topology: TopologyFile | None = None,
+    own_namespace: bool = False,
 ) -> Plan:
     """The measurement `run` of a pool as in an update, in the namespace of the stack's validation.
 
@@ -38,7 +39,8 @@ def plan_pool(
     `nodes`: names of workers, possibly in quarantine; by default those of the pool that are not. `idle`: only
     workers whose GPUs are free, at least two, with pods that end for any other pod. `partly`: without workers
     that are `unusable`. `deadline_seconds`: upper limit for the job. `validation`: in place of that of the
-    pool. `topology`: the file of `validation.topology_file`, read for this run.
+    pool. `topology`: the file of `validation.topology_file`, read for this run. `own_namespace`: in a
+    namespace of this run, for a cluster that is no stack's.
 
     Raises CannotMeasure, and KeyError for a pool that the stack does not have.
     """
@@ -50,6 +52,8 @@ def plan_pool(
                 "it to true and update, or measure with busbar nccl run"
             ]
         )
+    if own_namespace:
+        validation = validation.model_copy(update={"namespace": f"busbar-{run}"})
     named = [host.name for host in inventory.usable_of(pool)] if nodes is None else [*nodes]
     job = nccljob.resolve(inventory.cluster, pool, named, validation=validation, topology=topology)
     kept_away = inventory.unusable_of(pool)
@@ -61,7 +65,7 @@ def plan_pool(
     )
     left_out = [name for name in kept_away if name not in named]
     notes = [f"in quarantine, left out: {listed(left_out)}"] if left_out else []
-    asked = Plan(run, job, validation, owns_namespace=False, sources=(), notes=notes, idle=idle)
+    asked = Plan(run, job, validation, owns_namespace=own_namespace, sources=(), notes=notes, idle=idle)
     found = runnable(facts, asked, partly=partly) if facts else asked
     return replace(found, sources=_sources(pool, found.job, idle=idle))
 

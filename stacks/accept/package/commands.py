@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,7 @@ import typer
 
 from busbar.cli.ending import acts
 from busbar.cli.output import print_text, progress
-from busbar.cli.stackfile import Project, Stack, load_stack
+from busbar.cli.stackfile import Project, Stack, load_stack, stack_argument
 from busbar.exits import DONE, FAILED, NO_VERDICT, Misuse
 
 if TYPE_CHECKING:
@@ -49,6 +50,22 @@ Storage = Annotated[
     str | None,
     typer.Option("--storage", metavar="PATH", help="Folder on shared storage, the same on all workers."),
 ]
+SomeStack = Annotated[str | None, stack_argument()]
+Kubeconfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--kubeconfig", metavar="FILE", help="Kubeconfig of a cluster that busbar did not make, for STACK.",
+        exists=True, dir_okay=False,
+    ),
+]  # fmt: skip
+Listed = Annotated[
+    Path | None,
+    typer.Option("--hosts", metavar="FILE", help="With --kubeconfig: list of its hosts, for a login by SSH."),
+]
+Settings = Annotated[
+    Path | None,
+    typer.Option("--settings", metavar="FILE", help="With --kubeconfig: YAML with keys of `validation`."),
+]
 For = Annotated[str | None, typer.Option("--for", metavar="STACK", help="Stack that sets the thresholds.")]
 
 
@@ -58,8 +75,14 @@ def register(group: typer.Typer) -> None:
         group.command(command.__name__)(command)
 
 
-def criteria(of: For = None, project: Project = None, soak: Soak = None) -> None:
-    """Print the criteria as acceptance.yaml, or without --for their JSON Schema.
+def criteria(
+    of: For = None,
+    project: Project = None,
+    soak: Soak = None,
+    kubeconfig: Kubeconfig = None,
+    settings: Settings = None,
+) -> None:
+    """Print the criteria as acceptance.yaml, or without --for and --kubeconfig their JSON Schema.
 
     Exit code 0: printed; 64: no such stack.
     """
@@ -67,10 +90,10 @@ def criteria(of: For = None, project: Project = None, soak: Soak = None) -> None
 
     from stacks.accept.package import criteria as contract
 
-    if of is None:
+    if of is None and kubeconfig is None:
         print_text(json.dumps(contract.schema(), indent=2))
     else:
-        _, _, site = _soaked(of, project, soak)
+        _, _, site = _soaked(of, project, soak, kubeconfig, settings)
         print_text(contract.text(contract.default(site)).rstrip())
 
 
@@ -117,13 +140,16 @@ def cabling(stack: Stack, project: Project = None) -> None:
 
 
 def run(
-    stack: Stack,
+    stack: SomeStack = None,
     project: Project = None,
     criteria: CriteriaFile = None,
     idle: Idle = False,
     cabling: Cabling = None,
     soak: Soak = None,
     storage: Storage = None,
+    kubeconfig: Kubeconfig = None,
+    hosts: Listed = None,
+    settings: Settings = None,
 ) -> None:
     """Run the stages that have not ended yet, then write the document. Nothing of the stack changes.
 
@@ -138,13 +164,14 @@ def run(
     from stacks.accept.package.stages import STAGES
     from stacks.accept.package.stages.running import Running, now, run_stage
 
-    file, cluster, site = _soaked(stack, project, soak)
+    file, cluster, site = _soaked(stack, project, soak, kubeconfig, settings, hosts)
     home = file.project / ".busbar" / file.stack / "acceptance"
     folder = home / UNFINISHED
     with _alone(home):
         begun = _begin(folder, site, criteria, _options(cabling, storage))
         wanted = {row.parts[0] for row in contract.read(folder / document.CRITERIA, site).rows}
-        on = Running(folder, begun, site, file, cluster, idle, progress)
+        on = Running(folder, begun, site, file, cluster, idle, progress, kubeconfig=kubeconfig)
+        on = replace(on, logs_in=kubeconfig is None or hosts is not None)
         for stage in STAGES:
             if stage.name in wanted and Evidence(folder).stage(stage.name) is None:
                 run_stage(stage, on)
@@ -202,11 +229,30 @@ def _load(stack: str, project: Path | None) -> tuple[StackFile, Cluster, Site]:
     return file, cluster, Site.of(file.stack, cluster)
 
 
-def _soaked(stack: str, project: Path | None, soak: str | None) -> tuple[StackFile, Cluster, Site]:
-    """The stack, with a soak of this length. Raises Misuse."""
+def _soaked(
+    stack: str | None,
+    project: Path | None,
+    soak: str | None,
+    kubeconfig: Path | None = None,
+    settings: Path | None = None,
+    hosts: Path | None = None,
+) -> tuple[StackFile, Cluster, Site]:
+    """The stack, or the cluster of a kubeconfig, with a soak of this length. Raises Misuse."""
+    from busbar.fabric.commands.nccl_run import read_settings
+    from busbar.kube.access import connect
+    from stacks.accept.package.foreign import describe
+    from stacks.accept.package.site import Site
     from stacks.accept.package.stages.soak import hours_of
 
-    file, cluster, site = _load(stack, project)
+    if kubeconfig is None and stack is not None:
+        file, cluster, site = _load(stack, project)
+    elif kubeconfig is not None and stack is None:
+        api = connect({"KUBECONFIG": str(kubeconfig)})
+        file = describe(api, read_settings(settings), project or Path.cwd(), hosts)
+        cluster = file.cluster()
+        site = Site.of(file.stack, cluster)
+    else:
+        raise Misuse("expected either STACK or --kubeconfig FILE")
     return file, cluster, site.soaked(hours_of(soak)) if soak else site
 
 

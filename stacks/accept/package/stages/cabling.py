@@ -74,4 +74,4 @@ def as_built(on: Running) -> str:
     return write_design(fabric, rails)
 
 
-STAGE = Planned("cabling", cabling, False, lambda nodes: 60)
+STAGE = Planned("cabling", cabling, False, lambda nodes: 60, logs_in=True)

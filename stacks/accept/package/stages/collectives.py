@@ -41,14 +41,12 @@ def fabric(stage: str, runs: Sequence[str], env: Mapping[str, str], on: Running)
     clean_up(on, jobs.values())
     for pool, job in jobs.items():
         on.say(f"pool {pool}: {counted(len(runs), 'run')} of nccl-tests")
-        folder, home = on.at(stage) / pool, on.file.project / ".busbar" / on.file.stack
+        folder = on.at(stage) / pool
         validation = validation_of(on.cluster.validation_of(pool), runs, NCCL_RUN_DIAGNOSTICS="1", **env)
         # Events of a former job, as that it made room for others, stay for an hour.
         planned = plan_when_free(on, pool, f"{job}-{os.urandom(2).hex()}", validation)
         try:
-            measure(
-                on.api, planned, str(folder), on.clock, on.say, options=f" --kubeconfig {home}/kubeconfig"
-            )
+            measure(on.api, planned, str(folder), on.clock, on.say, options=on.options)
         except LeftBehind as left:
             on.say(f"warning: {left}")
         keep_logs(folder)
@@ -97,6 +95,7 @@ def plan_when_free(
     file = validation.topology_file and on.file.project / validation.topology_file
     more: dict[str, Any] = {
         "validation": validation,
+        "own_namespace": on.kubeconfig is not None,
         "topology": TopologyFile.read(job, file) if file else None,
     }
     inventory, asked = HostInventory.of(on.cluster), on.good(pool) if nodes is None else nodes

@@ -50,4 +50,6 @@ def inventory(on: Running) -> dict[str, str]:
     return {}
 
 
-STAGE = Planned("inventory", inventory, False, lambda nodes: HOSTS_SECONDS * -(-nodes // CONCURRENT))
+STAGE = Planned(
+    "inventory", inventory, False, lambda nodes: HOSTS_SECONDS * -(-nodes // CONCURRENT), logs_in=True
+)

@@ -117,7 +117,6 @@ def _run(
     validation = validation_of(own, ["all_reduce"], NCCL_RUN_DIAGNOSTICS="1", **env)
     nodes = [*on.site.pools[pool].workers]
     plan_when_free(on, pool, name, validation, nodes=nodes)
-    options = f" --kubeconfig {on.file.project}/.busbar/{on.file.stack}/kubeconfig"
     runner = InCluster(
         on.api,
         inventory,
@@ -128,7 +127,8 @@ def _run(
         name,
         validation,
         on.idle,
-        options,
+        on.options,
+        on.kubeconfig is not None,
     )
     scope = scope_of(inventory, pool, nodes, folder)
     scope = replace(scope, validation=own.model_copy(update={"hcas": [*hcas] or own.hcas}))

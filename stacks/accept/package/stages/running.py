@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Running:
-    """A run on its way: where its evidence goes, and what it works on."""
+    """A run on its way: where its evidence goes, and what it works on.
+
+    `kubeconfig`: of a cluster that busbar did not make. `logs_in`: if there is a login to the hosts.
+    """
 
     folder: Path
     run: str
@@ -37,6 +40,8 @@ class Running:
     idle: bool
     say: Callable[[str], None]
     clock: Clock = field(default_factory=SystemClock)
+    kubeconfig: Path | None = None
+    logs_in: bool = True
 
     @cached_property
     def spec(self) -> Spec:
@@ -49,8 +54,17 @@ class Running:
     def api(self) -> RestApi:
         """A client of the cluster. Raises SecretError and UnknownState."""
         from busbar.cli.stackfile import cluster_api
+        from busbar.kube.access import connect
 
+        if self.kubeconfig:
+            return connect({"KUBECONFIG": str(self.kubeconfig)})
         return cluster_api(self.file, self.cluster)
+
+    @property
+    def options(self) -> str:
+        """Those of `busbar nccl clean` for the cluster."""
+        own = self.file.project / ".busbar" / self.file.stack / "kubeconfig"
+        return f" --kubeconfig {self.kubeconfig or own}"
 
     @cached_property
     def bad(self) -> dict[str, str]:
@@ -79,6 +93,7 @@ class Planned:
     """A stage. `run` returns pool -> why it was not run there. `seconds`: of a pool with so many nodes.
 
     `continues`: its evidence is kept after an interruption; it takes the hours of the soak besides.
+    `logs_in`: it needs a login to the hosts.
     """
 
     name: str
@@ -86,6 +101,7 @@ class Planned:
     holds_gpus: bool
     seconds: Callable[[int], int]
     continues: bool = False
+    logs_in: bool = False
 
 
 def run_stage(planned: Planned, on: Running) -> None:
@@ -97,7 +113,8 @@ def run_stage(planned: Planned, on: Running) -> None:
         shutil.rmtree(folder, ignore_errors=True)
     on.say(f"stage {planned.name}")
     try:
-        notes = planned.run(on)
+        no_login = planned.logs_in and not on.logs_in
+        notes = dict.fromkeys(on.site.pools, "no login") if no_login else planned.run(on)
     except NoVerdict as error:
         again = f"busbar accept run {on.site.stack} continues here"
         raise NoVerdict(f"stage {planned.name}: {error}; {again}") from error

@@ -163,4 +163,4 @@ def _fetch(on: Running, pool: str) -> None:
             new.replace(path)
 
 
-STAGE = Planned(SOAK, soak_all, True, lambda nodes: START_SECONDS, continues=True)
+STAGE = Planned(SOAK, soak_all, True, lambda nodes: START_SECONDS, continues=True, logs_in=True)

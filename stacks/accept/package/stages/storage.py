@@ -44,4 +44,4 @@ def _measure(on: Running, pool: Pool, found: Printed, values: dict[str, str]) ->
             found.hosts[name][f"fio-{width}"] = done.hosts.get(name) or {"error": done.failed.get(name)}
 
 
-STAGE = Planned("storage", storage, False, lambda nodes: 180)
+STAGE = Planned("storage", storage, False, lambda nodes: 180, logs_in=True)

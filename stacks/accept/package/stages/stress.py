@@ -33,4 +33,4 @@ def stress(on: Running) -> dict[str, str]:
     return notes
 
 
-STAGE = Planned("stress", stress, True, lambda nodes: PLANNED_SECONDS)
+STAGE = Planned("stress", stress, True, lambda nodes: PLANNED_SECONDS, logs_in=True)

@@ -12,9 +12,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
 from busbar.config.stackfile import StackFile
-from busbar.exits import NoVerdict
+from busbar.exits import Misuse, NoVerdict
 from busbar.hosts.finding import Finding
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import Inventory
@@ -26,6 +27,7 @@ from busbar.preflight.survey import Answers, Ask
 from stacks.accept.package import commands, document, stages
 from stacks.accept.package import criteria as contract
 from stacks.accept.package.evidence import Evidence
+from stacks.accept.package.foreign import describe
 from stacks.accept.package.rows.collectives import RUNS
 from stacks.accept.package.site import COLLECTIVES, validation_of
 from stacks.accept.package.stages import inventory as asking
@@ -359,7 +361,6 @@ def test_without_soak_stress_and_storage_the_plan_stays_below_45_minutes_at_440_
 def test_the_criteria_are_printed_and_can_be_read_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    import yaml
     from jsonschema import Draft202012Validator
 
     cluster, facts = made.site_of()
@@ -378,3 +379,52 @@ def test_the_value_of_the_stack_s_first_collective_stays_with_it() -> None:
     found = validation_of(cluster.validation_of("h100").model_copy(update=given))
     assert found.collectives[0] == "all_reduce" and found.expected_busbw_gbps is None
     assert found.expected_by_collective == {"alltoall": 70.0}
+
+
+def test_a_cluster_that_busbar_did_not_make_is_accepted_without_its_hosts(
+    gpus: Gpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    kubeconfig = tmp_path / "config"
+    kubeconfig.touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Gpus, "server", "https://k8s.example.com:6443", raising=False)
+    monkeypatch.setattr("busbar.kube.access.connect", lambda environment: gpus)
+    monkeypatch.setattr(stage_runs, "now", lambda: TIMES[0])
+    of = ("--kubeconfig", str(kubeconfig))
+    printed = busbar("accept", "criteria", *of)
+    assert printed.exit_code == 0, printed.output
+    rows = yaml.safe_load(printed.stdout)
+    stages_ = ("inventory", "cabling", "collectives", "repeats", "stress")
+    rows["rows"] = [row for row in rows["rows"] if row["id"].startswith(stages_)]
+    (tmp_path / "acceptance.yaml").write_text(yaml.safe_dump(rows))
+    done = busbar("accept", "run", *of, "--criteria", "acceptance.yaml")
+    assert done.exit_code == 2, done.output
+    [found] = (tmp_path / ".busbar/k8s-example-com/acceptance").glob("2*/acceptance.json")
+    results = {row["id"]: (row["result"], row["reason"]) for row in json.loads(found.read_text())["rows"]}
+    assert results["collectives.gpus.proof"][0] == "pass"
+    assert results["inventory.gpus.nodes"] == results["cabling.gpus.rails"] == ("not run", "no login")
+    assert results["stress.gpus.diag"] == ("not run", "no login")
+    assert gpus.left == []
+
+
+def test_with_a_list_of_hosts_their_logins_are_used(gpus: Gpus, tmp_path: Path) -> None:
+    gpus.server = "https://k8s.example.com:6443"  # type: ignore[attr-defined]
+    key = made.site_of()[0].hosts.workers[0].host_key
+    listed = [
+        {"name": name, "role": "worker", "address": f"192.0.2.{number}", "host_key": key}
+        for number, name in enumerate(made.WORKERS, 1)
+    ]
+    (tmp_path / "hosts.json").write_text(json.dumps({"version": 1, "hosts": listed}))
+    cluster = describe(gpus, {}, tmp_path, tmp_path / "hosts.json").cluster()  # type: ignore[arg-type]
+    assert [host.address for host in cluster.hosts.workers] == ["192.0.2.1", "192.0.2.2"]
+    (tmp_path / "hosts.json").write_text(json.dumps({"version": 1, "hosts": listed[:1]}))
+    with pytest.raises(Misuse, match="Nodes are missing: worker-2"):
+        describe(gpus, {}, tmp_path, tmp_path / "hosts.json")  # type: ignore[arg-type]
+
+
+def test_a_run_is_of_a_stack_or_of_a_kubeconfig(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "config"
+    kubeconfig.touch()
+    for words in (("prod", "--kubeconfig", str(kubeconfig)), ()):
+        done = busbar("accept", "run", *words)
+        assert (done.exit_code, "either STACK or --kubeconfig" in done.stderr) == (64, True)
