@@ -437,9 +437,9 @@ def stage_job(run: str, stage: str, pool: int) -> str:
     return f"{run}-{stage}{pool}"
 
 
-def segment_of(run: str, pool: int, part: str) -> str:
-    """The run of a segment of the soak, by the number of its pool."""
-    return f"{run}-k{pool}-{part}"
+def segment_of(run: str, pool: int, part: str = "") -> str:
+    """The run of a segment of the soak, by the number of its pool; without PART the begin of all."""
+    return f"{run}-k{pool}{part and f'-{part}'}"
 
 
 def _seconds(run: Run) -> tuple[float, float]:

@@ -25,7 +25,7 @@ from stacks.accept.package.evidence import (
     write_json,
 )
 from stacks.accept.package.site import validation_of
-from stacks.accept.package.stages.collectives import RUN_SECONDS, START_SECONDS, plan_when_free
+from stacks.accept.package.stages.collectives import RUN_SECONDS, START_SECONDS, clean_up, plan_when_free
 from stacks.accept.package.stages.measuring import measure_on
 from stacks.accept.package.stages.running import Planned, Running, now
 
@@ -92,6 +92,8 @@ def _soak(on: Running, number: int, pool: str) -> None:
         part = f"{number_of_job:03}"
         _run(on, pool, part, segment_of(on.run, number, part), segment, limit)
         _fetch(on, pool)
+    # A process that was killed after the end of a job has left it.
+    clean_up(on, [segment_of(on.run, number)])
     _sample(on, pool, "stop")
 
 

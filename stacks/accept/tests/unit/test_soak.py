@@ -28,7 +28,7 @@ from stacks.accept.tests.unit import made
 from stacks.accept.tests.unit.test_run import OnGpus
 from tests.support.cli import busbar
 from tests.support.kube_cluster import Clock
-from tests.unit.fabric.measure.foreign import Foreign, gpu_node, holder
+from tests.unit.fabric.measure.foreign import MPIJOBS, Foreign, gpu_node, holder
 
 PORT = {"hca": "mlx5_3", "port": 1}
 HEALTHY = (390.0,) * made.INTERVALS
@@ -396,6 +396,17 @@ def test_a_job_that_outlives_its_process_is_followed_by_the_next_one(on: Running
     gpus.end(job)
     run_stage(stage.STAGE, on)
     assert (rows(on.folder), len(gpus.jobs)) == (GOOD, 1)
+
+
+def test_a_job_whose_log_is_kept_is_removed_at_the_end(on: Running, gpus: Soaked) -> None:
+    for node in made.WORKERS:
+        made.samples(on.folder, node)
+    made.segment(on.folder)
+    job = {"labels": {"busbar/nccl-run": f"{made.RUN_NAME}-k0-000"}, "namespace": "ns", "name": "nccl-x"}
+    gpus.add(f"{MPIJOBS}/namespaces/ns/mpijobs/nccl-x", {"metadata": job})
+    gpus.time = made.START + 3660
+    run_stage(stage.STAGE, on)
+    assert (rows(on.folder), gpus.left, gpus.jobs) == (GOOD, [], [])
 
 
 def test_the_soak_ends_with_a_job_that_fails(on: Running, gpus: Soaked) -> None:
