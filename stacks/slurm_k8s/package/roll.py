@@ -161,7 +161,14 @@ class Roll:
         self._put_back()
         outdated = sorted(
             (each for each in self._read() if each.outdated and not each.ending),
-            key=lambda each: (bool(each.drained_by_others), each.busy, each.drain != REASON, each.name),
+            # The pod of a dead host does not end, and a node that is drained already costs nothing.
+            key=lambda each: (
+                "DOWN" in each.states,
+                bool(each.drained_by_others),
+                each.busy,
+                each.drain != REASON,
+                each.name,
+            ),
         )
         names, at_once = [each.name for each in outdated], self.spec.max_unavailable
         self._refuse_jobs(names)
@@ -177,7 +184,7 @@ class Roll:
             name, wanted = each["metadata"]["name"], each["spec"].get("replicas")
             if (each.get("status") or {}).get("observedGeneration") != each["metadata"]["generation"]:
                 return Pending(f"slurm-operator has not read NodeSet {name} yet")
-            if pods.count(name) != wanted:
+            if pods.count(name) != wanted and each["spec"].get("scalingMode") != "DaemonSet":
                 return Pending(f"NodeSet {name} has {pods.count(name)} pods, expected {wanted}")
         return True
 

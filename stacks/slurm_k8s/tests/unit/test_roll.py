@@ -295,6 +295,15 @@ def test_a_new_pod_whose_node_does_not_come_back_ends_the_update_before_the_next
     assert [each for each in cluster.state().values() if each[1] == REASON] == []
 
 
+def test_a_dead_host_keeps_no_other_pod_from_the_update() -> None:
+    cluster = Rolling(node("h100-0", "DOWN", "NOT_RESPONDING"), *idle(3)[1:])
+    back: Callable[[str, str], None] = cluster._back
+    cluster._back = lambda host, on: None if on == "gpu-1" else back(host, on)  # type: ignore[method-assign]
+    with pytest.raises(Failed, match="pod slurm-worker-h100-0 is being replaced"):
+        step(cluster)
+    assert cluster.order == ["h100-1", "h100-2", "h100-0"]
+
+
 def test_a_pod_on_a_cordoned_node_is_replaced_without_a_wait_for_it() -> None:
     cluster = Rolling(node("h100-0", "IDLE", "DRAIN", reason="slurm-operator: fan"), *idle(2)[1:])
     cluster.objects[NODES][0]["spec"] = {"unschedulable": True}

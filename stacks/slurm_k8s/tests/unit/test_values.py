@@ -71,6 +71,7 @@ def test_a_pool_is_one_nodeset_that_holds_every_gpu_and_hca_of_its_workers(versi
     spec, pod = nodeset["spec"], nodeset["spec"]["template"]["spec"]
     assert nodeset["metadata"]["name"] == "slurm-worker-h100"
     assert spec["replicas"] == 2
+    assert spec["updateStrategy"]["type"] == "OnDelete"
     assert "busbar measure" in spec["template"]["metadata"]["annotations"][MEASURED_BY]
     assert spec["extraConf"] == "Gres=gpu:h100:8"
     assert spec["partition"]["enabled"] is True
