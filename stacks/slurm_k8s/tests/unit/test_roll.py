@@ -112,7 +112,7 @@ class Rolling(SlurmCluster):
         [gone] = [each for each in self.objects[PODS] if each["metadata"]["name"] == name]
         assert gone["metadata"]["uid"] == preconditions["uid"]
         host, on = gone["spec"]["hostname"], gone["spec"]["nodeName"]
-        if {"ALLOCATED", "MIXED"} & {*self.nodes.pop(host)["state"]}:
+        if {"ALLOCATED", "MIXED"} & {*self.nodes.pop(host, node(host))["state"]}:
             self.killed_jobs.append(host)
         self.objects[PODS].remove(gone)
         self.order.append(host)
@@ -278,6 +278,38 @@ def test_a_refusal_ends_the_drain_of_an_interrupted_update() -> None:
     assert cluster.state() == {"h100-0": ("MIXED", "")}
 
 
+def test_jobs_on_nodes_that_stay_are_no_reason_to_refuse() -> None:
+    cluster = Rolling(node("h100-0", "MIXED"), *idle(2)[1:])
+    cluster.objects[PODS][0]["metadata"]["labels"][HASH] = "b"
+    assert step(cluster, job_seconds=0) == ["slurm-worker-h100-1"]
+
+
+@pytest.mark.parametrize("found", [node("h100-1", "DOWN", "NOT_RESPONDING"), None])
+def test_a_new_pod_is_back_when_slurm_has_its_node_and_not_before(found: JsonObject | None) -> None:
+    cluster = Rolling(*idle(2))
+    back: Callable[[str, str], None] = cluster._back
+
+    def late(host: str, on: str) -> None:
+        back(host, on)
+        if host == "h100-0":
+            del cluster.nodes[host]
+            if found:
+                cluster.nodes[host] = {**found, "name": host}
+            cluster.clock.at(cluster.clock.time + 20, lambda: cluster.nodes.update({host: node(host)}))
+
+    cluster._back = late  # type: ignore[method-assign]
+    step(cluster)
+    assert cluster.order == ["h100-0", "h100-1"]
+    assert cluster.clock.time >= 20 + 2 * BACK_SECONDS
+
+
+def test_a_pod_that_slurm_does_not_know_has_nothing_to_drain() -> None:
+    cluster = Rolling(*idle(2))
+    del cluster.nodes["h100-1"]
+    step(cluster)
+    assert cluster.hashes() == {"b"}
+
+
 def test_a_job_that_does_not_end_keeps_its_node_which_is_in_service_again() -> None:
     cluster = Rolling(node("h100-0", "ALLOCATED"), *idle(2)[1:])
     with pytest.raises(Failed, match=r"remaining jobs: squeue -w h100-0;.*update\.job_seconds"):
@@ -331,6 +363,21 @@ def test_a_nodeset_that_the_operator_has_not_read_is_waited_for() -> None:
     nodeset["metadata"]["generation"] = 3
     with pytest.raises(Exception, match=f"has not read NodeSet {NODESET} yet"):
         step(cluster)
+    assert cluster.changes == 0
+
+
+def test_pods_that_the_operator_has_not_made_yet_are_waited_for() -> None:
+    cluster = Rolling(*idle(2))
+    [nodeset] = cluster.objects[NODESETS]
+    nodeset["spec"]["replicas"] = 3
+    with pytest.raises(Exception, match=f"NodeSet {NODESET} has 2 pods, expected 3"):
+        step(cluster)
+    assert cluster.changes == 0
+
+
+def test_more_workers_take_no_node_out_of_service() -> None:
+    cluster = Rolling(*idle(2))
+    assert step(cluster, "before-change", ["gpu-1", "gpu-2", "gpu-3"]) == []
     assert cluster.changes == 0
 
 
