@@ -8,6 +8,7 @@ cgroup of the process that creates it, so each host is started in its own cgroup
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import time
@@ -32,8 +33,12 @@ def processes(name: str | None = None) -> set[int]:
     found: set[int] = set()
     for top in _tops(name):
         for procs in top.rglob("cgroup.procs"):
-            with contextlib.suppress(FileNotFoundError):  # a process that ends takes its cgroup with it
+            # A process that ends takes its cgroup with it: before the file is opened, or while it is read.
+            try:
                 found.update(int(pid) for pid in procs.read_text().split())
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ENODEV):
+                    raise
     return found - {0}
 
 
