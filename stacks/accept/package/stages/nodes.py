@@ -163,8 +163,8 @@ NVLINK = Planned(
 PAIRS = Planned(
     "pairs", partial(diagnose, "pairs", ((Pairs, {}),)), True, _seconds(2 * PAIR_SECONDS, 7 * PAIR_SECONDS)
 )
-# Eight rails, with two rounds each. Of 440 healthy nodes 26 rounds run again at a spread of 3 % with dips, and
-# none where runs hardly vary.
+# Eight rails, with two rounds each. Of 440 healthy nodes 26 rounds run again at a spread of 3 % with dips,
+# and none where runs hardly vary.
 RAILS = Planned(
     "rails", partial(diagnose, "rails", ((Rails, {}),)), True, _seconds(16 * RAIL_SECONDS, 15 * RAIL_SECONDS)
 )
