@@ -72,7 +72,12 @@ class Site(OutputModel):
                 expected_gbps=bounds,
                 tolerance=validation.tolerance,
                 source=f"profile {validation.profile}" if validation.profile else f"pools.{name}",
-                group_gbps=expected_of(scope_of(inventory, name, workers, Path())),
+                # TCP does not use the rails.
+                group_gbps={
+                    kind: gbps
+                    for kind, gbps in expected_of(scope_of(inventory, name, workers, Path())).items()
+                    if validation.required_transport != "socket" or not kind.startswith("rail_")
+                },
                 rail_groups={each: groups[each] for each in workers if each in groups},
             )
         return cls(stack=stack, cluster=cluster.name, pools=pools)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from busbar import __version__
+from busbar.config import load
 from busbar.config.stackfile import StackFile
 from busbar.exits import NoVerdict
 from busbar.fabric.localise import Group, Known, plan_rails
@@ -24,6 +25,7 @@ from stacks.accept.package.stages import nodes
 from stacks.accept.package.stages import running as stage_runs
 from stacks.accept.package.stages.running import Running, run_stage
 from stacks.accept.tests.unit import made
+from tests.support.clusters import site
 from tests.unit.fabric.diagnosis.site import Site
 from tests.unit.fabric.measure.foreign import gpu_node, holder
 
@@ -199,3 +201,13 @@ def test_after_the_soak_each_node_and_its_pairs_run_once_more(accepted: Any) -> 
     names = {name for group in pairs.results for name in group.nodes}
     assert names == {"gpu-1", "gpu-2", "gpu-3", "gpu-4"} == {group.nodes[0] for group in alone.results}
     assert found.site.api.left == []
+
+
+def test_over_tcp_no_rail_is_required() -> None:
+    config = site(workers={"h100": 2}, validation={"transport": "socket", "expected_busbw_gbps": 0.02})
+    rows = {row.id: row.required for row in contract.default(Facts.of("dev", load(config))).rows}
+    assert (rows["rails.h100.slow"], rows["nvlink.h100.hcas"], rows["pairs.h100.slow"]) == (
+        False,
+        False,
+        True,
+    )
