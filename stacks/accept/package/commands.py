@@ -50,6 +50,13 @@ Storage = Annotated[
     str | None,
     typer.Option("--storage", metavar="PATH", help="Folder on shared storage, the same on all workers."),
 ]
+Training = Annotated[
+    Path | None,
+    typer.Option(
+        "--training", metavar="FOLDER", file_okay=False,
+        help="Folder of the proof that an update of stacks/training has made during this run.",
+    ),
+]  # fmt: skip
 SomeStack = Annotated[str | None, stack_argument()]
 Kubeconfig = Annotated[
     Path | None,
@@ -147,6 +154,7 @@ def run(
     cabling: Cabling = None,
     soak: Soak = None,
     storage: Storage = None,
+    training: Training = None,
     kubeconfig: Kubeconfig = None,
     hosts: Listed = None,
     settings: Settings = None,
@@ -168,7 +176,7 @@ def run(
     home = file.project / ".busbar" / file.stack / "acceptance"
     folder = home / UNFINISHED
     with _alone(home):
-        begun = _begin(folder, site, criteria, _options(cabling, storage))
+        begun = _begin(folder, site, criteria, _options(cabling, storage, training))
         wanted = {row.parts[0] for row in contract.read(folder / document.CRITERIA, site).rows}
         on = Running(folder, begun, site, file, cluster, idle, progress, kubeconfig=kubeconfig)
         on = replace(on, logs_in=kubeconfig is None or hosts is not None)
@@ -286,11 +294,12 @@ def _begin(folder: Path, site: Site, criteria: Path | None, options: dict[str, s
     return named
 
 
-def _options(cabling: Path | None, storage: str | None) -> dict[str, str]:
+def _options(cabling: Path | None, storage: str | None, training: Path | None) -> dict[str, str]:
     """What the run keeps of the command's options. Raises Misuse."""
     from stacks.accept.package.wiring import MAX_TEXT, read_design
 
     given = {"storage": storage} if storage else {}
+    given |= {"training": str(training.resolve())} if training else {}
     if storage and (not storage.startswith("/") or storage.strip("/") == "" or not storage.isprintable()):
         raise Misuse(f"--storage is {storage!r}, expected the path of a folder, such as /mnt/shared")
     if cabling is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import pkgutil
 import re
 import stat
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import Field, ValidationError
 
+from busbar.capability import capabilities
 from busbar.exits import Failed
 from busbar.fabric.diagnosis.stage import StageLog, group_begins
 from busbar.fabric.localise import Group
@@ -318,7 +320,7 @@ class Evidence:
             where, stage = f"{SOAK}/{pool}/{index:03}", self.stage(SOAK)
             try:
                 texts = (log.record.measured_at or "", segment.ended, stage.ended if stage else "")
-                began, ended, latest = (_time(text).timestamp() for text in texts)
+                began, ended, latest = (time_of(text).timestamp() for text in texts)
             except ValueError:
                 raise Untrusted(f"{where} ended at {segment.ended!r}, not a time in its stage") from None
             loads = [seconds for _, seconds in log.seconds["all_reduce"]]
@@ -358,7 +360,7 @@ class Evidence:
 
     def _samples(self, path: Path, node: str) -> Iterator[dict[str, Any]]:
         stage = self.stage(SOAK)
-        limits = stage and (_time(stage.began) - SKEW, _time(stage.ended) + SKEW)
+        limits = stage and (time_of(stage.began) - SKEW, time_of(stage.ended) + SKEW)
         report = self.inventory.hosts.get(node) if self.inventory else None
         with ZstdFile(path) as file:
             for number, line in enumerate(iter(partial(file.readline, MAX_SAMPLE), b"")):
@@ -401,6 +403,28 @@ class Evidence:
                         sizes.setdefault(row.size, []).append(value)
         return judged
 
+    def training(self, pool: str) -> Any:
+        """The verdict on the training run of a pool, judged again by its capability; None without one."""
+        where, stage = f"training/{pool}", self.stage("training")
+        archive = Archive(self.folder / where)
+        if stage is None or not all((archive.folder / name).is_file() for name in LOG_FILES):
+            return None
+        try:
+            kept = read_json(archive.folder / SOURCE)
+            unpacked_bytes(archive.log)
+            if not {*kept["expectation"]["nodes"]} <= {*self.begun.site.pools[pool].workers}:
+                raise Untrusted(f"{where} ran on other nodes than workers of pool {pool}")
+            # An update of another stack runs it, between the begin of this run and the end of its stage.
+            begin, end = time_of(self.begun.began) - SKEW, time_of(stage.ended) + SKEW
+            if not begin <= time_of(str(kept["measured_at"])) <= end:
+                raise Untrusted(f"{where} began at {str(kept['measured_at'])[:80]}, not during this run")
+            [judge] = [each.judge for each in capabilities() if each.name == "training" and each.judge]
+            return pkgutil.resolve_name(judge)(archive.folder)
+        except Untrusted:
+            raise
+        except Exception as error:  # as for logs
+            raise Untrusted(f"{where} cannot be judged: {type(error).__name__}") from None
+
     def _bind(
         self, where: str, pool: str, record: Record, stage: Stage | None, part: str, of_stage: str = ""
     ) -> None:
@@ -415,8 +439,8 @@ class Evidence:
         if not record.nodes or not {*record.nodes} <= {*self.begun.site.pools[pool].workers}:
             raise Untrusted(f"{where} was measured on other nodes than workers of pool {pool}")
         # The cluster's clock says when a job was created.
-        limits = stage and (_time(stage.began) - SKEW, _time(stage.ended) + SKEW)
-        if not limits or not limits[0] <= _time(record.measured_at or "") <= limits[1]:
+        limits = stage and (time_of(stage.began) - SKEW, time_of(stage.ended) + SKEW)
+        if not limits or not limits[0] <= time_of(record.measured_at or "") <= limits[1]:
             raise Untrusted(f"{where} was measured at {record.measured_at}, not in its stage")
 
     def _read(self, model: type[Read], path: str) -> Read | None:
@@ -450,7 +474,8 @@ def _seconds(run: Run) -> tuple[float, float]:
     return max(time for size, time in each if size == largest), iterations * sum(time for _, time in each)
 
 
-def _time(text: str) -> datetime:
+def time_of(text: str) -> datetime:
+    """A time of TIME's form. Raises ValueError."""
     return datetime.strptime(text, TIME).replace(tzinfo=UTC)
 
 

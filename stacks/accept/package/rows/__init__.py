@@ -7,4 +7,5 @@ from stacks.accept.package.rows import nodes as nodes
 from stacks.accept.package.rows import collectives as collectives
 from stacks.accept.package.rows import stress as stress
 from stacks.accept.package.rows import storage as storage
+from stacks.accept.package.rows import training as training
 from stacks.accept.package.rows import soak as soak

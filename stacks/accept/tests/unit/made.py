@@ -6,7 +6,7 @@ import copy
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -49,6 +49,7 @@ from stacks.accept.package.rows.collectives import RUNS
 from stacks.accept.package.site import COLLECTIVES, Site, validation_of
 from stacks.accept.package.wiring import Fabric, write_design
 from stacks.accept.tests.net import Net
+from stacks.training.tests.unit import made as proof
 from tests.support.clusters import site
 from tests.support.reports import report
 from tests.unit.judge.nccl.logs import Made
@@ -385,6 +386,27 @@ def stage(folder: Path, name: str, **more: Any) -> None:
     write_json(folder / FOLDER / name / STAGE, ended)
 
 
+def training(
+    folder: Path,
+    change: Change = lambda kept: None,
+    text: Callable[[str], str] = str,
+    of: Callable[[list[Any]], list[Any]] = list,
+) -> Path:
+    """The proof of a training run on both workers; OF changes its records, TEXT what it printed."""
+    printed = b"".join(proof.lines(of([*proof.first(), *proof.second()]))).decode()
+    wanted = proof.expected(nodes=WORKERS[:2])
+    archive = Archive(folder)
+    with archive.new_log() as sink, ZstdFile(sink, "w") as file:
+        file.write(text(printed.replace("gpu-1", WORKERS[0]).replace("gpu-2", WORKERS[1])).encode())
+    kept: dict[str, Any] = {
+        "expectation": wanted.model_dump(mode="json", exclude_none=True), "outcome": asdict(JobOutcome(True)),
+        "measured_at": "2026-11-23T01:30:00Z",
+    }  # fmt: skip
+    change(kept)
+    archive.mark_complete("u-training", kept)
+    return folder
+
+
 def evidence(folder: Path) -> Path:
     """The whole evidence of a healthy cluster."""
     begun(folder, cabling=design(cabling()), storage="/mnt/data")
@@ -399,6 +421,7 @@ def evidence(folder: Path) -> Path:
     collective(folder, "collectives")
     collective(folder, "repeats")
     nodes_pairs_rails(folder)
+    training(folder / FOLDER / "training" / "h100")
     segment(folder)
     for node in WORKERS:
         samples(folder, node)

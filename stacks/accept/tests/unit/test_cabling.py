@@ -164,7 +164,7 @@ def test_a_design_that_is_not_valid_is_refused_before_anything_runs(
 def test_a_design_may_come_from_a_spreadsheet(tmp_path: Path) -> None:
     text = made.design(made.cabling())
     (tmp_path / "cabling.csv").write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())
-    found = commands._options(tmp_path / "cabling.csv", None)["cabling"]
+    found = commands._options(tmp_path / "cabling.csv", None, None)["cabling"]
     assert read_design(found) == read_design(text)
 
 

@@ -45,8 +45,10 @@ class _Collector(Collector[TrainingLog, Verdict]):
     progress_text = staticmethod(progress_text)
 
     def __init__(self, api: Api, spec: CollectSpec, clock: Clock, progress: ProgressCallback) -> None:
-        watch = JobWatch(api, spec.namespace, spec.job, Deadline(clock, spec.deadline_seconds), progress)
-        super().__init__(watch, Archive(Path(spec.folder)), progress)
+        self._watch = JobWatch(
+            api, spec.namespace, spec.job, Deadline(clock, spec.deadline_seconds), progress
+        )
+        super().__init__(self._watch, Archive(Path(spec.folder)), progress)
         self._expectation = spec.expectation
         self._outcome = JobOutcome(None)
 
@@ -58,7 +60,7 @@ class _Collector(Collector[TrainingLog, Verdict]):
         """Keep beside a complete log what it is judged by."""
         if self.archive.complete_log_of == uid:
             about = {"expectation": verdict.expectation, "outcome": asdict(self._outcome)}
-            self.archive.mark_complete(uid, about)
+            self.archive.mark_complete(uid, {**about, "measured_at": self._watch.created_at})
 
     def report(self, verdict: Verdict) -> str:
         return str(self.archive.folder)

@@ -45,7 +45,8 @@ def cluster(job_status: dict[str, Any] | None = None, *pods: dict[str, Any]) -> 
     of_somebody = {"metadata": {"name": "debug"}, "status": {"phase": "Succeeded"}}
     listed = list(pods or (of_somebody, pod("1"), pod("0")))
     status = condition("Complete") if job_status is None else job_status
-    job = {"metadata": {"name": "run", "uid": "u1"}, "status": status}
+    created = "2026-01-01T00:00:00Z"
+    job = {"metadata": {"name": "run", "uid": "u1", "creationTimestamp": created}, "status": status}
     return Cluster({JOB: job, PODS: listed, EVENTS: [], FIRST: listed[-1]})
 
 
@@ -91,6 +92,7 @@ def test_a_kept_log_is_judged_again_from_its_folder_alone_with_the_same_verdict_
     api = cluster(status)
     api.logs = [serve(whole_log())]
     found = run(api, tmp_path / "kept")
+    assert json.loads((tmp_path / "kept/source.json").read_text())["measured_at"] == "2026-01-01T00:00:00Z"
     (training,) = [each for each in capabilities() if each.name == "training"]
     again = pkgutil.resolve_name(str(training.judge))(tmp_path / "kept")
     Archive(tmp_path / "again").save_verdict(again.model_dump(mode="json"))
