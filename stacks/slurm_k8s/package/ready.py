@@ -9,12 +9,14 @@ from typing import Any
 from pydantic import Field
 
 from busbar.kube.client import Api, ApiError
+from busbar.kube.objects import find
 from busbar.kube.pods import namespace_report
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
 from busbar.models import StrictModel
 from busbar.text import listed
 from stacks.slurm_k8s.package.rest import ENDED, SlurmApi, SlurmNode, states_of, transient
 from stacks.slurm_k8s.package.survey import place
+from stacks.slurm_k8s.package.values import LOGIN_SERVICE
 
 POLL_SECONDS = 3.0
 PROBE_SECONDS = 180
@@ -63,6 +65,11 @@ def ready(
         known.clear()
         known.update({node.on: node for node in slurm.nodes().values() if node.on})
         reasons[:] = [text for pool in spec.pools.values() for text in _missing(pool, known)]
+        login = find(api, f"/apis/apps/v1/namespaces/{spec.namespace}/deployments/{LOGIN_SERVICE}")
+        if login and not (login.get("status") or {}).get("readyReplicas"):
+            reasons.append(
+                f"no pod of Deployment {spec.namespace}/{LOGIN_SERVICE} is ready: nobody can submit"
+            )
         return Pending(reasons[0]) if reasons else True
 
     deadline = Deadline(clock, spec.deadline_seconds)

@@ -101,6 +101,16 @@ def test_nodes_with_jobs_are_ready_and_are_not_probed() -> None:
     assert cluster.submitted == []
 
 
+def test_a_login_pod_that_starts_is_waited_for() -> None:
+    cluster, clock = SlurmCluster(node("h100-0"), node("h100-1")), Clock()
+    status: dict[str, int] = {}
+    cluster.objects["/apis/apps/v1/namespaces/slurm/deployments/slurm-login-slinky"] = {"status": status}
+    assert "slurm-login-slinky is ready: nobody can submit" in result(cluster)["reasons"][0]
+    clock.at(9, lambda: status.update(readyReplicas=1))
+    assert result(cluster, clock)["passed"] is True
+    assert clock.time >= 9
+
+
 def test_slurmrestd_that_starts_is_waited_for() -> None:
     cluster, clock = SlurmCluster(node("h100-0"), node("h100-1")), Clock()
     cluster.failures = [ApiError("GET", 503, "no endpoints"), ApiError("GET", 404, "not found")]
