@@ -141,6 +141,8 @@ PROGRAM = """
         worker_pool.create_host_command = with_pool_in_name
     # No agent counts as running, so none waits for another one.
     batches.ask = lambda kubeconfig, jobs: batches.Nodes(names=frozenset(), ready=frozenset())
+    # Nor is there a scheduler with jobs on it.
+    worker_pool.scheduler_hooks = lambda *_, **__: pulumi.ResourceHookBinding()
     login = Login()
     tokens = join_tokens.JoinTokens("control-plane")
     plane = control_plane.K3sControlPlane(

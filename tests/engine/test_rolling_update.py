@@ -70,6 +70,8 @@ PROGRAM = """
     host_command.remote.Command = command
     removal.local = SimpleNamespace(Command=removal_command, Logging=local.Logging)
     batches.ask = ask
+    # There is no API, and no scheduler to be asked through it.
+    worker_pool.scheduler_hooks = lambda *_, **__: pulumi.ResourceHookBinding()
 
     class Login:
         def connection(self, host):
