@@ -27,7 +27,7 @@ from stacks.accept.package.verify import verify
 from stacks.accept.tests.unit import made
 
 # Stages of which a site may have no program, or the command names no folder.
-OPTIONAL = ("stress", "storage")
+OPTIONAL = ("stress", "storage", "training", "soak", "after")
 ROW = Row(id="cabling.h100.rails")
 HEADER = ("nodes", "planned min", "document s", "verify s", "cabling s", "own work %", "folder MiB")
 
