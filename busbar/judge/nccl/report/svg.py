@@ -48,18 +48,14 @@ def curve_svg(
     """
     points = [p for p in result.curve if p.size_bytes > 0]
     lines = limits(result)
-    band = {size: values for size, values in sorted((runs or {}).items()) if size > 0 and values}
+    band = {bytes_: values for bytes_, values in sorted((runs or {}).items()) if bytes_ > 0 and values}
     top = max([height(result, lines), *map(max, band.values())])
     one = [(p.size_bytes, p.out_of_place.busbw_gbps) for p in points]
     two = [(p.size_bytes, p.in_place.busbw_gbps) for p in points]
     axes = _axes(frame, [x for x, _ in one], 0.0, top)
     ticks = [(v, f"{v:g}") for v in steps(top)]
-    picture = _picture(f"{name}: bus bandwidth, GB/s", axes, ticks, one, two, lines, gbps, inline)
-    ends = [(size, max(values)) for size, values in band.items()]
-    ends += [(size, min(values)) for size, values in reversed(band.items())]
-    around = " ".join(f"{axes.x(size):.1f},{axes.y(value):.1f}" for size, value in ends)
-    shape = f'<polygon class="onedot" fill-opacity="0.2" points="{around}"/>\n' if band else ""
-    return picture.replace("<polyline", f"{shape}<polyline", 1)
+    title = f"{name}: bus bandwidth, GB/s"
+    return _picture(title, axes, ticks, one, two, lines, gbps, inline, _band(axes, band))
 
 
 def time_svg(name: str, result: CollectiveResult, *, inline: bool = False, frame: Frame = WIDE) -> str:
@@ -90,14 +86,14 @@ def _axes(frame: Frame, sizes: Sequence[int], bottom: float, top: float, *, log:
 
 def _picture(
     title: str, axes: Axes, ticks: list[tuple[float, str]], one: Points, two: Points,
-    lines: list[Limit], unit: Callable[[float], str], inline: bool,
+    lines: list[Limit], unit: Callable[[float], str], inline: bool, below: Sequence[str] = (),
 ) -> str:  # fmt: skip
     frame = axes.frame
     out = head(title, axes, ticks, inline=inline)
     out += _x_axis(axes, [x for x, _ in one])
     out += _limits(axes, lines)
     if one:
-        out += _curves(axes, one, two, unit)
+        out += [*below, *_curves(axes, one, two, unit)]
     else:
         out.append(
             f'<text class="quiet" x="{frame.left + 20}" y="{frame.height // 2}">no rows in this log</text>'
@@ -167,6 +163,14 @@ def _limits(axes: Axes, lines: list[Limit]) -> list[str]:
         label = f"{line.label}{' (above)' if above else ''}"
         out.append(f'<text class="{ink}" {where}>{escape(label)}</text>')
     return out
+
+
+def _band(axes: Axes, runs: Mapping[int, Sequence[float]]) -> list[str]:
+    """The area from the lowest to the highest value of each size; nothing without runs."""
+    ends = [(bytes_, max(values)) for bytes_, values in runs.items()]
+    ends += [(bytes_, min(values)) for bytes_, values in reversed([*runs.items()])]
+    points = " ".join(f"{axes.x(bytes_):.1f},{axes.y(value):.1f}" for bytes_, value in ends)
+    return [f'<polygon class="onedot" fill-opacity="0.2" points="{points}"/>'] if runs else []
 
 
 def _curves(axes: Axes, one: Points, two: Points, unit: Callable[[float], str]) -> list[str]:
