@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -178,8 +177,10 @@ def run(
     with _alone(home):
         begun = _begin(folder, site, criteria, _options(cabling, storage, training))
         wanted = {row.parts[0] for row in contract.read(folder / document.CRITERIA, site).rows}
-        on = Running(folder, begun, site, file, cluster, idle, progress, kubeconfig=kubeconfig)
-        on = replace(on, logs_in=kubeconfig is None or hosts is not None)
+        on = Running(
+            folder, begun, site, file, cluster, idle, progress,
+            kubeconfig=kubeconfig, logs_in=kubeconfig is None or hosts is not None,
+        )  # fmt: skip
         for stage in STAGES:
             if stage.name in wanted and Evidence(folder).stage(stage.name) is None:
                 run_stage(stage, on)
@@ -246,22 +247,26 @@ def _soaked(
     hosts: Path | None = None,
 ) -> tuple[StackFile, Cluster, Site]:
     """The stack, or the cluster of a kubeconfig, with a soak of this length. Raises Misuse."""
-    from busbar.fabric.commands.nccl_run import read_settings
-    from busbar.kube.access import connect
-    from stacks.accept.package.foreign import describe
     from stacks.accept.package.site import Site
-    from stacks.accept.package.stages.soak import hours_of
 
     if kubeconfig is None and stack is not None:
         file, cluster, site = _load(stack, project)
     elif kubeconfig is not None and stack is None:
+        from busbar.fabric.commands.nccl_run import read_settings
+        from busbar.kube.access import connect
+        from stacks.accept.package.foreign import describe
+
         api = connect({"KUBECONFIG": str(kubeconfig)})
         file = describe(api, read_settings(settings), project or Path.cwd(), hosts)
         cluster = file.cluster()
         site = Site.of(file.stack, cluster)
     else:
         raise Misuse("expected either STACK or --kubeconfig FILE")
-    return file, cluster, site.soaked(hours_of(soak)) if soak else site
+    if soak:
+        from stacks.accept.package.stages.soak import hours_of
+
+        site = site.soaked(hours_of(soak))
+    return file, cluster, site
 
 
 def _begin(folder: Path, site: Site, criteria: Path | None, options: dict[str, str]) -> str:

@@ -9,6 +9,7 @@ import pkgutil
 import re
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
@@ -273,11 +274,9 @@ class Evidence:
 
     def _read_runs(self, stage: str, pool: str, part: str) -> Runs:
         archive, where = Archive(self.folder / stage / pool / part), f"{stage}/{pool}/{part}"
-        if not all((archive.folder / name).is_file() for name in LOG_FILES):
+        if not _has_log(archive):
             raise Untrusted(f"{where} has no complete log")
-        try:
-            read_json(archive.folder / SOURCE)
-            unpacked_bytes(archive.log)
+        with _judging(archive, where):
             record = Record.model_validate(archive.record())
             if not record.complete:
                 raise Untrusted(f"{where} has no complete log")
@@ -291,10 +290,6 @@ class Evidence:
             log = StageLog(groups, shape, lambda missing: {})
             for line in archive.log_lines():
                 log.line(line)
-        except Untrusted:
-            raise
-        except Exception as error:  # as for logs
-            raise Untrusted(f"{where} cannot be judged: {type(error).__name__}") from None
         found = {group: log.results[group.name].busbw for group in groups if group.name in log.results}
         return Runs(found, log.hcas, record)
 
@@ -379,19 +374,13 @@ class Evidence:
 
     def _judge(self, stage: str, pool: str, part: str) -> Judged | None:
         archive = Archive(self.folder / stage / pool / part)
-        if not all((archive.folder / name).is_file() for name in LOG_FILES):
+        if not _has_log(archive):
             return None
-        try:
-            read_json(archive.folder / SOURCE)
-            unpacked_bytes(archive.log)
+        with _judging(archive, f"{stage}/{pool}"):
             found, record = judge_archive(archive), Record.model_validate(archive.record())
             if found is None or not record.complete:
                 return None
             self._bind(f"{stage}/{pool}", pool, record, self.stage(stage), part)
-        except Untrusted:
-            raise
-        except Exception as error:  # whatever hostile bytes make of a reader
-            raise Untrusted(f"{stage}/{pool} cannot be judged: {type(error).__name__}") from None
         judged = Judged(found[1], record, {}, {}, {})
         for run in found[0].runs:
             if run.rows and (name := infer(run).name) and run.busbw is not None:
@@ -407,11 +396,9 @@ class Evidence:
         """The verdict on the training run of a pool, judged again by its capability; None without one."""
         where, stage = f"training/{pool}", self.stage("training")
         archive = Archive(self.folder / where)
-        if stage is None or not all((archive.folder / name).is_file() for name in LOG_FILES):
+        if stage is None or not _has_log(archive):
             return None
-        try:
-            kept = read_json(archive.folder / SOURCE)
-            unpacked_bytes(archive.log)
+        with _judging(archive, where) as kept:
             if not {*kept["expectation"]["nodes"]} <= {*self.begun.site.pools[pool].workers}:
                 raise Untrusted(f"{where} ran on other nodes than workers of pool {pool}")
             # An update of another stack runs it, between the begin of this run and the end of its stage.
@@ -420,10 +407,6 @@ class Evidence:
                 raise Untrusted(f"{where} began at {str(kept['measured_at'])[:80]}, not during this run")
             [judge] = [each.judge for each in capabilities() if each.name == "training" and each.judge]
             return pkgutil.resolve_name(judge)(archive.folder)
-        except Untrusted:
-            raise
-        except Exception as error:  # as for logs
-            raise Untrusted(f"{where} cannot be judged: {type(error).__name__}") from None
 
     def _bind(
         self, where: str, pool: str, record: Record, stage: Stage | None, part: str, of_stage: str = ""
@@ -454,6 +437,23 @@ class Evidence:
         if not isinstance(found, Begun) and found.run != self.begun.run:
             raise Untrusted(f"{path} is of run {found.run!r}, expected {self.begun.run!r}")
         return found
+
+
+def _has_log(archive: Archive) -> bool:
+    return all((archive.folder / name).is_file() for name in LOG_FILES)
+
+
+@contextmanager
+def _judging(archive: Archive, where: str) -> Iterator[Any]:
+    """Judge a log of bounded size, given its record. Raises Untrusted for any fault of a reader."""
+    try:
+        kept = read_json(archive.folder / SOURCE)
+        unpacked_bytes(archive.log)
+        yield kept
+    except Untrusted:
+        raise
+    except Exception as error:  # hostile bytes make a reader raise anything
+        raise Untrusted(f"{where} cannot be judged: {type(error).__name__}") from None
 
 
 def stage_job(run: str, stage: str, pool: int) -> str:

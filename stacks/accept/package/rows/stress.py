@@ -25,13 +25,15 @@ Look = Callable[[Pool, dict[str, Any]], Iterator[tuple[Outcome, str]]]
 
 
 def on_each_host(look: Look) -> Find:
-    """A kind that looks at what each worker has printed."""
+    """A kind that looks at what each worker with an output of dcgmi has printed."""
 
     def find(asked: Question) -> Finding:
-        printed, said = asked.evidence.printed("stress"), []
+        printed, said = asked.evidence.printed("stress"), list[tuple[Outcome, str]]()
         hosts, failed = (printed.hosts, printed.failed) if printed else ({}, {})
         for name in asked.pool.workers:
-            if name in hosts:
+            if name in hosts and not hosts[name].get("diag"):
+                said.append(("not run", f"{name}: {hosts[name].get('error') or 'dcgmi printed nothing'}"))
+            elif name in hosts:
                 said += [(state, f"{name}: {what}") for state, what in look(asked.pool, hosts[name])]
             else:
                 said.append(("unknown", failed.get(name, f"{name}: no result")))
@@ -77,9 +79,6 @@ def _warnings(result: dict[str, Any]) -> tuple[str, bool]:
 @kind("stress.diag", "every test of dcgmi diag -r 3 passes on every GPU", required=False)
 @on_each_host
 def _diag(pool: Pool, printed: dict[str, Any]) -> Iterator[tuple[Outcome, str]]:
-    if not printed.get("diag"):
-        yield "not run", str(printed.get("error") or "dcgmi printed nothing")
-        return
     try:
         tests = tests_of(str(printed["diag"]))
     except Untrusted as error:
@@ -111,9 +110,6 @@ def _diag(pool: Pool, printed: dict[str, Any]) -> Iterator[tuple[Outcome, str]]:
 @kind("stress.clocks", "no GPU is throttled under stress", required=False)
 @on_each_host
 def _clocks(pool: Pool, printed: dict[str, Any]) -> Iterator[tuple[Outcome, str]]:
-    if not printed.get("diag"):
-        yield "not run", str(printed.get("error") or "dcgmi printed nothing")
-        return
     samples = [_SAMPLE.match(line) for line in str(printed.get("clocks")).splitlines()]
     seen = [match.groups() for match in samples if match]
     if len({gpu for _, gpu, _ in seen}) < pool.required.gpus:
