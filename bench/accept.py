@@ -1,4 +1,4 @@
-"""What `busbar accept` plans, and what its own work costs: reading the evidence, the rows, the document.
+"""Prints the plan of `busbar accept`, and the cost of its own work: evidence, rows and document.
 
 The cabling is also measured alone: reading the fabric and its design, and the comparison.
 

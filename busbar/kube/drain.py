@@ -111,7 +111,7 @@ def drain(
 
 
 def held(hooks: Iterable[DrainHook]) -> Pending | None:
-    """What keeps the pods of a Node from their eviction; None where nothing does."""
+    """The reason that keeps the pods of a Node from their eviction; None where there is none."""
     return next((state for each in hooks if isinstance(state := each.released(), Pending)), None)
 
 

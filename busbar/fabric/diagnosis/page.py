@@ -73,7 +73,7 @@ def _template(name: str) -> Template:
 
 
 def cells_of(known: Known, *, both: bool = False) -> dict[str, Cells]:
-    """Of each node the best of its runs: one good pair shows that all its rails are.
+    """The best run of each node: one good pair shows that all its rails are good.
 
     BOTH: a run of a rail is one of both nodes; else of the first, to which the second is a healthy partner.
     """

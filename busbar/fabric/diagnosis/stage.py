@@ -48,7 +48,7 @@ class StageVerdict(verdict.Verdict):
 
 
 class Shape(Protocol):
-    """What a log's job was: its Nodes, the ranks of one, and the size of its messages."""
+    """The job of a log: its Nodes, the ranks of one, and the size of its messages."""
 
     @property
     def nodes(self) -> tuple[str, ...]: ...

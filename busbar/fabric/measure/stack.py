@@ -40,7 +40,7 @@ def plan_pool(
     workers whose GPUs are free, at least two, with pods that end for any other pod. `partly`: without workers
     that are `unusable`. `deadline_seconds`: upper limit for the job. `validation`: in place of that of the
     pool. `topology`: the file of `validation.topology_file`, read for this run. `own_namespace`: in a
-    namespace of this run, for a cluster that is no stack's.
+    namespace of this run, where the cluster belongs to no stack.
 
     Raises CannotMeasure, and KeyError for a pool that the stack does not have.
     """

@@ -300,7 +300,7 @@ def _begin(folder: Path, site: Site, criteria: Path | None, options: dict[str, s
 
 
 def _options(cabling: Path | None, storage: str | None, training: Path | None) -> dict[str, str]:
-    """What the run keeps of the command's options. Raises Misuse."""
+    """The options that the run keeps. Raises Misuse."""
     from stacks.accept.package.wiring import MAX_TEXT, read_design
 
     given = {"storage": storage} if storage else {}

@@ -96,7 +96,7 @@ class Inventory(OfRun):
 
 
 class Printed(OfRun):
-    """What a script of accept has printed on hosts. `failed`: host -> why it printed nothing."""
+    """The output of a script of accept on hosts. `failed`: host -> why there is none."""
 
     hosts: dict[str, dict[str, Any]]
     failed: dict[str, str] = Field(default={})
@@ -226,7 +226,7 @@ class Evidence:
         return self._read(Inventory, f"inventory/{HOSTS}")
 
     def printed(self, stage: str) -> Printed | None:
-        """What hosts have printed in a stage; None without it."""
+        """The output of the hosts in a stage; None without it."""
         return self._read(Printed, f"{stage}/{PRINTED}")
 
     @cached_property

@@ -123,7 +123,7 @@ def worst_hour(events: Iterable[Event]) -> tuple[int, str]:
 
 
 def watch(samples: Iterable[Mapping[str, Any]]) -> Watched:
-    """What the samples of a node show. Each has only what has changed; a value of null was not read."""
+    """The findings in the samples of a node. A sample has only changes; a value of null was not read."""
     found, state = Watched(), dict[str, Any]()
     clock = 0
     for sample in samples:

@@ -44,7 +44,7 @@ RECONFIGURE_SECONDS = 180
 
 
 class RollSpec(StrictModel):
-    """What the steps of an update know. `workers`: pool -> its Nodes after the update."""
+    """The facts that the steps of an update need. `workers`: pool -> its Nodes after the update."""
 
     namespace: str
     workers: dict[str, tuple[str, ...]] = Field(default={})

@@ -12,7 +12,7 @@ from stacks.accept.package.rows.kinds import ACCEPTED, Finding, Question, but, k
 
 # Runs of each collective, the first one included. Median and spread count, not the best.
 RUNS: Mapping[str, int] = {"all_reduce": 10, "all_gather": 3, "reduce_scatter": 3, "alltoall": 3}
-# Of ten runs of a healthy rack the spread was 0.05 % (NVIDIA/aicr#2573); a wobble of 5 % is a fault.
+# The spread of ten runs of a healthy rack was 0.05 % (NVIDIA/aicr#2573); a wobble of 5 % is a fault.
 SPREAD_PERCENT = 5.0
 # NCCL_RUN_DIAGNOSTICS exists from this release on.
 DIAGNOSTICS = (2, 31)

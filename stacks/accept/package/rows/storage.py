@@ -46,7 +46,7 @@ def mount_faults(hosts: Hosts, run: str) -> list[str]:
 
 
 def _hosts(asked: Question) -> Hosts:
-    """What the workers have printed. Raises Untrusted where one has not."""
+    """The output of the workers. Raises Untrusted where one has none."""
     printed = asked.evidence.printed("storage")
     failed, hosts = (printed.failed, printed.hosts) if printed else ({}, {})
     if silent := [failed.get(name, f"{name}: no result") for name in asked.pool.workers if name not in hosts]:

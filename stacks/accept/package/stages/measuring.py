@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def measure_on(
     on: Running, names: Iterable[str], verb: str, seconds: int, *, script: str = "measure", **values: str
 ) -> Printed:
-    """What the script prints on these hosts, `measure` on all at once. Raises ScriptError for the bastion."""
+    """The output of the script, which runs on all these hosts at once. Raises ScriptError for the bastion."""
     chosen = [host for host in on.spec.hosts if host.name in {*names}]
 
     async def ask() -> list[dict[str, Any] | str]:

@@ -83,7 +83,7 @@ class PairsAgain(Pairs):
 
 
 Jobs = Sequence[tuple[type[_Numbered], Mapping[str, str]]]
-"""What runs, each with its environment."""
+"""The diagnoses that run, each with its environment."""
 
 
 def diagnose(stage: str, jobs: Jobs, on: Running) -> dict[str, str]:
