@@ -79,7 +79,8 @@ class Api(Protocol):
 class RestApi:
     """`Api` over HTTPS, with the server and the credentials of a kubeconfig.
 
-    It never retries: that is the caller's decision (busbar.kube.wait), with its own deadline.
+    It retries only a GET of which a busy server says when to retry. Everything else is the caller's decision
+    (busbar.kube.wait), with its own deadline.
     """
 
     timeout_seconds = 15.0

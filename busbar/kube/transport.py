@@ -16,6 +16,8 @@ from busbar.kube.kubeconfig import Context, Login, pem
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 CONNECTIONS = 32
+# As client-go, which retries as often. A server that asks for a longer pause is asked sooner.
+BUSY_RETRIES, BUSY_SECONDS = 10, 3.0
 
 
 # The class of an error -> what to do.
@@ -36,8 +38,24 @@ class Unreachable(Exception):
     fix = ""
 
 
+class _WhileBusy(urllib3.Retry):
+    """Retries a GET that is answered 429 or 503 with Retry-After, as while storage is (re)initializing.
+
+    A refused eviction is a POST that is answered 429: its caller decides.
+    """
+
+    def get_retry_after(self, response: urllib3.BaseHTTPResponse) -> float | None:
+        seconds = super().get_retry_after(response)
+        return seconds and min(seconds, BUSY_SECONDS)
+
+
+_WHILE_BUSY = _WhileBusy(
+    BUSY_RETRIES, connect=False, read=False, other=0, allowed_methods=("GET",), raise_on_status=False
+)
+
+
 class Transport:
-    """Sends each request once, and by no proxy but the kubeconfig's. Safe to use from many threads."""
+    """Sends requests by no proxy but the kubeconfig's. Safe to use from many threads."""
 
     def __init__(self, context: Context) -> None:
         """Raises ValueError where the context cannot be used."""
@@ -61,7 +79,8 @@ class Transport:
     ) -> urllib3.BaseHTTPResponse:
         """The response of any status, its body not yet read. `read_timeout`: seconds of silence.
 
-        A refused login by a plugin's credentials is tried once more with new ones. Raises Unreachable.
+        A GET that a busy server answers with Retry-After is sent again. A refused login by a plugin's
+        credentials is tried once more with new ones. Raises Unreachable.
         """
         sent = {"accept": "application/json, */*", "user-agent": "busbar", **headers}
         if body is not None:
@@ -74,8 +93,9 @@ class Transport:
             credential = self._login.current()
             shown = {"authorization": f"Bearer {credential.token}"} if credential.token else {}
             return self._pool(credential.certificate).request(
-                method, url, body=data, headers=sent | shown, timeout=timeout, preload_content=False
-            )
+                method, url, body=data, headers=sent | shown, timeout=timeout, preload_content=False,
+                redirect=False,
+            )  # fmt: skip
 
         try:
             response = once()
@@ -99,7 +119,7 @@ class Transport:
 
     def _connect(self, certificate: str | None) -> urllib3.PoolManager:
         options: dict[str, Any] = {
-            "retries": False,
+            "retries": _WHILE_BUSY,
             "maxsize": CONNECTIONS,
             "ssl_context": _tls(self._cluster, certificate),
             "server_hostname": self._cluster.get("tls-server-name"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,9 +21,11 @@ from cryptography.x509.oid import NameOID
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
-def status(code: int, body: bytes = b"{}") -> Answer:
+def status(code: int, body: bytes = b"{}", headers: Mapping[str, str] | None = None) -> Answer:
     def answer(request: BaseHTTPRequestHandler) -> None:
         request.send_response(code)
+        for name, value in (headers or {}).items():
+            request.send_header(name, value)
         request.send_header("Content-Length", str(len(body)))
         request.end_headers()
         request.wfile.write(body)

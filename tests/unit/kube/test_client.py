@@ -63,6 +63,37 @@ def test_a_refusal_carries_the_servers_reason_and_whether_it_may_pass(
     assert (found.transient, found.not_found, found.conflict) == (transient, not_found, conflict)
 
 
+def test_a_get_is_sent_again_while_the_server_asks_for_it(server: Server) -> None:
+    reason = b'{"kind":"Status","message":"storage is (re)initializing"}'
+    busy = status(429, reason, {"Retry-After": "0"})
+    server.answers = [busy, busy, status(200, b'{"items":[{"n":1}]}')]
+    assert RestApi(server.kubeconfig).list("/apis/kubeflow.org/v2beta1/mpijobs") == [{"n": 1}]
+    server.answers = [busy] * 50
+    with pytest.raises(ApiError, match="HTTP 429: storage is"):
+        RestApi(server.kubeconfig).get("/x")
+
+
+@pytest.mark.parametrize("method", ["create", "merge", "delete"])
+def test_a_refused_change_is_sent_once(server: Server, method: str) -> None:
+    server.answers = [status(429, b"{}", {"Retry-After": "0"})]
+    api = RestApi(server.kubeconfig)
+    send = {"create": lambda: api.create("/x", {}), "merge": lambda: api.merge("/x", {})}
+    with pytest.raises(ApiError, match="HTTP 429"):
+        send.get(method, lambda: api.delete("/x"))()
+    assert len(server.requests) == 1
+
+
+def test_a_long_wait_that_a_server_asks_for_is_cut_short(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr("urllib3.util.retry.time.sleep", waited.append)
+    server.answers = [status(503, b"{}", {"Retry-After": "3600"})] * 50
+    with pytest.raises(ApiError, match="HTTP 503"):
+        RestApi(server.kubeconfig).get("/x")
+    assert 0 < sum(waited) <= 30
+
+
 def test_a_refused_eviction_names_the_disruption_budget(server: Server) -> None:
     details = {"causes": [{"reason": "DisruptionBudget", "message": "The disruption budget b needs 2"}]}
     answer = {"kind": "Status", "message": "Cannot evict pod.", "details": details}
