@@ -12,7 +12,7 @@
 
 # Commands of the other scripts that an image may lack. A load balancer does without iptables; K3s has its own, but
 # its removal clears the rules with the host's.
-TOOLS=(awk base64 cmp curl flock grep ip journalctl ps sed sha256sum sysctl systemctl tar timeout)
+TOOLS=(awk base64 cmp curl flock grep ip journalctl ps sed sha256sum ss sysctl systemctl tar timeout)
 # Units that show what a host is already used for.
 UNITS=(k3s k3s-agent rke2-server rke2-agent kubelet docker containerd haproxy keepalived ufw firewalld)
 DATA_DIR=/var/lib/rancher
@@ -24,6 +24,7 @@ LOGIN_FILES=(/etc/environment /etc/security/pam_env.conf /etc/ssh/sshd_config ~/
 
 main() {
   begin
+  replace_missing_tools
   local tmp=false
   if tmp_is_writable; then
     tmp=true
@@ -47,6 +48,13 @@ main() {
   about=$(system),$(resources),$(network),$(software)
   # The time last, right before it is sent; by bash, as date of Ubuntu 26.04 (uutils) may know no %3N.
   printf '{"schema_version":5,%s%s,"tmp_is_writable":%s,"epoch":%s}\n' "$about" "$hardware" "$tmp" "$EPOCHREALTIME"
+}
+
+# replace_missing_tools: without iproute2 or systemd the report is whole and names the tools; its parts from them are empty.
+replace_missing_tools() {
+  type -P ip >/dev/null || ip() { :; }
+  type -P ss >/dev/null || ss() { :; }
+  type -P systemctl >/dev/null || systemctl() { return 1; }
 }
 
 # tmp_is_writable: bash keeps long here-documents in files there; without it no script of busbar runs.
@@ -263,7 +271,7 @@ software() {
   local tool unit missing="" active="" managed=""
   [[ ${ROLE:=worker} == lb || $ROLE == nfs ]] || TOOLS+=(iptables)
   for tool in "${TOOLS[@]}"; do
-    command -v "$tool" >/dev/null || missing+="${missing:+,}\"$tool\""
+    type -P "$tool" >/dev/null || missing+="${missing:+,}\"$tool\""
   done
   for unit in "${UNITS[@]}"; do
     ! unit_is_active "$unit" || active+="${active:+,}\"$unit\""

@@ -25,18 +25,8 @@ FIREWALLS = ("ufw", "firewalld")
 
 def check_network(host: Host, required: HostRequirements, report: Report) -> Iterator[Check]:
     """Findings about the network of one host, as (level, what, fix)."""
-    if host.role in NODE_ROLES:
-        yield from _node_address(host, required, report)
-        yield from _overlaps(required, report)
-    if required.interface and required.interface not in report.interfaces:
-        yield error(
-            f"has no network interface {required.interface}, which carries hosts.virtual_ip; got "
-            f"{', '.join(report.interfaces)}",
-            "correct hosts.virtual_ip.interface; where these hosts name it differently, give it one "
-            "name on all (set-name of netplan, or a .link file of systemd)",
-        )
-    elif required.interface:
-        yield from _shared_address(required, report)
+    if "ip" not in report.missing_tools:  # else addresses, interfaces and routes are unknown
+        yield from _addresses(host, required, report)
     for network, *interfaces in map(str.split, report.shared_networks if host.role == "worker" else ()):
         yield warning(
             f"{' and '.join(interfaces)} are in one network, {network}: the host answers by the first one, "
@@ -76,6 +66,21 @@ def check_network(host: Host, required: HostRequirements, report: Report) -> Ite
                 "switch it off, or allow the other hosts and the networks k3s.cluster_cidr and "
                 "k3s.service_cidr",
             )
+
+
+def _addresses(host: Host, required: HostRequirements, report: Report) -> Iterator[Check]:
+    if host.role in NODE_ROLES:
+        yield from _node_address(host, required, report)
+        yield from _overlaps(required, report)
+    if required.interface and required.interface not in report.interfaces:
+        yield error(
+            f"has no network interface {required.interface}, which carries hosts.virtual_ip; got "
+            f"{', '.join(report.interfaces)}",
+            "correct hosts.virtual_ip.interface; where these hosts name it differently, give it one "
+            "name on all (set-name of netplan, or a .link file of systemd)",
+        )
+    elif required.interface:
+        yield from _shared_address(required, report)
 
 
 def _login_proxy(host: Host, required: HostRequirements, report: Report) -> Iterator[Check]:

@@ -88,6 +88,8 @@ def check_client(required: NfsRequirements, host: Host, report: Report) -> Itera
             "mount.nfs is not installed: the export of the NFS server cannot be mounted",
             f"{manager.install} {manager.nfs_client}" if manager else "install an NFS client",
         )
+    if "ip" in report.missing_tools:
+        return  # The route is unknown.
     if not client.source:
         yield error(
             f"no route to the NFS server {required.address}",

@@ -145,7 +145,7 @@ def test_each_disk_below_k3ss_folders_is_asked_for_its_own_space(tmp_path: Path)
 def software(role: str, ufw: Path) -> dict[str, Any]:
     prelude = (
         "systemctl() { [[ $3 == ufw.service ]]; }; "
-        "command() { [[ $2 != iptables ]]; }; managed() { false; }; "
+        "type() { [[ $2 != iptables ]]; }; managed() { false; }; "
         f"UFW_CONFIG={ufw}; "
     )
     found: dict[str, Any] = json.loads("{" + output("preflight", prelude + "software", ROLE=role) + "}")
@@ -282,6 +282,27 @@ def test_the_whole_report_of_a_host_without_ipv6_can_be_read(tmp_path: Path) -> 
     assert report.has_node_address is False, "the loopback interface is not a network"
     assert report.disks[0].free_bytes > 0
     assert report.health and report.health.uptime_seconds > 0
+
+
+def test_a_host_without_iproute2_and_systemd_has_a_whole_report_that_names_their_tools(
+    tmp_path: Path,
+) -> None:
+    # Seen on a microVM with an H200 and Ubuntu 24.04, whose image has neither.
+    absent = {"ip", "ss", "systemctl", "journalctl"}
+    for folder in ("/usr/sbin", "/usr/bin"):
+        for program in Path(folder).iterdir():
+            if program.name not in absent and not (tmp_path / program.name).is_symlink():
+                (tmp_path / program.name).symlink_to(program)
+    prelude = (
+        f"begin() {{ set -euo pipefail; PATH={tmp_path}; trap 'on_error $? $LINENO x' ERR; set -E; }}; main"
+    )
+    for role in ("worker", "server"):
+        host = {"ROLE": role, "NODE_ADDRESS": "192.0.2.7", "VERB": "install", "PAYLOAD": "{}"}
+        done = run("preflight", prelude, **host)
+        assert (done.returncode, done.stderr) == (0, "")
+        report = Report.model_validate_json(done.stdout)
+        assert absent <= {*report.missing_tools}
+        assert (report.addresses, report.interfaces, report.listening, report.active_units) == ((),) * 4
 
 
 @pytest.mark.parametrize("role", ["worker", "nfs"])

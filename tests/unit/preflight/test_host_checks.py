@@ -138,6 +138,16 @@ def test_each_fault_is_a_finding_with_a_fix(changes: dict[str, Any], level: str,
     assert finding.fix
 
 
+def test_a_host_without_iproute2_is_told_so_and_nothing_about_its_addresses() -> None:
+    unknown: dict[str, Any] = dict.fromkeys(("addresses", "interfaces", "routes", "listening"), ())
+    unknown |= dict.fromkeys(("default_route", "has_node_address"), False)
+    unknown |= dict.fromkeys(("node_address", "flannel_address"), "")
+    required = REQUIRED.model_copy(update={"interface": "eth0"})
+    finding = only(findings(required=required, missing_tools=["ip", "ss"], **unknown))
+    assert finding.what == "missing tools: ip, ss"
+    assert finding.fix.startswith("apt-get install ") and "iproute2" in finding.fix
+
+
 def test_a_small_disk_is_enough_where_the_images_are_on_another() -> None:
     assert findings(disks=[NVME, SMALL]) == []
 

@@ -81,6 +81,11 @@ def test_a_worker_that_can_mount_has_no_findings() -> None:
     assert worker("gpu-1.example", source="10.0.0.21") == [], "the server resolves the name"
 
 
+def test_the_route_to_the_nfs_server_is_not_judged_without_the_tool_that_shows_it() -> None:
+    found = report(nfs_client={"installed": True, "source": ""}, missing_tools=["ip"])
+    assert check_nfs(NFS, a_host("worker-1", address="10.0.0.21"), found) == []
+
+
 @pytest.mark.parametrize(
     ("client", "what", "fix"),
     [
