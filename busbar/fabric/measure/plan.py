@@ -106,7 +106,7 @@ class Plan:
             template["metadata"]["labels"][IDLE_LABEL] = "true"
             template["spec"]["priorityClassName"] = self.priority
         made.append((f"/apis/{mpijob.API_VERSION}/{inside}/mpijobs", manifest))
-        return [(path, _marked(manifest, self.run, annotations)) for path, manifest in made]
+        return [(path, marked(manifest, self.run, annotations)) for path, manifest in made]
 
     @property
     def priority(self) -> str:
@@ -196,7 +196,7 @@ def _needs(job: NcclJob) -> dict[str, int]:
     return {GPU_RESOURCE: job.gpus_per_node, **job.hca_resources}
 
 
-def _marked(manifest: dict[str, Any], run: str, annotations: Mapping[str, str]) -> dict[str, Any]:
+def marked(manifest: dict[str, Any], run: str, annotations: Mapping[str, str]) -> dict[str, Any]:
     """The manifest with the run's label, on its pods too."""
     for each in (manifest, *_templates(manifest)):
         each["metadata"]["labels"] = {**each["metadata"].get("labels", {}), RUN_LABEL: run}

@@ -243,7 +243,7 @@ def _create(
     """Create the objects of the plan; `created` gets those that may exist, without their uid."""
     for path, manifest in plan.objects({OWNER: owner}):
         kind, name = manifest["kind"], manifest["metadata"]["name"]
-        if kind == "MPIJob":
+        if kind in ("MPIJob", "Pod"):
             _try_worker(api, plan, manifest, deadline)
         # A signal during the request is handled after its response.
         with _blocked():
@@ -259,12 +259,13 @@ def _create(
 
 
 def _try_worker(api: Api, plan: Plan, manifest: Mapping[str, Any], deadline: Deadline) -> None:
-    """Have the API admit a worker pod without creating it.
+    """Have the API admit a pod, or a worker of a job, without creating it.
 
     The operator would retry a pod that Pod Security, a quota or a policy refuses until the deadline.
     """
     namespace = plan.job.namespace
-    template = manifest["spec"]["mpiReplicaSpecs"]["Worker"]["template"]
+    is_pod = manifest["kind"] == "Pod"
+    template = manifest if is_pod else manifest["spec"]["mpiReplicaSpecs"]["Worker"]["template"]
     metadata = {**template["metadata"], "name": f"{manifest['metadata']['name']}-worker-0"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
     # A new namespace gets its service account, and an API server the PriorityClass, a moment later; admission

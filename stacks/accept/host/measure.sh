@@ -2,7 +2,7 @@
 # Measures on a worker for busbar accept. It prints one JSON line: {"simulated"} (a simulator's own words), and
 # VERB=fabric: {"error","text"}: the output of ibnetdiscover (gzip, base64), and why there is none.
 # VERB=stress: {"error","diag","clocks"}: the output of dcgmi diag -r 3, and what held clocks back meanwhile, each with
-#   the number of samples.
+#   the number of samples. With ENGINE=start, as in a pod, it starts nv-hostengine.
 # VERB=mount: {"mount","free_bytes","seen"}: what is mounted at FOLDER; the text that another host has left there. With
 #   LEAVE=true it leaves that text, which is RUN, in FOLDER/.busbar-RUN.
 # VERB=fio: {"error","fio"}: the output of fio in FOLDER/.busbar-RUN: writes, reads, random reads.
@@ -16,6 +16,7 @@ FABRIC_SECONDS=120
 # Level 3 takes 15 minutes by its documentation.
 STRESS_SECONDS=2700
 SAMPLE_SECONDS=10
+ENGINE_SECONDS=60
 # Each of the three tests.
 FIO_SECONDS=10
 
@@ -60,6 +61,10 @@ fabric() {
 
 stress() {
   local clocks sampler
+  if [[ ${ENGINE:-} == start ]] && command -v nv-hostengine >/dev/null; then
+    nv-hostengine >&2
+    poll "$ENGINE_SECONDS" dcgmi discovery -l >/dev/null 2>&1 || die "nv-hostengine is not responding" "use another image"
+  fi
   clocks=$(mktemp)
   sample_clocks >"$clocks" </dev/null &
   sampler=$!

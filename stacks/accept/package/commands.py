@@ -56,6 +56,13 @@ Training = Annotated[
         help="Folder of the proof that an update of stacks/training has made during this run.",
     ),
 ]  # fmt: skip
+DcgmImage = Annotated[
+    str | None,
+    typer.Option(
+        "--dcgm-image", metavar="IMAGE",
+        help="Image with DCGM and bash for the stress; default: DCGM of the hosts.",
+    ),
+]  # fmt: skip
 SomeStack = Annotated[str | None, stack_argument()]
 Kubeconfig = Annotated[
     Path | None,
@@ -154,6 +161,7 @@ def run(
     soak: Soak = None,
     storage: Storage = None,
     training: Training = None,
+    dcgm_image: DcgmImage = None,
     kubeconfig: Kubeconfig = None,
     hosts: Listed = None,
     settings: Settings = None,
@@ -175,7 +183,7 @@ def run(
     home = file.project / ".busbar" / file.stack / "acceptance"
     folder = home / UNFINISHED
     with _alone(home):
-        begun = _begin(folder, site, criteria, _options(cabling, storage, training))
+        begun = _begin(folder, site, criteria, _options(cabling, storage, training, dcgm_image))
         wanted = {row.parts[0] for row in contract.read(folder / document.CRITERIA, site).rows}
         on = Running(
             folder, begun, site, file, cluster, idle, progress,
@@ -299,12 +307,16 @@ def _begin(folder: Path, site: Site, criteria: Path | None, options: dict[str, s
     return named
 
 
-def _options(cabling: Path | None, storage: str | None, training: Path | None) -> dict[str, str]:
+def _options(
+    cabling: Path | None, storage: str | None, training: Path | None, dcgm_image: str | None = None
+) -> dict[str, str]:
     """The options that the run keeps. Raises Misuse."""
+    from stacks.accept.package.evidence import DCGM_IMAGE
     from stacks.accept.package.wiring import MAX_TEXT, read_design
 
     given = {"storage": storage} if storage else {}
     given |= {"training": str(training.resolve())} if training else {}
+    given |= {DCGM_IMAGE: dcgm_image} if dcgm_image else {}
     if storage and (not storage.startswith("/") or storage.strip("/") == "" or not storage.isprintable()):
         raise Misuse(f"--storage is {storage!r}, expected the path of a folder, such as /mnt/shared")
     if cabling is None:

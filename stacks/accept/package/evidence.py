@@ -39,6 +39,7 @@ from stacks.accept.package.wiring import Fabric, Row, read_design
 FOLDER = "evidence"
 RUN, STAGE, HOSTS, PRINTED = "run.json", "stage.json", "hosts.json.zst", "printed.json.zst"
 LOG_FILES = (LOG, SOURCE)
+DCGM_IMAGE = "dcgm-image"
 SOAK, SEGMENT, SAMPLES = "soak", "segment.json", ".samples.zst"
 # Kubernetes writes times in this form.
 TIME = "%Y-%m-%dT%H:%M:%SZ"

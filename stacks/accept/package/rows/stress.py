@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from busbar.text import counted, listed
@@ -38,7 +39,9 @@ def on_each_host(look: Look) -> Find:
             else:
                 said.append(("unknown", failed.get(name, f"{name}: no result")))
         good = Finding("pass", f"good on {counted(len(hosts), 'node')}")
-        return worst(said) or (good if said or hosts else Finding("unknown", "there is no result"))
+        found = worst(said) or (good if said or hosts else Finding("unknown", "there is no result"))
+        images = sorted({str(each["image_id"]) for each in hosts.values() if each.get("image_id")})
+        return replace(found, reason=f"{found.reason}; image {listed(images)}") if images else found
 
     return find
 

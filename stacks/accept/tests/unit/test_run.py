@@ -403,7 +403,7 @@ def test_a_cluster_that_busbar_did_not_make_is_accepted_without_its_hosts(
     results = {row["id"]: (row["result"], row["reason"]) for row in json.loads(found.read_text())["rows"]}
     assert results["collectives.gpus.proof"][0] == "pass"
     assert results["inventory.gpus.nodes"] == results["cabling.gpus.rails"] == ("not run", "no login")
-    assert results["stress.gpus.diag"] == ("not run", "no login")
+    assert results["stress.gpus.diag"] == ("not run", "no login, and no --dcgm-image")
     assert gpus.left == []
 
 

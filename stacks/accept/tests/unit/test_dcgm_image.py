@@ -1,0 +1,214 @@
+"""The stress by an image with DCGM: a pod per node, judged as the output of a host."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbar.config.stackfile import StackFile
+from busbar.exits import NoVerdict
+from busbar.kube.client import ApiError, JsonObject
+from stacks.accept.package.evidence import DCGM_IMAGE, Evidence
+from stacks.accept.package.stages import stress
+from stacks.accept.package.stages.running import Running, run_stage
+from stacks.accept.tests.unit import made
+from tests.support.cli import busbar
+from tests.support.kube_cluster import Clock
+from tests.unit.collect import launcher_log
+from tests.unit.fabric.measure.foreign import Foreign, gpu_node, holder
+from tests.unit.hosts import bash
+
+IMAGE, DIGEST = "registry.example.com/dcgm:4.6", "registry.example.com/dcgm@sha256:5d2c"
+DIAG, CLOCKS = "stress.h100.diag", "stress.h100.clocks"
+
+
+def ended(printed: dict[str, Any], code: int = 0) -> JsonObject:
+    state = {"terminated": {"exitCode": code, "reason": "Error" if code else "Completed"}}
+    status = {"name": "dcgm", "imageID": DIGEST, "state": state}
+    return {"phase": "Failed" if code else "Succeeded", "containerStatuses": [status], "printed": printed}
+
+
+def waiting(reason: str, message: str) -> JsonObject:
+    state = {"waiting": {"reason": reason, "message": message}}
+    return {"phase": "Pending", "containerStatuses": [{"name": "dcgm", "imageID": "", "state": state}]}
+
+
+class Nodes(Foreign):
+    """Two workers with eight GPUs; STATUS: node -> what becomes of its pod, None if it is deleted."""
+
+    def __init__(self) -> None:
+        super().__init__(*(gpu_node(name) for name in made.WORKERS))
+        self.status: dict[str, JsonObject | None] = {}
+
+    def create(self, path: str, body: Any) -> JsonObject:
+        found = super().create(path, body)
+        if body["kind"] != "Pod" or path.endswith("?dryRun=All"):
+            return found
+        affinity = body["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        [node] = affinity["nodeSelectorTerms"][0]["matchExpressions"][0]["values"]
+        status = self.status.get(node, ended(made.stressed()))
+        if status is None:
+            del self.objects[f"{path}/{body['metadata']['name']}"]
+        else:
+            found["status"] = status
+        if status and "printed" in status:
+            # The sampler prints empty lines, so that no connection is silent.
+            text = f"\n\n{json.dumps(status['printed'])}\n"
+            self.logs.append(lambda query: iter([launcher_log.stamped(text)]))
+        return found
+
+
+class OnNodes(Running):
+    """A run on such a cluster."""
+
+    api: Any = None
+
+
+@pytest.fixture
+def nodes() -> Nodes:
+    return Nodes()
+
+
+@pytest.fixture
+def on(nodes: Nodes, tmp_path: Path) -> Running:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    site, (cluster, _) = made.begun(folder, **{DCGM_IMAGE: IMAGE}), made.site_of()
+    file = StackFile(tmp_path / "Pulumi.prod.yaml", {}, frozenset())
+    said: list[str] = []
+    running = OnNodes(folder, made.RUN_NAME, site, file, cluster, False, said.append, Clock(), logs_in=False)
+    running.__dict__["api"] = nodes
+    return running
+
+
+def test_without_a_login_each_node_runs_one_pod_with_all_of_its_gpus(on: Running, nodes: Nodes) -> None:
+    run_stage(stress.STAGE, on)
+    found = made.result(on.folder, DIAG)
+    assert (found.result, found.reason) == ("pass", f"good on 2 nodes; image {DIGEST}")
+    assert made.result(on.folder, CLOCKS).result == "pass"
+    pods = [body for _, body in nodes.created if body["kind"] == "Pod"]
+    [limits] = {str(pod["spec"]["containers"][0]["resources"]["limits"]) for pod in pods}
+    assert (len(pods), limits) == (2, "{'nvidia.com/gpu': 8}")
+    assert nodes.left == []
+
+
+def skip(tests: Any) -> None:
+    tests["pcie"][0] |= {"status": "Skip", "info": ["not allowed on this SKU"]}
+
+
+def fail(tests: Any) -> None:
+    tests["memory"][3] |= {"status": "Fail", "warnings": [{"warning": "row remap", "error_severity": 2}]}
+
+
+@pytest.mark.parametrize(
+    ("status", "result", "named"),
+    [
+        (ended(made.stressed(diag=made.diag(fail))), "fail", "worker-2: memory fails: row remap (GPU 3)"),
+        (ended(made.stressed(diag=made.diag(skip))), "not run", "worker-2: pcie: Skip"),
+        (
+            ended(made.stressed(diag=made.diag(lambda tests: tests.pop("diagnostic")))),
+            "not run",
+            "worker-2: diagnostic is not in the output",
+        ),
+        (waiting("ImagePullBackOff", "Back-off pulling image"), "not run", "ImagePullBackOff"),
+        (waiting("InvalidImageName", "couldn't parse image"), "not run", "InvalidImageName"),
+        (
+            {"phase": "Pending", "conditions": [
+                {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                 "message": "0/2 nodes are available: 1 Insufficient nvidia.com/gpu"},
+            ]},
+            "not run",
+            "Unschedulable: 0/2 nodes are available",
+        ),
+        (ended({}, 128) | {"printed": "exec: /bin/bash: no such file"}, "not run", "exit code 128"),
+        (None, "not run", "worker-2: its pod was deleted"),
+    ],
+)  # fmt: skip
+def test_what_a_pod_has_not_shown_is_named_with_its_node(
+    on: Running, nodes: Nodes, status: JsonObject | None, result: str, named: str
+) -> None:
+    nodes.status["worker-2"] = status
+    run_stage(stress.STAGE, on)
+    found = made.result(on.folder, DIAG)
+    assert (found.result, named in found.reason) == (result, True), found.reason
+    assert nodes.left == []
+
+
+def test_an_image_without_dcgmi_is_not_run(on: Running, nodes: Nodes) -> None:
+    printed = json.loads(bash.output("accept/measure", "ENGINE=start PATH=/usr/bin:/bin; stress"))
+    nodes.status = dict.fromkeys(made.WORKERS, ended(printed))
+    run_stage(stress.STAGE, on)
+    found = made.result(on.folder, DIAG)
+    assert (found.result, found.reason.startswith(f"no DCGM in {IMAGE}: dcgmi is not installed")) == (
+        "not run",
+        True,
+    )
+
+
+def test_a_pod_that_the_cluster_refuses_is_not_run(on: Running, nodes: Nodes) -> None:
+    def refuse(path: str, body: Any) -> ApiError | None:
+        is_pod = body["kind"] == "Pod"
+        return ApiError("POST pods", 403, "denied by policy no-sys-admin") if is_pod else None
+
+    nodes.refuse = refuse
+    run_stage(stress.STAGE, on)
+    found = made.result(on.folder, DIAG)
+    assert (found.result, "no-sys-admin" in found.reason, nodes.left) == ("not run", True, [])
+
+
+def test_while_pods_of_others_hold_gpus_nothing_is_created(on: Running, nodes: Nodes) -> None:
+    nodes.hold(holder("worker-2", "train", 8))
+    with pytest.raises(NoVerdict, match="pods hold GPUs"):
+        run_stage(stress.STAGE, on)
+    assert (nodes.created, Evidence(on.folder).stage("stress")) == ([], None)
+
+
+def test_idle_pods_that_made_room_for_others_are_repeated_by_the_next_call(on: Running, nodes: Nodes) -> None:
+    idle = replace(on, idle=True)
+    idle.__dict__["api"] = nodes
+    nodes.status["worker-1"] = None
+    with pytest.raises(NoVerdict, match="pods on worker-1 made room for other pods"):
+        run_stage(stress.STAGE, idle)
+    [first, *_] = [body for _, body in nodes.created if body["kind"] == "PriorityClass"]
+    assert (first["preemptionPolicy"], nodes.left) == ("Never", [])
+    nodes.status.clear()
+    run_stage(stress.STAGE, idle)
+    assert made.result(on.folder, DIAG).result == "pass"
+
+
+def test_what_a_killed_run_has_left_is_removed_first(on: Running, nodes: Nodes) -> None:
+    run = f"{made.RUN_NAME}-stress0-ab12"
+    metadata = {"name": f"busbar-{run}", "labels": {"busbar/nccl-run": run}}
+    nodes.add(f"/api/v1/namespaces/busbar-{run}", {"kind": "Namespace", "metadata": metadata})
+    run_stage(stress.STAGE, on)
+    assert (made.result(on.folder, DIAG).result, nodes.left) == ("pass", [])
+
+
+@pytest.mark.parametrize(("answers", "named"), [("true", "{}"), ("false", "nv-hostengine is not responding")])
+def test_the_script_of_a_pod_starts_the_host_engine(tmp_path: Path, answers: str, named: str) -> None:
+    programs = {
+        "nv-hostengine": f"touch {tmp_path}/started",
+        "dcgmi": f"[[ $1 == discovery ]] || exec echo '{{}}'; [[ -e {tmp_path}/started ]] && {answers}",
+    }
+    for name, body in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    done = bash.run("accept/measure", f"PATH={tmp_path}:$PATH ENGINE=start ENGINE_SECONDS=0; stress")
+    assert named in done.stdout + done.stderr
+
+
+def test_a_run_is_continued_with_its_own_image_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from stacks.accept.package import commands
+
+    cluster, facts = made.site_of()
+    file = StackFile(tmp_path / "Pulumi.prod.yaml", {}, frozenset())
+    monkeypatch.setattr(commands, "_load", lambda stack, project: (file, cluster, facts))
+    folder = tmp_path / ".busbar/prod/acceptance/unfinished"
+    folder.mkdir(parents=True)
+    made.begun(folder, **{DCGM_IMAGE: IMAGE})
+    done = busbar("accept", "run", "prod", "--dcgm-image", "registry.example.com/dcgm:3")
+    assert (done.exit_code, "began with another --dcgm-image" in done.stderr) == (64, True)
