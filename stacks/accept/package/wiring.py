@@ -16,16 +16,8 @@ COLUMNS = ["node", "hca", "switch", "port"]
 MAX_TEXT, MAX_ROWS = 8 << 20, 100_000
 # Gb/s of a lane, as sysfs counts the rate of a port.
 LANES = {
-    "SDR": 2.5,
-    "DDR": 5,
-    "QDR": 10,
-    "FDR10": 10,
-    "FDR": 14,
-    "EDR": 25,
-    "HDR": 50,
-    "NDR": 100,
-    "XDR": 200,
-}
+    "SDR": 2.5, "DDR": 5, "QDR": 10, "FDR10": 10, "FDR": 14, "EDR": 25, "HDR": 50, "NDR": 100, "XDR": 200,
+}  # fmt: skip
 _SWITCH = re.compile(r'Switch\s+\d+ "(S-[0-9a-f]{1,16})"\s*# "(.{0,200}?)"')
 _PORT = re.compile(
     r'\[(\d{1,3})\](?:\[ext \d+\])?(?:\([0-9a-f]+\))?\s+"([A-Z]-[0-9a-f]{1,16})"\[(\d{1,3})\](?:\[ext \d+\])?'

@@ -17,7 +17,6 @@ from stacks.accept.package.evidence import Evidence, Untrusted
 from stacks.accept.package.rows.collectives import not_whole
 from stacks.accept.package.rows.kinds import Find, Finding, Question, but, kind
 from stacks.accept.package.rows.nodes import NO_NVLINK
-from stacks.accept.package.site import Pool
 from stacks.accept.package.soak import Interval, Watched
 
 # A wobble of 5 % is searched for at half of it: a threshold on the fault finds half of them. An interval that
@@ -26,11 +25,7 @@ LOW_PERCENT, LOWEST_PERCENT, DRIFT_PERCENT, CLOCK_PERCENT = 2.5, 10.0, 2.0, 5.0
 _SHOWN, MOST_DOTS = 6, 500
 
 
-def _is_soaked(pool: Pool) -> bool:
-    return pool.soak_hours > 0
-
-
-_row = partial(kind, when=_is_soaked)
+_row = partial(kind, when=lambda pool: pool.soak_hours > 0)
 _below = partial(_row, least=False)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from busbar.hosts.inventory import Inventory as HostInventory
 from busbar.kube.wait import Deadline, Pending, wait_until
 from busbar.text import counted
-from stacks.accept.package.evidence import LOG_FILES
+from stacks.accept.package.evidence import LOG_FILES, SEGMENT
 from stacks.accept.package.rows.collectives import RUNS
 from stacks.accept.package.site import COLLECTIVES, validation_of
 from stacks.accept.package.stages.running import Planned, Running
@@ -65,7 +65,7 @@ def clean_up(on: Running, jobs: Iterable[str]) -> None:
 def keep_logs(folder: Path) -> None:
     """Remove whatever is made again from the logs, such as a verdict and its page."""
     for path in folder.rglob("*"):
-        if path.is_file() and path.name not in LOG_FILES:
+        if path.is_file() and path.name not in (*LOG_FILES, SEGMENT):
             path.unlink()
 
 

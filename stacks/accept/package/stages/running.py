@@ -116,7 +116,6 @@ def run_stage(planned: Planned, on: Running) -> None:
         no_login = planned.logs_in and not on.logs_in
         notes = dict.fromkeys(on.site.pools, "no login") if no_login else planned.run(on)
     except NoVerdict as error:
-        again = f"busbar accept run {on.site.stack} continues here"
-        raise NoVerdict(f"stage {planned.name}: {error}; {again}") from error
+        raise NoVerdict(f"stage {planned.name}: {error}; the same command continues here") from error
     ended = Stage(run=on.run, stage=planned.name, began=began, ended=now(), notes=notes)
     write_json(folder / STAGE, ended.model_dump(mode="json"))

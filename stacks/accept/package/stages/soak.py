@@ -12,7 +12,6 @@ from busbar.text import listed
 from busbar.zstd import ZstdFile
 from stacks.accept.package import soak
 from stacks.accept.package.evidence import (
-    LOG_FILES,
     SAMPLES,
     SEGMENT,
     SOAK,
@@ -25,7 +24,13 @@ from stacks.accept.package.evidence import (
     write_json,
 )
 from stacks.accept.package.site import validation_of
-from stacks.accept.package.stages.collectives import RUN_SECONDS, START_SECONDS, clean_up, plan_when_free
+from stacks.accept.package.stages.collectives import (
+    RUN_SECONDS,
+    START_SECONDS,
+    clean_up,
+    keep_logs,
+    plan_when_free,
+)
 from stacks.accept.package.stages.measuring import measure_on
 from stacks.accept.package.stages.running import Planned, Running, now
 
@@ -102,7 +107,7 @@ def _run(on: Running, pool: str, part: str, job: str, segment: Segment, limit: i
     from busbar.fabric.measure import CannotMeasure, LeftBehind, measure
     from busbar.fabric.measure.run import find
 
-    folder, home = on.at(SOAK) / pool / part, on.file.project / ".busbar" / on.file.stack
+    folder = on.at(SOAK) / pool / part
     own = on.cluster.validation_of(pool)
     made = validation_of(own, ["all_reduce"] * segment.runs, NCCL_DEBUG="WARN", NCCL_RUN_DIAGNOSTICS="1")
     size = {"min_bytes": own.max_bytes, "iterations": segment.iterations, "deadline_seconds": limit}
@@ -131,18 +136,15 @@ def _run(on: Running, pool: str, part: str, job: str, segment: Segment, limit: i
             failed.append(text)
             raise CannotMeasure(failed)
 
-    options = f" --kubeconfig {home}/kubeconfig"
     try:
-        measure(on.api, planned, str(folder), on.clock, say, note_end, options, outlives=True)
+        measure(on.api, planned, str(folder), on.clock, say, note_end, on.options, outlives=True)
     except LeftBehind as left:
         on.say(f"warning: {left}")
     except CannotMeasure:
         if not failed:
             raise
         note(ended=now(), failed=failed[0])
-    for path in folder.iterdir():
-        if path.name not in (*LOG_FILES, SEGMENT):
-            path.unlink()
+    keep_logs(folder)
 
 
 def _sample(on: Running, pool: str, verb: str, **values: str) -> dict[str, dict[str, Any]]:

@@ -6,6 +6,7 @@ import base64
 import gzip
 import random
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -407,6 +408,21 @@ def test_a_job_whose_log_is_kept_is_removed_at_the_end(on: Running, gpus: Soaked
     gpus.time = made.START + 3660
     run_stage(stage.STAGE, on)
     assert (rows(on.folder), gpus.left, gpus.jobs) == (GOOD, [], [])
+
+
+def test_a_job_that_cannot_be_removed_is_named_with_the_kubeconfig_of_its_cluster(
+    on: Running, gpus: Soaked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str, **preconditions: str) -> JsonObject:
+        raise ApiError(f"DELETE {path}", 403, "forbidden")
+
+    said: list[str] = []
+    monkeypatch.setattr(gpus, "delete", refuse)
+    foreign = replace(on, kubeconfig=Path("/k.yaml"), say=said.append)
+    foreign.__dict__ |= {"api": gpus, "verbs": []}
+    with pytest.raises(NoVerdict):
+        run_stage(stage.STAGE, foreign)
+    assert [text for text in said if "-k0-000 --kubeconfig /k.yaml" in text]
 
 
 def test_the_soak_ends_with_a_job_that_fails(on: Running, gpus: Soaked) -> None:
