@@ -11,8 +11,13 @@ from typing import Any
 
 import pytest
 
+from busbar.preflight.hardware_checks import check_hardware
+from busbar.preflight.health_checks import check_health
 from busbar.preflight.report import Report
+from tests.support import h200
+from tests.support.reports import report
 from tests.unit.hosts.bash import output, run
+from tests.unit.preflight.samples import REQUIRED
 
 
 def write(file: Path, text: str) -> None:
@@ -625,6 +630,34 @@ def test_pcie_links_of_gpus_and_hcas_are_reported_as_sysfs_shows_them(tmp_path: 
     text = output("preflight", f"PCI={tmp_path}/pci; INFINIBAND={tmp_path}/infiniband; pcie_links")
     link = {"width": "8", "max_width": "16", "speed": "16.0 GT/s PCIe", "max_speed": "32.0 GT/s PCIe"}
     assert json.loads(f"[{text}]") == [{"name": "0000:1b:00.0", **link}, {"name": "mlx5_0", **link}]
+
+
+def test_a_real_h200_in_a_vm_is_read_as_it_is_and_only_its_missing_hca_is_a_fault(tmp_path: Path) -> None:
+    gpu = pci_device(tmp_path, "pci0000:00/0000:00:06.0")
+    for limit in ("current", "max"):
+        write(gpu / f"{limit}_link_width", "16\n")
+        write(gpu / f"{limit}_link_speed", "32.0 GT/s PCIe\n")
+    given = f"PCI={tmp_path}/pci; INFINIBAND={tmp_path}/none; " + h200.install(tmp_path / "bin")
+    (tmp_path / "bin/journalctl").symlink_to("/bin/true")
+    parts = '"gpus":%s,"health":%s,"fabric":[%s]'
+    text = output("preflight", f'{given} printf \'{{{parts}}}\' "$(gpus)" "$(health)" "$(fabric)"')
+    found = json.loads(text)
+    assert found["gpus"]["list"] == [
+        {"model": "NVIDIA H200", "driver": "580.159.04", "persistence_mode": True, "mig": False}
+    ]
+    assert found["health"]["ecc"] == "00000000:00:06.0, 0"
+    assert found["health"]["remapped_rows"] == "00000000:00:06.0, No, No"
+    assert (found["health"]["nvlink"], found["fabric"]) == ("", ["N/A, N/A"])
+    host = report(
+        **found,
+        kernel="6.18.44-fc-v657-gpu",
+        gdr={"peermem": False, "open_modules": True},
+        fabric_manager={"version": "", "active": False, "nvswitches": 0},
+        hcas=[],
+    )
+    one = REQUIRED.model_copy(update={"gpus": 1, "gpu_model": "H200", "transport": "gpudirect-rdma"})
+    checks = [*check_hardware(one, host), *check_health(one, host)]
+    assert [what for _, what, _ in checks] == ["no HCA in /sys/class/infiniband"]
 
 
 def test_counters_of_ports_that_are_not_0_are_reported(tmp_path: Path) -> None:

@@ -135,15 +135,22 @@ def _nvlinks(pool: Pool, report: Report) -> Iterator[tuple[Outcome, str]]:
     gpus = _speeds(report)
     if len(gpus) != pool.required.gpus:
         yield "unknown", f"nvidia-smi nvlink -s tells of {len(gpus)} GPUs"
+    # PCIe cards without a bridge have no NVLinks that are up either.
+    linked = any(gpus) or (report.fabric_manager is not None and report.fabric_manager.nvswitches > 0)
     for number, speeds in enumerate(gpus):
-        if len({*speeds}) > 1 or "<inactive>" in speeds:
+        if linked and not speeds:
+            yield "fail", f"no NVLink of GPU {number} is up"
+        elif len({*speeds}) > 1 or "<inactive>" in speeds:
             kinds = ", ".join(f"{count} at {speed}" for speed, count in Counter(speeds).items())
             yield "fail", f"NVLinks of GPU {number}: {kinds} (GB/s)"
 
 
 def _speeds(report: Report) -> list[list[str]]:
     """The speeds of the NVLinks of each GPU, as `nvidia-smi nvlink -s` prints them."""
-    parts = re.split(r"^GPU \d+:", str(report.also.get("nvlinks")), flags=re.MULTILINE)[1:]
+    text = report.also.get("nvlinks")
+    if text == "" and report.gpus is not None and len(report.gpus.list) == 1:
+        return [[]]  # nvidia-smi prints nothing about a GPU without peers: an H200 in a VM, driver 580.
+    parts = re.split(r"^GPU \d+:", str(text), flags=re.MULTILINE)[1:]
     return [LINK.findall(part) for part in parts]
 
 

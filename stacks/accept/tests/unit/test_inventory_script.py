@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from busbar.hosts import scripts
+from tests.support import h200
 from tests.unit.hosts.bash import output
 
 # As nvidia-smi of driver 570 prints them.
@@ -54,3 +55,11 @@ def test_what_nvidia_smi_does_not_answer_is_empty_or_null(tmp_path: Path) -> Non
 def test_a_simulator_of_nvidia_smi_names_itself(tmp_path: Path) -> None:
     found = reported(tmp_path, "[[ $1 != --version ]] || echo 'NVIDIA-SMI version : 580.95 (a simulator)'")
     assert found["simulated"] == "NVIDIA-SMI version : 580.95 (a simulator)"
+
+
+def test_a_real_h200_without_peers_is_told_with_its_identity_and_no_nvlink(tmp_path: Path) -> None:
+    h200.install(tmp_path / "real")
+    found = reported(tmp_path, f'exec {tmp_path}/real/nvidia-smi "$@"')
+    uuid = "GPU-b05ba200-0000-4000-8000-000000000001"
+    known = {"uuid": uuid, "serial": "1650000000001", "vbios": "96.00.A5.00.1A", "ecc": "Enabled"}
+    assert (found["gpus"], found["nvlinks"], found["simulated"]) == ([known], "", "")

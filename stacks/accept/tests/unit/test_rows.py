@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +13,11 @@ import pytest
 from stacks.accept.package import criteria as contract
 from stacks.accept.package import document
 from stacks.accept.package.criteria import verdict
-from stacks.accept.package.evidence import read_json, write_json
-from stacks.accept.package.rows.kinds import KINDS
+from stacks.accept.package.evidence import Evidence, read_json, write_json
+from stacks.accept.package.rows.kinds import KINDS, Question, Row
 from stacks.accept.tests.net import Net
 from stacks.accept.tests.unit import made
+from tests.support import h200
 
 Hosts = dict[str, Any]
 ROWS = {row.parts[3]: row.id for row in contract.default(made.site_of()[1]).rows}
@@ -163,6 +165,33 @@ def slow_link(hosts: Hosts) -> None:
     also["nvlinks"] = also["nvlinks"].replace("Link 7: 26.562 GB/s", "Link 7: <inactive>", 1)
 
 
+def without_links(gpus: int) -> Callable[[Hosts], None]:
+    """No NVLink of the first GPUs is up; the text is of a B200 (leptonai/gpud#1085)."""
+    down = "NVML: Unable to retrieve NVLink information as all links are inActive\n"
+
+    def change(hosts: Hosts) -> None:
+        first, *each = re.split(r"(?=^GPU )", hosts["worker-2"]["also"]["nvlinks"], flags=re.MULTILINE)
+        lost = [part.partition("\n")[0] + "\n" + down for part in each[:gpus]]
+        hosts["worker-2"]["also"]["nvlinks"] = first + "".join([*lost, *each[gpus:]])
+
+    return change
+
+
+def test_workers_with_a_single_gpu_have_no_nvlink(folder: Path) -> None:
+    def change(hosts: Hosts) -> None:
+        for each in hosts.values():
+            each["gpus"]["list"], each["also"]["gpus"] = each["gpus"]["list"][:1], each["also"]["gpus"][:1]
+            each["also"]["nvlinks"] = h200.NVIDIA_SMI["nvlink -s"]
+            each["fabric_manager"] = {"version": "", "active": False, "nvswitches": 0}
+
+    made.inventory(folder, change)
+    pool = made.site_of()[1].pools["h100"]
+    pool = pool.model_copy(update={"required": pool.required.model_copy(update={"gpus": 1})})
+    for kind, reason in (("inventory.nvlinks", "good on 2 nodes"), ("inventory.same", "NVLinks per GPU 0x")):
+        found = KINDS[kind].find(Question(Row(id=ROWS[kind]), pool, Evidence(folder)))
+        assert (found.result, reason in found.reason) == ("pass", True), found.reason
+
+
 @pytest.mark.parametrize(
     ("kind", "change"),
     [
@@ -176,6 +205,8 @@ def slow_link(hosts: Hosts) -> None:
         ("inventory.same", other_firmware),
         ("inventory.ecc", also("gpus", ecc="Disabled")),
         ("inventory.nvlinks", slow_link),
+        ("inventory.nvlinks", without_links(1)),
+        ("inventory.nvlinks", without_links(8)),
         ("inventory.health", of_preflight("health", xids=["NVRM: Xid (PCI:0000:1b:00): 79, pid=1"])),
         ("inventory.health", narrow),
     ],

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stacks.accept.package import soak
+from tests.support import h200
 from tests.unit.hosts.bash import output
 
 # As nvidia-smi of driver 570 prints them: a GPU at its power limit, and one that is throttled by heat.
@@ -77,3 +78,10 @@ def test_the_unit_has_all_that_a_sample_needs(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "programs")
     by_hand = sampled(tmp_path, 2)
     assert [each | {"t": 0} for each in by_unit] == [each | {"t": 0} for each in by_hand]
+
+
+def test_a_real_h200_at_its_power_limit_is_not_throttled_and_its_clock_is_read(tmp_path: Path) -> None:
+    (tmp_path / "invocation").write_text("abc\n")
+    h200.install(tmp_path / "real", h200.UNDER_LOAD)
+    (first,) = sampled(tmp_path, 1, smi=f'exec {tmp_path}/real/nvidia-smi "$@"')
+    assert (first["gpus"], first["heat"], first["nvlink"]) == ([["00000000:00:06.0", 0, 0]], [55, 1515], "")
