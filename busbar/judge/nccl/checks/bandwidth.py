@@ -212,6 +212,8 @@ def stability(context: Context) -> Check:
         return not_required(Code.STABILITY_NOT_REQUIRED, "TCP on shared machines varies")
     if not context.judged:
         return unknown(Code.STABILITY_NO_TABLE, "no table to judge")
+    if context.ranks == 1:
+        return unknown(Code.STABILITY_NO_VALUE, "one rank: nothing is exchanged")
     for run in context.judged:
         row = run.largest_row
         one, two = amount(row.out_of_place.busbw), amount(row.in_place.busbw)

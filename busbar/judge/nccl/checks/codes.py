@@ -45,6 +45,7 @@ class Code(checks.Code):
     RANKS_TABLES_DIFFER = "ranks.tables_differ"
     RANKS_COLLECTIVE_UNKNOWN = "ranks.collective_unknown"
     RANKS_ONE = "ranks.one"
+    RANKS_ALONE = "ranks.alone"
     RANKS_OTHER_FACTOR = "ranks.other_factor"
     RANKS_OTHER_COMMUNICATOR = "ranks.other_communicator"
     RANKS_NOT_ALL_UP = "ranks.not_all_up"

@@ -31,7 +31,7 @@ def ranks(context: Context) -> Check:
     if not context.judged:
         return unknown(Code.RANKS_NO_TABLE, "no table to judge")
     if any(r.is_one_rank for r in context.judged):
-        return failed(Code.RANKS_ONE, "one rank: busbw is 0 by definition, nothing was measured")
+        return _one_rank(context)
     without = [r for r in context.judged if not r.preamble.ranks]
     if without:
         n = _implied(context.judged[0])
@@ -48,6 +48,8 @@ def ranks(context: Context) -> Check:
         return unknown(problem.code, reason, next(iter(context.evidence.counts.values())))
     if problem and problem.code in OF_LISTS and _is_excerpt(context):
         return unknown(Code.RANKS_EXCERPT, f"{problem.reason}; parts of the log are missing")
+    if problem and problem.code == Code.RANKS_ONE:
+        return _one_rank(context)
     unsure = (_unknown_gpu(run, context.expectation.gpu) for run in context.judged)
     problem = problem or next(filter(None, unsure), None)
     if problem:
@@ -56,6 +58,12 @@ def ranks(context: Context) -> Check:
     last = context.judged[0].preamble.ranks[-1]
     reason = f"{counted(context.ranks, 'rank')} on {counted(context.nodes, 'host')}{enforced}"
     return passed(Code.RANKS_COMPLETE, reason, last.as_line)
+
+
+def _one_rank(context: Context) -> Check:
+    """No measurement; whether it is a failure depends on whether hosts were expected."""
+    reason = "one rank: busbw is 0 by definition, nothing was measured"
+    return failed(Code.RANKS_ONE, reason) if context.nodes_given else unknown(Code.RANKS_ALONE, reason)
 
 
 def _is_excerpt(context: Context) -> bool:

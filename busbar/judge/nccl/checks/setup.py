@@ -19,9 +19,11 @@ LINK_LAYERS = {"infiniband": "IB", "roce": "RoCE"}
 def nccl_version(context: Context) -> Check:
     """Check that all hosts have one version of NCCL, which is new enough."""
     found, least = context.evidence.versions, context.expectation.min_nccl
-    if len(found) > 1:
-        odd = list(found.values())[-1]
-        return failed(Code.NCCL_VERSION_DIFFERS, f"hosts run different NCCL: {', '.join(found)}", odd)
+    # PyTorch prints the release alone: 2.28.9 of 2.28.9+cuda13.0.
+    differ = [name for name in found if not any(other.startswith(f"{name}+") for other in found)]
+    if len(differ) > 1:
+        reason = f"hosts run different NCCL: {', '.join(differ)}"
+        return failed(Code.NCCL_VERSION_DIFFERS, reason, found[differ[-1]])
     version, line = next(iter(found.items()), (None, None))
     if not least:
         printed = f"the log has {version}" if version else "none was printed"

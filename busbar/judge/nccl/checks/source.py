@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from busbar.judge import LAST_LINE
 from busbar.judge.checks import job_check
 from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.checks.context import Context
@@ -59,22 +60,31 @@ def source(context: Context) -> Check:
 
 def _without_rows(context: Context) -> Check:
     log = context.log
-    if log.dangling is None or not log.dangling.ranks:
-        return unknown(Code.SOURCE_NO_TABLE, "no table of nccl-tests in this log: nothing was measured")
-    last = log.dangling.ranks[-1]
     fatal = next((known for known in log.known_lines if known.severity == "fatal"), None)
     error = fatal.first if fatal else next(iter(log.evidence.test_failures.values()), None)
+    preamble = log.dangling
+    if preamble is None and (error is not None or _launcher_failed(log.last_line)):
+        # The head of a table is printed before its first size is measured.
+        preamble = next((run.preamble for run in reversed(log.runs)), None)
+    if preamble is None or not preamble.ranks:
+        return unknown(Code.SOURCE_NO_TABLE, "no table of nccl-tests in this log: nothing was measured")
     if error is not None:
         return failed(
             Code.SOURCE_ENDED_WITH_ERROR,
             "the log ends after the device list, without a row: the run ended with an error",
             error,
         )
+    last = preamble.ranks[-1]
     return failed(
         Code.SOURCE_ENDS_AFTER_DEVICE_LIST,
         "the log ends after the device list, without a row: the run hung or was ended",
         LogLine("", last.line, f"{last.text}; last line of the log: {log.last_line[:200]}"),
     )
+
+
+def _launcher_failed(last_line: str) -> bool:
+    text, found, code = last_line.partition(f"{LAST_LINE} ")
+    return bool(found) and not text and code.strip() != "0"
 
 
 def collective(context: Context) -> Check:

@@ -23,7 +23,8 @@ Kind = Literal["cause", "crash", "peer", "symptom", "echo"]  # as rules.yaml exp
 SEVERITY_ORDER: tuple[Severity, ...] = ("fatal", "degraded", "note")
 EVIDENCE_WIDTH = 400
 MAX_UNKNOWN = 1024
-INFO = "NCCL INFO "
+# The levels of a message that may report a failure without being a warning; ATTN exists since NCCL 2.32.
+INFORMING = ("INFO", "ATTN")
 VALUE = re.compile(r"%[\d.]*(?:l{0,2}|z)[a-z]")  # %s, %d, %lx
 HOST = re.compile(r"([\w.\-]{1,255}):\d+:\d+ \[")
 LAST_WARNING = "# error: "  # of NCCL, as nccl-tests 2.17.3 and later print it at the end
@@ -176,10 +177,10 @@ def _whole_word(text: str) -> str:
 
 def _is_unknown(text: str, said: set[str], level: str | None, *, started: bool) -> bool:
     """Whether TEXT without a known failure may be one: any WARN that is not known to be harmless."""
-    if level == "INFO":
+    if level in INFORMING:
         if endings.says_nothing(said):
             return False
-        said = endings.words(text := text.partition(INFO)[2])  # the name of a host says nothing
+        said = endings.words(text := text.partition(f"NCCL {level} ")[2])  # the name of a host says nothing
         return endings.looks_like_one(text, said, started=True) and not any(
             holds(text, known) for known in _harmless_info()
         )
@@ -234,7 +235,7 @@ class LineRules:
         if names or len(self._unknown) > MAX_UNKNOWN:
             return True
         if _is_unknown(text, said, level, started=started):
-            self._note(text, line, NOTED if level == "INFO" and stage == "before" else None)
+            self._note(text, line, NOTED if level in INFORMING and stage == "before" else None)
         elif level is None and endings.is_bad_state(text, said):
             self._note(text, line, BAD_STATE)
         else:

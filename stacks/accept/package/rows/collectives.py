@@ -45,8 +45,12 @@ def _diagnostics(asked: Question) -> Finding:
     found = asked.log("collectives").verdict
     if bad := [each.evidence for each in found.diagnoses if each.name == "nccl-diagnostics"]:
         return Finding("fail", listed(bad))
-    if any(each.name == "nccl-diagnostics-passed" for each in found.diagnoses):
-        return Finding("pass", "NCCL's diagnostics passed")
+    named = {each.name: each.evidence.partition("NCCL DIAG ")[2] for each in found.diagnoses}
+    without = named.get("nccl-diagnostics-not-measured", "")
+    if "nccl-diagnostics-passed" in named:
+        return Finding("pass", f"NCCL's diagnostics passed{f', without {without}' if without else ''}")
+    if without:
+        return Finding("not run", without)
     known = release(found.nccl_version or "")
     if known is None or known.release[:2] >= DIAGNOSTICS:
         return Finding("unknown", f"NCCL {found.nccl_version} printed no `NCCL DIAG`")

@@ -532,6 +532,7 @@ def test_what_nccls_own_diagnostics_print_becomes_a_row(folder: Path) -> None:
         )
         return made.result(folder, ROWS["collectives.diagnostics"]).result
 
+    assert printing("[INFO] net bw: required external tool missing in comm 0xbbd0") == "not run"
     assert printing("[OK] p2p: verified P2P access in both directions between every GPU pair") == "pass"
     assert printing("[INFO] p2p: only 52/56 GPU-to-GPU peer accesses passed verification") == "fail"
 

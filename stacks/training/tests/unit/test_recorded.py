@@ -1,5 +1,8 @@
-"""Logs of real runs of stacks/training/program with gloo and torch 2.6 of Debian.
+"""Logs of real runs of stacks/training/program.
 
+nccl-h200: two hosts, which are namespaces of one machine, with TCP between them, and share its H200
+(NCCL_MULTI_RANK_GPU_ENABLE); driver 580.159.04, torch 2.11, NCCL 2.32.3. The others are with gloo and torch 2.6
+of Debian:
 gloo-pods: the lab's cluster, `make up-training`, two pods on two workers that share a folder.
 gloo-2x2: two agents of two ranks each on one machine, started by the script of package/proof.py;
 gloo-2x2-shared-store: the same without TORCH_DISABLE_SHARE_RDZV_TCP_STORE: after the kill the ranks did
@@ -14,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from busbar.judge.nccl import Expectation as System
 from busbar.zstd import ZstdFile
 from stacks.training.package.expectation import Expectation
 from stacks.training.package.log import read_lines
@@ -40,6 +44,20 @@ def test_a_real_run_passes_and_its_numbers_are_read() -> None:
     assert found.first_loss == pytest.approx(1.898, abs=0.001)
     assert found.busbw_gbps is not None and 0.1 < found.busbw_gbps < 1
     assert found.allreduce_share is not None and 0 < found.allreduce_share < 1
+
+
+def test_a_real_run_on_a_gpu_with_nccl_passes() -> None:
+    fabric = System(nodes=2, gpus_per_node=1, gpu="H200", transport="socket")
+    own: dict[str, Any] = {
+        "ranks_per_node": 1,
+        "backend": "nccl",
+        "gradient_bytes": 256 << 20,
+        "fabric": fabric,
+    }
+    found = judged(log("nccl-h200"), **own, busbw_gbps=1.8, min_busbw_fraction=0.9, shared_checkpoint=True)
+    assert (found.verdict, found.reasons) == ("pass", [])
+    assert (found.ranks, found.nodes, found.starts, found.torch) == (2, 2, 2, "2.11.0+cu130")
+    assert found.busbw_gbps == pytest.approx(1.84, abs=0.01)
 
 
 def test_a_real_run_that_did_not_recover_fails() -> None:

@@ -75,10 +75,15 @@ def test_only_an_all_reduce_gives_that_hint() -> None:
 
 
 @pytest.mark.parametrize(("name", "busbw"), [("broadcast", "100.00"), ("all_reduce", "0.00")])
-def test_one_rank_measures_nothing(name: str, busbw: str) -> None:
+@pytest.mark.parametrize(
+    ("hosts_given", "found"), [(True, ("fail", Code.RANKS_ONE)), (False, ("unknown", Code.RANKS_ALONE))]
+)
+def test_one_rank_measures_nothing_and_fails_where_hosts_were_expected(
+    hosts_given: bool, found: tuple[str, Code], name: str, busbw: str
+) -> None:
     run = run_of(1, measurement("5000.0", "100.00", busbw), name)
-    check = ranks(context(Expectation(), run, nodes=1, ranks=1))
-    assert (check.status, check.code) == ("fail", Code.RANKS_ONE)
+    check = ranks(replace(context(Expectation(), run, nodes=1, ranks=1), nodes_given=hosts_given))
+    assert (check.status, check.code) == found
 
 
 def test_two_ranks_are_enough_to_measure() -> None:
