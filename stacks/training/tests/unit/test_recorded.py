@@ -1,8 +1,8 @@
 """Logs of real runs of stacks/training/program.
 
 nccl-h200: two hosts, which are namespaces of one machine, with TCP between them, and share its H200
-(NCCL_MULTI_RANK_GPU_ENABLE); driver 580.159.04, torch 2.11, NCCL 2.32.3. The others are with gloo and torch 2.6
-of Debian:
+(NCCL_MULTI_RANK_GPU_ENABLE); driver 580.159.04, torch 2.11, NCCL 2.32.3. The others are with gloo and torch
+2.6 of Debian:
 gloo-pods: the lab's cluster, `make up-training`, two pods on two workers that share a folder.
 gloo-2x2: two agents of two ranks each on one machine, started by the script of package/proof.py;
 gloo-2x2-shared-store: the same without TORCH_DISABLE_SHARE_RDZV_TCP_STORE: after the kill the ranks did
