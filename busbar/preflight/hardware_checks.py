@@ -130,7 +130,7 @@ def _fabric_manager(report: Report) -> Iterator[Check]:
 
 
 def _rails(required: HostRequirements, report: Report) -> Iterator[Check]:
-    if not report.hcas:
+    if not report.hcas and required.rails:
         yield error(
             "no HCA in /sys/class/infiniband",
             "modprobe mlx5_ib, and check that the HCAs are on the bus: lspci -d 15b3:",

@@ -124,12 +124,12 @@ def plan(stack: Stack, project: Project = None, criteria: CriteriaFile = None, s
     _, _, site = _soaked(stack, project, soak)
     rows = contract.read(criteria, site) if criteria else contract.default(site)
     made, total = table("stage", right=("rows", "minutes", "GPUs held", "node-minutes")), 0
-    of = [row.parts[0] for row in rows.rows]
+    of, wanted = [row.parts[0] for row in rows.rows], contract.stages_of(rows.rows)
     hours = max((pool.soak_hours for pool in site.pools.values()), default=0)
     for stage in STAGES:
         more = 3600 * hours if stage.continues else 0
         pools = [(len(pool.workers), pool.required.gpus) for pool in site.pools.values()]
-        seconds = sum(stage.seconds(nodes) + more for nodes, _ in pools) if stage.name in of else 0
+        seconds = sum(stage.seconds(nodes) + more for nodes, _ in pools) if stage.name in wanted else 0
         total += round(seconds)
         held = max((nodes * gpus for nodes, gpus in pools), default=0) if stage.holds_gpus and seconds else 0
         cost = sum(nodes * (stage.seconds(nodes) + more) for nodes, _ in pools) / 60 if held else 0
@@ -184,7 +184,7 @@ def run(
     folder = home / UNFINISHED
     with _alone(home):
         begun = _begin(folder, site, criteria, _options(cabling, storage, training, dcgm_image))
-        wanted = {row.parts[0] for row in contract.read(folder / document.CRITERIA, site).rows}
+        wanted = contract.stages_of(contract.read(folder / document.CRITERIA, site).rows)
         on = Running(
             folder, begun, site, file, cluster, idle, progress,
             kubeconfig=kubeconfig, logs_in=kubeconfig is None or hosts is not None,
@@ -267,7 +267,9 @@ def _soaked(
         api = connect({"KUBECONFIG": str(kubeconfig)})
         file = describe(api, read_settings(settings), project or Path.cwd(), hosts)
         cluster = file.cluster()
-        site = Site.of(file.stack, cluster)
+        # TCP uses no rails, and the API does not tell of them.
+        over_tcp = cluster.validation.required_transport == "socket"
+        site = Site.of(file.stack, cluster, **({"rails": 0} if over_tcp else {}))
     else:
         raise Misuse("expected either STACK or --kubeconfig FILE")
     if soak:

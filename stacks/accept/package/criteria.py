@@ -108,6 +108,11 @@ def _faults(criteria: Criteria, site: Site) -> Iterator[str]:
             yield f"{row.id}: threshold is {got}, expected more than 0 and at most {ceiling:g} {kind.unit}"
 
 
+def stages_of(rows: Iterable[Row]) -> set[str]:
+    """The stages of rows, and those whose evidence they need."""
+    return {stage for row in rows for stage in (row.parts[0], *KINDS[row.parts[3]].uses)}
+
+
 def text(criteria: Criteria) -> str:
     """The file."""
     rows = [row.model_dump(exclude_defaults=True) for row in criteria.rows]

@@ -51,8 +51,8 @@ class Site(OutputModel):
     pools: dict[str, Pool]
 
     @classmethod
-    def of(cls, stack: str, cluster: Cluster) -> Site:
-        """The facts of a stack from its configuration."""
+    def of(cls, stack: str, cluster: Cluster, **known: int) -> Site:
+        """The facts of a stack from its configuration. KNOWN: requirements of hosts in place of its own."""
         inventory = Inventory.of(cluster)
         requirements = spec_of(cluster, login={})["requirements"]
         pools, places = {}, {host.name: host.topology.rail_group for host in cluster.hosts.workers}
@@ -63,12 +63,13 @@ class Site(OutputModel):
             job = nccljob.resolve(cluster, name, workers, validation=validation)
             wanted = expectation(validation, job, name)
             bounds = {each: Expectation.model_validate(wanted).bounds(each).expected for each in COLLECTIVES}
+            own = requirements[requirements_key("worker", name)]
             kept_away = inventory.unusable_of(name)
             pools[name] = Pool(
                 workers=tuple(workers),
                 quarantined={each: inventory.quarantine[each] for each in kept_away},
                 # Another release may install otherwise, and accepts the same hardware.
-                required=HostRequirements(**{**requirements[requirements_key("worker", name)], "plan": ""}),
+                required=HostRequirements(**{**own, "plan": "", **known}),
                 expected_gbps=bounds,
                 tolerance=validation.tolerance,
                 source=f"profile {validation.profile}" if validation.profile else f"pools.{name}",

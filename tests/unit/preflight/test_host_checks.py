@@ -51,6 +51,10 @@ def test_a_worker_with_a_supported_operating_system_has_no_findings(os: str, ver
     assert findings(os=os, os_version=version) == []
 
 
+def test_a_worker_whose_rails_are_not_known_needs_no_hca() -> None:
+    assert findings(required=REQUIRED.model_copy(update={"rails": 0}), hcas=[]) == []
+
+
 @pytest.mark.parametrize("role", ["lb", "server"])
 def test_a_good_host_without_gpus_has_no_findings(role: str) -> None:
     assert findings(role, gpus=None, fabric_manager=None, gdr=None, hcas=[]) == []

@@ -25,7 +25,7 @@ LOW_PERCENT, LOWEST_PERCENT, DRIFT_PERCENT, CLOCK_PERCENT = 2.5, 10.0, 2.0, 5.0
 _SHOWN, MOST_DOTS = 6, 500
 
 
-_row = partial(kind, when=lambda pool: pool.soak_hours > 0)
+_row = partial(kind, when=lambda pool: pool.soak_hours > 0, uses=("collectives",))
 _below = partial(_row, least=False)
 
 

@@ -7,7 +7,7 @@ import re
 import zlib
 from typing import Any
 
-from busbar.exits import Misuse, NoVerdict
+from busbar.exits import Misuse
 from busbar.text import listed
 from busbar.zstd import ZstdFile
 from stacks.accept.package import soak
@@ -58,19 +58,19 @@ def runs_of(ranks: int, seconds: float) -> int:
 
 def soak_all(on: Running) -> dict[str, str]:
     """Soak pool after pool, from where an earlier call has ended. Raises NoVerdict."""
-    pools = on.site.pools
-    for number, name in enumerate(pools):
-        if pools[name].workers:
-            _soak(on, number, name)
-    return {name: "every worker is in quarantine" for name, pool in pools.items() if not pool.workers}
+    notes, before = dict[str, str](), Evidence(on.folder)
+    for number, pool in enumerate(on.site.pools):
+        first = before.judged("collectives", pool)
+        if first and (times := first.seconds.get("all_reduce")):
+            _soak(on, number, pool, max(round(soak.INTERVAL_SECONDS / max(times[0][0], 1e-6)), 1))
+        else:
+            notes[pool] = "the stage collectives has no complete all_reduce of this pool"
+    return notes
 
 
-def _soak(on: Running, number: int, pool: str) -> None:
+def _soak(on: Running, number: int, pool: str, iterations: int) -> None:
     before, wanted = Evidence(on.folder), on.site.pools[pool]
-    first, asked = before.judged("collectives", pool), 3600 * wanted.soak_hours
-    if first is None or not first.seconds.get("all_reduce"):
-        raise NoVerdict(f"pool {pool}: there is no all_reduce of the stage collectives, for the iterations")
-    iterations = max(round(soak.INTERVAL_SECONDS / max(first.seconds["all_reduce"][0][0], 1e-6)), 1)
+    asked = 3600 * wanted.soak_hours
     known = dict[tuple[str, str, str], Judged]()
     while True:
         so_far = Stage(run=on.run, stage=SOAK, began=before.begun.began, ended=now())

@@ -407,6 +407,19 @@ def test_a_cluster_that_busbar_did_not_make_is_accepted_without_its_hosts(
     assert gpus.left == []
 
 
+def test_over_tcp_a_cluster_that_busbar_did_not_make_has_no_rails_to_be_judged(
+    gpus: Gpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "config").touch()
+    (tmp_path / "settings.yaml").write_text("transport: socket")
+    monkeypatch.setattr(Gpus, "server", "https://k8s.example.com:6443", raising=False)
+    monkeypatch.setattr("busbar.kube.access.connect", lambda environment: gpus)
+    of = ("--kubeconfig", str(tmp_path / "config"), "--settings", str(tmp_path / "settings.yaml"))
+    rows = {row["id"]: row for row in yaml.safe_load(busbar("accept", "criteria", *of).stdout)["rows"]}
+    assert "inventory.gpus.hcas" not in rows and "rails.gpus.slow" not in rows
+    assert rows["cabling.gpus.rails"]["required"] is False
+
+
 def test_with_a_list_of_hosts_their_logins_are_used(gpus: Gpus, tmp_path: Path) -> None:
     gpus.server = "https://k8s.example.com:6443"  # type: ignore[attr-defined]
     key = made.site_of()[0].hosts.workers[0].host_key

@@ -19,7 +19,7 @@ from busbar.fabric.localise import Group
 from busbar.kube.client import ApiError, JsonObject
 from busbar.zstd import ZstdFile
 from stacks.accept.package import commands, document, soak
-from stacks.accept.package.criteria import default
+from stacks.accept.package.criteria import default, stages_of
 from stacks.accept.package.evidence import Evidence
 from stacks.accept.package.rows.soak import dots
 from stacks.accept.package.stages import running as running_module
@@ -423,6 +423,17 @@ def test_a_job_that_cannot_be_removed_is_named_with_the_kubeconfig_of_its_cluste
     with pytest.raises(NoVerdict):
         run_stage(stage.STAGE, foreign)
     assert [text for text in said if "-k0-000 --kubeconfig /k.yaml" in text]
+
+
+def test_a_pool_without_an_all_reduce_is_not_soaked(on: Running, gpus: Soaked) -> None:
+    shutil.rmtree(on.folder / "evidence/collectives")
+    run_stage(stage.STAGE, on)
+    assert (row(on.folder, "load").result, gpus.jobs) == ("not run", [])
+
+
+def test_the_rows_of_a_soak_bring_the_stages_that_they_need() -> None:
+    rows = [each for each in default(made.site_of()[1]).rows if each.id.startswith(("soak.", "after."))]
+    assert {"collectives", "nvlink", "pairs", "soak", "after"} <= stages_of(rows)
 
 
 def test_the_soak_ends_with_a_job_that_fails(on: Running, gpus: Soaked) -> None:
