@@ -16,7 +16,16 @@ from busbar.judge.nccl.checks.algorithm import nvls_lost
 from busbar.judge.nccl.checks.context import Context
 from busbar.judge.nccl.checks.result import Check
 from busbar.judge.nccl.checks.transport import proven_transport
-from busbar.judge.nccl.diagnose.rules import Kind, Observation, Rule, Severity, host_of, rule, rules
+from busbar.judge.nccl.diagnose.rules import (
+    Kind,
+    Observation,
+    Rule,
+    Severity,
+    host_of,
+    is_harmless_warning,
+    rule,
+    rules,
+)  # fmt: skip
 from busbar.judge.nccl.log.matcher import KnownLine
 from busbar.judge.nccl.log.records import LogLine
 
@@ -89,7 +98,7 @@ def _not_refuted(found: Diagnosis, context: Context) -> Diagnosis:
 
 def _with_warning(found: Diagnosis, context: Context) -> Diagnosis:
     """FOUND, with the WARN line that its texts refer to."""
-    lines = context.log.evidence.warnings.values()
+    lines = (line for line in context.log.evidence.warnings.values() if not is_harmless_warning(line.text))
     first = min(lines, key=lambda line: line.line, default=None)
     if first is None:
         return found

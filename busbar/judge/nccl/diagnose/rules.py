@@ -175,6 +175,11 @@ def _whole_word(text: str) -> str:
     return max(found[1:] if text[0].islower() else found, key=len, default="").lower()
 
 
+def is_harmless_warning(text: str) -> bool:
+    """Whether TEXT is a WARN line after which a run goes on and measures the same."""
+    return any(row["contains"] in text for row in load("warnings.yaml"))
+
+
 def _is_unknown(text: str, said: set[str], level: str | None, *, started: bool) -> bool:
     """Whether TEXT without a known failure may be one: any WARN that is not known to be harmless."""
     if level in INFORMING:
@@ -185,7 +190,7 @@ def _is_unknown(text: str, said: set[str], level: str | None, *, started: bool) 
             holds(text, known) for known in _harmless_info()
         )
     if level == "WARN" or text.startswith(LAST_WARNING):
-        return not any(row["contains"] in text for row in load("warnings.yaml"))
+        return not is_harmless_warning(text)
     return level is None and endings.looks_like_one(text, said, started=started)
 
 

@@ -65,6 +65,9 @@ def _alone(asked: Question, expected: float | None, *, by_hcas: bool) -> Finding
             for group, busbw in job.results.items():
                 runs.setdefault(group.nodes[0], []).append(busbw or 0.0)
     reached = {name: median_high(values) for name, values in runs.items()}
+    of_hcas = asked.pool.required.rails * asked.pool.required.rate_gbps / 8
+    if by_hcas and (fast := [name for name, busbw in reached.items() if busbw > of_hcas > 0]):
+        return Finding("unknown", f"{listed(fast, _SHOWN)}: faster than {of_hcas:g} GB/s, all HCAs of a node")
     shares: dict[str, float] = {}
     for name, busbw in reached.items():
         others = [other for node, other in reached.items() if node != name]

@@ -91,6 +91,14 @@ def test_a_slow_node_is_named_left_out_of_later_stages_and_nothing_else_is_kept(
 
 
 @pytest.mark.slow
+def test_a_run_without_nvlink_that_is_faster_than_the_hcas_says_nothing_about_them(accepted: Any) -> None:
+    found = accepted({"alone/gpu-2": 9})
+    found.run(nodes.NVLINK)
+    row = found.row("nvlink.h100.hcas")
+    assert (row.result, row.reason) == ("unknown", "gpu-2: faster than 400 GB/s, all HCAs of a node")
+
+
+@pytest.mark.slow
 def test_a_slow_rail_is_named_with_its_hca(accepted: Any) -> None:
     found = accepted({"gpu-3/5": 0.9})
     found.run(nodes.NVLINK, nodes.RAILS)

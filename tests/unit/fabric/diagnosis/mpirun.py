@@ -44,7 +44,8 @@ def main() -> int:
     if found < 0:
         time.sleep(60)
     ranks, size = int(words_after("-np")), int(words_after("-b"))
-    busbw = found * (RAIL if rail else BUSBW[len(nodes)])
+    # Without NVLink each GPU sends by its own HCA.
+    busbw = found * (RAIL if rail or os.environ.get("NCCL_P2P_DISABLE") == "1" else BUSBW[len(nodes)])
     each = ranks // len(hosts)
     print("# nccl-tests version 2.17.8 nccl-headers=22803 nccl-library=22803")
     print("# Collective test starting: all_reduce_perf")

@@ -25,6 +25,7 @@ def verdict_on(name: str) -> Verdict:
 def test_a_healthy_run_over_tcp_passes() -> None:
     verdict = verdict_on("two-hosts-over-tcp")
     assert (verdict.verdict, verdict.busbw_gbps, verdict.nccl_version) == ("pass", 1.86, "2.32.3+cuda13.4")
+    assert verdict.diagnoses == []
 
 
 def test_a_bandwidth_that_nccl_did_not_measure_is_no_failure() -> None:
@@ -50,6 +51,7 @@ def test_one_rank_is_no_measurement() -> None:
         ("ssh-refused", "connection-refused", "gpu-2 port 22"),
         ("no-route", "hosts-unreachable", "peer 10.77.0.12"),
         ("unknown-algorithm", "unknown-algorithm", '"none"'),
+        ("no-algorithm", "unknown-algorithm", "NCCL_ALGO was set to NVLS,NVLSTREE"),
         ("no-hca", "no-rdma-device", "No device found"),
         ("two-versions-of-nccl", "image-differs", "mismatch in info from procs"),
         ("no-hca-in-torch", "no-rdma-device", "No device found"),
