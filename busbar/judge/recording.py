@@ -70,9 +70,10 @@ class Recording:
         self.bytes += len(line)
         if self._first is None:
             self._first = line.startswith(FIRST_LINE.encode())
-        if line.startswith(b"# busbar: "):
+        # What a rank has printed last may have no newline: the launcher's own line then stands behind it.
+        if (at := line.find(b"# busbar: ")) >= 0:
             self._last = self._last or line.startswith(LAST_LINE.encode())
-            text = line.decode("utf-8", "replace").rstrip()
+            text = line[at:].decode("utf-8", "replace").rstrip()
             if found := _MEASURING.match(text):
                 self._progress(found[1])
             if found := _ERROR.match(text):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 
@@ -56,3 +57,8 @@ def test_every_twenty_thousand_lines_without_a_row_are_told_once() -> None:
     recording = Recording(io.BytesIO(), said.append, no_text)
     assert sum(1 for _ in recording.tee([LINE] * 40_001)) == 40_001
     assert [line.split(" lines")[0] for line in said] == ["20000", "40000"]
+
+
+def test_an_error_of_the_launcher_behind_an_unfinished_line_of_a_rank_is_read() -> None:
+    lines = (Path(__file__).parent / "nccl/h200/no-route.log").read_bytes().splitlines(keepends=True)
+    assert recorded(*lines).errors == ["all_reduce ended with exit code 14"]
