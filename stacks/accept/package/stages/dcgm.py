@@ -15,7 +15,7 @@ from busbar.fabric.measure.run import run
 from busbar.hosts import scripts
 from busbar.hosts.script_output import result
 from busbar.judge.collector import LogLost
-from busbar.kube.client import JsonObject
+from busbar.kube.client import ApiError, JsonObject
 from busbar.kube.gpus import IDLE_LABEL
 from busbar.kube.pods import issue_report, issues_of
 from busbar.kube.wait import Deadline, Pending, TimedOut, wait_until
@@ -146,7 +146,8 @@ def _printed(on: Running, plan: Pods, pod: JsonObject | None) -> dict[str, Any]:
         if phase(pod) in ENDED and has_started(pod, CONTAINER):
             log = LogFollower(on.api, plan.job.namespace, name, CONTAINER, limit, on.say)
             return {**result(b"".join(log.lines()).decode(errors="replace")), **about}
-    except (LogLost, ValueError) as error:
+    except (LogLost, ApiError, ValueError) as error:
         on.say(f"warning: {plan.names[name]}: {error}")
-    found = issue_report([pod], on.api.list(f"{plan.inside}/events"))
+    events = wait_until(lambda: on.api.list(f"{plan.inside}/events"), limit, poll_seconds=POLL_SECONDS)
+    found = issue_report([pod], events)
     return {"error": listed(found, 3) or f"its pod is {phase(pod)}, with no output", "diag": "", **about}

@@ -160,6 +160,19 @@ def test_a_pod_that_the_cluster_refuses_is_not_run(on: Running, nodes: Nodes) ->
     assert (found.result, "no-sys-admin" in found.reason, nodes.left) == ("not run", True, [])
 
 
+def test_a_log_that_the_cluster_does_not_give_is_not_run(
+    on: Running, nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str, **query: str) -> Any:
+        raise ApiError("GET pods/log", 403, "forbidden")
+
+    monkeypatch.setattr(nodes, "stream", refuse)
+    run_stage(stress.STAGE, on)
+    found = made.result(on.folder, DIAG)
+    assert (found.result, "its pod is Succeeded, with no output" in found.reason) == ("not run", True)
+    assert nodes.left == []
+
+
 def test_while_pods_of_others_hold_gpus_nothing_is_created(on: Running, nodes: Nodes) -> None:
     nodes.hold(holder("worker-2", "train", 8))
     with pytest.raises(NoVerdict, match="pods hold GPUs"):
