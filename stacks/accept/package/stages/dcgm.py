@@ -148,6 +148,8 @@ def _printed(on: Running, plan: Pods, pod: JsonObject | None) -> dict[str, Any]:
             return {**result(b"".join(log.lines()).decode(errors="replace")), **about}
     except (LogLost, ApiError, ValueError) as error:
         on.say(f"warning: {plan.names[name]}: {error}")
-    events = wait_until(lambda: on.api.list(f"{plan.inside}/events"), limit, poll_seconds=POLL_SECONDS)
-    found = issue_report([pod], events)
-    return {"error": listed(found, 3) or f"its pod is {phase(pod)}, with no output", "diag": "", **about}
+    found = [each.what for each in issues_of(pod)]
+    if not found:
+        events = wait_until(lambda: on.api.list(f"{plan.inside}/events"), limit, poll_seconds=POLL_SECONDS)
+        found = [*issue_report([pod], events), f"its pod is {phase(pod)}, with no output"]
+    return {"error": found[0], "diag": "", **about}
