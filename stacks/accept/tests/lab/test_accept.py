@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from stacks.training.tests.lab.test_training import FIRST_SECONDS, TRAINING
 from tests.support.lab import PROJECT, Lab, gpu_holder, read_until
 
 pytestmark = pytest.mark.drill
@@ -40,20 +41,19 @@ class Site:
         print(done.stdout, done.stderr)
         return done
 
-    def run(self) -> subprocess.CompletedProcess[str]:
-        return self.accept("run", NAME, "--criteria", str(self.criteria))
+    @property
+    def words(self) -> tuple[str, ...]:
+        return ("run", NAME, "--criteria", str(self.criteria))
+
+    def run(self, *more: str) -> subprocess.CompletedProcess[str]:
+        return self.accept(*self.words, *more)
 
     def kill_at(self, text: str) -> None:
         """Start a run, and kill it when it prints this."""
-        words = [sys.executable, "-m", "busbar", "accept", "run", NAME, "--criteria", str(self.criteria)]
         process = subprocess.Popen(
-            words,
-            env=self.lab.environment,
-            cwd=PROJECT,
-            text=True,
-            stderr=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+            [sys.executable, "-m", "busbar", "accept", *self.words],
+            env=self.lab.environment, cwd=PROJECT, text=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
         read_until(process.stderr, text)
         process.kill()
         process.communicate(timeout=10)
@@ -153,3 +153,20 @@ def test_a_run_that_is_killed_ten_times_is_finished_by_the_eleventh_with_the_sam
         site.kill_at(text)
     assert site.run().returncode == 0
     assert site.rows(site.folders()[-1]) == site.rows(before[-1])
+
+
+def test_a_run_of_stacks_training_that_takes_place_meanwhile_is_a_part_of_it(site: Site) -> None:
+    found = yaml.safe_load(site.criteria.read_text())
+    rows = ("collectives.lab.nodes", "training.")
+    found["rows"] = [{**row, "required": True} for row in found["rows"] if row["id"].startswith(rows)]
+    site.criteria.write_text(yaml.safe_dump(found))
+    words = ("--training", str(TRAINING / ".busbar" / "dev" / "lab"))
+    before = site.run(*words)
+    assert (before.returncode, "has no proof of a training run" in before.stderr) == (2, True)
+    try:
+        done = site.lab.run(sys.executable, "-m", "lab", "bringup", "training", seconds=FIRST_SECONDS)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert site.run(*words).returncode == 0
+    finally:
+        site.lab.pulumi("destroy", "--yes", "--suppress-progress", "--stack", "dev", cwd=TRAINING)
+    assert site.rows(site.folders()[-1])["training.lab.checkpoint"] == "pass"
