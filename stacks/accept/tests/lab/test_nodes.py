@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.lab.test_diagnose import HCAS, INJECTED, RAILS, SPREAD, TENTH, WORKERS, Site, fault_on
+from tests.lab.test_diagnose import HCAS, INJECTED, RAILS, SPREAD, TENTH, WORKERS, Site, fault, fault_on
 from tests.lab.test_diagnose import site as site
-from tests.support.lab import PROJECT
+from tests.support.lab import PROJECT, gpu_holder, read_until
 from tests.support.own_stack import STACK_FILE
 
 pytestmark = pytest.mark.drill
@@ -35,8 +35,8 @@ def home() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def run(site: Site, home: Path, criteria: Path, rows: tuple[str, ...], slow: Mapping[str, float]) -> Any:
-    """The document of a run with some rows only. SLOW: WORKER/HCA -> its share of the injected bandwidth."""
+def words_of(site: Site, criteria: Path, rows: tuple[str, ...]) -> tuple[str, ...]:
+    """The words of a run with the rows that begin so, all of them required."""
     busbar = (sys.executable, "-m", "busbar", "accept")
     printed = site.lab.run(*busbar, "criteria", "--for", "dev", cwd=site.stack.folder)
     found = yaml.safe_load(printed.stdout)
@@ -46,6 +46,12 @@ def run(site: Site, home: Path, criteria: Path, rows: tuple[str, ...], slow: Map
     # Over TCP the rails are not required.
     found["rows"] = [{**row, "required": True} for row in found["rows"]]
     criteria.write_text(yaml.safe_dump(found))
+    return (*busbar, "run", "dev", "--criteria", str(criteria))
+
+
+def run(site: Site, home: Path, criteria: Path, rows: tuple[str, ...], slow: Mapping[str, float]) -> Any:
+    """The document of a run with some rows only. SLOW: WORKER/HCA -> its share of the injected bandwidth."""
+    words = words_of(site, criteria, rows)
     with ExitStack() as faults:
         for worker in WORKERS:
             for hca in HCAS:
@@ -54,12 +60,11 @@ def run(site: Site, home: Path, criteria: Path, rows: tuple[str, ...], slow: Map
                 faults.enter_context(
                     fault_on(site.lab, worker, f"echo {gbps} {SPREAD} >{file}", f"rm {file}")
                 )
-        words = (*busbar, "run", "dev", "--criteria", str(criteria))
         done = site.lab.run(*words, cwd=site.stack.folder, seconds=RUN_SECONDS)
     print(done.stdout, done.stderr)
     assert site.left == ""
     [folder] = [path for path in home.iterdir() if path.is_dir()]
-    again = site.lab.run(*busbar, "verify", str(folder), cwd=site.stack.folder)
+    again = site.lab.run(*words[:4], "verify", str(folder), cwd=site.stack.folder)
     print(again.stdout, again.stderr)
     assert (done.returncode, again.returncode) == (1, 1)
     assert "differs" not in again.stdout
@@ -106,6 +111,36 @@ def test_a_cluster_of_a_kubeconfig_is_measured_without_a_stack(site: Site, tmp_p
     assert results["collectives.gpus.nodes"][0] == "pass"
     assert site.left == ""
     assert site.lab.kubectl("get namespaces -l busbar/nccl-run -o name") == ""
+
+
+def test_idle_takes_free_nodes_and_repeats_a_stage_that_made_room_for_others(
+    site: Site, home: Path, tmp_path: Path
+) -> None:
+    rows = ("collectives.h100.nodes", "pairs.h100.nodes")
+    words, busy = (*words_of(site, tmp_path / "acceptance.yaml", rows), "--idle"), "pod/training"
+
+    def hold() -> None:
+        site.lab.apply(gpu_holder("worker-1"))
+        site.lab.kubectl(f"wait --for=condition=PodScheduled {busy} --timeout=60s")
+
+    def accept() -> int:
+        done = site.lab.run(*words, cwd=site.stack.folder, seconds=RUN_SECONDS)
+        print(done.stdout, done.stderr)
+        return done.returncode
+
+    with fault(hold, lambda: site.lab.kubectl(f"delete {busy}")):
+        assert accept() == 1
+    [file] = home.glob("2*/acceptance.json")
+    found = json.loads(file.read_text())["rows"]
+    assert [(row["value"], "not worker-1" in row["reason"]) for row in found] == [(3, True)] * 2
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(words, env=site.lab.environment, cwd=site.stack.folder, text=True, **pipes)
+    read_until(process.stderr, "measuring all_gather")
+    with fault(hold, lambda: site.lab.kubectl(f"delete {busy}")):
+        _, text = process.communicate(timeout=RUN_SECONDS)
+    print(text)
+    assert (process.returncode, "made room for other pods" in text) == (2, True)
+    assert (accept(), site.left) == (0, "")
 
 
 def test_a_rail_that_is_10_percent_slow_is_named(site: Site, home: Path, tmp_path: Path) -> None:
