@@ -29,7 +29,11 @@ AREAS: dict[str, dict[str, Any]] = {
     **{
         name: {
             "source": [f"stacks/{name}/package"],
-            "tests": [f"stacks/{name}/tests/{room}" for room in ("unit", "program")],
+            "tests": [
+                tests
+                for room in ("unit", "program")
+                if (PROJECT / (tests := f"stacks/{name}/tests/{room}")).is_dir()
+            ],
         }
         for name in CAPABILITIES
     },
