@@ -70,7 +70,7 @@ class Recording:
         self.bytes += len(line)
         if self._first is None:
             self._first = line.startswith(FIRST_LINE.encode())
-        # What a rank has printed last may have no newline: the launcher's own line then stands behind it.
+        # The last output of a rank may have no newline: the launcher's own line then stands behind it.
         if (at := line.find(b"# busbar: ")) >= 0:
             self._last = self._last or line.startswith(LAST_LINE.encode())
             text = line[at:].decode("utf-8", "replace").rstrip()

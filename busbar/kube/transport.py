@@ -16,7 +16,7 @@ from busbar.kube.kubeconfig import Context, Login, pem
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 CONNECTIONS = 32
-# As client-go, which retries as often. A server that asks for a longer pause is asked sooner.
+# client-go retries as often. A server that asks for a longer pause than this is asked sooner.
 BUSY_RETRIES, BUSY_SECONDS = 10, 3.0
 
 

@@ -83,8 +83,8 @@ def _without_rows(context: Context) -> Check:
 
 
 def _launcher_failed(last_line: str) -> bool:
-    text, found, code = last_line.partition(f"{LAST_LINE} ")
-    return bool(found) and not text and code.strip() != "0"
+    begin = f"{LAST_LINE} "
+    return last_line.startswith(begin) and last_line.removeprefix(begin).strip() != "0"
 
 
 def collective(context: Context) -> Check:

@@ -25,7 +25,7 @@ from busbar.judge.nccl.diagnose.rules import (
     is_harmless_warning,
     rule,
     rules,
-)  # fmt: skip
+)
 from busbar.judge.nccl.log.matcher import KnownLine
 from busbar.judge.nccl.log.records import LogLine
 

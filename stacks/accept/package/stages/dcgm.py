@@ -40,7 +40,7 @@ class Pods(Plan):
     image: str = ""
 
     def objects(self, annotations: Mapping[str, str]) -> list[tuple[str, dict[str, Any]]]:
-        """As those of a measurement: the collection in the API and the manifest."""
+        """The objects to create, in order: the collection in the API and the manifest."""
         made = [(PRIORITY_CLASSES, priority_class(self.priority))] if self.idle else []
         made.append(("/api/v1/namespaces", namespace.render(self.job.namespace)))
         made += [(f"{self.inside}/pods", self._pod(*each)) for each in self.names.items()]
@@ -64,7 +64,7 @@ class Pods(Plan):
             "command": ["/bin/bash", "-c", scripts.text("accept/measure")],
             "env": [{"name": key, "value": value} for key, value in environment.items()],
             "resources": {"limits": {GPU_RESOURCE: job.gpus_per_node}},
-            # As NVIDIA's pages run this image.
+            # NVIDIA's pages run this image so.
             "securityContext": {"runAsUser": 0, "capabilities": {"add": ["SYS_ADMIN"]}},
             "terminationMessagePolicy": "FallbackToLogsOnError",
         }

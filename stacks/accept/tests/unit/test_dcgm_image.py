@@ -16,6 +16,7 @@ from stacks.accept.package.evidence import DCGM_IMAGE, Evidence
 from stacks.accept.package.stages import stress
 from stacks.accept.package.stages.running import Running, run_stage
 from stacks.accept.tests.unit import made
+from stacks.accept.tests.unit.test_run import OnGpus
 from tests.support.cli import busbar
 from tests.support.kube_cluster import Clock
 from tests.unit.collect import launcher_log
@@ -62,12 +63,6 @@ class Nodes(Foreign):
         return found
 
 
-class OnNodes(Running):
-    """A run on such a cluster."""
-
-    api: Any = None
-
-
 @pytest.fixture
 def nodes() -> Nodes:
     return Nodes()
@@ -80,7 +75,7 @@ def on(nodes: Nodes, tmp_path: Path) -> Running:
     site, (cluster, _) = made.begun(folder, **{DCGM_IMAGE: IMAGE}), made.site_of()
     file = StackFile(tmp_path / "Pulumi.prod.yaml", {}, frozenset())
     said: list[str] = []
-    running = OnNodes(folder, made.RUN_NAME, site, file, cluster, False, said.append, Clock(), logs_in=False)
+    running = OnGpus(folder, made.RUN_NAME, site, file, cluster, False, said.append, Clock(), logs_in=False)
     running.__dict__["api"] = nodes
     return running
 
