@@ -321,6 +321,15 @@ def _options(
     given |= {DCGM_IMAGE: dcgm_image} if dcgm_image else {}
     if storage and (not storage.startswith("/") or storage.strip("/") == "" or not storage.isprintable()):
         raise Misuse(f"--storage is {storage!r}, expected the path of a folder, such as /mnt/shared")
+    if dcgm_image:
+        from pydantic import TypeAdapter, ValidationError
+
+        from busbar.config.kubernetes_values import Image
+
+        try:
+            TypeAdapter(Image).validate_python(dcgm_image)
+        except ValidationError as error:
+            raise Misuse(f"--dcgm-image {dcgm_image!r} {error.errors()[0]['msg']}") from None
     if cabling is None:
         return given
     try:

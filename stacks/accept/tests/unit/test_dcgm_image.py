@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from busbar.config.stackfile import StackFile
-from busbar.exits import NoVerdict
+from busbar.exits import Misuse, NoVerdict
 from busbar.kube.client import ApiError, JsonObject
+from stacks.accept.package import commands
 from stacks.accept.package.evidence import DCGM_IMAGE, Evidence
 from stacks.accept.package.stages import stress
 from stacks.accept.package.stages.running import Running, run_stage
@@ -220,3 +221,9 @@ def test_a_run_is_continued_with_its_own_image_only(tmp_path: Path, monkeypatch:
     made.begun(folder, **{DCGM_IMAGE: IMAGE})
     done = busbar("accept", "run", "prod", "--dcgm-image", "registry.example.com/dcgm:3")
     assert (done.exit_code, "began with another --dcgm-image" in done.stderr) == (64, True)
+
+
+def test_an_image_that_no_registry_can_have_is_refused_before_anything_runs() -> None:
+    with pytest.raises(Misuse, match="--dcgm-image 'bad image!' is not a container image"):
+        commands._options(None, None, None, "bad image!")
+    assert commands._options(None, None, None, IMAGE) == {DCGM_IMAGE: IMAGE}
