@@ -4,8 +4,4 @@ Pure Python without pulumi: configuration, inventory, versions, the contract of 
 the reader of nccl-tests logs. The Pulumi program around it is `__main__.py` and `components/`.
 """
 
-from busbar import former_names
-
 __version__ = "0.2.0"
-
-former_names.install()

@@ -7,7 +7,6 @@ from pulumi_command import local
 
 from busbar.components.control_plane import K3sControlPlane
 from busbar.components.engine.local_command import create_cluster_command
-from busbar.components.engine.new_parent import adopted_by
 from busbar.components.engine.stack_config import StackConfig
 from busbar.components.load_balancer import HAProxyLoadBalancer, HAProxyLoadBalancerArgs
 from busbar.components.preflight import Preflight
@@ -55,7 +54,7 @@ def create_api_front(
                 config, ca_pem=control_plane.ca_pem, install_id=control_plane.install_id
             ),
             # Its packages are installed at the same time as server 1; its configuration needs the CA.
-            adopted_by(parent, [preflight]),
+            pulumi.ResourceOptions(parent=parent, depends_on=[preflight]),
         )
     if config.cluster.api_endpoint:
         setting = "api_endpoint"

@@ -14,7 +14,6 @@ from busbar.components.api_endpoint import ApiEndpoint, create_api_front
 from busbar.components.control_plane import K3sControlPlane, K3sControlPlaneArgs
 from busbar.components.engine.cluster_objects import create_cluster_provider
 from busbar.components.engine.join_tokens import JoinTokens
-from busbar.components.engine.new_parent import adopted_by
 from busbar.components.engine.node_steps import fail_unless_ready, remove_stale_nodes, set_taints
 from busbar.components.engine.stack_config import StackConfig, read_stack
 from busbar.components.engine.stack_outputs import Step, export_all, fail_unless_made, fail_unless_passed
@@ -119,11 +118,13 @@ class Cluster(pulumi.ComponentResource):
             "control-plane", servers=rotate.server_token, agents=rotate.agent_token, parent=self
         )
 
-        preflight = Preflight("preflight", PreflightArgs.of(config, tokens.install_id), adopted_by(self))
+        preflight = Preflight(
+            "preflight", PreflightArgs.of(config, tokens.install_id), pulumi.ResourceOptions(parent=self)
+        )
         servers = K3sControlPlane(
             "control-plane",
             K3sControlPlaneArgs.of(config, preflight, tokens),
-            adopted_by(self, [preflight]),
+            pulumi.ResourceOptions(parent=self, depends_on=[preflight]),
         )
         api_front = create_api_front(config, preflight, servers, self)
         workers = self._join_workers(config, preflight, servers, api_front)
@@ -131,7 +132,9 @@ class Cluster(pulumi.ComponentResource):
         fabric = FabricValidation(
             "fabric",
             FabricValidationArgs.of(config.inventory, servers.kubeconfig),
-            adopted_by(self, [], servers.foundation, provider=operators.provider),
+            pulumi.ResourceOptions(
+                parent=self, deleted_with=servers.foundation, provider=operators.provider
+            ),
             workers=workers.pools.by_name,
             after=[*servers.steps, workers.taints, operators.gpu, operators.network, operators.mpi],
         )
@@ -153,7 +156,9 @@ class Cluster(pulumi.ComponentResource):
         """Make the workers, their taints, and the NFS server that they mount from, which is removed last."""
         inventory = config.inventory
         nfs_server = NfsServer(
-            "nfs-server", NfsServerArgs.of(config, servers.install_id), adopted_by(self, [preflight])
+            "nfs-server",
+            NfsServerArgs.of(config, servers.install_id),
+            pulumi.ResourceOptions(parent=self, depends_on=[preflight]),
         )
         taints = set_taints(
             "control-plane-taints",
@@ -166,7 +171,9 @@ class Cluster(pulumi.ComponentResource):
         pools = WorkerPools(
             "pools",
             WorkerPoolsArgs.of(config, preflight, servers),
-            adopted_by(self, _with(servers.before_workers, api_front, *nfs_server.removals)),
+            pulumi.ResourceOptions(
+                parent=self, depends_on=_with(servers.before_workers, api_front, *nfs_server.removals)
+            ),
         )
         return _Workers(pools, taints, steps=[taints, *nfs_server.steps, *pools.steps])
 
@@ -185,16 +192,20 @@ class Cluster(pulumi.ComponentResource):
         provider = create_cluster_provider(
             kubeconfig,
             servers.install_id,
-            adopted_by(self, _with(servers.before_charts, api_front), gone_with),
+            pulumi.ResourceOptions(
+                parent=self, depends_on=_with(servers.before_charts, api_front), deleted_with=gone_with
+            ),
         )
-        after_workers = adopted_by(self, [pools], gone_with, provider=provider)
+        after_workers = pulumi.ResourceOptions(
+            parent=self, depends_on=[pools], deleted_with=gone_with, provider=provider
+        )
         gpu = GpuOperator("gpu-operator", GpuOperatorArgs.of(inventory, kubeconfig), after_workers)
         network = NetworkOperator(
             "network-operator",
             NetworkOperatorArgs.of(inventory, kubeconfig, preflight.hosts.apply(rail_addresses)),
             # The GPU Operator brings node-feature-discovery, whose CRD the network chart's rules need. There
             # is no wait for GPUs, which need minutes to appear.
-            adopted_by(self, [pools, *gpu.releases], gone_with, provider=provider),
+            pulumi.ResourceOptions.merge(after_workers, pulumi.ResourceOptions(depends_on=[*gpu.releases])),
         )
         mpi = MpiOperator("mpi-operator", MpiOperatorArgs.of(inventory, kubeconfig), after_workers)
         return _Operators(gpu, network, mpi, provider)

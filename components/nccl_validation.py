@@ -12,7 +12,7 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 from pulumi_command import local
 
-from busbar.collect.busy import WhenBusy, last_result
+from busbar.collect.busy import WhenBusy
 from busbar.collect.spec import collect_spec, settings_of
 from busbar.components.engine.cluster_objects import create_custom_resource, of_fixed_name
 from busbar.components.engine.local_command import create_cluster_command, create_first_folder, digest_in
@@ -25,10 +25,6 @@ from busbar.manifests.image_pull import ImagePull
 from busbar.manifests.names import digest
 from busbar.manifests.scheduling import read_taints
 from busbar.outputs.pool import current_result
-
-# This text is in the state of every measured cluster, and another one would measure each of them again. The
-# collector's output has its own version (busbar.outputs.pool.FORMAT).
-_CONSTANT_TRIGGER = "contract 2"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +95,7 @@ class NcclValidation(pulumi.ComponentResource):
         job = _resolve(args, topology)
         manifest = mpijob.render(job)
         self.job = manifest["metadata"]["name"]
-        if busy := WhenBusy.of(validation, last_result(args.pool), in_quarantine=bool(args.quarantined)):
+        if busy := WhenBusy.of(validation, in_quarantine=bool(args.quarantined)):
             manifest["metadata"]["annotations"] |= busy.annotations
         mpi_job = create_custom_resource(
             f"{name}-job",
@@ -109,7 +105,6 @@ class NcclValidation(pulumi.ComponentResource):
                 depends_on=topology_map,
                 # The old job may still hold the GPUs that the new one needs.
                 delete_before_replace=True,
-                ignore_changes=[*mpijob.NOT_IN_THE_NAME],
                 deleted_with=self._deleted_with,
             ),
         )
@@ -122,7 +117,7 @@ class NcclValidation(pulumi.ComponentResource):
             spec,
             args.kubeconfig,
             pulumi.ResourceOptions(parent=self, depends_on=[mpi_job]),
-            triggers=[digest_in(first_folder, spec), _CONSTANT_TRIGGER],
+            triggers=[digest_in(first_folder, spec)],
         )
         settings = settings_of(manifest, spec["expectation"], job.iterations, job.warmup)
         self.result = collect.stdout.apply(

@@ -136,8 +136,6 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
             pulumi.ResourceOptions(
                 parent=self,
                 depends_on=self._rolling.ahead_of(host.name).apply(lambda ahead: [removal, *ahead]),
-                # The name in older stacks has the pool; without the alias the engine would remove the worker.
-                aliases=[pulumi.Alias(name=f"pool-{args.pool}-{host.name}")],
                 hooks=self._hooks,
             ),
             payload={

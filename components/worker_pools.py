@@ -7,7 +7,6 @@ import pulumi
 from pulumi_command import remote
 
 from busbar.components.control_plane import K3sControlPlane
-from busbar.components.engine.new_parent import adopted_by
 from busbar.components.engine.stack_config import StackConfig
 from busbar.components.preflight import Preflight
 from busbar.components.worker_pool import InfiniBandWorkerPool, InfiniBandWorkerPoolArgs
@@ -61,7 +60,7 @@ class WorkerPools(pulumi.ComponentResource):
         for each in args.pools:
             before = [*self.by_name.values()] if args.in_order else []
             self.by_name[each.pool] = InfiniBandWorkerPool(
-                f"pool-{each.pool}", each, adopted_by(self, before)
+                f"pool-{each.pool}", each, pulumi.ResourceOptions(parent=self, depends_on=before)
             )
         self.steps = [step for pool in self.by_name.values() for step in pool.steps]
         self.register_outputs({"pools": list(self.by_name)})

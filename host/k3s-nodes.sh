@@ -18,13 +18,9 @@
 # The Node of a machine that is off becomes NotReady after 40 to 50 s.
 NOT_READY_DEADLINE=120
 START_DEADLINE=60
-# The ConfigMap in kube-system with the taints that busbar has set: lines "NODE KEY=VALUE:EFFECT...".
-TAINTS=busbar-taints
 ETCD_DATA=/var/lib/rancher/k3s/server/db/etcd
 # With the hash of the CA in it.
 TOKEN_FILE=/var/lib/rancher/k3s/server/token
-# Where earlier releases of busbar noted which agents restarted.
-FORMER_NAMESPACE=busbar-rollout
 
 main() {
   begin
@@ -41,7 +37,6 @@ main() {
     nodes=$(cluster_nodes) || die "the Kubernetes API on this server is not responding" "see: systemctl status k3s"
     remove_lost_servers "$nodes"
     replace_nodes "$nodes"
-    hand_over_taints
     [[ ${AFTER:-} != true ]] || note_hosts
   fi
   printf '{"node":%s,"replaced":[%s],"ca_sha256":%s}\n' "$(json "$NODE_NAME")" "$REPLACED" \
@@ -58,8 +53,6 @@ data:
   servers: |-
 $(payload servers | sed 's/^/    /')
 EOF
-  api 30 delete namespace "$FORMER_NAMESPACE" --ignore-not-found --wait=false >&2 ||
-    die "deleting namespace $FORMER_NAMESPACE failed" "see the log above; then retry"
 }
 
 # remove_lost_servers NODES
@@ -109,16 +102,6 @@ replace_node() {
   leave_etcd "$1" ||
     die "$1 is still a member of etcd after $MEMBER_DEADLINE s" "see: journalctl -u k3s; then retry"
   delete_node "$1" || die "deleting Node $1 failed" "run on a server: k3s kubectl delete node $1"
-}
-
-# hand_over_taints: busbar sets taints through the API (busbar/kube/taints.py) and notes there which it has set. Releases
-# before that had noted it in a file on this server.
-hand_over_taints() {
-  local record=$STATE_DIR/taints
-  [[ -s $record ]] || return 0
-  { api 30 create configmap "$TAINTS" -n kube-system --from-file=taints="$record" --dry-run=client -o yaml |
-    api 30 apply -f - >&2; } || die "recording the taints in the cluster failed" "see the log above; then retry"
-  rm -f "$record"
 }
 
 main

@@ -30,20 +30,19 @@ class Kept(Exception):
 
 @dataclass(frozen=True)
 class WhenBusy:
-    """How long the job waits for its GPUs. `former`: not None where the former verdict then stays; the name
-    of the ConfigMap in which an earlier release has recorded it."""
+    """How long the job waits for its GPUs. `keep`: whether the former verdict then stays."""
 
     deadline_seconds: float
-    former: str | None = None
+    keep: bool = False
 
     @classmethod
-    def of(cls, validation: Validation, former: str, *, in_quarantine: bool = False) -> WhenBusy | None:
+    def of(cls, validation: Validation, *, in_quarantine: bool = False) -> WhenBusy | None:
         """The configured policy; None for `fail`, the default.
 
         IN_QUARANTINE: whether a worker of the pool is: `fail` keeps the former verdict then.
         """
         if validation.when_busy == "keep" or (in_quarantine and validation.when_busy == "fail"):
-            return cls(PATIENCE_SECONDS, former)
+            return cls(PATIENCE_SECONDS, keep=True)
         return cls(validation.busy_deadline_seconds) if validation.when_busy == "wait" else None
 
     @classmethod
@@ -56,11 +55,6 @@ class WhenBusy:
     def annotations(self) -> dict[str, str]:
         """What `read` reads."""
         return {ANNOTATION: json.dumps(asdict(self))}
-
-
-def last_result(pool: str) -> str:
-    """The name of the ConfigMap of a pool's last result, as an earlier release has recorded it."""
-    return f"nccl-{pool}-last-result"
 
 
 def holders(api: Api, job: JsonObject) -> list[str]:

@@ -9,7 +9,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from busbar.collect import former
 from busbar.collect.jobwatch import JobWatch
 from busbar.collect.result import Results
 from busbar.collect.spec import CollectSpec, settings_of
@@ -127,20 +126,17 @@ class _Collector(Collector[ParsedLog, Verdict]):
         if self._about["kind"] == "run":
             return None
         record, found = self._results.read(uid) or (None, None)
-        if record is None:
-            spec = self._spec
-            found = former.verdict_of(self._api, spec.namespace, spec.job, uid, spec.expectation)
-        elif not record.complete or record.expectation != self._spec.expectation:
+        if not (record and found and record.complete and record.expectation == self._spec.expectation):
             return None
-        verdict = _verdict(found) if found else None
+        verdict = _verdict(found)
         if verdict is None or verdict.verdict == "unknown":
             return None
         if verdict.judge != JUDGE and self.archive.complete_log_of == uid:
             return None  # this busbar may find another one
         # The files are written here.
         here = {"folder": self._about["folder"]}
-        self.record = record.model_copy(update=here) if record else self._record(None, JobOutcome(None))
-        self.config_map = self._results.address(uid) if record else None
+        self.record = record.model_copy(update=here)
+        self.config_map = self._results.address(uid)
         self.progress(f"{self._spec.job}: verdict found in the cluster")
         return verdict
 

@@ -159,7 +159,7 @@ class JobWatch(Watch):
 
     def _end_of_wait(self, policy: WhenBusy, held: Sequence[str]) -> Exception:
         why = [f"pods of others held the GPUs for {policy.deadline_seconds:.0f} s", *_first_nodes(held)]
-        if policy.former is None:
+        if not policy.keep:
             return JobNeverStarted([*why, _FIX])
         former = former_result(self._api, self._job())
         if former is None:

@@ -6,8 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from busbar.collect import former
-from busbar.collect.busy import PATIENCE_SECONDS, WhenBusy, last_result
+from busbar.collect.busy import PATIENCE_SECONDS, WhenBusy
 from busbar.judge.record import JOB, Record
 from busbar.kube.client import Api, JsonObject
 from busbar.kube.objects import create_or_merge, delete, find
@@ -70,7 +69,7 @@ class Results:
             record, verdict = stored
             address = f"{self._namespace}/{found['metadata']['name']}"
             return summarize(verdict, record=record, config_map=address)
-        return former.read((found.get("data") or {}).get(former.KEY))
+        return None
 
 
 def former_result(api: Api, job: JsonObject) -> JsonObject | None:
@@ -78,10 +77,8 @@ def former_result(api: Api, job: JsonObject) -> JsonObject | None:
 
     Raises ApiError, as `after_quarantine` does.
     """
-    namespace, pool = _pool_of(job)
-    results = _of_updates(api, namespace, pool)
-    found = results[0] if results else former.last_result(api, namespace, last_result(pool))[0]
-    return found if found and found["verdict"] in ("pass", "fail") else None
+    results = _of_updates(api, *_pool_of(job))
+    return results[0] if results and results[0]["verdict"] in ("pass", "fail") else None
 
 
 def after_quarantine(api: Api, job: JsonObject) -> WhenBusy | None:
@@ -89,13 +86,11 @@ def after_quarantine(api: Api, job: JsonObject) -> WhenBusy | None:
 
     That is one on a worker that was measured before, and not by that update, or the job of that update.
     """
-    namespace, pool = _pool_of(job)
-    records = [each["record"] for each in _of_updates(api, namespace, pool)]
+    records = [each["record"] for each in _of_updates(api, *_pool_of(job))]
     last = records[0] if records else {"nodes": [], "settings": {}}
     released = {node for each in records for node in each["nodes"]} - set(last["nodes"])
-    released |= former.last_result(api, namespace, last_result(pool))[1]
     if last["settings"].get(JOB) == job["metadata"]["name"] or released & set(nodes_of(job)):
-        return WhenBusy(PATIENCE_SECONDS, last_result(pool))
+        return WhenBusy(PATIENCE_SECONDS, keep=True)
     return None
 
 

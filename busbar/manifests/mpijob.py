@@ -24,22 +24,9 @@ SSH_PORT = 22
 _SSHD = "mkdir -p /run/sshd && ssh-keygen -A >/dev/null && exec /usr/sbin/sshd -De -o StrictModes=no"
 
 
-_CONTAINER = "spec.mpiReplicaSpecs.Worker.template.spec.containers[0]"
-NOT_IN_THE_NAME = (f"{_CONTAINER}.command", f"{_CONTAINER}.env")
-"""These may differ in the job of a running site, which keeps them until its next measurement."""
-
-
 def render(job: NcclJob) -> dict[str, Any]:
-    """The manifest. Its name carries a digest of everything in it, so any change makes another job.
-
-    Only the check of the HCAs is not in the digest: with it no site measures again.
-    """
-    made = _manifest(job, job_name(job.pool, _manifest(job, "")))
-    if job.hca_resources and not job.stage:
-        [container] = made["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
-        container["command"] = ["/bin/bash", "-c", f"{HCA_CHECK}{_SSHD}"]
-        container["env"] = [dict(NODE_ENV)]
-    return made
+    """The manifest. Its name carries a digest of everything in it, so any change makes another job."""
+    return _manifest(job, job_name(job.pool, _manifest(job, "")))
 
 
 def nodes_of(job: Mapping[str, Any]) -> tuple[str, ...]:
@@ -147,6 +134,9 @@ def _worker(job: NcclJob, name: str) -> dict[str, Any]:
 
         container["command"] = ["/bin/bash", "-c", f'echo "$NODE_NAME" >{groups.NODE_FILE} && {_SSHD}']
         container["env"] = [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]
+    elif job.hca_resources:
+        container["command"] = ["/bin/bash", "-c", f"{HCA_CHECK}{_SSHD}"]
+        container["env"] = [dict(NODE_ENV)]
     pod = pod_on(job.nodes, job.taints, container)
     pod["volumes"] = volumes
     if job.runtime_class:

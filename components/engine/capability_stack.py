@@ -30,22 +30,21 @@ async def load_cluster(stack: str) -> ClusterOutputs:
         raise pulumi.RunError(f"{stack}: {error}") from None
 
 
-async def refuse_other_cluster(name: str, identifier: str, *former: str) -> None:
+async def refuse_other_cluster(name: str, identifier: str) -> None:
     """Record that this stack is for the cluster `name`, before anything on it is registered.
 
-    The update or preview fails if the state has another identifier, unless it is one of `former`, of the same
-    cluster. Otherwise the engine would treat resources of the other cluster as those of this one.
+    The update or preview fails if the state has another identifier. Otherwise the engine would treat resources
+    of the other cluster as those of this one.
     """
 
     def before_update(args: pulumi.ResourceHookArgs) -> None:
         recorded = (args.old_inputs or {}).get("input")
-        if recorded not in former:
-            raise ValueError(
-                f"cluster {name} is another one than before: its id is {identifier}, expected {recorded}. "
-                "Nothing was changed. Fix: configure the former cluster again; or, to move, first run "
-                "`busbar destroy` on this stack, which removes what it has on the former one. If that one is "
-                f"gone, run `pulumi stack rm --force --preserve-config {pulumi.get_stack()}`, then retry"
-            )
+        raise ValueError(
+            f"cluster {name} is another one than before: its id is {identifier}, expected {recorded}. "
+            "Nothing was changed. Fix: configure the former cluster again; or, to move, first run "
+            "`busbar destroy` on this stack, which removes what it has on the former one. If that one is "
+            f"gone, run `pulumi stack rm --force --preserve-config {pulumi.get_stack()}`, then retry"
+        )
 
     hook = pulumi.ResourceHook("cluster-id", before_update, pulumi.ResourceHookOptions(on_dry_run=True))
     opts = pulumi.ResourceOptions(hooks=pulumi.ResourceHookBinding(before_update=[hook]))
@@ -54,5 +53,5 @@ async def refuse_other_cluster(name: str, identifier: str, *former: str) -> None
 
 
 async def keep_to_cluster(cluster: ClusterOutputs) -> None:
-    """Run `refuse_other_cluster` for the outputs of a stack; those of earlier releases only have a name."""
-    await refuse_other_cluster(cluster.cluster_name, cluster.identifier, cluster.former_identifier)
+    """Run `refuse_other_cluster` for the outputs of a stack."""
+    await refuse_other_cluster(cluster.cluster_name, cluster.identifier)

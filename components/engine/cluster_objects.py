@@ -32,18 +32,14 @@ def create_cluster_provider(
     identifier: pulumi.Input[str],
     opts: pulumi.ResourceOptions | None = None,
 ) -> kubernetes.Provider:
-    """Register the provider `cluster`. `identifier`: of the cluster; the one in an existing state stays.
-
-    If it changed, or without it the kubeconfig, the engine would replace everything on the cluster.
-    """
+    """Register the provider `cluster`. If its `identifier` changed, the engine would replace everything."""
     return kubernetes.Provider(
         "cluster",
         kubeconfig=kubeconfig,
         cluster_identifier=identifier,
         # An update adopts objects that an interrupted one made without recording them.
         upsert_existing_objects=True,
-        # In states of earlier releases the identifier is a name.
-        opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(ignore_changes=["clusterIdentifier"])),
+        opts=opts,
     )
 
 
@@ -97,7 +93,6 @@ def create_privileged_namespace(
     hook = pulumi.ResourceHook(f"{name}-claim", claim_it)
     hooks = pulumi.ResourceOptions(hooks=pulumi.ResourceHookBinding(before_create=[hook]))
     if configurable:
-        # Only an update of this resource checks: an earlier release may have made the namespace.
         when_renamed = pulumi.ResourceHookBinding(before_update=[hook])
         claimed = pulumi.ResourceOptions(parent=opts.parent, depends_on=opts.depends_on, hooks=when_renamed)
         hooks.depends_on = [pulumi.Stash(f"{name}-name", input=namespace, opts=claimed)]

@@ -24,10 +24,7 @@ class JoinTokens:
     def __init__(
         self, name: str, *, servers: int = 0, agents: int = 0, parent: pulumi.Resource | None = None
     ) -> None:
-        # In earlier releases the tokens were children of the control plane, or at the top.
-        former = pulumi.create_urn(name, "busbar:index:K3sControlPlane")
-        aliases = [pulumi.Alias(parent=former), pulumi.Alias(parent=pulumi.ROOT_STACK_RESOURCE)]
-        opts = pulumi.ResourceOptions(parent=parent, aliases=aliases, ignore_changes=[*TOKEN_ARGUMENTS])
+        opts = pulumi.ResourceOptions(parent=parent, ignore_changes=[*TOKEN_ARGUMENTS])
         self.server = _JoinToken(f"{name}-server-token", servers, opts)
         self.agent = _JoinToken(f"{name}-agent-token", agents, opts)
         self.install_id: pulumi.Output[str] = pulumi.Output.unsecret(self.server.first.apply(k3s.install_id))

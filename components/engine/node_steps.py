@@ -41,9 +41,7 @@ def set_taints(
 
     The Command depends on no worker, so a failed worker does not keep the others from their taints.
     """
-    # Without a quarantine the request is that of earlier releases, so the engine has nothing to do.
-    more = {"quarantine": dict(quarantine), "cordon": list(cordon)}
-    spec = {"taints": taints, **{key: value for key, value in more.items() if value}}
+    spec = {"taints": taints, "quarantine": dict(quarantine), "cordon": list(cordon)}
     return create_cluster_command(name, "set-taints", spec, kubeconfig, opts)
 
 

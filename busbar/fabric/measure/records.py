@@ -10,14 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from busbar.collect import former
 from busbar.collect.result import Results
 from busbar.fabric.measure.history import Run
-from busbar.fabric.measure.plan import RUN_LABEL
-from busbar.fabric.measure.run import listed_if_served
 from busbar.kube.client import Api
 from busbar.kube.wait import ProgressCallback
-from busbar.manifests.mpijob import API_VERSION
 
 FILE = "history.jsonl"
 
@@ -47,20 +43,12 @@ def read_folder(folder: Path) -> list[Run]:
 
 
 def read_cluster(api: Api, namespace: str) -> list[Run]:
-    """The measurements in the cluster, also those of updates by an earlier release. Raises ApiError."""
-    jobs = f"/apis/{API_VERSION}/namespaces/{namespace}/mpijobs"
-    updates = [
-        job
-        for job in listed_if_served(api, jobs, "app.kubernetes.io/managed-by=busbar")
-        if RUN_LABEL not in job["metadata"]["labels"]
-    ]
-    found = [*former.of_updates(api, namespace, updates), *Results(api, namespace).all()]
-    return [run for each in found if (run := Run.read(each))]
+    """The measurements in the cluster. Raises ApiError."""
+    return [run for each in Results(api, namespace).all() if (run := Run.read(each))]
 
 
 def _object(line: str) -> Any:
     try:
-        found = json.loads(line)
+        return json.loads(line)
     except ValueError:
         return None  # cut by a full disk
-    return former.read(line) or found
