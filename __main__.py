@@ -6,12 +6,12 @@ import pulumi
 
 from busbar.components.cluster import Cluster
 from busbar.components.engine.program import end_quietly_when_interrupted, leave_out_debug_messages
-from busbar.components.engine.update_end import check_after_deletions
+from busbar.names import CLUSTER
 
 
 async def main() -> None:
-    cluster = Cluster.of_stack("busbar", Path(__file__).resolve().parent)
-    check_after_deletions(cluster.kubeconfig)
+    cluster = Cluster.of_stack(CLUSTER, Path(__file__).resolve().parent)
+    cluster.check_at_the_end()
     cluster.export()
     await cluster.finish()
 

@@ -76,8 +76,7 @@ class Capability:
     if it has none, the function by which `busbar measure` serves them, as MODULE:NAME.
     `host_groups`: group of another tool's inventory -> its key in the section `hosts` of these files, with
     `[]` after the key of a list (`busbar hosts import`), and `host_roles`: the same of the roles in a list of
-    hosts (busbar.config.hosts_from.ROLES). `host_steps`: a resource `STEP-HOST` installs a
-    host, and `STEP-HOST-removal` removes it (`busbar up --converge HOST`). `changed`: the function that
+    hosts (busbar.config.hosts_from.ROLES). `changed`: the function that
     `notify` calls, as MODULE:NAME, and `repeat`: the command for a person, where it has failed. `judge`: the
     function (MODULE:NAME) that judges a folder with a kept log of its gate again: Path -> Verdict or None.
     `drains`: the function (MODULE:NAME) that makes a DrainHook of a Node, or None. `nodes`: the function
@@ -93,7 +92,6 @@ class Capability:
     measure: str | None = None
     host_groups: Mapping[str, str] = field(default_factory=dict)
     host_roles: Mapping[str, str] = field(default_factory=dict)
-    host_steps: tuple[str, ...] = ()
     changed: str | None = None
     drains: str | None = None
     nodes: str | None = None

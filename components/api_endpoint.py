@@ -44,12 +44,19 @@ class ApiEndpoint(pulumi.ComponentResource):
 
 
 def create_api_front(
-    config: StackConfig, preflight: Preflight, control_plane: K3sControlPlane, parent: pulumi.Resource
+    name: str,
+    config: StackConfig,
+    preflight: Preflight,
+    control_plane: K3sControlPlane,
+    parent: pulumi.Resource,
 ) -> HAProxyLoadBalancer | ApiEndpoint:
-    """Make the load balancer or endpoint through which workers, operators and kubeconfigs reach the API."""
+    """Make the load balancer or endpoint through which workers, operators and kubeconfigs reach the API.
+
+    `name`: the name of the cluster.
+    """
     if config.inventory.load_balancers:
         return HAProxyLoadBalancer(
-            "load-balancer",
+            f"{name}-load-balancer",
             HAProxyLoadBalancerArgs.of(
                 config, ca_pem=control_plane.ca_pem, install_id=control_plane.install_id
             ),
@@ -67,7 +74,7 @@ def create_api_front(
         setting = "hosts.virtual_ip"
         fix = "let this machine reach it by TCP port 6443; see on the servers: journalctl -u keepalived"
     return ApiEndpoint(
-        "api-endpoint",
+        f"{name}-api-endpoint",
         ApiEndpointArgs(kubeconfig=control_plane.kubeconfig, setting=setting, fix=fix),
         # Running servers first get the address into their certificates.
         pulumi.ResourceOptions(parent=parent, depends_on=control_plane.before_workers),

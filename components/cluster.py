@@ -1,6 +1,6 @@
 """The whole bring-up as one component: from a list of machines to a cluster with a measured fabric."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
@@ -9,14 +9,15 @@ import pulumi
 import pulumi_kubernetes
 from pulumi_command import local, remote
 
-from busbar import outputs
+from busbar import names, outputs
 from busbar.components.api_endpoint import ApiEndpoint, create_api_front
 from busbar.components.control_plane import K3sControlPlane, K3sControlPlaneArgs
-from busbar.components.engine.cluster_objects import create_cluster_provider
+from busbar.components.engine.cluster_objects import create_cluster_provider, deleted_with
 from busbar.components.engine.join_tokens import JoinTokens
 from busbar.components.engine.node_steps import fail_unless_ready, remove_stale_nodes, set_taints
 from busbar.components.engine.stack_config import StackConfig, read_stack
 from busbar.components.engine.stack_outputs import Step, export_all, fail_unless_made, fail_unless_passed
+from busbar.components.engine.update_end import Installed, check_after_deletions
 from busbar.components.fabric_validation import FabricValidation, FabricValidationArgs
 from busbar.components.gpu_operator import GpuOperator, GpuOperatorArgs
 from busbar.components.load_balancer import HAProxyLoadBalancer
@@ -74,8 +75,8 @@ class _Operators:
 class Cluster(pulumi.ComponentResource):
     """A highly available K3s cluster on machines reachable over SSH, its fabric measured with NCCL.
 
-    A stack has one cluster: hosts, commands and names of its resources identify it by the stack. The outputs
-    are those of the contract (docs/outputs.md); a number that was not measured is none.
+    The names of all its resources begin with its own, which must never change: another name would uninstall
+    the hosts. The outputs are those of the contract (docs/outputs.md). A number that was not measured is None.
     """
 
     contract_version: pulumi.Output[int]
@@ -114,33 +115,41 @@ class Cluster(pulumi.ComponentResource):
         config = StackConfig.of(args["config"], secrets, Path(args.get("project") or Path.cwd()))
         super().__init__("busbar:index:Cluster", name, None, opts)
         rotate = config.cluster.k3s.rotate
-        tokens = JoinTokens(
-            "control-plane", servers=rotate.server_token, agents=rotate.agent_token, parent=self
-        )
+        tokens = JoinTokens(name, servers=rotate.server_token, agents=rotate.agent_token, parent=self)
 
         preflight = Preflight(
-            "preflight", PreflightArgs.of(config, tokens.install_id), pulumi.ResourceOptions(parent=self)
+            f"{name}-preflight",
+            PreflightArgs.of(config, tokens.install_id),
+            pulumi.ResourceOptions(parent=self),
         )
         servers = K3sControlPlane(
-            "control-plane",
+            f"{name}-{names.CONTROL_PLANE}",
             K3sControlPlaneArgs.of(config, preflight, tokens),
             pulumi.ResourceOptions(parent=self, depends_on=[preflight]),
         )
-        api_front = create_api_front(config, preflight, servers, self)
-        workers = self._join_workers(config, preflight, servers, api_front)
-        operators = self._install_operators(config, preflight, servers, api_front, workers.pools)
+        api_front = create_api_front(name, config, preflight, servers, self)
+        workers = self._join_workers(name, config, preflight, servers, api_front)
+        operators = self._install_operators(name, config, preflight, servers, api_front, workers.pools)
         fabric = FabricValidation(
-            "fabric",
+            f"{name}-nccl",
             FabricValidationArgs.of(config.inventory, servers.kubeconfig),
             pulumi.ResourceOptions(
-                parent=self, deleted_with=servers.foundation, provider=operators.provider
+                parent=self,
+                provider=operators.provider,
+                transformations=[deleted_with(servers.foundation)],
             ),
             workers=workers.pools.by_name,
             after=[*servers.steps, workers.taints, operators.gpu, operators.network, operators.mpi],
         )
         self._build_outputs(config, tokens, preflight, servers, operators, fabric)
 
-        self._inventory, self._servers = config.inventory, servers
+        self._name, self._inventory, self._servers = name, config.inventory, servers
+        # The namespaces and Helm releases, for the check at the end of an update.
+        self.installed: Sequence[Installed] = [
+            each
+            for made in (operators.gpu, operators.network, operators.mpi, fabric)
+            for each in made.installed
+        ]
         self._steps: list[Step] = [*servers.steps, *api_front.steps, *workers.steps]
         # Workers that are not configured any more are removed after the fabric was measured.
         self._measured = [workers.taints, workers.pools, *fabric.measurements]
@@ -148,6 +157,7 @@ class Cluster(pulumi.ComponentResource):
 
     def _join_workers(
         self,
+        name: str,
         config: StackConfig,
         preflight: Preflight,
         servers: K3sControlPlane,
@@ -156,12 +166,12 @@ class Cluster(pulumi.ComponentResource):
         """Make the workers, their taints, and the NFS server that they mount from, which is removed last."""
         inventory = config.inventory
         nfs_server = NfsServer(
-            "nfs-server",
+            f"{name}-nfs-server",
             NfsServerArgs.of(config, servers.install_id),
             pulumi.ResourceOptions(parent=self, depends_on=[preflight]),
         )
         taints = set_taints(
-            "control-plane-taints",
+            f"{name}-{names.CONTROL_PLANE}-taints",
             k3s.worker_taints(inventory),
             servers.kubeconfig,
             pulumi.ResourceOptions(parent=servers, depends_on=[servers.prepared, api_front]),
@@ -169,8 +179,8 @@ class Cluster(pulumi.ComponentResource):
             cordon=inventory.cordoned,
         )
         pools = WorkerPools(
-            "pools",
-            WorkerPoolsArgs.of(config, preflight, servers),
+            f"{name}-pool",
+            WorkerPoolsArgs.of(config, preflight, servers, workers=f"{name}-{names.WORKER}"),
             pulumi.ResourceOptions(
                 parent=self, depends_on=_with(servers.before_workers, api_front, *nfs_server.removals)
             ),
@@ -179,6 +189,7 @@ class Cluster(pulumi.ComponentResource):
 
     def _install_operators(
         self,
+        name: str,
         config: StackConfig,
         preflight: Preflight,
         servers: K3sControlPlane,
@@ -187,27 +198,34 @@ class Cluster(pulumi.ComponentResource):
     ) -> _Operators:
         """Make the operators, after all workers have joined; each waits for the resources that it offers."""
         inventory, kubeconfig = config.inventory, servers.kubeconfig
-        # Without its first server the cluster is gone, and nothing on it is uninstalled.
-        gone_with = servers.foundation
         provider = create_cluster_provider(
             kubeconfig,
             servers.install_id,
             pulumi.ResourceOptions(
-                parent=self, depends_on=_with(servers.before_charts, api_front), deleted_with=gone_with
+                parent=self,
+                depends_on=_with(servers.before_charts, api_front),
+                deleted_with=servers.foundation,
             ),
+            name=f"{name}-kubernetes",
         )
         after_workers = pulumi.ResourceOptions(
-            parent=self, depends_on=[pools], deleted_with=gone_with, provider=provider
+            parent=self,
+            depends_on=[pools],
+            provider=provider,
+            # Without its first server the cluster is gone, and nothing on it is uninstalled.
+            transformations=[deleted_with(servers.foundation)],
         )
-        gpu = GpuOperator("gpu-operator", GpuOperatorArgs.of(inventory, kubeconfig), after_workers)
+        gpu = GpuOperator(
+            f"{name}-{names.GPU_OPERATOR}", GpuOperatorArgs.of(inventory, kubeconfig), after_workers
+        )
         network = NetworkOperator(
-            "network-operator",
+            f"{name}-{names.NETWORK_OPERATOR}",
             NetworkOperatorArgs.of(inventory, kubeconfig, preflight.hosts.apply(rail_addresses)),
             # The GPU Operator brings node-feature-discovery, whose CRD the network chart's rules need. There
             # is no wait for GPUs, which need minutes to appear.
             pulumi.ResourceOptions.merge(after_workers, pulumi.ResourceOptions(depends_on=[*gpu.releases])),
         )
-        mpi = MpiOperator("mpi-operator", MpiOperatorArgs.of(inventory, kubeconfig), after_workers)
+        mpi = MpiOperator(f"{name}-mpi-operator", MpiOperatorArgs.of(inventory, kubeconfig), after_workers)
         return _Operators(gpu, network, mpi, provider)
 
     def _build_outputs(
@@ -231,8 +249,20 @@ class Cluster(pulumi.ComponentResource):
             facts=preflight.hosts,
             results=fabric.results,
         ).apply(lambda found: outputs.build_outputs(config.cluster, **found))
-        for output in outputs.NAMES:
-            setattr(self, output, self._outputs[output])
+        found = self._outputs
+        self.contract_version = found["contract_version"]
+        self.cluster_name = found["cluster_name"]
+        self.cluster_id = found["cluster_id"]
+        self.api_endpoint = found["api_endpoint"]
+        self.k3s_version = found["k3s_version"]
+        self.versions = found["versions"]
+        self.nccl_busbw_gbps = found["nccl_busbw_gbps"]
+        self.nccl_expected_gbps = found["nccl_expected_gbps"]
+        self.nccl_fraction = found["nccl_fraction"]
+        self.nccl_passed = found["nccl_passed"]
+        self.nccl_reasons = found["nccl_reasons"]
+        self.nfs_server = found["nfs_server"]
+        self.details = found["details"]
 
     @classmethod
     def of_stack(cls, name: str, project: Path) -> "Cluster":
@@ -248,6 +278,10 @@ class Cluster(pulumi.ComponentResource):
         names = (*outputs.NAMES, "kubeconfig")
         export_all({name: getattr(self, name) for name in names}, self._steps)
 
+    def check_at_the_end(self) -> None:
+        """Make the update fail if a release or namespace of the cluster is not on it after the deletions."""
+        check_after_deletions(self.kubeconfig, self.installed)
+
     async def finish(self) -> None:
         """Run the steps after the outputs: the gate, and removing Nodes of workers no longer configured.
 
@@ -258,7 +292,7 @@ class Cluster(pulumi.ComponentResource):
         await fail_unless_passed(self._outputs, enforce=inventory.cluster.validation.is_gate)
         await fail_unless_made(self._steps)
         stale = remove_stale_nodes(
-            "control-plane-stale-nodes",
+            f"{self._name}-{names.CONTROL_PLANE}-stale-nodes",
             [worker.name for worker in inventory.workers],
             self.kubeconfig,
             pulumi.ResourceOptions(parent=self._servers, depends_on=self._measured),

@@ -9,6 +9,7 @@ from typing import Any
 import pulumi
 from pulumi_command import local, remote
 
+from busbar import names
 from busbar.components.engine.host_command import HostArgs, create_host_command
 from busbar.components.engine.join_tokens import JoinTokens
 from busbar.components.engine.k3s_server import Server, ServerArgs, create_server
@@ -144,7 +145,7 @@ class K3sControlPlane(pulumi.ComponentResource):
         first, *others = args.servers
         rejoin = [self._prepare_nodes(f"{name}-rejoin", others[0], of=[first.name])] if others else []
         peer_ca = rejoin[0].stdout.apply(known_ca) if rejoin else None
-        begun = self._install(f"{name}-{first.name}", first, rejoin, peer_ca)
+        begun = self._install(first, rejoin, peer_ca)
         self.foundation, self._first = begun.removal, begun.installed
         self._facts = self._first.stdout.apply(server_facts)
         self.prepared = prepared = self._prepare_nodes(
@@ -161,7 +162,7 @@ class K3sControlPlane(pulumi.ComponentResource):
         servers = {first.name: self._first}
         for host in others:
             before = _and(if_it_exists, [*servers.values()])
-            servers[host.name] = self._install(f"{name}-{host.name}", host, before).installed
+            servers[host.name] = self._install(host, before).installed
         nodes = [*servers.values()]
         self.steps = [*rejoin, prepared, *nodes]
         self.before_workers = with_k3s.apply(
@@ -214,7 +215,6 @@ class K3sControlPlane(pulumi.ComponentResource):
 
     def _install(
         self,
-        name: str,
         host: Host,
         after: pulumi.Input[Sequence[pulumi.Resource]],
         peer_ca: pulumi.Input[str] | None = None,
@@ -230,7 +230,7 @@ class K3sControlPlane(pulumi.ComponentResource):
                 on=HostArgs(
                     login=args.login,
                     host=host,
-                    owner=name,
+                    owner=names.on_host(self._prefix, host.name),
                     install_id=self.install_id,
                     fronts=[*args.load_balancers, *args.servers],
                     environment=args.environment,

@@ -7,6 +7,7 @@ from typing import Any
 import pulumi
 
 from busbar.components.engine.cluster_objects import create_privileged_namespace
+from busbar.components.engine.update_end import Installed
 from busbar.components.nccl_validation import NcclValidation, NcclValidationArgs, create_image_pull
 from busbar.hosts.inventory import Inventory
 
@@ -51,23 +52,25 @@ class FabricValidation(pulumi.ComponentResource):
     ) -> None:
         """`workers`: pool -> what its image pull waits for. `after`: what the measurements wait for."""
         super().__init__("busbar:index:FabricValidation", name, None, opts)
-        deleted_with = opts.deleted_with if opts else None
 
         def child(after: Sequence[pulumi.Resource]) -> pulumi.ResourceOptions:
-            return pulumi.ResourceOptions(parent=self, depends_on=after, deleted_with=deleted_with)
+            return pulumi.ResourceOptions(parent=self, depends_on=after)
 
+        # The namespace, for the check at the end of an update.
+        self.installed: Sequence[Installed] = ()
         found: dict[str, NcclValidation] = {}
         if args.pools:
             # The pods of the measurements lock memory, which only a privileged namespace allows.
             namespace = create_privileged_namespace(
-                "validation-namespace", args.namespace, args.pools[0].kubeconfig, child([])
+                f"{name}-namespace", args.namespace, args.pools[0].kubeconfig, child([])
             )
+            self.installed = [Installed(namespace, args.namespace)]
             for pool in args.pools:
                 # The image has many GB and is pulled while the operators install. Nothing waits for it.
                 ready = [namespace, *([workers[pool.pool]] if workers else [])]
-                create_image_pull(f"nccl-{pool.pool}-image", pool, child(ready))
+                create_image_pull(f"{name}-{pool.pool}-image", pool, child(ready))
                 before = [namespace, *after, *(found.values() if args.in_order else ())]
-                found[pool.pool] = NcclValidation(f"nccl-{pool.pool}", pool, child(before))
+                found[pool.pool] = NcclValidation(f"{name}-{pool.pool}", pool, child(before))
         self.measurements = list(found.values())
         self.results = {pool: each.result for pool, each in found.items()}
         self.register_outputs({"pools": list(found)})

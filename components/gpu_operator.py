@@ -11,11 +11,13 @@ from busbar.components.engine.local_command import create_cluster_command
 from busbar.components.engine.release import (
     HELM_VALUES,
     ChartSource,
+    InstalledRelease,
     ReleaseArgs,
     changes,
     create_release,
     installed_version,
 )
+from busbar.components.engine.update_end import Installed
 from busbar.config import operators, section
 from busbar.hosts.inventory import Inventory
 from busbar.manifests.names import digest
@@ -52,7 +54,7 @@ class GpuOperator(pulumi.ComponentResource):
     """Makes the Namespace, the Helm Release, and a Command that waits for `nvidia.com/gpu` on every worker.
 
     If the operator is not enabled, another tool has installed the device plugin: only the wait is made, and
-    `version` is None. Its resources are `deleted_with` the same resource as the component.
+    `version` is None.
     """
 
     version: pulumi.Output[str | None]
@@ -65,7 +67,7 @@ class GpuOperator(pulumi.ComponentResource):
         config = section(operators.GpuOperator, "gpu_operator", args.settings)
         values = GPU_OPERATOR.values(HELM_VALUES, config, read_taints(args.taints))
         self.version = pulumi.Output.from_input(None)
-        self.releases = []
+        made: list[InstalledRelease] = []
         if config.enabled:
             release = create_release(
                 name,
@@ -77,18 +79,18 @@ class GpuOperator(pulumi.ComponentResource):
                     values=values,
                 ),
                 parent=self,
-                deleted_with=opts.deleted_with if opts else None,
             )
             self.version = installed_version(release, config.version)
-            self.releases = [release]
+            made = [release]
+        self.releases = [each.release for each in made]
+        # The namespace and the release, for the check at the end of an update.
+        self.installed: Sequence[Installed] = [each for release in made for each in release.installed]
         wait = create_cluster_command(
             f"{name}-gpus",
             "wait allocatable",
             GPU_OPERATOR.wait_request(config, GPU_RESOURCE, args.nodes),
             args.kubeconfig,
-            pulumi.ResourceOptions(
-                parent=self, depends_on=self.releases, replacement_trigger=changes(*self.releases)
-            ),
+            pulumi.ResourceOptions(parent=self, depends_on=self.releases, replacement_trigger=changes(*made)),
             triggers=[digest(values), config.version],
         )
         self.ready = wait.stdout

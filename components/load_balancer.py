@@ -7,6 +7,7 @@ from typing import Any
 import pulumi
 from pulumi_command import remote
 
+from busbar import names
 from busbar.components.engine.host_command import HostArgs, create_host_command
 from busbar.components.engine.removal import create_host_removal
 from busbar.components.engine.ssh import SshLogin
@@ -73,13 +74,14 @@ class HAProxyLoadBalancer(pulumi.ComponentResource):
         self._removals: list[pulumi.Resource] = []
         for host in args.load_balancers:
             # The load balancers change one at a time, so that one of them always works.
-            self.steps.append(self._install(f"{name}-{host.name}", host))
+            self.steps.append(self._install(name, host))
         answered = pulumi.Output.all(*(step.stdout for step in self.steps))
         address = self._shared.address if self._shared else args.load_balancers[0].address
         self.endpoint = answered.apply(lambda _: api_url(address))
         self.register_outputs({"endpoint": self.endpoint})
 
-    def _install(self, name: str, host: Host) -> remote.Command:
+    def _install(self, component: str, host: Host) -> remote.Command:
+        name = names.on_host(component, host.name)
         balancers, servers = self._args.load_balancers, self._args.servers
         on = HostArgs(
             login=self._args.login,
@@ -95,7 +97,7 @@ class HAProxyLoadBalancer(pulumi.ComponentResource):
         removal = create_host_removal(on, "haproxy", DEADLINE_SECONDS, ca_file, after_other_removals)
         self._removals.append(removal)
         packages = create_host_command(
-            f"{name}-packages",
+            names.on_host(f"{component}-packages", host.name),
             on,
             "haproxy-packages",
             DEADLINE_SECONDS,

@@ -1,6 +1,6 @@
 """Kubeflow MPI Operator from our own chart, done when its Deployment is available."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ import pulumi
 
 from busbar.components.engine.local_command import from_project
 from busbar.components.engine.release import HELM_VALUES, ChartSource, ReleaseArgs, create_release
+from busbar.components.engine.update_end import Installed
 from busbar.config import operators, section
 from busbar.hosts.inventory import Inventory
 from busbar.manifests.operators import MPI_OPERATOR
@@ -32,8 +33,7 @@ class MpiOperatorArgs:
 class MpiOperator(pulumi.ComponentResource):
     """Makes the Namespace and the Helm Release of charts/mpi-operator, which carries the CRD.
 
-    If the operator is not enabled it makes nothing, and `version` is None. Its resources are `deleted_with`
-    the same resource as the component.
+    If the operator is not enabled it makes nothing, and `version` is None.
     """
 
     version: pulumi.Output[str | None]
@@ -41,9 +41,11 @@ class MpiOperator(pulumi.ComponentResource):
     def __init__(self, name: str, args: MpiOperatorArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:index:MpiOperator", name, None, opts)
         config = section(operators.MpiOperator, "mpi_operator", args.settings)
+        # The namespace and the release, for the check at the end of an update.
+        self.installed: Sequence[Installed] = ()
         self.version = pulumi.Output.from_input(None)
         if config.enabled:
-            release = create_release(
+            made = create_release(
                 name,
                 ReleaseArgs(
                     kubeconfig=args.kubeconfig,
@@ -55,11 +57,11 @@ class MpiOperator(pulumi.ComponentResource):
                     await_ready=True,
                 ),
                 parent=self,
-                deleted_with=opts.deleted_with if opts else None,
             )
+            self.installed = made.installed
             # The chart has the version that it was made for, but the image is what runs.
             version = image_version(config.image)
-            self.version = pulumi.Output.from_input(release.status).apply(lambda _: version)
+            self.version = pulumi.Output.from_input(made.release.status).apply(lambda _: version)
         self.register_outputs({"version": self.version})
 
 

@@ -77,7 +77,7 @@ class NcclValidation(pulumi.ComponentResource):
 
     The job runs again when anything in it changes (nodes, versions, image, arguments,
     `validation.run`), because its name is a digest of that. If only the expectation changes, the same log is
-    judged again. Resources on the cluster are `deleted_with` the same resource as the component.
+    judged again.
     """
 
     result: pulumi.Output[Mapping[str, Any]]
@@ -89,7 +89,6 @@ class NcclValidation(pulumi.ComponentResource):
         self, name: str, args: NcclValidationArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("busbar:index:NcclValidation", name, None, opts)
-        self._deleted_with = opts.deleted_with if opts else None
         validation = _validation(args)
         topology, topology_map = self._create_topology_map(name, args.pool, validation)
         job = _resolve(args, topology)
@@ -105,7 +104,6 @@ class NcclValidation(pulumi.ComponentResource):
                 depends_on=topology_map,
                 # The old job may still hold the GPUs that the new one needs.
                 delete_before_replace=True,
-                deleted_with=self._deleted_with,
             ),
         )
         folder = f".busbar/{pulumi.get_stack()}/{args.pool}"
@@ -145,7 +143,7 @@ class NcclValidation(pulumi.ComponentResource):
                 metadata={"name": topology.config_map, "namespace": validation.namespace},
                 immutable=True,
                 data={topology.name: topology.text},
-                opts=of_fixed_name(pulumi.ResourceOptions(parent=self, deleted_with=self._deleted_with)),
+                opts=of_fixed_name(pulumi.ResourceOptions(parent=self)),
             )
         ]
 

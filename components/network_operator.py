@@ -16,6 +16,7 @@ from busbar.components.engine.release import (
     create_release,
     installed_version,
 )
+from busbar.components.engine.update_end import Installed
 from busbar.config import operators, section
 from busbar.hosts.inventory import Inventory
 from busbar.manifests import nic_cluster_policy
@@ -59,8 +60,7 @@ class NetworkOperator(pulumi.ComponentResource):
 
     The chart's rules need the CRD of node-feature-discovery, which the GPU Operator brings. If the operator
     is not enabled it makes nothing, and `version` is None: how many units another tool offers per HCA is not
-    known here, and a job that finds none says so. Its resources are `deleted_with` the same resource as the
-    component.
+    known here, and a job that finds none says so.
     """
 
     version: pulumi.Output[str | None]
@@ -71,20 +71,16 @@ class NetworkOperator(pulumi.ComponentResource):
     ) -> None:
         super().__init__("busbar:index:NetworkOperator", name, None, opts)
         config = section(operators.NetworkOperator, "network_operator", args.settings)
+        # The namespace and the release, for the check at the end of an update.
+        self.installed: Sequence[Installed] = ()
         self.version = self.ready = pulumi.Output.from_input(None)
         if config.enabled:
-            self._install(name, args, config, opts.deleted_with if opts else None)
+            self._install(name, args, config)
         self.register_outputs({"version": self.version, "ready": self.ready})
 
-    def _install(
-        self,
-        name: str,
-        args: NetworkOperatorArgs,
-        config: operators.NetworkOperator,
-        deleted_with: pulumi.Resource | None,
-    ) -> None:
+    def _install(self, name: str, args: NetworkOperatorArgs, config: operators.NetworkOperator) -> None:
         values = NETWORK_OPERATOR.values(HELM_VALUES, config)
-        release = create_release(
+        made = create_release(
             name,
             ReleaseArgs(
                 kubeconfig=args.kubeconfig,
@@ -94,7 +90,6 @@ class NetworkOperator(pulumi.ComponentResource):
                 values=values,
             ),
             parent=self,
-            deleted_with=deleted_with,
         )
         rails: pulumi.Output[Sequence[str]] = pulumi.Output.from_input(args.rails)
         taints = read_taints(args.taints)
@@ -103,15 +98,16 @@ class NetworkOperator(pulumi.ComponentResource):
             f"{name}-policy",
             {**nic_cluster_policy.HEAD, "spec": spec},
             # The release brings the CRD.
-            pulumi.ResourceOptions(parent=self, depends_on=[release], deleted_with=deleted_with or release),
+            pulumi.ResourceOptions(parent=self, depends_on=[made.release], deleted_with=made.release),
         )
         wait = create_cluster_command(
             f"{name}-hcas",
             "wait allocatable",
             NETWORK_OPERATOR.wait_request(config, config.resource, args.nodes),
             args.kubeconfig,
-            pulumi.ResourceOptions(parent=self, depends_on=[policy], replacement_trigger=changes(release)),
+            pulumi.ResourceOptions(parent=self, depends_on=[policy], replacement_trigger=changes(made)),
             triggers=[digest(values), spec.apply(digest), config.version],
         )
-        self.version = installed_version(release, config.version)
+        self.installed = made.installed
+        self.version = installed_version(made, config.version)
         self.ready = wait.stdout

@@ -7,6 +7,7 @@ from typing import Any
 import pulumi
 from pulumi_command import local, remote
 
+from busbar import names
 from busbar.components.engine.host_command import HostArgs, create_host_command
 from busbar.components.engine.removal import create_host_removal
 from busbar.components.engine.ssh import SshLogin
@@ -70,7 +71,7 @@ class NfsServer(pulumi.ComponentResource):
         folder = ""
         if args.host:
             settings = section(nfs_server.NfsServer, "nfs_server", args.settings)
-            self._install(f"{name}-{args.host.name}", args, nfs.Export(args.host, settings))
+            self._install(names.on_host(name, args.host.name), args, nfs.Export(args.host, settings))
             folder = settings.folder
         self.register_outputs({"folder": folder})
 

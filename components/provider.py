@@ -71,7 +71,7 @@ class Provider(ComponentProvider):
 
 async def _finish(cluster: Cluster) -> None:
     # Only the program, another process, outlives the deletions: the next update says what they removed.
-    await fail_unless_installed(cluster.kubeconfig)
+    await fail_unless_installed(cluster.kubeconfig, cluster.installed)
     await cluster.finish()
 
 

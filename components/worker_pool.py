@@ -8,6 +8,7 @@ from typing import Any
 import pulumi
 from pulumi_command import remote
 
+from busbar import names
 from busbar.components.engine.host_command import HostArgs, create_host_command
 from busbar.components.engine.node_steps import scheduler_hooks
 from busbar.components.engine.removal import create_host_removal
@@ -26,7 +27,9 @@ REMOVAL_DEADLINE_SECONDS = 600
 class InfiniBandWorkerPoolArgs:
     """The workers of a pool, and how they join.
 
-    `pool`: its name. `fronts`: load balancers and servers. `install_id`: `K3sControlPlane.install_id`.
+    `pool`: its name. `prefix`: begins the names of the workers' resources. It is the same in all pools, so
+    that a worker that moves to another one keeps its resources. `fronts`: load balancers and servers.
+    `install_id`: `K3sControlPlane.install_id`.
     `kubeconfig`: secret, to ask the cluster which agents run. `unreachable`: the workers that preflight did
     not reach. `join_url`: https://ADDRESS:6443 of the Kubernetes API. `agent_token`: secret; it pins the CA.
     `registries_yaml`: the content of registries.yaml, empty for none. `settings` and `k3s`: as `pools.NAME`
@@ -35,6 +38,7 @@ class InfiniBandWorkerPoolArgs:
     """
 
     pool: str
+    prefix: str
     workers: Sequence[Host]
     fronts: Sequence[Host]
     login: SshLogin
@@ -53,8 +57,7 @@ class InfiniBandWorkerPoolArgs:
 class InfiniBandWorkerPool(pulumi.ComponentResource):
     """Makes two Commands per worker: the K3s agent, and one that acts only when the worker is removed.
 
-    Their names, `worker-<host>` and `worker-<host>-removal`, do not have the pool: a worker that moves to
-    another pool keeps its resources, and nothing is removed. The agent depends on its removal. Running agents
+    The agent depends on its removal. Running agents
     change a few at a time (components/engine/rolling_update.py), all others at once. The Node of a removed
     worker is drained and deleted before (components/engine/node_steps.py).
     """
@@ -76,9 +79,9 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
             **k3s.rotation_values(self._k3s, "certificates"),
         }
         self._delivery = create_delivery_hook(
-            f"{name}-delivery", args.login, {_agent(host): host for host in args.workers}
+            f"{name}-delivery", args.login, {self._agent(host): host for host in args.workers}
         )
-        drain, mine = self._settings.drain, {_agent(host): host.name for host in args.workers}
+        drain, mine = self._settings.drain, {self._agent(host): host.name for host in args.workers}
         self._hooks = pulumi.ResourceHookBinding(on_error=[self._delivery])
         if drain != "never":
             of_schedulers = scheduler_hooks(
@@ -107,9 +110,13 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
         self.node_names = ready.apply(lambda _: [host.name for host in args.workers])
         self.register_outputs({"node_names": self.node_names})
 
+    def _agent(self, host: Host) -> str:
+        """The resource that installs this worker."""
+        return names.on_host(self._args.prefix, host.name)
+
     def _install(self, host: Host) -> remote.Command:
         args, pool = self._args, self._settings
-        name, workers = _agent(host), len(args.workers)
+        name, workers = self._agent(host), len(args.workers)
         on = HostArgs(
             login=args.login,
             host=host,
@@ -157,8 +164,3 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
                 labels=host.labels,
             )
         )
-
-
-def _agent(host: Host) -> str:
-    """The resource that installs this worker."""
-    return f"worker-{host.name}"

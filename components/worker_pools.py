@@ -22,13 +22,17 @@ class WorkerPoolsArgs:
 
     @classmethod
     def of(
-        cls, config: StackConfig, preflight: Preflight, control_plane: K3sControlPlane
+        cls, config: StackConfig, preflight: Preflight, control_plane: K3sControlPlane, *, workers: str
     ) -> "WorkerPoolsArgs":
-        """The arguments for all pools of a configuration, whose workers join the control plane."""
+        """The arguments for all pools of a configuration, whose workers join the control plane.
+
+        `workers`: begins the names of the workers' resources.
+        """
         k3s, pools = config.cluster.k3s, config.cluster.pools
         arguments = [
             InfiniBandWorkerPoolArgs(
                 pool=pool,
+                prefix=workers,
                 workers=config.inventory.workers_of(pool),
                 fronts=config.inventory.fronts,
                 login=config.login,
@@ -60,7 +64,7 @@ class WorkerPools(pulumi.ComponentResource):
         for each in args.pools:
             before = [*self.by_name.values()] if args.in_order else []
             self.by_name[each.pool] = InfiniBandWorkerPool(
-                f"pool-{each.pool}", each, pulumi.ResourceOptions(parent=self, depends_on=before)
+                f"{name}-{each.pool}", each, pulumi.ResourceOptions(parent=self, depends_on=before)
             )
         self.steps = [step for pool in self.by_name.values() for step in pool.steps]
         self.register_outputs({"pools": list(self.by_name)})

@@ -10,16 +10,8 @@ from busbar.config.hosts import LABELS, SWITCHES
 from busbar.config.partial import PartialCluster, PartialConfig, PartialHost
 from busbar.text import counted
 
-# The resources of each host, in components/: how their names begin, and how they end.
-RESOURCES: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "load_balancers": ("load-balancer", ("", "-packages", "-removal")),
-    "servers": ("control-plane", ("", "-removal")),
-    "workers": ("worker", ("", "-removal")),
-}
 # With fewer servers no other server could take over a shared address.
 MIN_SHARING = 3
-# Other resources whose names begin like those of the servers.
-CONTROL_PLANE_STEPS = ("kubeconfig", "nodes", "rejoin", "stale-nodes", "taints")
 
 
 def duplicates(config: PartialCluster) -> Iterator[Finding]:
@@ -43,28 +35,6 @@ def duplicates(config: PartialCluster) -> Iterator[Finding]:
             else:
                 text = f"is also the address of {first.where}"
                 yield Finding((*host.path, "address"), text, "list each machine once", repr(host.address))
-
-
-def resource_names(config: PartialConfig) -> Iterator[Finding]:
-    """Names of Pulumi resources, and the former ones of workers (components/worker_pool.py), are unique."""
-    taken: dict[str, PartialHost] = {}
-    for host in config.hosts:
-        if host.name is None or host.group not in RESOURCES:
-            continue
-        step, endings = RESOURCES[host.group]
-        names = [f"{step}-{host.name}{ending}" for ending in endings]
-        if host.group == "workers":
-            names.append(f"pool-{host.pool or config.only_pool}-{host.name}")
-        owners = [taken.setdefault(name, host) for name in names]
-        # `duplicates` reports equal host names.
-        if first := next((owner for owner in owners if owner.name != host.name), None):
-            of_pool = f" in pool {host.pool or config.only_pool!r}" if host.group == "workers" else ""
-            text = f"{host.name!r}{of_pool} gives the same Pulumi resource name as {first.where}"
-            yield Finding((*host.path, "name"), text, "rename one")
-    for host in config.group("servers"):
-        if host.name in CONTROL_PLANE_STEPS:
-            text = "is the name of a step of the control plane"
-            yield Finding((*host.path, "name"), text, "rename it", repr(host.name))
 
 
 def quorum(config: PartialConfig) -> Iterator[Finding]:

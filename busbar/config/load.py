@@ -31,7 +31,6 @@ NFS_WORKERS = 16
 # The checks that no section can make on its own.
 CHECKS: tuple[Callable[[PartialConfig], Iterator[Finding]], ...] = (
     host_checks.duplicates,
-    host_checks.resource_names,
     host_checks.quorum,
     host_checks.api_endpoint,
     host_checks.virtual_ip,

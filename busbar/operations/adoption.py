@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from busbar import names
 from busbar.config import Cluster
 from busbar.exits import Failed
 from busbar.hosts import k3s
@@ -240,9 +241,9 @@ def _join_tokens(cluster: Cluster, servers: Mapping[str, Known], install_id: str
                 f"k3s.rotate.{kind}_token is {number}, and {listed(sorted(map(str, done)), _SHOWN)} is done "
                 "on the servers. Fix: set it to that number; rotate after the stack is adopted"
             )
-        names = [f"control-plane-{kind}-token{f'-{each}' if each else ''}" for each in range(number + 1)]
-        values |= {**dict.fromkeys(names[:-1], k3s.LOST + install_id), names[-1]: token}
-    if k3s.install_id(values["control-plane-server-token"]) != install_id:
+        made = [names.token(kind, each) for each in range(number + 1)]
+        values |= {**dict.fromkeys(made[:-1], k3s.LOST + install_id), made[-1]: token}
+    if k3s.install_id(values[names.token("server", 0)]) != install_id:
         raise CannotAdopt(f"the token in {_CONFIG} of the servers is not the one of the cluster {install_id}")
     return Secrets(values, [name for name, value in values.items() if value.startswith(k3s.LOST)])
 

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
+from busbar import names
 from busbar.hosts.finding import Finding
 from busbar.preflight.facts import OTHER_PCI, RAIL_PCI, HostRecord
 from busbar.preflight.report import Report
@@ -92,7 +93,9 @@ def _other_clusters(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Findi
     """Find hosts that were installed by another cluster, possibly one whose stack is lost."""
     for name, report in reports.items():
         mark = report.owner
-        if spec.install_id is not None and mark.install_id not in ("", spec.install_id):
+        if names.is_mark_before_1_0(mark.owner):
+            yield Finding(name, "error", *before_1_0(mark.owner))
+        elif spec.install_id is not None and mark.install_id not in ("", spec.install_id):
             yield Finding(
                 name,
                 "error",
@@ -102,14 +105,21 @@ def _other_clusters(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Findi
             )
 
 
+def before_1_0(owner: str) -> tuple[str, str]:
+    """What is wrong with a host that a busbar before 1.0 has installed, and what to do."""
+    return (
+        f"was installed by a busbar before 1.0 ({owner}), whose state this one does not read",
+        "remove it with that busbar (`busbar destroy`), or uninstall it: busbar docs hosts 'By hand'",
+    )
+
+
 def _swapped_workers(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Finding]:
     """Find workers listed under the name of another worker of this cluster: K3s refuses both."""
-    # The last part of an owner is the resource; those before it change when a stack is renamed.
-    named = {f"worker-{host.name}": host.name for host in spec.hosts if host.role == "worker"}
+    workers = {host.name for host in spec.hosts if host.role == "worker"}
     for name, report in reports.items():
         mark = report.owner
-        installed_as = named.get(mark.owner.rpartition("/")[2], name)
-        if installed_as != name and spec.install_id in (None, mark.install_id):
+        installed_as = names.host_of(mark.owner)
+        if installed_as in workers - {name} and spec.install_id in (None, mark.install_id):
             yield Finding(
                 name,
                 "error",
@@ -171,9 +181,9 @@ def _unlike_their_pool(
     for host in spec.hosts:
         if host.pool and host.name in values and host.name not in spec.quarantined:
             pools[host.pool].append(host.name)
-    for pool, names in pools.items():
-        common = Counter(values[name] for name in names).most_common(1)[0][0]
-        for name in names:
+    for pool, hosts in pools.items():
+        common = Counter(values[name] for name in hosts).most_common(1)[0][0]
+        for name in hosts:
             if values[name] != common:
                 yield Finding(
                     name,

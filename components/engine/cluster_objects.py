@@ -9,7 +9,6 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from busbar.components.engine import update_end
 from busbar.components.engine.host_command import owner_mark
 from busbar.components.engine.release_hooks import run_on_cluster
 from busbar.kube.namespaces import claim
@@ -31,10 +30,12 @@ def create_cluster_provider(
     kubeconfig: pulumi.Input[str],
     identifier: pulumi.Input[str],
     opts: pulumi.ResourceOptions | None = None,
+    *,
+    name: str = "cluster",
 ) -> kubernetes.Provider:
-    """Register the provider `cluster`. If its `identifier` changed, the engine would replace everything."""
+    """Register the provider. If its `identifier` changed, the engine would replace everything."""
     return kubernetes.Provider(
-        "cluster",
+        name,
         kubeconfig=kubeconfig,
         cluster_identifier=identifier,
         # An update adopts objects that an interrupted one made without recording them.
@@ -96,13 +97,23 @@ def create_privileged_namespace(
         when_renamed = pulumi.ResourceHookBinding(before_update=[hook])
         claimed = pulumi.ResourceOptions(parent=opts.parent, depends_on=opts.depends_on, hooks=when_renamed)
         hooks.depends_on = [pulumi.Stash(f"{name}-name", input=namespace, opts=claimed)]
-    made = kubernetes.core.v1.Namespace(
+    return kubernetes.core.v1.Namespace(
         name,
         metadata=namespaces.render(namespace)["metadata"],
         opts=of_fixed_name(pulumi.ResourceOptions.merge(opts, hooks)),
     )
-    update_end.expected.append((made, namespace, None))
-    return made
+
+
+def deleted_with(resource: pulumi.Resource) -> pulumi.ResourceTransformation:
+    """The transformation of a component whose objects are gone from the cluster together with `resource`."""
+
+    def apply(args: pulumi.ResourceTransformationArgs) -> pulumi.ResourceTransformationResult | None:
+        if not args.type_.startswith("kubernetes:"):
+            return None
+        opts = pulumi.ResourceOptions.merge(args.opts, pulumi.ResourceOptions(deleted_with=resource))
+        return pulumi.ResourceTransformationResult(args.props, opts)
+
+    return apply
 
 
 def of_fixed_name(opts: pulumi.ResourceOptions) -> pulumi.ResourceOptions:

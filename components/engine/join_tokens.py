@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pulumi
 import pulumi_random as random
 
+from busbar import names
 from busbar.hosts import k3s
 
 TOKEN_LENGTH = 48
@@ -16,7 +19,7 @@ TOKEN_ARGUMENTS = (
 
 
 class JoinTokens:
-    """The tokens of a control plane of this name; made before preflight, which needs `install_id`.
+    """The tokens of the cluster of this name; made before preflight, which needs `install_id`.
 
     `servers`, `agents`: number of rotations of the token (`k3s.rotate`).
     """
@@ -25,8 +28,8 @@ class JoinTokens:
         self, name: str, *, servers: int = 0, agents: int = 0, parent: pulumi.Resource | None = None
     ) -> None:
         opts = pulumi.ResourceOptions(parent=parent, ignore_changes=[*TOKEN_ARGUMENTS])
-        self.server = _JoinToken(f"{name}-server-token", servers, opts)
-        self.agent = _JoinToken(f"{name}-agent-token", agents, opts)
+        self.server = _JoinToken([names.token("server", each, name) for each in range(servers + 1)], opts)
+        self.agent = _JoinToken([names.token("agent", each, name) for each in range(agents + 1)], opts)
         self.install_id: pulumi.Output[str] = pulumi.Output.unsecret(self.server.first.apply(k3s.install_id))
         """Identifies this cluster on its hosts. It is not secret, and unchanged by rotations because it is
         derived from the first server token."""
@@ -35,9 +38,8 @@ class JoinTokens:
 class _JoinToken:
     """One RandomPassword, and one per rotation. All stay in the state: a snapshot needs that of its time."""
 
-    def __init__(self, name: str, rotations: int, opts: pulumi.ResourceOptions) -> None:
-        numbers = ["", *(f"-{number + 1}" for number in range(rotations))]
-        passwords = [create_password(f"{name}{number}", opts) for number in numbers]
+    def __init__(self, of_rotations: Sequence[str], opts: pulumi.ResourceOptions) -> None:
+        passwords = [create_password(name, opts) for name in of_rotations]
         self.first: pulumi.Output[str] = passwords[0].result
         """Secret; the first token, unchanged by rotations."""
         self.current: pulumi.Output[str] = passwords[-1].result

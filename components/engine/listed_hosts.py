@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pulumi
 from pulumi.runtime import invoke
 
-from busbar.components.engine.removal import REMOVAL
+from busbar import names
 from busbar.config import ConfigError, Finding
 from busbar.config.hosts import HostsFrom
 from busbar.config.hosts_from import ROLES, ListedHosts, kept_in, read_file, read_list
@@ -76,7 +76,7 @@ def _former_hosts() -> dict[str, Mapping[str, Any]]:
     specs = (
         json.loads(each["outputs"]["stdin"])
         for urn, each in found["outputs"].items()
-        if urn.endswith(REMOVAL) and each["type"] == "command:local:Command"
+        if names.is_removal(urn.rpartition("::")[2]) and each["type"] == "command:local:Command"
     )
     return dict(sorted((spec["host"]["name"], spec["host"]) for spec in specs))
 

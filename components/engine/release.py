@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from busbar.components.engine import update_end
+from busbar import names
 from busbar.components.engine.cluster_objects import create_privileged_namespace
 from busbar.components.engine.release_hooks import create_recovery_hooks
+from busbar.components.engine.update_end import Installed
 from busbar.config import Chart
 from busbar.config.kubernetes_values import is_local_chart
 from busbar.helm.recovery import DesiredRelease
@@ -24,7 +24,6 @@ from busbar.manifests.operators import Operator, OperatorConfig
 HELM_VALUES = Path(__file__).resolve().parents[2] / "helm_values"
 # Number of past revisions that stay as Secrets in the cluster; 0 would mean all of them.
 MAX_HISTORY = 5
-_namespaces: WeakKeyDictionary[pulumi.Resource, kubernetes.core.v1.Namespace] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,18 +76,21 @@ class ReleaseArgs:
     before_change: Callable[[Api], None] | None = None
 
 
+@dataclass(frozen=True)
+class InstalledRelease:
+    """A Helm release and its namespace. `installed`: both, for the check at the end of the update."""
+
+    release: kubernetes.helm.v3.Release
+    namespace: kubernetes.core.v1.Namespace
+    installed: tuple[Installed, ...]
+
+
 def create_release(
-    name: str,
-    args: ReleaseArgs,
-    parent: pulumi.Resource,
-    deleted_with: pulumi.Resource | None = None,
-    *,
-    keep_namespace: bool | None = None,
-) -> kubernetes.helm.v3.Release:
+    name: str, args: ReleaseArgs, parent: pulumi.Resource, *, keep_namespace: bool | None = None
+) -> InstalledRelease:
     """Register `<name>-namespace` and `<name>-release` as children of the operator called `name`.
 
-    The history is bounded, and hooks run (operators upgrade their CRDs in them). `deleted_with`: a resource
-    without which the cluster is gone, so that the release cannot be uninstalled. `keep_namespace`: a destroy
+    The history is bounded, and hooks run (operators upgrade their CRDs in them). `keep_namespace`: a destroy
     leaves it, with the volumes in it.
     """
     operator, source = args.operator, args.source
@@ -96,10 +98,10 @@ def create_release(
         f"{name}-namespace",
         operator.namespace,
         args.kubeconfig,
-        pulumi.ResourceOptions(parent=parent, deleted_with=deleted_with, retain_on_delete=keep_namespace),
+        pulumi.ResourceOptions(parent=parent, retain_on_delete=keep_namespace),
         configurable=False,
     )
-    resource = f"{name}-release"
+    resource = names.release(name)
     desired = DesiredRelease(
         name=operator.release,
         namespace=operator.namespace,
@@ -139,20 +141,16 @@ def create_release(
         ),
         opts=pulumi.ResourceOptions(
             parent=parent,
-            deleted_with=deleted_with,
             # Two releases of one name would share their objects, so the old one is deleted first.
             delete_before_replace=True,
             hooks=create_recovery_hooks(resource, desired, args.kubeconfig, check, args.before_change),
         ),
     )
-    update_end.expected.append((release, operator.namespace, operator.release))
-    _namespaces[release] = namespace
-    return release
-
-
-def namespace_of(release: kubernetes.helm.v3.Release) -> kubernetes.core.v1.Namespace:
-    """The namespace that `create_release` has made for a release."""
-    return _namespaces[release]
+    made = (
+        Installed(namespace, operator.namespace),
+        Installed(release, operator.namespace, operator.release),
+    )
+    return InstalledRelease(release, namespace, made)
 
 
 async def _rendered(args: ReleaseArgs, parent: pulumi.Resource) -> list[Any]:
@@ -171,7 +169,7 @@ async def _rendered(args: ReleaseArgs, parent: pulumi.Resource) -> list[Any]:
     return list(found["result"])
 
 
-def changes(*releases: kubernetes.helm.v3.Release) -> pulumi.Output[Any]:
+def changes(*releases: InstalledRelease) -> pulumi.Output[Any]:
     """A `replacement_trigger` that changes with each upgrade and each installation into a new namespace.
 
     A trigger that a state does not have yet replaces nothing, unlike one in the inputs of a Command.
@@ -183,17 +181,17 @@ def changes(*releases: kubernetes.helm.v3.Release) -> pulumi.Output[Any]:
     async def none_if_failed() -> list[Any] | None:
         return await found.future() if await found.is_known() else None
 
-    pairs = [pulumi.Output.all(_namespaces[each].metadata, each.status) for each in releases]
+    pairs = [pulumi.Output.all(each.namespace.metadata, each.release.status) for each in releases]
     found = pulumi.Output.all(*(pair.apply(lambda known: read(*known)) for pair in pairs))
     # An unknown trigger would end the whole update, even the steps that continue after a failed release.
     return found if pulumi.runtime.is_dry_run() else pulumi.Output.from_input(none_if_failed())
 
 
-def installed_version(release: kubernetes.helm.v3.Release, configured: str) -> pulumi.Output[str]:
+def installed_version(made: InstalledRelease, configured: str) -> pulumi.Output[str]:
     """The chart's version as Helm reports it after the installation; `configured` if it reports none."""
 
     def read(status: Any) -> str:
         found = status.get("version") if isinstance(status, Mapping) else None
         return str(found or configured)
 
-    return pulumi.Output.from_input(release.status).apply(read)
+    return pulumi.Output.from_input(made.release.status).apply(read)

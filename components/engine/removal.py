@@ -12,13 +12,11 @@ from typing import Any
 import pulumi
 from pulumi_command import local
 
+from busbar import names
 from busbar.components.engine.host_command import HostArgs, owner_mark
 from busbar.components.engine.local_command import busbar_command
 from busbar.components.engine.ssh import SshLogin, with_login
 from busbar.hosts.host import Host
-
-REMOVAL = "-removal"
-"""The end of the name of a resource that removes a host."""
 
 
 def create_host_removal(
@@ -28,7 +26,7 @@ def create_host_removal(
     values: Mapping[str, str],
     opts: pulumi.ResourceOptions,
 ) -> local.Command:
-    """Register `<owner>-removal`: `script` with `values` and VERB=remove undoes the installation of the host.
+    """Register the removal of what `on.owner` installs: `script` runs with `values` and VERB=remove.
 
     The installation depends on it, so that an incomplete one is removed too.
     """
@@ -45,7 +43,7 @@ def create_host_removal(
     stdin: pulumi.Output[str] = pulumi.Output.from_input(on.install_id).apply(
         lambda known: with_login({**spec, "values": {**marked, "INSTALL_ID": known}}, on.login)
     )
-    return _create(f"{on.owner}{REMOVAL}", "host", stdin, opts)
+    return _create(names.removal_of(on.owner), "host", stdin, opts)
 
 
 def create_teardown(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pulumi
 from pulumi.runtime import stack as sdk
@@ -15,12 +17,19 @@ from busbar.outputs import ADOPTING
 
 HOOK_SECONDS = 20
 """How often hook Jobs of uninstallations are looked at."""
-expected: list[tuple[pulumi.CustomResource, str, str | None]] = []
-"""Everything that the program has registered: resource, its namespace, and its release if it is one."""
 
 
-def check_after_deletions(kubeconfig: pulumi.Input[str]) -> None:
-    """Make the update fail if a release or namespace of this program is not on the cluster at its end.
+@dataclass(frozen=True)
+class Installed:
+    """A namespace that a program has made, or, with its name, a Helm release in it."""
+
+    resource: pulumi.CustomResource
+    namespace: str
+    release: str | None = None
+
+
+def check_after_deletions(kubeconfig: pulumi.Input[str], made: Sequence[Installed]) -> None:
+    """Make the update fail if a release or namespace of `made` is not on the cluster at its end.
 
     The engine deletes after the program: the former parts of replacements, also those that an earlier update
     has left, and resources whose URN is not registered any more. Each deletion removes an object by its name,
@@ -38,7 +47,7 @@ def check_after_deletions(kubeconfig: pulumi.Input[str]) -> None:
                 await _warn_of_hook_jobs(kubeconfig, warned)
         finally:
             await ended
-        await fail_unless_installed(kubeconfig)
+        await fail_unless_installed(kubeconfig, made)
 
     sdk._wait_for_shutdown = wait_and_check
 
@@ -59,15 +68,15 @@ async def _warn_of_hook_jobs(kubeconfig: pulumi.Input[str], warned: set[str]) ->
     warned.update(found)
 
 
-async def fail_unless_installed(kubeconfig: pulumi.Input[str]) -> None:
-    """Raise pulumi.RunError if a release or namespace of the program is not on the cluster, or if the API
-    is not responding. Resources that failed in this update are not checked: they have their own errors."""
+async def fail_unless_installed(kubeconfig: pulumi.Input[str], made: Sequence[Installed]) -> None:
+    """Raise pulumi.RunError if a release or namespace of `made` is not on the cluster, or if the API is not
+    responding. Resources that failed in this update are not checked: they have their own errors."""
     text = await pulumi.Output.from_input(kubeconfig).future()
-    made = [(namespace, release) for each, namespace, release in expected if await each.id.is_known()]
+    expected = [(each.namespace, each.release) for each in made if await each.resource.id.is_known()]
     if pulumi.runtime.is_dry_run() or ADOPTING in os.environ or text is None:
         return
     try:
-        missing = await asyncio.to_thread(installed.ask, text, made)
+        missing = await asyncio.to_thread(installed.ask, text, expected)
     except ValueError as error:
         pulumi.warn(f"it is unknown whether the Helm releases are installed: {error}")
         return

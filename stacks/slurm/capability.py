@@ -19,5 +19,4 @@ CAPABILITY = Capability(
     # Groups of DeepOps' config.example/inventory.
     host_groups={"slurm-master": "controller", "slurm-login": "login[]", "slurm-node": "compute[]"},
     host_roles={"controller": "controller", "login": "login[]", "worker": "compute[]"},
-    host_steps=("controller", "login", "compute", "slurm-nfs"),
 )

@@ -37,7 +37,6 @@ async def main() -> None:
         raise pulumi.RunError(str(refused)) from None
     await keep_to_cluster(cluster)
     provider = create_cluster_provider(cluster.kubeconfig, cluster.identifier)
-    check_after_deletions(cluster.kubeconfig)
     spec = survey_spec(slurm, pools).model_dump(mode="json")
     survey = create_cluster_command(
         "survey", "slurm_k8s survey", spec, cluster.kubeconfig, ResourceOptions(), triggers=[digest(spec)]
@@ -50,6 +49,7 @@ async def main() -> None:
     gone = create_step("slurm-gone", "after-removal", args, of_operator, at_removal=True)
     after = [operator, change, gone]
     running = SlurmCluster("slurm", args, ResourceOptions(provider=provider, depends_on=after))
+    check_after_deletions(cluster.kubeconfig, [*crds.installed, *operator.installed, *running.installed])
     # Named, because Output.all() of nothing is an empty list.
     found = pulumi.Output.all(printed=running.result, results=running.measured)
     outputs = found.apply(lambda known: build_outputs(slurm, cluster.cluster_name, pools, **known))

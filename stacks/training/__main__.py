@@ -13,7 +13,7 @@ from busbar.components.engine.cluster_objects import (
 )
 from busbar.components.engine.program import end_quietly_when_interrupted
 from busbar.components.engine.stack_outputs import export_all, fail_unless_passed
-from busbar.components.engine.update_end import check_after_deletions
+from busbar.components.engine.update_end import Installed, check_after_deletions
 from stacks.training.capability import GATE
 from stacks.training.package.components.kueue import Kueue, KueueArgs
 from stacks.training.package.components.networks import Multus, MultusArgs, Networks, NetworksArgs
@@ -31,7 +31,6 @@ PROJECT = Path(__file__).resolve().parent
 async def main() -> None:
     stack = await TrainingStack.load()
     provider = create_cluster_provider(stack.cluster.kubeconfig, stack.cluster.identifier)
-    check_after_deletions(stack.cluster.kubeconfig)
     training, targets, opts = stack.training, stack.targets, ResourceOptions(provider=provider)
     common: dict[str, Any] = {
         "helm_values": PROJECT / "helm_values",
@@ -98,6 +97,11 @@ async def main() -> None:
         after = ResourceOptions(provider=provider, depends_on=[networks, *proofs.values()])
         proofs[pool] = TrainingProof(f"training-{pool}", args, after)
 
+    releases = (trainer, multus, training_operator, kueue)
+    check_after_deletions(
+        stack.cluster.kubeconfig,
+        [Installed(namespace, training.namespace), *(each for made in releases for each in made.installed)],
+    )
     # Named, because Output.all() of nothing is an empty list.
     built = pulumi.Output.all(results={pool: proof.result for pool, proof in proofs.items()}).apply(
         lambda found: build_outputs(training, stack.cluster.cluster_name, targets, found["results"])

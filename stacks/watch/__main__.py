@@ -45,7 +45,6 @@ async def main() -> None:
         )
     await keep_to_cluster(cluster)
     provider = create_cluster_provider(cluster.kubeconfig, cluster.identifier)
-    check_after_deletions(cluster.kubeconfig)
     first: list[pulumi.Resource] = []
     if watch.stack.mode != "none":
         spec = SurveySpec.of(watch.stack).model_dump(mode="json")
@@ -68,6 +67,7 @@ async def main() -> None:
         MonitoringArgs(watch=watch, cluster=cluster),
         ResourceOptions(provider=provider, depends_on=[*first, prometheus]),
     )
+    check_after_deletions(cluster.kubeconfig, [*crds.installed, *prometheus.installed, *monitoring.installed])
     problems = NodeProblemsArgs(watch=watch, namespace=monitoring.namespace)
     NodeProblems("node-problems", problems, ResourceOptions(provider=provider))
     outputs = monitoring.result.apply(

@@ -74,8 +74,8 @@ class Site:
             of_host[values["OWNER"]] = Part(values["OWNER"], values["INSTALL_ID"], sums, payload)
             versions.setdefault(values["NODE_NAME"], values.get("VERSION", ""))
             rotated |= {key[7:].lower(): value for key, value in values.items() if key.startswith("ROTATE_")}
-        facts = result(self.commands["control-plane-server-1"]["outputs"]["stdout"])
-        kubeconfig = result(plain(self.commands["control-plane-kubeconfig"]["outputs"]["stdout"]))
+        facts = result(self.commands["busbar-control-plane@server-1"]["outputs"]["stdout"])
+        kubeconfig = result(plain(self.commands["busbar-control-plane-kubeconfig"]["outputs"]["stdout"]))
         files = {
             f"{DATA}/token": f"K10{facts['ca_sha256']}::server:x",
             f"{DATA}/tls/server-ca.crt": facts["ca_pem"],
@@ -205,8 +205,8 @@ def test_what_differs_is_updated_and_a_failure_or_an_interruption_leaves_an_empt
     stack.server.api.delete(job)
     assert stack.adopt(monkeypatch, hosts) == 0
     assert stack.adopters.differences == {
-        "worker-gpu-2": "it is not installed",
-        "control-plane-server-3": "config is not as configured",
+        "busbar-worker@gpu-2": "it is not installed",
+        "busbar-control-plane@server-3": "config is not as configured",
         "nccl-h100-collect": "the job nccl-h100-f5e9a95017 is not on the cluster",
     }
     steps, error = stack.checkout.up(CORE)

@@ -43,7 +43,8 @@ PROGRAM = """
             raise pulumi.RunError(str(error)) from None
         for host in found["hosts"]["workers"]:
             spec = pulumi.Output.secret(json.dumps({"host": {**host, "role": "worker"}}))
-            local.Command(f"worker-{host['name']}-removal", delete=f"touch {host['name']}-gone", stdin=spec)
+            removal = f"busbar-worker-removal@{host['name']}"
+            local.Command(removal, delete=f"touch {host['name']}-gone", stdin=spec)
 
     pulumi.run(main)
 """

@@ -182,7 +182,7 @@ PROGRAM = """
     )
     after = pulumi.ResourceOptions(depends_on=pools)
     workers = [worker.name for worker in inventory.workers]
-    node_steps.remove_stale_nodes("control-plane-stale-nodes", workers, plane.kubeconfig, after)
+    node_steps.remove_stale_nodes("busbar-control-plane-stale-nodes", workers, plane.kubeconfig, after)
 """
 
 KUBECONFIG = """\
@@ -249,7 +249,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 def test_a_stack_with_the_pool_in_its_names_keeps_its_workers(stack: Stack) -> None:
     (stack.folder / "former_names").unlink()
     assert sorted(stack.up()) == [f"gpu-{number} installed" for number in (1, 2, 3, 4)]
-    assert stack.owner("198.18.0.2") == "tiny/dev/worker-gpu-1"
+    assert stack.owner("198.18.0.2") == "tiny/dev/busbar-worker@gpu-1"
 
 
 def test_an_up_without_changes_does_nothing_on_the_hosts(stack: Stack) -> None:
@@ -272,7 +272,7 @@ def test_a_renamed_load_balancer_goes_on(stack: Stack) -> None:
     done = stack.up()
     assert "front installed" in done
     assert not [line for line in done if "uninstalled" in line]
-    assert stack.owner("192.0.2.1") == "tiny/dev/load-balancer-front"
+    assert stack.owner("192.0.2.1") == "tiny/dev/busbar-load-balancer@front"
 
 
 def test_a_renamed_worker_loses_only_its_old_node(stack: Stack) -> None:
@@ -280,16 +280,16 @@ def test_a_renamed_worker_loses_only_its_old_node(stack: Stack) -> None:
     worker["name"] = "gpu-9"
     done = stack.up()
     assert done == ["gpu-9 installed", "gpu-1 Node deleted"]
-    assert stack.owner(worker["address"]) == "tiny/dev/worker-gpu-9"
+    assert stack.owner(worker["address"]) == "tiny/dev/busbar-worker@gpu-9"
 
 
 def test_a_replacement_installs_a_worker_again_and_removes_nothing(stack: Stack) -> None:
-    assert stack.up("--replace", stack.urn("worker-gpu-2")) == ["gpu-2 installed"]
+    assert stack.up("--replace", stack.urn("busbar-worker@gpu-2")) == ["gpu-2 installed"]
     assert stack.up("--expect-no-changes") == []
 
 
 def test_another_look_for_stale_nodes_does_not_touch_those_of_workers_that_stay(stack: Stack) -> None:
-    assert stack.up("--replace", stack.urn("control-plane-stale-nodes")) == []
+    assert stack.up("--replace", stack.urn("busbar-control-plane-stale-nodes")) == []
 
 
 @pytest.mark.parametrize("servers", [1, 3])
@@ -303,7 +303,7 @@ def test_renamed_servers_stop_the_update_and_nothing_is_uninstalled(stack: Stack
     assert done.returncode != 0
     assert "this server is server-1 in etcd and cannot become renamed-server-1" in done.stdout
     assert stack.log()[seen:] == []
-    assert stack.owner("192.0.2.11") == "tiny/dev/control-plane-server-1"
+    assert stack.owner("192.0.2.11") == "tiny/dev/busbar-control-plane@server-1"
 
 
 def test_a_removed_worker_is_drained_and_then_uninstalled(stack: Stack) -> None:

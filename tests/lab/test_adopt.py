@@ -62,6 +62,6 @@ def test_a_lost_state_is_adopted_and_nothing_changes_and_a_worker_that_is_new_jo
     second.up()
     second.lose_state()
     second.configure(lambda cluster: cluster["hosts"]["workers"].append(worker))
-    assert f"differs  worker-{worker['name']}: it is not installed" in adopt(second)
+    assert f"differs  busbar-worker@{worker['name']}: it is not installed" in adopt(second)
     second.up()
     assert as_applied(second).returncode == 0

@@ -48,7 +48,7 @@ def test_a_renamed_load_balancer_goes_on(lab: Lab, changed: Change) -> None:
 
     changed(rename)
     assert lab.ssh("lb-1", "systemctl show -p ActiveEnterTimestamp --value haproxy") == started
-    assert "load-balancer-front" in lab.ssh("lb-1", "cat /var/lib/busbar/owner")
+    assert "busbar-load-balancer@front" in lab.ssh("lb-1", "cat /var/lib/busbar/owner")
 
 
 def test_two_servers_leave_and_come_back_and_the_one_that_stayed_is_not_renamed(
@@ -227,7 +227,7 @@ def test_a_replaced_worker_that_lost_its_script_is_installed_and_ready_at_the_en
     [urn] = [
         each["urn"]
         for each in exported["deployment"]["resources"]
-        if each["urn"].endswith("::worker-worker-2")
+        if each["urn"].endswith("::busbar-worker@worker-2")
     ]
     lab.ssh("worker-2", "rm -r /run/busbar")  # as after a reboot
     changed(lambda _: None, "--replace", urn)

@@ -68,7 +68,7 @@ def test_a_server_whose_kubelet_does_not_start_keeps_the_others_from_restarting(
     assert [host for host in SERVERS if after[host] != before[host]] == ["server-1"]
 
     said = _up(site)
-    assert "control-plane-server-1: failed or interrupted in an earlier update, applied again" in said
+    assert "busbar-control-plane@server-1: failed or interrupted in an earlier update, applied again" in said
     eventually(lambda: _are_ready(lab), BACK_SECONDS, "all Nodes are Ready")
     assert lab.voters() == set(SERVERS)
 

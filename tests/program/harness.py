@@ -21,9 +21,10 @@ from google.protobuf import json_format
 from pulumi.runtime import mocks, resource, settings, stack
 from pulumi.runtime.proto import engine_pb2, source_pb2
 
-from busbar.components.engine import node_steps, update_end
+from busbar.components.engine import node_steps
 from busbar.helm import installed
 from busbar.kube import batches, servers
+from busbar.names import removal_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -119,6 +120,10 @@ class Run:
         """The one resource of that name (components have names of their own)."""
         [found] = [resource for resource in self.resources.values() if resource.name == name]
         return found
+
+    def removal(self, name: str) -> Resource:
+        """The resource that removes what the one of this name installs."""
+        return self.named(removal_of(name))
 
     @property
     def custom(self) -> list[Resource]:
@@ -260,7 +265,6 @@ def run_program(
         )
     )
     settings.SETTINGS.outputs.clear()  # leftovers of a failed run would hang this one
-    update_end.expected.clear()
     settings.set_root_resource(None)  # type: ignore[arg-type]
     made = pulumi.ResourceHook
 

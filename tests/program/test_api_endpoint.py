@@ -45,30 +45,32 @@ def test_nothing_is_made_of_a_load_balancer(run: Run) -> None:
 
 
 def test_certificates_agents_kubeconfig_and_outputs_have_the_endpoint(run: Run) -> None:
-    assert config_of(run, "control-plane-server-2")["tls-san"][0] == "k8s.example.org"
-    assert config_of(run, "worker-gpu-1")["server"] == ENDPOINT
+    assert config_of(run, "busbar-control-plane@server-2")["tls-san"][0] == "k8s.example.org"
+    assert config_of(run, "busbar-worker@gpu-1")["server"] == ENDPOINT
     assert yaml.safe_load(run.outputs["kubeconfig"])["clusters"][0]["cluster"]["server"] == ENDPOINT
     assert run.outputs["api_endpoint"] == ENDPOINT
 
 
 def test_workers_and_operators_wait_until_it_answers(run: Run) -> None:
-    ready = run.named("api-endpoint-ready")
+    ready = run.named("busbar-api-endpoint-ready")
     asked = json.loads(ready.inputs["stdin"])
     assert (asked["setting"], asked["deadline_seconds"]) == ("api_endpoint", 300)
     assert "of the servers (192.0.2.11, 192.0.2.12, 192.0.2.13) without ending TLS" in asked["fix"]
-    assert run.waits_for(ready, run.named("control-plane-kubeconfig"))
-    assert not run.waits_for(ready, run.named("control-plane-server-2"))
-    for later in ("worker-gpu-1", "gpu-operator-release", "control-plane-taints"):
+    assert run.waits_for(ready, run.named("busbar-control-plane-kubeconfig"))
+    assert not run.waits_for(ready, run.named("busbar-control-plane@server-2"))
+    for later in ("busbar-worker@gpu-1", "busbar-gpu-operator-release", "busbar-control-plane-taints"):
         assert run.waits_for(run.named(later), ready), later
 
 
 def test_in_a_cluster_that_exists_it_is_asked_after_all_certificates_have_its_name() -> None:
     run = run_with(with_k3s=["server-1", "server-2", "server-3"])
-    assert run.waits_for(run.named("api-endpoint-ready"), run.named("control-plane-server-3"))
+    assert run.waits_for(run.named("busbar-api-endpoint-ready"), run.named("busbar-control-plane@server-3"))
 
 
 def test_preflight_knows_the_endpoint(run: Run) -> None:
-    assert json.loads(run.named("preflight-hosts").inputs["stdin"])["api_endpoint"] == "k8s.example.org"
+    assert (
+        json.loads(run.named("busbar-preflight-hosts").inputs["stdin"])["api_endpoint"] == "k8s.example.org"
+    )
 
 
 def test_servers_that_share_an_address_stand_in_place_of_load_balancers() -> None:
@@ -78,17 +80,17 @@ def test_servers_that_share_an_address_stand_in_place_of_load_balancers() -> Non
     assert run.error is None
     assert not [each for each in run.resources if "HAProxy" in each]
     for number in (1, 2, 3):
-        server = f"control-plane-server-{number}"
+        server = f"busbar-control-plane@server-{number}"
         assert values_of(run.named(server).inputs["create"])["VIRTUAL_IP"] == "192.0.2.100"
         assert " timeout -k 15 2100 " in run.named(server).inputs["create"], "as keepalived may need"
         assert f"unicast_src_ip 192.0.2.1{number}" in sent(run, server)["keepalived_conf"]
         assert config_of(run, server)["tls-san"][0] == "192.0.2.100"
     assert run.outputs["api_endpoint"] == "https://192.0.2.100:6443"
-    ready = run.named("api-endpoint-ready")
+    ready = run.named("busbar-api-endpoint-ready")
     assert json.loads(ready.inputs["stdin"])["setting"] == "hosts.virtual_ip"
-    assert run.waits_for(run.named("worker-gpu-1"), ready)
-    assert not run.waits_for(ready, run.named("control-plane-server-2"))
-    server = json.loads(run.named("preflight-hosts").inputs["stdin"])["requirements"]["server"]
+    assert run.waits_for(run.named("busbar-worker@gpu-1"), ready)
+    assert not run.waits_for(ready, run.named("busbar-control-plane@server-2"))
+    server = json.loads(run.named("busbar-preflight-hosts").inputs["stdin"])["requirements"]["server"]
     assert (server["interface"], server["networks"]["hosts.virtual_ip.address"]) == ("eth0", "192.0.2.100")
 
 
@@ -96,6 +98,6 @@ def test_of_an_address_that_load_balancers_share_the_servers_have_no_part() -> N
     cluster = site(load_balancers=2)
     run = run_program(cluster, healthy(cluster))
     assert run.error is None
-    for step, is_shared in (("load-balancer-lb-2", True), ("control-plane-server-2", False)):
+    for step, is_shared in (("busbar-load-balancer@lb-2", True), ("busbar-control-plane@server-2", False)):
         assert bool(values_of(run.named(step).inputs["create"]).get("VIRTUAL_IP")) is is_shared
         assert bool(sent(run, step).get("keepalived_conf")) is is_shared

@@ -37,7 +37,7 @@ def kept(workers: int = 2, **validation: Any) -> str:
 
     def answer(args: Any) -> Any:
         found = answers(args)
-        if args.name == "nccl-h100-collect":
+        if args.name == "busbar-nccl-h100-collect":
             printed.append(found["stdout"])
         return found
 
@@ -46,7 +46,7 @@ def kept(workers: int = 2, **validation: Any) -> str:
 
 
 def job(run: Run) -> Mapping[str, Any]:
-    return run.named("nccl-h100-job").inputs
+    return run.named("busbar-nccl-h100-job").inputs
 
 
 def policy(run: Run) -> Any:
@@ -58,7 +58,7 @@ def test_another_policy_measures_nothing_again(when_busy: str) -> None:
     default, changed = update(), update(when_busy=when_busy)
     assert job(changed)["metadata"]["name"] == job(default)["metadata"]["name"]
     assert job(changed)["spec"] == job(default)["spec"]
-    assert changed.named("nccl-h100-collect").raw == default.named("nccl-h100-collect").raw
+    assert changed.named("busbar-nccl-h100-collect").raw == default.named("busbar-nccl-h100-collect").raw
 
 
 @pytest.mark.parametrize("quarantine", [(), ("gpu-2",)])

@@ -63,7 +63,7 @@ def preflight_login(path: Path) -> Any:
     cluster = site(servers=1, ssh={"key_file": str(path)})
     run = run_program(cluster, healthy(cluster), preview=True)
     assert run.error is None
-    text = run.named("preflight-hosts").inputs["stdin"]
+    text = run.named("busbar-preflight-hosts").inputs["stdin"]
     assert "PRIVATE KEY" not in text
     return json.loads(text)["login"]
 

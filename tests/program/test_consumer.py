@@ -55,7 +55,7 @@ def test_a_cluster_that_passed_gets_a_config_map_with_its_measured_bandwidth() -
 def test_the_cluster_is_identified_by_its_id_in_the_state_and_for_the_engine() -> None:
     run = consume(passing(), cluster_id="a1")
     [provider] = run.of_type(PROVIDER)
-    assert run.named("cluster-id").inputs["input"] == provider.inputs["clusterIdentifier"] == "a1"
+    assert run.named("cluster-id").inputs["input"]["id"] == provider.inputs["clusterIdentifier"] == "a1"
     assert "clusterIdentifier" in provider.request.ignoreChanges
 
 

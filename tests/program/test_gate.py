@@ -67,7 +67,7 @@ def test_a_failed_validation_fails_the_update_with_its_reasons_and_keeps_the_out
 def test_workers_that_are_not_configured_any_more_leave_only_a_cluster_that_has_passed(passed: bool) -> None:
     done = run(lambda _: passing() if passed else failing())
     steps = {resource.name for resource in done.custom}
-    assert ("control-plane-stale-nodes" in steps) is passed
+    assert ("busbar-control-plane-stale-nodes" in steps) is passed
 
 
 @pytest.mark.parametrize("printed", ["", "Killed\n", "[]", "{}", '{"passed": "yes"}'])
@@ -129,22 +129,23 @@ def test_a_server_that_fails_keeps_back_later_servers_and_all_that_uses_the_clus
     answer = healthy(cluster)
 
     def second_server_fails(args: Any) -> Any:
-        if args.name == "control-plane-server-2":
+        if args.name == "busbar-control-plane@server-2":
             raise RuntimeError("server-2: port 2380 is in use")
         return answer(args)
 
     done = run_program(cluster, second_server_fails)
     assert done.error is not None
     begun = {resource.name for resource in done.custom}
-    assert "control-plane-server-3" not in begun
-    assert not [name for name in begun if name.startswith(("cluster", "gpu-operator"))]
+    assert "busbar-control-plane@server-3" not in begun
+    assert not [name for name in begun if name.startswith(("busbar-kubernetes", "busbar-gpu-operator"))]
 
 
+OF_HOSTS = ("busbar-load-balancer@lb-1", "busbar-nfs-server@lb-1", "busbar-worker@gpu-2")
 OF_THE_CLUSTER = (
-    "control-plane-rejoin",
-    "control-plane-nodes",
-    "control-plane-server-3",
-    "control-plane-taints",
+    "busbar-control-plane-rejoin",
+    "busbar-control-plane-nodes",
+    "busbar-control-plane@server-3",
+    "busbar-control-plane-taints",
 )
 
 
@@ -153,9 +154,14 @@ OF_THE_CLUSTER = (
     [
         *(
             (step, INCOMPLETE)
-            for step in (*OF_THE_CLUSTER, "load-balancer-lb-1", "nfs-server-lb-1", "worker-gpu-2")
+            for step in (
+                *OF_THE_CLUSTER,
+                "busbar-load-balancer@lb-1",
+                "busbar-nfs-server@lb-1",
+                "busbar-worker@gpu-2",
+            )
         ),
-        ("control-plane-stale-nodes", UNFINISHED),
+        ("busbar-control-plane-stale-nodes", UNFINISHED),
     ],
 )
 def test_an_update_that_goes_on_after_a_failed_step_ends_with_an_error_and_uninstalls_nothing(
@@ -169,7 +175,7 @@ def test_an_update_that_goes_on_after_a_failed_step_ends_with_an_error_and_unins
     done = run_program(cluster, failed)
     assert reason in str(done.error)
     begun = {resource.name for resource in done.custom}
-    assert ("control-plane-stale-nodes" in begun) is (reason == UNFINISHED)
+    assert ("busbar-control-plane-stale-nodes" in begun) is (reason == UNFINISHED)
 
 
 def test_no_host_and_no_cluster_is_changed_where_preflight_fails() -> None:

@@ -23,27 +23,27 @@ RESTARTS = {"RUNNING_JOBS", "JOBS_SECONDS", "DRAIN", "DRAIN_SECONDS", "PAUSE_SEC
 NFS = {"FOLDER", "SQUASH", "ALLOW_SYSTEM_DISK"}
 SERVER = MARK | DOWNLOADS | ROTATIONS | {"NODE_NAME", "NODE_ADDRESS", "FIRST", "PEERS"}
 STEPS: dict[str, tuple[set[str], set[str]]] = {
-    "load-balancer-lb-2-packages": (MARK | {"NODE_NAME", "VIRTUAL_IP"}, set()),
-    "load-balancer-lb-2": (
+    "busbar-load-balancer-packages@lb-2": (MARK | {"NODE_NAME", "VIRTUAL_IP"}, set()),
+    "busbar-load-balancer@lb-2": (
         MARK | {"NODE_NAME", "VIRTUAL_IP", "API_PORT", "CA_FILE"},
         {"haproxy_cfg", "keepalived_conf", "ca_pem"},
     ),
-    "nfs-server-lb-1": (MARK | NFS | {"NODE_NAME"}, {"exports", "nfs_conf"}),
-    "control-plane-rejoin": ({"NODE_NAME"}, {"machines", "servers"}),
-    "control-plane-nodes": ({"NODE_NAME", "AFTER"}, {"machines", "servers"}),
-    "control-plane-kubeconfig": ({"NODE_NAME", "RENEWAL", "ROTATE_CERTIFICATES"}, set()),
-    "control-plane-server-1": (SERVER, {"config", "registries", "jwt", "proxy", "peer_ca"}),
-    "control-plane-server-2": (SERVER, {"config", "registries", "jwt", "proxy"}),
-    "worker-gpu-1": (
+    "busbar-nfs-server@lb-1": (MARK | NFS | {"NODE_NAME"}, {"exports", "nfs_conf"}),
+    "busbar-control-plane-rejoin": ({"NODE_NAME"}, {"machines", "servers"}),
+    "busbar-control-plane-nodes": ({"NODE_NAME", "AFTER"}, {"machines", "servers"}),
+    "busbar-control-plane-kubeconfig": ({"NODE_NAME", "RENEWAL", "ROTATE_CERTIFICATES"}, set()),
+    "busbar-control-plane@server-1": (SERVER, {"config", "registries", "jwt", "proxy", "peer_ca"}),
+    "busbar-control-plane@server-2": (SERVER, {"config", "registries", "jwt", "proxy"}),
+    "busbar-worker@gpu-1": (
         MARK | DOWNLOADS | RESTARTS | {"NODE_NAME", "NODE_ADDRESS", "ROTATE_CERTIFICATES"},
         {"config", "registries", "proxy"},
     ),
 }
 REMOVALS = {
-    "load-balancer-lb-2": {"CA_FILE"},
-    "nfs-server-lb-1": NFS,
-    "control-plane-server-1": {"PEERS"},
-    "worker-gpu-1": set(),
+    "busbar-load-balancer@lb-2": {"CA_FILE"},
+    "busbar-nfs-server@lb-1": NFS,
+    "busbar-control-plane@server-1": {"PEERS"},
+    "busbar-worker@gpu-1": set(),
 }
 
 
@@ -69,7 +69,12 @@ def run() -> Run:
 
 
 def test_the_table_has_every_kind_of_step(run: Run) -> None:
-    alike = {"load-balancer-lb-1", "load-balancer-lb-1-packages", "control-plane-server-3", "worker-gpu-2"}
+    alike = {
+        "busbar-load-balancer@lb-1",
+        "busbar-load-balancer-packages@lb-1",
+        "busbar-control-plane@server-3",
+        "busbar-worker@gpu-2",
+    }
     assert {each.name for each in run.of_type(COMMAND)} == STEPS.keys() | alike
 
 
@@ -84,21 +89,24 @@ def test_a_step_is_given_the_values_and_files_that_its_script_reads(run: Run, na
 
 @pytest.mark.parametrize("name", REMOVALS)
 def test_a_removal_is_given_the_values_that_its_script_reads(run: Run, name: str) -> None:
-    removal = json.loads(run.named(f"{name}-removal").inputs["stdin"])
+    removal = json.loads(run.removal(name).inputs["stdin"])
     assert removal["values"].keys() == MARK | REMOVALS[name]
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_a_server_is_told_whether_it_is_the_first_and_where_the_others_are(run: Run, number: int) -> None:
-    name, others = f"control-plane-server-{number}", [f"192.0.2.{10 + n}" for n in (1, 2, 3) if n != number]
+    name, others = (
+        f"busbar-control-plane@server-{number}",
+        [f"192.0.2.{10 + n}" for n in (1, 2, 3) if n != number],
+    )
     given = values_of(run.named(name).inputs["create"])
-    removal = json.loads(run.named(f"{name}-removal").inputs["stdin"])["values"]
+    removal = json.loads(run.removal(name).inputs["stdin"])["values"]
     assert given["FIRST"] == ("true" if number == 1 else "false")
     assert given["PEERS"].split() == removal["PEERS"].split() == others
 
 
 def test_an_nfs_server_is_told_how_its_folder_is_exported(run: Run) -> None:
-    given = values_of(run.named("nfs-server-lb-1").inputs["create"])
+    given = values_of(run.named("busbar-nfs-server@lb-1").inputs["create"])
     found = {name: given[name] for name in NFS}
     assert found == {"FOLDER": "/srv/busbar", "SQUASH": "none", "ALLOW_SYSTEM_DISK": "true"}
 
@@ -110,5 +118,5 @@ def test_a_file_that_the_stack_names_is_looked_for_beside_the_program(tmp_path: 
     cluster = site(k3s={"checksums_file": "sums.txt"})
     run = run_program(cluster, healthy(cluster), program=program)
     assert run.error is None
-    for name in ("control-plane-server-2", "worker-gpu-1"):
+    for name in ("busbar-control-plane@server-2", "busbar-worker@gpu-1"):
         assert values_of(run.named(name).inputs["create"])["SHA256_AMD64"] == "ef" * 32

@@ -170,5 +170,5 @@ def test_a_cluster_of_these_machines_has_none_of_them_among_its_resources(tmp_pa
         config={"busbar:cluster": json.dumps(given)},
         call=Stacks({"hosts": listed}, []),
     )
-    assert run.error is None and run.named("worker-gpu-1")
+    assert run.error is None and run.named("busbar-worker@gpu-1")
     assert not [each.type for each in run.resources.values() if each.type.startswith("crusoe:")]

@@ -57,7 +57,7 @@ def run() -> Run:
 
 def test_the_cluster_is_identified_by_itself_and_not_by_its_name(run: Run) -> None:
     assert run.named("cluster").inputs["clusterIdentifier"] == "uid of kube-system"
-    assert run.named("cluster-id").inputs["input"] == "uid of kube-system"
+    assert run.named("cluster-id").inputs["input"]["id"] == "uid of kube-system"
 
 
 def test_a_namespace_of_an_operator_is_refused() -> None:

@@ -31,46 +31,48 @@ def waits(run: Run, later: str, earlier: str) -> bool:
 def test_no_host_is_changed_before_preflight_has_passed_on_all_of_them(run: Run) -> None:
     commands = run.of_type(COMMAND)
     assert len(commands) == 13
-    assert [c.name for c in commands if not run.waits_for(c, run.named("preflight-hosts"))] == []
+    assert [c.name for c in commands if not run.waits_for(c, run.named("busbar-preflight-hosts"))] == []
 
 
 def test_servers_come_up_one_at_a_time_in_their_order(run: Run) -> None:
-    assert waits(run, "control-plane-server-2", "control-plane-server-1")
-    assert waits(run, "control-plane-server-3", "control-plane-server-2")
+    assert waits(run, "busbar-control-plane@server-2", "busbar-control-plane@server-1")
+    assert waits(run, "busbar-control-plane@server-3", "busbar-control-plane@server-2")
 
 
 def test_the_kubeconfig_is_read_as_soon_as_server_1_is_up(run: Run) -> None:
-    assert run.named("control-plane-kubeconfig").inputs["connection"]["host"] == "192.0.2.11"
-    assert waits(run, "control-plane-kubeconfig", "control-plane-server-1")
-    assert not waits(run, "control-plane-kubeconfig", "control-plane-server-2")
+    assert run.named("busbar-control-plane-kubeconfig").inputs["connection"]["host"] == "192.0.2.11"
+    assert waits(run, "busbar-control-plane-kubeconfig", "busbar-control-plane@server-1")
+    assert not waits(run, "busbar-control-plane-kubeconfig", "busbar-control-plane@server-2")
 
 
 def test_the_cluster_learns_its_hosts_from_server_1_once_that_is_up(run: Run) -> None:
-    assert run.named("control-plane-nodes").inputs["connection"]["host"] == "192.0.2.11"
-    assert waits(run, "control-plane-nodes", "control-plane-server-1")
-    assert not waits(run, "control-plane-nodes", "control-plane-server-2")
+    assert run.named("busbar-control-plane-nodes").inputs["connection"]["host"] == "192.0.2.11"
+    assert waits(run, "busbar-control-plane-nodes", "busbar-control-plane@server-1")
+    assert not waits(run, "busbar-control-plane-nodes", "busbar-control-plane@server-2")
 
 
 def test_packages_of_load_balancers_are_installed_while_server_1_is(run: Run) -> None:
     for balancer in ("lb-1", "lb-2"):
-        assert waits(run, f"load-balancer-{balancer}", f"load-balancer-{balancer}-packages")
-        assert waits(run, f"load-balancer-{balancer}-packages", f"load-balancer-{balancer}-removal")
-        assert not waits(run, f"load-balancer-{balancer}-packages", "control-plane-server-1")
+        assert waits(run, f"busbar-load-balancer@{balancer}", f"busbar-load-balancer-packages@{balancer}")
+        assert waits(
+            run, f"busbar-load-balancer-packages@{balancer}", f"busbar-load-balancer-removal@{balancer}"
+        )
+        assert not waits(run, f"busbar-load-balancer-packages@{balancer}", "busbar-control-plane@server-1")
 
 
 def test_load_balancers_are_installed_while_servers_join_and_one_at_a_time(run: Run) -> None:
-    assert waits(run, "load-balancer-lb-1", "control-plane-server-1")
-    assert not waits(run, "load-balancer-lb-1", "control-plane-server-2")
-    assert waits(run, "load-balancer-lb-2", "load-balancer-lb-1")
-    assert waits(run, "load-balancer-lb-2-removal", "load-balancer-lb-1-removal"), (
+    assert waits(run, "busbar-load-balancer@lb-1", "busbar-control-plane@server-1")
+    assert not waits(run, "busbar-load-balancer@lb-1", "busbar-control-plane@server-2")
+    assert waits(run, "busbar-load-balancer@lb-2", "busbar-load-balancer@lb-1")
+    assert waits(run, "busbar-load-balancer-removal@lb-2", "busbar-load-balancer-removal@lb-1"), (
         "removed one at a time, too"
     )
 
 
 def test_workers_join_through_the_load_balancers_and_not_before(run: Run) -> None:
     assert all(
-        waits(run, worker, f"load-balancer-{balancer}")
-        for worker in ("worker-gpu-1", "worker-gpu-2", "worker-gpu-3")
+        waits(run, worker, f"busbar-load-balancer@{balancer}")
+        for worker in ("busbar-worker@gpu-1", "busbar-worker@gpu-2", "busbar-worker@gpu-3")
         for balancer in ("lb-1", "lb-2")
     )
 
@@ -79,49 +81,49 @@ def test_workers_wait_for_every_server_that_runs_k3s_so_that_an_upgrade_changes_
     cluster = site(servers=3, workers={"a": 2})
     run = run_program(cluster, healthy(cluster, with_k3s=["server-1", "server-2", "gpu-1"]))
     assert run.error is None
-    assert waits(run, "worker-gpu-1", "control-plane-server-2")
-    assert not waits(run, "worker-gpu-1", "control-plane-server-3"), "a server that is added"
+    assert waits(run, "busbar-worker@gpu-1", "busbar-control-plane@server-2")
+    assert not waits(run, "busbar-worker@gpu-1", "busbar-control-plane@server-3"), "a server that is added"
 
 
 def test_an_answer_of_preflight_from_before_the_installation_does_not_count() -> None:
     cluster = site(servers=3, workers={"a": 2})
-    run = run_program(cluster, healthy(cluster), same=["preflight-hosts"])
+    run = run_program(cluster, healthy(cluster), same=["busbar-preflight-hosts"])
     assert run.error is None
-    hooks = run.named("preflight-hosts").request.hooks
+    hooks = run.named("busbar-preflight-hosts").request.hooks
     assert hooks.after_create == hooks.after_update != [], "by which an answer of this update is known"
-    for later in ("worker-gpu-1", "gpu-operator-release"):
-        assert waits(run, later, "control-plane-server-3")
+    for later in ("busbar-worker@gpu-1", "busbar-gpu-operator-release"):
+        assert waits(run, later, "busbar-control-plane@server-3")
 
 
 def test_workers_of_a_new_cluster_join_while_the_other_servers_do(run: Run) -> None:
-    assert waits(run, "worker-gpu-1", "control-plane-server-1")
-    assert not waits(run, "worker-gpu-1", "control-plane-server-2")
+    assert waits(run, "busbar-worker@gpu-1", "busbar-control-plane@server-1")
+    assert not waits(run, "busbar-worker@gpu-1", "busbar-control-plane@server-2")
 
 
 def test_nothing_of_a_new_cluster_waits_for_nodes_of_replaced_machines_to_be_deleted(run: Run) -> None:
-    assert not waits(run, "control-plane-server-2", "control-plane-nodes")
-    assert not waits(run, "worker-gpu-1", "control-plane-nodes")
-    assert waits(run, "nccl-a-job", "control-plane-nodes")
+    assert not waits(run, "busbar-control-plane@server-2", "busbar-control-plane-nodes")
+    assert not waits(run, "busbar-worker@gpu-1", "busbar-control-plane-nodes")
+    assert waits(run, "busbar-nccl-a-job", "busbar-control-plane-nodes")
 
 
 def test_hosts_join_a_cluster_that_exists_after_the_nodes_of_replaced_machines_were_deleted() -> None:
     cluster = site(servers=3, workers={"a": 2})
     run = run_program(cluster, healthy(cluster, with_k3s=["server-1"]))
     assert run.error is None
-    assert waits(run, "control-plane-server-2", "control-plane-nodes")
-    assert waits(run, "worker-gpu-1", "control-plane-nodes")
+    assert waits(run, "busbar-control-plane@server-2", "busbar-control-plane-nodes")
+    assert waits(run, "busbar-worker@gpu-1", "busbar-control-plane-nodes")
 
 
 def test_taints_are_set_through_the_load_balancers_and_wait_for_no_worker(run: Run) -> None:
-    for step in ("control-plane-nodes", "load-balancer-lb-1", "load-balancer-lb-2"):
-        assert waits(run, "control-plane-taints", step)
-    assert not waits(run, "control-plane-taints", "worker-gpu-1")
-    assert waits(run, "nccl-a-job", "control-plane-taints")
+    for step in ("busbar-control-plane-nodes", "busbar-load-balancer@lb-1", "busbar-load-balancer@lb-2"):
+        assert waits(run, "busbar-control-plane-taints", step)
+    assert not waits(run, "busbar-control-plane-taints", "busbar-worker@gpu-1")
+    assert waits(run, "busbar-nccl-a-job", "busbar-control-plane-taints")
 
 
 def test_workers_do_not_wait_for_one_another(run: Run) -> None:
-    assert not waits(run, "worker-gpu-2", "worker-gpu-1")
-    assert not waits(run, "worker-gpu-3", "worker-gpu-1")
+    assert not waits(run, "busbar-worker@gpu-2", "busbar-worker@gpu-1")
+    assert not waits(run, "busbar-worker@gpu-3", "busbar-worker@gpu-1")
 
 
 def test_a_worker_that_preflight_did_not_reach_changes_after_those_that_it_did(
@@ -133,15 +135,15 @@ def test_a_worker_that_preflight_did_not_reach_changes_after_those_that_it_did(
 
     def without_gpu_1(args: Any) -> Any:
         answer = dict(healthy(cluster)(args))
-        if args.name == "preflight-hosts":
+        if args.name == "busbar-preflight-hosts":
             records = facts.read(answer["stdout"])
             answer["stdout"] = facts.pack({**records, "gpu-1": replace(records["gpu-1"], fingerprint="")})
         return answer
 
     run = run_program(cluster, without_gpu_1)
     assert run.error is None
-    begun = [each.name for each in run.of_type(COMMAND) if each.name.startswith("worker-gpu")]
-    assert begun == ["worker-gpu-2", "worker-gpu-3", "worker-gpu-1"]
+    begun = [each.name for each in run.of_type(COMMAND) if each.name.startswith("busbar-worker@")]
+    assert begun == ["busbar-worker@gpu-2", "busbar-worker@gpu-3", "busbar-worker@gpu-1"]
 
 
 def test_pools_that_are_rolled_in_order_wait_for_all_workers_of_the_pool_before() -> None:
@@ -151,15 +153,15 @@ def test_pools_that_are_rolled_in_order_wait_for_all_workers_of_the_pool_before(
     assert done.error is None
     [second] = [host["name"] for host in cluster["hosts"]["workers"] if host["pool"] == "b"]
     first = [host["name"] for host in cluster["hosts"]["workers"] if host["pool"] == "a"]
-    assert [waits(done, f"worker-{second}", f"worker-{name}") for name in first] == [True, True]
-    assert not waits(done, f"worker-{first[0]}", f"worker-{second}")
+    assert [waits(done, f"busbar-worker@{second}", f"busbar-worker@{name}") for name in first] == [True, True]
+    assert not waits(done, f"busbar-worker@{first[0]}", f"busbar-worker@{second}")
 
 
 def test_operators_are_installed_when_every_worker_of_every_pool_has_joined(run: Run) -> None:
     assert [
         (release.name, worker)
         for release in run.of_type(RELEASE)
-        for worker in ("worker-gpu-1", "worker-gpu-2", "worker-gpu-3")
+        for worker in ("busbar-worker@gpu-1", "busbar-worker@gpu-2", "busbar-worker@gpu-3")
         if not waits(run, release.name, worker)
     ] == []
 
@@ -168,8 +170,8 @@ def test_operators_of_a_new_cluster_wait_for_a_majority_of_its_servers() -> None
     cluster = site(servers=5, workers={"a": 1})
     run = run_program(cluster, healthy(cluster))
     assert run.error is None
-    assert waits(run, "gpu-operator-release", "control-plane-server-3")
-    assert not waits(run, "gpu-operator-release", "control-plane-server-4")
+    assert waits(run, "busbar-gpu-operator-release", "busbar-control-plane@server-3")
+    assert not waits(run, "busbar-gpu-operator-release", "busbar-control-plane@server-4")
 
 
 def test_operators_wait_for_every_server_that_runs_k3s_and_so_may_restart() -> None:
@@ -177,74 +179,90 @@ def test_operators_wait_for_every_server_that_runs_k3s_and_so_may_restart() -> N
     found = [f"server-{number}" for number in range(1, 5)]
     run = run_program(cluster, healthy(cluster, with_k3s=found))
     assert run.error is None
-    assert waits(run, "mpi-operator-release", "control-plane-server-4")
-    assert not waits(run, "mpi-operator-release", "control-plane-server-5"), "a server that is added"
+    assert waits(run, "busbar-mpi-operator-release", "busbar-control-plane@server-4")
+    assert not waits(run, "busbar-mpi-operator-release", "busbar-control-plane@server-5"), (
+        "a server that is added"
+    )
 
 
 def test_a_measurement_waits_for_all_servers(run: Run) -> None:
-    assert waits(run, "nccl-a-job", "control-plane-server-3")
+    assert waits(run, "busbar-nccl-a-job", "busbar-control-plane@server-3")
 
 
 def test_workers_leave_after_those_that_stay_are_installed_and_measured(run: Run) -> None:
-    for step in ("worker-gpu-1", "worker-gpu-3", "nccl-a-collect", "nccl-b-collect"):
-        assert waits(run, "control-plane-stale-nodes", step)
+    for step in (
+        "busbar-worker@gpu-1",
+        "busbar-worker@gpu-3",
+        "busbar-nccl-a-collect",
+        "busbar-nccl-b-collect",
+    ):
+        assert waits(run, "busbar-control-plane-stale-nodes", step)
 
 
 def test_the_network_operator_waits_for_the_crds_of_the_gpu_operator_and_not_for_its_gpus(run: Run) -> None:
-    assert waits(run, "network-operator-release", "gpu-operator-release")
-    assert not waits(run, "network-operator-release", "gpu-operator-gpus")
+    assert waits(run, "busbar-network-operator-release", "busbar-gpu-operator-release")
+    assert not waits(run, "busbar-network-operator-release", "busbar-gpu-operator-gpus")
 
 
 def test_gpus_and_hcas_are_waited_for_at_the_same_time_so_that_only_the_slower_operator_counts(
     run: Run,
 ) -> None:
-    assert not waits(run, "network-operator-hcas", "gpu-operator-gpus")
-    assert not waits(run, "gpu-operator-gpus", "network-operator-hcas")
-    assert not waits(run, "mpi-operator-release", "gpu-operator-gpus")
+    assert not waits(run, "busbar-network-operator-hcas", "busbar-gpu-operator-gpus")
+    assert not waits(run, "busbar-gpu-operator-gpus", "busbar-network-operator-hcas")
+    assert not waits(run, "busbar-mpi-operator-release", "busbar-gpu-operator-gpus")
 
 
 def test_gpus_are_waited_for_when_their_operator_is_installed(run: Run) -> None:
-    assert waits(run, "gpu-operator-gpus", "gpu-operator-release")
+    assert waits(run, "busbar-gpu-operator-gpus", "busbar-gpu-operator-release")
 
 
 def test_the_policy_waits_for_the_release_that_brings_its_kind(run: Run) -> None:
-    assert waits(run, "network-operator-policy", "network-operator-release")
-    assert waits(run, "network-operator-hcas", "network-operator-policy")
+    assert waits(run, "busbar-network-operator-policy", "busbar-network-operator-release")
+    assert waits(run, "busbar-network-operator-hcas", "busbar-network-operator-policy")
 
 
 @pytest.mark.parametrize("pool", ["a", "b"])
-@pytest.mark.parametrize("earlier", ["gpu-operator-gpus", "network-operator-hcas", "mpi-operator-release"])
+@pytest.mark.parametrize(
+    "earlier", ["busbar-gpu-operator-gpus", "busbar-network-operator-hcas", "busbar-mpi-operator-release"]
+)
 def test_no_measurement_begins_before_gpus_hcas_and_the_mpi_operator_are_ready(
     run: Run, pool: str, earlier: str
 ) -> None:
-    assert waits(run, f"nccl-{pool}-job", earlier)
+    assert waits(run, f"busbar-nccl-{pool}-job", earlier)
 
 
 @pytest.mark.parametrize(
-    ("pool", "workers"), [("a", ["worker-gpu-1", "worker-gpu-2"]), ("b", ["worker-gpu-3"])]
+    ("pool", "workers"),
+    [("a", ["busbar-worker@gpu-1", "busbar-worker@gpu-2"]), ("b", ["busbar-worker@gpu-3"])],
 )
 def test_the_image_of_a_measurement_is_pulled_once_the_workers_of_its_pool_have_joined(
     run: Run, pool: str, workers: list[str]
 ) -> None:
-    for earlier in (*workers, "validation-namespace"):
-        assert waits(run, f"nccl-{pool}-image", earlier)
+    for earlier in (*workers, "busbar-nccl-namespace"):
+        assert waits(run, f"busbar-nccl-{pool}-image", earlier)
 
 
 def test_the_image_of_a_measurement_is_pulled_while_operators_other_pools_and_servers_install(
     run: Run,
 ) -> None:
-    ahead = [r.name for r in run.custom if run.waits_for(run.named("nccl-a-image"), r)]
-    others = ("gpu-operator", "network-operator", "mpi-operator", "worker-gpu-3", "control-plane-server-3")
+    ahead = [r.name for r in run.custom if run.waits_for(run.named("busbar-nccl-a-image"), r)]
+    others = (
+        "busbar-gpu-operator",
+        "busbar-network-operator",
+        "busbar-mpi-operator",
+        "busbar-worker@gpu-3",
+        "busbar-control-plane@server-3",
+    )
     assert [name for name in ahead if name.startswith(others)] == []
 
 
 def test_nothing_waits_for_the_image_of_a_measurement(run: Run) -> None:
-    pulls = [run.named(f"nccl-{pool}-image") for pool in ("a", "b")]
+    pulls = [run.named(f"busbar-nccl-{pool}-image") for pool in ("a", "b")]
     assert [r.name for r in run.resources.values() for pull in pulls if run.waits_for(r, pull)] == []
 
 
 def test_pools_that_share_switches_are_measured_one_after_the_other(run: Run) -> None:
-    assert waits(run, "nccl-b-job", "nccl-a-collect")
+    assert waits(run, "busbar-nccl-b-job", "busbar-nccl-a-collect")
 
 
 def test_pools_that_share_none_are_measured_at_the_same_time_if_the_configuration_says_so() -> None:
@@ -252,39 +270,43 @@ def test_pools_that_share_none_are_measured_at_the_same_time_if_the_configuratio
     cluster.setdefault("validation", {})["measure_pools"] = "together"
     done = run_program(cluster, healthy(cluster))
     assert done.error is None
-    assert not waits(done, "nccl-b-job", "nccl-a-job") and not waits(done, "nccl-a-job", "nccl-b-job")
-    assert waits(done, "nccl-b-job", "network-operator-hcas")
+    assert not waits(done, "busbar-nccl-b-job", "busbar-nccl-a-job") and not waits(
+        done, "busbar-nccl-a-job", "busbar-nccl-b-job"
+    )
+    assert waits(done, "busbar-nccl-b-job", "busbar-network-operator-hcas")
 
 
 def test_the_log_is_collected_once_its_job_exists(run: Run) -> None:
-    assert waits(run, "nccl-a-collect", "nccl-a-job")
+    assert waits(run, "busbar-nccl-a-collect", "busbar-nccl-a-job")
 
 
 def test_objects_on_the_cluster_wait_for_an_api_that_answers(run: Run) -> None:
-    assert waits(run, "cluster", "load-balancer-lb-2")
-    assert waits(run, "cluster", "control-plane-server-2")
-    assert waits(run, "cluster", "control-plane-kubeconfig")
-    assert not waits(run, "cluster", "control-plane-teardown"), "it only acts when all is destroyed"
+    assert waits(run, "busbar-kubernetes", "busbar-load-balancer@lb-2")
+    assert waits(run, "busbar-kubernetes", "busbar-control-plane@server-2")
+    assert waits(run, "busbar-kubernetes", "busbar-control-plane-kubeconfig")
+    assert not waits(run, "busbar-kubernetes", "busbar-control-plane-teardown"), (
+        "it only acts when all is destroyed"
+    )
 
 
 def test_a_single_server_is_followed_by_the_load_balancer() -> None:
     cluster = site(servers=1)
     run = run_program(cluster, healthy(cluster))
     assert run.error is None
-    assert [c.name for c in run.of_type(COMMAND) if c.name.startswith("control-plane-server")] == [
-        "control-plane-server-1"
+    assert [c.name for c in run.of_type(COMMAND) if c.name.startswith("busbar-control-plane@server")] == [
+        "busbar-control-plane@server-1"
     ]
-    assert waits(run, "load-balancer-lb-1", "control-plane-server-1")
+    assert waits(run, "busbar-load-balancer@lb-1", "busbar-control-plane@server-1")
 
 
 def test_the_nfs_server_outlives_the_workers_that_mount_from_it_and_does_not_hold_up_their_start() -> None:
     cluster = site(servers=1, workers={"a": 1}, nfs_server={"host": "lb-1", "folder": "/srv/busbar"})
     done = run_program(cluster, healthy(cluster))
     assert done.error is None
-    server, removal = "nfs-server-lb-1", "nfs-server-lb-1-removal"
-    assert waits(done, "worker-gpu-1", removal), "so that a destroy removes the worker first"
+    server, removal = "busbar-nfs-server@lb-1", "busbar-nfs-server-removal@lb-1"
+    assert waits(done, "busbar-worker@gpu-1", removal), "so that a destroy removes the worker first"
     assert waits(done, server, removal)
-    assert not waits(done, "worker-gpu-1", server)
+    assert not waits(done, "busbar-worker@gpu-1", server)
     assert done.outputs["nfs_server"] == {"address": "192.0.2.1", "export": "/srv/busbar"}
 
 

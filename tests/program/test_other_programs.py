@@ -91,7 +91,7 @@ NfsServer("nfs", NfsServerArgs(
     workers=workers, settings={"folder": "/srv/files"},
 ))
 InfiniBandWorkerPool("pool", InfiniBandWorkerPoolArgs(
-    pool="h100", workers=workers, fronts=fronts, login=login, install_id=plane.install_id,
+    pool="h100", prefix="gpu", workers=workers, fronts=fronts, login=login, install_id=plane.install_id,
     kubeconfig=plane.kubeconfig, unreachable=checks.unreachable, join_url=api.endpoint,
     agent_token=plane.agent_token, registries_yaml=plane.registries_yaml, k3s=k3s,
     settings={"gpus": 8, "rails": 8, "rate_gbps": 400, "labels": {"rack": "r1"}},
@@ -181,7 +181,7 @@ def test_preflight_is_told_the_given_hosts_and_what_each_must_have(on_hosts: Run
 
 
 def test_hosts_are_reached_through_the_given_bastion_with_the_given_key_as_a_secret(on_hosts: Run) -> None:
-    connection = on_hosts.named("api-lb-2").inputs["connection"]
+    connection = on_hosts.named("api@lb-2").inputs["connection"]
     assert (connection["host"], connection["proxy"]["host"]) == ("192.0.2.2", "192.0.2.9")
     sent = [each for resource in on_hosts.custom for each in texts(resource.raw) if "the key" in each[1]]
     assert sent and all(secret for _, _, secret in sent)
@@ -197,7 +197,7 @@ def test_what_a_step_is_sent_on_stdin_is_a_secret_whether_or_not_the_program_has
 
 def test_k3s_has_the_given_settings_and_workers_join_the_given_api(on_hosts: Run) -> None:
     server, worker = (
-        yaml.safe_load(given(on_hosts, name, "config")) for name in ("plane-server-1", "worker-gpu-1")
+        yaml.safe_load(given(on_hosts, name, "config")) for name in ("plane@server-1", "gpu@gpu-1")
     )
     assert server["debug"] is True
     assert server["tls-san"] == ["192.0.2.8", "192.0.2.1", "192.0.2.2", "192.0.2.11", "server-1"]
@@ -207,6 +207,6 @@ def test_k3s_has_the_given_settings_and_workers_join_the_given_api(on_hosts: Run
 
 
 def test_an_nfs_server_exports_the_folder_to_the_given_workers(on_hosts: Run) -> None:
-    assert "/srv/files 192.0.2.31(rw," in given(on_hosts, "nfs-files", "exports")
-    values = values_of(on_hosts.named("nfs-files").inputs["create"])
+    assert "/srv/files 192.0.2.31(rw," in given(on_hosts, "nfs@files", "exports")
+    values = values_of(on_hosts.named("nfs@files").inputs["create"])
     assert (values["SQUASH"], values["ALLOW_SYSTEM_DISK"]) == ("all", "false")

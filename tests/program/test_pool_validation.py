@@ -20,13 +20,13 @@ def update(own: dict[str, Any] | None = None) -> Run:
 
 def test_a_pool_is_measured_with_its_own_image_and_the_others_are_not_measured_again() -> None:
     same, changed = update(), update({"image": "example.com/nccl:1"})
-    assert "example.com/nccl:1" in json.dumps(changed.named("nccl-other-job").inputs)
-    assert changed.named("nccl-h100-job").inputs == same.named("nccl-h100-job").inputs
-    assert changed.named("nccl-h100-collect").raw == same.named("nccl-h100-collect").raw
+    assert "example.com/nccl:1" in json.dumps(changed.named("busbar-nccl-other-job").inputs)
+    assert changed.named("busbar-nccl-h100-job").inputs == same.named("busbar-nccl-h100-job").inputs
+    assert changed.named("busbar-nccl-h100-collect").raw == same.named("busbar-nccl-h100-collect").raw
 
 
 def test_another_tolerance_of_a_pool_judges_its_log_again_and_changes_nothing_else() -> None:
     same, changed = update(), update({"tolerance": 0.3})
-    assert changed.named("nccl-other-job").inputs == same.named("nccl-other-job").inputs
+    assert changed.named("busbar-nccl-other-job").inputs == same.named("busbar-nccl-other-job").inputs
     differ = [name for name, each in changed.resources.items() if each.raw != same.resources[name].raw]
-    assert [name.rpartition("::")[2] for name in differ] == ["nccl-other-collect"]
+    assert [name.rpartition("::")[2] for name in differ] == ["busbar-nccl-other-collect"]

@@ -13,8 +13,9 @@ from tests.support.clusters import host, site
 
 URL = "http://proxy.example.com:3128"
 STEPS = {
-    "control-plane-server-1", "control-plane-server-2", "control-plane-server-3",
-    "worker-gpu-1", "worker-gpu-2", "load-balancer-lb-1", "load-balancer-lb-1-packages", "nfs-server-nfs-1",
+    "busbar-control-plane@server-1", "busbar-control-plane@server-2", "busbar-control-plane@server-3",
+    "busbar-worker@gpu-1", "busbar-worker@gpu-2", "busbar-nfs-server@nfs-1",
+    "busbar-load-balancer@lb-1", "busbar-load-balancer-packages@lb-1",
 }  # fmt: skip
 
 
@@ -33,11 +34,11 @@ def test_downloads_packages_and_the_units_of_k3s_have_the_proxy() -> None:
     assert {name for name, values in given.items() if values.get("https_proxy") == URL} == STEPS
     payloads = {name: json.loads(each["stdin"].splitlines()[0]) for name, each in commands.items()}
     assert {name for name, payload in payloads.items() if "proxy" in payload} == {
-        name for name in STEPS if name.startswith(("control-plane", "worker"))
+        name for name in STEPS if name.startswith(("busbar-control-plane", "busbar-worker"))
     }
-    of_a_server = base64.b64decode(payloads["control-plane-server-2"]["proxy"]).decode()
+    of_a_server = base64.b64decode(payloads["busbar-control-plane@server-2"]["proxy"]).decode()
     assert f"Environment=HTTPS_PROXY={URL}" in of_a_server and "198.18.0.2" in of_a_server
-    assert "198.18.0.2" not in base64.b64decode(payloads["worker-gpu-1"]["proxy"]).decode()
+    assert "198.18.0.2" not in base64.b64decode(payloads["busbar-worker@gpu-1"]["proxy"]).decode()
 
 
 def test_without_the_key_no_step_knows_a_proxy() -> None:

@@ -30,11 +30,16 @@ def request(run: Run, name: str) -> dict[str, Any]:
 
 def test_its_node_gets_the_taint_and_the_reason_and_no_host_is_touched() -> None:
     before, after = performed(None), performed(REASON)
-    asked = request(after, "control-plane-taints")
+    asked = request(after, "busbar-control-plane-taints")
     assert asked["taints"] == {"gpu-1": [], "gpu-2": ["busbar/quarantine=true:NoSchedule"], "gpu-3": []}
     assert asked["quarantine"] == {"gpu-2": REASON}
-    hosts = ("worker-gpu-2", "worker-gpu-2-removal", "control-plane-server-1", "control-plane-nodes")
-    for name in (*hosts, "nfs-server-lb-1", "gpu-operator", "network-operator"):
+    hosts = (
+        "busbar-worker@gpu-2",
+        "busbar-worker-removal@gpu-2",
+        "busbar-control-plane@server-1",
+        "busbar-control-plane-nodes",
+    )
+    for name in (*hosts, "busbar-nfs-server@lb-1", "busbar-gpu-operator", "busbar-network-operator"):
         assert before.named(name).inputs == after.named(name).inputs
 
 
@@ -42,14 +47,16 @@ def test_its_node_is_cordoned_too_where_its_pool_says_so() -> None:
     cluster: dict[str, Any] = site(workers={"h100": 2})
     cluster["pools"]["h100"]["quarantine_cordon"] = True
     cluster["hosts"]["workers"][1]["quarantine"] = REASON
-    assert request(run_program(cluster, healthy(cluster)), "control-plane-taints")["cordon"] == ["gpu-2"]
+    assert request(run_program(cluster, healthy(cluster)), "busbar-control-plane-taints")["cordon"] == [
+        "gpu-2"
+    ]
 
 
 def test_it_is_left_out_of_measurements_waits_and_the_pools_of_the_outputs() -> None:
     run = performed(REASON)
     [job] = [each for each in run.custom if each.type.endswith(":MPIJob")]
     assert "gpu-2" not in json.dumps(job.inputs) and "gpu-3" in json.dumps(job.inputs)
-    for wait in ("gpu-operator-gpus", "network-operator-hcas"):
+    for wait in ("busbar-gpu-operator-gpus", "busbar-network-operator-hcas"):
         assert set(request(run, wait)["nodes"]) == {"gpu-1", "gpu-3"}
     outputs = ClusterOutputs.from_dict(run.outputs)
     assert outputs.pools["h100"].workers == ("gpu-1", "gpu-3")
@@ -57,5 +64,5 @@ def test_it_is_left_out_of_measurements_waits_and_the_pools_of_the_outputs() -> 
 
 
 def test_preflight_is_told_that_its_hardware_may_be_broken() -> None:
-    assert request(performed(REASON), "preflight-hosts")["quarantined"] == ["gpu-2"]
-    assert "quarantined" not in request(performed(None), "preflight-hosts")
+    assert request(performed(REASON), "busbar-preflight-hosts")["quarantined"] == ["gpu-2"]
+    assert "quarantined" not in request(performed(None), "busbar-preflight-hosts")

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from pulumi.runtime import mocks
 
+from busbar import names
 from busbar.components import worker_pool
 from tests.program.answers import SERVER_FACTS, TOKEN, healthy
 from tests.program.harness import COMMAND, LOCAL, Resource, Run, run_program
@@ -55,11 +56,12 @@ def removable(run: Run) -> list[Resource]:
 
 
 def installed(run: Run) -> list[Resource]:
-    return [run.named(r.name.removesuffix("-removal")) for r in removable(run) if r.name.endswith("-removal")]
+    made = [each.name for each in run.custom]
+    return [run.named(name) for name in names.installations(made)]
 
 
 def removal(run: Run, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(run.named(f"{name}-removal").inputs["stdin"])
+    found: dict[str, Any] = json.loads(run.named(names.removal_of(name)).inputs["stdin"])
     return found
 
 
@@ -70,7 +72,7 @@ def values(text: str) -> dict[str, str]:
 
 def test_a_worker_that_moves_to_another_pool_keeps_its_resources(run: Run, moved: Run) -> None:
     assert {c.urn for c in removable(moved)} == {c.urn for c in removable(run)}
-    assert "pool-b" in moved.resources[moved.named("worker-gpu-1").request.parent].urn
+    assert "pool-b" in moved.resources[moved.named("busbar-worker@gpu-1").request.parent].urn
 
 
 def test_reordered_lists_and_a_renamed_cluster_keep_the_resources_of_every_host(
@@ -98,41 +100,47 @@ def test_a_replacement_installs_again_and_removes_nothing(run: Run) -> None:
 
 
 def test_nodes_are_drained_and_deleted_after_all_workers_are_installed(run: Run) -> None:
-    stale = run.named("control-plane-stale-nodes")
+    stale = run.named("busbar-control-plane-stale-nodes")
     assert stale.inputs["create"].endswith("-m busbar remove nodes")
-    assert all(run.waits_for(stale, run.named(f"worker-gpu-{n}")) for n in (1, 2, 3))
+    assert all(run.waits_for(stale, run.named(f"busbar-worker@gpu-{n}")) for n in (1, 2, 3))
     assert "delete" not in stale.inputs
 
 
 def test_a_worker_that_moves_or_a_reordered_list_does_not_look_for_stale_nodes(
     run: Run, moved: Run, reordered: Run
 ) -> None:
-    stale = [each.named("control-plane-stale-nodes").inputs["stdin"] for each in (run, moved, reordered)]
+    stale = [
+        each.named("busbar-control-plane-stale-nodes").inputs["stdin"] for each in (run, moved, reordered)
+    ]
     assert stale == ['{"folder": ".busbar/test", "workers": ["gpu-1", "gpu-2", "gpu-3"]}'] * 3
 
 
 def test_replaced_servers_are_prepared_for_on_another_server_before_they_join(run: Run) -> None:
-    rejoin = run.named("control-plane-rejoin")
+    rejoin = run.named("busbar-control-plane-rejoin")
     assert rejoin.inputs["connection"]["host"] == "192.0.2.12"
-    assert run.waits_for(run.named("control-plane-server-1"), rejoin)
-    assert run.waits_for(run.named("control-plane-server-2"), run.named("control-plane-nodes"))
+    assert run.waits_for(run.named("busbar-control-plane@server-1"), rejoin)
+    assert run.waits_for(run.named("busbar-control-plane@server-2"), run.named("busbar-control-plane-nodes"))
 
 
 def test_a_single_server_has_no_other_one_to_be_prepared_on() -> None:
     cluster = site(servers=1)
     commands = {c.name for c in performed(cluster).of_type(COMMAND)}
-    assert "control-plane-nodes" in commands and "control-plane-rejoin" not in commands
+    assert "busbar-control-plane-nodes" in commands and "busbar-control-plane-rejoin" not in commands
 
 
 def test_only_the_first_server_may_begin_a_cluster(run: Run) -> None:
-    first = [values(run.named(f"control-plane-server-{n}").inputs["create"])["FIRST"] for n in (1, 2, 3)]
+    first = [
+        values(run.named(f"busbar-control-plane@server-{n}").inputs["create"])["FIRST"] for n in (1, 2, 3)
+    ]
     assert first == ["true", "false", "false"]
 
 
 def test_every_server_knows_the_addresses_of_all_others_server_1_first(run: Run) -> None:
-    peers = [values(run.named(f"control-plane-server-{n}").inputs["create"])["PEERS"] for n in (1, 2, 3)]
+    peers = [
+        values(run.named(f"busbar-control-plane@server-{n}").inputs["create"])["PEERS"] for n in (1, 2, 3)
+    ]
     assert peers == ["192.0.2.12 192.0.2.13", "192.0.2.11 192.0.2.13", "192.0.2.11 192.0.2.12"]
-    assert peers == [removal(run, f"control-plane-server-{n}")["values"]["PEERS"] for n in (1, 2, 3)]
+    assert peers == [removal(run, f"busbar-control-plane@server-{n}")["values"]["PEERS"] for n in (1, 2, 3)]
 
 
 def payload(command: Resource, name: str) -> str:
@@ -141,31 +149,31 @@ def payload(command: Resource, name: str) -> str:
 
 
 def test_server_1_is_told_on_which_machines_the_others_are(run: Run) -> None:
-    nodes = run.named("control-plane-nodes")
+    nodes = run.named("busbar-control-plane-nodes")
     assert payload(nodes, "machines").splitlines() == [
         f"{name} machine-{name}" for name in ("server-2", "server-3", "gpu-1", "gpu-2", "gpu-3")
     ]
-    assert payload(run.named("control-plane-rejoin"), "machines") == "server-1 machine-server-1"
+    assert payload(run.named("busbar-control-plane-rejoin"), "machines") == "server-1 machine-server-1"
     assert values(nodes.inputs["create"])["AFTER"] == "true", "K3s must run there"
 
 
-@pytest.mark.parametrize("step", ["control-plane-nodes", "control-plane-rejoin"])
+@pytest.mark.parametrize("step", ["busbar-control-plane-nodes", "busbar-control-plane-rejoin"])
 def test_a_lost_server_is_known_by_the_list_of_the_configured_ones(run: Run, step: str) -> None:
     assert payload(run.named(step), "servers").split() == ["server-1", "server-2", "server-3"]
 
 
 def test_servers_that_join_pin_the_ca_of_server_1(run: Run) -> None:
-    first, second = (payload(run.named(f"control-plane-server-{n}"), "config") for n in (1, 2))
+    first, second = (payload(run.named(f"busbar-control-plane@server-{n}"), "config") for n in (1, 2))
     assert f"K10{SERVER_FACTS['ca_sha256']}::server:{TOKEN}" in second
     assert "K10" not in first, "server 1 makes the CA"
-    assert payload(run.named("control-plane-server-1"), "peer_ca") == SERVER_FACTS["ca_sha256"]
+    assert payload(run.named("busbar-control-plane@server-1"), "peer_ca") == SERVER_FACTS["ca_sha256"]
 
 
 def test_what_is_known_of_the_cluster_comes_from_server_1() -> None:
     """Each server reports another CA and release here, as after a restore of one of them."""
 
     def answer(args: mocks.MockResourceArgs) -> Mapping[str, Any]:
-        server = args.name.removeprefix("control-plane-server-")
+        server = args.name.removeprefix("busbar-control-plane@server-")
         if args.typ != COMMAND or not server.isdigit():
             return healthy(CLUSTER)(args)
         facts = {**SERVER_FACTS, "ca_sha256": server * 64, "version": f"v1.35.{server}+k3s1"}
@@ -175,17 +183,17 @@ def test_what_is_known_of_the_cluster_comes_from_server_1() -> None:
     assert done.error is None
     assert done.outputs["k3s_version"] == "v1.35.1+k3s1"
     for server in (2, 3):
-        config = payload(done.named(f"control-plane-server-{server}"), "config")
-        assert f"K10{'1' * 64}::server:{TOKEN}-control-plane-server-token" in config
-    agent = payload(done.named("worker-gpu-1"), "config")
-    assert f"K10{'1' * 64}::node:{TOKEN}-control-plane-agent-token" in agent
+        config = payload(done.named(f"busbar-control-plane@server-{server}"), "config")
+        assert f"K10{'1' * 64}::server:{TOKEN}-busbar-control-plane-server-token" in config
+    agent = payload(done.named("busbar-worker@gpu-1"), "config")
+    assert f"K10{'1' * 64}::node:{TOKEN}-busbar-control-plane-agent-token" in agent
 
 
 def test_a_worker_registers_with_the_labels_of_its_place_in_the_fabric() -> None:
     cluster = deepcopy(CLUSTER)
     for worker in cluster["hosts"]["workers"]:
         worker["topology"] = {"rail_group": "su03", "block": "b1"}
-    config = yaml.safe_load(payload(performed(cluster).named("worker-gpu-1"), "config"))
+    config = yaml.safe_load(payload(performed(cluster).named("busbar-worker@gpu-1"), "config"))
     placed = {"fabric.topograph.run/tier-0=su03", "fabric.topograph.run/tier-1=b1"}
     assert placed <= set(config["node-label"])
 
@@ -207,10 +215,10 @@ def test_the_taints_of_every_worker_are_set_also_of_those_without_any() -> None:
         {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"},
         {"key": "busy", "effect": "NoExecute"},
     ]
-    step = performed(cluster).named("control-plane-taints")
+    step = performed(cluster).named("busbar-control-plane-taints")
     tainted = ["nvidia.com/gpu=present:NoSchedule", "busy=:NoExecute"]
     taints = {"gpu-1": tainted, "gpu-2": tainted, "gpu-3": []}
-    assert json.loads(step.inputs["stdin"]) == {"taints": taints}
+    assert json.loads(step.inputs["stdin"]) == {"taints": taints, "quarantine": {}, "cordon": []}
 
 
 def test_each_worker_is_told_how_its_agent_restarts_and_has_the_time_for_that() -> None:
@@ -218,7 +226,7 @@ def test_each_worker_is_told_how_its_agent_restarts_and_has_the_time_for_that() 
     cluster["pools"]["a"] |= {"max_unavailable": "60%", "running_jobs": "wait"}
     cluster["pools"]["b"] |= {"drain": "always", "drain_timeout_seconds": 90, "pause_seconds": 30}
     run = performed(cluster)
-    commands = [run.named(f"worker-gpu-{number}").inputs["create"] for number in (1, 3)]
+    commands = [run.named(f"busbar-worker@gpu-{number}").inputs["create"] for number in (1, 3)]
     keys = ("RUNNING_JOBS", "DRAIN", "DRAIN_SECONDS", "PAUSE_SECONDS")
     assert [[values(text)[key] for key in keys] for text in commands] == [
         ["wait", "upgrade", "600", "60"],

@@ -47,8 +47,12 @@ def test_a_stack_that_never_rotated_has_the_commands_that_it_had_before(plain: R
 def test_rotated_certificates_change_servers_workers_and_the_kubeconfig_and_nothing_else(plain: Run) -> None:
     before, after = texts(plain), texts(rotated(certificates=2))
     changed = {name for name, text in after.items() if text != before[name]}
-    workers = {"worker-gpu-1", "worker-gpu-2"}
-    assert changed == {*(f"control-plane-{name}" for name in SERVERS), *workers, "control-plane-kubeconfig"}
+    workers = {"busbar-worker@gpu-1", "busbar-worker@gpu-2"}
+    assert changed == {
+        *(f"busbar-control-plane@{name}" for name in SERVERS),
+        *workers,
+        "busbar-control-plane-kubeconfig",
+    }
     assert all("ROTATE_CERTIFICATES=2" in after[name] for name in changed)
 
 
@@ -56,37 +60,38 @@ def test_a_rotated_token_is_another_password_and_the_earlier_ones_stay_in_the_st
     run = rotated(server_token=2, agent_token=1)
     passwords = {r.name for r in run.custom if r.type.endswith("RandomPassword")}
     assert passwords == {
-        "control-plane-server-token",
-        "control-plane-server-token-1",
-        "control-plane-server-token-2",
-        "control-plane-agent-token",
-        "control-plane-agent-token-1",
+        "busbar-control-plane-server-token",
+        "busbar-control-plane-server-token-1",
+        "busbar-control-plane-server-token-2",
+        "busbar-control-plane-agent-token",
+        "busbar-control-plane-agent-token-1",
     }
     for server in SERVERS:
-        config = config_of(run, f"control-plane-{server}")
-        assert config["token"].endswith(f"{TOKEN}-control-plane-server-token-2")
-        assert config["agent-token"] == f"{TOKEN}-control-plane-agent-token-1"
-    assert config_of(run, "worker-gpu-1")["token"].endswith(f"{TOKEN}-control-plane-agent-token-1")
+        config = config_of(run, f"busbar-control-plane@{server}")
+        assert config["token"].endswith(f"{TOKEN}-busbar-control-plane-server-token-2")
+        assert config["agent-token"] == f"{TOKEN}-busbar-control-plane-agent-token-1"
+    assert config_of(run, "busbar-worker@gpu-1")["token"].endswith(
+        f"{TOKEN}-busbar-control-plane-agent-token-1"
+    )
 
 
 def test_preflight_is_told_the_id_that_the_hosts_are_marked_with(plain: Run) -> None:
-    asked = json.loads(plain.named("preflight-hosts").inputs["stdin"])["install_id"]
-    assert f"INSTALL_ID={asked}" in texts(plain)["worker-gpu-1"].split()
+    asked = json.loads(plain.named("busbar-preflight-hosts").inputs["stdin"])["install_id"]
+    assert f"INSTALL_ID={asked}" in texts(plain)["busbar-worker@gpu-1"].split()
 
 
-def test_tokens_are_made_before_preflight_and_known_under_their_former_parent(plain: Run) -> None:
-    stack, project = "test", "busbar"
-    former = f"urn:pulumi:{stack}::{project}::busbar:index:K3sControlPlane::control-plane"
+def test_tokens_are_made_before_preflight(plain: Run) -> None:
     tokens = [each for each in plain.custom if each.type.endswith("RandomPassword")]
     for token in tokens:
-        assert former in [alias.spec.parentUrn for alias in token.request.aliases]
-        assert not plain.waits_for(token, plain.named("preflight-hosts"))
-    assert plain.waits_for(plain.named("preflight-hosts"), plain.named("control-plane-server-token"))
+        assert not plain.waits_for(token, plain.named("busbar-preflight-hosts"))
+    assert plain.waits_for(
+        plain.named("busbar-preflight-hosts"), plain.named("busbar-control-plane-server-token")
+    )
 
 
 def test_hosts_know_their_cluster_again_after_its_token_was_rotated(plain: Run) -> None:
     def install_id(run: Run) -> str:
-        words = texts(run)["control-plane-server-1"].split()
+        words = texts(run)["busbar-control-plane@server-1"].split()
         return next(word for word in words if word.startswith("INSTALL_ID="))
 
     assert install_id(rotated(server_token=1)) == install_id(plain)

@@ -52,16 +52,16 @@ def shown(text: str) -> list[str]:
 
 
 def test_the_secrets_reach_the_hosts_on_stdin(run: Run) -> None:
-    stdin = run.named("control-plane-server-1").inputs["stdin"]
+    stdin = run.named("busbar-control-plane@server-1").inputs["stdin"]
     keys = ("registryCredentials", "s3AccessKey", "s3SecretKey")
     assert set(shown(stdin)) >= {TOKEN, *(MARKS[key] for key in keys)}
 
 
 def test_each_secret_is_written_under_its_own_key(run: Run) -> None:
-    line = run.named("control-plane-server-1").inputs["stdin"].partition("\n")[0]
+    line = run.named("busbar-control-plane@server-1").inputs["stdin"].partition("\n")[0]
     written = yaml.safe_load(base64.b64decode(json.loads(line)["config"]))
-    assert written["token"] == f"{TOKEN}-control-plane-server-token"
-    assert written["agent-token"] == f"{TOKEN}-control-plane-agent-token"
+    assert written["token"] == f"{TOKEN}-busbar-control-plane-server-token"
+    assert written["agent-token"] == f"{TOKEN}-busbar-control-plane-agent-token"
     assert written["etcd-s3-access-key"] == MARKS["s3AccessKey"]
     assert written["etcd-s3-secret-key"] == MARKS["s3SecretKey"]
 
@@ -105,7 +105,7 @@ def test_the_kubeconfig_is_the_one_secret_output_of_the_stack(run: Run) -> None:
 
 
 def test_the_kubeconfig_command_marks_its_output_and_prints_nothing(run: Run) -> None:
-    command = run.named("control-plane-kubeconfig")
+    command = run.named("busbar-control-plane-kubeconfig")
     assert "stdout" in command.request.additionalSecretOutputs
     assert command.inputs["logging"] == "none"
 

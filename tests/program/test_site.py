@@ -26,7 +26,7 @@ from tests.program.answers import healthy
 from tests.program.harness import run_program
 cluster = json.loads(sys.argv[2])
 run = run_program(cluster, healthy(cluster), program=Path("__main__.py"))
-chart = run.named("mpi-operator-release").inputs["chart"]
+chart = run.named("busbar-mpi-operator-release").inputs["chart"]
 print(json.dumps({
     "error": repr(run.error), "passed": run.outputs["nccl_passed"], "busbar": busbar.__file__,
     "chart": chart, "has_chart": Path(chart, "Chart.yaml").is_file(),

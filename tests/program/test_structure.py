@@ -17,7 +17,12 @@ from tests.program.harness import COMMAND, LOCAL, PROVIDER, RELEASE, Run, run_pr
 from tests.support.clusters import H100_POOL, all_operators, site
 
 # The namespace is shared by the measurements of all pools, whose images are pulled before these begin.
-OF_THE_FABRIC = {"validation-namespace", "validation-namespace-name", "nccl-a-image", "nccl-b-image"}
+OF_THE_FABRIC = {
+    "busbar-nccl-namespace",
+    "busbar-nccl-namespace-name",
+    "busbar-nccl-a-image",
+    "busbar-nccl-b-image",
+}
 
 
 @pytest.fixture(scope="module")
@@ -51,31 +56,22 @@ def test_every_resource_belongs_to_the_component_whose_name_it_begins_with(run: 
     for resource in run.custom:
         parent = run.resources[resource.request.parent]
         # The provider serves all components, and tokens are made before preflight.
-        if resource.name == "cluster" or resource.type.endswith(":RandomPassword"):
+        if resource.name == "busbar-kubernetes" or resource.type.endswith(":RandomPassword"):
             assert parent.type == "busbar:index:Cluster"
         elif resource.name in OF_THE_FABRIC:
             assert parent.type == "busbar:index:FabricValidation"
         else:
             assert parent.type.startswith("busbar:index:")
             # A worker's name has no pool in it, so that it may move to another one.
-            stem = "worker" if parent.type.endswith(":InfiniBandWorkerPool") else parent.name
-            assert resource.name.startswith(f"{stem}-")
+            stem = "busbar-worker" if parent.type.endswith(":InfiniBandWorkerPool") else parent.name
+            assert resource.name.startswith((f"{stem}-", f"{stem}@"))
 
 
-def test_nothing_but_the_cluster_is_at_the_top_and_what_was_there_before_is_known_by_an_alias(
-    run: Run,
-) -> None:
+def test_nothing_but_the_cluster_is_at_the_top(run: Run) -> None:
     [cluster] = run.of_type("busbar:index:Cluster")
     [stack] = run.of_type("pulumi:pulumi:Stack")
-    below = [each for each in run.resources.values() if each.request.parent == cluster.urn]
-    assert [each.name for each in run.resources.values() if each.request.parent == stack.urn] == [
-        cluster.name
-    ]
-    assert len(below) > 10
-    for each in below:
-        assert any(alias.spec.noParent or not alias.spec.parentUrn for alias in each.request.aliases), (
-            each.name
-        )
+    top = [each.name for each in run.resources.values() if each.request.parent == stack.urn]
+    assert top == [cluster.name]
 
 
 def test_every_component_registers_its_outputs(run: Run) -> None:
@@ -91,15 +87,16 @@ def test_everything_on_the_cluster_uses_the_one_provider(run: Run) -> None:
 
 
 def test_everything_on_the_cluster_is_deleted_with_its_first_server(run: Run) -> None:
-    first = run.named("control-plane-server-1-removal")
+    first = run.named("busbar-control-plane-removal@server-1")
     on_the_cluster = [r for r in run.custom if r.type.startswith(("kubernetes:", PROVIDER))]
     assert [o.name for o in on_the_cluster if o.request.deletedWith != first.urn] == []
 
 
 def test_neither_a_new_kubeconfig_nor_another_name_replaces_what_is_on_the_cluster(run: Run) -> None:
     [identifier] = {values_of(run.named(name).inputs["create"])["INSTALL_ID"] for name in HOSTS}
-    assert run.named("cluster").inputs["clusterIdentifier"] == run.outputs["cluster_id"] == identifier
-    assert "clusterIdentifier" in run.named("cluster").request.ignoreChanges
+    assert (
+        run.named("busbar-kubernetes").inputs["clusterIdentifier"] == run.outputs["cluster_id"] == identifier
+    )
 
 
 def test_every_connection_pins_the_host_key_and_is_tried_three_times_within_a_minute(run: Run) -> None:
@@ -110,17 +107,8 @@ def test_every_connection_pins_the_host_key_and_is_tried_three_times_within_a_mi
         assert 3 * connection["perDialTimeout"] < 60
 
 
-@pytest.mark.parametrize(("worker", "pool"), [("gpu-1", "a"), ("gpu-2", "a"), ("gpu-3", "b")])
-def test_a_worker_of_an_older_stack_keeps_its_resource_instead_of_being_removed(
-    run: Run, worker: str, pool: str
-) -> None:
-    aliases = run.named(f"worker-{worker}").request.aliases
-    assert [alias.spec.name for alias in aliases] == [f"pool-{pool}-{worker}"]
-    assert not any(a.spec.noParent or a.spec.parentUrn or a.spec.type for a in aliases)
-
-
 def test_an_object_that_an_interrupted_update_made_is_adopted_by_the_next_one(run: Run) -> None:
-    assert run.named("cluster").inputs["upsertExistingObjects"] == "true"
+    assert run.named("busbar-kubernetes").inputs["upsertExistingObjects"] == "true"
 
 
 def test_a_namespace_is_claimed_before_it_is_adopted(run: Run) -> None:
@@ -129,54 +117,54 @@ def test_a_namespace_is_claimed_before_it_is_adopted(run: Run) -> None:
     for each in namespaces:
         assert list(each.request.hooks.before_create) == [f"{each.name}-claim"]
     # Another name is claimed before the engine deletes the former namespace.
-    name = run.named("validation-namespace-name")
-    assert list(name.request.hooks.before_update) == ["validation-namespace-claim"]
+    name = run.named("busbar-nccl-namespace-name")
+    assert list(name.request.hooks.before_update) == ["busbar-nccl-namespace-claim"]
     assert list(name.request.hooks.before_create) == []
-    assert run.waits_for(run.named("validation-namespace"), name)
+    assert run.waits_for(run.named("busbar-nccl-namespace"), name)
 
 
 HOSTS = (
-    *("load-balancer-lb-1", "load-balancer-lb-2"),
-    *("control-plane-server-1", "control-plane-server-2", "control-plane-server-3"),
-    *("worker-gpu-1", "worker-gpu-2", "worker-gpu-3"),
+    *("busbar-load-balancer@lb-1", "busbar-load-balancer@lb-2"),
+    *("busbar-control-plane@server-1", "busbar-control-plane@server-2", "busbar-control-plane@server-3"),
+    *("busbar-worker@gpu-1", "busbar-worker@gpu-2", "busbar-worker@gpu-3"),
 )
 
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_the_removal_of_a_host_is_recorded_before_anything_is_installed_on_it(run: Run, host: str) -> None:
-    assert run.waits_for(run.named(host), run.named(f"{host}-removal"))
-    assert not run.waits_for(run.named(f"{host}-removal"), run.named(host))
+    assert run.waits_for(run.named(host), run.removal(host))
+    assert not run.waits_for(run.removal(host), run.named(host))
 
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_no_deletion_of_a_host_needs_the_engine_to_reach_it(run: Run, host: str) -> None:
     assert "delete" not in run.named(host).inputs
-    assert run.named(f"{host}-removal").inputs["delete"].endswith("-m busbar remove host")
+    assert run.removal(host).inputs["delete"].endswith("-m busbar remove host")
 
 
 def test_every_removal_is_a_request_that_the_command_understands(run: Run) -> None:
     for name in HOSTS:
-        HostRemoval.model_validate_json(run.named(f"{name}-removal").inputs["stdin"])
-    Teardown.model_validate_json(run.named("control-plane-teardown").inputs["stdin"])
+        HostRemoval.model_validate_json(run.removal(name).inputs["stdin"])
+    Teardown.model_validate_json(run.named("busbar-control-plane-teardown").inputs["stdin"])
 
 
 def test_whether_a_host_is_gone_is_asked_of_other_hosts_than_itself(run: Run) -> None:
-    removal = HostRemoval.model_validate_json(run.named("control-plane-server-2-removal").inputs["stdin"])
+    removal = HostRemoval.model_validate_json(run.removal("busbar-control-plane@server-2").inputs["stdin"])
     assert [other.name for other in removal.others] == ["lb-1", "lb-2", "server-1", "server-3"]
-    removal = HostRemoval.model_validate_json(run.named("worker-gpu-1-removal").inputs["stdin"])
+    removal = HostRemoval.model_validate_json(run.removal("busbar-worker@gpu-1").inputs["stdin"])
     assert [other.name for other in removal.others] == ["lb-1", "lb-2", "server-1", "server-2", "server-3"]
 
 
 def test_a_destroy_tells_the_servers_before_any_of_them_is_removed(run: Run) -> None:
-    teardown = run.named("control-plane-teardown")
+    teardown = run.named("busbar-control-plane-teardown")
     for number in (1, 2, 3):
-        assert run.waits_for(teardown, run.named(f"control-plane-server-{number}-removal"))
+        assert run.waits_for(teardown, run.removal(f"busbar-control-plane@server-{number}"))
     assert not teardown.request.deletedWith
 
 
 def test_an_update_after_an_interrupted_destroy_takes_back_what_the_servers_were_told(run: Run) -> None:
     told = [each.name for each in run.of_type(LOCAL) if "remove keep" in each.inputs.get("create", "")]
-    assert told == ["control-plane-teardown"]
+    assert told == ["busbar-control-plane-teardown"]
 
 
 def test_no_command_sends_its_previous_output_over_ssh(run: Run) -> None:
@@ -186,8 +174,8 @@ def test_no_command_sends_its_previous_output_over_ssh(run: Run) -> None:
 def test_preflight_is_given_its_previous_result_so_that_hosts_that_passed_are_not_checked_again(
     run: Run,
 ) -> None:
-    assert run.named("preflight-hosts").inputs["addPreviousOutputInEnv"] is True
-    others = [command for command in run.of_type(LOCAL) if command.name != "preflight-hosts"]
+    assert run.named("busbar-preflight-hosts").inputs["addPreviousOutputInEnv"] is True
+    others = [command for command in run.of_type(LOCAL) if command.name != "busbar-preflight-hosts"]
     assert others and all(command.inputs["addPreviousOutputInEnv"] is False for command in others)
 
 
@@ -201,19 +189,22 @@ def test_every_step_on_a_host_and_every_removal_has_the_time_that_it_may_need(ru
     steps = [
         (step, re.search(r"timeout -k \d+ (\d+) ", step.inputs["create"])) for step in run.of_type(COMMAND)
     ]
-    removals = [(name, json.loads(run.named(f"{name}-removal").inputs["stdin"])) for name in HOSTS]
+    removals = [(name, json.loads(run.removal(name).inputs["stdin"])) for name in HOSTS]
     seconds = {step.name: int(found[1]) for step, found in steps if found}
     assert len(seconds) == len(steps)
     assert {re.sub(r"\d", "N", name): each for name, each in seconds.items()} == {
-        **dict.fromkeys(("load-balancer-lb-N", "load-balancer-lb-N-packages"), 900),
-        **dict.fromkeys(("control-plane-server-N", "control-plane-nodes", "control-plane-rejoin"), 1200),
-        **{"control-plane-kubeconfig": 960, "worker-gpu-N": 1800},
+        **dict.fromkeys(("busbar-load-balancer@lb-N", "busbar-load-balancer-packages@lb-N"), 900),
+        **dict.fromkeys(
+            ("busbar-control-plane@server-N", "busbar-control-plane-nodes", "busbar-control-plane-rejoin"),
+            1200,
+        ),
+        **{"busbar-control-plane-kubeconfig": 960, "busbar-worker@gpu-N": 1800},
     }
     found = {(name[:-2], each["script"], each["timeout_seconds"]) for name, each in removals}
     assert found == {
-        ("load-balancer-lb", "haproxy", 900),
-        ("control-plane-server", "k3s-server", 600),
-        ("worker-gpu", "k3s-agent-remove", 600),
+        ("busbar-load-balancer@lb", "haproxy", 900),
+        ("busbar-control-plane@server", "k3s-server", 600),
+        ("busbar-worker@gpu", "k3s-agent-remove", 600),
     }
 
 
@@ -247,15 +238,15 @@ def test_440_workers_in_ten_pools_need_at_most_two_resources_and_two_ssh_command
 
 
 def test_what_a_worker_runs_does_not_stand_in_the_state(run: Run) -> None:
-    stdin = run.named("worker-gpu-1").inputs["stdin"]
+    stdin = run.named("busbar-worker@gpu-1").inputs["stdin"]
     assert [sorted(json.loads(line)) for line in stdin.splitlines()] == [["config", "registries"]]
-    assert scripts.identity("k3s-agent") in run.named("worker-gpu-1").inputs["create"], (
+    assert scripts.identity("k3s-agent") in run.named("busbar-worker@gpu-1").inputs["create"], (
         "a changed script runs"
     )
 
 
 def test_a_worker_that_has_lost_its_script_gets_it_again(run: Run) -> None:
-    assert any("delivery" in hook for hook in run.named("worker-gpu-1").request.hooks.on_error)
+    assert any("delivery" in hook for hook in run.named("busbar-worker@gpu-1").request.hooks.on_error)
 
 
 def test_each_pool_is_measured_with_its_own_hardware() -> None:
@@ -264,7 +255,9 @@ def test_each_pool_is_measured_with_its_own_hardware() -> None:
     )
     run = run_program(cluster, healthy(cluster))
     assert run.error is None
-    slots = {pool: run.named(f"nccl-{pool}-job").inputs["spec"]["slotsPerWorker"] for pool in ("a", "b")}
+    slots = {
+        pool: run.named(f"busbar-nccl-{pool}-job").inputs["spec"]["slotsPerWorker"] for pool in ("a", "b")
+    }
     assert slots == {"a": 8, "b": 4}
 
 
@@ -272,14 +265,16 @@ def test_each_pool_is_measured_with_its_own_hardware() -> None:
 def test_the_image_of_a_pools_measurement_is_pulled_on_its_workers(
     run: Run, pool: str, nodes: list[str]
 ) -> None:
-    command = run.named(f"nccl-{pool}-image")
+    command = run.named(f"busbar-nccl-{pool}-image")
     pull = ImagePull.model_validate_json(command.inputs["stdin"])
-    workers = run.named(f"nccl-{pool}-job").inputs["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
+    workers = run.named(f"busbar-nccl-{pool}-job").inputs["spec"]["mpiReplicaSpecs"]["Worker"]["template"][
+        "spec"
+    ]
     assert command.inputs["create"].endswith("-m busbar nccl pull-image")
     assert (pull.pool, list(pull.nodes)) == (pool, nodes)
     assert pull.image == workers["containers"][0]["image"]
 
 
 def test_pods_are_offered_the_rails_of_preflight_by_their_pci_addresses(run: Run) -> None:
-    config = run.named("network-operator-policy").inputs["spec"]["sriovDevicePlugin"]["config"]
+    config = run.named("busbar-network-operator-policy").inputs["spec"]["sriovDevicePlugin"]["config"]
     assert '"pciAddresses": ["0000:1b:00.0"]' in config

@@ -39,7 +39,9 @@ def test_a_preview_asks_the_cluster_for_nothing(monkeypatch: pytest.MonkeyPatch)
 
 def test_an_operator_that_is_not_configured_is_not_looked_for() -> None:
     disabled = {"enabled": False}
-    assert "network-operator" not in {release for _, release in run(network_operator=disabled).looked_for}
+    assert "busbar-network-operator" not in {
+        release for _, release in run(network_operator=disabled).looked_for
+    }
 
 
 def test_what_is_missing_fails_the_update_with_the_command_that_installs_it(
@@ -86,7 +88,7 @@ def test_the_waits_for_devices_follow_the_installation_of_their_release() -> Non
             return {**answer(args), **more}
 
         done = run_program(cluster, found)
-        waits = ("gpu-operator-gpus", "network-operator-hcas")
+        waits = ("busbar-gpu-operator-gpus", "busbar-network-operator-hcas")
         return [done.named(wait).request.replacement_trigger for wait in waits]
 
     first = triggers(1)

@@ -62,7 +62,7 @@ class Stacks:
         return {
             "name": args.args["stackName"],
             "outputs": {
-                f"urn:pulumi:test::busbar::a$command:local:Command::{host['role']}-{host['name']}-removal": {
+                f"urn:pulumi:test::busbar::x::busbar-{host['role']}-removal@{host['name']}": {
                     "type": "command:local:Command",
                     "outputs": {"stdin": json.dumps({"host": host})},
                 }

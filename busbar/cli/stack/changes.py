@@ -10,6 +10,7 @@ from pulumi.automation.events import EngineEvent, OpType, StepEventMetadata, Ste
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from busbar import names
 from busbar.cli.stack import events
 from busbar.hosts.scripts import values_of
 from busbar.text import listed
@@ -88,8 +89,8 @@ class PlannedChanges:
 
     def render(self) -> RenderableType:
         """Rows for what is replaced or deleted, one row per other verb, and the counts."""
-        removed = self._releases.get("gpu-operator-release") == OpType.DELETE
-        stays = self._releases.get("network-operator-release", OpType.DELETE) != OpType.DELETE
+        removed = self._release(names.GPU_OPERATOR) == OpType.DELETE
+        stays = self._release(names.NETWORK_OPERATOR) not in (None, OpType.DELETE)
         warnings = [*self.warnings, *([_LOSES_LABELS] if removed and stays else [])]
         lines = [Text(f"warning: {warning}", "yellow") for warning in warnings]
         for verb in _VERBS:
@@ -105,6 +106,11 @@ class PlannedChanges:
         for kind, numbers in self.rotations.items():
             lines.append(Text(f"rotate  {kind} ({numbers}): {_ROTATIONS[kind]}"))
         return Group(*lines, Text(f"changes: {self.counts()}", "bold"))
+
+    def _release(self, operator: str) -> OpType | None:
+        """The step of an operator's release; None without a step."""
+        ending = names.release(operator)
+        return next((op for name, op in self._releases.items() if name.endswith(ending)), None)
 
     def counts(self) -> str:
         """The counts as text: `1 to replace, 2 to create, 30 unchanged`."""

@@ -14,13 +14,14 @@ from busbar.cli.stack import events, keep, recovery, session
 from busbar.cli.stack.changes import PlannedChanges
 from busbar.cli.stack.converge import broken_off, to_apply_again
 from busbar.cli.stack.engine import Snapshot, open_stack, snapshot
-from busbar.cli.stack.errors import reasons
+from busbar.cli.stack.errors import StackError, reasons
 from busbar.cli.stack.report import report, show_uncleaned, unchanged
 from busbar.cli.stack.rows import Rows
 from busbar.cli.stack.session import Session
 from busbar.cli.stack.target import Options, Target
 from busbar.exits import DONE, FAILED
 from busbar.kube.client import RestApi
+from busbar.names import STATE_BEFORE_1_0
 from busbar.operations import uncleaned
 from busbar.outputs import CLUSTER, GATE
 from busbar.text import listed
@@ -33,7 +34,7 @@ def up(target: Target, options: Options) -> int:
 
     def run(s: Session) -> int:
         stack = open_stack(s.engine, target, create=s.say)
-        again = _apply_again(s, stack, options)
+        again = _apply_again(s, _read_state(stack), options)
         if not options.skip_preview:
             plan, failure = _preview(s, stack, options, again)
             if failure:
@@ -63,12 +64,19 @@ def up(target: Target, options: Options) -> int:
     return session.run("up", target, run, asks=not options.yes)
 
 
-def _apply_again(s: Session, stack: auto.Stack, options: Options) -> list[str] | None:
+def _read_state(stack: auto.Stack) -> Snapshot:
+    """The state, before the engine acts on it. Raises StackError if a busbar before 1.0 wrote it."""
+    state = snapshot(stack)
+    if state.is_before_1_0:
+        raise StackError(f"stack {stack.name}: {STATE_BEFORE_1_0}", exit_code=FAILED)
+    return state
+
+
+def _apply_again(s: Session, state: Snapshot, options: Options) -> list[str] | None:
     """The URNs of steps on hosts that run although nothing in them has changed."""
     failed = keep.failed_steps(s.target.folder)
     if not failed and not options.converge:
         return None
-    state = snapshot(stack)
     if repeated := broken_off(state, failed):
         names = ", ".join(map(events.name, repeated))
         s.say(f"{names}: failed or interrupted in an earlier update, applied again")
@@ -83,7 +91,7 @@ def preview(target: Target, options: Options) -> int:
 
     def run(s: Session) -> int:
         stack = open_stack(s.engine, target, create=s.say)
-        plan, failure = _preview(s, stack, options, _apply_again(s, stack, options))
+        plan, failure = _preview(s, stack, options, _apply_again(s, _read_state(stack), options))
         return s.fail(reasons(plan.errors, failure, printed=plan.printed)) if failure else DONE
 
     return session.run("preview", target, run)
@@ -94,7 +102,7 @@ def destroy(target: Target, options: Options) -> int:
 
     def run(s: Session) -> int:
         stack = open_stack(s.engine, target)
-        state = snapshot(stack)
+        state = _read_state(stack)
         if not state.resources:
             s.say(f"stack {target.name} has no resources")
             return DONE

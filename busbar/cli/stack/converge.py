@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from busbar.capability import capabilities
+from busbar import names
 from busbar.cli.stack import events
 from busbar.cli.stack.engine import Snapshot
 from busbar.cli.stack.errors import StackError
 from busbar.cli.stack.target import ALL, CLUSTER
 from busbar.exits import USAGE
 
-# The core's; those of a capability are in its door.
-_STEPS = ("load-balancer", "control-plane", "worker", "nfs-server")
 # Preflight reads the machine-ids again, because a host may be another machine now.
-_PREFLIGHT, _PREFLIGHT_OF_OTHERS = "preflight-hosts", "-preflight"
+_PREFLIGHT = ("-preflight", "-preflight-hosts")
 # Steps that do not run on the host: a server prepares for another machine, and the API sets taints.
-_NODES = ("control-plane-rejoin", "control-plane-nodes", "control-plane-taints")
-_WITH_NODE = ("control-plane-", "worker-")
+_NODES = ("-rejoin", "-nodes", "-taints")
+_WITH_NODE = (names.CONTROL_PLANE, names.WORKER)
 # A release that was uninstalled and is installed again may have the revision that it had.
-_WAITS = ("gpu-operator-gpus", "network-operator-hcas")
+_WAITS = (f"{names.GPU_OPERATOR}-gpus", f"{names.NETWORK_OPERATOR}-hcas")
 
 
 def to_apply_again(state: Snapshot, hosts: Sequence[str]) -> list[str]:
@@ -30,17 +28,18 @@ def to_apply_again(state: Snapshot, hosts: Sequence[str]) -> list[str]:
     in the state.
     """
     urns = {events.name(urn): urn for urn in state.resources}
-    installed = [name for name in urns if f"{name}-removal" in urns]
+    installed = names.installations(urns)
     if ALL in hosts:
         chosen = installed
     else:
-        chosen = [name for host in hosts if host != CLUSTER for name in _resource(host, installed)]
-    waits = [urns[name] for name in _WAITS if name in urns and {ALL, CLUSTER} & {*hosts}]
-    if not chosen:
-        return waits
-    nodes = _NODES if any(name.startswith(_WITH_NODE) for name in chosen) else ()
-    other = [name for name in urns if name.endswith(_PREFLIGHT_OF_OTHERS) and name not in installed]
-    return [*(urns[name] for name in (_PREFLIGHT, *other, *nodes, *chosen) if name in urns), *waits]
+        chosen = [name for host in hosts if host != CLUSTER for name in _resources(host, installed)]
+    waits = [name for name in urns if name.endswith(_WAITS)] if {ALL, CLUSTER} & {*hosts} else []
+    before: list[str] = []
+    if chosen:
+        before = [name for name in urns if name.endswith(_PREFLIGHT)]
+    if any(names.component_of(name).endswith(_WITH_NODE) for name in chosen):
+        before += [name for step in _NODES for name in urns if name.endswith(f"-{names.CONTROL_PLANE}{step}")]
+    return [urns[name] for name in (*before, *chosen, *waits)]
 
 
 def broken_off(state: Snapshot, urns: Collection[str]) -> list[str]:
@@ -49,21 +48,14 @@ def broken_off(state: Snapshot, urns: Collection[str]) -> list[str]:
     The engine compares with the state before that update, so with the former configuration it does nothing.
     """
     known = {events.name(urn): urn for urn in state.resources}
-    names = {events.name(urn) for urn in urns}
-    return [urn for name, urn in known.items() if name in names and f"{name}-removal" in known]
+    failed = {events.name(urn) for urn in urns}
+    return [known[name] for name in names.installations(known) if name in failed]
 
 
-def _resource(host: str, installed: Sequence[str]) -> list[str]:
-    steps = [*_STEPS, *(step for each in capabilities() for step in each.host_steps)]
-    names = [f"{step}-{host}" for step in steps if f"{step}-{host}" in installed]
-    if not names:
-        hosts = (
-            name.removeprefix(f"{step}-")
-            for name in installed
-            for step in steps
-            if name.startswith(f"{step}-")
-        )
-        known = ", ".join(dict.fromkeys(hosts))
+def _resources(host: str, installed: Sequence[str]) -> list[str]:
+    found = [name for name in installed if names.host_of(name) == host]
+    if not found:
+        known = ", ".join(dict.fromkeys(map(names.host_of, installed)))
         fix = f"name some of {known}; {CLUSTER}; or {ALL}." if known else "leave the option out."
         raise StackError(f"--converge {host}: the stack has no such host. Fix: {fix}", exit_code=USAGE)
-    return names
+    return found

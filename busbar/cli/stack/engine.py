@@ -12,6 +12,7 @@ from typing import Any
 from pulumi import automation as auto
 from pulumi.automation.errors import create_command_error
 
+from busbar import names
 from busbar.cli.stack.errors import NO_PULUMI_CLI, StackError
 from busbar.cli.stack.interrupts import Interrupts
 from busbar.cli.stack.target import Target
@@ -77,6 +78,8 @@ class Snapshot:
 
     resources: tuple[str, ...]
     pending: tuple[tuple[str, str], ...]
+    is_before_1_0: bool = False
+    """Whether a busbar before 1.0 wrote it: its resources have other names, and would be deleted."""
 
     @property
     def root(self) -> str | None:
@@ -114,14 +117,23 @@ def snapshot(stack: auto.Stack) -> Snapshot:
     )
     try:
         deployment = json.loads(done.stdout).get("deployment") or {}
+        resources = deployment.get("resources") or ()
         return Snapshot(
-            tuple(resource["urn"] for resource in deployment.get("resources") or ()),
+            tuple(resource["urn"] for resource in resources),
             tuple(
                 (operation["resource"]["urn"], operation["type"])
                 for operation in deployment.get("pending_operations") or ()
             ),
+            any(map(_is_before_1_0, resources)),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StackError(
             f"`pulumi stack export` printed an unknown format: {error!r}", exit_code=FAILED
         ) from None
+
+
+def _is_before_1_0(resource: Mapping[str, Any]) -> bool:
+    name = resource["urn"].rpartition("::")[2]
+    if name == names.CLUSTER_ID:
+        return not isinstance((resource.get("inputs") or {}).get("input"), Mapping)
+    return names.is_removal_before_1_0(name)

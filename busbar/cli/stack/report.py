@@ -58,7 +58,7 @@ def show_uncleaned(console: Console, state: Snapshot, target: Target) -> None:
 
 def unchanged(gate: Gate, target: Target) -> str:
     """The note on the outputs of an update that changed nothing: they may be older than a fault."""
-    has_hosts = gate == CLUSTER or any(each.gate == gate and each.host_steps for each in capabilities())
+    has_hosts = gate == CLUSTER or any(each.gate == gate and each.operations for each in capabilities())
     verify = f"`busbar verify {target.name}` asks the hosts; " if has_hosts else ""
     return (
         "no changes, so no host was asked and nothing was measured: the outputs are those of an earlier "

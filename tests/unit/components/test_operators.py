@@ -63,7 +63,7 @@ def test_a_release_waits_for_its_namespace_which_helm_does_not_make(run: Run) ->
 
 def test_a_release_may_take_as_long_as_its_operator_is_configured_to() -> None:
     done = program(gpu_operator={"timeout_seconds": 777})
-    assert done.named("gpu-operator-release").inputs["timeout"] == 777
+    assert done.named("busbar-gpu-operator-release").inputs["timeout"] == 777
 
 
 def test_only_the_release_whose_pods_nothing_waits_for_is_awaited_by_helm(run: Run) -> None:
@@ -72,7 +72,7 @@ def test_only_the_release_whose_pods_nothing_waits_for_is_awaited_by_helm(run: R
 
 
 def test_published_charts_are_installed_by_version_from_the_repository(run: Run) -> None:
-    chart = run.named("gpu-operator-release").inputs
+    chart = run.named("busbar-gpu-operator-release").inputs
     assert (chart["chart"], chart["version"]) == ("gpu-operator", "v26.7.0")
     assert chart["repositoryOpts"] == {"repo": "https://helm.ngc.nvidia.com/nvidia"}
 
@@ -84,12 +84,12 @@ def test_a_local_chart_and_an_oci_chart_are_taken_as_configured(tmp_path: Path) 
         gpu_operator={"chart": str(archive)},
         network_operator={"chart": "oci://registry.example/network-operator"},
     )
-    local = done.named("gpu-operator-release").inputs
+    local = done.named("busbar-gpu-operator-release").inputs
     assert local["chart"] == str(archive)
     assert done.outputs["versions"]["gpu_operator"] == "0.1.0", "as Helm reports it"
     assert "version" not in local
     assert "repositoryOpts" not in local
-    oci = done.named("network-operator-release").inputs
+    oci = done.named("busbar-network-operator-release").inputs
     assert (oci["chart"], oci["version"]) == ("oci://registry.example/network-operator", "26.7.0")
     assert "repositoryOpts" not in oci
 
@@ -106,7 +106,7 @@ def test_a_version_is_known_once_its_release_is_installed_and_as_configured_wher
     versions = {name: getattr(configured, name).version for name in ("gpu_operator", "network_operator")}
     assert done.outputs["versions"] == {**versions, "mpi_operator": "0.8.0"}
     for name in operators:
-        known = preview.registered_outputs[preview.named(name.replace("_", "-")).urn]
+        known = preview.registered_outputs[preview.named(f"busbar-{name.replace('_', '-')}").urn]
         assert known["version"] == UNKNOWN, name
 
 
@@ -114,8 +114,10 @@ def test_what_the_operators_run_tolerates_the_taints_of_all_pools() -> None:
     taint = {"key": "team", "value": "a", "effect": "NoExecute"}
     done = program(pools={"a": H100_POOL, "b": {**H100_POOL, "taints": [taint]}})
     tolerated = {**taint, "operator": "Equal"}
-    assert tolerated in done.named("gpu-operator-release").inputs["values"]["daemonsets"]["tolerations"]
-    assert tolerated in done.named("network-operator-policy").inputs["spec"]["tolerations"]
+    assert (
+        tolerated in done.named("busbar-gpu-operator-release").inputs["values"]["daemonsets"]["tolerations"]
+    )
+    assert tolerated in done.named("busbar-network-operator-policy").inputs["spec"]["tolerations"]
 
 
 def test_a_changed_file_of_a_local_chart_changes_its_release_and_nothing_else_does(tmp_path: Path) -> None:
@@ -131,9 +133,9 @@ def test_a_changed_file_of_a_local_chart_changes_its_release_and_nothing_else_do
 
 
 def test_the_release_of_a_local_chart_is_described_by_its_content(run: Run) -> None:
-    description = run.named("mpi-operator-release").inputs["description"]
+    description = run.named("busbar-mpi-operator-release").inputs["description"]
     assert description == ChartSource(chart="./charts/mpi-operator").digest()
-    assert "description" not in run.named("gpu-operator-release").inputs
+    assert "description" not in run.named("busbar-gpu-operator-release").inputs
 
 
 def test_namespaces_of_operators_and_jobs_admit_privileged_pods(run: Run) -> None:
@@ -150,8 +152,8 @@ def test_namespaces_of_operators_and_jobs_admit_privileged_pods(run: Run) -> Non
 def test_every_worker_is_waited_for_with_what_its_own_pool_expects() -> None:
     pools = {"a": H100_POOL, "b": {**H100_POOL, "gpus": 4, "rails": 2}}
     done = program(pools=pools)
-    assert request(done.named("gpu-operator-gpus"))["nodes"] == {"gpu-1": 8, "gpu-2": 8, "gpu-3": 4}
-    hcas = request(done.named("network-operator-hcas"))
+    assert request(done.named("busbar-gpu-operator-gpus"))["nodes"] == {"gpu-1": 8, "gpu-2": 8, "gpu-3": 4}
+    hcas = request(done.named("busbar-network-operator-hcas"))
     assert (hcas["resource"], hcas["nodes"]) == (
         "nvidia.com/hostdev",
         {"gpu-1": 8, "gpu-2": 8, "gpu-3": 2},
@@ -159,7 +161,7 @@ def test_every_worker_is_waited_for_with_what_its_own_pool_expects() -> None:
 
 
 def test_a_measurement_asks_for_the_hcas_by_the_name_that_the_network_operator_offers_them_under() -> None:
-    job = program(network_operator={"resource": "rdma/ib"}).named("nccl-a-job").inputs
+    job = program(network_operator={"resource": "rdma/ib"}).named("busbar-nccl-a-job").inputs
     [container] = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
     assert container["resources"]["limits"].keys() == {"nvidia.com/gpu", "rdma/ib"}
 
@@ -167,18 +169,18 @@ def test_a_measurement_asks_for_the_hcas_by_the_name_that_the_network_operator_o
 def test_the_policy_follows_the_release_that_brings_its_kind_and_is_followed_by_the_wait(run: Run) -> None:
     [policy] = run.of_type(POLICY)
     assert policy.inputs["metadata"]["name"] == "nic-cluster-policy"
-    assert run.waits_for(policy, run.named("network-operator-release"))
-    assert run.waits_for(run.named("network-operator-hcas"), policy)
+    assert run.waits_for(policy, run.named("busbar-network-operator-release"))
+    assert run.waits_for(run.named("busbar-network-operator-hcas"), policy)
 
 
 @pytest.mark.parametrize(
     ("wait", "changes"),
     [
-        ("gpu-operator-gpus", {"gpu_operator": {"values": {"gfd": {"enabled": False}}}}),
-        ("gpu-operator-gpus", {"gpu_operator": {"version": "v26.3.3"}}),
-        ("network-operator-hcas", {"network_operator": {"values": {"upgradeCRDs": False}}}),
-        ("network-operator-hcas", {"network_operator": {"version": "26.1.2"}}),
-        ("network-operator-hcas", {"network_operator": {"selectors": {"pfNames": ["ib0"]}}}),
+        ("busbar-gpu-operator-gpus", {"gpu_operator": {"values": {"gfd": {"enabled": False}}}}),
+        ("busbar-gpu-operator-gpus", {"gpu_operator": {"version": "v26.3.3"}}),
+        ("busbar-network-operator-hcas", {"network_operator": {"values": {"upgradeCRDs": False}}}),
+        ("busbar-network-operator-hcas", {"network_operator": {"version": "26.1.2"}}),
+        ("busbar-network-operator-hcas", {"network_operator": {"selectors": {"pfNames": ["ib0"]}}}),
     ],
 )
 def test_a_changed_chart_or_policy_repeats_the_wait_for_its_devices(
@@ -191,8 +193,8 @@ def test_an_operator_that_another_tool_installed_is_only_waited_for() -> None:
     done = program(**all_operators(enabled=False))
     assert done.of_type(RELEASE) == []
     assert done.of_type(POLICY) == []
-    assert request(done.named("gpu-operator-gpus"))["nodes"]
-    assert [c for c in done.of_type(LOCAL) if c.name == "network-operator-hcas"] == []
+    assert request(done.named("busbar-gpu-operator-gpus"))["nodes"]
+    assert [c for c in done.of_type(LOCAL) if c.name == "busbar-network-operator-hcas"] == []
 
 
 def test_a_job_is_replaced_and_the_old_one_is_deleted_first(run: Run) -> None:
@@ -205,20 +207,25 @@ def test_a_job_is_replaced_and_the_old_one_is_deleted_first(run: Run) -> None:
 
 def test_the_collector_gets_the_name_and_namespace_of_the_job(run: Run) -> None:
     for pool in ("a", "b"):
-        asked = request(run.named(f"nccl-{pool}-collect"))
-        made = run.named(f"nccl-{pool}-job").inputs["metadata"]
+        asked = request(run.named(f"busbar-nccl-{pool}-collect"))
+        made = run.named(f"busbar-nccl-{pool}-job").inputs["metadata"]
         assert (asked["job"], asked["namespace"]) == (made["name"], made["namespace"])
         assert asked["folder"] == f".busbar/test/{pool}"
-        assert run.waits_for(run.named(f"nccl-{pool}-collect"), run.named(f"nccl-{pool}-job"))
+        assert run.waits_for(run.named(f"busbar-nccl-{pool}-collect"), run.named(f"busbar-nccl-{pool}-job"))
 
 
 def test_a_new_contract_of_the_outputs_does_not_measure_again(run: Run) -> None:
-    _, constant = run.named("nccl-a-collect").inputs["triggers"]
+    _, constant = run.named("busbar-nccl-a-collect").inputs["triggers"]
     assert constant == "contract 2", "as in the state of every cluster that was measured"
 
 
 def test_the_kubeconfig_reaches_the_commands_as_a_secret_and_never_in_their_arguments(run: Run) -> None:
-    names = ("gpu-operator-gpus", "network-operator-hcas", "nccl-a-image", "nccl-a-collect")
+    names = (
+        "busbar-gpu-operator-gpus",
+        "busbar-network-operator-hcas",
+        "busbar-nccl-a-image",
+        "busbar-nccl-a-collect",
+    )
     for command in map(run.named, names):
         assert CLIENT_KEY not in str(command.inputs["create"])
         assert CLIENT_KEY not in str(command.inputs["stdin"])
@@ -237,14 +244,14 @@ def test_the_result_of_a_command_is_not_shown_among_its_progress(run: Run) -> No
 
 @pytest.mark.parametrize("changes", [{"validation": {"run": 2}}, {"gpu_operator": {"version": "v26.7.1"}}])
 def test_a_raised_run_number_and_another_version_make_another_job(run: Run, changes: dict[str, Any]) -> None:
-    jobs = [run.named("nccl-a-job"), program(**changes).named("nccl-a-job")]
+    jobs = [run.named("busbar-nccl-a-job"), program(**changes).named("busbar-nccl-a-job")]
     assert len({job.inputs["metadata"]["name"] for job in jobs}) == 2
 
 
 def test_the_image_is_pulled_again_for_another_image_and_not_for_another_run(run: Run) -> None:
     image = "registry.example/nccl-tests:2"
     first, again, other = (
-        [done.named("nccl-a-image").inputs[key] for key in ("stdin", "triggers")]
+        [done.named("busbar-nccl-a-image").inputs[key] for key in ("stdin", "triggers")]
         for done in (run, program(validation={"run": 2}), program(validation={"image": image}))
     )
     assert again == first
@@ -255,13 +262,13 @@ def test_a_topology_file_is_mounted_from_a_config_map_named_by_its_content(tmp_p
     file = tmp_path / "h100.xml"
     file.write_text("<system version='1'/>")
     done = program(validation={"topology_file": str(file)})
-    carried = done.named("nccl-a-topology").inputs
+    carried = done.named("busbar-nccl-a-topology").inputs
     assert carried["data"] == {"h100.xml": "<system version='1'/>"}
     assert carried["immutable"] is True
-    topology_map = done.named("nccl-a-topology").request
-    assert topology_map.deletedWith == done.named("control-plane-server-1-removal").urn
-    assert done.waits_for(done.named("nccl-a-job"), done.named("nccl-a-topology"))
-    job = done.named("nccl-a-job").inputs
+    topology_map = done.named("busbar-nccl-a-topology").request
+    assert topology_map.deletedWith == done.named("busbar-control-plane-removal@server-1").urn
+    assert done.waits_for(done.named("busbar-nccl-a-job"), done.named("busbar-nccl-a-topology"))
+    job = done.named("busbar-nccl-a-job").inputs
     volumes = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["volumes"]
     name = carried["metadata"]["name"]
     assert {"name": "topology", "configMap": {"name": name}} in volumes

@@ -64,8 +64,8 @@ def retried(folder: Path, errors: list[str], *, status: int = 0, up: bool = True
             cluster = Cluster.model_validate(made)
             login = SshLogin.load(cluster.ssh, {}, folder)
             [worker] = Inventory.of(cluster).workers
-            hook: Any = create_delivery_hook("delivery", login, {"worker-gpu-1": worker})
-            asked = pulumi.ErrorHookArgs("urn", "id", "worker-gpu-1", "type", errors=errors)
+            hook: Any = create_delivery_hook("delivery", login, {"busbar-worker@gpu-1": worker})
+            asked = pulumi.ErrorHookArgs("urn", "id", "busbar-worker@gpu-1", "type", errors=errors)
             retries = bool(await hook(asked))
         return retries
 

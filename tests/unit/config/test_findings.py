@@ -244,42 +244,6 @@ def test_an_address_in_another_spelling_is_the_same(one: str, other: str) -> Non
     ]
 
 
-def test_hosts_whose_resources_would_share_a_name_are_refused_before_the_engine_does() -> None:
-    data = site(workers={"a": 1, "a-b": 1})
-    data["hosts"]["workers"][0]["name"] = "b-c"
-    data["hosts"]["workers"][1]["name"] = "c"
-    found = findings(data)
-    assert len(found) == 1
-    assert found[0].startswith(
-        "hosts.workers[1].name: 'c' in pool 'a-b' gives the same Pulumi resource name as hosts.workers[0]"
-    )
-
-
-@pytest.mark.parametrize(
-    ("group", "name"),
-    [
-        ("workers", "gpu-1-removal"),
-        ("servers", "server-1-removal"),
-        ("load_balancers", "lb-1-removal"),
-        ("load_balancers", "lb-1-packages"),
-    ],
-)
-def test_a_host_may_not_have_the_name_of_a_step_of_another(group: str, name: str) -> None:
-    data = site(load_balancers=2)
-    data["hosts"][group][1]["name"] = name
-    [found] = findings(data)
-    assert found.startswith(f"hosts.{group}[1].name: {name!r}")
-    assert "gives the same Pulumi resource name as hosts." in found
-
-
-@pytest.mark.parametrize("step", ["kubeconfig", "nodes", "rejoin", "stale-nodes", "taints"])
-def test_a_server_may_not_be_called_like_a_step_of_the_control_plane(step: str) -> None:
-    data = site()
-    data["hosts"]["servers"][0]["name"] = step
-    [found] = findings(data)
-    assert found.startswith(f"hosts.servers[0].name: {step!r} is the name of a step")
-
-
 def test_a_load_balancer_on_a_server_is_refused_with_the_reason() -> None:
     data = site()
     data["hosts"]["load_balancers"][0]["address"] = "192.0.2.12"

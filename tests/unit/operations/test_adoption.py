@@ -30,7 +30,11 @@ TOKEN, AGENT = "firsttoken", "agenttoken"
 ID = k3s.install_id(TOKEN)
 CA = "ab" * 32
 ROTATED = {"sha256": {"amd64": "5" * 64}, "rotate": {"server_token": 1}}
-RESOURCES = {"lb": "load-balancer-{}", "server": "control-plane-{}", "worker": "worker-{}"}
+RESOURCES = {
+    "lb": "busbar-load-balancer@{}",
+    "server": "busbar-control-plane@{}",
+    "worker": "busbar-worker@{}",
+}
 
 
 def encoded(**files: str) -> dict[str, str]:
@@ -83,15 +87,15 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Read:
 
 def test_tokens_and_install_id_are_read_from_the_hosts(read: Read) -> None:
     found = read()
-    expected = {"control-plane-server-token": TOKEN, "control-plane-agent-token": AGENT}
+    expected = {"busbar-control-plane-server-token": TOKEN, "busbar-control-plane-agent-token": AGENT}
     assert (found.install_id, dict(found.secrets.values), found.secrets.lost) == (ID, expected, [])
 
 
 def test_a_token_from_before_a_rotation_is_named_and_keeps_the_install_id(read: Read) -> None:
     found = read(lambda host: facts(host, "second", "server_token 1\n"), k3s=ROTATED)
-    assert found.secrets.lost == ["control-plane-server-token"]
-    assert k3s.install_id(found.secrets.values["control-plane-server-token"]) == ID
-    assert found.secrets.values["control-plane-server-token-1"] == "second"
+    assert found.secrets.lost == ["busbar-control-plane-server-token"]
+    assert k3s.install_id(found.secrets.values["busbar-control-plane-server-token"]) == ID
+    assert found.secrets.values["busbar-control-plane-server-token-1"] == "second"
 
 
 def without_answer(name: str) -> Answers:
@@ -120,9 +124,9 @@ REFUSED: dict[str, tuple[Answers, dict[str, Any], str]] = {
     "a server without anything": (changed("server-2"), {}, "server-2: nothing of busbar is installed"),
     "two clusters": (changed("gpu-1", install_id="0" * 16), {}, "the hosts belong to 2 clusters"),
     "another stack": (
-        changed("gpu-1", owner="busbar/other/worker-gpu-1"),
+        changed("gpu-1", owner="busbar/other/busbar-worker@gpu-1"),
         {},
-        "gpu-1 (busbar/other/worker-gpu-1)",
+        "gpu-1 (busbar/other/busbar-worker@gpu-1)",
     ),
     "no host with anything": (lambda host: {**facts(host), "parts": []}, {}, "there is nothing to adopt"),
     "another member of etcd": (
@@ -156,7 +160,7 @@ def test_what_is_not_one_whole_cluster_of_this_stack_is_refused(read: Read, case
         read(answers, **more)
 
 
-VALUES = {"NODE_NAME": "gpu-1", "OWNER": "busbar/prod/worker-gpu-1", "SHA256_AMD64": "5" * 64}
+VALUES = {"NODE_NAME": "gpu-1", "OWNER": "busbar/prod/busbar-worker@gpu-1", "SHA256_AMD64": "5" * 64}
 CONFIG = f"node-name: gpu-1\ntoken: K10{CA}::node:x\n"
 DIFFERENT: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
     "as configured": ({}, {"config": CONFIG, "registries": ""}, ""),
@@ -183,7 +187,7 @@ def test_a_step_is_compared_with_what_is_applied(case: str) -> None:
         {
             "version": "v1",
             "files": encoded(**{"/var/lib/busbar/rotated": "certificates 1\n"}),
-            "parts": [part("worker-gpu-1", **{"/etc/rancher/k3s/config.yaml": file})],
+            "parts": [part("busbar-worker@gpu-1", **{"/etc/rancher/k3s/config.yaml": file})],
         }
     )
     found = Found(ID, {"gpu-1": known}, adoption.Secrets({}))
@@ -196,12 +200,14 @@ def test_a_host_reports_its_marks_and_the_contents_of_small_applied_files(tmp_pa
     state.mkdir()
     (tmp_path / "config.yaml").write_text('token: "x"\n')
     (tmp_path / "binary").write_bytes(bytes(2_000_000))
-    (state / "owner").write_text(f"role=server\nowner=busbar/prod/control-plane-server-1\ninstall_id={ID}\n")
+    (state / "owner").write_text(
+        f"role=server\nowner=busbar/prod/busbar-control-plane@server-1\ninstall_id={ID}\n"
+    )
     sums = [f"{'1' * 64}  {tmp_path / 'config.yaml'}", f"{'2' * 64}  {tmp_path / 'binary'}"]
     (state / "applied.sha256").write_text("\n".join(sums) + "\n")
     stubs = f"begin() {{ :; }}; STATE_DIR={state} NFS_STATE_DIR={other} K3S={tmp_path / 'no'} NODE_NAME=a"
     found = json.loads(output("adopt", f"{stubs}\nmain", FILES=f"{tmp_path / 'config.yaml'} /missing"))
     contents = encoded(**{str(tmp_path / "config.yaml"): 'token: "x"\n'})
-    mark = {"owner": "busbar/prod/control-plane-server-1", "install_id": ID}
+    mark = {"owner": "busbar/prod/busbar-control-plane@server-1", "install_id": ID}
     expected = {**mark, "sums": ["1" * 64, "2" * 64], "files": contents}
     assert found == {"node": "a", "version": "", "files": contents, "parts": [expected]}

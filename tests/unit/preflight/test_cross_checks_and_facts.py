@@ -183,18 +183,31 @@ def mark(resource: str, install_id: str = OURS) -> dict[str, str]:
     return {"owner": f"busbar/prod/{resource}", "install_id": install_id}
 
 
+@pytest.mark.parametrize("known", [OURS, "", None])
+def test_a_host_that_a_busbar_before_1_0_installed_is_refused_with_what_to_do(known: str | None) -> None:
+    site = spec(a_host("worker-1")).model_copy(update={"install_id": known})
+    [finding] = check_across_hosts(site, {"worker-1": report(owner=mark("worker-worker-1"))}, {})
+    assert "before 1.0 (busbar/prod/worker-worker-1)" in finding.what
+    assert "remove it with that busbar" in str(finding.fix)
+
+
 @pytest.mark.parametrize("known", [OURS, ""])
 def test_a_host_of_another_cluster_is_refused_also_by_a_stack_that_has_installed_nothing(known: str) -> None:
     site = spec(a_host("worker-1")).model_copy(update={"install_id": known})
-    reports = {"worker-1": report(owner=mark("worker-worker-1", "f" * 16))}
+    reports = {"worker-1": report(owner=mark("busbar-worker@worker-1", "f" * 16))}
     (finding,) = check_across_hosts(site, reports, {})
     assert (finding.host, finding.level) == ("worker-1", "error")
-    assert finding.what == "belongs to another cluster: busbar/prod/worker-worker-1 installed it"
+    assert finding.what == "belongs to another cluster: busbar/prod/busbar-worker@worker-1 installed it"
     assert "busbar docs hosts 'By hand'" in finding.fix
 
 
 @pytest.mark.parametrize(
-    ("known", "found"), [(OURS, mark("worker-worker-1")), (OURS, mark("x", "")), (None, mark("x", "f" * 16))]
+    ("known", "found"),
+    [
+        (OURS, mark("busbar-worker@worker-1")),
+        (OURS, mark("busbar-worker@x", "")),
+        (None, mark("busbar-worker@x", "f" * 16)),
+    ],
 )
 def test_a_host_of_this_cluster_or_of_one_that_cannot_be_told_is_not_refused(
     known: str | None, found: dict[str, str]
@@ -207,8 +220,8 @@ def test_a_host_of_this_cluster_or_of_one_that_cannot_be_told_is_not_refused(
 def test_two_workers_that_are_swapped_are_both_named(known: str | None) -> None:
     site = spec(a_host("worker-1"), a_host("worker-2")).model_copy(update={"install_id": known})
     reports = {
-        "worker-1": report(hostname="b", owner=mark("worker-worker-2")),
-        "worker-2": report(hostname="a", owner=mark("worker-worker-1")),
+        "worker-1": report(hostname="b", owner=mark("busbar-worker@worker-2")),
+        "worker-2": report(hostname="a", owner=mark("busbar-worker@worker-1")),
     }
     first, second = check_across_hosts(site, reports, {})
     assert (first.host, second.host) == ("worker-1", "worker-2")
@@ -219,7 +232,7 @@ def test_two_workers_that_are_swapped_are_both_named(known: str | None) -> None:
 
 def test_a_worker_that_gets_a_new_name_is_not_swapped() -> None:
     site = spec(a_host("gpu-2")).model_copy(update={"install_id": OURS})
-    assert check_across_hosts(site, {"gpu-2": report(owner=mark("worker-worker-2"))}, {}) == []
+    assert check_across_hosts(site, {"gpu-2": report(owner=mark("busbar-worker@worker-2"))}, {}) == []
 
 
 def test_two_hosts_with_one_host_name_are_an_error() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pulumi
 from pulumi_command import local, remote
 
+from busbar import names
 from busbar.components.engine.host_command import HostArgs, create_host_command
 from busbar.components.engine.join_tokens import TOKEN_ARGUMENTS, create_password
 from busbar.components.engine.local_command import create_hosts_command
@@ -47,7 +48,7 @@ class SlurmHosts(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: SlurmHostsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:slurm:SlurmHosts", name, None, opts)
-        self._slurm, self._login = args.slurm, args.login
+        self._name, self._slurm, self._login = name, args.slurm, args.login
         self._hosts = preflight.hosts_of(args.slurm)
         # Changed arguments would make another key, with which no daemon responds.
         generated = pulumi.ResourceOptions(parent=self, ignore_changes=[*TOKEN_ARGUMENTS])
@@ -141,7 +142,8 @@ class SlurmHosts(pulumi.ComponentResource):
         after: Sequence[pulumi.Resource],
         payload: Mapping[str, pulumi.Input[str]],
     ) -> remote.Command:
-        name, values = f"{role}-{host.name}", {**values, **self._common(host)}
+        name = names.on_host(f"{self._name}-{role}", host.name)
+        values = {**values, **self._common(host)}
         on = HostArgs(
             login=self._login, host=host, owner=name, install_id=self._install_id, fronts=self._hosts
         )

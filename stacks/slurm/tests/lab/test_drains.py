@@ -77,7 +77,7 @@ def test_a_drain_of_an_admin_outlives_quarantine_release_and_a_refused_removal(s
             site.lab.ssh(host, "systemctl start slurmd")
         eventually(lambda: both(site, down=False), OFF_SECONDS, "both are back")
         # The same as `busbar up --converge compute-3`.
-        code, text = site.up(changed(soon_down), "--replace", "**::compute-compute-3")
+        code, text = site.up(changed(soon_down), "--replace", "**::slurm-compute@compute-3")
         assert code == 0, text
         eventually(lambda: site.states()["compute-2"] == "idle", 60, "the quarantine has ended")
         assert drained(site, "compute-3", f"{FOREIGN} : Not responding")
@@ -153,7 +153,7 @@ def test_a_node_that_an_admin_has_set_down_is_so_after_restarts_by_an_update(sit
         assert code == 0 and down(site, "compute-3") == (True, FOREIGN), text
         # The same holds for another key or package.
         site.lab.ssh("compute-3", "rm /var/lib/busbar/slurmd.started")
-        code, text = site.up(unmeasured, "--replace", "**::compute-compute-3")
+        code, text = site.up(unmeasured, "--replace", "**::slurm-compute@compute-3")
         assert code == 0 and f"compute-3 stays down: {FOREIGN}" in text, text
         assert down(site, "compute-3") == (True, FOREIGN)
         assert site.slurm(f"squeue -h -j {job} -o %T").strip() == "PENDING", "it never started"

@@ -206,7 +206,7 @@ def test_converge_repairs_a_dead_daemon_another_key_and_an_edited_unit(site: Sit
     code, text = site.busbar("verify", "dev")
     assert code == 1 and "Fix: busbar up dev --converge compute-1,compute-2,compute-3" in text, text
     code, text = site.busbar("up", "dev", "--yes", "--converge", ",".join(damage))
-    assert code == 0 and "--converge applies again: slurm-preflight, compute-compute-1" in text, text
+    assert code == 0 and "--converge applies again: slurm-preflight, slurm-compute@compute-1" in text, text
     site.wait_idle()
     assert site.busbar("verify", "dev")[0] == 0
 

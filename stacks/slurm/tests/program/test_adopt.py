@@ -84,7 +84,7 @@ def test_a_lost_state_is_written_again_and_an_update_changes_nothing(
     names = [host.name for host in preflight.hosts_of(slurm())]
     first = adopt({name: Known("", (), {}) for name in names})
     assert set(first.differences) == {
-        *("controller-ctl", "login-login", "compute-gpu-1", "compute-gpu-2", "nccl-h100-collect")
+        *("slurm-controller@ctl", "slurm-login@login", "slurm-compute@gpu-1", "slurm-compute@gpu-2", "nccl-h100-collect")
     }
     state = checkout.export(PLACE)
     [spec] = [

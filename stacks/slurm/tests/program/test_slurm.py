@@ -77,8 +77,8 @@ def payload(run: Run, name: str) -> dict[str, str]:
 def test_every_host_is_asked_first_then_the_controller_and_then_all_others_at_once() -> None:
     run = up()
     assert run.error is None
-    asked, controller = run.named("slurm-preflight"), run.named("controller-ctl")
-    others = [run.named(name) for name in ("login-login", "compute-gpu-1", "compute-gpu-2")]
+    asked, controller = run.named("slurm-preflight"), run.named("slurm-controller@ctl")
+    others = [run.named(name) for name in ("slurm-login@login", "slurm-compute@gpu-1", "slurm-compute@gpu-2")]
     assert run.waits_for(controller, asked)
     assert all(run.waits_for(each, controller) for each in others)
     assert not any(run.waits_for(a, b) for a in others for b in others)
@@ -88,10 +88,10 @@ def test_every_host_is_asked_first_then_the_controller_and_then_all_others_at_on
 def test_a_compute_host_takes_two_steps_at_most_of_which_one_acts_only_at_removal() -> None:
     run = up()
     of_host = [each.name for each in run.custom if "gpu-1" in each.name]
-    assert sorted(of_host) == ["compute-gpu-1", "compute-gpu-1-removal"]
-    assert "create" not in run.named("compute-gpu-1-removal").inputs
-    assert run.waits_for(run.named("compute-gpu-1"), run.named("compute-gpu-1-removal"))
-    assert run.waits_for(run.named("compute-gpu-1-removal"), run.named("controller-ctl"))
+    assert sorted(of_host) == ["slurm-compute-removal@gpu-1", "slurm-compute@gpu-1"]
+    assert "create" not in run.named("slurm-compute-removal@gpu-1").inputs
+    assert run.waits_for(run.named("slurm-compute@gpu-1"), run.named("slurm-compute-removal@gpu-1"))
+    assert run.waits_for(run.named("slurm-compute-removal@gpu-1"), run.named("slurm-controller@ctl"))
 
 
 VALUES = {"SLURM_PACKAGES": "os", "CONTAINERS": "", "HOME_PATH": "/home", "HOME_SERVER": ""}
@@ -100,14 +100,14 @@ VALUES = {"SLURM_PACKAGES": "os", "CONTAINERS": "", "HOME_PATH": "/home", "HOME_
 @pytest.mark.parametrize(
     ("name", "own"),
     [
-        ("controller-ctl", {"RUNNING_JOBS": "wait", "DRAIN_SECONDS": "3600", "KEEP_DATA": "true"}),
-        ("compute-gpu-1", {"UNIT": "slurmd", "CONTROLLER": "10.0.0.1:6817", "GPUS": "8"}),
-        ("login-login", {"UNIT": "sackd", "CONTROLLER": "10.0.0.1:6817", "GPUS": "0"}),
+        ("slurm-controller@ctl", {"RUNNING_JOBS": "wait", "DRAIN_SECONDS": "3600", "KEEP_DATA": "true"}),
+        ("slurm-compute@gpu-1", {"UNIT": "slurmd", "CONTROLLER": "10.0.0.1:6817", "GPUS": "8"}),
+        ("slurm-login@login", {"UNIT": "sackd", "CONTROLLER": "10.0.0.1:6817", "GPUS": "0"}),
     ],
 )
 def test_a_removal_has_the_values_of_the_installation(name: str, own: dict[str, str]) -> None:
     run = up()
-    removal = json.loads(run.named(f"{name}-removal").inputs["stdin"])["values"]
+    removal = json.loads(run.removal(name).inputs["stdin"])["values"]
     of_owner = {key: removal.pop(key) for key in ("OWNER", "INSTALL_ID")}
     assert removal == VALUES | own
     given = dict(
@@ -118,16 +118,16 @@ def test_a_removal_has_the_values_of_the_installation(name: str, own: dict[str, 
 
 def test_the_controller_gets_the_files_and_the_others_none() -> None:
     run = up()
-    sent = payload(run, "controller-ctl")
+    sent = payload(run, "slurm-controller@ctl")
     assert "NodeName=gpu-2 " in sent["slurm_conf"] and "StoragePass=PasswordOf" in sent["slurmdbd_conf"]
     assert (sent["slurm_key"], sent["topology_conf"], sent["quarantine"]) == (KEY, "", "")
-    assert payload(run, "compute-gpu-1").keys() == {"slurm_key", "health", "users"}
-    assert payload(run, "login-login") == {"slurm_key": KEY, "health": "", "users": ""}
-    assert "CONTROLLER=10.0.0.1:6817" in run.named("login-login").inputs["create"]
+    assert payload(run, "slurm-compute@gpu-1").keys() == {"slurm_key", "health", "users"}
+    assert payload(run, "slurm-login@login") == {"slurm_key": KEY, "health": "", "users": ""}
+    assert "CONTROLLER=10.0.0.1:6817" in run.named("slurm-login@login").inputs["create"]
 
 
 @pytest.mark.parametrize(
-    ("host", "unit", "gpus"), [("compute-gpu-1", "slurmd", 8), ("login-login", "sackd", 0)]
+    ("host", "unit", "gpus"), [("slurm-compute@gpu-1", "slurmd", 8), ("slurm-login@login", "sackd", 0)]
 )
 def test_a_compute_host_runs_slurmd_with_its_gpus_and_a_login_host_sackd_without(
     host: str, unit: str, gpus: int
@@ -139,7 +139,7 @@ def test_a_compute_host_runs_slurmd_with_its_gpus_and_a_login_host_sackd_without
 
 def test_a_controller_has_the_time_that_jobs_of_removed_hosts_are_waited_for() -> None:
     def seconds(**changes: Any) -> int:
-        [found] = re.findall(r"timeout -k \d+ (\d+) ", up(**changes).named("controller-ctl").inputs["create"])
+        [found] = re.findall(r"timeout -k \d+ (\d+) ", up(**changes).named("slurm-controller@ctl").inputs["create"])
         return int(found)
 
     times = (seconds(removal={"timeout_seconds": waited}) for waited in (100, 40_000))
@@ -147,7 +147,7 @@ def test_a_controller_has_the_time_that_jobs_of_removed_hosts_are_waited_for() -
 
 
 def test_a_step_that_failed_fails_the_update_so_that_nothing_is_deleted() -> None:
-    run = up(failed="compute-gpu-2")
+    run = up(failed="slurm-compute@gpu-2")
     assert isinstance(run.error, pulumi.RunError) and "a step failed" in str(run.error)
 
 
@@ -171,14 +171,14 @@ def test_the_log_of_a_measurement_is_kept_in_the_folder_of_its_pool() -> None:
 def test_a_change_of_the_cluster_s_files_changes_no_step_of_a_compute_host() -> None:
     partition = {"pools": ["h100"], "default": True, "max_time": "1-00:00:00"}
     before, after = up(), up(partitions={"gpu": partition})
-    for name in ("compute-gpu-1", "login-login"):
+    for name in ("slurm-compute@gpu-1", "slurm-login@login"):
         assert before.named(name).inputs == after.named(name).inputs
-    assert before.named("controller-ctl").inputs != after.named("controller-ctl").inputs
+    assert before.named("slurm-controller@ctl").inputs != after.named("slurm-controller@ctl").inputs
 
 
 def test_every_host_gets_the_same_users() -> None:
     run = up(users={"accounts": {"ada": {"uid": 5001}}})
-    for name in ("controller-ctl", "login-login", "compute-gpu-1", "compute-gpu-2"):
+    for name in ("slurm-controller@ctl", "slurm-login@login", "slurm-compute@gpu-1", "slurm-compute@gpu-2"):
         assert payload(run, name)["users"] == "user ada 5001\n"
         assert "HOME_PATH=/home" in run.named(name).inputs["create"]
 
@@ -186,31 +186,31 @@ def test_every_host_gets_the_same_users() -> None:
 def test_homes_are_exported_before_any_host_mounts_them_and_until_none_does() -> None:
     run = up(home={"nfs": {"folder": "/srv/home"}})
     assert run.error is None
-    server, removal = run.named("slurm-nfs-ctl"), run.named("slurm-nfs-ctl-removal")
+    server, removal = run.named("slurm-nfs@ctl"), run.named("slurm-nfs-removal@ctl")
     assert run.waits_for(server, run.named("slurm-preflight"))
-    for name in ("controller-ctl", "login-login", "compute-gpu-1"):
+    for name in ("slurm-controller@ctl", "slurm-login@login", "slurm-compute@gpu-1"):
         assert run.waits_for(run.named(name), server)
-        assert run.waits_for(run.named(f"{name}-removal"), removal)
-        address = "" if name == "controller-ctl" else "10.0.0.1"
+        assert run.waits_for(run.removal(name), removal)
+        address = "" if name == "slurm-controller@ctl" else "10.0.0.1"
         assert f"HOME_SERVER={address} " in run.named(name).inputs["create"] + " "
         assert "HOME_PATH=/srv/home" in run.named(name).inputs["create"]
     options = "(rw,sync,no_subtree_check,root_squash)\n"
     clients = "".join(f"/srv/home 10.0.0.{number}{options}" for number in (2, 11, 12))
-    assert payload(run, "slurm-nfs-ctl")["exports"].endswith(f"busbar\n{clients}")
+    assert payload(run, "slurm-nfs@ctl")["exports"].endswith(f"busbar\n{clients}")
     assert "FOLDER_MODE=0755" in server.inputs["create"]
 
 
 def test_every_role_installs_what_starts_containers() -> None:
     run = up(container_packages="/srv/debs")
-    for name in ("controller-ctl", "login-login", "compute-gpu-1"):
+    for name in ("slurm-controller@ctl", "slurm-login@login", "slurm-compute@gpu-1"):
         assert "CONTAINERS=/srv/debs" in run.named(name).inputs["create"]
-    assert "pyxis" in payload(run, "controller-ctl")["plugstack_conf"]
+    assert "pyxis" in payload(run, "slurm-controller@ctl")["plugstack_conf"]
 
 
 def test_quarantine_changes_the_controller_and_what_is_measured() -> None:
     hosts = compute({"quarantine": "RMA 7"}, {})
     run = up(hosts=hosts)
-    assert payload(run, "controller-ctl")["quarantine"] == "gpu-1 RMA 7\n"
+    assert payload(run, "slurm-controller@ctl")["quarantine"] == "gpu-1 RMA 7\n"
     measured = json.loads(run.named("nccl-h100-collect").inputs["stdin"])
     assert [each["name"] for each in measured["hosts"]] == ["gpu-2"]
 
@@ -225,7 +225,7 @@ def test_no_secret_is_in_an_argument_or_unmarked() -> None:
 
 
 def test_without_accounting_there_is_no_password_on_any_host() -> None:
-    sent = payload(up(accounting={}), "controller-ctl")
+    sent = payload(up(accounting={}), "slurm-controller@ctl")
     assert not {"slurmdbd_conf", "database_password"} & sent.keys()
 
 

@@ -341,7 +341,7 @@ def test_the_key_and_the_password_of_a_lost_state_are_read_from_the_controller(s
     lost = operations.lost(site.path)
     assert lost.installed == {"ctl", "login"}
     files = {"/etc/slurm/slurm.key": "thekey"}
-    part = Part("busbar-slurm/dev/controller-ctl", k3s.install_id("thekey"), frozenset(), files)
+    part = Part("busbar-slurm/dev/slurm-controller@ctl", k3s.install_id("thekey"), frozenset(), files)
     known = Known("", (part,), {"/etc/slurm/slurmdbd.conf": "StorageUser=slurm\nStoragePass=its\n"})
     found = lost.secrets({"ctl": known}, k3s.install_id("thekey"))
     assert dict(found.values) == {"slurm-key": "thekey", "slurm-database": "its"}

@@ -48,13 +48,18 @@ def test_a_good_host_has_no_findings() -> None:
         ),
         (
             {"role": "Slurm slurmd host"},
-            {"owner": {"owner": "busbar-slurm/b/compute-gpu-1", "install_id": "f" * 16}},
-            "error belongs to another cluster (busbar-slurm/b/compute-gpu-1)",
+            {"owner": {"owner": "busbar-slurm/b/slurm-compute@gpu-1", "install_id": "f" * 16}},
+            "error belongs to another cluster (busbar-slurm/b/slurm-compute@gpu-1)",
         ),
         (
             {"foreign": "/etc/slurm/slurm.conf"},
             {},
             "error has a Slurm that busbar did not install: /etc/slurm/slurm.conf",
+        ),
+        (
+            {"role": "Slurm slurmd host"},
+            {"owner": {"owner": "busbar-slurm/b/compute-gpu-1", "install_id": "f" * 16}},
+            "error was installed by a busbar before 1.0 (busbar-slurm/b/compute-gpu-1), whose state",
         ),
         (
             {},

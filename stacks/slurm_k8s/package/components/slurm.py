@@ -20,9 +20,9 @@ from busbar.components.engine.release import (
     ReleaseArgs,
     changes,
     create_release,
-    namespace_of,
 )
 from busbar.components.engine.removal import stack_folder
+from busbar.components.engine.update_end import Installed
 from busbar.kube.access import KUBECONFIG_TEXT
 from busbar.manifests.names import digest
 from busbar.manifests.operators import Operator, Values
@@ -93,22 +93,29 @@ def create_step(
 class SlurmCrds(pulumi.ComponentResource):
     """Makes the release of the CRDs. Their removal removes every Slurm cluster, so it comes last of all."""
 
+    installed: Sequence[Installed] = ()
+    """What this component installs, for the check at the end of an update."""
+
     def __init__(self, name: str, args: SlurmArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:slurm_k8s:SlurmCrds", name, None, opts)
-        create_release(name, _release(args, values.CRDS, {}), parent=self)
+        self.installed = create_release(name, _release(args, values.CRDS, {}), parent=self).installed
         self.register_outputs({})
 
 
 class SlurmOperator(pulumi.ComponentResource):
     """Makes the release of the operator, and ends when its webhook accepts objects."""
 
+    installed: Sequence[Installed] = ()
+    """What this component installs, for the check at the end of an update."""
+
     def __init__(self, name: str, args: SlurmArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:slurm_k8s:SlurmOperator", name, None, opts)
         given = values.operator(args.helm_values, args.slurm)
-        release = create_release(name, _release(args, values.OPERATOR, given, await_ready=True), parent=self)
+        made = create_release(name, _release(args, values.OPERATOR, given, await_ready=True), parent=self)
+        self.installed = made.installed
         # The certificate of the webhook is new after each change of the release.
         after = pulumi.ResourceOptions(
-            parent=self, depends_on=[release], replacement_trigger=changes(release)
+            parent=self, depends_on=[made.release], replacement_trigger=changes(made)
         )
         create_step(f"{name}-webhook", "webhook", args, after)
         self.register_outputs({})
@@ -125,15 +132,17 @@ class SlurmCluster(pulumi.ComponentResource):
     """The output of `busbar slurm_k8s ready`."""
     measured: dict[str, pulumi.Output[dict[str, Any]]]
     """Pool -> its PoolResult as JSON values; empty without a measurement."""
+    installed: Sequence[Installed] = ()
+    """What this component installs, for the check at the end of an update."""
 
     def __init__(self, name: str, args: SlurmArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:slurm_k8s:SlurmCluster", name, None, opts)
         slurm, mine = args.slurm, pulumi.ResourceOptions(parent=self)
         operator = values.of_slurm(slurm)
         given = args.given
-        release = create_release(name, _release(args, operator, given), parent=self, keep_namespace=True)
-        namespace = namespace_of(release)
-        made: list[pulumi.Resource] = [release]
+        chart = create_release(name, _release(args, operator, given), parent=self, keep_namespace=True)
+        self.installed = chart.installed
+        made: list[pulumi.Resource] = [chart.release]
         keys: dict[str, pulumi.Input[str]] = {
             secret: random.RandomPassword(f"{name}-{secret}", length=length, special=False, opts=mine).result
             for secret, length in _KEY_LENGTHS.items()
@@ -146,14 +155,14 @@ class SlurmCluster(pulumi.ComponentResource):
                     f"{name}-{secret}-secret",
                     metadata={"name": secret, "namespace": slurm.namespace},
                     string_data={values.KEY_FILES[secret]: key},
-                    opts=of_fixed_name(pulumi.ResourceOptions(parent=self, depends_on=[namespace])),
+                    opts=of_fixed_name(pulumi.ResourceOptions(parent=self, depends_on=[chart.namespace])),
                 )
             )
         # Before the release and the keys.
         before = pulumi.ResourceOptions(parent=self, depends_on=made)
         guard = create_step(f"{name}-removal", "before-removal", args, before, at_removal=True)
         after = pulumi.ResourceOptions(
-            parent=self, depends_on=[*made, guard], replacement_trigger=changes(release)
+            parent=self, depends_on=[*made, guard], replacement_trigger=changes(chart)
         )
         roll = create_step(f"{name}-roll", "roll", args, after)
         spec = _ready_spec(slurm, args.pools).model_dump(mode="json")

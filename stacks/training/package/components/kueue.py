@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import pulumi
 
 from busbar.components.engine.cluster_objects import create_custom_resource
 from busbar.components.engine.release import ChartSource, ReleaseArgs, create_release, installed_version
+from busbar.components.engine.update_end import Installed
 from stacks.training.package import kueue
 from stacks.training.package.config import Training
 from stacks.training.package.target import Target
@@ -36,6 +37,8 @@ class Kueue(pulumi.ComponentResource):
     version: pulumi.Output[str | None]
     cluster_queues: dict[str, pulumi.Resource]
     """The ClusterQueue of each pool, by the pool's name."""
+    installed: Sequence[Installed] = ()
+    """What this component installs, for the check at the end of an update."""
 
     def __init__(self, name: str, args: KueueArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:training:Kueue", name, None, opts)
@@ -46,7 +49,7 @@ class Kueue(pulumi.ComponentResource):
 
     def _install(self, name: str, args: KueueArgs) -> None:
         config = args.training.kueue
-        release = create_release(
+        made = create_release(
             name,
             ReleaseArgs(
                 kubeconfig=args.kubeconfig,
@@ -59,12 +62,13 @@ class Kueue(pulumi.ComponentResource):
             ),
             parent=self,
         )
-        self.version = installed_version(release, config.version)
+        self.installed = made.installed
+        self.version = installed_version(made, config.version)
         for pool, target in args.targets.items():
             flavor = create_custom_resource(
                 f"{name}-flavor-{pool}",
                 kueue.flavor(target),
-                pulumi.ResourceOptions(parent=self, depends_on=[release]),
+                pulumi.ResourceOptions(parent=self, depends_on=[made.release]),
             )
             self.cluster_queues[pool] = create_custom_resource(
                 f"{name}-queue-{pool}",

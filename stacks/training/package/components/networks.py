@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import pulumi_kubernetes as kubernetes
 
 from busbar.components.engine.cluster_objects import create_custom_resource
 from busbar.components.engine.release import ChartSource, ReleaseArgs, create_release, installed_version
+from busbar.components.engine.update_end import Installed
 from stacks.training.package.config import Training
 from stacks.training.package.networks.config import by_network_operator
 from stacks.training.package.networks.manifests import MULTUS, Manifest, render
@@ -34,13 +35,15 @@ class Multus(pulumi.ComponentResource):
     """
 
     version: pulumi.Output[str | None]
+    installed: Sequence[Installed] = ()
+    """What this component installs, for the check at the end of an update."""
 
     def __init__(self, name: str, args: MultusArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:training:Multus", name, None, opts)
         self.version = pulumi.Output.from_input(None)
         config, networks = args.training.multus, args.training.networks
         if any(networks.values()) and config.enabled and not by_network_operator(networks):
-            release = create_release(
+            made = create_release(
                 name,
                 ReleaseArgs(
                     kubeconfig=args.kubeconfig,
@@ -53,7 +56,8 @@ class Multus(pulumi.ComponentResource):
                 ),
                 parent=self,
             )
-            self.version = installed_version(release, config.version)
+            self.installed = made.installed
+            self.version = installed_version(made, config.version)
         self.register_outputs({"version": self.version})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import pulumi
 
 from busbar.components.engine.cluster_objects import create_custom_resource
 from busbar.components.engine.release import ChartSource, ReleaseArgs, create_release, installed_version
+from busbar.components.engine.update_end import Installed
 from stacks.training.package.apis import Trainer as TrainerConfig
 from stacks.training.package.target import Target
 from stacks.training.package.trainer import TRAINER, runtimes
@@ -34,6 +35,8 @@ class Trainer(pulumi.ComponentResource):
     version: pulumi.Output[str | None]
     runtimes: list[str]
     """Names of the runtimes."""
+    installed: Sequence[Installed] = ()
+    """What this component installs, for the check at the end of an update."""
 
     def __init__(self, name: str, args: TrainerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:training:Trainer", name, None, opts)
@@ -43,7 +46,7 @@ class Trainer(pulumi.ComponentResource):
         self.register_outputs({"version": self.version, "runtimes": self.runtimes})
 
     def _install(self, name: str, args: TrainerArgs) -> None:
-        release = create_release(
+        made = create_release(
             name,
             ReleaseArgs(
                 kubeconfig=args.kubeconfig,
@@ -56,13 +59,14 @@ class Trainer(pulumi.ComponentResource):
             ),
             parent=self,
         )
-        self.version = installed_version(release, args.config.version)
+        self.installed = made.installed
+        self.version = installed_version(made, args.config.version)
         manifests = [each for target in args.targets.values() for each in runtimes(target, args.config)]
         for manifest in manifests:
             runtime = manifest["metadata"]["name"]
             create_custom_resource(
                 f"{name}-{runtime.removeprefix('busbar-')}",
                 manifest,
-                pulumi.ResourceOptions(parent=self, depends_on=[release]),
+                pulumi.ResourceOptions(parent=self, depends_on=[made.release]),
             )
             self.runtimes.append(runtime)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pulumi
 
 from busbar.components.engine.local_command import from_project
 from busbar.components.engine.release import ChartSource, ReleaseArgs, create_release
+from busbar.components.engine.update_end import Installed
 from busbar.components.mpi_operator import image_version
 from stacks.training.package.apis import TrainingOperator as TrainingOperatorConfig
 from stacks.training.package.training_operator import TRAINING_OPERATOR
@@ -32,6 +34,8 @@ class TrainingOperator(pulumi.ComponentResource):
     """
 
     version: pulumi.Output[str | None]
+    installed: Sequence[Installed] = ()
+    """What this component installs, for the check at the end of an update."""
 
     def __init__(
         self, name: str, args: TrainingOperatorArgs, opts: pulumi.ResourceOptions | None = None
@@ -39,7 +43,7 @@ class TrainingOperator(pulumi.ComponentResource):
         super().__init__("busbar:training:TrainingOperator", name, None, opts)
         self.version = pulumi.Output.from_input(None)
         if args.config.enabled:
-            release = create_release(
+            made = create_release(
                 name,
                 ReleaseArgs(
                     kubeconfig=args.kubeconfig,
@@ -52,7 +56,8 @@ class TrainingOperator(pulumi.ComponentResource):
                 ),
                 parent=self,
             )
+            self.installed = made.installed
             # The chart has the version that it was made for, but the image is what runs.
             version = image_version(args.config.image)
-            self.version = pulumi.Output.from_input(release.status).apply(lambda _: version)
+            self.version = pulumi.Output.from_input(made.release.status).apply(lambda _: version)
         self.register_outputs({"version": self.version})

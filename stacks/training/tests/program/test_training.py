@@ -121,7 +121,7 @@ def test_what_is_allowed_but_probably_not_intended_is_a_warning_of_the_update() 
 def test_the_cluster_is_identified_by_its_id_and_a_namespace_is_claimed_before_it_is_adopted() -> None:
     run = up(cluster_id="a1")
     [provider] = run.of_type(PROVIDER)
-    assert run.named("cluster-id").inputs["input"] == provider.inputs["clusterIdentifier"] == "a1"
+    assert run.named("cluster-id").inputs["input"]["id"] == provider.inputs["clusterIdentifier"] == "a1"
     for namespace in run.of_type(NAMESPACE):
         assert list(namespace.request.hooks.before_create) == [f"{namespace.name}-claim"]
 

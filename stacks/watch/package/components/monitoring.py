@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import pulumi
 
 from busbar.components.engine.cluster_objects import create_object, create_privileged_namespace
 from busbar.components.engine.local_command import create_cluster_command
+from busbar.components.engine.update_end import Installed
 from busbar.manifests.names import digest
 from busbar.outputs import ClusterOutputs
 from stacks.watch.package import manifests, node_problems
@@ -37,6 +39,8 @@ class Monitoring(pulumi.ComponentResource):
     """The output of `busbar watch check`."""
     namespace: pulumi.Resource
     """The namespace of all these objects; it admits privileged pods."""
+    installed: Sequence[Installed] = ()
+    """What this component installs, for the check at the end of an update."""
 
     def __init__(self, name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:watch:Monitoring", name, None, opts)
@@ -47,6 +51,7 @@ class Monitoring(pulumi.ComponentResource):
             args.cluster.kubeconfig,
             pulumi.ResourceOptions(parent=self),
         )
+        self.installed = [Installed(namespace, watch.namespace)]
         inside = pulumi.ResourceOptions(parent=self, depends_on=[namespace], deleted_with=namespace)
         spec = SeriesSpec.of(args.cluster, watch).model_dump(mode="json", exclude_none=True)
         written = create_cluster_command(

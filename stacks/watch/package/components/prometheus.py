@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pulumi_random as random
 
 from busbar.components.engine.cluster_objects import of_fixed_name
 from busbar.components.engine.release import ChartSource, ReleaseArgs, create_release
+from busbar.components.engine.update_end import Installed
 from busbar.config import Chart
 from busbar.manifests.operators import Operator, Values, load
 from stacks.watch.package import prometheus
@@ -30,27 +32,34 @@ class PrometheusArgs:
 class Crds(pulumi.ComponentResource):
     """Makes the release of the operator's CRDs, or nothing unless stack.mode is install."""
 
+    installed: Sequence[Installed] = ()
+    """What this component installs, for the check at the end of an update."""
+
     def __init__(self, name: str, args: PrometheusArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:watch:Crds", name, None, opts)
         if args.stack.enabled:
             values = load(args.helm_values, prometheus.CRDS.release)
             chart, version = args.stack.crds_chart, args.stack.crds_version
-            create_release(name, _release(args, prometheus.CRDS, chart, version, values), parent=self)
+            release = _release(args, prometheus.CRDS, chart, version, values)
+            self.installed = create_release(name, release, parent=self).installed
         self.register_outputs({})
 
 
 class Prometheus(pulumi.ComponentResource):
     """Makes the release of kube-prometheus-stack and Grafana's password, or nothing, as `Crds`."""
 
+    installed: Sequence[Installed] = ()
+    """What this component installs, for the check at the end of an update."""
+
     def __init__(self, name: str, args: PrometheusArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:watch:Prometheus", name, None, opts)
         if args.stack.enabled:
             values = prometheus.values(args.helm_values, args.stack, args.memory_gib)
             chart, version = args.stack.chart, args.stack.version
-            release = create_release(
-                name, _release(args, prometheus.STACK, chart, version, values), parent=self
-            )
-            self._set_password(name, release)
+            release = _release(args, prometheus.STACK, chart, version, values)
+            made = create_release(name, release, parent=self)
+            self.installed = made.installed
+            self._set_password(name, made.release)
         self.register_outputs({})
 
     def _set_password(self, name: str, release: kubernetes.helm.v3.Release) -> None:

@@ -219,7 +219,7 @@ def test_what_is_in_the_namespace_goes_with_it_and_what_is_in_others_does_not() 
 def test_the_cluster_is_identified_by_its_id_and_a_namespace_is_claimed_before_it_is_adopted() -> None:
     run = up(change={"cluster_id": "a1"}, stack=INSTALL)
     [provider] = run.of_type(PROVIDER)
-    assert run.named("cluster-id").inputs["input"] == provider.inputs["clusterIdentifier"] == "a1"
+    assert run.named("cluster-id").inputs["input"]["id"] == provider.inputs["clusterIdentifier"] == "a1"
     for namespace in run.of_type("kubernetes:core/v1:Namespace"):
         assert list(namespace.request.hooks.before_create) == [f"{namespace.name}-claim"]
 

@@ -9,20 +9,28 @@ from busbar.cli.stack.engine import Snapshot
 from busbar.cli.stack.errors import StackError
 from busbar.cli.stack.target import Options
 from busbar.exits import USAGE
+from busbar.names import removal_of
 
-NODES = ("control-plane-rejoin", "control-plane-nodes", "control-plane-taints")
-HOSTS = ("control-plane-s-1", "load-balancer-lb-1", "nfs-server-lb-1", "worker-w-1")
+NODES = ("busbar-control-plane-rejoin", "busbar-control-plane-nodes", "busbar-control-plane-taints")
+PREFLIGHT = "busbar-preflight-hosts"
+HOSTS = (
+    "busbar-control-plane@s-1",
+    "busbar-load-balancer@lb-1",
+    "busbar-nfs-server@lb-1",
+    "busbar-worker@w-1",
+)
 NAMES = (
-    "preflight-hosts",
+    PREFLIGHT,
     *NODES,
     *HOSTS,
-    *(f"{name}-removal" for name in HOSTS),
-    "control-plane-stale-nodes",
+    *map(removal_of, HOSTS),
+    "busbar-load-balancer-packages@lb-1",
+    "busbar-control-plane-stale-nodes",
 )
 STATE = Snapshot(tuple(f"urn:pulumi:dev::busbar::x::{name}" for name in NAMES), ())
 
 
-WAITS = ("gpu-operator-gpus", "network-operator-hcas")
+WAITS = ("busbar-gpu-operator-gpus", "busbar-network-operator-hcas")
 
 
 def again(*hosts: str, more: tuple[str, ...] = ()) -> list[str]:
@@ -31,32 +39,34 @@ def again(*hosts: str, more: tuple[str, ...] = ()) -> list[str]:
 
 
 def test_a_host_is_checked_and_installed_again_and_its_removal_is_left_alone() -> None:
-    assert again("lb-1") == ["preflight-hosts", "load-balancer-lb-1", "nfs-server-lb-1"]
+    assert again("lb-1") == [PREFLIGHT, "busbar-load-balancer@lb-1", "busbar-nfs-server@lb-1"]
 
 
-@pytest.mark.parametrize(("host", "resource"), [("w-1", "worker-w-1"), ("s-1", "control-plane-s-1")])
+@pytest.mark.parametrize(
+    ("host", "resource"), [("w-1", "busbar-worker@w-1"), ("s-1", "busbar-control-plane@s-1")]
+)
 def test_what_the_cluster_keeps_of_a_node_is_set_again_with_its_host(host: str, resource: str) -> None:
     """A worker may not set its own taints."""
-    assert again(host) == ["preflight-hosts", *NODES, resource]
+    assert again(host) == [PREFLIGHT, *NODES, resource]
 
 
 def test_the_hosts_of_slurm_are_found_too() -> None:
-    hosts = ("controller-c-1", "login-l-1", "compute-g-1", "slurm-nfs-c-1")
-    names = ("slurm-preflight", *hosts, *(f"{name}-removal" for name in hosts))
+    hosts = ("slurm-controller@c-1", "slurm-login@l-1", "slurm-compute@g-1", "slurm-nfs@c-1")
+    names = ("slurm-preflight", *hosts, *map(removal_of, hosts))
     state = Snapshot(tuple(f"urn:pulumi:dev::busbar-slurm::x::{name}" for name in names), ())
 
     def found(host: str) -> list[str]:
         return [urn.rpartition("::")[2] for urn in to_apply_again(state, [host])]
 
-    assert found("c-1") == ["slurm-preflight", "controller-c-1", "slurm-nfs-c-1"]
-    assert found("g-1") == ["slurm-preflight", "compute-g-1"]
+    assert found("c-1") == ["slurm-preflight", "slurm-controller@c-1", "slurm-nfs@c-1"]
+    assert found("g-1") == ["slurm-preflight", "slurm-compute@g-1"]
     assert found("all") == ["slurm-preflight", *hosts]
     with pytest.raises(StackError, match="name some of c-1, l-1, g-1; cluster"):
         found("1")
 
 
 def test_all_hosts_are_applied_again_on_request() -> None:
-    assert again("all") == ["preflight-hosts", *NODES, *HOSTS]
+    assert again("all") == [PREFLIGHT, *NODES, *HOSTS]
 
 
 def test_the_charts_are_compared_with_the_cluster_and_no_host_is_touched() -> None:
@@ -66,7 +76,7 @@ def test_the_charts_are_compared_with_the_cluster_and_no_host_is_touched() -> No
 
 def test_gpus_and_hcas_are_waited_for_again_with_the_charts_only() -> None:
     assert again("cluster", more=WAITS) == [*WAITS]
-    assert again("all", more=WAITS) == ["preflight-hosts", *NODES, *HOSTS, *WAITS]
+    assert again("all", more=WAITS) == [PREFLIGHT, *NODES, *HOSTS, *WAITS]
     assert not {*again("w-1", more=WAITS)} & {*WAITS}
 
 
@@ -82,6 +92,11 @@ def test_a_host_of_a_stack_without_hosts_is_bad_usage_too() -> None:
 
 
 def test_only_steps_that_install_a_host_of_the_stack_are_applied_again_after_a_failure() -> None:
-    names = ("worker-w-1", "worker-w-1-removal", "control-plane-nodes", "worker-gone")
+    names = (
+        "busbar-worker@w-1",
+        "busbar-worker-removal@w-1",
+        "busbar-control-plane-nodes",
+        "busbar-worker@gone",
+    )
     failed = [f"urn:pulumi:dev::busbar::x::{name}" for name in names]
-    assert [urn.rpartition("::")[2] for urn in broken_off(STATE, failed)] == ["worker-w-1"]
+    assert [urn.rpartition("::")[2] for urn in broken_off(STATE, failed)] == ["busbar-worker@w-1"]

@@ -73,9 +73,9 @@ def test_a_refused_connection_in_what_a_script_said_does_not_make_its_host_unrea
     said = (
         'busbar: server-2: K3s failed: level=fatal msg="dial tcp 10.0.0.11:6443: connect: connection refused"'
     )
-    raw = f"control-plane-server-2: Process exited with status 1: {COMMAND}\n{said}"
+    raw = f"busbar-control-plane@server-2: Process exited with status 1: {COMMAND}\n{said}"
     [reason] = reasons([raw], "")
-    assert reason == f"control-plane-server-2: Process exited with status 1:\n{said}"
+    assert reason == f"busbar-control-plane@server-2: Process exited with status 1:\n{said}"
     assert fixes([reason]) == [], "the script's own words, and its own fix"
 
 
@@ -109,7 +109,7 @@ def test_what_the_program_printed_explains_an_error_that_only_reports_another_on
         f"busbar-dev: {UNFINISHED}",
         "mpi-operator: cannot complete a resource 'urn:pulumi:dev::busbar::busbar:index:X::mpi-operator' "
         "whose registration isn't pending",
-        'control-plane-rejoin: malformed RPC secret: missing value for "stdin"',
+        'busbar-control-plane-rejoin: malformed RPC secret: missing value for "stdin"',
         "gpu-operator: unknown provider 'urn:pulumi:dev::busbar::pulumi:providers:kubernetes::cluster::04da' "
         "for resource 'urn:pulumi:dev::busbar::kubernetes:helm.sh/v3:Release::gpu-operator'",
     ],

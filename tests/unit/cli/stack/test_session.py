@@ -20,6 +20,7 @@ from busbar.cli.stack.rows import Rows
 from busbar.cli.stack.session import Session
 from busbar.cli.stack.target import Options, Target
 from busbar.exits import DONE, FAILED
+from busbar.names import removal_of
 from busbar.operations import uncleaned
 from tests.support.ssh_hosts import at
 
@@ -109,7 +110,7 @@ def test_the_record_of_an_interrupted_step_is_dropped_after_an_update_that_succe
 def test_a_step_that_broke_off_in_an_earlier_update_is_applied_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target, worker = Target(tmp_path, "prod"), "urn:pulumi:prod::busbar::x::worker-w-1"
+    target, worker = Target(tmp_path, "prod"), "urn:pulumi:prod::busbar::x::busbar-worker@w-1"
     keep.keep_failed_steps([worker], target.folder)
     asked: list[Any] = []
 
@@ -125,7 +126,7 @@ def test_a_step_that_broke_off_in_an_earlier_update_is_applied_again(
     session: Any = Session("up", target, console, Interrupts(print), None)  # type: ignore[arg-type]
     session.update = update
     monkeypatch.setattr(commands, "open_stack", lambda *_, **__: stack)
-    monkeypatch.setattr(commands, "snapshot", lambda _: Snapshot((worker, f"{worker}-removal"), ()))
+    monkeypatch.setattr(commands, "snapshot", lambda _: Snapshot((worker, removal_of(worker)), ()))
     monkeypatch.setattr("busbar.cli.stack.session.run", lambda verb, target, run, **_: run(session))
     assert commands.up(target, Options(yes=True, refresh=True, parallel=7)) == DONE
     same = {"refresh": True, "parallel": 7, "replace": [worker]}
@@ -135,7 +136,9 @@ def test_a_step_that_broke_off_in_an_earlier_update_is_applied_again(
 def test_a_host_that_could_not_be_cleaned_is_named_until_it_is_installed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    uncleaned.write(Target(tmp_path, "prod").folder, "worker-gpu-1", at(22, "gpu-1", "worker"), "no route")
+    uncleaned.write(
+        Target(tmp_path, "prod").folder, "busbar-worker@gpu-1", at(22, "gpu-1", "worker"), "no route"
+    )
     monkeypatch.setattr(commands, "snapshot", lambda _: Snapshot((STACK,), ()))
     assert "could not be cleaned: gpu-1 (no route" in after_up(tmp_path)[1]
 
