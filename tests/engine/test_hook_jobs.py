@@ -29,7 +29,7 @@ WARNS = """
         (ROOT / "warned").write_text(text)
 
     update_end.HOOK_SECONDS, pulumi.warn = 2, warn
-    check_after_deletions(kubeconfig)
+    check_after_deletions(kubeconfig, operator.installed)
 """
 TEMPLATE = """
 apiVersion: batch/v1
@@ -53,7 +53,7 @@ NAMED = "hook Job gpu-operator/upgrade-crd: upgrade-crd-x: Unschedulable: 0/3 no
 def stack(tmp_path_factory: pytest.TempPathFactory, server: ApiServer) -> Stack:
     folder = tmp_path_factory.mktemp("hook-jobs")
     assert CHART in PROGRAM
-    program = PROGRAM.replace(CHART, SETTINGS).replace("    check_after_deletions(kubeconfig)\n", WARNS)
+    program = PROGRAM.replace(CHART, SETTINGS).replace("    check_after_deletions(kubeconfig, operator.installed)\n", WARNS)
     program = program.replace("from busbar.components.engine.update", UPDATE_END, 1)
     return Stack.of_chart(folder, server, program, "templates/all.yaml", TEMPLATE)
 

@@ -22,14 +22,14 @@ MORE = """
         data={"data": os.environ.get("DATA", "")},
         opts=pulumi.ResourceOptions(provider=provider),
     )
-    check_after_deletions(kubeconfig)
+    check_after_deletions(kubeconfig, operator.installed)
 """
 
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory, server: ApiServer) -> Stack:
     folder = tmp_path_factory.mktemp("hung-api")
-    program = PROGRAM.replace("    check_after_deletions(kubeconfig)\n", MORE)
+    program = PROGRAM.replace("    check_after_deletions(kubeconfig, operator.installed)\n", MORE)
     made = Stack.of_chart(folder, server, program, "templates/all.yaml", TEMPLATE)
     first = made.busbar("up", "--yes", "--skip-preview")
     assert first.returncode == 0, first.stdout

@@ -18,7 +18,7 @@ PROGRAM = """
 
     async def main():
         config = pulumi.Config()
-        await refuse_other_cluster("big", config.require("id"), "busbar/big")
+        await refuse_other_cluster("big", config.require("id"))
         pulumi.Stash("on-cluster", input=config.require("content"))
 
     pulumi.run(main)
@@ -77,15 +77,3 @@ def test_it_is_refused_in_a_preview_and_in_an_update_before_anything_else_is_tou
         assert "on-cluster" not in text
     code, text = project.up("a1", "second")
     assert (code, "on-cluster" in text) == (0, True), text
-
-
-def test_an_id_that_an_earlier_release_did_not_export_is_taken_for_the_cluster_of_that_name(
-    made: Made,
-) -> None:
-    code, text = made("busbar/big").up("a1", "first")
-    assert code == 0, text
-
-
-def test_outputs_without_the_id_that_is_recorded_are_refused(made: Made) -> None:
-    code, text = made("a1").up("busbar/big", "first")
-    assert code and "its id is busbar/big, expected a1" in text

@@ -23,7 +23,6 @@ SECONDS = 900
 
 PROGRAM = """
     import json, os, shlex, sys
-    from dataclasses import replace
     from pathlib import Path
     from types import SimpleNamespace
     import pulumi
@@ -128,36 +127,26 @@ PROGRAM = """
 
     content = json.loads((ROOT / "cluster.json").read_text())
     inventory = Inventory.of(busbar.config.load(content, root=ROOT))
-    pool_of = {host.name: host.pool for host in inventory.workers}
-    create_host_command = worker_pool.create_host_command
-
-    def with_pool_in_name(name, on, script, seconds, values, opts, **more):
-        former = f"pool-{pool_of[on.host.name]}-{on.host.name}"
-        opts.aliases = None
-        on = replace(on, owner=former)
-        return create_host_command(former, on, script, seconds, values, opts, **more)
-
-    if (ROOT / "former_names").exists():
-        worker_pool.create_host_command = with_pool_in_name
     # No agent counts as running, so none waits for another one.
     batches.ask = lambda kubeconfig, jobs: batches.Nodes(names=frozenset(), ready=frozenset())
     # Nor is there a scheduler with jobs on it.
     worker_pool.scheduler_hooks = lambda *_, **__: pulumi.ResourceHookBinding()
     login = Login()
-    tokens = join_tokens.JoinTokens("control-plane")
+    tokens = join_tokens.JoinTokens("busbar")
     plane = control_plane.K3sControlPlane(
-        "control-plane",
+        "busbar-control-plane",
         control_plane.K3sControlPlaneArgs(
             cluster=inventory.cluster.name, servers=inventory.servers,
             load_balancers=inventory.load_balancers,
-            api_address=inventory.api_address, workers=list(pool_of), login=login, machines={}, with_k3s=[],
+            api_address=inventory.api_address, login=login, machines={}, with_k3s=[],
+            workers=[host.name for host in inventory.workers],
             k3s=inventory.cluster.k3s.model_dump(), project=str(ROOT),
             server_token=tokens.server.current, agent_token=tokens.agent.current,
             install_id=tokens.install_id,
         ),
     )
     balancer = load_balancer.HAProxyLoadBalancer(
-        "load-balancer",
+        "busbar-load-balancer",
         load_balancer.HAProxyLoadBalancerArgs(
             load_balancers=inventory.load_balancers, servers=inventory.servers, login=login,
             ca_pem=plane.ca_pem, install_id=plane.install_id,
@@ -166,9 +155,10 @@ PROGRAM = """
     pools = []
     for pool in inventory.cluster.pools:
         pools.append(worker_pool.InfiniBandWorkerPool(
-            f"pool-{pool}",
+            f"busbar-pool-{pool}",
             worker_pool.InfiniBandWorkerPoolArgs(
-                pool=pool, workers=inventory.workers_of(pool), fronts=inventory.fronts, login=login,
+                pool=pool, prefix="busbar-worker", workers=inventory.workers_of(pool),
+                fronts=inventory.fronts, login=login,
                 install_id=plane.install_id, kubeconfig=plane.kubeconfig, unreachable=[],
                 join_url=inventory.api_endpoint, agent_token=plane.agent_token, registries_yaml="",
                 settings=inventory.cluster.pools[pool].model_dump(),
@@ -234,7 +224,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     folder = tmp_path_factory.mktemp("owner")
     environment = throwaway_project(folder, PROGRAM, NO_COLOR="1")
     (folder / "kubeconfig").write_text(json.dumps({"kubeconfig": KUBECONFIG}))
-    (folder / "former_names").touch()
     made = Stack(folder, environment, site(servers=3, workers={"a": 3, "b": 1}))
     assert made.pulumi("stack", "init").returncode == 0
     assert sorted(made.up()) == sorted(
@@ -244,12 +233,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     yield made
     done = made.pulumi("destroy", "--yes", "--skip-preview")
     assert done.returncode == 0, done.stdout
-
-
-def test_a_stack_with_the_pool_in_its_names_keeps_its_workers(stack: Stack) -> None:
-    (stack.folder / "former_names").unlink()
-    assert sorted(stack.up()) == [f"gpu-{number} installed" for number in (1, 2, 3, 4)]
-    assert stack.owner("198.18.0.2") == "tiny/dev/busbar-worker@gpu-1"
 
 
 def test_an_up_without_changes_does_nothing_on_the_hosts(stack: Stack) -> None:

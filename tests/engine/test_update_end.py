@@ -51,14 +51,14 @@ PROGRAM = """
     )
     kind = os.environ.get("PARENT")
     parent = pulumi.ComponentResource(f"tiny:index:{kind}", "parent") if kind else None
-    gpu_operator.GpuOperator(
+    operator = gpu_operator.GpuOperator(
         "gpu-operator",
         gpu_operator.GpuOperatorArgs(
             kubeconfig=kubeconfig, nodes={"gpu-1": 8}, settings={"chart": str(ROOT / "chart")}
         ),
         pulumi.ResourceOptions(provider=provider, parent=parent),
     )
-    check_after_deletions(kubeconfig)
+    check_after_deletions(kubeconfig, operator.installed)
 
     async def main():
         export_all({"kubeconfig": pulumi.Output.secret(kubeconfig)})
