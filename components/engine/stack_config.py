@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pulumi
-from pulumi.runtime.config import CONFIG, get_config_env, is_config_secret
+from pulumi.runtime import get_config_env, is_config_secret
 
 from busbar import config
 from busbar.components.engine.ssh import SshLogin
@@ -95,7 +95,7 @@ def read_stack(
     stack = pulumi.Config(project)
     # Pulumi.yaml declares the secret keys with an empty default.
     given = [name for name in secrets if stack.get(name)]
-    problems = list(unknown_keys(given_keys(), project, [key, *secrets]))
+    problems = list(unknown_keys(sorted(get_config_env()), project, [key, *secrets]))
     problems += [plain_text(name, project) for name in given if not is_config_secret(f"{project}:{name}")]
     try:
         if problems:
@@ -110,8 +110,3 @@ def read_stack(
 def invalid(error: config.ConfigError) -> pulumi.RunError:
     """The error that ends the program for an invalid configuration."""
     return pulumi.RunError(f"invalid configuration of stack {pulumi.get_stack()}:\n{error}")
-
-
-def given_keys() -> list[str]:
-    """`<namespace>:<name>` of all keys that the stack sets. The SDK has no public function for it."""
-    return sorted({*CONFIG.get(), *get_config_env()})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import runpy
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -276,11 +277,13 @@ def run_program(
     at_the_end = AT_THE_END or batches.Nodes(names=workers, ready=workers)
     keys = {f"{project}:{name}": value for name, value in (secrets or {}).items()}
     values = {"busbar:cluster": json.dumps(cluster), **keys, **(config or {})}
+    # As the language host does it: the configuration is in the environment, and the SDK reads it from there.
     pulumi.runtime.set_all_config(values, list(keys))
     try:
         # The program may set it (components/engine/program.py), for this run.
         with (
             mock.patch.object(pulumi.log, "debug", pulumi.log.debug),
+            mock.patch.dict(os.environ, PULUMI_CONFIG=json.dumps(values)),
             mock.patch.object(pulumi, "ResourceHook", hook),
             mock.patch.object(stack, "_wait_for_shutdown", stack._wait_for_shutdown),
             # A quarter of the time: where the program made each resource.

@@ -55,13 +55,6 @@ def test_an_unknown_key_beside_the_cluster_is_refused_with_the_nearest_known_one
     assert text.endswith("busbar:sshPrivatKey: unknown key; did you mean 'sshPrivateKey'?")
 
 
-def test_an_unknown_key_is_found_where_the_engine_gives_the_keys_in_the_environment(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("PULUMI_CONFIG", '{"busbar:sshPrivatKey": "MOCK-SSH-KEY"}')
-    assert "busbar:sshPrivatKey: unknown key" in str(refused(site()).error)
-
-
 @pytest.mark.parametrize("value", ["not json", "[]", '{"registry.example.com": "me:MOCK-PASSWORD"}'])
 def test_credentials_that_cannot_be_read_are_refused_without_showing_them(value: str) -> None:
     run = run_program(site(), healthy(site()), secrets={"registryCredentials": value})
