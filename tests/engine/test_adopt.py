@@ -1,12 +1,11 @@
 """`busbar adopt` on the real engine: a state that was lost is written again, and an update has nothing to do.
 
-The first update makes the state with Commands that do nothing (earlier_states/plugins.py), and the Kubernetes
-objects are on an API server. What the hosts would have is taken from the Commands of that state.
+The first update makes the state with Commands that do nothing (tests/support/engine_plugins.py). What the
+hosts would have is taken from the Commands of that state; the Kubernetes objects are on an API server.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -25,37 +24,32 @@ from busbar.cli.stack.target import Target
 from busbar.hosts import scripts
 from busbar.hosts.script_output import result
 from busbar.operations.adoption import Found, Known, Lost, Part, Secrets
-from tests.engine.earlier_states import make, objects
-from tests.engine.earlier_states.configurations import STACK
-from tests.engine.earlier_states.stack import CORE, Checkout
 from tests.support.api_server import ApiServer
-from tests.support.engine import PROJECT
+from tests.support.clusters import VARIED_SECRETS, site, varied_site
+from tests.support.engine_site import CORE, STACK, EngineSite, name_of, plain, resources
 
 State = Mapping[str, Any]
 COMMANDS = ("command:remote:Command", "command:local:Command")
-STATES, _ = make.read()
-KEPT = r"nccl-.*-job|load-balancer-lb-\d"
 DATA = "/var/lib/rancher/k3s/server"
 
 
 class Site:
     """A stack that was made, and what its hosts know of it."""
 
-    def __init__(self, folder: Path, server: ApiServer, earlier: make.State) -> None:
-        self.checkout, self.server = Checkout(PROJECT, folder, server), server
-        self.checkout.tell(earlier["cluster"])
-        self.checkout.create(CORE, earlier["configuration"])
-        self.checkout.load(CORE, earlier["state"])
-        _, error = self.checkout.up(CORE)
+    def __init__(self, folder: Path, server: ApiServer, cluster: Mapping[str, Any], **secrets: str) -> None:
+        self.site, self.server = EngineSite(folder, server), server
+        self.site.tell(cluster)
+        self.site.create(CORE, {"busbar:cluster": cluster}, secrets)
+        _, error = self.site.up(CORE)
         assert not error, error
-        self.former = self.checkout.export(CORE)
-        objects.put(server, json.loads(self.checkout._here(json.dumps(self.former))))
-        self.commands = {name(each): each for each in resources(self.former) if each["type"] in COMMANDS}
-        self.variables = self.checkout.variables()
-        self.target = Target(self.checkout.project(CORE), STACK)
+        self.former = self.site.export(CORE)
+        self.site.put_objects(self.former)
+        self.commands = {name_of(each): each for each in resources(self.former) if each["type"] in COMMANDS}
+        self.variables = self.site.variables()
+        self.target = Target(self.site.project(CORE), STACK)
 
     def lose(self) -> None:
-        self.checkout.pulumi(CORE, "stack", "rm", "--yes", "--force", "--preserve-config")
+        self.site.pulumi(CORE, "stack", "rm", "--yes", "--force", "--preserve-config")
 
     def hosts(self) -> dict[str, Known]:
         parts: dict[str, dict[str, Part]] = {}
@@ -89,10 +83,9 @@ class Site:
         [found] = {
             plain(each["outputs"]["stdout"])
             for each in self.commands.values()
-            if each["inputs"].get("create") == self.checkout._elsewhere(text)
-            and plain(each["inputs"]["stdin"]) == self.checkout._elsewhere(inputs["stdin"])
+            if each["inputs"].get("create") == text and plain(each["inputs"]["stdin"]) == inputs["stdin"]
         }
-        return self.checkout._here(found)
+        return str(found)
 
     def adopt(
         self,
@@ -106,7 +99,7 @@ class Site:
         monkeypatch.setattr(adopters, "connect", lambda _: self.server.api)
         monkeypatch.setattr(session, "operation_lock", lambda *_: nullcontext())
         secrets = {
-            name(each): plain(each["outputs"]["result"])
+            name_of(each): plain(each["outputs"]["result"])
             for each in resources(self.former)
             if "randomPassword" in each["type"]
         }
@@ -121,23 +114,6 @@ class Site:
         )
         monkeypatch.undo()
         return code
-
-
-def resources(state: State) -> list[Any]:
-    return list(state["deployment"]["resources"])
-
-
-def name(resource: Any) -> str:
-    return str(resource["urn"].rpartition("::")[2])
-
-
-def plain(value: Any) -> Any:
-    """A value of a state, without the marks of secrets."""
-    if isinstance(value, dict):
-        if "plaintext" in value:
-            return plain(json.loads(value["plaintext"]))
-        return {key: plain(each) for key, each in value.items()}
-    return [plain(each) for each in value] if isinstance(value, list) else value
 
 
 def shape(state: State) -> dict[str, Any]:
@@ -155,26 +131,29 @@ def shape(state: State) -> dict[str, Any]:
     }
 
 
+CLUSTERS = {"new": (site(), {}), "varied": (varied_site(), VARIED_SECRETS)}
+
+
 @pytest.fixture(params=["new"])
 def stack(request: pytest.FixtureRequest, tmp_path: Path, server: ApiServer) -> Site:
-    return Site(tmp_path, server, STATES[request.param])
+    cluster, secrets = CLUSTERS[request.param]
+    return Site(tmp_path, server, cluster, **secrets)
 
 
-@pytest.mark.parametrize("stack", ["new", "large"], indirect=True)
+@pytest.mark.parametrize("stack", ["new", "varied"], indirect=True)
 def test_a_lost_state_is_written_again_and_an_update_changes_nothing(
     stack: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stack.lose()
     assert stack.adopt(monkeypatch) == 0
     assert (stack.adopters.differences, stack.adopters.missing) == ({}, [])
-    written = stack.checkout.pulumi(CORE, "stack", "export")
+    written = stack.site.pulumi(CORE, "stack", "export")
     assert not [each for each in stack.adopters.found.secrets.values.values() if each in written]
-    before, after = shape(stack.former), shape(stack.checkout.export(CORE))
+    before, after = shape(stack.former), shape(stack.site.export(CORE))
     changed = {urn.rpartition("::")[2] for urn in {*before, *after} if before.get(urn) != after.get(urn)}
-    # Of the first two a site keeps what an earlier release has written (`ignore_changes`). A host prints its
-    # CA without the last line break, and the replacement of a host with it.
-    assert not {each for each in changed if each != "cluster" and not re.fullmatch(KEPT, each)}
-    steps, error = stack.checkout.up(CORE)
+    # A host prints the CA, which load balancers have, without its last line break; the plugin with it.
+    assert not {each for each in changed if "lb-" not in each}
+    steps, error = stack.site.up(CORE)
     assert (error, {each.urn for each in steps if each.operation != "same"}) == ("", set())
 
 
@@ -187,30 +166,31 @@ def test_what_differs_is_updated_and_a_failure_or_an_interruption_leaves_an_empt
         raise CommandFailed("preflight failed on 1 of 6 hosts")
 
     assert stack.adopt(monkeypatch, run=refused) == 1
-    assert not stack.checkout.export(CORE)["deployment"].get("resources")
+    assert not stack.site.export(CORE)["deployment"].get("resources")
 
     def interrupted(text: str, inputs: Mapping[str, Any]) -> str:
         os.kill(os.getpid(), signal.SIGINT)
         raise CommandFailed("interrupted")
 
     assert stack.adopt(monkeypatch, run=interrupted) == 130
-    assert not stack.checkout.export(CORE)["deployment"].get("resources")
+    assert not stack.site.export(CORE)["deployment"].get("resources")
 
     hosts = stack.hosts()
     hosts["gpu-2"] = replace(hosts["gpu-2"], parts=())
     [part] = hosts["server-3"].parts
     changed = {**part.files, "config": f"{part.files['config']}debug: true\n".replace("tls-san", "tls-sam")}
     hosts["server-3"] = replace(hosts["server-3"], parts=(replace(part, files=changed),))
-    job = "/apis/kubeflow.org/v2beta1/namespaces/busbar-validation/mpijobs/nccl-h100-f5e9a95017"
-    stack.server.api.delete(job)
+    [job] = [plain(each["inputs"]) for each in resources(stack.former) if each["type"].endswith(":MPIJob")]
+    name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
+    stack.server.api.delete(f"/apis/{job['apiVersion']}/namespaces/{namespace}/mpijobs/{name}")
     assert stack.adopt(monkeypatch, hosts) == 0
     assert stack.adopters.differences == {
         "busbar-worker@gpu-2": "it is not installed",
         "busbar-control-plane@server-3": "config is not as configured",
-        "nccl-h100-collect": "the job nccl-h100-f5e9a95017 is not on the cluster",
+        "busbar-nccl-h100-collect": f"the job {name} is not on the cluster",
     }
-    steps, error = stack.checkout.up(CORE)
-    named = {(each.operation, each.urn.rpartition("::")[2]) for each in steps if each.operation != "same"}
-    assert named == {("create", "nccl-h100-job"), *(("update", each) for each in stack.adopters.differences)}
+    steps, error = stack.site.up(CORE)
+    named = {(each.operation, each.name) for each in steps if each.operation != "same"}
+    assert named == {("create", "busbar-nccl-h100-job"), *(("update", each) for each in stack.adopters.differences)}
     # The plugin measures nothing, and what was not measured has not passed.
     assert "NCCL validation failed" in error

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.engine.earlier_states import make
-from tests.engine.earlier_states.stack import CORE, Checkout
 from tests.support.api_server import ApiServer
+from tests.support.clusters import VARIED_SECRETS, varied_site
 from tests.support.engine import PROJECT, throwaway_project
+from tests.support.engine_site import CORE, EngineSite
 from tests.support.host_lists import from_list, host_list
 
 PROGRAM = """
@@ -116,9 +116,9 @@ pulumi.export("hosts", json.load(open("hosts.json")))
 """
 
 
-def by_urn(checkout: Checkout) -> dict[str, dict[str, Any]]:
+def by_urn(site: EngineSite) -> dict[str, dict[str, Any]]:
     """Inputs, outputs and parents of all resources in the state; dependencies are there in any order."""
-    found = checkout.export(CORE)["deployment"]["resources"]
+    found = site.export(CORE)["deployment"]["resources"]
     compared = ("type", "id", "inputs", "outputs", "parent", "provider", "protect")
     return {each["urn"]: {key: each.get(key) for key in compared} for each in found}
 
@@ -127,16 +127,14 @@ def by_urn(checkout: Checkout) -> dict[str, dict[str, Any]]:
 def test_a_running_site_changes_nothing_when_its_hosts_come_from_elsewhere(
     tmp_path: Path, server: ApiServer
 ) -> None:
-    earlier = make.read()[0]["large"]
-    checkout = Checkout(PROJECT, tmp_path, server)
-    checkout.tell(earlier["cluster"])
-    checkout.create(CORE, earlier["configuration"])
-    checkout.load(CORE, earlier["state"])
-    assert checkout.up(CORE)[1] == ""
-    before = by_urn(checkout)
-    file = checkout.project(CORE) / "Pulumi.site.yaml"
+    site, cluster = EngineSite(tmp_path, server), varied_site()
+    site.tell(cluster)
+    site.create(CORE, {"busbar:cluster": cluster}, VARIED_SECRETS)
+    assert site.up(CORE)[1] == ""
+    site.put_objects(site.export(CORE))
+    before = by_urn(site)
+    file = site.stack_file(CORE)
     written = yaml.safe_load(file.read_text())
-    cluster = written["config"]["busbar:cluster"]
     other = tmp_path / "machines"
     other.mkdir()
     (other / "hosts.json").write_text(json.dumps(host_list(cluster["hosts"])))
@@ -144,9 +142,7 @@ def test_a_running_site_changes_nothing_when_its_hosts_come_from_elsewhere(
     runtime = f"{{name: python, options: {{virtualenv: {Path(sys.prefix).resolve()}}}}}"
     (other / "Pulumi.yaml").write_text(f"name: machines\nruntime: {runtime}\n")
     for words in (["stack", "init", "prod"], ["up", "--yes", "--skip-preview"]):
-        subprocess.run(
-            ["pulumi", *words, "--non-interactive"], cwd=other, env=checkout.variables(), check=True
-        )
+        subprocess.run(["pulumi", *words, "--non-interactive"], cwd=other, env=site.variables(), check=True)
     kept = PROJECT / ".busbar" / "site" / "hosts.json"
     ways: tuple[dict[str, Any], ...] = (
         {"file": str(other / "hosts.json")},
@@ -155,8 +151,8 @@ def test_a_running_site_changes_nothing_when_its_hosts_come_from_elsewhere(
     for given in ways:
         written["config"]["busbar:cluster"] = from_list(cluster, **given)
         file.write_text(yaml.safe_dump(written))
-        steps, error = checkout.up(CORE)
+        steps, error = site.up(CORE)
         kept.unlink(missing_ok=True)
         assert error == "", error[-3000:]
         assert {step.operation for step in steps} == {"same"}
-        assert by_urn(checkout) == before
+        assert by_urn(site) == before

@@ -56,6 +56,79 @@ def site(
     }
 
 
+def varied_site() -> dict[str, Any]:
+    """A site of two workers that uses most keys by which files on hosts and objects in the cluster differ.
+
+    Its secrets are VARIED_SECRETS.
+    """
+    key, digest = "example.com/rack", "01" * 32
+    made = site(
+        load_balancers=2,
+        name="varied",
+        ssh={
+            "user": "ubuntu",
+            "port": 2222,
+            "bastion": {
+                "address": "198.51.100.7",
+                "user": "jump",
+                "api_proxy_url": "http://127.0.0.1:3128",
+                "host_key": host_key("bastion"),
+            },
+        },
+        pools={
+            "h100": {
+                **H100_POOL,
+                "labels": {key: "r1", "example.com/reserved": True},
+                "taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}],
+                "max_unavailable": "50%",
+                "pause_seconds": 60,
+                "drain": "always",
+                "running_jobs": "wait",
+            }
+        },
+        k3s={
+            "base_url": "https://mirror.example.com/k3s",
+            "sha256": {"amd64": "ab" * 32, "arm64": "cd" * 32},
+            "cluster_cidr": "10.60.0.0/16",
+            "service_cidr": "10.61.0.0/16",
+            "tls_san": ["api.example.com"],
+            "images": [{"url": "https://mirror.example.com/images/system.tar.zst", "sha256": digest}],
+            "server_args": {"kube-apiserver-arg": ["audit-log-maxage=30"], "protect-kernel-defaults": True},
+            "agent_args": {"kubelet-arg": ["max-pods=200"]},
+            "registries": {"mirrors": {"docker.io": {"endpoint": ["https://registry.example.com"]}}},
+            "snapshots": {"retention": 9, "s3": {"endpoint": "s3.example.com:9000", "bucket": "snapshots"}},
+            "rotate": {"certificates": 2, "server_token": 1, "agent_token": 2},
+        },
+        gpu_operator={"values": {"driver": {"enabled": False}}, "timeout_seconds": 1500},
+        network_operator={"resource": "nvidia.com/rail", "secondary_networks": True},
+        nfs_server={"folder": "/srv/shared", "allow_system_disk": True},
+        validation={
+            "run": 3,
+            "collectives": ["all_reduce", "alltoall"],
+            "max_bytes": "8G",
+            "expected_busbw_gbps": 400.5,
+            "image": "registry.example.com/nccl-tests:1",
+            "env": {"NCCL_IB_TC": 106},
+            "namespace": "fabric",
+        },
+    )
+    hosts = made["hosts"]
+    hosts["virtual_ip"]["router_id"] = 77
+    hosts["nfs_server"] = host("nfs-1", "192.0.2.200")
+    hosts["servers"][2] |= {"user": "admin", "port": 2022}
+    for worker in hosts["workers"]:
+        worker["topology"] = {"rail_group": "leaf-1"}
+    return made
+
+
+VARIED_SECRETS = {
+    "sshPrivateKey": "the text of a key",
+    "registryCredentials": '{"registry.example.com": {"username": "site", "password": "its"}}',
+    "s3AccessKey": "access",
+    "s3SecretKey": "of the bucket",
+}
+
+
 OWN_NFD = {"values": {"nfd": {"enabled": False}}}
 """The section network_operator of a site that has its own Node Feature Discovery."""
 

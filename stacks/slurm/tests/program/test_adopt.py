@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import yaml
 
 from busbar.cli.stack import adoption, session
 from busbar.cli.stack.adopters import Adopters
@@ -24,10 +23,8 @@ from busbar.preflight.facts import HostRecord, pack
 from lab.engine.environment import environment
 from stacks.slurm.package import operations, preflight
 from stacks.slurm.tests.support import configured, facts, slurm
-from tests.engine.earlier_states import stack as stacks
-from tests.engine.earlier_states.make import SALT
-from tests.engine.earlier_states.stack import Checkout
-from tests.support.engine import PROJECT, require_engine
+from tests.support.engine import require_engine
+from tests.support.engine_site import EngineSite
 from tests.support.verdicts import passing
 
 pytestmark = pytest.mark.slow
@@ -60,12 +57,10 @@ def test_a_lost_state_is_written_again_and_an_update_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require_engine(environment()["PATH"])
-    monkeypatch.setattr(stacks, "PLACES", (".", PLACE))
     server: Any = SimpleNamespace(kubeconfig="")
-    checkout = Checkout(PROJECT, tmp_path, server, {PLACE: "dev"})
-    content = {"encryptionsalt": SALT, "config": {"busbar-slurm:slurm": configured()}}
-    checkout.create(PLACE, yaml.safe_dump(content))
-    variables, target = checkout.variables(), Target(checkout.project(PLACE), "dev")
+    site = EngineSite(tmp_path, server, {PLACE: "dev"})
+    site.create(PLACE, {"busbar-slurm:slurm": configured()})
+    variables, target = site.variables(), Target(site.project(PLACE), "dev")
     lost = operations.lost(target.project / target.file)
 
     def adopt(hosts: Mapping[str, Known]) -> Adopters:
@@ -86,7 +81,7 @@ def test_a_lost_state_is_written_again_and_an_update_changes_nothing(
     assert set(first.differences) == {
         *("slurm-controller@ctl", "slurm-login@login", "slurm-compute@gpu-1", "slurm-compute@gpu-2", "nccl-h100-collect")
     }
-    state = checkout.export(PLACE)
+    state = site.export(PLACE)
     [spec] = [
         json.loads(each["inputs"]["stdin"])
         for each in state["deployment"]["resources"]
@@ -97,5 +92,5 @@ def test_a_lost_state_is_written_again_and_an_update_changes_nothing(
         pass
     archive.mark_complete(spec["job"])
     assert adopt(applied(state)).differences == {}
-    steps, error = checkout.up(PLACE)
+    steps, error = site.up(PLACE)
     assert (error, {each.urn for each in steps if each.operation != "same"}) == ("", set())

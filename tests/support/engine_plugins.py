@@ -1,22 +1,19 @@
-"""The providers command, random and kubernetes for states without hosts.
+"""The providers command, random and kubernetes of tests.support.engine_site: they touch no host.
 
-`python plugins.py command|random|kubernetes [ENGINE_ADDRESS]`, from the checkout that PYTHONPATH names.
-Commands and random values change nothing: what is a change, and which change is a replacement, is decided as
-by the lab's plugins. An updated Command prints what it printed before; a new one what answers.py says, with
-the modules of that checkout. There is no chart repository, so Helm releases change nothing either. What is a
-change of a Kubernetes object is decided by the official provider, which compares with the API server that
-stack.Checkout names. It updates by trial runs, and neither creates nor deletes: no controller is there for
-which it could wait.
+`python engine_plugins.py command|random|kubernetes [ENGINE_ADDRESS]`. What is a change, and which change is a
+replacement, is decided as by the lab's plugins. A new Command prints what `answers` says, and an updated one
+prints what it printed before. There is no chart repository, so Helm releases change nothing. What is a change
+of a Kubernetes object is decided by the official provider, which compares with the API server of the test. It
+updates by trial runs, and neither creates nor deletes: no controller is there for which it could wait.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
-import runpy
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,9 +24,10 @@ from google.protobuf import empty_pb2, json_format
 from pulumi.runtime.proto import provider_pb2
 
 if __name__ == "__main__":
-    # The plugins are those of this checkout, also where the program is of another.
-    sys.path[0] = str(Path(__file__).resolve().parents[3])
+    # The engine starts this file, and Python's own folder of it is none of the project.
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
 
+from busbar.outputs.pool import summarize as of_nccl
 from lab.offline.plugins.command.local import LocalCommand
 from lab.offline.plugins.command.remote import RemoteCommand
 from lab.offline.plugins.random.provider import RandomProvider
@@ -38,15 +36,14 @@ from lab.offline.plugins.sdk.provider import Provider
 from lab.offline.plugins.sdk.resource import Call, Difference, Failure, Resource
 from lab.offline.plugins.sdk.serve import UNLIMITED, run, run_handler, start
 from lab.offline.plugins.sdk.values import Properties, Secret, reveal
+from stacks.training.package.outputs import summarize as of_training
+from stacks.training.tests.unit import made
+from tests.program.answers import healthy
+from tests.support.verdicts import passing
 
-if __name__ == "__main__":
-    sys.path.pop(0)
-    for name in [each for each in sys.modules if each.partition(".")[0] in ("busbar", "tests")]:
-        del sys.modules[name]  # answers.py imports those of the program's checkout
-
-FOLDER = "BUSBAR_STATES_FOLDER"
-"""The variable that names the folder of stack.Checkout."""
-OFFICIAL, KUBECONFIG = "BUSBAR_STATES_PROVIDER", "BUSBAR_STATES_KUBECONFIG"
+FOLDER = "BUSBAR_ENGINE_SITE"
+"""The variable that names the folder of the site."""
+OFFICIAL, KUBECONFIG = "BUSBAR_OFFICIAL_PROVIDER", "BUSBAR_API_SERVER"
 """The variables with the path of the official provider, and with the kubeconfig of the API server."""
 KEY, READABLE_KEY = "MOCK-CLIENT-KEY", "TU9DSw=="
 """The key in the kubeconfigs of states, and one that the provider can decode."""
@@ -57,16 +54,34 @@ REQUESTS = {
 REQUESTS["DiffConfig"] = provider_pb2.DiffRequest
 
 
+COLLECT = {"nccl": lambda: of_nccl(passing()), "training": lambda: of_training(made.verdict())}
+"""What the collecting Commands print, by their group."""
+
+
 def told(folder: Path) -> Path:
-    """The file of Checkout.tell: the arguments of `answers` in answers.py."""
+    """The file with the arguments of `answers`."""
     return folder / "told.json"
+
+
+def answers(cluster: Mapping[str, Any], running: bool) -> Callable[[Any], Mapping[str, Any]]:
+    """From a new resource to its outputs, on a site where everything works; see EngineSite.tell."""
+    names = [host["name"] for role in ("servers", "workers") for host in cluster["hosts"][role]]
+    usual = healthy(cluster, with_k3s=names if running else ())
+
+    def answer(args: Any) -> Mapping[str, Any]:
+        group, command = ["", "", *str(args.inputs.get("create", "")).split()][-2:]
+        if command == "collect":
+            return {"stdout": json.dumps(COLLECT[group]())}
+        if group == "watch":
+            return {"stdout": json.dumps({"passed": True, "reasons": [], "nodes": 2})}
+        return usual(args)
+
+    return answer
 
 
 def _printed(call: Call, inputs: Properties) -> Properties:
     """What a new Command prints."""
-    folder = Path(os.environ[FOLDER])
-    module = runpy.run_path(str(Path(__file__).with_name("answers.py")))
-    answer = module["answers"](**json.loads(told(folder).read_text()))
+    answer = answers(**json.loads(told(Path(os.environ[FOLDER])).read_text()))
     found = answer(SimpleNamespace(typ=call.type, name=call.name, inputs=inputs))
     return {"stdout": str(found["stdout"]), "stderr": ""}
 
@@ -78,15 +93,7 @@ class _Remote(RemoteCommand):
 
 class _Local(LocalCommand):
     def run(self, call: Call, text: str, inputs: Properties, previous: Any) -> Properties:
-        return _moved(dict(previous), inputs) or _printed(call, inputs)
-
-
-def _moved(previous: Properties, inputs: Properties) -> Properties:
-    """What a collecting Command prints again, with the folder of now."""
-    if text := str(previous.get("stdout") or ""):
-        folder = json.loads(str(reveal(inputs).get("stdin") or "{}")).get("folder", "")
-        previous["stdout"] = re.sub(r'"\.busbar/[^"]*(?=/verdict\.json")', f'"{folder}', text)
-    return previous
+        return dict(previous) or _printed(call, inputs)
 
 
 class _Release(Resource):
