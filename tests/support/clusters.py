@@ -65,6 +65,7 @@ def varied_site() -> dict[str, Any]:
     made = site(
         load_balancers=2,
         name="varied",
+        http_proxy={"url": "http://proxy.example.com:3128", "no_proxy": [".example.com", "192.0.2.0/24"]},
         ssh={
             "user": "ubuntu",
             "port": 2222,
