@@ -76,7 +76,8 @@ class Cluster(pulumi.ComponentResource):
     """A highly available K3s cluster on machines reachable over SSH, its fabric measured with NCCL.
 
     The names of all its resources begin with its own, which must never change: another name would uninstall
-    the hosts. The outputs are those of the contract (docs/outputs.md). A number that was not measured is None.
+    the hosts. The outputs are those of the contract (docs/outputs.md). A number is None if nothing was
+    measured.
     """
 
     contract_version: pulumi.Output[int]

@@ -126,7 +126,7 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
             environment=args.environment,
         )
         removal = create_host_removal(
-            on, "k3s-agent-remove", REMOVAL_DEADLINE_SECONDS, {}, pulumi.ResourceOptions(parent=self)
+            on, "k3s-agent", REMOVAL_DEADLINE_SECONDS, {}, pulumi.ResourceOptions(parent=self)
         )
         seconds = AGENT_DEADLINE_SECONDS + k3s.restart_seconds(pool, workers)
         return create_host_command(

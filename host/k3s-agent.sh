@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# A K3s agent: joined and Ready. The only verb is VERB=install; k3s-agent-remove.sh removes it.
+# A K3s agent: joined and Ready, or with VERB=remove taken off the host. Its Node is deleted through the API (busbar remove
+# nodes).
 #
 # Values: OWNER, INSTALL_ID, NODE_NAME, NODE_ADDRESS, VERSION, URL_AMD64, SHA256_AMD64 (or ARM64), IMAGES (lines "sha256 url"),
 #   RUNNING_JOBS, JOBS_SECONDS, DRAIN, DRAIN_SECONDS, PAUSE_SECONDS (k3s-drain.sh), ROTATE_CERTIFICATES (k3s-rotation.sh).
 # Payload: config (config.yaml without node-ip, flannel-iface), registries (registries.yaml, may be empty), proxy (drop-in of the
 #   unit with the environment of a proxy, may be left out).
-# Facts: {"node","version"}
+# Facts: {"node","version"}, of a removal {"removed"}
 # shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib lib-install owner k3s-lib k3s-rotation k3s-drain k3s-remove
 
@@ -15,9 +16,16 @@ KUBELET_KUBECONFIG=/var/lib/rancher/k3s/agent/kubelet.kubeconfig
 
 main() {
   begin
-  [[ $VERB == install ]] || die "VERB=$VERB is unknown" "use install, or k3s-agent-remove.sh"
   acquire_lock
-  install_agent
+  case "$VERB" in
+    install) install_agent ;;
+    remove) remove_agent ;;
+    *) die "VERB=$VERB is unknown" "use install or remove" ;;
+  esac
+}
+
+remove_agent() {
+  if may_remove; then k3s_uninstall k3s-agent; else removed false; fi
 }
 
 install_agent() {

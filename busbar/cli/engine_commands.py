@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 Found = TypeVar("Found")
 
 ENGINE_COMMANDS: dict[str, Callable[[], None]] = {}
-"""Commands by their words after `busbar`. The words are in the state of every stack, so they never change."""
+"""Commands by their words after `busbar`. A later release removes a host by the words of `remove` in the state,
+so these stay as they are within 1.x."""
 # Time in seconds that the API may not respond before a pull: a load balancer may fail over meanwhile.
 PULL_SECONDS = 60
 

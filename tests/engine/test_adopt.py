@@ -191,6 +191,7 @@ def test_what_differs_is_updated_and_a_failure_or_an_interruption_leaves_an_empt
     }
     steps, error = stack.site.up(CORE)
     named = {(each.operation, each.name) for each in steps if each.operation != "same"}
-    assert named == {("create", "busbar-nccl-h100-job"), *(("update", each) for each in stack.adopters.differences)}
+    updated = {("update", each) for each in stack.adopters.differences}
+    assert named == {("create", "busbar-nccl-h100-job"), *updated}
     # The plugin measures nothing, and what was not measured has not passed.
     assert "NCCL validation failed" in error

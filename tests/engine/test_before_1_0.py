@@ -130,9 +130,8 @@ def test_busbar_refuses_it_before_the_engine_begins(stack: Stack) -> None:
     for words in (["up", "dev", "--yes"], ["preview", "dev"], ["destroy", "dev", "--yes"]):
         code, text = stack.busbar(*words)
         assert code == 1, text
-        assert (
-            "was written by a busbar before 1.0" in text and "`busbar destroy` with the busbar that" in text
-        )
+        assert "was written by a busbar before 1.0" in text
+        assert "run `busbar destroy` with the busbar that wrote it" in text
     assert stack.is_untouched
 
 

@@ -53,7 +53,9 @@ NAMED = "hook Job gpu-operator/upgrade-crd: upgrade-crd-x: Unschedulable: 0/3 no
 def stack(tmp_path_factory: pytest.TempPathFactory, server: ApiServer) -> Stack:
     folder = tmp_path_factory.mktemp("hook-jobs")
     assert CHART in PROGRAM
-    program = PROGRAM.replace(CHART, SETTINGS).replace("    check_after_deletions(kubeconfig, operator.installed)\n", WARNS)
+    program = PROGRAM.replace(CHART, SETTINGS).replace(
+        "    check_after_deletions(kubeconfig, operator.installed)\n", WARNS
+    )
     program = program.replace("from busbar.components.engine.update", UPDATE_END, 1)
     return Stack.of_chart(folder, server, program, "templates/all.yaml", TEMPLATE)
 

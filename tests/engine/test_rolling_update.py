@@ -83,7 +83,7 @@ PROGRAM = """
     worker_pool.InfiniBandWorkerPool(
         "pool-a",
         worker_pool.InfiniBandWorkerPoolArgs(
-            pool="a", workers=inventory.workers, fronts=inventory.fronts, login=Login(), install_id="1",
+            pool="a", prefix="busbar-worker", workers=inventory.workers, fronts=inventory.fronts, login=Login(), install_id="1",
             kubeconfig="the kubeconfig", unreachable=SITE["unreachable"], join_url=inventory.api_endpoint,
             agent_token="t", registries_yaml="", settings=inventory.cluster.pools["a"].model_dump(),
             k3s=inventory.cluster.k3s.model_dump(), project=str(ROOT),

@@ -81,7 +81,7 @@ def worker_2_elsewhere(lab: Lab, changed: Change) -> Iterator[None]:
 @pytest.mark.usefixtures("worker_2_elsewhere")
 def test_a_replaced_worker_joins_under_its_old_name_with_another_address(lab: Lab, changed: Change) -> None:
     before = lab.uids("nodes")
-    _install_anew(lab, "worker-2", "k3s-agent-remove", "k3s-agent")
+    _install_anew(lab, "worker-2", "k3s-agent", "k3s-agent")
 
     def replaced(cluster: dict[str, Any]) -> None:
         cluster["hosts"]["workers"][1]["address"] = NEW_ADDRESS

@@ -204,7 +204,7 @@ def test_every_step_on_a_host_and_every_removal_has_the_time_that_it_may_need(ru
     assert found == {
         ("busbar-load-balancer@lb", "haproxy", 900),
         ("busbar-control-plane@server", "k3s-server", 600),
-        ("busbar-worker@gpu", "k3s-agent-remove", 600),
+        ("busbar-worker@gpu", "k3s-agent", 600),
     }
 
 

@@ -167,7 +167,7 @@ def test_a_proxy_is_a_drop_in_of_the_unit_whose_coming_changing_and_going_restar
 def test_the_drop_in_of_a_proxy_goes_with_the_worker_and_one_of_the_site_stays(worker: Host) -> None:
     update(worker, {"proxy": PROXY})
     worker.write("etc/systemd/system/k3s-agent.service.d/site.conf", "[Service]\n")
-    worker.facts("k3s-agent-remove", {}, VERB="remove", **OWNER)
+    worker.facts("k3s-agent", {}, VERB="remove", **OWNER)
     assert [*worker.files()] == ["/etc/systemd/system/k3s-agent.service.d/site.conf"]
 
 
@@ -248,7 +248,7 @@ def test_a_removed_worker_stops_its_pods_before_their_mounts_and_is_forgotten_la
         worker.write(made, "")
     networks = "FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_SUBNET=10.42.4.1/24\nFLANNEL_IPV6_NETWORK=fd00::/56\n"
     worker.write("run/flannel/subnet.env", networks)
-    facts = worker.facts("k3s-agent-remove", {}, VERB="remove", **OWNER)
+    facts = worker.facts("k3s-agent", {}, VERB="remove", **OWNER)
     assert facts == {"node": "worker-1", "removed": True}
     stopped = "systemctl disable --now k3s-agent"
     unmounted = [
@@ -277,15 +277,14 @@ def test_a_removed_worker_stops_its_pods_before_their_mounts_and_is_forgotten_la
 
 def test_a_worker_that_busbar_did_not_install_is_left_alone(tmp_path: Path) -> None:
     host = Host(tmp_path)
-    facts = host.facts("k3s-agent-remove", {}, VERB="remove", **OWNER)
+    facts = host.facts("k3s-agent", {}, VERB="remove", **OWNER)
     assert (facts, host.steps) == ({"node": "worker-1", "removed": False}, [])
 
 
 @pytest.mark.parametrize(
     ("script", "verb", "says"),
     [
-        ("k3s-agent", "remove", "VERB=remove is unknown. Fix: use install, or k3s-agent-remove.sh"),
-        ("k3s-agent-remove", "install", "VERB=install is unknown. Fix: use remove"),
+        ("k3s-agent", "start", "VERB=start is unknown. Fix: use install or remove"),
         ("k3s-server", "start", "VERB=start is unknown. Fix: use install or remove"),
     ],
 )
@@ -409,6 +408,6 @@ def test_only_root_installs_anything(tmp_path: Path) -> None:
 def test_what_fails_on_the_way_holds_up_no_removal(worker: Host, fails: str, said: str) -> None:
     worker.state("rules", "*filter\n")
     worker.write("proc/self/mounts", f"x {worker.root}/run/k3s/a fs rw 0 0\n")
-    done = worker.run("k3s-agent-remove", {}, fails=fails, VERB="remove", **OWNER)
+    done = worker.run("k3s-agent", {}, fails=fails, VERB="remove", **OWNER)
     assert (done.returncode, worker.files()) == (0, {})
     assert done.stderr == (f"busbar: worker-1: {said}\n" if said else "")

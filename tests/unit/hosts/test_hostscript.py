@@ -26,7 +26,7 @@ def launched(
 
 def test_a_script_by_hand_loads_the_files_that_are_sent_with_it() -> None:
     done = subprocess.run(
-        ["bash", str(hostscript.HOST_DIR / "k3s-agent-remove.sh")],
+        ["bash", str(hostscript.HOST_DIR / "k3s-agent.sh")],
         env={"VERB": "none", "NODE_NAME": "w-1", "PATH": "/usr/bin:/bin"},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip

@@ -415,7 +415,7 @@ def test_the_processes_of_pods_are_those_below_the_containerd_of_k3s() -> None:
  61 60 containerd-shim -address /run/containerd/containerd.sock
  62 61 the site's own"""
     done = output(
-        "k3s-agent-remove",
+        "k3s-agent",
         f"""ps() {{ cat <<'EOF'\n{processes}\nEOF\n}}; kill() {{ echo "$@"; }}; k3s_kill_pods""",
     )
     assert sorted(done.split()[1:]) == ["40", "50", "51", "52", "53"]

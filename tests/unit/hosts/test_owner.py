@@ -58,7 +58,7 @@ def test_by_hand_the_mark_of_any_owner_is_enough(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("script", "verb"),
-    [("k3s-agent-remove", "remove_agent"), ("k3s-server", "remove_server"), ("haproxy", "remove_balancer")],
+    [("k3s-agent", "remove_agent"), ("k3s-server", "remove_server"), ("haproxy", "remove_balancer")],
 )
 def test_a_removal_on_a_host_that_is_not_its_own_ends_well_and_runs_nothing(
     tmp_path: Path, script: str, verb: str

@@ -42,7 +42,7 @@ def spec(host: Host, *others: Host) -> removal.HostRemoval:
     return removal.HostRemoval(
         login=login(),
         host=host,
-        script="k3s-server" if host.role == "server" else "k3s-agent-remove",
+        script="k3s-server" if host.role == "server" else "k3s-agent",
         values={"OWNER": "a/b/c", "INSTALL_ID": "1"},
         timeout_seconds=20,
         others=others,
@@ -206,7 +206,7 @@ def test_a_removal_that_fails_on_a_living_host_is_an_error_with_its_reason() -> 
         async with machine(broken) as port:
             await removal.remove_host(spec(at(port, "w-1", "worker")), lambda _: None)
 
-    with pytest.raises(ScriptError, match="w-1: k3s-agent-remove failed: something is still mounted"):
+    with pytest.raises(ScriptError, match="w-1: k3s-agent failed: something is still mounted"):
         asyncio.run(scenario())
 
 

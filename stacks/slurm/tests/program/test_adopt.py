@@ -79,7 +79,13 @@ def test_a_lost_state_is_written_again_and_an_update_changes_nothing(
     names = [host.name for host in preflight.hosts_of(slurm())]
     first = adopt({name: Known("", (), {}) for name in names})
     assert set(first.differences) == {
-        *("slurm-controller@ctl", "slurm-login@login", "slurm-compute@gpu-1", "slurm-compute@gpu-2", "nccl-h100-collect")
+        *(
+            "slurm-controller@ctl",
+            "slurm-login@login",
+            "slurm-compute@gpu-1",
+            "slurm-compute@gpu-2",
+            "nccl-h100-collect",
+        )
     }
     state = site.export(PLACE)
     [spec] = [

@@ -139,7 +139,9 @@ def test_a_compute_host_runs_slurmd_with_its_gpus_and_a_login_host_sackd_without
 
 def test_a_controller_has_the_time_that_jobs_of_removed_hosts_are_waited_for() -> None:
     def seconds(**changes: Any) -> int:
-        [found] = re.findall(r"timeout -k \d+ (\d+) ", up(**changes).named("slurm-controller@ctl").inputs["create"])
+        [found] = re.findall(
+            r"timeout -k \d+ (\d+) ", up(**changes).named("slurm-controller@ctl").inputs["create"]
+        )
         return int(found)
 
     times = (seconds(removal={"timeout_seconds": waited}) for waited in (100, 40_000))
