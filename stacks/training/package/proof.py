@@ -25,8 +25,10 @@ CONTAINER = "trainer"
 PROGRAM_FOLDER = "/busbar/program"
 CHECKPOINT_FOLDER = "/busbar/checkpoints"
 PORT = 29500
-NOT_IN_THE_NAME = "spec.template.spec.containers[0].command"
-"""This may differ in the Job of a running site, which keeps it until its next run."""
+REVISION = 1
+"""Raised by hand when the program, or the script that starts it, measures something else. It is part of every
+run's name, so every site trains again, and the release notes say so. Any other change of their text reaches a
+site with its next run."""
 INDEX_ANNOTATION = "batch.kubernetes.io/job-completion-index"
 JOB_LABEL = "batch.kubernetes.io/job-name"
 # The Job's uid, as the name of a folder that no other run has, on storage that survives all runs.
@@ -53,6 +55,7 @@ PROGRAM_ENV: Mapping[str, str] = {
 
 _NO_WAIT = {"pulumi.com/skipAwait": "true"}
 
+# A text that measures something else needs another REVISION.
 _SCRIPT = """\
 set -u
 echo {first_line}
@@ -78,7 +81,7 @@ exit "$code"
 
 @dataclass(frozen=True)
 class Manifests:
-    """The objects of one run, as plain dicts. `name`: name of the Job and of the Service."""
+    """The objects of one run, as plain dicts. `name`: the name of all three."""
 
     name: str
     config_map: dict[str, Any]
@@ -89,22 +92,16 @@ class Manifests:
 def render(target: Target, training: Training, program: Mapping[str, str]) -> Manifests:
     """The objects of one run. `program`: file name -> text, with main.py.
 
-    The names carry a digest of everything in them: any change makes another run. Only the check of the HCAs
-    is not in it: with it no site trains again.
+    Their name carries a digest of what is asked for, so another request makes another run.
     """
-    content = digest({"program": dict(program), "job": _job(target, training, "", "")})
-    stem = f"training-{target.pool}"[: _NAME_LIMIT - len(short(content)) - 1].rstrip("-")
-    name = f"{stem}-{short(content)}"
-    config_map = f"training-program-{short(digest(dict(program)))}-{short(content)}"
-    job = _job(target, training, name, config_map)
-    if target.launch.resources and training.proof.backend == "nccl":
-        [container] = job["spec"]["template"]["spec"]["containers"]
-        container["command"][2] = HCA_CHECK + container["command"][2]
+    content = short(digest(_request(target, training)))
+    stem = f"training-{target.pool}"[: _NAME_LIMIT - len(content) - 1].rstrip("-")
+    name = f"{stem}-{content}"
     return Manifests(
         name,
         {
             "kind": "ConfigMap",
-            "metadata": {"name": config_map, "namespace": training.namespace},
+            "metadata": {"name": name, "namespace": training.namespace},
             "immutable": True,
             "data": dict(program),
         },
@@ -120,24 +117,42 @@ def render(target: Target, training: Training, program: Mapping[str, str]) -> Ma
                 "ports": [{"name": "rendezvous", "port": PORT}],
             },
         },
-        job,
+        _job(target, training, name),
     )
 
 
-def _job(target: Target, training: Training, name: str, config_map: str) -> dict[str, Any]:
+_JUDGED_BY = {"enabled", "enforce", "min_loss_drop", "min_busbw_fraction"}
+"""Settings of the proof that decide on a run, and change nothing in it."""
+_OF_THE_PODS = {
+    "workers", "gpus", "link_layer", "transport", "resources", "host_paths", "taints", "runtime_class",
+    "shm_size", "memory", "env",
+}  # fmt: skip
+_OF_THE_STORAGE = {"mode", "path", "class_name", "nfs", "claim", "probe_bytes"}
+
+
+def _request(target: Target, training: Training) -> dict[str, Any]:
+    """All that a run is asked for. No text of a manifest, of the script or of the program is in it."""
+    proof, storage = training.proof, training.storage
+    return {
+        "revision": REVISION,
+        "proof": proof.model_dump(mode="json", exclude=_JUDGED_BY),
+        "gradient_bytes": target.gradient_bytes(proof),
+        "pods": target.launch.model_dump(mode="json", include=_OF_THE_PODS),
+        "networks": {each.interface: each.network.model_dump(mode="json") for each in target.attached},
+        "storage": storage.model_dump(mode="json", include=_OF_THE_STORAGE) if storage.is_shared else None,
+    }
+
+
+def _job(target: Target, training: Training, name: str) -> dict[str, Any]:
     proof, nodes = training.proof, len(target.launch.workers)
     annotations = attach.pod_annotations(target.attached)
-    # A changed network must make another run, and the pods only have its name.
-    networks = digest({each.interface: each.network.model_dump(mode="json") for each in target.attached})
-    of_networks = {"busbar/networks": short(networks)} if target.attached else {}
     return {
         "metadata": {
             "name": name,
             "namespace": training.namespace,
             "labels": {"app.kubernetes.io/managed-by": "busbar", "busbar/pool": target.pool},
-            # Nothing in the cluster reads the run; it is here so that another one gives another digest. The
-            # collecting command waits, and reports why a job does not start or fails.
-            "annotations": {"busbar/run": str(proof.run), **of_networks, **_NO_WAIT},
+            # The collecting command waits, and reports why a job does not start or fails.
+            "annotations": dict(_NO_WAIT),
         },
         "spec": {
             "completionMode": "Indexed",
@@ -151,13 +166,13 @@ def _job(target: Target, training: Training, name: str, config_map: str) -> dict
                     "labels": {"busbar/pool": target.pool},
                     **({"annotations": annotations} if annotations else {}),
                 },
-                "spec": _pod(target, training, name, config_map),
+                "spec": _pod(target, training, name),
             },
         },
     }
 
 
-def _pod(target: Target, training: Training, name: str, config_map: str) -> dict[str, Any]:
+def _pod(target: Target, training: Training, name: str) -> dict[str, Any]:
     launch, proof = target.launch, training.proof
     on_gpus = proof.backend == "nccl"
     memory = proof.memory or launch.memory
@@ -167,7 +182,7 @@ def _pod(target: Target, training: Training, name: str, config_map: str) -> dict
         **({"memory": memory} if memory else {}),
     }
     volumes: list[dict[str, Any]] = [
-        {"name": "program", "configMap": {"name": config_map}},
+        {"name": "program", "configMap": {"name": name}},
         {"name": "checkpoints", **pod_volume(training.storage)},
     ]
     mounts: list[dict[str, Any]] = [
@@ -222,7 +237,7 @@ def _script(target: Target, training: Training, name: str) -> str:
     seconds, first_pod = proof.deadline_seconds - MARGIN_SECONDS, f"{name}-0.{name}"
     torchrun = [
         *("--nnodes", len(target.launch.workers), "--nproc-per-node", target.ranks_per_node(proof)),
-        *("--max-restarts", MAX_RESTARTS, "--rdzv-backend", "c10d", "--rdzv-id", name or "-"),
+        *("--max-restarts", MAX_RESTARTS, "--rdzv-backend", "c10d", "--rdzv-id", name),
         *("--rdzv-endpoint", f"{first_pod}:{PORT}", "--monitor-interval", 1),
     ]
     program = [
@@ -233,7 +248,8 @@ def _script(target: Target, training: Training, name: str) -> str:
         *(["--count-interfaces"] if interfaces else []),
         *(["--storage-bytes", training.storage.probe_bytes] if training.storage.is_shared else []),
     ]
-    return _SCRIPT.format(
+    check = HCA_CHECK if target.launch.resources and proof.backend == "nccl" else ""
+    return check + _SCRIPT.format(
         first_line=shlex.quote(FIRST_LINE),
         interfaces=shlex.join(dict.fromkeys(interfaces)),
         last_line=shlex.quote(LAST_LINE),

@@ -3,7 +3,8 @@
 Started by torchrun on every host. A fresh run trains to half of its steps, writes a checkpoint, goes on for
 two steps, and kills its last rank. torchrun restarts the ranks; they resume from the checkpoint, repeat these
 two steps, finish, and measure. Rank 0 prints what happened as records (records.py); whether that is enough is
-decided by busbar.training.
+decided by stacks/training/package/checks. Whoever changes what is measured raises REVISION in
+stacks/training/package/proof.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The records that the run prints: one JSON object per line, from rank 0 only.
 
-`busbar.training.log` reads them. Times are in seconds, sizes in bytes.
+stacks/training/package/log.py reads them. Times are in seconds, sizes in bytes.
 """
 
 from __future__ import annotations

@@ -9,9 +9,6 @@ from stacks.training.package.config import Training
 from stacks.training.package.expectation import Expectation, expectation
 from stacks.training.package.target import Target
 
-# Keys that a run never sets and a reader fills in: a changed spec would judge the runs of all sites again.
-_FILLED_IN = {"accept_warnings", "fabric"}
-
 
 class CollectSpec(JobSpec):
     """The Job of a training run."""
@@ -27,4 +24,4 @@ def collect_spec(target: Target, training: Training, job: str, *, folder: str) -
         folder=folder,
         deadline_seconds=training.proof.deadline_seconds + GRACE_SECONDS,
         expectation=expectation(target, training),
-    ).model_dump(mode="json", exclude_none=True, exclude={"expectation": {"fabric": _FILLED_IN}})
+    ).model_dump(mode="json", exclude_none=True)

@@ -37,8 +37,9 @@ class TrainingProofArgs:
 class TrainingProof(pulumi.ComponentResource):
     """Makes the ConfigMap of the program, the Service of its ranks, the Job, and the collecting Command.
 
-    The job runs again when anything in it changes (workers, image, program, settings, `proof.run`), because
-    its name is a digest of that. If only the expectation changes, the same log is judged again.
+    The job runs again when its request changes (workers, image, settings, `proof.run`), because its name is a
+    digest of that. If only the expectation changes, the same log is judged again. Job and ConfigMap of a name
+    never change: a changed program, script or manifest comes with the next run.
     """
 
     result: pulumi.Output[Mapping[str, Any]]
@@ -57,7 +58,8 @@ class TrainingProof(pulumi.ComponentResource):
         in_namespace = pulumi.ResourceOptions(
             parent=self, depends_on=[args.namespace], deleted_with=deleted_with
         )
-        config_map = create_object(f"{name}-program", manifests.config_map, in_namespace)
+        program = pulumi.ResourceOptions.merge(in_namespace, pulumi.ResourceOptions(ignore_changes=["data"]))
+        config_map = create_object(f"{name}-program", manifests.config_map, program)
         service = create_object(f"{name}-service", manifests.service, in_namespace)
         job = kubernetes.batch.v1.Job(
             f"{name}-job",
@@ -68,7 +70,7 @@ class TrainingProof(pulumi.ComponentResource):
                 depends_on=[config_map, service, *args.storage],
                 # The old job may still hold the GPUs that the new one needs.
                 delete_before_replace=True,
-                ignore_changes=[proof.NOT_IN_THE_NAME],
+                ignore_changes=["spec"],
                 deleted_with=deleted_with,
             ),
         )

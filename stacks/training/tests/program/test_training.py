@@ -181,6 +181,13 @@ def test_a_changed_job_is_made_after_the_old_one_is_gone_which_may_hold_the_gpus
     assert up().named("training-h100-job").request.deleteBeforeReplace
 
 
+def test_a_job_and_its_program_never_change_under_their_name() -> None:
+    job, program = up().named("training-h100-job"), up().named("training-h100-program")
+    assert list(job.request.ignoreChanges) == ["spec"]
+    assert list(program.request.ignoreChanges) == ["data"]
+    assert job.inputs["metadata"]["name"] == program.inputs["metadata"]["name"]
+
+
 def test_the_log_is_collected_of_that_job_until_after_its_deadline_in_a_folder_of_the_pool() -> None:
     run = up()
     spec = json.loads(run.named("training-h100-collect").inputs["stdin"])

@@ -6,7 +6,10 @@ import re
 import subprocess
 from typing import Any
 
+import pytest
+
 from busbar.outputs import ClusterOutputs
+from stacks.training.package import proof
 from stacks.training.package.proof import Manifests, render
 from stacks.training.package.target import targets
 from stacks.training.tests.support import training
@@ -47,7 +50,7 @@ def test_every_worker_of_the_pool_gets_one_pod() -> None:
             "name": found.name,
             "namespace": "busbar-training",
             "labels": {"app.kubernetes.io/managed-by": "busbar", "busbar/pool": "h100"},
-            "annotations": {"busbar/run": "1", "pulumi.com/skipAwait": "true"},
+            "annotations": {"pulumi.com/skipAwait": "true"},
         },
         "spec": {
             "completionMode": "Indexed",
@@ -109,7 +112,7 @@ def test_a_pod_has_a_whole_worker_and_may_lock_memory() -> None:
             }
         ],
         "volumes": [
-            {"name": "program", "configMap": {"name": found.config_map["metadata"]["name"]}},
+            {"name": "program", "configMap": {"name": found.name}},
             {"name": "checkpoints", "emptyDir": {}},
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Gi"}},
         ],
@@ -244,17 +247,42 @@ def test_a_pod_without_one_of_its_interfaces_does_not_start_to_train_and_says_so
     ]
 
 
-def test_the_same_run_has_the_same_name_and_any_change_another() -> None:
+def test_another_request_makes_another_run(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [
         rendered().name,
         rendered({"run": 2}).name,
         rendered({"steps": 31}).name,
         rendered({"image": "other:1"}).name,
-        rendered(program={**PROGRAM, "main.py": "print(1)\n"}).name,
+        rendered({"env": {"NCCL_ALGO": "Ring"}}).name,
         rendered(workers={"h100": 3}).name,
+        rendered(pool={"taints": [TAINT]}).name,
+        rendered(validation={"shm_size": "32Gi"}).name,
+        on_storage({"mode": "path", "path": "/mnt/shared"}).name,
+        on_storage({"mode": "path", "path": "/mnt/other"}).name,
     ]
-    assert rendered().name == names[0]
+    monkeypatch.setattr(proof, "REVISION", proof.REVISION + 1)
+    names.append(rendered().name)
     assert len(set(names)) == len(names)
+
+
+def test_another_text_or_another_limit_of_the_verdict_makes_no_other_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = rendered().name
+    assert rendered(program={**PROGRAM, "main.py": "print(1)\n"}).name == name
+    assert rendered({"min_busbw_fraction": 0.9, "min_loss_drop": 0.1, "enforce": False}).name == name
+    assert on_storage({"mode": "none", "probe_bytes": "1M"}).name == name
+    monkeypatch.setattr(proof, "_SCRIPT", f"# a comment\n{proof._SCRIPT}")
+    monkeypatch.setattr(proof, "HCA_CHECK", "")
+    assert rendered().name == name
+
+
+def test_only_a_run_over_the_hcas_of_its_pods_checks_them() -> None:
+    def checks(**proof: Any) -> bool:
+        return "/dev/infiniband" in container(rendered(proof))["command"][2]
+
+    assert checks()
+    assert not checks(backend="gloo")
 
 
 def test_names_fit_also_for_a_pool_with_a_long_name() -> None:

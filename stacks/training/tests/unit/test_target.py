@@ -48,13 +48,6 @@ def test_a_cluster_that_failed_is_refused_with_its_reasons_and_what_to_do() -> N
     assert f"Fix: repair what the reasons name, run `pulumi up` on {CLUSTER}" in text
 
 
-def test_a_cluster_of_an_older_busbar_is_refused_because_it_does_not_say_what_a_pod_needs() -> None:
-    assert refusal(cluster(pools={})) == (
-        f"{CLUSTER}: names no pools in its outputs: its last update was by an older busbar. Fix: run "
-        "`pulumi up` on it, with this version"
-    )
-
-
 def test_a_pool_that_the_cluster_does_not_have_is_refused() -> None:
     assert refusal(cluster(), pools=["b200"]) == (
         f"{CLUSTER}: has no pool b200. Fix: list in `pools` only pools of the cluster: h100"
