@@ -12,7 +12,6 @@ from busbar.components.engine.program import end_quietly_when_interrupted
 from busbar.components.engine.stack_outputs import export_all, fail_unless_passed
 from busbar.components.engine.update_end import check_after_deletions
 from busbar.manifests.names import digest
-from busbar.text import listed
 from stacks.watch.capability import GATE
 from stacks.watch.package.components.monitoring import (
     Monitoring,
@@ -23,7 +22,6 @@ from stacks.watch.package.components.monitoring import (
 from stacks.watch.package.components.prometheus import Crds, Prometheus, PrometheusArgs
 from stacks.watch.package.config import CONFIG
 from stacks.watch.package.outputs import build_outputs
-from stacks.watch.package.series import without_names
 from stacks.watch.package.sizing import of_cluster
 from stacks.watch.package.survey import SurveySpec
 
@@ -36,12 +34,6 @@ async def main() -> None:
     if cluster.refusal:
         raise pulumi.RunError(
             f"{cluster.refusal}\nFix: repair it, run `pulumi up` on {watch.cluster}, then this again."
-        )
-    if unnamed := without_names(cluster):
-        pulumi.warn(
-            f"{watch.cluster} does not name the rails of {listed(unnamed)}: alerts, panel and check count "
-            "all their HCAs, so that another one can hide a rail that is down. "
-            f"Fix: run `busbar up` on {watch.cluster} with this release, then this again."
         )
     await keep_to_cluster(cluster)
     provider = create_cluster_provider(cluster.kubeconfig, cluster.identifier)

@@ -12,7 +12,7 @@ GATE = Gate(
 )
 CAPABILITY = Capability(
     name="watch",
-    help="Configure, estimate and refresh the monitoring of a cluster.",
+    help="Refresh the series of a monitored cluster.",
     commands="stacks.watch.package.commands",
     schema="stacks.watch.package.config",
     gate=GATE,

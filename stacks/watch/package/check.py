@@ -87,24 +87,23 @@ class _Look:
             yield f"{METRICS} does not serve what was written last (kubelet takes up to 90 s to mount it)"
 
     def _rails(self, expected: Mapping[str, int], named: Mapping[str, set[Port]]) -> Iterator[str]:
-        """Problems with rails. All ports of a Node whose rails are not named count as rails."""
+        """Nodes of which a rail is not read, as one problem."""
         pods = self._pods(RAILS)
         asked = [node for node in expected if node not in self.read]
         with ThreadPoolExecutor(_IN_PARALLEL) as pool:
             ports = dict(zip(asked, pool.map(lambda node: self._ports(pods.get(node)), asked), strict=True))
-        found = {node: ports[node] & named.get(node, ports[node]) for node in asked}
+        found = {node: ports[node] & named.get(node, set()) for node in asked}
         self.read |= {node for node, rails in found.items() if len(rails) >= expected[node]}
         short = []
         for node in (each for each in asked if each not in self.read):
             missing = ", ".join(map(":".join, sorted(named.get(node, set()) - found[node])))
-            without = f" (missing: {missing})" if missing else ""
-            short.append(f"{node} {len(found[node])}/{expected[node]}{without}")
+            short.append(f"{node} {len(found[node])}/{expected[node]} (missing: {missing or 'not named'})")
         if short:
             yield (
                 f"node_exporter does not read all rails: {listed(short)}. Fix: look at the pods of {RAILS}, "
                 "at `devices`, and for files in /sys/class/infiniband/*/ports/* that cannot be read "
-                "(node_exporter#3265); if an HCA was replaced or renamed, let preflight ask the host again "
-                "(busbar docs hosts Preflight)"
+                "(node_exporter#3265); if an HCA was replaced or renamed, or none is named, let preflight "
+                "ask the host again (busbar docs hosts Preflight)"
             )
 
     def _loaded(self, nodes: int) -> Iterator[str]:

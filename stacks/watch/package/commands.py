@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from busbar.cli.ending import acts
 from busbar.cli.engine_commands import engine_command
-from busbar.cli.output import former, progress
+from busbar.cli.output import progress
 from busbar.cli.stackfile import Project, Stack, find_file, read_outputs
 from busbar.exits import Failed, NoVerdict
 
@@ -21,15 +21,10 @@ if TYPE_CHECKING:
     from stacks.watch.package.series import SeriesSpec
     from stacks.watch.package.survey import SurveySpec
 
-Nodes = Annotated[int, typer.Option(min=1, help="Nodes of the cluster whose series are estimated.")]
-Gpus = Annotated[int, typer.Option(min=1, help="GPUs of each node.")]
-Rails = Annotated[int, typer.Option(min=1, help="Rails of each node.")]
-
 
 def register(group: typer.Typer) -> None:
     """Add the commands to `busbar watch`."""
     group.command("refresh")(refresh)
-    group.command("check-config", hidden=True)(estimate)
 
 
 def describe(path: Path) -> tuple[list[str], list[Finding]]:
@@ -51,19 +46,6 @@ def describe(path: Path) -> tuple[list[str], list[Finding]]:
         for number, name in enumerate(watch.missing_counters)
         if name not in known
     ]
-
-
-def estimate(
-    stack: Stack, project: Project = None, nodes: Nodes = 440, gpus: Gpus = 8, rails: Rails = 8
-) -> None:
-    """Estimate the series of a cluster. Former name of a part of `busbar check-config`."""
-    from stacks.watch.package import config, sizing
-
-    path = find_file(stack, project)
-    watch = config.read(path)
-    former("watch check-config", "check-config")
-    typer.echo(f"OK  {path.name}\n    {describe(path)[0][0]}")
-    typer.echo(f"    {sizing.estimate(watch, nodes, gpus, rails)}")
 
 
 @acts

@@ -28,7 +28,6 @@ FILE = "busbar.prom"
 # The request of the last writing, for the next one. The textfile collector reads other files only.
 SPEC = "spec.json"
 _OURS = "app.kubernetes.io/managed-by=busbar"
-_MAX_AGE = re.compile(r"^busbar_nccl_max_age_seconds (\S+)$", re.MULTILINE)
 _ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 _DEVICE = re.compile(r"[^A-Za-z0-9]")
 
@@ -72,19 +71,16 @@ class Sample:
 def follow(api: Api, outputs: Mapping[str, Any] | None) -> None:
     """Write the series anew where there are any, with OUTPUTS in place of those of the last writing.
 
-    Raises ApiError, and ValueError for series of an earlier release without outputs.
+    Raises ApiError, and ValueError for a ConfigMap that `write` has not written.
     """
     query = {"fieldSelector": f"metadata.name={CONFIG_MAP}", "labelSelector": _OURS}
     for each in api.list("/api/v1/configmaps", **query):
-        namespace, data = each["metadata"]["namespace"], each["data"]
-        if SPEC in data:
-            spec = SeriesSpec.model_validate_json(data[SPEC])
-        elif outputs:
-            age = _MAX_AGE.search(data[FILE])
-            hours = int(float(age[1]) / 3600) if age else None
-            spec = SeriesSpec(namespace=namespace, pools={}, results={}, max_age_hours=hours)
-        else:
-            raise ValueError(f"ConfigMap {namespace}/{CONFIG_MAP} is of an earlier release")
+        namespace = each["metadata"]["namespace"]
+        if SPEC not in each["data"]:
+            raise ValueError(
+                f"ConfigMap {namespace}/{CONFIG_MAP} has no {SPEC}: a busbar before 1.0 wrote it"
+            )
+        spec = SeriesSpec.model_validate_json(each["data"][SPEC])
         if outputs:
             spec = spec.with_outputs(ClusterOutputs.from_dict(outputs))
         write(api, spec, datetime.now(UTC))
@@ -159,12 +155,6 @@ def render(
                 yield from _expected(node, pool, launch)
     for pool, result in sorted(spec.results.items()):
         yield from _measured(pool, result, floors.get(pool))
-
-
-def without_names(cluster: ClusterOutputs) -> list[str]:
-    """The workers whose rails are not named in the outputs, so that all their ports count as rails."""
-    pools = cluster.pools.values()
-    return [node for launch in pools for node in launch.workers if node not in (launch.rail_hcas or {})]
 
 
 def _rails(node: str, pool: str, launch: PoolLaunch) -> Iterator[Sample]:

@@ -12,10 +12,9 @@ from stacks.watch.package.config import Watch
 # kube-state-metrics.
 NODE_EXPORTER = 1500
 KUBERNETES = 1500
-# Series of one rail, and of one GPU. Of both together Prometheus stores fewer (render.read_of_ports). They
-# stay as they are: with another request of memory it would restart at each site.
-PER_RAIL = 60
-PER_GPU = 23
+# Series of one rail, and of one GPU: those that rules and panels read (render.py) and busbar's own, rounded.
+PER_RAIL = 30
+PER_GPU = 30
 # Bytes of one series in the head block, with its share of queries and of the WAL's replay.
 BYTES_PER_SERIES = 8 * 1024
 BASE_BYTES = 1 << 30

@@ -11,7 +11,7 @@ import pytest
 from pulumi.runtime import mocks
 
 from stacks.watch.package.outputs import CONTRACT_VERSION
-from stacks.watch.tests.support import CLUSTER, EXISTING, HCAS, INSTALL, configured, outputs
+from stacks.watch.tests.support import CLUSTER, EXISTING, INSTALL, configured, outputs
 from tests.program.answers import KUBECONFIG
 from tests.program.harness import LOCAL, PROVIDER, RELEASE, ROOT, STASH, Resource, Run, run_program, texts
 from tests.support.verdicts import failing
@@ -74,20 +74,6 @@ def test_without_a_prometheus_only_the_exporters_their_series_and_the_counters_a
     [counters] = run.of_type(CONFIG_MAP)
     assert counters.inputs["metadata"]["namespace"] == "gpu-operator"
     assert run.outputs["watch_passed"] is True
-
-
-def test_rails_that_the_cluster_s_outputs_do_not_name_are_warned_of_and_the_update_succeeds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    warned: list[str] = []
-    monkeypatch.setattr(pulumi, "warn", warned.append)
-    assert up().error is None
-    assert warned == []
-    named: dict[str, dict[str, Any]] = {"gpu-1": {"rails": HCAS}, "gpu-2": {"rails": 8}}
-    assert up(change={"details": outputs(facts=named)["details"]}).error is None
-    [text] = warned
-    assert text.startswith(f"{CLUSTER} does not name the rails of gpu-2")
-    assert f"run `busbar up` on {CLUSTER}" in text
 
 
 def test_node_problem_detector_is_made_where_it_is_enabled_without_waiting_for_the_exporters() -> None:

@@ -7,14 +7,11 @@ from dataclasses import dataclass, field
 
 Series = Mapping[str, str]
 
-# A node with two rails at 400 Gb/s and two GPUs. Its rails are named.
-UNNAMED: Series = {
+# A node with two rails at 400 Gb/s and two GPUs.
+EXPECTED: Series = {
     'busbar_node_rails_expected{node="gpu-1",pool="h100",link_layer="infiniband"}': "2x200",
     'busbar_node_rail_rate_bytes_per_second{node="gpu-1",pool="h100"}': "5e10x200",
     'busbar_node_gpus_expected{node="gpu-1",pool="h100"}': "2x200",
-}
-EXPECTED: Series = {
-    **UNNAMED,
     **{
         f'busbar_node_rail_info{{node="gpu-1",pool="h100",device="{device}",port="1"}}': "1x200"
         for device in ("mlx5_0", "mlx5_1")

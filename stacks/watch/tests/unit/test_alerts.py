@@ -24,7 +24,6 @@ from stacks.watch.tests.unit.cases import (
     ONE,
     RATE,
     ROCE,
-    UNNAMED,
     Series,
     gpu,
     of_all_rails,
@@ -202,26 +201,13 @@ def port_series(faulty: str, works: bool, *place: Any) -> Series:
     return found
 
 
-def test_only_rails_are_counted_where_they_are_named(tmp_path: Path) -> None:
+def test_only_rails_are_counted(tmp_path: Path) -> None:
     tests = []
     for series in COUNTED:
         for ports, fires in HCAS.values():
             found = dict(EXPECTED)
             for place, works in ports.items():
                 found |= port_series(series, works, *place)
-            tests.append(Firing("BusbarRailDown", found, "30m", fires))
-    passes(tmp_path, *tests)
-
-
-def test_all_ports_of_a_node_are_counted_where_its_rails_are_not_named(tmp_path: Path) -> None:
-    expected = {name.replace("gpu-1", "gpu-2"): values for name, values in UNNAMED.items()}
-    named = {**EXPECTED, **CASES["BusbarRailDown"].silent, **expected}
-    tests = []
-    for series in COUNTED:
-        for ports, fires in (((GOOD, BAD), True), ((GOOD, BAD, GOOD), False), ((BAD, BAD), True)):
-            found = dict(named)
-            for number, works in enumerate(ports):
-                found |= port_series(series, works, f"mlx5_{number}", 1, "gpu-2")
             tests.append(Firing("BusbarRailDown", found, "30m", fires))
     passes(tmp_path, *tests)
 

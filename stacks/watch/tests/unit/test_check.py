@@ -15,7 +15,12 @@ EXPECTED = "\n".join(
     f'busbar_node_rails_expected{{node="{node}",pool="h100",link_layer="infiniband"}} 2'
     for node in ("gpu-1", "gpu-2")
 )
-TEXT = f"busbar_metrics_written_timestamp_seconds 1795500000\n{EXPECTED}\n"
+NAMED = "\n".join(
+    f'busbar_node_rail_info{{node="{node}",pool="h100",device="{device}",port="1"}} 1'
+    for node in ("gpu-1", "gpu-2")
+    for device in ("mlx5_0", "mlx5_1")
+)
+TEXT = f"busbar_metrics_written_timestamp_seconds 1795500000\n{EXPECTED}\n{NAMED}\n"
 PORTS = "".join(f'node_infiniband_state_id{{device="mlx5_{n}",port="1"}} 4\n' for n in (0, 1))
 READ = 'count by (node) (node_infiniband_state_id{job="busbar-rails"})'
 
@@ -78,16 +83,26 @@ def test_a_node_of_which_a_rail_is_not_read_is_named_with_what_was_found() -> No
     site.texts[site.of("rails-2")] = PORTS.splitlines()[0]
     found = result(site)
     assert (found["passed"], found["nodes"]) == (False, 1)
-    assert found["reasons"][0].startswith("node_exporter does not read all rails: gpu-2 1/2. Fix:")
-
-
-def test_only_rails_are_counted_where_they_are_named() -> None:
-    site = Site()
-    named = "".join(
-        f'busbar_node_rail_info{{node="gpu-2",pool="h100",device="{device}",port="{port}"}} 1\n'
-        for device, port in (("mlx5_0", 1), ("mlx5_3", 2))
+    assert found["reasons"][0].startswith(
+        "node_exporter does not read all rails: gpu-2 1/2 (missing: mlx5_1:1). Fix:"
     )
-    site.objects[f"{SPACE}/configmaps/busbar-metrics"]["data"]["busbar.prom"] += named
+
+
+def test_no_rail_of_a_node_is_read_whose_rails_are_not_named() -> None:
+    site = Site()
+    of_one = TEXT.replace('busbar_node_rail_info{node="gpu-2"', 'busbar_node_rail_info{node="gpu-3"')
+    site.objects[f"{SPACE}/configmaps/busbar-metrics"]["data"]["busbar.prom"] = of_one
+    [reason] = result(site)["reasons"]
+    assert reason.startswith("node_exporter does not read all rails: gpu-2 0/2 (missing: not named). Fix:")
+
+
+def test_only_rails_are_counted() -> None:
+    site = Site()
+    renamed = TEXT.replace(
+        'node="gpu-2",pool="h100",device="mlx5_1",port="1"',
+        'node="gpu-2",pool="h100",device="mlx5_3",port="2"',
+    )
+    site.objects[f"{SPACE}/configmaps/busbar-metrics"]["data"]["busbar.prom"] = renamed
     # Two ports are read, as many as it has rails, and a third one of another name.
     read = PORTS + 'node_infiniband_state_id{device="mlx5_3",port="1"} 4\n'
     site.texts[site.of("rails-2")] = read
@@ -104,7 +119,8 @@ def test_a_node_without_the_exporter_and_one_whose_exporter_does_not_answer_are_
     site = Site()
     site.pods["app=busbar-rails"] = [pod("rails-1", "gpu-1")]
     site.texts.pop(site.of("rails-1"))
-    assert "gpu-1 0/2, gpu-2 0/2" in result(site)["reasons"][0]
+    both = "(missing: mlx5_0:1, mlx5_1:1)"
+    assert f"gpu-1 0/2 {both}, gpu-2 0/2 {both}" in result(site)["reasons"][0]
 
 
 def test_rails_that_appear_before_the_deadline_are_waited_for_and_those_of_others_not_read_again() -> None:

@@ -9,16 +9,14 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from typer.testing import Result
 
 from busbar.config import ConfigError
 from busbar.manifests.operators import MPI_OPERATOR
 from stacks.watch.package.config import CONFIG, read, stack_schema
 from stacks.watch.package.prometheus import CRDS, STACK
-from stacks.watch.package.sizing import estimate
 from stacks.watch.tests.support import CLUSTER, configured, watch
 from tests.program.harness import ROOT
-from tests.support import cli
+from tests.support.cli import busbar
 
 STACKS = sorted((ROOT / "stacks" / "watch").glob("Pulumi.*.yaml"))
 
@@ -27,10 +25,6 @@ def findings(**values: Any) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         watch(**values)
     return [*map(str, caught.value.findings)]
-
-
-def busbar(*words: str) -> Result:
-    return cli.busbar("watch", *words)
 
 
 def test_only_the_cluster_must_be_named_and_no_prometheus_is_touched_by_default() -> None:
@@ -93,7 +87,7 @@ def test_what_is_no_object_is_named() -> None:
 
 def test_the_schema_that_is_checked_in_is_current() -> None:
     checked_in = json.loads((ROOT / "stacks" / "watch" / "schema.json").read_text())
-    assert checked_in == stack_schema() == json.loads(busbar("schema").stdout), "run `make schema`"
+    assert checked_in == stack_schema(), "run `make schema`"
 
 
 @pytest.mark.parametrize("file", STACKS, ids=lambda file: file.name)
@@ -102,19 +96,17 @@ def test_every_stack_file_is_valid_and_accepted_by_the_schema(file: Path) -> Non
     jsonschema.validate(yaml.safe_load(file.read_text()), stack_schema())
 
 
-def test_check_config_prints_the_estimate_for_440_nodes_or_those_that_are_given(tmp_path: Path) -> None:
+def test_check_config_prints_the_estimate_for_440_nodes(tmp_path: Path) -> None:
     file = tmp_path / "Pulumi.prod.yaml"
     file.write_text(yaml.safe_dump({"config": {"busbar-watch:watch": configured(stack={"mode": "install"})}}))
     result = busbar("check-config", str(file))
     assert result.exit_code == 0, result.output
-    assert "`busbar watch check-config` is `busbar check-config` now" in result.stderr
     assert [line.strip() for line in result.stdout.splitlines()] == [
         "OK  Pulumi.prod.yaml",
         f"cluster {CLUSTER}, Prometheus: install, namespace busbar-watch",
-        "440 nodes: about 1,614,360 series, 14 GiB of memory (estimate)",
+        "series of a node: 3,005, and 30 per GPU, 30 per rail (estimate)",
+        "440 nodes: about 1,533,400 series, 13 GiB of memory (estimate), of 8 GPUs and 8 rails each",
     ]
-    result = busbar("check-config", str(file), "--nodes", "2", "--gpus", "4", "--rails", "1")
-    assert result.stdout.splitlines()[-1] == f"    {estimate(read(file), 2, 4, 1)}"
 
 
 def test_check_config_warns_of_a_counter_that_no_rule_reads(tmp_path: Path) -> None:
@@ -124,7 +116,7 @@ def test_check_config_warns_of_a_counter_that_no_rule_reads(tmp_path: Path) -> N
     file = tmp_path / "Pulumi.prod.yaml"
     config = configured(missing_counters=counters)
     file.write_text(yaml.safe_dump({"config": {"busbar-watch:watch": config}}))
-    result = cli.busbar("check-config", str(file))
+    result = busbar("check-config", str(file))
     assert result.exit_code == 0, result.output
     text = result.stdout + result.stderr
     for number, name, near in ((1, "symbol_errors_total", "symbol_error_total"), (2, "state_id", "")):

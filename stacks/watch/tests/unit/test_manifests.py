@@ -219,9 +219,9 @@ def test_parts_of_k3s_that_have_no_endpoint_of_their_own_are_not_read() -> None:
 
 
 def test_the_estimate_counts_what_prometheus_has_to_hold() -> None:
-    assert str(estimate(watch(), 1, 0, 1)) == "1 nodes: about 65 series, 2 GiB of memory (estimate)"
+    assert str(estimate(watch(), 1, 0, 1)) == "1 nodes: about 35 series, 2 GiB of memory (estimate)"
     with_gpu, without = estimate(watch(), 1, 1, 0), estimate(watch(dcgm=False), 1, 1, 0)
-    assert with_gpu.series - without.series == 23
+    assert with_gpu.series - without.series == 30
     installed = estimate(watch(stack={"mode": "install"}), 1, 0, 1)
-    assert installed.series == 65 + 3000
+    assert installed.series == 35 + 3000
     assert of_cluster(watch(), cluster()) == estimate(watch(), 2, 8, 8)

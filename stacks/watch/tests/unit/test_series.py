@@ -233,17 +233,13 @@ def test_where_there_are_no_series_none_are_written() -> None:
     assert (found.created, found.patched) == ([], [])
 
 
-def test_series_of_an_earlier_release_are_written_anew_by_an_update_and_else_named() -> None:
+def test_series_of_a_busbar_before_1_0_are_refused() -> None:
     found = api()
-    written_before(found, max_age_hours=2)
+    written_before(found)
     del found.objects[ALL][0]["data"]["spec.json"]
-    with pytest.raises(ValueError, match="ConfigMap busbar-watch/busbar-metrics is of an earlier release"):
-        follow(found, None)
+    with pytest.raises(ValueError, match="busbar-watch/busbar-metrics has no spec"):
+        follow(found, outputs())
     assert found.patched == []
-    follow(found, outputs())
-    [(_, body)] = found.patched
-    kept = SeriesSpec.model_validate_json(body["data"]["spec.json"])
-    assert kept == spec(max_age_hours=2)
 
 
 def test_prometheus_reads_the_text() -> None:
