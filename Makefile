@@ -84,7 +84,7 @@ schema: $(VENV)/.ready  ## write the JSON Schemas of the configuration and of th
 	@$(BIN)/python -m busbar schema --details > schema/details.schema.json
 	@$(BIN)/python -m busbar schema --hosts > schema/hosts.schema.json
 	@for name in $(notdir $(patsubst %/,%,$(dir $(wildcard stacks/*/schema.json)))); do \
-	  $(BIN)/python -m busbar $$name schema > stacks/$$name/schema.json || exit 1; done
+	  $(BIN)/python -m busbar schema -C stacks/$$name > stacks/$$name/schema.json || exit 1; done
 
 docs: $(VENV)/.ready  ## write the tables of docs/diagnosis.md and the pages of capabilities anew, from their rules
 	@for page in tests.diagnosis_page $(subst /,.,$(basename $(wildcard stacks/*/tests/page.py))); do \

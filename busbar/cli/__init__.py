@@ -10,25 +10,19 @@ import errno
 import importlib
 import inspect
 import io
-import json
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from busbar.cli.ending import guarded
 from busbar.cli.engine_commands import ENGINE_COMMANDS
 from busbar.cli.output import error as print_error
-from busbar.cli.output import former
 from busbar.cli.stack.errors import missing_package
-from busbar.cli.stackfile import AsJson, Project, Stack, find_file
 from busbar.exits import FAILED, INTERRUPTED, SOFTWARE, USAGE
-
-if TYPE_CHECKING:
-    from busbar.capability import Capability
 
 # The class that typer raises on bad usage is public only as BadParameter's base.
 USAGE_ERROR: Any = typer.BadParameter.__base__
@@ -172,36 +166,7 @@ def _add_capabilities(app: typer.Typer, groups: dict[str, typer.Typer]) -> None:
     for capability in capabilities():
         group = groups[capability.name] = typer.Typer(help=capability.help, no_args_is_help=True)
         capability.register(group)
-        if capability.schema:
-            _add_former(group, capability)
         app.add_typer(group, name=capability.name, rich_help_panel=FABRIC)
-
-
-def _add_former(group: typer.Typer, capability: Capability) -> None:
-    """Add the former names of `check-config`, `schema` and `verify`, which serve all projects now."""
-
-    def check_config(stack: Stack, project: Project = None) -> None:
-        """Former name of `busbar check-config`."""
-        from busbar.cli import config
-
-        former(f"{capability.name} check-config", "check-config")
-        config.check(find_file(stack, project), capability)
-
-    def schema() -> None:
-        """Former name of `busbar schema`."""
-        former(f"{capability.name} schema", "schema")
-        typer.echo(json.dumps(capability.stack_schema(), indent=2))
-
-    def verify(stack: Stack, project: Project = None, as_json: AsJson = False) -> None:
-        """Former name of `busbar verify`."""
-        former(f"{capability.name} verify", "verify")
-        path = find_file(stack, project)
-        capability.on_hosts(path).verify(path, as_json)
-
-    known = {each.name for each in group.registered_commands}
-    for command in (check_config, schema, verify):
-        if command.__name__.replace("_", "-") not in known:
-            group.command(hidden=True)(command)
 
 
 def main() -> NoReturn:

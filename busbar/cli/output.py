@@ -30,11 +30,6 @@ def progress(text: str) -> None:
     typer.echo(text, err=True)
 
 
-def former(name: str, now: str) -> None:
-    """Print that a command has another name now."""
-    progress(f"note: `busbar {name}` is `busbar {now}` now; the former name goes with the next release")
-
-
 def print_text(text: str) -> None:
     """Print TEXT on stdout. A reader that has ended (`| head -1`) does not change the exit code."""
     try:

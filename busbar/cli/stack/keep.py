@@ -71,8 +71,8 @@ def keep(outputs: Outputs, folder: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove what `keep` wrote, and the record of times that former releases wrote; reports stay."""
-    for name in (KUBECONFIG, OUTPUTS, FAILED_STEPS, "timeline.json", "timeline.svg"):
+    """Remove what `keep` and `keep_failed_steps` wrote; reports stay."""
+    for name in (KUBECONFIG, OUTPUTS, FAILED_STEPS):
         (folder / name).unlink(missing_ok=True)
 
 

@@ -67,5 +67,5 @@ def test_a_capability_has_an_example_of_a_site_that_is_valid_and_completed_by_th
     jsonschema.validate(yaml.safe_load(example.read_text()), json.loads(schema.read_text()))
     project = yaml.safe_load((tmp_path / name / "Pulumi.yaml").read_text())
     assert project["runtime"]["options"] == {"virtualenv": "../.venv"}, "that of the site"
-    done = busbar(name, "check-config", str(example))
+    done = busbar("check-config", str(example))
     assert (done.exit_code, done.stdout.splitlines()[0]) == (0, f"OK  {EXAMPLE}")
