@@ -181,7 +181,7 @@ drain() {
   read_node "$node"
   text=${FOUND% \[*}
   if [[ $STATE == *@(DRAIN|FAIL)* ]]; then
-    # One of an earlier release, or of a run that was killed before it could note it.
+    # One of a run that was killed before it could note it.
     [[ $text != "$wanted"?(" : Not responding") || -n $(drain_of "$node") ]] || set_drain_of "$node" "$FOUND"
     is_ours "$node" || {
       note "$node is drained already, and stays so: $FOUND"

@@ -223,11 +223,6 @@ class Slurm(MeasuredCluster[MeasuredPool, SlurmValidation]):
     parameters: dict[Parameter, ParameterValue] = Field(
         default={}, description="Further parameters of slurm.conf, such as MaxJobCount: 50000."
     )
-    container_image: Image | None = Field(
-        default=None,
-        description="Former name of validation.image, which goes with the next release.",
-        json_schema_extra={"deprecated": True},
-    )
     validation: SlurmValidation = Field(
         default=SlurmValidation(), description="The NCCL validation and its gate."
     )
@@ -291,17 +286,7 @@ def load(data: Any, *, secret_keys: Collection[str] = (), root: Path | None = No
             problems += files.ssh_key(slurm.ssh, root)
     if problems or slurm is None:
         raise ConfigError(problems)
-    if slurm.container_image:
-        validation = slurm.validation.model_copy(update={"image": slurm.container_image})
-        return slurm.model_copy(update={"validation": validation})
     return slurm
-
-
-def warnings(slurm: Slurm) -> list[Finding]:
-    """Warnings about former names, and about settings that pass more results than probably intended."""
-    what, fix = "is validation.image now; the former name goes with the next release", "rename it"
-    former = [Finding(("container_image",), what, fix)] if slurm.container_image else []
-    return [*former, *validation_checks.warnings(slurm)]
 
 
 def _finding(error: ErrorDetails) -> Finding:
@@ -316,8 +301,6 @@ def _finding(error: ErrorDetails) -> Finding:
 
 def _findings(slurm: Slurm) -> Iterator[Finding]:
     """The checks that no value can make on its own."""
-    if slurm.container_image and slurm.validation.image:
-        yield Finding(("container_image",), "given together with validation.image", "remove it")
     seen: dict[str, str] = {}
     for parameter in slurm.parameters:
         path = ("parameters", parameter)

@@ -1,17 +1,23 @@
-"""The job that measures a pool, and its expectation: those of the core, as an sbatch script."""
+"""The job that measures a pool, and its expectation: those of the core, for Slurm."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from busbar.collect.spec import expectation
-from busbar.manifests import sbatch
 from busbar.manifests.names import job_name
 from busbar.manifests.ncclrun import nccl_run
 from stacks.slurm.package.config import Slurm
 from stacks.slurm.package.preflight import hosts_of
 from stacks.slurm.package.render import hostname
+
+REVISION = 1
+"""Raised by hand when the sbatch script (busbar/manifests/sbatch.py) measures something else. It is part of
+every job's name, so every site measures again, and the release notes say so."""
+# Fields of NcclRun that the verdict needs and the job does not have.
+_JUDGED_BY = {"gpu", "rails", "rate_gbps", "transport", "algorithm"}
 
 
 def measure_spec(
@@ -26,18 +32,19 @@ def measure_spec(
     hosts = [host for host in hosts_of(slurm) if host.pool == pool and host.name not in slurm.quarantine]
     names = [host.name for host in hosts]
     run = nccl_run(pool, names, slurm.pools[pool], validation)
-    script = sbatch.script(run, validation.system, validation.image)
     known = (facts[name] for name in names if name in facts)
     versions = sorted({f"slurm {found['slurm']}, driver {found.get('driver')}" for found in known})
-    content = {"script": script, "nodes": names, "versions": versions, "run": run.run}
-    name = job_name(pool, {**content, **({"again": again} if again else {})})
+    asked = {key: value for key, value in asdict(run).items() if key not in _JUDGED_BY}
+    content = {"revision": REVISION, "run": asked, "profile": validation.profile, "image": validation.image}
+    name = job_name(pool, {**content, "versions": versions, "again": again})
     return {
         "controller": hosts_of(slurm)[0].data(),
         "hosts": [host.data() for host in hosts],
         "hostnames": {name: hostname(facts, name) for name in names},
         "partition": slurm.partition_of(pool),
         "job": name,
-        "script": script,
+        "run": asdict(run),
+        "image": validation.image,
         "folder": folder,
         "deadline_seconds": run.deadline_seconds,
         "pending_seconds": slurm.validation.pending_seconds,

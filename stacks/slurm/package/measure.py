@@ -7,12 +7,22 @@ from typing import Any
 from busbar.fabric import slurm
 from busbar.hosts.host import Host
 from busbar.hosts.login import Login
+from busbar.judge.nccl.expected import profiles
 from busbar.kube.wait import Clock, ProgressCallback
+from busbar.manifests import sbatch
+from busbar.manifests.ncclrun import NcclRun
 
 
 class MeasureSpec(slurm.MeasureSpec):
-    """The stdin of `busbar slurm collect`. `hosts`: those of the pool, without those in quarantine."""
+    """The stdin of `busbar slurm collect`. `hosts`: those of the pool, without those in quarantine.
 
+    `run` and `image`: what the job is asked for. The command makes `script` of them, so that a changed text
+    measures nothing again.
+    """
+
+    script: str = ""
+    run: NcclRun
+    image: str | None = None
     login: Login
     controller: Host
     hosts: tuple[Host, ...]
@@ -31,5 +41,7 @@ def measure(
     spec: MeasureSpec, reach: slurm.Reach, clock: Clock, progress: ProgressCallback
 ) -> dict[str, Any]:
     """`collect` with the hosts to query."""
-    nodes = [host.name for host in spec.hosts]
+    nodes, profile = [host.name for host in spec.hosts], spec.expectation["profile"]
+    script = sbatch.script(spec.run, profiles.load(profile) if profile else None, spec.image)
+    spec = spec.model_copy(update={"script": script})
     return slurm.measure(spec, spec.hosts[0].pool or "", nodes, reach, clock, progress)

@@ -29,8 +29,8 @@ class SlurmValidationArgs:
 class SlurmValidation(pulumi.ComponentResource):
     """Makes one Command, which submits the job, follows it and judges its log.
 
-    It measures again when the nodes, versions, the script (image, arguments) or `validation.run` change. If
-    only the expectation changes, it judges the kept log again. `result`: the PoolResult as JSON values.
+    It measures again when the nodes, versions, image, arguments or `validation.run` change. If only the
+    expectation changes, it judges the kept log again. `result`: the PoolResult as JSON values.
     """
 
     result: pulumi.Output[dict[str, Any]]

@@ -97,10 +97,6 @@ POOL = configured()["pools"]["h100"]
         ({"packages": "/srv/../root"}, "packages: '/srv/../root' is not `os` or the absolute path"),
         ({"validation": {"image": "--help"}}, "validation.image: '--help' is not an image or a file"),
         (
-            {"container_image": "/a.sqsh", "validation": {"image": "/b.sqsh"}},
-            "container_image: given together with validation.image. Fix: remove it",
-        ),
-        (
             {"partitions": {"gpu": {"pools": ["h100"], "default": True, "max_time": "99:99:99"}}},
             "partitions.gpu.max_time: '99:99:99' is not `infinite` or a time as 7-00:00:00",
         ),
@@ -249,12 +245,6 @@ def test_a_stack_file_without_its_key_or_with_a_plain_secret_is_refused(tmp_path
 def test_a_key_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"ssh\.key_file: 'none' cannot be read"):
         config.load(configured(ssh={"key_file": "none"}), root=tmp_path)
-
-
-def test_the_former_name_of_the_image_is_read_with_a_warning_that_has_the_new_one() -> None:
-    text = "container_image: is validation.image now; the former name goes with the next release."
-    assert [*map(str, config.warnings(slurm(container_image="/a.sqsh")))] == [f"{text} Fix: rename it"]
-    assert config.warnings(slurm(validation={"image": "/a.sqsh"})) == []
 
 
 def test_editors_are_offered_what_slurm_has_and_nothing_of_kubernetes() -> None:

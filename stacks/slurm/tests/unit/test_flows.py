@@ -511,7 +511,7 @@ def test_a_running_slurmd_gets_the_options_of_another_release_without_a_restart(
     joins(host)
     drop_in = host.root / DROP_IN[1:]
     text = drop_in.read_text()
-    drop_in.write_text(text.partition("Restart=")[0])  # as an earlier release wrote it
+    drop_in.write_text(text.partition("Restart=")[0])
     steps = joins(host)
     assert drop_in.read_text() == text
     reloads = ("systemctl daemon-reload", "systemctl start", "systemctl restart")

@@ -21,6 +21,7 @@ from busbar.fabric.slurm.reach import OverSsh
 from busbar.hosts.host import Host
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
 from busbar.judge.archive import Archive
+from busbar.manifests import sbatch
 from stacks.slurm.package import job, measure
 from stacks.slurm.package.measure import MeasureSpec
 from stacks.slurm.tests.support import compute, facts, slurm
@@ -50,6 +51,7 @@ class Site:
             state, _, reason = text.partition("|")
             self.nodes[name.replace("_", "-")] = (state, reason)
         self.submitted: list[dict[str, str]] = []
+        self.scripts: list[str] = []
         self.cancelled: list[str] = []
         self.dead: Sequence[str] = ()
         self.free, self.chunk = 10**9, 1 << 20
@@ -62,6 +64,7 @@ class Site:
         if self.refusals.get(verb, 0):
             self.refusals[verb] -= 1
             raise ScriptError("connection lost", node or "ctl")
+        self.scripts += [payload["script"]] if payload else []
         answer: Callable[..., dict[str, Any]] = getattr(self, f"_{verb}")
         return answer(**values)
 
@@ -226,12 +229,19 @@ def test_a_host_in_quarantine_is_not_measured() -> None:
     assert spec["expectation"]["nodes"] == 2
 
 
-def test_an_image_is_given_to_srun_by_either_of_its_names() -> None:
-    image = "/images/nccl.sqsh"
-    made = slurm(validation={"image": image})
-    spec = job.measure_spec(made, "h100", facts(made), "x")
-    assert f"--container-image={image}" in spec["script"]
-    assert job.measure_spec(slurm(container_image=image), "h100", facts(made), "x") == spec
+def test_an_image_is_given_to_srun(tmp_path: Path) -> None:
+    site = Site()
+    measured(site, tmp_path, validation={"image": "/images/nccl.sqsh"})
+    assert "--container-image=/images/nccl.sqsh" in site.scripts[0]
+
+
+def test_another_text_of_the_script_makes_no_other_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = slurm(pools={"lab": POOL}, validation=VALIDATION)
+    before = job.measure_spec(made, "lab", facts(made), "x")
+    monkeypatch.setattr(sbatch, "_HEADER", "another text")
+    assert job.measure_spec(made, "lab", facts(made), "x") == before
+    monkeypatch.setattr(job, "REVISION", job.REVISION + 1)
+    assert job.measure_spec(made, "lab", facts(made), "x")["job"] != before["job"]
 
 
 UNKNOWN = [
