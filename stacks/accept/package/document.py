@@ -34,7 +34,8 @@ CRITERIA, ACCEPTANCE, REPORT, STATEMENT, SUMS = (
     "SHA256SUMS",
 )
 SIGNATURES = "signatures"
-SCHEMA = 1
+SCHEMA = 2
+"""Raised when the meaning of a document changes; another one is refused."""
 STAGES = tuple(dict.fromkeys(key.partition(".")[0] for key in KINDS))
 # Settings of a measurement that are versions, with that of NCCL.
 VERSIONS = ("k3s", "gpu-operator", "network-operator", "image", "nccl")

@@ -65,6 +65,11 @@ def verify(folder: Path, signers: Path | None) -> Verified:
     files = files_of(folder)
     signatures = check_files(files)
     stored = _object(files[ACCEPTANCE])
+    if (schema := stored.get("schema")) != document.SCHEMA:
+        raise Untrusted(
+            f"{ACCEPTANCE} has the schema {schema!r}, expected {document.SCHEMA}: a document of a busbar "
+            "before 1.0 is not read. Fix: accept the cluster again"
+        )
     if stored.get("files") != document.hashes_of(files):
         raise Untrusted(f"{ACCEPTANCE}: `files` is not that of the evidence")
     try:

@@ -146,13 +146,17 @@ def check(
     from busbar.models import problems
     from stacks.training.package.expectation import Expectation
     from stacks.training.package.log import read_lines
-    from stacks.training.package.verdict import judge
+    from stacks.training.package.verdict import SCHEMA, judge
 
     path = verdict or log.parent / VERDICT
     if not path.is_file():
         fail(f"{path}: no such file. Fix: --verdict FILE, the verdict.json of the run", USAGE)
     try:
-        expectation = Expectation.model_validate(json.loads(path.read_text())["expectation"])
+        kept = json.loads(path.read_text())
+        if (schema := kept["schema"]) != SCHEMA:
+            before = "a verdict of a busbar before 1.0 is not read. Fix: train again (raise proof.run)"
+            fail(f"{path}: has the schema {schema!r}, expected {SCHEMA}: {before}", USAGE)
+        expectation = Expectation.model_validate(kept["expectation"])
     except (ValueError, KeyError, TypeError) as error:
         # pydantic's ValidationError is a ValueError with a multi-line text.
         why = problems(error) if isinstance(error, ValidationError) else f"{type(error).__name__}: {error}"

@@ -17,7 +17,8 @@ from stacks.training.package.checks.result import Check
 from stacks.training.package.expectation import Expectation
 from stacks.training.package.log import TrainingLog
 
-SCHEMA: Literal[1] = 1
+SCHEMA: Literal[2] = 2
+"""Of verdict.json. Schema 1 was that of busbar before 1.0."""
 
 
 class Verdict(verdict.Verdict):
@@ -27,7 +28,7 @@ class Verdict(verdict.Verdict):
     step that its overlap with the computation does not hide.
     """
 
-    schema_: Literal[1] = Field(default=SCHEMA, alias="schema")
+    schema_: Literal[2] = Field(default=SCHEMA, alias="schema")
     backend: str | None = None
     ranks: int | None = None
     nodes: int | None = None

@@ -59,6 +59,10 @@ def statement(folder: Path) -> None:
     path.write_text(json.dumps(found, indent=1) + "\n")
 
 
+def before_1_0(path: Path) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), "schema": 1}))
+
+
 def link(folder: Path) -> None:
     (folder / LOG).rename(folder.parent / "elsewhere")
     (folder / LOG).symlink_to(folder.parent / "elsewhere")
@@ -88,6 +92,7 @@ FORGED: dict[str, tuple[Callable[[Path], None], str]] = {
     "a log of another run": (log_of("accept-ffffff"), "`files`"),
     "a bomb": (at(LOG, bomb), "as no log does"),
     "no zstd": (at(LOG, lambda path: path.write_bytes(b"\x28\xb5\x2f\xfdxxxx")), "cannot be unpacked"),
+    "a document of a busbar before 1.0": (at("acceptance.json", before_1_0), "before 1.0 is not read. Fix:"),
     "another subject": (statement, "another subject"),
     "another page": (at("report.html", lambda path: path.write_text("<h1>Accepted</h1>")), "report.html"),
     "deep JSON": (at("acceptance.json", lambda path: path.write_text("[" * 100_000)), "cannot be read"),

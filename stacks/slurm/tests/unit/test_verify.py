@@ -132,7 +132,7 @@ def test_the_command_shows_every_host_with_its_role_and_what_to_do(
     monkeypatch.setattr("stacks.slurm.package.verify.verify", verified)
     path = tmp_path / "Pulumi.dev.yaml"
     path.write_text(yaml.safe_dump({"config": {f"{PROJECT}:{KEY}": configured()}}))
-    done = busbar("slurm", "verify", str(path))
+    done = busbar("verify", str(path))
     assert done.exit_code == code, done.output
     rows = [line.strip().split(maxsplit=2) for line in done.output.splitlines()]
     assert ["ctl", "controller", "as applied"] in rows and ["login", "login", "as applied"] in rows

@@ -83,7 +83,7 @@ class TrainingProof(pulumi.ComponentResource):
             spec,
             args.kubeconfig,
             pulumi.ResourceOptions(parent=self, depends_on=[job]),
-            # With another contract the former output of the command is not valid any more.
+            # Another contract makes another output.
             triggers=[digest_in(first_folder, spec), f"contract {CONTRACT_VERSION}"],
         )
         self.result = collect.stdout.apply(read_summary)

@@ -12,6 +12,7 @@ import yaml
 from typer.testing import Result
 
 from busbar.kube import wait
+from stacks.training.package.verdict import SCHEMA
 from stacks.training.tests.support import CLUSTER, configured
 from stacks.training.tests.unit import test_collector as job
 from stacks.training.tests.unit.made import changed, expected, first, lines, second
@@ -32,7 +33,7 @@ WHOLE = b"".join(lines([*first(), *second()]))
 def judged(folder: Path, log: bytes, *words: str) -> Result:
     (folder / "run.log").write_bytes(log)
     expectation = expected().model_dump(mode="json", exclude_none=True)
-    (folder / "verdict.json").write_text(json.dumps({"expectation": expectation}))
+    (folder / "verdict.json").write_text(json.dumps({"schema": SCHEMA, "expectation": expectation}))
     return busbar("check", str(folder / "run.log"), *words)
 
 
@@ -124,9 +125,10 @@ def test_a_job_is_followed_and_its_verdict_printed_in_one_line(
 
 
 def described(folder: Path, **training: Any) -> list[str]:
+    (folder / "Pulumi.yaml").write_text("name: busbar-training\n")
     document = {"config": {"busbar-training:training": configured(**training)}}
     (folder / "Pulumi.prod.yaml").write_text(yaml.safe_dump(document))
-    done = busbar("check-config", str(folder / "Pulumi.prod.yaml"))
+    done = cli.busbar("check-config", str(folder / "Pulumi.prod.yaml"))
     assert done.exit_code == 0, done.output
     first, *rest = (line.strip() for line in done.stdout.splitlines())
     assert first == "OK  Pulumi.prod.yaml"

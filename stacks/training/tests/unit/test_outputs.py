@@ -42,11 +42,11 @@ def test_a_fail_is_exported_with_its_reasons() -> None:
         None,
         {},
         {"passed": True},
-        {"schema": 1, "passed": True, "verdict": "pass"},
-        {"schema": 2, "passed": True, "verdict": "pass", "busbw_gbps": 1.0},
-        {"schema": 1, "passed": "true", "verdict": "pass", "busbw_gbps": 1.0},
-        {"schema": 1, "passed": True, "verdict": "unknown", "busbw_gbps": 1.0},
-        {"schema": 1, "passed": True, "verdict": "pass", "busbw_gbps": 1.0, "reasons": ["x"]},
+        {"schema": 2, "passed": True, "verdict": "pass"},
+        {"schema": 1, "passed": True, "verdict": "pass", "busbw_gbps": 1.0},
+        {"schema": 2, "passed": "true", "verdict": "pass", "busbw_gbps": 1.0},
+        {"schema": 2, "passed": True, "verdict": "unknown", "busbw_gbps": 1.0},
+        {"schema": 2, "passed": True, "verdict": "pass", "busbw_gbps": 1.0, "reasons": ["x"]},
     ],
 )
 def test_anything_but_a_plain_pass_is_no_pass_and_has_a_reason(result: dict[str, Any] | None) -> None:
@@ -60,7 +60,7 @@ def test_a_reason_names_its_pool_where_there_are_several() -> None:
     [target] = targets(cluster(), configured).values()
     results = {
         "a": summarize(verdict()),
-        "b": {"schema": 1, "passed": False, "verdict": "fail", "reasons": ["x"]},
+        "b": {"schema": 2, "passed": False, "verdict": "fail", "reasons": ["x"]},
     }
     found = build_outputs(configured, "site", {"a": target, "b": target}, results)
     assert (found["training_passed"], found["training_reasons"]) == (False, ["pool b: x"])
