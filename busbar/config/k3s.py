@@ -100,10 +100,6 @@ class Rotate(ConfigModel):
     certificates: Rotation = Field(
         default=0, description="Certificates of all servers and workers; the authorities (CA) stay."
     )
-    encryption_key: Rotation = Field(
-        default=0,
-        description="Not used any more: `busbar rotate STACK encryption-key` rotates the key of Secrets.",
-    )
     server_token: Rotation = Field(
         default=0,
         description="Token that servers join with. Earlier snapshots of etcd need the earlier token.",

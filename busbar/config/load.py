@@ -134,9 +134,6 @@ def _of_sizes(cluster: Cluster) -> Iterator[Finding]:
     if cluster.nfs_server and len(hosts.workers) > NFS_WORKERS:
         text = f"{len(hosts.workers)} workers share one NFS server, which is enough for about {NFS_WORKERS}"
         yield Finding(("nfs_server",), text, "use a parallel file system for checkpoints (busbar docs hosts)")
-    if cluster.k3s.rotate.encryption_key:
-        fix = "remove it; `busbar rotate STACK encryption-key` rotates the key of Secrets"
-        yield Finding(("k3s", "rotate", "encryption_key"), "not used any more", fix)
     if len(hosts.servers) == 1:
         text = "with one server, its failure stops the whole control plane until it is restored"
         yield Finding(("hosts", "servers"), text)

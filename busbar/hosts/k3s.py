@@ -199,8 +199,8 @@ def install_id(server_token: str) -> str:
 
 
 def rotations(k3s: K3s) -> dict[str, int]:
-    """The numbers of `k3s.rotate` by kind, without the one that is not used any more."""
-    return k3s.rotate.model_dump(exclude={"encryption_key"})
+    """The numbers of `k3s.rotate` by kind."""
+    return k3s.rotate.model_dump()
 
 
 def rotation_values(k3s: K3s, *kinds: str) -> dict[str, str]:

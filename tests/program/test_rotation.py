@@ -95,7 +95,3 @@ def test_hosts_know_their_cluster_again_after_its_token_was_rotated(plain: Run) 
         return next(word for word in words if word.startswith("INSTALL_ID="))
 
     assert install_id(rotated(server_token=1)) == install_id(plain)
-
-
-def test_the_key_of_secrets_is_not_rotated_by_an_update(plain: Run) -> None:
-    assert texts(rotated(encryption_key=3)) == texts(plain)

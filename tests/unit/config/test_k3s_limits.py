@@ -195,7 +195,7 @@ def test_tokens_of_an_hour_are_refused_where_multus_never_gets_a_new_one() -> No
 
 
 def test_numbers_of_rotations_are_no_secrets_although_they_are_named_after_tokens() -> None:
-    numbers = {"certificates": 1, "encryption_key": 2, "server_token": 3, "agent_token": 4}
+    numbers = {"certificates": 1, "server_token": 3, "agent_token": 4}
     assert load(site(k3s={**SHA, "rotate": numbers})).k3s.rotate.model_dump() == numbers
 
 
@@ -206,9 +206,3 @@ def test_nothing_is_rotated_unless_it_is_asked_for() -> None:
 def test_a_number_of_a_rotation_is_not_negative() -> None:
     [found] = findings(site(k3s={**SHA, "rotate": {"certificates": -1}}))
     assert found.startswith("k3s.rotate.certificates: ")
-
-
-def test_the_number_of_the_key_of_earlier_stack_files_is_a_warning_that_names_the_command() -> None:
-    [found] = map(str, warnings(load(site(servers=3, k3s={**SHA, "rotate": {"encryption_key": 2}}))))
-    assert found.startswith("k3s.rotate.encryption_key: not used any more")
-    assert "busbar rotate STACK encryption-key" in found

@@ -320,7 +320,7 @@ def test_the_owner_mark_of_the_host_or_of_the_nfs_server_is_reported(tmp_path: P
 
 def test_what_was_rotated_on_the_host_is_reported(tmp_path: Path) -> None:
     assert output("preflight", f"STATE_DIR={tmp_path}; rotated") == ""
-    write(tmp_path / "rotated", "certificates 2\nencryption_stage 3\nencryption_key 1\n")
+    write(tmp_path / "rotated", "certificates 2\nother 1\n")
     found = json.loads("{" + output("preflight", f"STATE_DIR={tmp_path}; rotated") + "}")
     assert found == {"certificates": 2}
 
