@@ -11,7 +11,7 @@
 # VERB=read: LOG, OFFSET; facts {"data" (base64; empty without such a file),"free_bytes"}.
 # VERB=daemon: on a compute host; facts {"active","boot"}: whether its slurmd runs, and the id of its boot.
 # shellcheck source=/dev/null
-[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib slurm-fields
 
 CHUNK_BYTES=1048576
 COMMAND_SECONDS=30
@@ -105,19 +105,6 @@ job_daemon() {
   local active=true
   systemctl is-active --quiet slurmd || active=false
   printf '{"active":%s,"boot":%s}\n' "$active" "$(json "$(</proc/sys/kernel/random/boot_id)")"
-}
-
-# field and drained_by_slurm are also in slurm-lib.sh of the capability for plain hosts, whose text stays as it is: hosts would run it again.
-
-# field NAME TEXT: the value of NAME=VALUE in a line of scontrol --oneliner; it ends before the next NAME=.
-field() {
-  sed -nE "s/^(.* )?$1=//p" <<<"$2" | sed -E 's/ [A-Za-z:/]+=.*//'
-}
-
-# drained_by_slurm REASON: whether it is slurmctld's own. slurmctld adds its words to a reason that is there already ("new fan : Not
-# responding [slurm@...]" of a node that a person has drained), so it must also begin with its words (strings of Slurm 24.11.5).
-drained_by_slurm() {
-  [[ ${1##* [} == slurm@* && $1 == @(gres/|Low |Not responding|Node unexpectedly rebooted|Kill task failed|Prolog error|Epilog error|Duplicate jobid|batch job complete failure)* ]]
 }
 
 main

@@ -7,7 +7,7 @@
 # and those of accounting.sh and users.sh; values also those of slurm-lib.sh and home.sh.
 # Facts: {"node","slurmctld"} (its version)
 # shellcheck source=/dev/null
-[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/../../../host/parts.sh" lib lib-install owner packages slurm/slurm-lib slurm/home slurm/users slurm/accounting
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/../../../host/parts.sh" lib lib-install owner packages slurm-fields slurm/slurm-lib slurm/home slurm/users slurm/accounting
 
 CONFIG_FILES=("$SLURM_FOLDER"/{slurm,cgroup,gres,topology,plugstack}.conf)
 PING_DEADLINE=60

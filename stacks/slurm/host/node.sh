@@ -6,7 +6,7 @@
 # VERB=uncordon: facts of before. A drain that is not ours stays.
 # VERB=show: changes nothing.
 # shellcheck source=/dev/null
-[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/../../../host/parts.sh" lib slurm/slurm-lib
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/../../../host/parts.sh" lib slurm-fields slurm/slurm-lib
 
 # No update ends a drain with this reason: it is none of those that host/controller.sh notes.
 COMMAND_REASON="busbar drain:"

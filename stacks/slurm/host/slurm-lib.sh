@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Functions of the Slurm scripts: packages, the key, units. They follow lib, lib-install, owner and packages of host/.
+# Functions of the Slurm scripts: packages, the key, units. They follow lib, lib-install, owner, packages and slurm-fields of host/.
 #
 # Values: SLURM_PACKAGES (os, or a folder with SchedMD's .deb files), CONTAINERS (empty, or a folder with those of enroot and pyxis).
 
@@ -223,15 +223,4 @@ remove_unit() {
   rm -rf "/etc/systemd/system/$1.service.d/busbar.conf"
   rmdir "/etc/systemd/system/$1.service.d" 2>/dev/null || true
   systemctl daemon-reload
-}
-
-# field NAME TEXT: the value of NAME=VALUE in a line of scontrol --oneliner; it ends before the next NAME=.
-field() {
-  sed -nE "s/^(.* )?$1=//p" <<<"$2" | sed -E 's/ [A-Za-z:/]+=.*//'
-}
-
-# drained_by_slurm REASON: whether it is slurmctld's own. slurmctld adds its words to a reason that is there already ("new fan : Not
-# responding [slurm@...]" of a node that a person has drained), so it must also begin with its words (strings of Slurm 24.11.5).
-drained_by_slurm() {
-  [[ ${1##* [} == slurm@* && $1 == @(gres/|Low |Not responding|Node unexpectedly rebooted|Kill task failed|Prolog error|Epilog error|Duplicate jobid|batch job complete failure)* ]]
 }

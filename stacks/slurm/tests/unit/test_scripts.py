@@ -285,12 +285,6 @@ def test_a_question_can_be_asked_in_a_pod(tmp_path: Path) -> None:
     assert Path(f"{pod}.asked").read_text() == "ctl-0\n"
 
 
-def test_functions_that_two_scripts_have_are_the_same() -> None:
-    theirs = scripts.part("slurm-job")
-    shared = theirs[theirs.index("# field NAME TEXT") : theirs.index("\nmain\n")]
-    assert scripts.part("slurm/slurm-lib").endswith(shared.rstrip("\n") + "\n")
-
-
 JOB = {"JOB_NAME": "nccl-a", "PARTITION": "p", "NODES": "a,b", "COUNT": "2", "LOG": "/x"}
 SUBMIT = """
 asked() { [[ $* != *" pending,configuring,running,suspended "* ]] || EXISTING; }; payload() { echo script; }
