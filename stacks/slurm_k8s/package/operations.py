@@ -138,7 +138,7 @@ def measure_spec(
         validation = validation.model_copy(update={"deadline_seconds": seconds})
     run = nccl_run(pool, names, cluster.pools[pool], validation)
     script = sbatch.script(run, validation.system, slurm.container_image)
-    name = job_name(pool, {"script": script, "at": datetime.now(UTC).isoformat()})
+    name = job_name(pool, {"at": datetime.now(UTC).isoformat()})
     return fabric.MeasureSpec(
         partition=pool,
         job=name,
