@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 Found = TypeVar("Found")
 
 ENGINE_COMMANDS: dict[str, Callable[[], None]] = {}
-"""Commands by their words after `busbar`. Those of `remove` stay within 1.x: a later release removes a host by
-the words that the state has."""
+"""Commands by their words after `busbar`. Those of `remove` stay within 1.x, because a later release removes a
+host by the words that the state has."""
 # Time in seconds that the API may not respond before a pull: a load balancer may fail over meanwhile.
 PULL_SECONDS = 60
 

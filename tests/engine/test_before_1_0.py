@@ -96,7 +96,8 @@ class Stack:
 @contextlib.contextmanager
 def hosts(marks: Mapping[str, str]) -> Iterator[int]:
     """SSH servers at the addresses of `marks`, each of which reports its owner mark; their port."""
-    loop, ready, ports = asyncio.new_event_loop(), threading.Event(), []
+    loop, ready = asyncio.new_event_loop(), threading.Event()
+    ports: list[int] = []
 
     def answer(process: asyncssh.SSHServerProcess[str]) -> None:
         owner = {"owner": marks[process.get_extra_info("sockname")[0]], "install_id": "f" * 16}

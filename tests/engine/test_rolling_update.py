@@ -37,6 +37,7 @@ PROGRAM = """
     from busbar.hosts.inventory import Inventory
     from busbar.kube import batches
     from busbar.kube.client import ApiError
+    from busbar import names
     from busbar.components import worker_pool
     from busbar.components.engine import host_command, removal
 
@@ -51,11 +52,11 @@ PROGRAM = """
         return " && ".join([*steps, logged(worker, "ends")])
 
     def command(name, connection, create, stdin, add_previous_output_in_env, logging, opts):
-        text = script(name.removeprefix("worker-")) + f" && echo {SITE['version']}"
+        text = script(names.host_of(name)) + f" && echo {SITE['version']}"
         return local.Command(name, create=text, add_previous_output_in_env=False, opts=opts)
 
     def removal_command(name, create, delete, stdin, add_previous_output_in_env, logging, opts):
-        text = script(name.removeprefix("worker-").removesuffix("-removal"))
+        text = script(names.host_of(name))
         return local.Command(name, delete=text, add_previous_output_in_env=False, opts=opts)
 
     def ask(kubeconfig, *, jobs):
@@ -83,7 +84,8 @@ PROGRAM = """
     worker_pool.InfiniBandWorkerPool(
         "pool-a",
         worker_pool.InfiniBandWorkerPoolArgs(
-            pool="a", prefix="busbar-worker", workers=inventory.workers, fronts=inventory.fronts, login=Login(), install_id="1",
+            pool="a", prefix="busbar-worker", workers=inventory.workers, fronts=inventory.fronts,
+            login=Login(), install_id="1",
             kubeconfig="the kubeconfig", unreachable=SITE["unreachable"], join_url=inventory.api_endpoint,
             agent_token="t", registries_yaml="", settings=inventory.cluster.pools["a"].model_dump(),
             k3s=inventory.cluster.k3s.model_dump(), project=str(ROOT),

@@ -89,9 +89,7 @@ def disks(tmp_path: Path) -> Path:
 
 def test_a_disk_of_the_site_below_the_data_is_emptied_and_stays_mounted(disks: Path) -> None:
     umount = f'MOUNTS={disks}/mounts; umount() {{ echo "umount $*"; }}; '
-    printed = output(
-        "k3s-agent", places(disks) + umount + 'k3s_unmount "$K3S_DATA_DIR"; k3s_remove_data'
-    )
+    printed = output("k3s-agent", places(disks) + umount + 'k3s_unmount "$K3S_DATA_DIR"; k3s_remove_data')
     assert printed == ""
     left = {str(path.relative_to(disks)) for path in (disks / "rancher/k3s").rglob("*")}
     assert left == {"rancher/k3s/agent", *(f"{IMAGES}{end}" for end in ("", "/lost+found"))}
@@ -188,9 +186,7 @@ def test_only_folders_of_kubernetes_that_were_not_there_before_go(
 ) -> None:
     (tmp_path / "busbar").mkdir()
     (tmp_path / "busbar/absent").write_text(f"{absent}\n")
-    printed = output(
-        "k3s-agent", places(tmp_path) + 'rm() { echo "$@"; }; rmdir() { :; }; k3s_remove_made'
-    )
+    printed = output("k3s-agent", places(tmp_path) + 'rm() { echo "$@"; }; rmdir() { :; }; k3s_remove_made')
     assert printed == (f"-rf {absent}\n" if removed else "")
 
 
