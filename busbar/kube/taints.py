@@ -21,7 +21,6 @@ from busbar.kube.objects import create_or_merge, find
 from busbar.kube.wait import Clock, Deadline, ProgressCallback, wait_until
 from busbar.models import StrictModel
 
-# host/k3s-nodes.sh names it too.
 RECORD = "busbar-taints"
 _CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
 _KEY = "taints"

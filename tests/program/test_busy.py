@@ -17,7 +17,7 @@ from tests.support.verdicts import passing
 
 CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
 POLICY = "busbar/when-busy"
-KEEP = {"deadline_seconds": 30, "former": "nccl-h100-last-result"}
+KEEP = {"deadline_seconds": 30, "keep": True}
 
 
 def update(
@@ -89,7 +89,7 @@ def test_a_quarantine_keeps_the_verdict_of_a_busy_pool() -> None:
 
 def test_wait_gives_the_job_its_deadline_also_in_a_quarantine() -> None:
     run = update(quarantine=("gpu-2",), when_busy="wait", busy_deadline_seconds=7200)
-    assert policy(run) == {"deadline_seconds": 7200, "former": None}
+    assert policy(run) == {"deadline_seconds": 7200, "keep": False}
 
 
 def test_a_kept_verdict_passes_and_says_what_is_stale() -> None:

@@ -326,4 +326,4 @@ def test_the_policy_travels_in_an_annotation_of_the_job() -> None:
     for policy in (WAIT, KEEP):
         assert WhenBusy.read(policy.annotations) == policy
     assert WhenBusy.read({}) is None
-    assert json.loads(WAIT.annotations["busbar/when-busy"]) == {"deadline_seconds": 3600, "former": None}
+    assert json.loads(WAIT.annotations["busbar/when-busy"]) == {"deadline_seconds": 3600, "keep": False}

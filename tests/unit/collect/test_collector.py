@@ -19,7 +19,6 @@ from busbar.judge.nccl.judgement import judge_archive
 from busbar.judge.nccl.verdict import SCHEMA
 from busbar.kube.client import ApiError
 from busbar.manifests import mpijob as manifests
-from busbar.manifests.names import digest, short
 from tests.support.kube_cluster import Clock, Cluster, container, pod, unreachable, warning
 from tests.support.kube_site import job as configured
 from tests.unit.collect import launcher_log
@@ -193,17 +192,6 @@ def test_a_verdict_that_is_found_again_has_the_record_of_its_measurement(tmp_pat
         **first.record.model_dump(mode="json"), "folder": str(tmp_path / "b")
     }  # fmt: skip
     assert again.config_map == first.config_map
-
-
-def test_a_verdict_that_an_earlier_release_has_stored_is_found(tmp_path: Path) -> None:
-    api = finished()
-    stored = run(api, spec(tmp_path / "here"))
-    content = digest({"uid": "u-1", "expectation": dict(spec(tmp_path).expectation)})
-    del api.objects[f"{CONFIG_MAPS}/{api.created[0][1]['metadata']['name']}"]
-    data = {"verdict.json": json.dumps(stored)}
-    api.objects[f"{CONFIG_MAPS}/nccl-result-{short(content)}"] = {"data": data}
-    assert run(api, spec(tmp_path / "another machine")) == stored
-    assert len(api.log_queries) == 1
 
 
 def test_a_verdict_that_is_stored_already_is_returned_without_reading_the_log_again(tmp_path: Path) -> None:

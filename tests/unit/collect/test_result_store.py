@@ -19,7 +19,6 @@ from tests.support.verdicts import passing, unknown
 from tests.unit.fabric.measure.foreign import Foreign
 
 MAPS = "/api/v1/namespaces/ns/configmaps"
-FORMER = f"{MAPS}/nccl-h100-last-result"
 ALL = ("worker-1", "worker-2", "worker-3", "worker-4")
 
 
@@ -101,34 +100,9 @@ def test_an_update_without_evidence_leaves_no_former_result() -> None:
     assert former_result(api, job()) is None
 
 
-def of_an_earlier_release(where: str) -> Foreign:
-    """A cluster with a record as the development of 0.2.0 wrote it, for the history or for `keep`."""
-    api, settings = Foreign(), {"k3s": "v1.35.6+k3s1"}
-    short = summarize(passing(), measured_at="2026-11-23T01:02:03Z") | {"nodes_measured": ["worker-1"]}
-    if where == "keep":
-        data = {"result.json": json.dumps({**short, "settings": settings})}
-        api.add(FORMER, {"metadata": {"name": "nccl-h100-last-result"}, "data": data})
-    else:
-        run = {"id": "u-1", "pool": "h100", "kind": "update", "settings": settings, "result": short}
-        metadata = {"name": "nccl-history-1", "labels": {"busbar/history": "h100"}}
-        api.add(f"{MAPS}/nccl-history-1", {"metadata": metadata, "data": {"run.json": json.dumps(run)}})
-    return api
-
-
-@pytest.mark.parametrize("where", ["history", "keep"])
-def test_a_record_of_an_earlier_release_is_the_former_result(where: str) -> None:
-    found = former_result(of_an_earlier_release(where), job())
-    assert found and (found["verdict"], found["measured_at"]) == ("pass", "2026-11-23T01:02:03Z")
-    assert found["record"]["nodes"] == ["worker-1"]
-    assert found["record"]["settings"] == {"k3s": "v1.35.6+k3s1"}
-
-
-def released(*records: Record, quarantined: str = "") -> bool:
+def released(*records: Record) -> bool:
     """Whether a quarantine of the job's workers has ended since the last update, by these records."""
     api = Foreign()
-    if quarantined:
-        metadata = {"name": "nccl-h100-last-result"}
-        api.add(FORMER, {"metadata": metadata, "data": {"quarantined": quarantined}})
     for each in records:
         Results(api, "ns").write(each, passing())
     return after_quarantine(api, job()) is not None
@@ -143,8 +117,3 @@ def test_a_worker_that_was_measured_before_the_last_update_was_in_quarantine() -
 
 def test_the_job_of_the_last_update_is_wanted_again_after_a_quarantine_in_which_it_was_kept() -> None:
     assert released(record(1, *ALL, settings={"job": job()["metadata"]["name"]}))
-
-
-def test_an_earlier_release_noted_who_was_in_quarantine() -> None:
-    assert released(quarantined="gone-1,worker-2")
-    assert not released(quarantined="gone-1")

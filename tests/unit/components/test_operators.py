@@ -214,11 +214,6 @@ def test_the_collector_gets_the_name_and_namespace_of_the_job(run: Run) -> None:
         assert run.waits_for(run.named(f"busbar-nccl-{pool}-collect"), run.named(f"busbar-nccl-{pool}-job"))
 
 
-def test_a_new_contract_of_the_outputs_does_not_measure_again(run: Run) -> None:
-    _, constant = run.named("busbar-nccl-a-collect").inputs["triggers"]
-    assert constant == "contract 2", "as in the state of every cluster that was measured"
-
-
 def test_the_kubeconfig_reaches_the_commands_as_a_secret_and_never_in_their_arguments(run: Run) -> None:
     names = (
         "busbar-gpu-operator-gpus",

@@ -146,27 +146,6 @@ def test_a_server_without_k3s_is_an_error_where_the_cluster_has_to_know_its_host
     assert "s-1: K3s is not running here, so the cluster does not know its configured hosts" in done.stderr
 
 
-def test_the_taints_that_an_earlier_release_has_set_are_noted_in_the_cluster_once(tmp_path: Path) -> None:
-    cluster(tmp_path, "s-1|a|True|yes", "w-1|b|True|")
-    record = tmp_path / "busbar/taints"
-    record.write_text("w-1 gpu=yes:NoSchedule\n")
-    done, log = prepared(tmp_path, "")
-    assert (done.returncode, log) == (0, ["busbar-taints: w-1 gpu=yes:NoSchedule"]), done.stderr
-    assert not record.exists()
-    assert prepared(tmp_path, "")[1] == log
-
-
-def test_a_record_that_could_not_be_noted_stays(tmp_path: Path) -> None:
-    cluster(tmp_path, "w-1|b|True|")
-    record = tmp_path / "busbar/taints"
-    record.write_text("w-1 gpu=yes:NoSchedule\n")
-    fails = 'eval "$(declare -f api | sed "s/^api/answered/")"\n'
-    fails += 'api() { [[ $2 != create ]] && answered "$@"; }; main'
-    done, _ = performed(tmp_path, "k3s-nodes", fails, {}, NODE_NAME="s-1")
-    assert "recording the taints in the cluster failed. Fix: " in done.stderr
-    assert record.exists()
-
-
 def test_a_lost_server_that_is_not_configured_any_more_leaves_before_anything_else(tmp_path: Path) -> None:
     cluster(tmp_path, "s-1|a|Unknown|yes", "s-2|b|True|yes", "s-3|c|True|yes", "w-1|d|Unknown|")
     done, log = prepared(tmp_path, "", servers="s-2\ns-3\ns-10")
@@ -284,9 +263,3 @@ def test_without_any_answer_a_server_is_removed_only_after_somebody_stopped_it(
     done, _ = performed(tmp_path, "k3s-server", call + "leave_cluster", PEERS="10.0.0.1")
     assert done.returncode == status, done.stderr
     assert ("systemctl stop k3s, and retry" in done.stderr) is (status == 1)
-
-
-def test_what_earlier_releases_noted_of_restarts_is_deleted(tmp_path: Path) -> None:
-    cluster(tmp_path, "s-1|a|True|yes")
-    done, log = prepared(tmp_path, "", servers="s-1", AFTER="true")
-    assert (done.returncode, log) == (0, ["namespace busbar-rollout deleted"]), done.stderr

@@ -62,18 +62,14 @@ def test_sshd_of_a_worker_starts_in_an_image_without_its_folder_and_host_keys() 
     assert before.splitlines()[-1] == "mkdir -p /run/sshd && ssh-keygen -A >/dev/null"
 
 
-def test_the_check_of_hcas_is_in_workers_that_have_some_and_makes_no_other_job(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    name = mpijob.render(job())["metadata"]["name"]
-    monkeypatch.setattr(mpijob, "HCA_CHECK", "another check\n")
-    made = mpijob.render(job())
-    assert made["metadata"]["name"] == name
-    assert worker(made)["containers"][0]["command"][-1].startswith("another check\n")
-    without = worker(
-        mpijob.render(job(validation={"transport": "socket"}, network_operator={"enabled": False}))
-    )
-    assert "another check" not in without["containers"][0]["command"][-1]
+def test_workers_that_have_hcas_check_them_before_they_start() -> None:
+    def command(**config: Any) -> str:
+        [container] = worker(mpijob.render(job(**config)))["containers"]
+        return str(container["command"][-1])
+
+    assert command().startswith(mpijob.HCA_CHECK)
+    without = command(validation={"transport": "socket"}, network_operator={"enabled": False})
+    assert mpijob.HCA_CHECK not in without
 
 
 def test_the_order_in_which_versions_are_given_does_not_make_another_job() -> None:

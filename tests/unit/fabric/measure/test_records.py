@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,9 @@ from busbar.kube import wait
 from busbar.kube.client import JsonObject
 from busbar.manifests import mpijob, nccljob
 from busbar.manifests.nccljob import TopologyFile
-from busbar.outputs.pool import PoolResult, summarize
+from busbar.outputs.pool import PoolResult
 from tests.support.cli import busbar
 from tests.support.kube_cluster import Clock
-from tests.support.verdicts import passing
 from tests.unit.fabric.measure.foreign import SETTINGS, Foreign, gpu_node
 from tests.unit.fabric.measure.test_stack import inventory
 
@@ -112,35 +110,6 @@ def test_a_run_after_an_update_has_another_kind_and_changes_nothing(
     *_, last = entries(read_cluster(cluster, NAMESPACE))
     # The update was not asked for a GPU.
     assert (last.run.record.kind, last.changes) == (kind, ("gpu none -> H100",))
-
-
-def test_what_0_1_0_has_measured_is_found_by_its_job_and_verdict(cluster: Foreign) -> None:
-    manifest, spec = job_of(stack())
-    verdict = collected(cluster, manifest, spec).verdict
-    [recorded] = [path for path in cluster.objects if "nccl-history-" in path]
-    del cluster.objects[recorded]
-    labels = {"busbar/job": manifest["metadata"]["name"]}
-    for name, minute, found in (("last", 6, verdict), ("first", 5, {**verdict, "verdict": "fail"})):
-        metadata = {"name": name, "labels": labels, "creationTimestamp": f"2026-11-24T05:0{minute}:00Z"}
-        data = {"verdict.json": json.dumps(found)}
-        cluster.add(f"{MAPS}/{name}", {"metadata": metadata, "data": data})
-    [before] = read_cluster(cluster, NAMESPACE)
-    assert (before.record.pool, before.record.kind) == ("h100", "update")
-    assert (before.result.verdict, before.nodes) == ("pass", ("gpu-1", "gpu-2"))
-
-
-def test_lines_and_config_maps_of_an_earlier_release_are_read(cluster: Foreign) -> None:
-    result = summarize(passing(), measured_at="2026-11-23T01:02:03Z") | {"nodes_measured": ["gpu-1"]}
-    run = {"id": "u-1", "pool": "h100", "kind": "idle", "settings": {"k3s": "v1"}, "result": result}
-    Path("h100").mkdir()
-    Path("h100/history.jsonl").write_text(json.dumps(run) + "\n")
-    labels = {"busbar/history": "h100"}
-    cluster.add(
-        f"{MAPS}/1", {"metadata": {"name": "1", "labels": labels}, "data": {"run.json": json.dumps(run)}}
-    )
-    [here], [there] = read_folder(Path()), read_cluster(cluster, NAMESPACE)
-    assert here == there
-    assert (here.record.kind, here.nodes, here.record.settings) == ("idle", ("gpu-1",), {"k3s": "v1"})
 
 
 def test_a_job_that_is_no_update_or_has_no_verdict_of_busbar_is_no_record(cluster: Foreign) -> None:
