@@ -115,19 +115,12 @@ class NcclValidation(pulumi.ComponentResource):
             spec,
             args.kubeconfig,
             pulumi.ResourceOptions(parent=self, depends_on=[mpi_job]),
-            triggers=[digest_in(first_folder, spec)],
+            # A new judge alone is no trigger: the command then has its previous result.
+            triggers=[digest_in(first_folder, {key: spec[key] for key in spec if key != "judge"})],
+            with_previous_result=True,
         )
         settings = settings_of(manifest, spec["expectation"], job.iterations, job.warmup)
-        self.result = collect.stdout.apply(
-            lambda printed: current_result(
-                printed,
-                spec,
-                settings,
-                job.nodes,
-                keep=not pulumi.runtime.is_dry_run(),
-                announce=lambda text: pulumi.log.warn(text, self),
-            )
-        )
+        self.result = collect.stdout.apply(lambda printed: current_result(printed, settings, job.nodes))
         self.register_outputs({"result": self.result, "job": self.job})
 
     def _create_topology_map(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 
     Request = TypeVar("Request", bound=BaseModel)
 Found = TypeVar("Found")
+
+PREVIOUS_RESULT = "PULUMI_COMMAND_STDOUT"
+"""The variable in which the command plugin passes the previous result, where the program asks for that."""
 
 ENGINE_COMMANDS: dict[str, Callable[[], None]] = {}
 """Commands by their words after `busbar`. Those of `remove` stay within 1.x, because a later release removes a
@@ -228,8 +232,10 @@ def collect(api: RestApi, spec: CollectSpec) -> Any:
     """Follow an MPIJob's launcher and judge its log; the request is JSON on stdin.
 
     stdin: {"namespace", "job", "folder", "deadline_seconds", "expectation": {...}}. The cluster: KUBECONFIG.
-    Prints the verdict in short as JSON (busbar.outputs.pool.summarize), or the former one that stays, marked
-    as `kept`. The log, the whole verdict and the report are written to `folder`, and the record
+    Prints the verdict in short as JSON (busbar.outputs.pool.summarize), or the former one that stays: marked
+    as `kept` where the GPUs are held, and as it was where neither log nor verdict of the job is kept. With
+    another `judge` a kept log is judged again. The log, the whole verdict and the report are written to
+    `folder`, and the record
     (busbar.judge.record) there and into the cluster. Exit code 0 for any verdict, also a failure; 1 when the
     cluster cannot be reached or refuses, or when restarting kubelets have rejected the job's pods twice, so
     that the next update measures again; 64 for a request that is not valid.
@@ -240,18 +246,18 @@ def collect(api: RestApi, spec: CollectSpec) -> Any:
     from busbar.hooks import call
     from busbar.judge.archive import VERDICT
     from busbar.kube.wait import SystemClock
-    from busbar.outputs.pool import summarize
+    from busbar.outputs.pool import previous_result, summarize
 
-    folder = Path(spec.folder)
+    folder, previous = Path(spec.folder), previous_result(os.environ.get(PREVIOUS_RESULT))
     try:
         found = followed(
             "MPIJob",
             "the launcher's pod",
             spec,
-            lambda: run(api, spec, SystemClock(), progress, pool=folder.name),
+            lambda: run(api, spec, SystemClock(), progress, previous=previous, pool=folder.name),
         )
     except Kept as kept:
-        return compact({**kept.found, "kept": True})
+        return compact(kept.found)
     file = f"{spec.folder}/{VERDICT}"
     short = summarize(found.verdict, verdict_file=file, config_map=found.config_map, record=found.record)
     if found.record:

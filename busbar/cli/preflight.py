@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli.engine_commands import request
+from busbar.cli.engine_commands import PREVIOUS_RESULT, request
 from busbar.cli.output import fail, print_text, progress
 from busbar.cli.stackfile import (
     STACK_HELP,
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from busbar.preflight.facts import HostRecord
     from busbar.preflight.spec import Spec
     from busbar.preflight.survey import Outcome
-
-# The command plugin passes the previous result in this variable.
-PREVIOUS_RESULT = "PULUMI_COMMAND_STDOUT"
 
 
 def preflight(

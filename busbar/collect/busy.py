@@ -21,7 +21,10 @@ PATIENCE_SECONDS = 30.0
 
 
 class Kept(Exception):
-    """The GPUs are held: the former verdict stays. `found`: that with its record, as `summarize` gives it."""
+    """The former verdict stays. `found`: that with its record, as `summarize` gives it.
+
+    With `kept` it is on another job, because the GPUs for the wanted one are held.
+    """
 
     def __init__(self, found: JsonObject) -> None:
         super().__init__("the former verdict stays")

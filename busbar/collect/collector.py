@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from busbar.collect.busy import Kept
 from busbar.collect.jobwatch import JobWatch
 from busbar.collect.result import Results
 from busbar.collect.spec import CollectSpec, settings_of
@@ -22,7 +23,7 @@ from busbar.judge.nccl.log.reader import ParsedLog
 from busbar.judge.nccl.report.html import Origin, write_html
 from busbar.judge.nccl.units import size
 from busbar.judge.record import JobOutcome, Record
-from busbar.kube.client import Api, ApiError
+from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.nodes import record_event
 from busbar.kube.wait import Clock, Deadline, ProgressCallback
 from busbar.manifests.mpijob import nodes_of
@@ -47,20 +48,23 @@ def collect(
     clock: Clock,
     progress: ProgressCallback,
     refuse: Callable[[Verdict], None] = lambda verdict: None,
+    previous: JsonObject | None = None,
     **about: str,
 ) -> Collected:
     """The verdict on the job, with the record of it.
 
     `about`: `pool` and `kind` of the record, and its `folder` where that is not the one of the spec. The
     record of the kind `run` is not stored in the cluster. `refuse` gets a new verdict before it is told or
-    stored; what it raises is raised here.
+    stored; what it raises is raised here. `previous`: the result of a former run of the command on this job
+    and expectation (busbar.outputs.pool.previous_result).
 
     A job that cannot start, fails, or does not end in time has a verdict too, and it is not a pass. Raises
     ApiError or Unreachable where nothing is known: the API refuses, or does not respond until the deadline.
     The same command can then be run again, because the log is still in the launcher's pod. Raises Rejected
-    where starting kubelets have rejected the workers twice; the same command starts the job again.
+    where starting kubelets have rejected the workers twice; the same command starts the job again. Raises
+    Kept where a former verdict stays: the GPUs are held, or neither the job's log nor its verdict is found.
     """
-    collector = _Collector(api, spec, clock, progress, refuse, about)
+    collector = _Collector(api, spec, clock, progress, refuse, previous, about)
     verdict = collector.run().model_dump(mode="json")
     return Collected(verdict, collector.record, collector.config_map)
 
@@ -93,6 +97,7 @@ class _Collector(Collector[ParsedLog, Verdict]):
         clock: Clock,
         progress: ProgressCallback,
         refuse: Callable[[Verdict], None],
+        previous: JsonObject | None,
         about: Mapping[str, str],
     ) -> None:
         deadline = Deadline(clock, spec.deadline_seconds)
@@ -101,6 +106,7 @@ class _Collector(Collector[ParsedLog, Verdict]):
         self._api = api
         self._spec = spec
         self._refuse = refuse
+        self._previous = previous
         self._about = {"kind": "update", "folder": spec.folder, **about}
         self._results = Results(api, spec.namespace)
         self.record: Record | None = None
@@ -132,13 +138,22 @@ class _Collector(Collector[ParsedLog, Verdict]):
         if verdict is None or verdict.verdict == "unknown":
             return None
         if verdict.judge != JUDGE and self.archive.complete_log_of == uid:
-            return None  # this busbar may find another one
+            return None  # this judge may find another one
         # The files are written here.
         here = {"folder": self._about["folder"]}
         self.record = record.model_copy(update=here)
         self.config_map = self._results.address(uid)
-        self.progress(f"{self._spec.job}: verdict found in the cluster")
+        self.progress(f"{self._spec.job}: verdict {_by(verdict.judge)} found in the cluster")
         return verdict
+
+    def nothing_kept(self) -> None:
+        former = self._previous
+        if former is None and self.watch.found is None and self._about["kind"] == "update":
+            former = self._results.of_job(self._spec.job, self._spec.expectation)
+        if former:
+            by = _by(former.get("judge"))
+            self.progress(f"{self._spec.job}: its log is not kept, so the former verdict {by} stays")
+            raise Kept(former)
 
     def store(self, uid: str, verdict: Verdict) -> None:
         """Store the record beside the log and in the cluster; a failure there is a message."""
@@ -189,6 +204,10 @@ class _Collector(Collector[ParsedLog, Verdict]):
             return Record.model_validate(found)
         except (KeyError, ValueError):
             return None
+
+
+def _by(judge: int | None) -> str:
+    return f"of judge {judge}" + ("" if judge == JUDGE else f" (this busbar has judge {JUDGE})")
 
 
 def _verdict(stored: Mapping[str, Any]) -> Verdict | None:

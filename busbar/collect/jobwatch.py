@@ -165,7 +165,7 @@ class JobWatch(Watch):
         if former is None:
             return JobNeverStarted([*why, f"there is no former verdict to keep. {_FIX}"])
         self._progress(f"{'; '.join(why)}: the former verdict stays, of {former.get('measured_at')}")
-        return Kept(former)
+        return Kept({**former, "kept": True})
 
     def _has_begun(self, job: JsonObject) -> bool:
         """Whether the job has run, or its launcher has started: what others hold does not matter then."""

@@ -47,6 +47,15 @@ class Results:
         maps = self._api.list(self._path, labelSelector=f"{LABEL}={pool}" if pool else LABEL)
         return sorted(filter(None, map(self._summary, maps)), key=_measured_at, reverse=True)
 
+    def of_job(self, name: str, expectation: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The newest pass or fail on an MPIJob of this name, which is gone, under this expectation."""
+        for found in self.all():
+            record = found["record"]
+            is_of_it = record["settings"].get(JOB) == name and record["expectation"] == expectation
+            if is_of_it and record["complete"] and found["verdict"] != "unknown":
+                return found
+        return None
+
     def write(self, record: Record, verdict: Mapping[str, Any]) -> None:
         """Create or replace the record, and delete the oldest of its pool. Raises ValueError for its size."""
         data = {KEY: _text(verdict), RECORD: _text(record.model_dump(mode="json"))}

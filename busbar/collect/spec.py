@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from busbar.config.validation import NcclSettings
+from busbar.judge.nccl.expected import JUDGE
 from busbar.judge.record import JOB, Settings
 from busbar.manifests.names import short
 from busbar.manifests.nccljob import NcclJob
@@ -32,9 +33,10 @@ class JobSpec(StrictModel):
 
 
 class CollectSpec(JobSpec):
-    """An MPIJob of nccl-tests."""
+    """An MPIJob of nccl-tests. With another version of the judge the kept log is judged again."""
 
     expectation: dict[str, Any] = Field(description="See busbar.judge.nccl.Expectation.")
+    judge: int = Field(default=JUDGE, description="Version of the judge.")
 
 
 def collect_spec(validation: NcclSettings, job: NcclJob, job_name: str, *, folder: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from busbar.judge.archive import Archive
 from busbar.judge.checks import JobOutcome
 from busbar.judge.recording import Recording
 from busbar.judge.verdict import Verdict
+from busbar.zstd import ZstdError
 
 Log = TypeVar("Log")
 V = TypeVar("V", bound=Verdict)
@@ -96,6 +97,9 @@ class Collector(ABC, Generic[Log, V]):
     def store(self, uid: str, verdict: V) -> None:
         """Keep a new verdict elsewhere too."""
 
+    def nothing_kept(self) -> None:
+        """Called where neither a log nor a verdict on this job is kept. It may raise to end the command."""
+
     def never_started(self, never: JobNeverStarted) -> JobOutcome:
         """The outcome of a job that exists but gives no log."""
         return JobOutcome(None, never.reasons)
@@ -105,10 +109,15 @@ class Collector(ABC, Generic[Log, V]):
         try:
             uid = self.job.uid()
         except JobNeverStarted as never:
+            self.nothing_kept()
             return self._keep(self._without_log(JobOutcome(None, never.reasons)))
         if found := self.stored(uid):
             return self._keep(found)
-        verdict = self._keep(self._judge_archived(uid) or self._measure(uid))
+        judged = self._judge_archived(uid)
+        if judged is None:
+            self.nothing_kept()
+            judged = self._measure(uid)
+        verdict = self._keep(judged)
         self.store(uid, verdict)
         return verdict
 
@@ -120,11 +129,16 @@ class Collector(ABC, Generic[Log, V]):
         return outcome
 
     def _judge_archived(self, uid: str) -> V | None:
-        """Judge the archived log of this job, if there is one: then only the expectation has changed."""
+        """Judge the archived log of this job, if there is one: the expectation or the judge has changed."""
         if self.archive.complete_log_of != uid:
             return None
         self.progress(f"{self.job.name}: judging the archived log again")
-        return self.judge(self.read(self.archive.log_lines()), self.job.outcome())
+        try:
+            log = self.read(self.archive.log_lines())
+        except (OSError, EOFError, ZstdError) as error:
+            self.progress(f"{self.archive.log} cannot be read: {error}")
+            return None
+        return self.judge(log, self.job.outcome())
 
     def _measure(self, uid: str) -> V:
         """Wait for the log, follow it to the end, and judge it."""

@@ -44,25 +44,17 @@ class Record(OutputModel):
     measured_at: str | None
     """Time of the job's creation (UTC)."""
     settings: dict[str, str] = Field(default={})
-    expectation: dict[str, Any] | None = None
-    """The expectation as given to the judge. Absent in the record of an earlier release."""
+    expectation: dict[str, Any]
+    """The expectation as given to the judge."""
     outcome: JobOutcome = JobOutcome(None)
     complete: bool = False
     """Whether the log was read to its end."""
 
 
-def changes(former: Settings, new: Settings, *, of_earlier_release: bool = False) -> dict[str, str]:
-    """Setting -> its change, such as `k3s v1.35.6+k3s1 -> v1.35.7+k3s1`.
-
-    OF_EARLIER_RELEASE: one side has other settings, so only common settings and all variables are compared.
-    """
+def changes(former: Settings, new: Settings) -> dict[str, str]:
+    """Setting -> its change, such as `k3s v1.35.6+k3s1 -> v1.35.7+k3s1`."""
     either = {**new, **former}
-    unknown = {
-        key
-        for key in either
-        if (key in _OF_THE_LOG or (of_earlier_release and not key.startswith("env ")))
-        and (key not in former or key not in new)
-    }
+    unknown = {key for key in _OF_THE_LOG if key not in former or key not in new}
     return {
         key: f"{key} {former.get(key) or 'none'} -> {new.get(key) or 'none'}"
         for key in either

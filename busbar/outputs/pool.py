@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import AwareDatetime, Field, FiniteFloat, ValidationError
 
-from busbar import __version__
-from busbar.judge.nccl.expected import JUDGE
 from busbar.judge.record import JOB, VERDICT, Record, Settings, changes
 from busbar.models import OutputModel, number, problems
 from busbar.text import listed
@@ -38,6 +36,8 @@ class PoolResult(OutputModel):
     """The reasons why it is not a pass."""
     measured_at: AwareDatetime | None = None
     """Start of the measurement, in UTC."""
+    judge: int | None = None
+    """The version of the judge."""
     busbar_version: str | None = None
     """The busbar that judged it."""
     nodes_measured: tuple[str, ...] | None = None
@@ -92,9 +92,9 @@ def summarize(
 ) -> dict[str, Any]:
     """A PoolResult as JSON values, with `format`, from the JSON object of busbar.judge.nccl.verdict.
 
-    A RECORD is included together with the version of the judge. Any mapping is accepted; fields that a
-    verdict lacks are missing in the result too. Numbers have 4 decimals, those of a curve 6 digits. Raises
-    ValidationError for a verdict other than pass, fail and unknown.
+    A RECORD is included. Any mapping is accepted; fields that a verdict lacks are missing in the result too.
+    Numbers have 4 decimals, those of a curve 6 digits. Raises ValidationError for a verdict other than pass,
+    fail and unknown.
     """
     channels: Mapping[str, int] = verdict.get("channels") or {}
     network = {label: n for label, n in channels.items() if label.startswith(("NET/", "COLLNET/"))}
@@ -104,7 +104,8 @@ def summarize(
         "reasons": verdict.get("reasons") or (),
         "measured_at": record.measured_at if record else measured_at,
         "nodes_measured": record.nodes if record and verdict.get("busbw_gbps") is not None else None,
-        "busbar_version": __version__,
+        "judge": verdict.get("judge"),
+        "busbar_version": verdict.get("busbar_version"),
         **{
             key: number(verdict.get(key), digits=DIGITS)
             for key in ("busbw_gbps", "expected_gbps", "fraction")
@@ -124,7 +125,7 @@ def summarize(
         found["gdrdma_edges"] = sum(n for label, n in network.items() if "/GDRDMA" in label)
         found["network_edges"] = sum(network.values())
     result = PoolResult.model_validate(found).model_dump(mode="json", exclude_none=True)
-    about = {"judge": verdict.get("judge"), "record": record.model_dump(mode="json")} if record else {}
+    about = {"record": record.model_dump(mode="json")} if record else {}
     return {"format": FORMAT, **result, **about}
 
 
@@ -143,48 +144,30 @@ def read_result(stdout: str | None) -> dict[str, Any]:
     return {"verdict": "unknown", "reasons": [reason]}
 
 
-def current_result(
-    printed: str | None,
-    spec: Mapping[str, Any],
-    settings: Settings,
-    nodes: Sequence[str],
-    *,
-    keep: bool,
-    announce: Callable[[str], None],
-) -> dict[str, Any]:
+def previous_result(printed: str | None) -> dict[str, Any] | None:
+    """What the collector PRINTED in a former run, with its record; None if that is neither pass nor fail."""
+    return None if read_result(printed)["verdict"] == "unknown" else _object(printed)
+
+
+def current_result(printed: str | None, settings: Settings, nodes: Sequence[str]) -> dict[str, Any]:
     """The result of a pool whose collector PRINTED it, with the Nodes that were measured.
 
     SETTINGS and NODES are those of the measurement that is wanted now; a result that stays because the GPUs
-    were held lists how they differ from its own. A result of another version of the judge is judged again.
-    SPEC: input of the collector. KEEP: write a new verdict beside the log; a preview does not. ANNOUNCE gets
-    a sentence where the verdict or the expectation changes.
+    were held lists how they differ from its own.
     """
     result, found = read_result(printed), _object(printed)
-    record = found.get("record") or {}
-    # The development of 0.2.0 printed settings only where the former result stayed.
-    former = found.get("settings") or (record.get("settings") if found.get("kept") else None)
-    if found.get("judge") != JUDGE:
-        from busbar.outputs.again import judged_again
-
-        result = judged_again(result, spec, keep=keep, announce=announce, is_former=former is not None)
-    measured = list(nodes) if former is None else result.get("nodes_measured") or ()
+    if found.get("kept"):
+        measured = result.get("nodes_measured") or ()
+        return {**result, "stale": _stale(found["record"]["settings"], settings, measured, nodes)}
     if result.get("busbw_gbps") is not None:
-        result = {**result, "nodes_measured": list(measured)}
-    if former is None:
-        return result
-    is_earlier = record.get("expectation") is None
-    return {**result, "stale": _stale(former, settings, measured, nodes, of_earlier_release=is_earlier)}
+        return {**result, "nodes_measured": list(nodes)}
+    return result
 
 
 def _stale(
-    former: Settings,
-    wanted: Settings,
-    measured: Collection[str],
-    nodes: Collection[str],
-    *,
-    of_earlier_release: bool,
+    former: Settings, wanted: Settings, measured: Collection[str], nodes: Collection[str]
 ) -> list[str]:
-    texts = changes(former, wanted, of_earlier_release=of_earlier_release)
+    texts = changes(former, wanted)
     for text, names in (
         ("not measured", [node for node in nodes if node not in measured]),
         ("no longer in the pool", [node for node in measured if node not in nodes]),
@@ -207,8 +190,7 @@ def _object(text: str | None) -> dict[str, Any]:
 def _printed(text: str) -> dict[str, Any]:
     printed = json.loads(text)
     if printed.get("format") != FORMAT:
-        form = printed.get("format", printed.get("schema"))  # 0.1.0 called it schema
-        raise ValueError(f"unsupported format {form!r}, supported: {FORMAT}")
+        raise ValueError(f"unsupported format {printed.get('format')!r}, supported: {FORMAT}")
     return dict(printed)
 
 

@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from busbar.judge.nccl.expected import JUDGE
 from busbar.judge.nccl.units import gbps, rate, share, size
 from busbar.judge.tables import check_table, kept_verdict, not_passed, notes, passed, styled, table
 from busbar.outputs.contract import MEASURED_ONLY, check_version
@@ -19,8 +20,8 @@ from busbar.outputs.pool import PoolResult, summarize
 from busbar.text import counted
 
 NOT_MEASURED = "NOT MEASURED"
-# Fields that a verdict does not have: its files, time and Nodes of the measurement, the version of busbar.
-_BESIDES = {"verdict_file", "config_map", "measured_at", "busbar_version", "nodes_measured", "stale"}
+# Fields that a verdict does not have: its files, time and Nodes of the measurement.
+_BESIDES = {"verdict_file", "config_map", "measured_at", "nodes_measured", "stale"}
 
 
 def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> RenderableType:
@@ -137,6 +138,8 @@ def pool_notes(pools: Mapping[str, PoolResult], folder: Path | None) -> Iterator
             yield "in cluster", f"ConfigMap {pool.config_map}"
         if pool.measured_at:
             yield "measured", f"{name}: {pool.measured_at:%Y-%m-%d %H:%M:%S} UTC"
+        if pool.judge not in (None, JUDGE):
+            yield "judged", f"{name}: by judge {pool.judge} (this busbar has judge {JUDGE})"
         for change in pool.stale or ():
             yield "stale", f"{name}: {change}"
         if pool.simulated:

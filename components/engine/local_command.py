@@ -26,11 +26,14 @@ def create_cluster_command(
     kubeconfig: pulumi.Input[str],
     opts: pulumi.ResourceOptions,
     triggers: Sequence[pulumi.Input[Any]] = (),
+    *,
+    with_previous_result: bool = False,
 ) -> local.Command:
-    """Register `busbar COMMAND` on the cluster, with the JSON of `spec` on stdin and its result on stdout. It
-    runs again when `triggers` change.
+    """Register `busbar COMMAND` on the cluster, with the JSON of `spec` on stdin and its result on stdout.
 
-    The kubeconfig is a secret variable of the process: not in its arguments, not on disk.
+    It runs again when `triggers` or `spec` change. `with_previous_result`: the environment of the command has
+    its previous output, unless `triggers` have changed. The kubeconfig is a secret variable of the process:
+    not in its arguments, not on disk.
     """
     return local.Command(
         name,
@@ -40,7 +43,7 @@ def create_cluster_command(
         triggers=list(triggers),
         # stdout is the result and becomes an output; the progress is on stderr.
         logging=local.Logging.STDERR,
-        add_previous_output_in_env=False,
+        add_previous_output_in_env=with_previous_result,
         opts=opts,
     )
 

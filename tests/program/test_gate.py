@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pulumi
@@ -31,26 +30,6 @@ def test_a_pass_is_exported_and_the_update_succeeds() -> None:
     cluster = ClusterOutputs.from_dict(done.outputs)
     assert [node.gpus for node in cluster.nodes if node.role == "worker"] == [8, 8]
     assert cluster.nccl["h100"].verdict_file == ".busbar/test/h100/verdict.json"
-
-
-@pytest.mark.parametrize("preview", [True, False])
-def test_a_new_judge_decides_and_is_announced_and_only_an_update_keeps_what_it_found(
-    preview: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept: list[bool] = []
-
-    def again(
-        result: Any, spec: dict[str, Any], *, keep: bool, announce: Callable[[str], None], **_: Any
-    ) -> Any:
-        kept.append(keep)
-        announce(f"{spec['folder']} is judged again")
-        return {**result, "verdict": "fail", "reasons": ["of the new judge"]}
-
-    monkeypatch.setattr("busbar.outputs.again.judged_again", again)
-    done = run(lambda _: {**passing(), "judge": 1}, preview=preview)
-    assert kept == [not preview]
-    assert any(".busbar/test/h100 is judged again" in message for message in done.messages)
-    assert done.outputs["nccl_reasons"] == ["of the new judge"]
 
 
 def test_a_failed_validation_fails_the_update_with_its_reasons_and_keeps_the_outputs() -> None:

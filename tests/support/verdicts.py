@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from busbar import __version__
 from busbar.judge.nccl.expected import JUDGE
 
 
@@ -43,6 +44,7 @@ def passing(busbw_gbps: float = 390.28, expected_gbps: float = 400.0) -> dict[st
         "log_bytes": 123456,
         "simulated": None,
         "judge": JUDGE,
+        "busbar_version": __version__,
     }
 
 

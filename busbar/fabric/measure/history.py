@@ -189,9 +189,7 @@ def _changes(former: Run, run: Run) -> Iterator[str]:
     old, new = former.conditions, run.conditions
     # A value that a log without a table does not have counts as unchanged.
     unknown = {key for key in _FOUND if key not in old or key not in new}
-    is_earlier = former.record.expectation is None or run.record.expectation is None
-    found = changes(old, new, of_earlier_release=is_earlier)
-    yield from (text for key, text in found.items() if key not in unknown)
+    yield from (text for key, text in changes(old, new).items() if key not in unknown)
     for text, names in (
         ("nodes added", [node for node in run.nodes if node not in former.nodes]),
         ("nodes left out", [node for node in former.nodes if node not in run.nodes]),

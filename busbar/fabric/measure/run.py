@@ -142,7 +142,8 @@ def measure(
     def follow() -> Verdict:
         kind = ("idle" if plan.idle else "measure") if about else "run"
         whose = {"pool": plan.run, "kind": kind, **(about or {})}
-        found = collect(IdleApi(api, plan) if plan.idle else api, spec, clock, progress, refuse, **whose)
+        reached = IdleApi(api, plan) if plan.idle else api
+        found = collect(reached, spec, clock, progress, refuse, None, **whose)
         keep(found)
         return Verdict.model_validate(found.verdict)
 

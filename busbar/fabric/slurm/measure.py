@@ -91,7 +91,7 @@ def keep(found: dict[str, Any], of_pool: Path, progress: ProgressCallback, **abo
     """
     if (record := found.get("record")) and record["measured_at"]:
         append(of_pool, {**found, "record": {**record, **about}}, progress)
-    return {key: value for key, value in found.items() if key not in ("record", "judge")}
+    return {key: value for key, value in found.items() if key != "record"}
 
 
 def measure(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from busbar import __version__
 from busbar.judge.archive import Archive
@@ -20,6 +19,7 @@ from busbar.judge.nccl.expected.expectation import Expectation
 from busbar.judge.nccl.log import reader
 from busbar.judge.nccl.log.reader import ParsedLog
 from busbar.judge.nccl.verdict import Verdict
+from busbar.judge.record import Record
 from busbar.judge.verdict import conclusion
 
 MAX_WARNINGS = 20
@@ -41,21 +41,17 @@ def judge(lines: Iterable[bytes | str], expectation: Expectation, job: JobOutcom
     return judge_log(read_lines(lines), expectation, job)
 
 
-def judge_archive(
-    archive: Archive, expectation: Mapping[str, Any] | None = None, outcome: JobOutcome | None = None
-) -> tuple[ParsedLog, Verdict] | None:
-    """Judge the kept log of a measurement from its folder alone; None without the whole log.
+def judge_archive(archive: Archive) -> tuple[ParsedLog, Verdict] | None:
+    """Judge the kept log of a measurement from its folder alone; None without the whole log and its record.
 
-    EXPECTATION and OUTCOME are for a folder of an earlier release, whose record lacks them. Raises OSError,
-    EOFError and ZstdError for a log that cannot be read, and ValueError for a record that is not one.
+    Raises OSError, EOFError and ZstdError for a log that cannot be read, and ValueError for a record that is
+    not one.
     """
-    record = archive.record()
-    given = record.get("expectation") or expectation
-    if archive.complete_log_of is None or given is None:
+    if archive.complete_log_of is None or "expectation" not in archive.record():
         return None
+    record = Record.model_validate(archive.record())
     log = read_lines(archive.log_lines())
-    ended = JobOutcome(**record["outcome"]) if "outcome" in record else outcome
-    return log, judge_log(log, Expectation.model_validate(given), ended)
+    return log, judge_log(log, Expectation.model_validate(record.expectation), record.outcome)
 
 
 def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None = None) -> Verdict:

@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 import zstandard
 
-from busbar.collect.collector import collect, row_text
+from busbar.collect.busy import Kept
+from busbar.collect.collector import Collected, collect, row_text
 from busbar.collect.spec import CollectSpec
 from busbar.collect.watch import Unreachable
 from busbar.judge.archive import Archive
 from busbar.judge.nccl.expected import JUDGE
 from busbar.judge.nccl.judgement import judge_archive
 from busbar.judge.nccl.verdict import SCHEMA
-from busbar.kube.client import ApiError
+from busbar.kube.client import ApiError, JsonObject
 from busbar.manifests import mpijob as manifests
+from busbar.outputs.pool import summarize
 from tests.support.kube_cluster import Clock, Cluster, container, pod, unreachable, warning
 from tests.support.kube_site import job as configured
 from tests.unit.collect import launcher_log
@@ -30,6 +32,7 @@ EVENTS = "/api/v1/namespaces/ns/events"
 CONFIG_MAPS = "/api/v1/namespaces/ns/configmaps"
 NODE_EVENTS = "/api/v1/namespaces/default/events"
 MEASURED_AT = "2026-11-23T01:02:03Z"
+BY_A_FORMER_JUDGE = f"of judge {JUDGE - 1} (this busbar has judge {JUDGE})"
 ENDED = pod(
     "nccl-launcher-x",
     "launcher",
@@ -217,8 +220,96 @@ def test_a_stored_verdict_of_a_former_judge_gives_way_where_the_log_is_kept(tmp_
     old = {**new, "judge": JUDGE - 1, "verdict": "fail", "passed": False, "reasons": ["of a former judge"]}
     stored["data"]["verdict.json"] = json.dumps(old)
     assert run(api, spec(tmp_path)) == new
+    assert len(api.log_queries) == 1, "the kept log is judged, nothing is measured"
+    stored["data"]["verdict.json"] = json.dumps(old)
     (tmp_path / "nccl.log.zst").unlink()
     assert run(api, spec(tmp_path)) == old
+
+
+class Upgraded:
+    """A pool that was measured and judged by a former judge, for a busbar with another one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.api, self.folder, self.said = finished(), folder, list[str]()
+        found = self.collect()
+        self.measured = found.verdict
+        self.config_map = f"{CONFIG_MAPS}/{str(found.config_map).partition('/')[2]}"
+        former = {**found.verdict, "judge": JUDGE - 1}
+        self.api.objects[self.config_map]["data"]["verdict.json"] = json.dumps(former)
+        self.api.objects[CONFIG_MAPS] = [self.api.objects[self.config_map]]
+        self.former = summarize(former, record=found.record, config_map=found.config_map)
+
+    def collect(self, previous: JsonObject | None = None) -> Collected:
+        wanted = spec(self.folder)
+        return collect(self.api, wanted, Clock(), self.said.append, previous=previous, pool="h100")
+
+    def kept(self, previous: JsonObject | None = None) -> JsonObject:
+        """The former result that stays."""
+        with pytest.raises(Kept) as kept:
+            self.collect(previous)
+        assert f"the former verdict {BY_A_FORMER_JUDGE} stays" in self.said[-1]
+        return kept.value.found
+
+    def lose(self, *names: str) -> None:
+        """Lose the kept `log`, the `job` with its pods, the `record` in the cluster."""
+        if "log" in names:
+            (self.folder / "nccl.log.zst").unlink()
+        if "job" in names:
+            del self.api.objects[JOB]
+        if "record" in names:
+            del self.api.objects[self.config_map]
+            self.api.objects[CONFIG_MAPS] = []
+
+
+def test_a_new_judge_judges_the_kept_log_and_measures_nothing(tmp_path: Path) -> None:
+    pool = Upgraded(tmp_path)
+    pool.lose("record")
+    assert pool.collect(pool.former).verdict == pool.measured
+    assert len(pool.api.log_queries) == 1
+
+
+def test_a_job_whose_log_is_only_in_its_pod_keeps_the_verdict_in_the_cluster(tmp_path: Path) -> None:
+    pool = Upgraded(tmp_path)
+    pool.lose("log")
+    found = pool.collect(pool.former)
+    assert found.verdict == {**pool.measured, "judge": JUDGE - 1}
+    assert json.loads((tmp_path / "verdict.json").read_text()) == found.verdict
+    assert f"verdict {BY_A_FORMER_JUDGE} found in the cluster" in str(pool.said)
+    assert len(pool.api.log_queries) == 1
+
+
+@pytest.mark.parametrize("lost", [("log", "record"), ("log", "record", "job"), ("record", "job")])
+def test_a_verdict_that_only_the_state_has_stays(tmp_path: Path, lost: tuple[str, ...]) -> None:
+    pool = Upgraded(tmp_path)
+    pool.lose(*lost)
+    assert pool.kept(pool.former) == pool.former
+    assert len(pool.api.log_queries) == 1
+
+
+def test_a_log_that_cannot_be_read_any_more_leaves_the_verdict(tmp_path: Path) -> None:
+    pool = Upgraded(tmp_path)
+    (tmp_path / "nccl.log.zst").write_bytes(b"damaged")
+    assert pool.kept(pool.former) == pool.former
+
+
+def test_a_verdict_in_the_cluster_outlives_its_job(tmp_path: Path) -> None:
+    pool = Upgraded(tmp_path)
+    pool.lose("log", "job")
+    assert pool.kept() == pool.former
+    other = spec(tmp_path, expected_busbw_gbps=100.0)
+    with pytest.raises(Kept):
+        pool.collect()
+    assert run(pool.api, other)["verdict"] == "unknown", "it is not a verdict on another expectation"
+
+
+def test_without_any_verdict_the_log_is_read_and_a_missing_job_is_unknown(tmp_path: Path) -> None:
+    pool = Upgraded(tmp_path)
+    pool.lose("log", "record")
+    pool.api.logs = [serving(launcher_log.text())]
+    assert pool.collect().verdict == pool.measured
+    pool.lose("log", "record", "job")
+    verdict = pool.collect().verdict
+    assert (verdict["verdict"], verdict["reasons"]) == ("unknown", ["job: MPIJob ns/nccl does not exist"])
 
 
 def test_another_expectation_judges_the_same_log_again_without_the_cluster_running_anything(
@@ -357,7 +448,7 @@ def test_a_run_that_hangs_is_ended_at_the_deadline_with_what_was_read(tmp_path: 
 
 
 def test_a_job_that_does_not_exist_is_unknown(tmp_path: Path) -> None:
-    verdict = run(Cluster(), spec(tmp_path))
+    verdict = run(Cluster({CONFIG_MAPS: []}), spec(tmp_path))
     assert verdict["verdict"] == "unknown"
     assert "MPIJob ns/nccl does not exist" in verdict["reasons"][0]
 

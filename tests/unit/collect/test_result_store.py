@@ -25,7 +25,7 @@ ALL = ("worker-1", "worker-2", "worker-3", "worker-4")
 def record(number: int = 1, *nodes: str, **more: Any) -> Record:
     about = {"pool": "h100", "kind": "update", "folder": ".busbar/site/h100", "nodes": nodes, **more}
     at = f"2026-11-23T01:02:{number:02}Z"
-    return Record.model_validate({"job_uid": f"u-{number}", "measured_at": at, **about})
+    return Record.model_validate({"job_uid": f"u-{number}", "measured_at": at, "expectation": {}, **about})
 
 
 def job() -> JsonObject:

@@ -13,6 +13,8 @@ from pulumi.runtime.rpc import UNKNOWN
 from busbar.components.engine.release import ChartSource
 from busbar.components.mpi_operator import image_version
 from busbar.config import load
+from busbar.judge.nccl.expected import JUDGE
+from busbar.manifests.names import digest
 from tests.program.answers import CLIENT_KEY, healthy
 from tests.program.harness import LOCAL, RELEASE, Resource, Run, run_program, texts
 from tests.support.clusters import H100_POOL, OPERATORS, all_operators, site
@@ -212,6 +214,16 @@ def test_the_collector_gets_the_name_and_namespace_of_the_job(run: Run) -> None:
         assert (asked["job"], asked["namespace"]) == (made["name"], made["namespace"])
         assert asked["folder"] == f".busbar/test/{pool}"
         assert run.waits_for(run.named(f"busbar-nccl-{pool}-collect"), run.named(f"busbar-nccl-{pool}-job"))
+
+
+def test_a_new_judge_alone_runs_the_collector_again_with_its_previous_result(run: Run) -> None:
+    collect = run.named("nccl-a-collect")
+    asked = request(collect)
+    assert asked.pop("judge") == JUDGE
+    assert collect.inputs["triggers"] == [digest(asked)], (
+        "another trigger would replace it, without its result"
+    )
+    assert collect.inputs["addPreviousOutputInEnv"] is True
 
 
 def test_the_kubeconfig_reaches_the_commands_as_a_secret_and_never_in_their_arguments(run: Run) -> None:

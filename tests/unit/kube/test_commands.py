@@ -15,8 +15,10 @@ import pytest
 from busbar.collect.busy import Kept
 from busbar.kube import access, wait
 from busbar.kube.client import ApiError, RestApi
+from busbar.outputs.pool import summarize
 from tests.support import cli
 from tests.support.kube_cluster import Clock, Cluster, node, unreachable
+from tests.support.verdicts import failing, unknown
 from tests.unit.kube.api_server import running, status
 from tests.unit.kube.node_cluster import Nodes, pod
 from tests.unit.kube.node_cluster import node as kube_node
@@ -111,6 +113,7 @@ def test_a_collection_from_a_cluster_that_never_answers_ends_with_1_and_says_whe
 
 
 def test_a_job_that_is_not_there_is_a_verdict_and_ends_with_0(cluster: Cluster, tmp_path: Any) -> None:
+    cluster.objects["/api/v1/namespaces/ns/configmaps"] = []
     done = busbar("nccl", "collect", stdin=collection(tmp_path))
     assert done.exit_code == 0, done.output
     verdict = json.loads(done.stdout)
@@ -118,11 +121,25 @@ def test_a_job_that_is_not_there_is_a_verdict_and_ends_with_0(cluster: Cluster, 
     assert verdict["reasons"]
 
 
-def test_a_verdict_that_stays_is_printed_as_it_was_and_marked(
+def test_the_result_in_the_state_stays_where_the_job_is_gone(
+    cluster: Cluster, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.objects["/api/v1/namespaces/ns/configmaps"] = []
+    printed = json.dumps(summarize(failing()) | {"record": {}})
+    monkeypatch.setenv("PULUMI_COMMAND_STDOUT", printed)
+    done = busbar("nccl", "collect", stdin=collection(tmp_path))
+    assert (done.exit_code, json.loads(done.stdout)) == (0, json.loads(printed))
+    for useless in (json.dumps(summarize(unknown())), "Killed", ""):
+        monkeypatch.setenv("PULUMI_COMMAND_STDOUT", useless)
+        done = busbar("nccl", "collect", stdin=collection(tmp_path))
+        assert "does not exist" in json.loads(done.stdout)["reasons"][0]
+
+
+def test_a_verdict_that_stays_is_printed_as_it_was(
     cluster: Cluster, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def kept(*_: Any, **__: Any) -> None:
-        raise Kept({"format": 3, "verdict": "pass"})
+        raise Kept({"format": 3, "verdict": "pass", "kept": True})
 
     monkeypatch.setattr("busbar.collect.collector.collect", kept)
     done = busbar("nccl", "collect", stdin=collection(tmp_path))

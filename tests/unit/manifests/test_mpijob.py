@@ -13,7 +13,7 @@ import pytest
 
 from busbar.manifests import mpijob
 from busbar.manifests.nccljob import NcclJob, TopologyFile, resolve
-from busbar.manifests.scheduling import priority_class
+from busbar.manifests.scheduling import HCA_CHECK, priority_class
 from tests.support.kube_site import cluster, job
 
 
@@ -67,9 +67,9 @@ def test_workers_that_have_hcas_check_them_before_they_start() -> None:
         [container] = worker(mpijob.render(job(**config)))["containers"]
         return str(container["command"][-1])
 
-    assert command().startswith(mpijob.HCA_CHECK)
+    assert command().startswith(HCA_CHECK)
     without = command(validation={"transport": "socket"}, network_operator={"enabled": False})
-    assert mpijob.HCA_CHECK not in without
+    assert HCA_CHECK not in without
 
 
 def test_the_order_in_which_versions_are_given_does_not_make_another_job() -> None:

@@ -30,9 +30,7 @@ class Update:
         name = manifest["metadata"]["name"]
         spec = collect_spec(cluster.validation, job, name, folder=str(folder))
         settings = settings_of(manifest, spec["expectation"], job.iterations, job.warmup)
-        self.result = current_result(
-            printed, spec, settings, job.nodes, keep=True, announce=lambda _: pytest.fail("announced")
-        )
+        self.result = current_result(printed, settings, job.nodes)
         self.record = Record(
             job_uid="u-1",
             pool="h100",
@@ -77,24 +75,6 @@ def test_a_verdict_that_is_kept_says_which_version_it_was_measured_with(
 
 def test_a_verdict_that_is_kept_for_the_same_measurement_is_stale_in_nothing(tmp_path: Path) -> None:
     assert Update(tmp_path, Update(tmp_path, PRINTED).kept()).result["stale"] == []
-
-
-@pytest.mark.parametrize(
-    ("settings", "stale"),
-    [
-        ({"k3s": "v1.35.4+k3s1", "shm_size": "64Gi", "taints": "[]"}, ["k3s v1.35.4+k3s1 -> v1.35.6+k3s1"]),
-        ({"k3s": "v1.35.6+k3s1", "job": "nccl-h100-0"}, ["job nccl-h100-0 -> "]),
-    ],
-    ids=["what both name", "nothing that both name"],
-)
-def test_a_record_of_an_earlier_release_is_compared_in_what_it_names(
-    tmp_path: Path, settings: dict[str, str], stale: list[str]
-) -> None:
-    nodes = ["worker-1", "worker-2", "worker-3", "worker-4"]
-    environment = {f"env {key}": value for key, value in kube_site.job().env.items()}
-    former = {"nodes_measured": nodes, "settings": environment | settings}
-    kept = Update(tmp_path, json.dumps({**summarize(passing()), **former}), k3s=k3s("v1.35.6+k3s1")).result
-    assert [text[: len(start)] for text, start in zip(kept["stale"], stale, strict=True)] == stale
 
 
 @pytest.mark.parametrize(
@@ -161,7 +141,7 @@ def test_a_pool_without_a_measured_worker_is_not_offered_at_all() -> None:
     assert not found.nccl_passed and found.pools == {}
 
 
-def test_results_of_an_earlier_busbar_which_name_no_workers_stay_as_they_are() -> None:
+def test_a_result_that_names_no_workers_is_of_all_of_them() -> None:
     cluster = load(site())
     built = build_outputs(cluster, versions={"k3s": "v"}, facts={}, results={"h100": read_result(PRINTED)})
     found = ClusterOutputs.from_dict(built)

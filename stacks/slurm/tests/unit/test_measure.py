@@ -129,7 +129,7 @@ def test_a_measurement_is_in_the_history_of_its_pool_and_not_in_the_state(tmp_pa
     of_pool = tmp_path / "lab"
     kept = [keep(measured(Site(), tmp_path), of_pool, print)]
     kept.append(keep(measured(Site(), tmp_path, validation={"tolerance": 0.2}), of_pool, print))
-    assert not {"record", "judge"} & {key for each in kept for key in each}
+    assert not any("record" in each for each in kept)
     # The log was judged twice, and is one measurement.
     [entry] = entries(read_folder(tmp_path))
     record = entry.run.record

@@ -115,7 +115,7 @@ def passed(measured: list[MeasureSpec], monkeypatch: pytest.MonkeyPatch) -> list
         names = [host.name for host in spec.hosts]
         record = Record(
             job_uid=spec.job, pool=spec.hosts[0].pool or "", kind="update", folder=spec.folder,
-            nodes=tuple(names), measured_at="2026-01-01T00:00:00Z",
+            nodes=tuple(names), measured_at="2026-01-01T00:00:00Z", expectation={},
         )  # fmt: skip
         return {**summarize(passing(), record=record), "nodes_measured": names}
 

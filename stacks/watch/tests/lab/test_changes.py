@@ -48,7 +48,7 @@ def test_a_drain_a_measurement_and_an_update_are_in_the_series_without_a_refresh
     assert of_node == {"busbar_node_drained", "busbar_node_rail_info"}
     record = Record(
         job_uid="1", pool="h100", kind="measure", folder="f", nodes=("gpu-1",),
-        measured_at="2026-11-25T05:00:00Z",
+        measured_at="2026-11-25T05:00:00Z", expectation={},
     )  # fmt: skip
     Results(site.api, "nccl").write(record, failing())
     assert {

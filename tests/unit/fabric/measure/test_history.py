@@ -169,14 +169,6 @@ def test_a_run_without_a_time_is_no_record() -> None:
     assert Run.read(summary(timeless)) is None
 
 
-def test_a_record_of_an_earlier_release_has_changed_only_in_what_both_name() -> None:
-    old = run(0, 390.0, settings={"nvlink_gbps": "450.0", "k3s": "v1.35.6+k3s1"}, expectation=None)
-    new = run(1, 390.0, settings={"shm_size": "64Gi", "k3s": "v1.35.7+k3s1", "env NCCL_ALGO": "RING"})
-    assert entries([old, new])[-1].changes == (
-        "k3s v1.35.6+k3s1 -> v1.35.7+k3s1", "env NCCL_ALGO none -> RING"
-    )  # fmt: skip
-
-
 def test_as_json_values_an_entry_has_its_noise_floor_and_changes() -> None:
     found = after(*STEADY, 350.0).as_object()
     assert found["noise"] == {"median": 390.0, "mad": 0.5, "passes": 5, "floor": 378.3}
