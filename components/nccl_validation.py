@@ -75,9 +75,9 @@ class NcclValidationArgs:
 class NcclValidation(pulumi.ComponentResource):
     """Makes the MPIJob, the Command that collects its log, and the ConfigMap of a topology file if set.
 
-    The job runs again when anything in it changes (nodes, versions, image, arguments,
-    `validation.run`), because its name is a digest of that. If only the expectation changes, the same log is
-    judged again.
+    The job runs again when something else is asked for (nodes, versions, image, arguments, `validation.run`),
+    because its name is a digest of that. If only the expectation or the judge changes, the same log is judged
+    again.
     """
 
     result: pulumi.Output[Mapping[str, Any]]
@@ -104,6 +104,8 @@ class NcclValidation(pulumi.ComponentResource):
                 depends_on=topology_map,
                 # The old job may still hold the GPUs that the new one needs.
                 delete_before_replace=True,
+                # A job that has ended stays as it was. One with another name comes with its own spec.
+                ignore_changes=["spec"],
             ),
         )
         folder = f".busbar/{pulumi.get_stack()}/{args.pool}"

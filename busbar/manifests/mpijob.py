@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from busbar.manifests.launcher import script
+from busbar.manifests.launcher import LAUNCHER, script
 from busbar.manifests.names import job_name
 from busbar.manifests.nccljob import TOPOLOGY_FOLDER, NcclJob, Stage
 from busbar.manifests.scheduling import GPU_RESOURCE, HCA_CHECK, NODE_ENV, pod_on
@@ -25,8 +25,8 @@ _SSHD = "mkdir -p /run/sshd && ssh-keygen -A >/dev/null && exec /usr/sbin/sshd -
 
 
 def render(job: NcclJob) -> dict[str, Any]:
-    """The manifest. Its name carries a digest of everything in it, so any change makes another job."""
-    return _manifest(job, job_name(job.pool, _manifest(job, "")))
+    """The manifest. Its name carries a digest of the job's request, and not of the texts in it."""
+    return _manifest(job, job_name(job.pool, {**job.request, "launcher": LAUNCHER}))
 
 
 def nodes_of(job: Mapping[str, Any]) -> tuple[str, ...]:
@@ -46,7 +46,7 @@ def _manifest(job: NcclJob, name: str) -> dict[str, Any]:
             "namespace": job.namespace,
             "labels": {"app.kubernetes.io/managed-by": "busbar", POOL_LABEL: job.pool},
             "annotations": {
-                # Not read in the cluster; here so that another version gives another digest.
+                # busbar.collect.spec.settings_of reads them.
                 "busbar/versions": json.dumps(dict(job.versions), sort_keys=True),
                 "busbar/run": str(job.run),
                 **({"busbar/topology-sha256": job.topology.sha256} if job.topology else {}),
@@ -126,7 +126,7 @@ def _worker(job: NcclJob, name: str) -> dict[str, Any]:
         "resources": {"limits": limits},
         "volumeMounts": mounts,
     }
-    if job.transport != "socket":
+    if job.locks_memory:
         # Registering memory with an HCA locks it; without the capability the limit of the runtime applies.
         container["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
     if job.stage:

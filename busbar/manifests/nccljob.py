@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,20 @@ class NcclJob(NcclRun):
     topology: TopologyFile | None
     versions: Mapping[str, str]
     stage: Stage | None = None
+
+    @property
+    def request(self) -> dict[str, Any]:
+        parts: dict[str, Any] = {"taints": [taint.model_dump() for taint in self.taints]}
+        if self.topology:
+            parts["topology"] = {"name": self.topology.name, "sha256": self.topology.sha256}
+        if self.stage:
+            parts["stage"] = asdict(self.stage)
+        return {**super().request, **parts, "locks_memory": self.locks_memory}
+
+    @property
+    def locks_memory(self) -> bool:
+        """Whether the workers register memory with an HCA."""
+        return self.transport != "socket"
 
 
 def resolve(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from busbar.config.hardware import Gpus, Hardware
 from busbar.config.validation import NcclSettings
@@ -39,6 +40,8 @@ ALGORITHM_ENV: Mapping[str, Mapping[str, str]] = {
     "nvls": {"NCCL_ALGO": "NVLS,NVLSTREE"},
     "sharp": {"NCCL_ALGO": "COLLNETCHAIN,COLLNETDIRECT", "NCCL_COLLNET_ENABLE": "1"},
 }
+# Fields that only the expectation needs: transport and algorithm are in the environment too.
+OF_THE_VERDICT = {"gpu", "rails", "rate_gbps", "transport", "algorithm"}
 DEFAULT_MPI_ARGS = ("--bind-to", "none", "--map-by", "slot")
 
 
@@ -71,6 +74,16 @@ class NcclRun:
     all_reduce_env: tuple[str, ...]
     mpi_args: tuple[str, ...]
     run: int
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """What is measured, as JSON values: the name of a job is a digest of it, and of no text of a script.
+
+        What only the verdict depends on is left out, and so is what is not set: then a new field gives no
+        other name where it is not used.
+        """
+        found = {key: value for key, value in vars(self).items() if key not in OF_THE_VERDICT}
+        return {key: value for key, value in found.items() if value not in (None, (), {})}
 
     @property
     def ranks(self) -> int:

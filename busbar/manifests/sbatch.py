@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from busbar.judge.nccl.expected.profiles import Profile
-from busbar.manifests.launcher import FIND_PROGRAM, RECORDING, common
+from busbar.manifests.launcher import FIND_PROGRAM, LAUNCHER, RECORDING, common
 from busbar.manifests.ncclrun import BASE_ENV, NcclRun
 
 # A pod's interface is eth0; a host's is not known before the job runs.
@@ -109,6 +109,12 @@ if [[ ! $mpi ]]; then
   finish 64
 fi
 """
+
+
+def request(job: NcclRun, profile: Profile | None, image: str | None = None) -> dict[str, Any]:
+    """What the script of these arguments measures: the name of its job is a digest of it, not of the text."""
+    segment = segment_size(len(job.nodes), profile.nodes_per_domain if profile else 1)
+    return {**job.request, "image": image, "segment": segment, "launcher": LAUNCHER}
 
 
 def script(job: NcclRun, profile: Profile | None, image: str | None = None) -> str:

@@ -30,7 +30,7 @@ DISK_IS_FULL_BYTES = 65536
 
 
 class JobSpec(StrictModel):
-    """A job. `job`: its name, which changes with everything that it runs; `script`: for sbatch.
+    """A job. `job`: its name, a digest of what it measures; `script`: for sbatch.
 
     `pending_seconds`: how long it may wait for its nodes. `min_nodes_fraction`: fraction of its nodes that
     must be usable.

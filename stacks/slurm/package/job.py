@@ -13,12 +13,6 @@ from stacks.slurm.package.config import Slurm
 from stacks.slurm.package.preflight import hosts_of
 from stacks.slurm.package.render import hostname
 
-REVISION = 1
-"""Raised by hand when the sbatch script (busbar/manifests/sbatch.py) measures something else. It is part of
-every job's name, so every site measures again, and the release notes say so."""
-# Fields of NcclRun that the verdict needs and the job does not have.
-_JUDGED_BY = {"gpu", "rails", "rate_gbps", "transport", "algorithm"}
-
 
 def measure_spec(
     slurm: Slurm, pool: str, facts: Mapping[str, Mapping[str, Any]], folder: str, *, again: str = ""
@@ -34,9 +28,8 @@ def measure_spec(
     run = nccl_run(pool, names, slurm.pools[pool], validation)
     known = (facts[name] for name in names if name in facts)
     versions = sorted({f"slurm {found['slurm']}, driver {found.get('driver')}" for found in known})
-    asked = {key: value for key, value in asdict(run).items() if key not in _JUDGED_BY}
-    content = {"revision": REVISION, "run": asked, "profile": validation.profile, "image": validation.image}
-    name = job_name(pool, {**content, "versions": versions, "again": again})
+    content = {**sbatch.request(run, validation.system, validation.image), "versions": versions}
+    name = job_name(pool, {**content, **({"again": again} if again else {})})
     return {
         "controller": hosts_of(slurm)[0].data(),
         "hosts": [host.data() for host in hosts],

@@ -204,6 +204,7 @@ def test_a_job_is_replaced_and_the_old_one_is_deleted_first(run: Run) -> None:
     assert len(jobs) == 2
     for job in jobs:
         assert job.request.deleteBeforeReplace
+        assert job.request.ignoreChanges == ["spec"], "a corrected text patches no job that has ended"
         assert job.request.deletedWith
 
 
@@ -220,9 +221,7 @@ def test_a_new_judge_alone_runs_the_collector_again_with_its_previous_result(run
     collect = run.named("nccl-a-collect")
     asked = request(collect)
     assert asked.pop("judge") == JUDGE
-    assert collect.inputs["triggers"] == [digest(asked)], (
-        "another trigger would replace it, without its result"
-    )
+    assert collect.inputs["triggers"] == [digest(asked)], "a replaced command has no previous result"
     assert collect.inputs["addPreviousOutputInEnv"] is True
 
 

@@ -72,6 +72,64 @@ def test_workers_that_have_hcas_check_them_before_they_start() -> None:
     assert HCA_CHECK not in without
 
 
+def name(**config: Any) -> str:
+    return str(mpijob.render(job(**config))["metadata"]["name"])
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"nodes": 2},
+        {"validation": {"run": 2}},
+        {"validation": {"image": "example.com/nccl-tests:2"}},
+        {"validation": {"iterations": 30}},
+        {"validation": {"env": {"NCCL_IB_QPS_PER_CONNECTION": "4"}}},
+        {"validation": {"algorithm": "ring"}},
+        {"validation": {"transport": "socket"}},
+        {"validation": {"deadline_seconds": 900}},
+        {"validation": {"shm_size": "8Gi"}},
+        {"network_operator": {"resource": "example.com/hca"}},
+        {"gpu_operator": {"version": "v26.7.1"}},
+        {"pool": {"taints": [{"key": "busy", "effect": "NoExecute"}]}},
+    ],
+)
+def test_whatever_is_asked_for_makes_another_job(config: dict[str, Any]) -> None:
+    assert name(**config) != name()
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"pool": {"gpu_model": "H200"}},
+        {"pool": {"rate_gbps": 200}},
+        {"validation": {"transport": "rdma"}},
+        {"validation": {"tolerance": 0.05, "expected_busbw_gbps": 300.0}},
+        {"validation": {"when_busy": "keep"}},
+    ],
+)
+def test_another_expectation_is_judged_from_the_same_job(config: dict[str, Any]) -> None:
+    assert name(**config) == name()
+
+
+def test_another_topology_file_makes_another_job() -> None:
+    files = (None, TopologyFile("h100", "h100.xml", "<system/>"), TopologyFile("h100", "h100.xml", "<a/>"))
+    made = [mpijob.render(replace(job(), topology=file))["metadata"]["name"] for file in files]
+    assert len({*made}) == 3
+
+
+def test_a_corrected_text_makes_no_other_job_and_a_raised_number_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = mpijob.render(job())
+    for text in ("script", "HCA_CHECK", "_SSHD"):
+        monkeypatch.setattr(mpijob, text, (lambda _: "corrected") if text == "script" else "corrected")
+    after = mpijob.render(job())
+    assert after["spec"] != before["spec"]
+    assert after["metadata"] == before["metadata"]
+    monkeypatch.setattr(mpijob, "LAUNCHER", mpijob.LAUNCHER + 1)
+    assert name() != before["metadata"]["name"]
+
+
 def test_the_order_in_which_versions_are_given_does_not_make_another_job() -> None:
     versions = {"k3s": "v1", "gpu_operator": "v2"}
     one, other = (
