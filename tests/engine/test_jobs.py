@@ -1,0 +1,137 @@
+"""The job of a measurement and its collector over updates, with the real engine.
+
+The component, the provider of Kubernetes and the API server are real. Nothing runs the job, and the collector
+is a script that prints a verdict. The tests are one story, in this order.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from busbar.judge.nccl.expected import JUDGE
+from busbar.outputs.pool import summarize
+from tests.engine.test_update_end import Stack
+from tests.support.api_server import ApiServer
+from tests.support.engine import throwaway_project
+from tests.support.verdicts import passing
+
+NAMESPACE = "jobs"
+JOBS = f"/apis/kubeflow.org/v2beta1/namespaces/{NAMESPACE}/mpijobs"
+CORRECTED = "# a corrected text\n"
+PROGRAM = """
+    import os
+    from pathlib import Path
+
+    import pulumi
+    import pulumi_kubernetes as kubernetes
+
+    from busbar.components import nccl_validation
+    from busbar.components.engine import local_command
+    from busbar.manifests import mpijob
+
+    ROOT = Path(__file__).parent
+    local_command.busbar_command = lambda *words: f"sh {ROOT}/collect.sh"
+    rendered, spec_of = mpijob.script, nccl_validation.collect_spec
+    mpijob.script = lambda job: os.environ.get("TEXT", "") + rendered(job)
+    nccl_validation.collect_spec = lambda *words, **more: {
+        **spec_of(*words, **more), "judge": int(os.environ["JUDGE"])
+    }
+    kubeconfig = (ROOT / "kubeconfig").read_text()
+    provider = kubernetes.Provider(
+        "cluster", kubeconfig=kubeconfig, cluster_identifier="one", upsert_existing_objects=True
+    )
+    measured = nccl_validation.NcclValidation(
+        "nccl-h100",
+        nccl_validation.NcclValidationArgs(
+            kubeconfig=kubeconfig, pool="h100", nodes=["gpu-1", "gpu-2"], gpus=8, rails=8, rate_gbps=400,
+            validation={"namespace": "jobs", "run": int(os.environ["RUN"])},
+        ),
+        pulumi.ResourceOptions(provider=provider),
+    )
+    pulumi.export("verdict", measured.result["verdict"])
+"""
+# Without a schema: a field of the spec is what the program says.
+DEFINITION = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "mpijobs.kubeflow.org"},
+    "spec": {
+        "group": "kubeflow.org",
+        "names": {"kind": "MPIJob", "plural": "mpijobs", "singular": "mpijob"},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": "v2beta1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+                },
+            }
+        ],
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory, server: ApiServer) -> Stack:
+    server.kubectl("apply", "-f", "-", objects=[DEFINITION])
+    server.kubectl("wait", "--for=condition=Established", "crd", "--all")
+    server.kubectl("create", "namespace", NAMESPACE)
+    folder = tmp_path_factory.mktemp("jobs")
+    environment = throwaway_project(folder, PROGRAM, NO_COLOR="1", TERM="dumb")
+    (folder / "Pulumi.dev.yaml").write_text("config: {}\n")
+    (folder / "kubeconfig").write_text(server.kubeconfig)
+    (folder / "verdict").write_text(json.dumps(summarize(passing())))
+    (folder / "collect.sh").write_text(
+        f'printf "%s\\n" "$PULUMI_COMMAND_STDOUT" >>{folder}/previous; cat {folder}/verdict\n'
+    )
+    made = Stack(folder, environment, server)
+    assert made.pulumi("stack", "init").returncode == 0
+    return made
+
+
+def updated(stack: Stack, *, run: int = 1, judge: int = JUDGE, text: str = "") -> tuple[Any, list[str]]:
+    """The one job after an update, and the previous results with which the collector has run in it."""
+    seen = stack.folder / "previous"
+    seen.write_text("")
+    done = stack.up(RUN=str(run), JUDGE=str(judge), TEXT=text)
+    assert done.returncode == 0, done.stdout
+    [job] = stack.server.api.list(JOBS)
+    return job, seen.read_text().splitlines()
+
+
+def script(job: Any) -> str:
+    launcher = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]
+    return str(launcher["containers"][0]["command"][-1])
+
+
+def test_a_first_update_makes_the_job_and_collects_without_a_previous_result(stack: Stack) -> None:
+    job, previous = updated(stack)
+    assert CORRECTED not in script(job)
+    assert previous == [""]
+
+
+def test_a_corrected_text_changes_no_job_and_collects_nothing(stack: Stack) -> None:
+    [before] = stack.server.api.list(JOBS)
+    job, previous = updated(stack, text=CORRECTED)
+    assert (job["metadata"]["uid"], job["spec"]) == (before["metadata"]["uid"], before["spec"])
+    assert previous == []
+
+
+def test_a_new_judge_collects_again_with_the_previous_result_and_makes_no_job(stack: Stack) -> None:
+    [before] = stack.server.api.list(JOBS)
+    job, previous = updated(stack, text=CORRECTED, judge=JUDGE + 1)
+    assert job["metadata"]["uid"] == before["metadata"]["uid"]
+    assert previous == [(stack.folder / "verdict").read_text()]
+
+
+def test_a_job_of_a_new_name_comes_with_the_new_spec_and_has_no_previous_result(stack: Stack) -> None:
+    [before] = stack.server.api.list(JOBS)
+    job, previous = updated(stack, text=CORRECTED, judge=JUDGE + 1, run=2)
+    assert job["metadata"]["name"] != before["metadata"]["name"]
+    assert script(job).startswith(CORRECTED)
+    assert previous == [""]
