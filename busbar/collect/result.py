@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from busbar.collect.busy import PATIENCE_SECONDS, WhenBusy
+from busbar.judge.nccl.verdict import SCHEMA
 from busbar.judge.record import JOB, Record
 from busbar.kube.client import Api, JsonObject
 from busbar.kube.objects import create_or_merge, delete, find
@@ -31,6 +32,8 @@ class Results:
         self._api = api
         self._namespace = namespace
         self._path = f"/api/v1/namespaces/{namespace}/configmaps"
+        self.former = 0
+        """How many of those that `all` has listed are of a busbar before 1.0, and so were not read."""
 
     def address(self, uid: str) -> str:
         """NAMESPACE/NAME of the record of the job with this uid."""
@@ -45,7 +48,9 @@ class Results:
     def all(self, pool: str | None = None) -> list[dict[str, Any]]:
         """All measurements, or those of a pool, as `summarize` gives them; the newest first."""
         maps = self._api.list(self._path, labelSelector=f"{LABEL}={pool}" if pool else LABEL)
-        return sorted(filter(None, map(self._summary, maps)), key=_measured_at, reverse=True)
+        found = [*filter(None, map(self._summary, maps))]
+        self.former = len(maps) - len(found)
+        return sorted(found, key=_measured_at, reverse=True)
 
     def of_job(self, name: str, expectation: Mapping[str, Any]) -> dict[str, Any] | None:
         """The newest pass or fail on an MPIJob of this name, which is gone, under this expectation."""
@@ -115,9 +120,9 @@ def _stored(found: JsonObject) -> tuple[Record, dict[str, Any]] | None:
     try:
         record = Record.model_validate_json(found["data"][RECORD])
         verdict = json.loads(found["data"][KEY])
-        return (record, verdict) if isinstance(verdict, dict) else None
+        return (record, verdict) if verdict["schema"] == SCHEMA else None
     except (KeyError, TypeError, ValueError):
-        return None  # not written by this busbar
+        return None
 
 
 def _measured_at(found: Mapping[str, Any]) -> str:

@@ -13,7 +13,8 @@ from busbar.manifests.ncclrun import NcclRun
 LAUNCHER = 1
 """The number of the scripts in the request of a job, whose name does not depend on their text.
 
-Raise it where a new text measures something else, and say so in the release notes: all sites measure again."""
+Raise it where a new text measures something else, and say so in the release notes: every site then measures
+again."""
 
 HOSTFILE = "/etc/mpi/hostfile"
 

@@ -21,8 +21,8 @@ from busbar.text import listed
 Curve = tuple[tuple[int, float], ...]
 """(message size in bytes, busbw in GB/s), the smallest size first."""
 
-FORMAT = 3
-"""Version of the printed form. Raised when a field changes; the former version must still be read."""
+FORMAT = 4
+"""Version of the printed form, from 1.0 on. Raised when a field changes; former ones must then be read."""
 
 DIGITS = 4  # decimals of an exported number
 

@@ -46,7 +46,7 @@ def history(
     path = find_file(stack, project)
     name = stack_of(path)
     # Only a K3s cluster has records itself.
-    here = read_folder(path.parent / ".busbar" / name)
+    here = read_folder(path.parent / ".busbar" / name, progress)
     is_here = (capability := capability_of(path)) and capability.measuring(path)
     found = entries(here if is_here else _runs(*load_stack(stack, project)))
     if not found:
@@ -65,11 +65,11 @@ def _runs(file: StackFile, cluster: Cluster) -> list[Run]:
     """The records in the cluster and on this machine; if the cluster cannot be read, a note says so."""
     from busbar.fabric.measure.records import read_cluster, read_folder
 
-    here = read_folder(file.project / ".busbar" / file.stack)
+    here = read_folder(file.project / ".busbar" / file.stack, progress)
     try:
         api = cluster_api(file, cluster)
         # Of a run that was judged again, the record on this machine has the later verdict.
-        return [*read_cluster(api, cluster.validation.namespace), *here]
+        return [*read_cluster(api, cluster.validation.namespace, progress), *here]
     except NoVerdict as error:
         progress(f"note: only what was measured from this folder is shown: {error}")
         return here

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from busbar.judge.record import JOB, Record, changes
-from busbar.outputs.pool import PoolResult
+from busbar.outputs.pool import FORMAT, PoolResult
 from busbar.text import listed
 
 MIN_PASSES = 5
@@ -68,6 +68,8 @@ class Run:
     def read(cls, found: Any) -> Run | None:
         """A measurement as `summarize` gives it; None for anything else, and without a time."""
         try:
+            if found["format"] != FORMAT:
+                return None
             run = cls(Record.model_validate(found["record"]), PoolResult.model_validate(found))
         except (KeyError, TypeError, ValueError):
             return None

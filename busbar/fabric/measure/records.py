@@ -14,6 +14,8 @@ from busbar.collect.result import Results
 from busbar.fabric.measure.history import Run
 from busbar.kube.client import Api
 from busbar.kube.wait import ProgressCallback
+from busbar.outputs.pool import FORMAT
+from busbar.text import counted
 
 FILE = "history.jsonl"
 
@@ -36,19 +38,36 @@ def _for_owner(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def read_folder(folder: Path) -> list[Run]:
-    """The measurements in the folders of all pools of a stack, .busbar/STACK."""
-    texts = (file.read_text(encoding="utf-8").splitlines() for file in sorted(folder.glob(f"*/{FILE}")))
-    return [run for lines in texts for line in lines if (run := Run.read(_object(line)))]
+def read_folder(folder: Path, note: ProgressCallback = lambda _: None) -> list[Run]:
+    """The measurements in the folders of all pools of a stack, .busbar/STACK.
+
+    NOTE gets a sentence on those that are in a former format.
+    """
+    runs: list[Run] = []
+    for file in sorted(folder.glob(f"*/{FILE}")):
+        found = [each for line in file.read_text(encoding="utf-8").splitlines() if (each := _object(line))]
+        runs += filter(None, map(Run.read, found))
+        _note_former(note, str(file), sum(each.get("format") != FORMAT for each in found))
+    return runs
 
 
-def read_cluster(api: Api, namespace: str) -> list[Run]:
-    """The measurements in the cluster. Raises ApiError."""
-    return [run for each in Results(api, namespace).all() if (run := Run.read(each))]
+def read_cluster(api: Api, namespace: str, note: ProgressCallback = lambda _: None) -> list[Run]:
+    """The measurements in the cluster. NOTE as in `read_folder`. Raises ApiError."""
+    results = Results(api, namespace)
+    runs = list(filter(None, map(Run.read, results.all())))
+    _note_former(note, f"namespace {namespace}", results.former)
+    return runs
 
 
-def _object(line: str) -> Any:
+def _note_former(note: ProgressCallback, where: str, count: int) -> None:
+    if count:
+        what = f"{counted(count, 'measurement')} by a busbar before 1.0"
+        note(f"note: {what} in {where} cannot be read. Fix: measure again: busbar measure STACK")
+
+
+def _object(line: str) -> dict[str, Any]:
     try:
-        return json.loads(line)
+        found = json.loads(line)
     except ValueError:
-        return None  # cut by a full disk
+        return {}  # cut by a full disk
+    return found if isinstance(found, dict) else {}

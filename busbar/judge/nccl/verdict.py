@@ -14,14 +14,14 @@ from busbar.judge.nccl.diagnose.diagnose import Diagnosis
 
 __all__ = ["Check", "CollectiveResult", "Diagnosis", "Overall", "Point", "Status", "Verdict"]
 
-# 2: each check has a code; `simulated` took the place of `stand_ins`
-SCHEMA: Literal[2] = 2
+SCHEMA: Literal[3] = 3
+"""Version of the verdict and of the record beside it. Those before 3 are of a busbar before 1.0."""
 
 
 class Verdict(verdict.Verdict):
     """The whole judgement of one log."""
 
-    schema_: Literal[2] = Field(default=SCHEMA, alias="schema")
+    schema_: Literal[3] = Field(default=SCHEMA, alias="schema")
     busbw_gbps: float | None
     expected_gbps: float | None
     floor_gbps: float | None

@@ -126,13 +126,13 @@ def test_a_verdict_of_a_full_size_sweep_of_440_hosts_stays_below_4_kb() -> None:
         ("Killed", "it is not a verdict (Expecting value"),
         ("[]", "it is not a verdict ("),
         ('{"passed": "yes"}', "it is not a verdict ("),
-        ('{"format": 3}', "verdict: Field required"),
+        ('{"format": 4}', "verdict: Field required"),
         (
-            '{"format": 3, "verdict": "good"}',
+            '{"format": 4, "verdict": "good"}',
             "verdict: Input should be 'pass', 'fail' or 'unknown', got 'good'",
         ),
-        ('{"format": 4, "verdict": "pass"}', "unsupported format 4, supported: 3"),
-        ('{"schema": 3, "verdict": "pass", "passed": true}', "unsupported format None, supported: 3"),
+        ('{"format": 3, "verdict": "pass"}', "unsupported format 3, supported: 4"),
+        ('{"schema": 3, "verdict": "pass", "passed": true}', "unsupported format None, supported: 4"),
     ],
 )
 def test_a_text_that_is_not_a_result_is_no_evidence_and_says_so(printed: str | None, problem: str) -> None:

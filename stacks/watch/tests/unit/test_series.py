@@ -162,6 +162,7 @@ def measured(at: str, verdict: dict[str, Any], *nodes: str) -> dict[str, Any]:
     """The ConfigMap of a measurement of the pool."""
     record = {
         "job_uid": at, "pool": "h100", "kind": "measure", "folder": "f", "nodes": nodes, "measured_at": at,
+        "expectation": {},
     }  # fmt: skip
     data = {"verdict.json": json.dumps(verdict), "record.json": json.dumps(record)}
     return {"metadata": {"name": f"nccl-history-{at}"}, "data": data}

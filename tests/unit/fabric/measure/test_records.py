@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,10 @@ from busbar.kube import wait
 from busbar.kube.client import JsonObject
 from busbar.manifests import mpijob, nccljob
 from busbar.manifests.nccljob import TopologyFile
-from busbar.outputs.pool import PoolResult
+from busbar.outputs.pool import PoolResult, summarize
 from tests.support.cli import busbar
 from tests.support.kube_cluster import Clock
+from tests.support.verdicts import passing
 from tests.unit.fabric.measure.foreign import SETTINGS, Foreign, gpu_node
 from tests.unit.fabric.measure.test_stack import inventory
 
@@ -121,6 +123,24 @@ def test_a_job_that_is_no_update_or_has_no_verdict_of_busbar_is_no_record(cluste
     theirs = {"metadata": {"name": "theirs", "labels": labels}, "data": {"verdict.json": "{}"}}
     cluster.add(f"{MAPS}/theirs", theirs)
     assert read_cluster(cluster, NAMESPACE) == []
+
+
+def test_measurements_before_1_0_are_named_and_not_read(cluster: Foreign, tmp_path: Path) -> None:
+    manifest, spec = job_of(stack())
+    collected(cluster, manifest, spec)
+    [address] = [path for path in cluster.objects if "nccl-history-" in path]
+    data = cluster.objects[address]["data"]
+    data["verdict.json"] = json.dumps({**json.loads(data["verdict.json"]), "schema": 2})
+    Path("h100").mkdir()
+    lines = ({**summarize(passing()), "format": 3}, {"id": "u-1", "pool": "h100", "result": {}})
+    Path("h100/history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    said: list[str] = []
+    assert read_folder(Path(), said.append) == read_cluster(cluster, NAMESPACE, said.append) == []
+    fix = "cannot be read. Fix: measure again: busbar measure STACK"
+    assert said == [
+        f"note: 2 measurements by a busbar before 1.0 in h100/history.jsonl {fix}",
+        f"note: 1 measurement by a busbar before 1.0 in namespace {NAMESPACE} {fix}",
+    ]
 
 
 def test_a_file_that_cannot_be_written_is_a_message_because_there_is_a_verdict(cluster: Foreign) -> None:
