@@ -132,8 +132,8 @@ def _worker(job: NcclJob, name: str) -> dict[str, Any]:
     if job.stage:
         from busbar.manifests import groups
 
-        container["command"] = ["/bin/bash", "-c", f'echo "$NODE_NAME" >{groups.NODE_FILE} && {_SSHD}']
-        container["env"] = [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]
+        container["command"] = ["/bin/bash", "-c", f'echo "$BUSBAR_NODE" >{groups.NODE_FILE} && {_SSHD}']
+        container["env"] = [dict(NODE_ENV)]
     elif job.hca_resources:
         container["command"] = ["/bin/bash", "-c", f"{HCA_CHECK}{_SSHD}"]
         container["env"] = [dict(NODE_ENV)]

@@ -51,7 +51,7 @@ class ClusterOutputs(Details):
     contract_version: int
     cluster_name: str
     cluster_id: str | None = None
-    """Identifies the cluster as long as it exists, whatever is renamed. Absent in earlier releases."""
+    """Identifies the cluster as long as it exists, whatever is renamed. Absent if `measured_only`."""
     api_endpoint: str | None = None
     k3s_version: str | None = None
     versions: dict[str, str]
@@ -107,13 +107,8 @@ class ClusterOutputs(Details):
 
     @property
     def identifier(self) -> str:
-        """`cluster_identifier` of a Kubernetes provider: the id, else the name, as in earlier releases."""
-        return self.cluster_id or self.former_identifier
-
-    @property
-    def former_identifier(self) -> str:
-        """The `identifier` of a cluster without an id."""
-        return f"busbar/{self.cluster_name}"
+        """`cluster_identifier` of a Kubernetes provider: the id, else the name."""
+        return self.cluster_id or f"busbar/{self.cluster_name}"
 
     @property
     def measured_only(self) -> bool:

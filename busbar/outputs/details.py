@@ -38,7 +38,7 @@ class Details(OutputModel):
     """Values per host, pool and message size."""
 
     busbar_version: str | None = None
-    """The busbar that wrote the outputs. Absent before contract 3."""
+    """The busbar that wrote the outputs."""
     nodes: tuple[Node, ...]
     """All hosts, in the order of the configuration."""
     nccl: dict[str, PoolResult]

@@ -33,8 +33,9 @@ def read(stack: str) -> ClusterOutputs:
 
 def uses(resources: Iterable[tuple[str, Mapping[str, Any]]], cluster: ClusterOutputs) -> bool:
     """Whether a Kubernetes provider among these resources (type, properties) is one of the cluster."""
-    known = {cluster.identifier, cluster.former_identifier}
-    return any(kind == PROVIDER and found.get("clusterIdentifier") in known for kind, found in resources)
+    return any(
+        kind == PROVIDER and found.get("clusterIdentifier") == cluster.identifier for kind, found in resources
+    )
 
 
 def not_passed(cluster: ClusterOutputs) -> str | None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from busbar.manifests import groups, mpijob
 from busbar.manifests.nccljob import Stage
+from busbar.manifests.scheduling import NODE_ENV
 from tests.support.kube_site import job
 
 STAGE = Stage(("A0/worker-1", "A1/worker-1/worker-2"), parallel=256, group_seconds=120)
@@ -17,9 +18,9 @@ def test_a_stage_starts_its_launcher_at_once_and_its_workers_know_their_node() -
     assert usual["spec"]["launcherCreationPolicy"] == "WaitForWorkersReady"
     assert made["spec"]["launcherCreationPolicy"] == "AtStartup"
     worker = made["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
-    assert worker["env"] == [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]
-    assert worker["command"][-1].startswith('echo "$NODE_NAME" >/run/busbar-node && ')
-    assert "NODE_NAME" not in str(usual)
+    assert worker["env"] == [NODE_ENV]
+    assert worker["command"][-1].startswith('echo "$BUSBAR_NODE" >/run/busbar-node && ')
+    assert "/run/busbar-node" not in str(usual)
 
 
 def test_groups_are_arguments_of_their_own_so_that_thousands_fit() -> None:

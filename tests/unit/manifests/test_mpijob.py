@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from busbar.manifests import mpijob
+from busbar.manifests.launcher import LAUNCHER
 from busbar.manifests.nccljob import NcclJob, TopologyFile, resolve
 from busbar.manifests.scheduling import HCA_CHECK, priority_class
 from tests.support.kube_site import cluster, job
@@ -126,7 +127,7 @@ def test_a_corrected_text_makes_no_other_job_and_a_raised_number_does(
     after = mpijob.render(job())
     assert after["spec"] != before["spec"]
     assert after["metadata"] == before["metadata"]
-    monkeypatch.setattr(mpijob, "LAUNCHER", mpijob.LAUNCHER + 1)
+    monkeypatch.setattr(mpijob, "LAUNCHER", LAUNCHER + 1)
     assert name() != before["metadata"]["name"]
 
 
