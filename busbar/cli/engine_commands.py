@@ -42,8 +42,8 @@ PREVIOUS_RESULT = "PULUMI_COMMAND_STDOUT"
 """The variable in which the command plugin passes the previous result, where the program asks for that."""
 
 ENGINE_COMMANDS: dict[str, Callable[[], None]] = {}
-"""Commands by their words after `busbar`. Those of `remove` stay within 1.x, because a later release removes a
-host by the words that the state has."""
+"""Commands by their words after `busbar`. Those of `remove` stay within 1.x: a later release removes a host
+by the words that the state has."""
 # Time in seconds that the API may not respond before a pull: a load balancer may fail over meanwhile.
 PULL_SECONDS = 60
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from busbar import __version__
 from busbar.judge.nccl.expected import JUDGE
-from busbar.judge.nccl.verdict import SCHEMA
 
 
 def passing(busbw_gbps: float = 390.28, expected_gbps: float = 400.0) -> dict[str, Any]:
@@ -28,7 +27,7 @@ def passing(busbw_gbps: float = 390.28, expected_gbps: float = 400.0) -> dict[st
         "in_place": {"time_us": 41268.0, "algbw_gbps": 208.15, "busbw_gbps": busbw_gbps, "wrong": 0},
     }
     return {
-        "schema": SCHEMA,
+        "schema": 3,
         "verdict": "pass",
         **result,
         "reasons": [],
@@ -58,7 +57,7 @@ def failing(reason: str = "busbw 46.9 GB/s is below the floor of 360 GB/s", **va
 def unknown(reason: str = "the launcher never started") -> dict[str, Any]:
     """No evidence: nothing was measured."""
     return {
-        "schema": SCHEMA,
+        "schema": 3,
         "verdict": "unknown",
         "passed": False,
         "reasons": [reason],

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from busbar.collect.spec import expectation
+from busbar.manifests import sbatch
 from busbar.manifests.names import job_name
 from busbar.manifests.ncclrun import nccl_run
 from stacks.slurm.package.config import Slurm

@@ -240,7 +240,7 @@ def test_another_text_of_the_script_makes_no_other_job(monkeypatch: pytest.Monke
     before = job.measure_spec(made, "lab", facts(made), "x")
     monkeypatch.setattr(sbatch, "_HEADER", "another text")
     assert job.measure_spec(made, "lab", facts(made), "x") == before
-    monkeypatch.setattr(job, "REVISION", job.REVISION + 1)
+    monkeypatch.setattr(sbatch, "LAUNCHER", sbatch.LAUNCHER + 1)
     assert job.measure_spec(made, "lab", facts(made), "x")["job"] != before["job"]
 
 
