@@ -19,7 +19,6 @@ from busbar.judge.nccl.log.reader import ParsedLog
 from busbar.judge.nccl.report.html import Origin, write_html
 from busbar.judge.record import JOB, Record
 from busbar.kube.wait import Clock, ProgressCallback
-from busbar.manifests.names import digest, short
 from busbar.outputs.pool import summarize
 
 
@@ -68,8 +67,7 @@ class _Collector(Collector[ParsedLog, Verdict]):
     def record(self) -> Record:
         """The record of this measurement, as one of an update."""
         spec = self._spec
-        script = short(digest({"script": spec.script}))
-        settings = {JOB: spec.job, "partition": spec.partition, "script": script}
+        settings = {JOB: spec.job, "partition": spec.partition}
         return Record(
             job_uid=spec.job,
             pool=self._pool,

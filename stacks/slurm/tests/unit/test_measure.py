@@ -22,6 +22,7 @@ from busbar.hosts.host import Host
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
 from busbar.judge.archive import Archive
 from busbar.manifests import sbatch
+from busbar.manifests.launcher import LAUNCHER
 from stacks.slurm.package import job, measure
 from stacks.slurm.package.measure import MeasureSpec
 from stacks.slurm.tests.support import compute, facts, slurm
@@ -240,7 +241,7 @@ def test_another_text_of_the_script_makes_no_other_job(monkeypatch: pytest.Monke
     before = job.measure_spec(made, "lab", facts(made), "x")
     monkeypatch.setattr(sbatch, "_HEADER", "another text")
     assert job.measure_spec(made, "lab", facts(made), "x") == before
-    monkeypatch.setattr(sbatch, "LAUNCHER", sbatch.LAUNCHER + 1)
+    monkeypatch.setattr("busbar.manifests.sbatch.LAUNCHER", LAUNCHER + 1)
     assert job.measure_spec(made, "lab", facts(made), "x")["job"] != before["job"]
 
 
