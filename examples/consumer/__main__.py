@@ -26,7 +26,6 @@ async def main() -> None:
         kubeconfig=cluster.kubeconfig,
         # It identifies the cluster: neither a new kubeconfig nor another name replaces what is on it.
         cluster_identifier=cluster.identifier,
-        opts=pulumi.ResourceOptions(ignore_changes=["clusterIdentifier"]),
     )
     fabric = kubernetes.core.v1.ConfigMap(
         "fabric",

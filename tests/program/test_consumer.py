@@ -56,7 +56,6 @@ def test_the_cluster_is_identified_by_its_id_in_the_state_and_for_the_engine() -
     run = consume(passing(), cluster_id="a1")
     [provider] = run.of_type(PROVIDER)
     assert run.named("cluster-id").inputs["input"]["id"] == provider.inputs["clusterIdentifier"] == "a1"
-    assert "clusterIdentifier" in provider.request.ignoreChanges
 
 
 def test_the_kubeconfig_of_the_other_stack_stays_a_secret() -> None:
