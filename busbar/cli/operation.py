@@ -12,10 +12,12 @@ from busbar.cli.stackfile import capability_of, load_stack, login_of
 from busbar.exits import USAGE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from busbar.config import Cluster, Ssh
     from busbar.config.stackfile import StackFile
+    from busbar.hosts.host import Host
     from busbar.hosts.host_keys import Offer
     from busbar.hosts.login import Login
     from busbar.manifests.artifacts import Needs
@@ -78,6 +80,10 @@ class Operations(Protocol):
         release: bool,
     ) -> int:
         """Find what is slow in a pool as `busbar diagnose`, and print it. Returns the exit code."""
+        ...
+
+    def keepers(self, path: Path) -> tuple[Login, Sequence[Host]]:
+        """The login, and the hosts that keep copies of the state (busbar.operations.state_copies)."""
         ...
 
     def lost(self, path: Path) -> Lost:

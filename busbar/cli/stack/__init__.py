@@ -106,6 +106,22 @@ def adopt(stack: Stack, project: Project = None) -> None:
     _exit(stack, project, adoption.adopt, checked=True)
 
 
+@acts
+def recover(stack: Stack, project: Project = None, yes: Yes = False) -> None:
+    """Import the newest whole copy of a lost state, which `busbar up` keeps on the servers.
+
+    Hosts and login are those of the stack file. What is missing or damaged is shown. Refused where the state
+    has hosts, the hosts belong to two clusters, the copy is of another project or stack, or a token was
+    rotated since. Nothing on the hosts is changed.
+
+    Exit code 0: imported; 1: refused, failed, or declined; 64: nothing was started (bad usage, no pulumi, no
+    terminal to ask on); 70: an error of busbar itself; 130: interrupted.
+    """
+    from busbar.cli.stack import copies
+
+    _exit(stack, project, lambda target: copies.recover(target, yes=yes), checked=True)
+
+
 def status(stack: Stack, project: Project = None, as_json: AsJson = False) -> None:
     """Show the last update, interrupted steps and the outputs of a stack. Changes nothing.
 

@@ -10,7 +10,7 @@ from pulumi import automation as auto
 
 from busbar import hooks
 from busbar.capability import Gate, notify
-from busbar.cli.stack import events, keep, recovery, session
+from busbar.cli.stack import copies, events, keep, recovery, session
 from busbar.cli.stack.changes import PlannedChanges
 from busbar.cli.stack.converge import broken_off, to_apply_again
 from busbar.cli.stack.engine import Snapshot, open_stack, snapshot
@@ -34,7 +34,8 @@ def up(target: Target, options: Options) -> int:
 
     def run(s: Session) -> int:
         stack = open_stack(s.engine, target, create=s.say)
-        again = _apply_again(s, _read_state(stack), options)
+        state = _read_state(stack)
+        again = _apply_again(s, state, options)
         if not options.skip_preview:
             plan, failure = _preview(s, stack, options, again)
             if failure:
@@ -59,7 +60,7 @@ def up(target: Target, options: Options) -> int:
         )
         # A second read of the outputs takes seconds in a large stack.
         outputs = keep.of(result.outputs) if result else keep.read(stack)
-        return _after_up(s, stack, rows, outputs, failure)
+        return _after_up(s, stack, rows, outputs, failure, state)
 
     return session.run("up", target, run, asks=not options.yes)
 
@@ -171,8 +172,10 @@ def _preview(
     return plan, ""
 
 
-def _after_up(s: Session, stack: auto.Stack, rows: Rows, outputs: keep.Outputs, failure: str) -> int:
-    """Keep and show the outputs, and print the next steps."""
+def _after_up(
+    s: Session, stack: auto.Stack, rows: Rows, outputs: keep.Outputs, failure: str, before: Snapshot
+) -> int:
+    """Keep and show the outputs, keep a copy of the state, and print the next steps."""
     keep.keep(outputs, s.target.folder)
     if outputs.gate == CLUSTER and (kubeconfig := outputs.values.get(keep.KUBECONFIG)):
         notify(lambda: RestApi(kubeconfig), s.say, outputs.values)
@@ -184,11 +187,13 @@ def _after_up(s: Session, stack: auto.Stack, rows: Rows, outputs: keep.Outputs, 
     s.title(rows.summary(), "")
     if not rows.counts and not failure and outputs.gate:
         s.say(unchanged(outputs.gate, s.target))
+    state = before
     if rows.counts or rows.resumes or uncleaned.recorded(s.target.folder):
         state = snapshot(stack)
         show_uncleaned(s.console, state, s.target)
         if rows.resumes and not failure:
             _forget_completed(s, stack, state)
+    copies.keep(s, before, state)
     if not failure:
         return _half_changed(s, rows.not_repeated) if rows.not_repeated else DONE
     gate = outputs.failed_gate

@@ -78,8 +78,16 @@ class Snapshot:
 
     resources: tuple[str, ...]
     pending: tuple[tuple[str, str], ...]
+    text: str = '{"deployment": {}}'
+    """The whole export."""
     is_before_1_0: bool = False
     """Whether a busbar before 1.0 wrote it: its resources have other names, and would be deleted."""
+
+    @property
+    def hosts(self) -> list[str]:
+        """Names of the hosts that the state has."""
+        made = names.installations([urn.rpartition("::")[2] for urn in self.resources])
+        return sorted({names.host_of(name) for name in made})
 
     @property
     def root(self) -> str | None:
@@ -124,6 +132,7 @@ def snapshot(stack: auto.Stack) -> Snapshot:
                 (operation["resource"]["urn"], operation["type"])
                 for operation in deployment.get("pending_operations") or ()
             ),
+            done.stdout,
             any(map(_is_before_1_0, resources)),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +72,8 @@ def keep(outputs: Outputs, folder: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove what `keep` and `keep_failed_steps` wrote; reports stay."""
+    """Remove what `keep` and `keep_failed_steps` wrote, and copies of the state; reports stay."""
+    shutil.rmtree(folder / "state", ignore_errors=True)
     for name in (KUBECONFIG, OUTPUTS, FAILED_STEPS):
         (folder / name).unlink(missing_ok=True)
 

@@ -73,6 +73,12 @@ def verify(path: Path, as_json: bool) -> None:
     end(file.stack, rows, found, as_json=as_json, resume=resume)
 
 
+def keepers(path: Path) -> tuple[Login, Sequence[Host]]:
+    """The login, and the controller, which keeps copies of the state."""
+    slurm, file = config.read(path)
+    return login_by(file, slurm.ssh), hosts_of(slurm)[:1]
+
+
 def lost(path: Path) -> Lost:
     """The stack, for `busbar adopt`. The controller has the key of all daemons and the database's."""
     slurm, file = config.read(path)

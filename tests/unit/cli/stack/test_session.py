@@ -153,7 +153,7 @@ def after_up(
     rows = Rows(console)
     rows.resumes = resumes
     session = Session("up", Target(folder, "prod"), console, Interrupts(print), engine)
-    code = commands._after_up(session, stack, rows, keep.Outputs({}, frozenset()), failure)
+    code = commands._after_up(session, stack, rows, keep.Outputs({}, frozenset()), failure, Snapshot((), ()))
     return code, console.file.getvalue()  # type: ignore[attr-defined]
 
 
