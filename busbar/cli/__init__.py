@@ -55,7 +55,7 @@ BRING_UP, BEFORE, RUNNING, FABRIC = "Bring-up", "Before an update", "Running clu
 # Sub-module, the group of its commands ("" is the top level), their panel in the help, and their functions;
 # a module without functions adds its commands by `register(group)`. Capabilities add groups.
 MODULES: tuple[tuple[str, str, str | None, tuple[str, ...]], ...] = (
-    ("busbar.cli.stack", "", BRING_UP, ("up", "preview", "status", "destroy", "recover", "adopt")),
+    ("busbar.cli.stack", "", BRING_UP, ("up", "preview", "status", "destroy", "recover")),
     ("busbar.cli.init", "", BEFORE, ("init",)),
     ("busbar.cli.config", "", BEFORE, ("check_config",)),
     ("busbar.cli.preflight", "", BEFORE, ("preflight",)),

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from busbar.hosts.host_keys import Offer
     from busbar.hosts.login import Login
     from busbar.manifests.artifacts import Needs
-    from busbar.operations.adoption import Lost
     from busbar.operations.node_check import Workers
     from busbar.preflight.spec import Spec
     from busbar.preflight.survey import Outcome
@@ -84,10 +83,6 @@ class Operations(Protocol):
 
     def keepers(self, path: Path) -> tuple[Login, Sequence[Host]]:
         """The login, and the hosts that keep copies of the state (busbar.operations.state_copies)."""
-        ...
-
-    def lost(self, path: Path) -> Lost:
-        """The stack, for `busbar adopt`; no host is queried."""
         ...
 
     def uncordon(self, path: Path, host: str) -> str:

@@ -33,8 +33,6 @@ _LOG_SIZE = "container-log-max-size"
 LOG_SIZE = "500Mi"
 # The taint of workers in quarantine: no new pod starts there, those that run stay.
 QUARANTINE = "busbar/quarantine=true:NoSchedule"
-# Begins what stands for a token that was lost with the state (`busbar adopt`), before the install id.
-LOST = "lost-"
 AUTH_CONFIG = "/etc/rancher/k3s/auth-config.yaml"
 
 
@@ -193,8 +191,6 @@ def secure_token(user: str, password: str, *, ca_sha256: str) -> str:
 
 def install_id(server_token: str) -> str:
     """Identifies a cluster on its hosts: 16 hex digits derived from its first token, not secret."""
-    if server_token.startswith(LOST):
-        return server_token.removeprefix(LOST)
     return hashlib.sha256(f"busbar install {server_token}".encode()).hexdigest()[:16]
 
 

@@ -144,12 +144,6 @@ def payload_line(payload: Mapping[str, str]) -> str:
     return json.dumps(encoded, separators=(",", ":")) + "\n"
 
 
-def payload_of(stdin: str) -> dict[str, str]:
-    """The payload in a text that `stdin` or `payload_line` made. Raises ValueError for any other text."""
-    encoded = json.loads(stdin.partition("\n")[0])
-    return {name: base64.b64decode(value).decode() for name, value in encoded.items()}
-
-
 @cache
 def packed(text: str) -> str:
     """The text as base64 of gzip, in one line; the same on every call (no time stamp inside)."""

@@ -15,24 +15,21 @@ API_SECONDS = 60.0
 POLL_SECONDS = 2.0
 
 
-def claim(api: Api, name: str, owner: str, clock: Clock | None = None, *, create: bool = True) -> None:
-    """Create the namespace, with `owner` as its mark; without `create` only look at one that exists.
+def claim(api: Api, name: str, owner: str, clock: Clock | None = None) -> None:
+    """Create the namespace, with `owner` as its mark.
 
     Raises ValueError if it exists without that mark, and ApiError or TimedOut.
     """
     deadline = Deadline(clock or SystemClock(), API_SECONDS)
-    wait_until(lambda: _claim(api, name, owner, create=create), deadline, poll_seconds=POLL_SECONDS)
+    wait_until(lambda: _claim(api, name, owner), deadline, poll_seconds=POLL_SECONDS)
 
 
-def _claim(api: Api, name: str, owner: str, *, create: bool) -> None:
+def _claim(api: Api, name: str, owner: str) -> None:
     metadata = {"name": name, "annotations": {OWNER: owner}}
     manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
-    if create and objects.create(api, NAMESPACES, manifest):
+    if objects.create(api, NAMESPACES, manifest):
         return
-    path = f"{NAMESPACES}/{name}"
-    if not create and objects.find(api, path) is None:
-        return
-    mark = (api.get(path)["metadata"].get("annotations") or {}).get(OWNER)
+    mark = (api.get(f"{NAMESPACES}/{name}")["metadata"].get("annotations") or {}).get(OWNER)
     if mark != owner:
         raise ValueError(
             f"namespace {name} exists and was not created by this stack: annotation {OWNER} is "

@@ -25,8 +25,6 @@ FOLLOW_UP = "[follow-up]"
 """Marks an error that only reports that another one occurred; `busbar up` shows the other one alone."""
 GATE = "[gate]"
 """Marks the error of an update that failed by its outputs; `busbar up` shows the reasons in the outputs."""
-ADOPTING = "BUSBAR_ADOPTING"
-"""The variable of a program run by `busbar adopt`: it changes nothing in the cluster; no gate fails it."""
 CLUSTER = Gate(
     "contract_version", "nccl_passed", "nccl_reasons", "NCCL validation failed", "validation.run",
     "busbar.outputs.summary",

@@ -100,7 +100,7 @@ def _other_clusters(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Findi
                 name,
                 "error",
                 f"belongs to another cluster: {mark.owner} installed it",
-                "remove it from that stack; if its state is lost: busbar adopt STACK; "
+                "remove it from that stack; if its state is lost: busbar recover STACK; "
                 "or uninstall the host: busbar docs hosts 'By hand'",
             )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +12,6 @@ from busbar.components.engine.host_command import owner_mark
 from busbar.components.engine.release_hooks import run_on_cluster
 from busbar.kube.namespaces import claim
 from busbar.manifests import namespace as namespaces
-from busbar.outputs import ADOPTING
 
 _KINDS: dict[str, Any] = {
     "ClusterRoleBinding": kubernetes.rbac.v1.ClusterRoleBinding,
@@ -88,8 +86,7 @@ def create_privileged_namespace(
     owner = owner_mark(name)
 
     async def claim_it(_: pulumi.ResourceHookArgs) -> None:
-        create = ADOPTING not in os.environ
-        await run_on_cluster(kubeconfig, lambda api: claim(api, namespace, owner, create=create))
+        await run_on_cluster(kubeconfig, lambda api: claim(api, namespace, owner))
 
     hook = pulumi.ResourceHook(f"{name}-claim", claim_it)
     hooks = pulumi.ResourceOptions(hooks=pulumi.ResourceHookBinding(before_create=[hook]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
@@ -19,7 +18,6 @@ from busbar.kube import batches
 from busbar.kube import servers as cluster_servers
 from busbar.kube.client import ApiError, RestApi
 from busbar.kube.wait import TimedOut
-from busbar.outputs import ADOPTING
 
 Found = TypeVar("Found")
 Taints = Mapping[str, Sequence[str]]
@@ -85,7 +83,7 @@ def scheduler_hooks(
             hooks = partial(drain_hooks, api)
             return before_restart(api, node, hooks, seconds, SystemClock(), say, version=version)
 
-        if ADOPTING not in os.environ and await on_cluster(begin):
+        if await on_cluster(begin):
             asked.add(args.name)
 
     async def end(command: str) -> None:
@@ -131,7 +129,7 @@ async def fail_unless_ready(
     notice a host that has crashed since.
     """
     text = await pulumi.Output.from_input(kubeconfig).future()
-    if pulumi.runtime.is_dry_run() or ADOPTING in os.environ or text is None:
+    if pulumi.runtime.is_dry_run() or text is None:
         return
     try:
         found = await asyncio.to_thread(batches.ask, text, jobs=False)

@@ -7,14 +7,12 @@ describes the repairs and their reasons.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable
 
 import pulumi
 
 from busbar.helm import recovery
 from busbar.kube.client import Api, RestApi
-from busbar.outputs import ADOPTING
 
 
 def create_recovery_hooks(
@@ -29,8 +27,6 @@ def create_recovery_hooks(
     """
 
     async def before_create(_: pulumi.ResourceHookArgs) -> None:
-        if ADOPTING in os.environ:
-            return
         if before_change:
             await run_on_cluster(kubeconfig, before_change)
         await run_on_cluster(kubeconfig, lambda api: recovery.before_install(api, desired))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
@@ -57,7 +56,7 @@ async def fail_unless_passed(
 
     In a preview this is a warning, because a failed preview would keep `pulumi up` from measuring again.
     """
-    if outputs.ADOPTING in os.environ or not await built.is_known():
+    if not await built.is_known():
         return  # in the preview of a first update nothing is measured yet
     reason = gate(await built.future() or {}, enforce=enforce)
     if reason is None:

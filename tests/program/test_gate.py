@@ -9,7 +9,7 @@ import pytest
 from pulumi.runtime.rpc import UNKNOWN
 
 from busbar.components.engine.stack_outputs import INCOMPLETE, UNFINISHED
-from busbar.outputs import ADOPTING, ClusterOutputs
+from busbar.outputs import ClusterOutputs
 from tests.program.answers import Verdicts, healthy
 from tests.program.harness import LOCAL, Run, run_program
 from tests.support.clusters import site
@@ -74,13 +74,6 @@ def test_one_failed_pool_of_three_fails_the_update_and_makes_the_headline() -> N
     assert done.outputs["nccl_reasons"] == ["pool b: half of the rails are missing"]
     assert done.outputs["nccl_busbw_gbps"] == 46.9
     assert set(ClusterOutputs.from_dict(done.outputs).nccl) == {"a", "b", "c"}
-
-
-def test_a_lost_state_is_written_whatever_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ADOPTING, "1")
-    done = run(lambda _: failing())
-    assert done.error is None
-    assert done.outputs["nccl_passed"] is False
 
 
 def test_without_enforcement_a_failed_validation_is_exported_and_the_update_succeeds() -> None:

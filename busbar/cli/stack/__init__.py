@@ -91,22 +91,6 @@ def destroy(stack: Stack, project: Project = None, yes: Yes = False, parallel: P
 
 
 @acts
-def adopt(stack: Stack, project: Project = None) -> None:
-    """Write a lost state anew, from what the hosts and the cluster of the stack file have.
-
-    Nothing on them is changed, restarted or measured. Steps that differ from the file are named, and
-    `busbar up` applies them. Refused where the state has hosts, a host is not responding, or the hosts
-    belong to another stack or to two clusters. After an interruption: run the same command again.
-
-    Exit code 0: adopted; 1: refused, or failed; 64: nothing was started (bad usage, no pulumi, a stack
-    without hosts); 70: an error of busbar itself; 130: interrupted.
-    """
-    from busbar.cli.stack import adoption
-
-    _exit(stack, project, adoption.adopt, checked=True)
-
-
-@acts
 def recover(stack: Stack, project: Project = None, yes: Yes = False) -> None:
     """Import the newest whole copy of a lost state, which `busbar up` keeps on the servers.
 

@@ -30,14 +30,11 @@ class Rows:
     Afterwards: `counts` of finished steps by verb; the `errors`; what the program `printed`;
     `outputs_written`: whether the engine stored the program's outputs; `resumes`: (URN, kind) of the steps at
     which an earlier update was interrupted. on_event may be called from any thread. `end` ends an engine that
-    does not continue. `created`: the verb of a creation.
+    does not continue.
     """
 
-    def __init__(
-        self, console: Console, end: Callable[[], None] = lambda: None, *, created: str = "created"
-    ) -> None:
+    def __init__(self, console: Console, end: Callable[[], None] = lambda: None) -> None:
         self.console = console
-        self._created = created
         self._end = end
         self._failed_deletion = ""
         self._heard = time.monotonic()
@@ -132,7 +129,7 @@ class Rows:
         (self._failed_urns if failed else self._finished_urns).add(step.urn)
         if failed and step.op == OpType.DELETE_REPLACED:
             self._failed_deletion = events.name(step.urn)
-        done = self._created if step.op == OpType.CREATE else events.verb(step)
+        done = events.verb(step)
         verb = "failed" if failed else done
         self.counts[verb] += 1
         mark = Text("✗ ", "red") if failed else Text("✓ ", "green")

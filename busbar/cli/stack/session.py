@@ -86,8 +86,7 @@ class Session:
     def _update(
         self, stack: auto.Stack, operation: Callable[..., Result], options: Mapping[str, Any]
     ) -> tuple[Rows, Result | None, str]:
-        created = "adopted" if self.verb == "adopt" else "created"
-        rows = Rows(self.console, self.interrupts.end_child, created=created)
+        rows = Rows(self.console, self.interrupts.end_child)
         result, failure = None, ""
         with rows:
             try:

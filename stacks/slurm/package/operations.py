@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from secrets import token_hex
 from typing import Any, TypeVar
 
 from rich.console import Console
@@ -31,7 +29,6 @@ from busbar.fabric.commands.measure import asked
 from busbar.fabric.diagnosis import Scope
 from busbar.fabric.diagnosis.stages import places_of
 from busbar.fabric.slurm import SCRIPT, SCRIPT_SECONDS, keep, over_ssh, why_unusable
-from busbar.hosts import k3s
 from busbar.hosts.finding import Finding
 from busbar.hosts.host import Host
 from busbar.hosts.host_keys import Offer, listed
@@ -39,7 +36,6 @@ from busbar.hosts.login import Login
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
 from busbar.kube.wait import Deadline, Pending, SystemClock, TimedOut, wait_until
 from busbar.manifests.artifacts import Artifact, Needs
-from busbar.operations.adoption import CannotAdopt, Known, Lost, Secrets
 from busbar.operations.lock import requester
 from busbar.operations.node_check import UNKNOWN, Workers
 from busbar.preflight.output import lines
@@ -58,7 +54,6 @@ Answer = TypeVar("Answer")
 POLL_SECONDS = 3.0
 # How long a node may take until it is usable again, in seconds.
 READY_SECONDS = 300
-_ACCOUNTING = "/etc/slurm/slurmdbd.conf"
 ROLES = {"controller": "lb", "login": "lb", "compute": "worker"}
 
 
@@ -77,31 +72,6 @@ def keepers(path: Path) -> tuple[Login, Sequence[Host]]:
     """The login, and the controller, which keeps copies of the state."""
     slurm, file = config.read(path)
     return login_by(file, slurm.ssh), hosts_of(slurm)[:1]
-
-
-def lost(path: Path) -> Lost:
-    """The stack, for `busbar adopt`. The controller has the key of all daemons and the database's."""
-    slurm, file = config.read(path)
-    hosts, controller = hosts_of(slurm), slurm.hosts.controller.name
-
-    def generated(found: Mapping[str, Known], install_id: str) -> Secrets:
-        known = found[controller]
-        key = known.applied.get("/etc/slurm/slurm.key", "").strip()
-        if k3s.install_id(key) != install_id:
-            raise CannotAdopt(f"{controller}: the key in /etc/slurm/slurm.key is not the one of this cluster")
-        written = re.search("^StoragePass=(.*)$", known.files.get(_ACCOUNTING, ""), re.MULTILINE)
-        # Without accounting no host has the password, and nothing uses it: a new one will do.
-        return Secrets({"slurm-key": key, "slurm-database": written[1] if written else token_hex(24)})
-
-    return Lost(
-        hosts=hosts,
-        login=login_by(file, slurm.ssh),
-        installed=frozenset(host.name for host in hosts if host.role != "worker"),
-        secrets=generated,
-        files=(_ACCOUNTING,),
-        not_files=frozenset({"users", "quarantine"}),
-        uses_kubernetes=False,
-    )
 
 
 def host_keys(path: Path) -> tuple[StackFile, tuple[Ssh, list[Offer]]]:

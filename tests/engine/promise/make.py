@@ -7,6 +7,7 @@ argument `files` makes only this.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import lzma
@@ -96,6 +97,11 @@ def _digest(packed: re.Match[str]) -> str:
     return hashlib.sha256(packed[0].encode()).hexdigest()
 
 
+def _payload(stdin: str) -> dict[str, str]:
+    encoded = json.loads(stdin.partition("\n")[0])
+    return {name: base64.b64decode(value).decode() for name, value in encoded.items()}
+
+
 def files_of(state: Mapping[str, Any], folder: Path) -> str:
     """What decides whether a service restarts, as the steps of a state leave it on one host of each kind."""
     steps: dict[tuple[str, str], dict[str, Any]] = {}
@@ -106,7 +112,7 @@ def files_of(state: Mapping[str, Any], folder: Path) -> str:
         if script in SERVICES:
             # Server 1 begins the cluster, and the others join it.
             kind = script, values.get("FIRST", "")
-            steps.setdefault(kind, {})[values["NODE_NAME"]] = values, scripts.payload_of(inputs["stdin"])
+            steps.setdefault(kind, {})[values["NODE_NAME"]] = values, _payload(inputs["stdin"])
     texts = []
     for (script, _), by_host in sorted(steps.items(), key=str):
         name = min(by_host)

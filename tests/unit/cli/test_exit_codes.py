@@ -45,7 +45,7 @@ MORE: dict[str, tuple[str, ...]] = {
     "destroy": ("--yes",),
 }
 ACTS = {
-    *("up", "preview", "destroy", "adopt", "drain", "uncordon", "restore", "rotate"),
+    *("up", "preview", "destroy", "recover", "drain", "uncordon", "restore", "rotate"),
     *("watch refresh", "accept sign"),
 }
 SHOWN_WORDS = [" ".join(words) for words in SHOWN]

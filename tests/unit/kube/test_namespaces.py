@@ -48,15 +48,6 @@ def test_any_other_is_refused_with_what_to_do(annotations: dict[str, str] | None
     )
 
 
-def test_a_lost_state_creates_none_and_takes_over_none_of_somebody_else() -> None:
-    cluster = Cluster()
-    claim(cluster, "jobs", MINE, create=False)
-    assert not cluster.created
-    foreign = Cluster({f"{NAMESPACES}/jobs": {"metadata": {"annotations": {"app": "x"}}}})
-    with pytest.raises(ValueError, match="was not created by this stack"):
-        claim(foreign, "jobs", MINE, create=False)
-
-
 def test_an_api_that_does_not_answer_is_asked_again() -> None:
     cluster = Cluster()
     cluster.failures = [unreachable()]

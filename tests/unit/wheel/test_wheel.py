@@ -45,7 +45,7 @@ NEED_STACK: dict[str, Call] = {
     "up": (("dev", "--yes"), None, 64),
     "preview": (("dev",), None, 64),
     "destroy": (("dev", "--yes"), None, 64),
-    "adopt": (("dev",), None, 64),
+    "recover": (("dev",), None, 64),
     "status": (("dev",), None, 64),
     "support-bundle": (("dev",), None, 64),
     "verify": (("dev",), None, 64),

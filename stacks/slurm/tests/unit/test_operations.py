@@ -6,7 +6,7 @@ import json
 import re
 import tarfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,10 @@ import yaml
 from typer.testing import Result
 
 from busbar.capability import FOLDER
-from busbar.hosts import k3s
 from busbar.hosts.finding import Finding
 from busbar.hosts.remote import UnreachableError
-from busbar.operations.adoption import CannotAdopt, Known, Part
 from busbar.preflight.facts import HostRecord
 from busbar.preflight.survey import Outcome
-from stacks.slurm.package import operations
 from stacks.slurm.package.config import KEY, PROJECT
 from stacks.slurm.package.preflight import Spec
 from stacks.slurm.tests.support import compute, configured, facts, slurm
@@ -335,17 +332,3 @@ def test_every_package_of_the_host_scripts_is_listed() -> None:
         for line in re.findall(r"install_slurm (.*)|mysql=\((.*)\)", text):
             installed |= {word.strip("+") for word in "".join(line).split() if word[0] not in '"$'}
     assert installed - {"client"} <= {*OF_OS}
-
-
-def test_the_key_and_the_password_of_a_lost_state_are_read_from_the_controller(site: Site) -> None:
-    lost = operations.lost(site.path)
-    assert lost.installed == {"ctl", "login"}
-    files = {"/etc/slurm/slurm.key": "thekey"}
-    part = Part("busbar-slurm/dev/slurm-controller@ctl", k3s.install_id("thekey"), frozenset(), files)
-    known = Known("", (part,), {"/etc/slurm/slurmdbd.conf": "StorageUser=slurm\nStoragePass=its\n"})
-    found = lost.secrets({"ctl": known}, k3s.install_id("thekey"))
-    assert dict(found.values) == {"slurm-key": "thekey", "slurm-database": "its"}
-    with pytest.raises(CannotAdopt, match="is not the one of this cluster"):
-        lost.secrets({"ctl": known}, "0123456789abcdef")
-    without = lost.secrets({"ctl": replace(known, files={})}, k3s.install_id("thekey"))
-    assert len(without.values["slurm-database"]) == 48

@@ -1,0 +1,83 @@
+"""A lost state is recovered from its copies on the servers: in another folder, with another backend."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.lab import PROJECT, SERVERS, Lab
+from tests.support.own_stack import STACK_FILE, OwnStack
+
+pytestmark = pytest.mark.drill
+
+STARTED = "systemctl show -P ActiveEnterTimestampMonotonic"
+JOBS = "get mpijobs -A -o jsonpath='{.items[*].metadata.uid}'"
+COPIES = "/var/lib/busbar/state"
+
+
+@pytest.fixture
+def second(lab: Lab, tmp_path: Path) -> Iterator[OwnStack]:
+    """The site on another laptop, after an update of the first one, without its folder and state."""
+    assert OwnStack(PROJECT, PROJECT, lab.environment).busbar("up", "dev", "--yes").returncode == 0
+    (tmp_path / "state").mkdir()
+    own = {"PULUMI_BACKEND_URL": f"file://{tmp_path}/state"}
+    made = OwnStack(PROJECT, tmp_path / "project", {**lab.environment, **own})
+    (made.folder / ".busbar").unlink()
+    path = made.folder / STACK_FILE
+    written = yaml.safe_load((PROJECT / STACK_FILE).read_text(encoding="utf-8"))
+    path.write_text(yaml.safe_dump({"config": written["config"]}), encoding="utf-8")
+    yield made
+    made.lose_state()
+
+
+def recover(stack: OwnStack, code: int = 0) -> str:
+    done = stack.busbar("recover", "dev", "--yes")
+    print(done.stdout)
+    assert done.returncode == code
+    return str(done.stdout)
+
+
+def test_a_lost_state_is_imported_and_the_next_update_restarts_and_measures_nothing(
+    lab: Lab, second: OwnStack
+) -> None:
+    before = [lab.ssh(server, f"{STARTED} k3s") for server in SERVERS], lab.kubectl(JOBS)
+    assert "on server-1, server-2, server-3" in recover(second)
+    assert second.no_changes()
+    assert second.busbar("verify", "dev").returncode == 0
+    assert before == ([lab.ssh(server, f"{STARTED} k3s") for server in SERVERS], lab.kubectl(JOBS))
+    assert "only a lost one is recovered" in recover(second, code=1)
+
+
+def test_a_wiped_server_and_a_damaged_copy_are_named_and_another_server_has_a_whole_one(
+    lab: Lab, second: OwnStack
+) -> None:
+    lab.ssh("server-1", f"mv {COPIES} {COPIES}.away")
+    lab.ssh("server-2", f'newest=$(ls {COPIES} | tail -n 1); truncate -s -100 "{COPIES}/$newest"')
+    try:
+        text = recover(second)
+        assert "damaged on server-2" in text and "imported" in text
+        assert second.no_changes()
+    finally:
+        lab.ssh("server-1", f"mv {COPIES}.away {COPIES}")
+
+
+def test_a_copy_from_before_a_worker_was_removed_leaves_that_host_alone(lab: Lab, second: OwnStack) -> None:
+    recover(second)
+    hosts = yaml.safe_load((second.folder / STACK_FILE).read_text())["config"]["busbar:cluster"]["hosts"]
+    worker = hosts["workers"][-1]
+    second.configure(lambda cluster: cluster["hosts"]["workers"].remove(worker))
+    second.up()
+    for server in SERVERS:
+        lab.ssh(server, f"cd {COPIES} && rm $(ls | tail -n 1)")
+    shutil.rmtree(second.folder / ".busbar")
+    second.lose_state()
+    recover(second)
+    second.busbar("up", "dev", "--yes", "--refresh")
+    assert second.busbar("verify", "dev").returncode == 0
+    second.configure(lambda cluster: cluster["hosts"]["workers"].append(worker))
+    second.up()
+    assert second.busbar("verify", "dev").returncode == 0
