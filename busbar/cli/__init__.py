@@ -67,7 +67,6 @@ MODULES: tuple[tuple[str, str, str | None, tuple[str, ...]], ...] = (
     ("busbar.cli.drain", "", RUNNING, ("drain", "uncordon")),
     ("busbar.fabric.commands.diagnose", "", RUNNING, ("diagnose",)),
     ("busbar.cli.restore", "", RUNNING, ("snapshots", "restore")),
-    ("busbar.cli.rotate", "", RUNNING, ("rotate",)),
     ("busbar.cli.support", "", RUNNING, ("support_bundle",)),
     ("busbar.cli.show", "", RUNNING, ("show",)),
     ("busbar.cli.hosts", "hosts", None, ()),

@@ -1,4 +1,4 @@
-"""One operation at a time on a cluster: `up`, `destroy`, `restore` and `rotate` hold a lock on its servers.
+"""One operation at a time on a cluster: `up`, `destroy` and `restore` hold a lock on its servers.
 
 The lock is a flock on each server at the end of an SSH connection (host/operation-lock.sh), so it ends with
 the command that holds it, and two machines exclude each other. The engine's lock of the stack is not enough:

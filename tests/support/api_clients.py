@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import yaml
-
 from busbar.kube.client import RestApi
 
 
@@ -16,10 +14,6 @@ class QuickApi(RestApi):
     silence_seconds = 10
 
 
-def rest_api(kubeconfig: str, server: str | None = None) -> QuickApi:
-    """A client with the rights of a kubeconfig file. `server`: URL to ask instead of the file's."""
-    parsed = yaml.safe_load(Path(kubeconfig).read_text())
-    if server:
-        for each in parsed["clusters"]:
-            each["cluster"]["server"] = server
-    return QuickApi(yaml.safe_dump(parsed))
+def rest_api(kubeconfig: str) -> QuickApi:
+    """A client with the rights of a kubeconfig file."""
+    return QuickApi(Path(kubeconfig).read_text())

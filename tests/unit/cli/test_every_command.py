@@ -43,7 +43,6 @@ ON_A_STACK = [words for words, each in SHOWN.items() if any(param.name == "stack
 NEEDED = {
     "drain": "gpu-1",
     "uncordon": "gpu-1",
-    "rotate": "encryption-key",
     "restore": "--snapshot=daily",
 }
 # Commands that do not read the configuration. A support bundle must be made for an invalid file too.
@@ -105,7 +104,7 @@ def test_every_command_that_prints_a_table_has_it_as_json(words: str) -> None:
     assert options(tuple(words.split()), "as_json") == ["--json"]
 
 
-@pytest.mark.parametrize("words", ["up", "destroy", "restore", "rotate"])
+@pytest.mark.parametrize("words", ["up", "destroy", "restore"])
 def test_every_command_that_asks_takes_the_answer_in_one_way(words: str) -> None:
     assert options((words,), "yes") == ["--yes", "-y"]
 
@@ -167,7 +166,6 @@ def test_the_short_option_of_help_is_known(words: tuple[str, ...]) -> None:
         (("up",), "Missing argument 'STACK'. Fix: see busbar up --help"),
         (("nosuch",), "No such command 'nosuch'. Fix: see busbar --help"),
         (("statu",), "No such command 'statu'. Did you mean 'status'? Fix: see busbar --help"),
-        (("rotate", "dev", "x"), "Invalid value for 'KIND': 'x' is not one of 'encryption-key'. Fix: "),
         (("check-config", "dev", "--x"), "No such option: --x. Fix: see busbar check-config --help"),
         (("nccl", "check", "/nosuch"), "/nosuch:"),
         (("status", "nosuch"), f"{ROOT}/Pulumi.nosuch.yaml does not exist;"),

@@ -40,12 +40,11 @@ MORE: dict[str, tuple[str, ...]] = {
     "drain": ("gpu-1",),
     "uncordon": ("gpu-1",),
     "restore": ("--snapshot", "x"),
-    "rotate": ("encryption-key",),
     "up": ("--yes",),
     "destroy": ("--yes",),
 }
 ACTS = {
-    *("up", "preview", "destroy", "recover", "drain", "uncordon", "restore", "rotate"),
+    *("up", "preview", "destroy", "recover", "drain", "uncordon", "restore"),
     *("watch refresh", "accept sign"),
 }
 SHOWN_WORDS = [" ".join(words) for words in SHOWN]

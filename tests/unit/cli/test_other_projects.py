@@ -16,7 +16,7 @@ from tests.support.cli import busbar
 ON_HOSTS = ["preflight {}", "verify {}", "nodes {}", "images {}", "measure {}", "history {}"]
 ON_HOSTS += ["hosts keys {}", "drain {} gpu-1", "uncordon {} gpu-1", "diagnose {}"]
 OF_MEASUREMENTS = ("measure", "history")
-OF_K3S = ("snapshots {}", "restore {} --snapshot x", "rotate {} encryption-key")
+OF_K3S = ("snapshots {}", "restore {} --snapshot x")
 WITH_HOSTS = [each for each in capabilities() if each.operations]
 WITHOUT = [each for each in capabilities() if each.schema and not each.operations]
 

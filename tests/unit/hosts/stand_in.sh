@@ -40,8 +40,6 @@ k3s_starts() {
     if [[ ! -e $STATE/certified || -e $STATE/renewed ]]; then real mv "$STATE/certified.next" "$STATE/certified"; fi
   fi
   real rm -f "$STATE/log"
-  if [[ -e $STATE/hash.leader ]]; then real cp "$STATE/hash.leader" "$STATE/hash.server-1"; fi
-  if [[ $(state stage) == reencrypt_active ]]; then echo rotate >"$STATE/stage"; fi
   mkdir -p "$K3S_DATA/agent"
   echo kubelet >"$K3S_DATA/agent/kubelet.kubeconfig"
   "$ROOT/usr/local/bin/k3s" --version | awk '{ print $3 }' >"$STATE/kubelet"
@@ -94,7 +92,6 @@ k3s() { # VERSION ARGUMENTS...
         *"{.spec.unschedulable}") state unschedulable ;;
         *"{.spec.podCIDR}") echo 10.42.1.0/24 ;;
         *"{.metadata.annotations.etcd"*) state left ;;
-        *"encryption-config-hash}") state "hash.$3" ;;
         *"{.metadata.labels.node-role"*) echo true ;;
         "get pods "*) state pods ;;
         "get nodes -l node-role"*) state servers ;;
@@ -113,25 +110,10 @@ k3s() { # VERSION ARGUMENTS...
           ;;
       esac
       ;;
-    "secrets-encrypt status"*) printf '{\n "enable": true,\n "stage": "%s",\n "hashmatch": %s\n}\n' "$(state stage)" "$([[ -e $STATE/keys_differ ]] && echo false || echo true)" ;;
     *)
       record k3s "$@"
       case $* in
         "certificate rotate") : >"$STATE/renewed" ;;
-        "secrets-encrypt reencrypt")
-          # As often as $STATE/gives_up has lines K3s gives up until it restarts.
-          if [[ -e $STATE/crashes ]]; then
-            real rm "$STATE/crashes"
-            echo rotate >"$STATE/stage"
-          elif [[ -s $STATE/gives_up ]]; then
-            real sed -i 1d "$STATE/gives_up"
-            echo reencrypt_active >"$STATE/stage"
-            echo "SecretsUpdateError' secret is gone" >"$STATE/log"
-          else
-            echo reencrypt_finished >"$STATE/stage"
-          fi
-          ;;
-        "secrets-encrypt "*) echo "$2" >"$STATE/stage" ;;
       esac
       ;;
   esac

@@ -1,4 +1,4 @@
-"""The whole scripts of load balancers and of the key of Secrets."""
+"""The whole scripts of load balancers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.unit.hosts.recorded import Host, changes, in_order
-from tests.unit.hosts.test_quorum import members
 
 pytestmark = pytest.mark.slow
 
@@ -18,8 +17,6 @@ OWNED = "write /var/lib/busbar/owner"
 def host(tmp_path: Path) -> Host:
     return Host(tmp_path)
 
-
-# ---- A load balancer ---------------------------------------------------------------------------------------
 
 OWNER = {"OWNER": "busbar/dev/lb-1", "INSTALL_ID": "11", "NODE_NAME": "lb-1"}
 HAPROXY = "# Written by busbar\ngood\n  option httpchk GET /readyz\n"
@@ -133,144 +130,3 @@ def test_a_load_balancer_of_another_stack_is_left_alone(host: Host) -> None:
     done = host.run("haproxy", {}, VERB="begin", VIRTUAL_IP="", **OWNER)
     assert (done.returncode, host.steps) == (1, [])
     assert "VERB=begin is unknown. Fix: use install or remove" in done.stderr
-
-
-# ---- The key of Secrets ------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def server(host: Host) -> Host:
-    """A server on which K3s runs, beside two others."""
-    release = host.release("v1.35.6+k3s1")
-    binary = host.root / "usr/local/bin/k3s"
-    binary.write_text((host.root / "state/mirror" / release["URL_AMD64"].rpartition("/")[2]).read_text())
-    binary.chmod(0o755)
-    host.state("active.k3s", "")
-    host.state("kubelet", "v1.35.6+k3s1")
-    host.write("etc/rancher/k3s/config.yaml", "node-name: server-1\n")
-    host.state("members", members("server-1", "server-2", "server-3"))
-    return host
-
-
-QUORUM = ["who votes?", "is https://10.0.0.2 ready?", "is https://10.0.0.3 ready?"]
-RESTARTED = "systemctl --no-block restart k3s"
-BACK = ["is the Node Ready?", "does this server vote?"]
-SNAPSHOT = "k3s etcd-snapshot save --name busbar-before-key-"
-
-
-def staged(server: Host, found: str, stage: str) -> list[str]:
-    """What `done` finds of a stage on server 1, whose key is in the stage FOUND."""
-    server.state("stage", found)
-    facts = server.facts("k3s-key", {}, VERB="stage", STAGE=stage, NODE_NAME="server-1")
-    assert facts == {"node": "server-1"}
-    return done(server)
-
-
-def done(server: Host) -> list[str]:
-    """Commands of K3s and its restarts; each while the others answer, and until the server is back."""
-    steps = server.steps
-    found = [
-        SNAPSHOT if step.startswith(SNAPSHOT) else step
-        for step in steps
-        if step.startswith("k3s ") or step == RESTARTED
-    ]
-    in_order(steps, *[phase for _ in range(found.count(RESTARTED)) for phase in (QUORUM, RESTARTED, BACK)])
-    return found
-
-
-@pytest.mark.parametrize("found", ["start", "reencrypt_finished"])
-def test_the_rotation_of_the_key_begins_with_a_snapshot(server: Host, found: str) -> None:
-    assert staged(server, found, "prepare") == [SNAPSHOT, "k3s secrets-encrypt prepare", RESTARTED]
-
-
-def test_the_next_stage_of_the_key_takes_no_snapshot(server: Host) -> None:
-    assert staged(server, "prepare", "rotate") == ["k3s secrets-encrypt rotate", RESTARTED]
-
-
-@pytest.mark.parametrize("stage", ["prepare", "rotate"])
-def test_a_stage_that_was_interrupted_before_its_restart_only_restarts(server: Host, stage: str) -> None:
-    assert staged(server, stage, stage) == [RESTARTED]
-
-
-def test_secrets_that_are_all_written_again_end_the_rotation(server: Host) -> None:
-    assert staged(server, "rotate", "reencrypt") == ["k3s secrets-encrypt reencrypt", RESTARTED]
-    assert staged(server, "reencrypt_finished", "reencrypt") == [RESTARTED]
-
-
-def test_where_k3s_gave_up_writing_secrets_a_restart_begins_it_again(server: Host) -> None:
-    server.state("gives_up", "once\n")
-    again = ["k3s secrets-encrypt reencrypt", RESTARTED]
-    assert staged(server, "rotate", "reencrypt") == [*again, *again]
-    server.state("log", "SecretsUpdateError' secret is gone\n")
-    assert staged(server, "reencrypt_active", "reencrypt") == [RESTARTED, *again], "of an interrupted update"
-
-
-def test_where_k3s_restarted_while_it_wrote_secrets_it_is_asked_again(server: Host) -> None:
-    server.state("crashes", "")
-    asked = "k3s secrets-encrypt reencrypt"
-    assert staged(server, "rotate", "reencrypt") == [asked, RESTARTED]
-    assert (server.root / "record").read_text().count(asked) == 2
-    assert "K3s restarted while it wrote the Secrets with the new key" in server.said
-
-
-def refused(server: Host, says: str, **values: str) -> list[str]:
-    done = server.run("k3s-key", {}, **{"VERB": "stage", "NODE_NAME": "server-1", **values})
-    assert done.returncode == 1
-    assert says in done.stderr
-    return server.steps
-
-
-def test_secrets_that_k3s_cannot_write_end_with_its_reason(server: Host) -> None:
-    server.state("gives_up", "1\n2\n3\n")
-    server.state("stage", "rotate")
-    says = "K3s gave up writing the Secrets with the new key 3 times, or restarted: secret is gone"
-    steps = refused(server, says, STAGE="reencrypt")
-    assert steps.count("k3s secrets-encrypt reencrypt") == 3
-    assert steps[-1] == "k3s secrets-encrypt reencrypt", "the server keeps its log"
-
-
-@pytest.mark.parametrize(
-    ("found", "stage"), [("start", "rotate"), ("rotate", "prepare"), ("prepare", "reencrypt")]
-)
-def test_a_stage_out_of_order_changes_nothing(server: Host, found: str, stage: str) -> None:
-    server.state("stage", found)
-    assert refused(server, f"in stage '{found}', from which '{stage}' cannot begin", STAGE=stage) == []
-
-
-def test_no_stage_begins_while_the_servers_have_different_keys(server: Host) -> None:
-    server.state("stage", "prepare")
-    server.state("keys_differ", "")
-    values = {"VERB": "stage", "STAGE": "rotate", "NODE_NAME": "server-1"}
-    assert "the servers do not have the same keys" in server.error("k3s-key", {}, fails="nothing", **values)
-    assert server.steps == []
-
-
-def test_the_key_is_left_alone_while_a_restore_is_not_finished_or_k3s_does_not_run(server: Host) -> None:
-    server.write("var/lib/busbar/restoring", "")
-    assert refused(server, "an earlier restore of etcd is not finished on this host", STAGE="prepare") == []
-    (server.root / "var/lib/busbar/restoring").unlink()
-    assert refused(server, "VERB=begin is unknown. Fix: use status, stage or follow", VERB="begin") == []
-
-
-def follow(server: Host) -> list[str]:
-    assert server.facts("k3s-key", {}, VERB="follow", LEADER="leader", NODE_NAME="server-1") == {
-        "node": "server-1"
-    }
-    return done(server)
-
-
-def test_another_server_takes_the_keys_of_server_1_with_a_restart_if_it_lacks_them(server: Host) -> None:
-    server.state("hash.leader", "rotate-1")
-    server.state("hash.server-1", "prepare-0")
-    assert follow(server) == [RESTARTED]
-    assert follow(server) == []
-    assert server.steps == []
-
-
-def test_the_stage_of_a_server_is_that_in_etcd_and_that_of_its_own_process(server: Host) -> None:
-    server.state("stage", "rotate")
-    server.state("hash.server-1", "prepare-0123")
-    facts = server.facts("k3s-key", {}, VERB="status", NODE_NAME="server-1")
-    assert facts == {
-        "node": "server-1", "enabled": True, "stage": "rotate", "applied": "prepare", "hashes_match": True,
-    }  # fmt: skip

@@ -22,7 +22,7 @@ from busbar.operations.lock import LockedError, held
 from tests.support.ssh_hosts import HOST, at, login, machine, public
 from tests.unit.hosts.bash import run
 
-UP, RESTORE, ROTATE = "busbar up dev", "busbar restore dev", "busbar rotate dev"
+UP, RESTORE = "busbar up dev", "busbar restore dev"
 
 
 def server_with(path: Path) -> Callable[[asyncssh.SSHServerProcess[str]], object]:
@@ -73,7 +73,7 @@ def no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
 
 
-@pytest.mark.parametrize(("first", "second"), [(UP, RESTORE), (RESTORE, UP), (RESTORE, ROTATE)])
+@pytest.mark.parametrize(("first", "second"), [(UP, RESTORE), (RESTORE, UP), (RESTORE, RESTORE)])
 def test_the_second_operation_is_refused_with_the_first_one_and_allowed_after_it(
     tmp_path: Path, first: str, second: str
 ) -> None:

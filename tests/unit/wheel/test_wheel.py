@@ -59,7 +59,6 @@ NEED_STACK: dict[str, Call] = {
     "hosts keys": (("dev",), None, 64),
     "snapshots": (("dev",), None, 64),
     "restore": (("dev", "--snapshot", "daily"), None, 64),
-    "rotate": (("dev", "encryption-key"), None, 64),
     "remove host": ((), {}, 64),
     "remove cluster": ((), {}, 64),
     "remove keep": ((), {}, 64),
