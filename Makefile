@@ -79,10 +79,12 @@ mutants: $(VENV)/.ready  ## seed faults, print what the tests miss (SAMPLE=60 AR
 	@$(BIN)/python tests/mutants $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(AREA),--area $(AREA)) \
 	  $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED)) $(if $(GOAL),--goal $(GOAL)) $(if $(JOBS),--jobs $(JOBS))
 
+SCHEMA_OF = $(BIN)/python -c 'import json, pkgutil, sys; print(json.dumps(pkgutil.resolve_name(sys.argv[1])(), indent=2))'
+
 schema: $(VENV)/.ready  ## write the JSON Schemas of the configuration and of the outputs anew
 	@$(BIN)/python -m busbar schema > schema/cluster.schema.json
-	@$(BIN)/python -m busbar schema --details > schema/details.schema.json
-	@$(BIN)/python -m busbar schema --hosts > schema/hosts.schema.json
+	@$(SCHEMA_OF) busbar.outputs.details:details_schema > schema/details.schema.json
+	@$(SCHEMA_OF) busbar.config.hosts_from:hosts_schema > schema/hosts.schema.json
 	@for name in $(notdir $(patsubst %/,%,$(dir $(wildcard stacks/*/schema.json)))); do \
 	  $(BIN)/python -m busbar schema -C stacks/$$name > stacks/$$name/schema.json || exit 1; done
 

@@ -57,7 +57,7 @@ class Gate:
         listed = "\n".join(f"  - {reason}" for reason in outputs.get(self.reasons) or ["there is no result"])
         return (
             f"{self.title} for cluster {outputs.get('cluster_name')}:\n{listed}\n"
-            "The outputs are kept: `pulumi stack output --json | busbar show`. Fix: repair what the reasons "
+            "The outputs are kept: `busbar status STACK` shows them. Fix: repair what the reasons "
             f"name, then raise {self.raised} by one. To accept it as it is: "
             f"{self.raised.partition('.')[0]}.enforce: false."
         )
@@ -119,7 +119,7 @@ class Capability:
         again = f", or busbar up with {self.gate.raised} raised by one, for its gate" if self.gate else ""
         raise Misuse(
             f"{path.name} is a stack of {self.project}, which has no hosts of its own. Fix: name the stack "
-            f"of its cluster; for this one use busbar status and busbar show{again}"
+            f"of its cluster; for this one use busbar status STACK{again}"
         )
 
     def measuring(self, path: Path) -> Any:

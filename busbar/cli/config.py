@@ -25,19 +25,11 @@ def schema(
         str | None, stack_argument(f"{STACK_HELP} Without it: the project of this folder.")
     ] = None,
     project: Project = None,
-    details: Annotated[
-        bool, typer.Option("--details", help="Print the schema of the output `details` instead.")
-    ] = False,
-    hosts: Annotated[
-        bool, typer.Option("--hosts", help="Print the schema of a list of hosts (hosts_from) instead.")
-    ] = False,
 ) -> None:
     """Print the JSON Schema of a stack file, for editors: of the cluster's project, or of a capability's."""
     from busbar.capability import of_project
     from busbar.config import stackfile
-    from busbar.config.hosts_from import hosts_schema
     from busbar.config.schema import stack_schema
-    from busbar.outputs.details import details_schema
 
     if stack:
         capability = capability_of(find_file(stack, project))
@@ -45,7 +37,6 @@ def schema(
         name = stackfile.project_name(stackfile.project_folder(project, Path.cwd()))
         capability = of_project([name] if name else [])
     found = capability.stack_schema() if capability else stack_schema()
-    found = hosts_schema() if hosts else details_schema() if details else found
     typer.echo(json.dumps(found, indent=2))
 
 

@@ -1,9 +1,8 @@
-"""`busbar docs` and `busbar host-scripts`: the pages and the host scripts of the installed release."""
+"""`busbar docs`: the pages of the installed release, and the folder of its host scripts."""
 
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +12,7 @@ from busbar.cli.output import fail, print_text
 from busbar.exits import USAGE
 
 _PACKAGE = Path(__file__).resolve().parents[1]
+_HOSTS = "hosts"
 _HEADING = re.compile(r"^(#+) (.*)$", re.MULTILINE)
 
 
@@ -25,6 +25,8 @@ def docs(
     ] = None,
 ) -> None:
     """Read the pages of this release: `busbar docs hosts`, `busbar docs hosts "By hand"`.
+
+    The page on hosts ends with the folder of the scripts that run there.
 
     On a terminal a page is laid out and paged; else it is printed as it is written, in Markdown.
 
@@ -40,21 +42,10 @@ def docs(
     if name not in known:
         fail(f"no page {page}, expected one of: {', '.join(known)}", USAGE)
     text = known[name].read_text(encoding="utf-8")
+    if name == _HOSTS:  # its last section is "By hand"
+        folder = (_PACKAGE / "host").resolve()
+        text = f"{text}\nThe host scripts of this release are in {folder}\n"
     _print(text if section is None else _section(text, name, section))
-
-
-def host_scripts(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder; it must not exist.")],
-) -> None:
-    """Copy the scripts that run on hosts to DIR, for the commands of `busbar docs hosts "By hand"`.
-
-    Exit code 0: copied; 64: DIR exists, or cannot be written.
-    """
-    try:
-        shutil.copytree(_PACKAGE / "host", folder, ignore=shutil.ignore_patterns("__pycache__"))
-    except OSError as error:
-        fail(f"{folder}: {error.strerror or error}. Fix: name a new folder", USAGE)
-    print_text(f'{folder}: copy it to the host as `host`, then see busbar docs hosts "By hand"')
 
 
 def pages() -> dict[str, Path]:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from busbar import capability
 from busbar.capability import capabilities
 from busbar.cli import build
-from busbar.cli.gates import gate_of
+from busbar.cli.stack.keep import gate_of
 from busbar.outputs import CLUSTER
 
 PROJECT = Path(__file__).parents[2]

@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from busbar.capability import Gate
-from busbar.cli.gates import gate_of
+from busbar.capability import Gate, capabilities
 from busbar.cli.stack.target import Target
+from busbar.outputs import CLUSTER
 
 KUBECONFIG = "kubeconfig"
 OUTPUTS = "outputs.json"
@@ -39,13 +39,19 @@ class Outputs:
 
     @property
     def gate(self) -> Gate | None:
-        """The gate of the project to which the outputs belong; None for an unknown project."""
+        """The gate of the project."""
         return gate_of(self.values)
 
     @property
     def failed_gate(self) -> Gate | None:
         """The gate that has failed."""
         return self.gate if self.gate and self.values.get(self.gate.passed) is False else None
+
+
+def gate_of(outputs: Mapping[str, Any]) -> Gate | None:
+    """The gate of the project to which the outputs belong; None for an unknown project."""
+    gates = (CLUSTER, *(each.gate for each in capabilities() if each.gate))
+    return next((gate for gate in gates if gate.version in outputs), None)
 
 
 def read(stack: auto.Stack) -> Outputs:

@@ -1,4 +1,4 @@
-"""`busbar docs` and `busbar host-scripts`: what an installed release has to read, without a checkout."""
+"""`busbar docs`: what an installed release has to read, without a checkout."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def test_the_list_has_every_page_of_docs_and_of_the_capabilities() -> None:
 
 
 def test_a_page_is_printed_as_it_is_written_where_stdout_is_no_terminal() -> None:
-    assert busbar("docs", "hosts").stdout == (ROOT / "docs/hosts.md").read_text()
-    assert busbar("docs", "docs/hosts.md").stdout == busbar("docs", "hosts").stdout
+    assert busbar("docs", "outputs").stdout == (ROOT / "docs/outputs.md").read_text()
+    assert busbar("docs", "docs/outputs.md").stdout == busbar("docs", "outputs").stdout
 
 
 def test_a_section_ends_before_the_next_heading_and_not_at_a_comment_of_code() -> None:
@@ -64,9 +64,7 @@ def test_every_page_and_section_that_a_text_names_exists() -> None:
         assert busbar("docs", page, *filter(None, [section])).exit_code == 0, (page, section)
 
 
-def test_the_host_scripts_are_copied_once(tmp_path: Path) -> None:
-    folder = tmp_path / "host"
-    assert busbar("host-scripts", str(folder)).exit_code == 0
-    assert {path.name for path in folder.glob("*.sh")} == {path.name for path in (ROOT / "host").glob("*.sh")}
-    again = busbar("host-scripts", str(folder))
-    assert (again.exit_code, "Fix: name a new folder" in again.stderr) == (64, True)
+@pytest.mark.parametrize("section", [(), ("By hand",)])
+def test_the_page_on_hosts_ends_with_the_folder_of_the_scripts(section: tuple[str, ...]) -> None:
+    last = busbar("docs", "hosts", *section).stdout.splitlines()[-1]
+    assert last == f"The host scripts of this release are in {ROOT / 'host'}"

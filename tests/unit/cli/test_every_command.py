@@ -186,15 +186,12 @@ def test_every_command_exits_with_64_for_a_stack_that_does_not_exist(
     assert code == 64 and "Pulumi.nosuch.yaml" in said
 
 
-@pytest.mark.parametrize(
-    ("command", "said"), [("preflight", "Missing argument 'STACK'"), ("show", "stdin is a terminal")]
-)
 def test_a_command_that_reads_stdin_does_not_wait_at_a_terminal(
-    run: Run, monkeypatch: pytest.MonkeyPatch, command: str, said: str
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
-    code, _, error = run(command)
-    assert code == 64 and error.startswith(f"error: {said}")
+    code, _, error = run("preflight")
+    assert code == 64 and error.startswith("error: Missing argument 'STACK'")
 
 
 @pytest.mark.parametrize("command", ["up", "destroy"])

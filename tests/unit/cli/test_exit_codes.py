@@ -20,10 +20,8 @@ from tests.unit.cli.test_every_command import APP, SHOWN
 # What is called first by commands that have no stack, and their arguments.
 FIRST: dict[str, tuple[str, tuple[str, ...]]] = {
     "docs": ("busbar.capability.capabilities", ("hosts",)),
-    "host-scripts": ("shutil.copytree", ("dir",)),
     "init": ("busbar.release.requirements", ("dir",)),
     "schema": ("busbar.config.stackfile.project_folder", ()),
-    "show": ("sys.stdin.isatty", ()),
     "hosts import": ("pathlib.Path.read_text", ("file",)),
     "nccl run": ("busbar.kube.access.connect", ()),
     "nccl clean": ("busbar.kube.access.connect", ()),

@@ -13,7 +13,6 @@ from busbar.config import load
 from busbar.outputs import build_measured, build_outputs
 from busbar.outputs.pool import summarize
 from busbar.outputs.summary import summary
-from tests.support.cli import busbar
 from tests.support.clusters import site
 from tests.support.verdicts import failing, passing
 
@@ -167,27 +166,6 @@ def test_a_pass_over_tcp_without_a_configured_expectation_shows_what_it_measured
     outputs = _outputs(nccl_busbw_gbps=0.62)
     del outputs["nccl_expected_gbps"]
     assert "PASS  0.62 GB/s, measured" in _text(outputs)
-
-
-@pytest.mark.parametrize(("passed", "code"), [(True, 0), (False, 1), (None, 1)])
-def test_show_ends_with_the_result_as_exit_code(passed: bool | None, code: int) -> None:
-    done = busbar("show", stdin=json.dumps(_outputs(nccl_passed=passed)))
-    assert done.exit_code == code
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("error: no stack selected", "stdin is not the output of a busbar stack"),
-        ("[]", "an object of outputs is expected, not list"),
-        ('{"contract_version": 1}', "unsupported contract_version 1 (supported: 3). Fix: "),
-    ],
-)
-def test_show_refuses_what_is_not_the_output_of_this_contract(text: str, message: str) -> None:
-    done = busbar("show", stdin=text)
-    assert done.exit_code == 64
-    assert message in done.output
-    assert done.output.count("Fix: ") == 1
 
 
 def test_outputs_of_a_measurement_alone_say_that_hosts_and_kubeconfig_are_missing() -> None:

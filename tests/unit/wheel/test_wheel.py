@@ -31,7 +31,6 @@ PREFLIGHT: dict[str, object] = {"login": {}, "hosts": [], "requirements": {}}
 
 # Commands that need the extra. Capabilities have tests of their own.
 NEED_STACK: dict[str, Call] = {
-    "show": ((), {}, 64),
     "init": (("site",), None, 64),
     "schema": ((), None, 64),
     "check-config": (("dev",), None, 64),
@@ -65,7 +64,7 @@ NEED_STACK: dict[str, Call] = {
     "remove nodes": ((), {"workers": [], "folder": "."}, 64),
     "set-taints": ((), {"taints": {}}, 64),
 }
-NEED_NOTHING = {"docs", "host-scripts", "hosts import", "nccl check", "nccl parse", "nccl profiles"}
+NEED_NOTHING = {"docs", "hosts import", "nccl check", "nccl parse", "nccl profiles"}
 GROUPS = ("nccl", "remove", "hosts")
 
 
@@ -112,6 +111,13 @@ def test_the_wheel_holds_what_lies_at_the_top_of_a_checkout_inside_the_package(
 ) -> None:
     held = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith(f"busbar/{folder}/")}
     assert held == {f"busbar/{name}" for name in files(folder)}
+
+
+def test_the_page_on_hosts_names_the_installed_host_scripts(installed: Installed) -> None:
+    last = installed.busbar("docs", "hosts").stdout.decode().splitlines()[-1]
+    folder = Path(last.partition(" are in ")[2])
+    assert folder == (installed.site / "busbar" / "host").resolve()
+    assert (folder / "preflight.sh").is_file()
 
 
 def test_the_wheel_has_no_package_but_busbar_and_its_capabilities(wheel: Path) -> None:

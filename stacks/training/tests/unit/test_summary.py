@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from typer.testing import Result
 
 from stacks.training.package.outputs import build_outputs, summarize
 from stacks.training.package.summary import summary
@@ -16,7 +15,6 @@ from stacks.training.package.target import targets
 from stacks.training.package.verdict import Verdict
 from stacks.training.tests.support import cluster, training
 from stacks.training.tests.unit.made import first, verdict
-from tests.support.cli import busbar
 
 
 def outputs(found: Verdict | None = None, **change: Any) -> dict[str, Any]:
@@ -137,13 +135,3 @@ def test_the_checks_of_another_run_are_not_shown(tmp_path: Path) -> None:
 def test_outputs_of_another_contract_are_refused() -> None:
     with pytest.raises(ValueError, match="unsupported training_contract_version 2"):
         summary(outputs(training_contract_version=2))
-
-
-def show(found: dict[str, Any]) -> Result:
-    return busbar("show", stdin=json.dumps(found))
-
-
-def test_busbar_show_exits_with_zero_only_for_a_run_that_passed() -> None:
-    passed, failed = show(outputs()), show(outputs(verdict(first())))
-    assert (passed.exit_code, failed.exit_code) == (0, 1)
-    assert passed.output.startswith("PASS") and failed.output.startswith("FAIL")
