@@ -34,7 +34,7 @@ def support_bundle(
         bool, typer.Option(help="Run preflight; without it the bundle has no facts of the hosts.")
     ] = True,
 ) -> None:
-    """Write versions, configuration, facts, logs and verdicts of a stack into a tar.gz, without secrets.
+    """Write versions, findings, facts, logs and verdicts of a stack into a tar.gz, without secrets.
 
     It also works on a stack that is invalid or was never brought up.
 
@@ -44,7 +44,7 @@ def support_bundle(
 
     from busbar.cli.output import fail
     from busbar.config.stackfile import stack_of
-    from busbar.support.bundle import Bundle, stack_config
+    from busbar.support.bundle import Bundle
     from busbar.support.redact import Redactor
 
     path = find_file(stack, project)
@@ -56,7 +56,6 @@ def support_bundle(
     try:
         with Bundle(target, redactor) as bundle:
             bundle.add_json("versions.json", _versions(project))
-            bundle.add_yaml("config.yaml", stack_config(text))
             bundle.add_json("preflight.json", _preflight(path) if preflight else {"skipped": True})
             bundle.add_json("engine.json", _engine(name, project))
             bundle.add_files(state)
@@ -72,7 +71,6 @@ def _known_secrets(text: str, stack: str, project: Path, state: Path) -> list[st
     import yaml
 
     from busbar.config.schema import SECRETS
-    from busbar.support.bundle import is_configuration
     from busbar.support.redact import kubeconfig_secrets
 
     found: list[str] = []
@@ -84,7 +82,7 @@ def _known_secrets(text: str, stack: str, project: Path, state: Path) -> list[st
     ssh: Any = None
     for key, value in entries.items():
         namespace, _, name = key.partition(":")
-        if is_configuration(key):
+        if key == "busbar:cluster" or namespace == f"busbar-{name}":  # the configuration
             ssh = value.get("ssh") if isinstance(value, dict) else None
         elif name in SECRETS and value and not isinstance(value, dict):
             found += _leaves(str(value))

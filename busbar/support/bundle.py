@@ -1,4 +1,4 @@
-"""Gathers the support bundle of a stack: versions, configuration, findings, facts, logs, verdicts.
+"""Gathers the support bundle of a stack: versions, findings, facts, names of resources, logs, verdicts.
 
 Host names and addresses stay, because errors name them; secrets do not (busbar.support.redact).
 """
@@ -8,14 +8,11 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import tarfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from busbar.support.redact import SECRET, Redactor
 from busbar.zstd import ZstdError, ZstdFile
@@ -28,13 +25,12 @@ NEWEST_RUNS = 3
 ABOUT = f"""Support bundle of a busbar stack.
 
 versions.json     of busbar, Python, Pulumi and its packages, and of the system that ran them
-config.yaml       the keys of busbar's projects in the stack file
 preflight.json    findings and facts of all hosts
 engine.json       names of the resources in the state, and interrupted steps; no inputs, no outputs
 files/            logs, verdicts and outputs that .busbar/STACK held
 
-Secrets were replaced by {SECRET}. Names and addresses of hosts were not: look through the files before you
-send them.
+The stack file is not in it. Secrets were replaced by {SECRET}. Names and addresses of hosts were not: look
+through the files before you send them.
 """
 
 
@@ -59,10 +55,6 @@ class Bundle:
     def add_json(self, name: str, value: Any) -> None:
         """Add a structured value as JSON."""
         self._add(name, json.dumps(self._redactor.value(value), indent=2, sort_keys=True).encode() + b"\n")
-
-    def add_yaml(self, name: str, value: Any) -> None:
-        """Add a structured value as YAML."""
-        self._add(name, yaml.safe_dump(self._redactor.value(value), sort_keys=False).encode())
 
     def add_files(self, folder: Path) -> None:
         """Add the logs, verdicts and outputs below `folder`; files.json lists the files that are left out."""
@@ -103,25 +95,6 @@ class Bundle:
         entry = tarfile.TarInfo(f"{self._prefix}/{name}")
         entry.size, entry.mtime, entry.mode = len(content), int(time.time()), 0o600
         self._tar.addfile(entry, io.BytesIO(content))
-
-
-def stack_config(text: str) -> dict[str, Any]:
-    """The keys of busbar's projects in a stack file, even an invalid one; of secrets only their names."""
-    try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError:
-        # The parser's message quotes the text.
-        return {"error": "the stack file is not YAML"}
-    config = document.get("config") if isinstance(document, Mapping) else None
-    if not isinstance(config, Mapping):
-        return {"error": "the stack file has no `config:`"}
-    found = {str(key): value for key, value in config.items() if re.match("busbar[:-]", str(key))}
-    return {key: value if is_configuration(key) else SECRET for key, value in found.items()}
-
-
-def is_configuration(key: str) -> bool:
-    """Whether a key of a stack file holds the configuration: busbar:cluster, or busbar-NAME:NAME."""
-    return key == "busbar:cluster" or bool(re.fullmatch(r"busbar-(.+):\1", key))
 
 
 def engine_state(deployment: Mapping[str, Any]) -> dict[str, Any]:
