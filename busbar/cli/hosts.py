@@ -78,9 +78,9 @@ def import_hosts(
 ) -> None:
     """Print the section `hosts` from another tool's inventory; nothing is written, and no host is asked.
 
-    FILE has the JSON of `ansible-inventory -i INVENTORY --list` (k3s-ansible, Kubespray or DeepOps), or that
-    of `terraform output -json`. What is missing is a comment in the section. Groups and variables without a
-    place there are named on stderr. A list is for the project of this folder.
+    FILE has the JSON of `ansible-inventory -i INVENTORY --list` (k3s-ansible, Kubespray or DeepOps). What is
+    missing is a comment in the section. Groups and variables without a place there are named on stderr. A
+    list is for the project of this folder.
 
     Exit code 0: printed; 1: no group of it is known; 64: it cannot be read, or gives no valid list.
     """
@@ -94,15 +94,16 @@ def import_hosts(
         reason = getattr(problem, "strerror", None) or problem
         given = "INVENTORY" if file == "-" else shlex.quote(file)
         fail(
-            f"{file}: {reason}. Fix: for an Ansible inventory: ansible-inventory -i {given} --list | busbar "
-            "hosts import - (for Terraform: terraform output -json | busbar hosts import -)",
+            f"{file}: {reason}. Fix: ansible-inventory -i {given} --list | busbar hosts import - (with "
+            "Terraform: busbar docs sites 'Hosts from elsewhere')",
             USAGE,
         )
     if as_list:
         _print_list(file, found, project)
         return
     tables = {"": inventories.GROUPS, **{each.name: each.host_groups for each in capabilities()}}
-    notes, printed = [*found.notes], []
+    notes: list[str] = []
+    printed: list[str] = []
     for name, table in tables.items():
         core = () if name else ("load_balancers", "servers", "workers")
         section, more = inventories.section(found, table, core)
@@ -130,9 +131,8 @@ def _print_list(file: str, found: ImportedHosts, project: Path | None) -> None:
     capability = of_project([name] if name else [])
     groups = capability.host_groups if capability else inventories.GROUPS
     roles = capability.host_roles if capability else ROLES
-    table = {**groups, **{role.replace("_", "-"): key for role, key in roles.items()}}
-    listed, notes = inventories.host_list(found, table, roles)
-    for note in [*found.notes, *notes, *inventories.unknown(found, [table], is_list=True)]:
+    listed, notes = inventories.host_list(found, groups, roles)
+    for note in [*notes, *inventories.unknown(found, [groups])]:
         progress(f"{file}: {note}")
     print_text(validated(listed, file).text().rstrip())
 

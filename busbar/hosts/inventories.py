@@ -1,8 +1,7 @@
-"""Hosts from the inventories of other tools, as the section `hosts` of a stack file.
+"""Hosts from an inventory of Ansible, as the section `hosts` of a stack file.
 
-The input is the JSON of `ansible-inventory --list`, in which ranges and variables are resolved, or of
-`terraform output -json`, whose outputs are taken as groups. Nothing is guessed: everything without a place in
-the section is reported.
+The input is the JSON of `ansible-inventory --list`, in which ranges and variables are resolved. Nothing is
+guessed: everything without a place in the section is reported.
 """
 
 from __future__ import annotations
@@ -30,23 +29,15 @@ GROUPS: Mapping[str, str] = {
 _VARIABLES = {
     "ansible_host": "address",
     "ansible_ssh_host": "address",
-    "address": "address",
-    "private_ip": "address",
-    "private_ip_address": "address",
     "ip": "address",
     "ansible_user": "user",
     "ansible_ssh_user": "user",
-    "user": "user",
     "ansible_port": "port",
     "ansible_ssh_port": "port",
-    "port": "port",
     "pool": "pool",
-    "name": "name",
     "host_key": "host_key",
 }
 _KEYS = ("address", "user", "port", "pool", "host_key")
-_ONLY_LISTED = ("role", "topology", "gpus", "hcas", "provider_id")
-_ADDRESSES = {variable for variable, key in _VARIABLES.items() if key == "address"}
 _ALL = ("all", "ungrouped")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -57,7 +48,6 @@ class ImportedHosts:
 
     groups: dict[str, list[str]] = field(default_factory=dict)
     variables: dict[str, dict[str, Any]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
 
     def add(self, group: str, host: str, variables: Mapping[str, Any]) -> None:
         """Put a host into a group; earlier values of a variable stay."""
@@ -68,7 +58,7 @@ class ImportedHosts:
 
 
 def parse(text: str) -> ImportedHosts:
-    """Parse an inventory in either form. Raises ValueError, with the line if known."""
+    """Parse an inventory. Raises ValueError, with the line if known."""
     try:
         content = json.loads(text)
     except json.JSONDecodeError as error:
@@ -76,7 +66,16 @@ def parse(text: str) -> ImportedHosts:
         raise ValueError(f"{line}is not JSON") from None
     if not isinstance(content, dict):
         raise ValueError("is not a JSON object")
-    return _ansible(content) if "_meta" in content else _terraform(content)
+    if "_meta" not in content:
+        raise ValueError("has no `_meta`, as `ansible-inventory --list` prints it")
+    found = ImportedHosts()
+    if odd := [name for name, group in content.items() if not isinstance(group, dict)]:
+        raise ValueError(f"{odd[0]}: is not a group of `ansible-inventory --list`")
+    variables = content["_meta"].get("hostvars", {})
+    for group in content:
+        for host in _members(content, group, ()) if group != "_meta" else ():
+            found.add(group, host, variables.get(host, {}))
+    return found
 
 
 def section(
@@ -109,9 +108,8 @@ def host_list(
     listed = []
     for key, hosts in known.items():
         for host in hosts:
-            written, values, _ = _values(host, found.variables[host])
-            more = {each: found.variables[host].get(each) for each in _ONLY_LISTED[1:]}
-            listed.append({"name": _name(written), "role": role_of[key.removesuffix("[]")], **values, **more})
+            values, _ = _values(host, found.variables[host])
+            listed.append({"name": _name(host), "role": role_of[key.removesuffix("[]")], **values})
     listed.sort(key=lambda host: [*roles].index(host["role"]))
     return {"version": 1, "hosts": listed}, notes
 
@@ -133,9 +131,7 @@ def _roles(found: ImportedHosts, table: Mapping[str, str]) -> tuple[dict[str, li
     return roles, notes
 
 
-def unknown(
-    found: ImportedHosts, tables: Sequence[Mapping[str, str]], *, is_list: bool = False
-) -> Iterator[str]:
+def unknown(found: ImportedHosts, tables: Sequence[Mapping[str, str]]) -> Iterator[str]:
     """Notes on what is not imported: unknown groups, hosts in no known group, and unknown variables."""
     known = {group for table in tables for group in _known(found, table)}
     imported = {host for group in known for host in found.groups[group]}
@@ -145,8 +141,7 @@ def unknown(
     if others := [host for host in found.variables if host not in imported]:
         yield f"{listed(others, 3)}: in no known group, not imported"
     named = {name: None for host, own in found.variables.items() if host in imported for name in own}
-    known_names = (*_VARIABLES, *(_ONLY_LISTED if is_list else _ONLY_LISTED[:1]))
-    if variables := [name for name in named if name not in known_names]:
+    if variables := [name for name in named if name not in _VARIABLES]:
         yield f"variables that are not known: {listed(variables, 8)}; not imported"
 
 
@@ -156,16 +151,15 @@ def _known(found: ImportedHosts, table: Mapping[str, str]) -> dict[str, str]:
     return {group: key for each, key in table.items() for group in named if named[group] == each}
 
 
-def _values(host: str, variables: Mapping[str, Any]) -> tuple[str, dict[str, Any], set[str]]:
-    """The name of a host as written, the values of its keys, and the keys that only Ansible can compute."""
+def _values(host: str, variables: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """The values of the keys of a host, and the keys that only Ansible can compute."""
     values: dict[str, Any] = {}
     for variable, key in _VARIABLES.items():
         if variable in variables:
             values.setdefault(key, variables[variable])
     computed = {key for key, value in values.items() if not _is_plain(value)}
-    written = host if "name" in computed else str(values.get("name") or host)
     values.setdefault("address", host)
-    return written, {key: values[key] for key in _KEYS if key in values.keys() - computed}, computed
+    return {key: values[key] for key in _KEYS if key in values.keys() - computed}, computed
 
 
 def _name(written: str) -> str:
@@ -173,9 +167,9 @@ def _name(written: str) -> str:
 
 
 def _host(host: str, variables: Mapping[str, Any], *, is_item: bool) -> list[str]:
-    written, values, computed = _values(host, variables)
-    name = _name(written)
-    lines = [f"name: {_scalar(name)}" + ("" if name == written else f"   # {written} in the inventory")]
+    values, computed = _values(host, variables)
+    name = _name(host)
+    lines = [f"name: {_scalar(name)}" + ("" if name == host else f"   # {host} in the inventory")]
     if not _NAME.fullmatch(name) or is_address(name):
         lines[0] += "   # missing: a name of lower-case letters, digits and -"
     for key in _KEYS:
@@ -209,70 +203,8 @@ def _scalar(value: Any) -> str:
     return str(yaml.safe_dump(str(value), width=1000)).splitlines()[0]
 
 
-def _ansible(content: Mapping[str, Any]) -> ImportedHosts:
-    """Read an Ansible inventory: each group with its own hosts and those of its children."""
-    found = ImportedHosts()
-    if odd := [name for name, group in content.items() if not isinstance(group, dict)]:
-        raise ValueError(f"{odd[0]}: is not a group of `ansible-inventory --list`")
-    variables = content["_meta"].get("hostvars", {})
-    for group in content:
-        for host in _members(content, group, ()) if group != "_meta" else ():
-            found.add(group, host, variables.get(host, {}))
-    return found
-
-
 def _members(content: Mapping[str, Any], group: str, above: tuple[str, ...]) -> Iterator[str]:
     yield from content.get(group, {}).get("hosts", ())
     for child in content.get(group, {}).get("children", ()):
         if child not in above:
             yield from _members(content, child, (*above, group))
-
-
-def _terraform(outputs: Mapping[str, Any]) -> ImportedHosts:
-    """Read Terraform outputs: each is a group, with a list of hosts or addresses, or either by host name."""
-    found = ImportedHosts()
-    for group, output in outputs.items():
-        if not isinstance(output, dict) or "value" not in output:
-            raise ValueError(f"{group}: is not an output of `terraform output -json`: it has no `value`")
-        value = output["value"]
-        hosts = [*_hosts_of((group,), value)] if not output.get("sensitive") else []
-        if not hosts:
-            found.notes.append(f"output {group}: no hosts in it, not imported")
-        elif all("name" not in variables for *_, variables in hosts) and isinstance(value, list):
-            found.notes.append(f"output {group}: its hosts have no names, so they are numbered")
-        for groups, host, variables in hosts:
-            for each in groups:
-                found.add(each, host, variables)
-    return found
-
-
-def _hosts_of(groups: tuple[str, ...], value: Any) -> Iterator[tuple[tuple[str, ...], str, dict[str, Any]]]:
-    """Groups, name and variables of each host in a value, at any depth; a host's `role` is its only group.
-
-    A host is an object, or an address by its name or in a list. An object without an address of its own is a
-    group if there are other objects, lists or only addresses in it.
-    """
-    if isinstance(value, dict) and "name" in value and _ADDRESSES & value.keys():
-        value = [value]
-    named = value.items() if isinstance(value, dict) else ((None, each) for each in _list(value))
-    for number, (key, host) in enumerate(named, start=1):
-        numbered = f"{groups[-1].replace('_', '-')}-{number}"
-        if isinstance(host, list) or (isinstance(host, dict) and _is_group(host)):
-            yield from _hosts_of((*groups, key) if key else groups, host)
-        elif isinstance(host, dict):
-            variables = {name: each for name, each in host.items() if each is not None}
-            role = variables.get("role")
-            of = (role,) if isinstance(role, str) else groups
-            yield of, str(key or host.get("name") or numbered), variables
-        elif isinstance(host, str):
-            yield groups, key or numbered, {"address": host}
-
-
-def _is_group(found: Mapping[str, Any]) -> bool:
-    nested = any(isinstance(each, dict | list) for each in found.values())
-    addresses = found and all(isinstance(each, str) and is_address(each) for each in found.values())
-    return not _ADDRESSES & found.keys() and bool(nested or addresses)
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []

@@ -19,7 +19,6 @@ from busbar.config.hosts_from import hosts_schema
 from busbar.hosts import inventories
 from tests.support.cli import busbar
 from tests.support.clusters import host_key, site
-from tests.support.host_lists import host_list
 
 # ansible-inventory 2.19 prints this for inventories as these projects show them.
 PRINTED = json.loads(Path(__file__).with_name("ansible_inventories.json").read_text())
@@ -35,7 +34,7 @@ def hosts(text: str, table: Any = inventories.GROUPS) -> dict[str, Any]:
 
 def notes(text: str, table: Any = inventories.GROUPS) -> list[str]:
     found = inventories.parse(text)
-    return [*found.notes, *inventories.section(found, table)[1], *inventories.unknown(found, [table])]
+    return [*inventories.section(found, table)[1], *inventories.unknown(found, [table])]
 
 
 def inventory(groups: dict[str, Any], **variables: dict[str, Any]) -> str:
@@ -119,42 +118,6 @@ def test_a_capability_brings_groups_of_its_own_and_one_host_where_it_takes_one()
     assert notes(text, SLURM) == ["b of the group slurm_master: controller is one host, a"]
 
 
-@pytest.mark.parametrize(
-    ("outputs", "workers"),
-    [
-        ({"kube_node": ["10.0.0.1"]}, [{"name": "kube-node-1", "address": "10.0.0.1"}]),
-        ({"workers": {"gpu-1": "10.0.0.1"}}, [{"name": "gpu-1", "address": "10.0.0.1"}]),
-        (
-            {"workers": [{"name": "gpu-1", "private_ip": "10.0.0.1", "user": "ubuntu", "port": 22}]},
-            [{"name": "gpu-1", "address": "10.0.0.1", "user": "ubuntu", "port": 22}],
-        ),
-        (
-            {"workers": {"gpu-1": {"private_ip": "10.0.0.1", "pool": "h100", "user": None}}},
-            [{"name": "gpu-1", "address": "10.0.0.1", "pool": "h100"}],
-        ),
-    ],
-)
-def test_outputs_of_terraform_are_groups_of_hosts(outputs: dict[str, Any], workers: list[Any]) -> None:
-    text = json.dumps({name: {"value": value, "type": "any"} for name, value in outputs.items()})
-    assert hosts(text) == {"workers": workers}
-
-
-def test_outputs_that_are_no_hosts_are_named_and_secrets_not_read() -> None:
-    outputs = {
-        "workers": {"value": ["10.0.0.1"]},
-        "vpc_id": {"value": "vpc-1"},
-        "servers": {"value": ["sesame"], "sensitive": True},
-        "jump": {"value": {"jump-1": {"ip": "10.0.0.9", "zone": "a"}}},
-    }
-    assert notes(json.dumps(outputs)) == [
-        "output workers: its hosts have no names, so they are numbered",
-        "output vpc_id: no hosts in it, not imported",
-        "output servers: no hosts in it, not imported",
-        "group jump: not known (jump-1)",
-        "jump-1: in no known group, not imported",
-    ]
-
-
 def test_what_is_missing_is_a_comment_and_with_it_the_section_is_valid() -> None:
     section, _ = inventories.section(inventories.parse(DEEPOPS), inventories.GROUPS, ["load_balancers"])
     assert section.splitlines()[1] == "  # missing: load_balancers"
@@ -195,7 +158,7 @@ def test_a_raw_inventory_is_answered_with_the_command_to_type(text: str, tmp_pat
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('{"workers": ["sesame"]}', "workers: is not an output of `terraform output -json`"),
+        ('{"workers": {"value": ["sesame"]}}', "has no `_meta`, as `ansible-inventory --list` prints it"),
         ('{"workers":\n', "line 2: is not JSON"),
         (
             '{"_meta": {"hostvars": {}}, "agent": "sesame"}',
@@ -263,33 +226,3 @@ def test_an_inventory_becomes_a_list_by_role() -> None:
     }
     assert printed_list(json.dumps(PRINTED["kubespray"])) is not None
     assert printed_list(json.dumps(PRINTED["k3s-ansible"])) is None, "its hosts have addresses for names"
-
-
-NODE = {"name": "gpu-1", "address": "10.0.0.1"}
-LISTED_NODE = {**NODE, "role": "worker"}
-
-
-@pytest.mark.parametrize(
-    "outputs",
-    [
-        {"workers": [NODE]},
-        {"workers": {"gpu-1": {"address": "10.0.0.1"}}},
-        {"workers": {"gpu-1": "10.0.0.1"}},
-        {"workers": {"rack-1": [NODE]}},
-        {"workers": NODE},
-        {"nodes": [LISTED_NODE]},
-        {"nodes": {"workers": [NODE], "vpc": ["vpc-1"]}},
-        {"nodes": {"workers": {"gpu-1": "10.0.0.1"}}},
-        {"cluster": {"version": 1, "hosts": [LISTED_NODE]}},
-        {"a": {"b": {"worker": {"gpu-1": NODE}}}},
-    ],
-)
-def test_outputs_of_terraform_of_any_shape_become_a_list(outputs: dict[str, Any]) -> None:
-    found = printed_list(json.dumps({name: {"value": value} for name, value in outputs.items()}))
-    assert found == {"version": 1, "hosts": [LISTED_NODE]}
-
-
-def test_a_list_keeps_what_only_it_can_say() -> None:
-    given = host_list(site()["hosts"])
-    given["hosts"][-1] |= {"gpus": 8, "topology": {"rail_group": "a"}, "hcas": [{"name": "mlx5_0"}]}
-    assert printed_list(json.dumps({"machines": {"value": given["hosts"]}})) == given
