@@ -95,18 +95,11 @@ resources() {
   printf ',"disks":[%s]' "$(disks)"
   printf ',"cgroup":%s' "$(json "$([[ $(stat -fc %T /sys/fs/cgroup) == cgroup2fs ]] && echo v2 || echo v1)")"
   printf ',"cgroup_v1_allowed":%s' "$(cgroup_v1_allowed)"
-  printf ',"memlock":%s,"stray_cma_bytes":%s' "$(json "$(memlock)")" "$(stray_cma)"
+  printf ',"memlock":%s' "$(json "$(memlock)")"
 }
 
 meminfo() {
   awk -v key="$1:" '$1 == key { print $2 }' /proc/meminfo
-}
-
-# stray_cma: bytes of free contiguous memory (CMA) beyond what the kernel has reserved for it.
-stray_cma() {
-  local free total
-  free=$(meminfo CmaFree) total=$(meminfo CmaTotal)
-  printf '%s' "$((${free:-0} > ${total:-0} ? (${free:-0} - ${total:-0}) * 1024 : 0))"
 }
 
 # disks: {"path","free_bytes"} per file system below K3s's folders; the first is the one with the container images.

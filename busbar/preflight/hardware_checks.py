@@ -9,7 +9,6 @@ from packaging.version import Version
 from busbar import versions
 from busbar.hosts import supported_os
 from busbar.hosts.finding import Check, Level, error, warning
-from busbar.preflight.known_faults import check_known_faults
 from busbar.preflight.rails import Rails, choose
 from busbar.preflight.report import Report
 from busbar.preflight.roce import check_flow_control
@@ -35,7 +34,6 @@ def check_hardware(required: HostRequirements, report: Report) -> Iterator[Check
     yield from _rails(required, report)
     yield from check_flow_control(required, report.hcas)
     yield from _memlock(required, report)
-    yield from check_known_faults(report)
     yield from _hcas_of_pods(required, report)
     if required.transport == "gpudirect-rdma" and required.driver_on_host:
         yield from _gpudirect(report)

@@ -198,8 +198,6 @@ class Report(StrictModel):
     cgroup: Literal["v1", "v2"]
     cgroup_v1_allowed: bool
     memlock: str
-    stray_cma_bytes: int | None = None
-    """Free contiguous memory (CMA) beyond what the kernel has reserved for it; None: unknown."""
     default_route: bool
     addresses: tuple[str, ...]
     interfaces: tuple[str, ...]

@@ -256,18 +256,6 @@ def test_a_host_without_lspci_reports_no_bridges(tmp_path: Path) -> None:
     assert output("preflight", given + "redirecting; translated") == ""
 
 
-@pytest.mark.parametrize(
-    ("total", "free", "stray"),
-    [("0", "940604", 963178496), ("32768", "30000", 0), ("0", "0", 0), (None, None, 0)],
-)
-def test_free_contiguous_memory_that_nobody_has_reserved_is_reported(
-    total: str | None, free: str | None, stray: int
-) -> None:
-    lines = [f"{key}: {value} kB" for key, value in (("CmaTotal", total), ("CmaFree", free)) if value]
-    awk = 'awk() { command awk "${@:1:3}" <<<\'' + "\n".join(lines) + "'; }; stray_cma"
-    assert output("preflight", awk) == str(stray)
-
-
 def test_nvswitches_are_counted_on_the_pci_bus(tmp_path: Path) -> None:
     for number in range(4):
         write(tmp_path / f"0000:0{number}:00.0/vendor", "0x10de\n")

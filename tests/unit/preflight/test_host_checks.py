@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 from busbar.hosts.finding import Finding
-from busbar.preflight import known_faults
 from busbar.preflight.facts import with_k3s
 from busbar.preflight.host_checks import check_host, host_facts
-from busbar.preflight.known_faults import KnownFault
 from busbar.preflight.spec import HostRequirements
 from tests.support.reports import CLOCK, hca, report
 from tests.unit.preflight.samples import REQUIRED, a_host
@@ -459,33 +457,6 @@ def test_what_sends_traffic_between_devices_over_the_cpu_is_a_warning(
 ) -> None:
     finding = only(findings(**found))
     assert (finding.level, what in finding.what, fix in finding.fix) == ("warning", True, True)
-
-
-@pytest.mark.parametrize(
-    ("kernel", "stray", "is_named"),
-    [
-        ("7.0.0-1019-nvidia", 940_604 * 1024, True),
-        ("7.0.0-1019-nvidia", None, True),
-        ("7.0.0-31-generic", 9_700_000_000, True),
-        # After kho=off.
-        ("7.0.0-1019-nvidia", 0, False),
-        ("6.17.0-1032-nvidia", 9_700_000_000, False),
-    ],
-)
-def test_a_kernel_with_a_known_fault_is_named_with_its_source(
-    kernel: str, stray: int | None, is_named: bool
-) -> None:
-    found = findings(arch="aarch64", kernel=kernel, stray_cma_bytes=stray)
-    assert [(each.level, each.what.startswith(f"kernel {kernel} aarch64: NCCL fails")) for each in found] == (
-        [("warning", True)] * is_named
-    )
-    assert all("#" in each.what and "2026-09" in each.what for each in found)
-
-
-def test_a_driver_with_a_known_fault_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    fault = KnownFault(r"driver 570\.124\..*", "it hangs", "another one", "x#1", "2026-01-01")
-    monkeypatch.setattr(known_faults, "KNOWN_FAULTS", (fault,))
-    assert only(findings()).what == "driver 570.124.06: it hangs (x#1, 2026-01-01)"
 
 
 def test_gpus_cut_into_slices_are_an_error() -> None:
