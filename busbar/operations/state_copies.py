@@ -182,5 +182,5 @@ def refuse(header: Header, found: Sequence[Kept]) -> None:
     if (done := max((each.rotations for each in found), default=(0, 0))) > header.rotations:
         raise Failed(
             f"the tokens of servers and agents were rotated {done} times, and the copy of {header.time} is "
-            f"from before that ({header.rotations}). Fix: busbar docs operations 'A lost state'"
+            f"from before that ({header.rotations}). Fix: busbar docs sites 'A lost state file'"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +23,8 @@ COPIES = "/var/lib/busbar/state"
 @pytest.fixture
 def second(lab: Lab, tmp_path: Path) -> Iterator[OwnStack]:
     """The site on another laptop, after an update of the first one, without its folder and state."""
-    assert OwnStack(PROJECT, PROJECT, lab.environment).busbar("up", "dev", "--yes").returncode == 0
+    updated = lab.run(sys.executable, "-m", "busbar", "up", "dev", "--yes", seconds=900)
+    assert updated.returncode == 0, updated.stdout + updated.stderr
     (tmp_path / "state").mkdir()
     own = {"PULUMI_BACKEND_URL": f"file://{tmp_path}/state"}
     made = OwnStack(PROJECT, tmp_path / "project", {**lab.environment, **own})

@@ -151,6 +151,6 @@ def _choose(
     also = f"; there are copies of {listed(sorted(others))}, which are not imported here" if others else ""
     raise StackError(
         f"no whole copy of the state of {'/'.join(wanted)} on {listed([each.host for each in every])}{also}. "
-        "Fix: busbar docs operations 'A lost state'",
+        "Fix: busbar docs sites 'A lost state file'",
         exit_code=FAILED,
     )
