@@ -49,7 +49,7 @@ def test_hosts_of_two_clusters_and_a_copy_from_before_a_rotation_are_refused() -
     refuse(header, [same, Kept("server-2", (), ""), Kept("server-3", (), "a" * 16)])
     with pytest.raises(Failed, match="belong to 2 clusters"):
         refuse(header, [same, Kept("server-2", (), "b" * 16)])
-    with pytest.raises(Failed, match=r"rotated \(1, 0\) times.*'A lost state'"):
+    with pytest.raises(Failed, match=r"rotated \(1, 0\) times.*'A lost state file'"):
         refuse(header, [same, Kept("server-2", (), "a" * 16, (1, 0))])
 
 
