@@ -10,7 +10,7 @@ from pydantic import Field
 
 from busbar.kube.client import Api, ApiError
 from busbar.kube.objects import find
-from busbar.kube.pods import namespace_report
+from busbar.kube.pods import issues_of, namespace_report
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
 from busbar.models import StrictModel
 from busbar.text import listed
@@ -64,7 +64,12 @@ def ready(
     def look() -> bool | Pending:
         known.clear()
         known.update({node.on: node for node in slurm.nodes().values() if node.on})
-        reasons[:] = [text for pool in spec.pools.values() for text in _missing(pool, known)]
+        waits = {
+            pod["spec"].get("nodeName", ""): f": pod {issue}"
+            for pod in slurm.worker_pods()
+            for issue in issues_of(pod)
+        }
+        reasons[:] = [text for pool in spec.pools.values() for text in _missing(pool, known, waits)]
         login = find(api, f"/apis/apps/v1/namespaces/{spec.namespace}/deployments/{LOGIN_SERVICE}")
         if login and not (login.get("status") or {}).get("readyReplicas"):
             reasons.append(
@@ -86,12 +91,15 @@ def ready(
     return {"passed": not reasons, "reasons": reasons, "nodes": nodes, "drained": drained}
 
 
-def _missing(pool: PoolSpec, known: Mapping[str, SlurmNode]) -> Iterator[str]:
-    """The reasons that keep workers of a pool from jobs. A drain that a person has set is respected."""
+def _missing(pool: PoolSpec, known: Mapping[str, SlurmNode], waits: Mapping[str, str]) -> Iterator[str]:
+    """The reasons that keep workers of a pool from jobs. A drain that a person has set is respected.
+
+    `waits`: Node -> why the pod of slurmd there is not ready.
+    """
     for worker in pool.workers:
         node = known.get(worker)
         if node is None:
-            yield f"{worker}: no node of Slurm"
+            yield f"{worker}: no node of Slurm{waits.get(worker, '')}"
         elif node.problem and not node.drained:
             yield f"{worker}: {node.name} is {node.problem}"
         elif pool.gres not in re.split(r"[(,]", node.gres):

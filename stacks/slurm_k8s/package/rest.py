@@ -17,13 +17,15 @@ from typing import Any, Protocol
 from busbar.kube.client import Api, ApiError, JsonObject
 from stacks.slurm_k8s.package.values import JWT_KEY, RELEASE
 
-# Served by slurmrestd 25.05 to 26.05; the client of slurm-operator 1.0 speaks it too.
+# Served by slurmrestd 25.05 to 26.05; the client of slurm-operator speaks it too.
 VERSION = "v0.0.44"
 PORT = 6820
 USER = "slurm"
 TOKEN_SECONDS = 1800
 POD_LABELS = "app.kubernetes.io/component=worker"
 POD_CORDON = "nodeset.slinky.slurm.net/pod-cordon"
+# In the comment of a node the operator names its pod, as JSON.
+_POD_NAME = '"podName"'
 BUSY = {"ALLOCATED", "MIXED", "COMPLETING"}
 _BAD = ("DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "INVALID_REG", "UNKNOWN", "FUTURE", "REBOOT_ISSUED")
 
@@ -39,13 +41,17 @@ def states_of(job: Mapping[str, Any]) -> Sequence[str]:
 
 @dataclass(frozen=True)
 class SlurmNode:
-    """A node as slurmctld knows it. `on`: the Node of its pod, "" where it has none."""
+    """A node as slurmctld knows it. `on`: the Node of its pod, "" where it has none.
+
+    `of_pod`: whether the operator has made it, for a pod.
+    """
 
     name: str
     states: tuple[str, ...]
     reason: str
     gres: str
     on: str
+    of_pod: bool
 
     @property
     def problem(self) -> str:
@@ -106,6 +112,7 @@ class SlurmApi:
                 reason=str(each.get("reason") or ""),
                 gres=str(each.get("gres") or ""),
                 on=on.get(each["name"], ""),
+                of_pod=_POD_NAME in str(each.get("comment") or ""),
             )
             for each in found
         )
@@ -145,6 +152,10 @@ class SlurmApi:
     def undrain(self, node: str) -> None:
         """End the drain of a node."""
         self._asked().create(f"{self._base}/node/{node}", {"state": ["UNDRAIN"], "reason": ""})
+
+    def forget(self, node: str) -> None:
+        """Delete the record of a node."""
+        self._asked().delete(f"{self._base}/node/{node}")
 
     def read_at(self) -> float:
         """When slurmctld has read its configuration: it starts itself anew for that."""

@@ -19,28 +19,32 @@ from busbar.exits import Failed
 from busbar.kube import objects
 from busbar.kube.client import JsonObject
 from busbar.kube.nodes import NODES
-from busbar.kube.pods import readiness
+from busbar.kube.pods import issues_of, readiness
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
 from busbar.models import StrictModel
 from busbar.text import listed
 from stacks.slurm_k8s.package.rest import BUSY, POD_CORDON, ProxyApi, SlurmApi, SlurmNode, pod_host, transient
-from stacks.slurm_k8s.package.values import API_VERSION, RELEASE
+from stacks.slurm_k8s.package.values import API_VERSION, OPERATOR, RELEASE
 
 REASON = "busbar: update"
 """The reason of the drains of an update, by which a later run knows them."""
 KEPT = "busbar/slurm-drain"
 """Annotation of a Node: why its node of Slurm was drained by others, while the pod is replaced."""
 # Drains that are of no use to a new pod: of an update, of a cordon, and of slurmctld for wrong GRES.
-_PASSING = (REASON, "slurm-operator:", "gres/")
+_OF_OPERATOR = "slurm-operator:"
+_PASSING = (REASON, _OF_OPERATOR, "gres/")
 _COST = "nodeset.slinky.slurm.net/pod-deletion-cost"
-# 1.0 labels pods with the first; the second is that of Kubernetes' own controllers.
-_HASHES = ("controller.kubernetes.io/hash", "controller-revision-hash")
+_HASH = "controller.kubernetes.io/hash"
 _AWAY = {"DOWN", "NOT_RESPONDING", "UNKNOWN", "FUTURE", "INVALID_REG"}
 _GRES = "gres.conf"
 _SLURMCTLD = "app.kubernetes.io/component=controller"
 # Annotation of the ConfigMap, until slurmctld has read gres.conf.
 _UNREAD = "busbar/gres-conf-unread"
 RECONFIGURE_SECONDS = 180
+_OPERATOR_PODS = f"app.kubernetes.io/name={OPERATOR.release}"
+OPERATOR_SECONDS = 60
+"""How long the operator may take to make the first pod of a NodeSet, once slurmrestd is ready."""
+REMOVAL_SECONDS = 120
 
 
 class RollSpec(StrictModel):
@@ -58,8 +62,8 @@ class RollSpec(StrictModel):
 class Worker:
     """A pod of slurmd, and its node of Slurm. `on`: its Node, "" before it is scheduled.
 
-    `outdated`: its template or its Node is not that of its NodeSet any more. `kept`: the drain to be set
-    again. `cordoned`: whether a new pod could not start there.
+    `issue`: why the pod is not ready. `outdated`: its template or its Node is not that of its NodeSet any
+    more. `kept`: the drain to be set again. `cordoned`: whether a new pod could not start there.
     """
 
     name: str
@@ -67,6 +71,7 @@ class Worker:
     on: str
     ending: bool
     ready: bool
+    issue: str
     annotations: Mapping[str, str]
     nodeset: str
     host: str
@@ -157,7 +162,9 @@ class Roll:
 
     def roll(self) -> list[str]:
         """Replace every outdated pod, at most `max_unavailable` at once."""
+        self._restart_idle_operator()
         self._wait(self._settled, self.spec.timeout_seconds)
+        self._forget_removed()
         self._put_back()
         outdated = sorted(
             (each for each in self._read() if each.outdated and not each.ending),
@@ -176,6 +183,52 @@ class Roll:
             self.progress(f"slurmd: {first} of {len(names)} pods are replaced")
             self._replace(names[first : first + at_once])
         return names
+
+    def _restart_idle_operator(self) -> None:
+        """Restart the operator once if it makes no pod for a NodeSet: 1.2 keeps the error of its first list.
+
+        It has that error if it was there before slurmrestd, as in a first installation.
+        """
+
+        def has_pods() -> bool | Pending:
+            owners = {_owner(pod) for pod in self.slurm.worker_pods()}
+            empty = sorted({each["metadata"]["name"] for each in self._nodesets()} - owners)
+            return Pending(f"NodeSet {empty[0]} has no pod") if empty else True
+
+        self._wait(lambda: self.slurm.read_at() > 0, self.spec.timeout_seconds)
+        try:
+            self._wait(has_pods, OPERATOR_SECONDS)
+        except TimedOut as timeout:
+            self.progress(f"{timeout}; {OPERATOR.release} is restarted")
+            pods = f"/api/v1/namespaces/{OPERATOR.namespace}/pods"
+            for pod in self.api.list(pods, labelSelector=_OPERATOR_PODS):
+                objects.delete(self.api, f"{pods}/{pod['metadata']['name']}", pod["metadata"]["uid"])
+
+    def _forget_removed(self) -> None:
+        """Delete the records of nodes whose pods were removed: Slurm would start jobs there.
+
+        The pod of a dead host does not end; no job is started there, and a later update deletes its record.
+        """
+
+        def look() -> bool | Pending:
+            # In this order: a pod is there before its record.
+            nodes, pods = self.slurm.nodes(), self.slurm.worker_pods()
+            hosts = {pod_host(pod) for pod in pods}
+            for node in nodes.values():
+                if node.of_pod and node.name not in hosts:
+                    self.slurm.forget(node.name)
+            stay = {each["metadata"]["name"] for each in self._nodesets()}
+            leave = [
+                pod["metadata"]["name"]
+                for pod in pods
+                if "deletionTimestamp" in pod["metadata"] or _owner(pod) not in stay
+            ]
+            return Pending(f"pod {leave[0]} is ending") if leave else True
+
+        try:
+            self._wait(look, REMOVAL_SECONDS)
+        except TimedOut as timeout:
+            self.progress(f"{timeout}; its record stays in Slurm until the next update")
 
     def _settled(self) -> bool | Pending:
         """Whether the operator has read the NodeSets, and made or removed pods for them."""
@@ -234,14 +287,15 @@ class Roll:
         if worker.cordoned:
             return None
         if not worker.ready:
-            return Pending(f"pod {worker.name} is not ready yet")
+            return Pending(f"pod {worker.name} is not ready yet{worker.issue}")
         if node is None or _AWAY & worker.states:
             return Pending(f"node {worker.host} is {'+'.join(sorted(worker.states)) or 'not in Slurm yet'}")
         if worker.kept:
             if not worker.drained_by_others:
                 self.slurm.drain(node.name, worker.kept)
             self._annotate(f"{NODES}/{worker.on}", {KEPT: None})
-        elif worker.drain == REASON:
+        elif worker.drain.startswith((REASON, _OF_OPERATOR)):
+            # The record outlives the pod, with the reason of the operator for its end.
             self.slurm.undrain(node.name)
             return Pending(f"node {node.name} is drained")
         return None
@@ -304,7 +358,7 @@ class Roll:
         found = []
         for pod in pods:
             metadata, where = pod["metadata"], pod["spec"].get("nodeName") or ""
-            nodeset = metadata["ownerReferences"][0]["name"]
+            nodeset = _owner(pod)
             wanted, host = self._workers.get(nodeset, set()), on.get(where, {"metadata": {}})
             if nodeset not in newest:
                 continue  # its pool was removed, and so is the pod
@@ -317,6 +371,7 @@ class Roll:
                     on=where,
                     ending="deletionTimestamp" in metadata,
                     ready=readiness([pod]) == (1, 1),
+                    issue=next((f": {each.what}" for each in issues_of(pod)), ""),
                     annotations=metadata.get("annotations") or {},
                     nodeset=nodeset,
                     host=pod_host(pod),
@@ -347,9 +402,13 @@ class Roll:
         wait_until(look, deadline, poll_seconds=1, progress=self.progress, retry_on=transient)
 
 
+def _owner(pod: JsonObject) -> str:
+    """The NodeSet of a pod."""
+    return str(pod["metadata"]["ownerReferences"][0]["name"])
+
+
 def _hash(each: JsonObject) -> str:
-    labels = each["metadata"].get("labels") or {}
-    return next((labels[name] for name in _HASHES if name in labels), "")
+    return str((each["metadata"].get("labels") or {}).get(_HASH, ""))
 
 
 def _template(revision: JsonObject) -> Any:

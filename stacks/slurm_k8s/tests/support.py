@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,8 +47,11 @@ def pools(given: Slurm | None = None, **sections: Any) -> dict[str, Pool]:
 
 
 def node(name: str, *states: str, reason: str = "", gres: str = "gpu:h100:8(S:0-1)") -> JsonObject:
-    """A node as slurmrestd prints it."""
-    return {"name": name, "state": list(states or ["IDLE"]), "reason": reason, "gres": gres}
+    """A node as slurmrestd prints it, with the comment of the operator."""
+    comment = json.dumps({"namespace": "slurm", "podName": f"slurm-worker-{name}"}, separators=(",", ":"))
+    return {
+        "name": name, "state": list(states or ["IDLE"]), "reason": reason, "gres": gres, "comment": comment
+    }  # fmt: skip
 
 
 def pod(host: str, on: str) -> JsonObject:

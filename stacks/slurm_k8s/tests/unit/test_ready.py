@@ -14,7 +14,7 @@ import pytest
 from busbar.kube.client import ApiError
 from stacks.slurm_k8s.package.ready import PoolSpec, ReadySpec, ready
 from stacks.slurm_k8s.package.rest import TOKEN_SECONDS, SlurmApi, token
-from stacks.slurm_k8s.tests.support import KEY, REST, SlurmCluster, node
+from stacks.slurm_k8s.tests.support import KEY, PODS, REST, SlurmCluster, node, pod
 from tests.support.kube_cluster import Clock
 
 POOL = PoolSpec(workers=("gpu-1", "gpu-2"), gpus=8, gres="gpu:h100:8", memlock=True)
@@ -83,9 +83,13 @@ def test_a_node_that_gives_jobs_no_gpus_is_named_at_the_deadline(second: Any, sa
     assert says in found["reasons"][0]
 
 
-def test_a_worker_without_a_node_is_named() -> None:
-    found = result(SlurmCluster(node("h100-0")))
-    assert found["reasons"][0] == "gpu-2: no node of Slurm"
+def test_a_worker_without_a_node_is_named_with_the_reason_of_its_pod() -> None:
+    cluster = SlurmCluster(node("h100-0"))
+    assert result(cluster)["reasons"][0] == "gpu-2: no node of Slurm"
+    waiting = {"name": "logfile", "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}
+    cluster.objects[PODS].append({**pod("h100-1", "gpu-2"), "status": {"initContainerStatuses": [waiting]}})
+    reason = result(cluster)["reasons"][0]
+    assert reason.startswith("gpu-2: no node of Slurm: pod slurm-worker-h100-1: ErrImagePull: ")
 
 
 def test_a_drain_that_a_person_has_set_is_respected_and_reported() -> None:

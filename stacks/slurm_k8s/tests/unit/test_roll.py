@@ -9,6 +9,7 @@ import pytest
 
 from busbar.exits import Failed
 from busbar.kube.client import ApiError, JsonObject
+from busbar.kube.wait import TimedOut
 from stacks.slurm_k8s.package.roll import KEPT, REASON
 from stacks.slurm_k8s.package.steps import StepSpec, run
 from stacks.slurm_k8s.tests.support import (
@@ -24,6 +25,8 @@ from stacks.slurm_k8s.tests.support import (
 )
 from tests.support.kube_cluster import Clock
 
+DIAG = f"{REST}/diag/"
+OPERATORS = "/api/v1/namespaces/slinky/pods"
 HASH = "controller.kubernetes.io/hash"
 NODESET = "slurm-worker-h100"
 CONFIG = "/api/v1/namespaces/slurm/configmaps/slurm-config-extra"
@@ -73,6 +76,7 @@ class Rolling(SlurmCluster):
             REVISIONS: [revision("a", "1", *self.workers), revision("b", image, *self.workers)],
             NODES: [{"metadata": {"name": name, "annotations": {}}, "spec": {}} for name in self.workers],
             RESTD: {"status": {"readyReplicas": 2}},
+            DIAG: {"statistics": {"req_time_start": {"set": True, "number": 1000}}},
         }
 
     def get(self, path: str, **query: str) -> JsonObject:
@@ -109,6 +113,10 @@ class Rolling(SlurmCluster):
     def delete(self, path: str, **preconditions: str) -> JsonObject:
         self._change()
         name = path.rpartition("/")[2]
+        if path.startswith((f"{REST}/node/", OPERATORS)):
+            self.nodes.pop(name, None)
+            self.deleted.append((path, preconditions))
+            return {}
         [gone] = [each for each in self.objects[PODS] if each["metadata"]["name"] == name]
         assert gone["metadata"]["uid"] == preconditions["uid"]
         host, on = gone["spec"]["hostname"], gone["spec"]["nodeName"]
@@ -404,6 +412,96 @@ def test_workers_that_stay_after_all_are_put_back() -> None:
     step(cluster)
     assert set(cluster.state().values()) == {("IDLE", "")}
     assert [each["metadata"].get("annotations") or {} for each in cluster.objects[PODS]] == [{}, {}]
+
+
+def without_pods(cluster: Rolling) -> list[JsonObject]:
+    """The operator makes no pod of slurmd; these would be the pods."""
+    pods, cluster.objects[PODS] = cluster.objects[PODS], []
+    cluster.objects[OPERATORS] = [{"metadata": {"name": "slurm-operator-0", "uid": "1"}}]
+    return pods
+
+
+def test_an_operator_that_makes_no_pod_is_restarted_once_after_slurmrestd_is_ready() -> None:
+    cluster = Rolling(*idle(2), image="1")
+    pods = without_pods(cluster)
+    ready = cluster.objects.pop(DIAG)
+    cluster.clock.at(100, lambda: cluster.objects.update({DIAG: ready}))
+    cluster.clock.at(170, lambda: cluster.objects.update({PODS: pods}))
+    step(cluster, timeout_seconds=300)
+    assert cluster.deleted == [(f"{OPERATORS}/slurm-operator-0", {"uid": "1"})]
+    assert cluster.clock.time >= 170
+
+
+def test_an_operator_that_makes_pods_in_time_is_not_restarted() -> None:
+    cluster = Rolling(*idle(2), image="1")
+    pods = without_pods(cluster)
+    cluster.clock.at(40, lambda: cluster.objects.update({PODS: pods}))
+    step(cluster)
+    assert cluster.deleted == []
+
+
+def test_an_update_without_pods_ends_and_names_the_nodeset() -> None:
+    cluster = Rolling(*idle(2))
+    without_pods(cluster)
+    with pytest.raises(TimedOut, match=f"NodeSet {NODESET} has 0 pods, expected 2"):
+        step(cluster)
+    assert len(cluster.deleted) == 1
+
+
+def test_the_record_of_a_removed_node_is_deleted_when_its_pod_is_gone_and_no_other_record_is() -> None:
+    cluster = Rolling(*idle(3), image="1")
+    cluster.objects[NODESETS][0]["spec"]["replicas"] = 2
+    leaving = cluster.objects[PODS][2]
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    cluster.nodes["login-0"] = {**node("login-0"), "comment": "ours"}
+    cluster.clock.at(20, lambda: cluster.objects[PODS].remove(leaving))
+    step(cluster)
+    assert cluster.deleted == [(f"{REST}/node/h100-2", {})]
+    assert set(cluster.nodes) == {"h100-0", "h100-1", "login-0"}
+
+
+def test_the_records_of_a_removed_pool_are_deleted() -> None:
+    cluster = Rolling(*idle(2), image="1")
+    cluster.objects[NODESETS] = []
+    cluster.clock.at(20, lambda: cluster.objects.update({PODS: []}))
+    step(cluster, workers=[])
+    assert cluster.nodes == {}
+
+
+def test_a_pod_of_a_dead_host_that_does_not_end_keeps_its_record_and_ends_no_update() -> None:
+    cluster = Rolling(*idle(2), image="1")
+    cluster.objects[NODESETS][0]["spec"]["replicas"] = 1
+    cluster.objects[PODS][1]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    step(cluster)
+    assert set(cluster.nodes) == {"h100-0", "h100-1"}
+
+
+def test_a_drain_that_the_operator_has_left_for_the_end_of_a_pod_is_taken_away() -> None:
+    cluster = Rolling(*idle(1))
+    back: Callable[[str, str], None] = cluster._back
+
+    def drained(host: str, on: str) -> None:
+        back(host, on)
+        cluster.nodes[host] = node(host, "IDLE", "DRAIN", reason="slurm-operator: Pod is terminating")
+
+    cluster._back = drained  # type: ignore[method-assign]
+    step(cluster)
+    assert cluster.state() == {"h100-0": ("IDLE", "")}
+
+
+def test_the_reason_of_a_pod_that_waits_is_in_the_error() -> None:
+    cluster = Rolling(*idle(1))
+    back: Callable[[str, str], None] = cluster._back
+    waiting = {"reason": "ErrImagePull", "message": "not found"}
+
+    def waits(host: str, on: str) -> None:
+        back(host, on)
+        status = {"initContainerStatuses": [{"name": "logfile", "state": {"waiting": waiting}}]}
+        cluster.objects[PODS][0]["status"] = status
+
+    cluster._back = waits  # type: ignore[method-assign]
+    with pytest.raises(Failed, match="is not ready yet: ErrImagePull: container logfile: not found"):
+        step(cluster)
 
 
 class Configured(Rolling):
