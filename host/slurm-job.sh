@@ -31,6 +31,8 @@ ask_within() {
   for name in NODE_NAME VERB JOB_NAME PARTITION NODES COUNT LOG JOB_ID OFFSET; do
     [[ ! -v $name ]] || values+=("$name=${!name}")
   done
+  # kubectl writes this after the error of the script, and the last line is what is reported.
+  exec 2> >(sed '/^command terminated with exit code/d' >&2)
   # shellcheck disable=SC2086,SC2016,SC2153 # words; the shell in the pod expands this; a value
   exec $WITHIN env "${values[@]}" bash -c \
     'IFS= read -r PAYLOAD && IFS= read -r SCRIPT && eval "$(base64 -d <<<"$SCRIPT" | gzip -d)"' <<<"$PAYLOAD"$'\n'"$SCRIPT"

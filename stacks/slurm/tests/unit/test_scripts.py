@@ -285,6 +285,15 @@ def test_a_question_can_be_asked_in_a_pod(tmp_path: Path) -> None:
     assert Path(f"{pod}.asked").read_text() == "ctl-0\n"
 
 
+def test_the_error_of_a_script_in_a_pod_is_the_last_line(tmp_path: Path) -> None:
+    pod = tmp_path / "pod"
+    ends = "echo 'command terminated with exit code 1' >&2; exit 1"
+    pod.write_text(f"#!/bin/sh\necho 'busbar: a: invalid gres' >&2; {ends}\n")
+    pod.chmod(0o700)
+    done = run("slurm-job", "PAYLOAD='{}'; ask_within", SCRIPT="", WITHIN=str(pod))
+    assert (done.returncode, done.stderr) == (1, "busbar: a: invalid gres\n")
+
+
 JOB = {"JOB_NAME": "nccl-a", "PARTITION": "p", "NODES": "a,b", "COUNT": "2", "LOG": "/x"}
 SUBMIT = """
 asked() { [[ $* != *" pending,configuring,running,suspended "* ]] || EXISTING; }; payload() { echo script; }
