@@ -8,18 +8,26 @@ from pathlib import Path
 
 import yaml
 
-from lab.build.go import build, module_folder
+from busbar.manifests.operators import merge
+from lab.build.go import build, edit
 from lab.hosts import ssh
 from lab.images.on_hosts import import_where_absent, k3s_hosts
 from lab.paths import RUN
 from lab.steps import run
 from stacks.slurm_k8s.lab.images import operator_image, slurm_image
-from stacks.slurm_k8s.lab.tools import MODULE, OPERATOR, TOOLS
+from stacks.slurm_k8s.lab.tools import OPERATOR, TOOLS, charts, checkout
 
 CHARTS = RUN / "charts"
 NAMES = ("slurm-operator-crds", "slurm-operator", "slurm")
 # The archive of a module leaves out folders named vendor, so the chart lacks the file with these.
 _HELPERS = ("enabled", "nodesetHasGPU", "jobMappingDir", "prologName", "epilogName")
+_VALUES_1_0 = Path(__file__).with_name("values-1.0.yaml")
+# slurm.conf of 1.0: the operator writes the first four itself, and another AuthInfo replaces its own.
+_CONF = ".Values.controller.extraConfMap)"
+_CONF_1_0 = (
+    '(omit .Values.controller.extraConfMap "GresTypes" "ReturnToService" "ProctrackType" "PrologFlags" '
+    '| merge (dict "AuthInfo" "use_client_ids,cred_expire=30")))'
+)
 _CLASS = "busbar-lab-slurm"
 _FOLDER = "/var/lib/busbar-lab/slurm"
 _DEFAULT = {"storageclass.kubernetes.io/is-default-class": "true"}
@@ -28,9 +36,9 @@ _DEFAULT = {"storageclass.kubernetes.io/is-default-class": "true"}
 def prepare() -> None:
     """Build what is missing, import images on the hosts that lack them, write charts. Raises LabError."""
     nodes = k3s_hosts()
-    for tool in TOOLS:
+    for tool in () if checkout() else TOOLS:
         build(tool)
-    import_where_absent(operator_image.ARCHIVE, operator_image.IMAGES[OPERATOR.name], nodes)
+    import_where_absent(operator_image.ARCHIVE, operator_image.image(OPERATOR.name), nodes)
     import_where_absent(slurm_image.ARCHIVE, slurm_image.IMAGES["slurmctld"], nodes)
     write_charts(CHARTS)
     server = next(host for host in nodes if host.role == "server")
@@ -39,10 +47,24 @@ def prepare() -> None:
 
 
 def write_charts(target: Path) -> None:
-    """The charts of the release, from its Go module, as folders of `target`. Raises LabError."""
-    copy_charts(module_folder(OPERATOR.module, MODULE) / "helm", target)
+    """The charts of the release in use, as folders of `target`. Raises LabError."""
+    copy_charts(charts(), target)
+    if not checkout():
+        take_values_of_1_2(target / "slurm")
+
+
+def take_values_of_1_2(chart: Path) -> None:
+    """Change the chart slurm of 1.0 so that it takes the values that busbar has for 1.2. Raises LabError."""
+    add_left_out(chart)
+    values, more = (yaml.safe_load(path.read_text()) for path in (chart / "values.yaml", _VALUES_1_0))
+    (chart / "values.yaml").write_text(yaml.safe_dump(merge(values, more)))
+    edit(chart / "templates/controller/_helpers.tpl", _CONF, _CONF_1_0)
+
+
+def add_left_out(chart: Path) -> None:
+    """Define the helpers that the archive of the module of 1.0 leaves out of the chart slurm."""
     helpers = "".join(f'{{{{- define "vendor.dcgm.{name}" -}}}}{{{{- end -}}}}\n' for name in _HELPERS)
-    (target / "slurm" / "templates" / "_lab.tpl").write_text(helpers)
+    (chart / "templates" / "_lab.tpl").write_text(helpers)
 
 
 def copy_charts(source: Path, target: Path) -> None:

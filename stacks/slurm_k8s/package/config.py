@@ -145,7 +145,7 @@ class Slurm(ConfigModel):
         default={}, description="Parameters at the end of slurm.conf, where the last value of a name holds."
     )
     version: ChartVersion = Field(
-        default=versions.OPERATOR, description="Version of the operator and of its charts: 1.0.x or 1.2.x."
+        default=versions.OPERATOR, description="Version of the operator and of its charts: 1.2.x."
     )
     charts: Charts = Field(
         default=versions.CHARTS,
@@ -192,13 +192,7 @@ class Slurm(ConfigModel):
         """Whether the charts are in a folder of the machine that runs Pulumi."""
         return is_local_chart(self.charts)
 
-    @property
-    def release(self) -> str:
-        """Major and minor number of the operator, which decide on the names of the charts' values."""
-        return ".".join(self.version.removeprefix("v").split(".")[:2])
 
-
-RELEASES = ("1.0", "1.2")
 # By these the daemons of the operator's pods find and know each other.
 _OF_THE_OPERATOR = frozenset((
     "authalttypes", "authaltparameters", "authtype", "clustername", "credtype", "include", "nodeset",
@@ -210,10 +204,10 @@ _OF_THE_OPERATOR = frozenset((
 def _findings(slurm: Slurm) -> Iterator[Finding]:
     """The checks that no value can make on its own."""
     yield from foreign_namespace(("namespace",), slurm.namespace, "slurm", *OPERATOR_NAMESPACES)
-    if slurm.release not in RELEASES:
+    if not slurm.version.removeprefix("v").startswith("1.2."):
         yield Finding(
             ("version",),
-            "is not supported: the names of the charts' values are known for 1.0 and 1.2",
+            "is not supported: the charts of 1.2 have other values than earlier ones",
             f"version: {versions.OPERATOR}",
             repr(slurm.version),
         )

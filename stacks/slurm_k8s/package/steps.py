@@ -88,7 +88,7 @@ def await_slurmrestd(api: Api, namespace: str) -> None:
 def slurmrestd(api: Api, namespace: str) -> str | Pending:
     """Whether slurmrestd is ready, where pods of slurmd run.
 
-    Without it the operator knows no node: 1.0 has then deleted every worker pod, with the jobs in them.
+    Without it the operator knows neither the nodes nor their jobs.
     """
     found = find(api, f"/apis/apps/v1/namespaces/{namespace}/deployments/{RELEASE}-restapi")
     if found and (found.get("status") or {}).get("readyReplicas"):

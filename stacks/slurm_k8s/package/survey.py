@@ -33,8 +33,6 @@ class SurveySpec(StrictModel):
     workers: tuple[str, ...]
     storage_class: str | None = None
     accept_state_on_one_node: bool = False
-    default_class_only: bool = False
-    """Whether the charts can only use the default class, as those of 1.0."""
     levels: dict[str, tuple[str, ...]] = Field(default={})
     """Worker -> the labels of its Node that name switches, the farthest first; empty for no topology."""
 
@@ -93,11 +91,6 @@ def _storage(classes: list[JsonObject], spec: SurveySpec) -> Iterator[str]:
         what = f"there is no StorageClass {wanted}" if wanted else "no StorageClass is the default one"
         yield f"{what}; {known}. Fix: name one of them in state.storage_class"
         return
-    if spec.default_class_only and not _is_default(chosen[0]):
-        yield (
-            f"StorageClass {wanted} is not the default one, and charts before 1.1 cannot name another. Fix: "
-            "make it the default one, or install 1.2"
-        )
     provisioner: Any = chosen[0].get("provisioner")
     if provisioner in _OF_ONE_NODE and not spec.accept_state_on_one_node:
         yield (

@@ -1,4 +1,4 @@
-"""The Helm values of the three releases, for slurm-operator 1.0 and 1.2 from one source."""
+"""The Helm values of the three releases: the CRDs, the operator, and Slurm itself."""
 
 from __future__ import annotations
 
@@ -27,9 +27,26 @@ SLURM_KEY, JWT_KEY = "busbar-slurm-key", "busbar-slurm-jwt"
 DATABASE_KEY = "busbar-slurm-database"
 KEY_FILES = {SLURM_KEY: "slurm.key", JWT_KEY: "jwt.key", DATABASE_KEY: "password"}
 HOSTNAME = "kubernetes.io/hostname"
+HAS_TOPOLOGY = "busbar/topology"
+"""Annotation of slurmctld's pod: it has a topology.yaml."""
 
-# The wait after a pod is gone: a job may start again after 30 s, not 120 s (Slurm's default).
-_AUTH_INFO = "use_client_ids,cred_expire=30"
+# The operator leaves these parameters of slurm.conf to its users. Without the first no node has GPUs, and
+# without the second a node whose pod was replaced stays down.
+_CONF: Values = {
+    "GresTypes": "gpu",
+    "ReturnToService": "2",
+    "ProctrackType": "proctrack/cgroup",
+    "PrologFlags": "Contain",
+    "TaskPlugin": "task/affinity,task/cgroup",
+    # The wait after a pod is gone: a job may start again after 30 s, not 120 s (Slurm's default). The
+    # operator adds what its pods need.
+    "AuthInfo": "cred_expire=30",
+    "PropagateResourceLimitsExcept": "MEMLOCK",
+}
+_CONF_OF_ACCOUNTING: Values = {
+    "AccountingStorageTRES": "gres/gpu",
+    "JobAcctGatherType": "jobacct_gather/cgroup",
+}
 # Jobs get the limit of slurmd and not that of the login pod, and slurmd's is raised before a job: containers
 # have 8 MiB, and RDMA locks all memory that it registers. Where the host forbids it, the probe says so.
 _MEMLOCK = """\
@@ -54,16 +71,15 @@ def survey_spec(slurm: Slurm, pools: Mapping[str, Pool]) -> SurveySpec:
         workers=tuple(worker for pool in pools.values() for worker in pool.launch.workers),
         storage_class=slurm.state.storage_class,
         accept_state_on_one_node=slurm.state.accept_state_on_one_node,
-        default_class_only=slurm.release == "1.0",
-        levels=levels(slurm, pools),
+        levels=levels(pools),
     )
 
 
 def operator(folder: Path, slurm: Slurm) -> Values:
     """`folder`/slurm-operator.yaml, the images, and the stack's own values."""
-    tag = slurm.version.removeprefix("v")
+    # The tag of the images is the version of the chart.
     pods = {
-        name: {"image": {"repository": f"{slurm.images}/{image}", "tag": tag}, **_on_servers(slurm)}
+        name: {"image": {"repository": f"{slurm.images}/{image}"}, **_on_servers(slurm)}
         for name, image in (("operator", "slurm-operator"), ("webhook", "slurm-operator-webhook"))
     }
     return merge(merge(load(folder, OPERATOR.release), pods), slurm.operator_values)
@@ -74,14 +90,19 @@ def slurm(folder: Path, slurm: Slurm, pools: Mapping[str, Pool]) -> Values:
     image, sidecar = _images(slurm), {"image": _image(slurm.sidecar_image)}
     servers = {"nodeSelector": {CONTROL_PLANE: "true"}, "tolerations": _tolerations(slurm)}
     persistence: Values = {"enabled": True, "resources": {"requests": {"storage": slurm.state.size}}}
-    if slurm.state.storage_class and slurm.release != "1.0":
+    if slurm.state.storage_class:
         persistence["storageClassName"] = slurm.state.storage_class
-    conf = {"AuthInfo": _AUTH_INFO, "PropagateResourceLimitsExcept": "MEMLOCK", **slurm.slurm_conf}
+    conf = {**_CONF, **(_CONF_OF_ACCOUNTING if slurm.accounting else {}), **slurm.slurm_conf}
     derived: Values = {
-        "configFiles": {"gres.conf": gres_conf(pools), **_topology(slurm, pools)},
+        "slurmKey": {"create": False, "secretRef": _reference(SLURM_KEY)},
+        "jwtKey": {"create": False, "secretRef": _reference(JWT_KEY)},
+        "configFiles": {"gres.conf": gres_conf(pools), **_topology(pools)},
         "prologScripts": {"10-memlock.sh": _MEMLOCK},
         "controller": {
             "slurmctld": {"image": image("slurmctld")},
+            # A sidecar lets slurmctld read changed files and pass them on. Without it the login pod keeps an
+            # old slurm.conf.
+            "inplaceReconfigure": True,
             "reconfigure": {"image": image("slurmctld")},
             "logfile": sidecar,
             "persistence": persistence,
@@ -96,8 +117,12 @@ def slurm(folder: Path, slurm: Slurm, pools: Mapping[str, Pool]) -> Values:
             for number, (name, pool) in enumerate(pools.items())
         },
     }
-    derived = merge(derived, _ONLY_1_0 if slurm.release == "1.0" else _ONLY_1_2)
-    return merge(merge(load(folder, RELEASE), derived), slurm.values)
+    given = merge(merge(load(folder, RELEASE), derived), slurm.values)
+    if "topology.yaml" not in given["configFiles"]:
+        return given
+    # slurmctld reads whether there is a topology only when it starts. The annotation is in its pod template,
+    # so its StatefulSet replaces the pod when the file comes or goes.
+    return merge({"controller": {"metadata": {"annotations": {HAS_TOPOLOGY: "true"}}}}, given)
 
 
 def _accounting(database: Accounting, image: Any, servers: Values) -> Values:
@@ -110,22 +135,19 @@ def _accounting(database: Accounting, image: Any, servers: Values) -> Values:
     }
 
 
-def levels(slurm: Slurm, pools: Mapping[str, Pool]) -> dict[str, tuple[str, ...]]:
-    """Worker -> the labels of its Node that name switches, the farthest level first; empty for none.
-
-    1.0 does not tell Slurm of them, and in a tree a node without a place gets no job with others.
-    """
+def levels(pools: Mapping[str, Pool]) -> dict[str, tuple[str, ...]]:
+    """Worker -> the labels of its Node that name switches, the farthest level first; empty for none."""
     switches = {LABELS[level] for level in SWITCHES}
     found = {
         worker: tuple(label for label in pool.launch.topology or () if label in switches)
         for pool in pools.values()
         for worker in pool.launch.workers
     }
-    return found if slurm.release != "1.0" and any(found.values()) else {}
+    return found if any(found.values()) else {}
 
 
-def _topology(slurm: Slurm, pools: Mapping[str, Pool]) -> dict[str, str]:
-    if not levels(slurm, pools):
+def _topology(pools: Mapping[str, Pool]) -> dict[str, str]:
+    if not levels(pools):
         return {}
     tree = {"switches": [{"switch": ROOT_SWITCH}]}
     return {"topology.yaml": json.dumps([{"topology": TOPOLOGY, "cluster_default": True, "tree": tree}])}
@@ -133,19 +155,6 @@ def _topology(slurm: Slurm, pools: Mapping[str, Pool]) -> dict[str, str]:
 
 def _reference(secret: str) -> dict[str, str]:
     return {"name": secret, "key": KEY_FILES[secret]}
-
-
-# The chart of 1.0 has a NodeSet and a partition of its own, and no defaults for those of others.
-_ONLY_1_0: Values = {
-    "slurmKeyRef": _reference(SLURM_KEY),
-    "jwtHs256KeyRef": _reference(JWT_KEY),
-    "nodesets": {"slinky": {"enabled": False}},
-    "partitions": {"all": {"enabled": False}},
-}
-_ONLY_1_2: Values = {
-    "slurmKey": {"create": False, "secretRef": _reference(SLURM_KEY)},
-    "jwtKey": {"create": False, "secretRef": _reference(JWT_KEY)},
-}
 
 
 _YES_NO = {True: "YES", False: "NO"}
@@ -167,7 +176,7 @@ def _nodeset(slurm: Slurm, pool: Pool, *, is_default: bool) -> Values:
     }
     if launch.runtime_class:
         pod["runtimeClassName"] = launch.runtime_class
-    found: Values = {
+    return {
         "enabled": True,
         "metadata": {"annotations": {MEASURED_BY: "busbar measure STACK --project stacks/slurm_k8s"}},
         "replicas": len(launch.workers),
@@ -179,10 +188,6 @@ def _nodeset(slurm: Slurm, pool: Pool, *, is_default: bool) -> Values:
         "updateStrategy": {"type": "OnDelete"},
         "podSpec": pod,
     }
-    if slurm.release == "1.0":
-        # From the limits of a container the operator would tell Slurm of fewer CPUs than the node has.
-        found |= {"useResourceLimits": False, "taintKubeNodes": False}
-    return found
 
 
 def _login(slurm: Slurm) -> Values:
@@ -191,13 +196,12 @@ def _login(slurm: Slurm) -> Values:
         "enabled": True,
         "replicas": 1,
         "login": {"image": _images(slurm)("login")},
+        "initconf": {"image": _image(slurm.sidecar_image)},
         "service": service,
         "podSpec": {"tolerations": _tolerations(slurm)},
     }
     if slurm.login.root_ssh_keys:
         found["rootSshAuthorizedKeys"] = "\n".join(slurm.login.root_ssh_keys)
-    if slurm.release != "1.0":
-        found["initconf"] = {"image": _image(slurm.sidecar_image)}
     return found
 
 

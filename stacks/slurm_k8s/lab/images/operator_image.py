@@ -1,4 +1,4 @@
-"""The images of the operator and its webhook: the real programs, built from their Go module."""
+"""The images of the operator and its webhook: the real programs."""
 
 from __future__ import annotations
 
@@ -8,28 +8,38 @@ from lab.build.recipe import key
 from lab.images import binaries
 from lab.images.archive import File, Image
 from lab.images.catalog import Archive
-from stacks.slurm_k8s.lab.tools import TOOLS, VERSION
+from stacks.slurm_k8s.lab.tools import TOOLS, checkout, version
 
-IMAGES = {tool.name: f"docker.io/busbar-lab/{tool.name}:{VERSION}" for tool in TOOLS}
 # Its Dockerfile has this user.
 _USER = "65532:65532"
+
+
+def image(name: str) -> str:
+    """The image of a program. Its tag is the release, which the chart of that release names."""
+    return f"docker.io/busbar-lab/{name}:{version()}"
+
+
+def _programs(tools: Path) -> dict[str, Path]:
+    found = checkout()
+    folder = found / "bin" if found else tools
+    return {tool.name: binaries.static(folder / tool.name) for tool in TOOLS}
 
 
 def _images(work: Path, tools: Path) -> list[Image]:
     return [
         Image(
-            image,
-            files={f"bin/{name}": File(binaries.static(tools / name), 0o755)},
+            image(name),
+            files={f"bin/{name}": File(program, 0o755)},
             folders=("tmp",),
             entrypoint=(f"/bin/{name}",),
             user=_USER,
         )
-        for name, image in IMAGES.items()
+        for name, program in _programs(tools).items()
     ]
 
 
 ARCHIVE = Archive(
     "slurm-operator",
-    lambda tools: key(Path(__file__), *(binaries.static(tools / tool.name) for tool in TOOLS)),
+    lambda tools: key(Path(__file__), version(), *_programs(tools).values()),
     _images,
 )

@@ -229,7 +229,7 @@ def _ready_spec(slurm: SlurmConfig, pools: Mapping[str, Pool]) -> ReadySpec:
             )
             for name, pool in pools.items()
         },
-        levels=values.levels(slurm, pools),
+        levels=values.levels(pools),
         deadline_seconds=slurm.timeout_seconds,
     )
 

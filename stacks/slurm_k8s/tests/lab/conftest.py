@@ -1,6 +1,7 @@
 """Slurm on the lab's cluster: the real operator, and Slurm 26.05 of Debian's packages in its pods.
 
-What it does not prove: operator 1.2, cgroup v2, real GPUs and HCAs, pmix, pyxis.
+The operator is 1.0, or the release that BUSBAR_LAB_SLURM_OPERATOR names. What it does not prove: cgroup v2,
+real GPUs and HCAs, pmix, pyxis.
 """
 
 from __future__ import annotations

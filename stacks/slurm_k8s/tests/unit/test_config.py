@@ -25,7 +25,9 @@ TAKES_SSHD = {"service": {"spec": {"type": "LoadBalancer"}}}
         ({"operator_values": {"crds": {"enabled": True}}}, "operator_values.crds", "release own the CRDs"),
         ({"namespace": "slinky"}, "namespace", "belongs to an operator"),
         ({"namespace": "kube-system"}, "namespace", "belongs to Kubernetes"),
+        ({"version": "1.0.0"}, "version", "is not supported"),
         ({"version": "1.1.2"}, "version", "is not supported"),
+        ({"version": "1.3.0"}, "version", "is not supported"),
         ({"sidecar_image": "alpine"}, "sidecar_image", "has no fixed tag"),
         ({"charts": "slurm"}, "charts", "is not a folder or an oci:// URL"),
         (
@@ -68,4 +70,4 @@ def test_the_stack_files_of_the_folder_are_valid_and_are_described(stack: str) -
 
 
 def test_a_version_may_have_a_leading_v() -> None:
-    assert slurm(version="v1.0.0").release == "1.0"
+    assert slurm(version="v1.2.2").version == "v1.2.2"

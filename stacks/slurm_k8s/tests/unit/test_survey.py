@@ -68,9 +68,7 @@ def test_a_missing_class_is_named_with_those_that_the_cluster_has() -> None:
     assert text.startswith("no StorageClass is the default one; the cluster has slow")
 
 
-def test_the_charts_of_1_0_can_use_the_default_class_only() -> None:
-    [text] = found(SHARED, OTHER, state={"storage_class": "slow"}, version="1.0.0")
-    assert "charts before 1.1 cannot name another" in text
+def test_a_class_that_is_not_the_default_one_can_be_named() -> None:
     assert found(SHARED, OTHER, state={"storage_class": "slow"}) == []
 
 

@@ -1,9 +1,10 @@
-"""The Helm values: the same Slurm by the charts of 1.0 and of 1.2, where these are at hand."""
+"""The Helm values: the same Slurm by the charts of 1.2 and by those that the lab makes of 1.0."""
 
 from __future__ import annotations
 
 import json
 import subprocess
+import tempfile
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -13,8 +14,10 @@ import pytest
 import yaml
 
 from busbar.kube.gpus import MEASURED_BY
+from lab.build.go import module_folder
 from lab.steps import LabError
 from stacks.slurm_k8s.lab import prepare
+from stacks.slurm_k8s.lab.tools import MODULE, OPERATOR
 from stacks.slurm_k8s.package import values
 from stacks.slurm_k8s.package.pools import Refused, gres_conf, pools_of
 from stacks.slurm_k8s.package.steps import SERVICE
@@ -25,24 +28,29 @@ from tests.unit.charts.published import helm
 
 FOLDER = PROJECT / "stacks" / "slurm_k8s" / "helm_values"
 VERSIONS = ("1.0.0", "1.2.1")
+# The chart of 1.0 without the lab's changes: its template of the Controller is at hand everywhere.
+AS_PUBLISHED = "1.0.0 as published"
+TEMPORARY = tempfile.TemporaryDirectory()
 TAINT = {"key": "gpu", "value": "h100", "effect": "NoSchedule"}
 
 
 @cache
 def charts(version: str) -> Path:
     """The folder with the charts of a version; skips the test where they are not at hand."""
-    if version == "1.0.0":
-        target = prepare.CHARTS.parent / "charts-of-tests"
+    target = Path(TEMPORARY.name) / version
+    folder = CHARTS / "slurm-operator" / f"v{version}" / "helm"
+    if version != "1.2.1":
         try:
-            prepare.write_charts(target)
+            folder = module_folder(OPERATOR.module, MODULE) / "helm"
         except (LabError, OSError) as error:
             pytest.skip(f"the Go module of slurm-operator cannot be had: {error}")
-        return target
-    folder = CHARTS / "slurm-operator" / f"v{version}" / "helm"
     if not folder.is_dir():
         pytest.skip(f"{folder} is missing")
-    target = prepare.CHARTS.parent / f"charts-of-tests-{version}"
     prepare.copy_charts(folder, target)
+    if version == "1.0.0":
+        prepare.take_values_of_1_2(target / "slurm")
+    if version == AS_PUBLISHED:
+        prepare.add_left_out(target / "slurm")
     return target
 
 
@@ -57,7 +65,7 @@ def rendered(version: str, chart: str, given: dict[str, Any]) -> list[dict[str, 
 
 
 def of_slurm(version: str, pool: dict[str, Any] | None = None, **config: Any) -> list[dict[str, Any]]:
-    given = slurm(version=version, **config)
+    given = slurm(**config)
     return rendered(version, "slurm", values.slurm(FOLDER, given, pools(given, pool=pool)))
 
 
@@ -92,7 +100,7 @@ def test_the_keys_are_busbar_s_own_secrets(version: str) -> None:
     text = json.dumps(controller["spec"])
     assert values.SLURM_KEY in text
     assert values.JWT_KEY in text
-    # The chart of 1.0 makes Secrets of its own nevertheless, which nothing names.
+    # The lab's chart makes Secrets of its own nevertheless, which nothing names.
     for secret in kind(objects, "Secret"):
         assert secret["metadata"]["name"] not in text
 
@@ -118,13 +126,51 @@ def test_no_image_but_those_of_the_configured_registry_is_named(version: str) ->
     } | {"registry.local/sh:1"}
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_gres_and_memlock_are_in_the_configuration_of_slurm(version: str) -> None:
-    objects = of_slurm(version, slurm_conf={"DefMemPerCPU": "100"})
+def slurm_conf(objects: list[dict[str, Any]]) -> set[str]:
+    """The parameters that the rendered Controller adds to those of the operator."""
     [controller] = kind(objects, "Controller")
-    conf = controller["spec"]["extraConf"].splitlines()
-    assert "PropagateResourceLimitsExcept=MEMLOCK" in conf
-    assert "DefMemPerCPU=100" in conf
+    lines = controller["spec"]["extraConf"].splitlines()
+    return {line for line in lines if not line.startswith("PartitionName=")}
+
+
+CONF = {
+    "GresTypes=gpu",
+    "ReturnToService=2",
+    "ProctrackType=proctrack/cgroup",
+    "PrologFlags=Contain",
+    "TaskPlugin=task/affinity,task/cgroup",
+    "AuthInfo=cred_expire=30",
+    "PropagateResourceLimitsExcept=MEMLOCK",
+}
+CONF_OF_ACCOUNTING = {"AccountingStorageTRES=gres/gpu", "JobAcctGatherType=jobacct_gather/cgroup"}
+
+
+@pytest.mark.parametrize("version", [AS_PUBLISHED, "1.2.1"])
+def test_every_parameter_that_busbar_relies_on_is_in_the_rendered_controller(version: str) -> None:
+    assert slurm_conf(of_slurm(version)) == CONF
+    assert slurm_conf(of_slurm(version, accounting={"host": "db"})) == CONF | CONF_OF_ACCOUNTING
+    own = {"DefMemPerCPU": "100", "ProctrackType": "proctrack/linuxproc"}
+    found = slurm_conf(of_slurm(version, slurm_conf=own))
+    assert CONF - found == {"ProctrackType=proctrack/cgroup"}
+    assert found - CONF == {"DefMemPerCPU=100", "ProctrackType=proctrack/linuxproc"}
+
+
+def test_the_lab_leaves_out_what_operator_1_0_writes_itself() -> None:
+    assert slurm_conf(of_slurm("1.0.0")) == {
+        "TaskPlugin=task/affinity,task/cgroup",
+        "AuthInfo=use_client_ids,cred_expire=30",
+        "PropagateResourceLimitsExcept=MEMLOCK",
+    }
+
+
+def test_slurmctld_reads_changed_files_in_place() -> None:
+    [controller] = kind(of_slurm("1.2.1"), "Controller")
+    assert controller["spec"]["inplaceReconfigure"] is True
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_gres_and_memlock_are_in_the_files_of_slurm(version: str) -> None:
+    objects = of_slurm(version)
     data = {key: text for each in kind(objects, "ConfigMap") for key, text in each["data"].items()}
     assert data["gres.conf"].strip() == "AutoDetect=nvidia"
     assert "--memlock=unlimited:unlimited" in data["prolog-10-memlock.sh"]
@@ -138,14 +184,14 @@ def test_login_is_a_service_inside_the_cluster_with_the_given_keys(version: str)
     assert login["spec"]["rootSshAuthorizedKeys"].strip() == "ssh-ed25519 AAAA one"
 
 
-def test_a_storage_class_is_named_by_the_chart_of_1_2() -> None:
+def test_a_storage_class_is_named_by_the_chart() -> None:
     [controller] = kind(of_slurm("1.2.1", state={"storage_class": "fast"}), "Controller")
     assert controller["spec"]["persistence"]["storageClassName"] == "fast"
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_operator_runs_on_servers_and_does_not_own_the_crds(version: str) -> None:
-    given = values.operator(FOLDER, slurm(version=version, images="registry.local/slurm"))
+    given = values.operator(FOLDER, slurm(images="registry.local/slurm"))
     objects = rendered(version, "slurm-operator", given)
     assert not kind(objects, "CustomResourceDefinition")
     assert SERVICE in {each["metadata"]["name"] for each in kind(objects, "Service")}
@@ -205,7 +251,7 @@ SITE_TAINT = {"key": "site", "value": "slurm", "effect": "NoExecute"}
 def test_every_pod_tolerates_the_taints_of_the_site(version: str) -> None:
     config: dict[str, Any] = {"tolerate": [SITE_TAINT], "accounting": {"host": "db"}}
     objects = of_slurm(version, **config)
-    operator = values.operator(FOLDER, slurm(version=version, **config))
+    operator = values.operator(FOLDER, slurm(**config))
     objects += kind(rendered(version, "slurm-operator", operator), "Deployment")
     pods = [each for each in objects if (each.get("spec") or {}).get("template")]
     assert {each["kind"] for each in pods} == {
@@ -236,33 +282,37 @@ def test_there_is_no_database_unless_one_is_asked_for(version: str) -> None:
     assert not kind(of_slurm(version), "Accounting")
 
 
-def placed(version: str, *labels: str) -> tuple[Any, Any]:
-    """The levels of the workers, and topology.yaml, where they have these labels."""
-    given = slurm(version=version)
+def placed(*labels: str, **config: Any) -> tuple[Any, Any]:
+    """The levels of the workers, and the values, where they have these labels."""
+    given = slurm(**config)
     launch = pools(given)["h100"].launch.model_copy(update={"topology": labels or None})
     found = {"h100": replace(pools(given)["h100"], launch=launch)}
-    files = values.slurm(FOLDER, given, found)["configFiles"]
-    return values.levels(given, found), yaml.safe_load(files.get("topology.yaml", ""))
+    return values.levels(found), values.slurm(FOLDER, given, found)
 
 
 def test_the_switches_of_the_workers_are_a_tree_whose_root_is_in_topology_yaml() -> None:
     labels = ("fabric.topograph.run/tier-1", "fabric.topograph.run/tier-0")
-    levels, file = placed("1.2.1", *labels, "accelerator.topograph.run/domain")
+    levels, made = placed(*labels, "accelerator.topograph.run/domain")
     assert levels == {"gpu-1": labels, "gpu-2": labels}
-    assert file == [
+    assert yaml.safe_load(made["configFiles"]["topology.yaml"]) == [
         {"topology": "fabric", "cluster_default": True, "tree": {"switches": [{"switch": "root"}]}}
     ]
 
 
-@pytest.mark.parametrize(
-    ("version", "labels"),
-    [
-        ("1.0.0", ["fabric.topograph.run/tier-0"]),
-        ("1.2.1", []),
-        ("1.2.1", ["accelerator.topograph.run/domain"]),
-    ],
-)
-def test_there_is_no_topology_where_nodes_have_no_switches_or_slurm_is_not_told(
-    version: str, labels: list[str]
-) -> None:
-    assert placed(version, *labels) == ({}, None)
+@pytest.mark.parametrize("labels", [[], ["accelerator.topograph.run/domain"]])
+def test_there_is_no_topology_where_nodes_have_no_switches(labels: list[str]) -> None:
+    levels, made = placed(*labels)
+    assert levels == {}
+    assert "topology.yaml" not in made["configFiles"]
+
+
+def test_slurmctld_s_pod_is_another_one_with_and_without_a_topology() -> None:
+    def annotated(*labels: str, **config: Any) -> bool:
+        objects = rendered("1.2.1", "slurm", placed(*labels, **config)[1])
+        [controller] = kind(objects, "Controller")
+        metadata = controller["spec"]["template"].get("metadata") or {}
+        return values.HAS_TOPOLOGY in (metadata.get("annotations") or {})
+
+    assert annotated("fabric.topograph.run/tier-0")
+    assert annotated(values={"configFiles": {"topology.yaml": "[]"}})
+    assert not annotated()
