@@ -4,7 +4,7 @@ PYTHON     ?= python3
 VENV       := .venv
 BIN        := $(VENV)/bin
 PYTEST     := $(BIN)/python -m pytest
-SOURCES    := busbar components lab tests examples machines stacks bench plugin __main__.py conftest.py
+SOURCES    := busbar components lab tests examples machines stacks bench __main__.py conftest.py
 
 # Without the bytecode that Python keeps, each run would compile every test anew.
 unexport PYTHONDONTWRITEBYTECODE

@@ -15,9 +15,6 @@ from pulumi_command import local
 from busbar.kube.access import KUBECONFIG_TEXT
 from busbar.manifests.names import digest
 
-interpreter: str | None = None
-"""The Python that runs `busbar` commands, if the program is in another language (components/provider.py)."""
-
 
 def create_cluster_command(
     name: str,
@@ -89,7 +86,7 @@ def busbar_command(*words: str) -> str:
 
     The interpreter is the program's own, because plugins do not get its PATH.
     """
-    return shlex.join([from_project(interpreter or sys.executable), "-m", "busbar", *words])
+    return shlex.join([from_project(sys.executable), "-m", "busbar", *words])
 
 
 def from_project(path: str) -> str:

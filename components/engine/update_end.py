@@ -45,7 +45,7 @@ def check_after_deletions(kubeconfig: pulumi.Input[str], made: Sequence[Installe
                 await _warn_of_hook_jobs(kubeconfig, warned)
         finally:
             await ended
-        await fail_unless_installed(kubeconfig, made)
+        await _fail_unless_installed(kubeconfig, made)
 
     sdk._wait_for_shutdown = wait_and_check
 
@@ -66,7 +66,7 @@ async def _warn_of_hook_jobs(kubeconfig: pulumi.Input[str], warned: set[str]) ->
     warned.update(found)
 
 
-async def fail_unless_installed(kubeconfig: pulumi.Input[str], made: Sequence[Installed]) -> None:
+async def _fail_unless_installed(kubeconfig: pulumi.Input[str], made: Sequence[Installed]) -> None:
     """Raise pulumi.RunError if a release or namespace of `made` is not on the cluster, or if the API is not
     responding. Resources that failed in this update are not checked: they have their own errors."""
     text = await pulumi.Output.from_input(kubeconfig).future()

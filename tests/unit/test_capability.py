@@ -52,7 +52,7 @@ def test_the_core_names_none_of_them() -> None:
     names = "|".join(door.parent.name for door in capability.FOLDER.glob("*/capability.py"))
     named = re.compile(rf"(stacks[/.]|busbar |make up-)({names})\b")
     files = [PROJECT / "__main__.py"]
-    for folder in ("busbar", "components", "host", "helm_values", "charts", "plugin"):
+    for folder in ("busbar", "components", "host", "helm_values", "charts"):
         files += [path for path in (PROJECT / folder).rglob("*") if path.is_file()]
     # Fonts are not text, and pages may name capabilities.
     texts = {
