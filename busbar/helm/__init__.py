@@ -1,1 +1,1 @@
-"""Helm's release records, and recovery from an update that was killed while Helm ran."""
+"""Helm's releases on the cluster: whether they are there, what they wait for, and their recovery."""

@@ -60,11 +60,6 @@ class Operator:
     renews_crds: bool = False
     """Whether a hook of the chart replaces older CRDs also before an installation."""
 
-    @property
-    def disable_setting(self) -> str:
-        """The setting that leaves the operator out of the stack."""
-        return f"{self.config_key}.enabled: false"
-
     def settings(self, cluster: Cluster) -> Values:
         """Its section of the configuration, with values that follow from the taints of the servers."""
         section: Values = getattr(cluster, self.config_key).model_dump()

@@ -11,7 +11,7 @@ from typing import Literal, TypeVar
 
 from busbar.config import Cluster
 from busbar.exits import NoVerdict
-from busbar.helm import records
+from busbar.helm import releases
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import API_PORT, Inventory, url_host
 from busbar.hosts.k3s import worker_taints
@@ -79,7 +79,7 @@ def read_state(
 
     def read(api: RestApi) -> ClusterState:
         known = {node.name: node for node in nodes.read(api)}
-        return ClusterState(known, records.statuses(api), of_capabilities(api))
+        return ClusterState(known, releases.statuses(api), of_capabilities(api))
 
     return _of_any(kubeconfig, inventory, read)
 

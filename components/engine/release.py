@@ -17,7 +17,6 @@ from busbar.components.engine.release_hooks import create_recovery_hooks
 from busbar.components.engine.update_end import Installed
 from busbar.config import Chart
 from busbar.config.kubernetes_values import is_local_chart
-from busbar.helm.recovery import DesiredRelease
 from busbar.kube.client import Api, RestApi
 from busbar.manifests.operators import Operator, OperatorConfig
 
@@ -102,13 +101,6 @@ def create_release(
         configurable=False,
     )
     resource = names.release(name)
-    desired = DesiredRelease(
-        name=operator.release,
-        namespace=operator.namespace,
-        chart=source.chart,
-        values=args.values,
-        disable_setting=operator.disable_setting,
-    )
 
     async def check(api: RestApi) -> None:
         # Imported here: only an installation needs it.
@@ -143,7 +135,9 @@ def create_release(
             parent=parent,
             # Two releases of one name would share their objects, so the old one is deleted first.
             delete_before_replace=True,
-            hooks=create_recovery_hooks(resource, desired, args.kubeconfig, check, args.before_change),
+            hooks=create_recovery_hooks(
+                resource, operator.release, operator.namespace, args.kubeconfig, check, args.before_change
+            ),
         ),
     )
     made = (

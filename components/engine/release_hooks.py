@@ -1,6 +1,6 @@
 """Hooks on a Helm release that repair what an interrupted update left in Helm's records.
 
-The engine calls them just before it creates or updates the release, never in a preview. busbar.helm.recovery
+The engine calls them just before it creates or updates the release, never in a preview. busbar.helm.releases
 describes the repairs and their reasons.
 """
 
@@ -11,40 +11,39 @@ from collections.abc import Awaitable, Callable
 
 import pulumi
 
-from busbar.helm import recovery
+from busbar.helm import releases
 from busbar.kube.client import Api, RestApi
 
 
 def create_recovery_hooks(
     name: str,
-    desired: recovery.DesiredRelease,
+    release: str,
+    namespace: str,
     kubeconfig: pulumi.Input[str],
     check: Callable[[RestApi], Awaitable[None]] | None = None,
     before_change: Callable[[Api], None] | None = None,
 ) -> pulumi.ResourceHookBinding:
-    """The hooks for the Release resource `name`; `check` is called before its installation, `before_change`
-    also before each upgrade.
+    """The hooks for the Release resource `name` of a `release` in Helm. `check` is called before its
+    installation, `before_change` also before each upgrade.
     """
 
     async def before_create(_: pulumi.ResourceHookArgs) -> None:
         if before_change:
             await run_on_cluster(kubeconfig, before_change)
-        await run_on_cluster(kubeconfig, lambda api: recovery.before_install(api, desired))
+        await run_on_cluster(kubeconfig, lambda api: releases.before_install(api, release, namespace))
         if check:
             await check(RestApi(str(await pulumi.Output.from_input(kubeconfig).future())))
 
     async def before_update(_: pulumi.ResourceHookArgs) -> None:
         if before_change:
             await run_on_cluster(kubeconfig, before_change)
-        await run_on_cluster(
-            kubeconfig, lambda api: recovery.before_upgrade(api, desired.name, desired.namespace)
-        )
+        await run_on_cluster(kubeconfig, lambda api: releases.before_upgrade(api, release, namespace))
 
     async def on_error(_: pulumi.ErrorHookArgs) -> bool:
         # Imported here: no other update needs it.
         from busbar.helm import hook_jobs
 
-        await run_on_cluster(kubeconfig, lambda api: "\n".join(hook_jobs.problems(api, desired.namespace)))
+        await run_on_cluster(kubeconfig, lambda api: "\n".join(hook_jobs.problems(api, namespace)))
         return False
 
     return pulumi.ResourceHookBinding(

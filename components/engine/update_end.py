@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pulumi
 from pulumi.runtime import stack as sdk
 
-from busbar.helm import installed
+from busbar.helm import releases
 from busbar.kube.client import ApiError, RestApi
 from busbar.kube.wait import TimedOut
 
@@ -74,7 +74,7 @@ async def _fail_unless_installed(kubeconfig: pulumi.Input[str], made: Sequence[I
     if pulumi.runtime.is_dry_run() or text is None:
         return
     try:
-        missing = await asyncio.to_thread(installed.ask, text, expected)
+        missing = await asyncio.to_thread(releases.ask, text, expected)
     except ValueError as error:
         pulumi.warn(f"it is unknown whether the Helm releases are installed: {error}")
         return

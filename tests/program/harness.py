@@ -23,7 +23,7 @@ from pulumi.runtime import mocks, resource, settings, stack
 from pulumi.runtime.proto import engine_pb2, source_pb2
 
 from busbar.components.engine import node_steps
-from busbar.helm import installed
+from busbar.helm import releases
 from busbar.kube import batches, servers
 from busbar.names import removal_of
 
@@ -96,7 +96,7 @@ class Run:
     looked_for: set[tuple[str, str | None]] = field(default_factory=set)
     """Namespaces and releases that were looked for on the cluster at the end."""
 
-    def ask_installed(self, expected: installed.Expected) -> list[str]:
+    def ask_installed(self, expected: releases.Expected) -> list[str]:
         self.looked_for |= {*expected}
         return []
 
@@ -291,7 +291,7 @@ def run_program(
             mock.patch.object(batches, "ask", lambda *_, **__: NO_NODES),
             mock.patch.object(node_steps, "batches", SimpleNamespace(ask=lambda *_, **__: at_the_end)),
             mock.patch.object(servers, "ask", _ask_servers),
-            mock.patch.object(installed, "ask", lambda _, expected: run.ask_installed(expected)),
+            mock.patch.object(releases, "ask", lambda _, expected: run.ask_installed(expected)),
         ):
             loop.run_until_complete(stack.run_in_stack(lambda: _run_path(program)))
     except Exception as error:

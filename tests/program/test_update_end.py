@@ -7,7 +7,7 @@ from typing import Any
 import pulumi
 import pytest
 
-from busbar.helm.installed import Expected
+from busbar.helm.releases import Expected
 from busbar.kube.batches import Nodes
 from busbar.kube.client import ApiError
 from tests.program import harness

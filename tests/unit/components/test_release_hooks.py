@@ -1,4 +1,4 @@
-"""What the hooks on a Helm release hand to busbar.helm.recovery, and what they say."""
+"""What the hooks on a Helm release hand to busbar.helm.releases, and what they say."""
 
 from __future__ import annotations
 
@@ -11,15 +11,9 @@ import pytest
 
 from busbar.components.engine import release_hooks
 from busbar.components.engine.release_hooks import create_recovery_hooks
-from busbar.helm import hook_jobs, recovery
+from busbar.helm import hook_jobs, releases
 
-DESIRED = recovery.DesiredRelease(
-    name="gpu-operator",
-    namespace="operators",
-    chart="oci://registry.example/nvidia/gpu-operator",
-    values={"driver": {"enabled": False}},
-    disable_setting="gpu_operator.enabled: false",
-)
+RELEASE = ("gpu-operator-release", "gpu-operator", "operators", "KUBECONFIG")
 
 
 @pytest.fixture
@@ -38,22 +32,21 @@ def call(hooks: list[Callable[[Any], Any]] | None) -> None:
     asyncio.run(hook(None))
 
 
-def test_an_installation_is_compared_with_the_release_as_configured(
+def test_an_installation_is_preceded_by_the_repair_of_its_release(
     warnings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[Any] = []
-    monkeypatch.setattr(recovery, "before_install", lambda api, desired: calls.append((api, desired)))
-    call(create_recovery_hooks("gpu-operator-release", DESIRED, "KUBECONFIG").before_create)
-    [(api, desired)] = calls
-    assert (api, desired) == ("KUBECONFIG", DESIRED)
+    monkeypatch.setattr(releases, "before_install", lambda *given: calls.append(given))
+    call(create_recovery_hooks(*RELEASE).before_create)
+    assert calls == [("KUBECONFIG", "gpu-operator", "operators")]
     assert warnings == []
 
 
 def test_what_was_recovered_before_an_upgrade_is_a_warning(
     warnings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recovery, "before_upgrade", lambda api, name, where: f"{api} {name} {where}")
-    call(create_recovery_hooks("gpu-operator-release", DESIRED, "KUBECONFIG").before_update)
+    monkeypatch.setattr(releases, "before_upgrade", lambda api, name, where: f"{api} {name} {where}")
+    call(create_recovery_hooks(*RELEASE).before_update)
     assert warnings == ["KUBECONFIG gpu-operator operators"]
 
 
@@ -66,9 +59,9 @@ def test_nothing_is_recovered_or_changed_when_the_check_before_a_change_refuses(
     def recover(*_: Any) -> None:
         raise AssertionError("nothing may be touched")
 
-    monkeypatch.setattr(recovery, "before_install", recover)
-    monkeypatch.setattr(recovery, "before_upgrade", recover)
-    made = create_recovery_hooks("slurm-release", DESIRED, "KUBECONFIG", before_change=refuse)
+    monkeypatch.setattr(releases, "before_install", recover)
+    monkeypatch.setattr(releases, "before_upgrade", recover)
+    made = create_recovery_hooks(*RELEASE, before_change=refuse)
     for hook in (made.before_create, made.before_update):
         with pytest.raises(ValueError, match="KUBECONFIG is not ready"):
             call(hook)
@@ -78,7 +71,7 @@ def test_a_failed_installation_names_hook_jobs_and_is_not_repeated(
     warnings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hook_jobs, "problems", lambda api, where: [f"{api} {where}: no node"])
-    [hook] = create_recovery_hooks("gpu-operator-release", DESIRED, "KUBECONFIG").on_error or []
+    [hook] = create_recovery_hooks(*RELEASE).on_error or []
     on_error: Any = hook
     assert asyncio.run(on_error(None)) is False
     assert warnings == ["KUBECONFIG operators: no node"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from busbar.helm.installed import missing
+from busbar.helm.releases import missing
 from busbar.kube.client import ApiError
 from tests.support.kube_cluster import Cluster, unreachable
 

@@ -252,7 +252,6 @@ def test_every_operator_has_its_configuration_its_values_file_and_its_own_namesp
     site = cluster()
     config = getattr(site, operator.config_key)
     assert operator.values(HELM_VALUES, config, taints_of(site.pools.values()))
-    assert operator.disable_setting == f"{operator.config_key}.enabled: false"
     assert not config.model_copy(update={"enabled": False}).enabled
 
 

@@ -1,0 +1,172 @@
+"""The records of Helm's releases, and their recovery after an update that was killed while Helm ran.
+
+Helm 3 keeps a Secret per revision (pkg/storage/driver/secrets.go): labels owner, name, version and status;
+`data.release` is the Secret's base64 around Helm's base64 around gzip around JSON.
+
+Pulumi records a release only when Helm has finished. After a killed update Helm refuses the next one ("cannot
+re-use a name that is still in use", "another operation is in progress") until somebody edits its records. A
+record of the release can only be this stack's: it has claimed the namespace (busbar.kube.namespaces).
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime
+from functools import partial
+
+from busbar.kube.batches import answer
+from busbar.kube.client import Api, ApiError, JsonObject
+from busbar.kube.objects import find
+from busbar.kube.wait import Clock, Deadline, Pending, SystemClock, TimedOut, wait_until
+
+# Helm refuses any operation while the newest record is pending, and an upgrade while it is uninstalling.
+UNFINISHED = frozenset({"pending-install", "pending-upgrade", "pending-rollback", "uninstalling"})
+# Time in seconds for the plugin, which outlives a killed engine and may still finish the operation.
+GRACE_SECONDS = 30.0
+API_SECONDS = 60.0
+POLL_SECONDS = 2.0
+
+Now = Callable[[], datetime]
+_now: Now = partial(datetime.now, UTC)
+
+
+def before_install(
+    api: Api, name: str, namespace: str, clock: Clock | None = None, now: Now = _now
+) -> str | None:
+    """Delete the records of a release that the stack does not know; Helm adopts the objects that stay.
+
+    Returns a text about the repair, None if nothing was repaired. Raises ApiError.
+    """
+
+    def delete(records: list[JsonObject]) -> str:
+        for metadata in (record["metadata"] for record in records):
+            version = metadata["resourceVersion"]
+            api.delete(_path(metadata), uid=metadata["uid"], resourceVersion=version)
+        return "deleted Helm's records, the installation adopts the existing objects"
+
+    return _repair(api, name, namespace, delete, clock, now)
+
+
+def before_upgrade(
+    api: Api, name: str, namespace: str, clock: Clock | None = None, now: Now = _now
+) -> str | None:
+    """Mark an interrupted operation as failed, so that the release can be upgraded. As `before_install`."""
+
+    def mark_failed(records: list[JsonObject]) -> str | None:
+        if _status(records[-1]) not in UNFINISHED:
+            return None
+        metadata, body = records[-1]["metadata"], decode(records[-1]["data"]["release"])
+        body["info"] |= {"status": "failed", "description": "the update that started this was killed"}
+        version = metadata["resourceVersion"]
+        marked = {"resourceVersion": version, "labels": {"status": "failed"}}
+        api.merge(_path(metadata), {"metadata": marked, "data": {"release": encode(body)}})
+        return "marked that revision as failed"
+
+    return _repair(api, name, namespace, mark_failed, clock, now)
+
+
+def _repair(
+    api: Api,
+    name: str,
+    namespace: str,
+    repair: Callable[[list[JsonObject]], str | None],
+    clock: Clock | None,
+    now: Now,
+) -> str | None:
+    """Repair the records, oldest first, once no process can be working on the newest any more."""
+    clock = clock or SystemClock()
+    grace = Deadline(clock, GRACE_SECONDS)
+
+    def look() -> str | Pending | None:
+        path, selector = f"/api/v1/namespaces/{namespace}/secrets", f"owner=helm,name={name}"
+        records = sorted(api.list(path, labelSelector=selector), key=_revision)
+        if not records:
+            return None
+        newest, status = records[-1], _status(records[-1])
+        begun = datetime.fromisoformat(newest["metadata"]["creationTimestamp"])
+        is_young = (now() - begun).total_seconds() < GRACE_SECONDS and not grace.passed
+        if status in UNFINISHED and is_young:
+            return Pending(f"Helm release {name}: {status}")
+        done = repair(records)
+        if done is None:
+            return None
+        found = f"revision {_revision(newest)}, {status} since {begun:%Y-%m-%d %H:%M:%S} UTC"
+        return f"Helm release {name}: found {found}, left by an interrupted update; {done}"
+
+    try:
+        return wait_until(look, Deadline(clock, API_SECONDS), poll_seconds=POLL_SECONDS, retry_on=_may_repeat)
+    except TimedOut as timeout:
+        raise timeout.error or timeout from None
+
+
+def _may_repeat(error: ApiError) -> bool:
+    # Conflict or not found: another process still works on the records.
+    return error.transient or error.conflict or error.not_found
+
+
+def _path(metadata: JsonObject) -> str:
+    return f"/api/v1/namespaces/{metadata['namespace']}/secrets/{metadata['name']}"
+
+
+def _revision(record: JsonObject) -> int:
+    return int(record["metadata"]["labels"]["version"])
+
+
+def _status(record: JsonObject) -> str:
+    return str(record["metadata"]["labels"]["status"])
+
+
+def encode(body: JsonObject) -> str:
+    """`data.release` for a release `body`."""
+    text = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
+    return base64.b64encode(base64.b64encode(gzip.compress(text, mtime=0))).decode()
+
+
+def decode(data: str) -> JsonObject:
+    """The release in `data.release`."""
+    body: JsonObject = json.loads(gzip.decompress(base64.b64decode(base64.b64decode(data))))
+    return body
+
+
+def statuses(api: Api) -> dict[tuple[str, str], str]:
+    """The status of the newest revision of each release: (namespace, name) -> status. Raises ApiError."""
+    # A page of 20 Secrets has some MB, because each has its whole chart.
+    records = api.list("/api/v1/secrets", labelSelector="owner=helm", limit="20")
+    return {
+        (record["metadata"]["namespace"], record["metadata"]["labels"]["name"]): _status(record)
+        for record in sorted(records, key=_revision)
+    }
+
+
+Expected = Collection[tuple[str, str | None]]
+"""(namespace, release) of each release, and (namespace, None) of each namespace."""
+
+
+def ask(kubeconfig: str, expected: Expected) -> list[str]:
+    """Everything that is not on the cluster, each as a sentence.
+
+    Raises ApiError or TimedOut without an answer after 20 s, and ValueError for an unusable kubeconfig.
+    """
+    return answer(kubeconfig, lambda api: missing(api, expected))
+
+
+def missing(api: Api, expected: Expected) -> list[str]:
+    """The answer of `ask`, with one request per release, and per namespace without one. Raises ApiError."""
+    releases = sorted((namespace, release) for namespace, release in expected if release)
+    others = {namespace for namespace, _ in expected} - {namespace for namespace, _ in releases}
+    gone = [f"Helm release {space}/{name}" for space, name in releases if not _deployed(api, space, name)]
+    gone += [f"namespace {namespace}" for namespace in sorted(others) if not _exists(api, namespace)]
+    return [f"{each} is not on the cluster" for each in gone]
+
+
+def _deployed(api: Api, namespace: str, release: str) -> bool:
+    selector = f"owner=helm,name={release},status=deployed"
+    return bool(api.list(f"/api/v1/namespaces/{namespace}/secrets", labelSelector=selector))
+
+
+def _exists(api: Api, namespace: str) -> bool:
+    found = find(api, f"/api/v1/namespaces/{namespace}")
+    return found is not None and "deletionTimestamp" not in found["metadata"]
