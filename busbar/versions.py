@@ -8,9 +8,8 @@ https://helm.ngc.nvidia.com/nvidia: with a leading `v` for the GPU Operator, wit
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -19,13 +18,6 @@ from packaging.version import Version
 # toolkit writes to came with 1.35.2 (probably: k3s-io/k3s#13680 does not name the first release).
 K3S: Final = "v1.35.6+k3s1"
 K3S_BASE_URL: Final = "https://github.com/k3s-io/k3s/releases/download"
-
-K3S_SHA256: Final[Mapping[str, Mapping[str, str]]] = {}
-"""sha256 of the K3s binary by release and architecture, copied from the release's sha256sum-<arch>.txt.
-
-Empty: no checksum has been compared with the published file yet. A release that is not
-here needs `k3s.sha256` or `k3s.checksums_file` in the configuration.
-"""
 
 # Set B of the table below: the only pair of operators under support today. The GPU Operator's page does not
 # list this Network Operator yet. That is acceptable here: of the Network Operator only the SR-IOV device
@@ -76,57 +68,22 @@ SETS: Final = (
         "current on both sides; GPUDirect RDMA is stated by the Network Operator's page only",
     ),
 )
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A combination that fails or is discouraged; applies when every given range contains its version."""
-
-    level: Literal["error", "warning"]
-    why: str
-    k3s: SpecifierSet | None = None
-    gpu_operator: SpecifierSet | None = None
-    network_operator: SpecifierSet | None = None
-
-
-_NO_ANONYMOUS_READYZ = (
-    "does not read the AuthenticationConfiguration that the load balancer's health check of /readyz needs "
-    "(k3s-io/k3s#12245). Fix: use v1.31.9, v1.32.5, v1.33.1 or later"
+IN_WORDS: Final = (
+    "K3s 1.35.2 or a later 1.35, with GPU Operator v26.7.0 and Network Operator 26.7.0, or v26.3.3 and 26.1.2"
 )
+"""The sets, as the fix of a message."""
 
-RULES: Final = (
-    Rule("error", _NO_ANONYMOUS_READYZ, k3s=SpecifierSet("<1.31.9")),
-    Rule("error", _NO_ANONYMOUS_READYZ, k3s=SpecifierSet(">=1.32,<1.32.5")),
-    Rule("error", _NO_ANONYMOUS_READYZ, k3s=SpecifierSet(">=1.33,<1.33.1")),
-    Rule(
-        "error",
-        "do not support GPUDirect RDMA together (NVIDIA/cloud-native-stack, README of 26.6.0). Fix: use "
-        "v26.3.3 with 26.1.2, or v26.7.0 with 26.7.0",
-        gpu_operator=SpecifierSet(">=26.3.2,<26.3.3"),
-        network_operator=SpecifierSet(">=26.4.0,<26.4.1"),
-    ),
-    Rule(
-        "warning",
-        "exposes all ibverbs devices to every GPU pod. Fix: use v26.3.3 or later",
-        gpu_operator=SpecifierSet(">=26.3.0,<26.3.3"),
-    ),
-    Rule("warning", "does not support K3s. Fix: use v26.3.0 or later", gpu_operator=SpecifierSet("<26.3")),
+# These do not read the AuthenticationConfiguration that the load balancer's health check of /readyz needs
+# (k3s-io/k3s#12245).
+K3S_WITHOUT_READYZ: Final = (
+    SpecifierSet("<1.31.9"),
+    SpecifierSet(">=1.32,<1.32.5"),
+    SpecifierSet(">=1.33,<1.33.1"),
 )
-
-KUBERNETES_OF_NETWORK_OPERATOR: Final = (
-    (SpecifierSet(">=26.1,<26.5"), SpecifierSet(">=1.31,<1.36")),
-    (SpecifierSet(">=26.7,<26.8"), SpecifierSet(">=1.32,<1.37")),
-)
-KUBERNETES_OF_GPU_OPERATOR: Final = ((SpecifierSet(">=26.7,<26.8"), SpecifierSet(">=1.33,<1.37")),)
-
-
-@dataclass(frozen=True)
-class VersionFinding:
-    """A known fact about a combination; `where`: the setting at fault."""
-
-    level: Literal["error", "warning"]
-    where: tuple[str, ...]
-    text: str
+# A GPU Operator and a Network Operator that do not support GPUDirect RDMA together
+# (NVIDIA/cloud-native-stack, README of 26.6.0).
+GPU_OPERATOR_WITHOUT_GPUDIRECT: Final = SpecifierSet(">=26.3.2,<26.3.3")
+NETWORK_OPERATOR_WITHOUT_GPUDIRECT: Final = SpecifierSet(">=26.4.0,<26.4.1")
 
 
 def release(text: str) -> Version | None:
@@ -153,70 +110,19 @@ def keeps_removed_members(installed: str, wanted: str) -> bool:
 
 def known_set(k3s: str, gpu_operator: str, network_operator: str) -> VersionSet | None:
     """The known set that the three versions belong to."""
-    given = {"k3s": k3s, "gpu_operator": gpu_operator, "network_operator": network_operator}
-    return next((s for s in SETS if all(_contains(getattr(s, name), given[name]) for name in given)), None)
-
-
-def check_combination(
-    k3s: str, gpu_operator: str | None, network_operator: str | None
-) -> list[VersionFinding]:
-    """Findings about a combination; an operator that is not installed is None.
-
-    Errors are combinations known to fail. A combination outside the table is a warning.
-    """
-    given = {"k3s": k3s, "gpu_operator": gpu_operator, "network_operator": network_operator}
-    findings = [*_by_rules(given), *_by_kubernetes(given)]
-    if (
-        not findings
-        and gpu_operator
-        and network_operator
-        and not known_set(k3s, gpu_operator, network_operator)
-    ):
-        sets = "; ".join(
-            f"{each.name}: {', '.join(f'{_TITLES[n]} {_text(getattr(each, n))}' for n in given)}"
+    return next(
+        (
+            each
             for each in SETS
-        )
-        text = f"this combination is not in a known set ({sets}); it is untested"
-        findings.append(VersionFinding("warning", ("versions",), text))
-    return findings
+            if contains(each.k3s, k3s)
+            and contains(each.gpu_operator, gpu_operator)
+            and contains(each.network_operator, network_operator)
+        ),
+        None,
+    )
 
 
-def k3s_sha256(version: str, arch: str) -> str | None:
-    """The known checksum of a K3s binary (arch: amd64 or arm64), or None."""
-    return K3S_SHA256.get(version, {}).get(arch)
-
-
-_TITLES = {"k3s": "K3s", "gpu_operator": "GPU Operator", "network_operator": "Network Operator"}
-
-
-def _by_rules(given: Mapping[str, str | None]) -> Iterator[VersionFinding]:
-    for rule in RULES:
-        ranges = {name: wanted for name in given if (wanted := getattr(rule, name)) is not None}
-        if all(_contains(wanted, given[name]) for name, wanted in ranges.items()):
-            names = " and ".join(f"{_TITLES[name]} {given[name]}" for name in ranges)
-            yield VersionFinding(rule.level, (next(iter(ranges)), "version"), f"{names} {rule.why}")
-
-
-def _by_kubernetes(given: Mapping[str, str | None]) -> Iterator[VersionFinding]:
-    tables = {
-        "gpu_operator": KUBERNETES_OF_GPU_OPERATOR,
-        "network_operator": KUBERNETES_OF_NETWORK_OPERATOR,
-    }
-    for name, table in tables.items():
-        for operator, supported in table:
-            if _contains(operator, given[name]) and not _contains(supported, given["k3s"]):
-                text = (
-                    f"{_TITLES[name]} {given[name]} supports Kubernetes {_text(supported)}, "
-                    f"got K3s {given['k3s']}"
-                )
-                yield VersionFinding("warning", (name, "version"), text)
-
-
-def _contains(wanted: SpecifierSet, version: str | None) -> bool:
-    number = release(version) if version else None
+def contains(wanted: SpecifierSet, version: str) -> bool:
+    """Whether a range contains the release of `version`; False for a text that is no version."""
+    number = release(version)
     return number is not None and number in wanted
-
-
-def _text(wanted: SpecifierSet) -> str:
-    """A range as text, the lower bound first: `>=1.31, <1.36`."""
-    return ", ".join(sorted(map(str, wanted), reverse=True))

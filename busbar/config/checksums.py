@@ -1,7 +1,7 @@
 """The sha256 of everything that hosts download.
 
-A checksum comes from the configuration (`sha256`), from `k3s.checksums_file`, or from `busbar.versions`. A
-download without one is refused, because an unchecked binary would run as root on every host.
+A checksum comes from the configuration (`sha256`) or from `k3s.checksums_file`. A download without one is
+refused, because an unchecked binary would run as root on every host.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from busbar import versions
 from busbar.config.errors import ConfigError, Finding
 from busbar.config.k3s import Image, K3s
 
@@ -65,10 +64,7 @@ def read_checksums(k3s: K3s, project: Path) -> dict[str, str]:
 def binaries(k3s: K3s, listed: Mapping[str, str]) -> dict[str, str]:
     """Architecture -> checksum of the K3s binary, where one is known; `listed`: as `read_checksums`."""
     own = k3s.sha256.model_dump() if k3s.sha256 else {}
-    sums = {
-        arch: own.get(arch) or listed.get(name) or versions.k3s_sha256(k3s.version, arch)
-        for arch, name in BINARIES.items()
-    }
+    sums = {arch: own.get(arch) or listed.get(name) for arch, name in BINARIES.items()}
     return {arch: sha256 for arch, sha256 in sums.items() if sha256}
 
 

@@ -88,7 +88,7 @@ def virtual_ip(config: PartialConfig) -> Iterator[Finding]:
         yield Finding(("hosts", "virtual_ip", "address"), text, fix, repr(config.virtual_ip))
     if count == 1 or shared is None:
         return
-    for host in _sharing(config):
+    for host in config.group("load_balancers") or config.group("servers"):
         address = _ip(host.address)
         if address is None or address.version != shared.version:
             yield Finding(
@@ -97,28 +97,6 @@ def virtual_ip(config: PartialConfig) -> Iterator[Finding]:
                 f"with hosts.virtual_ip.address '{shared}', and no names",
                 "give the IP address",
             )
-
-
-def _sharing(config: PartialConfig) -> list[PartialHost]:
-    return config.group("load_balancers") or config.group("servers")
-
-
-# Prefix of the largest subnet that load balancers are expected in, by family.
-_LARGEST_SUBNET = {4: 16, 6: 64}
-
-
-def virtual_ip_warnings(config: PartialConfig) -> Iterator[Finding]:
-    """Warn of a shared address that is far from its hosts. Preflight compares it with their networks."""
-    shared = _ip(config.virtual_ip)
-    addresses = [_ip(host.address) for host in _sharing(config)]
-    role = "load balancers" if config.group("load_balancers") else "servers"
-    if shared is None or not all(addresses):
-        return
-    network = ipaddress.ip_network(f"{shared}/{_LARGEST_SUBNET[shared.version]}", strict=False)
-    if not any(address in network for address in addresses):
-        text = f"and the {role} ({', '.join(map(str, addresses))}) are probably not in one subnet"
-        fix = f"use a free address of the subnet of the {role}"
-        yield Finding(("hosts", "virtual_ip", "address"), text, fix, f"'{shared}'")
 
 
 def loopback_warnings(config: PartialConfig) -> Iterator[Finding]:

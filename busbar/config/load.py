@@ -48,8 +48,6 @@ CHECKS: tuple[Callable[[PartialConfig], Iterator[Finding]], ...] = (
     k3s_checks.registries,
     k3s_argument_checks.written_keys,
     k3s_argument_checks.breaking_keys,
-    k3s_argument_checks.unknown_keys,
-    k3s_argument_checks.arguments,
     k3s_argument_checks.token_lifetime,
     software_checks.versions,
     software_checks.resource,
@@ -106,12 +104,10 @@ def warnings(cluster: Cluster) -> list[Finding]:
     """Findings about settings that are allowed but probably not intended."""
     partial = PartialConfig.read(cluster.model_dump())
     return [
-        *software_checks.version_warnings(partial),
-        *k3s_argument_checks.unknown_key_warnings(partial),
+        *software_checks.version_warnings(cluster),
         *k3s_checks.disabled_warnings(partial),
         *k3s_checks.authentication_warnings(partial),
         *host_checks.loopback_warnings(partial),
-        *host_checks.virtual_ip_warnings(partial),
         *validation_checks.launch_warnings(cluster),
         *validation_checks.warnings(cluster),
         *host_key_warnings(cluster),

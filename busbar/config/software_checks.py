@@ -8,22 +8,26 @@ from typing import Any
 
 from busbar import versions as known
 from busbar.config.cluster import Cluster
-from busbar.config.errors import Finding, did_you_mean
+from busbar.config.errors import Finding
 from busbar.config.operators import Chart
 from busbar.config.partial import PartialConfig
 from busbar.config.pools import CONTROL_PLANE
 
-# pkg/types/types.go of k8snetworkplumbingwg/sriov-network-device-plugin; upper and lower case do not matter.
-_SELECTORS = (
-    *("vendors", "devices", "drivers", "pciAddresses", "acpiIndexes", "pfNames", "rootDevices", "linkTypes"),
-    *("ddpProfiles", "isRdma", "needVhostNet", "vdpaType", "pKeys"),
-)
-
 
 def versions(config: PartialConfig) -> Iterator[Finding]:
     """Refuse version sets that are known to fail, and chart versions not written as in their repository."""
-    yield from (_of_version(each) for each in version_findings(config) if each.level == "error")
-    gpu, network = config.gpu_operator, config.network_operator
+    k3s, gpu, network = config.k3s.version, config.gpu_operator, config.network_operator
+    if any(known.contains(each, k3s) for each in known.K3S_WITHOUT_READYZ):
+        text = "does not read the AuthenticationConfiguration that the health check of /readyz needs"
+        yield Finding(("k3s", "version"), text, "use v1.31.9, v1.32.5, v1.33.1 or later", repr(k3s))
+    if (
+        gpu.enabled
+        and network.enabled
+        and known.contains(known.GPU_OPERATOR_WITHOUT_GPUDIRECT, gpu.version)
+        and known.contains(known.NETWORK_OPERATOR_WITHOUT_GPUDIRECT, network.version)
+    ):
+        text = f"does not support GPUDirect RDMA together with Network Operator {network.version}"
+        yield Finding(("gpu_operator", "version"), text, f"use {known.IN_WORDS}", repr(gpu.version))
     if gpu.repository_url == known.NVIDIA_CHARTS and not gpu.version.startswith("v"):
         yield Finding(
             ("gpu_operator", "version"), "lacks the leading v", f"'v{gpu.version}'", repr(gpu.version)
@@ -35,36 +39,17 @@ def versions(config: PartialConfig) -> Iterator[Finding]:
         )
 
 
-def version_warnings(config: PartialConfig) -> Iterator[Finding]:
-    """Combinations that are not known to work."""
-    return map(_of_version, version_findings(config))
-
-
-def _of_version(found: known.VersionFinding) -> Finding:
-    return Finding(found.where, found.text)
-
-
-def version_findings(config: PartialConfig) -> list[known.VersionFinding]:
-    """Findings of the version table about the configured versions; operators not installed are left out."""
-    gpu, network = config.gpu_operator, config.network_operator
-    return known.check_combination(
-        config.k3s.version,
-        gpu.version if gpu.enabled else None,
-        network.version if network.enabled else None,
-    )
+def version_warnings(cluster: Cluster) -> Iterator[Finding]:
+    """Warn of versions that no vendor lists together."""
+    k3s, gpu, network = cluster.k3s.version, cluster.gpu_operator, cluster.network_operator
+    if gpu.enabled and network.enabled and not known.known_set(k3s, gpu.version, network.version):
+        text = "this combination of K3s, GPU Operator and Network Operator is in no known set; it is untested"
+        yield Finding(("versions",), text, f"use {known.IN_WORDS}")
 
 
 def resource(config: PartialConfig) -> Iterator[Finding]:
-    """Check the resource name (pkg/utils ValidResourceName) and the selectors for the SR-IOV device plugin.
-
-    The plugin ignores a misspelt selector, and then offers other HCAs too.
-    """
+    """Check the name of the resource (pkg/utils ValidResourceName of the SR-IOV device plugin)."""
     operator = config.network_operator
-    for key in operator.selectors:
-        if key.lower() not in map(str.lower, _SELECTORS) and (hint := did_you_mean(key, _SELECTORS)):
-            yield Finding(
-                ("network_operator", "selectors", key), f"is not a selector of the SR-IOV device plugin{hint}"
-            )
     name = operator.resource.rpartition("/")[2]
     if operator.enabled and not re.fullmatch(r"[A-Za-z0-9_]+", name):
         text = f"the SR-IOV device plugin refuses the name {name!r} of {operator.resource!r}"

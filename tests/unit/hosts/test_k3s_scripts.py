@@ -516,3 +516,12 @@ def test_of_a_long_log_the_last_lines_are_read() -> None:
     """With --since journalctl's -n takes the first ones."""
     log = 'journalctl() { [[ $* != *"-n "* ]] && seq 30; }; K3S_SINCE=0; '
     assert output("k3s-server", log + "k3s_log k3s 2") == "29\n30\n"
+
+
+def test_a_flag_that_a_server_ignores_is_shown_once() -> None:
+    line = 'level=warning msg="Unknown flag --disable-network-polcy found in config.yaml, skipping"'
+    log = f"journalctl() {{ echo '{line}'; echo other; echo '{line}'; }}; K3S_SINCE=0; NODE_NAME=server-1; "
+    said = run("k3s-server", log + "note_ignored_flags").stderr.splitlines()
+    assert said == [
+        "busbar: server-1: K3s: Unknown flag --disable-network-polcy found in config.yaml, skipping"
+    ]
