@@ -13,6 +13,8 @@ CLUSTER = "busbar"
 """The name of the Cluster in `__main__.py`."""
 GPU_OPERATOR, NETWORK_OPERATOR = "gpu-operator", "network-operator"
 CONTROL_PLANE, WORKER = "control-plane", "worker"
+VALIDATION_NAMESPACE = "busbar-validation"
+"""The namespace of the measurements on the cluster."""
 CLUSTER_ID = "cluster-id"
 """The Stash by which the stack of a capability keeps to its cluster; its input is `{"id": ID}`."""
 STATE_BEFORE_1_0 = (

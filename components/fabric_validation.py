@@ -10,29 +10,20 @@ from busbar.components.engine.cluster_objects import create_privileged_namespace
 from busbar.components.engine.update_end import Installed
 from busbar.components.nccl_validation import NcclValidation, NcclValidationArgs, create_image_pull
 from busbar.hosts.inventory import Inventory
+from busbar.names import VALIDATION_NAMESPACE
 
 
 @dataclass(frozen=True, kw_only=True)
 class FabricValidationArgs:
-    """The pools to measure: `in_order` one after the other, else at the same time.
+    """The pools to measure; without any nothing is measured."""
 
-    Measured together, pools that share switches would share the bandwidth. Nothing is measured without pools.
-    """
-
-    namespace: str
     pools: Sequence[NcclValidationArgs]
-    in_order: bool = True
 
     @classmethod
     def of(cls, inventory: Inventory, kubeconfig: pulumi.Input[str]) -> "FabricValidationArgs":
         """The arguments for all pools of a configuration."""
-        validation = inventory.cluster.validation
-        pools = inventory.cluster.pools if validation.enabled else ()
-        return cls(
-            namespace=validation.namespace,
-            pools=[NcclValidationArgs.of(inventory, pool, kubeconfig) for pool in pools],
-            in_order=validation.measure_pools == "in_order",
-        )
+        pools = inventory.cluster.pools if inventory.cluster.validation.enabled else ()
+        return cls(pools=[NcclValidationArgs.of(inventory, pool, kubeconfig) for pool in pools])
 
 
 class FabricValidation(pulumi.ComponentResource):
@@ -62,14 +53,15 @@ class FabricValidation(pulumi.ComponentResource):
         if args.pools:
             # The pods of the measurements lock memory, which only a privileged namespace allows.
             namespace = create_privileged_namespace(
-                f"{name}-namespace", args.namespace, args.pools[0].kubeconfig, child([])
+                f"{name}-namespace", VALIDATION_NAMESPACE, args.pools[0].kubeconfig, child([])
             )
-            self.installed = [Installed(namespace, args.namespace)]
+            self.installed = [Installed(namespace, VALIDATION_NAMESPACE)]
             for pool in args.pools:
                 # The image has many GB and is pulled while the operators install. Nothing waits for it.
                 ready = [namespace, *([workers[pool.pool]] if workers else [])]
                 create_image_pull(f"{name}-{pool.pool}-image", pool, child(ready))
-                before = [namespace, *after, *(found.values() if args.in_order else ())]
+                # One after the other: pools that share switches would share their bandwidth.
+                before = [namespace, *after, *found.values()]
                 found[pool.pool] = NcclValidation(f"{name}-{pool.pool}", pool, child(before))
         self.measurements = list(found.values())
         self.results = {pool: each.result for pool, each in found.items()}

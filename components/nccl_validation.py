@@ -24,6 +24,7 @@ from busbar.manifests import mpijob, nccljob
 from busbar.manifests.image_pull import ImagePull
 from busbar.manifests.names import digest
 from busbar.manifests.scheduling import read_taints
+from busbar.names import VALIDATION_NAMESPACE
 from busbar.outputs.pool import current_result
 
 
@@ -33,9 +34,9 @@ class NcclValidationArgs:
 
     `pool`: a name for these Nodes. `taints`: of them, each with key, value and effect. `hca_resources`: the
     extended resources of a worker pod, by default those of the profile, else one nvidia.com/hostdev per
-    rail. `validation`: settings as in `validation` of `busbar:cluster`; its namespace must exist and admit
-    privileged pods. `versions`: a change measures again. `quarantined`: names of further Nodes of the pool,
-    in quarantine; None if Nodes come and go in another way.
+    rail. `validation`: settings as in `validation` of `busbar:cluster`. The namespace busbar-validation must
+    exist and admit privileged pods. `versions`: a change measures again. `quarantined`: names of further
+    Nodes of the pool, in quarantine; None if Nodes come and go in another way.
     """
 
     kubeconfig: pulumi.Input[str]
@@ -135,7 +136,7 @@ class NcclValidation(pulumi.ComponentResource):
         return topology, [
             kubernetes.core.v1.ConfigMap(
                 f"{name}-topology",
-                metadata={"name": topology.config_map, "namespace": validation.namespace},
+                metadata={"name": topology.config_map, "namespace": VALIDATION_NAMESPACE},
                 immutable=True,
                 data={topology.name: topology.text},
                 opts=of_fixed_name(pulumi.ResourceOptions(parent=self)),

@@ -15,10 +15,9 @@ from busbar.hosts import proxy
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerPoolsArgs:
-    """The pools. With `in_order` each waits for all workers of the pools before it, else for none."""
+    """The pools. No pool waits for another."""
 
     pools: Sequence[InfiniBandWorkerPoolArgs]
-    in_order: bool
 
     @classmethod
     def of(
@@ -49,7 +48,7 @@ class WorkerPoolsArgs:
             )
             for pool in sorted(pools)
         ]
-        return cls(pools=arguments, in_order=k3s.roll_pools == "in_order")
+        return cls(pools=arguments)
 
 
 class WorkerPools(pulumi.ComponentResource):
@@ -62,9 +61,8 @@ class WorkerPools(pulumi.ComponentResource):
         super().__init__("busbar:index:WorkerPools", name, None, opts)
         self.by_name: dict[str, InfiniBandWorkerPool] = {}
         for each in args.pools:
-            before = [*self.by_name.values()] if args.in_order else []
             self.by_name[each.pool] = InfiniBandWorkerPool(
-                f"{name}-{each.pool}", each, pulumi.ResourceOptions(parent=self, depends_on=before)
+                f"{name}-{each.pool}", each, pulumi.ResourceOptions(parent=self)
             )
         self.steps = [step for pool in self.by_name.values() for step in pool.steps]
         self.register_outputs({"pools": list(self.by_name)})

@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Collection, Iterator, Mapping
 
 from busbar.config.errors import Finding, did_you_mean
-from busbar.config.hosts import LABELS, SWITCHES
+from busbar.config.hosts import LABELS
 from busbar.config.partial import PartialCluster, PartialConfig, PartialHost
 from busbar.text import counted
 
@@ -167,25 +167,6 @@ def topology(config: PartialCluster) -> Iterator[Finding]:
             if isinstance(labels, Mapping) and label in labels:
                 text = f"is the label of {having[0].where}.topology.{level}"
                 yield Finding(("pools", pool, "labels"), text, "remove it here", repr(label))
-
-
-def measured_together(config: PartialConfig) -> Iterator[Finding]:
-    """Check by the workers' places that pools that are measured at the same time share no switch."""
-    if config.validation.measure_pools != "together":
-        return
-    pools_at: dict[tuple[str, str], set[str]] = {}
-    for worker in config.workers:
-        for level in SWITCHES:
-            if worker.pool and level in worker.places:
-                pools_at.setdefault((level, worker.places[level]), set()).add(worker.pool)
-    for (level, place), names in pools_at.items():
-        if len(names) > 1:
-            yield Finding(
-                ("validation", "measure_pools"),
-                f"together, but pools {', '.join(sorted(names))} share {level} {place}, and the "
-                "bandwidth of its switches",
-                "set it to in_order",
-            )
 
 
 def nfs_server(config: PartialConfig) -> Iterator[Finding]:

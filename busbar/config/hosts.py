@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from busbar.config.kubernetes_values import DnsLabel, LabelValue
 from busbar.config.network_values import Address, HostKey, InterfaceName, IpAddress, Port, UserName
@@ -80,23 +80,12 @@ class VirtualIp(ConfigModel):
     )
 
 
-def _unmanaged(value: bool) -> bool:
-    if value:
-        raise invalid(
-            "is not supported: what busbar sets up itself are hosts.load_balancers", "list those instead"
-        )
-    return value
-
-
 class ApiEndpoint(ConfigModel):
     """An endpoint of the site's own (an appliance, kube-vip, DNS), in place of load balancers."""
 
     address: Address = Field(
         description="IP address or host name. It passes TCP port 6443 on to port 6443 of the servers, "
         "without ending TLS."
-    )
-    managed: Annotated[bool, AfterValidator(_unmanaged), Field(json_schema_extra={"const": False})] = Field(
-        default=False, description="Always false: busbar sets nothing up there, and waits for it."
     )
 
 

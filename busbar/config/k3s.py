@@ -181,9 +181,3 @@ class K3s(ConfigModel):
     rotate: Rotate = Field(
         default=Rotate(), description="Rotation of certificates, keys and tokens, by numbers that only rise."
     )
-    roll_pools: Literal["together", "in_order"] = Field(
-        default="together",
-        description="Order of the pools. together: agents of all pools restart at the same time. in_order: "
-        "those of a pool only when the pool before it, by name, is done; at a bring-up, pools join in this "
-        "order.",
-    )

@@ -36,7 +36,6 @@ CHECKS: tuple[Callable[[PartialConfig], Iterator[Finding]], ...] = (
     host_checks.virtual_ip,
     host_checks.pools,
     host_checks.topology,
-    host_checks.measured_together,
     host_checks.nfs_server,
     k3s_checks.networks,
     k3s_checks.pod_network_size,
@@ -53,7 +52,6 @@ CHECKS: tuple[Callable[[PartialConfig], Iterator[Finding]], ...] = (
     software_checks.resource,
     software_checks.node_features,
     validation_checks.values,
-    validation_checks.namespace,
 )
 
 

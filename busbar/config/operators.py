@@ -12,7 +12,6 @@ from busbar.config.kubernetes_values import (
     ChartVersion,
     Image,
     ImageFolder,
-    ImageTag,
     ResourceName,
     is_local_chart,
     repository_of,
@@ -84,9 +83,6 @@ class NetworkOperator(Chart):
     )
     image_repository: ImageFolder = Field(
         default=versions.NETWORK_OPERATOR_IMAGES, description="Registry folder of the operands' images."
-    )
-    image_tag: ImageTag | None = Field(
-        default=None, description="Tag of the operands' images; by default network-operator-v<version>."
     )
     secondary_networks: bool = Field(
         default=False,

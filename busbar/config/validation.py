@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field
 
 from busbar import versions
-from busbar.config.kubernetes_values import DnsLabel, Image, Memory, RuntimeClass
+from busbar.config.kubernetes_values import Image, Memory, RuntimeClass
 from busbar.config.network_values import HcaName
 from busbar.config.values import Bytes, EnvName, Float, Int, NonEmpty, Offered, Text
 from busbar.judge.nccl.expected import profiles
@@ -161,20 +161,6 @@ class Diagnose(ConfigModel):
         description="When `busbar up` runs it. on_failure: at once after a failed gate, for each pool that "
         "did not pass.",
     )
-    parallel: Annotated[Int, Field(ge=1, le=1024)] = Field(
-        default=256, description="Groups of nodes that are measured at the same time, at most."
-    )
-    group_seconds: Annotated[Int, Field(ge=5)] = Field(
-        default=120, description="Time limit of one group in seconds; without a result by then it is bad."
-    )
-    deadline_seconds: Annotated[Int, Field(ge=60)] = Field(
-        default=3600, description="Time limit of a diagnosis in seconds. It ends with what is known by then."
-    )
-    node_minutes: Annotated[Int, Field(ge=1)] | None = Field(
-        default=None,
-        description="Minutes of nodes that a diagnosis may hold: ten nodes for six minutes are 60. It ends "
-        "with what is known by then; by default only the time limit does that.",
-    )
 
 
 class Validation(NcclSettings, PodSettings):
@@ -187,15 +173,9 @@ class Validation(NcclSettings, PodSettings):
         "wait: it waits for them. keep: the former verdict stays, for the workers that it measured, and says "
         "what has changed since; without one, the update fails.",
     )
-    measure_pools: Literal["in_order", "together"] = Field(
-        default="in_order",
-        description="Order of the pools. in_order: one after the other, because those that share switches "
-        "share their bandwidth. together: at the same time, for pools that share no switch.",
-    )
-    namespace: DnsLabel = Field(default="busbar-validation", description="Namespace of the job.")
     shm_size: Memory = Field(default="64Gi", description="Size of /dev/shm per worker pod; counts as memory.")
     memory: Memory | None = Field(default=None, description="Memory limit per worker pod; by default none.")
     runtime_class: RuntimeClass = Field(
         default="nvidia", description="RuntimeClass of the worker pods; empty for none."
     )
-    diagnose: Diagnose = Field(default=Diagnose(), description="What `busbar diagnose` may use, and when.")
+    diagnose: Diagnose = Field(default=Diagnose(), description="When `busbar up` runs `busbar diagnose`.")

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator
 from busbar.config.cluster import Cluster
 from busbar.config.errors import Finding, KeyPath, did_you_mean, path_of
 from busbar.config.hardware import AnyCluster, Hardware
-from busbar.config.kubernetes_values import floating, foreign_namespace, is_floating
-from busbar.config.partial import PartialCluster, PartialConfig
+from busbar.config.kubernetes_values import floating, is_floating
+from busbar.config.partial import PartialCluster
 from busbar.config.validation import NcclPoolSettings
 from busbar.judge.nccl.expected import profiles
 from busbar.judge.nccl.expected.system import is_gpu, models
@@ -56,12 +56,6 @@ def values(config: PartialCluster) -> Iterator[Finding]:
                 ("validation", "slots_per_worker"),
                 f"{slots} is more than the {counted(int(gpus), 'GPU')} of pools.{name}",
             )
-
-
-def namespace(config: PartialConfig) -> Iterator[Finding]:
-    """Check that the namespace is busbar's own."""
-    where = ("validation", "namespace")
-    yield from foreign_namespace(where, config.validation.namespace, "busbar-validation")
 
 
 def _of_hardware(where: KeyPath, wanted: NcclPoolSettings, collectives: Collection[str]) -> Iterator[Finding]:

@@ -19,6 +19,10 @@ WORKER_SECONDS = 180
 # One that accepts connections and does not answer them so often is not waited for any longer.
 _HANGS = 3
 LOGIN_SECONDS = 15
+PARALLEL = 256
+"""Groups that are measured at the same time."""
+GROUP_SECONDS = 120
+"""A group without a result by then is bad."""
 LOGINS = 256
 """Workers that are waited for at the same time; each of the others is asked once at least."""
 
@@ -191,8 +195,8 @@ def script(job: NcclJob, stage: Stage) -> str:
 def values(stage: Stage) -> dict[str, Any]:
     """The values that the parts without _ are formatted with, beside `launcher.common` and `slots`."""
     return {
-        "parallel": stage.parallel,
-        "group_seconds": stage.group_seconds,
+        "parallel": PARALLEL,
+        "group_seconds": GROUP_SECONDS,
         "worker_seconds": WORKER_SECONDS,
         "logins": LOGINS,
         "placed": PLACED,

@@ -15,6 +15,7 @@ from busbar.config.validation import Validation
 from busbar.judge.nccl.expected.profiles import Profile
 from busbar.manifests.names import sha256, short
 from busbar.manifests.ncclrun import NcclRun, nccl_run
+from busbar.names import VALIDATION_NAMESPACE
 
 TOPOLOGY_FOLDER = "/etc/nccl-topology"
 
@@ -61,13 +62,10 @@ class TopologyFile:
 class Stage:
     """The groups of a stage of `localise`, which a job of a diagnosis runs instead of one measurement.
 
-    `groups`: their names, by round. `parallel`: how many at the same time. `hcas`: by rail, where groups use
-    one.
+    `groups`: their names, by round. `hcas`: by rail, where groups use one.
     """
 
     groups: tuple[str, ...]
-    parallel: int
-    group_seconds: int
     hcas: tuple[str, ...] = ()
 
 
@@ -159,6 +157,7 @@ def nccl_job(
     hca_resources: Mapping[str, int] | None = None,
     versions: Mapping[str, str] | None = None,
     topology: TopologyFile | None = None,
+    namespace: str = VALIDATION_NAMESPACE,
 ) -> NcclJob:
     """The measurement of some nodes as an MPIJob; see `nccl_run`.
 
@@ -171,7 +170,7 @@ def nccl_job(
     of_topology = {"NCCL_TOPO_FILE": topology.path} if topology else {}
     return NcclJob(
         **{**vars(run), "env": {**run.env, **of_topology}},
-        namespace=validation.namespace,
+        namespace=namespace,
         image=validation.image,
         shm_size=validation.chosen("shm_size"),
         memory=validation.chosen("memory"),

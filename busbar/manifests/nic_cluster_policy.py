@@ -44,7 +44,7 @@ def _image(config: NetworkOperator, name: str) -> dict[str, Any]:
     return {
         "image": name,
         "repository": config.image_repository,
-        "version": config.image_tag or f"network-operator-v{config.version}",
+        "version": f"network-operator-v{config.version}",
     }
 
 

@@ -75,7 +75,7 @@ def create_privileged_namespace(
     kubeconfig: pulumi.Input[str],
     opts: pulumi.ResourceOptions,
     *,
-    configurable: bool = True,
+    configurable: bool = False,
 ) -> kubernetes.core.v1.Namespace:
     """Register a namespace with privileged pods, which device plugins, drivers and locked memory need.
 

@@ -98,7 +98,6 @@ def create_release(
         operator.namespace,
         args.kubeconfig,
         pulumi.ResourceOptions(parent=parent, retain_on_delete=keep_namespace),
-        configurable=False,
     )
     resource = names.release(name)
 

@@ -15,9 +15,8 @@ from busbar.components.engine.capability_stack import refuse_other_cluster
 from busbar.components.engine.cluster_objects import create_cluster_provider, create_privileged_namespace
 from busbar.components.engine.stack_outputs import export_all, fail_unless_passed
 from busbar.components.nccl_validation import NcclValidation, NcclValidationArgs
-from busbar.config import Validation
-from busbar.config.kubernetes_values import foreign_namespace
 from busbar.kube.client import ApiError, RestApi
+from busbar.names import VALIDATION_NAMESPACE
 from busbar.outputs import NAMES, build_measured
 
 
@@ -29,17 +28,12 @@ async def main() -> None:
     except TypeError as error:
         raise pulumi.RunError(f"busbar-measure:measurement: {error}. Fix: Pulumi.example.yaml") from None
 
-    namespace_name = args.validation.get("namespace", Validation.model_fields["namespace"].default)
-    for finding in foreign_namespace(
-        ("measurement", "validation", "namespace"), namespace_name, "busbar-validation"
-    ):
-        raise pulumi.RunError(f"busbar-measure:{finding}")
     identifier = await _uid(kubeconfig)
     await refuse_other_cluster(name, identifier)
     provider = create_cluster_provider(kubeconfig, identifier)
     namespace = create_privileged_namespace(
         "namespace",
-        namespace_name,
+        VALIDATION_NAMESPACE,
         kubeconfig,
         pulumi.ResourceOptions(provider=provider),
     )

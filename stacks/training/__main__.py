@@ -55,6 +55,7 @@ async def main() -> None:
             depends_on=[multus, *volumes, *kueue.cluster_queues.values()],
             retain_on_delete=shared.keeps_claim,
         ),
+        configurable=True,
     )
     networks = Networks(
         "networks",

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from busbar.judge.nccl.expected import JUDGE
+from busbar.names import VALIDATION_NAMESPACE
 from busbar.outputs.pool import summarize
 from tests.engine.test_update_end import Stack
 from tests.support.api_server import ApiServer
 from tests.support.engine import throwaway_project
 from tests.support.verdicts import passing
 
-NAMESPACE = "jobs"
-JOBS = f"/apis/kubeflow.org/v2beta1/namespaces/{NAMESPACE}/mpijobs"
+JOBS = f"/apis/kubeflow.org/v2beta1/namespaces/{VALIDATION_NAMESPACE}/mpijobs"
 CORRECTED = "# a corrected text\n"
 PROGRAM = """
     import os
@@ -47,7 +47,7 @@ PROGRAM = """
         "nccl-h100",
         nccl_validation.NcclValidationArgs(
             kubeconfig=kubeconfig, pool="h100", nodes=["gpu-1", "gpu-2"], gpus=8, rails=8, rate_gbps=400,
-            validation={"namespace": "jobs", "run": int(os.environ["RUN"])},
+            validation={"run": int(os.environ["RUN"])},
         ),
         pulumi.ResourceOptions(provider=provider),
     )
@@ -80,7 +80,7 @@ DEFINITION = {
 def stack(tmp_path_factory: pytest.TempPathFactory, server: ApiServer) -> Stack:
     server.kubectl("apply", "-f", "-", objects=[DEFINITION])
     server.kubectl("wait", "--for=condition=Established", "crd", "--all")
-    server.kubectl("create", "namespace", NAMESPACE)
+    server.kubectl("create", "namespace", VALIDATION_NAMESPACE)
     folder = tmp_path_factory.mktemp("jobs")
     environment = throwaway_project(folder, PROGRAM, NO_COLOR="1", TERM="dumb")
     (folder / "Pulumi.dev.yaml").write_text("config: {}\n")

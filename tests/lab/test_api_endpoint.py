@@ -30,7 +30,7 @@ def stack(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnSta
 
     def change(cluster: dict[str, Any]) -> None:
         del cluster["hosts"]["load_balancers"]
-        cluster["api_endpoint"] = {"address": GATEWAY, "managed": False}
+        cluster["api_endpoint"] = {"address": GATEWAY}
 
     found.configure(change)
     with tcp_proxy(GATEWAY, 6443, [find(server).address for server in SERVERS]):

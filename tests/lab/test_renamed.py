@@ -1,4 +1,4 @@
-"""A renamed stack and cluster, and a namespace of others, beside a pod of others that holds a GPU."""
+"""A renamed stack and cluster, beside a pod of others that holds a GPU."""
 
 from __future__ import annotations
 
@@ -82,14 +82,3 @@ def test_a_renamed_stack_and_cluster_touch_nothing_on_the_cluster(site: Lab, ren
     assert lost(before, site) == {}
     done = site.run(sys.executable, "-m", "busbar", "verify", renamed, seconds=UP_SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_a_namespace_of_others_is_refused_and_stays(site: Lab) -> None:
-    def take(cluster: dict[str, Any]) -> None:
-        cluster["validation"]["namespace"] = "theirs"
-
-    before = on_cluster(site)
-    done = site.up("--continue-on-error", "--config-file", str(site.config_with(take)))
-    assert done.returncode != 0
-    assert "namespace theirs exists and was not created by this stack" in done.stdout + done.stderr
-    assert lost(before, site) == {}

@@ -18,7 +18,7 @@ ENDPOINT = "https://k8s.example.org:6443"
 
 
 def run_with(**more: Any) -> Run:
-    cluster = site(load_balancers=0, api_endpoint={"address": "k8s.example.org", "managed": False})
+    cluster = site(load_balancers=0, api_endpoint={"address": "k8s.example.org"})
     done = run_program(cluster, healthy(cluster, **more))
     assert done.error is None
     return done

@@ -60,11 +60,6 @@ def test_the_cluster_is_identified_by_itself_and_not_by_its_name(run: Run) -> No
     assert run.named("cluster-id").inputs["input"]["id"] == "uid of kube-system"
 
 
-def test_a_namespace_of_an_operator_is_refused() -> None:
-    done = measure(passing(), validation={"namespace": "mpi-operator"})
-    assert "measurement.validation.namespace: 'mpi-operator' belongs to an operator" in str(done.error)
-
-
 def read(run: Run, **options: bool) -> ClusterOutputs:
     """The outputs as another stack reads them: what is None is gone."""
     found = {key: value for key, value in run.outputs.items() if value is not None}

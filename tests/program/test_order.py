@@ -146,17 +146,6 @@ def test_a_worker_that_preflight_did_not_reach_changes_after_those_that_it_did(
     assert begun == ["busbar-worker@gpu-2", "busbar-worker@gpu-3", "busbar-worker@gpu-1"]
 
 
-def test_pools_that_are_rolled_in_order_wait_for_all_workers_of_the_pool_before() -> None:
-    cluster = site(servers=1, workers={"b": 1, "a": 2})
-    cluster["k3s"]["roll_pools"] = "in_order"
-    done = run_program(cluster, healthy(cluster))
-    assert done.error is None
-    [second] = [host["name"] for host in cluster["hosts"]["workers"] if host["pool"] == "b"]
-    first = [host["name"] for host in cluster["hosts"]["workers"] if host["pool"] == "a"]
-    assert [waits(done, f"busbar-worker@{second}", f"busbar-worker@{name}") for name in first] == [True, True]
-    assert not waits(done, f"busbar-worker@{first[0]}", f"busbar-worker@{second}")
-
-
 def test_operators_are_installed_when_every_worker_of_every_pool_has_joined(run: Run) -> None:
     assert [
         (release.name, worker)
@@ -261,19 +250,8 @@ def test_nothing_waits_for_the_image_of_a_measurement(run: Run) -> None:
     assert [r.name for r in run.resources.values() for pull in pulls if run.waits_for(r, pull)] == []
 
 
-def test_pools_that_share_switches_are_measured_one_after_the_other(run: Run) -> None:
+def test_pools_are_measured_one_after_the_other(run: Run) -> None:
     assert waits(run, "busbar-nccl-b-job", "busbar-nccl-a-collect")
-
-
-def test_pools_that_share_none_are_measured_at_the_same_time_if_the_configuration_says_so() -> None:
-    cluster = site(servers=1, workers={"a": 2, "b": 2})
-    cluster.setdefault("validation", {})["measure_pools"] = "together"
-    done = run_program(cluster, healthy(cluster))
-    assert done.error is None
-    assert not waits(done, "busbar-nccl-b-job", "busbar-nccl-a-job") and not waits(
-        done, "busbar-nccl-a-job", "busbar-nccl-b-job"
-    )
-    assert waits(done, "busbar-nccl-b-job", "busbar-network-operator-hcas")
 
 
 def test_the_log_is_collected_once_its_job_exists(run: Run) -> None:

@@ -46,7 +46,7 @@ measured = NcclValidation(
         gpus=8,
         rails=4,
         rate_gbps=400,
-        validation={"namespace": "default", "iterations": 7},
+        validation={"iterations": 7},
     ),
     pulumi.ResourceOptions.merge(on_cluster, pulumi.ResourceOptions(depends_on=[gpus, hcas, mpi])),
 )
@@ -148,7 +148,7 @@ def test_the_job_runs_on_the_given_nodes_with_an_hca_per_rail_and_the_settings_o
 ) -> None:
     job = run.named("nccl-job").inputs
     worker = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
-    assert (job["metadata"]["namespace"], job["spec"]["slotsPerWorker"]) == ("default", 8)
+    assert (job["metadata"]["namespace"], job["spec"]["slotsPerWorker"]) == ("busbar-validation", 8)
     assert worker["resources"]["limits"]["nvidia.com/hostdev"] in (4, "4")
     assert " -n 7 " in json.dumps(job)
 

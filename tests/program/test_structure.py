@@ -19,7 +19,6 @@ from tests.support.clusters import H100_POOL, all_operators, site
 # The namespace is shared by the measurements of all pools, whose images are pulled before these begin.
 OF_THE_FABRIC = {
     "busbar-nccl-namespace",
-    "busbar-nccl-namespace-name",
     "busbar-nccl-a-image",
     "busbar-nccl-b-image",
 }
@@ -116,11 +115,6 @@ def test_a_namespace_is_claimed_before_it_is_adopted(run: Run) -> None:
     assert len(namespaces) == 4
     for each in namespaces:
         assert list(each.request.hooks.before_create) == [f"{each.name}-claim"]
-    # Another name is claimed before the engine deletes the former namespace.
-    name = run.named("busbar-nccl-namespace-name")
-    assert list(name.request.hooks.before_update) == ["busbar-nccl-namespace-claim"]
-    assert list(name.request.hooks.before_create) == []
-    assert run.waits_for(run.named("busbar-nccl-namespace"), name)
 
 
 HOSTS = (

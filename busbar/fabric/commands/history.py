@@ -10,6 +10,7 @@ import typer
 from busbar.cli.output import fail, print_text, progress
 from busbar.cli.stackfile import AsJson, Project, Stack, capability_of, cluster_api, find_file, load_stack
 from busbar.exits import FAILED, NO_VERDICT, USAGE, NoVerdict
+from busbar.names import VALIDATION_NAMESPACE
 from busbar.text import counted
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def _runs(file: StackFile, cluster: Cluster) -> list[Run]:
     try:
         api = cluster_api(file, cluster)
         # Of a run that was judged again, the record on this machine has the later verdict.
-        return [*read_cluster(api, cluster.validation.namespace, progress), *here]
+        return [*read_cluster(api, VALIDATION_NAMESPACE, progress), *here]
     except NoVerdict as error:
         progress(f"note: only what was measured from this folder is shown: {error}")
         return here

@@ -40,7 +40,6 @@ def scope_of(
         nodes=tuple(nodes),
         hardware=cluster.pools[pool],
         validation=validation,
-        settings=validation.diagnose,
         places=places_of(cluster.hosts.workers),
         folder=folder,
         judged=frozenset(judged),

@@ -13,7 +13,6 @@ from typing import Literal, Protocol, TypeVar
 
 from pydantic import Field
 
-from busbar.config.validation import Diagnose
 from busbar.fabric.localise import Group
 from busbar.judge import verdict
 from busbar.judge.archive import Archive
@@ -144,7 +143,6 @@ class Work:
 
     groups: Sequence[Group]
     seconds: int
-    settings: Diagnose
     hcas: tuple[str, ...]
     folder: Path
 
@@ -169,7 +167,7 @@ class Work:
     def stage(self) -> Stage:
         """The values that the script of the job is made from."""
         names = tuple(group.name for group in self.groups)
-        return Stage(names, self.settings.parallel, self.settings.group_seconds, self.hcas)
+        return Stage(names, self.hcas)
 
 
 class StagePlan(Protocol):

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from busbar.config import Worker
 from busbar.config.hardware import MeasuredPool
-from busbar.config.validation import Diagnose, NcclSettings
+from busbar.config.validation import NcclSettings
 from busbar.fabric.diagnosis.stage import SILENT, Runner, StageLog, StagePlan, Work, nodes_of
 from busbar.fabric.localise import Group, Kind, Known, Places, Stage, expected_busbw, plan
 from busbar.fabric.localise.groups import GOOD
@@ -31,7 +31,8 @@ CONTINUED_SECONDS = 24 * 3600
 # Less is not worth the start of a job.
 FEWEST_SECONDS = 60
 Settings = TypeVar("Settings", bound=NcclSettings)
-_OVER = "the time or the node minutes of validation.diagnose are over"
+DEADLINE_SECONDS = 3600
+_OVER = "the time of the diagnosis is over"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,6 @@ class Scope:
     nodes: tuple[str, ...]
     hardware: MeasuredPool
     validation: NcclSettings
-    settings: Diagnose
     places: Places
     folder: Path
     judged: frozenset[str] = frozenset()
@@ -167,14 +167,13 @@ class Diagnosis:
         What is known is kept also where it raises, as at a signal. Raises as the runner does.
         """
         state = self._state()
-        deadline = Deadline(self.clock, self.scope.settings.deadline_seconds)
-        before = state.node_seconds
+        deadline = Deadline(self.clock, DEADLINE_SECONDS)
         try:
             for stage in self.stages:
                 if not state.planned:
                     self._plan(state, state.nodes)
                 while not state.stopped and (state.left(stage) or self._has_more(state, stage)):
-                    self._stage(state, stage, deadline, before)
+                    self._stage(state, stage, deadline)
             state.is_over = not state.stopped
         finally:
             state.write(self.scope.folder)
@@ -228,7 +227,7 @@ class Diagnosis:
         missed = [pair for pair in pairs if state.absent.keys() & {*pair.nodes}]
         missed += (Group("A", 0, "in_group", (node, other)) for node in judged for other in others[:1])
         known = Known({**known.results, **dict.fromkeys(missed)}, known.expected)
-        # One rail of a node whose pairs give nothing would give nothing, each time after `group_seconds`.
+        # One rail of a node whose pairs give nothing would give nothing, each time after GROUP_SECONDS.
         some = state.present if stage == "B" else known.with_a_number(2)
         asked = [node for node in state.present if node in some]
         return [*plan(stage, asked, places, known, rails=self._rails(state), seed=seed)]
@@ -249,20 +248,17 @@ class Diagnosis:
         state.reported = dict(made.reported)
         return made
 
-    def _stage(self, state: State, stage: Stage, deadline: Deadline, before: float) -> None:
+    def _stage(self, state: State, stage: Stage, deadline: Deadline) -> None:
         """Run what is left of a stage as a job, and keep what it gives."""
         made = self._plan(state, nodes_of(state.left(stage)))
         if not (groups := state.left(stage)):
             return
-        nodes, settings = nodes_of(groups), self.scope.settings
-        seconds = deadline.left
-        if settings.node_minutes is not None:
-            seconds = min(seconds, (60 * settings.node_minutes - state.node_seconds + before) / len(nodes))
+        nodes, seconds = nodes_of(groups), deadline.left
         if seconds < FEWEST_SECONDS:
             state.stopped = f"{_OVER}: stage {stage} did not run"
             return
         hcas = state.hcas if stage == "C" else ()
-        work = Work(groups, int(seconds), settings, hcas, self.folder(stage))
+        work = Work(groups, int(seconds), hcas, self.folder(stage))
         self.progress(f"stage {stage}: {len(groups)} groups on {len(nodes)} nodes, {seconds:.0f} s at most")
         began, absent = self.clock.now(), len(state.absent)
         try:

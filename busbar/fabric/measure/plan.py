@@ -233,7 +233,9 @@ class _Reader:
         hcas = self._hcas(nodes, profile, transport)
         hardware = self._hardware(nodes, gpus, profile, transport, hcas)
         taints = self._taints(nodes)
-        validation = self._validation(run)
+        own, asked = f"busbar-{run}", self._request.namespace
+        namespace = self._first("namespace", (asked, "--namespace"), (own, "created for this run"))
+        validation = self._validation()
         if len(nodes) == 1:
             self._notes.append("one Node: NVLink inside it is measured, and no fabric")
         if not self._facts.pods_known:
@@ -246,10 +248,10 @@ class _Reader:
             taints=taints,
             hca_resources=hcas,
             topology=topology,
+            namespace=namespace,
         )
-        own = self._request.namespace is None
-        asked = Plan(run, job, validation, own, self._sources, self._notes)
-        return runnable(self._facts, asked, self._findings, by_name=True)
+        made = Plan(run, job, validation, asked is None, self._sources, self._notes)
+        return runnable(self._facts, made, self._findings, by_name=True)
 
     def _first(self, name: str, *choices: tuple[Any, str]) -> Any:
         """The first known value, whose source is noted; None without one."""
@@ -414,13 +416,11 @@ class _Reader:
         self._first("tolerations", (", ".join(sorted(map(str, taints))), "cluster: taints of the Nodes"))
         return read_taints(map(asdict, taints))
 
-    def _validation(self, run: str) -> Validation:
-        given, classes, asked = self._given, self._facts.runtime_classes, self._request.namespace
+    def _validation(self) -> Validation:
+        given, classes = self._given, self._facts.runtime_classes
         if "runtime_class" not in given and classes is not None:
             found = "nvidia" if "nvidia" in classes else ""
             given["runtime_class"] = self._first("runtimeClass", (found, "cluster"))
-        own = (f"busbar-{run}", "created for this run")
-        given["namespace"] = self._first("namespace", (asked, "--namespace"), own)
         validation = section(Validation, "validation", given)
         for key in ("image", "min_bytes", "max_bytes"):
             is_of_profile = getattr(validation.system, key, None) is not None

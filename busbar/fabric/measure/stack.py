@@ -14,6 +14,7 @@ from busbar.hosts.k3s import QUARANTINE
 from busbar.kube import nodes as kube_nodes
 from busbar.manifests import nccljob
 from busbar.manifests.nccljob import NcclJob, TopologyFile
+from busbar.names import VALIDATION_NAMESPACE
 from busbar.text import listed
 
 _QUARANTINE = Taint.model_validate(asdict(kube_nodes.NodeTaint.parse(QUARANTINE)))
@@ -48,17 +49,16 @@ def plan_pool(
     if not validation.enabled:
         raise CannotMeasure(
             [
-                f"validation.enabled is false: the stack has no namespace {validation.namespace}. Fix: set "
+                f"validation.enabled is false: the stack has no namespace {VALIDATION_NAMESPACE}. Fix: set "
                 "it to true and update, or measure with busbar nccl run"
             ]
         )
-    if own_namespace:
-        validation = validation.model_copy(update={"namespace": f"busbar-{run}"})
     named = [host.name for host in inventory.usable_of(pool)] if nodes is None else [*nodes]
     job = nccljob.resolve(inventory.cluster, pool, named, validation=validation, topology=topology)
     kept_away = inventory.unusable_of(pool)
     job = replace(
         job,
+        namespace=f"busbar-{run}" if own_namespace else job.namespace,
         pool=run,
         taints=(*job.taints, *([_QUARANTINE] if set(kept_away) & set(named) else [])),
         deadline_seconds=min(job.deadline_seconds, deadline_seconds or job.deadline_seconds),

@@ -64,6 +64,6 @@ def describe(
         "gpu_operator": {"enabled": False},
         "network_operator": {"enabled": False, "resource": resource},
         "mpi_operator": {"enabled": False},
-        "validation": found.validation.model_dump(mode="json", exclude_unset=True, exclude={"namespace"}),
+        "validation": found.validation.model_dump(mode="json", exclude_unset=True),
     }
     return StackFile(project / f"Pulumi.{name}.yaml", data, frozenset())

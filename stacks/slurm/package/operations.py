@@ -22,7 +22,6 @@ from busbar.cli.verify import end
 from busbar.config import Ssh, stackfile
 from busbar.config.errors import did_you_mean
 from busbar.config.stackfile import StackFile
-from busbar.config.validation import Diagnose
 from busbar.exits import DONE, FAILED, NO_VERDICT, Failed, Misuse
 from busbar.fabric.commands.diagnose import FOLDER, KEPT, one_pool, put_in_quarantine, run
 from busbar.fabric.commands.measure import asked
@@ -248,7 +247,6 @@ def diagnose(
         nodes=tuple(named or usable),
         hardware=slurm.pools[chosen],
         validation=slurm.validation_of(chosen),
-        settings=Diagnose(),
         places=places_of(slurm.workers),
         folder=file.project / ".busbar" / file.stack / chosen / FOLDER,
     )

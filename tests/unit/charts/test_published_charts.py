@@ -89,7 +89,6 @@ POLICIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {},
         {
             "image_repository": "registry.example:5000/mellanox",
-            "image_tag": "v3.9.0",
             "resource": "rdma/ib",
             "selectors": {"pfNames": ["ib0"], "linkTypes": []},
         },

@@ -10,7 +10,6 @@ import pytest
 
 from busbar.config import Bastion, ConfigError, load, section, warnings
 from busbar.config.errors import show
-from busbar.manifests.operators import GPU_OPERATOR, MPI_OPERATOR, NETWORK_OPERATOR
 from tests.support.clusters import H100_POOL, host, host_key, site
 
 
@@ -86,7 +85,6 @@ def edited(path: str, value: Any) -> dict[str, Any]:
         ("http_proxy.url", "socks5://proxy:1080", "is not the URL of a proxy with its port"),
         ("http_proxy.url", "http://proxy:3128/%n", "is not the URL of a proxy with its port"),
         ("http_proxy.url", "http://me:pw@proxy:3128", "contains a login, which every user of a host could"),
-        ("k3s.roll_pools", "serial", "'serial' is not one of 'together' or 'in_order'"),
         ("k3s.version", "1.35.6", "'1.35.6' is not a K3s release such as v1.35.6+k3s1"),
         ("k3s.cluster_cidr", "10.42.0.1/16", "has host bits set; did you mean 10.42.0.0/16?"),
         ("k3s.cluster_cidr", "ten", "is not a network in CIDR form"),
@@ -99,12 +97,6 @@ def edited(path: str, value: Any) -> dict[str, Any]:
         ("validation.shm_size", "64 GB", "'64 GB' is not a Kubernetes quantity"),
         ("validation.shm_size", "64", "is less than a MiB: a number alone is bytes, and m thousandths"),
         ("validation.memory", "512m", "Fix: 512Gi"),
-        ("validation.namespace", "kube-system", "belongs to Kubernetes, and this one is deleted"),
-        ("validation.namespace", "default", "Fix: busbar-validation"),
-        *(
-            ("validation.namespace", operator.namespace, "belongs to an operator")
-            for operator in (GPU_OPERATOR, MPI_OPERATOR, NETWORK_OPERATOR)
-        ),
         ("k3s.snapshots.schedule", "0 25 * * *", "has '25' as the hour, expected 0 to 23"),
         ("k3s.snapshots.schedule", "60 * * * *", "has '60' as the minute, expected 0 to 59"),
         ("k3s.snapshots.schedule", "0 0 0 * *", "has '0' as the day of the month, expected 1 to 31"),
@@ -271,10 +263,6 @@ def test_without_load_balancers_an_endpoint_of_the_site_is_needed() -> None:
         (
             {"address": "a.b:6443"},
             "api_endpoint.address: 'a.b:6443' is not an IPv4/IPv6 address or a host name",
-        ),
-        (
-            {"address": "a.b", "managed": True},
-            "api_endpoint.managed: True is not supported: what busbar sets",
         ),
         ({"address": "10.44.0.1"}, "api_endpoint.address: '10.44.0.1' is inside k3s.cluster_cidr"),
     ],

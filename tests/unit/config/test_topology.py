@@ -72,35 +72,3 @@ def test_a_label_of_the_topology_is_not_set_by_the_pool_too() -> None:
 def test_a_place_is_the_value_of_a_label(value: str) -> None:
     [found] = findings(placed({"rail_group": value}))
     assert found.startswith("hosts.workers[0].topology.rail_group: ")
-
-
-def together(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    """Two pools in these places that are measured at the same time."""
-    data = site(workers={"a100": 1, "h100": 1})
-    for worker, place in zip(data["hosts"]["workers"], (first, second), strict=True):
-        worker["topology"] = place
-    data.setdefault("validation", {})["measure_pools"] = "together"
-    return data
-
-
-@pytest.mark.parametrize("level", ["block", "rail_group"])
-def test_pools_that_share_switches_are_not_measured_at_the_same_time(level: str) -> None:
-    assert findings(together({level: 1}, {level: "1"})) == [
-        f"validation.measure_pools: together, but pools a100, h100 share {level} 1, and the bandwidth of its "
-        "switches. Fix: set it to in_order"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ({"block": 1}, {"block": 2}),
-        ({"rail_group": "a"}, {"block": "a"}),
-        ({"nvlink_domain": "a"}, {"nvlink_domain": "a"}),
-        ({}, {}),
-    ],
-)
-def test_pools_of_which_no_shared_switch_is_known_may_be_measured_at_the_same_time(
-    first: dict[str, Any], second: dict[str, Any]
-) -> None:
-    assert load(together(first, second)).validation.measure_pools == "together"

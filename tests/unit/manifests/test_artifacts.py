@@ -187,7 +187,7 @@ def test_the_archives_of_the_stack_take_the_place_of_the_released_one(tmp_path: 
 
 def test_packages_are_those_of_the_hosts_that_are_configured(tmp_path: Path) -> None:
     assert names(of(tmp_path), "package") == ["haproxy"]
-    behind_another = site(load_balancers=0, api_endpoint={"address": "192.0.2.9", "managed": False})
+    behind_another = site(load_balancers=0, api_endpoint={"address": "192.0.2.9"})
     assert names(needs(load(behind_another), tmp_path, ROOT / "helm_values"), "package") == []
     given = site(load_balancers=2, nfs_server={"folder": "/srv/busbar"})
     given["hosts"]["nfs_server"] = host("nfs-1", "192.0.2.30")

@@ -214,11 +214,6 @@ def test_the_policy_offers_the_configured_resource_from_the_image_of_the_charts_
     assert (resource["resourcePrefix"], resource["resourceName"]) == ("rdma", "ib")
 
 
-def test_an_image_tag_of_the_site_is_that_of_every_image_of_the_policy() -> None:
-    site = cluster(network_operator={"image_tag": "v9-site"})
-    assert policy_of(site)["sriovDevicePlugin"]["version"] == "v9-site"
-
-
 def test_multus_and_nv_ipam_are_part_of_the_policy_only_where_they_are_asked_for() -> None:
     without = policy_of(cluster())
     assert set(without) == {"sriovDevicePlugin", "tolerations"}

@@ -120,7 +120,7 @@ def site(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("dcgm")
     stack = yaml.safe_load((PROJECT / "Pulumi.dev.yaml").read_text())
     validation = stack["config"]["busbar:cluster"]["validation"]
-    settings = {name: value for name, value in validation.items() if name not in ("namespace", "enabled")}
+    settings = {name: value for name, value in validation.items() if name != "enabled"}
     (folder / "settings.yaml").write_text(
         yaml.safe_dump(settings | {"when_busy": "wait", "busy_deadline_seconds": 30})
     )

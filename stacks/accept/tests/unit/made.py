@@ -173,7 +173,7 @@ def groups(
     validation = validation_of(made.validation_of("h100"), ["all_reduce"], **env)
     archive = Archive(folder / FOLDER / stage / "h100" / part)
     hcas = tuple(f"mlx5_{rail}" for rail in range(8))
-    work = Work(planned, 600, validation.diagnose, hcas, archive.folder)
+    work = Work(planned, 600, hcas, archive.folder)
     whole = nccljob.resolve(made, "h100", WORKERS, validation=validation)
     job = replace(work.run(whole), pool=stage_job(RUN_NAME, stage, 0), stage=work.stage)
     manifest = mpijob.render(job)

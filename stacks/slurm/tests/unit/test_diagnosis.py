@@ -18,7 +18,6 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from busbar.config.validation import Diagnose
 from busbar.exits import NoVerdict
 from busbar.fabric.diagnosis import Diagnosis, Findings, Scope, findings_of
 from busbar.fabric.diagnosis.stages import places_of
@@ -102,7 +101,7 @@ class Site:
     def scope(self) -> Scope:
         return Scope(
             pool="h100", nodes=tuple(self.names), hardware=self.slurm.pools["h100"],
-            validation=self.slurm.validation_of("h100"), settings=Diagnose(),
+            validation=self.slurm.validation_of("h100"),
             places=places_of(self.slurm.workers), folder=self.folder / "dev" / "h100" / "diagnosis",
         )  # fmt: skip
 

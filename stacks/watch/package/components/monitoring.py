@@ -50,6 +50,7 @@ class Monitoring(pulumi.ComponentResource):
             watch.namespace,
             args.cluster.kubeconfig,
             pulumi.ResourceOptions(parent=self),
+            configurable=True,
         )
         self.installed = [Installed(namespace, watch.namespace)]
         inside = pulumi.ResourceOptions(parent=self, depends_on=[namespace], deleted_with=namespace)

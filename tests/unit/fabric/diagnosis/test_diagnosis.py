@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from busbar.fabric.diagnosis import Findings, State, findings_of
+from busbar.fabric.diagnosis import Findings, State, findings_of, stages
 from busbar.fabric.diagnosis.kubernetes import StageWatch
 from busbar.fabric.diagnosis.stage import Result, StageLog
 from busbar.fabric.localise import Group
@@ -198,10 +198,12 @@ def test_where_no_worker_runs_the_launcher_s_node_is_not_at_fault(tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
-def test_a_worker_that_is_waited_for_takes_no_time_from_the_others(tmp_path: Path) -> None:
+def test_a_worker_that_is_waited_for_takes_no_time_from_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # The first one of the hostfile, where one group runs at a time.
-    one = {"diagnose": {"parallel": 1}}
-    site = Site(tmp_path, groups=(4,), missing={"gpu-4": {"phase": "Pending"}}, validation=one)
+    monkeypatch.setattr(groups, "PARALLEL", 1)
+    site = Site(tmp_path, groups=(4,), missing={"gpu-4": {"phase": "Pending"}})
     found = site.diagnose()
     assert ([*found.absent], sorted(found.healthy)) == (["gpu-4"], ["gpu-1", "gpu-2", "gpu-3"])
 
@@ -255,8 +257,11 @@ def test_a_group_that_failed_has_the_known_failure_as_its_reason_and_ends_at_its
 
 
 @pytest.mark.slow
-def test_a_group_that_hangs_is_ended_at_its_limit_and_bad(tmp_path: Path) -> None:
-    site = Site(tmp_path, groups=(2,), slow={"gpu-2": -1}, validation={"diagnose": {"group_seconds": 15}})
+def test_a_group_that_hangs_is_ended_at_its_limit_and_bad(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "GROUP_SECONDS", 15)
+    site = Site(tmp_path, groups=(2,), slow={"gpu-2": -1})
     [row] = site.diagnose().rows
     assert (row.where, row.reasons) == ("one of gpu-1, gpu-2", ("timed out after 15 s",))
 
@@ -324,11 +329,17 @@ def test_a_finished_diagnosis_begins_anew(tmp_path: Path) -> None:
     assert [job[0][0] for job in site.jobs] == ["A", "A"]
 
 
+@pytest.fixture
+def no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stages, "DEADLINE_SECONDS", stages.FEWEST_SECONDS - 1)
+
+
+@pytest.mark.usefixtures("no_time")
 @pytest.mark.parametrize(("hours", "continued"), [(23, True), (25, False)])
 def test_a_diagnosis_that_was_stopped_is_continued_within_a_day(
     tmp_path: Path, hours: int, continued: bool
 ) -> None:
-    site = Site(tmp_path, groups=(2,), validation={"diagnose": {"node_minutes": 1}})
+    site = Site(tmp_path, groups=(2,))
     site.diagnose()
     kept = State.read(tmp_path / "diagnosis")
     assert kept is not None
@@ -337,14 +348,12 @@ def test_a_diagnosis_that_was_stopped_is_continued_within_a_day(
     assert ("continuing: " in "\n".join(site.said)) is continued
 
 
-FEW: dict[str, Any] = {"diagnose": {"node_minutes": 1}}
-
-
+@pytest.mark.usefixtures("no_time")
 @pytest.mark.parametrize(
     ("changes", "nodes", "judged", "continued"),
     [
-        ({"validation": {"diagnose": {"node_minutes": 1, "parallel": 3}}}, (), (), True),
-        ({"validation": {**FEW, "iterations": 7}}, (), (), False),
+        ({"validation": {"diagnose": {"when": "on_failure"}}}, (), (), True),
+        ({"validation": {"iterations": 7}}, (), (), False),
         ({"groups": (1, 1)}, (), (), False),
         ({}, ("gpu-1",), (), False),
         ({}, (), ("gpu-1",), False),
@@ -353,26 +362,18 @@ FEW: dict[str, Any] = {"diagnose": {"node_minutes": 1}}
 def test_no_result_is_continued_that_other_runs_would_have_given(
     tmp_path: Path, changes: dict[str, Any], nodes: tuple[str, ...], judged: tuple[str, ...], continued: bool
 ) -> None:
-    Site(tmp_path, groups=(2,), validation=FEW).diagnose()
-    site = Site(tmp_path, **{"groups": (2,), "validation": FEW, **changes})
+    Site(tmp_path, groups=(2,)).diagnose()
+    site = Site(tmp_path, **{"groups": (2,), **changes})
     site.state(site.scope(*nodes, judged=frozenset(judged)))
     assert ("continuing: " in "\n".join(site.said)) is continued
 
 
-def test_a_diagnosis_that_is_continued_has_all_its_node_minutes_again(tmp_path: Path) -> None:
-    Site(tmp_path, groups=(2,), validation={"diagnose": {"node_minutes": 1}}).diagnose()
-    kept = State.read(tmp_path / "diagnosis")
-    assert kept is not None
-    kept.model_copy(update={"node_seconds": 3600}).write(tmp_path / "diagnosis")
-    site = Site(tmp_path, groups=(2,), validation={"diagnose": {"node_minutes": 60}})
-    assert (site.diagnose().stopped, "continuing: " in site.said[0]) == ("", True)
-
-
+@pytest.mark.usefixtures("no_time")
 @pytest.mark.parametrize("changed", ["uid", "bootID"])
 def test_of_a_worker_that_was_replaced_or_has_rebooted_no_result_is_continued(
     tmp_path: Path, changed: str
 ) -> None:
-    site = Site(tmp_path, groups=(2,), validation={"diagnose": {"node_minutes": 1}})
+    site = Site(tmp_path, groups=(2,))
     node = site.api.objects["/api/v1/nodes/gpu-2"]
     node["metadata"]["uid"], node["status"]["nodeInfo"] = "1", {"bootID": "1"}
     site.diagnose()
@@ -381,11 +382,12 @@ def test_of_a_worker_that_was_replaced_or_has_rebooted_no_result_is_continued(
     assert "continuing: " not in "\n".join(site.said)
 
 
-def test_node_minutes_end_it_before_a_job_that_would_cost_more(tmp_path: Path) -> None:
-    site = Site(tmp_path, groups=(4,), validation={"diagnose": {"node_minutes": 3}})
+@pytest.mark.usefixtures("no_time")
+def test_it_ends_before_a_job_for_which_no_time_is_left(tmp_path: Path) -> None:
+    site = Site(tmp_path, groups=(4,))
     found = site.diagnose()
     assert (site.jobs, found.exit_code) == ([], 2)
-    assert found.stopped.endswith("validation.diagnose are over: stage A did not run")
+    assert found.stopped == "the time of the diagnosis is over: stage A did not run"
 
 
 def test_lost_lines_of_a_log_name_nothing(tmp_path: Path) -> None:
