@@ -39,7 +39,7 @@ class Header(StrictModel):
     project: str
     stack: str
     time: str
-    """UTC, such as 2026-11-28T19:00:00.000Z: names begin with it, and so sort by time."""
+    """UTC, such as 2026-11-28T19:00:00.000000Z: names begin with it, and so sort by time."""
     author: str
     """USER@MACHINE."""
     checkout: str
@@ -110,7 +110,7 @@ def make(export: str, *, project: str, stack: str, author: str, folder: Path) ->
     header = Header(
         project=project,
         stack=stack,
-        time=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        time=datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
         author=author,
         checkout=hashlib.sha256(f"{author}:{folder}".encode()).hexdigest()[:8],
         resources=len(resources),

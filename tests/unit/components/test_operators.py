@@ -218,7 +218,7 @@ def test_the_collector_gets_the_name_and_namespace_of_the_job(run: Run) -> None:
 
 
 def test_a_new_judge_alone_runs_the_collector_again_with_its_previous_result(run: Run) -> None:
-    collect = run.named("nccl-a-collect")
+    collect = run.named("busbar-nccl-a-collect")
     asked = request(collect)
     assert asked.pop("judge") == JUDGE
     assert collect.inputs["triggers"] == [digest(asked)], "a replaced command has no previous result"
