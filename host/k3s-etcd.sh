@@ -84,7 +84,9 @@ k3s_await_server() {
 # note_ignored_flags: a server ignores an unknown key of config.yaml, and says so in its log only.
 note_ignored_flags() {
   local line
-  while read -r line; do note "K3s: $line"; done < <(k3s_log k3s 5000 | grep -o 'Unknown flag .* skipping' | sort -u)
+  while read -r line; do
+    note "K3s: $line"
+  done < <({ k3s_log k3s 5000 | grep -o 'Unknown flag .* skipping' || true; } | sort -u)
 }
 
 server_is_back() {

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import typer
-from pulumi import automation as auto
 
 from busbar.cli.operation import operations_of
 from busbar.cli.stack import session
-from busbar.cli.stack.engine import Snapshot, open_stack, snapshot
+from busbar.cli.stack.engine import Snapshot, import_state, open_stack, snapshot
 from busbar.cli.stack.errors import StackError
 from busbar.cli.stack.session import Session
 from busbar.cli.stack.target import Target
@@ -86,9 +85,8 @@ def recover(target: Target, *, yes: bool) -> int:
         if not yes and not typer.confirm(f"\nImport the copy of {header.time} into stack {target.name}?"):
             s.say("no changes made")
             return FAILED
-        deployment = json.loads(export)
-        stack.import_stack(auto.Deployment(**deployment))
-        key = (deployment["deployment"].get("secrets_providers") or {}).get("type", "")
+        import_state(stack, export)
+        key = (json.loads(export)["deployment"].get("secrets_providers") or {}).get("type", "")
         s.say(
             f"imported {counted(header.resources, 'resource')}; their secrets need {_KEYS.get(key, 'no key')}"
         )

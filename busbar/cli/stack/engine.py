@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 from pulumi import automation as auto
@@ -115,6 +116,19 @@ def open_stack(engine: Engine, target: Target, *, create: Callable[[str], None] 
         stack = auto.Stack.create(target.stack, workspace)
         create(f"created stack {target.name} in {backend}")
         return stack
+
+
+def import_state(stack: auto.Stack, export: str) -> None:
+    """Import what `snapshot` has exported, as it is. Raises CommandError."""
+    workspace = stack.workspace
+    with NamedTemporaryFile("w", encoding="utf-8") as file:
+        file.write(export)
+        file.flush()
+        workspace.pulumi_command.run(
+            ["stack", "import", "--file", file.name, "--stack", stack.name],
+            str(workspace.work_dir),
+            workspace.env_vars or {},
+        )
 
 
 def snapshot(stack: auto.Stack) -> Snapshot:

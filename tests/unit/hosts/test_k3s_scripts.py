@@ -525,3 +525,7 @@ def test_a_flag_that_a_server_ignores_is_shown_once() -> None:
     assert said == [
         "busbar: server-1: K3s: Unknown flag --disable-network-polcy found in config.yaml, skipping"
     ]
+
+
+def test_a_log_without_an_ignored_flag_says_nothing() -> None:
+    assert run("k3s-server", "k3s_log() { echo ready; }; note_ignored_flags").stderr == ""
