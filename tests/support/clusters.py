@@ -110,7 +110,6 @@ def varied_site() -> dict[str, Any]:
             "expected_busbw_gbps": 400.5,
             "image": "registry.example.com/nccl-tests:1",
             "env": {"NCCL_IB_TC": 106},
-            "namespace": "fabric",
         },
     )
     hosts = made["hosts"]
