@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Lets one operation at a time change the cluster: `busbar up`, `destroy`, `restore` or `rotate` runs this on the servers
+# Lets one operation at a time change the cluster: `busbar up`, `destroy` or `restore` runs this on the servers
 # for as long as it lasts. The lock belongs to this process, so nothing of it outlives a busbar that was killed: its connection ends.
 #
 # Values: OPERATION (what runs and who started it)
