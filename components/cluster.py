@@ -115,6 +115,7 @@ class Cluster(pulumi.ComponentResource):
         secrets = {_SECRETS[key]: pulumi.Output.secret(given[key]) for key in _SECRETS if given.get(key)}
         config = StackConfig.of(args["config"], secrets, Path(args.get("project") or Path.cwd()))
         super().__init__("busbar:index:Cluster", name, None, opts)
+        self._name = name
         rotate = config.cluster.k3s.rotate
         tokens = JoinTokens(name, servers=rotate.server_token, agents=rotate.agent_token, parent=self)
 
@@ -129,8 +130,8 @@ class Cluster(pulumi.ComponentResource):
             pulumi.ResourceOptions(parent=self, depends_on=[preflight]),
         )
         api_front = create_api_front(name, config, preflight, servers, self)
-        workers = self._join_workers(name, config, preflight, servers, api_front)
-        operators = self._install_operators(name, config, preflight, servers, api_front, workers.pools)
+        workers = self._join_workers(config, preflight, servers, api_front)
+        operators = self._install_operators(config, preflight, servers, api_front, workers.pools)
         fabric = FabricValidation(
             f"{name}-nccl",
             FabricValidationArgs.of(config.inventory, servers.kubeconfig),
@@ -144,7 +145,7 @@ class Cluster(pulumi.ComponentResource):
         )
         self._build_outputs(config, tokens, preflight, servers, operators, fabric)
 
-        self._name, self._inventory, self._servers = name, config.inventory, servers
+        self._inventory, self._servers = config.inventory, servers
         # The namespaces and Helm releases, for the check at the end of an update.
         self.installed: Sequence[Installed] = [
             each
@@ -158,14 +159,13 @@ class Cluster(pulumi.ComponentResource):
 
     def _join_workers(
         self,
-        name: str,
         config: StackConfig,
         preflight: Preflight,
         servers: K3sControlPlane,
         api_front: HAProxyLoadBalancer | ApiEndpoint,
     ) -> _Workers:
         """Make the workers, their taints, and the NFS server that they mount from, which is removed last."""
-        inventory = config.inventory
+        name, inventory = self._name, config.inventory
         nfs_server = NfsServer(
             f"{name}-nfs-server",
             NfsServerArgs.of(config, servers.install_id),
@@ -190,7 +190,6 @@ class Cluster(pulumi.ComponentResource):
 
     def _install_operators(
         self,
-        name: str,
         config: StackConfig,
         preflight: Preflight,
         servers: K3sControlPlane,
@@ -198,7 +197,7 @@ class Cluster(pulumi.ComponentResource):
         pools: WorkerPools,
     ) -> _Operators:
         """Make the operators, after all workers have joined; each waits for the resources that it offers."""
-        inventory, kubeconfig = config.inventory, servers.kubeconfig
+        name, inventory, kubeconfig = self._name, config.inventory, servers.kubeconfig
         provider = create_cluster_provider(
             kubeconfig,
             servers.install_id,
