@@ -61,11 +61,6 @@ def is_mark_before_1_0(owner: str) -> bool:
     return "/" in owner and "@" not in owner
 
 
-def is_removal_before_1_0(name: str) -> bool:
-    """Whether a state has this resource from a busbar before 1.0, and its deletion uninstalls a host."""
-    return name.endswith(_REMOVAL) and "@" not in name
-
-
 def token(kind: str, rotation: int, cluster: str = CLUSTER) -> str:
     """The password with which servers or agents (`kind`) join, of this number of rotations."""
     return f"{cluster}-{CONTROL_PLANE}-{kind}-token{f'-{rotation}' if rotation else ''}"

@@ -35,7 +35,7 @@ FORMER = """
     def command(name, parent, delete=None):
         local.Command(name, create="true", delete=delete, opts=pulumi.ResourceOptions(parent=parent))
 
-    UNINSTALL = f"touch {Path(__file__).parent}/uninstalled"
+    UNINSTALL = f"touch {Path(__file__).parent}/uninstalled; : busbar remove host"
     cluster = Component("Cluster", "busbar")
     command("preflight-hosts", Component("Preflight", "preflight", cluster))
     for kind, component, host in (

@@ -88,7 +88,6 @@ def test_every_name_that_acts_on_a_host_begins_with_the_constant_of_the_program(
     assert len(on_hosts) == 2 * 9 + 2
     assert [name for name in on_hosts if not name.startswith(f"{names.CLUSTER}-")] == []
     assert sum(map(names.is_removal, on_hosts)) == len(names.installations(on_hosts)) == 9
-    assert [name for name in on_hosts if names.is_removal_before_1_0(name)] == []
 
 
 def test_what_lies_in_the_cluster_is_deleted_with_it(run: Run) -> None:
