@@ -159,5 +159,5 @@ def _is_before_1_0(resource: Mapping[str, Any]) -> bool:
     name, inputs = resource["urn"].rpartition("::")[2], resource.get("inputs") or {}
     if name == names.CLUSTER_ID:
         return not isinstance(inputs.get("input"), Mapping)
-    # Other steps end in -removal too, such as that of stacks/slurm_k8s, and uninstall no host.
+    # Steps of capabilities end in -removal too, and uninstall no host.
     return str(inputs.get("delete", "")).endswith("busbar remove host") and not names.host_of(name)
