@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from busbar.outputs import ClusterOutputs
 from tests.support.lab import SERVERS, Change, Lab, eventually
 
 pytestmark = pytest.mark.drill
@@ -38,6 +39,25 @@ def test_a_worker_that_moves_to_another_pool_keeps_its_node_and_its_pods(lab: La
     changed(move)
     assert lab.uids("nodes") == nodes
     assert {name: pods[name] for name in pods.keys() & _pods(lab).keys()} == pods
+
+
+def test_a_renamed_pool_is_measured_under_its_new_name_and_no_host_is_touched(
+    lab: Lab, changed: Change
+) -> None:
+    hosts = ("worker-1", "worker-2")
+    nodes, pods, starts = lab.uids("nodes"), _pods(lab), [lab.last_start(host) for host in hosts]
+
+    def rename(cluster: dict[str, Any]) -> None:
+        cluster["validation"]["enabled"] = True
+        cluster["pools"]["renamed"] = cluster["pools"].pop("lab")
+
+    changed(rename)
+    assert [
+        name for name, pool in ClusterOutputs.from_dict(lab.outputs()).nccl.items() if not pool.not_passed
+    ] == ["renamed"]
+    assert lab.uids("nodes") == nodes
+    assert {name: pods[name] for name in pods.keys() & _pods(lab).keys()} == pods
+    assert [lab.last_start(host) for host in hosts] == starts
 
 
 def test_a_renamed_load_balancer_goes_on(lab: Lab, changed: Change) -> None:
