@@ -22,10 +22,11 @@ NAMES = ("slurm-operator-crds", "slurm-operator", "slurm")
 # The archive of a module leaves out folders named vendor, so the chart lacks the file with these.
 _HELPERS = ("enabled", "nodesetHasGPU", "jobMappingDir", "prologName", "epilogName")
 _VALUES_1_0 = Path(__file__).with_name("values-1.0.yaml")
-# slurm.conf of 1.0: the operator writes the first four itself, and another AuthInfo replaces its own.
+# slurm.conf of 1.0: the operator writes the first two itself, and another AuthInfo replaces its own. Without
+# cgroups, as in the lab, it writes no ProctrackType and PrologFlags.
 _CONF = ".Values.controller.extraConfMap)"
 _CONF_1_0 = (
-    '(omit .Values.controller.extraConfMap "GresTypes" "ReturnToService" "ProctrackType" "PrologFlags" '
+    '(omit .Values.controller.extraConfMap "GresTypes" "ReturnToService" '
     '| merge (dict "AuthInfo" "use_client_ids,cred_expire=30")))'
 )
 _CLASS = "busbar-lab-slurm"
