@@ -76,6 +76,6 @@ def create_api_front(
     return ApiEndpoint(
         f"{name}-api-endpoint",
         ApiEndpointArgs(kubeconfig=control_plane.kubeconfig, setting=setting, fix=fix),
-        # Running servers first get the address into their certificates.
-        pulumi.ResourceOptions(parent=parent, depends_on=control_plane.before_workers),
+        # All servers first get the address into their certificates.
+        pulumi.ResourceOptions(parent=parent, depends_on=control_plane.steps),
     )

@@ -7,7 +7,7 @@ from typing import Any, NotRequired, TypedDict
 
 import pulumi
 import pulumi_kubernetes
-from pulumi_command import local, remote
+from pulumi_command import local
 
 from busbar import names, outputs
 from busbar.components.api_endpoint import ApiEndpoint, create_api_front
@@ -183,7 +183,8 @@ class Cluster(pulumi.ComponentResource):
             f"{name}-pool",
             WorkerPoolsArgs.of(config, preflight, servers, workers=f"{name}-{names.WORKER}"),
             pulumi.ResourceOptions(
-                parent=self, depends_on=_with(servers.before_workers, api_front, *nfs_server.removals)
+                parent=self,
+                depends_on=[servers.prepared, api_front, *nfs_server.removals],
             ),
         )
         return _Workers(pools, taints, steps=[taints, *nfs_server.steps, *pools.steps])
@@ -203,7 +204,7 @@ class Cluster(pulumi.ComponentResource):
             servers.install_id,
             pulumi.ResourceOptions(
                 parent=self,
-                depends_on=_with(servers.before_charts, api_front),
+                depends_on=[*servers.majority, api_front],
                 deleted_with=servers.foundation,
             ),
             name=f"{name}-kubernetes",
@@ -303,9 +304,3 @@ class Cluster(pulumi.ComponentResource):
             [worker.name for worker in inventory.usable],
             self.kubeconfig,
         )
-
-
-def _with(
-    ahead: pulumi.Output[list[remote.Command]], *more: pulumi.Resource
-) -> pulumi.Output[list[pulumi.Resource]]:
-    return ahead.apply(lambda resources: [*resources, *more])

@@ -39,7 +39,7 @@ class K3sControlPlaneArgs:
 
     `api_address`: address of the load balancer, the virtual IP, or an endpoint of the site.
     `workers`: names of the workers that join.
-    `machines`: host -> identity of its machine (`Preflight.machines`). `with_k3s`: `Preflight.with_k3s`.
+    `machines`: host -> identity of its machine (`Preflight.machines`).
     `k3s`: as `k3s` of `busbar:cluster`. `project`: folder that relative paths in it start from.
     `registry_credentials`: secret object registry -> auth (busbar:registryCredentials). `s3_access_key` and
     `s3_secret_key`: secrets, needed where `k3s.snapshots.s3` is set.
@@ -58,7 +58,6 @@ class K3sControlPlaneArgs:
     agent_token: pulumi.Input[str]
     install_id: pulumi.Input[str]
     machines: pulumi.Input[Mapping[str, str]]
-    with_k3s: pulumi.Input[Sequence[str]]
     k3s: Mapping[str, Any] = field(default_factory=dict)
     project: str = "."
     virtual_ip: Mapping[str, Any] | None = None
@@ -82,7 +81,6 @@ class K3sControlPlaneArgs:
             agent_token=tokens.agent.current,
             install_id=tokens.install_id,
             machines=preflight.machines,
-            with_k3s=preflight.with_k3s,
             k3s=config.cluster.k3s.model_dump(),
             project=str(config.project),
             virtual_ip=shared.model_dump() if shared and not inventory.load_balancers else None,
@@ -116,17 +114,14 @@ class K3sControlPlane(pulumi.ComponentResource):
     k3s_version: pulumi.Output[str]
     """The release as found on server 1."""
     prepared: remote.Command
-    """`-nodes`: the cluster is prepared for its hosts."""
+    """`-nodes`, after server 1: the cluster is prepared for its hosts."""
     steps: list[remote.Command]
     """All Commands that change a host or the cluster: `-rejoin`, `-nodes`, and one per server in order."""
-    before_workers: pulumi.Output[list[remote.Command]]
-    """The Commands that workers wait for: server 1 and, in an existing cluster, `-nodes` and the servers that
-    have K3s already, so that an upgrade changes workers last. In a new cluster workers join at the same time
-    as the other servers."""
-    before_charts: pulumi.Output[list[remote.Command]]
-    """The Commands that Helm waits for: those of `before_workers`, and a majority of the servers. Helm does
-    not retry a request that a restarting server interrupts. A joining server is a learner of etcd until it
-    has all data, and the majority continues without it."""
+    servers: dict[str, remote.Command]
+    """The Commands of the servers by host, in the order in which they run."""
+    majority: list[remote.Command]
+    """The Commands of the first servers that together are a majority. A server that joins is a learner of
+    etcd until it has all data, and the majority continues without it."""
     foundation: local.Command
     """The removal of server 1. Resources on the cluster are `deleted_with` it."""
 
@@ -148,31 +143,19 @@ class K3sControlPlane(pulumi.ComponentResource):
         begun = self._install(first, rejoin, peer_ca)
         self.foundation, self._first = begun.removal, begun.installed
         self._facts = self._first.stdout.apply(server_facts)
-        self.prepared = prepared = self._prepare_nodes(
+        self.prepared = self._prepare_nodes(
             f"{name}-nodes",
             first,
             of=[*(host.name for host in others), *args.workers],
             after=[self._first],
         )
-        with_k3s = pulumi.Output.from_input(args.with_k3s)
-        # A new cluster has no Nodes of replaced machines.
-        if_it_exists: pulumi.Output[list[remote.Command]] = with_k3s.apply(
-            lambda found: [prepared] if found else []
-        )
-        servers = {first.name: self._first}
+        self.servers = {first.name: self._first}
         for host in others:
-            before = _and(if_it_exists, [*servers.values()])
-            servers[host.name] = self._install(host, before).installed
-        nodes = [*servers.values()]
-        self.steps = [*rejoin, prepared, *nodes]
-        self.before_workers = with_k3s.apply(
-            lambda found: [
-                self._first,
-                *([prepared] if found else []),
-                *(servers[host.name] for host in others if host.name in found),
-            ]
-        )
-        self.before_charts = _and(self.before_workers, nodes[: len(nodes) // 2 + 1])
+            before = [self.prepared, *self.servers.values()]
+            self.servers[host.name] = self._install(host, before).installed
+        nodes = [*self.servers.values()]
+        self.steps = [*rejoin, self.prepared, *nodes]
+        self.majority = nodes[: len(nodes) // 2 + 1]
         create_teardown(
             f"{name}-teardown",
             args.servers,
@@ -216,7 +199,7 @@ class K3sControlPlane(pulumi.ComponentResource):
     def _install(
         self,
         host: Host,
-        after: pulumi.Input[Sequence[pulumi.Resource]],
+        after: Sequence[pulumi.Resource],
         peer_ca: pulumi.Input[str] | None = None,
     ) -> Server:
         args, settings, shared = self._args, self._settings, self._shared
@@ -313,9 +296,3 @@ class K3sControlPlane(pulumi.ComponentResource):
         return pulumi.Output.all(self._facts, password).apply(
             lambda known: k3s.secure_token("server", known[1], ca_sha256=known[0].ca_sha256)
         )
-
-
-def _and(
-    ahead: pulumi.Output[list[remote.Command]], more: Sequence[remote.Command]
-) -> pulumi.Output[list[remote.Command]]:
-    return ahead.apply(lambda resources: [*resources, *more])

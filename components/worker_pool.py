@@ -29,12 +29,12 @@ class InfiniBandWorkerPoolArgs:
 
     `pool`: its name. `prefix`: begins the names of the workers' resources. It is the same in all pools, so
     that a worker that moves to another one keeps its resources. `fronts`: load balancers and servers.
-    `install_id`: `K3sControlPlane.install_id`.
-    `kubeconfig`: secret, to ask the cluster which agents run. `unreachable`: the workers that preflight did
-    not reach. `join_url`: https://ADDRESS:6443 of the Kubernetes API. `agent_token`: secret; it pins the CA.
-    `registries_yaml`: the content of registries.yaml, empty for none. `settings` and `k3s`: as `pools.NAME`
-    and `k3s` of `busbar:cluster`. `project`: folder that relative paths in `k3s` start from. `environment`:
-    the proxy of the hosts (busbar.hosts.proxy).
+    `install_id`: `K3sControlPlane.install_id`. `kubeconfig`: secret, to ask the cluster for its Nodes.
+    `servers`: `K3sControlPlane.servers`, of which those with a Node change before any worker. `unreachable`:
+    the workers that preflight did not reach. `join_url`: https://ADDRESS:6443 of the Kubernetes API.
+    `agent_token`: secret; it pins the CA. `registries_yaml`: the content of registries.yaml, empty for none.
+    `settings` and `k3s`: as `pools.NAME` and `k3s` of `busbar:cluster`. `project`: folder that relative paths
+    in `k3s` start from. `environment`: the proxy of the hosts (busbar.hosts.proxy).
     """
 
     pool: str
@@ -44,6 +44,7 @@ class InfiniBandWorkerPoolArgs:
     login: SshLogin
     install_id: pulumi.Input[str]
     kubeconfig: pulumi.Input[str]
+    servers: Mapping[str, remote.Command]
     unreachable: pulumi.Input[Sequence[str]]
     join_url: pulumi.Input[str]
     agent_token: pulumi.Input[str]
@@ -101,6 +102,7 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
             # The component's URN is known when everything that it depends on is done.
             begin=self.urn,
             kubeconfig=args.kubeconfig,
+            servers=args.servers,
             unreachable=args.unreachable,
         )
         for host in args.workers:

@@ -37,6 +37,7 @@ class WorkerPoolsArgs:
                 login=config.login,
                 install_id=control_plane.install_id,
                 kubeconfig=control_plane.kubeconfig,
+                servers=control_plane.servers,
                 unreachable=preflight.unreachable,
                 join_url=config.inventory.api_endpoint,
                 agent_token=control_plane.agent_token,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 SCHEMA = 2
@@ -16,8 +16,6 @@ SCHEMA = 2
 RAIL_PCI = "rail_pci"
 OTHER_PCI = "other_pci"
 _ADDRESSES = (RAIL_PCI, OTHER_PCI)
-# True where busbar had installed K3s before preflight looked, or may have since.
-HAS_K3S = "has_k3s"
 # When preflight found no K3s there (epoch, seconds): a Node that is older is of another installation.
 WITHOUT_K3S = "without_k3s"
 
@@ -78,16 +76,6 @@ def unreachable(hosts: Mapping[str, HostRecord]) -> set[str]:
     return {name for name, host in hosts.items() if not host.fingerprint}
 
 
-def kept(host: HostRecord) -> HostRecord:
-    """The record of a host that is not queried again, with HAS_K3S: K3s may have been installed since."""
-    return replace(host, facts={**host.facts, HAS_K3S: True})
-
-
 def machine(host: HostRecord) -> str:
     """The digest of the machine-id and, if known, after a space the time (epoch, s) without K3s."""
     return " ".join(map(str, [host.machine, *filter(None, [host.facts.get(WITHOUT_K3S)])]))
-
-
-def with_k3s(hosts: Mapping[str, Mapping[str, Any]]) -> set[str]:
-    """The hosts with HAS_K3S. `hosts`: facts by host name."""
-    return {name for name, facts in hosts.items() if facts.get(HAS_K3S)}

@@ -9,7 +9,6 @@ from busbar import versions
 from busbar.hosts import supported_os
 from busbar.hosts.finding import Check, Finding, error, warning
 from busbar.hosts.host import Host
-from busbar.preflight.facts import HAS_K3S
 from busbar.preflight.hardware_checks import check_hardware
 from busbar.preflight.health_checks import check_health
 from busbar.preflight.network_checks import NODE_ROLES, check_network
@@ -63,8 +62,6 @@ def check_host(
 def host_facts(required: HostRequirements, report: Report) -> dict[str, Any]:
     """The facts to store of a host. None changes on its own, so equal hosts have equal facts."""
     kept: dict[str, Any] = {"os": f"{report.os} {report.os_version}", "arch": report.arch}
-    if report.k3s_version:
-        kept[HAS_K3S] = True
     if report.gpus is not None:
         rails = choose(report.hcas, required)
         chosen = {port.name for port in rails.ports.values()}

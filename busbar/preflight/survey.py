@@ -69,7 +69,7 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, deliver: boo
     Raises ValueError if the SSH key or the ssh-agent cannot be used.
     """
     kept = {
-        host.name: facts.kept(previous[host.name])
+        host.name: previous[host.name]
         for host in spec.hosts
         if host.name in previous and previous[host.name].fingerprint == spec.fingerprint(host)
     }

@@ -138,7 +138,7 @@ PROGRAM = """
         control_plane.K3sControlPlaneArgs(
             cluster=inventory.cluster.name, servers=inventory.servers,
             load_balancers=inventory.load_balancers,
-            api_address=inventory.api_address, login=login, machines={}, with_k3s=[],
+            api_address=inventory.api_address, login=login, machines={},
             workers=[host.name for host in inventory.workers],
             k3s=inventory.cluster.k3s.model_dump(), project=str(ROOT),
             server_token=tokens.server.current, agent_token=tokens.agent.current,
@@ -159,7 +159,8 @@ PROGRAM = """
             worker_pool.InfiniBandWorkerPoolArgs(
                 pool=pool, prefix="busbar-worker", workers=inventory.workers_of(pool),
                 fronts=inventory.fronts, login=login,
-                install_id=plane.install_id, kubeconfig=plane.kubeconfig, unreachable=[],
+                install_id=plane.install_id, kubeconfig=plane.kubeconfig,
+                servers=plane.servers, unreachable=[],
                 join_url=inventory.api_endpoint, agent_token=plane.agent_token, registries_yaml="",
                 settings=inventory.cluster.pools[pool].model_dump(),
                 k3s=inventory.cluster.k3s.model_dump(), project=str(ROOT),

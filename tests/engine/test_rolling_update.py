@@ -81,13 +81,18 @@ PROGRAM = """
 
         spec = pulumi.Output.from_input({})
 
+    def server(name):
+        text = f"{script(name)} && echo {SITE['version']}"
+        return local.Command(f"server@{name}", create=text, add_previous_output_in_env=False)
+
     inventory = Inventory.of(busbar.config.load(SITE["cluster"], root=ROOT))
     worker_pool.InfiniBandWorkerPool(
         "pool-a",
         worker_pool.InfiniBandWorkerPoolArgs(
             pool="a", prefix="busbar-worker", workers=inventory.workers, fronts=inventory.fronts,
             login=Login(), install_id="1",
-            kubeconfig="the kubeconfig", unreachable=SITE["unreachable"], join_url=inventory.api_endpoint,
+            kubeconfig="the kubeconfig", servers={name: server(name) for name in SITE["servers"]},
+            unreachable=SITE["unreachable"], join_url=inventory.api_endpoint,
             agent_token="t", registries_yaml="", settings=inventory.cluster.pools["a"].model_dump(),
             k3s=inventory.cluster.k3s.model_dump(), project=str(ROOT),
         ),
@@ -96,7 +101,7 @@ PROGRAM = """
 
 
 class Ran(NamedTuple):
-    """When the script of a worker began and ended, in ns; 0 if it failed."""
+    """When the script of a host began and ended, in ns; 0 if it failed."""
 
     begin: int
     end: int
@@ -115,6 +120,7 @@ class Stack:
     with_jobs: Collection[str] = ()
     unreachable: Collection[str] = ()
     silent: bool = False
+    servers: Collection[str] = ()
     install: str = QUICK
     """What the script of every host runs."""
     said: str = ""
@@ -122,7 +128,7 @@ class Stack:
 
     def pulumi(self, *arguments: str, fails: bool = False) -> dict[str, Ran]:
         """What ran on the hosts, by worker, in the order in which it began."""
-        names = ("cluster", "version", "ready", "down", "with_jobs", "unreachable", "silent")
+        names = ("cluster", "version", "ready", "down", "with_jobs", "unreachable", "silent", "servers")
         (self.folder / "site.json").write_text(json.dumps({name: getattr(self, name) for name in names}))
         (self.folder / "log").write_text("")
         (self.folder / "install").write_text(self.install)
@@ -260,6 +266,19 @@ def test_workers_that_are_new_join_at_once_while_others_change(stack: Stack) -> 
     ran = stack.upgrade()
     assert sorted(list(ran)[: LIMIT + 3]) == sorted([*WORKERS[:LIMIT], "gpu-10", "gpu-11", "gpu-12"])
     stack.ready = WORKERS
+
+
+def test_no_agent_restarts_before_the_servers_whose_nodes_are_in_the_cluster(stack: Stack) -> None:
+    stack.servers, stack.ready = ["server-2"], [*WORKERS, "server-2"]
+    assert sorted(stack.upgrade(fails=["server-2"])) == ["server-2"]
+    stack.servers, stack.ready = [], WORKERS
+
+
+def test_a_server_that_is_added_and_fails_holds_up_no_worker(stack: Stack) -> None:
+    stack.servers = ["server-2"]
+    ran = stack.upgrade(fails=["server-2"])
+    assert sorted(name for name, each in ran.items() if each.end) == sorted(WORKERS)
+    stack.servers = []
 
 
 def test_a_destroy_removes_all_workers_at_the_same_time(stack: Stack) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pulumi.runtime import mocks
@@ -12,7 +12,7 @@ from busbar.collect.spec import settings_of
 from busbar.judge.record import Record
 from busbar.manifests.mpijob import nodes_of
 from busbar.outputs.pool import summarize
-from busbar.preflight.facts import HAS_K3S, HostRecord, pack
+from busbar.preflight.facts import HostRecord, pack
 from tests.program.harness import COMMAND, LOCAL, RELEASE
 from tests.support.verdicts import passing
 
@@ -39,18 +39,11 @@ _JOBS: dict[str, Mapping[str, Any]] = {}
 
 
 def healthy(
-    cluster: Mapping[str, Any], verdict: Verdicts = lambda _: passing(), *, with_k3s: Collection[str] = ()
+    cluster: Mapping[str, Any], verdict: Verdicts = lambda _: passing()
 ) -> Callable[[mocks.MockResourceArgs], Mapping[str, Any]]:
-    """The answers of a site with the hosts of `cluster`, where every step succeeds.
-
-    `with_k3s`: the hosts on which preflight finds K3s.
-    """
+    """The answers of a site with the hosts of `cluster`, where every step succeeds."""
     facts = {
-        host["name"]: HostRecord(
-            "fingerprint",
-            f"machine-{host['name']}",
-            {**_facts(role), **({HAS_K3S: True} if host["name"] in with_k3s else {})},
-        )
+        host["name"]: HostRecord("fingerprint", f"machine-{host['name']}", _facts(role))
         for role, group in (("lb", "load_balancers"), ("server", "servers"), ("worker", "workers"))
         for host in cluster["hosts"][group]
     }

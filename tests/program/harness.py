@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 import runpy
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,11 +38,15 @@ RELEASE = "kubernetes:helm.sh/v3:Release"
 PROVIDER = "pulumi:providers:kubernetes"
 STASH = "pulumi:index:Stash"
 
-NO_NODES = batches.Nodes(names=frozenset(), ready=frozenset())
 AT_THE_END: batches.Nodes | None = None
 """What the end of an update finds; None: all workers are Ready."""
 DEAD_SERVERS: Mapping[str, str] = {}
 """What the end of an update finds wrong with servers of the cluster, by name."""
+
+
+def ask_nodes(*_: object, **__: object) -> batches.Nodes:
+    """What the cluster says of its Nodes before workers change: it has none."""
+    return batches.Nodes(names=frozenset(), ready=frozenset())
 
 
 @dataclass(frozen=True)
@@ -173,19 +177,15 @@ def texts(value: Any, *, secret: bool = False, path: str = "") -> Iterator[tuple
 class _Monitor(mocks.MockMonitor):
     """Records every request, and the outputs that components and the stack register."""
 
-    def __init__(self, answers: mocks.Mocks, run: Run, same: Collection[str]) -> None:
+    def __init__(self, answers: mocks.Mocks, run: Run) -> None:
         super().__init__(answers)
         self._run = run
-        self._same = same
-        self.hooks: dict[str, Any] = {}
 
     def RegisterResource(self, request: Any) -> Any:
         response = super().RegisterResource(request)
         if response.urn in self._run.resources:
             raise AssertionError(f"two resources have the URN {response.urn}")
         self._run.resources[response.urn] = Resource(response.urn, request)
-        for name in request.hooks.after_create if request.name not in self._same else ():
-            self.hooks[name](None)
         return response
 
     def RegisterResourceOutputs(self, request: Any) -> Any:
@@ -239,20 +239,18 @@ def run_program(
     program: Path = ROOT / "__main__.py",
     project: str = "busbar",
     config: Mapping[str, str] | None = None,
-    same: Collection[str] = (),
     call: Call | None = None,
 ) -> Run:
     """Run the program as the engine would; `answer` gives each resource the outputs that its provider would.
 
     `secrets` are secret keys of the stack. With `answered=False` nothing is known, as in the preview
-    of a first bring-up. Resources named in `same` have not changed, so that their hooks do not run. A program
-    that raises ends as a Run with `error`. `call` answers functions of the engine; without it the program may
-    call none.
+    of a first bring-up. A program that raises ends as a Run with `error`. `call` answers functions of the
+    engine; without it the program may call none.
     """
     run = Run()
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    monitor = _Monitor(_Answers(answer if answered else None, call), run, same)
+    monitor = _Monitor(_Answers(answer if answered else None, call), run)
     settings.configure(
         mocks.MockSettings(
             monitor=monitor,
@@ -267,12 +265,6 @@ def run_program(
     )
     settings.SETTINGS.outputs.clear()  # leftovers of a failed run would hang this one
     settings.set_root_resource(None)  # type: ignore[arg-type]
-    made = pulumi.ResourceHook
-
-    def hook(name: str, callback: Any, *options: Any) -> pulumi.ResourceHook:
-        monitor.hooks[name] = callback
-        return made(name, callback, *options)
-
     workers = frozenset(worker["name"] for worker in cluster.get("hosts", {}).get("workers", ()))
     at_the_end = AT_THE_END or batches.Nodes(names=workers, ready=workers)
     keys = {f"{project}:{name}": value for name, value in (secrets or {}).items()}
@@ -284,11 +276,10 @@ def run_program(
         with (
             mock.patch.object(pulumi.log, "debug", pulumi.log.debug),
             mock.patch.dict(os.environ, PULUMI_CONFIG=json.dumps(values)),
-            mock.patch.object(pulumi, "ResourceHook", hook),
             mock.patch.object(stack, "_wait_for_shutdown", stack._wait_for_shutdown),
             # A quarter of the time: where the program made each resource.
             mock.patch.object(resource, "_get_stack_trace", source_pb2.StackTrace),
-            mock.patch.object(batches, "ask", lambda *_, **__: NO_NODES),
+            mock.patch.object(batches, "ask", ask_nodes),
             mock.patch.object(node_steps, "batches", SimpleNamespace(ask=lambda *_, **__: at_the_end)),
             mock.patch.object(servers, "ask", _ask_servers),
             mock.patch.object(releases, "ask", lambda _, expected: run.ask_installed(expected)),

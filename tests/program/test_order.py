@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from busbar.kube import batches
+from busbar.kube.client import ApiError
 from busbar.preflight import facts
 from tests.program import harness
 from tests.program.answers import healthy
@@ -22,6 +24,24 @@ def run() -> Run:
     done = run_program(cluster, healthy(cluster))
     assert done.error is None
     return done
+
+
+LAST = "busbar-control-plane@server-5"
+
+
+@pytest.fixture
+def upgraded(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
+    """Run the program for five servers; the arguments are the names of those whose Node is in the cluster."""
+
+    def perform(*found: str) -> Run:
+        names = frozenset(found)
+        monkeypatch.setattr(harness, "ask_nodes", lambda *_, **__: batches.Nodes(names=names, ready=names))
+        cluster = site(servers=5, workers={"a": 1})
+        done = run_program(cluster, healthy(cluster))
+        assert done.error is None
+        return done
+
+    return perform
 
 
 def waits(run: Run, later: str, earlier: str) -> bool:
@@ -77,22 +97,34 @@ def test_workers_join_through_the_load_balancers_and_not_before(run: Run) -> Non
     )
 
 
-def test_workers_wait_for_every_server_that_runs_k3s_so_that_an_upgrade_changes_workers_last() -> None:
-    cluster = site(servers=3, workers={"a": 2})
-    run = run_program(cluster, healthy(cluster, with_k3s=["server-1", "server-2", "gpu-1"]))
-    assert run.error is None
-    assert waits(run, "busbar-worker@gpu-1", "busbar-control-plane@server-2")
-    assert not waits(run, "busbar-worker@gpu-1", "busbar-control-plane@server-3"), "a server that is added"
+@pytest.mark.parametrize("later", ["busbar-worker@gpu-1", "busbar-gpu-operator-release"])
+def test_an_upgrade_changes_every_server_before_workers_and_charts(
+    upgraded: Callable[..., Run], later: str
+) -> None:
+    assert waits(upgraded("server-1", "server-2", "server-3", "server-4", "server-5"), later, LAST)
 
 
-def test_an_answer_of_preflight_from_before_the_installation_does_not_count() -> None:
+@pytest.mark.parametrize("later", ["busbar-worker@gpu-1", "busbar-gpu-operator-release"])
+def test_a_server_that_is_added_holds_up_neither_workers_nor_charts(
+    upgraded: Callable[..., Run], later: str
+) -> None:
+    run = upgraded("server-1", "server-2", "server-3", "server-4")
+    assert waits(run, later, "busbar-control-plane@server-4")
+    assert not waits(run, later, LAST)
+
+
+def test_workers_of_a_cluster_that_does_not_answer_wait_for_every_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster = site(servers=3, workers={"a": 2})
-    run = run_program(cluster, healthy(cluster), same=["busbar-preflight-hosts"])
+
+    def silent(*_: object, **__: object) -> batches.Nodes:
+        raise ApiError("GET /api/v1/nodes", None, "cannot be reached")
+
+    monkeypatch.setattr(harness, "ask_nodes", silent)
+    run = run_program(cluster, healthy(cluster))
     assert run.error is None
-    hooks = run.named("busbar-preflight-hosts").request.hooks
-    assert hooks.after_create == hooks.after_update != [], "by which an answer of this update is known"
-    for later in ("busbar-worker@gpu-1", "busbar-gpu-operator-release"):
-        assert waits(run, later, "busbar-control-plane@server-3")
+    assert waits(run, "busbar-worker@gpu-1", "busbar-control-plane@server-3")
 
 
 def test_workers_of_a_new_cluster_join_while_the_other_servers_do(run: Run) -> None:
@@ -100,16 +132,7 @@ def test_workers_of_a_new_cluster_join_while_the_other_servers_do(run: Run) -> N
     assert not waits(run, "busbar-worker@gpu-1", "busbar-control-plane@server-2")
 
 
-def test_nothing_of_a_new_cluster_waits_for_nodes_of_replaced_machines_to_be_deleted(run: Run) -> None:
-    assert not waits(run, "busbar-control-plane@server-2", "busbar-control-plane-nodes")
-    assert not waits(run, "busbar-worker@gpu-1", "busbar-control-plane-nodes")
-    assert waits(run, "busbar-nccl-a-job", "busbar-control-plane-nodes")
-
-
-def test_hosts_join_a_cluster_that_exists_after_the_nodes_of_replaced_machines_were_deleted() -> None:
-    cluster = site(servers=3, workers={"a": 2})
-    run = run_program(cluster, healthy(cluster, with_k3s=["server-1"]))
-    assert run.error is None
+def test_hosts_join_after_the_nodes_of_replaced_machines_were_deleted(run: Run) -> None:
     assert waits(run, "busbar-control-plane@server-2", "busbar-control-plane-nodes")
     assert waits(run, "busbar-worker@gpu-1", "busbar-control-plane-nodes")
 
@@ -131,7 +154,7 @@ def test_a_worker_that_preflight_did_not_reach_changes_after_those_that_it_did(
 ) -> None:
     cluster = site(servers=1, workers={"a": 3})
     names = frozenset(["gpu-1", "gpu-2", "gpu-3"])
-    monkeypatch.setattr(harness, "NO_NODES", batches.Nodes(names=names, ready=names))
+    monkeypatch.setattr(harness, "ask_nodes", lambda *_, **__: batches.Nodes(names=names, ready=names))
 
     def without_gpu_1(args: Any) -> Any:
         answer = dict(healthy(cluster)(args))
@@ -161,17 +184,6 @@ def test_operators_of_a_new_cluster_wait_for_a_majority_of_its_servers() -> None
     assert run.error is None
     assert waits(run, "busbar-gpu-operator-release", "busbar-control-plane@server-3")
     assert not waits(run, "busbar-gpu-operator-release", "busbar-control-plane@server-4")
-
-
-def test_operators_wait_for_every_server_that_runs_k3s_and_so_may_restart() -> None:
-    cluster = site(servers=5, workers={"a": 1})
-    found = [f"server-{number}" for number in range(1, 5)]
-    run = run_program(cluster, healthy(cluster, with_k3s=found))
-    assert run.error is None
-    assert waits(run, "busbar-mpi-operator-release", "busbar-control-plane@server-4")
-    assert not waits(run, "busbar-mpi-operator-release", "busbar-control-plane@server-5"), (
-        "a server that is added"
-    )
 
 
 def test_a_measurement_waits_for_all_servers(run: Run) -> None:

@@ -80,7 +80,7 @@ checks = Preflight("checks", PreflightArgs(
 plane = K3sControlPlane("plane", K3sControlPlaneArgs(
     cluster="mine", servers=servers, load_balancers=balancers, api_address="192.0.2.8", workers=["gpu-1"],
     login=login, server_token=tokens.server.current, agent_token=tokens.agent.current,
-    install_id=tokens.install_id, machines=checks.machines, with_k3s=checks.with_k3s, k3s=k3s,
+    install_id=tokens.install_id, machines=checks.machines, k3s=k3s,
 ))
 api = HAProxyLoadBalancer("api", HAProxyLoadBalancerArgs(
     load_balancers=balancers, servers=servers, login=login, ca_pem=plane.ca_pem, install_id=plane.install_id,
@@ -92,8 +92,8 @@ NfsServer("nfs", NfsServerArgs(
 ))
 InfiniBandWorkerPool("pool", InfiniBandWorkerPoolArgs(
     pool="h100", prefix="gpu", workers=workers, fronts=fronts, login=login, install_id=plane.install_id,
-    kubeconfig=plane.kubeconfig, unreachable=checks.unreachable, join_url=api.endpoint,
-    agent_token=plane.agent_token, registries_yaml=plane.registries_yaml, k3s=k3s,
+    kubeconfig=plane.kubeconfig, servers=plane.servers, unreachable=checks.unreachable,
+    join_url=api.endpoint, agent_token=plane.agent_token, registries_yaml=plane.registries_yaml, k3s=k3s,
     settings={"gpus": 8, "rails": 8, "rate_gbps": 400, "labels": {"rack": "r1"}},
 ))
 pulumi.export("kubeconfig", plane.kubeconfig)
@@ -128,7 +128,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def on_hosts(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    answers = healthy(site(load_balancers=2, servers=1), with_k3s=["server-1"])
+    answers = healthy(site(load_balancers=2, servers=1))
     return performed(tmp_path_factory.mktemp("on_hosts"), ON_HOSTS, answers)
 
 

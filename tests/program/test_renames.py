@@ -24,9 +24,7 @@ CLUSTER = site(load_balancers=2, servers=3, workers={"a": 2, "b": 1})
 
 
 def performed(cluster: dict[str, Any]) -> Run:
-    """The program on a cluster that exists: its servers have K3s."""
-    servers = [server["name"] for server in cluster["hosts"]["servers"]]
-    done = run_program(cluster, healthy(cluster, with_k3s=servers))
+    done = run_program(cluster, healthy(cluster))
     assert done.error is None
     return done
 

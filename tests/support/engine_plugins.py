@@ -63,10 +63,9 @@ def told(folder: Path) -> Path:
     return folder / "told.json"
 
 
-def answers(cluster: Mapping[str, Any], running: bool) -> Callable[[Any], Mapping[str, Any]]:
+def answers(cluster: Mapping[str, Any]) -> Callable[[Any], Mapping[str, Any]]:
     """From a new resource to its outputs, on a site where everything works; see EngineSite.tell."""
-    names = [host["name"] for role in ("servers", "workers") for host in cluster["hosts"][role]]
-    usual = healthy(cluster, with_k3s=names if running else ())
+    usual = healthy(cluster)
 
     def answer(args: Any) -> Mapping[str, Any]:
         group, command = ["", "", *str(args.inputs.get("create", "")).split()][-2:]

@@ -105,10 +105,9 @@ class EngineSite:
             raise Refused(f"pulumi {shlex.join(arguments[:2])}:\n{done.stdout}\n{done.stderr}")
         return done.stdout
 
-    def tell(self, cluster: Mapping[str, Any], *, running: bool = True) -> None:
-        """Tell the plugins of the site. `running`: whether preflight finds K3s on its hosts."""
-        told = {"cluster": cluster, "running": running}
-        engine_plugins.told(self.folder).write_text(json.dumps(told))
+    def tell(self, cluster: Mapping[str, Any]) -> None:
+        """Tell the plugins of the site."""
+        engine_plugins.told(self.folder).write_text(json.dumps({"cluster": cluster}))
 
     def create(self, place: str, config: Mapping[str, Any], secrets: Mapping[str, str] | None = None) -> None:
         """Make the stack, with this configuration."""

@@ -63,7 +63,7 @@ def test_json_has_each_host_and_each_finding(tmp_path: Path, monkeypatch: pytest
 
 def test_what_passed_before_is_printed_again_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = spec(a_host(address="127.0.0.1", port=1))
-    facts = {"gpus": 8, "has_k3s": True}
+    facts = {"gpus": 8}
     previous = pack({"worker-1": HostRecord(asked.fingerprint(asked.hosts[0]), "aaaaaaaa", facts)})
     monkeypatch.setenv("PULUMI_COMMAND_STDOUT", previous)
     done = busbar("preflight", stdin=asked.model_dump_json())

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from busbar.hosts.finding import Finding
-from busbar.preflight.facts import with_k3s
 from busbar.preflight.host_checks import check_host, host_facts
 from busbar.preflight.spec import HostRequirements
 from tests.support.reports import CLOCK, hca, report
@@ -338,15 +337,6 @@ def test_facts_hold_nothing_that_changes_on_its_own() -> None:
     one = host_facts(REQUIRED, report())
     later = host_facts(REQUIRED, report(epoch=2e9, disks=[NVME], hostname="other", machine="bbbbbbbb"))
     assert one == later
-
-
-def test_facts_say_which_hosts_have_k3s_from_busbar_but_not_its_version() -> None:
-    found = {
-        name: host_facts(REQUIRED, report(k3s_version=version))
-        for name, version in {"old": "v1.34.1+k3s1", "current": "v1.35.6+k3s1", "new": ""}.items()
-    }
-    assert with_k3s(found) == {"old", "current"}
-    assert found["old"] == found["current"]
 
 
 def test_facts_list_the_rails_in_their_natural_order() -> None:
