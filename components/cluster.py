@@ -1,16 +1,13 @@
 """The whole bring-up as one component: from a list of machines to a cluster with a measured fabric."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 import pulumi
-import pulumi_kubernetes
-from pulumi_command import local
 
 from busbar import names, outputs
-from busbar.components.api_endpoint import ApiEndpoint, create_api_front
+from busbar.components.api_endpoint import create_api_front
 from busbar.components.control_plane import K3sControlPlane, K3sControlPlaneArgs
 from busbar.components.engine.cluster_objects import create_cluster_provider, deleted_with
 from busbar.components.engine.join_tokens import JoinTokens
@@ -20,7 +17,6 @@ from busbar.components.engine.stack_outputs import Step, export_all, fail_unless
 from busbar.components.engine.update_end import Installed, check_after_deletions
 from busbar.components.fabric_validation import FabricValidation, FabricValidationArgs
 from busbar.components.gpu_operator import GpuOperator, GpuOperatorArgs
-from busbar.components.load_balancer import HAProxyLoadBalancer
 from busbar.components.mpi_operator import MpiOperator, MpiOperatorArgs
 from busbar.components.network_operator import NetworkOperator, NetworkOperatorArgs
 from busbar.components.nfs_server import NfsServer, NfsServerArgs
@@ -55,21 +51,6 @@ class ClusterArgs(TypedDict):
     """Secret. Access key for the bucket of k3s.snapshots.s3."""
     s3_secret_key: NotRequired[pulumi.Input[str]]
     """Secret. Secret key for the bucket of k3s.snapshots.s3."""
-
-
-@dataclass(frozen=True)
-class _Workers:
-    pools: WorkerPools
-    taints: local.Command
-    steps: list[Step]
-
-
-@dataclass(frozen=True)
-class _Operators:
-    gpu: GpuOperator
-    network: NetworkOperator
-    mpi: MpiOperator
-    provider: pulumi_kubernetes.Provider
 
 
 class Cluster(pulumi.ComponentResource):
@@ -116,65 +97,31 @@ class Cluster(pulumi.ComponentResource):
         config = StackConfig.of(args["config"], secrets, Path(args.get("project") or Path.cwd()))
         super().__init__("busbar:index:Cluster", name, None, opts)
         self._name = name
-        rotate = config.cluster.k3s.rotate
+        inventory, rotate = config.inventory, config.cluster.k3s.rotate
         tokens = JoinTokens(name, servers=rotate.server_token, agents=rotate.agent_token, parent=self)
 
-        preflight = Preflight(
-            f"{name}-preflight",
-            PreflightArgs.of(config, tokens.install_id),
-            pulumi.ResourceOptions(parent=self),
-        )
+        # Every host is checked before any of them is changed.
+        preflight = Preflight(f"{name}-preflight", PreflightArgs.of(config, tokens.install_id), self._after())
+
+        # The servers, one after another.
         servers = K3sControlPlane(
             f"{name}-{names.CONTROL_PLANE}",
             K3sControlPlaneArgs.of(config, preflight, tokens),
-            pulumi.ResourceOptions(parent=self, depends_on=[preflight]),
+            self._after(preflight),
         )
+        kubeconfig = servers.kubeconfig
+
+        # Load balancers come up beside server 1. Another endpoint is used when all servers know its address.
         api_front = create_api_front(name, config, preflight, servers, self)
-        workers = self._join_workers(config, preflight, servers, api_front)
-        operators = self._install_operators(config, preflight, servers, api_front, workers.pools)
-        fabric = FabricValidation(
-            f"{name}-nccl",
-            FabricValidationArgs.of(config.inventory, servers.kubeconfig),
-            pulumi.ResourceOptions(
-                parent=self,
-                provider=operators.provider,
-                transformations=[deleted_with(servers.foundation)],
-            ),
-            workers=workers.pools.by_name,
-            after=[*servers.steps, workers.taints, operators.gpu, operators.network, operators.mpi],
-        )
-        self._build_outputs(config, tokens, preflight, servers, operators, fabric)
 
-        self._inventory, self._servers = config.inventory, servers
-        # The namespaces and Helm releases, for the check at the end of an update.
-        self.installed: Sequence[Installed] = [
-            each
-            for made in (operators.gpu, operators.network, operators.mpi, fabric)
-            for each in made.installed
-        ]
-        self._steps: list[Step] = [*servers.steps, *api_front.steps, *workers.steps]
-        # Workers that are not configured any more are removed after the fabric was measured.
-        self._measured = [workers.taints, workers.pools, *fabric.measurements]
-        self.register_outputs({"cluster_name": config.cluster.name})
-
-    def _join_workers(
-        self,
-        config: StackConfig,
-        preflight: Preflight,
-        servers: K3sControlPlane,
-        api_front: HAProxyLoadBalancer | ApiEndpoint,
-    ) -> _Workers:
-        """Make the workers, their taints, and the NFS server that they mount from, which is removed last."""
-        name, inventory = self._name, config.inventory
+        # Workers: in a new cluster beside servers 2 and 3, else after all servers (engine/rolling_update.py).
         nfs_server = NfsServer(
-            f"{name}-nfs-server",
-            NfsServerArgs.of(config, servers.install_id),
-            pulumi.ResourceOptions(parent=self, depends_on=[preflight]),
+            f"{name}-nfs-server", NfsServerArgs.of(config, servers.install_id), self._after(preflight)
         )
         taints = set_taints(
             f"{name}-{names.CONTROL_PLANE}-taints",
             k3s.worker_taints(inventory),
-            servers.kubeconfig,
+            kubeconfig,
             pulumi.ResourceOptions(parent=servers, depends_on=[servers.prepared, api_front]),
             quarantine=inventory.quarantine,
             cordon=inventory.cordoned,
@@ -182,75 +129,72 @@ class Cluster(pulumi.ComponentResource):
         pools = WorkerPools(
             f"{name}-pool",
             WorkerPoolsArgs.of(config, preflight, servers, workers=f"{name}-{names.WORKER}"),
-            pulumi.ResourceOptions(
-                parent=self,
-                depends_on=[servers.prepared, api_front, *nfs_server.removals],
-            ),
+            self._after(servers.prepared, api_front, *nfs_server.removals),
         )
-        return _Workers(pools, taints, steps=[taints, *nfs_server.steps, *pools.steps])
 
-    def _install_operators(
-        self,
-        config: StackConfig,
-        preflight: Preflight,
-        servers: K3sControlPlane,
-        api_front: HAProxyLoadBalancer | ApiEndpoint,
-        pools: WorkerPools,
-    ) -> _Operators:
-        """Make the operators, after all workers have joined; each waits for the resources that it offers."""
-        name, inventory, kubeconfig = self._name, config.inventory, servers.kubeconfig
+        # Operators come after all workers, and so after all servers that may restart. Each waits for the
+        # resources that it offers.
         provider = create_cluster_provider(
             kubeconfig,
             servers.install_id,
-            pulumi.ResourceOptions(
-                parent=self,
-                depends_on=[*servers.majority, api_front],
-                deleted_with=servers.foundation,
-            ),
+            self._after(*servers.majority, api_front, deleted_with=servers.foundation),
             name=f"{name}-kubernetes",
         )
-        after_workers = pulumi.ResourceOptions(
-            parent=self,
-            depends_on=[pools],
-            provider=provider,
-            # Without its first server the cluster is gone, and nothing on it is uninstalled.
-            transformations=[deleted_with(servers.foundation)],
-        )
+        # Without its first server the cluster is gone, and nothing on it is uninstalled.
+        on_cluster = {"provider": provider, "transformations": [deleted_with(servers.foundation)]}
         gpu = GpuOperator(
-            f"{name}-{names.GPU_OPERATOR}", GpuOperatorArgs.of(inventory, kubeconfig), after_workers
+            f"{name}-{names.GPU_OPERATOR}",
+            GpuOperatorArgs.of(inventory, kubeconfig),
+            self._after(pools, **on_cluster),
         )
         network = NetworkOperator(
             f"{name}-{names.NETWORK_OPERATOR}",
             NetworkOperatorArgs.of(inventory, kubeconfig, preflight.hosts.apply(rail_addresses)),
             # The GPU Operator brings node-feature-discovery, whose CRD the network chart's rules need. There
             # is no wait for GPUs, which need minutes to appear.
-            pulumi.ResourceOptions.merge(after_workers, pulumi.ResourceOptions(depends_on=[*gpu.releases])),
+            self._after(pools, *gpu.releases, **on_cluster),
         )
-        mpi = MpiOperator(f"{name}-mpi-operator", MpiOperatorArgs.of(inventory, kubeconfig), after_workers)
-        return _Operators(gpu, network, mpi, provider)
+        mpi = MpiOperator(
+            f"{name}-mpi-operator",
+            MpiOperatorArgs.of(inventory, kubeconfig),
+            self._after(pools, **on_cluster),
+        )
 
-    def _build_outputs(
-        self,
-        config: StackConfig,
-        tokens: JoinTokens,
-        preflight: Preflight,
-        servers: K3sControlPlane,
-        operators: _Operators,
-        fabric: FabricValidation,
-    ) -> None:
-        self.kubeconfig = servers.kubeconfig
+        # The measurements wait for all of this. Their image is pulled when the workers of a pool have joined.
+        fabric = FabricValidation(
+            f"{name}-nccl",
+            FabricValidationArgs.of(inventory, kubeconfig),
+            self._after(**on_cluster),
+            workers=pools.by_name,
+            after=[*servers.steps, taints, gpu, network, mpi],
+        )
+
+        versions = {
+            "k3s": servers.k3s_version,
+            "gpu_operator": gpu.version,
+            "network_operator": network.version,
+            "mpi_operator": mpi.version,
+        }
+        self.kubeconfig = kubeconfig
         self._outputs: pulumi.Output[dict[str, Any]] = pulumi.Output.all(
-            cluster_id=tokens.install_id,
-            versions={
-                "k3s": servers.k3s_version,
-                "gpu_operator": operators.gpu.version,
-                "network_operator": operators.network.version,
-                "mpi_operator": operators.mpi.version,
-            },
-            facts=preflight.hosts,
-            results=fabric.results,
+            cluster_id=tokens.install_id, versions=versions, facts=preflight.hosts, results=fabric.results
         ).apply(lambda found: outputs.build_outputs(config.cluster, **found))
-        found = self._outputs
+        self._set_outputs(self._outputs)
+        self._inventory, self._servers = inventory, servers
+        # The namespaces and Helm releases, for the check at the end of an update.
+        self.installed: Sequence[Installed] = [
+            each for made in (gpu, network, mpi, fabric) for each in made.installed
+        ]
+        self._steps: list[Step] = [*servers.steps, *api_front.steps, taints, *nfs_server.steps, *pools.steps]
+        # Workers that are not configured any more are removed after the fabric was measured.
+        self._measured = [taints, pools, *fabric.measurements]
+        self.register_outputs({"cluster_name": config.cluster.name})
+
+    def _after(self, *resources: pulumi.Resource, **more: Any) -> pulumi.ResourceOptions:
+        """The options of a part of the cluster that comes after these resources."""
+        return pulumi.ResourceOptions(parent=self, depends_on=[*resources], **more)
+
+    def _set_outputs(self, found: pulumi.Output[dict[str, Any]]) -> None:
         self.contract_version = found["contract_version"]
         self.cluster_name = found["cluster_name"]
         self.cluster_id = found["cluster_id"]
