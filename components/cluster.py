@@ -23,6 +23,8 @@ from busbar.components.nfs_server import NfsServer, NfsServerArgs
 from busbar.components.preflight import Preflight, PreflightArgs
 from busbar.components.worker_pools import WorkerPools, WorkerPoolsArgs
 from busbar.hosts import k3s
+from busbar.manifests.operators import GPU_OPERATOR, MPI_OPERATOR, NETWORK_OPERATOR
+from busbar.manifests.scheduling import taints_of
 from busbar.preflight.facts import rail_addresses
 
 _SECRETS = {
@@ -142,21 +144,35 @@ class Cluster(pulumi.ComponentResource):
         )
         # Without its first server the cluster is gone, and nothing on it is uninstalled.
         on_cluster = {"provider": provider, "transformations": [deleted_with(servers.foundation)]}
+        pools_of = inventory.cluster.pools
+        hardware = {worker.name: pools_of[worker.pool or ""] for worker in inventory.usable}
+        tolerated = taints_of(pools_of.values())
         gpu = GpuOperator(
             f"{name}-{names.GPU_OPERATOR}",
-            GpuOperatorArgs.of(inventory, kubeconfig),
+            GpuOperatorArgs(
+                kubeconfig=kubeconfig,
+                config=GPU_OPERATOR.config(config.cluster),
+                nodes={node: each.gpus for node, each in hardware.items()},
+                taints=tolerated,
+            ),
             self._after(pools, **on_cluster),
         )
         network = NetworkOperator(
             f"{name}-{names.NETWORK_OPERATOR}",
-            NetworkOperatorArgs.of(inventory, kubeconfig, preflight.hosts.apply(rail_addresses)),
+            NetworkOperatorArgs(
+                kubeconfig=kubeconfig,
+                config=NETWORK_OPERATOR.config(config.cluster),
+                nodes={node: each.rails for node, each in hardware.items()},
+                taints=tolerated,
+                rails=preflight.hosts.apply(rail_addresses),
+            ),
             # The GPU Operator brings node-feature-discovery, whose CRD the network chart's rules need. There
             # is no wait for GPUs, which need minutes to appear.
             self._after(pools, *gpu.releases, **on_cluster),
         )
         mpi = MpiOperator(
             f"{name}-mpi-operator",
-            MpiOperatorArgs.of(inventory, kubeconfig),
+            MpiOperatorArgs(kubeconfig=kubeconfig, config=MPI_OPERATOR.config(config.cluster)),
             self._after(pools, **on_cluster),
         )
 

@@ -60,13 +60,13 @@ class Operator:
     renews_crds: bool = False
     """Whether a hook of the chart replaces older CRDs also before an installation."""
 
-    def settings(self, cluster: Cluster) -> Values:
+    def config(self, cluster: Cluster) -> Any:
         """Its section of the configuration, with values that follow from the taints of the servers."""
-        section: Values = getattr(cluster, self.config_key).model_dump()
-        if cluster.server_taints:
-            derived = self.on_servers({"tolerations": exact_tolerations(cluster.server_taints)})
-            section["values"] = merge(derived, section["values"])
-        return section
+        section = getattr(cluster, self.config_key)
+        if not cluster.server_taints:
+            return section
+        derived = self.on_servers({"tolerations": exact_tolerations(cluster.server_taints)})
+        return section.model_copy(update={"values": merge(derived, section.values)})
 
     def values(self, folder: Path, config: OperatorConfig, taints: Sequence[Taint] = ()) -> Values:
         """The release's values: `folder`/<release>.yaml, then the derived ones, then the stack's own.

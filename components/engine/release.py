@@ -16,63 +16,12 @@ from busbar.components.engine.cluster_objects import create_privileged_namespace
 from busbar.components.engine.release_hooks import create_recovery_hooks
 from busbar.components.engine.update_end import Installed
 from busbar.config import Chart
-from busbar.config.kubernetes_values import is_local_chart
 from busbar.kube.client import Api, RestApi
-from busbar.manifests.operators import Operator, OperatorConfig
+from busbar.manifests.operators import Operator
 
 HELM_VALUES = Path(__file__).resolve().parents[2] / "helm_values"
 # Number of past revisions that stay as Secrets in the cluster; 0 would mean all of them.
 MAX_HISTORY = 5
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChartSource:
-    """The source of a chart: a name in `repository`, an oci:// URL, a folder or an archive."""
-
-    chart: str
-    version: str | None = None
-    repository: str | None = None
-
-    @classmethod
-    def configured(cls, config: Chart) -> "ChartSource":
-        """The source of a chart of the configuration."""
-        # A folder or an archive has one version, whichever is configured.
-        version = None if config.is_local else config.version
-        return cls(chart=config.chart, version=version, repository=config.repository_url)
-
-    def __str__(self) -> str:
-        """As `helm` takes it."""
-        options = {"--repo": self.repository, "--version": self.version}
-        return " ".join([self.chart, *(f"{key} {value}" for key, value in options.items() if value)])
-
-    def digest(self) -> str | None:
-        """`chart sha256:...` over the files of a local chart, None for any other."""
-        path = Path(self.chart).expanduser()
-        if not is_local_chart(self.chart):
-            return None
-        total = hashlib.sha256()
-        for file in sorted(each for each in (path, *path.rglob("*")) if each.is_file()):
-            content = hashlib.sha256(file.read_bytes()).hexdigest()
-            total.update(f"{content}  {file.relative_to(path)}\n".encode())
-        return f"chart sha256:{total.hexdigest()}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReleaseArgs:
-    """The Helm release of an operator on a cluster.
-
-    `operator` has its name in Helm and its namespace, `config` its time limit. `await_ready`: whether Helm
-    waits for the pods; not needed if something after the release waits for the resources that they offer.
-    `before_change` is called just before each installation and upgrade, which does not happen if it raises.
-    """
-
-    kubeconfig: pulumi.Input[str]
-    operator: Operator
-    config: OperatorConfig
-    source: ChartSource
-    values: Mapping[str, Any]
-    await_ready: bool = False
-    before_change: Callable[[Api], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -81,52 +30,81 @@ class InstalledRelease:
 
     release: kubernetes.helm.v3.Release
     namespace: kubernetes.core.v1.Namespace
+    version: pulumi.Output[str]
+    """The version that runs, known after the installation."""
     installed: tuple[Installed, ...]
 
 
 def create_release(
-    name: str, args: ReleaseArgs, parent: pulumi.Resource, *, keep_namespace: bool | None = None
+    name: str,
+    operator: Operator,
+    chart: Chart,
+    values: Mapping[str, Any],
+    kubeconfig: pulumi.Input[str],
+    parent: pulumi.Resource,
+    *,
+    timeout_seconds: int,
+    image: str | None = None,
+    await_ready: bool = False,
+    before_change: Callable[[Api], None] | None = None,
+    keep_namespace: bool | None = None,
 ) -> InstalledRelease:
     """Register `<name>-namespace` and `<name>-release` as children of the operator called `name`.
 
-    The history is bounded, and hooks run (operators upgrade their CRDs in them). `keep_namespace`: a destroy
-    leaves it, with the volumes in it.
+    The history is bounded, and hooks run (operators upgrade their CRDs in them).
+
+    `image`: where it is configured, its tag is the version that runs. `await_ready`: whether Helm waits for
+    the pods; not needed if something after the release waits for the resources that they offer.
+    `before_change` is called just before each installation and upgrade, which does not happen if it raises.
+    `keep_namespace`: a destroy leaves it, with the volumes in it.
     """
-    operator, source = args.operator, args.source
     namespace = create_privileged_namespace(
         f"{name}-namespace",
         operator.namespace,
-        args.kubeconfig,
+        kubeconfig,
         pulumi.ResourceOptions(parent=parent, retain_on_delete=keep_namespace),
     )
-    resource = names.release(name)
+    resource, repository = names.release(name), chart.repository_url
+    # A folder or an archive has one version, whichever is configured.
+    version = None if chart.is_local else chart.version
 
     async def check(api: RestApi) -> None:
         # Imported here: only an installation needs it.
         from busbar.helm import crds
 
         policy = operator.policy
-        if policy and not operator.renews_crds and await asyncio.to_thread(crds.is_in, api, policy["path"]):
-            objects = await _rendered(args, parent)
-            await asyncio.to_thread(crds.compare, api, objects, f"helm show crds {source}")
+        if not policy or operator.renews_crds or not await asyncio.to_thread(crds.is_in, api, policy["path"]):
+            return
+        request = {
+            "path" if chart.is_local else "chart": chart.chart,
+            "version": version,
+            "fetch_opts": {"repo": repository},
+            "release_name": operator.release,
+            "values": dict(values),
+        }
+        found = await pulumi.runtime.invoke_async(
+            "kubernetes:helm:template", {"jsonOpts": json.dumps(request)}, pulumi.InvokeOptions(parent=parent)
+        )
+        options = {"--repo": repository, "--version": version}
+        given = [f"{key} {value}" for key, value in options.items() if value]
+        command = " ".join(["helm show crds", chart.chart, *given])
+        await asyncio.to_thread(crds.compare, api, list(found["result"]), command)
 
     release = kubernetes.helm.v3.Release(
         resource,
         kubernetes.helm.v3.ReleaseArgs(
             name=operator.release,
             namespace=namespace.metadata["name"],
-            chart=source.chart,
-            version=source.version,
-            repository_opts=kubernetes.helm.v3.RepositoryOptsArgs(repo=source.repository)
-            if source.repository
-            else None,
-            values=dict(args.values),
-            timeout=args.config.timeout_seconds,
+            chart=chart.chart,
+            version=version,
+            repository_opts=kubernetes.helm.v3.RepositoryOptsArgs(repo=repository) if repository else None,
+            values=dict(values),
+            timeout=timeout_seconds,
             max_history=MAX_HISTORY,
             # The provider does not read a chart's files; this digest makes it install changed ones.
-            description=source.digest(),
+            description=files_digest(chart),
             create_namespace=False,
-            skip_await=not args.await_ready,
+            skip_await=not await_ready,
             # The upgrade replaces CRDs in a hook; a check against the old CRDs would refuse the new objects.
             disable_openapi_validation=True,
         ),
@@ -135,31 +113,42 @@ def create_release(
             # Two releases of one name would share their objects, so the old one is deleted first.
             delete_before_replace=True,
             hooks=create_recovery_hooks(
-                resource, operator.release, operator.namespace, args.kubeconfig, check, args.before_change
+                resource, operator.release, operator.namespace, kubeconfig, check, before_change
             ),
         ),
     )
-    made = (
-        Installed(namespace, operator.namespace),
-        Installed(release, operator.namespace, operator.release),
+
+    def running(status: Any) -> str:
+        # A chart of busbar has the version that it was made for, but the image is what runs.
+        if image:
+            return image_version(image)
+        found = status.get("version") if isinstance(status, Mapping) else None
+        return str(found or chart.version)
+
+    return InstalledRelease(
+        release,
+        namespace,
+        pulumi.Output.from_input(release.status).apply(running),
+        (Installed(namespace, operator.namespace), Installed(release, operator.namespace, operator.release)),
     )
-    return InstalledRelease(release, namespace, made)
 
 
-async def _rendered(args: ReleaseArgs, parent: pulumi.Resource) -> list[Any]:
-    """The objects of the chart, with its CRDs."""
-    source = args.source
-    options = {
-        "path" if source.digest() else "chart": source.chart,
-        "version": source.version,
-        "fetch_opts": {"repo": source.repository},
-        "release_name": args.operator.release,
-        "values": dict(args.values),
-    }
-    found = await pulumi.runtime.invoke_async(
-        "kubernetes:helm:template", {"jsonOpts": json.dumps(options)}, pulumi.InvokeOptions(parent=parent)
-    )
-    return list(found["result"])
+def files_digest(chart: Chart) -> str | None:
+    """`chart sha256:...` over the files of a local chart, None for any other."""
+    if not chart.is_local:
+        return None
+    path, total = Path(chart.chart).expanduser(), hashlib.sha256()
+    for file in sorted(each for each in (path, *path.rglob("*")) if each.is_file()):
+        content = hashlib.sha256(file.read_bytes()).hexdigest()
+        total.update(f"{content}  {file.relative_to(path)}\n".encode())
+    return f"chart sha256:{total.hexdigest()}"
+
+
+def image_version(image: str) -> str:
+    """The tag of an image reference, else its digest, else "latest", as a runtime would pull it."""
+    name, _, digest = image.partition("@")
+    tag = name.rpartition("/")[2].partition(":")[2]
+    return tag or digest or "latest"
 
 
 def changes(*releases: InstalledRelease) -> pulumi.Output[Any]:
@@ -178,13 +167,3 @@ def changes(*releases: InstalledRelease) -> pulumi.Output[Any]:
     found = pulumi.Output.all(*(pair.apply(lambda known: read(*known)) for pair in pairs))
     # An unknown trigger would end the whole update, even the steps that continue after a failed release.
     return found if pulumi.runtime.is_dry_run() else pulumi.Output.from_input(none_if_failed())
-
-
-def installed_version(made: InstalledRelease, configured: str) -> pulumi.Output[str]:
-    """The chart's version as Helm reports it after the installation; `configured` if it reports none."""
-
-    def read(status: Any) -> str:
-        found = status.get("version") if isinstance(status, Mapping) else None
-        return str(found or configured)
-
-    return pulumi.Output.from_input(made.release.status).apply(read)

@@ -32,15 +32,17 @@ PROGRAM = """
     from pulumi_command import local
 
     from busbar.components import gpu_operator
+    from busbar.components.engine import helm_operator
     from busbar.components.engine.stack_outputs import export_all
     from busbar.components.engine.update_end import check_after_deletions
+    from busbar.config import operators
 
     ROOT = Path(__file__).parent
 
     def waited(name, command, spec, kubeconfig, opts, triggers):
         return local.Command(name, create=f"echo waited >> {ROOT}/log", triggers=triggers, opts=opts)
 
-    gpu_operator.create_cluster_command = waited
+    helm_operator.create_cluster_command = waited
     kubeconfig = (ROOT / "kubeconfig").read_text()
     # As that of the programs, but another identifier replaces it and all that it has made.
     provider = kubernetes.Provider(
@@ -54,7 +56,7 @@ PROGRAM = """
     operator = gpu_operator.GpuOperator(
         "gpu-operator",
         gpu_operator.GpuOperatorArgs(
-            kubeconfig=kubeconfig, nodes={"gpu-1": 8}, settings={"chart": str(ROOT / "chart")}
+            kubeconfig=kubeconfig, nodes={"gpu-1": 8}, config=operators.GpuOperator(chart=str(ROOT / "chart"))
         ),
         pulumi.ResourceOptions(provider=provider, parent=parent),
     )

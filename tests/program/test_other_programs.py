@@ -26,17 +26,27 @@ from busbar.components.gpu_operator import GpuOperator, GpuOperatorArgs
 from busbar.components.mpi_operator import MpiOperator, MpiOperatorArgs
 from busbar.components.nccl_validation import NcclValidation, NcclValidationArgs
 from busbar.components.network_operator import NetworkOperator, NetworkOperatorArgs
+from busbar.config import operators
 
 kubeconfig = "a kubeconfig"
 on_cluster = pulumi.ResourceOptions(provider=kubernetes.Provider("mine", kubeconfig=kubeconfig))
-gpus = GpuOperator("gpus", GpuOperatorArgs(kubeconfig=kubeconfig, nodes={"n1": 8, "n2": 8}), on_cluster)
-hcas = NetworkOperator(
-    "hcas",
-    NetworkOperatorArgs(kubeconfig=kubeconfig, nodes={"n1": 4, "n2": 4}, rails=["0000:1b:00.0"]),
+gpus = GpuOperator(
+    "gpus",
+    GpuOperatorArgs(kubeconfig=kubeconfig, config=operators.GpuOperator(), nodes={"n1": 8, "n2": 8}),
     on_cluster,
 )
-image = {"image": "registry.example/mpi:1"}
-mpi = MpiOperator("mpi", MpiOperatorArgs(kubeconfig=kubeconfig, settings=image), on_cluster)
+hcas = NetworkOperator(
+    "hcas",
+    NetworkOperatorArgs(
+        kubeconfig=kubeconfig,
+        config=operators.NetworkOperator(),
+        nodes={"n1": 4, "n2": 4},
+        rails=["0000:1b:00.0"],
+    ),
+    on_cluster,
+)
+image = operators.MpiOperator(image="registry.example/mpi:1")
+mpi = MpiOperator("mpi", MpiOperatorArgs(kubeconfig=kubeconfig, config=image), on_cluster)
 measured = NcclValidation(
     "nccl",
     NcclValidationArgs(

@@ -18,7 +18,6 @@ from busbar.config.kubernetes_values import (
     Quantity,
     foreign_namespace,
     is_floating,
-    is_local_chart,
 )
 from busbar.config.network_values import Port
 from busbar.config.pools import Taint
@@ -181,16 +180,6 @@ class Slurm(ConfigModel):
     timeout_seconds: Seconds = Field(
         default=900, description="Time until all nodes must be idle in Slurm, in seconds."
     )
-
-    @property
-    def enabled(self) -> bool:
-        """Whether it is installed: always."""
-        return True
-
-    @property
-    def local_charts(self) -> bool:
-        """Whether the charts are in a folder of the machine that runs Pulumi."""
-        return is_local_chart(self.charts)
 
 
 # By these the daemons of the operator's pods find and know each other.

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from pulumi.runtime.rpc import UNKNOWN
 
-from busbar.components.engine.release import ChartSource
-from busbar.components.mpi_operator import image_version
-from busbar.config import load
+from busbar.components.engine.release import files_digest, image_version
+from busbar.config import Chart, load
 from busbar.judge.nccl.expected import JUDGE
 from busbar.manifests.names import digest
 from tests.program.answers import CLIENT_KEY, healthy
@@ -126,17 +125,18 @@ def test_a_changed_file_of_a_local_chart_changes_its_release_and_nothing_else_do
     (tmp_path / "templates").mkdir()
     template = tmp_path / "templates/a.yaml"
     template.write_text("a: 1")
-    first, same = ChartSource(chart=str(tmp_path)).digest(), ChartSource(chart=str(tmp_path)).digest()
+    chart = Chart(chart=str(tmp_path))
+    first, same = files_digest(chart), files_digest(chart)
     template.write_text("a: 2")
-    changed = ChartSource(chart=str(tmp_path)).digest()
+    changed = files_digest(chart)
     assert first == same != changed
     template.rename(tmp_path / "templates/b.yaml")
-    assert ChartSource(chart=str(tmp_path)).digest() not in (first, changed)
+    assert files_digest(chart) not in (first, changed)
 
 
 def test_the_release_of_a_local_chart_is_described_by_its_content(run: Run) -> None:
     description = run.named("busbar-mpi-operator-release").inputs["description"]
-    assert description == ChartSource(chart="./charts/mpi-operator").digest()
+    assert description == files_digest(Chart(chart="./charts/mpi-operator"))
     assert "description" not in run.named("busbar-gpu-operator-release").inputs
 
 

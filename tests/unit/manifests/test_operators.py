@@ -105,8 +105,7 @@ def values_of(
 ) -> Any:
     """The values of a release on a site whose servers have these taints."""
     site = cluster({"taints": [TAINT]} if pool is None else pool, k3s=with_taints(server_taints), **parts)
-    config = Cluster.model_validate({**site.model_dump(), operator.config_key: operator.settings(site)})
-    return operator.values(HELM_VALUES, getattr(config, operator.config_key))
+    return operator.values(HELM_VALUES, operator.config(site))
 
 
 def with_taints(server_taints: Sequence[str]) -> dict[str, Any]:

@@ -15,14 +15,10 @@ from pulumi_command import local
 
 from busbar.components.engine.cluster_objects import of_fixed_name
 from busbar.components.engine.local_command import busbar_command, create_cluster_command
-from busbar.components.engine.release import (
-    ChartSource,
-    ReleaseArgs,
-    changes,
-    create_release,
-)
+from busbar.components.engine.release import InstalledRelease, changes, create_release
 from busbar.components.engine.removal import stack_folder
 from busbar.components.engine.update_end import Installed
+from busbar.config import Chart
 from busbar.kube.access import KUBECONFIG_TEXT
 from busbar.manifests.names import digest
 from busbar.manifests.operators import Operator, Values
@@ -98,7 +94,7 @@ class SlurmCrds(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: SlurmArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:slurm_k8s:SlurmCrds", name, None, opts)
-        self.installed = create_release(name, _release(args, values.CRDS, {}), parent=self).installed
+        self.installed = _create_release(name, args, values.CRDS, {}, self).installed
         self.register_outputs({})
 
 
@@ -111,7 +107,7 @@ class SlurmOperator(pulumi.ComponentResource):
     def __init__(self, name: str, args: SlurmArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:slurm_k8s:SlurmOperator", name, None, opts)
         given = values.operator(args.helm_values, args.slurm)
-        made = create_release(name, _release(args, values.OPERATOR, given, await_ready=True), parent=self)
+        made = _create_release(name, args, values.OPERATOR, given, self, await_ready=True)
         self.installed = made.installed
         # The certificate of the webhook is new after each change of the release.
         after = pulumi.ResourceOptions(
@@ -140,7 +136,7 @@ class SlurmCluster(pulumi.ComponentResource):
         slurm, mine = args.slurm, pulumi.ResourceOptions(parent=self)
         operator = values.of_slurm(slurm)
         given = args.given
-        chart = create_release(name, _release(args, operator, given), parent=self, keep_namespace=True)
+        chart = _create_release(name, args, operator, given, self, keep_namespace=True)
         self.installed = chart.installed
         made: list[pulumi.Resource] = [chart.release]
         keys: dict[str, pulumi.Input[str]] = {
@@ -234,15 +230,18 @@ def _ready_spec(slurm: SlurmConfig, pools: Mapping[str, Pool]) -> ReadySpec:
     )
 
 
-def _release(args: SlurmArgs, operator: Operator, given: Values, *, await_ready: bool = False) -> ReleaseArgs:
+def _create_release(
+    name: str, args: SlurmArgs, operator: Operator, given: Values, parent: pulumi.Resource, **more: bool
+) -> InstalledRelease:
     slurm = args.slurm
-    source: dict[str, Any] = {} if slurm.local_charts else {"version": slurm.version}
-    return ReleaseArgs(
-        kubeconfig=args.cluster.kubeconfig,
-        operator=operator,
-        config=slurm,
-        source=ChartSource(chart=f"{slurm.charts}/{values.CHARTS[operator.config_key]}", **source),
-        values=given,
-        await_ready=await_ready,
+    return create_release(
+        name,
+        operator,
+        Chart(chart=f"{slurm.charts}/{values.CHARTS[operator.config_key]}", version=slurm.version),
+        given,
+        args.cluster.kubeconfig,
+        parent,
+        timeout_seconds=slurm.timeout_seconds,
         before_change=lambda api: await_slurmrestd(api, slurm.namespace),
+        **more,
     )

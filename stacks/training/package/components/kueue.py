@@ -9,7 +9,7 @@ from pathlib import Path
 import pulumi
 
 from busbar.components.engine.cluster_objects import create_custom_resource
-from busbar.components.engine.release import ChartSource, ReleaseArgs, create_release, installed_version
+from busbar.components.engine.release import create_release
 from busbar.components.engine.update_end import Installed
 from stacks.training.package import kueue
 from stacks.training.package.config import Training
@@ -51,19 +51,16 @@ class Kueue(pulumi.ComponentResource):
         config = args.training.kueue
         made = create_release(
             name,
-            ReleaseArgs(
-                kubeconfig=args.kubeconfig,
-                operator=kueue.KUEUE,
-                config=config,
-                source=ChartSource.configured(config),
-                values=kueue.values(args.helm_values, args.training),
-                # While the controller does not run, its webhook refuses every queue and every job.
-                await_ready=True,
-            ),
-            parent=self,
+            kueue.KUEUE,
+            config,
+            kueue.values(args.helm_values, args.training),
+            args.kubeconfig,
+            self,
+            timeout_seconds=config.timeout_seconds,
+            # While the controller does not run, its webhook refuses every queue and every job.
+            await_ready=True,
         )
-        self.installed = made.installed
-        self.version = installed_version(made, config.version)
+        self.installed, self.version = made.installed, made.version
         for pool, target in args.targets.items():
             flavor = create_custom_resource(
                 f"{name}-flavor-{pool}",

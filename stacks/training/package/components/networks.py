@@ -10,7 +10,7 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 
 from busbar.components.engine.cluster_objects import create_custom_resource
-from busbar.components.engine.release import ChartSource, ReleaseArgs, create_release, installed_version
+from busbar.components.engine.release import create_release
 from busbar.components.engine.update_end import Installed
 from stacks.training.package.config import Training
 from stacks.training.package.networks.config import by_network_operator
@@ -45,19 +45,16 @@ class Multus(pulumi.ComponentResource):
         if any(networks.values()) and config.enabled and not by_network_operator(networks):
             made = create_release(
                 name,
-                ReleaseArgs(
-                    kubeconfig=args.kubeconfig,
-                    operator=MULTUS,
-                    config=config,
-                    source=ChartSource.configured(config),
-                    values=MULTUS.values(args.helm_values, config),
-                    # A pod that starts on a node before Multus runs there only has eth0.
-                    await_ready=True,
-                ),
-                parent=self,
+                MULTUS,
+                config,
+                MULTUS.values(args.helm_values, config),
+                args.kubeconfig,
+                self,
+                timeout_seconds=config.timeout_seconds,
+                # A pod that starts on a node before Multus runs there only has eth0.
+                await_ready=True,
             )
-            self.installed = made.installed
-            self.version = installed_version(made, config.version)
+            self.installed, self.version = made.installed, made.version
         self.register_outputs({"version": self.version})
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pulumi
 
 from busbar.components.engine.cluster_objects import create_custom_resource
-from busbar.components.engine.release import ChartSource, ReleaseArgs, create_release, installed_version
+from busbar.components.engine.release import create_release
 from busbar.components.engine.update_end import Installed
 from stacks.training.package.apis import Trainer as TrainerConfig
 from stacks.training.package.target import Target
@@ -48,19 +48,16 @@ class Trainer(pulumi.ComponentResource):
     def _install(self, name: str, args: TrainerArgs) -> None:
         made = create_release(
             name,
-            ReleaseArgs(
-                kubeconfig=args.kubeconfig,
-                operator=TRAINER,
-                config=args.config,
-                source=ChartSource.configured(args.config),
-                values=TRAINER.values(args.helm_values, args.config),
-                # While the controller does not run, its webhook refuses every runtime.
-                await_ready=True,
-            ),
-            parent=self,
+            TRAINER,
+            args.config,
+            TRAINER.values(args.helm_values, args.config),
+            args.kubeconfig,
+            self,
+            timeout_seconds=args.config.timeout_seconds,
+            # While the controller does not run, its webhook refuses every runtime.
+            await_ready=True,
         )
-        self.installed = made.installed
-        self.version = installed_version(made, args.config.version)
+        self.installed, self.version = made.installed, made.version
         manifests = [each for target in args.targets.values() for each in runtimes(target, args.config)]
         for manifest in manifests:
             runtime = manifest["metadata"]["name"]

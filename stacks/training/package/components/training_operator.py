@@ -9,9 +9,9 @@ from pathlib import Path
 import pulumi
 
 from busbar.components.engine.local_command import from_project
-from busbar.components.engine.release import ChartSource, ReleaseArgs, create_release
+from busbar.components.engine.release import create_release
 from busbar.components.engine.update_end import Installed
-from busbar.components.mpi_operator import image_version
+from busbar.config import Chart
 from stacks.training.package.apis import TrainingOperator as TrainingOperatorConfig
 from stacks.training.package.training_operator import TRAINING_OPERATOR
 
@@ -45,19 +45,15 @@ class TrainingOperator(pulumi.ComponentResource):
         if args.config.enabled:
             made = create_release(
                 name,
-                ReleaseArgs(
-                    kubeconfig=args.kubeconfig,
-                    operator=TRAINING_OPERATOR,
-                    config=args.config,
-                    source=ChartSource(chart=from_project(str(CHART))),
-                    values=TRAINING_OPERATOR.values(args.helm_values, args.config),
-                    # While the controller does not run, its webhook refuses every job.
-                    await_ready=True,
-                ),
-                parent=self,
+                TRAINING_OPERATOR,
+                Chart(chart=from_project(str(CHART))),
+                TRAINING_OPERATOR.values(args.helm_values, args.config),
+                args.kubeconfig,
+                self,
+                timeout_seconds=args.config.timeout_seconds,
+                image=args.config.image,
+                # While the controller does not run, its webhook refuses every job.
+                await_ready=True,
             )
-            self.installed = made.installed
-            # The chart has the version that it was made for, but the image is what runs.
-            version = image_version(args.config.image)
-            self.version = pulumi.Output.from_input(made.release.status).apply(lambda _: version)
+            self.installed, self.version = made.installed, made.version
         self.register_outputs({"version": self.version})

@@ -11,7 +11,7 @@ import pulumi_kubernetes as kubernetes
 import pulumi_random as random
 
 from busbar.components.engine.cluster_objects import of_fixed_name
-from busbar.components.engine.release import ChartSource, ReleaseArgs, create_release
+from busbar.components.engine.release import InstalledRelease, create_release
 from busbar.components.engine.update_end import Installed
 from busbar.config import Chart
 from busbar.manifests.operators import Operator, Values, load
@@ -40,8 +40,8 @@ class Crds(pulumi.ComponentResource):
         if args.stack.enabled:
             values = load(args.helm_values, prometheus.CRDS.release)
             chart, version = args.stack.crds_chart, args.stack.crds_version
-            release = _release(args, prometheus.CRDS, chart, version, values)
-            self.installed = create_release(name, release, parent=self).installed
+            made = _create_release(name, prometheus.CRDS, chart, version, values, args, self)
+            self.installed = made.installed
         self.register_outputs({})
 
 
@@ -56,8 +56,7 @@ class Prometheus(pulumi.ComponentResource):
         if args.stack.enabled:
             values = prometheus.values(args.helm_values, args.stack, args.memory_gib)
             chart, version = args.stack.chart, args.stack.version
-            release = _release(args, prometheus.STACK, chart, version, values)
-            made = create_release(name, release, parent=self)
+            made = _create_release(name, prometheus.STACK, chart, version, values, args, self)
             self.installed = made.installed
             self._set_password(name, made.release)
         self.register_outputs({})
@@ -74,11 +73,22 @@ class Prometheus(pulumi.ComponentResource):
         )
 
 
-def _release(
-    args: PrometheusArgs, operator: Operator, chart: str, version: str, values: Values
-) -> ReleaseArgs:
-    """The arguments of a release for which Helm does not wait: `busbar watch check` tests at the end."""
-    source = ChartSource.configured(Chart(chart=chart, version=version, repository=args.stack.repository))
-    return ReleaseArgs(
-        kubeconfig=args.kubeconfig, operator=operator, config=args.stack, source=source, values=values
+def _create_release(
+    name: str,
+    operator: Operator,
+    chart: str,
+    version: str,
+    values: Values,
+    args: PrometheusArgs,
+    parent: pulumi.Resource,
+) -> InstalledRelease:
+    """Make a release for which Helm does not wait: `busbar watch check` tests at the end."""
+    return create_release(
+        name,
+        operator,
+        Chart(chart=chart, version=version, repository=args.stack.repository),
+        values,
+        args.kubeconfig,
+        parent,
+        timeout_seconds=args.stack.timeout_seconds,
     )
