@@ -179,10 +179,13 @@ class Cluster(pulumi.ComponentResource):
         # The measurements wait for all of this. Their image is pulled when the workers of a pool have joined.
         fabric = FabricValidation(
             f"{name}-nccl",
-            FabricValidationArgs.of(inventory, kubeconfig),
+            FabricValidationArgs(
+                inventory=inventory,
+                kubeconfig=kubeconfig,
+                workers=pools.by_name,
+                after=[*servers.steps, taints, gpu, network, mpi],
+            ),
             self._after(**on_cluster),
-            workers=pools.by_name,
-            after=[*servers.steps, taints, gpu, network, mpi],
         )
 
         versions = {

@@ -71,14 +71,14 @@ def create_hosts_command(
     )
 
 
-def create_first_folder(name: str, folder: str, parent: pulumi.Resource) -> pulumi.Output[str]:
-    """The `folder` of the first update, which has the stack's name: a renamed stack replaces nothing."""
-    return pulumi.Stash(name, input=folder, opts=pulumi.ResourceOptions(parent=parent)).output
+def digest_in_first_folder(name: str, spec: Mapping[str, Any], parent: pulumi.Resource) -> pulumi.Output[str]:
+    """The digest of a request, for `triggers`, with the `folder` that the first update had.
 
-
-def digest_in(folder: pulumi.Output[str], spec: Mapping[str, Any]) -> pulumi.Output[str]:
-    """The digest, for `triggers`, of a request with this folder."""
-    return folder.apply(lambda known: digest({**spec, "folder": known}))
+    A folder has the stack's name, so a renamed stack replaces nothing.
+    """
+    opts = pulumi.ResourceOptions(parent=parent)
+    first: pulumi.Output[str] = pulumi.Stash(name, input=spec["folder"], opts=opts).output
+    return first.apply(lambda folder: digest({**spec, "folder": folder}))
 
 
 def busbar_command(*words: str) -> str:

@@ -10,23 +10,53 @@ from functools import partial
 from typing import Any
 
 import pulumi
+from pydantic import Field
 
 from busbar.components.engine.capability_stack import refuse_other_cluster
 from busbar.components.engine.cluster_objects import create_cluster_provider, create_privileged_namespace
 from busbar.components.engine.stack_outputs import export_all, fail_unless_passed
 from busbar.components.nccl_validation import NcclValidation, NcclValidationArgs
+from busbar.config import ConfigError, section
+from busbar.config.hardware import Hardware
+from busbar.config.pools import Taint
+from busbar.config.validation import Validation
 from busbar.kube.client import ApiError, RestApi
+from busbar.manifests.nccljob import nccl_job
 from busbar.names import VALIDATION_NAMESPACE
 from busbar.outputs import NAMES, build_measured
+
+
+class Measurement(Hardware):
+    """The object `busbar-measure:measurement`: the nodes of a pool, and the hardware of each.
+
+    `hca_resources`: the extended resources of a worker pod, by default those of the profile, else one
+    nvidia.com/hostdev per rail. A change of `versions` measures again.
+    """
+
+    pool: str
+    nodes: list[str]
+    taints: list[Taint] = Field(default=[])
+    hca_resources: dict[str, int] | None = None
+    versions: dict[str, str] = Field(default={})
+    validation: Validation = Validation()
 
 
 async def main() -> None:
     config = pulumi.Config()
     name, kubeconfig = config.require("cluster"), config.require_secret("kubeconfig")
     try:
-        args = NcclValidationArgs(kubeconfig=kubeconfig, **config.require_object("measurement"))
-    except TypeError as error:
-        raise pulumi.RunError(f"busbar-measure:measurement: {error}. Fix: Pulumi.example.yaml") from None
+        given = section(Measurement, "busbar-measure:measurement", config.require_object("measurement"))
+    except ConfigError as error:
+        raise pulumi.RunError(str(error)) from None
+    job = nccl_job(
+        given.pool,
+        given.nodes,
+        given,
+        given.validation,
+        taints=given.taints,
+        hca_resources=given.hca_resources,
+        versions=given.versions,
+    )
 
     identifier = await _uid(kubeconfig)
     await refuse_other_cluster(name, identifier)
@@ -38,10 +68,12 @@ async def main() -> None:
         pulumi.ResourceOptions(provider=provider),
     )
     measured = NcclValidation(
-        f"nccl-{args.pool}", args, pulumi.ResourceOptions(provider=provider, depends_on=[namespace])
+        f"nccl-{given.pool}",
+        NcclValidationArgs(kubeconfig=kubeconfig, job=job, validation=given.validation),
+        pulumi.ResourceOptions(provider=provider, depends_on=[namespace]),
     )
 
-    outputs = measured.result.apply(lambda result: build_measured(name, {args.pool: result}))
+    outputs = measured.result.apply(lambda result: build_measured(name, {given.pool: result}))
     # What only a stack with hosts knows is None, and so no output.
     export_all({key: outputs.apply(partial(_get, key)) for key in NAMES})
     await fail_unless_passed(outputs, enforce=True)

@@ -30,7 +30,10 @@ PROGRAM = """
 
     from busbar.components import nccl_validation
     from busbar.components.engine import local_command
+    from busbar.config.hardware import Hardware
+    from busbar.config.validation import Validation
     from busbar.manifests import mpijob
+    from busbar.manifests.nccljob import nccl_job
 
     ROOT = Path(__file__).parent
     local_command.busbar_command = lambda *words: f"sh {ROOT}/collect.sh"
@@ -43,11 +46,13 @@ PROGRAM = """
     provider = kubernetes.Provider(
         "cluster", kubeconfig=kubeconfig, cluster_identifier="one", upsert_existing_objects=True
     )
+    validation = Validation(run=int(os.environ["RUN"]))
+    hardware = Hardware(gpus=8, rails=8, rate_gbps=400)
+    job = nccl_job("h100", ["gpu-1", "gpu-2"], hardware, validation)
     measured = nccl_validation.NcclValidation(
         "nccl-h100",
         nccl_validation.NcclValidationArgs(
-            kubeconfig=kubeconfig, pool="h100", nodes=["gpu-1", "gpu-2"], gpus=8, rails=8, rate_gbps=400,
-            validation={"run": int(os.environ["RUN"])},
+            kubeconfig=kubeconfig, job=job, validation=validation
         ),
         pulumi.ResourceOptions(provider=provider),
     )

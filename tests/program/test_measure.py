@@ -117,4 +117,4 @@ def test_a_verdict_that_is_no_pass_fails_the_update_and_the_outputs_are_kept() -
 def test_an_argument_that_does_not_exist_is_named() -> None:
     run = measure(passing(), gpu=8)
     assert isinstance(run.error, pulumi.RunError)
-    assert "busbar-measure:measurement: " in str(run.error) and "'gpu'" in str(run.error)
+    assert str(run.error) == "busbar-measure:measurement.gpu: unknown key; did you mean 'gpus'?"

@@ -27,6 +27,9 @@ from busbar.components.mpi_operator import MpiOperator, MpiOperatorArgs
 from busbar.components.nccl_validation import NcclValidation, NcclValidationArgs
 from busbar.components.network_operator import NetworkOperator, NetworkOperatorArgs
 from busbar.config import operators
+from busbar.config.hardware import Hardware
+from busbar.config.validation import Validation
+from busbar.manifests.nccljob import nccl_job
 
 kubeconfig = "a kubeconfig"
 on_cluster = pulumi.ResourceOptions(provider=kubernetes.Provider("mine", kubeconfig=kubeconfig))
@@ -47,17 +50,11 @@ hcas = NetworkOperator(
 )
 image = operators.MpiOperator(image="registry.example/mpi:1")
 mpi = MpiOperator("mpi", MpiOperatorArgs(kubeconfig=kubeconfig, config=image), on_cluster)
+validation = Validation(iterations=7)
+job = nccl_job("b200", ["n1", "n2"], Hardware(gpus=8, rails=4, rate_gbps=400), validation)
 measured = NcclValidation(
     "nccl",
-    NcclValidationArgs(
-        kubeconfig=kubeconfig,
-        pool="b200",
-        nodes=["n1", "n2"],
-        gpus=8,
-        rails=4,
-        rate_gbps=400,
-        validation={"iterations": 7},
-    ),
+    NcclValidationArgs(kubeconfig=kubeconfig, job=job, validation=validation),
     pulumi.ResourceOptions.merge(on_cluster, pulumi.ResourceOptions(depends_on=[gpus, hcas, mpi])),
 )
 pulumi.export("verdict", measured.result.apply(lambda result: result["verdict"]))

@@ -11,7 +11,7 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 
 from busbar.components.engine.cluster_objects import create_object
-from busbar.components.engine.local_command import create_cluster_command, create_first_folder, digest_in
+from busbar.components.engine.local_command import create_cluster_command, digest_in_first_folder
 from stacks.training.package import proof
 from stacks.training.package.collect.spec import collect_spec
 from stacks.training.package.config import Training
@@ -75,7 +75,6 @@ class TrainingProof(pulumi.ComponentResource):
             ),
         )
         folder = f".busbar/{pulumi.get_stack()}/{args.target.pool}"
-        first_folder = create_first_folder(f"{name}-folder", folder, self)
         spec = collect_spec(args.target, args.training, self.job, folder=folder)
         collect = create_cluster_command(
             f"{name}-collect",
@@ -84,7 +83,7 @@ class TrainingProof(pulumi.ComponentResource):
             args.kubeconfig,
             pulumi.ResourceOptions(parent=self, depends_on=[job]),
             # Another contract makes another output.
-            triggers=[digest_in(first_folder, spec), f"contract {CONTRACT_VERSION}"],
+            triggers=[digest_in_first_folder(f"{name}-folder", spec, self), f"contract {CONTRACT_VERSION}"],
         )
         self.result = collect.stdout.apply(read_summary)
         self.register_outputs({"result": self.result, "job": self.job})
