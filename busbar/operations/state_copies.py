@@ -99,15 +99,15 @@ def resources_of(export: str) -> list[Any]:
     return json.loads(export)["deployment"].get("resources") or []
 
 
-def make(export: str, *, project: str, stack: str, author: str, folder: Path) -> tuple[Header, str]:
-    """A copy of what the engine exported for the project in `folder`: its header, and its text."""
+def header(export: str, *, project: str, stack: str, author: str, folder: Path) -> Header:
+    """The header of a copy of what the engine exported for the project in `folder`."""
     resources = resources_of(export)
     known = {each["urn"].rpartition("::")[2] for each in resources}
     made = [
         sum(names.token(kind, number) in known for number in range(1, len(known)))
         for kind in ("server", "agent")
     ]
-    header = Header(
+    return Header(
         project=project,
         stack=stack,
         time=datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
@@ -117,8 +117,12 @@ def make(export: str, *, project: str, stack: str, author: str, folder: Path) ->
         sha256=digest(resources),
         rotations=(made[0], made[1]),
     )
+
+
+def packed(header: Header, export: str) -> str:
+    """The text of a copy."""
     body = base64.b64encode(zlib.compress(export.encode(), 9)).decode()
-    return header, f"{header.model_dump_json()}\n{body}\n"
+    return f"{header.model_dump_json()}\n{body}\n"
 
 
 def read(text: str) -> tuple[Header, str]:

@@ -42,12 +42,13 @@ def keep(s: Session, former: Snapshot, state: Snapshot) -> None:
     if not state.resources:
         return
     target, project = s.target, stackfile.project_name(s.target.project) or ""
-    copy = state_copies.make(
+    header = state_copies.header(
         state.text, project=project, stack=target.name, author=requester(), folder=target.project
     )
-    header, before = copy[0], Kept.of_folder(_HERE, target.folder).headers
+    before = Kept.of_folder(_HERE, target.folder).headers
     if before and before[-1].sha256 == header.sha256:
         return
+    copy = header, state_copies.packed(header, state.text)
     try:
         state_copies.keep_in(target.folder, *copy)
         login, hosts = _keepers(target)
@@ -110,10 +111,10 @@ def _keepers(target: Target) -> tuple[Login | None, Sequence[Host]]:
 
 
 def _refuse_known(state: Snapshot, target: Target) -> None:
-    if state.hosts:
+    if state.made:
         raise StackError(
-            f"the state of stack {target.name} has {counted(len(state.hosts), 'host')}, and only a lost one "
-            f"is recovered. Fix: `busbar up {target.name}`; a state that is of no use is removed by "
+            f"the state of stack {target.name} has {counted(len(state.made), 'resource')}, and only a lost "
+            f"one is recovered. Fix: `busbar up {target.name}`; a state that is of no use is removed by "
             f"`pulumi stack rm --force --preserve-config {target.name}`",
             exit_code=FAILED,
         )

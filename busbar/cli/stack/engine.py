@@ -83,12 +83,8 @@ class Snapshot:
     """The whole export."""
     is_before_1_0: bool = False
     """Whether a busbar before 1.0 wrote it: its resources have other names, and would be deleted."""
-
-    @property
-    def hosts(self) -> list[str]:
-        """Names of the hosts that the state has."""
-        made = names.installations([urn.rpartition("::")[2] for urn in self.resources])
-        return sorted({names.host_of(name) for name in made})
+    made: tuple[str, ...] = ()
+    """URNs of what was made outside of the state. An update that preflight refuses makes nothing there."""
 
     @property
     def root(self) -> str | None:
@@ -148,11 +144,19 @@ def snapshot(stack: auto.Stack) -> Snapshot:
             ),
             done.stdout,
             any(map(_is_before_1_0, resources)),
+            tuple(resource["urn"] for resource in resources if _is_made(resource)),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StackError(
             f"`pulumi stack export` printed an unknown format: {error!r}", exit_code=FAILED
         ) from None
+
+
+def _is_made(resource: Mapping[str, Any]) -> bool:
+    """Whether the resource is more than a provider, a reference, a token or the identity of a cluster."""
+    is_value = resource.get("type", "").startswith(("pulumi:providers:", "pulumi:pulumi:", "random:"))
+    is_identity = resource["urn"].rpartition("::")[2] == names.CLUSTER_ID
+    return bool(resource.get("custom")) and not is_value and not is_identity
 
 
 def _is_before_1_0(resource: Mapping[str, Any]) -> bool:
