@@ -66,7 +66,7 @@ def check_config(stack: Stack, project: Project = None) -> None:
         try:
             check(path, capability)
         except ConfigError as error:
-            wrong.append(show_findings(path, error))
+            wrong.append(show_findings(path, error.findings))
     if wrong:
         fail("; ".join(wrong), USAGE)
 

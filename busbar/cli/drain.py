@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli.ending import acts, when_interrupted
+from busbar.cli.ending import when_interrupted
 from busbar.cli.output import fail, progress
 from busbar.cli.stackfile import Project, Stack, cluster_api, find_file, load_stack
 from busbar.exits import FAILED, USAGE
@@ -24,7 +24,6 @@ OFFER_SECONDS = 300
 Worker = Annotated[str, typer.Argument(metavar="HOST", help="Name of a worker.")]
 
 
-@acts
 def drain(
     stack: Stack,
     host: Worker,
@@ -82,7 +81,6 @@ def drain(
     typer.echo(f"{host} is drained; when its repair is done: busbar uncordon {stack} {host}")
 
 
-@acts
 def uncordon(stack: Stack, host: Worker, project: Project = None) -> None:
     """Let pods start again on a worker that `busbar drain` has taken out.
 

@@ -1,56 +1,43 @@
-"""Ends commands: one table has the exit code and prefix of each error that they do not handle themselves."""
+"""What a command prints at its end by an error, and its exit code: the table of docs/operations.md."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Mapping
+import errno
+import traceback
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import typer
 
-from busbar.cli.output import error, fail
-from busbar.exits import FAILED, INTERRUPTED, NO_VERDICT
+from busbar.cli.output import discard_stdout
+from busbar.cli.output import error as print_error
+from busbar.cli.stackfile import OPENED
+from busbar.exits import FAILED, INTERRUPTED, NO_VERDICT, SOFTWARE, USAGE, Misuse
 from busbar.text import counted
 
-if TYPE_CHECKING:
-    from busbar.config.errors import ConfigError
+# The class that typer raises on bad usage is public only as BadParameter's base.
+USAGE_ERROR: Any = typer.BadParameter.__base__
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+# The import names of the distributions of the extra `stack`.
+STACK_MODULES = (
+    "asyncssh",
+    "bcrypt",
+    "packaging",
+    "pulumi",
+    "pulumi_command",
+    "pulumi_kubernetes",
+    "pulumi_random",
+    "ruamel",
+    "urllib3",
+)
 
-
-def acts(command: Command) -> Command:
-    """Mark a command that changes something: an error there means failure, not a missing verdict."""
-    setattr(command, "acts", True)  # noqa: B010
-    return command
-
-
-def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Let the errors of busbar/exits.py and Ctrl-C end a command with their texts and exit codes."""
-
-    @functools.wraps(command)
-    def run(*args: Any, **given: Any) -> Any:
-        does_act = hasattr(command, "acts")
-        try:
-            return command(*args, **given)
-        except KeyboardInterrupt as interrupt:
-            signal = f" by {interrupt}" if str(interrupt) else "" if does_act else "; no changes made"
-            text = "".join(getattr(interrupt, "__notes__", [signal]))
-            fail(f"interrupted{text}", getattr(interrupt, "exit_code", INTERRUPTED))
-        except (typer.Exit, typer.Abort):
-            raise
-        except Exception as raised:
-            each = raised.exceptions if isinstance(raised, ExceptionGroup) else (raised,)
-            codes = [getattr(one, "exit_code", None) for one in each]
-            if None in codes or isinstance(raised, typer.BadParameter.__base__ or ()):
-                raise
-            worst = FAILED if does_act and NO_VERDICT in codes else max(map(int, filter(None, codes)))
-            for one in each:
-                error(f"{'no verdict: ' if worst == NO_VERDICT else ''}{_text(one, given)}")
-            raise typer.Exit(worst) from None
-
-    return run
+# Errors of files that are not defects of busbar, with the fix.
+FIXES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free space"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "let your user write there"),
+}
 
 
 @contextmanager
@@ -63,25 +50,77 @@ def when_interrupted(text: str) -> Iterator[None]:
         raise
 
 
-def _text(error: Exception, given: Mapping[str, Any]) -> str:
-    """The text to print for an error. The findings of a stack file are printed on stdout, with their places.
+def end(error: BaseException, *, changes: bool = False) -> int:
+    """Print why a command has ended; returns the exit code.
 
-    `given`: the arguments of the command.
+    `changes`: the command changes something, so that an error is a failure and not a missing verdict.
     """
-    from busbar.config.errors import ConfigError
+    if isinstance(error, typer.Exit):
+        return error.exit_code
+    if isinstance(error, typer.Abort):  # the end of input at a question
+        print_error("interrupted; no changes made")
+        return INTERRUPTED
+    if isinstance(error, KeyboardInterrupt):
+        signal = f" by {error}" if str(error) else "" if changes else "; no changes made"
+        print_error(f"interrupted{''.join(getattr(error, '__notes__', [signal]))}")
+        return getattr(error, "exit_code", INTERRUPTED)
+    if isinstance(error, BrokenPipeError):
+        discard_stdout()
+        return FAILED
+    every: Sequence[BaseException] = error.exceptions if isinstance(error, BaseExceptionGroup) else [error]
+    known = [(text, code) for each in every for text, code in _known(each)]
+    if len(known) < len(every):
+        traceback.print_exception(error)
+        print_error(
+            "internal: a defect of busbar, no result. Fix: open an issue in its repository with the "
+            "traceback above, and with what `busbar --version` prints"
+        )
+        return SOFTWARE
+    codes = [code for _, code in known]
+    worst = FAILED if changes and NO_VERDICT in codes else max(codes)
+    for text, _ in known:
+        if text:
+            print_error(f"{'no verdict: ' if worst == NO_VERDICT else ''}{text}")
+    return worst
 
-    if not isinstance(error, ConfigError) or not given.get("stack"):
+
+def _known(error: BaseException) -> Iterator[tuple[str, int]]:
+    """The text and the exit code of an error that is no defect of busbar; nothing for a defect."""
+    if isinstance(error, USAGE_ERROR):
+        yield _usage(error), USAGE
+    elif isinstance(error, Misuse) and hasattr(error, "findings") and OPENED:
+        yield show_findings(OPENED[0], error.findings), USAGE
+    elif (code := getattr(error, "exit_code", None)) is not None:
         fix = getattr(error, "fix", "")
-        return f"{error}. Fix: {fix}" if fix and "Fix: " not in str(error) else str(error)
-    from busbar.config import stackfile
+        yield f"{error}. Fix: {fix}" if fix and "Fix: " not in str(error) else str(error), code
+    elif isinstance(error, ModuleNotFoundError):
+        module = (error.name or "").partition(".")[0]
+        if module in STACK_MODULES:
+            yield missing_package(module), USAGE
+    elif isinstance(error, OSError) and (fix := FIXES.get(error.errno or 0)):
+        yield f"{error.filename or 'a file'}: {error.strerror}. Fix: {fix}, then retry.", FAILED
 
-    return show_findings(stackfile.find(given["stack"], given.get("project"), Path.cwd()), error)
+
+def missing_package(module: str) -> str:
+    """The message where the package imported as MODULE, one of the extra `stack`, is not installed."""
+    return (
+        f"this command needs the Python package {module.replace('_', '-')}, which is not installed. "
+        "Fix: in the checkout `make venv`, or `pip install '.[stack]'`."
+    )
 
 
-def show_findings(path: Path, error: ConfigError) -> str:
+def _usage(error: Any) -> str:
+    """The text to print for bad usage; empty where typer has printed the help."""
+    text = " ".join(error.format_message().split()).replace("Value error, ", "").rstrip(".")
+    if not text or error.ctx is None:
+        return text
+    return f"{text}{'' if text.endswith('?') else '.'} Fix: see {error.ctx.command_path} --help"
+
+
+def show_findings(path: Path, findings: Sequence[Any]) -> str:
     """Print the findings of a stack file on stdout, with their places; the line for stderr."""
     from busbar.config.places import located
 
-    for finding in located(path, error.findings):
+    for finding in located(path, findings):
         typer.echo(finding)
-    return f"{path.name}: {counted(len(error.findings), 'error')}; no changes made"
+    return f"{path.name}: {counted(len(findings), 'error')}; no changes made"

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from busbar.cli.ending import acts
 from busbar.cli.output import fail, progress
 from busbar.exits import USAGE, Failed
 
@@ -65,7 +64,7 @@ def engine_command(
                 typer.echo(found if isinstance(found, str) else json.dumps(found, sort_keys=True))
 
         run.__doc__ = act.__doc__
-        ENGINE_COMMANDS[words] = acts(run)
+        ENGINE_COMMANDS[words] = run
         return run
 
     return made

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli.ending import acts, when_interrupted
+from busbar.cli.ending import when_interrupted
 from busbar.cli.engine_commands import say
 from busbar.cli.operation import cluster_of, confirm
 from busbar.cli.output import error
@@ -58,7 +58,6 @@ def snapshots(
         raise typer.Exit(1)
 
 
-@acts
 def restore(
     stack: Stack,
     snapshot: Annotated[

@@ -79,11 +79,23 @@ def capability_of(path: Path) -> Capability | None:
     return of_project([name or ""]) or of_project({key.partition(":")[0] for key in stackfile.keys(path)})
 
 
+OPENED: list[Path] = []
+"""The stack file on which the command works, for the places of its findings; empty before `open_file`."""
+
+
+def open_file(stack: str, project: Path | None) -> Path:
+    """The stack's file, on which this process works from now on. Raises NoStackFileError."""
+    from busbar.config import stackfile
+
+    OPENED[:] = [stackfile.find(stack, project, Path.cwd())]
+    return OPENED[0]
+
+
 def find_file(stack: str, project: Path | None = None) -> Path:
     """The stack's file; prints how old its copy of another stack's hosts is. Raises NoStackFileError."""
     from busbar.config import stackfile
 
-    path = stackfile.find(stack, project, Path.cwd())
+    path = open_file(stack, project)
     if (kept := stackfile.kept_hosts(path)) and kept.is_file():
         progress(f"hosts: as read {ago(time.time() - kept.stat().st_mtime)} ago, {kept}")
     return path

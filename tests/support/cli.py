@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import functools
+import sys
 from typing import Any
 from unittest.mock import patch
 
 import typer.testing
 
-from busbar.cli import build
+from busbar import cli
 
 
 @functools.cache
-def _command() -> Any:
+def command() -> Any:
     """To read the signatures of all commands takes longer than most commands."""
-    return typer.main.get_command(build())
+    return cli.build()
+
+
+class _Main:
+    """What CliRunner runs: the function `main` instead of its own way to end a command."""
+
+    name = "busbar"
+
+    def main(self, args: Any, **_: Any) -> None:
+        with patch.object(sys, "argv", ["busbar", *args]):
+            cli.main()
 
 
 def busbar(*words: str, stdin: str | None = None) -> typer.testing.Result:
     """Run the command with these words."""
-    with patch.object(typer.testing, "_get_command", lambda _: _command()):
-        return typer.testing.CliRunner().invoke(build(), words, input=stdin)
+    made = command()
+    known = patch.object(cli, "build", lambda _: made)
+    with known, patch.object(typer.testing, "_get_command", lambda _: _Main()):
+        return typer.testing.CliRunner().invoke(typer.Typer(), words, input=stdin)

@@ -15,7 +15,6 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from busbar.cli.ending import acts
 from busbar.cli.stack.target import PARALLEL, Options, Target, find
 from busbar.cli.stackfile import AsJson, Project, Stack, Yes
 
@@ -28,7 +27,6 @@ Parallel = Annotated[
 ]
 
 
-@acts
 def up(
     stack: Stack,
     project: Project = None,
@@ -67,7 +65,6 @@ def up(
     _exit(stack, project, lambda target: _commands().up(target, options), checked=True)
 
 
-@acts
 def preview(stack: Stack, project: Project = None, refresh: Refresh = False) -> None:
     """Show what `busbar up` would change. A new stack is created, empty.
 
@@ -78,7 +75,6 @@ def preview(stack: Stack, project: Project = None, refresh: Refresh = False) -> 
     _exit(stack, project, lambda target: _commands().preview(target, options), checked=True)
 
 
-@acts
 def destroy(stack: Stack, project: Project = None, yes: Yes = False, parallel: Parallel = PARALLEL) -> None:
     """Remove everything that a stack made: the list, a question, one row per step.
 
@@ -90,7 +86,6 @@ def destroy(stack: Stack, project: Project = None, yes: Yes = False, parallel: P
     _exit(stack, project, lambda target: _commands().destroy(target, Options(yes=yes, parallel=parallel)))
 
 
-@acts
 def recover(stack: Stack, project: Project = None, yes: Yes = False) -> None:
     """Import the newest whole copy of a lost state, which `busbar up` keeps on the servers.
 
@@ -119,7 +114,7 @@ def _exit(
     stack: str, project: Path | None, command: Callable[[Target], int], *, checked: bool = False
 ) -> NoReturn:
     """Run a command on a stack; `checked`: validate its file before the engine starts."""
-    target = find(stack, project, Path.cwd())
+    target = find(stack, project)
     if checked:
         _check(target.project / target.file)
     raise typer.Exit(command(target))

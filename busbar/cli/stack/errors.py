@@ -66,14 +66,6 @@ class StackError(Failed):
         self.exit_code = exit_code
 
 
-def missing_package(module: str) -> str:
-    """The message where the package imported as MODULE, one of the extra `stack`, is not installed."""
-    return (
-        f"this command needs the Python package {module.replace('_', '-')}, which is not installed. "
-        "Fix: in the checkout `make venv`, or `pip install '.[stack]'`."
-    )
-
-
 def reasons(errors: Iterable[str], stderr: str, *, printed: Iterable[str] = ()) -> list[str]:
     """The errors to show: those of the events, else the engine's stderr; each once, in order.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from busbar.cli.stack.errors import StackError
+from busbar.cli.stackfile import open_file
 from busbar.exits import USAGE
 
 # Steps at the same time. The engine's default is 4 per CPU of this machine, although a step only waits for a
@@ -60,14 +61,15 @@ class Target:
         return self.project / ".busbar" / self.name
 
 
-def find(stack: str, project: Path | None, cwd: Path) -> Target:
+def find(stack: str, project: Path | None) -> Target:
     """The stack with this name or this file.
 
     `project` is the folder of Pulumi.yaml; without it, the folder of the stack file if one is given, else the
-    nearest folder from `cwd` upward. Raises StackError if the project or the stack file does not exist.
+    nearest folder upward from here. Raises StackError if the project or the stack file does not exist.
     """
     from busbar.config import stackfile
 
+    cwd = Path.cwd()
     is_file = stack.endswith((".yaml", ".yml"))
     if is_file and project is None:
         project = (cwd / Path(stack).expanduser()).parent
@@ -78,7 +80,7 @@ def find(stack: str, project: Path | None, cwd: Path) -> Target:
             f"there is no Pulumi.yaml in {where}. Fix: --project FOLDER, or make a site: busbar init DIR",
             exit_code=USAGE,
         )
-    path = stackfile.find(stack, project, cwd).resolve()
+    path = open_file(stack, project).resolve()
     if not is_file:
         return Target(folder, stack)
     match = _STACK_FILE.fullmatch(path.name)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli.ending import guarded, when_interrupted
+from busbar.cli.ending import end, when_interrupted
 from busbar.cli.output import fail, print_text, progress
 from busbar.cli.stackfile import AsJson, Project, Stack, cluster_api, find_file, load_stack
-from busbar.exits import FAILED, NO_VERDICT, USAGE
+from busbar.exits import FAILED, NO_VERDICT, USAGE, Failed
 from busbar.text import counted, listed
 
 if TYPE_CHECKING:
@@ -178,8 +177,10 @@ def after_failed_gate(path: Path, say: Callable[[str], None]) -> None:
         if cluster.validation_of(pool).diagnose.when == "on_failure" and verdict.get("passed") is False:
             # The diagnosis has printed why there is no verdict; the update has failed for another reason.
             inventory = Inventory.of(cluster)
-            with suppress(typer.Exit):
-                guarded(_run_on)(file, inventory, _scope(file, inventory, pool, None))
+            try:
+                _run_on(file, inventory, _scope(file, inventory, pool, None))
+            except (typer.Exit, Failed, KeyboardInterrupt) as error:
+                end(error)
 
 
 def _names_a_cluster(path: Path) -> bool:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from busbar.cli.ending import acts
 from busbar.cli.output import print_text, progress
 from busbar.cli.stackfile import Project, Stack, load_stack, stack_argument
 from busbar.exits import DONE, FAILED, NO_VERDICT, Misuse
@@ -200,7 +199,6 @@ def run(
     raise typer.Exit(CODES[found["verdict"]])
 
 
-@acts
 def sign(folder: Document, key: Key) -> None:
     """Sign a document with an SSH key, beside the signatures of others.
 

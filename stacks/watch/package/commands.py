@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from busbar.cli.ending import acts
 from busbar.cli.engine_commands import engine_command
 from busbar.cli.output import progress
 from busbar.cli.stackfile import Project, Stack, find_file, read_outputs
@@ -48,7 +47,6 @@ def describe(path: Path) -> tuple[list[str], list[Finding]]:
     ]
 
 
-@acts
 def refresh(stack: Stack, project: Project = None) -> None:
     """Write busbar's series into the cluster anew, from the outputs of the cluster's stack as they are now.
 

@@ -8,17 +8,16 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from busbar.capability import capabilities
-from busbar.cli import build
 from busbar.config.schema import PROJECT
 from busbar.config.stackfile import EXAMPLE
 from tests.support.cli import busbar
 
 
 def init(*words: str) -> Result:
-    return CliRunner().invoke(build(["init"]), ["init", *words])
+    return busbar("init", *words)
 
 
 def test_a_site_is_written_once_and_no_file_of_it_again(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from lab.cli import app as lab
 from tests.unit.docs.pages import PAGES, ROOT, Page
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path)
-TOOLS = {"busbar": typer.main.get_command(build()), "python -m lab": typer.main.get_command(lab)}
+TOOLS = {"busbar": build(), "python -m lab": typer.main.get_command(lab)}
 # Of the stack files: the core's, then those of the capabilities.
 SCHEMAS = [stack_schema(), *filter(None, (each.stack_schema() for each in capabilities()))]
 FOLDERS = "bench|busbar|charts|components|docs|examples|host|lab|machines|schema|stacks|tests"

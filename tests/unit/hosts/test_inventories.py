@@ -10,14 +10,12 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from busbar import capability
-from busbar.cli import build
 from busbar.config import load
 from busbar.config.hosts_from import hosts_schema
 from busbar.hosts import inventories
-from tests.support.cli import busbar
+from tests.support.cli import busbar, command
 from tests.support.clusters import host_key, site
 
 # ansible-inventory 2.19 prints this for inventories as these projects show them.
@@ -181,10 +179,10 @@ def test_the_command_prints_the_sections_of_the_core_and_of_each_capability(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     doors = [SimpleNamespace(name="slurm", host_groups=SLURM)]
-    app = build(["hosts"])
+    command()
     monkeypatch.setattr(capability, "capabilities", lambda: doors)
     (tmp_path / "inventory").write_text(DEEPOPS)
-    done = CliRunner().invoke(app, ["hosts", "import", str(tmp_path / "inventory")])
+    done = busbar("hosts", "import", str(tmp_path / "inventory"))
     assert done.exit_code == 0, done.output
     core, slurm = yaml.safe_load_all(done.stdout)
     assert [*core["hosts"]] == ["servers", "workers"]

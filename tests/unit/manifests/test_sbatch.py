@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from busbar.cli import build
 from busbar.judge.nccl import Expectation, Verdict, judge
 from busbar.judge.nccl.expected import profiles
 from busbar.judge.recording import Recording
 from busbar.manifests.sbatch import script, segment_size
+from tests.support.cli import busbar
 from tests.support.kube_site import job
 from tests.unit.judge.nccl.logs import Made, rack
 
@@ -62,7 +62,7 @@ exit "${CODE:-0}"
 
 
 def command(*arguments: str) -> Result:
-    return CliRunner().invoke(build(["nccl"]), ["nccl", "script", *arguments])
+    return busbar("nccl", "script", *arguments)
 
 
 def printed(*arguments: str) -> str:

@@ -15,14 +15,14 @@ from typing import Any
 
 import asyncssh
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from busbar.cli import build
 from busbar.config import Bastion as Jump
 from busbar.hosts import remote, ssh
 from busbar.hosts.host import Host
 from busbar.hosts.remote import ScriptError
 from busbar.operations import removal, uncleaned
+from tests.support.cli import busbar
 from tests.support.ssh_hosts import CLIENT, CLOSED_PORT, HOST, at, login, machine, printing, public
 
 STRANGER = asyncssh.generate_private_key("ssh-ed25519")
@@ -290,7 +290,7 @@ def test_every_server_that_answers_is_told_whether_the_cluster_goes_or_stays(com
             servers = (at(22, "s-1", "server", address=GONE), at(port, "s-2", "server"))
             spec = removal.Teardown(login=login(), servers=servers)
             words, stdin = ["remove", command], spec.model_dump_json()
-            return await asyncio.to_thread(CliRunner().invoke, build(), words, input=stdin)
+            return await asyncio.to_thread(busbar, *words, stdin=stdin)
 
     done = asyncio.run(scenario())
     assert (done.exit_code, len(commands)) == (0, 1) and verb in commands[0]

@@ -9,12 +9,12 @@ import zipfile
 from pathlib import Path
 
 import pytest
-import typer.main
 import zstandard
 from packaging.requirements import Requirement
 
 from busbar.capability import capabilities
-from busbar.cli import STACK_MODULES, build
+from busbar.cli import build
+from busbar.cli.ending import STACK_MODULES
 from tests.support.wheel import PROJECT, Call, Installed
 from tests.unit.judge.nccl.logs import Made
 
@@ -162,7 +162,7 @@ def test_a_command_that_needs_the_extra_says_how_to_install_it(installed: Instal
 
 
 def test_every_command_is_tested_without_the_extra() -> None:
-    top = typer.main.get_command(build())
+    top = build()
     others = {capability.name for capability in capabilities()}
     commands = set(top.commands) - set(GROUPS) - others  # type: ignore[attr-defined]
     for group in GROUPS:

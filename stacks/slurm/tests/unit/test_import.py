@@ -7,13 +7,12 @@ from pathlib import Path
 
 import jsonschema
 import yaml
-from typer.testing import CliRunner
 
 from busbar import capability
-from busbar.cli import build
 from busbar.config.hosts_from import hosts_schema
 from stacks.slurm.package import config
 from stacks.slurm.tests.support import configured
+from tests.support.cli import busbar
 from tests.support.clusters import host_key
 
 # The form is that of `ansible-inventory --list`, the groups are those of NVIDIA/deepops, config.example.
@@ -30,7 +29,7 @@ INVENTORY = {
 
 def test_an_inventory_of_deepops_becomes_a_stack_file_that_lacks_only_the_host_keys(tmp_path: Path) -> None:
     (tmp_path / "inventory").write_text(json.dumps(INVENTORY))
-    done = CliRunner().invoke(build(["hosts"]), ["hosts", "import", str(tmp_path / "inventory")])
+    done = busbar("hosts", "import", str(tmp_path / "inventory"))
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith("# of stacks/slurm\n") and "# missing: host_key" in done.stdout
     hosts = yaml.safe_load(done.stdout)["hosts"]
@@ -44,7 +43,7 @@ def test_an_inventory_of_deepops_becomes_a_stack_file_that_lacks_only_the_host_k
 def test_an_inventory_of_deepops_becomes_a_list_in_the_folder_of_the_project(tmp_path: Path) -> None:
     (tmp_path / "inventory").write_text(json.dumps(INVENTORY))
     words = ["hosts", "import", str(tmp_path / "inventory"), "--json", "-C", str(capability.FOLDER / "slurm")]
-    done = CliRunner().invoke(build(["hosts"]), words)
+    done = busbar(*words)
     listed = json.loads(done.stdout)
     jsonschema.validate(listed, hosts_schema())
     roles = {"mgmt01": "controller", "login01": "login", "gpu01": "worker", "gpu02": "worker"}

@@ -8,10 +8,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from typer.testing import CliRunner
 
-from busbar.cli import build
 from busbar.cli.stack.target import Options
+from tests.support.cli import busbar
 
 PROJECT = Path(__file__).resolve().parents[4] / "examples" / "consumer"
 
@@ -25,7 +24,7 @@ def test_up_gets_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("busbar.cli.stack._commands", lambda: SimpleNamespace(up=up))
     for words in ("", "--yes --skip-preview --refresh --parallel 7 --converge w-1,,w-2"):
-        assert CliRunner().invoke(build(), ["up", "dev", "-C", str(PROJECT), *words.split()]).exit_code == 0
+        assert busbar("up", "dev", "-C", str(PROJECT), *words.split()).exit_code == 0
     assert seen == [Options(), Options(True, True, True, 7, ("w-1", "w-2"))]
 
 

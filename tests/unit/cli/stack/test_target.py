@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,11 @@ from busbar.cli.stack.errors import StackError
 from busbar.cli.stack.target import Target, find
 from busbar.config.stackfile import NoStackFileError
 from busbar.exits import USAGE
+
+
+def named(stack: str, project: Path | None, cwd: Path) -> Target:
+    with chdir(cwd):
+        return find(stack, project)
 
 
 @pytest.fixture
@@ -22,20 +28,20 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_a_name_is_looked_up_in_the_nearest_project_upward(project: Path) -> None:
-    assert find("prod", None, project / "deep" / "below") == Target(project, "prod")
+    assert named("prod", None, project / "deep" / "below") == Target(project, "prod")
 
 
 def test_a_stack_file_brings_its_project_along(project: Path, tmp_path: Path) -> None:
-    assert find("site/Pulumi.prod.yaml", None, tmp_path) == Target(project, "prod")
-    assert find("Pulumi.prod.yaml", None, project) == Target(project, "prod")
+    assert named("site/Pulumi.prod.yaml", None, tmp_path) == Target(project, "prod")
+    assert named("Pulumi.prod.yaml", None, project) == Target(project, "prod")
 
 
 def test_the_project_option_wins_over_the_current_folder(project: Path, tmp_path: Path) -> None:
-    assert find("prod", Path("site"), tmp_path) == Target(project, "prod")
+    assert named("prod", Path("site"), tmp_path) == Target(project, "prod")
 
 
 def test_a_qualified_name_goes_to_the_engine_as_it_is(project: Path) -> None:
-    target = find("organization/busbar/prod", None, project)
+    target = named("organization/busbar/prod", None, project)
     assert target.stack == "organization/busbar/prod"
     assert target.name == "prod" and target.folder == project / ".busbar" / "prod"
 
@@ -43,20 +49,20 @@ def test_a_qualified_name_goes_to_the_engine_as_it_is(project: Path) -> None:
 @pytest.mark.parametrize("stack", ["qa", "Pulumi.qa.yaml"])
 def test_a_missing_stack_file_is_named_with_those_that_exist_and_a_fix(project: Path, stack: str) -> None:
     with pytest.raises(NoStackFileError, match=r"Pulumi\.qa\.yaml.*Pulumi\.prod\.yaml.*Fix:") as caught:
-        find(stack, None, project)
+        named(stack, None, project)
     assert caught.value.exit_code == USAGE
 
 
 def test_a_folder_without_a_project_says_what_to_pass(tmp_path: Path) -> None:
     with pytest.raises(StackError, match=r"no Pulumi\.yaml.*--project") as caught:
-        find("prod", None, tmp_path)
+        named("prod", None, tmp_path)
     assert caught.value.exit_code == USAGE
 
 
 def test_a_file_that_is_no_stack_file_is_refused(project: Path) -> None:
     (project / "cluster.yaml").write_text("config: {}\n")
     with pytest.raises(StackError, match=r"named Pulumi\.STACK\.yaml"):
-        find("cluster.yaml", None, project)
+        named("cluster.yaml", None, project)
     (project / "deep" / "Pulumi.prod.yaml").write_text("config: {}\n")
     with pytest.raises(StackError, match=r"is not a stack file of .*/site: "):
-        find("deep/Pulumi.prod.yaml", project, project)
+        named("deep/Pulumi.prod.yaml", project, project)

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from busbar import cli
-from busbar.cli import build
 from busbar.cli.nccl_options import CHECK_EXAMPLES, PARSE_EXAMPLES
+from tests.support.cli import busbar as run
 from tests.unit.judge.nccl.logs import Made
 from tests.unit.judge.nccl.made.log import Log
 from tests.unit.judge.nccl.made.spec import cases
@@ -24,7 +23,7 @@ PROFILE = ("--profile", "h100-ib-8x400", "--expect-nodes", "2")
 
 
 def busbar(*arguments: str) -> Result:
-    return CliRunner().invoke(build(), ["nccl", *arguments])
+    return run("nccl", *arguments)
 
 
 @pytest.fixture
@@ -50,20 +49,16 @@ def test_a_pass_is_zero_and_says_so_first(good: str) -> None:
     assert done.exit_code == 0 and done.stdout.startswith("PASS"), done.stderr
 
 
-def test_an_error_of_busbar_is_70_and_one_line(
-    good: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_an_error_of_busbar_is_70_with_its_traceback_and_where_to_report_it(
+    good: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("busbar.judge.nccl.judge_log", lambda *_: 1 / 0)
-    monkeypatch.setattr(sys, "argv", ["busbar", "nccl", "check", good])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    said = capsys.readouterr()
-    assert (ended.value.code, said.out) == (70, "")
-    assert said.err.startswith("error: internal: ZeroDivisionError: division by zero (at busbar/cli/")
-    assert len(said.err.splitlines()) == 1 and "Fix:" in said.err
-    monkeypatch.setenv("BUSBAR_TRACEBACK", "1")
-    with pytest.raises(ZeroDivisionError):
-        cli.main()
+    done = busbar("check", good)
+    assert (done.exit_code, done.stdout) == (70, "")
+    assert done.stderr.startswith("Traceback (most recent call last):")
+    *_, raised, said = done.stderr.splitlines()
+    assert raised == "ZeroDivisionError: division by zero"
+    assert said.startswith("error: internal: ") and "Fix: open an issue" in said
 
 
 @pytest.mark.parametrize(("options", "code"), [(("--full",), 0), (("FAIL",), 1)])
@@ -90,7 +85,7 @@ def test_an_interrupt_is_130_and_no_verdict(good: str, monkeypatch: pytest.Monke
         raise KeyboardInterrupt
 
     monkeypatch.setattr("busbar.judge.nccl.read_file", interrupted)
-    assert CliRunner().invoke(build(), ["nccl", "check", good]).exit_code == 130
+    assert busbar("check", good).exit_code == 130
 
 
 def test_a_fail_is_one_and_no_evidence_is_two(good: str, tmp_path: Path) -> None:
@@ -113,7 +108,7 @@ def test_a_fail_is_one_and_no_evidence_is_two(good: str, tmp_path: Path) -> None
     ],
 )
 def test_bad_usage_is_64_with_a_word(arguments: tuple[str, ...]) -> None:
-    done = CliRunner().invoke(build(), ["nccl", *arguments])
+    done = busbar(*arguments)
     assert done.exit_code == 64 and done.stderr.strip()
     assert isinstance(done.exception, SystemExit), "an error is a message, not a traceback"
 
@@ -121,17 +116,14 @@ def test_bad_usage_is_64_with_a_word(arguments: tuple[str, ...]) -> None:
 def test_parse_of_a_log_without_a_table_has_no_runs(tmp_path: Path) -> None:
     path = tmp_path / "hang.log"
     path.write_text(Log(cases()["a hang behind the device list"]).text)
-    done = CliRunner().invoke(build(), ["nccl", "parse", str(path), "--json"])
+    done = busbar("parse", str(path), "--json")
     assert done.exit_code == 0 and json.loads(done.stdout)["runs"] == []
 
 
-def test_the_report_names_no_folder_of_this_machine(
-    good: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_report_names_no_folder_of_this_machine(good: str, tmp_path: Path) -> None:
     page = tmp_path / "r.html"
     words = ["check", good, "--html", str(page), f"--svg={tmp_path}/r.svg", "--topology-file", "/opt/t.xml"]
-    monkeypatch.setattr(sys, "argv", ["busbar", "nccl", *words])
-    busbar("check", good, *PROFILE, "--html", str(page))
+    busbar(*words)
     command = f"busbar nccl check {Path(good).name} --html r.html --svg=r.svg --topology-file /opt/t.xml"
     assert command in page.read_text() and str(tmp_path) not in page.read_text()
 
@@ -194,6 +186,6 @@ def test_the_examples_of_the_help_run(
     Path("launcher.log").write_bytes(text)
     Path("launcher.log.zst").write_bytes(zstandard.compress(text))
     mine = next(part for part in example.split("|") if "busbar" in part)
-    done = CliRunner().invoke(build(), shlex.split(mine)[1:], input=text)
+    done = run(*shlex.split(mine)[1:], stdin=text)
     assert done.exit_code in (0, 1, 2), done.stderr
     assert done.stdout.strip()

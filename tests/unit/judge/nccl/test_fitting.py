@@ -7,12 +7,11 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from busbar.cli import build
 from busbar.judge.nccl.checks.context import build as build_context
 from busbar.judge.nccl.checks.fitting import fitting
 from busbar.judge.nccl.expected.system import is_gpu
+from tests.support.cli import busbar
 from tests.unit.judge.nccl.logs import Made
 from tests.unit.judge.nccl.reading import Expectation, judge, profiles, read_lines
 
@@ -78,7 +77,7 @@ def test_a_profile_is_named_only_where_the_log_contradicts_none_of_it(
 
 
 def test_all_profiles_are_listed_with_their_figures_and_sources() -> None:
-    done = CliRunner().invoke(build(["nccl", "profiles"]), ["nccl", "profiles"])
+    done = busbar("nccl", "profiles")
     assert done.exit_code == 0
     blocks = {block.partition(":")[0]: block for block in done.output.strip().split("\n\n")}
     assert sorted(blocks) == profiles.names()

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from busbar.cli import build
 from busbar.judge.nccl import Expectation, judge, judge_log, read_file
 from busbar.judge.nccl.log.export import as_object
+from tests.support.cli import busbar
 from tests.unit.judge.nccl.logs import Made
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
@@ -162,7 +161,7 @@ def test_a_json_that_is_not_whole_or_not_of_this_log_does_not_pass(tmp_path: Pat
 
 
 def check(*arguments: str) -> tuple[int, str]:
-    done = CliRunner().invoke(build(["nccl", "check"]), ["nccl", "check", *arguments])
+    done = busbar("nccl", "check", *arguments)
     return done.exit_code, done.stdout
 
 
