@@ -72,7 +72,8 @@ class Capability:
     also has `schema`, the module whose function `stack_schema` returns the JSON Schema of its stack files,
     and the `gate` of its updates. Its `commands` have `describe(path)` for `busbar check-config`: a stack
     file in a few lines, and its warnings. `operations`: if it has hosts of its own, the module with the
-    functions of busbar.cli.operation.Operations, by which the commands on hosts serve its stacks. `measure`:
+    functions of busbar.cli.operation.Operations, by which the commands on hosts serve its stacks, and with
+    `measure` and `diagnose` as in busbar/fabric/commands. `measure`:
     if it has none, the function by which `busbar measure` serves them, as MODULE:NAME.
     `host_groups`: group of another tool's inventory -> its key in the section `hosts` of these files, with
     `[]` after the key of a list (`busbar hosts import`), and `host_roles`: the same of the roles in a list of

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from busbar.cli.output import fail, print_text
+from busbar.cli.output import fail, print_table, print_text
 from busbar.exits import USAGE
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -34,8 +34,7 @@ def docs(
     """
     known = pages()
     if page is None:
-        width = max(map(len, known))
-        print_text("\n".join(f"{name:<{width}}  {_title(path)}" for name, path in known.items()))
+        print_table((), [(name, _title(path)) for name, path in known.items()])
         return
     # Messages of the host scripts name the file of a checkout.
     name = page.removeprefix("docs/").removesuffix(".md")

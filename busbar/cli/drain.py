@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from busbar.cli.ending import when_interrupted
-from busbar.cli.output import fail, progress
-from busbar.cli.stackfile import Project, Stack, cluster_api, find_file, load_stack
-from busbar.exits import FAILED, USAGE
+from busbar.cli.operation import operations_of
+from busbar.cli.stackfile import Project, Stack, find_file
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from busbar.hosts.host import Host
-    from busbar.hosts.inventory import Inventory
-    from busbar.kube.allocatable import AllocatableSpec
-    from busbar.kube.client import RestApi
-
-# The wait in seconds for GPUs and HCAs: after a reboot the GPU Operator first validates the driver again.
-OFFER_SECONDS = 300
 Worker = Annotated[str, typer.Argument(metavar="HOST", help="Name of a worker.")]
 
 
@@ -48,37 +36,8 @@ def drain(
 
     Exit code 0: drained; 1: pods remain, or the API refuses; 64: no such stack or worker.
     """
-    from busbar.capability import drain_hooks, notify
-    from busbar.cli.operation import operations_of
-    from busbar.kube import drain as kube
-    from busbar.kube.wait import SystemClock
-    from busbar.operations.lock import requester
-
     path = find_file(stack, project)
-    if own := operations_of(path):
-        typer.echo(own.drain(path, host, reason, end_jobs=end_jobs))
-        return
-    inventory, worker, api = _worker(stack, host, project)
-    pool = inventory.cluster.pools[worker.pool or ""]
-    stays = f"{host} stays cordoned. Fix: run the same command again, or busbar uncordon {stack} {host}"
-    with when_interrupted(f"; {stays}"):
-        try:
-            kube.drain(
-                api,
-                worker.name,
-                reason,
-                requester(),
-                end_jobs=end_jobs,
-                seconds=pool.drain_timeout_seconds,
-                clock=SystemClock(),
-                progress=progress,
-                hooks=drain_hooks(api, worker.name, reason, end_jobs=end_jobs),
-            )
-        except kube.PodsRemain as error:
-            fail(f"{error}; {stays}", FAILED)
-        finally:
-            notify(lambda: api, progress)
-    typer.echo(f"{host} is drained; when its repair is done: busbar uncordon {stack} {host}")
+    typer.echo(operations_of(path).drain(path, host, reason, end_jobs=end_jobs))
 
 
 def uncordon(stack: Stack, host: Worker, project: Project = None) -> None:
@@ -90,56 +49,5 @@ def uncordon(stack: Stack, host: Worker, project: Project = None) -> None:
     Exit code 0: pods can start there; 1: it was not drained, lacks something, or stays cordoned; 64: no such
     stack or worker.
     """
-    from functools import partial
-
-    from busbar.capability import drain_hooks, notify
-    from busbar.cli.operation import operations_of
-    from busbar.kube import drain as kube
-    from busbar.kube.wait import SystemClock
-
     path = find_file(stack, project)
-    if own := operations_of(path):
-        typer.echo(own.uncordon(path, host))
-        return
-    inventory, worker, api = _worker(stack, host, project)
-    hooks, needs = partial(drain_hooks, api), _needs(inventory, worker)
-    if not kube.uncordon(api, worker.name, needs, SystemClock(), progress, hooks):
-        fail(
-            f"{host} is not drained any more, and stays cordoned for another reason: busbar verify {stack}",
-            FAILED,
-        )
-    notify(lambda: api, progress)
-    typer.echo(f"{host} is back: pods can start there")
-
-
-def _worker(stack: str, name: str, project: Path | None) -> tuple[Inventory, Host, RestApi]:
-    """A worker of a stack, and a client of its cluster. Ends the command with 64 for any other host."""
-    from busbar.config.errors import did_you_mean
-    from busbar.hosts.inventory import Inventory
-
-    file, cluster = load_stack(stack, project)
-    inventory = Inventory.of(cluster)
-    workers = {worker.name: worker for worker in inventory.workers}
-    if name not in workers:
-        fail(f"{name} is not a worker of {file.path.name}{did_you_mean(name, workers)}", USAGE)
-    return inventory, workers[name], cluster_api(file, cluster)
-
-
-def _needs(inventory: Inventory, worker: Host) -> list[AllocatableSpec]:
-    """Resources that the worker must offer before jobs may start there; none in quarantine."""
-    from busbar.kube.allocatable import AllocatableSpec
-    from busbar.manifests.operators import GPU_OPERATOR, NETWORK_OPERATOR
-    from busbar.manifests.scheduling import GPU_RESOURCE
-
-    cluster, name = inventory.cluster, worker.name
-    pool, network = cluster.pools[worker.pool or ""], cluster.network_operator
-    requests = [GPU_OPERATOR.wait_request(cluster.gpu_operator, GPU_RESOURCE, {name: pool.gpus})]
-    if network.enabled:
-        requests.append(NETWORK_OPERATOR.wait_request(network, network.resource, {name: pool.rails}))
-    held = worker.name in inventory.quarantine
-    # An operator's policy counts all Nodes, and another Node may be broken; its own pod is on another one.
-    for each in requests:
-        each |= {"deadline_seconds": OFFER_SECONDS, "policy": None}
-        if each.get("rollout"):
-            each["rollout"]["lease"] = None
-    return [AllocatableSpec.model_validate(each) for each in ([] if held else requests)]
+    typer.echo(operations_of(path).uncordon(path, host))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from busbar.cli.output import error, fail, print_text, progress
+from busbar.cli.operation import operations_of
+from busbar.cli.output import error, fail, print_result, print_table, print_text, progress
 from busbar.cli.stackfile import AsJson, Project, Stack, find_file, login_by
 from busbar.exits import USAGE
 
@@ -35,25 +36,17 @@ def keys(stack: Stack, project: Project = None, as_json: AsJson = False) -> None
     a host was not asked or did not respond; 64: no such stack.
     """
     import asyncio
-    import json
 
-    from busbar.cli.operation import operations_of
-    from busbar.config import stackfile
     from busbar.config.hosts import has_list
     from busbar.hosts import host_keys
 
     path = find_file(stack, project)
-    if own := operations_of(path):
-        file, (ssh, offers) = own.host_keys(path)
-    else:
-        file = stackfile.read(path)
-        ssh, offers = host_keys.listed(file.with_hosts())
+    file, (ssh, offers) = operations_of(path).host_keys(path)
     offers = asyncio.run(host_keys.fetch(offers, lambda: login_by(file, ssh)))
     rows = [_row(each) for each in offers]
-    if as_json:
-        print_text(json.dumps({"stack": file.stack, "hosts": rows}))
-    else:
-        _print_table(rows)
+    # A key is long, and is printed below.
+    cells = [[str(each or "-") for each in [*row.values()][:-1]] for row in rows]
+    print_result({"stack": file.stack, "hosts": rows}, as_json, lambda: print_table((), cells))
     to_pin = [each for each in offers if each.offered and each.pinned is None]
     if to_pin and not as_json:
         progress(
@@ -148,14 +141,6 @@ def _row(offer: Offer) -> dict[str, Any]:
         "state": state if offer.offered else "no key",
         "host_key": offer.offered,
     }
-
-
-def _print_table(rows: Sequence[dict[str, Any]]) -> None:
-    """Print the rows without the keys, which are long."""
-    cells = [[str(each or "-") for each in [*row.values()][:-1]] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for row in cells:
-        print_text("  ".join(map(str.ljust, row, widths)).rstrip())
 
 
 def _problem(offer: Offer, offers: Sequence[Offer]) -> str | None:

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from busbar.cli.output import fail, print_text, progress
-from busbar.cli.stackfile import Project, Stack, find_file, load_stack
+from busbar.cli.operation import operations_of
+from busbar.cli.output import fail, print_result, print_text, progress
+from busbar.cli.stackfile import Project, Stack, find_file
 
 
 def images(
@@ -22,24 +23,12 @@ def images(
 
     Exit code 0: the list is complete; 1: it is not, and stderr says what is missing; 64: no such stack.
     """
-    import json
-    from pathlib import Path
-
-    import busbar
-    from busbar.cli.operation import operations_of
     from busbar.config.stackfile import stack_of
-    from busbar.manifests.artifacts import needs
 
     path = find_file(stack, project)
-    if own := operations_of(path):
-        found = own.needs(path)
-    else:
-        file, cluster = load_stack(stack, project)
-        found = needs(cluster, file.project, Path(busbar.__file__).parent / "helm_values")
-    if as_json:
-        print_text(json.dumps({"stack": stack_of(path), **found.data()}, indent=2))
-    else:
-        print_text("\n".join(f"{each.kind:<8}{each.name}" for each in found.artifacts))
+    found = operations_of(path).needs(path)
+    lines = "\n".join(f"{each.kind:<8}{each.name}" for each in found.artifacts)
+    print_result({"stack": stack_of(path), **found.data()}, as_json, lambda: print_text(lines))
     for each in found.unknown:
         progress(f"not known: {each}")
     if found.unknown:

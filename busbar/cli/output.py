@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import typer
@@ -28,6 +29,28 @@ def fail(message: object, code: int) -> NoReturn:
 def progress(text: str) -> None:
     """Print one line of progress on stderr; stdout is for the result."""
     typer.echo(text, err=True)
+
+
+def print_result(found: Mapping[str, Any], as_json: bool, show: Callable[[], None]) -> None:
+    """Print a result as one JSON object, or call `show`, which prints it for a terminal."""
+    if as_json:
+        print_text(json.dumps(found))
+    else:
+        show()
+
+
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table whose lines a terminal may wrap."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*titles, box=None, pad_edge=False, show_header=bool(titles))
+    for row in rows:
+        table.add_row(*row)
+    console = Console(highlight=False, soft_wrap=True, markup=False)
+    with console.capture() as text:
+        console.print(table)
+    print_text("\n".join(line.rstrip() for line in text.get().splitlines()))
 
 
 def print_text(text: str) -> None:

@@ -7,25 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from busbar.cli.engine_commands import PREVIOUS_RESULT, request
-from busbar.cli.output import fail, print_text, progress
-from busbar.cli.stackfile import (
-    STACK_HELP,
-    AsJson,
-    Project,
-    SecretError,
-    find_file,
-    load_stack,
-    login_of,
-    read_state,
-    stack_argument,
-)
+from busbar.cli.operation import operations_of
+from busbar.cli.output import fail, print_result, progress
+from busbar.cli.stackfile import STACK_HELP, AsJson, Project, find_file, stack_argument
 from busbar.exits import USAGE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from busbar.config import Cluster
-    from busbar.config.stackfile import StackFile
     from busbar.preflight.facts import HostRecord
     from busbar.preflight.spec import Spec
     from busbar.preflight.survey import Outcome
@@ -43,7 +32,6 @@ def preflight(
     import asyncio
     import sys
 
-    from busbar.cli.operation import operations_of
     from busbar.config.stackfile import stack_of
     from busbar.preflight import facts, output
     from busbar.preflight.spec import Spec
@@ -57,15 +45,10 @@ def preflight(
         end(spec, outcome)
         typer.echo(facts.pack(outcome.records))
         return
-    if own := operations_of(path := find_file(stack, project)):
-        spec, outcome = own.preflight(path)
-    else:
-        spec = spec_of_stack(*load_stack(stack, project))
-        outcome = asyncio.run(survey(spec, {}))
-    if as_json:
-        print_text(output.as_json(spec, outcome, stack_of(path)))
-    else:
-        show(spec, outcome)
+    path = find_file(stack, project)
+    spec, outcome = operations_of(path).preflight(path)
+    result = {"stack": stack_of(path), **output.data(spec, outcome)}
+    print_result(result, as_json, lambda: show(spec, outcome))
     end(spec, outcome, listed=False)
 
 
@@ -93,29 +76,6 @@ def end(spec: Spec, outcome: Outcome, *, listed: bool = True) -> None:
     if outcome.errors:
         fail(summary(spec, outcome), 1)
     progress(summary(spec, outcome))
-
-
-def spec_of_stack(file: StackFile, cluster: Cluster) -> Spec:
-    """The spec of a stack file. Raises SecretError."""
-    from busbar.preflight.spec import Spec, spec_of
-
-    login = login_of(file, cluster)
-    known = {"install_id": install_id(file)}
-    return Spec.model_validate(spec_of(cluster, login=login.model_dump()) | known)
-
-
-def install_id(file: StackFile) -> str | None:
-    """The install id of the cluster, from the state: "" if nothing is installed, None if it is unreadable."""
-    import re
-
-    from busbar.cli.stack.engine_texts import NO_STACK
-
-    try:
-        state = read_state(file.stack, file.project)
-    except SecretError as error:
-        return "" if NO_STACK.search(str(error)) else None
-    found = re.search(r"\bINSTALL_ID=([0-9a-f]{16})\b", state)
-    return found[1] if found else ""
 
 
 def show(spec: Spec, outcome: Outcome, nodes: Mapping[str, str] | None = None) -> None:

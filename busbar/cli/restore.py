@@ -8,9 +8,9 @@ import typer
 
 from busbar.cli.ending import when_interrupted
 from busbar.cli.engine_commands import say
-from busbar.cli.operation import cluster_of, confirm
-from busbar.cli.output import error
-from busbar.cli.stackfile import AsJson, Project, Stack, Yes
+from busbar.cli.operation import confirm
+from busbar.cli.output import error, print_result, print_table
+from busbar.cli.stackfile import AsJson, Project, Stack, Yes, load_stack, login_of
 from busbar.text import counted
 
 if TYPE_CHECKING:
@@ -32,26 +32,23 @@ def snapshots(
     Exit code 0: all servers answered; 1: not all of them; 64: no such stack.
     """
     import asyncio
-    import json
     from dataclasses import asdict
 
-    from busbar.cli.output import print_text
     from busbar.hosts.inventory import Inventory
     from busbar.hosts.remote import Hosts
     from busbar.operations.snapshots import ServerState, all_of, ask
 
+    file, cluster = load_stack(stack, project)
+
     async def answers() -> list[ServerState | str]:
-        cluster, login = cluster_of(stack, project)
-        async with Hosts.open(login) as hosts:
+        async with Hosts.open(login_of(file, cluster)) as hosts:
             return await ask(hosts, Inventory.of(cluster).servers)
 
     states = asyncio.run(answers())
     missing = [each for each in states if isinstance(each, str)]
     found = all_of([each for each in states if isinstance(each, ServerState)])
-    if as_json:
-        print_text(json.dumps({"snapshots": [asdict(each) for each in found], "errors": missing}))
-    else:
-        _show(found)
+    result = {"snapshots": [asdict(each) for each in found], "errors": missing}
+    print_result(result, as_json, lambda: _show(found))
     for text in missing:
         error(text)
     if missing:
@@ -91,8 +88,8 @@ def restore(
 
     stopped = "; K3s may be stopped on servers. Fix: run the same command again"
     with when_interrupted(stopped):
-        cluster, login = cluster_of(stack, project)
-        inventory = Inventory.of(cluster)
+        file, cluster = load_stack(stack, project)
+        login, inventory = login_of(file, cluster), Inventory.of(cluster)
         plan = asyncio.run(restore_plan.plan(inventory, login, snapshot, s3=s3, server=server))
         _explain(plan)
         confirm(yes)
@@ -127,13 +124,8 @@ def _explain(plan: RestorePlan) -> None:
 
 
 def _show(found: Sequence[Snapshot]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     if not found:
         typer.echo("none; K3s takes one every 12 hours by default (k3s.snapshots)")
         return
-    table = Table("name", "where", "MiB", "time", box=None, pad_edge=False)
-    for each in found:
-        table.add_row(each.name, each.where, f"{each.bytes / _MIB:.1f}", each.time)
-    Console(highlight=False, soft_wrap=True).print(table)
+    rows = [(each.name, each.where, f"{each.bytes / _MIB:.1f}", each.time) for each in found]
+    print_table(("name", "where", "MiB", "time"), rows)

@@ -171,6 +171,20 @@ def read_state(stack: str, project: Path) -> str:
     return _ask_pulumi(stack, project, "the state", "stack", "export")
 
 
+def install_id(file: StackFile) -> str | None:
+    """The install id of the cluster, from the state: "" if nothing is installed, None if it is unreadable."""
+    import re
+
+    from busbar.cli.stack.engine_texts import NO_STACK
+
+    try:
+        state = read_state(file.stack, file.project)
+    except SecretError as error:
+        return "" if NO_STACK.search(str(error)) else None
+    found = re.search(r"\bINSTALL_ID=([0-9a-f]{16})\b", state)
+    return found[1] if found else ""
+
+
 def _ask_pulumi(stack: str, project: Path, what: str, *question: str) -> str:
     import subprocess
 

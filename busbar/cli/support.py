@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from busbar.cli.stackfile import Project, SecretError, Stack, find_file, login_of, read_secret
-
-if TYPE_CHECKING:
-    from busbar.config.stackfile import StackFile
+from busbar.cli.operation import operations_of
+from busbar.cli.stackfile import Project, SecretError, Stack, find_file, read_secret
 
 PACKAGES = (
     "pulumi",
@@ -140,23 +138,13 @@ def _versions(project: Path) -> dict[str, Any]:
 
 def _preflight(path: Path) -> dict[str, Any]:
     """Findings and facts of all hosts, or the reason why there are none."""
-    import asyncio
     from dataclasses import asdict
 
-    from busbar.cli.operation import operations_of
-    from busbar.config import ConfigError, stackfile
+    from busbar.config import ConfigError
     from busbar.exits import Misuse
-    from busbar.preflight.spec import Spec, spec_of
-    from busbar.preflight.survey import survey
 
     try:
-        if own := operations_of(path):
-            _, outcome = own.preflight(path)
-        else:
-            file: StackFile = stackfile.read(path)
-            cluster = file.cluster()
-            spec = Spec.model_validate(spec_of(cluster, login=login_of(file, cluster).model_dump()))
-            outcome = asyncio.run(survey(spec, {}))
+        _, outcome = operations_of(path).preflight(path)
     except ConfigError as error:
         return {"error": "the configuration is invalid", "findings": [*map(str, error.findings)]}
     except (ValueError, SecretError, Misuse) as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -43,8 +42,8 @@ class Workers:
         usable = {state for name, state in self.nodes.items() if name not in self.spec.quarantined}
         return not self.outcome.errors and usable <= {*self.ready}
 
-    def as_json(self, stack: str) -> str:
-        """The result as JSON: `{"stack", "well", "nodes": [...], "findings": [...]}`.
+    def data(self) -> dict[str, Any]:
+        """As plain data: `{"well", "nodes": [...], "findings": [...]}`.
 
         A node has name, pool, node (its state) and facts; a finding host, level, what and fix.
         """
@@ -58,7 +57,7 @@ class Workers:
             for host in self.spec.hosts
         ]
         findings = [asdict(each) for each in self.outcome.findings]
-        return json.dumps({"stack": stack, "well": self.are_well, "nodes": rows, "findings": findings})
+        return {"well": self.are_well, "nodes": rows, "findings": findings}
 
 
 async def inspect(spec: Spec, inventory: Inventory, state: Callable[[], ClusterState]) -> Workers:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from busbar.config import Cluster
 from busbar.exits import NoVerdict
@@ -47,6 +46,46 @@ class Drift:
     host: str
     what: str
     kind: Literal["drift", "unknown", "foreign", "drained", "site"] = "drift"
+
+    @property
+    def text(self) -> str:
+        """The difference in a row of its host."""
+        return f"unknown: {self.what}" if self.kind == "unknown" else self.what
+
+
+@dataclass(frozen=True)
+class Verified:
+    """The hosts that were compared, and the differences.
+
+    `hosts`: name and role of each. `resume`: host -> the command that ends its drain, where that is not
+    `busbar uncordon`.
+    """
+
+    hosts: Sequence[tuple[str, str]]
+    drift: Sequence[Drift]
+    resume: Mapping[str, str] = field(default_factory=dict)
+
+    def data(self) -> dict[str, Any]:
+        """As plain data: `{"verified", "drift": [{"host", "what", "kind"}]}`; `verified`: nothing differs."""
+        return {"verified": not self.drift, "drift": [asdict(each) for each in self.drift]}
+
+    def fixes(self, stack: str) -> Iterator[str]:
+        """What to do. A host that could not be verified, such as one that is silent, cannot be converged."""
+        unknown = self._of("unknown")
+        if site := self._of("site") - unknown:
+            yield f"repair what the rows of {', '.join(sorted(site))} name, because no update does"
+        if drifted := self._of("drift") - unknown:
+            yield f"busbar up {stack} --converge {','.join(sorted(drifted))}"
+        if foreign := self._of("foreign"):
+            yield f"undo on {', '.join(sorted(foreign))} what somebody else has set, or leave it"
+        for name in sorted(self._of("drained")):
+            yield f"{self.resume.get(name, f'busbar uncordon {stack} {name}')} when its repair is done"
+        if unknown:
+            names = ", ".join(sorted(unknown))
+            yield f"repair what keeps {names} from being verified, then busbar verify {stack}"
+
+    def _of(self, kind: str) -> set[str]:
+        return {each.host for each in self.drift if each.kind == kind}
 
 
 @dataclass(frozen=True)
@@ -210,8 +249,3 @@ def _labels_and_taints(inventory: Inventory, host: Host, node: Node) -> list[Dri
             text = f"taint {other} is not in the configuration{by}: kubectl taint node {host.name} {other}-"
             found.append(Drift(host.name, text, "foreign"))
     return found
-
-
-def as_json(stack: str, found: Sequence[Drift]) -> str:
-    """JSON: `{"stack", "verified", "drift": [{"host", "what", "kind"}]}`; `verified`: nothing differs."""
-    return json.dumps({"stack": stack, "verified": not found, "drift": [asdict(each) for each in found]})

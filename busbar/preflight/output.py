@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
+from typing import Any
 
 from rich.table import Table
 
@@ -33,8 +33,8 @@ def summary(spec: Spec, outcome: Outcome) -> str:
     return f"preflight passed on {counted(total, 'host')}{before}"
 
 
-def as_json(spec: Spec, outcome: Outcome, stack: str) -> str:
-    """The result as JSON: `{"stack", "ready", "hosts": [...], "findings": [...]}`.
+def data(spec: Spec, outcome: Outcome) -> dict[str, Any]:
+    """The result as plain data: `{"ready", "hosts": [...], "findings": [...]}`.
 
     A host has name, role, pool, address, ready and facts; a finding host, level, what and fix.
     """
@@ -51,7 +51,7 @@ def as_json(spec: Spec, outcome: Outcome, stack: str) -> str:
         for host in spec.hosts
     ]
     findings = [asdict(each) for each in outcome.findings]
-    return json.dumps({"stack": stack, "ready": not errors, "hosts": hosts, "findings": findings})
+    return {"ready": not errors, "hosts": hosts, "findings": findings}
 
 
 def table(spec: Spec, outcome: Outcome, nodes: Mapping[str, str] | None = None) -> Table:

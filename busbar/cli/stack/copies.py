@@ -15,11 +15,9 @@ from busbar.cli.stack.engine import Snapshot, import_state, open_stack, snapshot
 from busbar.cli.stack.errors import StackError
 from busbar.cli.stack.session import Session
 from busbar.cli.stack.target import Target
-from busbar.cli.stackfile import login_of
-from busbar.config import ConfigError, stackfile
+from busbar.config import stackfile
 from busbar.exits import DONE, FAILED, Failed, Misuse
 from busbar.hosts.host import Host
-from busbar.hosts.inventory import Inventory
 from busbar.hosts.login import Login
 from busbar.operations import state_copies
 from busbar.operations.lock import requester
@@ -101,13 +99,9 @@ def _keepers(target: Target) -> tuple[Login | None, Sequence[Host]]:
     """Who keeps copies: servers, or Slurm's controller; nobody for a program without hosts. Raises Failed."""
     path = target.project / target.file
     try:
-        if own := operations_of(path):
-            return own.keepers(path)
-        file = stackfile.read(path)
-        cluster = file.cluster()
-    except (Misuse, ConfigError):
+        return operations_of(path).keepers(path)
+    except Misuse:
         return None, ()
-    return login_of(file, cluster), Inventory.of(cluster).servers
 
 
 def _refuse_known(state: Snapshot, target: Target) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from busbar.cli.ending import end, when_interrupted
 from busbar.cli.output import fail, print_text, progress
-from busbar.cli.stackfile import AsJson, Project, Stack, cluster_api, find_file, load_stack
+from busbar.cli.stackfile import AsJson, Project, Stack, capability_of, cluster_api, find_file
 from busbar.exits import FAILED, NO_VERDICT, USAGE, Failed
 from busbar.text import counted, listed
 
@@ -68,24 +68,31 @@ def diagnose(
     Exit code 0: all nodes were measured and nothing is slow; 1: something is named; 2: no verdict, as where
     a node could not be measured; 64: bad usage; 130: interrupted.
     """
-    from busbar.cli.operation import operations_of
-    from busbar.hosts.inventory import Inventory
-
     if quarantine and release:
         fail("--quarantine and --release exclude each other", USAGE)
     path = find_file(stack, project)
-    if own := operations_of(path):
-        raise typer.Exit(
-            own.diagnose(path, pool, nodes, as_json=as_json, quarantine=quarantine, release=release)
-        )
-    file, cluster = load_stack(stack, project)
+    capability = capability_of(path)
+    on_site = capability.on_hosts(path).diagnose if capability else _diagnose
+    code = on_site(path, pool, nodes, as_json=as_json, quarantine=quarantine, release=release)
+    raise typer.Exit(code)
+
+
+def _diagnose(
+    path: Path, pool: str | None, nodes: str | None, *, as_json: bool, quarantine: bool, release: bool
+) -> int:
+    """Find what is slow in a pool of a K3s cluster, and print it. Returns the exit code."""
+    from busbar.config import stackfile
+    from busbar.hosts.inventory import Inventory
+
+    file = stackfile.read(path)
+    cluster = file.cluster()
     inventory = Inventory.of(cluster)
     scope = _scope(file, inventory, pool, nodes, release=release)
     state, found = _run_on(file, inventory, scope, as_json=as_json)
     if quarantine:
         put_in_quarantine(file, cluster, found)
     is_kept = release and _release(file, scope, state, found)
-    raise typer.Exit(found.exit_code or (NO_VERDICT if is_kept else 0))
+    return found.exit_code or (NO_VERDICT if is_kept else 0)
 
 
 def put_in_quarantine(file: StackFile, cluster: AnyCluster, found: Findings, **where: str) -> None:

@@ -18,7 +18,6 @@ from busbar.cli.stackfile import (
     capability_of,
     cluster_api,
     find_file,
-    load_stack,
 )
 from busbar.exits import NO_VERDICT, USAGE, NoVerdict
 from busbar.fabric.commands.nccl_run import explained, new_run
@@ -81,16 +80,24 @@ def measure(
     broken worker that is not in quarantine; 64: bad usage; 70: an error of busbar itself; 130: interrupted.
     With several pools the worst counts.
     """
-    import json
-
-    from busbar.hosts.inventory import Inventory
-
     progress(f"measuring stack {stack}")
     path = find_file(stack, project)
-    if capability := capability_of(path):
-        own = capability.measuring(path)
-        raise typer.Exit(own(path, pool, nodes, idle=idle, minutes=minutes, as_json=as_json))
-    file, cluster = load_stack(stack, project)
+    capability = capability_of(path)
+    on_site = capability.measuring(path) if capability else _measure_pools
+    raise typer.Exit(on_site(path, pool, nodes, idle=idle, minutes=minutes, as_json=as_json))
+
+
+def _measure_pools(
+    path: Path, pool: str | None, nodes: str | None, *, idle: bool, minutes: int | None, as_json: bool
+) -> int:
+    """Measure pools of a K3s cluster, print and record the results. Returns the exit code."""
+    import json
+
+    from busbar.config import stackfile
+    from busbar.hosts.inventory import Inventory
+
+    file = stackfile.read(path)
+    cluster = file.cluster()
     inventory = Inventory.of(cluster)
     chosen = asked([*cluster.pools], inventory.workers, pool, nodes)
     seconds = 60 * minutes if minutes else 60 * IDLE_MINUTES if idle else None
@@ -100,7 +107,7 @@ def measure(
     codes = [measuring.exit_code(*each) for each in chosen.items()]
     if as_json:
         print_text(json.dumps({"stack": file.stack, "pools": measuring.found}))
-    raise typer.Exit(min(codes, key=WORST.index))
+    return min(codes, key=WORST.index)
 
 
 def asked(

@@ -15,10 +15,8 @@ from rich.console import Console
 from busbar.cli.ending import when_interrupted
 from busbar.cli.engine_commands import stop_on_sigterm
 from busbar.cli.output import print_text, progress
-from busbar.cli.preflight import end as ended
-from busbar.cli.preflight import install_id
-from busbar.cli.stackfile import login_by
-from busbar.cli.verify import end
+from busbar.cli.preflight import end
+from busbar.cli.stackfile import install_id, login_by
 from busbar.config import Ssh, stackfile
 from busbar.config.errors import did_you_mean
 from busbar.config.stackfile import StackFile
@@ -37,6 +35,7 @@ from busbar.kube.wait import Deadline, Pending, SystemClock, TimedOut, wait_unti
 from busbar.manifests.artifacts import Artifact, Needs
 from busbar.operations.lock import requester
 from busbar.operations.node_check import UNKNOWN, Workers
+from busbar.operations.verify import Verified
 from busbar.preflight.output import lines
 from busbar.preflight.survey import Outcome
 from stacks.slurm.package import config, job
@@ -56,7 +55,7 @@ READY_SECONDS = 300
 ROLES = {"controller": "lb", "login": "lb", "compute": "worker"}
 
 
-def verify(path: Path, as_json: bool) -> None:
+def verify(path: Path) -> Verified:
     """Compare all hosts with what the last update applied, and list nodes that start no jobs."""
     slurm, file = config.read(path)
     found = asyncio.run(drift.verify(slurm, login_by(file, slurm.ssh)))
@@ -64,7 +63,7 @@ def verify(path: Path, as_json: bool) -> None:
     rows = [(host.name, roles.get(host.name, "compute")) for host in hosts_of(slurm)]
     checks = [each.host for each in found if each.kind == "drained" and drift.HEALTH_REASON in each.what]
     resume = {name: drift.RESUME.format(name=name) for name in checks}
-    end(file.stack, rows, found, as_json=as_json, resume=resume)
+    return Verified(rows, found, resume)
 
 
 def keepers(path: Path) -> tuple[Login, Sequence[Host]]:
@@ -204,7 +203,7 @@ def measure(
         login = login_by(file, slurm.ssh)
         spec = Spec.model_validate({**spec_of(slurm), "login": login.model_dump()})
         outcome = asyncio.run(survey(spec, {}, is_installed=True))
-        ended(spec, outcome)
+        end(spec, outcome)
         facts = {host: record.facts for host, record in outcome.records.items()}
         results = {}
         for name in slurm.pools:

@@ -48,8 +48,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Api:
         made.objects[f"{NODES}/{name}"]["status"] |= {"allocatable": dict(OFFERED), "capacity": dict(OFFERED)}
     monkeypatch.setattr("busbar.operations.verify.RestApi", lambda _: made)
     monkeypatch.setattr("busbar.cli.stack.drained.RestApi", lambda _: made)
-    monkeypatch.setattr("busbar.kube.wait.SystemClock", lambda: made.clock)
-    monkeypatch.setattr("busbar.operations.lock.requester", lambda: "anna@ops")
+    monkeypatch.setattr("busbar.cli.k3s.SystemClock", lambda: made.clock)
+    monkeypatch.setattr("busbar.cli.k3s.requester", lambda: "anna@ops")
     return made
 
 
@@ -87,7 +87,7 @@ def test_capabilities_are_told_of_a_drain_also_while_pods_remain_and_of_its_end(
 ) -> None:
     told: list[bool] = []
     monkeypatch.setattr(
-        "busbar.capability.notify",
+        "busbar.cli.k3s.notify",
         lambda *_: told.append(bool(Node.of(cluster.objects[f"{NODES}/gpu-1"]).drained)),
     )
     for command in ("drain", "drain", "uncordon"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -74,8 +73,8 @@ def having(node: Node) -> ClusterState:
 def test_a_healthy_worker_whose_node_is_ready_is_well() -> None:
     found = workers(having(NODE))
     assert (found.are_well, found.nodes) == (True, {"gpu-1": "Ready"})
-    printed = json.loads(found.as_json("dev"))
-    assert (printed["stack"], printed["well"], printed["findings"]) == ("dev", True, [])
+    printed = found.data()
+    assert (printed["well"], printed["findings"]) == (True, [])
     [row] = printed["nodes"]
     assert (row["name"], row["pool"], row["node"], row["facts"]["gpus"]) == ("gpu-1", "h100", "Ready", 8)
 
@@ -84,7 +83,7 @@ def test_an_error_that_a_gpu_has_counted_since_the_bring_up_is_found() -> None:
     rows = HEALTHY["ecc"].replace("00000000:03:00.0, 0", "00000000:03:00.0, 5")
     found = workers(having(NODE), health=HEALTHY | {"ecc": rows})
     assert not found.are_well
-    [error] = json.loads(found.as_json("dev"))["findings"]
+    [error] = found.data()["findings"]
     assert (error["host"], error["level"]) == ("gpu-1", "error")
     assert "GPU 00000000:03:00.0 has 5 uncorrected ECC errors" in error["what"]
 
@@ -158,7 +157,7 @@ def test_the_command_shows_the_nodes_and_fails_where_one_takes_no_jobs(
     async def found(spec: Spec, *_: object) -> Workers:
         return Workers(spec, Outcome([], {}, 1), {host.name: state for host in spec.hosts})
 
-    monkeypatch.setattr("busbar.operations.node_check.inspect", found)
+    monkeypatch.setattr("busbar.cli.k3s.inspect", found)
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setenv("SSH_AUTH_SOCK", "/nowhere")
     monkeypatch.setenv("COLUMNS", "300")

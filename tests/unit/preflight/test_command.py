@@ -11,7 +11,7 @@ import asyncssh
 import pytest
 import yaml
 
-from busbar.cli.preflight import spec_of_stack
+from busbar.cli.k3s import spec_of_stack
 from busbar.cli.stackfile import SecretError, kubeconfig_of, load_stack, login_by, login_of
 from busbar.exits import USAGE
 from busbar.preflight.facts import HostRecord, pack
@@ -39,7 +39,8 @@ def test_only_the_preflight_of_an_update_leaves_scripts_on_hosts(
         seen.append(deliver)
         return Outcome([], {}, 0)
 
-    monkeypatch.setattr("busbar.preflight.survey.survey", survey)
+    for module in ("busbar.preflight.survey", "busbar.cli.k3s"):
+        monkeypatch.setattr(f"{module}.survey", survey)
     stack_with_secret_key(tmp_path, monkeypatch, "echo key")
     asked = spec(a_host(address="127.0.0.1", port=1)).model_dump_json()
     assert busbar("preflight", stdin=asked).exit_code == 0

@@ -46,7 +46,7 @@ class Running:
     @cached_property
     def spec(self) -> Spec:
         """The spec of preflight, with the login. Raises SecretError."""
-        from busbar.cli.preflight import spec_of_stack
+        from busbar.cli.k3s import spec_of_stack
 
         return spec_of_stack(self.file, self.cluster)
 

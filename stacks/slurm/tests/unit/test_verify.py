@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 import yaml
 
-from busbar.cli.verify import end
-from busbar.operations.verify import Drift
+from busbar.operations.verify import Drift, Verified
 from stacks.slurm.package import render, verify
 from stacks.slurm.package.config import KEY, PROJECT
 from stacks.slurm.package.preflight import hosts_of
@@ -42,14 +40,11 @@ def test_a_drain_is_somebody_s_and_its_command_is_named() -> None:
     assert drift.what == f"its node is drained: by hand; {fix}"
 
 
-def test_a_drain_by_the_health_check_is_ended_where_it_passes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_drain_by_the_health_check_is_ended_where_it_passes() -> None:
     [drift] = drifts = found(gpu_2={**DRAINED, "reason": "busbar health: 7 of 8 GPUs"})
     assert (drift.host, drift.kind) == ("gpu-2", "drained")
     assert drift.what == "its node is drained: busbar health: 7 of 8 GPUs"
-    with pytest.raises(typer.Exit):
-        resume = {"gpu-2": verify.RESUME.format(name="gpu-2")}
-        end("dev", [("gpu-2", "compute")], drifts, as_json=False, resume=resume)
-    fix = capsys.readouterr().out.partition("Fix: ")[2].strip()
+    [fix] = Verified([], drifts, {"gpu-2": verify.RESUME.format(name="gpu-2")}).fixes("dev")
     assert fix == (
         "on gpu-2: /usr/local/lib/busbar/slurm-health && scontrol update nodename=gpu-2 state=resume"
         " when its repair is done"
@@ -57,12 +52,10 @@ def test_a_drain_by_the_health_check_is_ended_where_it_passes(capsys: pytest.Cap
     assert render.health(slurm(), hosts_of(slurm())[-1]).count(verify.HEALTH_REASON) == 1
 
 
-def test_a_drain_by_the_command_is_ended_by_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_drain_by_the_command_is_ended_by_the_command() -> None:
     [drift] = drifts = found(gpu_2={**DRAINED, "reason": "busbar drain: new fan (me@ws)"})
     assert (drift.host, drift.kind) == ("gpu-2", "drained")
-    with pytest.raises(typer.Exit):
-        end("dev", [("gpu-2", "compute")], drifts, as_json=False)
-    assert "Fix: busbar uncordon dev gpu-2 when its repair is done" in capsys.readouterr().out
+    assert [*Verified([], drifts).fixes("dev")] == ["busbar uncordon dev gpu-2 when its repair is done"]
     assert output("slurm/node", 'printf "$COMMAND_REASON"') == verify.COMMAND_REASON
 
 
