@@ -100,7 +100,6 @@ class Capability:
     judge: str | None = None
 
     def register(self, group: Typer) -> None:
-        """Add the commands to their group."""
         importlib.import_module(self.commands).register(group)
 
     @property

@@ -12,7 +12,7 @@ import typer
 
 from busbar.cli.operation import operations_of
 from busbar.cli.output import error, fail, print_result, print_table, print_text, progress
-from busbar.cli.stackfile import AsJson, Project, Stack, find_file, login_by
+from busbar.cli.stackfile import AsJson, Project, Stack, find_file, login_of
 from busbar.exits import USAGE
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 def register(group: typer.Typer) -> None:
-    """Add the commands to their group."""
     group.command()(keys)
     group.command("import")(import_hosts)
 
@@ -42,7 +41,7 @@ def keys(stack: Stack, project: Project = None, as_json: AsJson = False) -> None
 
     path = find_file(stack, project)
     file, (ssh, offers) = operations_of(path).host_keys(path)
-    offers = asyncio.run(host_keys.fetch(offers, lambda: login_by(file, ssh)))
+    offers = asyncio.run(host_keys.fetch(offers, lambda: login_of(file, ssh)))
     rows = [_row(each) for each in offers]
     # A key is long, and is printed below.
     cells = [[str(each or "-") for each in [*row.values()][:-1]] for row in rows]

@@ -41,56 +41,49 @@ OFFER_SECONDS = 300
 
 
 def verify(path: Path) -> Verified:
-    """Compare hosts and cluster with the configuration."""
     file, cluster = _read(path)
     known = [each for each in vars(operators).values() if isinstance(each, operators.Operator)]
     enabled = [each for each in known if getattr(cluster, each.config_key).enabled]
     state = partial(_state_of, file, cluster)
-    found = asyncio.run(comparison.verify(cluster, login_of(file, cluster), enabled, state))
+    found = asyncio.run(comparison.verify(cluster, login_of(file, cluster.ssh), enabled, state))
     hosts = [(host.name, host.role) for host in Inventory.of(cluster).hosts]
     return Verified([*hosts, (comparison.CLUSTER, "")], found)
 
 
 def host_keys(path: Path) -> tuple[StackFile, tuple[Ssh, list[Offer]]]:
-    """The file, whose other sections may be invalid, and its hosts."""
     file = stackfile.read(path)
     return file, keys.listed(file.with_hosts())
 
 
 def preflight(path: Path) -> tuple[Spec, Outcome]:
-    """Query all hosts; nothing is changed."""
     spec = spec_of_stack(*_read(path))
     return spec, asyncio.run(survey(spec, {}))
 
 
 def spec_of_stack(file: StackFile, cluster: Cluster) -> Spec:
     """The spec of preflight. Raises SecretError."""
-    login = login_of(file, cluster)
+    login = login_of(file, cluster.ssh)
     known = {"install_id": install_id(file)}
     return Spec.model_validate(spec_of(cluster, login=login.model_dump()) | known)
 
 
 def needs(path: Path) -> Needs:
-    """What the hosts, the cluster and this machine fetch; no host is queried."""
     file, cluster = _read(path)
     return artifacts.needs(cluster, file.project, Path(busbar.__file__).parent / "helm_values")
 
 
 def nodes(path: Path) -> Workers:
-    """Query the workers and their Nodes; nothing is changed."""
     file, cluster = _read(path)
     state = partial(_state_of, file, cluster, node_states)
     return asyncio.run(inspect(spec_of_stack(file, cluster), Inventory.of(cluster), state))
 
 
 def keepers(path: Path) -> tuple[Login, Sequence[Host]]:
-    """The login, and the servers, which keep copies of the state."""
     file, cluster = _read(path)
-    return login_of(file, cluster), Inventory.of(cluster).servers
+    return login_of(file, cluster.ssh), Inventory.of(cluster).servers
 
 
 def drain(path: Path, host: str, reason: str, *, end_jobs: bool) -> str:
-    """Cordon a worker, and wait until its pods have left. Returns what to print."""
     inventory, worker, api = _worker(path, host)
     stack = stackfile.stack_of(path)
     stays = f"{host} stays cordoned. Fix: run the same command again, or busbar uncordon {stack} {host}"
@@ -115,7 +108,6 @@ def drain(path: Path, host: str, reason: str, *, end_jobs: bool) -> str:
 
 
 def uncordon(path: Path, host: str) -> str:
-    """End such a drain once the worker offers its GPUs and HCAs. Returns what to print."""
     inventory, worker, api = _worker(path, host)
     hooks, offers = partial(drain_hooks, api), _offers(inventory, worker)
     if not kube.uncordon(api, worker.name, offers, SystemClock(), progress, hooks):

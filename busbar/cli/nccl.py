@@ -33,7 +33,6 @@ OPTIONS = {
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to the group `nccl`."""
     app.command("parse", epilog=option.epilog(option.PARSE_EXAMPLES))(parse)
     app.command("check", epilog=option.epilog(option.CHECK_EXAMPLES))(check)
 

@@ -14,7 +14,6 @@ REFERENCES = ("confirmed by ", "floor from ", "expected from ", "none of this ")
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to the group `nccl`."""
     app.command("profiles")(profiles)
 
 

@@ -41,7 +41,7 @@ def snapshots(
     file, cluster = load_stack(stack, project)
 
     async def answers() -> list[ServerState | str]:
-        async with Hosts.open(login_of(file, cluster)) as hosts:
+        async with Hosts.open(login_of(file, cluster.ssh)) as hosts:
             return await ask(hosts, Inventory.of(cluster).servers)
 
     states = asyncio.run(answers())
@@ -89,7 +89,7 @@ def restore(
     stopped = "; K3s may be stopped on servers. Fix: run the same command again"
     with when_interrupted(stopped):
         file, cluster = load_stack(stack, project)
-        login, inventory = login_of(file, cluster), Inventory.of(cluster)
+        login, inventory = login_of(file, cluster.ssh), Inventory.of(cluster)
         plan = asyncio.run(restore_plan.plan(inventory, login, snapshot, s3=s3, server=server))
         _explain(plan)
         confirm(yes)

@@ -33,7 +33,6 @@ def _stacks(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def stack_argument(text: str = STACK_HELP) -> Any:
-    """The argument STACK."""
     return typer.Argument(metavar="STACK", help=text, autocompletion=_stacks)
 
 
@@ -117,12 +116,7 @@ def read_output(stack: str, project: Path, name: str) -> str:
     return _ask_pulumi(stack, project, f"the output {name}", "stack", "output", name, "--show-secrets")
 
 
-def login_of(file: StackFile, cluster: Cluster) -> Login:
-    """The login of a stack; its secrets are read with `pulumi config get`. Raises SecretError."""
-    return login_by(file, cluster.ssh)
-
-
-def login_by(file: StackFile, ssh: Ssh) -> Login:
+def login_of(file: StackFile, ssh: Ssh) -> Login:
     """The login that `ssh` describes, for any project; the rest of its configuration may be invalid.
 
     Raises SecretError.

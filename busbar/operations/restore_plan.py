@@ -36,7 +36,6 @@ class RestorePlan:
 
     @property
     def servers(self) -> tuple[Host, ...]:
-        """All servers, `first` first."""
         return (self.first, *self.others)
 
 
@@ -124,5 +123,4 @@ def _missing(what: str, states: Sequence[ServerState]) -> str:
 
 
 def names_of(hosts: Sequence[Host]) -> str:
-    """The names, for a message."""
     return ", ".join(host.name for host in hosts)

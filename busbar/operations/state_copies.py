@@ -51,7 +51,6 @@ class Header(StrictModel):
 
     @property
     def name(self) -> str:
-        """The name of its file."""
         return f"{self.time}-{self.checkout}"
 
 
@@ -66,7 +65,6 @@ class Kept:
 
     @classmethod
     def of(cls, host: str, facts: Mapping[str, Any]) -> Kept:
-        """From the facts of host/state-copy.sh."""
         done = dict(line.split() for line in str(facts["rotated"]).splitlines())
         numbers = int(done.get("server_token", 0)), int(done.get("agent_token", 0))
         headers = _headers(json.dumps(each) for each in facts["copies"])
@@ -90,7 +88,6 @@ def _headers(lines: Any) -> tuple[Header, ...]:
 
 
 def digest(resources: Sequence[Any]) -> str:
-    """The sha256 of the resources of a state."""
     return hashlib.sha256(json.dumps(resources, sort_keys=True).encode()).hexdigest()
 
 

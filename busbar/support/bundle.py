@@ -10,7 +10,7 @@ import json
 import os
 import tarfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ TEXTS = (".json", ".jsonl", ".log", ".txt")
 COMPRESSED = ".log.zst"
 # Number of runs of `busbar measure` per pool that are copied; all would be a hundred logs.
 NEWEST_RUNS = 3
+# The fields of a resource in the state that are copied.
+_KEPT = ("urn", "created", "modified", "delete", "pendingReplacement", "initErrors")
 ABOUT = f"""Support bundle of a busbar stack.
 
 versions.json     of busbar, Python, Pulumi and its packages, and of the system that ran them
@@ -53,7 +55,6 @@ class Bundle:
         self._file.close()
 
     def add_json(self, name: str, value: Any) -> None:
-        """Add a structured value as JSON."""
         self._add(name, json.dumps(self._redactor.value(value), indent=2, sort_keys=True).encode() + b"\n")
 
     def add_files(self, folder: Path) -> None:
@@ -102,14 +103,11 @@ def engine_state(deployment: Mapping[str, Any]) -> dict[str, Any]:
     content = deployment.get("deployment") or {}
     return {
         "manifest": {key: content.get("manifest", {}).get(key) for key in ("time", "version")},
-        "resources": [_resource(each) for each in content.get("resources") or ()],
+        "resources": [
+            {key: each[key] for key in _KEPT if key in each} for each in content.get("resources") or ()
+        ],
         "pending": [
             {"type": each.get("type"), "urn": (each.get("resource") or {}).get("urn")}
             for each in content.get("pending_operations") or ()
         ],
     }
-
-
-def _resource(resource: Mapping[str, Any]) -> dict[str, Any]:
-    kept: Iterator[str] = iter(("urn", "created", "modified", "delete", "pendingReplacement", "initErrors"))
-    return {key: resource[key] for key in kept if key in resource}

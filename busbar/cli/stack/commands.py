@@ -30,7 +30,6 @@ _SHOWN_STEPS = 10
 
 
 def up(target: Target, options: Options) -> int:
-    """Run `busbar up`: preview, question, update, outputs."""
 
     def run(s: Session) -> int:
         stack = open_stack(s.engine, target, create=s.say)
@@ -59,7 +58,7 @@ def up(target: Target, options: Options) -> int:
             continue_on_error=True,
         )
         # A second read of the outputs takes seconds in a large stack.
-        outputs = keep.of(result.outputs) if result else keep.read(stack)
+        outputs = keep.of(result.outputs if result else stack.outputs())
         return _after_up(s, stack, rows, outputs, failure, state)
 
     return session.run("up", target, run, asks=not options.yes)
@@ -88,7 +87,6 @@ def _apply_again(s: Session, state: Snapshot, options: Options) -> list[str] | N
 
 
 def preview(target: Target, options: Options) -> int:
-    """Run `busbar preview`: show what `up` would change."""
 
     def run(s: Session) -> int:
         stack = open_stack(s.engine, target, create=s.say)
@@ -99,7 +97,6 @@ def preview(target: Target, options: Options) -> int:
 
 
 def destroy(target: Target, options: Options) -> int:
-    """Run `busbar destroy`: list, question, removal."""
 
     def run(s: Session) -> int:
         stack = open_stack(s.engine, target)
@@ -142,7 +139,6 @@ def destroy(target: Target, options: Options) -> int:
 
 
 def status(target: Target, *, as_json: bool = False) -> int:
-    """Run `busbar status`: show the last update, interrupted steps and outputs."""
     return session.run(
         "status", target, lambda s: report(s.console, open_stack(s.engine, target), target, as_json=as_json)
     )

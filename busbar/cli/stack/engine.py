@@ -17,7 +17,7 @@ from busbar import names
 from busbar.cli.stack.errors import NO_PULUMI_CLI, StackError
 from busbar.cli.stack.interrupts import Interrupts
 from busbar.cli.stack.target import Target
-from busbar.exits import FAILED, USAGE
+from busbar.exits import USAGE
 
 Output = Callable[[str], Any]
 # Variable in the engine's environment with the pid of the process that started it and forwards signals.
@@ -86,11 +86,6 @@ class Snapshot:
     made: tuple[str, ...] = ()
     """URNs of what was made outside of the state. An update that preflight refuses makes nothing there."""
 
-    @property
-    def root(self) -> str | None:
-        """The URN of the stack's own resource."""
-        return next((urn for urn in self.resources if "::pulumi:pulumi:Stack::" in urn), None)
-
 
 def open_stack(engine: Engine, target: Target, *, create: Callable[[str], None] | None = None) -> auto.Stack:
     """Select and return the stack. With `create` it may be created, and `create` gets a message about that.
@@ -128,28 +123,23 @@ def import_state(stack: auto.Stack, export: str) -> None:
 
 
 def snapshot(stack: auto.Stack) -> Snapshot:
-    """Read the engine's state; secrets stay encrypted. Raises CommandError, StackError."""
+    """Read the engine's state; secrets stay encrypted. Raises CommandError."""
     workspace = stack.workspace
     done = workspace.pulumi_command.run(
         ["stack", "export", "--stack", stack.name], str(workspace.work_dir), workspace.env_vars or {}
     )
-    try:
-        deployment = json.loads(done.stdout).get("deployment") or {}
-        resources = deployment.get("resources") or ()
-        return Snapshot(
-            tuple(resource["urn"] for resource in resources),
-            tuple(
-                (operation["resource"]["urn"], operation["type"])
-                for operation in deployment.get("pending_operations") or ()
-            ),
-            done.stdout,
-            any(map(_is_before_1_0, resources)),
-            tuple(resource["urn"] for resource in resources if _is_made(resource)),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StackError(
-            f"`pulumi stack export` printed an unknown format: {error!r}", exit_code=FAILED
-        ) from None
+    deployment = json.loads(done.stdout).get("deployment") or {}
+    resources = deployment.get("resources") or ()
+    return Snapshot(
+        tuple(resource["urn"] for resource in resources),
+        tuple(
+            (operation["resource"]["urn"], operation["type"])
+            for operation in deployment.get("pending_operations") or ()
+        ),
+        done.stdout,
+        any(map(_is_before_1_0, resources)),
+        tuple(resource["urn"] for resource in resources if _is_made(resource)),
+    )
 
 
 def _is_made(resource: Mapping[str, Any]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -18,11 +17,13 @@ from rich.text import Text
 from busbar.capability import Gate, capabilities
 from busbar.cli.stack.target import Target
 from busbar.outputs import CLUSTER
+from busbar.writing import write_whole
 
 KUBECONFIG = "kubeconfig"
 OUTPUTS = "outputs.json"
 FAILED_STEPS = "failed-steps.json"
 _SHOWN_CHARACTERS = 120
+_MODE = 0o600
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,10 @@ class Outputs:
 
     @property
     def gate(self) -> Gate | None:
-        """The gate of the project."""
         return gate_of(self.values)
 
     @property
     def failed_gate(self) -> Gate | None:
-        """The gate that has failed."""
         return self.gate if self.gate and self.values.get(self.gate.passed) is False else None
 
 
@@ -52,11 +51,6 @@ def gate_of(outputs: Mapping[str, Any]) -> Gate | None:
     """The gate of the project to which the outputs belong; None for an unknown project."""
     gates = (CLUSTER, *(each.gate for each in capabilities() if each.gate))
     return next((gate for gate in gates if gate.version in outputs), None)
-
-
-def read(stack: auto.Stack) -> Outputs:
-    """The outputs that the engine has stored. Raises CommandError."""
-    return of(stack.outputs())
 
 
 def of(found: auto.OutputMap) -> Outputs:
@@ -69,12 +63,11 @@ def of(found: auto.OutputMap) -> Outputs:
 
 def keep(outputs: Outputs, folder: Path) -> None:
     """Write the kubeconfig, and the outputs that are no secrets, into `folder`; mode 0600."""
-    folder.mkdir(parents=True, exist_ok=True)
     kubeconfig = outputs.values.get(KUBECONFIG)
     if isinstance(kubeconfig, str):
-        _write(folder / KUBECONFIG, kubeconfig)
+        write_whole(folder / KUBECONFIG, kubeconfig, _MODE)
     plain = {name: value for name, value in outputs.plain.items() if name != KUBECONFIG}
-    _write(folder / OUTPUTS, json.dumps(plain, indent=2, sort_keys=True) + "\n")
+    write_whole(folder / OUTPUTS, json.dumps(plain, indent=2, sort_keys=True) + "\n", _MODE)
 
 
 def remove(folder: Path) -> None:
@@ -95,8 +88,7 @@ def failed_steps(folder: Path) -> list[str]:
 def keep_failed_steps(urns: Collection[str], folder: Path) -> None:
     """Note the steps that the next update has to apply again; without any, remove the note."""
     if urns:
-        folder.mkdir(parents=True, exist_ok=True)
-        _write(folder / FAILED_STEPS, json.dumps(sorted(urns)))
+        write_whole(folder / FAILED_STEPS, json.dumps(sorted(urns)), _MODE)
     else:
         (folder / FAILED_STEPS).unlink(missing_ok=True)
 
@@ -127,13 +119,3 @@ def _short(value: Any) -> Text:
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
     text = " ".join(text.split())
     return Text(text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + " ...")
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file that was never readable by others."""
-    new = path.with_name(f".{path.name}.new")
-    new.unlink(missing_ok=True)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(new, path)

@@ -21,7 +21,7 @@ def operation_lock(target: Target, command: str) -> Iterator[None]:
     try:
         file = stackfile.read(target.project / target.file)
         cluster = file.cluster()
-        login = login_of(file, cluster)
+        login = login_of(file, cluster.ssh)
     except ConfigError:
         yield
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -111,26 +111,20 @@ def interrupted_steps(warning: str) -> tuple[tuple[str, str], ...]:
     return tuple((match["urn"], match["kind"]) for match in PENDING_STEP.finditer(warning))
 
 
-def is_completed(state: Snapshot) -> bool:
-    """Whether the state has pending creations, and a later update has completed each of them."""
-    resources = set(state.resources)
-    return bool(state.pending) and all(kind == "creating" and urn in resources for urn, kind in state.pending)
-
-
-def forget_completed(stack: auto.Stack, state: Snapshot) -> Collection[str]:
-    """Drop the records of interrupted creations that a later update has completed; returns their URNs.
+def forget_completed(stack: auto.Stack, state: Snapshot) -> None:
+    """Drop the records of interrupted creations, if a later update has completed each of them.
 
     The engine keeps these records after that update and warns of them each time. A creation that was not
     completed keeps its record: what it made may exist outside the state. Raises CommandError.
     """
-    if not is_completed(state) or state.root is None:
-        return ()
+    resources = set(state.resources)
+    if not state.pending or any(kind != "creating" or urn not in resources for urn, kind in state.pending):
+        return
     # The target is the stack's own resource, so that no provider is asked and no other resource changes.
     stack.refresh(
         clear_pending_creates=True,
-        target=[state.root],
+        target=[urn for urn in state.resources if "::pulumi:pulumi:Stack::" in urn],
         suppress_progress=True,
         color="never",
         show_secrets=False,
     )
-    return [urn for urn, _ in state.pending]

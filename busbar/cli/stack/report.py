@@ -28,7 +28,7 @@ def report(console: Console, stack: auto.Stack, target: Target, *, as_json: bool
     """Print the state of a stack; returns DONE only if it is good. Raises CommandError, StackError."""
     last = _last_update(stack)
     state = snapshot(stack)
-    outputs = keep.read(stack)
+    outputs = keep.of(stack.outputs())
     good = last is not None and last.result == _SUCCEEDED and not state.pending and not outputs.failed_gate
     if as_json:
         update = last and {"kind": last.kind, "result": last.result, "began": f"{last.start_time:%FT%TZ}"}

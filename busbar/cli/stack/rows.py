@@ -66,7 +66,6 @@ class Rows:
 
     @property
     def seconds(self) -> float:
-        """Time since the beginning."""
         return time.monotonic() - self._started
 
     @property
@@ -100,7 +99,6 @@ class Rows:
         return f"resources: {changed or 'nothing to do'}; {times}"
 
     def say(self, text: str) -> None:
-        """Print one line with the time."""
         self._line(f"    {text}", "dim")
 
     def on_event(self, event: EngineEvent) -> None:

@@ -50,7 +50,6 @@ class Session:
         self.console.print(Text(f"\n{text}" if text else "", style))
 
     def say(self, text: str) -> None:
-        """Print a line."""
         self.console.print(Text(text))
 
     def fail(self, errors: Sequence[str], *, title: str | None = None) -> int:

@@ -47,12 +47,10 @@ class Target:
 
     @property
     def name(self) -> str:
-        """The stack's short name."""
         return self.stack.rpartition("/")[2]
 
     @property
     def file(self) -> str:
-        """The name of the stack's file."""
         return f"Pulumi.{self.name}.yaml"
 
     @property

@@ -16,7 +16,7 @@ from busbar.cli.ending import when_interrupted
 from busbar.cli.engine_commands import stop_on_sigterm
 from busbar.cli.output import print_text, progress
 from busbar.cli.preflight import end
-from busbar.cli.stackfile import install_id, login_by
+from busbar.cli.stackfile import install_id, login_of
 from busbar.config import Ssh, stackfile
 from busbar.config.errors import did_you_mean
 from busbar.config.stackfile import StackFile
@@ -58,7 +58,7 @@ ROLES = {"controller": "lb", "login": "lb", "compute": "worker"}
 def verify(path: Path) -> Verified:
     """Compare all hosts with what the last update applied, and list nodes that start no jobs."""
     slurm, file = config.read(path)
-    found = asyncio.run(drift.verify(slurm, login_by(file, slurm.ssh)))
+    found = asyncio.run(drift.verify(slurm, login_of(file, slurm.ssh)))
     roles = {slurm.hosts.controller.name: "controller"} | {host.name: "login" for host in slurm.hosts.login}
     rows = [(host.name, roles.get(host.name, "compute")) for host in hosts_of(slurm)]
     checks = [each.host for each in found if each.kind == "drained" and drift.HEALTH_REASON in each.what]
@@ -69,7 +69,7 @@ def verify(path: Path) -> Verified:
 def keepers(path: Path) -> tuple[Login, Sequence[Host]]:
     """The login, and the controller, which keeps copies of the state."""
     slurm, file = config.read(path)
-    return login_by(file, slurm.ssh), hosts_of(slurm)[:1]
+    return login_of(file, slurm.ssh), hosts_of(slurm)[:1]
 
 
 def host_keys(path: Path) -> tuple[StackFile, tuple[Ssh, list[Offer]]]:
@@ -200,7 +200,7 @@ def measure(
     slurm = _part(whole, pool, nodes, minutes)
     stop_on_sigterm()
     with when_interrupted("; the job is cancelled"):
-        login = login_by(file, slurm.ssh)
+        login = login_of(file, slurm.ssh)
         spec = Spec.model_validate({**spec_of(slurm), "login": login.model_dump()})
         outcome = asyncio.run(survey(spec, {}, is_installed=True))
         end(spec, outcome)
@@ -251,7 +251,7 @@ def diagnose(
     )
     stop_on_sigterm()
     kept = when_interrupted(KEPT.format(stack=file.stack))
-    with kept, over_ssh(login_by(file, slurm.ssh), controller, hosts) as reach:
+    with kept, over_ssh(login_of(file, slurm.ssh), controller, hosts) as reach:
         runner = BySbatch(slurm, scope, reach, SystemClock(), progress)
         _, found = run(runner, scope, file.stack, as_json=as_json)
     if quarantine:
@@ -329,5 +329,5 @@ def _ask(login: Login, ask: Callable[[Hosts], Coroutine[Any, Any, Answer]]) -> A
 
 def _spec(slurm: Slurm, file: StackFile) -> Spec:
     """The spec of preflight. Raises SecretError."""
-    login = login_by(file, slurm.ssh).model_dump()
+    login = login_of(file, slurm.ssh).model_dump()
     return Spec.model_validate({**spec_of(slurm), "login": login, "install_id": install_id(file)})

@@ -64,7 +64,7 @@ def measure(
     results, too_few = {}, {}
     with (
         when_interrupted("; the job is cancelled"),
-        in_pods(login_of(file, cluster), inventory.servers, api, slurm.namespace) as reach,
+        in_pods(login_of(file, cluster.ssh), inventory.servers, api, slurm.namespace) as reach,
     ):
         for name, only in chosen.items():
             workers = only or [host.name for host in inventory.usable_of(name)]
@@ -106,7 +106,7 @@ def measure_update(api: RestApi, spec: UpdateSpec) -> dict[str, Any]:
     made = measure_spec(slurm, cluster, spec.pool, [*spec.nodes], spec.nodes, None)
     made = made.model_copy(update={"folder": spec.folder})
     servers = Inventory.of(cluster).servers
-    with in_pods(login_of(file, cluster), servers, api, slurm.namespace) as reach:
+    with in_pods(login_of(file, cluster.ssh), servers, api, slurm.namespace) as reach:
         found = fabric.measure(made, spec.pool, list(made.hostnames), reach, SystemClock(), progress)
     return fabric.keep(found, folder, progress)
 

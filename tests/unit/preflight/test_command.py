@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from busbar.cli.k3s import spec_of_stack
-from busbar.cli.stackfile import SecretError, kubeconfig_of, load_stack, login_by, login_of
+from busbar.cli.stackfile import SecretError, kubeconfig_of, load_stack, login_of
 from busbar.exits import USAGE
 from busbar.preflight.facts import HostRecord, pack
 from busbar.preflight.spec import Spec
@@ -115,8 +115,8 @@ def test_a_key_is_taken_as_it_is_and_its_passphrase_without_the_line_break(
         file.write("  busbar:sshPrivateKeyPassword: {secure: v1:def}\n")
     stack, cluster = load_stack("prod", None)
     other = replace(stack, namespace="slurm")
-    assert login_by(other, cluster.ssh).private_key == "value of slurm:sshPrivateKey\n"
-    login = login_of(stack, cluster)
+    assert login_of(other, cluster.ssh).private_key == "value of slurm:sshPrivateKey\n"
+    login = login_of(stack, cluster.ssh)
     assert login.private_key == "value of busbar:sshPrivateKey\n"
     assert login.private_key_password == "value of busbar:sshPrivateKeyPassword"
 
@@ -127,7 +127,8 @@ def test_with_an_agent_no_passphrase_of_a_key_is_read(
     stack_with_secret_key(tmp_path, monkeypatch, "exit 1")
     config = {"busbar:cluster": site(), "busbar:sshPrivateKeyPassword": {"secure": "v1:def"}}
     (tmp_path / "Pulumi.prod.yaml").write_text(yaml.safe_dump({"config": config}))
-    assert login_of(*load_stack("prod", None)).uses_agent
+    file, cluster = load_stack("prod", None)
+    assert login_of(file, cluster.ssh).uses_agent
 
 
 @pytest.mark.parametrize(

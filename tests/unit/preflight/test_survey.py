@@ -423,7 +423,7 @@ def test_an_agent_that_answers_is_no_error(
         assert ask_one(answering(), key_file).findings == []
 
 
-def test_a_login_by_agent_without_an_agent_is_one_error_and_not_one_per_host() -> None:
+def test_a_login_of_agent_without_an_agent_is_one_error_and_not_one_per_host() -> None:
     with pytest.raises(ValueError, match=r"ssh\.agent is true, but SSH_AUTH_SOCK is not set"):
         asyncio.run(survey(spec(a_host("a"), a_host("b")), {}))
 

@@ -22,7 +22,6 @@ def _shown(outputs: Outputs, folder: Path) -> str:
 def test_kubeconfig_and_outputs_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     (tmp_path / "kubeconfig").write_text("old")
     (tmp_path / "kubeconfig").chmod(0o644)
-    (tmp_path / ".kubeconfig.new").touch()  # of a command that was killed
     keep(Outputs({"kubeconfig": "apiVersion: v1", "word": 5}, frozenset({"kubeconfig"})), tmp_path)
     assert (tmp_path / "kubeconfig").read_text() == "apiVersion: v1"
     assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {

@@ -180,8 +180,8 @@ def test_a_stack_is_good_if_its_last_update_ended_well_and_its_gate_passed(
     began: dict[str, Any] = {"start_time": datetime(2026, 7, 1), "end_time": None, "resource_changes": {}}
     entries = [SimpleNamespace(kind=kind, result=result, **began) for kind, result in history]
     url = SimpleNamespace(who_am_i=lambda: SimpleNamespace(url="file://state"))
-    stack: Any = SimpleNamespace(history=lambda **_: entries, workspace=url)
-    outputs = keep.Outputs({"contract_version": 0, "nccl_passed": passed}, frozenset())
+    outputs = {"contract_version": 0, "nccl_passed": passed}
+    found = {name: auto.OutputValue(value, secret=False) for name, value in outputs.items()}
+    stack: Any = SimpleNamespace(history=lambda **_: entries, workspace=url, outputs=lambda: found)
     monkeypatch.setattr(report, "snapshot", lambda _: Snapshot((), pending))
-    monkeypatch.setattr(keep, "read", lambda _: outputs)
     assert report.report(Console(file=io.StringIO()), stack, Target(tmp_path, "prod")) == code
