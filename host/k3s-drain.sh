@@ -12,8 +12,12 @@
 # Values: RUNNING_JOBS (keep, wait, refuse), JOBS_SECONDS (of wait), DRAIN (never, upgrade, always), DRAIN_SECONDS,
 #   PAUSE_SECONDS.
 
-# The annotation of a Node that busbar has cordoned. One that somebody else had cordoned stays so.
+# The note of an update on a Node, and the program that the API records for its cordon (busbar/kube/nodes.py).
 CORDONED=busbar/cordoned
+MANAGER=busbar
+# Prints UNSCHEDULABLE|PROGRAM|NOTE OF AN UPDATE|OTHER NOTES.
+CORDON_STATE='{.spec.unschedulable}|{.metadata.managedFields[?(@.fieldsV1.f:spec.f:unschedulable)].manager}'
+CORDON_STATE+='|{.metadata.annotations.busbar/cordoned}|{.metadata.annotations.busbar/quarantine}{.metadata.annotations.busbar/drained}'
 
 # prepare_restart: returns when this agent may restart. A Node that is not Ready is unavailable already: nothing there can
 # be drained.
@@ -103,22 +107,28 @@ drain_node() {
   done
 }
 
+# cordon: with a note; a Node that is cordoned already stays as it is.
 cordon() {
-  local state
+  local state note
   state=$(as_kubelet get node "$NODE_NAME" -o 'jsonpath={.spec.unschedulable}') || return 1
-  [[ $state == true ]] || patch_node '"true"' true
+  note="{\"why\":\"restart of K3s\",\"by\":\"an update\",\"since\":\"$(date -u +%FT%T+00:00)\",\"cordoned\":true}"
+  [[ $state == true ]] || patch_node "$(json "$note")" true
 }
 
-# uncordon: if busbar has cordoned it, in this run or in one that was interrupted.
+# uncordon: removes the note of an update, of this run or of one that was interrupted. The cordon ends with it, unless it is
+# also one of another note, or somebody else has set it since.
 uncordon() {
-  local mark
-  mark=$(as_kubelet get node "$NODE_NAME" -o "jsonpath={.metadata.annotations.$CORDONED}") || return 1
-  [[ -z $mark ]] || patch_node null null
+  local held='"cordoned":true' found unschedulable manager note others
+  found=$(as_kubelet get node "$NODE_NAME" -o "jsonpath=$CORDON_STATE") || return 1
+  IFS='|' read -r unschedulable manager note others <<<"$found"
+  [[ -n $note ]] || return 0
+  if [[ $note == *"$held"* && $others != *"$held"* && $manager == @(|"$MANAGER"|ancient-changes) ]]; then unschedulable=null; fi
+  patch_node null "${unschedulable:-null}"
 }
 
-# patch_node MARK UNSCHEDULABLE: both at once, so that an interrupted run leaves no cordon without its mark.
+# patch_node NOTE UNSCHEDULABLE: both at once, so that an interrupted run leaves no cordon without its note.
 patch_node() {
-  as_kubelet patch node "$NODE_NAME" --type merge \
+  as_kubelet patch node "$NODE_NAME" --field-manager "$MANAGER" --type merge \
     -p '{"metadata":{"annotations":{"'"$CORDONED"'":'"$1"'}},"spec":{"unschedulable":'"$2"'}}' >&2
 }
 

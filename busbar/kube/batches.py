@@ -58,7 +58,7 @@ def read(api: Api, *, jobs: bool) -> Nodes:
     return Nodes(
         names=frozenset(node.name for node in found),
         ready=frozenset(node.name for node in found if node.ready),
-        cordoned=frozenset(node.name for node in found if node.cordoned_by_busbar),
+        cordoned=frozenset(node.name for node in found if nodes.CORDONED in node.cordons),
         with_jobs=frozenset(pod["spec"]["nodeName"] for pod in pods if _is_of_job(pod)),
         drained={node.name: node.drained for node in found if node.drained},
     )

@@ -5,7 +5,8 @@ Unlike the drain of an update (host/k3s-drain.sh) it ends with a cordoned Node, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -14,7 +15,7 @@ from busbar.kube import allocatable, nodes
 from busbar.kube.allocatable import AllocatableSpec
 from busbar.kube.client import Api, JsonObject
 from busbar.kube.evictions import evict_all, owners
-from busbar.kube.nodes import NODES, SILENT, Node
+from busbar.kube.nodes import DRAINED, NODES, SILENT, Node
 from busbar.kube.objects import find
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
 
@@ -87,27 +88,57 @@ def drain(
     def take_out() -> bool:
         for hook in hooks:
             hook.begin()
-        return nodes.take_out(api, name, reason, by, datetime.now(UTC))
+        return nodes.take_out(api, name, DRAINED, reason, by, datetime.now(UTC))
 
-    _changed(take_out, clock, progress)
+    changed(take_out, clock, progress)
     progress(f"{name} is cordoned: {reason}")
 
+    def stays(pod: JsonObject) -> str:
+        return "" if end_jobs else _is_lost(pod)
+
+    left = wait_for_pods(api, {name: hooks}, Deadline(clock, seconds), progress, stays=stays)
+    if left:
+        raise PodsRemain(f"drain of {name} timed out after {seconds:.0f} s: {left[name]}")
+
+
+def wait_for_pods(
+    api: Api,
+    draining: Mapping[str, Sequence[DrainHook]],
+    deadline: Deadline,
+    progress: ProgressCallback,
+    *,
+    stays: Callable[[JsonObject], str] = lambda pod: "",
+    left: Callable[[str, bool], None] = lambda node, silent: None,
+) -> dict[str, str]:
+    """Evict the pods of Nodes side by side, each once its schedulers have no jobs there, until all have left.
+
+    `stays`: why no eviction of a pod is asked for; "" where one is. `left` is called at once with each Node
+    that is done, and whether its kubelet is silent. Returns what keeps the others at the deadline. Raises
+    ApiError.
+    """
+    keeps = dict.fromkeys(draining, "no answer")
+
     def done() -> bool | Pending:
-        if not Node.of(api.get(f"{NODES}/{name}")).ready or name in nodes.silent(api):
-            progress(SILENT.format(name))
-            return True
-        if state := held(hooks):
-            return state
-        left = evict_all(api, name, lambda pod: "" if end_jobs else _is_lost(pod))
-        return Pending(f"remaining pods: {left}") if left else True
+        silent = nodes.silent(api)
+        for name in list(keeps):
+            found = find(api, f"{NODES}/{name}")
+            if not found or not Node.of(found).ready or name in silent:
+                progress(SILENT.format(name))
+                keeps[name] = ""
+            elif state := held(draining[name]):
+                keeps[name] = state.state
+            else:
+                pods = evict_all(api, name, stays)
+                keeps[name] = f"remaining pods: {pods}" if pods else ""
+            if not keeps[name]:
+                del keeps[name]
+                left(name, name in silent)
+        texts = (f"{name}: {keep}" for name, keep in keeps.items())
+        return not keeps or Pending(f"draining; {'; '.join(texts)}")
 
-    def say(text: str) -> None:
-        progress(f"draining; {text}")
-
-    try:
-        wait_until(done, Deadline(clock, seconds), poll_seconds=POLL_SECONDS, progress=say)
-    except TimedOut as timeout:
-        raise PodsRemain(f"drain of {name} {timeout}") from timeout
+    with suppress(TimedOut):
+        wait_until(done, deadline, poll_seconds=POLL_SECONDS, progress=progress)
+    return keeps
 
 
 def held(hooks: Iterable[DrainHook]) -> Pending | None:
@@ -189,14 +220,15 @@ def uncordon(
         allocatable.wait(api, each.model_copy(update={"also_drained": True}), clock, progress)
 
     def put_back() -> bool:
-        is_back = nodes.put_back(api, name)
+        is_back = nodes.put_back(api, name, DRAINED)
         tell(hooks, name, reason_of(node.quarantine))
         return is_back
 
-    return _changed(put_back, clock, progress)
+    return changed(put_back, clock, progress)
 
 
-def _changed(change: Callable[[], bool], clock: Clock, progress: ProgressCallback) -> bool:
+def changed(change: Callable[[], bool], clock: Clock, progress: ProgressCallback) -> bool:
+    """Change a Node, again where somebody else changed it at the same time. Raises ApiError and TimedOut."""
     return wait_until(
         change,
         Deadline(clock, CHANGE_SECONDS),

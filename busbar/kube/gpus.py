@@ -63,13 +63,8 @@ class GpuNode:
         """Why no new pod can start there; None where one can."""
         if not self.node.ready:
             return "not Ready"
-        if self.node.drained:
-            return f"drained: {self.node.drained}"
-        if self.node.unschedulable:
-            return f"cordoned by {self.node.cordoned_by}" if self.node.cordoned_by else "cordoned"
-        return next(
-            (str(taint) for taint in self.node.taints if taint.key.startswith(_CONDITION_TAINT)), None
-        )
+        taints = (str(taint) for taint in self.node.taints if taint.key.startswith(_CONDITION_TAINT))
+        return self.node.out or next(taints, None)
 
     def lacks(self, resource: str, units: int) -> str | None:
         """What the Node offers where that is less than a pod needs; None where it is enough."""

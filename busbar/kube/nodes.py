@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import reduce
-from typing import Any
 
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.wait import Deadline, Pending, ProgressCallback, wait_until
@@ -17,14 +16,16 @@ NODES = "/api/v1/nodes"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 # The digest of the machine-id that a Node was made on (host/k3s-lib.sh); only busbar's Nodes have it.
 MACHINE = "busbar/machine"
-# On a Node that busbar has cordoned (host/k3s-drain.sh). One that somebody else had cordoned stays so.
+# Annotations with a Note. On a Node that an update drains (host/k3s-drain.sh writes it too):
 CORDONED = "busbar/cordoned"
-# On a Node in quarantine: JSON with `reason` and `since` (UTC). The taint of the same key keeps jobs away.
+# On a Node in quarantine. The taint of the same key keeps jobs away.
 QUARANTINE = "busbar/quarantine"
-# On a Node that `busbar drain` has taken out: JSON with `reason`, `by` and `since` (UTC).
+# On a Node that `busbar drain` has taken out.
 DRAINED = "busbar/drained"
-# In the JSON of both: whether the cordon came with it. One that somebody else had cordoned stays so.
-_CORDONED = "cordoned"
+_NOTES = (CORDONED, QUARANTINE, DRAINED)
+# Programs that the API records for a cordon of ours: our user agent (host/k3s-drain.sh has it too), none, and
+# "ancient-changes" once more than ten programs have changed the Node (managedFields).
+_OUR_MANAGERS = ("busbar", "", "ancient-changes")
 # Labels of a Node that NVSentinel has cordoned or tainted (NVIDIA/NVSentinel, fault-quarantine).
 _OWNER, _OWNERS_REASON = "k8saas.nvidia.com/cordon-by", "k8saas.nvidia.com/cordon-reason"
 _SERVER = "node-role.kubernetes.io/etcd"
@@ -64,16 +65,50 @@ class NodeTaint:
 
 
 @dataclass(frozen=True)
+class Note:
+    """The annotation that says why busbar has taken a Node out.
+
+    `since` is a UTC time. `cordoned`: whether the Node is cordoned for this note. It is false for a Node that
+    somebody else had cordoned before, which stays so.
+    """
+
+    why: str
+    by: str = ""
+    since: str = ""
+    cordoned: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> Note:
+        """The note of an annotation. A text of another shape, written by hand, counts as a reason."""
+        try:
+            found = json.loads(text)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict) or not found.get("why"):
+            return cls(text)
+        by, since = (str(found.get(key) or "") for key in ("by", "since"))
+        return cls(str(found["why"]), by, since, found.get("cordoned") is True)
+
+    @property
+    def text(self) -> str:
+        """The annotation. host/k3s-drain.sh looks for `"cordoned":true` in it."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    def __str__(self) -> str:
+        origin = [f"{key} {value}" for key, value in (("by", self.by), ("since", self.since)) if value]
+        return self.why + (f" ({', '.join(origin)})" if origin else "")
+
+
+@dataclass(frozen=True)
 class Node:
     """What busbar looks at of a Node. `machine` is "" where busbar has not noted one.
 
+    `notes`: those of busbar, by annotation.
     `conditions`: types of those that are true, without Ready: DiskPressure, or what a site's monitors set.
     `reported`: those of them that are bad signs, each with who has set it, and why.
-    `quarantine`: its reason, "" without one; `drained`: why, by whom and since when, by `busbar drain`.
-    `cordons`: which of busbar's annotations the cordon goes with; none where it is somebody else's.
     `allocatable`: resource -> units, as the API writes them.
-    `owner`: who has cordoned or tainted it by labels of its own, and why. `cordoned_by`: that, else the
-    program that the API has recorded.
+    `owner`: who has cordoned or tainted it by labels of its own, and why. `cordon_manager`: the program that
+    the API has recorded for the cordon.
     """
 
     name: str
@@ -81,16 +116,13 @@ class Node:
     is_server: bool
     ready: bool
     unschedulable: bool
-    cordoned_by_busbar: bool
     labels: Mapping[str, str]
     taints: tuple[NodeTaint, ...]
+    notes: Mapping[str, Note] = field(default_factory=dict)
     conditions: tuple[str, ...] = ()
     reported: tuple[str, ...] = ()
-    quarantine: str = ""
-    drained: str = ""
-    cordons: frozenset[str] = frozenset()
     owner: str = ""
-    cordoned_by: str = ""
+    cordon_manager: str = ""
     allocatable: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -100,37 +132,59 @@ class Node:
         labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
         conditions = (node.get("status") or {}).get("conditions") or []
         true = {each.get("type", ""): each for each in conditions if each.get("status") == "True"}
-        notes = {key: _note(annotations.get(key)) for key in (QUARANTINE, DRAINED)}
-        drained, owner = notes[DRAINED], _owner(labels)
         return cls(
             name=metadata["name"],
             machine=annotations.get(MACHINE) or "",
             is_server=labels.get(_SERVER) == "true",
             ready="Ready" in true,
             unschedulable=bool(spec.get("unschedulable")),
-            cordoned_by_busbar=CORDONED in annotations,
             labels=labels,
             taints=tuple(
                 NodeTaint(each["key"], each.get("value") or "", each["effect"])
                 for each in spec.get("taints") or []
             ),
+            notes={key: Note.parse(annotations[key]) for key in _NOTES if annotations.get(key)},
             conditions=tuple(each for each in true if each != "Ready"),
             reported=tuple(_report(each, metadata) for kind, each in true.items() if kind not in _GOOD),
-            quarantine=str(notes[QUARANTINE].get("reason") or ""),
-            drained=f"{drained.get('reason')}{_by_and_since(drained)}" if drained else "",
-            cordons=frozenset(
-                [key for key, note in notes.items() if note.get(_CORDONED)]
-                + [CORDONED] * (CORDONED in annotations)
-            ),
-            owner=owner,
-            cordoned_by=owner or _manager(metadata, "f:spec", field="f:unschedulable"),
+            owner=_owner(labels),
+            cordon_manager=_manager(metadata, "f:spec", field="f:unschedulable"),
             allocatable=(node.get("status") or {}).get("allocatable") or {},
         )
 
     @property
+    def quarantine(self) -> str:
+        """Why it is in quarantine; "" where it is not."""
+        note = self.notes.get(QUARANTINE)
+        return note.why if note else ""
+
+    @property
+    def drained(self) -> str:
+        """Why, by whom and since when it is out by `busbar drain`; "" where it is not."""
+        return str(self.notes.get(DRAINED, ""))
+
+    @property
+    def cordons(self) -> set[str]:
+        """The notes for which it is cordoned; none where somebody else has cordoned it, before or since."""
+        is_ours = self.unschedulable and self.cordon_manager in _OUR_MANAGERS
+        return {key for key, note in self.notes.items() if is_ours and note.cordoned}
+
+    @property
     def cordoned_by_others(self) -> bool:
-        """Whether it is cordoned, and no note of busbar says that busbar did it."""
+        """Whether somebody else has cordoned it."""
         return self.unschedulable and not self.cordons
+
+    @property
+    def cordoned_by(self) -> str:
+        """Who has cordoned it; "" where that is not known."""
+        return self.owner or self.cordon_manager
+
+    @property
+    def out(self) -> str:
+        """Why no new pods start there: a drain by busbar, or a cordon; "" where they start."""
+        if self.drained:
+            return f"drained: {self.drained}"
+        by = f" by {self.cordoned_by}" if self.cordoned_by else ""
+        return f"cordoned{by}" if self.unschedulable else ""
 
 
 def _owner(labels: Mapping[str, str]) -> str:
@@ -157,50 +211,6 @@ def _manager(metadata: JsonObject, *path: str, field: str) -> str:
 
     entries = metadata.get("managedFields") or []
     return next((str(each.get("manager")) for each in entries if field in fields(each)), "")
-
-
-def _note(text: str | None) -> JsonObject:
-    """The JSON of an annotation; a text that somebody else has written counts as a reason."""
-    try:
-        found = json.loads(text or "{}")
-        return found if isinstance(found, dict) else {"reason": str(text)}
-    except ValueError:
-        return {"reason": text}
-
-
-def _by_and_since(note: JsonObject) -> str:
-    found = [f"{word} {note[key]}" for key, word in (("by", "by"), ("since", "since")) if note.get(key)]
-    return f" ({', '.join(found)})" if found else ""
-
-
-def has_quarantine(node: JsonObject, reason: str | None, *, cordon: bool) -> bool:
-    """Whether a Node, as the API serves it, is as after `quarantine`."""
-    note = _note((node["metadata"].get("annotations") or {}).get(QUARANTINE))
-    if not reason:
-        return not note
-    is_cordoned = bool((node.get("spec") or {}).get("unschedulable"))
-    return note.get("reason") == reason and (_CORDONED in note) is cordon and (is_cordoned or not cordon)
-
-
-def quarantine(api: Api, name: str, reason: str | None, now: datetime, *, cordon: bool) -> None:
-    """Note why a Node is in quarantine, or with None that it is not, and cordon it, or end that cordon.
-
-    Raises ApiError: 409 after a change. A cordon of somebody else stays, and so does one for another reason.
-    """
-    found = api.get(f"{NODES}/{name}")
-    node = Node.of(found)
-    held = {_CORDONED: not node.cordoned_by_others} if cordon else {}
-    changes = {QUARANTINE: _noted(now, reason=reason, **held) if reason else None}
-    if cordon:
-        _hold(api, found, {**changes, CORDONED: None}, True)
-    elif node.cordons == {QUARANTINE}:
-        _hold(api, found, changes, None)
-    else:
-        _hold(api, found, changes, node.unschedulable or None)
-
-
-def _noted(now: datetime, **note: Any) -> str:
-    return json.dumps({**note, "since": now.astimezone(UTC).isoformat(timespec="seconds")})
 
 
 def read(api: Api) -> list[Node]:
@@ -233,37 +243,38 @@ def renewals(api: Api) -> dict[str, tuple[datetime, timedelta]]:
     }
 
 
-def cordon(api: Api, name: str) -> None:
-    """Keep new pods away, with busbar's mark. Raises ApiError."""
-    _patch(api, name, "true", True)
+def take_out(api: Api, name: str, key: str, why: str, by: str, now: datetime, *, cordon: bool = True) -> bool:
+    """Note on a Node why it is out, and cordon it until `put_back`; a second call replaces the note.
 
-
-def uncordon(api: Api, name: str) -> None:
-    """Undo `cordon`. Raises ApiError."""
-    _patch(api, name, None, None)
-
-
-def take_out(api: Api, name: str, reason: str, by: str, now: datetime) -> bool:
-    """Cordon a Node until `put_back`, with a note of why and by whom. Raises ApiError: 409 after a change.
-
-    An update that was interrupted has no claim to the cordon any more: the next one leaves it. A second call
-    replaces the note. Always true.
+    Without `cordon` a cordon for the same note ends. Returns whether new pods can start there. Raises
+    ApiError: 409 if the Node changed meanwhile.
     """
     found = api.get(f"{NODES}/{name}")
-    noted = _noted(now, reason=reason, by=by, cordoned=not Node.of(found).cordoned_by_others)
-    _hold(api, found, {DRAINED: noted, CORDONED: None}, True)
-    return True
+    is_free = not Node.of(found).cordoned_by_others
+    since = now.astimezone(UTC).isoformat(timespec="seconds")
+    return _note(api, found, key, Note(why, by, since, cordoned=cordon and is_free))
 
 
-def put_back(api: Api, name: str) -> bool:
-    """Undo `take_out`; whether new pods can start there again. Raises ApiError: 409 after a change.
+def put_back(api: Api, name: str, key: str) -> bool:
+    """Remove a note of `take_out`; whether new pods can start there now. Raises ApiError as `take_out`.
 
-    A cordon stays that somebody else had set before.
+    The cordon ends with the last note that holds it. One that somebody else has set stays.
     """
-    found = api.get(f"{NODES}/{name}")
-    node = Node.of(found)
-    stays = node.unschedulable and node.cordons != {DRAINED}
-    _hold(api, found, {DRAINED: None}, True if stays else None)
+    return _note(api, api.get(f"{NODES}/{name}"), key, None)
+
+
+def _note(api: Api, found: JsonObject, key: str, note: Note | None) -> bool:
+    node, metadata = Node.of(found), found["metadata"]
+    # An update that was interrupted holds no cordon that another note has held with it.
+    ended = {key, CORDONED} if key in node.cordons else {key}
+    holds = bool(note and note.cordoned)
+    stays = holds or node.cordoned_by_others or bool(node.cordons - ended)
+    changed = {
+        "resourceVersion": metadata["resourceVersion"],
+        "annotations": {key: note.text if note else None},
+    }
+    # Both at once, so that an interrupted run leaves no cordon without its note.
+    api.merge(f"{NODES}/{node.name}", {"metadata": changed, "spec": {"unschedulable": stays or None}})
     return not stays
 
 
@@ -292,18 +303,6 @@ def record_event(
         progress(f"warning: Node {name} has no Event {reason}: {error}")
         return False
     return True
-
-
-def _hold(api: Api, node: JsonObject, annotations: Mapping[str, str | None], unschedulable: Any) -> None:
-    metadata = node["metadata"]
-    changed = {"resourceVersion": metadata["resourceVersion"], "annotations": dict(annotations)}
-    api.merge(f"{NODES}/{metadata['name']}", {"metadata": changed, "spec": {"unschedulable": unschedulable}})
-
-
-def _patch(api: Api, name: str, mark: Any, unschedulable: Any) -> None:
-    # Both at once, so that an interrupted run leaves no cordon without its mark.
-    metadata = {"annotations": {CORDONED: mark}}
-    api.merge(f"{NODES}/{name}", {"metadata": metadata, "spec": {"unschedulable": unschedulable}})
 
 
 def delete(api: Api, name: str, deadline: Deadline) -> None:

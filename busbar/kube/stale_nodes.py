@@ -6,18 +6,20 @@ A Node counts if busbar has noted its machine, and if it is no server.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from operator import attrgetter
 
 from pydantic import Field
 
 from busbar.exits import Failed
 from busbar.kube import nodes
 from busbar.kube.client import Api, ApiError
-from busbar.kube.drain import DrainHook, Hooks, held, no_hooks
-from busbar.kube.evictions import evict_all
-from busbar.kube.nodes import SILENT, Node
-from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
+from busbar.kube.drain import CHANGE_SECONDS, DrainHook, Hooks, changed, no_hooks, wait_for_pods
+from busbar.kube.nodes import CORDONED, SILENT, Node
+from busbar.kube.wait import Clock, Deadline, ProgressCallback, TimedOut, wait_until
 from busbar.models import StrictModel
 
+REASON = "removed from the cluster"
 READ_SECONDS = 60.0
 DRAIN_SECONDS = 300.0
 DELETE_SECONDS = 60.0
@@ -85,31 +87,24 @@ class _Removal:
         hooks: Hooks,
     ) -> None:
         self._api, self._clock, self._progress, self._silent = api, clock, progress, silent
-        self._hooks, self._asked = hooks, dict[str, Sequence[DrainHook]]()
+        self._hooks = hooks
         self._machines = [node.machine for node in found]
-        self._cordoned: set[str] = set()
+        self._out: dict[str, Sequence[DrainHook]] = {}
         self._failed: dict[str, str] = {}
 
     def of(self, batch: Sequence[Node]) -> dict[str, str]:
         """The Nodes that could not be deleted, and why."""
-        draining = [node for node in batch if self._is_drained(node)]
         try:
             for node in batch:
-                if node not in draining:
+                if self._is_drained(node):
+                    self._take_out(node.name)
+                else:
                     self._delete(node.name)
-            self._drain({node.name: node for node in draining})
+            self._drain()
         finally:
-            self._uncordon()
+            for name in sorted(self._out):
+                self._put_back(name)
         return self._failed
-
-    def _uncordon(self) -> None:
-        for name in sorted(self._cordoned):
-            try:
-                nodes.uncordon(self._api, name)
-                for hook in self._asked.get(name, ()):
-                    hook.end()
-            except ApiError as error:
-                self._progress(f"uncordoning Node {name} failed: {error}. Fix: kubectl uncordon {name}")
 
     def _is_drained(self, node: Node) -> bool:
         """Nothing runs on a Node whose machine has another name now, or is gone."""
@@ -122,52 +117,40 @@ class _Removal:
         self._progress(f"{node.name} is no longer configured: draining and deleting its Node")
         return True
 
-    def _drain(self, draining: dict[str, Node]) -> None:
-        left: dict[str, str] = {}
+    def _take_out(self, name: str) -> None:
+        def change() -> bool:
+            self._out[name] = self._hooks(name, REASON)
+            for hook in self._out[name]:
+                hook.begin()
+            return nodes.take_out(self._api, name, CORDONED, REASON, "an update", datetime.now(UTC))
 
-        def done() -> bool | Pending:
-            self._silent |= nodes.silent(self._api)
-            alive = {node.name for node in nodes.read(self._api) if node.ready} - self._silent
-            for name, node in list(draining.items()):
-                left[name] = self._left(node) if name in alive else ""
-                if name not in alive:
-                    self._progress(SILENT.format(name))
-                if not left[name]:
-                    del draining[name]
-                    self._delete(name)
-            return not draining or Pending(
-                "draining; remaining pods: " + "; ".join(f"{name}: {left[name]}" for name in draining)
-            )
+        changed(change, self._clock, self._progress)
 
+    def _put_back(self, name: str) -> None:
         try:
             wait_until(
-                done,
-                Deadline(self._clock, DRAIN_SECONDS),
-                poll_seconds=POLL_SECONDS,
-                progress=self._progress,
+                lambda: nodes.put_back(self._api, name, CORDONED),
+                Deadline(self._clock, CHANGE_SECONDS),
+                poll_seconds=1,
+                retry_on=attrgetter("conflict"),
             )
-        except TimedOut:
-            for name in draining:
-                waited = f"drain of {name} timed out after {DRAIN_SECONDS:.0f} s"
-                self._progress(f"{waited}: {left.get(name, 'no answer')}; deleting the Node anyway")
-                self._delete(name)
+            for hook in self._out[name]:
+                hook.end()
+        except (ApiError, TimedOut) as error:
+            self._progress(f"uncordoning Node {name} failed: {error}. Fix: kubectl uncordon {name}")
 
-    def _left(self, node: Node) -> str:
-        """What is still there, once the Node is cordoned and evictions were asked for."""
-        if node.name not in self._asked:
-            asked = self._hooks(node.name, "removed from the cluster")
-            for hook in asked:
-                hook.begin()
-            self._asked[node.name] = asked
-        if node.name not in self._cordoned and (not node.unschedulable or node.cordoned_by_busbar):
-            nodes.cordon(self._api, node.name)
-            self._cordoned.add(node.name)
-        state = held(self._asked[node.name])
-        return state.state if state else evict_all(self._api, node.name)
+    def _drain(self) -> None:
+        deadline = Deadline(self._clock, DRAIN_SECONDS)
+        left = wait_for_pods(self._api, {**self._out}, deadline, self._progress, left=self._delete)
+        for name, keeps in left.items():
+            waited = f"drain of {name} timed out after {DRAIN_SECONDS:.0f} s"
+            self._progress(f"{waited}: {keeps}; deleting the Node anyway")
+            self._delete(name)
 
-    def _delete(self, name: str) -> None:
+    def _delete(self, name: str, silent: bool = False) -> None:
+        self._silent |= {name} if silent else set()
         try:
             nodes.delete(self._api, name, Deadline(self._clock, DELETE_SECONDS))
-            self._cordoned.discard(name)
+            self._out.pop(name, None)
         except (ApiError, TimedOut) as error:
             self._failed[name] = str(error)

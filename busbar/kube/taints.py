@@ -14,9 +14,9 @@ from typing import Any
 from pydantic import Field
 
 from busbar.kube import nodes
-from busbar.kube.client import Api, ApiError, JsonObject
+from busbar.kube.client import Api, ApiError
 from busbar.kube.drain import Hooks, no_hooks, reason_of, tell
-from busbar.kube.nodes import NODES, Node, NodeTaint
+from busbar.kube.nodes import NODES, QUARANTINE, Node, NodeTaint
 from busbar.kube.objects import create_or_merge, find
 from busbar.kube.wait import Clock, Deadline, ProgressCallback, wait_until
 from busbar.models import StrictModel
@@ -55,20 +55,16 @@ def apply(
     record = wait_until(partial(_read_record, api), deadline, poll_seconds=1, progress=progress)
     noted = (line.split() for line in record.splitlines() if line.strip())
     before = _by_node({name: texts for name, *texts in noted})
-    found = wait_until(lambda: api.list(NODES), deadline, poll_seconds=1, progress=progress)
-    changed = [
-        node.name
-        for each in found
-        if (ours := wanted.get((node := Node.of(each)).name)) is not None
-        and any(
-            [
-                _set(api, node, ours, before.get(node.name, ()), deadline, progress),
-                _note(
-                    api, each, reasons.get(node.name), deadline, progress, hooks, cordon=node.name in cordoned
-                ),
-            ]
-        )
-    ]
+    found = wait_until(lambda: nodes.read(api), deadline, poll_seconds=1, progress=progress)
+    changed = []
+    for node in found:
+        if node.name not in wanted:
+            continue
+        cordon = node.name in cordoned
+        is_tainted = _set(api, node, wanted[node.name], before.get(node.name, ()), deadline, progress)
+        is_noted = _note(api, node, reasons.get(node.name), deadline, progress, hooks, cordon=cordon)
+        if is_tainted or is_noted:
+            changed.append(node.name)
     now = "".join(f"{' '.join([name, *map(str, taints)])}\n" for name, taints in wanted.items())
     if now != record:
         made = {"metadata": {"name": RECORD}, "data": {_KEY: now}}
@@ -104,7 +100,7 @@ def _set(
 
 def _note(
     api: Api,
-    node: JsonObject,
+    node: Node,
     reason: str | None,
     deadline: Deadline,
     progress: ProgressCallback,
@@ -113,19 +109,28 @@ def _note(
     cordon: bool,
 ) -> bool:
     """Whether another reason had to be noted, or the cordon of a quarantine began or ended."""
-    if nodes.has_quarantine(node, reason, cordon=cordon):
+    if _is_noted(node, reason, cordon=cordon):
         return False
 
     def done() -> bool:
-        found = Node.of(node)
-        tell(hooks, found.name, reason_of(reason, found.drained))
-        nodes.quarantine(api, node["metadata"]["name"], reason, datetime.now(UTC), cordon=cordon)
-        return True
+        tell(hooks, node.name, reason_of(reason, node.drained))
+        if not reason:
+            return nodes.put_back(api, node.name, QUARANTINE)
+        now = datetime.now(UTC)
+        return nodes.take_out(api, node.name, QUARANTINE, reason, "the configuration", now, cordon=cordon)
 
     wait_until(done, deadline, poll_seconds=1, retry_on=_may_pass)
     event = ("BusbarQuarantine", reason) if reason else ("BusbarQuarantineEnded", "no quarantine any more")
-    nodes.record_event(api, node["metadata"]["name"], *event, progress, is_bad=bool(reason))
+    nodes.record_event(api, node.name, *event, progress, is_bad=bool(reason))
     return True
+
+
+def _is_noted(node: Node, reason: str | None, *, cordon: bool) -> bool:
+    note = node.notes.get(QUARANTINE)
+    if not (note and reason):
+        return not (note or reason)
+    is_held = QUARANTINE in node.cordons or node.cordoned_by_others
+    return note.why == reason and (is_held if cordon else not note.cordoned)
 
 
 def _may_pass(error: ApiError) -> bool:

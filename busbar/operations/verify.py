@@ -19,7 +19,7 @@ from busbar.hosts.remote import Hosts, UnreachableError, on_each
 from busbar.hosts.script_output import with_server
 from busbar.kube import nodes
 from busbar.kube.client import ApiError, RestApi
-from busbar.kube.nodes import Node, NodeTaint
+from busbar.kube.nodes import CORDONED, Node, NodeTaint
 from busbar.manifests.operators import Operator
 from busbar.preflight.host_checks import CLOCK_FIX, clock_error
 
@@ -220,7 +220,7 @@ def _availability(host: Host, node: Node) -> list[Drift]:
         state += "" if node.unschedulable else "; it was uncordoned later"
         return [Drift(host.name, f"its Node is drained: {node.drained}{state}", "drained")]
     found = [] if node.ready else [Drift(host.name, "its Node is not Ready")]
-    if node.cordoned_by_busbar:
+    if CORDONED in node.cordons:
         found.append(Drift(host.name, "its Node is cordoned by an update that did not finish there"))
     elif node.cordoned_by_others:
         by = f" by {node.cordoned_by}" if node.cordoned_by else ""

@@ -124,7 +124,7 @@ def test_a_worker_that_was_drained_is_named_with_its_reason_and_makes_the_former
         site = Site(policy)
         site.record(*NODES)
         node = site.objects["/api/v1/nodes"][1]
-        node["metadata"]["annotations"] = {"busbar/drained": '{"reason": "driver 580"}'}
+        node["metadata"]["annotations"] = {"busbar/drained": '{"why": "driver 580"}'}
         with pytest.raises(error) as raised:
             site.watch().log()
         why = str(raised.value) if policy is None else "\n".join(site.told)

@@ -88,7 +88,7 @@ k3s() { # VERSION ARGUMENTS...
           ;;
         *".status.nodeInfo.kubeletVersion}") state kubelet ;;
         *"{.metadata.labels}") state labels ;;
-        *"annotations.busbar/cordoned}") state cordoned ;;
+        *"annotations.busbar/cordoned}"*) state cordoned ;;
         *"{.spec.unschedulable}") state unschedulable ;;
         *"{.spec.podCIDR}") echo 10.42.1.0/24 ;;
         *"{.metadata.annotations.etcd"*) state left ;;
@@ -103,7 +103,10 @@ k3s() { # VERSION ARGUMENTS...
           case $* in
             *"annotate node "*etcd*) echo "$3" >"$STATE/left" ;;
             "label node "*) labels "${@:5}" ;;
-            "patch node "*'"true"'*) echo true | tee "$STATE/cordoned" >"$STATE/unschedulable" ;;
+            "patch node "*why*)
+              echo true >"$STATE/unschedulable"
+              echo 'true|busbar|{"cordoned":true}|' >"$STATE/cordoned"
+              ;;
             "patch node "*) real rm -f "$STATE/cordoned" "$STATE/unschedulable" ;;
             *"create --raw"*) : >"$STATE/pods" ;;
           esac

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import json
 import subprocess
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from tests.unit.hosts.bash import run
+from busbar.kube.nodes import CORDONED, DRAINED, QUARANTINE, Note
+from tests.unit.hosts.bash import output, run
 
-# The API that the kubelet sees: `node` is "UNSCHEDULABLE MARK", `pods` lines "KIND|NAMESPACE/NAME|DELETED".
+# The API that the kubelet sees: `node` is what CORDON_STATE prints, `pods` has lines
+# "KIND|NAMESPACE/NAME|DELETED".
 # A pod in `kept` cannot be evicted; its line is what the API answers. LATER runs after each look.
 API = r"""
 poll() { shift; "$@"; }
 as_kubelet() {
-  local unschedulable mark pod
-  read -r unschedulable mark <"$ROOT/node" || true
+  local pod
   case "$*" in
-    "get node "*unschedulable*) echo "${unschedulable#-}" ;;
-    "get node "*busbar/cordoned*) echo "${mark#-}" ;;
+    "get node "*"{.spec.unschedulable}") cut -d'|' -f1 "$ROOT/node" ;;
+    "get node "*busbar/cordoned*) cat "$ROOT/node" ;;
     "get node "*kubeletVersion*) [[ -z ${RUNS:-} ]] || echo "$RUNS" ;;
-    "patch node "*"true"*true*) echo "true true" >"$ROOT/node" ;;
-    "patch node "*null*null*) echo "- -" >"$ROOT/node" ;;
+    "patch node "*why*true*) echo 'true|busbar|{"cordoned":true}|' >"$ROOT/node" ;;
+    "patch node "*'"spec":{"unschedulable":null}'*) sed -i 's/^true|[^|]*|[^|]*/||/' "$ROOT/node" ;;
+    "patch node "*null*) sed -i 's/{[^|]*}|/|/' "$ROOT/node" ;;
     "get pods -A --field-selector spec.nodeName=worker-1,status.phase!=Succeeded,status.phase!=Failed "*)
       cat "$ROOT/pods" ;;
     *"create --raw "*/eviction*)
@@ -38,6 +41,8 @@ sleep() { SECONDS=$((SECONDS + 10)); LATER; }
 WEB = "ReplicaSet|site/web-1|\n"
 STAYING = "DaemonSet|gpu-operator/plugin-x|\nNode|kube-system/static|\n|site/bare|\n"
 JOBS = "MPIJob|team/train-worker-0|\nJob|team/evaluate-x|\nPyTorchJob|team/fit-1|\n"
+FREE = "|||"
+OURS = 'true|busbar|{"cordoned":true}|'
 BUDGET = "The disruption budget web needs 2 healthy pods and has 2 currently"
 # As kubectl -v=8 prints it: the body of the answer, then the error, which does not name the budget.
 BLOCKED = (
@@ -51,7 +56,7 @@ def drained(
     pods: str,
     *,
     kept: str = "",
-    node: str = "- -",
+    node: str = FREE,
     later: str = ":",
     call: str = "drain_node 60",
 ) -> subprocess.CompletedProcess[str]:
@@ -71,7 +76,7 @@ def test_pods_that_start_again_elsewhere_are_evicted_from_a_cordoned_node(tmp_pa
     done = drained(tmp_path, WEB + "StatefulSet|site/db-0|\n" + STAYING)
     assert done.returncode == 0, done.stderr
     assert evicted(tmp_path) == ["site/web-1", "site/db-0"]
-    assert (tmp_path / "node").read_text() == "true true\n"
+    assert (tmp_path / "node").read_text() == f"{OURS}\n"
 
 
 def test_pods_of_jobs_and_daemon_sets_and_those_without_a_controller_stay(tmp_path: Path) -> None:
@@ -97,7 +102,7 @@ def test_a_drain_that_a_budget_blocks_names_pod_and_budget_and_uncordons_the_nod
         f"drain timed out after 60 s: site/web-1 ({BUDGET}); the agent was not restarted. Fix: "
         in done.stderr
     )
-    assert (tmp_path / "node").read_text() == "- -\n"
+    assert (tmp_path / "node").read_text() == f"{FREE}\n"
 
 
 def test_what_else_the_api_refuses_an_eviction_for_is_named_too(tmp_path: Path) -> None:
@@ -111,21 +116,41 @@ def test_a_pod_that_is_gone_before_its_eviction_does_not_hold_the_drain_up(tmp_p
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("before", "after"), [("true -", "true -"), ("true true", "- -"), ("- -", "- -")])
-def test_only_a_node_that_busbar_has_cordoned_is_uncordoned(tmp_path: Path, before: str, after: str) -> None:
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("true|kubectl||", "true|kubectl||"),  # by an admin, before
+        (OURS.replace("busbar", "kubectl"), "true|kubectl||"),  # by an admin, after ours was ended
+        (OURS, FREE),
+        (OURS.replace("busbar", ""), FREE),
+        (OURS.replace("busbar", "ancient-changes"), FREE),
+        (f'{OURS}{{"cordoned":true}}', 'true|busbar||{"cordoned":true}'),
+        (f'{OURS}{{"cordoned":false}}', '|||{"cordoned":false}'),
+        ('true|kubectl|{"cordoned":false}|', "true|kubectl||"),
+        (FREE, FREE),
+    ],
+)
+def test_only_a_node_that_is_cordoned_for_an_update_alone_is_uncordoned(
+    tmp_path: Path, before: str, after: str
+) -> None:
     done = drained(tmp_path, "", node=before, call="drain_node 60; uncordon")
     assert (done.returncode, (tmp_path / "node").read_text()) == (0, f"{after}\n"), done.stderr
 
 
-@pytest.mark.parametrize(("mark", "unschedulable"), [('"true"', "true"), ("null", "null")])
-def test_cordon_and_mark_are_one_valid_patch(mark: str, unschedulable: str) -> None:
-    done = run(
-        "k3s-agent", f"as_kubelet() {{ echo \"${{@: -1}}\"; }}; patch_node '{mark}' {unschedulable} 2>&1"
-    )
-    assert json.loads(done.stdout) == {
-        "metadata": {"annotations": {"busbar/cordoned": json.loads(mark)}},
-        "spec": {"unschedulable": json.loads(unschedulable)},
-    }
+def test_cordon_and_note_are_one_patch_of_the_user_agent_that_the_program_has_too() -> None:
+    api = 'as_kubelet() { [[ $1 == get ]] || printf "%s\\n" "$@"; }'
+    lines = run("k3s-agent", f"{api}; cordon 2>&1").stdout.splitlines()
+    patch = json.loads(lines[-1])
+    assert patch["spec"] == {"unschedulable": True}
+    note = Note.parse(patch["metadata"]["annotations"][CORDONED])
+    assert note == Note("restart of K3s", "an update", note.since, cordoned=True)
+    assert datetime.fromisoformat(note.since).utcoffset() == timedelta(0)
+    assert lines[lines.index("--field-manager") + 1] == "busbar"
+
+
+def test_the_host_reads_all_notes_of_a_node_and_finds_the_cordons_that_the_program_writes() -> None:
+    assert all(key in output("k3s-agent", 'echo "$CORDON_STATE"') for key in (CORDONED, QUARANTINE, DRAINED))
+    assert '"cordoned":true' in Note("fan", cordoned=True).text
 
 
 @pytest.mark.parametrize(
@@ -141,7 +166,6 @@ def test_cordon_and_mark_are_one_valid_patch(mark: str, unschedulable: str) -> N
 def test_a_pool_says_for_which_restarts_its_workers_are_drained(
     tmp_path: Path, when: str, runs: str, wants: bool
 ) -> None:
-    (tmp_path / "node").write_text("- -\n")
     call = f"{API} if wants_drain {when}; then echo drain; fi"
     done = run("k3s-agent", call, ROOT=str(tmp_path), RUNS=runs, VERSION="v1.35.6+k3s1")
     assert done.stdout == ("drain\n" if wants else ""), done.stderr

@@ -9,7 +9,7 @@ from typing import Any
 
 from busbar.kube.client import ApiError, JsonObject
 from busbar.kube.drain import Hooks
-from busbar.kube.nodes import CORDONED, LEASES, MACHINE, NODES, NodeTaint
+from busbar.kube.nodes import CORDONED, LEASES, MACHINE, NODES, NodeTaint, Note
 from busbar.kube.wait import Pending
 from tests.support.kube_cluster import Clock, Cluster, not_found
 
@@ -26,7 +26,9 @@ def node(
     cordoned: bool = False,
 ) -> JsonObject:
     """A Node as the API serves it."""
-    annotations = {**({MACHINE: machine} if machine else {}), **({CORDONED: "true"} if cordoned else {})}
+    annotations = {MACHINE: machine} if machine else {}
+    if cordoned:
+        annotations[CORDONED] = Note("restart of K3s", cordoned=True).text
     parsed = [vars(NodeTaint.parse(text)) for text in taints]
     return {
         "metadata": {

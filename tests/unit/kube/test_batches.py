@@ -61,7 +61,11 @@ def test_where_as_many_agents_are_down_as_may_be_they_come_first(limit: int) -> 
 
 def node(name: str, ready: str = "True", **annotations: str) -> JsonObject:
     conditions = [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": ready}]
-    return {"metadata": {"name": name, "annotations": annotations}, "status": {"conditions": conditions}}
+    return {
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {"unschedulable": bool(annotations)},
+        "status": {"conditions": conditions},
+    }
 
 
 def pod(on: str, *owners: str) -> JsonObject:
@@ -79,7 +83,11 @@ class Cluster:
         self.asked[path] = query
         if path == "/api/v1/pods":
             return self.pods
-        return [node("w-1"), node("w-2", "Unknown"), node("w-3", **{"busbar/cordoned": "true"})]
+        return [
+            node("w-1"),
+            node("w-2", "Unknown"),
+            node("w-3", **{"busbar/cordoned": '{"why": "restart", "cordoned": true}'}),
+        ]
 
 
 def found(cluster: Any, *, jobs: bool = True) -> Nodes:
@@ -94,7 +102,7 @@ def test_the_nodes_say_which_agents_run_and_which_workers_are_cordoned() -> None
 
 def test_workers_that_were_drained_for_a_repair_are_known_with_the_reason() -> None:
     cluster = Cluster()
-    drained = node("w-1", "Unknown", **{"busbar/drained": '{"reason": "fan", "by": "anna@ops"}'})
+    drained = node("w-1", "Unknown", **{"busbar/drained": '{"why": "fan", "by": "anna@ops"}'})
     cluster.list = lambda path, **query: [] if path == "/api/v1/pods" else [drained]  # type: ignore[method-assign]
     assert found(cluster).drained == {"w-1": "fan (by anna@ops)"}
 

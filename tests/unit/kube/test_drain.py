@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -13,7 +12,7 @@ from busbar.kube import nodes
 from busbar.kube.allocatable import AllocatableSpec, NotAllocatable, wait
 from busbar.kube.client import ApiError, JsonObject
 from busbar.kube.drain import NotDrained, PodsRemain, after_restart, before_restart, drain, uncordon
-from busbar.kube.nodes import CORDONED, DRAINED, NODES, QUARANTINE, Node
+from busbar.kube.nodes import DRAINED, NODES, QUARANTINE, Node
 from tests.support.kube_cluster import unreachable
 from tests.unit.kube.node_cluster import BUDGET, Contended, Nodes, Scheduler, asking, node, pod
 
@@ -60,7 +59,6 @@ def test_the_node_is_cordoned_with_the_reason_before_pods_are_evicted_and_stays_
     found = seen(cluster)
     assert found.unschedulable and found.drained.startswith("driver 580 (by anna@ops, since 20")
     assert found.drained.endswith("+00:00)")
-    assert not found.cordoned_by_busbar, "an update uncordons what has its own mark"
 
 
 def test_a_scheduler_drains_before_the_cordon_and_pods_are_evicted_when_its_jobs_have_ended() -> None:
@@ -82,7 +80,8 @@ def test_a_worker_that_comes_back_starts_jobs_of_schedulers_unless_it_is_in_quar
     before: str | None, told: str
 ) -> None:
     cluster = Nodes(node("w-1", "b"))
-    nodes.quarantine(cluster, "w-1", before, datetime.now(UTC), cordon=False)
+    if before:
+        nodes.take_out(cluster, "w-1", QUARANTINE, before, "me", datetime.now(UTC), cordon=False)
     drained(cluster)
     cluster.log.clear()
     assert uncordon(cluster, "w-1", [], cluster.clock, print, asking(cluster))
@@ -150,7 +149,7 @@ def test_pods_that_nothing_starts_again_are_waited_for_and_named() -> None:
     cluster.clock.at(30, end)
     drained(cluster, said=said)
     assert cluster.log == ["w-1 cordoned", "app evicted"]
-    text = "draining; remaining pods: default/train (of a job); default/bare (has no controller)"
+    text = "draining; w-1: remaining pods: default/train (of a job); default/bare (has no controller)"
     assert any(text in line for line in said)
 
 
@@ -163,7 +162,7 @@ def test_a_pod_that_is_gone_before_its_eviction_is_one_that_ends() -> None:
 
     cluster.create = gone  # type: ignore[method-assign]
     drained(cluster, said=said)
-    assert any("remaining pods: default/app (ending)" in line for line in said)
+    assert any("w-1: remaining pods: default/app (ending)" in line for line in said)
 
 
 def test_jobs_are_ended_where_that_was_asked_for() -> None:
@@ -228,34 +227,6 @@ def test_a_node_that_does_not_exist_is_an_error_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotations", "cordoned", "pods_start"),
-    [
-        ({}, False, True),
-        # of an update that was interrupted: the next one would have uncordoned the Node
-        ({CORDONED: "true"}, True, True),
-        ({}, True, False),
-        ({QUARANTINE: json.dumps({"reason": "fan", "cordoned": True})}, True, False),
-        ({QUARANTINE: json.dumps({"reason": "fan"})}, False, True),
-        ({QUARANTINE: json.dumps({"reason": "fan"})}, True, False),
-    ],
-)
-def test_only_the_cordon_of_the_drain_ends_with_it(
-    annotations: dict[str, str], cordoned: bool, pods_start: bool
-) -> None:
-    before = node("w-1", "b")
-    before["metadata"]["annotations"] |= annotations
-    before["spec"] |= {"unschedulable": True} if cordoned else {}
-    cluster = Nodes(before)
-    drained(cluster)
-    drained(cluster)
-    assert CORDONED not in cluster.objects[f"{NODES}/w-1"]["metadata"]["annotations"]
-    assert back(cluster) is pods_start
-    found = seen(cluster)
-    assert (found.unschedulable, found.drained) == (not pods_start, "")
-    assert found.quarantine == ("fan" if QUARANTINE in annotations else "")
-
-
-@pytest.mark.parametrize(
     ("cordoned", "says"),
     [(False, "nothing was changed"), (True, "it is cordoned by somebody else")],
 )
@@ -297,14 +268,6 @@ def test_an_update_does_not_wait_for_the_gpus_of_a_drained_worker_and_names_it()
     assert said[-1].startswith(
         f"{GPU}: 1/1 nodes ready; not waited for: w-1, drained: driver 580 (by anna@ops"
     )
-
-
-@pytest.mark.parametrize("text", ["by hand", "[1]", "3"])
-def test_a_note_that_somebody_wrote_by_hand_counts_as_a_reason(text: str) -> None:
-    found = node("w-1", "b")
-    found["metadata"]["annotations"][DRAINED] = text
-    assert Node.of(found).drained == text
-    assert nodes.Node.of(node("w-1")).drained == ""
 
 
 def test_conditions_are_told_as_monitors_leave_them() -> None:

@@ -25,7 +25,7 @@ from tests.support.reports import HEALTHY, hca, report
 from tests.support.ssh_hosts import HOST, login, machine, public
 
 OFFERED = {"nvidia.com/gpu": "8", "nvidia.com/hostdev": "8"}
-NODE = Node("gpu-1", "m", False, True, False, False, {}, (), allocatable=OFFERED)
+NODE = Node("gpu-1", "m", False, True, False, {}, (), allocatable=OFFERED)
 
 
 def workers(state: ClusterState | None, **changes: Any) -> Workers:

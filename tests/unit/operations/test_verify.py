@@ -17,7 +17,7 @@ from busbar import config
 from busbar.hosts.inventory import Inventory
 from busbar.hosts.remote import Hosts
 from busbar.kube.client import ApiError
-from busbar.kube.nodes import NODES, Node, NodeTaint
+from busbar.kube.nodes import CORDONED, DRAINED, NODES, QUARANTINE, Node, NodeTaint, Note
 from busbar.manifests import operators
 from busbar.operations.verify import (
     CLUSTER,
@@ -42,11 +42,12 @@ POOL = {
     "taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}],
 }
 TAINT = NodeTaint("gpu", "yes", "NoSchedule")
+FAN = {DRAINED: Note("fan", "anna", cordoned=True)}
 
 
 def node(name: str, **found: Any) -> Node:
     """A Node of the configuration, but for what FOUND says."""
-    usual = Node(name, "m", False, True, False, False, {}, ())
+    usual = Node(name, "m", False, True, False, {}, ())
     if name == "gpu-1":
         usual = replace(usual, labels={"site/rack": "r1"}, taints=(TAINT,))
     return replace(usual, **found)
@@ -77,7 +78,7 @@ def test_a_cluster_as_configured_has_no_drift() -> None:
         (node("gpu-1", taints=()), Drift("gpu-1", "taint gpu=yes:NoSchedule is missing")),
         (node("gpu-1", ready=False), Drift("gpu-1", "its Node is not Ready")),
         (
-            node("gpu-1", cordoned_by_busbar=True),
+            node("gpu-1", unschedulable=True, notes={CORDONED: Note("restart", cordoned=True)}),
             Drift("gpu-1", "its Node is cordoned by an update that did not finish there"),
         ),
         (
@@ -87,7 +88,7 @@ def test_a_cluster_as_configured_has_no_drift() -> None:
             ),
         ),
         (
-            node("gpu-1", unschedulable=True, cordoned_by="NVSentinel (GPU-fatal-error-ruleset)"),
+            node("gpu-1", unschedulable=True, owner="NVSentinel (GPU-fatal-error-ruleset)"),
             Drift(
                 "gpu-1",
                 "its Node is cordoned by NVSentinel (GPU-fatal-error-ruleset); when the cause is repaired: "
@@ -107,15 +108,15 @@ def test_a_cluster_as_configured_has_no_drift() -> None:
             ),
         ),
         (
-            node("gpu-1", unschedulable=True, cordons=frozenset(["busbar/drained"]), drained="fan (by anna)"),
+            node("gpu-1", unschedulable=True, notes=FAN),
             Drift("gpu-1", "its Node is drained: fan (by anna)", "drained"),
         ),
         (
-            node("gpu-1", ready=False, unschedulable=True, drained="fan (by anna)"),
+            node("gpu-1", ready=False, unschedulable=True, notes=FAN),
             Drift("gpu-1", "its Node is drained: fan (by anna); it is not Ready", "drained"),
         ),
         (
-            node("gpu-1", drained="fan (by anna)"),
+            node("gpu-1", notes=FAN),
             Drift("gpu-1", "its Node is drained: fan (by anna); it was uncordoned later", "drained"),
         ),
         (
@@ -163,9 +164,7 @@ def test_a_quarantine_that_was_ended_by_hand_is_named_and_one_as_configured_is_n
     content = site(servers=1, workers={"h100": 2})
     content["hosts"]["workers"][0]["quarantine"] = "fan"
     inventory = Inventory.of(config.load(content, root=Path()))
-    held = Node(
-        "gpu-1", "m", False, True, False, False, {}, (NodeTaint("busbar/quarantine", "true", "NoSchedule"),)
-    )
+    held = Node("gpu-1", "m", False, True, False, {}, (NodeTaint("busbar/quarantine", "true", "NoSchedule"),))
 
     def compared(node: Node) -> list[Drift]:
         others = [replace(held, name=name, taints=()) for name in ("server-1", "gpu-2")]
@@ -175,7 +174,8 @@ def test_a_quarantine_that_was_ended_by_hand_is_named_and_one_as_configured_is_n
     content["pools"]["h100"]["quarantine_cordon"] = True
     inventory = Inventory.of(config.load(content, root=Path()))
     assert compared(held) == [Drift("gpu-1", "its Node is in quarantine and not cordoned")]
-    assert compared(replace(held, unschedulable=True, cordons=frozenset(["busbar/quarantine"]))) == []
+    noted = {QUARANTINE: Note("fan", cordoned=True)}
+    assert compared(replace(held, unschedulable=True, notes=noted)) == []
     del content["pools"]["h100"]["quarantine_cordon"]
     inventory = Inventory.of(config.load(content, root=Path()))
     missing = Drift("gpu-1", "taint busbar/quarantine=true:NoSchedule is missing")

@@ -43,7 +43,7 @@ def after_change(site: ApiServer, of_cluster: dict[str, Any] | None = None) -> l
 
 
 def test_a_drain_a_measurement_and_an_update_are_in_the_series_without_a_refresh(site: ApiServer) -> None:
-    nodes.take_out(site.api, "gpu-2", "cable", "me", datetime.now(UTC))
+    nodes.take_out(site.api, "gpu-2", nodes.DRAINED, "cable", "me", datetime.now(UTC))
     of_node = {line.partition("{")[0] for line in after_change(site) if 'node="gpu-2"' in line}
     assert of_node == {"busbar_node_drained", "busbar_node_rail_info"}
     record = Record(

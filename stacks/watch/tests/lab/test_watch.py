@@ -269,7 +269,7 @@ def test_one_port_that_cannot_be_read_takes_all_series_of_its_node_and_is_an_ale
 def test_a_quarantine_is_a_series_after_a_refresh_and_nothing_is_expected_of_its_node(
     lab: Lab, watched: str
 ) -> None:
-    reason = json.dumps({"reason": "drill", "since": "2026-11-24T00:00:00Z"})
+    reason = json.dumps({"why": "drill", "since": "2026-11-24T00:00:00Z"})
     lab.kubectl(f"annotate node worker-2 busbar/quarantine='{reason}'")
     try:
         assert refresh(lab)["quarantined"] == ["worker-2"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from busbar.kube.client import ApiError
-from busbar.kube.nodes import DRAINED, NODES, QUARANTINE
+from busbar.kube.nodes import DRAINED, NODES, QUARANTINE, Note
 from stacks.watch.package.series import Sample, SeriesSpec, follow, render, write
 from stacks.watch.tests.promtool import promtool
 from stacks.watch.tests.support import MEASURED_AT, Served, cluster, outputs, watch
@@ -35,7 +35,7 @@ def api(*quarantined: str) -> Served:
         {
             "metadata": {
                 "name": name,
-                "annotations": {QUARANTINE: json.dumps({"reason": 'rail 3 "flaps"', "since": MEASURED_AT})}
+                "annotations": {QUARANTINE: Note('rail 3 "flaps"', since=MEASURED_AT).text}
                 if name in quarantined
                 else {},
             }
@@ -196,7 +196,7 @@ def test_a_pool_has_the_result_of_its_last_measurement_in_the_cluster(
 def test_nothing_is_expected_of_a_node_that_is_drained_or_gone() -> None:
     found = api()
     first, _ = found.objects[NODES]
-    first["metadata"]["annotations"] = {DRAINED: json.dumps({"reason": "cable", "since": MEASURED_AT})}
+    first["metadata"]["annotations"] = {DRAINED: Note("cable", since=MEASURED_AT).text}
     found.objects[NODES] = [first]
     assert write(found, spec(), NOW)["quarantined"] == []
     text = written(found)

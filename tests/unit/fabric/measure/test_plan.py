@@ -294,7 +294,7 @@ def test_a_node_that_nvsentinel_has_cordoned_is_refused_with_its_reason() -> Non
 
 def test_a_node_in_quarantine_is_left_out_with_a_note_and_measured_by_its_name() -> None:
     held = gpu_node("gpu-3", taints=("busbar/quarantine=true:NoSchedule",))
-    held["metadata"]["annotations"] = {"busbar/quarantine": '{"reason": "fan"}'}
+    held["metadata"]["annotations"] = {"busbar/quarantine": '{"why": "fan"}'}
     cluster = Foreign(gpu_node("gpu-1"), gpu_node("gpu-2"), held)
     made = planned(cluster)
     assert (made.job.nodes, made.notes) == (("gpu-1", "gpu-2"), ["gpu-3 is left out: in quarantine: fan"])

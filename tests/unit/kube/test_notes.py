@@ -1,0 +1,117 @@
+"""Notes of busbar on Nodes: for which a Node is cordoned, and whose a cordon is."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from busbar.kube.nodes import CORDONED, DRAINED, NODES, QUARANTINE, Node, Note, put_back, take_out
+from tests.unit.kube.node_cluster import Nodes, node
+
+ALL = (CORDONED, QUARANTINE, DRAINED)
+NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)
+
+
+def seen(cluster: Nodes) -> Node:
+    return Node.of(cluster.objects[f"{NODES}/w-1"])
+
+
+def out(cluster: Nodes, key: str, *, cordon: bool = True) -> bool:
+    return take_out(cluster, "w-1", key, "fan", "anna@ops", NOW, cordon=cordon)
+
+
+def by_kubectl(cluster: Nodes, *, unschedulable: bool) -> None:
+    """`kubectl cordon` or `kubectl uncordon`, and what the API notes about it."""
+    found = cluster.objects[f"{NODES}/w-1"]
+    found["spec"]["unschedulable"] = unschedulable
+    manager = {"manager": "kubectl", "fieldsV1": {"f:spec": {"f:unschedulable": {}}}}
+    found["metadata"]["managedFields"] = [manager] if unschedulable else []
+
+
+def test_a_note_says_why_by_whom_since_when_and_that_it_came_with_a_cordon() -> None:
+    cluster = Nodes(node("w-1"))
+    assert not out(cluster, DRAINED)
+    assert seen(cluster).notes == {DRAINED: Note("fan", "anna@ops", "2026-11-28T12:00:00+00:00", True)}
+
+
+@pytest.mark.parametrize("key", ALL)
+def test_a_cordon_comes_and_goes_with_its_note(key: str) -> None:
+    cluster = Nodes(node("w-1"))
+    out(cluster, key)
+    assert seen(cluster).unschedulable and not seen(cluster).cordoned_by_others
+    assert put_back(cluster, "w-1", key)
+    assert not seen(cluster).unschedulable and not seen(cluster).notes
+
+
+@pytest.mark.parametrize("key", ALL)
+def test_a_cordon_that_an_admin_has_set_before_ours_outlives_it(key: str) -> None:
+    cluster = Nodes(node("w-1"))
+    by_kubectl(cluster, unschedulable=True)
+    out(cluster, key)
+    out(cluster, key)
+    assert not put_back(cluster, "w-1", key)
+    assert seen(cluster).cordoned_by_others and not seen(cluster).notes
+
+
+@pytest.mark.parametrize("key", ALL)
+def test_a_cordon_that_an_admin_has_set_after_ours_was_ended_outlives_it(key: str) -> None:
+    cluster = Nodes(node("w-1"))
+    out(cluster, key)
+    by_kubectl(cluster, unschedulable=False)
+    by_kubectl(cluster, unschedulable=True)
+    assert seen(cluster).cordoned_by_others
+    assert not put_back(cluster, "w-1", key)
+    assert seen(cluster).unschedulable
+
+
+@pytest.mark.parametrize("manager", ["busbar", "ancient-changes"])
+def test_a_cordon_of_ours_ends_whatever_the_api_has_kept_about_it(manager: str) -> None:
+    cluster = Nodes(node("w-1"))
+    out(cluster, DRAINED)
+    by_kubectl(cluster, unschedulable=True)
+    cluster.objects[f"{NODES}/w-1"]["metadata"]["managedFields"][0]["manager"] = manager
+    assert put_back(cluster, "w-1", DRAINED)
+
+
+@pytest.mark.parametrize(("first", "last"), [(DRAINED, QUARANTINE), (QUARANTINE, DRAINED)])
+@pytest.mark.parametrize("in_order", [True, False])
+def test_with_two_notes_the_cordon_ends_with_the_last_one(first: str, last: str, in_order: bool) -> None:
+    cluster = Nodes(node("w-1"))
+    out(cluster, first)
+    out(cluster, last)
+    ending = (first, last) if in_order else (last, first)
+    assert not put_back(cluster, "w-1", ending[0])
+    assert seen(cluster).cordons == {ending[1]}
+    assert put_back(cluster, "w-1", ending[1])
+    assert not seen(cluster).unschedulable
+
+
+@pytest.mark.parametrize("key", [QUARANTINE, DRAINED])
+def test_the_cordon_of_an_interrupted_update_ends_with_the_note_that_has_held_it_too(key: str) -> None:
+    cluster = Nodes(node("w-1", cordoned=True))
+    out(cluster, key)
+    assert put_back(cluster, "w-1", key)
+    assert not seen(cluster).cordons
+
+
+def test_a_quarantine_without_a_cordon_leaves_that_of_an_update() -> None:
+    cluster = Nodes(node("w-1", cordoned=True))
+    out(cluster, QUARANTINE, cordon=False)
+    put_back(cluster, "w-1", QUARANTINE)
+    assert seen(cluster).cordons == {CORDONED}
+
+
+def test_a_note_that_is_written_again_without_a_cordon_ends_it() -> None:
+    cluster = Nodes(node("w-1"))
+    out(cluster, QUARANTINE)
+    assert out(cluster, QUARANTINE, cordon=False)
+    assert not seen(cluster).unschedulable and seen(cluster).quarantine == "fan"
+
+
+@pytest.mark.parametrize("text", ["by hand", "[1]", "3", '{"reason": "fan"}'])
+def test_a_note_of_another_shape_is_a_reason_and_holds_no_cordon(text: str) -> None:
+    found = node("w-1")
+    found["metadata"]["annotations"][DRAINED] = text
+    found["spec"]["unschedulable"] = True
+    assert (Node.of(found).drained, Node.of(found).cordoned_by_others) == (text, True)
