@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from busbar.config.errors import ConfigError, Finding
-from busbar.config.k3s import Image, K3s
+from busbar.config.k3s import ImageArchive, K3s
 
 BINARIES = {"amd64": "k3s", "arm64": "k3s-arm64"}
 """Name of the K3s binary in a release, by architecture."""
@@ -68,7 +68,7 @@ def binaries(k3s: K3s, listed: Mapping[str, str]) -> dict[str, str]:
     return {arch: sha256 for arch, sha256 in sums.items() if sha256}
 
 
-def archive(image: Image, listed: Mapping[str, str]) -> str | None:
+def archive(image: ImageArchive, listed: Mapping[str, str]) -> str | None:
     """The checksum of an image archive, or None if it is unknown."""
     return image.sha256 or listed.get(unquote(image.url.rpartition("/")[2]))
 

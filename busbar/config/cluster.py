@@ -9,8 +9,7 @@ from pydantic import Field
 from busbar.config.hardware import MeasuredCluster
 from busbar.config.hosts import ApiEndpoint, Hosts, Worker
 from busbar.config.http_proxy import HttpProxy
-from busbar.config.k3s import K3s
-from busbar.config.k3s_argument_checks import arguments_of
+from busbar.config.k3s import K3s, arguments_of
 from busbar.config.kubernetes_values import DnsLabel
 from busbar.config.nfs_server import NfsServer
 from busbar.config.operators import GpuOperator, MpiOperator, NetworkOperator

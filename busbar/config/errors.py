@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from busbar.exits import Misuse
+from busbar.models import ConfigModel
+
+M = TypeVar("M", bound=ConfigModel)
 
 KeyPath = tuple[int | str, ...]
 """The path of a value in a configuration: `("hosts", "workers", 1, "address")`; `path_of` makes it a text."""
@@ -90,6 +93,14 @@ def unknown_keys(keys: Iterable[str], project: str, known: Sequence[str]) -> Ite
             yield Finding((key,), f"unknown key{hint}")
 
 
+def section(kind: type[M], name: str, data: Mapping[str, Any]) -> M:
+    """One part of `busbar:cluster`, such as `k3s`. Raises ConfigError with all findings below `name`."""
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(finding(each, kind).below(name) for each in error.errors()) from None
+
+
 def finding(error: ErrorDetails, root: type[BaseModel]) -> Finding:
     """Return the finding for an error of pydantic; `root` is the model that it has validated."""
     loc = tuple(part for part in error["loc"] if part != "[key]")
@@ -102,7 +113,9 @@ def finding(error: ErrorDetails, root: type[BaseModel]) -> Finding:
             return Finding(loc, f"missing: {field.description}" if field and field.description else "missing")
         hint = did_you_mean(str(loc[-1]), fields) or f"; expected one of: {', '.join(fields)}"
         return Finding(loc, f"unknown key{hint}")
-    is_silent = kind in _SILENT_VALUE and not (kind == "too_short" and isinstance(error["input"], str))
+    is_silent = (kind == "busbar" and isinstance(error["input"], list)) or (
+        kind in _SILENT_VALUE and not (kind == "too_short" and isinstance(error["input"], str))
+    )
     fix = str(error.get("ctx", {}).get("fix", ""))
     return Finding(loc, _wording(error), fix, "" if is_silent else show(error["input"]))
 

@@ -113,6 +113,7 @@ class MeasuredCluster(ConfigModel, Generic[P, V]):
     hosts_from: Annotated[HostsFrom | None, AfterValidator(_unread)] = Field(
         default=None, description="A list of hosts elsewhere, in place of the lists below hosts."
     )
+    hosts: ConfigModel
 
     @property
     def workers(self) -> Sequence[Worker]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from busbar.config.kubernetes_values import DnsLabel, LabelValue
 from busbar.config.network_values import Address, HostKey, InterfaceName, IpAddress, Port, UserName
@@ -125,6 +125,16 @@ def has_list(data: Any) -> bool:
     return isinstance(data, Mapping) and "hosts_from" in data
 
 
+def _odd(servers: list[HostConfig]) -> list[HostConfig]:
+    if (count := len(servers)) % 2 == 0:
+        raise invalid(
+            f"got {count}, expected an odd number: etcd with {count} members survives no more failures than "
+            f"with {count - 1}",
+            "remove one or add one",
+        )
+    return servers
+
+
 def _required_beside_list(schema: dict[str, Any]) -> None:
     # With hosts_from, `hosts` has the address that they share, and no lists.
     schema.pop("required")
@@ -146,8 +156,7 @@ class Hosts(ConfigModel):
         description="Required with two load balancers, not allowed with one. Without load balancers three "
         "servers or more share it.",
     )
-    servers: list[HostConfig] = Field(
-        min_length=1,
+    servers: Annotated[list[HostConfig], Field(min_length=1), AfterValidator(_odd)] = Field(
         description="K3s servers with embedded etcd: an odd number, because etcd needs a majority.",
     )
     workers: list[Worker] = Field(min_length=1, description="Hosts with GPUs and HCAs.")

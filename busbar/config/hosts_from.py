@@ -10,11 +10,10 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
-from busbar.config.errors import ConfigError, Finding, KeyPath, did_you_mean, finding, show
+from busbar.config.errors import ConfigError, Finding, KeyPath, did_you_mean, finding, section, show
 from busbar.config.files import resolve
 from busbar.config.hosts import HostConfig, HostsFrom, Topology
 from busbar.config.kubernetes_values import DnsLabel
-from busbar.config.load import section
 from busbar.config.network_values import HcaName, HostKey
 from busbar.config.schema import tidy
 from busbar.config.values import Int, Matching, NonEmpty

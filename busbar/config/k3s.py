@@ -2,22 +2,79 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
 from busbar import versions
+from busbar.config.errors import did_you_mean
 from busbar.config.kubernetes_values import BucketFolder, BucketName, BucketRegion, DnsLabel
 from busbar.config.network_values import Address, Cidr, Endpoint
-from busbar.config.values import CronSchedule, Int, JsonObject, Matching, NonEmpty, Offered, Sha256, Url
+from busbar.config.values import (
+    CronSchedule,
+    Int,
+    JsonObject,
+    Matching,
+    NonEmpty,
+    Offered,
+    Sha256,
+    Url,
+    invalid,
+)
 from busbar.models import ConfigModel
 
 RELEASE = r"v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z]+)?\+k3s[0-9]+"
-K3sVersion = Annotated[
-    str, Matching(RELEASE, "a K3s release such as v1.35.6+k3s1"), Offered(lambda: (versions.K3S,))
-]
 PACKAGED = ("coredns", "servicelb", "traefik", "local-storage", "metrics-server", "runtimes")
 """Components that K3s brings, and that can be disabled (k3s-io/k3s pkg/cli/cmds/server.go, `--disable`)."""
+
+
+# A name at least this similar to a component is misspelt; others may be manifests of the site (our-storage).
+_MISSPELT = 0.8
+
+
+def _opens_readyz(version: str) -> str:
+    if any(versions.contains(each, version) for each in versions.K3S_WITHOUT_READYZ):
+        raise invalid(
+            "does not read the AuthenticationConfiguration that the health check of /readyz needs",
+            "use v1.31.9, v1.32.5, v1.33.1 or later",
+        )
+    return version
+
+
+def _folder_of_releases(url: str) -> str:
+    """Refuse the URL of one release: busbar appends the version and the file name."""
+    release = re.search(RELEASE.replace(r"\+", r"(?:\+|%2B|-)"), url, re.IGNORECASE)
+    at_github = urlsplit(url).hostname == "github.com" and not url.endswith("/releases/download")
+    if not (release or at_github):
+        return url
+    what = f"contains the version {release[0]}" if release else "is not the folder of the releases"
+    folder = url[: release.start()].rstrip("/") if release and not at_github else versions.K3S_BASE_URL
+    raise invalid(f"{what}; busbar downloads <base_url>/<k3s.version>/k3s", folder)
+
+
+def _not_misspelt(component: str) -> str:
+    """Refuse a misspelt component, because K3s silently installs every one that is not in the list."""
+    if component not in PACKAGED and (hint := did_you_mean(component, PACKAGED, cutoff=_MISSPELT)):
+        raise invalid(f"is not a component of K3s{hint}")
+    return component
+
+
+def _archive(url: str) -> str:
+    if not url.endswith((".tar", ".tar.gz", ".tgz", ".tar.zst")):
+        raise invalid("is not a .tar, .tar.gz, .tgz or .tar.zst archive")
+    return url
+
+
+K3sVersion = Annotated[
+    str,
+    Matching(RELEASE, "a K3s release such as v1.35.6+k3s1"),
+    AfterValidator(_opens_readyz),
+    Offered(lambda: (versions.K3S,)),
+]
+Component = Annotated[DnsLabel, AfterValidator(_not_misspelt), Offered(lambda: PACKAGED)]
 
 
 class Checksums(ConfigModel):
@@ -27,10 +84,10 @@ class Checksums(ConfigModel):
     arm64: Sha256 | None = Field(default=None, description="sha256 of the file `k3s-arm64`.")
 
 
-class Image(ConfigModel):
+class ImageArchive(ConfigModel):
     """An archive of container images for hosts without access to a registry."""
 
-    url: Url = Field(
+    url: Annotated[Url, AfterValidator(_archive)] = Field(
         description="URL of the archive (.tar, .tar.gz, .tgz or .tar.zst); each host fetches it."
     )
     roles: list[Literal["server", "worker"]] = Field(
@@ -39,6 +96,16 @@ class Image(ConfigModel):
     sha256: Sha256 | None = Field(
         default=None, description="Its checksum; by default looked up in k3s.checksums_file by file name."
     )
+
+
+def _own_names(images: list[ImageArchive]) -> list[ImageArchive]:
+    names = [image.url.rpartition("/")[2] for image in images]
+    for name in names:
+        if names.count(name) > 1:
+            raise invalid(
+                f"the file name {name!r} is there twice, and hosts store archives by it", "rename one"
+            )
+    return images
 
 
 class Mirror(ConfigModel):
@@ -133,7 +200,7 @@ class K3s(ConfigModel):
     """The Kubernetes distribution on servers and workers."""
 
     version: K3sVersion = Field(default=versions.K3S, description="Release of K3s, such as v1.35.6+k3s1.")
-    base_url: Url = Field(
+    base_url: Annotated[Url, AfterValidator(_folder_of_releases)] = Field(
         default=versions.K3S_BASE_URL,
         description="Base URL of the releases; a mirror keeps the layout <base>/<version>/k3s.",
     )
@@ -158,10 +225,10 @@ class K3s(ConfigModel):
         description="Further names and addresses of the API in its certificate, such as a name in DNS. "
         "Those of the load balancers are in it.",
     )
-    disable: list[Annotated[DnsLabel, Offered(lambda: PACKAGED)]] = Field(
+    disable: list[Component] = Field(
         default=["traefik", "servicelb"], description="Packaged components of K3s that are not installed."
     )
-    images: list[Image] = Field(
+    images: Annotated[list[ImageArchive], AfterValidator(_own_names)] = Field(
         default=[], description="Image archives for hosts without access to a registry (air gap)."
     )
     server_args: JsonObject = Field(
@@ -181,3 +248,15 @@ class K3s(ConfigModel):
     rotate: Rotate = Field(
         default=Rotate(), description="Rotation of certificates, keys and tokens, by numbers that only rise."
     )
+
+
+def arguments_of(config: Mapping[str, Any], key: str) -> list[str]:
+    """The values of an argument list such as kubelet-arg, also if it is a single value."""
+    values = [config[name] for name in (key, f"{key}+") if config.get(name) is not None]
+    return [str(each) for value in values for each in (value if isinstance(value, list) else [value])]
+
+
+def parsed(argument: str) -> tuple[str, str]:
+    """Name and value of an argument of such a list."""
+    name, _, value = argument.removeprefix("--").partition("=")
+    return name, value

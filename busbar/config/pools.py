@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Annotated, Literal
 
-from pydantic import Field, WithJsonSchema
+from pydantic import AfterValidator, Field, WithJsonSchema
 
 from busbar.config.hardware import MeasuredPool
 from busbar.config.kubernetes_values import LabelKey, LabelValue
 from busbar.config.validation import PoolValidation
-from busbar.config.values import Int, Matching
+from busbar.config.values import Int, Matching, invalid
 from busbar.models import ConfigModel
 
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
@@ -49,13 +50,41 @@ class Taint(ConfigModel):
         return f"{self.key}={self.value}:{self.effect}"
 
 
+# kubernetes/kubernetes staging/src/k8s.io/kubelet/pkg/apis/well_known_labels.go
+_LABELS_OF_KUBELET = re.compile(
+    r"(beta\.)?kubernetes\.io/(os|arch)|kubernetes\.io/hostname|beta\.kubernetes\.io/instance-type"
+    r"|(topology|failure-domain\.beta)\.kubernetes\.io/(zone|region)"
+    r"|(.+\.)?(kubelet|node)\.kubernetes\.io/.*"
+)
+_LABELS_OF_KUBERNETES = re.compile(r"(.+\.)?(kubernetes|k8s)\.io/.*")
+
+
+def _kubelet_accepts(key: str) -> str:
+    if _LABELS_OF_KUBERNETES.fullmatch(key) and not _LABELS_OF_KUBELET.fullmatch(key):
+        raise invalid(
+            "is a label with which the kubelet does not start: a node may not set it itself",
+            "use a domain of your own, or set it with kubectl afterwards",
+        )
+    return key
+
+
+def _distinct(taints: list[Taint]) -> list[Taint]:
+    """Refuse a pair of key and effect that is listed twice, as the API server does (core/validation)."""
+    seen: set[tuple[str, str]] = set()
+    for taint in taints:
+        if (taint.key, taint.effect) in seen:
+            raise invalid(f"key {taint.key!r} with effect {taint.effect!r} is listed twice", "keep one")
+        seen.add((taint.key, taint.effect))
+    return taints
+
+
 class Pool(MeasuredPool):
     """Requirements for every worker of the pool, and how K3s is updated on it."""
 
-    labels: dict[LabelKey, LabelValue] = Field(
+    labels: dict[Annotated[LabelKey, AfterValidator(_kubelet_accepts)], LabelValue] = Field(
         default={}, description="Labels of the workers; a change is applied to running ones too."
     )
-    taints: list[Taint] = Field(
+    taints: Annotated[list[Taint], AfterValidator(_distinct)] = Field(
         default=[], description="Taints of the workers; a change is applied to running ones too."
     )
     min_disk_gb: Annotated[Int, Field(ge=1)] = Field(

@@ -1,8 +1,8 @@
-"""The configuration of a capability's project: one object in a stack file, read and validated as a whole."""
+"""Reads and validates the configuration of a project: one object in a stack file, as a whole."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -10,54 +10,92 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from busbar.config import errors, stackfile
+from busbar.config import checks, checksums, errors, files, secrets, stackfile
+from busbar.config.cluster import Cluster
 from busbar.config.errors import ConfigError, Finding
-from busbar.config.schema import project_schema
+from busbar.config.schema import KEY, PROJECT, SECRETS, project_schema
+from busbar.config.stackfile import StackFile
 
 Config = TypeVar("Config", bound=BaseModel)
+Beside = Callable[[Config, Collection[str], Path | None], Iterable[Finding]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectConfig(Generic[Config]):
     """The configuration `<project>:<key>` of a stack file, which is a `model`.
 
-    `what`: name of what the object describes. `findings`: the checks that no value can make on its own.
-    `finding`: returns the finding for an error of pydantic. `secrets`: key -> description, in its namespace.
+    `what`: name of what the object describes. `secrets`: key -> description, in the project's namespace.
+    `refused`: finds what may not be in the object at all. `finding`: returns the finding for an error of
+    pydantic. `checks`: those that no value can make on its own. `checks_beside`: those that also need the
+    names of the secrets that are set, and the project folder where it is known.
     """
 
     project: str
     key: str
     model: type[Config]
     what: str
-    findings: Callable[[Config], Iterable[Finding]]
+    checks: Callable[[Config], Iterable[Finding]]
+    checks_beside: Beside[Config] = lambda *_: ()
+    refused: Callable[[Mapping[str, Any]], Iterable[Finding]] = lambda _: ()
     finding: Callable[[ErrorDetails, type[BaseModel]], Finding] = errors.finding
     secrets: Mapping[str, str] = field(default_factory=dict)
 
+    def file(self, path: Path) -> StackFile:
+        """A stack file as written. Raises ConfigError."""
+        return stackfile.read(path, self.project, self.key, self.secrets, self.what)
+
     def read(self, path: Path) -> Config:
         """The validated configuration of a stack file. Raises ConfigError with all findings."""
-        file = stackfile.read(path, self.project, self.key, self.secrets, self.what)
-        return self.load(file.data)
+        return self.load(self.file(path).data)
 
     def schema(self) -> dict[str, Any]:
         """The JSON Schema of a stack file."""
-        title = f"A stack of {self.project}: Pulumi.<stack>.yaml"
-        secret = {"type": "object", "required": ["secure"]}
-        keys = {name: {**secret, "description": text} for name, text in self.secrets.items()}
-        return project_schema(title, self.project, self.key, self.model, more_keys=keys)
+        return project_schema(self.project, self.key, self.model, self.secrets)
 
-    def load(self, data: Any) -> Config:
+    def load(self, data: Any, *, secret_keys: Collection[str] = (), root: Path | None = None) -> Config:
         """Validate the object as a whole and return it typed.
 
-        Raises ConfigError with all findings: each names the path, the value, and what is expected.
+        `secret_keys`: which of `secrets` are set; their values are not needed. `root`: the project folder; if
+        given, the files that the configuration names are checked too.
+
+        Raises ConfigError with all findings on single values, or else all on several together. Each names the
+        path, the value, and what is expected.
         """
         if not isinstance(data, Mapping):
             raise ConfigError(
                 [Finding((f"{self.project}:{self.key}",), "is not an object", f"see {stackfile.EXAMPLE}")]
             )
+        config: Config | None = None
+        found = [*self.refused(data)]
+        known = {each.path for each in found}
         try:
             config = self.model.model_validate(data)
         except ValidationError as error:
-            raise ConfigError(self.finding(detail, self.model) for detail in error.errors()) from None
-        if findings := list(self.findings(config)):
-            raise ConfigError(findings)
+            of_values = (self.finding(detail, self.model) for detail in error.errors())
+            found += (each for each in of_values if each.path not in known)
+        if config is not None and not found:
+            found = [*self.checks(config), *self.checks_beside(config, secret_keys, root)]
+        if config is None or found:
+            raise ConfigError(found)
         return config
+
+
+def _beside(cluster: Cluster, secret_keys: Collection[str], root: Path | None) -> Iterator[Finding]:
+    yield from checks.login(cluster.ssh, secret_keys, PROJECT)
+    yield from checks.bucket(cluster, secret_keys)
+    yield from checksums.findings(cluster.k3s, root)
+    if root is not None:
+        yield from files.findings(cluster, root)
+
+
+CLUSTER = ProjectConfig(
+    project=PROJECT,
+    key=KEY,
+    model=Cluster,
+    what="the cluster",
+    checks=checks.of_cluster,
+    checks_beside=_beside,
+    refused=secrets.findings,
+    secrets=SECRETS,
+)
+load = CLUSTER.load

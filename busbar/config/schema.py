@@ -21,46 +21,35 @@ SECRETS = {
 }
 """The secrets of a stack: top-level keys `busbar:<key>`, declared in Pulumi.yaml, with descriptions."""
 
+_SECRET = {
+    "type": "object",
+    "required": ["secure"],
+    "additionalProperties": False,
+    "properties": {"secure": {"type": "string", "description": "Ciphertext, written by Pulumi."}},
+}
 # A bound after one of our validators is rendered under pydantic's own name.
 _KEYWORDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 
 
 def stack_schema() -> dict[str, Any]:
     """The schema of `Pulumi.<stack>.yaml`: `busbar:cluster` and the secrets."""
-    secret = {
-        "type": "object",
-        "required": ["secure"],
-        "additionalProperties": False,
-        "properties": {"secure": {"type": "string", "description": "Ciphertext, written by Pulumi."}},
-    }
-    keys = {
-        name: {
-            "$ref": "#/$defs/Secret",
-            "description": f"{description} Set it with `pulumi config set --secret busbar:{name}`.",
-        }
-        for name, description in SECRETS.items()
-    }
-    title = "A stack of busbar: Pulumi.<stack>.yaml"
-    return project_schema(title, PROJECT, KEY, Cluster, more_keys=keys, more_definitions={"Secret": secret})
+    return project_schema(PROJECT, KEY, Cluster, SECRETS)
 
 
 def project_schema(
-    title: str,
-    project: str,
-    key: str,
-    model: type[BaseModel],
-    *,
-    more_keys: Mapping[str, Any] | None = None,
-    more_definitions: Mapping[str, Any] | None = None,
+    project: str, key: str, model: type[BaseModel], secrets: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The schema of a stack file of `project`: `<project>:<key>` is a `model`; other keys are optional."""
+    """The schema of a stack file of `project`: `<project>:<key>` is a `model`; `secrets` are optional."""
     root = tidy(model.model_json_schema(ref_template="#/$defs/{model}"))
-    definitions = {**root.pop("$defs", {}), model.__name__: root, **(more_definitions or {})}
-    keys = {f"{project}:{key}": {"$ref": f"#/$defs/{model.__name__}"}}
-    keys |= {f"{project}:{name}": schema for name, schema in (more_keys or {}).items()}
+    definitions = {**root.pop("$defs", {}), model.__name__: root}
+    keys: dict[str, Any] = {f"{project}:{key}": {"$ref": f"#/$defs/{model.__name__}"}}
+    for name, description in secrets.items():
+        definitions["Secret"] = _SECRET
+        how = f"Set it with `pulumi config set --secret {project}:{name}`."
+        keys[f"{project}:{name}"] = {"$ref": "#/$defs/Secret", "description": f"{description} {how}"}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": title,
+        "title": f"A stack of {project}: Pulumi.<stack>.yaml",
         "type": "object",
         "required": ["config"],
         "properties": {

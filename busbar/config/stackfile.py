@@ -13,7 +13,6 @@ from busbar.config import engine_yaml
 from busbar.config.cluster import Cluster
 from busbar.config.errors import ConfigError, Finding, show, unknown_keys
 from busbar.config.hosts import has_list
-from busbar.config.load import load
 from busbar.config.schema import KEY, PROJECT, SECRETS
 from busbar.config.secrets import plain_text
 from busbar.exits import Misuse
@@ -56,6 +55,8 @@ class StackFile:
 
     def cluster(self) -> Cluster:
         """The validated `busbar:cluster`, with the files that it names, as `up` does. Raises ConfigError."""
+        from busbar.config.project import load
+
         return self.load(load)
 
     def load(self, load: Callable[..., C], roles: Mapping[str, str] | None = None) -> C:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from busbar import versions
+from busbar.config.errors import did_you_mean
 from busbar.config.kubernetes_values import Image, Memory, RuntimeClass
 from busbar.config.network_values import HcaName
-from busbar.config.values import Bytes, EnvName, Float, Int, NonEmpty, Offered, Text
+from busbar.config.values import Bytes, EnvName, Float, Int, NonEmpty, Offered, Text, invalid
 from busbar.judge.nccl.expected import profiles
 from busbar.judge.nccl.expected.profiles import Profile
 from busbar.models import ConfigModel
@@ -20,9 +21,25 @@ Algorithm = Literal["auto", "ring", "tree", "nvls", "sharp"]
 DEFAULT_TRANSPORT: Transport = "gpudirect-rdma"
 
 
+def _known_profile(value: str) -> str:
+    if value not in (names := profiles.names()):
+        hint = did_you_mean(value, names) or f"; expected one of: {', '.join(names)}"
+        raise invalid(f"is not a profile{hint}")
+    return value
+
+
+def _once(collectives: list[Collective]) -> list[Collective]:
+    if len(set(collectives)) < len(collectives):
+        raise invalid(f"{', '.join(collectives)} has duplicates", "list each once")
+    return collectives
+
+
 def _without_defaults(schema: dict[str, Any]) -> None:
     for field in schema["properties"].values():
         field.pop("default", None)
+
+
+ProfileName = Annotated[NonEmpty, AfterValidator(_known_profile), Offered(profiles.names, only=True)]
 
 
 class NcclPoolSettings(ConfigModel):
@@ -30,7 +47,7 @@ class NcclPoolSettings(ConfigModel):
 
     model_config = ConfigDict(json_schema_extra=_without_defaults)
 
-    profile: Annotated[NonEmpty, Offered(profiles.names, only=True)] | None = Field(
+    profile: ProfileName | None = Field(
         default=None,
         description="Profile of a known system, such as h100-ib-8x400; its settings become the defaults.",
     )
@@ -82,7 +99,7 @@ class NcclSettings(NcclPoolSettings):
         description="Part of a pool's workers, without those in quarantine, that must be measured; with "
         "fewer, nccl_passed is false.",
     )
-    collectives: Annotated[list[Collective], Field(min_length=1)] = Field(
+    collectives: Annotated[list[Collective], Field(min_length=1), AfterValidator(_once)] = Field(
         default=["all_reduce"], description="Collectives to measure; the first one is the headline result."
     )
     min_bytes: Bytes = Field(default=512 << 20, description="Smallest message, such as 512M (binary units).")

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import yaml
 
 from busbar.config import ConfigError, K3s, Pool, checksums
-from busbar.config.k3s_argument_checks import arguments_of, parsed
+from busbar.config.k3s import arguments_of, parsed
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import Inventory
 

@@ -9,7 +9,7 @@ from pulumi import ResourceOptions
 from busbar.components.engine.program import end_quietly_when_interrupted, leave_out_debug_messages
 from busbar.components.engine.stack_config import checked, read_stack
 from busbar.components.engine.stack_outputs import export_all, fail_unless_made, fail_unless_passed
-from busbar.config import validation_checks
+from busbar.config.checks import measurement_warnings
 from stacks.slurm.package import config, outputs
 from stacks.slurm.package.components.hosts import SlurmHosts, SlurmHostsArgs
 from stacks.slurm.package.components.validation import SlurmValidation, SlurmValidationArgs
@@ -19,7 +19,7 @@ FOLDER = Path(__file__).resolve().parent
 
 async def main() -> None:
     data, secrets = read_stack(config.PROJECT, config.KEY, config.SECRETS)
-    slurm, login = checked(data, secrets, FOLDER, config.load, validation_checks.warnings, config.ROLES)
+    slurm, login = checked(data, secrets, FOLDER, config.load, measurement_warnings, config.ROLES)
     hosts = SlurmHosts("slurm", SlurmHostsArgs(slurm=slurm, login=login))
     measured: dict[str, SlurmValidation] = {}
     for pool in slurm.pools if slurm.validation.enabled else ():

@@ -19,12 +19,20 @@ def refused(cluster: dict[str, Any], **options: Any) -> Run:
     return run
 
 
-def test_all_errors_of_the_configuration_are_in_one_message() -> None:
+def test_all_errors_of_single_values_are_in_one_message() -> None:
     cluster = site(servers=2)
     cluster["hosts"]["workers"][1]["address"] = "10.0.0.300"
     text = str(refused(cluster).error)
     assert "hosts.workers[1].address: '10.0.0.300' is not an IPv4/IPv6 address or a host name" in text
     assert "hosts.servers: got 2, expected an odd number" in text
+
+
+def test_all_errors_of_several_values_are_in_one_message() -> None:
+    cluster = site(ssh={})
+    cluster["hosts"]["workers"][1]["name"] = "gpu-1"
+    text = str(refused(cluster).error)
+    assert "hosts.workers[1].name: 'gpu-1' is also the name of hosts.workers[0]" in text
+    assert "ssh: no SSH key configured" in text
 
 
 def test_an_empty_object_is_refused_with_what_is_missing() -> None:

@@ -13,8 +13,8 @@ import jsonschema
 import pytest
 from pulumi.runtime import mocks
 
+from busbar.config import load
 from busbar.config.hosts_from import ROLES, hosts_schema, read_list
-from busbar.config.load import load
 from tests.program.answers import healthy
 from tests.program.harness import ROOT, Run, run_program, texts
 from tests.support.clusters import site

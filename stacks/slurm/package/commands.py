@@ -27,11 +27,11 @@ def register(group: typer.Typer) -> None:
 
 def describe(path: Path) -> tuple[list[str], list[Finding]]:
     """A stack file in a few lines, and the warnings on it. Raises ConfigError."""
-    from busbar.config import validation_checks
+    from busbar.config.checks import measurement_warnings
     from stacks.slurm.package import config
 
     slurm, _ = config.read(path)
-    return [*_describe(slurm)], validation_checks.warnings(slurm)
+    return [*_describe(slurm)], measurement_warnings(slurm)
 
 
 def _describe(slurm: Slurm) -> Iterator[str]:

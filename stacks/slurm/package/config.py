@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, Field
 from pydantic_core import ErrorDetails
 
-from busbar.config import HostConfig, Worker, files, host_checks, stackfile, validation_checks
-from busbar.config.errors import ConfigError, Finding, did_you_mean, finding
+from busbar.config import HostConfig, Worker, checks, files, schema
+from busbar.config.errors import Finding, did_you_mean, finding
 from busbar.config.hardware import MeasuredCluster, MeasuredPool
 from busbar.config.kubernetes_values import DnsLabel
 from busbar.config.nfs_server import NfsServer
-from busbar.config.partial import PartialCluster
 from busbar.config.pools import Pool
-from busbar.config.schema import project_schema
+from busbar.config.project import ProjectConfig
 from busbar.config.stackfile import StackFile
 from busbar.config.validation import NcclSettings, Validation
 from busbar.config.values import Int, Matching, Text
@@ -28,7 +27,7 @@ from stacks.slurm.capability import CAPABILITY
 
 KEY = "slurm"
 PROJECT = "busbar-slurm"
-SECRETS = ("sshPrivateKey", "sshPrivateKeyPassword")
+SECRETS = {name: schema.SECRETS[name] for name in ("sshPrivateKey", "sshPrivateKeyPassword")}
 ROLES = CAPABILITY.host_roles
 
 _OF_K3S = {*Pool.model_fields, *Validation.model_fields}
@@ -256,42 +255,13 @@ class Slurm(MeasuredCluster[MeasuredPool, SlurmValidation]):
 
 def read(path: Path) -> tuple[Slurm, StackFile]:
     """The validated configuration of a stack file, and the file as written. Raises ConfigError."""
-    file = stackfile.read(path, PROJECT, KEY, SECRETS)
+    file = CONFIG.file(path)
     return file.load(load, ROLES), file
 
 
-def load(data: Any, *, secret_keys: Collection[str] = (), root: Path | None = None) -> Slurm:
-    """Validate the object `busbar-slurm:slurm` as a whole and return it typed.
-
-    `secret_keys`: which of SECRETS are set. `root`: the project folder; if given, ssh.key_file is read.
-    Raises ConfigError with all findings: each names the path, the value, and what is expected.
-    """
-    if not isinstance(data, Mapping):
-        raise ConfigError([Finding((f"{PROJECT}:{KEY}",), "is not an object", f"see {stackfile.EXAMPLE}")])
-    problems: list[Finding] = []
-    slurm: Slurm | None = None
-    try:
-        slurm = Slurm.model_validate(data)
-    except ValidationError as error:
-        problems += map(_finding, error.errors())
-    partial = PartialCluster.of(data, ("controller", "login", "compute"), "compute", SlurmValidation)
-    for check in (host_checks.duplicates, host_checks.pools, host_checks.topology, validation_checks.values):
-        problems += check(partial)
-    problems += host_checks.login(partial, secret_keys, PROJECT)
-    if slurm is not None:
-        problems += _findings(slurm)
-        if not problems:
-            problems += validation_checks.hardware(slurm)
-        if root is not None:
-            problems += files.ssh_key(slurm.ssh, root)
-    if problems or slurm is None:
-        raise ConfigError(problems)
-    return slurm
-
-
-def _finding(error: ErrorDetails) -> Finding:
+def _finding(error: ErrorDetails, root: type[BaseModel]) -> Finding:
     """Return the finding for an error of pydantic; a key that only K3s has gets its own text."""
-    found = finding(error, Slurm)
+    found = finding(error, root)
     section, key = found.path[0], str(found.path[-1])
     if error["type"] == "extra_forbidden" and section in ("pools", "validation") and key in _OF_K3S:
         fix = f"remove it; {_INSTEAD[key]}" if key in _INSTEAD else "remove it"
@@ -301,6 +271,7 @@ def _finding(error: ErrorDetails) -> Finding:
 
 def _findings(slurm: Slurm) -> Iterator[Finding]:
     """The checks that no value can make on its own."""
+    yield from checks.of_measured_cluster(slurm)
     seen: dict[str, str] = {}
     for parameter in slurm.parameters:
         path = ("parameters", parameter)
@@ -404,8 +375,21 @@ def _time_limits(slurm: Slurm) -> Iterator[Finding]:
             yield Finding(("partitions", name, "max_time"), what, "raise it, or lower that", repr(limit))
 
 
-def stack_schema() -> dict[str, Any]:
-    """The JSON Schema of `stacks/slurm/Pulumi.<stack>.yaml`, generated from the models."""
-    secret = {"type": "object", "required": ["secure"], "description": "Written by Pulumi."}
-    title = f"A stack of {PROJECT}: Pulumi.<stack>.yaml"
-    return project_schema(title, PROJECT, KEY, Slurm, more_keys=dict.fromkeys(SECRETS, secret))
+def _beside(slurm: Slurm, secret_keys: Collection[str], root: Path | None) -> Iterator[Finding]:
+    """The checks of the login."""
+    yield from checks.login(slurm.ssh, secret_keys, PROJECT)
+    if root is not None:
+        yield from files.ssh_key(slurm.ssh, root)
+
+
+CONFIG = ProjectConfig(
+    project=PROJECT,
+    key=KEY,
+    model=Slurm,
+    what="the cluster",
+    checks=_findings,
+    checks_beside=_beside,
+    finding=_finding,
+    secrets=SECRETS,
+)
+load, stack_schema = CONFIG.load, CONFIG.schema

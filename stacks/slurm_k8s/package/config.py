@@ -256,7 +256,7 @@ CONFIG = ProjectConfig(
     key=KEY,
     model=Slurm,
     what="Slurm",
-    findings=_findings,
+    checks=_findings,
     secrets={PASSWORD: "Password of accounting.username in the database."},
 )
 read, load, stack_schema = CONFIG.read, CONFIG.load, CONFIG.schema

@@ -152,7 +152,7 @@ CONFIG = ProjectConfig(
     key=KEY,
     model=Training,
     what="the training run",
-    findings=_findings,
+    checks=_findings,
     finding=_finding,
 )
 read, load, stack_schema = CONFIG.read, CONFIG.load, CONFIG.schema

@@ -172,6 +172,6 @@ CONFIG = ProjectConfig(
     key=KEY,
     model=Watch,
     what="the monitoring",
-    findings=_findings,
+    checks=_findings,
 )
 read, load, stack_schema = CONFIG.read, CONFIG.load, CONFIG.schema

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from busbar.config import ConfigError, load
-from busbar.config.load import warnings
+from busbar.config import ConfigError, load, warnings
 from tests.support.clusters import H100_POOL, host_key, site
 
 INJECTION = "';drop"
@@ -172,7 +171,7 @@ def pool_with(**changes: Any) -> dict[str, Any]:
 def test_a_taint_may_not_be_listed_twice() -> None:
     [found] = findings(pool_with(taints=[TAINT, {**TAINT, "value": "other"}]))
     assert found.startswith(
-        "pools.h100.taints[1]: key 'nvidia.com/gpu' with effect 'NoSchedule' is also pools.h100.taints[0]"
+        "pools.h100.taints: key 'nvidia.com/gpu' with effect 'NoSchedule' is listed twice"
     )
 
 

@@ -145,7 +145,7 @@ def test_labels_are_those_that_the_kubelet_accepts(label: str, accepted: bool) -
         load(data)
     else:
         [found] = findings(data)
-        assert found.startswith(f"pools.h100.labels: the kubelet does not start with {label!r}")
+        assert found.startswith(f"pools.h100.labels.{label}: {label!r} is a label with which the kubelet ")
 
 
 def test_tokens_of_an_hour_are_refused_where_multus_never_gets_a_new_one() -> None:

@@ -130,8 +130,8 @@ def test_check_config_lists_every_finding_and_exits_with_64(tmp_path: Path) -> N
     result = busbar("check-config", str(stack(tmp_path, {"config": {"busbar:cluster": data}})))
     assert result.exit_code == 64
     assert [re.sub(r"^(\S+:)\d+", r"\1N", line).split(": ")[0] for line in result.stdout.splitlines()] == [
-        "Pulumi.prod.yaml:N hosts.workers[1] (gpu-2).address",
         "Pulumi.prod.yaml:N hosts.servers",
+        "Pulumi.prod.yaml:N hosts.workers[1] (gpu-2).address",
     ]
     assert "2 errors; no changes made" in result.stderr
 

@@ -9,9 +9,8 @@ from packaging.version import Version
 
 from busbar import versions
 from busbar.cli.config import describe
-from busbar.config import load, software_checks, warnings
+from busbar.config import ConfigError, load, warnings
 from busbar.config.errors import path_of
-from busbar.config.partial import PartialConfig
 from tests.support.clusters import site
 
 
@@ -29,7 +28,11 @@ def test_check_config_names_no_version_of_an_operator_that_is_not_installed() ->
 
 def errors(k3s: str, **operators: Any) -> list[str]:
     data = site(k3s={"version": k3s, "sha256": {"amd64": "0" * 64}}, **operators)
-    return [path_of(each.path) for each in software_checks.versions(PartialConfig.read(data))]
+    try:
+        load(data)
+    except ConfigError as error:
+        return [path_of(each.path) for each in error.findings]
+    return []
 
 
 @pytest.mark.parametrize("version", ["v1.30.9+k3s1", "v1.31.8+k3s1", "v1.32.4+k3s1", "v1.33.0+k3s1"])
