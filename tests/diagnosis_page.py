@@ -1,25 +1,26 @@
-"""Writes the tables of docs/diagnosis.md from rules.yaml and endings.yaml (`make docs`)."""
+"""Writes the tables of docs/diagnosis.md from failures.yaml (`make docs`)."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from busbar.judge.nccl.diagnose import endings, rules
+from busbar.judge.nccl.diagnose.known import Failure, failures
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "diagnosis.md"
 
 
 def generated(page: str) -> str:
     """The page with the rows of its tables as the rules are; the text around them stays."""
-    known = rules.rules()
+    known = failures()
     by_heading = {
-        "From the log as a whole": [_row(rule) for rule in known if not rule.example],
-        "From a line": [_row(rule, f"`{rule.example}`") for rule in known if rule.example],
+        "From the log as a whole": [_row(rule) for rule in known if not rule.lines],
+        "From a line": [_row(rule, f"`{rule.lines[0].example}`") for rule in known if rule.lines],
         "How a run ends": [
-            f"| {origin} | `{row.example.strip()}` | `{row.rule}` |"
-            for origin, rows in endings.known().items()
-            for row in rows
+            f"| {row.of} | `{row.example.strip()}` | `{rule.name}` |"
+            for rule in known
+            for row in rule.lines
+            if row.of
         ],
     }
     for heading, rows in by_heading.items():
@@ -29,7 +30,7 @@ def generated(page: str) -> str:
     return page
 
 
-def _row(rule: rules.Rule, *first: str) -> str:
+def _row(rule: Failure, *first: str) -> str:
     cells = [*first, f"`{rule.name}`", rule.severity, rule.meaning, rule.cause, rule.next]
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 

@@ -32,7 +32,7 @@ class Code(StrEnum):
         return self.value.partition(".")[0]
 
 
-C = TypeVar("C", bound=Code)
+C = TypeVar("C", bound=str)
 
 
 class Check(StrictModel, Generic[C]):
@@ -51,7 +51,8 @@ class Check(StrictModel, Generic[C]):
     @classmethod
     def of(cls, status: Status, code: C, reason: str, evidence: str | None = None, fix: str = "") -> Self:
         """The result of the gate that CODE belongs to."""
-        return cls(name=code.gate, status=status, code=code, reason=reason, evidence=evidence, fix=fix)
+        name = code.partition(".")[0]
+        return cls(name=name, status=status, code=code, reason=reason, evidence=evidence, fix=fix)
 
     @property
     def sentence(self) -> str:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from busbar.judge.checks import Code
-
 
 def without_case(
     gates: Iterable[Callable[..., object]],
-    fails: Iterable[Code],
-    unknown: Iterable[Code],
+    fails: Iterable[str],
+    unknown: Iterable[str],
     never_unknown: Mapping[str, str],
 ) -> list[str]:
     """One sentence per case that is missing: which gate, and what to write.
@@ -19,7 +17,7 @@ def without_case(
     gate fails or lacks its evidence; `never_unknown`: gate -> why it always has its evidence.
     """
     names = [gate.__name__.replace("_", "-") for gate in gates]
-    failing, lacking = {code.gate for code in fails}, {code.gate for code in unknown}
+    failing, lacking = (({code.partition(".")[0] for code in each}) for each in (fails, unknown))
     return [
         *_sentences(names, failing, "no case that it fails", "FAILS"),
         *_sentences(

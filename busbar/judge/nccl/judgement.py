@@ -13,7 +13,7 @@ from busbar.judge.nccl.checks.context import Context, build
 from busbar.judge.nccl.checks.hosts import differences
 from busbar.judge.nccl.checks.transport import proven_transport
 from busbar.judge.nccl.diagnose.diagnose import diagnose
-from busbar.judge.nccl.diagnose.rules import LineRules
+from busbar.judge.nccl.diagnose.known import LineRules
 from busbar.judge.nccl.expected import JUDGE
 from busbar.judge.nccl.expected.expectation import Expectation
 from busbar.judge.nccl.log import reader

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from busbar.judge.nccl.diagnose.rules import LineRules
+from busbar.judge.nccl.diagnose.known import LineRules
 from busbar.judge.nccl.log.reader import LogReader, ParsedLog
 from busbar.judge.nccl.log.source import Source
 

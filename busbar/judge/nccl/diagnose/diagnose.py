@@ -16,17 +16,16 @@ from busbar.judge.nccl.checks.algorithm import nvls_lost
 from busbar.judge.nccl.checks.context import Context
 from busbar.judge.nccl.checks.result import Check
 from busbar.judge.nccl.checks.transport import proven_transport
-from busbar.judge.nccl.diagnose.rules import (
+from busbar.judge.nccl.diagnose.known import (
+    Failure,
     Kind,
     Observation,
-    Rule,
     Severity,
+    failure,
+    failures,
     host_of,
     is_harmless_warning,
-    rule,
-    rules,
 )
-from busbar.judge.nccl.log.matcher import KnownLine
 from busbar.judge.nccl.log.records import LogLine
 
 EARLIEST = "the earliest WARN"
@@ -57,27 +56,38 @@ class Diagnosis(BaseModel):
 
 def diagnose(context: Context, checks: list[Check]) -> list[Diagnosis]:
     """Every known failure that the log shows: the first cause, its echoes, and the others."""
-    found = [_of_line(known) for known in context.log.known_lines]
     by_code = {check.code: check for check in checks}
     observed = _observations(context)
-    for each in rules():
-        if any(c in by_code for c in each.unless):
+    shown = [(failure(k.name), k.first.line, k.first.text, k.count) for k in context.log.known_lines]
+    for each in failures():
+        if any(code in by_code for code in each.unless):
             continue
-        code = next((c for c in each.codes if c in by_code), None)
-        if code is not None:
-            check = by_code[code]
-            found.append(_diagnosis(each, check.line or 0, check.evidence or check.reason))
-        elif each.observed is not None and each.observed in observed:
-            line = observed[each.observed]
-            found.append(_diagnosis(each, line.line, line.text))
-    found = [_with_warning(_not_refuted(d, context), context) for d in found]
+        if check := next((by_code[code] for code in each.codes if code in by_code), None):
+            shown.append((each, check.line or 0, check.evidence or check.reason, 1))
+        elif line := observed.get(each.observed) if each.observed else None:
+            shown.append((each, line.line, line.text, 1))
+    found = [_diagnosis(context, *each) for each in shown]
     names = {d.name for d in found}
     worst = next((s for s in ("fail", "unknown") if any(c.status == s for c in checks)), None)
     refused = [c for c in checks if c.status == worst]
-    ordered = sorted(
-        found, key=lambda d: (_distance(rule(d.name), names), not _shows(d, refused), *_place(d))
-    )
-    return [d.model_copy(update={"role": _role(d, at, names, refused)}) for at, d in enumerate(ordered)]
+    found.sort(key=lambda d: (_distance(failure(d.name), names), not _shows(d, refused), *_place(d)))
+    return [d.model_copy(update={"role": _role(d, at, names, refused)}) for at, d in enumerate(found)]
+
+
+def _diagnosis(context: Context, known: Failure, line: int, evidence: str, count: int) -> Diagnosis:
+    """KNOWN, with the cause that the log leaves: what its host, or any if none is named, has printed."""
+    host, why = host_of(evidence), {"cause": known.cause, "next": known.next}
+    for other in known.instead:
+        hosts = set().union(*(context.log.stated.get(text, ()) for text in other.where))
+        if hosts and (not host or host in hosts or "" in hosts):
+            why = {"cause": other.cause, "next": other.next}
+            break
+    warnings = (w for w in context.log.evidence.warnings.values() if not is_harmless_warning(w.text))
+    if first := min(warnings, key=lambda warning: warning.line, default=None):
+        text = f"{EARLIEST} (line {first.line}: {first.text})"
+        why = {name: said.replace(EARLIEST, text, 1) for name, said in why.items()}
+    about = {"name": known.name, "severity": known.severity, "meaning": known.meaning}
+    return Diagnosis.model_validate({**about, **why, "line": line, "evidence": evidence, "count": count})
 
 
 def _shows(found: Diagnosis, refused: list[Check]) -> bool:
@@ -86,33 +96,11 @@ def _shows(found: Diagnosis, refused: list[Check]) -> bool:
     return any(shown == (check.line or 0, check.evidence or check.reason) for check in refused)
 
 
-def _not_refuted(found: Diagnosis, context: Context) -> Diagnosis:
-    """FOUND with the cause that the log leaves: what its host, or any where none is named, has printed."""
-    host = host_of(found.evidence)
-    for other in rule(found.name).instead:
-        hosts = set().union(*(context.log.stated.get(text, ()) for text in other.where))
-        if hosts and (not host or host in hosts or "" in hosts):
-            return found.model_copy(update={"cause": other.cause, "next": other.next})
-    return found
-
-
-def _with_warning(found: Diagnosis, context: Context) -> Diagnosis:
-    """FOUND, with the WARN line that its texts refer to."""
-    lines = (line for line in context.log.evidence.warnings.values() if not is_harmless_warning(line.text))
-    first = min(lines, key=lambda line: line.line, default=None)
-    if first is None:
-        return found
-    text = f"{EARLIEST} (line {first.line}: {first.text})"
-    return found.model_copy(
-        update={name: getattr(found, name).replace(EARLIEST, text, 1) for name in ("cause", "next")}
-    )
-
-
-def _distance(found: Rule, names: set[str]) -> float:
+def _distance(found: Failure, names: set[str]) -> float:
     """The distance of a failure from the first cause, where NAMES are all failures in the log."""
     if found.severity == "fatal":
         return KINDS.index(found.effective_kind)
-    explained = [_distance(rule(name), names) for name in names.intersection(found.explains)]
+    explained = [_distance(failure(name), names) for name in names.intersection(found.explains)]
     if explained:
         return min(explained) - 0.1  # right before what follows from it
     if found.effective_kind == "echo":
@@ -121,22 +109,22 @@ def _distance(found: Rule, names: set[str]) -> float:
 
 
 def _place(found: Diagnosis) -> tuple[int, int]:
-    """Sort key within one kind: the line; for findings of gates, the order of the rules."""
-    position = [r.name for r in rules()].index(found.name)
-    return (0, position) if rule(found.name).effective_kind == "symptom" else (found.line, position)
+    """Sort key within one kind: the line; for findings of gates, the order of the table."""
+    position = [f.name for f in failures()].index(found.name)
+    return (0, position) if failure(found.name).effective_kind == "symptom" else (found.line, position)
 
 
 def _role(found: Diagnosis, at: int, names: set[str], refused: list[Check]) -> Role:
     if not refused:
         return "other"
-    known = rule(found.name)
+    known = failure(found.name)
     explains = bool(names.intersection(known.explains))
     if at == 0:
         # without a failed gate, a slow network says more than what could not be judged without options
         observed = known.observed in SLOW and refused[0].status == "unknown"
         first = found.severity == "fatal" or explains or observed or _shows(found, refused)
         return "first-cause" if first else "other"
-    explained = any(found.name in rule(name).explains for name in names)
+    explained = any(found.name in failure(name).explains for name in names)
     follows = explains or explained or known.effective_kind in ("crash", "peer", "echo")
     return "echo" if found.severity == "fatal" or follows else "other"
 
@@ -209,20 +197,3 @@ def _uneven(context: Context) -> LogLine | None:
             first = next(r for r in listed if r.host == least)
             return LogLine(least, first.line, f"{few} ranks on {least}, {counts[most]} on {most}")
     return None
-
-
-def _of_line(known: KnownLine) -> Diagnosis:
-    return _diagnosis(rule(known.name), known.first.line, known.first.text, known.count)
-
-
-def _diagnosis(found: Rule, line: int, evidence: str, count: int = 1) -> Diagnosis:
-    return Diagnosis(
-        name=found.name,
-        severity=found.severity,
-        meaning=found.meaning,
-        cause=found.cause,
-        next=found.next,
-        line=line,
-        evidence=evidence,
-        count=count,
-    )

@@ -7,30 +7,30 @@ from pydantic import ValidationError
 
 from busbar.judge.nccl import Expectation, judge
 from busbar.judge.nccl.checks.codes import Code
-from busbar.judge.nccl.diagnose import endings
-from busbar.judge.nccl.diagnose.rules import LineRules, Rule, rules
+from busbar.judge.nccl.diagnose.known import Failure, LineRules, failures
 from tests.diagnosis_page import PAGE, generated
 from tests.unit.judge.nccl.logs import Made
 
-ROWS = [row for rows in endings.known().values() for row in rows]
-LINE_RULES = [rule for rule in rules() if rule.contains]
+LINE_RULES = [failure for failure in failures() if failure.lines]
 
 
 def test_the_example_of_every_line_rule_is_found_in_a_log() -> None:
     """Whatever the reader passes over quickly, it does not pass over the line of a known failure."""
     for rule in LINE_RULES:
-        assert rule.example is not None
-        verdict = judge(Made().lines_with(rule.example, rule.stages[0]), Expectation())
+        verdict = judge(Made().lines_with(rule.lines[0].example, rule.stages[0]), Expectation())
         assert rule.name in [d.name for d in verdict.diagnoses]
 
 
 def test_every_text_of_a_rule_is_found_whatever_stands_around_it() -> None:
-    for text in (text for rule in rules() if not rule.matches for text in rule.contains):
+    rows = [
+        row for failure in failures() for row in failure.lines if not row.matches and not row.before_start
+    ]
+    for text in (text for row in rows for text in row.contains):
         for line in (text, f"worker-0: {text}: 3", f"({text})", f"7{text}"):
             found = LineRules()
             found.look(line, 1)
             found.look(line, 2, stage="table")
-            assert found.known_lines() or any(text == row.contains and row.matches for row in ROWS), line
+            assert found.known_lines(), line
 
 
 OTHER_FORMS = {
@@ -78,8 +78,8 @@ def test_a_line_that_only_resembles_a_failure_changes_nothing(line: str) -> None
 )
 def test_a_rule_has_one_condition_and_a_line_rule_an_example(conditions: dict[str, object]) -> None:
     words = dict.fromkeys(("name", "meaning", "cause", "next"), "x")
-    with pytest.raises(ValidationError, match="rule x: "):
-        Rule.model_validate({**words, "severity": "note", **conditions})
+    with pytest.raises(ValidationError, match="failure x: "):
+        Failure.model_validate({**words, "severity": "note", **conditions})
 
 
 def test_the_tables_of_the_page_on_diagnoses_are_current() -> None:
@@ -90,8 +90,7 @@ def test_the_tables_of_the_page_on_diagnoses_are_current() -> None:
 def test_every_line_of_a_known_failure_counts_whatever_stood_before_it() -> None:
     for rule in LINE_RULES:
         found = LineRules()
-        assert rule.example is not None
-        texts = ("rank 12 of 40 waits", rule.example, "rank 13 of 40", rule.example)
+        texts = ("rank 12 of 40 waits", rule.lines[0].example, "rank 13 of 40", rule.lines[0].example)
         for line, text in enumerate(texts, 1):
             found.look(text, line, stage=rule.stages[0])
         known = next(k for k in found.known_lines() if k.name == rule.name)

@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from busbar.judge.nccl import Expectation, Verdict, judge
 from busbar.judge.nccl.checks.codes import Code
-from busbar.judge.nccl.diagnose import endings, load
-from busbar.judge.nccl.diagnose.rules import rule
+from busbar.judge.nccl.diagnose.known import failures
+from busbar.judge.nccl.expected.profiles import read_yaml
 from tests.unit.judge.nccl.logs import Made
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 BOUNDED = settings(max_examples=30)
-ROWS = [(origin, row) for origin, rows in endings.known().items() for row in rows]
+HARMLESS_LINES = read_yaml("busbar.judge.nccl.diagnose", "failures.yaml")["harmless"]["other"]
+ROWS = [(failure.name, row) for failure in failures() for row in failure.lines if row.of]
 HEALTHY = Made().lines()
 FIRST_ROW = next(i for i, x in enumerate(HEALTHY) if x.lstrip()[:1].isdigit())
 
@@ -26,16 +27,10 @@ def with_line(text: str, at: int = len(HEALTHY), **want: list[str]) -> Verdict:
 
 @pytest.mark.parametrize("at", [FIRST_ROW, len(HEALTHY)])
 def test_every_known_ending_fails_a_log_whose_table_is_whole(at: int) -> None:
-    for row in (row for _, row in ROWS if not row.before_start):
+    for name, row in ((name, row) for name, row in ROWS if not row.before_start):
         verdict = with_line(row.example, at)
         assert verdict.verdict == "fail", row.example
-        assert row.rule in [d.name for d in verdict.diagnoses], row.example
-
-
-def test_every_row_names_a_rule_and_no_other_text_shows_that_rule() -> None:
-    assert all(rule(row.rule).name == row.rule for _, row in ROWS)
-    own = {entry["name"] for entry in load("rules.yaml") if "contains" in entry}
-    assert {row.rule for _, row in ROWS} & own == {"connection-refused"}
+        assert name in [d.name for d in verdict.diagnoses], row.example
 
 
 WHO = st.sampled_from(
@@ -123,7 +118,7 @@ def test_a_name_that_is_not_resolved_for_a_second_run_fails() -> None:
 
 
 HARMLESS = [
-    *(row["example"] for row in load("endings.yaml")["harmless"] if "Rank" not in row["example"]),
+    *(row["example"] for row in HARMLESS_LINES if "Rank" not in row["example"]),
     "Warning: Permanently added 'worker-0' (ED25519) to the list of known hosts.",
     'Defaulted container "nccl" out of: nccl, init (init)',
     "pod/nccl-launcher-x7k condition met",

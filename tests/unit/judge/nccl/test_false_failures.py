@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from busbar.judge.nccl import Expectation, judge, read_lines
 from busbar.judge.nccl.checks.codes import Code
-from busbar.judge.nccl.diagnose.rules import Rule, rules
+from busbar.judge.nccl.diagnose.known import Failure as Rule
+from busbar.judge.nccl.diagnose.known import failures as rules
 from busbar.judge.nccl.log.collective import infer
 from busbar.judge.nccl.log.export import as_object
 from tests.unit.judge.nccl.logs import Made
@@ -76,13 +77,12 @@ def test_a_tag_inside_a_row_changes_nothing(tag: str, cut: int, rank: int) -> No
 
 
 @pytest.mark.parametrize(
-    "rule", [r for r in rules() if r.contains and r.severity == "fatal"], ids=lambda r: r.name
+    "rule", [r for r in rules() if r.lines and r.severity == "fatal"], ids=lambda r: r.name
 )
 def test_a_test_that_ended_with_an_error_did_not_hang(rule: Rule) -> None:
-    assert rule.example is not None
     started = [x for x in Made().lines() if x.startswith("#")]
     started = started[: next(i for i, x in enumerate(started) if "size" in x and "count" in x)]
-    names = [d.name for d in judge([*started, rule.example], WANT).diagnoses]
+    names = [d.name for d in judge([*started, rule.lines[0].example], WANT).diagnoses]
     assert rule.name in names and "hang" not in names
     assert "hang" in [d.name for d in judge(started, WANT).diagnoses]
 

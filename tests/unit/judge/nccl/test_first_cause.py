@@ -10,15 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.judge.nccl import Expectation, Verdict, judge
-from busbar.judge.nccl.diagnose.rules import Instead, Rule, rule, rules
+from busbar.judge.nccl.diagnose.known import Failure as Rule
+from busbar.judge.nccl.diagnose.known import Instead
+from busbar.judge.nccl.diagnose.known import failure as rule
+from busbar.judge.nccl.diagnose.known import failures as rules
 from busbar.judge.nccl.report.summary import summary
 from tests.unit.judge.nccl.logs import Made
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 BOUNDED = settings(max_examples=20)
-FATAL = [r for r in rules() if r.severity == "fatal" and r.contains]
+FATAL = [r for r in rules() if r.severity == "fatal" and r.lines]
 CAUSES = [r for r in FATAL if r.effective_kind == "cause"]
-LATER = [r for r in rules() if r.contains and r.effective_kind in ("crash", "peer", "echo")]
+LATER = [r for r in rules() if r.lines and r.effective_kind in ("crash", "peer", "echo")]
 
 
 def started() -> list[str]:
@@ -28,8 +31,7 @@ def started() -> list[str]:
 
 
 def line_of(each: Rule) -> str:
-    assert each.example is not None
-    return each.example
+    return each.lines[0].example
 
 
 def test_every_name_that_a_rule_explains_is_a_rule() -> None:
@@ -57,12 +59,12 @@ def test_of_several_causes_the_earliest_is_first(causes: list[Rule]) -> None:
     assert [d.role for d in found].count("first-cause") == 1
 
 
-EXPLAINING = [r for r in rules() if any(rule(name).contains for name in r.explains)]
+EXPLAINING = [r for r in rules() if any(rule(name).lines for name in r.explains)]
 
 
 @pytest.mark.parametrize("each", EXPLAINING, ids=lambda r: r.name)
 def test_what_explains_a_failure_stands_before_it(each: Rule) -> None:
-    shown = [rule(name) for name in each.explains if rule(name).contains]
+    shown = [rule(name) for name in each.explains if rule(name).lines]
     found = judge([*started(), line_of(shown[0]), line_of(each)], WANT).diagnoses
     assert (found[0].name, found[0].role) == (each.name, "first-cause")
     assert shown[0].name in [d.name for d in found if d.role == "echo"]
@@ -84,20 +86,20 @@ def test_a_log_that_passes_has_no_first_cause() -> None:
     assert verdict.passed and {d.role for d in verdict.diagnoses} == {"other"}
 
 
-UNPRINTED = [r for r in rules() if r.severity != "fatal" and any(rule(n).contains for n in r.explains)]
+UNPRINTED = [r for r in rules() if r.severity != "fatal" and any(rule(n).lines for n in r.explains)]
 
 
 @pytest.mark.parametrize("each", UNPRINTED, ids=lambda r: r.name)
 def test_a_first_cause_that_is_not_fatal_is_the_one_that_is_printed(each: Rule) -> None:
-    if not each.contains:
+    if not each.lines:
         return
-    echo = next(rule(name) for name in each.explains if rule(name).contains)
+    echo = next(rule(name) for name in each.explains if rule(name).lines)
     verdict = judge([*started(), line_of(each), line_of(echo)], WANT)
     assert f"cause  {each.name}: " in "\n".join(summary(verdict, 200))
 
 
 @BOUNDED
-@given(st.lists(st.sampled_from([r for r in rules() if r.contains]), max_size=4), st.booleans())
+@given(st.lists(st.sampled_from([r for r in rules() if r.lines]), max_size=4), st.booleans())
 def test_what_is_printed_is_the_first_cause_of_the_json(shown: list[Rule], whole: bool) -> None:
     log = Made().lines() if whole else started()
     verdict = judge([*log, *map(line_of, shown)], WANT)
@@ -128,7 +130,7 @@ def cause_of(name: str, log: list[str], want: Expectation = WANT) -> str:
     return next(d.cause for d in judge(log, want).diagnoses if d.name == name)
 
 
-@pytest.mark.parametrize(("each", "other", "text"), [r for r in REFUTED if r[0].contains], ids=str)
+@pytest.mark.parametrize(("each", "other", "text"), [r for r in REFUTED if r[0].lines], ids=str)
 def test_a_cause_that_a_line_of_its_host_refutes_is_not_named(each: Rule, other: Instead, text: str) -> None:
     shown = re.sub(r"^[\w.\-]+(?=:\d+:\d+ \[)", "worker-1", line_of(each))
     for host in ("worker-0", "worker-1"):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from busbar.judge.nccl import Expectation, judge
 from busbar.judge.nccl.checks.codes import Code
-from busbar.judge.nccl.diagnose import load
+from busbar.judge.nccl.expected.profiles import read_yaml
 from busbar.judge.nccl.log.matcher import Stage
 from busbar.judge.nccl.log.messages import Message, find_message
 from tests.support import shared
@@ -18,7 +18,8 @@ WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 BOUNDED = settings(max_examples=30)
 STAGES: tuple[Stage, ...] = ("before", "table", "after")
 PROCESS = "worker-1:43:90 [3] "
-HARMLESS = [row["example"] for row in load("endings.yaml")["harmless"] if "# " not in row["example"][:4]]
+TABLE = read_yaml("busbar.judge.nccl.diagnose", "failures.yaml")
+HARMLESS = [row["example"] for row in TABLE["harmless"]["other"] if "# " not in row["example"][:4]]
 LINES = [
     *HARMLESS,
     "perl: warning: Please check that your locale settings:",

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from busbar.judge.nccl import Expectation, Verdict, judge
 from busbar.judge.nccl.checks.codes import Code
-from busbar.judge.nccl.diagnose import load
-from busbar.judge.nccl.diagnose.rules import VALUE, Rule, rule, rules
+from busbar.judge.nccl.diagnose.known import VALUE, failures
+from busbar.judge.nccl.diagnose.known import Failure as Rule
+from busbar.judge.nccl.diagnose.known import failure as rule
+from busbar.judge.nccl.expected.profiles import read_yaml
 from busbar.judge.nccl.log.matcher import Stage
 from tests.support import shared
 from tests.unit.judge.nccl.logs import Made
@@ -19,18 +21,20 @@ BOUNDED = settings(max_examples=25)
 PROCESS = "worker-1:43:90 [3] NCCL INFO "
 STAGES: tuple[Stage, ...] = ("before", "table", "after")
 VALUES = st.sampled_from(["7", "10.0.0.2<45231>", "0x7f2e5c001000", "send", "mlx5_3"])
+TABLE = read_yaml("busbar.judge.nccl.diagnose", "failures.yaml")
 TEXTS = [
     (each["name"], text)
-    for each in load("info.yaml")["rules"]
-    if "matches" not in each
+    for each in TABLE["failures"]
+    if isinstance(each.get("contains"), dict) and "matches" not in each
     for texts in each["contains"].values()
     for text in texts
 ]
 HARMLESS = [
     PROCESS + VALUE.sub("7", text)
-    for texts in load("info.yaml")["harmless"].values()
+    for texts in TABLE["harmless"]["INFO"].values()
     for text in texts
-    if all(text not in each.contains for each in rules())  # some are harmless at the start only
+    # some are harmless at the start only
+    if all(text not in row.contains for each in failures() for row in each.lines)
 ]
 
 
@@ -53,11 +57,10 @@ def test_every_listed_text_shows_its_rule_whatever_its_values_are(
 
 
 @BOUNDED
-@given(st.sampled_from([r for r in rules() if r.stages != STAGES]))
+@given(st.sampled_from([r for r in failures() if r.stages != STAGES]))
 def test_a_text_that_counts_at_some_stages_changes_nothing_at_the_others(each: Rule) -> None:
-    assert each.example is not None
     for stage in set(STAGES) - set(each.stages):
-        assert with_line(each.example, stage).reasons == []
+        assert with_line(each.lines[0].example, stage).reasons == []
 
 
 @pytest.mark.parametrize("stage", STAGES)

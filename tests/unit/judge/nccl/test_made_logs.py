@@ -79,14 +79,14 @@ def test_no_unusable_made_log_passes_any_profile(name: str) -> None:
 
 def test_every_failure_that_a_whole_log_shows_is_shown_by_a_made_log() -> None:
     shown = {d for case in cases().values() for judged in case.judged for d in judged.diagnoses}
-    assert {rule.name for rule in rules() if not rule.contains} - shown == set()
+    assert {rule.name for rule in rules() if not rule.lines} - shown == set()
 
 
 def test_every_known_failure_line_has_a_line_of_our_own() -> None:
-    assert set(FAILURE_LINES) == {rule.name for rule in rules() if rule.contains}
+    assert set(FAILURE_LINES) == {rule.name for rule in rules() if rule.lines}
 
 
-@pytest.mark.parametrize("rule", [r for r in rules() if r.contains], ids=lambda r: r.name)
+@pytest.mark.parametrize("rule", [r for r in rules() if r.lines], ids=lambda r: r.name)
 def test_a_failure_line_in_a_healthy_log_is_named_and_fails_the_log_if_fatal(rule: Rule) -> None:
     verdict = judge(Made().lines_with(FAILURE_LINES[rule.name], rule.stages[0]), HEALTHY)
     assert [d.name for d in verdict.diagnoses] == [rule.name]

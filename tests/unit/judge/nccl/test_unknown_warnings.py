@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from busbar.judge.nccl import Expectation, Verdict, judge
 from busbar.judge.nccl.checks.codes import Code
-from busbar.judge.nccl.diagnose import load
+from busbar.judge.nccl.expected.profiles import read_yaml
 from busbar.judge.nccl.log.messages import Message, find_message
 from busbar.judge.nccl.report.summary import summary
 from tests.unit.judge.nccl.logs import Made
@@ -60,7 +60,7 @@ def test_a_time_behind_the_process_of_a_message_hides_nothing(time: str) -> None
 
 
 def test_a_warning_that_is_known_to_be_harmless_changes_nothing_and_has_its_source() -> None:
-    known = load("warnings.yaml")
+    known = read_yaml("busbar.judge.nccl.diagnose", "failures.yaml")["harmless"]["WARN"]
     assert [row for row in known if not row["source"].startswith(("src/", "ROCm/rccl", "libnccl.so"))] == []
     assert saying(*(f"{PROCESS}file.cc:7 NCCL WARN {row['contains']} (3)" for row in known)).reasons == []
 
