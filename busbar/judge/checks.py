@@ -1,15 +1,13 @@
-"""A check: the result of a gate as a status, a code and a reason. A gate's package names its own codes.
+"""A check: the result of a gate as a status, a code and a reason.
 
-class Check(checks.Check[Code]): ...
 passed, failed, unknown, not_required = by_status(Check.of)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from enum import StrEnum
 from functools import partial
-from typing import Concatenate, Generic, Literal, ParamSpec, Self, TypeVar
+from typing import Concatenate, Literal, ParamSpec, Self, TypeVar
 
 from busbar.judge.record import JobOutcome as JobOutcome
 from busbar.models import StrictModel
@@ -23,33 +21,22 @@ Made = TypeVar("Made")
 Given = TypeVar("Given")
 
 
-class Code(StrEnum):
-    """`<gate>.<finding>`. The reason of a check is text for users and may change; its code never changes."""
-
-    @property
-    def gate(self) -> str:
-        """The gate that gives this code."""
-        return self.value.partition(".")[0]
-
-
-C = TypeVar("C", bound=str)
-
-
-class Check(StrictModel, Generic[C]):
+class Check(StrictModel):
     """The result of one gate: its finding, and the fix if there is one.
 
+    `code` is `<gate>.<finding>`. The reason is text for users and may change; the code does not.
     `evidence` is the line of the log that proves it (at most 400 characters).
     """
 
     name: str
     status: Status
-    code: C
+    code: str
     reason: str
     evidence: str | None = None
     fix: str = ""
 
     @classmethod
-    def of(cls, status: Status, code: C, reason: str, evidence: str | None = None, fix: str = "") -> Self:
+    def of(cls, status: Status, code: str, reason: str, evidence: str | None = None, fix: str = "") -> Self:
         """The result of the gate that CODE belongs to."""
         name = code.partition(".")[0]
         return cls(name=name, status=status, code=code, reason=reason, evidence=evidence, fix=fix)
@@ -70,18 +57,13 @@ def run_all(gates: Iterable[Callable[[Given], Made | None]], context: Given) -> 
     return [found for gate in gates if (found := gate(context)) is not None]
 
 
-def job_check(
-    make: Callable[[Status, C, str], Made], codes: type[C], outcome: JobOutcome | None
-) -> Made | None:
-    """The gate `job`: the job that printed the log succeeded. None where only a log was given.
-
-    CODES has job.succeeded, job.failed and job.unknown.
-    """
+def job_check(make: Callable[[Status, str, str], Made], outcome: JobOutcome | None) -> Made | None:
+    """The gate `job`: the job that printed the log succeeded. None where only a log was given."""
     if outcome is None:
         return None
     if outcome.succeeded:
-        return make("pass", codes("job.succeeded"), "the job succeeded")
+        return make("pass", "job.succeeded", "the job succeeded")
     reason = "; ".join(outcome.reasons)
     if outcome.succeeded is None:
-        return make("unknown", codes("job.unknown"), reason or "how the job ended is not known")
-    return make("fail", codes("job.failed"), reason or "the job failed")
+        return make("unknown", "job.unknown", reason or "how the job ended is not known")
+    return make("fail", "job.failed", reason or "the job failed")

@@ -32,7 +32,7 @@ class Verdict(StrictModel):
         return self.model_copy(update={"reasons": [f"job: {reason}" for reason in outcome.reasons]})
 
 
-def conclusion(checks: Sequence[Check[Any]]) -> dict[str, Any]:
+def conclusion(checks: Sequence[Check]) -> dict[str, Any]:
     """`verdict`, `passed` and `reasons` of a verdict with these checks: those that failed come first."""
     states = {check.status for check in checks}
     # Without any gate nothing is proven.

@@ -1,4 +1,4 @@
-"""A gate of another scheduler needs its codes, its checks, its verdict and its job; nothing is copied."""
+"""A gate of another scheduler needs its checks, its verdict and its job; nothing is copied."""
 
 from __future__ import annotations
 
@@ -6,27 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from busbar.judge import COUNT_LINE, FIRST_LINE, LAST_LINE, checks, verdict
+from busbar.judge import COUNT_LINE, FIRST_LINE, LAST_LINE, verdict
 from busbar.judge.archive import Archive
-from busbar.judge.checks import JobOutcome, by_status, job_check
+from busbar.judge.checks import Check, JobOutcome, by_status, job_check, run_all
 from busbar.judge.collector import Collector, JobNeverStarted, LogLost
 
 START, END = f"{FIRST_LINE}\n".encode(), f"{LAST_LINE} 0\n".encode()
 ROW = b"row 42\n"
-
-
-class Code(checks.Code):
-    JOB_SUCCEEDED = "job.succeeded"
-    JOB_FAILED = "job.failed"
-    JOB_UNKNOWN = "job.unknown"
-    LOG_WHOLE = "log.whole"
-    LOG_DAMAGED = "log.damaged"
-    ROWS_THERE = "rows.there"
-    ROWS_MISSING = "rows.missing"
-
-
-class Check(checks.Check[Code]):
-    pass
 
 
 class Verdict(verdict.Verdict):
@@ -38,15 +24,15 @@ passed, failed, unknown, not_required = by_status(Check.of)
 
 def log(context: dict[str, Any]) -> Check:
     missing = context["missing"]
-    return unknown(Code.LOG_DAMAGED, "; ".join(missing)) if missing else passed(Code.LOG_WHOLE, "whole")
+    return unknown("log.damaged", "; ".join(missing)) if missing else passed("log.whole", "whole")
 
 
 def rows(context: dict[str, Any]) -> Check:
-    return passed(Code.ROWS_THERE, "rows") if context["rows"] else failed(Code.ROWS_MISSING, "no row")
+    return passed("rows.there", "rows") if context["rows"] else failed("rows.missing", "no row")
 
 
 def job(context: dict[str, Any]) -> Check | None:
-    return job_check(Check.of, Code, context["outcome"])
+    return job_check(Check.of, context["outcome"])
 
 
 class Sbatch:
@@ -93,7 +79,7 @@ class Gate(Collector[list[bytes], Verdict]):
         return [line for line in lines if line.startswith(b"row")]
 
     def judge(self, log: list[bytes], outcome: JobOutcome, missing: Sequence[str] = ()) -> Verdict:
-        found = checks.run_all(GATES, {"rows": log, "outcome": outcome, "missing": missing})
+        found = run_all(GATES, {"rows": log, "outcome": outcome, "missing": missing})
         return Verdict(schema=1, checks=found, **verdict.conclusion(found))
 
     def progress_text(self, line: bytes) -> str | None:

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from busbar.judge.checks import Check, Code, Status, job_check
+from busbar.judge.checks import Check, Status, job_check
 from busbar.judge.checks import JobOutcome as Outcome
 from busbar.judge.verdict import Verdict, conclusion, read_verdict
 
 
-class Found(Code):
-    JOB_SUCCEEDED = "job.succeeded"
-    JOB_FAILED = "job.failed"
-    JOB_UNKNOWN = "job.unknown"
-    QUEUE_FOUND = "queue.found"
-
-
-def checks(*statuses: Status) -> list[Check[Found]]:
-    return [Check[Found].of(status, Found.QUEUE_FOUND, f"number {i}") for i, status in enumerate(statuses)]
+def checks(*statuses: Status) -> list[Check]:
+    return [Check.of(status, "queue.found", f"number {i}") for i, status in enumerate(statuses)]
 
 
 @pytest.mark.parametrize(
@@ -59,13 +52,13 @@ def test_a_job_that_wrote_nothing_gives_its_own_reasons() -> None:
     ],
 )
 def test_how_the_job_ended_is_a_check(outcome: Outcome, status: Status, reason: str) -> None:
-    check = job_check(Check[Found].of, Found, outcome)
+    check = job_check(Check.of, outcome)
     assert check is not None
     assert (check.name, check.status, check.reason) == ("job", status, reason)
 
 
 def test_a_log_without_its_job_has_no_such_check() -> None:
-    assert job_check(Check[Found].of, Found, None) is None
+    assert job_check(Check.of, None) is None
 
 
 @pytest.mark.parametrize("stdout", [None, "", "Killed", "[]", '{"passed": "yes"}'])

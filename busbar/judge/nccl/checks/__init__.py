@@ -4,7 +4,7 @@ Every gate is run and reported, whatever the others find. A gate that the expect
 "not-required"; one that lacks its evidence is "unknown", never "pass". Gates on NCCL's messages look at each
 table with its own evidence.
 
-A new gate needs its codes in codes.py, a function Context -> Check, its place in GATES, logs that it fails
+A new gate needs a function Context -> Check, its place in GATES, logs that it fails
 and that leave it unknown (tests/unit/judge/nccl/test_every_gate.py), and a row in docs/nccl.md.
 """
 
@@ -16,13 +16,12 @@ from functools import wraps
 from busbar.judge import checks as shared
 from busbar.judge.checks import Status
 from busbar.judge.nccl.checks.bandwidth import assess, busbw, stability
-from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.checks.completeness import completeness
 from busbar.judge.nccl.checks.context import Context
 from busbar.judge.nccl.checks.correctness import correctness
 from busbar.judge.nccl.checks.fabric import gdrdma, mnnvl, rails, sharp
 from busbar.judge.nccl.checks.ranks import ranks
-from busbar.judge.nccl.checks.result import Check, unknown
+from busbar.judge.nccl.checks.result import Check
 from busbar.judge.nccl.checks.setup import hcas, nccl_version, plugin, topology_file
 from busbar.judge.nccl.checks.source import collective, job, source
 from busbar.judge.nccl.checks.transport import transport
@@ -50,39 +49,11 @@ def for_each_table(gate: Callable[[Context], Check]) -> Gate:
     return worst
 
 
-# gate -> the lists of evidence that it reads, which keep a limited number of texts
-READS = {
-    "ranks": {"communicators", "counts", "local_ranks", "initialized"},
-    "topology-file": {"topology_set", "topology_failed"},
-    "hcas": {"hca_links", "networks"},
-    "gdrdma": {"edges", "without_gdr"},
-    "rails": {"edges"},
-    "sharp": {"algorithms", "warnings"},
-    "mnnvl": {"edges", "warnings"},
-    "busbw": {"algorithms", "nvls_channels", "environment"},
-}
-
-
-def on_whole_lists(gate: Gate) -> Gate:
-    """Run GATE: a pass that rests on a list of which something was lost is unknown."""
-
-    @wraps(gate)
-    def checked(context: Context) -> Check | None:
-        check = gate(context)
-        lost = READS.get(check.name, set()) & context.log.evidence.lost if check is not None else set()
-        if check is None or check.status != "pass" or not lost:
-            return check
-        reason = f"more different texts on {', '.join(sorted(lost))} were printed than are kept"
-        return unknown(Code(f"{check.name}.evidence_lost"), reason)
-
-    return checked
-
-
 OF_TABLES = (nccl_version, plugin, topology_file, hcas, transport, gdrdma, rails, sharp, mnnvl)
-GATES: tuple[Gate, ...] = tuple(map(on_whole_lists, (
+GATES: tuple[Gate, ...] = (
     job, source, collective, ranks, completeness, correctness, *map(for_each_table, OF_TABLES),
     busbw, stability, warnings,
-)))  # fmt: skip
+)  # fmt: skip
 
 
 def run_all(context: Context) -> list[Check]:

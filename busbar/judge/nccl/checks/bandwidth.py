@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from busbar.judge.checks import Status
 from busbar.judge.nccl.checks.algorithm import nvls_lost
-from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.checks.context import Context, Finding
 from busbar.judge.nccl.checks.curve import SATURATION, curve, rise
 from busbar.judge.nccl.checks.fitting import advice
@@ -31,9 +30,9 @@ ACCEPT = "find what is slow, or accept it: --expected-busbw (validation.expected
 ORDER_OF_STATUS: tuple[Status, ...] = ("fail", "unknown", "not-required", "pass")
 # codes, the worst first: the worst one names a failure of several collectives
 ORDER = (
-    Code.BUSBW_PART_OF_LINE_RATE, Code.BUSBW_BELOW_FLOOR, Code.BUSBW_ABOVE_CEILING,
-    Code.BUSBW_NO_VALUE, Code.BUSBW_LOW, Code.BUSBW_ALGORITHM_UNKNOWN, Code.BUSBW_NO_EXPECTATION,
-    Code.BUSBW_SMALL_MESSAGES, Code.BUSBW_NOT_REQUIRED, Code.BUSBW_IN_RANGE,
+    "busbw.part_of_line_rate", "busbw.below_floor", "busbw.above_ceiling",
+    "busbw.no_value", "busbw.low", "busbw.algorithm_unknown", "busbw.no_expectation",
+    "busbw.small_messages", "busbw.not_required", "busbw.in_range",
 )  # fmt: skip
 
 
@@ -84,20 +83,20 @@ def _decisive(runs: list[Run]) -> Run | None:
 
 def _status(
     context: Context, name: str, bounds: Bounds, run: Run | None, value: float | None
-) -> tuple[Status, Code, str]:
+) -> tuple[Status, str, str]:
     """Status, code and reason; the fix comes from `_fix`."""
     if run is None or value is None:
-        return "unknown", Code.BUSBW_NO_VALUE, "no value"
+        return "unknown", "busbw.no_value", "no value"
     if bounds.floor is None:
         if context.expectation.transport == "socket":
             reason = f"{gbps(value)} over TCP; no expected value is configured, and no line rate applies"
-            return "not-required", Code.BUSBW_NOT_REQUIRED, reason
+            return "not-required", "busbw.not_required", reason
         reason = f"{gbps(value)}, but the expected value is not known: {bounds.reasoning[-1]}"
-        return "unknown", Code.BUSBW_NO_EXPECTATION, reason
+        return "unknown", "busbw.no_expectation", reason
     top = run.largest_row.size
     if top < bounds.plateau_bytes:
         reason = f"largest message {size(top)}, at least {size(bounds.plateau_bytes)} is needed"
-        return "unknown", Code.BUSBW_SMALL_MESSAGES, reason
+        return "unknown", "busbw.small_messages", reason
     configured = " (configured)" if context.expectation.given(name) is not None else ""
     if value < bounds.floor:
         slower = _as_ring(context, name)
@@ -107,21 +106,21 @@ def _status(
                 f"{gbps(value)} at {size(top)} is below the floor of {gbps(bounds.floor)} for NVLS, which is "
                 f"lost on these GPUs: {lost.text[:200]}"
             )
-            return "fail", Code.BUSBW_BELOW_FLOOR, reason
+            return "fail", "busbw.below_floor", reason
         if slower is not None and value >= slower:
             reason = (
                 f"{gbps(value)} at {size(top)} is below the floor of {gbps(bounds.floor)} for NVLS, NCCL's "
                 "default here, but not for a ring: the log does not say which was used"
             )
-            return "unknown", Code.BUSBW_ALGORITHM_UNKNOWN, reason
+            return "unknown", "busbw.algorithm_unknown", reason
         if bounds.low is not None and bounds.expected is not None and value >= bounds.low:
             reason = (
                 f"{gbps(value)} at {size(top)}, {compared(value, bounds.expected)}, is below the floor of "
                 f"{gbps(bounds.floor)}; {_who_is_as_low(bounds)}"
             )
-            return "unknown", Code.BUSBW_LOW, reason
+            return "unknown", "busbw.low", reason
         part = _part_of_line_rate(context, value)
-        code = Code.BUSBW_PART_OF_LINE_RATE if part else Code.BUSBW_BELOW_FLOOR
+        code = "busbw.part_of_line_rate" if part else "busbw.below_floor"
         if bounds.expected and value < FAR_BELOW * bounds.expected:
             part = (
                 f": only {value / bounds.expected:.1%} of the expected {gbps(bounds.expected)}, as over TCP"
@@ -136,10 +135,10 @@ def _status(
         reason = (
             f"{above} of {gbps(bounds.ceiling)}: not credible (wrong number of nodes or rails, or mixed runs)"
         )
-        return "fail", Code.BUSBW_ABOVE_CEILING, reason
+        return "fail", "busbw.above_ceiling", reason
     part = f", {compared(value, bounds.expected)}" if bounds.expected else ""
     reason = f"{gbps(value)} at {size(top)}{part}{configured}; floor {gbps(bounds.floor)}"
-    return "pass", Code.BUSBW_IN_RANGE, reason
+    return "pass", "busbw.in_range", reason
 
 
 def _who_is_as_low(bounds: Bounds) -> str:
@@ -191,7 +190,7 @@ def busbw(context: Context) -> Check:
     """Check that all wanted collectives lie between their floor and ceiling."""
     findings = list(context.findings.values())
     if not findings:
-        return unknown(Code.BUSBW_NO_VALUE, "no table: no bandwidth")
+        return unknown("busbw.no_value", "no table: no bandwidth")
     status = next(s for s in ORDER_OF_STATUS if any(f.status == s for f in findings))
     worst = [f for f in findings if f.status == status]
     code = min((f.code for f in worst), key=ORDER.index)
@@ -200,32 +199,32 @@ def busbw(context: Context) -> Check:
     return result(status, code, "; ".join(f.reason for f in worst), line, _fix(context, code))
 
 
-def _fix(context: Context, code: Code) -> str:
-    if code == Code.BUSBW_NO_EXPECTATION and context.expectation.rails is None:
+def _fix(context: Context, code: str) -> str:
+    if code == "busbw.no_expectation" and context.expectation.rails is None:
         return advice(context)
-    return {Code.BUSBW_ALGORITHM_UNKNOWN: TUNING, Code.BUSBW_LOW: ACCEPT}.get(code, "")
+    return {"busbw.algorithm_unknown": TUNING, "busbw.low": ACCEPT}.get(code, "")
 
 
 def stability(context: Context) -> Check:
     """Check that out-of-place and in-place busbw agree at the largest message, and the rows form a curve."""
     if context.expectation.transport == "socket":
-        return not_required(Code.STABILITY_NOT_REQUIRED, "TCP on shared machines varies")
+        return not_required("stability.not_required", "TCP on shared machines varies")
     if not context.judged:
-        return unknown(Code.STABILITY_NO_TABLE, "no table to judge")
+        return unknown("stability.no_table", "no table to judge")
     if context.ranks == 1:
-        return unknown(Code.STABILITY_NO_VALUE, "one rank: nothing is exchanged")
+        return unknown("stability.no_value", "one rank: nothing is exchanged")
     for run in context.judged:
         row = run.largest_row
         one, two = amount(row.out_of_place.busbw), amount(row.in_place.busbw)
         if max(one, two) <= 0:
-            return unknown(Code.STABILITY_NO_VALUE, "busbw is 0 at the largest message", row.as_line)
+            return unknown("stability.no_value", "busbw is 0 at the largest message", row.as_line)
         slack = rounding(row.out_of_place.busbw) + rounding(row.in_place.busbw)
         if abs(one - two) - slack > UNSTEADY * max(one, two):
             reason = (
                 f"out-of-place {gbps(one)} and in-place {gbps(two)} at {size(row.size)} differ by over "
                 f"{UNSTEADY:.0%}"
             )
-            return failed(Code.STABILITY_DIFFERS, reason, row.as_line)
+            return failed("stability.differs", reason, row.as_line)
     system = context.expectation.system
     references = {name: envelope(system, name) for name in context.tables}
     rises = [rise(run, references[name]) for name, runs in context.tables.items() for run in runs]
@@ -237,4 +236,4 @@ def stability(context: Context) -> Check:
     without = [name for name, known_good in references.items() if not known_good]
     if without:
         reason += f"; not judged, without known-good curves: how {' and '.join(without)} rises"
-    return passed(Code.STABILITY_STEADY, reason, row.as_line)
+    return passed("stability.steady", reason, row.as_line)

@@ -7,7 +7,6 @@ from functools import cached_property
 
 from busbar.judge.checks import JobOutcome, Status
 from busbar.judge.nccl.checks.algorithm import algorithm_used
-from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.checks.result import CollectiveResult
 from busbar.judge.nccl.expected.expectation import Expectation
 from busbar.judge.nccl.expected.system import board
@@ -23,7 +22,7 @@ class Finding:
     """The result for one collective's bandwidth, and the table that decided it."""
 
     status: Status
-    code: Code
+    code: str
     reason: str
     result: CollectiveResult
     run: Run | None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.checks.context import Context
 from busbar.judge.nccl.checks.result import Check, failed, passed, unknown
 from busbar.judge.nccl.log.collective import infer
@@ -16,7 +15,7 @@ OUT_OF_PLACE_ONLY = ("alltoall", "alltoallv", "sendrecv")
 def correctness(context: Context) -> Check:
     """Check that all data was compared, and was correct."""
     if not context.judged:
-        return unknown(Code.CORRECTNESS_NO_TABLE, "no table to judge")
+        return unknown("correctness.no_table", "no table to judge")
     for run in context.log.runs:
         problem = _wrong(run)
         if problem:
@@ -27,7 +26,7 @@ def correctness(context: Context) -> Check:
             return problem
     first = context.judged[0]
     return passed(
-        Code.CORRECTNESS_VERIFIED,
+        "correctness.verified",
         "every row was compared and is right",
         LogLine("", first.out_of_bounds_line or first.line, first.out_of_bounds_text),
     )
@@ -37,17 +36,15 @@ def _wrong(run: Run) -> Check | None:
     wrong = run.wrong_rows
     if wrong:
         bad = next(r for r in run.rows if any(m.wrong for m in r.measurements))
-        return failed(Code.CORRECTNESS_WRONG_VALUES, f"{wrong} rows with wrong values", bad.as_line)
+        return failed("correctness.wrong_values", f"{wrong} rows with wrong values", bad.as_line)
     if run.out_of_bounds_status == "FAILED" or run.out_of_bounds:
         line = LogLine("", run.out_of_bounds_line or run.line, run.out_of_bounds_text)
-        return failed(Code.CORRECTNESS_OUT_OF_BOUNDS, "values out of bounds", line)
+        return failed("correctness.out_of_bounds", "values out of bounds", line)
     if run.bitwise_failed is not None:
-        return failed(
-            Code.CORRECTNESS_BITWISE, "results of repeated runs differ bit by bit", run.bitwise_failed
-        )
+        return failed("correctness.bitwise", "results of repeated runs differ bit by bit", run.bitwise_failed)
     if run.avg_status == "FAILED":
         line = LogLine("", run.avg_line or run.line, run.avg_text)
-        return failed(Code.CORRECTNESS_MIN_BW, "below the NCCL_TESTS_MIN_BW given to nccl-tests", line)
+        return failed("correctness.min_bw", "below the NCCL_TESTS_MIN_BW given to nccl-tests", line)
     return None
 
 
@@ -55,11 +52,11 @@ def _not_compared(run: Run) -> Check | None:
     banner = run.preamble.banner
     if run.check_disabled or (banner is not None and banner.validation == 0):
         return unknown(
-            Code.CORRECTNESS_NOT_COMPARED,
+            "correctness.not_compared",
             "the data was not compared (-c 0): N/A everywhere, although `0 OK` is printed",
         )
     reason = _missing(run)
-    return unknown(Code.CORRECTNESS_NOT_STATED, reason) if reason else None
+    return unknown("correctness.not_stated", reason) if reason else None
 
 
 def _counts(errors: str) -> bool:

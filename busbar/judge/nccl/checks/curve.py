@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import accumulate
 
-from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.checks.result import Check, failed, unknown
 from busbar.judge.nccl.expected.curves import Rise
 from busbar.judge.nccl.log.records import Row, Run, amount
@@ -63,7 +62,7 @@ def rise(run: Run, known_good: dict[int, Rise]) -> Check | None:
                 f"{share(least.of_plateau)} of their last row there"
                 + (f", and {share(least.of_next)} of the next size" if steep else "")
             )
-            return unknown(Code.STABILITY_SLOW_RISE, reason, row.as_line)
+            return unknown("stability.slow_rise", reason, row.as_line)
     return None
 
 
@@ -80,7 +79,7 @@ def _problems(rows: list[Row], half: int, name: str) -> Iterator[Check]:
     for row, one in ((row, row.measurements[half]) for row in large):
         if amount(one.slowest) > STALL * amount(one.time):
             reason = f"{name} at {exact(row.size)}: i_max is {one.slowest} us, the mean is {one.time}"
-            yield unknown(Code.STABILITY_ITERATIONS, reason, row.as_line)
+            yield unknown("stability.iterations", reason, row.as_line)
     yield from _dips(large, values, name)
     yield from _end(large, values, name)
     yield from _latencies(rows, [amount(row.measurements[half].time) for row in rows], name)
@@ -94,11 +93,11 @@ def _dips(rows: list[Row], values: list[float], name: str) -> Iterator[Check]:
         reached = min(before[i], behind[i])
         if values[i] < (1 - DIP) * reached:
             reason = f"{at}, although smaller and larger messages reach {gbps(reached)}"
-            yield failed(Code.STABILITY_DIP, reason, rows[i].as_line)
+            yield failed("stability.dip", reason, rows[i].as_line)
         beside = max(values[i - 1], values[i + 1])
         if values[i] > (1 + JUMP) * beside:
             reason = f"{at}, although its neighbours reach {gbps(beside)} only"
-            yield failed(Code.STABILITY_JUMP, reason, rows[i].as_line)
+            yield failed("stability.jump", reason, rows[i].as_line)
 
 
 def _end(rows: list[Row], values: list[float], name: str) -> Iterator[Check]:
@@ -110,13 +109,13 @@ def _end(rows: list[Row], values: list[float], name: str) -> Iterator[Check]:
         reason = (
             f"{said}, at {exact(rows[-2].size)}: {gbps(before)}; they must agree within {share(LAST_SIZES)}"
         )
-        yield failed(Code.STABILITY_LAST_SIZES, reason, rows[-1].as_line)
+        yield failed("stability.last_sizes", reason, rows[-1].as_line)
     elif last < (1 - FALL) * max(values):
         reason = f"{said}, although smaller messages reach {gbps(max(values))}"
-        yield failed(Code.STABILITY_DIP, reason, rows[-1].as_line)
+        yield failed("stability.dip", reason, rows[-1].as_line)
     elif before < (1 - LAST_SIZES) * last:
         reason = f"{said}, at {exact(rows[-2].size)} only {gbps(before)}: not flat"
-        yield unknown(Code.STABILITY_RISING, reason, rows[-1].as_line, "measure larger messages")
+        yield unknown("stability.rising", reason, rows[-1].as_line, "measure larger messages")
 
 
 def _latencies(rows: list[Row], times: list[float], name: str) -> Iterator[Check]:
@@ -129,4 +128,4 @@ def _latencies(rows: list[Row], times: list[float], name: str) -> Iterator[Check
                 f"{name} at {exact(sizes[i])}: {duration(times[i])}, less than half of the time of the "
                 f"{NEIGHBOURS} smaller messages before it ({duration(least)} at least)"
             )
-            yield failed(Code.STABILITY_LATENCY, reason, rows[i].as_line)
+            yield failed("stability.latency", reason, rows[i].as_line)

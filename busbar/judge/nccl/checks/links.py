@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.checks.context import Context
 from busbar.judge.nccl.checks.result import Check, unknown
 from busbar.judge.nccl.log.binding import short
@@ -23,15 +22,15 @@ def incomplete(context: Context) -> Check | None:
     """Find missing edges between hosts; None if there are none."""
     evidence = context.evidence
     if evidence.links.overflow:
-        return unknown(Code.TRANSPORT_EDGES_MISSING, "more edges than can be compared")
+        return unknown("transport.edges_missing", "more edges than can be compared")
     if evidence.links.difference:
         reason = "senders and receivers name different edges: lines of the log are missing or damaged"
-        return unknown(Code.TRANSPORT_ONE_SIDED, reason)
+        return unknown("transport.one_sided", reason)
     uneven = [device for device, more in sorted(evidence.links.balance.items()) if more]
     if uneven:
         # in every public log both ends of an edge name the same device
         reason = f"as many edges are not sent as received over device {uneven[0]}: one end names another"
-        return unknown(Code.TRANSPORT_ONE_SIDED, reason)
+        return unknown("transport.one_sided", reason)
     ranks = context.listed
     hosts = {r.rank: short(r.host) for r in ranks}
     if not hosts:
@@ -39,12 +38,12 @@ def incomplete(context: Context) -> Check | None:
     seen = evidence.links.seen
     strange = _misplaced(evidence, hosts, seen) or _of_another_rank(evidence, ranks)
     if strange:
-        return unknown(Code.TRANSPORT_MISPLACED_EDGE, strange)
+        return unknown("transport.misplaced_edge", strange)
     system = context.expectation.system
     if system is not None and system.hosts_per_domain > 1:
         return None  # channels cross between domains, not between all hosts
     missing = _missing(evidence, hosts, seen)
-    return unknown(Code.TRANSPORT_EDGES_MISSING, f"edges are missing: {missing}") if missing else None
+    return unknown("transport.edges_missing", f"edges are missing: {missing}") if missing else None
 
 
 def inside_a_host(context: Context) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.checks.context import Context
 from busbar.judge.nccl.checks.result import Check, failed, passed, unknown
 from busbar.judge.nccl.expected.system import is_gpu
@@ -15,9 +14,9 @@ from busbar.text import counted
 
 # codes that a device list with missing lines causes
 OF_LISTS = (
-    Code.RANKS_GAPS, Code.RANKS_TABLES_DIFFER, Code.RANKS_WRONG_NODES, Code.RANKS_OTHER_HOSTS,
-    Code.RANKS_WRONG_PER_NODE, Code.RANKS_OTHER_FACTOR, Code.RANKS_ONE, Code.RANKS_OTHER_COMMUNICATOR,
-    Code.RANKS_NOT_ALL_UP, Code.RANKS_OTHER_COUNT,
+    "ranks.gaps", "ranks.tables_differ", "ranks.wrong_nodes", "ranks.other_hosts",
+    "ranks.wrong_per_node", "ranks.other_factor", "ranks.one", "ranks.other_communicator",
+    "ranks.not_all_up", "ranks.other_count",
 )  # fmt: skip
 
 
@@ -25,11 +24,11 @@ def ranks(context: Context) -> Check:
     """Check that ranks 0..n-1 occur once, on the expected hosts, and that all numbers agree with n."""
     if any(r.has_several_programs for r in context.log.runs):
         return failed(
-            Code.RANKS_SEVERAL_PROGRAMS,
+            "ranks.several_programs",
             "several programs wrote this log: MPI was not effective (built without MPI=1?)",
         )
     if not context.judged:
-        return unknown(Code.RANKS_NO_TABLE, "no table to judge")
+        return unknown("ranks.no_table", "no table to judge")
     if any(r.is_one_rank for r in context.judged):
         return _one_rank(context)
     without = [r for r in context.judged if not r.preamble.ranks]
@@ -37,7 +36,7 @@ def ranks(context: Context) -> Check:
         n = _implied(context.judged[0])
         hint = f"; busbw/algbw implies {n} ranks" if n else ""
         return unknown(
-            Code.RANKS_NO_DEVICE_LIST, f"no device list before a table: who took part is not known{hint}"
+            "ranks.no_device_list", f"no device list before a table: who took part is not known{hint}"
         )
     found = (_listed(r, context) or _hosts(r, context) or _factor(r) for r in context.judged)
     problem = next(filter(None, found), None) or _counted_by_nccl(context)
@@ -47,8 +46,8 @@ def ranks(context: Context) -> Check:
         reason = f"{problem.reason}; NCCL counts {counted_nodes} nodes, so some hosts have the same name"
         return unknown(problem.code, reason, next(iter(context.evidence.counts.values())))
     if problem and problem.code in OF_LISTS and _is_excerpt(context):
-        return unknown(Code.RANKS_EXCERPT, f"{problem.reason}; parts of the log are missing")
-    if problem and problem.code == Code.RANKS_ONE:
+        return unknown("ranks.excerpt", f"{problem.reason}; parts of the log are missing")
+    if problem and problem.code == "ranks.one":
         return _one_rank(context)
     unsure = (_unknown_gpu(run, context.expectation.gpu) for run in context.judged)
     problem = problem or next(filter(None, unsure), None)
@@ -57,13 +56,13 @@ def ranks(context: Context) -> Check:
     enforced = "" if context.nodes_given else " by the log's own device list (pass --expect-nodes to enforce)"
     last = context.judged[0].preamble.ranks[-1]
     reason = f"{counted(context.ranks, 'rank')} on {counted(context.nodes, 'host')}{enforced}"
-    return passed(Code.RANKS_COMPLETE, reason, last.as_line)
+    return passed("ranks.complete", reason, last.as_line)
 
 
 def _one_rank(context: Context) -> Check:
     """No measurement; whether it is a failure depends on whether hosts were expected."""
     reason = "one rank: busbw is 0 by definition, nothing was measured"
-    return failed(Code.RANKS_ONE, reason) if context.nodes_given else unknown(Code.RANKS_ALONE, reason)
+    return failed("ranks.one", reason) if context.nodes_given else unknown("ranks.alone", reason)
 
 
 def _is_excerpt(context: Context) -> bool:
@@ -85,20 +84,20 @@ def _listed(run: Run, context: Context) -> Check | None:
     numbers = {r.rank for r in listed}
     if any(r.group for r in listed):
         reason = "the ranks are split into groups (NCCL_TESTS_SPLIT): busbw is that of a group"
-        return failed(Code.RANKS_SPLIT, reason, first)
+        return failed("ranks.split", reason, first)
     if numbers != set(range(len(listed))):
         reason = f"the device list has gaps: {len(listed)} lines, highest rank {max(numbers)}"
-        return failed(Code.RANKS_GAPS, reason, first)
+        return failed("ranks.gaps", reason, first)
     odd = _odd_process(run)
     if odd is not None:
         return odd
     shared = _shared_gpu(listed)
     if shared is not None:
         reason = f"a GPU is listed twice: device {shared.device} [{shared.bus}] of {shared.host}"
-        return failed(Code.RANKS_GPU_LISTED_TWICE, reason, shared.as_line)
+        return failed("ranks.gpu_listed_twice", reason, shared.as_line)
     if len(listed) != context.ranks:
         reason = f"tables of {context.ranks} and of {len(listed)} ranks in one log"
-        return failed(Code.RANKS_TABLES_DIFFER, reason, first)
+        return failed("ranks.tables_differ", reason, first)
     return None
 
 
@@ -117,7 +116,7 @@ def _odd_process(run: Run) -> Check | None:
             reason = (
                 f"pid {rank.pid} of {rank.host} has {number_of_ranks} ranks, the arguments give it {each}"
             )
-            return failed(Code.RANKS_GAPS, reason, rank.as_line)
+            return failed("ranks.gaps", reason, rank.as_line)
     return None
 
 
@@ -149,22 +148,22 @@ def _hosts(run: Run, context: Context) -> Check | None:
     if want.nodes is not None and len(hosts) != want.nodes:
         names = ", ".join(sorted(hosts)[:8])
         return failed(
-            Code.RANKS_WRONG_NODES, f"{len(hosts)} hosts took part, expected {want.nodes}: {names}", first
+            "ranks.wrong_nodes", f"{len(hosts)} hosts took part, expected {want.nodes}: {names}", first
         )
     if want.hosts and {short(h) for h in hosts} != {short(h) for h in want.hosts}:
         missing = sorted({short(h) for h in want.hosts} - {short(h) for h in hosts})
         reason = f"other hosts took part than expected; missing: {', '.join(missing[:8])}"
-        return failed(Code.RANKS_OTHER_HOSTS, reason, first)
+        return failed("ranks.other_hosts", reason, first)
     if want.gpus_per_node is not None and set(hosts.values()) != {want.gpus_per_node}:
         odd = next(h for h, n in hosts.items() if n != want.gpus_per_node)
         reason = f"{odd} has {hosts[odd]} ranks, expected {want.gpus_per_node}"
-        return failed(Code.RANKS_WRONG_PER_NODE, reason, first)
+        return failed("ranks.wrong_per_node", reason, first)
     if want.gpu:
         other = next((r for r in listed if is_gpu(r.gpu, want.gpu) is False), None)
         if other is not None:
             joined = " joined by NVLink" if want.nvlink_gbps else ""
             reason = f"rank {other.rank} is on {other.gpu}, expected {want.gpu}{joined}"
-            return failed(Code.RANKS_OTHER_GPU, reason, other.as_line)
+            return failed("ranks.other_gpu", reason, other.as_line)
     return None
 
 
@@ -175,7 +174,7 @@ def _unknown_gpu(run: Run, wanted: str | None) -> Check | None:
         return None
     name = f"'{strange.gpu}', which is not known" if strange.gpu else "not named"
     reason = f"the GPU of rank {strange.rank} is {name}: it is not shown to be {wanted}"
-    return unknown(Code.RANKS_UNKNOWN_GPU, reason, strange.as_line)
+    return unknown("ranks.unknown_gpu", reason, strange.as_line)
 
 
 def _counted_by_nccl(context: Context) -> Check | None:
@@ -184,17 +183,17 @@ def _counted_by_nccl(context: Context) -> Check | None:
     for nranks, up in evidence.initialized.items():
         if nranks != n:
             return failed(
-                Code.RANKS_OTHER_COMMUNICATOR,
+                "ranks.other_communicator",
                 f"NCCL built a communicator of {nranks} ranks, the device list has {n}",
             )
         missing = sorted(set(range(nranks)) - up)
         if missing:
             reason = f"{len(missing)} of {nranks} ranks did not come up (Init COMPLETE): {missing[0]}"
-            return failed(Code.RANKS_NOT_ALL_UP, reason)
+            return failed("ranks.not_all_up", reason)
     for ranks, line in evidence.communicators.items():
         if int(ranks) != n:
             reason = f"NCCL names a communicator of {ranks} ranks, the device list has {n}"
-            return failed(Code.RANKS_OTHER_COMMUNICATOR, reason, line)
+            return failed("ranks.other_communicator", reason, line)
     problem = _counted_on_hosts(context)
     if problem:
         return problem
@@ -202,7 +201,7 @@ def _counted_by_nccl(context: Context) -> Check | None:
         # a rack of MNNVL hosts may count as its hosts or as one
         if nranks != n or nodes not in {context.nodes, context.domains}:
             return failed(
-                Code.RANKS_OTHER_COUNT,
+                "ranks.other_count",
                 f"NCCL counts {nranks} ranks on {nodes} nodes, the device list {n} on {context.nodes}",
                 line,
             )
@@ -218,7 +217,7 @@ def _counted_on_hosts(context: Context) -> Check | None:
     for ranks, line in context.evidence.local_ranks.items():
         if int(ranks) not in listed:
             reason = f"NCCL counts {ranks} ranks on a host, the device list {min(listed)}"
-            return failed(Code.RANKS_OTHER_COUNT, reason, line)
+            return failed("ranks.other_count", reason, line)
     return None
 
 
@@ -227,17 +226,17 @@ def _factor(run: Run) -> Check | None:
     name, n = infer(run).name, len(run.preamble.ranks)
     if name is None:
         return failed(
-            Code.RANKS_COLLECTIVE_UNKNOWN,
+            "ranks.collective_unknown",
             "the collective is not known, so busbw does not tell the number of ranks",
         )
     if n < 2:
-        return failed(Code.RANKS_ONE, "one rank: busbw is 0 by definition, nothing was measured")
+        return failed("ranks.one", "one rank: busbw is 0 by definition, nothing was measured")
     k = 1.0 if is_scaled(run) else factor(name, n)
     for row in run.rows:
         for measurement in row.measurements:
             if not _fits(measurement, k):
                 return failed(
-                    Code.RANKS_OTHER_FACTOR,
+                    "ranks.other_factor",
                     f"line {row.line}: busbw/algbw {measurement.busbw}/{measurement.algbw} does not fit {n} "
                     f"ranks, {name} ({k:.4f}): another number of ranks was measured",
                     row.as_line,

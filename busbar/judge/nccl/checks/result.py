@@ -6,14 +6,13 @@ from pydantic import Field
 
 from busbar.judge import checks
 from busbar.judge.checks import Status, by_status
-from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.log.records import LogLine
 from busbar.models import StrictModel
 
 EVIDENCE_WIDTH = 400
 
 
-class Check(checks.Check[Code]):
+class Check(checks.Check):
     """The result of a gate on a log. `line`: number of the line with the `evidence`."""
 
     line: int | None = None
@@ -55,7 +54,7 @@ class CollectiveResult(StrictModel):
     curve: list[Point] = Field(default_factory=list)
 
 
-def result(status: Status, code: Code, reason: str, line: LogLine | None = None, fix: str = "") -> Check:
+def result(status: Status, code: str, reason: str, line: LogLine | None = None, fix: str = "") -> Check:
     """A Check with the line that proves it, if there is one."""
     check = Check.of(status, code, reason, line.text[:EVIDENCE_WIDTH] if line else None, fix)
     return check.model_copy(update={"line": line.line}) if line else check

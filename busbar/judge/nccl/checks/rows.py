@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.checks.context import Context
 from busbar.judge.nccl.checks.result import Check, failed, unknown
 from busbar.judge.nccl.log.collective import BYTES, IN_PARTS, WHOLE, infer, is_scaled
@@ -23,7 +22,7 @@ def arithmetic(run: Run) -> Check | None:
         whole = row.count * BYTES[row.type] * (n if name in IN_PARTS else 1)
         if n and name in (*IN_PARTS, *WHOLE) and whole != row.size:
             return failed(
-                Code.COMPLETENESS_COUNT,
+                "completeness.count",
                 f"line {row.line}: {row.count} elements of {row.type} are not {exact(row.size)} in {name} "
                 f"of {n} ranks: the row is damaged, or of another run",
                 row.as_line,
@@ -31,7 +30,7 @@ def arithmetic(run: Run) -> Check | None:
         for measurement in row.measurements:
             if not _consistent(row.size * share, measurement):
                 return failed(
-                    Code.COMPLETENESS_ARITHMETIC,
+                    "completeness.arithmetic",
                     f"line {row.line}: {exact(row.size)} in {measurement.time} us is not {measurement.algbw} "
                     "GB/s: the row is damaged, or parts of two rows",
                     row.as_line,
@@ -54,10 +53,10 @@ def size_sweep(run: Run, context: Context) -> Check | None:
     banner = run.preamble.banner
     if banner is None:
         return unknown(
-            Code.COMPLETENESS_NO_BANNER, "no `# nThread ..` line: how many sizes were asked for is not known"
+            "completeness.no_banner", "no `# nThread ..` line: how many sizes were asked for is not known"
         )
     reason = _arguments(run, banner, context) or _sizes(run, banner, context)
-    return failed(Code.COMPLETENESS_OTHER_SIZES, reason) if reason else None
+    return failed("completeness.other_sizes", reason) if reason else None
 
 
 def _arguments(run: Run, banner: Banner, context: Context) -> str | None:

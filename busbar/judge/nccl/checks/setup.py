@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from busbar.judge.nccl.checks.algorithm import release
-from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.checks.context import Context
 from busbar.judge.nccl.checks.hosts import carrying
 from busbar.judge.nccl.checks.result import Check, failed, not_required, passed, unknown
@@ -23,18 +22,18 @@ def nccl_version(context: Context) -> Check:
     differ = [name for name in found if not any(other.startswith(f"{name}+") for other in found)]
     if len(differ) > 1:
         reason = f"hosts run different NCCL: {', '.join(differ)}"
-        return failed(Code.NCCL_VERSION_DIFFERS, reason, found[differ[-1]])
+        return failed("nccl-version.differs", reason, found[differ[-1]])
     version, line = next(iter(found.items()), (None, None))
     if not least:
         printed = f"the log has {version}" if version else "none was printed"
-        return not_required(Code.NCCL_VERSION_NOT_REQUIRED, f"no minimum version given; {printed}", line)
+        return not_required("nccl-version.not_required", f"no minimum version given; {printed}", line)
     if version is None:
         reason = f"no `NCCL version` line, expected at least {least}"
-        return unknown(Code.NCCL_VERSION_NOT_PRINTED, reason, fix=FIX)
+        return unknown("nccl-version.not_printed", reason, fix=FIX)
     if release(version) < release(least):
         reason = f"NCCL {version} is older than the expected {least}"
-        return failed(Code.NCCL_VERSION_TOO_OLD, reason, line)
-    return passed(Code.NCCL_VERSION_ACCEPTED, f"NCCL {version}, expected at least {least}", line)
+        return failed("nccl-version.too_old", reason, line)
+    return passed("nccl-version.accepted", f"NCCL {version}, expected at least {least}", line)
 
 
 def plugin(context: Context) -> Check:
@@ -47,29 +46,27 @@ def plugin(context: Context) -> Check:
     for what, found in (("networks", networks), ("plugins", evidence.plugin_paths)):
         if len(found) > 1:
             reason = f"processes use different {what}: {', '.join(found)}"
-            return failed(Code.PLUGIN_HOSTS_DIFFER, reason, list(found.values())[-1])
+            return failed("plugin.hosts_differ", reason, list(found.values())[-1])
     if not want.require_plugin and not want.plugin_path:
         at = f" at {path.value}" if path else ""
         printed = f"the log has {', '.join(evidence.networks) or 'none'}{at}"
-        return not_required(Code.PLUGIN_NOT_REQUIRED, f"no plugin given; {printed}", network)
+        return not_required("plugin.not_required", f"no plugin given; {printed}", network)
     expected = want.require_plugin
     if expected:
         used = next(iter(networks), None)
         if used is None:
             reason = f"neither `Using network` nor an edge: {expected} is not proved"
-            return unknown(Code.PLUGIN_NOT_PRINTED, reason, fix=FIX)
+            return unknown("plugin.not_printed", reason, fix=FIX)
         if used != expected and not used.startswith(f"{expected}_"):
-            return failed(Code.PLUGIN_OTHER, f"{used} is used, expected {expected}", networks[used])
+            return failed("plugin.other", f"{used} is used, expected {expected}", networks[used])
     if want.plugin_path:
         if path is None:
-            return unknown(
-                Code.PLUGIN_PATH_NOT_PRINTED, "no `Plugin Path` line: the plugin's path is not known"
-            )
+            return unknown("plugin.path_not_printed", "no `Plugin Path` line: the plugin's path is not known")
         if not path.value.startswith(want.plugin_path):
             reason = f"plugin from {path.value}, expected {want.plugin_path}"
-            return failed(Code.PLUGIN_OTHER_PATH, reason, path)
+            return failed("plugin.other_path", reason, path)
     reason = f"{expected or 'plugin'} is used" + (f", from {path.value}" if path else "; no path printed")
-    return passed(Code.PLUGIN_USED, reason, path or network)
+    return passed("plugin.used", reason, path or network)
 
 
 def topology_file(context: Context) -> Check:
@@ -78,29 +75,29 @@ def topology_file(context: Context) -> Check:
     not_opened = next(iter(evidence.topology_failed.values()), None)
     if not_opened is not None:
         reason = f"NCCL could not open {not_opened.value}: the run went on without it"
-        return failed(Code.TOPOLOGY_FILE_NOT_OPENED, reason, not_opened)
+        return failed("topology-file.not_opened", reason, not_opened)
     if not want.topology_file and not want.require_topology_file:
         printed = f"set: {', '.join(evidence.topology_set)}" if evidence.topology_set else "none was set"
-        return not_required(Code.TOPOLOGY_FILE_NOT_REQUIRED, f"no file given; {printed}")
+        return not_required("topology-file.not_required", f"no file given; {printed}")
     if not evidence.topology_set:
         if not evidence.environment:
             reason = "no line of NCCL's environment (subsystem ENV) in the log"
-            return unknown(Code.TOPOLOGY_FILE_NOT_PRINTED, reason, fix=FIX)
+            return unknown("topology-file.not_printed", reason, fix=FIX)
         return failed(
-            Code.TOPOLOGY_FILE_NOT_SET, "NCCL_TOPO_FILE is not set, although NCCL printed its environment"
+            "topology-file.not_set", "NCCL_TOPO_FILE is not set, although NCCL printed its environment"
         )
     for value, line in evidence.topology_set.items():
         if want.topology_file and value != want.topology_file:
             reason = f"{value} is set, expected {want.topology_file}"
-            return failed(Code.TOPOLOGY_FILE_OTHER, reason, line)
+            return failed("topology-file.other", reason, line)
     hosts = set().union(*evidence.facts.get("NCCL_TOPO_FILE", {}).values())
     silent = sorted(context.hosts - set(map(short, hosts)))
     if silent and "" not in hosts:
         reason = f"{silent[0]} does not print NCCL_TOPO_FILE: whether the file is set there is not known"
-        return unknown(Code.TOPOLOGY_FILE_NOT_PRINTED, reason)
+        return unknown("topology-file.not_printed", reason)
     first = next(iter(evidence.topology_set.values()))
     reason = f"{first.value} is set, and no line says that it could not be opened"
-    return passed(Code.TOPOLOGY_FILE_SET, reason, first)
+    return passed("topology-file.set", reason, first)
 
 
 def hcas(context: Context) -> Check:
@@ -110,11 +107,11 @@ def hcas(context: Context) -> Check:
     counted = want.transport in ("rdma", "gpudirect-rdma") and want.rails and context.domains != 1
     if not want.hcas and not (counted and (verbs or not evidence.networks)):
         return not_required(
-            Code.HCAS_NOT_REQUIRED, "no HCA names given, and the transport is not InfiniBand verbs"
+            "hcas.not_required", "no HCA names given, and the transport is not InfiniBand verbs"
         )
     if not evidence.hcas_of_host:
         reason = "no `NET/IB : Using` line: which HCAs were opened is not known"
-        return unknown(Code.HCAS_NOT_PRINTED, reason, fix=FIX)
+        return unknown("hcas.not_printed", reason, fix=FIX)
     line = next(iter(evidence.hcas.values()))
     problem = _fabric(context) or _slow(context)
     if problem:
@@ -125,18 +122,18 @@ def hcas(context: Context) -> Check:
         few = not want.hcas and len(names) < (want.rails or 0)
         if (few or absent) and not strange and not context.is_whole:
             reason = f"{host} shows {len(names)} HCAs ({', '.join(names)}), and parts of the log are missing"
-            return unknown(Code.HCAS_NOT_PRINTED, reason)
+            return unknown("hcas.not_printed", reason)
         if strange or absent:
             reason = f"{host} uses {', '.join(names)}, expected {', '.join(want.hcas or ())}"
-            return failed(Code.HCAS_OTHER, reason, line)
+            return failed("hcas.other", reason, line)
         if few:
             reason = f"{host} opened {len(names)} HCAs ({', '.join(names)}), expected {want.rails}"
-            return failed(Code.HCAS_TOO_FEW, reason, line)
+            return failed("hcas.too_few", reason, line)
     silent = sorted(context.hosts - set(map(short, evidence.hcas_of_host)))
     if silent and "" not in evidence.hcas_of_host:
-        return unknown(Code.HCAS_NOT_PRINTED, f"no `NET/IB : Using` line of {silent[0]}")
+        return unknown("hcas.not_printed", f"no `NET/IB : Using` line of {silent[0]}")
     some = next(iter(evidence.hcas_of_host.values()))
-    return passed(Code.HCAS_OPENED, f"{len(some)} HCAs on each host: {', '.join(some)}", line)
+    return passed("hcas.opened", f"{len(some)} HCAs on each host: {', '.join(some)}", line)
 
 
 def _slow(context: Context) -> Check | None:
@@ -149,8 +146,8 @@ def _slow(context: Context) -> Check | None:
     reason = f"HCAs are slower than the rails of {rate:g} Gb/s: {listed(slow)}"
     if len(slow) == len(found) and all(f.status == "pass" for f in context.findings.values()):
         fix = "ibstat | grep Rate; if the rails are that slow: --rate-gbps"
-        return unknown(Code.HCAS_SLOW, f"{reason}; but the bandwidth is not", fix=fix)
-    return failed(Code.HCAS_SLOW, reason)
+        return unknown("hcas.slow", f"{reason}; but the bandwidth is not", fix=fix)
+    return failed("hcas.slow", reason)
 
 
 def _fabric(context: Context) -> Check | None:
@@ -166,11 +163,11 @@ def _fabric(context: Context) -> Check | None:
         for _, name, layer in sorted(used):
             if want and layer != LINK_LAYERS[want] and certain:
                 reason = f"{host} uses {name} over {layer}, expected {want}"
-                return failed(Code.HCAS_OTHER_FABRIC, reason, line)
+                return failed("hcas.other_fabric", reason, line)
             seen.setdefault(layer, f"{host} uses {name} over {layer}")
         if not certain:
             reason = f"{' and '.join(seen.values())}: which of them carry the data is not known"
-            return unknown(Code.HCAS_MIXED, reason, line)
+            return unknown("hcas.mixed", reason, line)
     if len(seen) > 1:
-        return failed(Code.HCAS_MIXED, f"link layers are mixed: {', '.join(seen.values())}", line)
+        return failed("hcas.mixed", f"link layers are mixed: {', '.join(seen.values())}", line)
     return None

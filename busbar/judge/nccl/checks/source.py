@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from busbar.judge import LAST_LINE
 from busbar.judge.checks import job_check
-from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.checks.context import Context
 from busbar.judge.nccl.checks.result import Check, failed, passed, result, unknown
 from busbar.judge.nccl.log.collective import from_name, infer
@@ -13,46 +12,49 @@ from busbar.judge.nccl.log.records import LogLine
 
 def job(context: Context) -> Check | None:
     """Check that the job that printed the log succeeded. None if only a log was given."""
-    return job_check(result, Code, context.job)
+    return job_check(result, context.job)
 
 
 def source(context: Context) -> Check:
     """Check that the log is complete from its first line to its last."""
     log = context.log
     if not log.bytes:
-        return unknown(Code.SOURCE_EMPTY, f"the log is empty: {log.truncated or 'nothing was measured'}")
+        return unknown("source.empty", f"the log is empty: {log.truncated or 'nothing was measured'}")
     if log.truncated:
-        return failed(Code.SOURCE_TRUNCATED, f"the log is not complete: {log.truncated}")
+        return failed("source.truncated", f"the log is not complete: {log.truncated}")
     if log.other_run:
         reason = f"the log beside the JSON is of another run, so it proves nothing: {log.other_run}"
-        return unknown(Code.SOURCE_OTHER_RUN, reason, fix="keep a run's JSON and log under one name")
+        return unknown("source.other_run", reason, fix="keep a run's JSON and log under one name")
     if any(r.has_several_programs for r in log.runs if not r.rows):
         ended = "a table has no row of its own" if context.has_rows else "none finished"
         reason = f"several programs wrote this log and {ended}: MPI was not effective"
-        return failed(Code.SOURCE_SEVERAL_PROGRAMS, reason)
+        return failed("source.several_programs", reason)
     if log.archive and not context.has_rows:
         reason = f"the file is not a log but a {log.archive} archive: nothing was read"
-        return unknown(Code.SOURCE_NO_TABLE, reason, fix="unpack it, and give the log that is in it")
+        return unknown("source.no_table", reason, fix="unpack it, and give the log that is in it")
     if not context.has_rows:
         return _without_rows(context)
     if log.dangling is not None and (log.dangling.banner or log.dangling.ranks):
         return failed(
-            Code.SOURCE_PROGRAM_WITHOUT_TABLE,
+            "source.program_without_table",
             "another program was started after the last table and printed no table",
         )
     if any(r.preamble.banner is None for r in context.judged):
         return unknown(
-            Code.SOURCE_BEGINNING_MISSING,
+            "source.beginning_missing",
             "no `# nThread ..` line before a table: the log's beginning is missing",
         )
     if log.long_lines:
         return unknown(
-            Code.SOURCE_LONG_LINES,
+            "source.long_lines",
             f"{log.long_lines} lines cannot be read whole: they are too long, or in an unknown form",
         )
+    if lost := log.evidence.lost - {"warnings"}:
+        reason = f"more different texts on {', '.join(sorted(lost))} were printed than are kept"
+        return unknown("source.lists_too_long", reason)
     first = next((r.preamble.banner for r in context.judged if r.preamble.banner), None)
     return passed(
-        Code.SOURCE_WHOLE,
+        "source.whole",
         f"complete, with the arguments before each table ({len(log.runs)})",
         LogLine("", first.line, first.text) if first else None,
     )
@@ -67,16 +69,16 @@ def _without_rows(context: Context) -> Check:
         # The head of a table is printed before its first size is measured.
         preamble = next((run.preamble for run in reversed(log.runs)), None)
     if preamble is None or not preamble.ranks:
-        return unknown(Code.SOURCE_NO_TABLE, "no table of nccl-tests in this log: nothing was measured")
+        return unknown("source.no_table", "no table of nccl-tests in this log: nothing was measured")
     if error is not None:
         return failed(
-            Code.SOURCE_ENDED_WITH_ERROR,
+            "source.ended_with_error",
             "the log ends after the device list, without a row: the run ended with an error",
             error,
         )
     last = preamble.ranks[-1]
     return failed(
-        Code.SOURCE_ENDS_AFTER_DEVICE_LIST,
+        "source.ends_after_device_list",
         "the log ends after the device list, without a row: the run hung or was ended",
         LogLine("", last.line, f"{last.text}; last line of the log: {log.last_line[:200]}"),
     )
@@ -90,23 +92,23 @@ def _launcher_failed(last_line: str) -> bool:
 def collective(context: Context) -> Check:
     """Check that each wanted collective has a table, which is certainly of that collective."""
     if not context.tables:
-        return unknown(Code.COLLECTIVE_NO_TABLE, "no table of a known collective")
+        return unknown("collective.no_table", "no table of a known collective")
     for wanted, runs in context.tables.items():
         if not runs:
             others = sorted({infer(r).name or "an unknown one" for r in context.log.runs if r.rows})
             if not others:
-                return unknown(Code.COLLECTIVE_NO_TABLE, f"no table of {wanted}, nor of another collective")
-            return failed(Code.COLLECTIVE_MISSING, f"no table of {wanted}; the log has: {', '.join(others)}")
+                return unknown("collective.no_table", f"no table of {wanted}, nor of another collective")
+            return failed("collective.missing", f"no table of {wanted}; the log has: {', '.join(others)}")
         for run in runs:
             found = infer(run)
             if not found.certain:
                 unnamed = ": the program did not print its name" if run.preamble.name is None else ""
-                return unknown(Code.COLLECTIVE_UNCERTAIN, f"{wanted} is a guess ({found.why}){unnamed}")
+                return unknown("collective.uncertain", f"{wanted} is a guess ({found.why}){unnamed}")
             concluded = run.concluded and from_name(run.concluded)
             if concluded and concluded != wanted:
                 return failed(
-                    Code.COLLECTIVE_MIXED,
+                    "collective.mixed",
                     f"a table began as {wanted} and ended as {concluded}: runs are mixed",
                 )
     why = "; ".join(f"{w}: {infer(runs[0]).why}" for w, runs in context.tables.items())
-    return passed(Code.COLLECTIVE_CERTAIN, why)
+    return passed("collective.certain", why)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.checks.context import Context
 from busbar.judge.nccl.checks.hosts import on_one_machine
 from busbar.judge.nccl.checks.links import incomplete, inside_a_host
@@ -66,14 +65,14 @@ def transport(context: Context) -> Check:
     together = on_one_machine(context)
     if together:
         reason = f"{together}: what they exchange does not prove a fabric"
-        return unknown(Code.TRANSPORT_ONE_MACHINE, reason, fix="one worker for each machine")
+        return unknown("transport.one_machine", reason, fix="one worker for each machine")
     if context.domains == 1:
         return _one_domain(context)
     if context.has_rows and not evidence.edges and not evidence.networks:
-        return unknown(Code.TRANSPORT_NO_EVIDENCE, _silent(context), fix=FIX)
+        return unknown("transport.no_evidence", _silent(context), fix=FIX)
     over_tcp = _over_tcp(context)
     if context.domains is None:
-        code = over_tcp.code if over_tcp else Code.TRANSPORT_NODES_UNKNOWN
+        code = over_tcp.code if over_tcp else "transport.nodes_unknown"
         return unknown(code, "how many hosts took part is not known")
     if over_tcp:
         return over_tcp
@@ -84,26 +83,26 @@ def transport(context: Context) -> Check:
         return _without_expectation(context)
     net = evidence.net_edges
     if not net:
-        return unknown(Code.TRANSPORT_NO_EDGE, _silent(context), fix=FIX)
+        return unknown("transport.no_edge", _silent(context), fix=FIX)
     odd = {k for k, e in net.items() if not _expected(e, want, context.expectation.networks)}
     if odd:
         count = sum(net[k].count for k in odd)
         reason = f"{count} edges use {min(odd)}, expected {want}"
-        return failed(Code.TRANSPORT_OTHER_EDGE, reason, evidence.first_edge(odd))
+        return failed("transport.other_edge", reason, evidence.first_edge(odd))
     sent, received = evidence.net_directions["send"], evidence.net_directions["receive"]
     if sent != received:
         reason = f"{sent} sending and {received} receiving edges: lines of the log are missing"
-        return unknown(Code.TRANSPORT_ONE_SIDED, reason)
+        return unknown("transport.one_sided", reason)
     problem = incomplete(context) if context.proof is not None else None
     if problem:
         return problem
     inside = inside_a_host(context) if context.proof is not None else None
     if inside:
         reason = f"NET edges inside a host: its GPUs do not reach each other directly ({inside})"
-        return failed(Code.TRANSPORT_NET_INSIDE_NODE, reason, evidence.first_edge())
+        return failed("transport.net_inside_node", reason, evidence.first_edge())
     names = ", ".join(f"NET/{n}" for n in sorted(evidence.network_names))
     reason = f"{sum(e.count for e in net.values())} edges between hosts, all {names}"
-    return passed(Code.TRANSPORT_AS_EXPECTED, reason, evidence.first_edge())
+    return passed("transport.as_expected", reason, evidence.first_edge())
 
 
 def _shared_memory(context: Context) -> Check | None:
@@ -120,7 +119,7 @@ def _shared_memory(context: Context) -> Check | None:
     reason = (
         f"every edge inside {host or 'a host'} goes through its memory (SHM), though NVLink joins its GPUs"
     )
-    return failed(Code.TRANSPORT_SHARED_MEMORY, reason, evidence.first_edge(labels))
+    return failed("transport.shared_memory", reason, evidence.first_edge(labels))
 
 
 def _silent(context: Context) -> str:
@@ -134,14 +133,14 @@ def _unread(context: Context) -> Check | None:
     edge = next(iter(log.unread_edges.values()), None)
     if edge is not None or "edges" in log.lost:
         reason = "an edge is printed in a form that is not known"
-        return unknown(Code.TRANSPORT_UNREAD_EDGE, reason, edge)
+        return unknown("transport.unread_edge", reason, edge)
     message = next(iter(log.unread_messages.values()), None)
     if message is not None:
         reason = "a message of NCCL is damaged: what it said is not known"
-        return unknown(Code.TRANSPORT_UNREAD_MESSAGE, reason, message)
+        return unknown("transport.unread_message", reason, message)
     if context.proof is not None and context.proof.loose.net_edges:
         reason = "edges of a process that the device list does not name, or printed behind the table"
-        return unknown(Code.TRANSPORT_UNBOUND_EDGE, reason, context.proof.loose.first_edge())
+        return unknown("transport.unbound_edge", reason, context.proof.loose.first_edge())
     return None
 
 
@@ -153,13 +152,13 @@ def _over_tcp(context: Context) -> Check | None:
     for evidence in _all(context):
         tcp = {label for label, e in evidence.net_edges.items() if e.transport.name == "Socket"}
         if tcp:
-            return failed(Code.TRANSPORT_SOCKET_EDGE, reason, evidence.first_edge(tcp))
+            return failed("transport.socket_edge", reason, evidence.first_edge(tcp))
         if "Socket" in evidence.networks:
-            return failed(Code.TRANSPORT_SOCKET_NETWORK, reason, evidence.networks["Socket"])
+            return failed("transport.socket_network", reason, evidence.networks["Socket"])
     ucx = next(iter(context.log.evidence.ucx_over_tcp.values()), None)
     if ucx is not None and any(name.startswith("UCX") for name in context.evidence.network_names):
         reason = f"UCX says that an endpoint has TCP only, whatever the edges are named: {ucx.text[-120:]}"
-        return unknown(Code.TRANSPORT_UCX_OVER_TCP, reason, ucx, "UCX_TLS=rc,cuda and UCX_NET_DEVICES=<HCAs>")
+        return unknown("transport.ucx_over_tcp", reason, ucx, "UCX_TLS=rc,cuda and UCX_NET_DEVICES=<HCAs>")
     return None
 
 
@@ -181,16 +180,16 @@ def _one_domain(context: Context) -> Check:
     evidence, want = context.evidence, context.expectation
     if not context.nodes_given and want.rails:
         return unknown(
-            Code.TRANSPORT_SINGLE_NODE,
+            "transport.single_node",
             "one host: nothing crossed the fabric",
             fix="pass --expect-nodes 1 if one host is expected",
         )
     if want.system is not None and want.system.nodes > 1:
-        return not_required(Code.TRANSPORT_NOT_REQUIRED, "one NVLink domain: see mnnvl")
+        return not_required("transport.not_required", "one NVLink domain: see mnnvl")
     if evidence.net_edges:
         reason = "NET edges on a single host: its GPUs do not reach each other directly"
-        return failed(Code.TRANSPORT_NET_INSIDE_NODE, reason, evidence.first_edge())
-    return not_required(Code.TRANSPORT_NOT_REQUIRED, "one host: no traffic between hosts")
+        return failed("transport.net_inside_node", reason, evidence.first_edge())
+    return not_required("transport.not_required", "one host: no traffic between hosts")
 
 
 def _without_expectation(context: Context) -> Check:
@@ -198,8 +197,8 @@ def _without_expectation(context: Context) -> Check:
     first = context.evidence.first_edge()
     if found == "unknown":
         reason = "no `via NET/..` line, and no expected transport given"
-        return unknown(Code.TRANSPORT_NO_EDGE, reason, fix=FIX)
+        return unknown("transport.no_edge", reason, fix=FIX)
     if found in ("socket", "mixed", "tcp-device-memory"):
         reason = f"{found} between hosts, and --transport does not expect it"
-        return failed(Code.TRANSPORT_UNEXPECTED, reason, first)
-    return passed(Code.TRANSPORT_AS_EXPECTED, f"{found}, on every edge", first)
+        return failed("transport.unexpected", reason, first)
+    return passed("transport.as_expected", f"{found}, on every edge", first)

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.expected.profiles import read_yaml
 from busbar.judge.nccl.log.evidence import KEEP_HOSTS
 from busbar.judge.nccl.log.matcher import BAD_STATE, NOTED, SHOWN, KnownLine, Stage
@@ -76,8 +75,8 @@ class Failure(BaseModel):
     cause: str
     next: str
     lines: tuple[Row, ...] = ()
-    codes: tuple[Code, ...] = ()
-    unless: tuple[Code, ...] = ()
+    codes: tuple[str, ...] = ()
+    unless: tuple[str, ...] = ()
     observed: Observation | None = None
     kind: Kind | None = None
     explains: tuple[str, ...] = ()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from dataclasses import dataclass
 
-from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.units import compared, gbps, size
 from busbar.judge.nccl.verdict import Check, Diagnosis, Verdict
 from busbar.text import counted
@@ -76,7 +75,7 @@ def _of_pass(verdict: Verdict) -> list[Item]:
     ]
     if others:
         items.append(Item("also", ", ".join(others), 2))
-    accepted = [c.reason for c in verdict.checks if c.code == Code.WARNINGS_ACCEPTED]
+    accepted = [c.reason for c in verdict.checks if c.code == "warnings.accepted"]
     items += [Item("noted", reason, 2) for reason in accepted]
     noted = [d for d in verdict.diagnoses if d.severity != "note"]
     where = f" ({noted[0].evidence})" if noted and not noted[0].line else ""

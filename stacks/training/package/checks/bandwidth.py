@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from statistics import median
 
-from stacks.training.package.checks.codes import Code
 from stacks.training.package.checks.context import Context
 from stacks.training.package.checks.result import Check, failed, passed, unknown
 from stacks.training.package.log import Timing
@@ -31,24 +30,24 @@ def allreduce(context: Context) -> Check:
     """Check that every element of every measured all-reduce had the right sum."""
     timing = context.timing
     if timing is None:
-        return unknown(Code.ALLREDUCE_NOT_MEASURED, "no all-reduce was measured")
+        return unknown("allreduce.not_measured", "no all-reduce was measured")
     if timing.wrong:
-        return failed(Code.ALLREDUCE_WRONG, f"{timing.wrong} elements have a wrong sum")
-    return passed(Code.ALLREDUCE_CORRECT, f"every sum is right in {len(timing.allreduce_s)} all-reduces")
+        return failed("allreduce.wrong", f"{timing.wrong} elements have a wrong sum")
+    return passed("allreduce.correct", f"every sum is right in {len(timing.allreduce_s)} all-reduces")
 
 
 def busbw(context: Context) -> Check:
     """Check that the all-reduce of the gradients reaches the expected part of the bandwidth in nccl-tests."""
     timing, want = context.timing, context.expectation
     if timing is None:
-        return unknown(Code.BUSBW_NOT_MEASURED, "no all-reduce was measured")
+        return unknown("busbw.not_measured", "no all-reduce was measured")
     if want.world_size < 2:
-        return unknown(Code.BUSBW_NOT_MEASURED, "one rank: nothing is exchanged")
+        return unknown("busbw.not_measured", "one rank: nothing is exchanged")
     if timing.bytes < want.gradient_bytes:
         reason = f"the all-reduce carried {timing.bytes} bytes, expected at least {want.gradient_bytes}"
-        return failed(Code.BUSBW_NOT_MEASURED, reason)
+        return failed("busbw.not_measured", reason)
     if want.busbw_gbps is None:
-        return unknown(Code.BUSBW_NO_EXPECTATION, "no measured bandwidth to compare with")
+        return unknown("busbw.no_expectation", "no measured bandwidth to compare with")
     found, limit = measured_busbw(timing, want.world_size), want.min_busbw_fraction * want.busbw_gbps
     took, expected = median(timing.allreduce_s), expected_seconds(timing, want.world_size, want.busbw_gbps)
     said = (
@@ -57,5 +56,5 @@ def busbw(context: Context) -> Check:
     )
     if found < limit:
         share = f"{want.min_busbw_fraction:g} of the measured busbw"
-        return failed(Code.BUSBW_TOO_LOW, f"{said}. Expected at least {share} ({limit:.4g} GB/s)")
-    return passed(Code.BUSBW_REACHED, said)
+        return failed("busbw.too_low", f"{said}. Expected at least {share} ({limit:.4g} GB/s)")
+    return passed("busbw.reached", said)

@@ -14,7 +14,6 @@ from busbar.judge.nccl.checks.warnings import warnings
 from busbar.judge.nccl.log.binding import Proof
 from busbar.judge.nccl.log.evidence import Evidence
 from busbar.judge.nccl.log.records import Banner, Preamble, Rank, Run
-from stacks.training.package.checks.codes import Code
 from stacks.training.package.checks.context import Context
 from stacks.training.package.checks.result import Check, failed, not_required, passed, unknown
 from stacks.training.package.log import Attempt
@@ -27,16 +26,16 @@ def fabric(context: Context) -> Check:
     want = context.expectation
     if want.backend == "gloo":
         if want.fabric.transport == "socket":
-            return not_required(Code.FABRIC_NOT_REQUIRED, "gloo: TCP, as the pool's own measurement")
-        return unknown(Code.FABRIC_GLOO, f"gloo uses TCP, expected {want.fabric.transport}")
+            return not_required("fabric.not_required", "gloo: TCP, as the pool's own measurement")
+        return unknown("fabric.gloo", f"gloo uses TCP, expected {want.fabric.transport}")
     if not context.log.attempts:
-        return unknown(Code.FABRIC_NO_MESSAGES, "the run never started: nothing is known of its transport")
+        return unknown("fabric.no_messages", "the run never started: nothing is known of its transport")
     for number, attempt in enumerate(context.log.attempts, 1):
         if problem := _problem(attempt, context):
             return problem.model_copy(update={"reason": f"start {number}: {problem.reason}"})
     edges = context.log.attempts[-1].nccl.evidence.first_edge()
     starts = f"in all {len(context.log.attempts)} starts"
-    return passed(Code.FABRIC_PROVEN, f"{want.fabric.transport} {starts}", edges.text if edges else None)
+    return passed("fabric.proven", f"{want.fabric.transport} {starts}", edges.text if edges else None)
 
 
 def _problem(attempt: Attempt, context: Context) -> Check | None:
@@ -46,11 +45,11 @@ def _problem(attempt: Attempt, context: Context) -> Check | None:
         # A line that shows TCP counts even if others are missing.
         tcp = next((c for c in _checks(attempt, context) if c.status == "fail"), None)
         whose = f"rank {silent[0]} and {len(silent) - 1} more" if silent else "any rank"
-        return _of(tcp) if tcp else unknown(Code.FABRIC_NO_MESSAGES, f"no messages of NCCL from {whose}")
+        return _of(tcp) if tcp else unknown("fabric.no_messages", f"no messages of NCCL from {whose}")
     up = evidence.initialized.get(want.world_size, set())
     if len(up) != want.world_size:
         reason = f"{len(up)} of {want.world_size} ranks came up (Init COMPLETE) in one communicator of all"
-        return unknown(Code.FABRIC_NOT_ALL_UP, reason)
+        return unknown("fabric.not_all_up", reason)
     checks = _checks(attempt, context)
     worst = next((c for status in ("fail", "unknown") for c in checks if c.status == status), None)
     return _of(worst) if worst else None
@@ -65,8 +64,8 @@ def _checks(attempt: Attempt, context: Context) -> list[NcclCheck]:
 def _of(check: NcclCheck) -> Check:
     reason = f"{check.name}: {check.reason}"
     if check.status == "fail":
-        return failed(Code.FABRIC_FAILED, reason, check.evidence)
-    return unknown(Code.FABRIC_UNKNOWN, reason, check.evidence)
+        return failed("fabric.failed", reason, check.evidence)
+    return unknown("fabric.unknown", reason, check.evidence)
 
 
 def _as_table(attempt: Attempt, context: Context) -> NcclContext:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from stacks.training.package.checks.codes import Code
 from stacks.training.package.checks.context import Context
 from stacks.training.package.checks.result import Check, failed, passed, unknown
 
@@ -17,10 +16,10 @@ def interfaces(context: Context) -> Check | None:
         return None
     found = context.last.interfaces if context.last else None
     if found is None or context.timing is None:
-        return unknown(Code.INTERFACES_NOT_COUNTED, "what the interfaces sent was not counted")
+        return unknown("interfaces.not_counted", "what the interfaces sent was not counted")
     if found.hosts != len(want.nodes):
         reason = f"the interfaces of {found.hosts} workers were counted, expected {len(want.nodes)}"
-        return unknown(Code.INTERFACES_NOT_COUNTED, reason)
+        return unknown("interfaces.not_counted", reason)
     networks = sum(found.sent[name][0] for name in want.interfaces if name in found.sent)
     others = {name: most for name, (_, most) in found.sent.items() if name not in want.interfaces}
     # With any algorithm, a participating host sends at least its own gradients once.
@@ -32,12 +31,12 @@ def interfaces(context: Context) -> Check | None:
         reason = (
             f"{listed} sent {networks} bytes on the worker with the least, expected at least {least}{over}"
         )
-        return failed(Code.INTERFACES_NOT_USED, reason)
+        return failed("interfaces.not_used", reason)
     for name, most in others.items():
         if most > MAX_OTHER_PART * networks:
             reason = (
                 f"{name} sent {most} bytes besides {networks} over {listed}: a part of the data went there"
             )
-            return failed(Code.INTERFACES_NOT_USED, reason)
+            return failed("interfaces.not_used", reason)
     beside = max(others.values(), default=0)
-    return passed(Code.INTERFACES_USED, f"{listed} sent at least {networks} bytes, others at most {beside}")
+    return passed("interfaces.used", f"{listed} sent at least {networks} bytes, others at most {beside}")

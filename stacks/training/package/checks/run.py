@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from busbar.judge.checks import job_check
-from stacks.training.package.checks.codes import Code
 from stacks.training.package.checks.context import Context
 from stacks.training.package.checks.result import Check, failed, passed, unknown
 from stacks.training.package.log import SCHEMA, Attempt
@@ -13,49 +12,47 @@ from stacks.training.package.log import SCHEMA, Attempt
 
 def job(context: Context) -> Check | None:
     """Check that the job that printed the log succeeded. None if only a log was given."""
-    return job_check(Check.of, Code, context.outcome)
+    return job_check(Check.of, context.outcome)
 
 
 def log(context: Context) -> Check:
     """Check that the log has every record from the first start to the end, and every step."""
     attempts, last = context.log.attempts, context.last
     if last is None:
-        return unknown(Code.LOG_NO_RUN, _never_started(context))
+        return unknown("log.no_run", _never_started(context))
     other = next((a.start.schema_ for a in attempts if a.start.schema_ != SCHEMA), None)
     if other is not None:
-        return unknown(Code.LOG_OTHER_SCHEMA, f"records of schema {other}, expected {SCHEMA}")
+        return unknown("log.other_schema", f"records of schema {other}, expected {SCHEMA}")
     damage = [*context.missing, *context.log.problems]
     if damage:
-        return unknown(Code.LOG_DAMAGED, "the log is not complete: " + "; ".join(damage[:4]))
+        return unknown("log.damaged", "the log is not complete: " + "; ".join(damage[:4]))
     if last.end is None:
         at = last.steps[-1].step if last.steps else 0
         reason = f"the run ended after step {at} of {last.start.steps}, without its last record{_hint(last)}"
-        return failed(Code.LOG_NO_END, reason)
+        return failed("log.no_end", reason)
     wanted = context.expectation.steps
     if last.end.step != wanted or last.start.steps != wanted:
-        return failed(Code.LOG_STEPS_MISSING, f"the run has {last.end.step} steps, expected {wanted}")
+        return failed("log.steps_missing", f"the run has {last.end.step} steps, expected {wanted}")
     for attempt in attempts:
         first = attempt.resume.step + 1 if attempt.resume else 1
         numbers = [step.step for step in attempt.steps]
         if numbers != list(range(first, first + len(numbers))):
-            return failed(
-                Code.LOG_STEPS_MISSING, f"steps {numbers[:8]}... do not follow from step {first - 1}"
-            )
+            return failed("log.steps_missing", f"steps {numbers[:8]}... do not follow from step {first - 1}")
     if not last.steps or last.steps[-1].step != wanted:
-        return failed(Code.LOG_STEPS_MISSING, f"step {wanted}, the last one, is missing")
-    return passed(Code.LOG_WHOLE, f"{wanted} steps in {len(attempts)} starts, to the last record")
+        return failed("log.steps_missing", f"step {wanted}, the last one, is missing")
+    return passed("log.whole", f"{wanted} steps in {len(attempts)} starts, to the last record")
 
 
 def ranks(context: Context) -> Check:
     """Check that all ranks took part in every start, on the expected workers, devices and backend."""
     if not context.log.attempts:
-        return unknown(Code.RANKS_WRONG_COUNT, "the run never started: who took part is not known")
+        return unknown("ranks.wrong_count", "the run never started: who took part is not known")
     for attempt in context.log.attempts:
         if problem := next(_problems(attempt, context), None):
             return problem
     want, torch = context.expectation, context.log.attempts[-1].start.torch
     return passed(
-        Code.RANKS_COMPLETE,
+        "ranks.complete",
         f"{want.world_size} ranks on {len(want.nodes)} workers, {want.backend}, torch {torch}",
     )
 
@@ -63,25 +60,25 @@ def ranks(context: Context) -> Check:
 def _problems(attempt: Attempt, context: Context) -> Iterator[Check]:
     want, start = context.expectation, attempt.start
     if start.backend != want.backend:
-        yield failed(Code.RANKS_OTHER_BACKEND, f"backend {start.backend}, expected {want.backend}")
+        yield failed("ranks.other_backend", f"backend {start.backend}, expected {want.backend}")
     listed = sum(host.ranks for host in attempt.hosts)
     if start.world_size != want.world_size or listed != want.world_size:
         found = f"{start.world_size} ranks took part, {listed} are listed"
-        yield failed(Code.RANKS_WRONG_COUNT, f"{found}, expected {want.world_size}")
+        yield failed("ranks.wrong_count", f"{found}, expected {want.world_size}")
     first_ranks = [host.first_rank for host in attempt.hosts]
     if first_ranks != [sum(host.ranks for host in attempt.hosts[:i]) for i in range(len(first_ranks))]:
-        yield failed(Code.RANKS_WRONG_COUNT, f"the hosts' first ranks {first_ranks[:8]} leave gaps")
+        yield failed("ranks.wrong_count", f"the hosts' first ranks {first_ranks[:8]} leave gaps")
     nodes = sorted(host.node for host in attempt.hosts)
     if nodes != sorted(want.nodes):
         expected = ", ".join(sorted(want.nodes)[:8])
-        yield failed(Code.RANKS_OTHER_NODES, f"the ranks ran on {', '.join(nodes[:8])}, expected {expected}")
+        yield failed("ranks.other_nodes", f"the ranks ran on {', '.join(nodes[:8])}, expected {expected}")
     for host in attempt.hosts:
         if host.ranks != want.ranks_per_node:
             found = f"{host.node or host.pod} has {host.ranks} ranks"
-            yield failed(Code.RANKS_WRONG_PER_NODE, f"{found}, expected {want.ranks_per_node}")
+            yield failed("ranks.wrong_per_node", f"{found}, expected {want.ranks_per_node}")
         if want.device and want.device not in host.device:
             found = f"{host.node or host.pod} trained on {host.device}"
-            yield failed(Code.RANKS_OTHER_DEVICE, f"{found}, expected {want.device}")
+            yield failed("ranks.other_device", f"{found}, expected {want.device}")
 
 
 def _never_started(context: Context) -> str:

@@ -9,7 +9,6 @@ import pytest
 
 from busbar.judge.nccl import Expectation
 from busbar.judge.nccl.checks import for_each_table
-from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.checks.context import Context, build
 from busbar.judge.nccl.checks.result import Check, failed, not_required, passed, unknown
 from busbar.judge.nccl.log.binding import Proof
@@ -72,10 +71,10 @@ def test_a_log_without_the_wanted_table_is_described_by_the_others() -> None:
 
 Gate = Callable[[Context], Check]
 REASONS: dict[str, Gate] = {
-    "pass": lambda _: passed(Code.SHARP_USED, "used"),
-    "fail": lambda _: failed(Code.SHARP_FALLBACK, "denied"),
-    "unknown": lambda _: unknown(Code.SHARP_NO_EVIDENCE, "silent"),
-    "not-required": lambda _: not_required(Code.SHARP_NOT_REQUIRED, "not asked for"),
+    "pass": lambda _: passed("sharp.used", "used"),
+    "fail": lambda _: failed("sharp.fallback", "denied"),
+    "unknown": lambda _: unknown("sharp.no_evidence", "silent"),
+    "not-required": lambda _: not_required("sharp.not_required", "not asked for"),
 }
 
 

@@ -6,7 +6,6 @@ import pytest
 from pydantic import ValidationError
 
 from busbar.judge.nccl import Expectation, judge
-from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.diagnose.known import Failure, LineRules, failures
 from tests.diagnosis_page import PAGE, generated
 from tests.unit.judge.nccl.logs import Made
@@ -74,7 +73,7 @@ def test_a_line_that_only_resembles_a_failure_changes_nothing(line: str) -> None
 
 @pytest.mark.parametrize(
     "conditions",
-    [{}, {"contains": ["a"], "example": "a", "codes": [Code.RAILS_WRONG_COUNT]}, {"contains": ["a"]}],
+    [{}, {"contains": ["a"], "example": "a", "codes": ["rails.wrong_count"]}, {"contains": ["a"]}],
 )
 def test_a_rule_has_one_condition_and_a_line_rule_an_example(conditions: dict[str, object]) -> None:
     words = dict.fromkeys(("name", "meaning", "cause", "next"), "x")

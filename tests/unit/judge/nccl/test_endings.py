@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.judge.nccl import Expectation, Verdict, judge
-from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.diagnose.known import failures
 from busbar.judge.nccl.expected.profiles import read_yaml
 from tests.unit.judge.nccl.logs import Made
@@ -64,10 +63,10 @@ def test_an_end_in_unknown_words_is_no_pass_unless_it_is_accepted_by_name(
     assert verdict.verdict in ("unknown", "fail")
     check = verdict.check("warnings")
     if check.status == "unknown":
-        assert (check.code, check.line) == (Code.WARNINGS_UNKNOWN_KIND, at + 1)
+        assert (check.code, check.line) == ("warnings.unknown_kind", at + 1)
         assert f"{who} {ended}" in check.reason
         accepted = with_line(f"{launcher}{who} {ended}", at, accept_warnings=[f"{who} {ended}"])
-        assert accepted.passed and accepted.check("warnings").code == Code.WARNINGS_ACCEPTED
+        assert accepted.passed and accepted.check("warnings").code == "warnings.accepted"
 
 
 def test_a_known_failure_is_not_accepted_by_name() -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from busbar.judge.nccl import Expectation, JobOutcome, Verdict, judge
-from busbar.judge.nccl.checks.codes import Code
+from busbar.judge.nccl.diagnose.known import failures
 from busbar.judge.nccl.verdict import SCHEMA
 from tests.unit.judge.nccl.logs import Made, without
 from tests.unit.judge.nccl.made.log import Log
 from tests.unit.judge.nccl.made.spec import cases
 
+ROOT = Path(__file__).parents[4]
+CODE = re.compile(r'"([a-z-]+\.(?!json)[a-z_]+)"')
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 
 
@@ -168,10 +171,23 @@ def test_a_warning_whose_place_has_blanks_is_still_a_warning() -> None:
     assert verdict.check("warnings").status == "fail"
 
 
-def test_every_gate_stands_in_the_docs_and_every_code_has_a_gate() -> None:
-    text = (Path(__file__).parents[4] / "docs" / "nccl.md").read_text()
+def test_a_gate_gives_every_code_that_is_read() -> None:
+    own, fabric = ROOT / "busbar" / "judge" / "nccl", ROOT / "busbar" / "fabric"
+    named = {code for failure in failures() for code in (*failure.codes, *failure.unless)}
+    named |= _codes(own / "report") | _codes(fabric)
+    assert named - _codes(own / "checks") - {"job.failed"} == set()
+
+
+def _codes(folder: Path) -> set[str]:
+    """The words in the sources of FOLDER that begin with the name of a gate."""
+    gates = {check.name for check in judge(Made().lines(), WANT, JobOutcome(True)).checks}
+    words = {word for path in folder.rglob("*.py") for word in CODE.findall(path.read_text())}
+    return {word for word in words if word.partition(".")[0] in gates}
+
+
+def test_every_gate_stands_in_the_docs() -> None:
+    text = (ROOT / "docs" / "nccl.md").read_text()
     gates = [check.name for check in judge(Made().lines(), WANT, JobOutcome(True)).checks]
-    assert {code.gate for code in Code} == set(gates)
     assert [name for name in gates if f"`{name}`" not in text] == []
 
 
@@ -190,10 +206,10 @@ def test_both_of_two_messages_in_one_line_are_read() -> None:
     verdict = with_lines(f"{EDGE}/IB/1{peer}/IB/1/GDRDMA")
     assert "1 of 34 edges" in verdict.check("gdrdma").reason
     error = "worker-1:40:99 [6] NCCL WARN NET/IB: Got completion from peer 10.0.0.5<1> with status=12"
-    assert with_lines(f"{EDGE}/IB/1/GDRDMA{error}").check("warnings").code == Code.WARNINGS_KNOWN_FAILURE
+    assert with_lines(f"{EDGE}/IB/1/GDRDMA{error}").check("warnings").code == "warnings.known_failure"
 
 
 @pytest.mark.parametrize("transport", ["/IB/1/GDRDMA_OFF", "/IB/1/GDRDMA/x", "/IB", " IB 1"])
 def test_an_edge_in_an_unknown_form_proves_nothing(transport: str) -> None:
     verdict = with_lines(f"{EDGE}{transport}", f"{EDGE}{transport}".replace("[send]", "[receive]"))
-    assert verdict.check("transport").code == Code.TRANSPORT_UNREAD_EDGE and not verdict.passed
+    assert verdict.check("transport").code == "transport.unread_edge" and not verdict.passed

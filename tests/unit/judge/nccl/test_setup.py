@@ -12,7 +12,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from busbar.judge.nccl import Expectation
-from busbar.judge.nccl.checks.codes import Code
 from busbar.judge.nccl.checks.result import Check
 from busbar.judge.nccl.checks.setup import hcas, nccl_version, plugin, topology_file
 from busbar.judge.nccl.log.evidence import Evidence
@@ -31,29 +30,29 @@ def version(found: dict[str, Any], least: str | None) -> Check:
 @pytest.mark.parametrize(
     ("found", "least", "code"),
     [
-        ("2.28.7+cuda12.9", "2.28.7", Code.NCCL_VERSION_ACCEPTED),
-        ("2.28.7+cuda12.9", "2.28", Code.NCCL_VERSION_ACCEPTED),
+        ("2.28.7+cuda12.9", "2.28.7", "nccl-version.accepted"),
+        ("2.28.7+cuda12.9", "2.28", "nccl-version.accepted"),
         # the number of a build makes no release newer
-        ("2.28.7", "2.28.7-1", Code.NCCL_VERSION_ACCEPTED),
-        ("2.28.3+cuda12.9", "2.28.5", Code.NCCL_VERSION_TOO_OLD),
-        ("2.9.9", "2.28.0", Code.NCCL_VERSION_TOO_OLD),
-        ("2.9.9", None, Code.NCCL_VERSION_NOT_REQUIRED),
+        ("2.28.7", "2.28.7-1", "nccl-version.accepted"),
+        ("2.28.3+cuda12.9", "2.28.5", "nccl-version.too_old"),
+        ("2.9.9", "2.28.0", "nccl-version.too_old"),
+        ("2.9.9", None, "nccl-version.not_required"),
     ],
 )
-def test_nccl_is_as_new_as_its_release_says(found: str, least: str | None, code: Code) -> None:
+def test_nccl_is_as_new_as_its_release_says(found: str, least: str | None, code: str) -> None:
     check = version(said(found, 5), least)
     assert (check.code, check.line) == (code, 5)
     assert found in check.reason
 
 
 def test_a_version_that_was_not_printed_is_not_known() -> None:
-    assert version({}, "2.28").code == Code.NCCL_VERSION_NOT_PRINTED
+    assert version({}, "2.28").code == "nccl-version.not_printed"
     assert version({}, None).reason == "no minimum version given; none was printed"
 
 
 def test_of_two_versions_the_later_line_shows_the_difference() -> None:
     check = version(said("2.28.7", 5) | said("2.19.3", 9), None)
-    assert (check.status, check.code, check.line) == ("fail", Code.NCCL_VERSION_DIFFERS, 9)
+    assert (check.status, check.code, check.line) == ("fail", "nccl-version.differs", 9)
 
 
 def used(evidence: Evidence, **want: str) -> Check:
@@ -71,7 +70,7 @@ def used(evidence: Evidence, **want: str) -> Check:
 def test_processes_with_different_networks_or_plugins_fail_whatever_is_expected(evidence: Evidence) -> None:
     for want in ({}, {"require_plugin": "IBext"}):
         check = used(evidence, **want)
-        assert (check.status, check.code) == ("fail", Code.PLUGIN_HOSTS_DIFFER)
+        assert (check.status, check.code) == ("fail", "plugin.hosts_differ")
         assert check.line != 3
 
 
@@ -85,33 +84,33 @@ def test_where_no_plugin_is_expected_the_printed_one_is_reported() -> None:
 @pytest.mark.parametrize(
     ("evidence", "code"),
     [
-        (printed(networks=said("IBext", 3)), Code.PLUGIN_USED),
-        (printed(networks=said("IBext_v8", 3)), Code.PLUGIN_USED),
-        (printed({"NET/IBext/0/GDRDMA": 2}), Code.PLUGIN_USED),
-        (printed(networks=said("IBextra", 3)), Code.PLUGIN_OTHER),
-        (printed({"NET/IB/0/GDRDMA": 2}), Code.PLUGIN_OTHER),
-        (Evidence(), Code.PLUGIN_NOT_PRINTED),
+        (printed(networks=said("IBext", 3)), "plugin.used"),
+        (printed(networks=said("IBext_v8", 3)), "plugin.used"),
+        (printed({"NET/IBext/0/GDRDMA": 2}), "plugin.used"),
+        (printed(networks=said("IBextra", 3)), "plugin.other"),
+        (printed({"NET/IB/0/GDRDMA": 2}), "plugin.other"),
+        (Evidence(), "plugin.not_printed"),
     ],
 )
-def test_the_expected_plugin_is_proved_by_its_name_or_by_an_edge(evidence: Evidence, code: Code) -> None:
+def test_the_expected_plugin_is_proved_by_its_name_or_by_an_edge(evidence: Evidence, code: str) -> None:
     check = used(evidence, require_plugin="IBext")
     assert check.code == code
-    assert (check.line is not None) == (bool(evidence.networks) or code == Code.PLUGIN_OTHER)
+    assert (check.line is not None) == (bool(evidence.networks) or code == "plugin.other")
 
 
 @pytest.mark.parametrize(
     ("path", "code"),
     [
-        ("/opt/hpcx/net.so", Code.PLUGIN_USED),
-        ("/usr/lib/net.so", Code.PLUGIN_OTHER_PATH),
-        (None, Code.PLUGIN_PATH_NOT_PRINTED),
+        ("/opt/hpcx/net.so", "plugin.used"),
+        ("/usr/lib/net.so", "plugin.other_path"),
+        (None, "plugin.path_not_printed"),
     ],
 )
-def test_the_expected_plugin_is_loaded_from_the_expected_folder(path: str | None, code: Code) -> None:
+def test_the_expected_plugin_is_loaded_from_the_expected_folder(path: str | None, code: str) -> None:
     evidence = printed(networks=said("IBext", 3), plugin_paths=said(path, 4) if path else {})
     check = used(evidence, plugin_path="/opt/hpcx")
     assert (check.code, check.line) == (code, 4 if path else None)
-    if code == Code.PLUGIN_USED:
+    if code == "plugin.used":
         assert check.reason == "plugin is used, from /opt/hpcx/net.so"
         assert used(evidence, require_plugin="IBext").reason == "IBext is used, from /opt/hpcx/net.so"
     assert used(evidence, require_plugin="IBext").line == (4 if path else 3)
@@ -141,43 +140,43 @@ def test_without_an_expected_file_the_reason_still_says_which_one_was_set() -> N
 @pytest.mark.parametrize(
     ("evidence", "want", "code"),
     [
-        (Evidence(**SET), {}, Code.TOPOLOGY_FILE_NOT_REQUIRED),
-        (Evidence(**SET), {"require_topology_file": True}, Code.TOPOLOGY_FILE_SET),
-        (Evidence(**SET), {"topology_file": "/opt/topo.xml"}, Code.TOPOLOGY_FILE_SET),
-        (Evidence(**SET), {"topology_file": "/opt/other.xml"}, Code.TOPOLOGY_FILE_OTHER),
+        (Evidence(**SET), {}, "topology-file.not_required"),
+        (Evidence(**SET), {"require_topology_file": True}, "topology-file.set"),
+        (Evidence(**SET), {"topology_file": "/opt/topo.xml"}, "topology-file.set"),
+        (Evidence(**SET), {"topology_file": "/opt/other.xml"}, "topology-file.other"),
         (
             Evidence(**SET, topology_failed=said("/opt/topo.xml", 4)),
             {},
-            Code.TOPOLOGY_FILE_NOT_OPENED,
+            "topology-file.not_opened",
         ),
-        (Evidence(), {"require_topology_file": True}, Code.TOPOLOGY_FILE_NOT_PRINTED),
+        (Evidence(), {"require_topology_file": True}, "topology-file.not_printed"),
         (
             Evidence(environment=said("NCCL_DEBUG", 2)),
             {"require_topology_file": True},
-            Code.TOPOLOGY_FILE_NOT_SET,
+            "topology-file.not_set",
         ),
         # one of the two hosts of the device list does not say it
         (
             set_on("worker-0.local"),
             {"require_topology_file": True},
-            Code.TOPOLOGY_FILE_NOT_PRINTED,
+            "topology-file.not_printed",
         ),
         (
             set_on("worker-0", "worker-1"),
             {"require_topology_file": True},
-            Code.TOPOLOGY_FILE_SET,
+            "topology-file.set",
         ),
     ],
 )
 def test_the_topology_file_is_the_expected_one_and_could_be_opened(
-    evidence: Evidence, want: dict[str, Any], code: Code
+    evidence: Evidence, want: dict[str, Any], code: str
 ) -> None:
     assert given(evidence, **want).code == code
 
 
 def opened(
     of_host: dict[str, tuple[str, ...]], evidence: Evidence | None = None, **want: Any
-) -> tuple[Code, int | None]:
+) -> tuple[str, int | None]:
     """Code and line of `hcas_of`."""
     check = hcas_of(of_host, evidence, **want)
     return check.code, check.line
@@ -206,20 +205,20 @@ BOTH = {"worker-0": IB8, "worker-1": IB8}
 @pytest.mark.parametrize(
     ("of_host", "want", "code"),
     [
-        (BOTH, {}, Code.HCAS_OPENED),
-        (BOTH, {"rails": 9}, Code.HCAS_TOO_FEW),
-        (BOTH, {"rails": 7}, Code.HCAS_OPENED),
-        ({**BOTH, "worker-1": IB8[1:]}, {}, Code.HCAS_TOO_FEW),
-        (BOTH, {"hcas": list(IB8)}, Code.HCAS_OPENED),
-        ({**BOTH, "worker-1": IB8[1:]}, {"hcas": list(IB8)}, Code.HCAS_OTHER),
-        ({**BOTH, "worker-1": (*IB8, "mlx5_9")}, {"hcas": list(IB8)}, Code.HCAS_OTHER),
+        (BOTH, {}, "hcas.opened"),
+        (BOTH, {"rails": 9}, "hcas.too_few"),
+        (BOTH, {"rails": 7}, "hcas.opened"),
+        ({**BOTH, "worker-1": IB8[1:]}, {}, "hcas.too_few"),
+        (BOTH, {"hcas": list(IB8)}, "hcas.opened"),
+        ({**BOTH, "worker-1": IB8[1:]}, {"hcas": list(IB8)}, "hcas.other"),
+        ({**BOTH, "worker-1": (*IB8, "mlx5_9")}, {"hcas": list(IB8)}, "hcas.other"),
         # names that are given are all that counts
-        ({"worker-0": IB8[:1], "worker-1": IB8[:1]}, {"hcas": list(IB8[:1])}, Code.HCAS_OPENED),
-        (BOTH, {"hcas": list(IB8), "transport": "socket"}, Code.HCAS_OPENED),
+        ({"worker-0": IB8[:1], "worker-1": IB8[:1]}, {"hcas": list(IB8[:1])}, "hcas.opened"),
+        (BOTH, {"hcas": list(IB8), "transport": "socket"}, "hcas.opened"),
     ],
 )
 def test_every_host_opens_the_hcas_of_its_rails(
-    of_host: dict[str, tuple[str, ...]], want: dict[str, Any], code: Code
+    of_host: dict[str, tuple[str, ...]], want: dict[str, Any], code: str
 ) -> None:
     assert opened(of_host, **want) == (code, 6)
 
@@ -227,15 +226,15 @@ def test_every_host_opens_the_hcas_of_its_rails(
 @pytest.mark.parametrize(
     ("of_host", "code"),
     [
-        ({}, Code.HCAS_NOT_PRINTED),
-        ({"worker-0": IB8}, Code.HCAS_NOT_PRINTED),
-        ({"worker-0.site": IB8, "worker-1.site": IB8}, Code.HCAS_OPENED),
+        ({}, "hcas.not_printed"),
+        ({"worker-0": IB8}, "hcas.not_printed"),
+        ({"worker-0.site": IB8, "worker-1.site": IB8}, "hcas.opened"),
         # a message without its process may be of any host
-        ({"worker-0": IB8, "": IB8}, Code.HCAS_OPENED),
+        ({"worker-0": IB8, "": IB8}, "hcas.opened"),
     ],
 )
 def test_a_host_that_names_no_hca_is_not_known_to_have_any(
-    of_host: dict[str, tuple[str, ...]], code: Code
+    of_host: dict[str, tuple[str, ...]], code: str
 ) -> None:
     assert opened(of_host)[0] == code
 
@@ -261,7 +260,7 @@ def test_the_first_host_that_names_no_hca_is_named() -> None:
 def test_hcas_are_counted_where_infiniband_verbs_carry_the_data_between_hosts(
     evidence: Evidence, want: dict[str, Any], required: bool
 ) -> None:
-    assert opened({}, evidence, **want)[0] == (Code.HCAS_NOT_PRINTED if required else Code.HCAS_NOT_REQUIRED)
+    assert opened({}, evidence, **want)[0] == ("hcas.not_printed" if required else "hcas.not_required")
 
 
 def linked(layers: dict[str, str], fabric: str | None, *devices: int) -> Check:
@@ -301,15 +300,15 @@ def test_rails_of_another_link_layer_than_expected_or_of_two_never_pass(
 @pytest.mark.parametrize(
     ("devices", "fabric", "code"),
     [
-        ((1, 2, 3, 4, 5, 6, 7), "infiniband", Code.HCAS_OPENED),
-        (ALL, "infiniband", Code.HCAS_OTHER_FABRIC),
-        ((0,), "roce", Code.HCAS_OPENED),
-        (ALL, None, Code.HCAS_MIXED),
-        ((), "infiniband", Code.HCAS_MIXED),
+        ((1, 2, 3, 4, 5, 6, 7), "infiniband", "hcas.opened"),
+        (ALL, "infiniband", "hcas.other_fabric"),
+        ((0,), "roce", "hcas.opened"),
+        (ALL, None, "hcas.mixed"),
+        ((), "infiniband", "hcas.mixed"),
     ],
 )
 def test_only_the_link_layer_of_hcas_that_carry_data_counts(
-    devices: tuple[int, ...], fabric: str | None, code: Code
+    devices: tuple[int, ...], fabric: str | None, code: str
 ) -> None:
     layers = {"worker-0": "RIIIIIII", "worker-1": "RIIIIIII"}
     assert linked(layers, fabric, *devices).code == code
@@ -318,8 +317,8 @@ def test_only_the_link_layer_of_hcas_that_carry_data_counts(
 def test_hosts_that_name_their_hcas_differently_are_a_note() -> None:
     other = tuple(f"mlx5_{n}" for n in range(10, 18))
     code, _ = opened({"worker-0": IB8, "worker-1": other})
-    assert code == Code.HCAS_OPENED
-    assert opened({"worker-0": IB8, "worker-1": other}, hcas=list(IB8))[0] == Code.HCAS_OTHER
+    assert code == "hcas.opened"
+    assert opened({"worker-0": IB8, "worker-1": other}, hcas=list(IB8))[0] == "hcas.other"
 
 
 @pytest.mark.parametrize(("found", "status"), [("IB", "pass"), ("RoCE", "fail")])
@@ -333,7 +332,7 @@ def test_hcas_that_nccl_joins_to_one_device_count_all() -> None:
     joined = "NET/IB : Using [0]={[0] mlx5_0:1/RoCE, [1] mlx5_1:1/IB} [RO]; OOB eth0:10.0.0.1<0>"
     lines = [re.sub(r"NET/IB : Using .*", joined, line) for line in Made().lines()]
     want = Expectation(profile="h100-ib-8x400", nodes=2, rails=2, net_devices=8)
-    assert judge(lines, want).check("hcas").code == Code.HCAS_OTHER_FABRIC
+    assert judge(lines, want).check("hcas").code == "hcas.other_fabric"
 
 
 COMM = "comm 0x5 rank {} nRanks 16 nNodes 2 localRanks 8 localRank 0 MNNVL {}"

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 
 from busbar.judge.nccl import Expectation, judge
-from busbar.judge.nccl.checks.codes import Code
 from tests.unit.judge.nccl.logs import Made
 from tests.unit.judge.nccl.made.log import Log
 from tests.unit.judge.nccl.made.spec import cases
@@ -35,7 +34,7 @@ def changed(pattern: str, new: str, only: str = "") -> list[str]:
 )
 def test_the_columns_of_a_table_are_those_of_the_collective_that_is_named(columns: str, why: str) -> None:
     check = judge(changed(r" sum      -1", columns), WANT).check("collective")
-    assert (check.status, check.code) == ("unknown", Code.COLLECTIVE_UNCERTAIN)
+    assert (check.status, check.code) == ("unknown", "collective.uncertain")
     assert check.reason.endswith(f"printed: all_reduce_perf, but its rows have {why})")
 
 
@@ -52,14 +51,14 @@ def test_a_collective_is_certain_with_the_columns_that_it_prints(name: str) -> N
 def test_a_gpu_without_the_nvlink_of_the_profile_is_another_gpu(gpu: str) -> None:
     check = judge(changed("NVIDIA H100 80GB HBM3$", gpu, "Rank  3 "), WANT).check("ranks")
     assert (check.code, check.reason) == (
-        Code.RANKS_OTHER_GPU,
+        "ranks.other_gpu",
         f"rank 3 is on {gpu}, expected H100 joined by NVLink",
     )
 
 
 def test_a_port_that_is_listed_twice_is_one_hca() -> None:
     check = judge(changed(r"\[7\]mlx5_7:1", "[7]mlx5_0:1"), WANT).check("hcas")
-    assert (check.status, check.code) == ("fail", Code.HCAS_TOO_FEW)
+    assert (check.status, check.code) == ("fail", "hcas.too_few")
 
 
 def test_two_ports_of_one_hca_are_two() -> None:
@@ -75,7 +74,7 @@ def test_an_edge_over_the_network_between_gpus_of_one_host_is_named() -> None:
     assert judge(made.lines(), WANT).passed  # of another connection: not an edge of the collective
     made.info = [line.replace("00/1", "00/0") for line in made.info]
     check = judge(made.lines(), WANT).check("transport")
-    assert (check.status, check.code) == ("fail", Code.TRANSPORT_NET_INSIDE_NODE)
+    assert (check.status, check.code) == ("fail", "transport.net_inside_node")
     assert "channel 0 from rank 0 to 1, both on worker-0" in check.reason
     apart = Expectation(profile="h100-ib-8x400", nodes=2, nvlink_gbps=0)
     assert judge(made.lines(), apart).check("transport").status == "pass", "NVLink does not join them"
@@ -150,10 +149,10 @@ def test_the_switches_reduce_the_largest_message(size: int, algorithm: str, stat
     lines = case("reductions in the switches", add=CHOICE.format(size, algorithm))
     check = judge(lines, Expectation(profile="h100-sharp", nodes=2)).check("sharp")
     assert check.status == status
-    assert (check.code == Code.SHARP_OTHER_ALGORITHM) == (status == "fail")
+    assert (check.code == "sharp.other_algorithm") == (status == "fail")
 
 
 def test_a_host_that_does_not_use_nvlink_between_hosts_fails_its_rack() -> None:
     lines = case("four hosts of one rack", ("MNNVL 1", "MNNVL 0"))
     check = judge(lines, Expectation(profile="gb200-nvl72", nodes=4)).check("mnnvl")
-    assert (check.status, check.code) == ("fail", Code.MNNVL_NOT_WORKING)
+    assert (check.status, check.code) == ("fail", "mnnvl.not_working")
