@@ -1,4 +1,4 @@
-"""`busbar nccl parse` and `busbar nccl check`: read and judge a log of nccl-tests."""
+"""`busbar nccl check`: reads and judges a log of nccl-tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from busbar.judge.nccl import Verdict
+    from busbar.judge.nccl.checks.result import Table
 
 WORST = (1, 2, 0)  # exit codes of verdicts
 # Fields of an Expectation whose option of `check` has another name.
@@ -33,48 +34,7 @@ OPTIONS = {
 
 
 def register(app: typer.Typer) -> None:
-    app.command("parse", epilog=option.epilog(option.PARSE_EXAMPLES))(parse)
     app.command("check", epilog=option.epilog(option.CHECK_EXAMPLES))(check)
-
-
-def parse(
-    file: option.LogFile,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object with every table and row, instead of text.")
-    ] = False,
-) -> None:
-    """Show every table of a log; nothing is judged. A log without a table is not an error."""
-    from busbar.judge.nccl import read_file
-    from busbar.judge.nccl.log.export import as_object
-
-    found = as_object(read_file(file))
-    if as_json:
-        import json
-
-        print_text(json.dumps(found, indent=1))
-        return
-    print_text(_tables(found))
-
-
-def _tables(found: dict[str, Any]) -> str:
-    from busbar.judge.nccl.units import rate, size
-
-    network = ", ".join(found["transport"]) or "-"
-    lines = [f"tables: {len(found['runs'])}, lines: {found['lines']}, network: {network}"]
-    for number, run in enumerate(found["runs"], 1):
-        rows = run["rows"]
-        lines.append(f"\n{number}. {run['collective'] or 'unknown collective'}: {len(rows)} rows")
-        lines += [
-            f"  {size(row['size']):>12} {row['type']:>9} {row['redop'] or '-':>5} "
-            f"{rate(row['out_of_place']['busbw']):>9} {rate(row['in_place']['busbw']):>9} GB/s"
-            for row in rows
-        ]
-        if run["avg_bus_bandwidth_as_printed"]:
-            lines.append(
-                f"  printed average over all sizes {run['avg_bus_bandwidth_as_printed']}: not a result"
-            )
-    lines += [f"\nwarning: {text}" for text in found["warnings"]]
-    return "\n".join(lines)
 
 
 def check(
@@ -108,7 +68,7 @@ def check(
     """
     from pydantic import ValidationError
 
-    from busbar.judge.nccl import Expectation, judge_log, read_file
+    from busbar.judge.nccl import Expectation, judge_log, read_file, tables
 
     given: dict[str, Any] = {
         "profile": profile, "nodes": expect_nodes, "gpus_per_node": gpus_per_node, "rails": rails,
@@ -122,12 +82,15 @@ def check(
     except ValidationError as error:
         fail("; ".join(map(_bad_option, error.errors())), USAGE)
     verdicts: dict[str, Verdict] = {}
+    printed: dict[str, list[Table]] = {}
     reports = {".html": html, ".svg": svg}
     for file in dict.fromkeys(files):
-        verdicts[file] = judge_log(read_file(file), expectation)
+        log = read_file(file)
+        verdicts[file] = judge_log(log, expectation)
+        printed[file] = tables(log) if as_json else []
         paths = reports if len(files) == 1 else _in_folders(reports, file, len(verdicts))
         _write(file, verdicts[file], paths)
-    print_text(_shown(verdicts, as_json=as_json, full=full, plot=plot))
+    print_text(_json(verdicts, printed) if as_json else _shown(verdicts, full=full, plot=plot))
     raise typer.Exit(min((v.exit_code for v in verdicts.values()), key=WORST.index))
 
 
@@ -138,14 +101,20 @@ def _bad_option(problem: Mapping[str, Any]) -> str:
     return f"--{option}: {problem['msg'].removeprefix('Value error, ')}, got {problem['input']!r}"
 
 
-def _shown(verdicts: dict[str, Verdict], *, as_json: bool, full: bool, plot: bool) -> str:
-    if as_json and len(verdicts) > 1:
-        import json
+def _json(verdicts: Mapping[str, Verdict], printed: Mapping[str, list[Table]]) -> str:
+    """The verdict with all tables of its log; of several files a list."""
+    import json
 
-        found = [{"file": file, **v.model_dump(mode="json")} for file, v in verdicts.items()]
-        return json.dumps(found, indent=1)
-    if as_json:
-        return next(iter(verdicts.values())).model_dump_json(indent=1)
+    found = [
+        {**verdict.model_dump(mode="json"), "tables": [table.model_dump() for table in printed[file]]}
+        for file, verdict in verdicts.items()
+    ]
+    if len(found) == 1:
+        return json.dumps(found[0], indent=1)
+    return json.dumps([{"file": file, **each} for file, each in zip(verdicts, found, strict=True)], indent=1)
+
+
+def _shown(verdicts: dict[str, Verdict], *, full: bool, plot: bool) -> str:
     from busbar.judge.nccl.report.terminal import verdict_text, verdicts_text
 
     if len(verdicts) > 1 and not full:

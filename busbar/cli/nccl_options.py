@@ -10,10 +10,6 @@ import typer
 # panels of the help
 SYSTEM, EXPECTED, OUTPUT = "The system", "What is expected", "Output"
 
-PARSE_EXAMPLES = (
-    "busbar nccl parse launcher.log",
-    "busbar nccl parse launcher.log.zst --json | jq '.runs[].largest_row'",
-)
 CHECK_EXAMPLES = (
     "busbar nccl check launcher.log --profile h100-ib-8x400 --expect-nodes 2",
     "busbar nccl check launcher.log --gpus-per-node 8 --rails 8 --rate-gbps 200 --gpu A100 --transport rdma",
@@ -38,19 +34,12 @@ def flag(name: str, text: str) -> Any:
     return typer.Option(name, rich_help_panel=OUTPUT, help=text)
 
 
-LogFile = Annotated[
-    str,
-    typer.Argument(
-        metavar="FILE|-",
-        help="Launcher log: plain, .gz or .zst (by content, not name); - reads standard input.",
-    ),
-]
 LogFiles = Annotated[
     list[str],
     typer.Argument(
         metavar="FILE...|-",
-        help="Launcher logs, as for parse, or nccl-tests' own JSON (-J) with its log beside it, of the same "
-        "name. With several files one line each; the worst exit code counts.",
+        help="Launcher logs: plain, .gz or .zst (by content, not name); - reads standard input. With several "
+        "files one line each; the worst exit code counts.",
     ),
 ]
 Profile = Annotated[
@@ -128,7 +117,7 @@ AcceptWarn = Annotated[
         "repeated. Known failures are never accepted.",
     ),
 ]
-AsJson = Annotated[bool, flag("--json", "Print the verdict as one JSON object, no text.")]
+AsJson = Annotated[bool, flag("--json", "Print the verdict and all tables as one JSON object, no text.")]
 Full = Annotated[bool, flag("--full", "Print all gates with their lines, table and plot.")]
 Plot = Annotated[bool, typer.Option(rich_help_panel=OUTPUT, help="Draw the curve in the output of --full.")]
 Html = Annotated[

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from busbar.judge.checks import JobOutcome
     from busbar.judge.nccl.expected.expectation import Expectation
-    from busbar.judge.nccl.judgement import judge, judge_log, read_file, read_lines
+    from busbar.judge.nccl.judgement import judge, judge_log, read_file, read_lines, tables
     from busbar.judge.nccl.verdict import Verdict
 
-__all__ = ["Expectation", "JobOutcome", "Verdict", "judge", "judge_log", "read_file", "read_lines"]
+__all__ = ["Expectation", "JobOutcome", "Verdict", "judge", "judge_log", "read_file", "read_lines", "tables"]
 
 _MODULES = {
     "Expectation": "expected.expectation",
     "JobOutcome": "checks.context",
     "Verdict": "verdict",
-    **dict.fromkeys(("judge", "judge_log", "read_file", "read_lines"), "judgement"),
+    **dict.fromkeys(("judge", "judge_log", "read_file", "read_lines", "tables"), "judgement"),
 }
 
 

@@ -11,12 +11,14 @@ from busbar.judge.checks import JobOutcome
 from busbar.judge.nccl.checks import run_all
 from busbar.judge.nccl.checks.context import Context, build
 from busbar.judge.nccl.checks.hosts import differences
+from busbar.judge.nccl.checks.result import Table, points
 from busbar.judge.nccl.checks.transport import proven_transport
 from busbar.judge.nccl.diagnose.diagnose import diagnose
 from busbar.judge.nccl.diagnose.known import LineRules
 from busbar.judge.nccl.expected import JUDGE
 from busbar.judge.nccl.expected.expectation import Expectation
 from busbar.judge.nccl.log import reader
+from busbar.judge.nccl.log.collective import infer
 from busbar.judge.nccl.log.reader import ParsedLog
 from busbar.judge.nccl.verdict import Verdict
 from busbar.judge.record import Record
@@ -102,6 +104,20 @@ def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None =
         busbar_version=__version__,
         simulated="; ".join(evidence.simulated) or None,
     )
+
+
+def tables(log: ParsedLog) -> list[Table]:
+    """Every table of a log with all its rows, whatever is judged."""
+    return [
+        Table(
+            collective=infer(run).name,
+            line=run.line,
+            rows=points(run),
+            average=run.avg,
+            out_of_bounds=run.out_of_bounds,
+        )
+        for run in log.runs
+    ]
 
 
 def _hosts_per_rail(rails: Mapping[str, set[int]]) -> dict[str, int]:

@@ -25,7 +25,6 @@ FIRST: dict[str, tuple[str, tuple[str, ...]]] = {
     "hosts import": ("pathlib.Path.read_text", ("file",)),
     "nccl run": ("busbar.kube.access.connect", ()),
     "nccl clean": ("busbar.kube.access.connect", ()),
-    "nccl parse": ("busbar.judge.nccl.read_file", ("log",)),
     "nccl check": ("busbar.judge.nccl.read_file", ("log",)),
     "nccl script": ("busbar.judge.nccl.expected.profiles.load", ("--profile", "x", "--nodes", "2")),
     "nccl profiles": ("busbar.judge.nccl.expected.profiles.names", ()),

@@ -184,7 +184,6 @@ def test_encrypted_secrets_count_as_set(tmp_path: Path) -> None:
         ["check-config"],
         ["preflight"],
         ["wait", "allocatable"],
-        ["nccl", "parse"],
         ["nccl", "check"],
         ["nccl", "collect"],
         ["nccl", "pull-image"],

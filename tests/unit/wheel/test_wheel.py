@@ -64,7 +64,7 @@ NEED_STACK: dict[str, Call] = {
     "remove nodes": ((), {"workers": [], "folder": "."}, 64),
     "set-taints": ((), {"taints": {}}, 64),
 }
-NEED_NOTHING = {"docs", "hosts import", "nccl check", "nccl parse", "nccl profiles"}
+NEED_NOTHING = {"docs", "hosts import", "nccl check", "nccl profiles"}
 GROUPS = ("nccl", "remove", "hosts")
 
 
@@ -153,7 +153,6 @@ def test_a_compressed_log_needs_no_extra(installed: Installed, log: Path, tmp_pa
     packed = tmp_path / "launcher.log.zst"
     packed.write_bytes(zstandard.compress(log.read_bytes()))
     assert installed.busbar("nccl", "check", str(packed), *PROFILE).returncode == 0
-    assert installed.busbar("nccl", "parse", str(packed)).returncode == 0
 
 
 @pytest.mark.parametrize("command", sorted(NEED_STACK))

@@ -10,17 +10,16 @@ from busbar.judge.nccl.checks.fitting import advice
 from busbar.judge.nccl.checks.result import (
     Check,
     CollectiveResult,
-    Point,
-    PointMeasurement,
     failed,
     not_required,
     passed,
+    points,
     result,
     unknown,
 )
 from busbar.judge.nccl.expected.bounds import NO_SYSTEM, Bounds
 from busbar.judge.nccl.expected.curves import envelope
-from busbar.judge.nccl.log.records import Measurement, Run, amount, number, rounding
+from busbar.judge.nccl.log.records import Run, amount, rounding
 from busbar.judge.nccl.units import compared, gbps, size
 
 UNSTEADY = 0.10
@@ -58,7 +57,7 @@ def assess(context: Context, name: str) -> Finding:
         size_bytes=run.largest_row.size if run else None,
         plateau_bytes=bounds.plateau_bytes,
         reasoning=list(bounds.reasoning),
-        curve=_curve(run) if run else [],
+        curve=points(run) if run else [],
     )
     return Finding(status, code, f"{name}: {reason}", found, run)
 
@@ -165,25 +164,6 @@ def _part_of_line_rate(context: Context, value: float) -> str:
         if abs(value / system.line_rate - part) < 0.03:
             return f": about {words} of line rate (half-rate links, missing rails, or plain Tree)"
     return ""
-
-
-def _curve(run: Run) -> list[Point]:
-    return [
-        Point(
-            size_bytes=row.size, count=row.count, type=row.type, redop=row.redop,
-            out_of_place=_point(row.out_of_place), in_place=_point(row.in_place),
-        )
-        for row in run.rows
-    ]  # fmt: skip
-
-
-def _point(measurement: Measurement) -> PointMeasurement:
-    return PointMeasurement(
-        time_us=amount(measurement.time),
-        algbw_gbps=amount(measurement.algbw),
-        busbw_gbps=amount(measurement.busbw),
-        wrong=number(measurement.errors),
-    )
 
 
 def busbw(context: Context) -> Check:

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from busbar.judge import checks
 from busbar.judge.checks import Status, by_status
-from busbar.judge.nccl.log.records import LogLine
+from busbar.judge.nccl.log.records import LogLine, Measurement, Run, amount, number
 from busbar.models import StrictModel
 
 EVIDENCE_WIDTH = 400
@@ -52,6 +52,36 @@ class CollectiveResult(StrictModel):
     plateau_bytes: int = Field(description="the floor applies from here on; 0: to the largest")
     reasoning: list[str] = Field(default_factory=list)
     curve: list[Point] = Field(default_factory=list)
+
+
+class Table(StrictModel):
+    """One table of a log as it is printed; nothing of it is judged."""
+
+    collective: str | None
+    line: int
+    rows: list[Point]
+    average: str | None
+    out_of_bounds: int | None
+
+
+def points(run: Run) -> list[Point]:
+    """The rows of a table."""
+    return [
+        Point(
+            size_bytes=row.size, count=row.count, type=row.type, redop=row.redop,
+            out_of_place=_point(row.out_of_place), in_place=_point(row.in_place),
+        )
+        for row in run.rows
+    ]  # fmt: skip
+
+
+def _point(measurement: Measurement) -> PointMeasurement:
+    return PointMeasurement(
+        time_us=amount(measurement.time),
+        algbw_gbps=amount(measurement.algbw),
+        busbw_gbps=amount(measurement.busbw),
+        wrong=number(measurement.errors),
+    )
 
 
 def result(status: Status, code: str, reason: str, line: LogLine | None = None, fix: str = "") -> Check:

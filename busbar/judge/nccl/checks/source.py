@@ -22,16 +22,13 @@ def source(context: Context) -> Check:
         return unknown("source.empty", f"the log is empty: {log.truncated or 'nothing was measured'}")
     if log.truncated:
         return failed("source.truncated", f"the log is not complete: {log.truncated}")
-    if log.other_run:
-        reason = f"the log beside the JSON is of another run, so it proves nothing: {log.other_run}"
-        return unknown("source.other_run", reason, fix="keep a run's JSON and log under one name")
+    if log.form:
+        reason = f"the log is {log.form}, which is not read"
+        return unknown("source.unread_form", reason, fix="give the program's own output as text, .gz or .zst")
     if any(r.has_several_programs for r in log.runs if not r.rows):
         ended = "a table has no row of its own" if context.has_rows else "none finished"
         reason = f"several programs wrote this log and {ended}: MPI was not effective"
         return failed("source.several_programs", reason)
-    if log.archive and not context.has_rows:
-        reason = f"the file is not a log but a {log.archive} archive: nothing was read"
-        return unknown("source.no_table", reason, fix="unpack it, and give the log that is in it")
     if not context.has_rows:
         return _without_rows(context)
     if log.dangling is not None and (log.dangling.banner or log.dangling.ranks):

@@ -1,4 +1,4 @@
-"""Decompresses a stream of gzip, Zstandard or xz, recognized by the first bytes, not by the name.
+"""Decompresses a stream of gzip or Zstandard, recognized by the first bytes, not by the name.
 
 Of data that ends early or is damaged, the bytes before that are returned, then CutError is raised.
 """
@@ -7,19 +7,23 @@ from __future__ import annotations
 
 import gzip
 import io
-import lzma
+import re
 import zlib
 from collections.abc import Iterator
 from typing import IO, cast
 
 from busbar.zstd import ZstdDecompressor, ZstdError
 
-# the first bytes of archives that hold several files, and of compressions that are not read
-ARCHIVES = {
-    b"PK\x03\x04": "zip", b"7z\xbc\xaf\x27\x1c": "7-Zip", b"Rar!": "RAR", b"BZh": "bzip2",
-    b"\x04\x22\x4d\x18": "lz4",
+# the first bytes of what is not read: archives, other compressions, wide characters
+UNREAD = {
+    b"PK\x03\x04": "a zip archive", b"7z\xbc\xaf\x27\x1c": "a 7-Zip archive", b"Rar!": "a RAR archive",
+    b"BZh": "compressed by bzip2", b"\x04\x22\x4d\x18": "compressed by lz4",
+    b"\xfd7zXZ\x00": "compressed by xz",
+    b"\xff\xfe": "text in UTF-16", b"\xfe\xff": "text in UTF-16", b"\x00\x00\xfe\xff": "text in UTF-32",
 }  # fmt: skip
-MAGIC = 6  # bytes that tell the compression
+# nccl-tests writes it with -J, and NCCL's own output is not in it
+OWN_JSON = re.compile(rb'\s*\{\s*"version"\s*:\s*\d+\s*,\s*"(?:start_time|args)"\s*:')
+HEAD = 512  # bytes that tell the form
 BLOCK = 256 * 1024
 ZSTD_INPUT = 1024  # so that little data cannot become much memory
 
@@ -28,33 +32,36 @@ class CutError(Exception):
     """The compressed data is incomplete or damaged."""
 
 
-def archive(head: bytes) -> str | None:
-    """Return the kind of archive that begins with HEAD; None where it may be a log."""
-    tar = "tar" if head[257:262] == b"ustar" else None
-    return next((kind for magic, kind in ARCHIVES.items() if head.startswith(magic)), tar)
+def unread_form(head: bytes) -> str | None:
+    """Return the form of a file that begins with HEAD and is not read; None where it may be a log."""
+    if head[257:262] == b"ustar":
+        return "a tar archive"
+    if OWN_JSON.match(head) is not None:
+        return "the JSON of nccl-tests"
+    return next((form for magic, form in UNREAD.items() if head.startswith(magic)), None)
 
 
 def chunks(stream: IO[bytes]) -> Iterator[bytes]:
-    """Plain bytes of STREAM as they arrive. Raises CutError."""
-    head = stream.read(MAGIC)
+    """Plain bytes of STREAM. Raises CutError."""
+    head = b""
+    while len(head) < HEAD and (more := stream.read(HEAD - len(head))):
+        head += more
     whole = cast(IO[bytes], _Prefixed(head, stream))
     if head[:2] == b"\x1f\x8b":
         return _buffered(gzip.GzipFile(fileobj=whole))
-    if head == b"\xfd7zXZ\x00":
-        return _buffered(lzma.LZMAFile(whole))
     if head[:4] == b"\x28\xb5\x2f\xfd":
         return _zstd(whole)
     return iter(lambda: whole.read(BLOCK), b"")
 
 
-def _buffered(opened: gzip.GzipFile | lzma.LZMAFile) -> Iterator[bytes]:
+def _buffered(opened: gzip.GzipFile) -> Iterator[bytes]:
     try:
         # read() would lose its buffer if the data ends early
         while chunk := opened.read1(BLOCK):
             yield chunk
     except EOFError as error:
         raise CutError(f"compressed data ends early: {error}") from error
-    except (zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
+    except (zlib.error, gzip.BadGzipFile) as error:
         raise CutError(f"compressed data is damaged: {error}") from error
 
 

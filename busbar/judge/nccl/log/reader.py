@@ -6,10 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import chain, islice
 
 from busbar.judge.nccl.log import patterns as p
-from busbar.judge.nccl.log import results
 from busbar.judge.nccl.log.binding import Binding, Proof
 from busbar.judge.nccl.log.clean import clean, is_start, width
 from busbar.judge.nccl.log.edges import read_edge
@@ -20,6 +18,7 @@ from busbar.judge.nccl.log.messages import Message, find_message
 from busbar.judge.nccl.log.records import LogLine, Preamble, Run, whole
 from busbar.judge.nccl.log.source import BLOCK, Source, SourceError, open_log
 from busbar.judge.nccl.log.tables import RunBuilder
+from busbar.judge.nccl.log.unwrap import is_csv
 
 # every text that is searched is shorter; only rings of thousands of ranks are longer
 MAX_TEXT = 8192
@@ -59,8 +58,7 @@ class ParsedLog:
     sha256: str = ""
     truncated: str | None = None
     gap: LogLine | None = None  # between the times of two rows
-    archive: str | None = None  # what kind of archive it is in place of a log
-    other_run: str | None = None  # how the log beside the JSON of nccl-tests differs from it
+    form: str | None = None  # the form of a file or of lines that is not read
     long_lines: int = 0
     last_line: str = ""
     date: str | None = None  # the first one that it holds, as printed
@@ -77,43 +75,12 @@ def read_file(path: str, matcher: LineMatcher | None = None) -> ParsedLog:
     source = Source()
     stream = open_log(path)
     try:
-        chunks = source.chunks(stream)
-        first = b""
-        while len(first) < results.ENOUGH and (chunk := next(chunks, b"")):
-            first += chunk
-        if results.is_results(first):
-            return _read_results(path, b"".join(islice(chain([first], chunks), results.MAX_BLOCKS)), matcher)
-        return read_blocks(source.blocks(chain([first], chunks)), source, matcher)
+        return read_blocks(source.blocks(source.chunks(stream)), source, matcher)
     except OSError as error:
         raise SourceError(f"{path}: read failed: {error}") from error
     finally:
         if path != "-":
             stream.close()
-
-
-def _read_results(path: str, text: bytes, matcher: LineMatcher | None) -> ParsedLog:
-    """Read rows and arguments from the JSON of nccl-tests, and the rest from the log beside it."""
-    source = Source()
-    reader = LogReader(matcher)
-    before: list[str] = []
-    behind: list[str] = []
-    try:
-        before, behind = results.printed(text)
-    except ValueError as error:
-        source.truncated = f"the JSON of nccl-tests is not whole: {error}"
-    reader.program(before)
-    log = results.log_beside(path)
-    if log is not None:
-        reader.tables = RunBuilder()
-        with open_log(log) as stream:
-            for block in source.blocks(source.chunks(stream)):
-                reader.block(block)
-    reader.program(behind)
-    printed = [*reader.tables.runs, *([Run(d, 0)] if (d := reader.tables.dangling) is not None else [])]
-    source.other_run = results.difference(reader.builder.runs, printed) if log is not None else None
-    source.bytes += len(text)
-    source.sha256.update(text)
-    return reader.result(source)
 
 
 def read_blocks(blocks: Iterable[bytes], source: Source, matcher: LineMatcher | None = None) -> ParsedLog:
@@ -144,7 +111,6 @@ class LogReader:
 
     def __init__(self, matcher: LineMatcher | None = None) -> None:
         self.builder = RunBuilder()
-        self.tables = self.builder  # takes the tables of the log
         self.hosts: set[str] = set()  # of all messages so far
         self._binding = Binding()
         self._at = self.builder.program
@@ -153,6 +119,7 @@ class LogReader:
         self._width: int | None = None  # where a terminal wrapped the lines
         self._held: list[bytes] = []  # a line's parts so far
         self._cut = 0  # lines of which a part was not read
+        self._form: str | None = None  # of lines that are not read
         self._last_line = b""
         self._raw = b""  # the line that is read
         # what need not be found again while the same program prints: the evidence of a process, and the facts
@@ -179,14 +146,6 @@ class LogReader:
         self._lines += len(lines)
         self._last_line = next((x for x in reversed(lines) if not x.isspace() and x), self._last_line)
 
-    def program(self, lines: list[str]) -> None:
-        """Take LINES of nccl-tests that do not come from a log."""
-        for line in lines:
-            self.builder.add(line, 0)
-            self._look(line, 0)
-        self._list_ranks()
-        self._at = self.builder.program
-
     def result(self, source: Source) -> ParsedLog:
         """Everything that was read from SOURCE."""
         self._wrapped(b"# ", self._lines + 1)
@@ -205,8 +164,7 @@ class LogReader:
             sha256=source.sha256.hexdigest(),
             truncated=source.truncated,
             gap=self.gap,
-            other_run=source.other_run,
-            archive=source.archive,
+            form=source.form or self._form,
             long_lines=source.long_lines + self._cut + self.builder.foreign,
             last_line="".join((clean(_text(self._last_line)) or [""])[-1:])[:EVIDENCE_WIDTH],
             date=self._date,
@@ -239,6 +197,8 @@ class LogReader:
         texts = clean(_text(line))
         if texts is None:
             self._cut += 1
+            if is_csv(_text(line)):
+                self._form = "CSV"
         for text in texts or ():
             if text:
                 self._read(text, number)
@@ -326,7 +286,7 @@ class LogReader:
         rows = self._rows()
         self._processes.clear()
         self._bodies.clear()
-        self.tables.add(text, number)
+        self.builder.add(text, number)
         if self._rows() > rows:
             self._time_row(number, first=not rows)
         if self.builder.listed:
@@ -340,7 +300,7 @@ class LogReader:
         self._look(text, number)
 
     def _rows(self) -> int:
-        run = self.tables.current
+        run = self.builder.current
         return len(run.rows) if run is not None else 0
 
     def _time_row(self, number: int, *, first: bool) -> None:

@@ -1,4 +1,4 @@
-"""Bytes of a log as blocks of whole lines, in bounded memory: files, pipes, .gz, .zst, .xz, UTF-16.
+"""Bytes of a log as blocks of whole lines, in bounded memory: files, pipes, .gz, .zst.
 
 A line longer than MAX_LINE is cut there, counted, and its rest dropped, so that a log without line ends
 cannot fill the memory.
@@ -6,7 +6,6 @@ cannot fill the memory.
 
 from __future__ import annotations
 
-import codecs
 import hashlib
 import sys
 from collections.abc import Iterable, Iterator
@@ -33,8 +32,7 @@ class Source:
         self.bytes = 0
         self.sha256 = hashlib.sha256()
         self.truncated: str | None = None
-        self.other_run: str | None = None
-        self.archive: str | None = None
+        self.form: str | None = None  # what it is, in place of a log that is read
         self.long_lines = 0
 
     def chunks(self, stream: IO[bytes]) -> Iterator[bytes]:
@@ -46,10 +44,10 @@ class Source:
 
     def blocks(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
         """Blocks that end at a line end (the last one may not), counted and hashed."""
-        decoded = _utf16(self._counted(chunks))
+        counted = self._counted(chunks)
         tail = b""
         dropping = False
-        for chunk in decoded:
+        for chunk in counted:
             if dropping:
                 end = chunk.find(b"\n")
                 if end < 0:
@@ -69,7 +67,9 @@ class Source:
 
     def _counted(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
         for chunk in chunks:
-            self.archive = self.archive or (None if self.bytes else packed.archive(chunk))
+            if not self.bytes and (form := packed.unread_form(chunk)) is not None:
+                self.form, self.bytes = form, len(chunk)
+                return
             room = MAX_BYTES - self.bytes
             if len(chunk) > room:
                 chunk = chunk[:room]
@@ -79,20 +79,6 @@ class Source:
             yield chunk
             if self.truncated:
                 return
-
-
-def _utf16(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Re-encode data that begins with a UTF-16 mark (a Windows shell's `>`) as UTF-8."""
-    first = next(chunks, b"")
-    if first[:2] not in (b"\xff\xfe", b"\xfe\xff"):
-        yield first
-        yield from chunks
-        return
-    decoder = codecs.getincrementaldecoder("utf-16")("replace")
-    yield decoder.decode(first).encode("utf-8", "replace")
-    for chunk in chunks:
-        yield decoder.decode(chunk).encode("utf-8", "replace")
-    yield decoder.decode(b"", final=True).encode("utf-8", "replace")
 
 
 def open_log(path: str) -> IO[bytes]:

@@ -1,10 +1,9 @@
-"""Extracts a program's lines from the records of log collectors: JSON, logfmt, CSV, lists of strings.
+"""Extracts a program's lines from the records of log collectors: JSON, logfmt, lists of strings.
 
 {"log":"# nThread 1 ...\\n","stream":"stdout","time":"..."}       docker, also behind a prefix
 {"jsonPayload":{"message":"# nThread 1 ..."},"timestamp":"..."}   Google Cloud
 {"labels":{"pod":"x"},"line":"# nThread 1 ..."}                   logcli
 time=... level=info msg="# nThread 1 ..."                         logfmt
-2026-05-05 10:00:00,nccl-0,"# nThread 1 ..."                      CSV
         "# nThread 1 ...",                                        stdout_lines of Ansible
 """
 
@@ -38,11 +37,11 @@ FIELD = re.compile(r'(?:^|\s)(?P<key>[\w.@]{1,80})="(?P<text>(?:[^"\\]|\\.)*)"')
 LOGFMT = re.compile(r"[\w.@/\-]{1,80}=\S")
 # text in a record that would have been read
 READABLE = re.compile(r"NCCL (?:INFO|WARN|version)|# |\d +\d+ +[a-z]", re.ASCII)
-QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 RECORD = re.compile(r"""\{\s*["']""")
-# the text before a field of CSV: fields without sentences
-BEFORE = re.compile(r'(?:"[^"]{0,200}"[,;\t]|[^\s",]{0,200}(?: [^\s",]{0,200})?,|[^\s",;]{0,200}[;\t](?="))')
-SEPARATOR = re.compile(r',|"[;\t]|[;\t]"')
+# a field of CSV in which a line of the program begins
+CSV = re.compile(
+    r'[^\s,;\t][,;\t]"?(?:# nThread |#\s+Rank |\d+\s+\d+\s+[a-z]\w+\s|[\w.\-]+:\d+:\d+ \[-?\d*\] NCCL )'
+)
 
 
 def unwrap(text: str) -> list[str] | None:
@@ -58,9 +57,12 @@ def unwrap(text: str) -> list[str] | None:
         fields = {m["key"].lower(): m["text"] for m in FIELD.finditer(text)}
         found = next((fields[key] for key in KEYS if key in fields), None)
         return [text] if found is None else _unescaped(found)
-    if SEPARATOR.search(text) is not None and BEGINS.match(text) is None:
-        return _of_csv(text)
-    return [text]
+    return None if is_csv(text) else [text]
+
+
+def is_csv(text: str) -> bool:
+    """Whether a line of the program stands in a field of TEXT; CSV is not read."""
+    return BEGINS.match(text) is None and CSV.search(text) is not None
 
 
 def _object(text: str, at: int) -> list[str] | None:
@@ -119,19 +121,3 @@ def _unescaped(text: str) -> list[str] | None:
         return str(json.loads(f'"{text}"')).splitlines()
     except ValueError:
         return None
-
-
-def _of_csv(text: str) -> list[str]:
-    """The field that a program printed: quoted, or from there to the end of the line."""
-    at = 0
-    while True:
-        if (quoted := QUOTED.match(text, at)) is not None:
-            field = quoted[1].replace('""', '"')
-            if BEGINS.match(field) is not None:
-                return [field]
-        elif BEGINS.match(text, at) is not None:
-            return [text[at:]]
-        before = BEFORE.match(text, at)
-        if before is None:
-            return [text]
-        at = before.end()

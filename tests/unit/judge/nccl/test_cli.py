@@ -13,11 +13,9 @@ import pytest
 import zstandard
 from typer.testing import Result
 
-from busbar.cli.nccl_options import CHECK_EXAMPLES, PARSE_EXAMPLES
+from busbar.cli.nccl_options import CHECK_EXAMPLES
 from tests.support.cli import busbar as run
 from tests.unit.judge.nccl.logs import Made
-from tests.unit.judge.nccl.made.log import Log
-from tests.unit.judge.nccl.made.spec import cases
 
 PROFILE = ("--profile", "h100-ib-8x400", "--expect-nodes", "2")
 
@@ -104,20 +102,12 @@ def test_a_fail_is_one_and_no_evidence_is_two(good: str, tmp_path: Path) -> None
         ("check", "/dev/null", "--expect-nodes", "0"),
         ("check", "/dev/null", "--tolerance", "2"),
         ("check", "/dev/null", "--transport", "pigeon"),
-        ("parse", "/nowhere/at/all"),
     ],
 )
 def test_bad_usage_is_64_with_a_word(arguments: tuple[str, ...]) -> None:
     done = busbar(*arguments)
     assert done.exit_code == 64 and done.stderr.strip()
     assert isinstance(done.exception, SystemExit), "an error is a message, not a traceback"
-
-
-def test_parse_of_a_log_without_a_table_has_no_runs(tmp_path: Path) -> None:
-    path = tmp_path / "hang.log"
-    path.write_text(Log(cases()["a hang behind the device list"]).text)
-    done = busbar("parse", str(path), "--json")
-    assert done.exit_code == 0 and json.loads(done.stdout)["runs"] == []
 
 
 def test_the_report_names_no_folder_of_this_machine(good: str, tmp_path: Path) -> None:
@@ -177,7 +167,7 @@ def test_a_wrong_value_is_named_by_the_option_that_gave_it(
     assert (done.exit_code, done.stderr) == (64, f"error: {message}\n")
 
 
-@pytest.mark.parametrize("example", [*PARSE_EXAMPLES, *CHECK_EXAMPLES])
+@pytest.mark.parametrize("example", CHECK_EXAMPLES)
 def test_the_examples_of_the_help_run(
     example: str, good: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

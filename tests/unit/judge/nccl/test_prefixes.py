@@ -133,15 +133,6 @@ def test_numbers_without_their_row_are_damage() -> None:
     assert judge(log, WANT).check("completeness").status == "unknown"
 
 
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_a_log_saved_by_a_windows_shell_is_read(encoding: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
-    from busbar.judge.nccl import judge_log, read_file
-
-    path = tmp_path / "log.txt"
-    path.write_bytes(("\ufeff" + "\r\n".join(Made().lines())).encode(encoding))
-    assert judge_log(read_file(str(path)), WANT).reasons == []
-
-
 def test_a_summary_that_sticks_to_a_message_is_still_read() -> None:
     log = Made().lines()
     at = next(i for i, line in enumerate(log) if line.startswith("# Out of bounds"))

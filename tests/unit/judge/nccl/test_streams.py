@@ -51,10 +51,9 @@ def made(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".zst", ".xz", ".gz named .log"])
+@pytest.mark.parametrize("suffix", [".gz", ".zst", ".gz named .log"])
 def test_compressed_logs_are_told_by_their_bytes(made: Path, tmp_path: Path, suffix: str) -> None:
-    packs: dict[str, Callable[[bytes], bytes]] = {".zst": ZSTD.compress, ".xz": lzma.compress}
-    pack = packs.get(suffix, gzip.compress)
+    pack = ZSTD.compress if suffix == ".zst" else gzip.compress
     data = made.read_bytes()
     packed = pack(data[:1000]) + pack(data[1000:])  # as of two files that were put together
     path = tmp_path / ("packed.log" if "named" in suffix else f"packed{suffix}")
@@ -65,7 +64,21 @@ def test_compressed_logs_are_told_by_their_bytes(made: Path, tmp_path: Path, suf
 ZSTD = zstandard.ZstdCompressor(write_checksum=True)
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress, ZSTD.compress])
+def in_utf_16(data: bytes) -> bytes:
+    return data.decode().encode("utf-16")
+
+
+@pytest.mark.parametrize(
+    ("change", "form"), [(lzma.compress, "compressed by xz"), (in_utf_16, "text in UTF-16")]
+)
+def test_a_form_that_is_not_read_is_named(made: Path, change: Callable[[bytes], bytes], form: str) -> None:
+    made.write_bytes(change(made.read_bytes()))
+    verdict = judge_log(read_file(str(made)), WANT)
+    assert verdict.verdict == "unknown" and verdict.busbw_gbps is None
+    assert verdict.check("source").reason == f"the log is {form}, which is not read"
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, ZSTD.compress])
 def test_a_compressed_log_that_is_not_whole_fails_with_that_reason(
     made: Path, tmp_path: Path, pack: Callable[[bytes], bytes]
 ) -> None:

@@ -111,7 +111,7 @@ class Log:
         return min(float(h.busbw) for r in rows for h in (r.out_of_place, r.in_place))
 
     def expected(self) -> dict[str, Any]:
-        """The object that `busbar nccl parse --json` must print, but for bytes and hash."""
+        """The object that `as_object` must return, but for bytes and hash."""
         first = next((t for t in self.tables if t.rows), None)
         flat = first or (self.tables[0] if self.tables else None)
         edges = [line.fact for _, line in self._numbered if isinstance(line.fact, Edge)]

@@ -1,4 +1,4 @@
-"""The JSON of `busbar nccl parse --json`: one object with every table of a log, in plain JSON types.
+"""What the tests compare of a log that was read: one object with every table of a log, in plain JSON types.
 
 Flat fields are those of the first table with rows; `runs` has every table; all others are about the whole
 log. Numbers printed with a meaningful width (times, averages) are texts in `largest_row` and `avg_*`.
