@@ -17,8 +17,8 @@ from busbar.config.cluster import Cluster
 from busbar.config.errors import Finding, KeyPath, did_you_mean, finding, path_of
 from busbar.config.hardware import AnyCluster, Hardware
 from busbar.config.hosts import LABELS, HostConfig, Worker
-from busbar.config.k3s import PACKAGED, Registries, arguments_of, parsed
-from busbar.config.kubernetes_values import floating, is_floating
+from busbar.config.k3s import Registries, arguments_of, parsed
+from busbar.config.kubernetes_values import PACKAGED, floating, is_floating
 from busbar.config.operators import Chart
 from busbar.config.pools import CONTROL_PLANE
 from busbar.config.ssh import Ssh

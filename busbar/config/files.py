@@ -21,7 +21,7 @@ def resolve(root: Path, name: str) -> Path:
     return root / Path(name).expanduser()
 
 
-def findings(cluster: Cluster, root: Path) -> Iterator[Finding]:
+def unusable(cluster: Cluster, root: Path) -> Iterator[Finding]:
     """Yield one finding per file that is not usable; `root` is the project folder."""
     yield from ssh_key(cluster.ssh, root)
     gpus = 0

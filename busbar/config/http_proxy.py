@@ -3,47 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Iterable, Iterator
-from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import Field
 
-from busbar.config.values import finite, invalid
+from busbar.config.network_values import ProxyUrl, Unproxied
 from busbar.models import ConfigModel
-
-# Without a port curl takes 1080, Go 80 or 443.
-_URL = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}/?")
-_DOMAIN = re.compile(r"(\*?\.)?[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9])?(:[0-9]{1,5})?")
-
-
-def _url(value: str) -> str:
-    if "@" in value:
-        raise invalid(
-            "contains a login, which every user of a host could read",
-            "have the proxy admit the hosts by their addresses, or name one without login that forwards to "
-            "it",
-        )
-    if not _URL.fullmatch(value):
-        raise invalid("is not the URL of a proxy with its port, such as http://proxy.example.com:3128")
-    return value.removesuffix("/")
-
-
-def _unproxied(value: str) -> str:
-    """Validate an entry of NO_PROXY for Go, curl and apt: a comma separates entries, and `*` matches all."""
-    try:
-        network = ipaddress.ip_network(value, strict=False)
-    except ValueError:
-        if not _DOMAIN.fullmatch(value):
-            raise invalid(
-                "is not a name, a domain such as .example.com, an address or a network such as 10.0.0.0/16"
-            ) from None
-        return value.lower()
-    return str(network) if "/" in value else str(network.network_address)
-
-
-ProxyUrl = Annotated[str, BeforeValidator(finite), AfterValidator(_url)]
-Unproxied = Annotated[str, BeforeValidator(finite), AfterValidator(_unproxied)]
 
 
 class HttpProxy(ConfigModel):

@@ -2,79 +2,31 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
 from busbar import versions
-from busbar.config.errors import did_you_mean
-from busbar.config.kubernetes_values import BucketFolder, BucketName, BucketRegion, DnsLabel
+from busbar.config.kubernetes_values import (
+    ArchiveUrl,
+    BucketFolder,
+    BucketName,
+    BucketRegion,
+    Component,
+    K3sVersion,
+    ReleasesUrl,
+)
 from busbar.config.network_values import Address, Cidr, Endpoint
 from busbar.config.values import (
     CronSchedule,
     Int,
     JsonObject,
-    Matching,
     NonEmpty,
-    Offered,
     Sha256,
-    Url,
     invalid,
 )
 from busbar.models import ConfigModel
-
-RELEASE = r"v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z]+)?\+k3s[0-9]+"
-PACKAGED = ("coredns", "servicelb", "traefik", "local-storage", "metrics-server", "runtimes")
-"""Components that K3s brings, and that can be disabled (k3s-io/k3s pkg/cli/cmds/server.go, `--disable`)."""
-
-
-# A name at least this similar to a component is misspelt; others may be manifests of the site (our-storage).
-_MISSPELT = 0.8
-
-
-def _opens_readyz(version: str) -> str:
-    if any(versions.contains(each, version) for each in versions.K3S_WITHOUT_READYZ):
-        raise invalid(
-            "does not read the AuthenticationConfiguration that the health check of /readyz needs",
-            "use v1.31.9, v1.32.5, v1.33.1 or later",
-        )
-    return version
-
-
-def _folder_of_releases(url: str) -> str:
-    """Refuse the URL of one release: busbar appends the version and the file name."""
-    release = re.search(RELEASE.replace(r"\+", r"(?:\+|%2B|-)"), url, re.IGNORECASE)
-    at_github = urlsplit(url).hostname == "github.com" and not url.endswith("/releases/download")
-    if not (release or at_github):
-        return url
-    what = f"contains the version {release[0]}" if release else "is not the folder of the releases"
-    folder = url[: release.start()].rstrip("/") if release and not at_github else versions.K3S_BASE_URL
-    raise invalid(f"{what}; busbar downloads <base_url>/<k3s.version>/k3s", folder)
-
-
-def _not_misspelt(component: str) -> str:
-    """Refuse a misspelt component, because K3s silently installs every one that is not in the list."""
-    if component not in PACKAGED and (hint := did_you_mean(component, PACKAGED, cutoff=_MISSPELT)):
-        raise invalid(f"is not a component of K3s{hint}")
-    return component
-
-
-def _archive(url: str) -> str:
-    if not url.endswith((".tar", ".tar.gz", ".tgz", ".tar.zst")):
-        raise invalid("is not a .tar, .tar.gz, .tgz or .tar.zst archive")
-    return url
-
-
-K3sVersion = Annotated[
-    str,
-    Matching(RELEASE, "a K3s release such as v1.35.6+k3s1"),
-    AfterValidator(_opens_readyz),
-    Offered(lambda: (versions.K3S,)),
-]
-Component = Annotated[DnsLabel, AfterValidator(_not_misspelt), Offered(lambda: PACKAGED)]
 
 
 class Checksums(ConfigModel):
@@ -87,7 +39,7 @@ class Checksums(ConfigModel):
 class ImageArchive(ConfigModel):
     """An archive of container images for hosts without access to a registry."""
 
-    url: Annotated[Url, AfterValidator(_archive)] = Field(
+    url: ArchiveUrl = Field(
         description="URL of the archive (.tar, .tar.gz, .tgz or .tar.zst); each host fetches it."
     )
     roles: list[Literal["server", "worker"]] = Field(
@@ -200,7 +152,7 @@ class K3s(ConfigModel):
     """The Kubernetes distribution on servers and workers."""
 
     version: K3sVersion = Field(default=versions.K3S, description="Release of K3s, such as v1.35.6+k3s1.")
-    base_url: Annotated[Url, AfterValidator(_folder_of_releases)] = Field(
+    base_url: ReleasesUrl = Field(
         default=versions.K3S_BASE_URL,
         description="Base URL of the releases; a mirror keeps the layout <base>/<version>/k3s.",
     )

@@ -5,11 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from busbar.config.errors import Finding, KeyPath
-from busbar.config.values import TEXT_OR_NUMBER, Matching, NonEmpty, bool_as_text, finite, invalid
+from busbar import versions
+from busbar.config.errors import Finding, KeyPath, did_you_mean
+from busbar.config.values import (
+    TEXT_OR_NUMBER,
+    Matching,
+    NonEmpty,
+    Offered,
+    Url,
+    bool_as_text,
+    finite,
+    invalid,
+)
 
 _DNS_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _DNS_SUBDOMAIN = rf"{_DNS_LABEL}(\.{_DNS_LABEL})*"
@@ -103,6 +114,66 @@ def _chart(value: str) -> str:
     raise invalid("is not a chart: a name such as gpu-operator, a local path, or an oci:// URL without login")
 
 
+# kubernetes/kubernetes staging/src/k8s.io/kubelet/pkg/apis/well_known_labels.go
+_LABELS_OF_KUBELET = re.compile(
+    r"(beta\.)?kubernetes\.io/(os|arch)|kubernetes\.io/hostname|beta\.kubernetes\.io/instance-type"
+    r"|(topology|failure-domain\.beta)\.kubernetes\.io/(zone|region)"
+    r"|(.+\.)?(kubelet|node)\.kubernetes\.io/.*"
+)
+_LABELS_OF_KUBERNETES = re.compile(r"(.+\.)?(kubernetes|k8s)\.io/.*")
+
+
+def _kubelet_accepts(key: str) -> str:
+    if _LABELS_OF_KUBERNETES.fullmatch(key) and not _LABELS_OF_KUBELET.fullmatch(key):
+        raise invalid(
+            "is a label with which the kubelet does not start: a node may not set it itself",
+            "use a domain of your own, or set it with kubectl afterwards",
+        )
+    return key
+
+
+RELEASE = r"v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z]+)?\+k3s[0-9]+"
+PACKAGED = ("coredns", "servicelb", "traefik", "local-storage", "metrics-server", "runtimes")
+"""Components that K3s brings, and that can be disabled (k3s-io/k3s pkg/cli/cmds/server.go, `--disable`)."""
+
+
+# A name at least this similar to a component is misspelt; others may be manifests of the site (our-storage).
+_MISSPELT = 0.8
+
+
+def _opens_readyz(version: str) -> str:
+    if any(versions.contains(each, version) for each in versions.K3S_WITHOUT_READYZ):
+        raise invalid(
+            "does not read the AuthenticationConfiguration that the health check of /readyz needs",
+            "use v1.31.9, v1.32.5, v1.33.1 or later",
+        )
+    return version
+
+
+def _folder_of_releases(url: str) -> str:
+    """Refuse the URL of one release: busbar appends the version and the file name."""
+    release = re.search(RELEASE.replace(r"\+", r"(?:\+|%2B|-)"), url, re.IGNORECASE)
+    at_github = urlsplit(url).hostname == "github.com" and not url.endswith("/releases/download")
+    if not (release or at_github):
+        return url
+    what = f"contains the version {release[0]}" if release else "is not the folder of the releases"
+    folder = url[: release.start()].rstrip("/") if release and not at_github else versions.K3S_BASE_URL
+    raise invalid(f"{what}; busbar downloads <base_url>/<k3s.version>/k3s", folder)
+
+
+def _not_misspelt(component: str) -> str:
+    """Refuse a misspelt component, because K3s silently installs every one that is not in the list."""
+    if component not in PACKAGED and (hint := did_you_mean(component, PACKAGED, cutoff=_MISSPELT)):
+        raise invalid(f"is not a component of K3s{hint}")
+    return component
+
+
+def _archive(url: str) -> str:
+    if not url.endswith((".tar", ".tar.gz", ".tgz", ".tar.zst")):
+        raise invalid("is not a .tar, .tar.gz, .tgz or .tar.zst archive")
+    return url
+
+
 DnsLabel = Annotated[
     str,
     Matching(
@@ -135,6 +206,7 @@ def _memory(value: str) -> str:
 
 Memory = Annotated[Quantity, AfterValidator(_memory)]
 LabelKey = Annotated[str, AfterValidator(_label_key)]
+NodeLabelKey = Annotated[LabelKey, AfterValidator(_kubelet_accepts)]
 LabelValue = Annotated[
     str, BeforeValidator(bool_as_text), BeforeValidator(finite), AfterValidator(_label_value), TEXT_OR_NUMBER
 ]
@@ -161,3 +233,12 @@ BucketRegion = Annotated[str, Matching(r"[A-Za-z0-9-]+", "a region such as eu-ce
 BucketFolder = Annotated[
     str, Field(max_length=512), Matching(r"[A-Za-z0-9!_.*'()-][A-Za-z0-9!_.*'()/-]*", "a folder of a bucket")
 ]
+K3sVersion = Annotated[
+    str,
+    Matching(RELEASE, "a K3s release such as v1.35.6+k3s1"),
+    AfterValidator(_opens_readyz),
+    Offered(lambda: (versions.K3S,)),
+]
+Component = Annotated[DnsLabel, AfterValidator(_not_misspelt), Offered(lambda: PACKAGED)]
+ReleasesUrl = Annotated[Url, AfterValidator(_folder_of_releases)]
+ArchiveUrl = Annotated[Url, AfterValidator(_archive)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import ipaddress
 import re
 from typing import Annotated
@@ -14,12 +12,8 @@ from busbar.config.values import Int, Matching, finite, invalid
 
 _HOST_LABEL = re.compile(r"[A-Za-z0-9_]([-A-Za-z0-9_]{0,61}[A-Za-z0-9])?")
 
-# An ed25519 public key on the wire: the algorithm's name, then 32 bytes, each with its length (RFC 8709).
-_ED25519_HEAD = b"\x00\x00\x00\x0bssh-ed25519\x00\x00\x00\x20"
-_ED25519_BYTES = len(_ED25519_HEAD) + 32
-_HOST_KEY_FORM = "expected `ssh-ed25519 AAAA...` (ssh-keyscan -t ed25519 HOST)"
-
-
+# The name of the algorithm and 32 bytes, each with its length (RFC 8709), in base64.
+_HOST_KEY = re.compile(r"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI[A-Za-z0-9+/]{43}")
 _BROADCAST = ipaddress.ip_address("255.255.255.255")
 
 
@@ -67,28 +61,55 @@ def _cidr(value: str) -> str:
 
 
 def _host_key(value: str) -> str:
-    """Check an `ssh-ed25519 AAAA...` line and return it without its comment."""
+    """Check an `ssh-ed25519 AAAA...` line and return it without its comment.
+
+    golang.org/x/crypto/ssh, which pulumi-command uses, cannot pin an `ssh-rsa` line against a current sshd
+    ("no common algorithm"). Every supported distribution has an ed25519 key.
+    """
     words = value.split()
-    if words and words[0] != "ssh-ed25519":
-        if "ssh-ed25519" in words:
-            raise invalid("starts with a host name, as in known_hosts; start at `ssh-ed25519`")
-        # golang.org/x/crypto/ssh, which pulumi-command uses, cannot pin an `ssh-rsa` line against a current
-        # sshd ("no common algorithm"); every supported distribution has an ed25519 key.
-        raise invalid(f"is not an ed25519 host key: {_HOST_KEY_FORM}")
-    if len(words) < 2:
-        raise invalid(f"is not a host key: {_HOST_KEY_FORM}")
-    try:
-        blob = base64.b64decode(words[1], validate=True)
-    except binascii.Error:
+    if "ssh-ed25519" in words[1:]:
+        raise invalid("starts with a host name, as in known_hosts; start at `ssh-ed25519`")
+    if words[:1] != ["ssh-ed25519"]:
         raise invalid(
-            "is not a host key: the part after `ssh-ed25519` is not base64; was it truncated?"
-        ) from None
-    if len(blob) != _ED25519_BYTES or not blob.startswith(_ED25519_HEAD):
-        raise invalid(
-            f"is not an ed25519 host key: got {len(blob)} decoded bytes, expected {_ED25519_BYTES} that "
-            "start with the name ssh-ed25519; was it truncated, or is it a placeholder?"
+            "is not an ed25519 host key: expected `ssh-ed25519 AAAA...` (ssh-keyscan -t ed25519 HOST)"
         )
-    return f"ssh-ed25519 {words[1]}"
+    key = " ".join(words[:2])
+    if not _HOST_KEY.fullmatch(key):
+        raise invalid(
+            "is not a host key: expected 68 characters of base64 after `ssh-ed25519`; was it truncated, or "
+            "is it a placeholder?"
+        )
+    return key
+
+
+# Without a port curl takes 1080, Go 80 or 443.
+_PROXY_URL = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}/?")
+_UNPROXIED = re.compile(r"(\*?\.)?[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9])?(:[0-9]{1,5})?")
+
+
+def _proxy_url(value: str) -> str:
+    if "@" in value:
+        raise invalid(
+            "contains a login, which every user of a host could read",
+            "have the proxy admit the hosts by their addresses, or name one without login that forwards to "
+            "it",
+        )
+    if not _PROXY_URL.fullmatch(value):
+        raise invalid("is not the URL of a proxy with its port, such as http://proxy.example.com:3128")
+    return value.removesuffix("/")
+
+
+def _unproxied(value: str) -> str:
+    """Validate an entry of NO_PROXY for Go, curl and apt: a comma separates entries, and `*` matches all."""
+    try:
+        network = ipaddress.ip_network(value, strict=False)
+    except ValueError:
+        if not _UNPROXIED.fullmatch(value):
+            raise invalid(
+                "is not a name, a domain such as .example.com, an address or a network such as 10.0.0.0/16"
+            ) from None
+        return value.lower()
+    return str(network) if "/" in value else str(network.network_address)
 
 
 Address = Annotated[str, BeforeValidator(finite), AfterValidator(_address)]
@@ -120,3 +141,5 @@ HcaName = Annotated[
 HcaPattern = Annotated[
     str, Matching(r"[A-Za-z0-9_.*?!\[\]-]+", "the name of an HCA such as mlx5_4, or a shell pattern of one")
 ]
+ProxyUrl = Annotated[str, BeforeValidator(finite), AfterValidator(_proxy_url)]
+Unproxied = Annotated[str, BeforeValidator(finite), AfterValidator(_unproxied)]

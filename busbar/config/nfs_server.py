@@ -2,41 +2,13 @@
 
 from __future__ import annotations
 
-import posixpath
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from busbar.config.kubernetes_values import DnsLabel
-from busbar.config.values import Int, Matching, invalid
+from busbar.config.values import ExportedFolder, Int
 from busbar.models import ConfigModel
-
-# Folders of the system or of other software: neither they nor a folder below them may be exported.
-SYSTEM_TREES = (
-    *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys"),
-    *("/tmp", "/usr", "/var/cache", "/var/lib", "/var/log", "/var/mail", "/var/spool", "/var/tmp"),
-)
-# Folders shared with others: only a folder below them may be exported.
-SHARED_FOLDERS = ("/", "/export", "/home", "/media", "/mnt", "/opt", "/srv", "/var")
-
-
-def _folder(value: str) -> str:
-    if posixpath.normpath(value) != value:
-        raise invalid("is not a normalised path", posixpath.normpath(value))
-    tree = next((each for each in SYSTEM_TREES if f"{value}/".startswith(f"{each}/")), None)
-    if tree:
-        raise invalid(f"is a system folder (below {tree})", "use a folder of its own, such as /srv/busbar")
-    if value in SHARED_FOLDERS:
-        below = posixpath.join(value, "busbar")
-        raise invalid("is a shared folder", f"use a folder below it, such as {below}")
-    return value
-
-
-ExportedFolder = Annotated[
-    str,
-    AfterValidator(_folder),
-    Matching(r"/|(/[A-Za-z0-9._-]+)+", "an absolute path without spaces, such as /srv/busbar"),
-]
 
 
 class NfsServer(ConfigModel):

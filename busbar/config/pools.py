@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
 from busbar.config.hardware import MeasuredPool
-from busbar.config.kubernetes_values import LabelKey, LabelValue
+from busbar.config.kubernetes_values import LabelKey, LabelValue, NodeLabelKey
 from busbar.config.validation import PoolValidation
 from busbar.config.values import Int, Matching, invalid
 from busbar.models import ConfigModel
@@ -50,24 +49,6 @@ class Taint(ConfigModel):
         return f"{self.key}={self.value}:{self.effect}"
 
 
-# kubernetes/kubernetes staging/src/k8s.io/kubelet/pkg/apis/well_known_labels.go
-_LABELS_OF_KUBELET = re.compile(
-    r"(beta\.)?kubernetes\.io/(os|arch)|kubernetes\.io/hostname|beta\.kubernetes\.io/instance-type"
-    r"|(topology|failure-domain\.beta)\.kubernetes\.io/(zone|region)"
-    r"|(.+\.)?(kubelet|node)\.kubernetes\.io/.*"
-)
-_LABELS_OF_KUBERNETES = re.compile(r"(.+\.)?(kubernetes|k8s)\.io/.*")
-
-
-def _kubelet_accepts(key: str) -> str:
-    if _LABELS_OF_KUBERNETES.fullmatch(key) and not _LABELS_OF_KUBELET.fullmatch(key):
-        raise invalid(
-            "is a label with which the kubelet does not start: a node may not set it itself",
-            "use a domain of your own, or set it with kubectl afterwards",
-        )
-    return key
-
-
 def _distinct(taints: list[Taint]) -> list[Taint]:
     """Refuse a pair of key and effect that is listed twice, as the API server does (core/validation)."""
     seen: set[tuple[str, str]] = set()
@@ -81,7 +62,7 @@ def _distinct(taints: list[Taint]) -> list[Taint]:
 class Pool(MeasuredPool):
     """Requirements for every worker of the pool, and how K3s is updated on it."""
 
-    labels: dict[Annotated[LabelKey, AfterValidator(_kubelet_accepts)], LabelValue] = Field(
+    labels: dict[NodeLabelKey, LabelValue] = Field(
         default={}, description="Labels of the workers; a change is applied to running ones too."
     )
     taints: Annotated[list[Taint], AfterValidator(_distinct)] = Field(

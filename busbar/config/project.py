@@ -83,9 +83,9 @@ class ProjectConfig(Generic[Config]):
 def _beside(cluster: Cluster, secret_keys: Collection[str], root: Path | None) -> Iterator[Finding]:
     yield from checks.login(cluster.ssh, secret_keys, PROJECT)
     yield from checks.bucket(cluster, secret_keys)
-    yield from checksums.findings(cluster.k3s, root)
     if root is not None:
-        yield from files.findings(cluster, root)
+        yield from files.unusable(cluster, root)
+    yield from checksums.unknown(cluster.k3s, root)
 
 
 CLUSTER = ProjectConfig(
@@ -95,7 +95,7 @@ CLUSTER = ProjectConfig(
     what="the cluster",
     checks=checks.of_cluster,
     checks_beside=_beside,
-    refused=secrets.findings,
+    refused=secrets.secrets_in,
     secrets=SECRETS,
 )
 load = CLUSTER.load

@@ -40,7 +40,7 @@ _SECRET_TEXT = re.compile(r"nvapi-[\w-]{20,}|gh[opsu]_\w{30,}|github_pat_\w{30,}
 _SECRET_VARIABLE = re.compile(r"(^|_)(password|passwd|token|secret|secret_key|access_key|api_key)$")
 
 
-def findings(data: Any, path: KeyPath = ()) -> Iterator[Finding]:
+def secrets_in(data: Any, path: KeyPath = ()) -> Iterator[Finding]:
     """Yield one for every secret in `data`; it never holds the value."""
     if isinstance(data, Mapping):
         for key, value in data.items():
@@ -49,12 +49,12 @@ def findings(data: Any, path: KeyPath = ()) -> Iterator[Finding]:
             if fix is None and isinstance(value, Mapping) and set(value) == {"secure"}:
                 fix = _NESTED
             if fix is None:
-                yield from findings(value, here)
+                yield from secrets_in(value, here)
             elif value is not None and value != "":
                 yield Finding(here, "is a secret inside busbar:cluster", fix)
     elif isinstance(data, list):
         for index, value in enumerate(data):
-            yield from findings(value, (*path, index))
+            yield from secrets_in(value, (*path, index))
     elif isinstance(data, str) and "PRIVATE KEY-----" in data:
         yield Finding(path, "is a private key inside busbar:cluster", _SSH_KEY)
     elif isinstance(data, str) and _SECRET_TEXT.search(data):

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from ruamel.yaml.nodes import Node
 
-from busbar.config import engine_yaml
+from busbar.config import engine_yaml, hosts_from
 from busbar.config.cluster import Cluster
 from busbar.config.errors import ConfigError, Finding, show, unknown_keys
 from busbar.config.hosts import has_list
@@ -67,8 +67,6 @@ class StackFile:
         more = {"secret_keys": self.secret_keys, "root": self.project}
         if not has_list(self.data):
             return load(self.data, **more)
-        from busbar.config import hosts_from
-
         found = hosts_from.read_list(
             self.data,
             roles or hosts_from.ROLES,
@@ -178,15 +176,13 @@ def kept_hosts(path: Path) -> Path | None:
     text = path.read_text(encoding="utf-8", errors="replace")
     if "hosts_from" not in text:
         return None
-    from busbar.config.hosts_from import kept_in
-
     try:
         config = _config(path, _document(path))[1]
     except ConfigError:
         return None
     given = [value["hosts_from"] for value in config.values() if has_list(value)]
     has_stack = any(isinstance(each, Mapping) and each.get("stack") for each in given)
-    return kept_in(path.parent, stack_of(path)) if has_stack else None
+    return hosts_from.kept_in(path.parent, stack_of(path)) if has_stack else None
 
 
 def project_name(folder: Path | None) -> str | None:

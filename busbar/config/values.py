@@ -7,6 +7,7 @@ the network and of Kubernetes are in `network_values` and `kubernetes_values`.
 from __future__ import annotations
 
 import math
+import posixpath
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -185,6 +186,27 @@ def _cron(value: str) -> str:
     return value
 
 
+# Folders of the system or of other software: neither they nor a folder below them may be exported.
+SYSTEM_TREES = (
+    *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys"),
+    *("/tmp", "/usr", "/var/cache", "/var/lib", "/var/log", "/var/mail", "/var/spool", "/var/tmp"),
+)
+# Folders shared with others: only a folder below them may be exported.
+SHARED_FOLDERS = ("/", "/export", "/home", "/media", "/mnt", "/opt", "/srv", "/var")
+
+
+def _exported_folder(value: str) -> str:
+    if posixpath.normpath(value) != value:
+        raise invalid("is not a normalised path", posixpath.normpath(value))
+    tree = next((each for each in SYSTEM_TREES if f"{value}/".startswith(f"{each}/")), None)
+    if tree:
+        raise invalid(f"is a system folder (below {tree})", "use a folder of its own, such as /srv/busbar")
+    if value in SHARED_FOLDERS:
+        below = posixpath.join(value, "busbar")
+        raise invalid("is a shared folder", f"use a folder below it, such as {below}")
+    return value
+
+
 TEXT_OR_NUMBER = WithJsonSchema({"type": ["string", "number", "boolean"]})
 
 Int = Annotated[int, BeforeValidator(_not_bool)]
@@ -229,4 +251,9 @@ CronSchedule = Annotated[
         "a cron schedule of five fields, such as '0 */12 * * *'",
     ),
     AfterValidator(_cron),
+]
+ExportedFolder = Annotated[
+    str,
+    AfterValidator(_exported_folder),
+    Matching(r"/|(/[A-Za-z0-9._-]+)+", "an absolute path without spaces, such as /srv/busbar"),
 ]

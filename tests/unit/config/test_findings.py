@@ -55,7 +55,7 @@ def edited(path: str, value: Any) -> dict[str, Any]:
         ("hosts.servers[0].port", 70000, "70000 is too large: expected at most 65535"),
         ("hosts.servers[0].host_key", "ssh-rsa AAAAB3NzaC1yc2E=", "is not an ed25519 host key"),
         ("hosts.servers[0].host_key", "ssh-ed25519", "is not a host key"),
-        ("hosts.servers[0].host_key", "ssh-ed25519 AAAA...", "is not base64"),
+        ("hosts.servers[0].host_key", "ssh-ed25519 AAAA...", "was it truncated, or is it a placeholder"),
         ("hosts.servers[0].host_key", host_key("x")[:-8], "was it truncated"),
         ("hosts.servers[0].host_key", f"gpu-1 {host_key('x')}", "starts with a host name, as in known_hosts"),
         ("pools.h100.gpus", True, "True is true or false where a number is expected"),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from busbar.config import Chart, load
-from busbar.config.files import findings, resolve
+from busbar.config.files import resolve, unusable
 from tests.support.clusters import OWN_NFD, site
 
 PRIVATE_KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\n"
@@ -17,7 +17,7 @@ TOPOLOGY = '<system version="1"></system>'
 
 
 def found(root: Path, **sections: Any) -> list[str]:
-    return [*map(str, findings(load(site(**sections)), root))]
+    return [*map(str, unusable(load(site(**sections)), root))]
 
 
 def topology(root: Path, name: str, text: str) -> list[str]:
