@@ -18,7 +18,7 @@ from busbar.config.errors import Finding, KeyPath, did_you_mean, finding, path_o
 from busbar.config.hardware import AnyCluster, Hardware
 from busbar.config.hosts import LABELS, HostConfig, Worker
 from busbar.config.k3s import Registries, arguments_of, parsed
-from busbar.config.kubernetes_values import PACKAGED, floating, is_floating
+from busbar.config.kubernetes_values import PACKAGED, is_floating
 from busbar.config.operators import Chart
 from busbar.config.pools import CONTROL_PLANE
 from busbar.config.ssh import Ssh
@@ -755,6 +755,12 @@ def _of_proxy(cluster: Cluster) -> Iterator[Finding]:
             "restarts whenever a worker is added or removed"
         )
         yield Finding(where, text, "add the network of the hosts, such as 10.0.0.0/24")
+
+
+def floating(path: KeyPath, image: str) -> Finding:
+    """The finding about a floating image."""
+    what = "has no fixed tag: another image may run the next time"
+    return Finding(path, what, "give its tag or its digest", repr(image))
 
 
 def _of_sizes(cluster: Cluster) -> Iterator[Finding]:

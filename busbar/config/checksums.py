@@ -73,7 +73,7 @@ def archive(image: ImageArchive, listed: Mapping[str, str]) -> str | None:
     return image.sha256 or listed.get(unquote(image.url.rpartition("/")[2]))
 
 
-def unknown(k3s: K3s, project: Path | None) -> Iterator[Finding]:
+def without_checksum(k3s: K3s, project: Path | None) -> Iterator[Finding]:
     """Downloads without a checksum; the binary needs one for at least one architecture.
 
     `project`: the folder that `k3s.checksums_file` starts from. Without it that file may name all of them.

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Annotated
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from busbar import versions
-from busbar.config.errors import Finding, KeyPath, did_you_mean
+from busbar.config.errors import did_you_mean
 from busbar.config.values import (
     TEXT_OR_NUMBER,
     Matching,
@@ -74,28 +73,27 @@ STATE_FIRST = (
 """Without this step, a change of the namespace would delete the former one with its owner's objects."""
 
 
-def foreign_namespace(where: KeyPath, name: str, instead: str, *operators: str) -> Iterator[Finding]:
-    """The finding on a namespace that is not the stack's own; `operators`: more namespaces of operators."""
-    if name in (*OPERATOR_NAMESPACES, *operators):
-        owner = "an operator"
-    elif name == "default" or name.startswith("kube-"):
-        owner = "Kubernetes"
-    else:
-        return
-    text = f"belongs to {owner}, and this one is deleted with the stack"
-    yield Finding(where, text, f"{instead}. {STATE_FIRST}", repr(name))
+def own_namespace(instead: str, *operators: str) -> AfterValidator:
+    """A validator of the namespace that a stack makes itself; `operators`: more namespaces of operators."""
+
+    def check(name: str) -> str:
+        if name in (*OPERATOR_NAMESPACES, *operators):
+            owner = "an operator"
+        elif name == "default" or name.startswith("kube-"):
+            owner = "Kubernetes"
+        else:
+            return name
+        raise invalid(
+            f"belongs to {owner}, and this one is deleted with the stack", f"{instead}. {STATE_FIRST}"
+        )
+
+    return AfterValidator(check)
 
 
 def is_floating(image: str) -> bool:
     """Whether a registry may give another image of this name tomorrow."""
     name, digest = image.rpartition("/")[2], "@sha256:" in image
     return not digest and name.partition(":")[2] in ("", "latest")
-
-
-def floating(path: KeyPath, image: str) -> Finding:
-    """The warning about a floating image."""
-    what = "has no fixed tag: another image may run the next time"
-    return Finding(path, what, "give its tag or its digest", repr(image))
 
 
 def is_local_chart(chart: str) -> bool:

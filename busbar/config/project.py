@@ -85,7 +85,7 @@ def _beside(cluster: Cluster, secret_keys: Collection[str], root: Path | None) -
     yield from checks.bucket(cluster, secret_keys)
     if root is not None:
         yield from files.unusable(cluster, root)
-    yield from checksums.unknown(cluster.k3s, root)
+    yield from checksums.without_checksum(cluster.k3s, root)
 
 
 CLUSTER = ProjectConfig(

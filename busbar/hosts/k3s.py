@@ -127,9 +127,9 @@ def download_values(k3s: K3s, role: str, project: Path) -> dict[str, str]:
 
     VERSION; URL_<ARCH> and SHA256_<ARCH> for every architecture with a known checksum; IMAGES, one line
     `<sha256> <url>` per image archive of the role (server or worker). Raises ConfigError as
-    `checksums.unknown`.
+    `checksums.without_checksum`.
     """
-    if missing := [*checksums.unknown(k3s, project)]:
+    if missing := [*checksums.without_checksum(k3s, project)]:
         raise ConfigError(missing)
     listed, values = checksums.read_checksums(k3s, project), {"VERSION": k3s.version}
     # The host's script refuses an architecture that is missing here.

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 from pydantic_core import ErrorDetails
 
 from busbar.config import HostConfig, Worker, checks, files, schema
@@ -21,7 +21,7 @@ from busbar.config.pools import Pool
 from busbar.config.project import ProjectConfig
 from busbar.config.stackfile import StackFile
 from busbar.config.validation import NcclSettings, Validation
-from busbar.config.values import Int, Matching, Text
+from busbar.config.values import Int, Matching, Text, invalid
 from busbar.models import ConfigModel
 from stacks.slurm.capability import CAPABILITY
 
@@ -140,10 +140,18 @@ class Home(ConfigModel):
         return self.nfs.folder if self.nfs else self.path
 
 
+def _of_people(uid: int) -> int:
+    if any(uid in uids for uids in SYSTEM_UIDS):
+        raise invalid("is a uid of the operating system", "choose one below 60000, or above 65535")
+    return uid
+
+
 class User(ConfigModel):
     """A user with the same uid on every host."""
 
-    uid: Annotated[Int, Field(ge=1000, le=2**31 - 1)] = Field(description="Uid and gid on every host.")
+    uid: Annotated[Int, Field(ge=1000, le=2**31 - 1), AfterValidator(_of_people)] = Field(
+        description="Uid and gid on every host."
+    )
     ssh_keys: list[SshKey] = Field(
         default=[], description="Public keys that ~/.ssh/authorized_keys must have; others in it stay."
     )
@@ -297,9 +305,6 @@ def _users(slurm: Slurm) -> Iterator[Finding]:
         if name in {"root", "nobody", "slurm", *of_ssh}:
             what = "is an account of the hosts, which busbar would change or delete"
             yield Finding(path, what, "remove it")
-        if any(user.uid in uids for uids in SYSTEM_UIDS):
-            fix = "choose one below 60000, or above 65535"
-            yield Finding((*path, "uid"), f"{user.uid} is a uid of the operating system", fix)
         if (first := uids.setdefault(user.uid, name)) != name:
             yield Finding((*path, "uid"), f"{user.uid} is also that of {first}", "give each its own")
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from busbar.config.checks import floating
 from busbar.config.errors import Finding
 from busbar.config.kubernetes_values import (
     ChartVersion,
@@ -16,13 +17,13 @@ from busbar.config.kubernetes_values import (
     ImageFolder,
     ImageTag,
     Quantity,
-    foreign_namespace,
     is_floating,
+    own_namespace,
 )
 from busbar.config.network_values import Port
 from busbar.config.pools import Taint
 from busbar.config.project import ProjectConfig
-from busbar.config.values import Int, JsonObject, Matching, NonEmpty, Seconds, StackName, Text
+from busbar.config.values import Int, JsonObject, Matching, NonEmpty, Seconds, StackName, Text, invalid
 from busbar.models import ConfigModel
 from stacks.slurm_k8s.package import versions
 
@@ -33,6 +34,18 @@ SSH_PORT = 22
 PASSWORD = "databasePassword"
 
 Charts = Annotated[str, Matching(r"[./~].*|oci://[A-Za-z0-9][A-Za-z0-9._:/-]*", "a folder or an oci:// URL")]
+
+
+def _supported(version: str) -> str:
+    if not version.removeprefix("v").startswith("1.2."):
+        raise invalid(
+            "is not supported: the charts of 1.2 have other values than earlier ones",
+            f"version: {versions.OPERATOR}",
+        )
+    return version
+
+
+Version = Annotated[ChartVersion, AfterValidator(_supported)]
 Parameter = Annotated[str, Matching(r"[A-Za-z][A-Za-z0-9]*", "a parameter of slurm.conf")]
 GpuType = Annotated[str, Matching(r"[a-z0-9][a-z0-9_]*", "a GPU type of Slurm: a-z 0-9 _")]
 
@@ -126,7 +139,9 @@ class Slurm(ConfigModel):
     cluster: StackName = Field(
         description="The stack that created the cluster, as organization/busbar/STACK."
     )
-    namespace: DnsLabel = Field(default="slurm", description="Namespace of all pods of Slurm.")
+    namespace: Annotated[DnsLabel, own_namespace("slurm", *OPERATOR_NAMESPACES)] = Field(
+        default="slurm", description="Namespace of all pods of Slurm."
+    )
     pools: dict[DnsLabel, PoolSettings] = Field(
         default={}, description="Pools of the cluster to use, each a partition; by default all."
     )
@@ -143,7 +158,7 @@ class Slurm(ConfigModel):
     slurm_conf: dict[Parameter, Text] = Field(
         default={}, description="Parameters at the end of slurm.conf, where the last value of a name holds."
     )
-    version: ChartVersion = Field(
+    version: Version = Field(
         default=versions.OPERATOR, description="Version of the operator and of its charts: 1.2.x."
     )
     charts: Charts = Field(
@@ -192,14 +207,6 @@ _OF_THE_OPERATOR = frozenset((
 
 def _findings(slurm: Slurm) -> Iterator[Finding]:
     """The checks that no value can make on its own."""
-    yield from foreign_namespace(("namespace",), slurm.namespace, "slurm", *OPERATOR_NAMESPACES)
-    if not slurm.version.removeprefix("v").startswith("1.2."):
-        yield Finding(
-            ("version",),
-            "is not supported: the charts of 1.2 have other values than earlier ones",
-            f"version: {versions.OPERATOR}",
-            repr(slurm.version),
-        )
     if slurm.login.service == "LoadBalancer" and slurm.login.port == SSH_PORT:
         yield _takes_sshd(("login", "port"))
     for name in slurm.slurm_conf:
@@ -207,12 +214,7 @@ def _findings(slurm: Slurm) -> Iterator[Finding]:
             what = "is set by the operator, whose pods rely on it"
             yield Finding(("slurm_conf", name), what, "remove it", repr(slurm.slurm_conf[name]))
     if is_floating(slurm.sidecar_image):
-        yield Finding(
-            ("sidecar_image",),
-            "has no fixed tag: another image may run the next time",
-            "give its tag or its digest",
-            repr(slurm.sidecar_image),
-        )
+        yield floating(("sidecar_image",), slurm.sidecar_image)
     for name, values in (("values", slurm.values), ("operator_values", slurm.operator_values)):
         yield from _values((name,), values)
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from pydantic_core import ErrorDetails
 
 from busbar.config.errors import Finding, finding
-from busbar.config.kubernetes_values import DnsLabel, Image, Quantity, foreign_namespace
+from busbar.config.kubernetes_values import DnsLabel, Image, Quantity, own_namespace
 from busbar.config.project import ProjectConfig
 from busbar.config.values import Bytes, EnvName, Float, Int, Matching, StackName, Text
 from busbar.models import ConfigModel
@@ -88,7 +88,9 @@ class Training(ConfigModel):
     cluster: StackName = Field(
         description="The stack that created the cluster, as organization/busbar/STACK."
     )
-    namespace: DnsLabel = Field(default="busbar-training", description="Namespace of the training run.")
+    namespace: Annotated[DnsLabel, own_namespace("busbar-training", *OPERATOR_NAMESPACES)] = Field(
+        default="busbar-training", description="Namespace of the training run."
+    )
     pools: list[DnsLabel] = Field(default=[], description="Pools of the cluster to use; by default all.")
     proof: Proof = Field(default=Proof(), description="The training run and its gate.")
     storage: Storage = Field(default=Storage(), description="Shared storage for checkpoints.")
@@ -111,7 +113,6 @@ def _finding(detail: ErrorDetails, root: type[BaseModel]) -> Finding:
 
 def _findings(training: Training) -> Iterator[Finding]:
     """The checks that no value can make on its own."""
-    yield from foreign_namespace(("namespace",), training.namespace, "busbar-training", *OPERATOR_NAMESPACES)
     for index, pool in enumerate(training.pools):
         if pool in training.pools[:index]:
             yield Finding(("pools", index), "is listed twice", found=repr(pool))

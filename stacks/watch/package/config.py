@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from busbar.config.errors import Finding
 from busbar.config.kubernetes_values import (
@@ -17,11 +17,11 @@ from busbar.config.kubernetes_values import (
     Image,
     LabelValue,
     Quantity,
-    foreign_namespace,
     is_local_chart,
+    own_namespace,
 )
 from busbar.config.project import ProjectConfig
-from busbar.config.values import Int, JsonObject, Matching, NonEmpty, Seconds, StackName, Url
+from busbar.config.values import Int, JsonObject, Matching, NonEmpty, Seconds, StackName, Url, invalid
 from busbar.models import ConfigModel
 from stacks.watch.package import versions
 
@@ -31,6 +31,18 @@ PROJECT = "busbar-watch"
 
 _NOT_IN_GO = re.compile(r"\(\?(P?[=!>]|<[=!])|\\[1-9]|[*+?}]\+")
 
+
+def _in_go(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise invalid(f"is not a regular expression: {error}") from None
+    if _NOT_IN_GO.search(value):
+        raise invalid("is not a regular expression: in a form that Go does not have")
+    return value
+
+
+Expression = Annotated[NonEmpty, AfterValidator(_in_go)]
 Counter = Annotated[
     str, Matching(r"node_infiniband_[a-z0-9_]+", "a series of node_exporter's InfiniBand collector")
 ]
@@ -112,12 +124,14 @@ class Watch(ConfigModel):
     cluster: StackName = Field(
         description="The stack that created the cluster, as organization/busbar/STACK."
     )
-    namespace: DnsLabel = Field(default="busbar-watch", description="Namespace of exporters and rules.")
+    namespace: Annotated[DnsLabel, own_namespace("busbar-watch", *OPERATOR_NAMESPACES)] = Field(
+        default="busbar-watch", description="Namespace of exporters and rules."
+    )
     stack: Stack = Field(default=Stack(), description="Prometheus: none, an existing one, or installed.")
     image: Image = Field(
         default=versions.NODE_EXPORTER_IMAGE, description="Image with node_exporter as its entry point."
     )
-    devices: NonEmpty | None = Field(
+    devices: Expression | None = Field(
         default=None,
         description="Regular expression of the HCAs to read, such as mlx5_[0-7]; by default all.",
     )
@@ -144,14 +158,6 @@ class Watch(ConfigModel):
 def _findings(watch: Watch) -> Iterator[Finding]:
     """The checks that no value can make on its own."""
     stack = watch.stack
-    try:
-        problem = "in a form that Go does not have" if _NOT_IN_GO.search(watch.devices or "") else ""
-        re.compile(watch.devices or "")
-    except re.error as error:
-        problem = str(error)
-    if problem:
-        yield Finding(("devices",), f"is not a regular expression: {problem}", found=repr(watch.devices))
-    yield from foreign_namespace(("namespace",), watch.namespace, "busbar-watch", *OPERATOR_NAMESPACES)
     if stack.mode == "existing" and stack.release_label is None:
         yield Finding(
             ("stack", "release_label"),
