@@ -47,7 +47,7 @@ MODULES: tuple[tuple[str, str, str | None, tuple[str, ...]], ...] = (
     ("busbar.fabric.commands.nccl_run", "nccl", None, ()),
     ("busbar.cli.nccl", "nccl", None, ()),
     ("busbar.fabric.commands.nccl_script", "nccl", None, ()),
-    ("busbar.cli.nccl_profiles", "nccl", None, ()),
+    ("busbar.cli.nccl_profiles", "nccl", None, ("profiles",)),
 )
 
 

@@ -5,16 +5,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-import typer
-
 from busbar.cli.output import print_text
 from busbar.text import counted
 
 REFERENCES = ("confirmed by ", "floor from ", "expected from ", "none of this ")
-
-
-def register(app: typer.Typer) -> None:
-    app.command("profiles")(profiles)
 
 
 def profiles() -> None:

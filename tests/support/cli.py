@@ -28,7 +28,7 @@ class _Main:
             cli.main()
 
 
-def busbar(*words: str, stdin: str | None = None) -> typer.testing.Result:
+def busbar(*words: str, stdin: str | bytes | None = None) -> typer.testing.Result:
     """Run the command with these words."""
     made = command()
     known = patch.object(cli, "build", lambda _: made)

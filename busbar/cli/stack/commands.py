@@ -1,6 +1,6 @@
 """`up`, `preview`, `destroy` and `status`; each prints what happened and returns the exit code.
 
-All raise StackError if nothing was started.
+All raise Misuse or Failed if nothing was started.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from busbar.cli.stack import copies, events, keep, recovery, session
 from busbar.cli.stack.changes import PlannedChanges
 from busbar.cli.stack.converge import broken_off, to_apply_again
 from busbar.cli.stack.engine import Snapshot, open_stack, snapshot
-from busbar.cli.stack.errors import StackError, reasons
+from busbar.cli.stack.errors import reasons
 from busbar.cli.stack.report import report, show_uncleaned, unchanged
 from busbar.cli.stack.rows import Rows
 from busbar.cli.stack.session import Session
 from busbar.cli.stack.target import Options, Target
-from busbar.exits import DONE, FAILED
+from busbar.exits import DONE, FAILED, Failed
 from busbar.kube.client import RestApi
 from busbar.names import STATE_BEFORE_1_0
 from busbar.operations import uncleaned
@@ -65,10 +65,10 @@ def up(target: Target, options: Options) -> int:
 
 
 def _read_state(stack: auto.Stack) -> Snapshot:
-    """The state, before the engine acts on it. Raises StackError if a busbar before 1.0 wrote it."""
+    """The state, before the engine acts on it. Raises Failed if a busbar before 1.0 wrote it."""
     state = snapshot(stack)
     if state.is_before_1_0:
-        raise StackError(f"stack {stack.name}: {STATE_BEFORE_1_0}", exit_code=FAILED)
+        raise Failed(f"stack {stack.name}: {STATE_BEFORE_1_0}")
     return state
 
 

@@ -7,9 +7,8 @@ from collections.abc import Collection, Sequence
 from busbar import names
 from busbar.cli.stack import events
 from busbar.cli.stack.engine import Snapshot
-from busbar.cli.stack.errors import StackError
-from busbar.cli.stack.target import ALL, CLUSTER
-from busbar.exits import USAGE
+from busbar.cli.stack.target import ALL, CHARTS
+from busbar.exits import Misuse
 
 # Preflight reads the machine-ids again, because a host may be another machine now.
 _PREFLIGHT = ("-preflight", "-preflight-hosts")
@@ -24,7 +23,7 @@ def to_apply_again(state: Snapshot, hosts: Sequence[str]) -> list[str]:
     """The URNs of the resources that install `hosts`. The engine replaces them, which runs them again.
 
     Their replacement uninstalls nothing, because the removal of a host is a separate resource, which is not
-    in the list. "cluster" adds the waits for what the charts bring. Raises StackError for a host that is not
+    in the list. "cluster" adds the waits for what the charts bring. Raises Misuse for a host that is not
     in the state.
     """
     urns = {events.name(urn): urn for urn in state.resources}
@@ -32,8 +31,8 @@ def to_apply_again(state: Snapshot, hosts: Sequence[str]) -> list[str]:
     if ALL in hosts:
         chosen = installed
     else:
-        chosen = [name for host in hosts if host != CLUSTER for name in _resources(host, installed)]
-    waits = [name for name in urns if name.endswith(_WAITS)] if {ALL, CLUSTER} & {*hosts} else []
+        chosen = [name for host in hosts if host != CHARTS for name in _resources(host, installed)]
+    waits = [name for name in urns if name.endswith(_WAITS)] if {ALL, CHARTS} & {*hosts} else []
     before: list[str] = []
     if chosen:
         before = [name for name in urns if name.endswith(_PREFLIGHT)]
@@ -56,6 +55,6 @@ def _resources(host: str, installed: Sequence[str]) -> list[str]:
     found = [name for name in installed if names.host_of(name) == host]
     if not found:
         known = ", ".join(dict.fromkeys(map(names.host_of, installed)))
-        fix = f"name some of {known}; {CLUSTER}; or {ALL}." if known else "leave the option out."
-        raise StackError(f"--converge {host}: the stack has no such host. Fix: {fix}", exit_code=USAGE)
+        fix = f"name some of {known}; {CHARTS}; or {ALL}." if known else "leave the option out."
+        raise Misuse(f"--converge {host}: the stack has no such host. Fix: {fix}")
     return found

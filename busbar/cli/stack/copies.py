@@ -12,7 +12,6 @@ import typer
 from busbar.cli.operation import operations_of
 from busbar.cli.stack import session
 from busbar.cli.stack.engine import Snapshot, import_state, open_stack, snapshot
-from busbar.cli.stack.errors import StackError
 from busbar.cli.stack.session import Session
 from busbar.cli.stack.target import Target
 from busbar.config import stackfile
@@ -106,11 +105,10 @@ def _keepers(target: Target) -> tuple[Login | None, Sequence[Host]]:
 
 def _refuse_known(state: Snapshot, target: Target) -> None:
     if state.made:
-        raise StackError(
+        raise Failed(
             f"the state of stack {target.name} has {counted(len(state.made), 'resource')}, and only a lost "
             f"one is recovered. Fix: `busbar up {target.name}`; a state that is of no use is removed by "
-            f"`pulumi stack rm --force --preserve-config {target.name}`",
-            exit_code=FAILED,
+            f"`pulumi stack rm --force --preserve-config {target.name}`"
         )
 
 
@@ -123,7 +121,7 @@ def _newest(found: Sequence[Kept | str]) -> list[Header]:
 def _choose(
     s: Session, login: Login | None, hosts: Sequence[Host], kept: Sequence[Kept]
 ) -> tuple[Header, str]:
-    """The newest whole copy of this stack, and its export. Prints which there are. Raises StackError."""
+    """The newest whole copy of this stack, and its export. Prints which there are. Raises Failed."""
     wanted = (stackfile.project_name(s.target.project) or "", s.target.name)
     places: dict[str, Host | Path] = {_HERE: s.target.folder, **{host.name: host for host in hosts}}
     every = [Kept.of_folder(_HERE, s.target.folder), *kept]
@@ -142,8 +140,7 @@ def _choose(
             except (OSError, Failed, ValueError) as error:
                 s.say(f"  damaged on {place}: {error}")
     also = f"; there are copies of {listed(sorted(others))}, which are not imported here" if others else ""
-    raise StackError(
+    raise Failed(
         f"no whole copy of the state of {'/'.join(wanted)} on {listed([each.host for each in every])}{also}. "
-        "Fix: busbar docs sites 'A lost state file'",
-        exit_code=FAILED,
+        "Fix: busbar docs sites 'A lost state file'"
     )

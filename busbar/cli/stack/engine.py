@@ -14,10 +14,10 @@ from pulumi import automation as auto
 from pulumi.automation.errors import create_command_error
 
 from busbar import names
-from busbar.cli.stack.errors import NO_PULUMI_CLI, StackError
+from busbar.cli.stack.errors import NO_PULUMI_CLI
 from busbar.cli.stack.interrupts import Interrupts
 from busbar.cli.stack.target import Target
-from busbar.exits import USAGE
+from busbar.exits import Misuse
 
 Output = Callable[[str], Any]
 # Variable in the engine's environment with the pid of the process that started it and forwards signals.
@@ -37,9 +37,9 @@ class Engine(auto.PulumiCommand):
         try:
             super().__init__()
         except FileNotFoundError:
-            raise StackError(NO_PULUMI_CLI, exit_code=USAGE) from None
+            raise Misuse(NO_PULUMI_CLI) from None
         except (OSError, subprocess.CalledProcessError, auto.InvalidVersionError) as error:
-            raise StackError(f"`pulumi version` failed: {error}", exit_code=USAGE) from None
+            raise Misuse(f"`pulumi version` failed: {error}") from None
 
     def run(
         self,
@@ -90,7 +90,7 @@ class Snapshot:
 def open_stack(engine: Engine, target: Target, *, create: Callable[[str], None] | None = None) -> auto.Stack:
     """Select and return the stack. With `create` it may be created, and `create` gets a message about that.
 
-    Raises StackError if it does not exist and `create` is None; CommandError as the engine.
+    Raises Misuse if it does not exist and `create` is None; CommandError as the engine.
     """
     workspace = auto.LocalWorkspace(work_dir=str(target.project), pulumi_command=engine)
     try:
@@ -98,11 +98,10 @@ def open_stack(engine: Engine, target: Target, *, create: Callable[[str], None] 
     except auto.StackNotFoundError:
         backend = workspace.who_am_i().url
         if create is None:
-            raise StackError(
+            raise Misuse(
                 f"stack {target.name} does not exist in {backend}. "
                 f"Fix: `busbar up {target.name}` creates it; if it exists elsewhere, `pulumi login` there, "
-                "or set PULUMI_BACKEND_URL.",
-                exit_code=USAGE,
+                "or set PULUMI_BACKEND_URL."
             ) from None
         stack = auto.Stack.create(target.stack, workspace)
         create(f"created stack {target.name} in {backend}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from busbar.cli.stack import engine_texts as texts
-from busbar.exits import FAILED, Failed
 
 NO_PULUMI_CLI = (
     "the command `pulumi` is not on PATH. "
@@ -56,14 +55,6 @@ _FOLLOW_UPS = (
     texts.PROVIDER_SKIPPED,
     texts.SECRET_MISSING,
 )
-
-
-class StackError(Failed):
-    """Raised when a command cannot go on: what, got, and the fix, with the exit code."""
-
-    def __init__(self, message: str, *, exit_code: int = FAILED) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
 
 
 def reasons(errors: Iterable[str], stderr: str, *, printed: Iterable[str] = ()) -> list[str]:

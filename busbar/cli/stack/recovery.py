@@ -11,8 +11,8 @@ from pulumi import automation as auto
 
 from busbar.cli.stack.engine import WATCHER, Snapshot
 from busbar.cli.stack.engine_texts import LOCK_HOLDER, PENDING, PENDING_STEP, TRUNCATED
-from busbar.cli.stack.errors import StackError
 from busbar.cli.stack.state_files import StateFiles
+from busbar.exits import Failed
 from busbar.kube.wait import Deadline, Pending, SystemClock, TimedOut, wait_until
 
 # Time limit in seconds for the wait for an engine whose busbar was killed.
@@ -25,7 +25,7 @@ def without_stale_lock(stack: auto.Stack, say: Callable[[str], None], update: Ca
     """Run `update`. If a dead process of this machine left the stack locked, unlock it and repeat.
 
     An engine whose busbar was killed continues, so this waits for its end. An empty lock, which a full disk
-    causes, is removed. Raises StackError if the engine does not end, and ConcurrentUpdateError if another
+    causes, is removed. Raises Failed if the engine does not end, and ConcurrentUpdateError if another
     holder is alive, or on another machine.
     """
     try:
@@ -66,7 +66,7 @@ def _await_end(stack: str, pid: int, since: str, say: Callable[[str], None]) -> 
             progress=say,
         )
     except TimedOut:
-        raise StackError(f"{what}: timed out after {ABANDONED_SECONDS} s. Fix: {end}; then retry") from None
+        raise Failed(f"{what}: timed out after {ABANDONED_SECONDS} s. Fix: {end}; then retry") from None
 
 
 def _lives(pid: int) -> bool:

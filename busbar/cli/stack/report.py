@@ -25,7 +25,7 @@ _SUCCEEDED = "succeeded"
 
 
 def report(console: Console, stack: auto.Stack, target: Target, *, as_json: bool = False) -> int:
-    """Print the state of a stack; returns DONE only if it is good. Raises CommandError, StackError."""
+    """Print the state of a stack; returns DONE only if it is good. Raises CommandError."""
     last = _last_update(stack)
     state = snapshot(stack)
     outputs = keep.of(stack.outputs())

@@ -17,14 +17,14 @@ from busbar.cli.stack import keep
 from busbar.cli.stack.console import LastingConsole
 from busbar.cli.stack.engine import Engine
 from busbar.cli.stack.engine_texts import UNREADABLE_STATE
-from busbar.cli.stack.errors import StackError, fixes, reasons
+from busbar.cli.stack.errors import fixes, reasons
 from busbar.cli.stack.interrupts import Interrupts
 from busbar.cli.stack.lock import operation_lock
 from busbar.cli.stack.recovery import without_stale_lock
 from busbar.cli.stack.rows import Rows
 from busbar.cli.stack.state_files import StateFiles
 from busbar.cli.stack.target import Target
-from busbar.exits import FAILED, INTERRUPTED, USAGE
+from busbar.exits import FAILED, INTERRUPTED, Misuse
 
 Result = TypeVar("Result")
 
@@ -76,7 +76,7 @@ class Session:
 
         Returns the rows, the result of the operation (None if it failed), and the engine's stderr or "". The
         lock of a killed update is removed. Raises KeyboardInterrupt if the update was interrupted, and
-        StackError if a restore is running.
+        LockedError if a restore is running.
         """
         with operation_lock(self.target, self.command):
             self.changing = True
@@ -122,10 +122,10 @@ class Session:
 def run(verb: str, target: Target, command: Callable[[Session], int], *, asks: bool = False) -> int:
     """Run a command with an engine; the engine's errors and interruptions become messages and exit codes.
 
-    `asks`: whether the command asks a question. Raises StackError if nothing was started.
+    `asks`: whether the command asks a question. Raises Misuse if nothing was started.
     """
     if asks and not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise StackError(NO_TERMINAL, exit_code=USAGE)
+        raise Misuse(NO_TERMINAL)
     console = LastingConsole(highlight=False, soft_wrap=True)
     with Interrupts(lambda text: console.print(Text(text, "bold yellow"))) as interrupts:
         session: Session | None = None

@@ -6,16 +6,15 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from busbar.cli.stack.errors import StackError
 from busbar.cli.stackfile import open_file
-from busbar.exits import USAGE
+from busbar.exits import Misuse
 
 # Steps at the same time. The engine's default is 4 per CPU of this machine, although a step only waits for a
 # host: a laptop would update 440 workers in waves of 16. K3s advises that at most 50 nodes join at a time.
 PARALLEL = 50
 # A value of `--converge` beside host names.
 ALL = "all"
-CLUSTER = "cluster"
+CHARTS = "cluster"
 _STACK_FILE = re.compile(r"Pulumi\.(?P<stack>.+)\.ya?ml")
 
 
@@ -35,7 +34,7 @@ class Options:
     @property
     def refreshes(self) -> bool:
         """Whether the state is refreshed first, so that a chart that was uninstalled is installed again."""
-        return self.refresh or ALL in self.converge or CLUSTER in self.converge
+        return self.refresh or ALL in self.converge or CHARTS in self.converge
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ def find(stack: str, project: Path | None) -> Target:
     """The stack with this name or this file.
 
     `project` is the folder of Pulumi.yaml; without it, the folder of the stack file if one is given, else the
-    nearest folder upward from here. Raises StackError if the project or the stack file does not exist.
+    nearest folder upward from here. Raises Misuse if the project or the stack file does not exist.
     """
     from busbar.config import stackfile
 
@@ -74,18 +73,16 @@ def find(stack: str, project: Path | None) -> Target:
     folder = stackfile.project_folder(project, cwd)
     if folder is None:
         where = f"{cwd} or above" if project is None else str(cwd / project)
-        raise StackError(
-            f"there is no Pulumi.yaml in {where}. Fix: --project FOLDER, or make a site: busbar init DIR",
-            exit_code=USAGE,
+        raise Misuse(
+            f"there is no Pulumi.yaml in {where}. Fix: --project FOLDER, or make a site: busbar init DIR"
         )
     path = open_file(stack, project).resolve()
     if not is_file:
         return Target(folder, stack)
     match = _STACK_FILE.fullmatch(path.name)
     if match is None or path.parent != folder:
-        raise StackError(
+        raise Misuse(
             f"{path} is not a stack file of {folder}: a stack file is named Pulumi.STACK.yaml and is beside "
-            "Pulumi.yaml. Fix: rename or move it.",
-            exit_code=USAGE,
+            "Pulumi.yaml. Fix: rename or move it."
         )
     return Target(folder, match["stack"])

@@ -163,9 +163,9 @@ def test_a_command_that_needs_the_extra_says_how_to_install_it(installed: Instal
 def test_every_command_is_tested_without_the_extra() -> None:
     top = build()
     others = {capability.name for capability in capabilities()}
-    commands = set(top.commands) - set(GROUPS) - others  # type: ignore[attr-defined]
+    commands = set(top.commands) - set(GROUPS) - others
     for group in GROUPS:
-        commands |= {f"{group} {name}" for name in top.commands[group].commands}  # type: ignore[attr-defined]
+        commands |= {f"{group} {name}" for name in top.commands[group].commands}
     assert commands == set(NEED_STACK) | NEED_NOTHING
 
 

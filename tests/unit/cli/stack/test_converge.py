@@ -6,9 +6,8 @@ import pytest
 
 from busbar.cli.stack.converge import broken_off, to_apply_again
 from busbar.cli.stack.engine import Snapshot
-from busbar.cli.stack.errors import StackError
 from busbar.cli.stack.target import Options
-from busbar.exits import USAGE
+from busbar.exits import USAGE, Misuse
 from busbar.names import removal_of
 
 NODES = ("busbar-control-plane-rejoin", "busbar-control-plane-nodes", "busbar-control-plane-taints")
@@ -61,7 +60,7 @@ def test_the_hosts_of_slurm_are_found_too() -> None:
     assert found("c-1") == ["slurm-preflight", "slurm-controller@c-1", "slurm-nfs@c-1"]
     assert found("g-1") == ["slurm-preflight", "slurm-compute@g-1"]
     assert found("all") == ["slurm-preflight", *hosts]
-    with pytest.raises(StackError, match="name some of c-1, l-1, g-1; cluster"):
+    with pytest.raises(Misuse, match="name some of c-1, l-1, g-1; cluster"):
         found("1")
 
 
@@ -81,13 +80,13 @@ def test_gpus_and_hcas_are_waited_for_again_with_the_charts_only() -> None:
 
 
 def test_an_unknown_host_is_bad_usage_and_the_known_ones_are_named() -> None:
-    with pytest.raises(StackError, match=r"no such host.*name some of s-1, lb-1, w-1; cluster") as error:
+    with pytest.raises(Misuse, match=r"no such host.*name some of s-1, lb-1, w-1; cluster") as error:
         again("w-7")
     assert error.value.exit_code == USAGE
 
 
 def test_a_host_of_a_stack_without_hosts_is_bad_usage_too() -> None:
-    with pytest.raises(StackError, match=r"no such host\. Fix: leave the option out"):
+    with pytest.raises(Misuse, match=r"no such host\. Fix: leave the option out"):
         to_apply_again(Snapshot((), ()), ["w-1"])
 
 

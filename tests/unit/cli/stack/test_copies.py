@@ -12,8 +12,8 @@ from pulumi import automation as auto
 
 from busbar.cli.stack import copies
 from busbar.cli.stack.engine import Snapshot, snapshot
-from busbar.cli.stack.errors import StackError
 from busbar.cli.stack.target import Target
+from busbar.exits import Failed
 from busbar.operations import state_copies
 
 ROOT = {"type": "pulumi:pulumi:Stack"}
@@ -44,7 +44,7 @@ def state(*resources: dict[str, Any]) -> Snapshot:
 
 @pytest.mark.parametrize("resource", [HOST, NAMESPACE], ids=["host", "object without hosts"])
 def test_a_state_that_has_made_something_is_not_replaced(resource: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(StackError, match="has 1 resource, and only a lost one is recovered"):
+    with pytest.raises(Failed, match="has 1 resource, and only a lost one is recovered"):
         copies._refuse_known(state(ROOT, resource), Target(tmp_path, "prod"))
 
 

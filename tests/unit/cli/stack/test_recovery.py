@@ -14,8 +14,8 @@ from pulumi import automation as auto
 from pulumi.automation.errors import create_command_error
 
 from busbar.cli.stack.engine import WATCHER, Snapshot
-from busbar.cli.stack.errors import StackError
 from busbar.cli.stack.recovery import forget_completed, interrupted_steps, without_stale_lock
+from busbar.exits import Failed
 
 ROOT = "urn:pulumi:dev::busbar::pulumi:pulumi:Stack::busbar-dev"
 HOST = "urn:pulumi:dev::busbar::command:remote:Command::server-1"
@@ -117,9 +117,7 @@ def test_an_engine_that_goes_on_for_too_long_is_an_error_that_says_how_to_end_it
 ) -> None:
     monkeypatch.setattr("busbar.cli.stack.recovery.ABANDONED_SECONDS", 0)
     stack = Stack(_locked((os.uname().nodename, abandoned)))
-    with pytest.raises(
-        StackError, match=f"process {abandoned}, since .*Fix: `kill -INT {abandoned}` ends it"
-    ):
+    with pytest.raises(Failed, match=f"process {abandoned}, since .*Fix: `kill -INT {abandoned}` ends it"):
         without_stale_lock(stack, print, stack.update)  # type: ignore[arg-type]
     assert stack.calls == ["update"]
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from busbar.cli.stack.errors import StackError
 from busbar.cli.stack.target import Target, find
 from busbar.config.stackfile import NoStackFileError
-from busbar.exits import USAGE
+from busbar.exits import USAGE, Misuse
 
 
 def named(stack: str, project: Path | None, cwd: Path) -> Target:
@@ -54,15 +53,15 @@ def test_a_missing_stack_file_is_named_with_those_that_exist_and_a_fix(project: 
 
 
 def test_a_folder_without_a_project_says_what_to_pass(tmp_path: Path) -> None:
-    with pytest.raises(StackError, match=r"no Pulumi\.yaml.*--project") as caught:
+    with pytest.raises(Misuse, match=r"no Pulumi\.yaml.*--project") as caught:
         named("prod", None, tmp_path)
     assert caught.value.exit_code == USAGE
 
 
 def test_a_file_that_is_no_stack_file_is_refused(project: Path) -> None:
     (project / "cluster.yaml").write_text("config: {}\n")
-    with pytest.raises(StackError, match=r"named Pulumi\.STACK\.yaml"):
+    with pytest.raises(Misuse, match=r"named Pulumi\.STACK\.yaml"):
         named("cluster.yaml", None, project)
     (project / "deep" / "Pulumi.prod.yaml").write_text("config: {}\n")
-    with pytest.raises(StackError, match=r"is not a stack file of .*/site: "):
+    with pytest.raises(Misuse, match=r"is not a stack file of .*/site: "):
         named("deep/Pulumi.prod.yaml", project, project)
