@@ -28,7 +28,8 @@ _VALUES = "Values merged over helm_values/; lists are replaced."
 class Chart(ConfigModel):
     """A Helm chart: by name from a repository, as an oci:// URL, or as a local folder or archive."""
 
-    version: ChartVersion | None = None
+    # A folder or an archive has one version, which is not configured.
+    version: ChartVersion = ""
     repository: Url | None = Field(
         default=versions.NVIDIA_CHARTS,
         description="Helm repository; not used for a local chart or an oci:// URL.",

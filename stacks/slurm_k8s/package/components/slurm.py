@@ -231,7 +231,14 @@ def _ready_spec(slurm: SlurmConfig, pools: Mapping[str, Pool]) -> ReadySpec:
 
 
 def _create_release(
-    name: str, args: SlurmArgs, operator: Operator, given: Values, parent: pulumi.Resource, **more: bool
+    name: str,
+    args: SlurmArgs,
+    operator: Operator,
+    given: Values,
+    parent: pulumi.Resource,
+    *,
+    await_ready: bool = False,
+    keep_namespace: bool | None = None,
 ) -> InstalledRelease:
     slurm = args.slurm
     return create_release(
@@ -242,6 +249,7 @@ def _create_release(
         args.cluster.kubeconfig,
         parent,
         timeout_seconds=slurm.timeout_seconds,
+        await_ready=await_ready,
         before_change=lambda api: await_slurmrestd(api, slurm.namespace),
-        **more,
+        keep_namespace=keep_namespace,
     )
