@@ -238,7 +238,7 @@ class K3sControlPlane(pulumi.ComponentResource):
 
     def _read_kubeconfig(self, name: str) -> pulumi.Output[str]:
         """The admin kubeconfig, secret, addressed to `api_address`."""
-        args, bastion = self._args, self._args.login.jump_host
+        args, bastion = self._args, self._args.login.bastion
         command = create_host_command(
             name,
             HostArgs(login=args.login, host=args.servers[0]),

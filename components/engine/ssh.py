@@ -10,7 +10,7 @@ from typing import Any
 import pulumi
 from pulumi_command.remote import ConnectionArgs, ProxyConnectionArgs
 
-from busbar.config import Bastion, Ssh, section
+from busbar.config import Bastion, Ssh
 from busbar.hosts.host import Host
 from busbar.hosts.login import Login, key_digest
 
@@ -28,15 +28,14 @@ class SshLogin:
     """The text of the private key and its passphrase; neither with the ssh-agent.
 
     `key_file`: the file from which `busbar` commands read the key; without it they are given the text.
-    `key_digest`, not secret: hosts that passed preflight with another one are checked again. `bastion`: as
-    `ssh.bastion` of `busbar:cluster`.
+    `key_digest`, not secret: hosts that passed preflight with another one are checked again.
     """
 
     private_key: pulumi.Input[str] | None = None
     private_key_password: pulumi.Input[str] | None = None
     key_file: str | None = None
     key_digest: pulumi.Input[str] | None = None
-    bastion: Mapping[str, Any] | None = None
+    bastion: Bastion | None = None
 
     @classmethod
     def load(cls, ssh: Ssh, secrets: Mapping[str, pulumi.Output[str]], project: Path) -> "SshLogin":
@@ -46,10 +45,9 @@ class SshLogin:
         `ssh.key_file` is read here, relative to `project`. Raises ConfigError if it cannot be read.
         """
         login = Login.of(ssh)
-        bastion = ssh.bastion.model_dump() if ssh.bastion else None
         key = secrets.get("sshPrivateKey") if login.key_file is None else login.key_text(project)
         if key is None:  # the agent has it
-            return cls(bastion=bastion)
+            return cls(bastion=ssh.bastion)
         secret: pulumi.Output[str] = pulumi.Output.secret(key)
         digest = key_digest(key) if isinstance(key, str) else pulumi.Output.unsecret(secret.apply(key_digest))
         return cls(
@@ -57,7 +55,7 @@ class SshLogin:
             private_key_password=secrets.get("sshPrivateKeyPassword"),
             key_file=login.key_file,
             key_digest=digest,
-            bastion=bastion,
+            bastion=ssh.bastion,
         )
 
     def connection(self, host: Host) -> ConnectionArgs:
@@ -66,16 +64,10 @@ class SshLogin:
         With the agent, `agent_socket_path` stays unset and the plugin uses SSH_AUTH_SOCK, so that a socket
         that changes with each session does not change the state.
         """
-        bastion = self.jump_host
-        proxy = (
-            ProxyConnectionArgs(**self._connect_to(bastion, BASTION_DIAL_ERROR_LIMIT)) if bastion else None
-        )
+        proxy = None
+        if self.bastion:
+            proxy = ProxyConnectionArgs(**self._connect_to(self.bastion, BASTION_DIAL_ERROR_LIMIT))
         return ConnectionArgs(**self._connect_to(host), proxy=proxy)
-
-    @cached_property
-    def jump_host(self) -> Bastion | None:
-        """`bastion`, checked. Raises ConfigError if it is not valid."""
-        return section(Bastion, "bastion", self.bastion) if self.bastion else None
 
     @cached_property
     def spec(self) -> pulumi.Output[dict[str, Any]]:
@@ -89,7 +81,7 @@ class SshLogin:
                 "private_key": None if self.key_file else _secret(self.private_key),
                 "private_key_password": _secret(self.private_key_password),
                 "key_digest": self.key_digest,
-                "bastion": self.bastion,
+                "bastion": self.bastion.model_dump() if self.bastion else None,
             }
         )
         return found

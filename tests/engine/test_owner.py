@@ -123,7 +123,7 @@ PROGRAM = """
             return type("Connection", (), {"host": host.address})
 
         spec = pulumi.Output.from_input({})
-        jump_host = None
+        bastion = None
 
     content = json.loads((ROOT / "cluster.json").read_text())
     inventory = Inventory.of(busbar.config.load(content, root=ROOT))

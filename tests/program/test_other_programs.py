@@ -62,6 +62,7 @@ pulumi.export("verdict", measured.result.apply(lambda result: result["verdict"])
 
 ON_HOSTS = """
 import pulumi
+from busbar.config import Bastion
 from busbar.hosts.host import Host
 from busbar.components.control_plane import K3sControlPlane, K3sControlPlaneArgs
 from busbar.components.engine.join_tokens import JoinTokens
@@ -74,7 +75,7 @@ from busbar.components.worker_pool import InfiniBandWorkerPool, InfiniBandWorker
 def host(name, address, role):
     return Host(name=name, address=address, port=22, user="root", host_key="ssh-ed25519 AAAA", role=role)
 
-login = SshLogin(private_key="the key", bastion={"address": "192.0.2.9", "host_key": "BASTION"})
+login = SshLogin(private_key="the key", bastion=Bastion(address="192.0.2.9", host_key="BASTION"))
 balancers = [host("lb-1", "192.0.2.1", "lb"), host("lb-2", "192.0.2.2", "lb")]
 servers, workers = [host("server-1", "192.0.2.11", "server")], [host("gpu-1", "192.0.2.31", "worker")]
 fronts = [*balancers, *servers]
