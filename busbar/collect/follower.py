@@ -137,20 +137,19 @@ class LogFollower:
 
 def has_ended(pod: JsonObject, container: str) -> bool:
     """Whether the container of that name has run and ended."""
-    status = pod.get("status") or {}
-    if status.get("phase") in ("Succeeded", "Failed"):
-        return True
-    states = {c.get("name"): c.get("state") or {} for c in status.get("containerStatuses") or []}
-    return "terminated" in states.get(container, {})
+    phase = (pod.get("status") or {}).get("phase")
+    return phase in ("Succeeded", "Failed") or "terminated" in _state(pod, container)
 
 
 def has_started(pod: JsonObject, container: str) -> bool:
     """Whether there can be a log: the container of that name runs or has ended."""
-    states = {
-        c.get("name"): c.get("state") or {} for c in (pod.get("status") or {}).get("containerStatuses") or []
-    }
-    state = states.get(container, {})
+    state = _state(pod, container)
     return "running" in state or "terminated" in state
+
+
+def _state(pod: JsonObject, container: str) -> JsonObject:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    return next((each.get("state") or {} for each in statuses if each.get("name") == container), {})
 
 
 def _stream(api: Api, path: str, query: dict[str, str]) -> Generator[bytes, None, None]:

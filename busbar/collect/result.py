@@ -37,12 +37,11 @@ class Results:
 
     def address(self, uid: str) -> str:
         """NAMESPACE/NAME of the record of the job with this uid."""
-        # A log that is judged again is the same measurement with another verdict.
-        return f"{self._namespace}/nccl-history-{short(sha256(uid))}"
+        return f"{self._namespace}/{_name(uid)}"
 
     def read(self, uid: str) -> tuple[Record, dict[str, Any]] | None:
         """The record and the verdict of the job with this uid; None without them."""
-        found = find(self._api, f"{self._path}/{self.address(uid).partition('/')[2]}")
+        found = find(self._api, f"{self._path}/{_name(uid)}")
         return _stored(found) if found else None
 
     def all(self, pool: str | None = None) -> list[dict[str, Any]]:
@@ -50,7 +49,7 @@ class Results:
         maps = self._api.list(self._path, labelSelector=f"{LABEL}={pool}" if pool else LABEL)
         found = [*filter(None, map(self._summary, maps))]
         self.former = len(maps) - len(found)
-        return sorted(found, key=_measured_at, reverse=True)
+        return sorted(found, key=lambda each: each["record"].get("measured_at") or "", reverse=True)
 
     def of_job(self, name: str, expectation: Mapping[str, Any]) -> dict[str, Any] | None:
         """The newest pass or fail on an MPIJob of this name, which is gone, under this expectation."""
@@ -67,7 +66,7 @@ class Results:
         if (size := sum(map(len, data.values()))) > MAX_BYTES:
             raise ValueError(f"the verdict has {size} bytes, the limit is {MAX_BYTES}")
         metadata = {
-            "name": self.address(record.job_uid).partition("/")[2],
+            "name": _name(record.job_uid),
             "labels": {"app.kubernetes.io/managed-by": "busbar", LABEL: record.pool},
         }
         manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
@@ -79,11 +78,16 @@ class Results:
             delete(self._api, f"{self._path}/{each['metadata']['name']}", each["metadata"]["uid"])
 
     def _summary(self, found: JsonObject) -> dict[str, Any] | None:
-        if stored := _stored(found):
-            record, verdict = stored
-            address = f"{self._namespace}/{found['metadata']['name']}"
-            return summarize(verdict, record=record, config_map=address)
-        return None
+        stored = _stored(found)
+        if stored is None:
+            return None
+        record, verdict = stored
+        return summarize(verdict, record=record, config_map=self.address(record.job_uid))
+
+
+def _name(uid: str) -> str:
+    # A log that is judged again is the same measurement with another verdict.
+    return f"nccl-history-{short(sha256(uid))}"
 
 
 def former_result(api: Api, job: JsonObject) -> JsonObject | None:
@@ -123,10 +127,6 @@ def _stored(found: JsonObject) -> tuple[Record, dict[str, Any]] | None:
         return (record, verdict) if verdict["schema"] == SCHEMA else None
     except (KeyError, TypeError, ValueError):
         return None
-
-
-def _measured_at(found: Mapping[str, Any]) -> str:
-    return found["record"].get("measured_at") or ""
 
 
 def _text(value: Mapping[str, Any]) -> str:

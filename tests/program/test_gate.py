@@ -8,7 +8,7 @@ import pulumi
 import pytest
 from pulumi.runtime.rpc import UNKNOWN
 
-from busbar.components.engine.stack import INCOMPLETE, UNFINISHED
+from busbar.components.engine.stack_outputs import INCOMPLETE, UNFINISHED
 from busbar.outputs import ClusterOutputs
 from tests.program.answers import Verdicts, healthy
 from tests.program.harness import LOCAL, Run, run_program
@@ -47,6 +47,15 @@ def test_workers_that_are_not_configured_any_more_leave_only_a_cluster_that_has_
     done = run(lambda _: passing() if passed else failing())
     steps = {resource.name for resource in done.custom}
     assert ("busbar-control-plane-stale-nodes" in steps) is passed
+
+
+@pytest.mark.parametrize("printed", ["", "Killed\n", "[]", "{}", '{"passed": "yes"}'])
+def test_a_collector_that_does_not_print_a_verdict_is_not_a_pass(printed: str) -> None:
+    done = run(lambda _: printed)
+    assert isinstance(done.error, pulumi.RunError)
+    assert done.outputs["nccl_passed"] is False
+    (reason,) = done.outputs["nccl_reasons"]
+    assert "the output of `busbar nccl collect` cannot be read" in reason
 
 
 def test_no_evidence_fails_the_update() -> None:
