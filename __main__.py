@@ -5,7 +5,7 @@ from pathlib import Path
 import pulumi
 
 from busbar.components.cluster import Cluster
-from busbar.components.engine.program import end_quietly_when_interrupted, leave_out_debug_messages
+from busbar.components.engine.stack import end_quietly_when_interrupted, leave_out_debug_messages
 from busbar.names import CLUSTER
 
 

@@ -7,7 +7,7 @@ from pulumi_command import local
 
 from busbar.components.control_plane import K3sControlPlane
 from busbar.components.engine.local_command import create_cluster_command
-from busbar.components.engine.stack_config import StackConfig
+from busbar.components.engine.stack import StackConfig
 from busbar.components.load_balancer import HAProxyLoadBalancer, HAProxyLoadBalancerArgs
 from busbar.components.preflight import Preflight
 

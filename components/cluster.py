@@ -9,12 +9,18 @@ import pulumi
 from busbar import names, outputs
 from busbar.components.api_endpoint import create_api_front
 from busbar.components.control_plane import K3sControlPlane, K3sControlPlaneArgs
-from busbar.components.engine.cluster_objects import create_cluster_provider, deleted_with
+from busbar.components.engine.cluster import create_cluster_provider, deleted_with
+from busbar.components.engine.helm import Installed, check_after_deletions
 from busbar.components.engine.join_tokens import JoinTokens
 from busbar.components.engine.node_steps import fail_unless_ready, remove_stale_nodes, set_taints
-from busbar.components.engine.stack_config import StackConfig, read_stack
-from busbar.components.engine.stack_outputs import Step, export_all, fail_unless_made, fail_unless_passed
-from busbar.components.engine.update_end import Installed, check_after_deletions
+from busbar.components.engine.stack import (
+    StackConfig,
+    Step,
+    export_all,
+    fail_unless_made,
+    fail_unless_passed,
+    read_stack,
+)
 from busbar.components.fabric_validation import FabricValidation, FabricValidationArgs
 from busbar.components.gpu_operator import GpuOperator, GpuOperatorArgs
 from busbar.components.mpi_operator import MpiOperator, MpiOperatorArgs

@@ -15,7 +15,7 @@ from busbar.components.engine.join_tokens import JoinTokens
 from busbar.components.engine.k3s_server import Server, ServerArgs, create_server
 from busbar.components.engine.removal import create_teardown
 from busbar.components.engine.ssh import SshLogin
-from busbar.components.engine.stack_config import StackConfig
+from busbar.components.engine.stack import StackConfig
 from busbar.components.preflight import Preflight
 from busbar.config import K3s, VirtualIp, section
 from busbar.hosts import haproxy, k3s, proxy

@@ -7,8 +7,8 @@ from typing import Any
 
 import pulumi
 
-from busbar.components.engine.cluster_objects import create_privileged_namespace
-from busbar.components.engine.update_end import Installed
+from busbar.components.engine.cluster import create_privileged_namespace
+from busbar.components.engine.helm import Installed
 from busbar.components.nccl_validation import NcclValidation, NcclValidationArgs, create_image_pull
 from busbar.hosts.inventory import Inventory
 from busbar.manifests import nccljob

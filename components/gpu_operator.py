@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pulumi
 
-from busbar.components.engine.helm_operator import DeviceOperatorArgs, HelmOperator
+from busbar.components.engine.helm import DeviceOperatorArgs, HelmOperator
 from busbar.config import operators
 from busbar.manifests.operators import GPU_OPERATOR
 from busbar.manifests.scheduling import GPU_RESOURCE

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pulumi
 
-from busbar.components.engine.helm_operator import HelmOperator, OperatorArgs
+from busbar.components.engine.helm import HelmOperator, OperatorArgs
 from busbar.components.engine.local_command import from_project
 from busbar.config import Chart, operators
 from busbar.manifests.operators import MPI_OPERATOR

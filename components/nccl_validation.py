@@ -12,7 +12,7 @@ from pulumi_command import local
 
 from busbar.collect.busy import WhenBusy
 from busbar.collect.spec import collect_spec, settings_of
-from busbar.components.engine.cluster_objects import create_custom_resource, create_object
+from busbar.components.engine.cluster import create_custom_resource, create_object
 from busbar.components.engine.local_command import create_cluster_command, digest_in_first_folder
 from busbar.components.engine.removal import stack_folder
 from busbar.config.validation import Validation

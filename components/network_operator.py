@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import pulumi
 
-from busbar.components.engine.cluster_objects import create_custom_resource
-from busbar.components.engine.helm_operator import DeviceOperatorArgs, HelmOperator
+from busbar.components.engine.cluster import create_custom_resource
+from busbar.components.engine.helm import DeviceOperatorArgs, HelmOperator
 from busbar.config import operators
 from busbar.manifests import nic_cluster_policy
 from busbar.manifests.names import digest
@@ -36,7 +36,8 @@ class NetworkOperator(HelmOperator):
     ) -> None:
         super().__init__(NETWORK_OPERATOR, name, args, opts, chart=args.config)
         self.ready = pulumi.Output.from_input(None)
-        for release in self.releases:
+        if args.config.enabled:
+            [release] = self.releases
             rails: pulumi.Output[Sequence[str]] = pulumi.Output.from_input(args.rails)
             spec = rails.apply(
                 lambda found: nic_cluster_policy.render(args.config, args.taints, found)["spec"]

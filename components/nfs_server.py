@@ -11,7 +11,7 @@ from busbar import names
 from busbar.components.engine.host_command import HostArgs, create_host_command
 from busbar.components.engine.removal import create_host_removal
 from busbar.components.engine.ssh import SshLogin
-from busbar.components.engine.stack_config import StackConfig
+from busbar.components.engine.stack import StackConfig
 from busbar.config import nfs_server, section
 from busbar.hosts import nfs, proxy
 from busbar.hosts.host import Host

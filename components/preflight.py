@@ -8,7 +8,7 @@ import pulumi
 
 from busbar.components.engine.local_command import create_hosts_command
 from busbar.components.engine.ssh import SshLogin, with_login
-from busbar.components.engine.stack_config import StackConfig
+from busbar.components.engine.stack import StackConfig
 from busbar.hosts.host import Host
 from busbar.preflight.facts import machine, read, unpack, unreachable
 from busbar.preflight.spec import spec_of, without_login

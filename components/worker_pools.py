@@ -7,7 +7,7 @@ import pulumi
 from pulumi_command import remote
 
 from busbar.components.control_plane import K3sControlPlane
-from busbar.components.engine.stack_config import StackConfig
+from busbar.components.engine.stack import StackConfig
 from busbar.components.preflight import Preflight
 from busbar.components.worker_pool import InfiniBandWorkerPool, InfiniBandWorkerPoolArgs
 from busbar.hosts import proxy

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from busbar.components.engine.capability_stack import keep_to_cluster, load_cluster
+from busbar.components.engine.stack import load_cluster, refuse_other_cluster
 
 
 async def main() -> None:
@@ -17,7 +17,7 @@ async def main() -> None:
     cluster = await load_cluster(config.require("cluster"))
     if cluster.refusal:
         raise pulumi.RunError(cluster.refusal)
-    await keep_to_cluster(cluster)
+    await refuse_other_cluster(cluster.cluster_name, cluster.identifier)
 
     busbw = round(cluster.nccl_busbw_gbps or 0.0, 2)
     workers = [node for node in cluster.nodes if node.role == "worker"]

@@ -12,9 +12,8 @@ from typing import Any
 import pulumi
 from pydantic import Field
 
-from busbar.components.engine.capability_stack import refuse_other_cluster
-from busbar.components.engine.cluster_objects import create_cluster_provider, create_privileged_namespace
-from busbar.components.engine.stack_outputs import export_all, fail_unless_passed
+from busbar.components.engine.cluster import create_cluster_provider, create_privileged_namespace
+from busbar.components.engine.stack import export_all, fail_unless_passed, refuse_other_cluster
 from busbar.components.nccl_validation import NcclValidation, NcclValidationArgs
 from busbar.config import ConfigError, section
 from busbar.config.hardware import Hardware

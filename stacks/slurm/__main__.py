@@ -6,9 +6,15 @@ from pathlib import Path
 import pulumi
 from pulumi import ResourceOptions
 
-from busbar.components.engine.program import end_quietly_when_interrupted, leave_out_debug_messages
-from busbar.components.engine.stack_config import checked, read_stack
-from busbar.components.engine.stack_outputs import export_all, fail_unless_made, fail_unless_passed
+from busbar.components.engine.stack import (
+    checked,
+    end_quietly_when_interrupted,
+    export_all,
+    fail_unless_made,
+    fail_unless_passed,
+    leave_out_debug_messages,
+    read_stack,
+)
 from busbar.config.checks import measurement_warnings
 from stacks.slurm.package import config, outputs
 from stacks.slurm.package.components.hosts import SlurmHosts, SlurmHostsArgs

@@ -6,14 +6,13 @@ from typing import Any
 import pulumi
 from pulumi import ResourceOptions
 
-from busbar.components.engine.cluster_objects import (
+from busbar.components.engine.cluster import (
     create_cluster_provider,
     create_custom_resource,
     create_privileged_namespace,
 )
-from busbar.components.engine.program import end_quietly_when_interrupted
-from busbar.components.engine.stack_outputs import export_all, fail_unless_passed
-from busbar.components.engine.update_end import Installed, check_after_deletions
+from busbar.components.engine.helm import Installed, check_after_deletions
+from busbar.components.engine.stack import end_quietly_when_interrupted, export_all, fail_unless_passed
 from stacks.training.capability import GATE
 from stacks.training.package.components.kueue import Kueue, KueueArgs
 from stacks.training.package.components.networks import Multus, MultusArgs, Networks, NetworksArgs

@@ -5,12 +5,17 @@ from pathlib import Path
 import pulumi
 from pulumi import ResourceOptions
 
-from busbar.components.engine.capability_stack import keep_to_cluster, load_cluster, load_config
-from busbar.components.engine.cluster_objects import create_cluster_provider
+from busbar.components.engine.cluster import create_cluster_provider
+from busbar.components.engine.helm import check_after_deletions
 from busbar.components.engine.local_command import create_cluster_command
-from busbar.components.engine.program import end_quietly_when_interrupted
-from busbar.components.engine.stack_outputs import export_all, fail_unless_passed
-from busbar.components.engine.update_end import check_after_deletions
+from busbar.components.engine.stack import (
+    end_quietly_when_interrupted,
+    export_all,
+    fail_unless_passed,
+    load_cluster,
+    load_config,
+    refuse_other_cluster,
+)
 from busbar.manifests.names import digest
 from stacks.watch.capability import GATE
 from stacks.watch.package.components.monitoring import (
@@ -35,7 +40,7 @@ async def main() -> None:
         raise pulumi.RunError(
             f"{cluster.refusal}\nFix: repair it, run `pulumi up` on {watch.cluster}, then this again."
         )
-    await keep_to_cluster(cluster)
+    await refuse_other_cluster(cluster.cluster_name, cluster.identifier)
     provider = create_cluster_provider(cluster.kubeconfig, cluster.identifier)
     first: list[pulumi.Resource] = []
     if watch.stack.mode != "none":

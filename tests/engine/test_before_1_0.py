@@ -166,7 +166,7 @@ def test_a_capability_refuses_it_with_and_without_busbar(tmp_path: Path) -> None
     stack = Stack(tmp_path, CAPABILITY)
     program = """
     import pulumi
-    from busbar.components.engine.capability_stack import refuse_other_cluster
+    from busbar.components.engine.stack import refuse_other_cluster
     pulumi.run(lambda: refuse_other_cluster("big", "a1"))
     """
     (tmp_path / "__main__.py").write_text("\n".join(line.strip() for line in program.splitlines()))

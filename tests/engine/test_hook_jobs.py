@@ -17,18 +17,16 @@ from busbar.kube.wait import Deadline, Pending, SystemClock, wait_until
 from tests.engine.test_update_end import NAMESPACE, PROGRAM, Stack
 from tests.support.api_server import ApiServer
 
-CHART = '"chart": str(ROOT / "chart")'
-SETTINGS = f'{CHART}, "timeout_seconds": 20, "enabled": "OFF" not in os.environ'
+CHART = 'chart=str(ROOT / "chart")'
+SETTINGS = f'{CHART}, timeout_seconds=20, enabled="OFF" not in os.environ'
 JOB = "/apis/batch/v1/namespaces/gpu-operator/jobs/upgrade-crd"
-UPDATE_END = """from busbar.components.engine import update_end
-    from busbar.components.engine.update"""
 # So that a test sees when the program has warned.
 WARNS = """
     def warn(text, said=pulumi.warn):
         said(text)
         (ROOT / "warned").write_text(text)
 
-    update_end.HOOK_SECONDS, pulumi.warn = 2, warn
+    helm.HOOK_SECONDS, pulumi.warn = 2, warn
     check_after_deletions(kubeconfig, operator.installed)
 """
 TEMPLATE = """
@@ -56,7 +54,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory, server: ApiServer) -> Stack:
     program = PROGRAM.replace(CHART, SETTINGS).replace(
         "    check_after_deletions(kubeconfig, operator.installed)\n", WARNS
     )
-    program = program.replace("from busbar.components.engine.update", UPDATE_END, 1)
     return Stack.of_chart(folder, server, program, "templates/all.yaml", TEMPLATE)
 
 

@@ -14,7 +14,7 @@ from tests.support.engine import throwaway_project
 SECONDS = 900
 PROGRAM = """
     import pulumi
-    from busbar.components.engine.capability_stack import refuse_other_cluster
+    from busbar.components.engine.stack import refuse_other_cluster
 
     async def main():
         config = pulumi.Config()

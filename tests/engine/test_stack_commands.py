@@ -37,7 +37,7 @@ PROGRAM = """
     from pulumi import dynamic
 
     from busbar.outputs import GATE
-    from busbar.components.engine.stack_outputs import export_all
+    from busbar.components.engine.stack import export_all
 
     class Provider(dynamic.ResourceProvider):
         def create(self, props):

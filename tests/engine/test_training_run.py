@@ -22,7 +22,7 @@ PROGRAM = """
     import pulumi
     import pulumi_kubernetes as kubernetes
 
-    from busbar.components.engine.cluster_objects import create_cluster_provider
+    from busbar.components.engine.cluster import create_cluster_provider
     from stacks.training.package import proof as manifests
     from stacks.training.package.components import proof
     from stacks.training.package.target import targets

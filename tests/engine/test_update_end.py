@@ -32,9 +32,9 @@ PROGRAM = """
     from pulumi_command import local
 
     from busbar.components import gpu_operator
-    from busbar.components.engine import helm_operator
-    from busbar.components.engine.stack_outputs import export_all
-    from busbar.components.engine.update_end import check_after_deletions
+    from busbar.components.engine import helm
+    from busbar.components.engine.stack import export_all
+    from busbar.components.engine.helm import check_after_deletions
     from busbar.config import operators
 
     ROOT = Path(__file__).parent
@@ -42,7 +42,7 @@ PROGRAM = """
     def waited(name, command, spec, kubeconfig, opts, triggers):
         return local.Command(name, create=f"echo waited >> {ROOT}/log", triggers=triggers, opts=opts)
 
-    helm_operator.create_cluster_command = waited
+    helm.create_cluster_command = waited
     kubeconfig = (ROOT / "kubeconfig").read_text()
     # As that of the programs, but another identifier replaces it and all that it has made.
     provider = kubernetes.Provider(

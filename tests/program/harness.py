@@ -272,7 +272,7 @@ def run_program(
     # As the language host does it: the configuration is in the environment, and the SDK reads it from there.
     pulumi.runtime.set_all_config(values, list(keys))
     try:
-        # The program may set it (components/engine/program.py), for this run.
+        # The program may set it (components/engine/stack.py), for this run.
         with (
             mock.patch.object(pulumi.log, "debug", pulumi.log.debug),
             mock.patch.dict(os.environ, PULUMI_CONFIG=json.dumps(values)),

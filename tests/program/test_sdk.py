@@ -11,18 +11,18 @@ from types import SimpleNamespace
 import pytest
 from pulumi.runtime import stack
 
-from busbar.components.engine import program
+from busbar.components.engine.stack import DEBUG_MESSAGES
 from tests.program.answers import healthy
 from tests.program.harness import run_program
 from tests.support.clusters import site
 
 NO_END = (
     "the SDK does not wait for the engine's end as it did: check_after_deletions (components/engine/"
-    "update_end.py) would not run, and an update that has lost its operators would pass"
+    "helm.py) would not run, and an update that has lost its operators would pass"
 )
 NO_DEBUG = (
     "the SDK does not send its debug messages by pulumi.log.debug any more: leave_out_debug_messages "
-    "(components/engine/program.py) has no effect"
+    "(components/engine/stack.py) has no effect"
 )
 
 
@@ -58,7 +58,7 @@ def test_the_engine_is_sent_no_debug_messages() -> None:
 
 
 def test_a_person_who_looks_for_an_error_gets_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(program.WANTED, "true")
+    monkeypatch.setenv(DEBUG_MESSAGES, "true")
     cluster = site()
     messages = run_program(cluster, healthy(cluster)).debug_messages
     assert any("resource registration successful" in message for message in messages), NO_DEBUG

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pulumi.runtime.rpc import UNKNOWN
 
-from busbar.components.engine.release import files_digest, image_version
+from busbar.components.engine.helm import files_digest, image_version
 from busbar.config import Chart, load
 from busbar.judge.nccl.expected import JUDGE
 from busbar.manifests.names import digest

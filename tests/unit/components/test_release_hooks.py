@@ -9,8 +9,8 @@ from typing import Any
 import pulumi
 import pytest
 
-from busbar.components.engine import release_hooks
-from busbar.components.engine.release_hooks import create_recovery_hooks
+from busbar.components.engine import cluster
+from busbar.components.engine.helm import create_recovery_hooks
 from busbar.helm import hook_jobs, releases
 
 RELEASE = ("gpu-operator-release", "gpu-operator", "operators", "KUBECONFIG")
@@ -23,7 +23,7 @@ def warnings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(pulumi, "ResourceHook", lambda name, callback: callback)
     monkeypatch.setattr(pulumi, "ErrorHook", lambda name, callback: callback)
     monkeypatch.setattr(pulumi.log, "warn", said.append)
-    monkeypatch.setattr(release_hooks, "RestApi", lambda kubeconfig: kubeconfig)
+    monkeypatch.setattr(cluster, "RestApi", lambda kubeconfig: kubeconfig)
     return said
 
 

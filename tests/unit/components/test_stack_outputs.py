@@ -11,7 +11,7 @@ from typing import Any
 import pulumi
 import pytest
 
-from busbar.components.engine.stack_outputs import INCOMPLETE, UNFINISHED, export_all, fail_unless_made
+from busbar.components.engine.stack import INCOMPLETE, UNFINISHED, export_all, fail_unless_made
 
 
 def exported(

@@ -13,11 +13,10 @@ import pulumi_kubernetes as kubernetes
 import pulumi_random as random
 from pulumi_command import local
 
-from busbar.components.engine.cluster_objects import of_fixed_name
+from busbar.components.engine.cluster import of_fixed_name
+from busbar.components.engine.helm import Installed, InstalledRelease, changes, create_release
 from busbar.components.engine.local_command import busbar_command, create_cluster_command
-from busbar.components.engine.release import InstalledRelease, changes, create_release
 from busbar.components.engine.removal import stack_folder
-from busbar.components.engine.update_end import Installed
 from busbar.config import Chart
 from busbar.kube.access import KUBECONFIG_TEXT
 from busbar.manifests.names import digest

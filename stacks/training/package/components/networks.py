@@ -9,9 +9,8 @@ from pathlib import Path
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from busbar.components.engine.cluster_objects import create_custom_resource
-from busbar.components.engine.release import create_release
-from busbar.components.engine.update_end import Installed
+from busbar.components.engine.cluster import create_custom_resource
+from busbar.components.engine.helm import Installed, create_release
 from stacks.training.package.config import Training
 from stacks.training.package.networks.config import by_network_operator
 from stacks.training.package.networks.manifests import MULTUS, Manifest, render

@@ -10,7 +10,7 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from busbar.components.engine.cluster_objects import create_object
+from busbar.components.engine.cluster import create_object
 from busbar.components.engine.local_command import create_cluster_command, digest_in_first_folder
 from stacks.training.package import proof
 from stacks.training.package.collect.spec import collect_spec

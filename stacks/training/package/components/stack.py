@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pulumi
 
-from busbar.components.engine.capability_stack import keep_to_cluster, load_cluster, load_config
+from busbar.components.engine.stack import load_cluster, load_config, refuse_other_cluster
 from busbar.outputs import ClusterOutputs
 from stacks.training.package import config, target
 from stacks.training.package.config import Training
@@ -36,7 +36,7 @@ class TrainingStack:
             targets = target.targets(cluster, training)
         except target.Refused as refused:
             raise pulumi.RunError(str(refused)) from None
-        await keep_to_cluster(cluster)
+        await refuse_other_cluster(cluster.cluster_name, cluster.identifier)
         for warning in target.warnings(targets, training):
             pulumi.warn(warning)
         return cls(training=training, cluster=cluster, targets=targets)

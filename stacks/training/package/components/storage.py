@@ -9,7 +9,7 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from busbar.components.engine.cluster_objects import of_fixed_name
+from busbar.components.engine.cluster import of_fixed_name
 from busbar.components.engine.local_command import create_cluster_command
 from busbar.manifests.names import digest
 from stacks.training.package.storage import manifests

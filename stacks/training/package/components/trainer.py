@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pulumi
 
-from busbar.components.engine.cluster_objects import create_custom_resource
-from busbar.components.engine.release import create_release
-from busbar.components.engine.update_end import Installed
+from busbar.components.engine.cluster import create_custom_resource
+from busbar.components.engine.helm import Installed, create_release
 from stacks.training.package.apis import Trainer as TrainerConfig
 from stacks.training.package.target import Target
 from stacks.training.package.trainer import TRAINER, runtimes

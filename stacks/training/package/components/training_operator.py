@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pulumi
 
+from busbar.components.engine.helm import Installed, create_release
 from busbar.components.engine.local_command import from_project
-from busbar.components.engine.release import create_release
-from busbar.components.engine.update_end import Installed
 from busbar.config import Chart
 from stacks.training.package.apis import TrainingOperator as TrainingOperatorConfig
 from stacks.training.package.training_operator import TRAINING_OPERATOR

@@ -8,9 +8,9 @@ from typing import Any
 
 import pulumi
 
-from busbar.components.engine.cluster_objects import create_object, create_privileged_namespace
+from busbar.components.engine.cluster import create_object, create_privileged_namespace
+from busbar.components.engine.helm import Installed
 from busbar.components.engine.local_command import create_cluster_command
-from busbar.components.engine.update_end import Installed
 from busbar.manifests.names import digest
 from busbar.outputs import ClusterOutputs
 from stacks.watch.package import manifests, node_problems

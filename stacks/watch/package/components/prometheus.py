@@ -10,9 +10,8 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 import pulumi_random as random
 
-from busbar.components.engine.cluster_objects import of_fixed_name
-from busbar.components.engine.release import InstalledRelease, create_release
-from busbar.components.engine.update_end import Installed
+from busbar.components.engine.cluster import of_fixed_name
+from busbar.components.engine.helm import Installed, InstalledRelease, create_release
 from busbar.config import Chart
 from busbar.manifests.operators import Operator, Values, load
 from stacks.watch.package import prometheus

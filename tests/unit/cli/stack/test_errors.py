@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from busbar.cli.stack.errors import fixes, reasons
-from busbar.components.engine.stack_outputs import INCOMPLETE, UNFINISHED
+from busbar.components.engine.stack import INCOMPLETE, UNFINISHED
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,16 @@
-"""The provider for objects on the cluster, and objects of kinds that several components make."""
+"""The provider for objects on the cluster, objects that several components make, and steps of hooks on it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pulumi
 import pulumi_kubernetes as kubernetes
 
 from busbar.components.engine.host_command import owner_mark
-from busbar.components.engine.release_hooks import run_on_cluster
+from busbar.kube.client import Api, RestApi
 from busbar.kube.namespaces import claim
 from busbar.manifests import namespace as namespaces
 
@@ -120,3 +121,12 @@ def of_fixed_name(opts: pulumi.ResourceOptions) -> pulumi.ResourceOptions:
     engine deletes at the end of the update.
     """
     return pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(delete_before_replace=True))
+
+
+async def run_on_cluster(kubeconfig: pulumi.Input[str], step: Callable[[Api], str | None]) -> None:
+    """Run the step of a hook, and show the message that it returns as a warning."""
+    # The kubeconfig is known when a hook runs.
+    text = str(await pulumi.Output.from_input(kubeconfig).future())
+    # The step runs in a thread, because the program's event loop serves the engine meanwhile.
+    if message := await asyncio.to_thread(lambda: step(RestApi(text))):
+        pulumi.log.warn(message)

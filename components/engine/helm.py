@@ -1,0 +1,369 @@
+"""Helm releases: their installation, the repairs before it, and the check at the end of an update.
+
+busbar.helm.releases describes what an interrupted update leaves in Helm's records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+from pulumi.runtime import stack as sdk
+
+from busbar import names
+from busbar.components.engine.cluster import create_privileged_namespace, run_on_cluster
+from busbar.components.engine.local_command import create_cluster_command
+from busbar.config import Chart, operators
+from busbar.config.pools import Taint
+from busbar.helm import releases
+from busbar.kube.client import Api, ApiError, RestApi
+from busbar.kube.wait import TimedOut
+from busbar.manifests.names import digest
+from busbar.manifests.operators import Operator
+
+HELM_VALUES = Path(__file__).resolve().parents[2] / "helm_values"
+# Number of past revisions that stay as Secrets in the cluster; 0 would mean all of them.
+MAX_HISTORY = 5
+HOOK_SECONDS = 20
+"""How often hook Jobs of uninstallations are looked at."""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A namespace that a program has made, or, with its name, a Helm release in it."""
+
+    resource: pulumi.CustomResource
+    namespace: str
+    release: str | None = None
+
+
+@dataclass(frozen=True)
+class InstalledRelease:
+    """A Helm release and its namespace. `installed`: both, for the check at the end of the update."""
+
+    release: kubernetes.helm.v3.Release
+    namespace: kubernetes.core.v1.Namespace
+    version: pulumi.Output[str]
+    """The version that runs, known after the installation."""
+    installed: tuple[Installed, ...]
+
+
+def create_release(
+    name: str,
+    operator: Operator,
+    chart: Chart,
+    values: Mapping[str, Any],
+    kubeconfig: pulumi.Input[str],
+    parent: pulumi.Resource,
+    *,
+    timeout_seconds: int,
+    image: str | None = None,
+    await_ready: bool = False,
+    before_change: Callable[[Api], None] | None = None,
+    keep_namespace: bool | None = None,
+) -> InstalledRelease:
+    """Register `<name>-namespace` and `<name>-release` as children of the operator called `name`.
+
+    The history is bounded, and hooks run (operators upgrade their CRDs in them).
+
+    `image`: where it is configured, its tag is the version that runs. `await_ready`: whether Helm waits for
+    the pods; not needed if something after the release waits for the resources that they offer.
+    `before_change` is called just before each installation and upgrade, which does not happen if it raises.
+    `keep_namespace`: a destroy leaves it, with the volumes in it.
+    """
+    namespace = create_privileged_namespace(
+        f"{name}-namespace",
+        operator.namespace,
+        kubeconfig,
+        pulumi.ResourceOptions(parent=parent, retain_on_delete=keep_namespace),
+    )
+    resource, repository = names.release(name), chart.repository_url
+    # A folder or an archive has one version, whichever is configured.
+    version = None if chart.is_local else chart.version
+
+    async def check(api: RestApi) -> None:
+        # Imported here: only an installation needs it.
+        from busbar.helm import crds
+
+        policy = operator.policy
+        if not policy or operator.renews_crds or not await asyncio.to_thread(crds.is_in, api, policy["path"]):
+            return
+        request = {
+            "path" if chart.is_local else "chart": chart.chart,
+            "version": version,
+            "fetch_opts": {"repo": repository},
+            "release_name": operator.release,
+            "values": dict(values),
+        }
+        found = await pulumi.runtime.invoke_async(
+            "kubernetes:helm:template", {"jsonOpts": json.dumps(request)}, pulumi.InvokeOptions(parent=parent)
+        )
+        options = {"--repo": repository, "--version": version}
+        given = [f"{key} {value}" for key, value in options.items() if value]
+        command = " ".join(["helm show crds", chart.chart, *given])
+        await asyncio.to_thread(crds.compare, api, list(found["result"]), command)
+
+    release = kubernetes.helm.v3.Release(
+        resource,
+        kubernetes.helm.v3.ReleaseArgs(
+            name=operator.release,
+            namespace=namespace.metadata["name"],
+            chart=chart.chart,
+            version=version,
+            repository_opts=kubernetes.helm.v3.RepositoryOptsArgs(repo=repository) if repository else None,
+            values=dict(values),
+            timeout=timeout_seconds,
+            max_history=MAX_HISTORY,
+            # The provider does not read a chart's files; this digest makes it install changed ones.
+            description=files_digest(chart),
+            create_namespace=False,
+            skip_await=not await_ready,
+            # The upgrade replaces CRDs in a hook; a check against the old CRDs would refuse the new objects.
+            disable_openapi_validation=True,
+        ),
+        opts=pulumi.ResourceOptions(
+            parent=parent,
+            # Two releases of one name would share their objects, so the old one is deleted first.
+            delete_before_replace=True,
+            hooks=create_recovery_hooks(
+                resource, operator.release, operator.namespace, kubeconfig, check, before_change
+            ),
+        ),
+    )
+
+    def running(status: Any) -> str:
+        # A chart of busbar has the version that it was made for, but the image is what runs.
+        if image:
+            return image_version(image)
+        found = status.get("version") if isinstance(status, Mapping) else None
+        return str(found or chart.version)
+
+    return InstalledRelease(
+        release,
+        namespace,
+        pulumi.Output.from_input(release.status).apply(running),
+        (Installed(namespace, operator.namespace), Installed(release, operator.namespace, operator.release)),
+    )
+
+
+def files_digest(chart: Chart) -> str | None:
+    """`chart sha256:...` over the files of a local chart, None for any other."""
+    if not chart.is_local:
+        return None
+    path, total = Path(chart.chart).expanduser(), hashlib.sha256()
+    for file in sorted(each for each in (path, *path.rglob("*")) if each.is_file()):
+        content = hashlib.sha256(file.read_bytes()).hexdigest()
+        total.update(f"{content}  {file.relative_to(path)}\n".encode())
+    return f"chart sha256:{total.hexdigest()}"
+
+
+def image_version(image: str) -> str:
+    """The tag of an image reference, else its digest, else "latest", as a runtime would pull it."""
+    name, _, digest = image.partition("@")
+    tag = name.rpartition("/")[2].partition(":")[2]
+    return tag or digest or "latest"
+
+
+def changes(*releases: InstalledRelease) -> pulumi.Output[Any]:
+    """A `replacement_trigger` that changes with each upgrade and each installation into a new namespace.
+
+    A trigger that a state does not have yet replaces nothing, unlike one in the inputs of a Command.
+    """
+
+    def read(metadata: Any, status: Any) -> list[Any]:
+        return [(metadata or {}).get("uid"), (status or {}).get("revision")]
+
+    async def none_if_failed() -> list[Any] | None:
+        return await found.future() if await found.is_known() else None
+
+    pairs = [pulumi.Output.all(each.namespace.metadata, each.release.status) for each in releases]
+    found = pulumi.Output.all(*(pair.apply(lambda known: read(*known)) for pair in pairs))
+    # An unknown trigger would end the whole update, even the steps that continue after a failed release.
+    return found if pulumi.runtime.is_dry_run() else pulumi.Output.from_input(none_if_failed())
+
+
+def create_recovery_hooks(
+    name: str,
+    release: str,
+    namespace: str,
+    kubeconfig: pulumi.Input[str],
+    check: Callable[[RestApi], Awaitable[None]] | None = None,
+    before_change: Callable[[Api], None] | None = None,
+) -> pulumi.ResourceHookBinding:
+    """The hooks for the Release resource `name` of a `release` in Helm. `check` is called before its
+    installation, `before_change` also before each upgrade.
+    """
+
+    async def before_create(_: pulumi.ResourceHookArgs) -> None:
+        if before_change:
+            await run_on_cluster(kubeconfig, before_change)
+        await run_on_cluster(kubeconfig, lambda api: releases.before_install(api, release, namespace))
+        if check:
+            await check(RestApi(str(await pulumi.Output.from_input(kubeconfig).future())))
+
+    async def before_update(_: pulumi.ResourceHookArgs) -> None:
+        if before_change:
+            await run_on_cluster(kubeconfig, before_change)
+        await run_on_cluster(kubeconfig, lambda api: releases.before_upgrade(api, release, namespace))
+
+    async def on_error(_: pulumi.ErrorHookArgs) -> bool:
+        # Imported here: no other update needs it.
+        from busbar.helm import hook_jobs
+
+        await run_on_cluster(kubeconfig, lambda api: "\n".join(hook_jobs.problems(api, namespace)))
+        return False
+
+    return pulumi.ResourceHookBinding(
+        before_create=[pulumi.ResourceHook(f"{name}-before-create", before_create)],
+        before_update=[pulumi.ResourceHook(f"{name}-before-update", before_update)],
+        on_error=[pulumi.ErrorHook(f"{name}-on-error", on_error)],
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorArgs:
+    """The cluster of an operator, and its section of `busbar:cluster`."""
+
+    kubeconfig: pulumi.Input[str]
+    config: operators.GpuOperator | operators.NetworkOperator | operators.MpiOperator
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceOperatorArgs(OperatorArgs):
+    """`nodes`: Node name -> number of devices that it must offer in the end. `taints`: of these Nodes."""
+
+    config: operators.GpuOperator | operators.NetworkOperator
+    nodes: Mapping[str, int]
+    taints: Sequence[Taint] = ()
+
+
+class HelmOperator(pulumi.ComponentResource):
+    """Makes the Namespace and the Helm Release; neither if another tool has installed the operator."""
+
+    version: pulumi.Output[str | None]
+    """The version that runs; None if another tool has installed it."""
+    releases: list[kubernetes.helm.v3.Release]
+    """The Helm Release; empty if another tool has installed the operator."""
+    installed: Sequence[Installed]
+    """The namespace and the release, for the check at the end of an update."""
+
+    def __init__(
+        self,
+        operator: Operator,
+        name: str,
+        args: OperatorArgs,
+        opts: pulumi.ResourceOptions | None,
+        *,
+        chart: Chart,
+        taints: Sequence[Taint] = (),
+        image: str | None = None,
+        await_ready: bool = False,
+    ) -> None:
+        """Further arguments: as those of `create_release`."""
+        super().__init__(f"busbar:index:{type(self).__name__}", name, None, opts)
+        self._operator, config = operator, args.config
+        self._values = operator.values(HELM_VALUES, config, taints)
+        self._made: list[InstalledRelease] = []
+        self.version = pulumi.Output.from_input(None)
+        if config.enabled:
+            made = create_release(
+                name,
+                operator,
+                chart,
+                self._values,
+                args.kubeconfig,
+                self,
+                timeout_seconds=config.timeout_seconds,
+                image=image,
+                await_ready=await_ready,
+            )
+            self._made, self.version = [made], made.version
+        self.releases = [each.release for each in self._made]
+        self.installed = [each for made in self._made for each in made.installed]
+
+    def _wait_for_devices(
+        self,
+        name: str,
+        resource: str,
+        args: DeviceOperatorArgs,
+        after: Sequence[pulumi.Resource],
+        *triggers: pulumi.Input[Any],
+    ) -> pulumi.Output[str]:
+        """Register the Command that waits until all Nodes offer their units of `resource`."""
+        wait = create_cluster_command(
+            name,
+            "wait allocatable",
+            self._operator.wait_request(args.config, resource, args.nodes),
+            args.kubeconfig,
+            pulumi.ResourceOptions(parent=self, depends_on=after, replacement_trigger=changes(*self._made)),
+            triggers=[digest(self._values), *triggers, args.config.version],
+        )
+        return wait.stdout
+
+
+def check_after_deletions(kubeconfig: pulumi.Input[str], made: Sequence[Installed]) -> None:
+    """Make the update fail if a release or namespace of `made` is not on the cluster at its end.
+
+    The engine deletes after the program: the former parts of replacements, also those that an earlier update
+    has left, and resources whose URN is not registered any more. Each deletion removes an object by its name,
+    even if the configuration has it. The SDK's wait for the engine's end is the only place in a program that
+    comes after these deletions; an error there fails the update (pulumi/pulumi
+    pkg/resource/deploy/source_eval.go, resmon.Cancel).
+    """
+    wait = sdk._wait_for_shutdown
+
+    async def wait_and_check() -> None:
+        ended, warned = asyncio.ensure_future(wait()), set[str]()
+        # The provider gives Helm no time limit for an uninstallation (helm_release.go, Delete).
+        try:
+            while not (await asyncio.wait([ended], timeout=HOOK_SECONDS))[0]:
+                await _warn_of_hook_jobs(kubeconfig, warned)
+        finally:
+            await ended
+        await _fail_unless_installed(kubeconfig, made)
+
+    sdk._wait_for_shutdown = wait_and_check
+
+
+async def _warn_of_hook_jobs(kubeconfig: pulumi.Input[str], warned: set[str]) -> None:
+    from busbar.helm import hook_jobs
+
+    text = await pulumi.Output.from_input(kubeconfig).future()
+    if pulumi.runtime.is_dry_run() or text is None:
+        return
+    try:
+        found = await asyncio.to_thread(lambda: hook_jobs.of_uninstallations(RestApi(text)))
+    except (ApiError, ValueError):
+        return  # asked again later
+    for line in found:
+        if line not in warned:
+            pulumi.warn(f"an uninstallation waits for the {line}")
+    warned.update(found)
+
+
+async def _fail_unless_installed(kubeconfig: pulumi.Input[str], made: Sequence[Installed]) -> None:
+    """Raise pulumi.RunError if a release or namespace of `made` is not on the cluster, or if the API is not
+    responding. Resources that failed in this update are not checked: they have their own errors."""
+    text = await pulumi.Output.from_input(kubeconfig).future()
+    expected = [(each.namespace, each.release) for each in made if await each.resource.id.is_known()]
+    if pulumi.runtime.is_dry_run() or text is None:
+        return
+    try:
+        missing = await asyncio.to_thread(releases.ask, text, expected)
+    except ValueError as error:
+        pulumi.warn(f"it is unknown whether the Helm releases are installed: {error}")
+        return
+    except (ApiError, TimedOut) as error:
+        raise pulumi.RunError(f"it is unknown whether the Helm releases are installed: {error}") from None
+    if missing:
+        raise pulumi.RunError(
+            "\n".join(f"{each}, although this stack has installed it" for each in missing)
+            + f"\nFix: `busbar up {pulumi.get_stack()} --converge cluster`, or `pulumi up --refresh`"
+        )
