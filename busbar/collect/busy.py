@@ -1,4 +1,4 @@
-"""What a measurement does while pods of others hold the GPUs that it needs (`validation.when_busy`).
+"""The policy for a measurement whose GPUs are held by pods of others (`validation.when_busy`).
 
 The policy is an annotation of the job that its name does not depend on: a changed policy measures nothing.
 """
@@ -50,18 +50,21 @@ class WhenBusy:
 
     @classmethod
     def read(cls, annotations: Mapping[str, str]) -> WhenBusy | None:
-        """The policy of a job, from its annotations."""
+        """Read the policy of a job from its annotations."""
         text = annotations.get(ANNOTATION)
         return cls(**json.loads(text)) if text else None
 
     @property
     def annotations(self) -> dict[str, str]:
-        """What `read` reads."""
+        """A job with this policy has these annotations."""
         return {ANNOTATION: json.dumps(asdict(self))}
 
 
 def holders(api: Api, job: JsonObject) -> list[str]:
-    """Of each Node of an MPIJob that is not free: pods of others, or why it was drained. Raises ApiError."""
+    """List the Nodes of an MPIJob that are not free, each with the pods of others or why it was drained.
+
+    Raises ApiError.
+    """
     worker = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
     limits = worker["containers"][0]["resources"]["limits"]
     needs = {name: count(limits, name) for name in limits if "/" in name}

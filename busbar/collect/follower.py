@@ -98,7 +98,7 @@ class LogFollower:
         self._broken = True
 
     def _has_ended(self) -> bool | None:
-        """Whether the container has ended; None where the API is not responding just now."""
+        """Return whether the container has ended; None where the API is not responding just now."""
         try:
             pod = self._api.get(self._path)
         except ApiError as error:
@@ -136,13 +136,13 @@ class LogFollower:
 
 
 def has_ended(pod: JsonObject, container: str) -> bool:
-    """Whether the container of that name has run and ended."""
+    """Return whether the container of that name has run and ended."""
     phase = (pod.get("status") or {}).get("phase")
     return phase in ("Succeeded", "Failed") or "terminated" in _state(pod, container)
 
 
 def has_started(pod: JsonObject, container: str) -> bool:
-    """Whether there can be a log: the container of that name runs or has ended."""
+    """Return whether there can be a log, because the container of that name runs or has ended."""
     state = _state(pod, container)
     return "running" in state or "terminated" in state
 

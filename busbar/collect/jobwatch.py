@@ -168,14 +168,14 @@ class JobWatch(Watch):
         return Kept({**former, "kept": True})
 
     def _has_begun(self, job: JsonObject) -> bool:
-        """Whether the job has run, or its launcher has started: what others hold does not matter then."""
+        """Return whether the job or its launcher has started. What others hold does not matter then."""
         if any(condition.get("type") in _OVER for condition in true_conditions(job)):
             return True
         first = self._first(self._pods())
         return first is not None and (has_started(first, self.container) or phase(first) in ENDED)
 
     def _holders(self, job: JsonObject) -> list[str]:
-        """Which pods hold the GPUs of the job's Nodes, for a message."""
+        """Name the pods that hold the GPUs of the job's Nodes, for a message."""
         try:
             return _first_nodes(holders(self._api, job))
         except ApiError as error:
@@ -222,7 +222,7 @@ def _role(pod: JsonObject) -> str:
 
 
 def is_worker(pod: JsonObject) -> bool:
-    """Whether a pod of an MPIJob is one of its workers."""
+    """Return whether a pod of an MPIJob is one of its workers."""
     return _role(pod) == "worker"
 
 

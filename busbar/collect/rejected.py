@@ -32,19 +32,19 @@ class Rejected(NoVerdict):
 
 
 def was_rejected(pod: JsonObject) -> bool:
-    """Whether a kubelet had no devices for the pod yet."""
+    """Return whether a kubelet had no devices for the pod yet."""
     return (pod.get("status") or {}).get("reason") == "UnexpectedAdmissionError"
 
 
 def is_bound_only(pod: JsonObject) -> bool:
-    """Whether the pod has a node whose kubelet has not admitted it."""
+    """Return whether the pod has a node whose kubelet has not admitted it."""
     status = pod.get("status") or {}
     is_bound = bool((pod.get("spec") or {}).get("nodeName"))
     return is_bound and status.get("phase") == "Pending" and not status.get("startTime")
 
 
 def why(pods: Sequence[JsonObject]) -> str:
-    """Which kubelets have rejected these pods, and what they say."""
+    """Name the kubelets that have rejected these pods, with their reasons."""
     nodes = sorted({pod["spec"]["nodeName"] for pod in pods})
     issues = [str(issue) for pod in pods for issue in issues_of(pod) if issue.permanent]
     text = f"the kubelet on {listed(nodes, _NAMED)} has just started, and has rejected pods of the job"

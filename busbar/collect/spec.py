@@ -24,7 +24,7 @@ _OF_THE_NODES = {"nodes", "hosts", "reasoning"}
 
 
 class JobSpec(StrictModel):
-    """What to collect; a gate's own adds the expectation to judge it by."""
+    """The job to collect. The spec of a gate adds the expectation that it is judged by."""
 
     namespace: str
     job: str = Field(description="Its name.")
@@ -51,7 +51,7 @@ def collect_spec(validation: NcclSettings, job: NcclJob, job_name: str, *, folde
 
 
 def expectation(validation: NcclSettings, run: NcclRun, job_name: str) -> dict[str, Any]:
-    """What the run must show."""
+    """The expectation that the run is judged by, as JSON values."""
     topology_file = run.env.get("NCCL_TOPO_FILE")
     return {
         "accept_warnings": list(validation.accept_warnings),
@@ -83,10 +83,10 @@ def settings_of(
     iterations: int | None = None,
     warmup: int | None = None,
 ) -> Settings:
-    """Under which settings an MPIJob measures, by name, with the EXPECTATION of its verdict.
+    """The settings that an MPIJob of busbar measures with, by name, and the expectation of its verdict.
 
-    ITERATIONS and WARMUP are in its launcher's script only: give those that are asked for, or that the log
-    names. Raises KeyError and ValueError for a job that busbar did not render.
+    `iterations` and `warmup` are in its launcher's script only: give those that are asked for, or that the
+    log names.
     """
     replicas, annotations = job["spec"]["mpiReplicaSpecs"], job["metadata"].get("annotations") or {}
     worker = replicas["Worker"]["template"]["spec"]

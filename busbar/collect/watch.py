@@ -52,11 +52,11 @@ class Watch(ABC):
     complete: ClassVar[str]
     """The condition of a job that succeeded."""
     suspended: ClassVar[JsonObject]
-    """What to merge into the object to suspend it."""
+    """The change of the spec that suspends it."""
     first: ClassVar[str]
-    """What writes the log, in messages."""
+    """The name of the part that writes the log, in messages."""
     workers: ClassVar[str]
-    """What its pods are called."""
+    """The name of its pods, in messages."""
     number: ClassVar[str]
     """The number in the configuration by which it runs again."""
     _was_started_again = False
@@ -185,7 +185,7 @@ class Watch(ABC):
 
     @abstractmethod
     def _make_again(self, job: JsonObject) -> None:
-        """Have the pods made again that were rejected."""
+        """Have the rejected pods made again."""
 
     def _rejected(self, pods: Sequence[JsonObject]) -> list[JsonObject]:
         """The pods that a starting kubelet has rejected, and without which the job cannot run."""
@@ -218,11 +218,11 @@ class Watch(ABC):
         """The pod that writes the log."""
 
     def _also(self) -> list[str]:
-        """Objects beside the pods whose events count."""
+        """The names of objects beside the pods whose events count."""
         return [self.name]
 
     def _readiness(self, pods: Sequence[JsonObject]) -> str:
-        """For a progress line."""
+        """A text for the progress: how many pods are ready."""
         ready, total = kube_pods.readiness(pods)
         return f"{ready}/{total} {self.workers} ready" if total else f"no {self.workers} yet"
 
@@ -250,7 +250,7 @@ class Watch(ABC):
             raise JobNeverStarted(["the job's pods cannot start", *self.findings(pods)])
 
     def _has_lasting_issue(self, pods: Sequence[JsonObject]) -> bool:
-        """Whether a pod has a permanent issue, or has had a persistent one for too long."""
+        """Return whether a pod has a permanent issue, or has had a persistent one for too long."""
         issues = [issue for pod in pods for issue in kube_pods.issues_of(pod)]
         now = self.deadline.elapsed
         affected = {issue.pod for issue in issues if issue.persistent}
@@ -276,14 +276,14 @@ class Watch(ABC):
 
 
 def true_conditions(job: JsonObject) -> Iterator[JsonObject]:
-    """The conditions that are true."""
+    """Iterate over the conditions of a job that are true."""
     for condition in (job.get("status") or {}).get("conditions") or []:
         if condition.get("status") == "True":
             yield condition
 
 
 def phase(pod: JsonObject) -> str:
-    """Such as Running; empty where the API says nothing."""
+    """The phase of a pod, such as Running; empty where the API says nothing."""
     return str((pod.get("status") or {}).get("phase", ""))
 
 

@@ -18,7 +18,7 @@ _NAMED_FIELDS = 4
 
 
 def is_in(api: Api, path: str) -> bool:
-    """Whether the cluster has the CRD of a collection, such as /apis/nvidia.com/v1/clusterpolicies."""
+    """Return whether the cluster has the CRD of a collection, such as /apis/nvidia.com/v1/clusterpolicies."""
     _, _, group, _, plural = path.split("/")
     return find(api, f"{CRDS}/{plural}.{group}") is not None
 

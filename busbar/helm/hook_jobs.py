@@ -7,7 +7,7 @@ from busbar.kube.pods import issue_report
 
 
 def problems(api: Api, namespace: str) -> list[str]:
-    """What keeps hook Jobs of the namespace from running, one line per problem. Raises ApiError."""
+    """List the problems that keep hook Jobs of the namespace from running. Raises ApiError."""
     found, base = [], f"/api/v1/namespaces/{namespace}"
     for job in api.list(f"/apis/batch/v1/namespaces/{namespace}/jobs"):
         metadata, status = job["metadata"], job.get("status") or {}

@@ -112,7 +112,7 @@ class ClusterOutputs(Details):
 
     @property
     def measured_only(self) -> bool:
-        """Whether the stack only measured a cluster, and so has no hosts, endpoint and kubeconfig."""
+        """True if the stack only measured a cluster, and so has no hosts, endpoint and kubeconfig."""
         return self.api_endpoint is None
 
     @property

@@ -147,7 +147,7 @@ def pool_notes(pools: Mapping[str, PoolResult], folder: Path | None) -> Iterator
 
 
 def _is_of(pool: PoolResult, verdict: Mapping[str, Any]) -> bool:
-    """Whether the outputs of a pool were made from this verdict."""
+    """Return whether the outputs of a pool were made from this verdict."""
     again = PoolResult.model_validate(summarize(verdict))
     return again.model_dump(exclude=_BESIDES) == pool.model_dump(exclude=_BESIDES)
 

@@ -266,7 +266,7 @@ class HelmOperator(pulumi.ComponentResource):
         image: str | None = None,
         await_ready: bool = False,
     ) -> None:
-        """Further arguments: as those of `create_release`."""
+        """`chart`, `image` and `await_ready` are those of `create_release`."""
         super().__init__(f"busbar:index:{type(self).__name__}", name, None, opts)
         self._operator, config = operator, args.config
         self._values = operator.values(HELM_VALUES, config, taints)

@@ -1,4 +1,4 @@
-"""What a program asks of its stack: the configuration, the outputs, and the end of the update."""
+"""The stack of a program: its configuration, its outputs, and the messages that the engine gets."""
 
 from __future__ import annotations
 

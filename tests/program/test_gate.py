@@ -8,7 +8,7 @@ import pulumi
 import pytest
 from pulumi.runtime.rpc import UNKNOWN
 
-from busbar.components.engine.stack_outputs import INCOMPLETE, UNFINISHED
+from busbar.components.engine.stack import INCOMPLETE, UNFINISHED
 from busbar.outputs import ClusterOutputs
 from tests.program.answers import Verdicts, healthy
 from tests.program.harness import LOCAL, Run, run_program
