@@ -150,9 +150,9 @@ class Cluster(pulumi.ComponentResource):
         )
         # Without its first server the cluster is gone, and nothing on it is uninstalled.
         on_cluster = {"provider": provider, "transformations": [deleted_with(servers.foundation)]}
-        pools_of = inventory.cluster.pools
-        hardware = {worker.name: pools_of[worker.pool or ""] for worker in inventory.usable}
-        tolerated = taints_of(pools_of.values())
+        configured = inventory.cluster.pools
+        hardware = {worker.name: configured[worker.pool or ""] for worker in inventory.usable}
+        tolerated = taints_of(configured.values())
         gpu = GpuOperator(
             f"{name}-{names.GPU_OPERATOR}",
             GpuOperatorArgs(
