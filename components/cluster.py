@@ -26,7 +26,7 @@ from busbar.components.gpu_operator import GpuOperator, GpuOperatorArgs
 from busbar.components.mpi_operator import MpiOperator, MpiOperatorArgs
 from busbar.components.network_operator import NetworkOperator, NetworkOperatorArgs
 from busbar.components.nfs_server import NfsServer, NfsServerArgs
-from busbar.components.preflight import Preflight, PreflightArgs
+from busbar.components.preflight import Preflight, PreflightArgs, prepare_hosts
 from busbar.components.worker_pools import WorkerPools, WorkerPoolsArgs
 from busbar.hosts import k3s
 from busbar.manifests.operators import GPU_OPERATOR, MPI_OPERATOR, NETWORK_OPERATOR
@@ -110,6 +110,9 @@ class Cluster(pulumi.ComponentResource):
 
         # Every host is checked before any of them is changed.
         preflight = Preflight(f"{name}-preflight", PreflightArgs.of(config, tokens.install_id), self._after())
+
+        # All hosts download what they install later. Nothing waits for it.
+        prepare_hosts(f"{name}-prepare", config, self._after(preflight))
 
         # The servers, one after another.
         servers = K3sControlPlane(

@@ -1,17 +1,23 @@
-"""Preflight: every host is checked before anything is changed on any of them."""
+"""The phases of all hosts at once: each is checked before any is changed, and downloads what it will need."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pulumi
+from pulumi_command import local
 
 from busbar.components.engine.local_command import create_hosts_command
+from busbar.components.engine.removal import target
 from busbar.components.engine.ssh import SshLogin, with_login
 from busbar.components.engine.stack import StackConfig
+from busbar.hosts import k3s, proxy
 from busbar.hosts.host import Host
 from busbar.preflight.facts import machine, read, unpack, unreachable
 from busbar.preflight.spec import spec_of, without_login
+
+# Time limit in seconds without image archives. What is not there by then is downloaded by the installation.
+PREPARE_SECONDS = 600
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,3 +79,22 @@ class Preflight(pulumi.ComponentResource):
         )
         self.unreachable = checked.stdout.apply(lambda text: sorted(unreachable(read(text))))
         self.register_outputs({"hosts": self.hosts})
+
+
+def prepare_hosts(name: str, config: StackConfig, opts: pulumi.ResourceOptions) -> local.Command:
+    """Register the Command by which all servers and workers download K3s and its image archives at once.
+
+    Nothing depends on it, and it does not fail: the installation of a host downloads what is missing.
+    """
+    inventory, settings = config.inventory, config.cluster.k3s
+    roles, environment = ("server", "worker"), proxy.environment(inventory)
+    spec = {
+        "hosts": [target(host) for host in (*inventory.servers, *inventory.workers)],
+        "values": {
+            role: {**k3s.download_values(settings, role, config.project), **environment} for role in roles
+        },
+        "timeout_seconds": max(k3s.install_seconds(settings, role, PREPARE_SECONDS) for role in roles),
+    }
+    return create_hosts_command(
+        name, "prepare", with_login(spec, config.login), opts, with_previous_result=True
+    )

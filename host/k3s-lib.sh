@@ -24,7 +24,16 @@ k3s_refuse_other_role() {
 
 # k3s_download: fetches binary and image archives before anything else on the host changes.
 k3s_download() {
-  local arch url sha256
+  k3s_each_download fetch
+  # With this file K3s imports an archive only if it has changed, instead of all at every start
+  # (k3s-io/docs installation/airgap.md, conditional image imports).
+  [[ -z ${IMAGES:-} || -e $K3S_DATA_DIR/agent/images/.cache.json ]] || touch "$K3S_DATA_DIR/agent/images/.cache.json"
+  rm -rf "$DOWNLOADS_DIR"
+}
+
+# k3s_each_download COMMAND: COMMAND URL SHA256 PATH for the binary, unless it is installed, and for each image archive.
+k3s_each_download() {
+  local arch url sha256 line name
   case $(uname -m) in
     x86_64) arch=AMD64 ;;
     aarch64) arch=ARM64 ;;
@@ -34,22 +43,12 @@ k3s_download() {
   [[ -n ${!url:-} && -n ${!sha256:-} ]] ||
     die "no checksum of K3s $VERSION for ${arch,,} is configured" "set k3s.sha256.${arch,,} or k3s.checksums_file"
   K3S_SHA256=${!sha256}
-  k3s_is_installed || fetch "${!url}" "$K3S_SHA256" "$STATE_DIR/k3s"
-  local line sum
+  k3s_is_installed || "$1" "${!url}" "$K3S_SHA256" "$STATE_DIR/k3s"
   while read -r line; do
     [[ -n $line ]] || continue
-    sum=${line%% *} url=${line#* }
-    k3s_image "$sum" "$url"
-    # With this file K3s imports an archive only if it has changed, instead of all at every start
-    # (k3s-io/docs installation/airgap.md, conditional image imports).
-    [[ -e $K3S_DATA_DIR/agent/images/.cache.json ]] || touch "$K3S_DATA_DIR/agent/images/.cache.json"
+    url=${line#* } name=$(basename "${url%%\?*}")
+    "$1" "$url" "${line%% *}" "$K3S_DATA_DIR/agent/images/${name//%2B/+}"
   done <<<"${IMAGES:-}"
-}
-
-k3s_image() {
-  local sum=$1 url=$2 name
-  name=$(basename "${url%%\?*}")
-  fetch "$url" "$sum" "$K3S_DATA_DIR/agent/images/${name//%2B/+}"
 }
 
 # The wait for a Node grows with the image archives: K3s imports them before it starts the kubelet.

@@ -27,17 +27,22 @@ record_applied() {
   for path; do [[ ! -e $path ]] || sha256sum "$path"; done | write_file "$STATE_DIR/applied.sha256" 0600
 }
 
-# fetch URL SHA256 PATH: downloads a file; PATH is written only if the checksum matches. A download that broke off is
-# continued by the next one.
+# Files that prepare.sh has downloaded, by their sha256. They lie apart: an agent that reboots before its turn must not start
+# with a binary that is newer than its servers'.
+DOWNLOADS_DIR=$STATE_DIR/downloads
+
+# fetch URL SHA256 PATH: downloads a file; PATH is written only if the checksum matches. A download that broke off, or that
+# prepare.sh has begun, is continued.
 fetch() {
   local url=$1 wanted=$2 path=$3 partial got
-  if [[ -f $path && $(sha256_of "$path") == "$wanted" ]]; then
-    return 0
-  fi
+  if has_sha256 "$path" "$wanted"; then return 0; fi
   mkdir -p "$(dirname "$path")"
   # In the same folder (so that the rename is atomic), under a name that K3s does not read as an image.
   partial=$(dirname "$path")/.busbar-download.${wanted:0:16}
-  download "$url" "$partial"
+  lock_download "$wanted"
+  [[ ! -e $DOWNLOADS_DIR/$wanted ]] || mv -f "$DOWNLOADS_DIR/$wanted" "$partial"
+  has_sha256 "$partial" "$wanted" || download "$url" "$partial"
+  exec 8>&-
   got=$(sha256_of "$partial")
   if [[ $got != "$wanted" ]]; then
     rm -f "$partial"
@@ -46,6 +51,31 @@ fetch() {
   fi
   chmod 0644 "$partial"
   mv -f "$partial" "$path"
+}
+
+# prefetch URL SHA256 PATH: downloads what `fetch` will need, unless it is there. Half of the free space stays free: running
+# pods may use the same disk.
+prefetch() {
+  local url=$1 wanted=$2 path=$3 file=$DOWNLOADS_DIR/$2
+  install -d -m 0700 "$STATE_DIR" "$DOWNLOADS_DIR"
+  lock_download "$wanted"
+  if ! has_sha256 "$path" "$wanted" && ! has_sha256 "$file" "$wanted"; then
+    (($(content_length "$url") < $(df --output=avail -B1 "$DOWNLOADS_DIR" | tail -n 1) / 2)) ||
+      die "$url is larger than half of the free space of $DOWNLOADS_DIR" "free space there: df -h $DOWNLOADS_DIR"
+    download "$url" "$file"
+  fi
+  exec 8>&-
+}
+
+# lock_download SHA256: waits for another script that downloads this file on this host; `exec 8>&-` releases the lock.
+lock_download() {
+  exec 8>"$LOCK_FILE.${1:0:16}"
+  flock 8
+}
+
+# has_sha256 PATH SHA256
+has_sha256() {
+  [[ -f $1 && $(sha256_of "$1") == "$2" ]]
 }
 
 # A download of N bytes may take DOWNLOAD_SECONDS + N / DOWNLOAD_BYTES_PER_SECOND; one that stalls ends after 30 s.

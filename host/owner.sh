@@ -32,6 +32,7 @@ claim_host() {
 may_remove() {
   rm -rf "$STATE_DIR.removed"
   if [[ ! -s $STATE_DIR/owner ]]; then
+    rm -rf "$STATE_DIR/downloads"
     note "nothing here is marked as installed by busbar ($STATE_DIR/owner is missing); no changes made"
     return 1
   fi

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from busbar.kube.stale_nodes import StaleNodesSpec
     from busbar.kube.taints import TaintsSpec
     from busbar.manifests.image_pull import ImagePull
+    from busbar.operations.preparation import Preparation
     from busbar.operations.removal import HostRemoval, Teardown
 
     Request = TypeVar("Request", bound=BaseModel)
@@ -150,6 +151,20 @@ def set_taints(api: RestApi, spec: TaintsSpec) -> Any:
     from busbar.kube.wait import SystemClock
 
     return {"changed": taints.apply(api, spec, SystemClock(), progress, partial(drain_hooks, api))}
+
+
+@engine_command("prepare", "busbar.operations.preparation:Preparation", on_cluster=False)
+def prepare_hosts(spec: Preparation) -> Any:
+    """Download what hosts install later on all of them at once. Prints {host: digest of what is there}.
+
+    Hosts whose digest is in the previous result are left out. Exit code 0 also where hosts fail or do not
+    respond: their installation downloads what is missing then.
+    """
+    import asyncio
+
+    from busbar.operations import preparation
+
+    return asyncio.run(preparation.prepare(spec, json.loads(os.environ.get(PREVIOUS_RESULT) or "{}"), say))
 
 
 @engine_command("remove host", "busbar.operations.removal:HostRemoval", on_cluster=False)

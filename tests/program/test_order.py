@@ -54,6 +54,12 @@ def test_no_host_is_changed_before_preflight_has_passed_on_all_of_them(run: Run)
     assert [c.name for c in commands if not run.waits_for(c, run.named("busbar-preflight-hosts"))] == []
 
 
+def test_hosts_are_prepared_after_preflight_and_nothing_waits_for_it(run: Run) -> None:
+    prepared = run.named("busbar-prepare")
+    assert run.waits_for(prepared, run.named("busbar-preflight-hosts"))
+    assert [each.name for each in run.resources.values() if run.waits_for(each, prepared)] == []
+
+
 def test_servers_come_up_one_at_a_time_in_their_order(run: Run) -> None:
     assert waits(run, "busbar-control-plane@server-2", "busbar-control-plane@server-1")
     assert waits(run, "busbar-control-plane@server-3", "busbar-control-plane@server-2")

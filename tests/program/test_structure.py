@@ -11,6 +11,7 @@ import pytest
 from busbar.hosts import scripts
 from busbar.hosts.scripts import values_of
 from busbar.manifests.image_pull import ImagePull
+from busbar.operations.preparation import Preparation
 from busbar.operations.removal import HostRemoval, Teardown
 from tests.program.answers import healthy
 from tests.program.harness import COMMAND, LOCAL, PROVIDER, RELEASE, Run, run_program
@@ -136,6 +137,14 @@ def test_no_deletion_of_a_host_needs_the_engine_to_reach_it(run: Run, host: str)
     assert run.removal(host).inputs["delete"].endswith("-m busbar remove host")
 
 
+def test_the_preparation_is_a_request_that_the_command_understands(run: Run) -> None:
+    asked = Preparation.model_validate_json(run.named("busbar-prepare").inputs["stdin"])
+    assert [host.role for host in asked.hosts] == ["server"] * 3 + ["worker"] * 3
+    installed = values_of(run.named("busbar-worker@gpu-1").inputs["create"])
+    assert asked.values["worker"] == {key: installed[key] for key in asked.values["worker"]}
+    assert {"VERSION", "URL_AMD64", "SHA256_AMD64", "IMAGES"} <= asked.values["worker"].keys()
+
+
 def test_every_removal_is_a_request_that_the_command_understands(run: Run) -> None:
     for name in HOSTS:
         HostRemoval.model_validate_json(run.removal(name).inputs["stdin"])
@@ -165,10 +174,11 @@ def test_no_command_sends_its_previous_output_over_ssh(run: Run) -> None:
     assert all(c.inputs["addPreviousOutputInEnv"] is False for c in run.of_type(COMMAND))
 
 
-def test_preflight_and_the_collectors_are_given_their_previous_result(run: Run) -> None:
-    """Hosts that passed are not checked again, and a verdict whose log is gone stays."""
+def test_preflight_the_preparation_and_the_collectors_are_given_their_previous_result(run: Run) -> None:
+    """Hosts that passed or are prepared are left out, and a verdict whose log is gone stays."""
     told = {each.name for each in run.of_type(LOCAL) if each.inputs["addPreviousOutputInEnv"]}
-    assert told == {"busbar-preflight-hosts", "busbar-nccl-a-collect", "busbar-nccl-b-collect"}
+    hosts = {"busbar-preflight-hosts", "busbar-prepare"}
+    assert told == hosts | {"busbar-nccl-a-collect", "busbar-nccl-b-collect"}
 
 
 def test_requests_are_written_in_one_order_so_that_the_same_request_is_the_same_text(run: Run) -> None:

@@ -62,6 +62,29 @@ NOTED = "kubectl annotate node worker-1 busbar/machine=feb491e2 --overwrite"
 RECORDED = ["write /var/lib/busbar/k3s-agent.sha256", "write /var/lib/busbar/applied.sha256"]
 
 
+def test_what_was_downloaded_ahead_changes_nothing_until_the_installation_moves_it(worker: Host) -> None:
+    before, release = worker.files(), worker.release(NEXT)
+    assert worker.facts("prepare", {}, NODE_NAME="worker-1", **release) == {"node": "worker-1"}
+    added = worker.files().keys() - before.keys()
+    assert added == {f"/var/lib/busbar/downloads/{release['SHA256_AMD64']}"}
+    assert "write /usr/local/bin/k3s" in (steps := install(worker, version=NEXT))
+    assert [step for step in steps if step.startswith("download ")] == []
+    assert worker.files().keys() == before.keys()
+
+
+def test_a_host_that_has_everything_downloads_nothing_ahead(worker: Host) -> None:
+    worker.facts("prepare", {}, NODE_NAME="worker-1", **worker.release(VERSION))
+    assert changes(worker.steps) == []
+
+
+def test_the_removal_of_a_host_that_never_joined_deletes_what_it_downloaded_ahead(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    before = host.files()
+    host.facts("prepare", {}, NODE_NAME="worker-1", **host.release(VERSION))
+    host.facts("k3s-agent", {}, VERB="remove", **OWNER)
+    assert host.files() == before
+
+
 def test_a_new_worker_is_marked_first_and_its_state_recorded_last(tmp_path: Path) -> None:
     steps = install(Host(tmp_path))
     found = [f"write /var/lib/busbar/{name}" for name in ("absent", "mounts", "preexisting")]

@@ -54,17 +54,29 @@ def test_write_file_leaves_nothing_else_behind(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["f"]
 
 
+def fetch(
+    url: str, wanted: str, path: Path, *, verb: str = "fetch", fails: bool = False, before: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run `fetch` or `prefetch` with a state folder beside the folder of `path`."""
+    state = path.parent.parent / "busbar"
+    state.mkdir(exist_ok=True)
+    places = f"STATE_DIR={state} DOWNLOADS_DIR={state}/downloads LOCK_FILE={state}/lock; {before}"
+    done = run("prepare", f'{places} {verb} "$1" "$2" "$3"', url, wanted, str(path))
+    assert (done.returncode != 0) == fails, done.stderr
+    return done
+
+
 def test_fetch_writes_a_file_with_the_right_checksum(tmp_path: Path) -> None:
     source, target = tmp_path / "k3s", tmp_path / "state" / "k3s"
     source.write_bytes(BINARY)
-    output("k3s-agent", 'fetch "$1" "$2" "$3"', f"file://{source}", SUM, str(target))
+    fetch(f"file://{source}", SUM, target)
     assert target.read_bytes() == BINARY
 
 
 def test_a_checksum_mismatch_stops_and_leaves_nothing(tmp_path: Path) -> None:
     source, target = tmp_path / "k3s", tmp_path / "state" / "k3s"
     source.write_bytes(BINARY + b"tampered")
-    done = run("k3s-agent", 'fetch "$1" "$2" "$3"', f"file://{source}", SUM, str(target))
+    done = fetch(f"file://{source}", SUM, target, fails=True)
     assert done.returncode != 0
     assert "worker-1: checksum mismatch" in done.stderr
     assert SUM in done.stderr, "what was expected"
@@ -72,16 +84,57 @@ def test_a_checksum_mismatch_stops_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_an_unreachable_mirror_names_the_url_and_the_fix(tmp_path: Path) -> None:
-    done = run("k3s-agent", 'fetch "$1" "$2" "$3"', "file:///nowhere/k3s", SUM, str(tmp_path / "k3s"))
+    done = fetch("file:///nowhere/k3s", SUM, tmp_path / "place/k3s", fails=True)
     assert "download of file:///nowhere/k3s failed" in done.stderr
     assert "k3s.base_url" in done.stderr
-    assert list(tmp_path.iterdir()) == []
+    assert list((tmp_path / "place").iterdir()) == []
 
 
 def test_a_file_with_the_right_checksum_is_not_fetched_again(tmp_path: Path) -> None:
-    target = tmp_path / "k3s"
+    target = tmp_path / "place/k3s"
+    target.parent.mkdir()
     target.write_bytes(BINARY)
-    output("k3s-agent", 'fetch "$1" "$2" "$3"', "file:///nowhere/k3s", SUM, str(target))
+    fetch("file:///nowhere/k3s", SUM, target)
+
+
+def test_a_file_that_was_downloaded_ahead_lies_apart_until_it_is_fetched(tmp_path: Path) -> None:
+    source, target = tmp_path / "k3s", tmp_path / "state" / "k3s"
+    source.write_bytes(BINARY)
+    fetch(f"file://{source}", SUM, target, verb="prefetch")
+    assert not target.exists()
+    source.unlink()
+    fetch(f"file://{source}", SUM, target)
+    assert target.read_bytes() == BINARY
+    assert list((tmp_path / "busbar/downloads").iterdir()) == []
+
+
+def test_a_file_that_was_downloaded_ahead_is_not_trusted(tmp_path: Path) -> None:
+    source, target = tmp_path / "k3s", tmp_path / "state" / "k3s"
+    source.write_bytes(BINARY + b"tampered")
+    fetch(f"file://{source}", SUM, target, verb="prefetch")
+    assert "checksum mismatch" in fetch(f"file://{source}", SUM, target, fails=True).stderr
+
+
+def test_what_is_there_is_not_downloaded_ahead(tmp_path: Path) -> None:
+    target = tmp_path / "state" / "k3s"
+    target.parent.mkdir()
+    target.write_bytes(BINARY)
+    fetch("file:///nowhere/k3s", SUM, target, verb="prefetch")
+
+
+def test_a_download_ahead_leaves_half_of_the_free_space(tmp_path: Path) -> None:
+    full = "df() { echo 1; }; content_length() { echo 1; };"
+    done = fetch("file:///nowhere/k3s", SUM, tmp_path / "state/k3s", verb="prefetch", fails=True, before=full)
+    assert "larger than half of the free space" in done.stderr
+
+
+def test_fetch_waits_for_a_download_of_the_same_file_that_still_runs(tmp_path: Path) -> None:
+    source, target = tmp_path / "k3s", tmp_path / "state" / "k3s"
+    source.write_bytes(BINARY)
+    ends = f'sleep 1; mkdir "$DOWNLOADS_DIR"; mv {source} "$DOWNLOADS_DIR/{SUM}"'
+    running = f"(lock_download {SUM}; {ends}) & sleep 0.3;"
+    fetch("file:///nowhere/k3s", SUM, target, before=running)
+    assert target.read_bytes() == BINARY
 
 
 def test_poll_ends_at_its_deadline() -> None:
@@ -157,20 +210,21 @@ def broken_mirror() -> Iterator[str]:
 
 
 def test_a_download_that_breaks_off_is_continued_not_begun_again(broken_mirror: str, tmp_path: Path) -> None:
-    wanted, target = hashlib.sha256(HalfAFile.content).hexdigest(), tmp_path / "images.tar.zst"
-    output("k3s-agent", 'fetch "$1" "$2" "$3"', broken_mirror, wanted, str(target))
+    wanted, target = hashlib.sha256(HalfAFile.content).hexdigest(), tmp_path / "place/images.tar.zst"
+    fetch(broken_mirror, wanted, target)
     assert target.read_bytes() == HalfAFile.content
     assert HalfAFile.asked == [None, f"bytes={len(HalfAFile.content) // 2}-"]
-    assert [path.name for path in tmp_path.iterdir()] == ["images.tar.zst"]
+    assert [path.name for path in target.parent.iterdir()] == ["images.tar.zst"]
 
 
 def test_a_partial_file_is_begun_again_where_the_server_knows_no_ranges(
     broken_mirror: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(HalfAFile, "ranges", False)
-    wanted, target = hashlib.sha256(HalfAFile.content).hexdigest(), tmp_path / "images.tar.zst"
-    (tmp_path / f".busbar-download.{wanted[:16]}").write_bytes(HalfAFile.content[:100])
-    output("k3s-agent", 'fetch "$1" "$2" "$3"', broken_mirror, wanted, str(target))
+    wanted, target = hashlib.sha256(HalfAFile.content).hexdigest(), tmp_path / "place/images.tar.zst"
+    target.parent.mkdir()
+    (target.parent / f".busbar-download.{wanted[:16]}").write_bytes(HalfAFile.content[:100])
+    fetch(broken_mirror, wanted, target)
     assert target.read_bytes() == HalfAFile.content
 
 
