@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Packages of the operating system. To support another package manager: its four functions here, and its row in
+# Packages of the operating system. To support another package manager: its five functions here, and its row in
 # busbar/hosts/supported_os.py.
 
 # package_manager: its name, which begins the names of its functions.
@@ -21,6 +21,11 @@ package_install() {
   package_installed "$1" || "$(package_manager)_install" "$1"
 }
 
+# package_download NAME: downloads it unless it is there, so that package_install needs no network.
+package_download() {
+  package_installed "$1" || "$(package_manager)_download" "$1"
+}
+
 # install_package NAME: records whether busbar installed it, so that removal purges nothing else.
 install_package() {
   package_installed "$1" || touch "$STATE_DIR/$1.installed"
@@ -40,6 +45,9 @@ package_purge() {
 # Waits for an apt that already runs (unattended-upgrades). DPkg::Lock::Timeout does not cover the lock of the
 # package lists, which apt-daily holds at the first boot: see apt_update.
 APT_UPDATE_DEADLINE=300
+APT_ARCHIVES=/var/cache/apt/archives
+# Another apt would not wait for the lock of the archives. The lock is the same for all scripts of a host.
+APT_LOCK=/run/busbar.lock.packages
 APT_OPTIONS=(-q -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 -o Acquire::http::Timeout=20
   -o Dpkg::Options::=--force-confold)
 
@@ -50,7 +58,7 @@ apt_installed() {
 # apt_update: the package lists; repeated while another apt holds their lock.
 apt_update() {
   local deadline=$((SECONDS + APT_UPDATE_DEADLINE)) log
-  until log=$(timeout 180 apt-get "${APT_OPTIONS[@]}" update 2>&1 9>&-); do
+  until log=$(timeout 180 apt-get "${APT_OPTIONS[@]}" update 2>&1 7>&- 9>&-); do
     if [[ $log != *"/var/lib/apt/lists/lock"* ]] || ((SECONDS >= deadline)); then
       printf '%s\n' "$log" >&2
       note "apt-get update failed; trying with the existing package lists"
@@ -61,9 +69,29 @@ apt_update() {
 }
 
 apt_install() {
+  exec 7>"$APT_LOCK"
+  flock 7
+  if ! apt_install_downloaded "$@"; then
+    apt_update
+    apt_change 480 install -y --no-install-recommends "$@" ||
+      die "apt-get install $* failed" "see the log above; install $* by hand or in the image of the host, and retry"
+  fi
+  exec 7>&-
+}
+
+# apt_install_downloaded NAME...: without the network, if prepare.sh has downloaded the first one.
+apt_install_downloaded() {
+  compgen -G "$APT_ARCHIVES/${1}_*.deb" >/dev/null &&
+    apt_run 480 install -y --no-install-recommends --no-download "$@" >/dev/null
+}
+
+apt_download() {
+  exec 7>"$APT_LOCK"
+  flock 7
   apt_update
-  apt_change 480 install -y --no-install-recommends "$@" ||
-    die "apt-get install $* failed" "see the log above; install $* by hand or in the image of the host, and retry"
+  apt_run 480 install -y --no-install-recommends --download-only "$1" >&2 ||
+    die "the download of package $1 failed" "see the log above"
+  exec 7>&-
 }
 
 # apt_change SECONDS ARGUMENTS...: what it prints is kept until it has ended: a dpkg that writes to a connection which broke
@@ -73,7 +101,7 @@ apt_change() {
   log=$(apt_run "$@") && return
   if [[ $log == *"dpkg was interrupted"* ]]; then
     note "dpkg was interrupted on this host; finishing that first: dpkg --configure -a"
-    log=$(DEBIAN_FRONTEND=noninteractive timeout 300 dpkg --force-confold --configure -a 2>&1 9>&-) &&
+    log=$(DEBIAN_FRONTEND=noninteractive timeout 300 dpkg --force-confold --configure -a 2>&1 7>&- 9>&-) &&
       log=$(apt_run "$@") && return
   fi
   printf '%s\n' "$log" >&2
@@ -83,7 +111,7 @@ apt_change() {
 apt_run() {
   local seconds=$1
   shift
-  DEBIAN_FRONTEND=noninteractive timeout "$seconds" apt-get "${APT_OPTIONS[@]}" "$@" 2>&1 9>&-
+  DEBIAN_FRONTEND=noninteractive timeout "$seconds" apt-get "${APT_OPTIONS[@]}" "$@" 2>&1 7>&- 9>&-
 }
 
 apt_version() {

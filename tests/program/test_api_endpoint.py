@@ -80,6 +80,8 @@ def test_servers_that_share_an_address_stand_in_place_of_load_balancers() -> Non
         assert f"unicast_src_ip 192.0.2.1{number}" in sent(run, server)["keepalived_conf"]
         assert config_of(run, server)["tls-san"][0] == "192.0.2.100"
     assert run.outputs["api_endpoint"] == "https://192.0.2.100:6443"
+    prepared = json.loads(run.named("busbar-prepare").inputs["stdin"])["values"]
+    assert prepared["server"]["PACKAGES"] == "keepalived" and "PACKAGES" not in prepared["worker"]
     ready = run.named("busbar-api-endpoint-ready")
     assert json.loads(ready.inputs["stdin"])["setting"] == "hosts.virtual_ip"
     assert run.waits_for(run.named("busbar-worker@gpu-1"), ready)

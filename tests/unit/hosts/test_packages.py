@@ -19,13 +19,17 @@ from busbar.hosts.supported_os import (
 )
 from tests.unit.hosts.bash import output, run
 
-FUNCTIONS = ("installed", "install", "version", "purge")
+FUNCTIONS = ("installed", "install", "download", "version", "purge")
 APT_IS_THERE = "command() { [[ $2 == apt-get ]]; }; "
 CALLS = 'timeout() { shift; echo "$*"; }; '
+MISSING = (
+    f"{APT_IS_THERE} apt_installed() {{ false; }}; APT_LOCK=/dev/null; "
+    'timeout() { shift; echo "$*" >>/dev/fd/8; }; exec 8>&1 9>/dev/null; '
+)
 
 
 @pytest.mark.parametrize("name", PACKAGE_MANAGERS)
-def test_every_package_manager_has_its_four_functions(name: str) -> None:
+def test_every_package_manager_has_its_five_functions(name: str) -> None:
     for function in FUNCTIONS:
         output("haproxy", f"declare -F {name}_{function}")
 
@@ -56,9 +60,7 @@ def test_a_package_that_is_installed_is_not_installed_again() -> None:
 
 
 def test_a_missing_package_is_installed_after_an_update_of_the_lists() -> None:
-    prelude = APT_IS_THERE + CALLS + "apt_installed() { false; }; "
-    prelude += 'timeout() { shift; echo "$*" >>/dev/fd/8; }; exec 8>&1 9>/dev/null; '
-    calls = output("haproxy", prelude + "package_install haproxy").splitlines()
+    calls = output("haproxy", MISSING + "package_install haproxy").splitlines()
     assert [line.split()[0] for line in calls] == ["apt-get", "apt-get"]
     assert calls[0].endswith(" update")
     assert calls[1].endswith(" install -y --no-install-recommends haproxy")
@@ -68,9 +70,30 @@ def test_a_missing_package_is_installed_after_an_update_of_the_lists() -> None:
     assert " DPkg::Lock::Timeout=300 " in calls[1], "unattended-upgrades take minutes at the first boot"
 
 
+def test_a_package_that_was_downloaded_ahead_is_installed_without_the_network(tmp_path: Path) -> None:
+    (tmp_path / "haproxy_2.8_amd64.deb").touch()
+    [call] = output("haproxy", f"{MISSING} APT_ARCHIVES={tmp_path}; package_install haproxy").splitlines()
+    assert call.endswith(" install -y --no-install-recommends --no-download haproxy")
+
+
+def test_a_package_is_downloaded_ahead_and_not_installed() -> None:
+    *_, call = output("haproxy", f"{MISSING} package_download haproxy").splitlines()
+    assert call.endswith(" install -y --no-install-recommends --download-only haproxy")
+
+
+def test_an_installation_waits_for_a_download_ahead_that_still_runs(tmp_path: Path) -> None:
+    downloading = '(flock 6; sleep 1; echo downloaded >&8) 6>"$APT_LOCK" & sleep 0.3;'
+    prelude = f"{MISSING} APT_LOCK={tmp_path}/lock; {downloading}"
+    calls = output("haproxy", f"{prelude} package_install haproxy").splitlines()
+    assert calls[0] == "downloaded"
+
+
 def test_a_service_that_a_package_starts_does_not_inherit_the_lock_of_the_step() -> None:
-    has = "[[ ! -e /proc/self/fd/9 ]] || echo the lock"
-    prelude = "exec 8>&1 9>/dev/null; " + f'timeout() {{ {{ echo "${{*: -1}}"; {has}; }} >&8; false; }}; '
+    has = "[[ ! -e /proc/self/fd/9 && ! -e /proc/self/fd/7 ]] || echo the lock"
+    prelude = (
+        "exec 8>&1 7>/dev/null 9>/dev/null; "
+        + f'timeout() {{ {{ echo "${{*: -1}}"; {has}; }} >&8; false; }}; '
+    )
     interrupted = "apt_run() { echo dpkg was interrupted; false; }; "
     for calls in ("apt_update", "apt_change 480 purge haproxy", f"{interrupted}apt_change 480 purge"):
         assert run("haproxy", f"{prelude}{calls}").stdout in ("update\n", "haproxy\n", "-a\n"), calls
@@ -107,6 +130,7 @@ APT = """
 trap 'on_error "$?" "$LINENO" "$BASH_COMMAND"' ERR
 set -E
 exec 9>/dev/null
+APT_LOCK=/dev/null
 apt_update() { :; }
 timeout() { shift; "$@"; }
 apt-get() {
