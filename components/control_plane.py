@@ -17,7 +17,7 @@ from busbar.components.engine.removal import create_teardown
 from busbar.components.engine.ssh import SshLogin
 from busbar.components.engine.stack import StackConfig
 from busbar.components.preflight import Preflight
-from busbar.config import K3s, VirtualIp, section
+from busbar.config import K3s, VirtualIp
 from busbar.hosts import haproxy, k3s, proxy
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import api_url
@@ -40,10 +40,10 @@ class K3sControlPlaneArgs:
     `api_address`: address of the load balancer, the virtual IP, or an endpoint of the site.
     `workers`: names of the workers that join.
     `machines`: host -> identity of its machine (`Preflight.machines`).
-    `k3s`: as `k3s` of `busbar:cluster`. `project`: folder that relative paths in it start from.
+    `project`: folder that relative paths in `k3s` start from.
     `registry_credentials`: secret object registry -> auth (busbar:registryCredentials). `s3_access_key` and
     `s3_secret_key`: secrets, needed where `k3s.snapshots.s3` is set.
-    `virtual_ip`: as `hosts.virtual_ip` of `busbar:cluster`, if the servers share it.
+    `virtual_ip`: the address, if the servers share it.
     `environment`: the proxy of the hosts (busbar.hosts.proxy).
     `server_token`, `agent_token`: secrets to join with, letters and digits; `install_id`: as in `JoinTokens`.
     """
@@ -58,9 +58,9 @@ class K3sControlPlaneArgs:
     agent_token: pulumi.Input[str]
     install_id: pulumi.Input[str]
     machines: pulumi.Input[Mapping[str, str]]
-    k3s: Mapping[str, Any] = field(default_factory=dict)
-    project: str = "."
-    virtual_ip: Mapping[str, Any] | None = None
+    k3s: K3s = field(default_factory=K3s)
+    project: Path = Path()
+    virtual_ip: VirtualIp | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     registry_credentials: pulumi.Input[dict[str, Any]] | None = None
     s3_access_key: pulumi.Input[str] | None = None
@@ -69,7 +69,7 @@ class K3sControlPlaneArgs:
     @classmethod
     def of(cls, config: StackConfig, preflight: Preflight, tokens: JoinTokens) -> "K3sControlPlaneArgs":
         """The arguments for the servers of a configuration, which `preflight` has checked."""
-        inventory, shared = config.inventory, config.cluster.hosts.virtual_ip
+        inventory = config.inventory
         return cls(
             cluster=config.cluster.name,
             servers=inventory.servers,
@@ -81,9 +81,9 @@ class K3sControlPlaneArgs:
             agent_token=tokens.agent.current,
             install_id=tokens.install_id,
             machines=preflight.machines,
-            k3s=config.cluster.k3s.model_dump(),
-            project=str(config.project),
-            virtual_ip=shared.model_dump() if shared and not inventory.load_balancers else None,
+            k3s=config.cluster.k3s,
+            project=config.project,
+            virtual_ip=None if inventory.load_balancers else config.cluster.hosts.virtual_ip,
             environment=proxy.environment(inventory, of_servers=True),
             registry_credentials=config.registry_credentials,
             s3_access_key=config.secrets.get("s3AccessKey"),
@@ -131,8 +131,6 @@ class K3sControlPlane(pulumi.ComponentResource):
         super().__init__("busbar:index:K3sControlPlane", name, None, opts)
         self._prefix = name
         self._args = args
-        self._settings = section(K3s, "k3s", args.k3s)
-        self._shared = section(VirtualIp, "virtual_ip", args.virtual_ip) if args.virtual_ip else None
         self.registries_yaml = self._render_registries()
         self._server_token = pulumi.Output.secret(args.server_token)
         self._agent_token = pulumi.Output.secret(args.agent_token)
@@ -202,7 +200,7 @@ class K3sControlPlane(pulumi.ComponentResource):
         after: Sequence[pulumi.Resource],
         peer_ca: pulumi.Input[str] | None = None,
     ) -> Server:
-        args, settings, shared = self._args, self._settings, self._shared
+        args, settings, shared = self._args, self._args.k3s, self._args.virtual_ip
         optional = {
             "jwt": k3s.authenticators(settings),
             "keepalived_conf": haproxy.keepalived_config(args.servers, shared, host),
@@ -220,7 +218,7 @@ class K3sControlPlane(pulumi.ComponentResource):
                 ),
                 servers=args.servers,
                 values={
-                    **k3s.download_values(settings, "server", Path(args.project)),
+                    **k3s.download_values(settings, "server", args.project),
                     **k3s.rotation_values(settings),
                     **({"VIRTUAL_IP": shared.address} if shared else {}),
                 },
@@ -248,7 +246,7 @@ class K3sControlPlane(pulumi.ComponentResource):
             {
                 "NODE_NAME": args.servers[0].name,
                 "RENEWAL": str(k3s.kubeconfig_renewal(datetime.now(UTC).date())),
-                **k3s.rotation_values(self._settings, "certificates"),
+                **k3s.rotation_values(args.k3s, "certificates"),
             },
             pulumi.ResourceOptions(
                 parent=self, depends_on=[self._first], additional_secret_outputs=["stdout"]
@@ -267,8 +265,7 @@ class K3sControlPlane(pulumi.ComponentResource):
         )
 
     def _render_registries(self) -> pulumi.Output[str]:
-        settings = self._settings
-        credentials = self._args.registry_credentials
+        settings, credentials = self._args.k3s, self._args.registry_credentials
         if credentials is None:
             return pulumi.Output.from_input(k3s.registries(settings))
         return pulumi.Output.secret(credentials).apply(lambda known: k3s.registries(settings, known))
@@ -279,9 +276,9 @@ class K3sControlPlane(pulumi.ComponentResource):
         passwords = pulumi.Output.all(self._token_of(host), self._agent_token, *s3)
         return passwords.apply(
             lambda known: k3s.server_config(
-                self._settings,
+                args.k3s,
                 node_name=host.name,
-                tls_sans=k3s.tls_sans(self._settings, host, args.api_address, args.load_balancers),
+                tls_sans=k3s.tls_sans(args.k3s, host, args.api_address, args.load_balancers),
                 token=known[0],
                 agent_token=known[1],
                 s3_keys=(known[2], known[3]) if known[2] else None,

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pulumi
 from pulumi_command import remote
@@ -12,7 +11,7 @@ from busbar.components.engine.host_command import HostArgs, create_host_command
 from busbar.components.engine.removal import create_host_removal
 from busbar.components.engine.ssh import SshLogin
 from busbar.components.engine.stack import StackConfig
-from busbar.config import VirtualIp, section
+from busbar.config import VirtualIp
 from busbar.hosts import haproxy, proxy
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import API_PORT, api_url
@@ -25,7 +24,7 @@ DEADLINE_SECONDS = 900
 class HAProxyLoadBalancerArgs:
     """The hosts, and the CA by which the servers' certificates are verified (`K3sControlPlane.ca_pem`).
 
-    `install_id`: `K3sControlPlane.install_id`. `virtual_ip`: as `hosts.virtual_ip` of `busbar:cluster`.
+    `install_id`: `K3sControlPlane.install_id`. `virtual_ip`: the address that they share.
     `environment`: the proxy of the hosts (busbar.hosts.proxy).
     """
 
@@ -34,7 +33,7 @@ class HAProxyLoadBalancerArgs:
     login: SshLogin
     ca_pem: pulumi.Input[str]
     install_id: pulumi.Input[str]
-    virtual_ip: Mapping[str, Any] | None = None
+    virtual_ip: VirtualIp | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -42,14 +41,13 @@ class HAProxyLoadBalancerArgs:
         cls, config: StackConfig, *, ca_pem: pulumi.Input[str], install_id: pulumi.Input[str]
     ) -> "HAProxyLoadBalancerArgs":
         """The arguments for the load balancers of a configuration."""
-        shared = config.cluster.hosts.virtual_ip
         return cls(
             load_balancers=config.inventory.load_balancers,
             servers=config.inventory.servers,
             login=config.login,
             ca_pem=ca_pem,
             install_id=install_id,
-            virtual_ip=shared.model_dump() if shared else None,
+            virtual_ip=config.cluster.hosts.virtual_ip,
             environment=proxy.environment(config.inventory),
         )
 
@@ -69,20 +67,19 @@ class HAProxyLoadBalancer(pulumi.ComponentResource):
     ) -> None:
         super().__init__("busbar:index:HAProxyLoadBalancer", name, None, opts)
         self._args = args
-        self._shared = section(VirtualIp, "virtual_ip", args.virtual_ip) if args.virtual_ip else None
         self.steps = []
         self._removals: list[pulumi.Resource] = []
         for host in args.load_balancers:
             # The load balancers change one at a time, so that one of them always works.
             self.steps.append(self._install(name, host))
         answered = pulumi.Output.all(*(step.stdout for step in self.steps))
-        address = self._shared.address if self._shared else args.load_balancers[0].address
+        address = args.virtual_ip.address if args.virtual_ip else args.load_balancers[0].address
         self.endpoint = answered.apply(lambda _: api_url(address))
         self.register_outputs({"endpoint": self.endpoint})
 
     def _install(self, component: str, host: Host) -> remote.Command:
         name = names.on_host(component, host.name)
-        balancers, servers = self._args.load_balancers, self._args.servers
+        balancers, servers, shared = self._args.load_balancers, self._args.servers, self._args.virtual_ip
         on = HostArgs(
             login=self._args.login,
             host=host,
@@ -92,7 +89,7 @@ class HAProxyLoadBalancer(pulumi.ComponentResource):
             environment=self._args.environment,
         )
         ca_file = {"CA_FILE": haproxy.CA_FILE}
-        shared_address = {"VIRTUAL_IP": self._shared.address if self._shared else ""}
+        shared_address = {"VIRTUAL_IP": shared.address if shared else ""}
         after_other_removals = pulumi.ResourceOptions(parent=self, depends_on=[*self._removals])
         removal = create_host_removal(on, "haproxy", DEADLINE_SECONDS, ca_file, after_other_removals)
         self._removals.append(removal)
@@ -112,8 +109,8 @@ class HAProxyLoadBalancer(pulumi.ComponentResource):
             {"NODE_NAME": host.name, "API_PORT": str(API_PORT), **ca_file, **shared_address},
             pulumi.ResourceOptions(parent=self, depends_on=[packages, *self.steps]),
             payload={
-                "haproxy_cfg": haproxy.haproxy_config(balancers, servers, self._shared),
-                "keepalived_conf": haproxy.keepalived_config(balancers, self._shared, host),
+                "haproxy_cfg": haproxy.haproxy_config(balancers, servers, shared),
+                "keepalived_conf": haproxy.keepalived_config(balancers, shared, host),
                 "ca_pem": self._args.ca_pem,
             },
         )

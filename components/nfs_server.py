@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pulumi
 from pulumi_command import local, remote
@@ -12,7 +11,6 @@ from busbar.components.engine.host_command import HostArgs, create_host_command
 from busbar.components.engine.removal import create_host_removal
 from busbar.components.engine.ssh import SshLogin
 from busbar.components.engine.stack import StackConfig
-from busbar.config import nfs_server, section
 from busbar.hosts import nfs, proxy
 from busbar.hosts.host import Host
 
@@ -23,33 +21,31 @@ DEADLINE_SECONDS = 900
 
 @dataclass(frozen=True, kw_only=True)
 class NfsServerArgs:
-    """The host that exports a folder, and the workers that mount it.
+    """The folder of a host, and the workers that mount it.
 
-    `fronts`: load balancers and servers. `install_id`: `K3sControlPlane.install_id`. `settings`: as
-    `nfs_server` of `busbar:cluster`. `environment`: the proxy of the hosts (busbar.hosts.proxy).
-    `folder_mode`: mode of a newly made folder; by default workers may write there.
+    `fronts`: load balancers and servers. `install_id`: `K3sControlPlane.install_id`. `environment`: the proxy
+    of the hosts (busbar.hosts.proxy). `folder_mode`: mode of a newly made folder; by default workers may
+    write there.
     """
 
     login: SshLogin
     install_id: pulumi.Input[str]
-    host: Host | None
+    export: nfs.Export | None
     fronts: Sequence[Host] = ()
     workers: Sequence[Host] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     folder_mode: str = ""
 
     @classmethod
     def of(cls, config: StackConfig, install_id: pulumi.Input[str]) -> "NfsServerArgs":
         """The arguments of a configuration."""
-        inventory, settings = config.inventory, config.cluster.nfs_server
+        inventory = config.inventory
         return cls(
             login=config.login,
             install_id=install_id,
-            host=inventory.nfs_server,
+            export=nfs.export_of(inventory),
             fronts=inventory.fronts,
             workers=inventory.workers,
-            settings=settings.model_dump() if settings else {},
             environment=proxy.environment(inventory),
         )
 
@@ -57,7 +53,7 @@ class NfsServerArgs:
 class NfsServer(pulumi.ComponentResource):
     """Makes two Commands: its removal, and one that ends when the folder is exported to all workers.
 
-    Without a host it makes nothing.
+    Without an export it makes nothing.
     """
 
     steps: list[remote.Command]
@@ -68,12 +64,9 @@ class NfsServer(pulumi.ComponentResource):
     def __init__(self, name: str, args: NfsServerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:index:NfsServer", name, None, opts)
         self.steps, self.removals = [], []
-        folder = ""
-        if args.host:
-            settings = section(nfs_server.NfsServer, "nfs_server", args.settings)
-            self._install(names.on_host(name, args.host.name), args, nfs.Export(args.host, settings))
-            folder = settings.folder
-        self.register_outputs({"folder": folder})
+        if args.export:
+            self._install(names.on_host(name, args.export.host.name), args, args.export)
+        self.register_outputs({"folder": args.export.folder if args.export else ""})
 
     def _install(self, name: str, args: NfsServerArgs, export: nfs.Export) -> None:
         values = {

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pulumi
 from pulumi_command import remote
@@ -15,7 +14,7 @@ from busbar.components.engine.removal import create_host_removal
 from busbar.components.engine.rolling_update import RollingUpdate
 from busbar.components.engine.script_delivery import create_delivery_hook
 from busbar.components.engine.ssh import SshLogin
-from busbar.config import K3s, Pool, section
+from busbar.config import K3s, Pool
 from busbar.hosts import k3s, proxy
 from busbar.hosts.host import Host
 
@@ -33,8 +32,8 @@ class InfiniBandWorkerPoolArgs:
     `servers`: `K3sControlPlane.servers`, of which those with a Node change before any worker. `unreachable`:
     the workers that preflight did not reach. `join_url`: https://ADDRESS:6443 of the Kubernetes API.
     `agent_token`: secret; it pins the CA. `registries_yaml`: the content of registries.yaml, empty for none.
-    `settings` and `k3s`: as `pools.NAME` and `k3s` of `busbar:cluster`. `project`: folder that relative paths
-    in `k3s` start from. `environment`: the proxy of the hosts (busbar.hosts.proxy).
+    `project`: folder that relative paths in `k3s` start from. `environment`: the proxy of the hosts
+    (busbar.hosts.proxy).
     """
 
     pool: str
@@ -49,9 +48,9 @@ class InfiniBandWorkerPoolArgs:
     join_url: pulumi.Input[str]
     agent_token: pulumi.Input[str]
     registries_yaml: pulumi.Input[str]
-    settings: Mapping[str, Any]
-    k3s: Mapping[str, Any] = field(default_factory=dict)
-    project: str = "."
+    settings: Pool
+    k3s: K3s = field(default_factory=K3s)
+    project: Path = Path()
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -73,32 +72,31 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
     ) -> None:
         super().__init__("busbar:index:InfiniBandWorkerPool", name, None, opts)
         self._args = args
-        self._k3s = section(K3s, "k3s", args.k3s)
-        self._settings = section(Pool, f"pools.{args.pool}", args.settings)
+        settings = args.settings
         self._install_values = {
-            **k3s.download_values(self._k3s, "worker", Path(args.project)),
-            **k3s.rotation_values(self._k3s, "certificates"),
+            **k3s.download_values(args.k3s, "worker", args.project),
+            **k3s.rotation_values(args.k3s, "certificates"),
         }
         self._delivery = create_delivery_hook(
             f"{name}-delivery", args.login, {self._agent(host): host for host in args.workers}
         )
-        drain, mine = self._settings.drain, {self._agent(host): host.name for host in args.workers}
+        drain, mine = settings.drain, {self._agent(host): host.name for host in args.workers}
         self._hooks = pulumi.ResourceHookBinding(on_error=[self._delivery])
         if drain != "never":
             of_schedulers = scheduler_hooks(
                 name,
                 mine,
                 args.kubeconfig,
-                seconds=self._settings.drain_timeout_seconds,
-                version=self._k3s.version if drain == "upgrade" else None,
+                seconds=settings.drain_timeout_seconds,
+                version=args.k3s.version if drain == "upgrade" else None,
             )
             self._hooks = pulumi.ResourceHookBinding.merge(self._hooks, of_schedulers)
         by_name: dict[str, remote.Command] = {}
         self._rolling = RollingUpdate(
             args.pool,
             by_name,
-            limit=self._settings.restarts_at_once(len(args.workers)),
-            jobs=self._settings.running_jobs != "keep",
+            limit=settings.restarts_at_once(len(args.workers)),
+            jobs=settings.running_jobs != "keep",
             # The component's URN is known when everything that it depends on is done.
             begin=self.urn,
             kubeconfig=args.kubeconfig,
@@ -117,7 +115,7 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
         return names.on_host(self._args.prefix, host.name)
 
     def _install(self, host: Host) -> remote.Command:
-        args, pool = self._args, self._settings
+        args, pool = self._args, self._args.settings
         name, workers = self._agent(host), len(args.workers)
         on = HostArgs(
             login=args.login,
@@ -135,7 +133,7 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
             name,
             on,
             "k3s-agent",
-            k3s.install_seconds(self._k3s, "worker", seconds),
+            k3s.install_seconds(args.k3s, "worker", seconds),
             {
                 **self._install_values,
                 "NODE_NAME": host.name,
@@ -158,8 +156,8 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
     def _render_config(self, host: Host) -> pulumi.Output[str]:
         return pulumi.Output.all(self._args.join_url, self._args.agent_token).apply(
             lambda known: k3s.agent_config(
-                self._k3s,
-                self._settings,
+                self._args.k3s,
+                self._args.settings,
                 node_name=host.name,
                 server=known[0],
                 token=known[1],

@@ -27,7 +27,7 @@ class WorkerPoolsArgs:
 
         `workers`: begins the names of the workers' resources.
         """
-        k3s, pools = config.cluster.k3s, config.cluster.pools
+        pools = config.cluster.pools
         arguments = [
             InfiniBandWorkerPoolArgs(
                 pool=pool,
@@ -42,9 +42,9 @@ class WorkerPoolsArgs:
                 join_url=config.inventory.api_endpoint,
                 agent_token=control_plane.agent_token,
                 registries_yaml=control_plane.registries_yaml,
-                settings=pools[pool].model_dump(),
-                k3s=k3s.model_dump(),
-                project=str(config.project),
+                settings=pools[pool],
+                k3s=config.cluster.k3s,
+                project=config.project,
                 environment=proxy.environment(config.inventory),
             )
             for pool in sorted(pools)

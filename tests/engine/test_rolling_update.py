@@ -93,8 +93,8 @@ PROGRAM = """
             login=Login(), install_id="1",
             kubeconfig="the kubeconfig", servers={name: server(name) for name in SITE["servers"]},
             unreachable=SITE["unreachable"], join_url=inventory.api_endpoint,
-            agent_token="t", registries_yaml="", settings=inventory.cluster.pools["a"].model_dump(),
-            k3s=inventory.cluster.k3s.model_dump(), project=str(ROOT),
+            agent_token="t", registries_yaml="", settings=inventory.cluster.pools["a"],
+            k3s=inventory.cluster.k3s, project=ROOT,
         ),
     )
 """

@@ -62,7 +62,9 @@ pulumi.export("verdict", measured.result.apply(lambda result: result["verdict"])
 
 ON_HOSTS = """
 import pulumi
-from busbar.config import Bastion
+from busbar.config import Bastion, K3s, Pool, VirtualIp
+from busbar.config.nfs_server import NfsServer as Export
+from busbar.hosts import nfs
 from busbar.hosts.host import Host
 from busbar.components.control_plane import K3sControlPlane, K3sControlPlaneArgs
 from busbar.components.engine.join_tokens import JoinTokens
@@ -79,7 +81,7 @@ login = SshLogin(private_key="the key", bastion=Bastion(address="192.0.2.9", hos
 balancers = [host("lb-1", "192.0.2.1", "lb"), host("lb-2", "192.0.2.2", "lb")]
 servers, workers = [host("server-1", "192.0.2.11", "server")], [host("gpu-1", "192.0.2.31", "worker")]
 fronts = [*balancers, *servers]
-k3s = {"sha256": {"amd64": "a" * 64}, "server_args": {"debug": True}}
+k3s = K3s(sha256={"amd64": "a" * 64}, server_args={"debug": True})
 needs = {"lb": {"min_disk_gb": 1}, "server": {"min_disk_gb": 10, "cgroup_v2": True}}
 tokens = JoinTokens("plane")
 checks = Preflight("checks", PreflightArgs(
@@ -92,17 +94,17 @@ plane = K3sControlPlane("plane", K3sControlPlaneArgs(
 ))
 api = HAProxyLoadBalancer("api", HAProxyLoadBalancerArgs(
     load_balancers=balancers, servers=servers, login=login, ca_pem=plane.ca_pem, install_id=plane.install_id,
-    virtual_ip={"address": "192.0.2.8", "interface": "eth0"},
+    virtual_ip=VirtualIp(address="192.0.2.8", interface="eth0"),
 ))
 NfsServer("nfs", NfsServerArgs(
-    login=login, install_id=plane.install_id, host=host("files", "192.0.2.20", "nfs"), fronts=fronts,
-    workers=workers, settings={"folder": "/srv/files"},
+    login=login, install_id=plane.install_id, fronts=fronts, workers=workers,
+    export=nfs.Export(host("files", "192.0.2.20", "nfs"), Export(folder="/srv/files")),
 ))
 InfiniBandWorkerPool("pool", InfiniBandWorkerPoolArgs(
     pool="h100", prefix="gpu", workers=workers, fronts=fronts, login=login, install_id=plane.install_id,
     kubeconfig=plane.kubeconfig, servers=plane.servers, unreachable=checks.unreachable,
     join_url=api.endpoint, agent_token=plane.agent_token, registries_yaml=plane.registries_yaml, k3s=k3s,
-    settings={"gpus": 8, "rails": 8, "rate_gbps": 400, "labels": {"rack": "r1"}},
+    settings=Pool(gpus=8, rails=8, rate_gbps=400, labels={"rack": "r1"}),
 ))
 pulumi.export("kubeconfig", plane.kubeconfig)
 """.replace("BASTION", host_key("bastion"))

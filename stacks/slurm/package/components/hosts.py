@@ -81,10 +81,9 @@ class SlurmHosts(pulumi.ComponentResource):
         args = NfsServerArgs(
             login=self._login,
             install_id=self._install_id,
-            host=export.host if export else None,
+            export=export,
             fronts=self._hosts,
             workers=clients,
-            settings=export.config.model_dump() if export else {},
             folder_mode="0755",
         )
         return NfsServer(name, args, pulumi.ResourceOptions(parent=self, depends_on=[self.checked]))
