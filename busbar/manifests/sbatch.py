@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from busbar.judge.nccl.expected.profiles import Profile
-from busbar.manifests.launcher import FIND_PROGRAM, LAUNCHER, RECORDING, common
+from busbar.manifests import shell
+from busbar.manifests.launcher import LAUNCHER, collectives, common
 from busbar.manifests.ncclrun import BASE_ENV, NcclRun
 
 # A pod's interface is eth0; a host's is not known before the job runs.
@@ -28,87 +29,8 @@ _HEADER = """\
 # Partition and number of nodes are options of sbatch: sbatch --partition=NAME [-N NODES] SCRIPT
 # The log is {name}_JOBID.out: busbar nccl check LOG{options}
 {directives}
-{site_env}set -uo pipefail
-if [[ -z ${{SLURM_JOB_ID:-}} ]]; then
-  echo "error: this script runs in a Slurm job. Fix: sbatch --partition=NAME $0" >&2
-  exit 64
-fi
-# All output is counted on its way out, so that a log that was cut is noticed.
-"""
-
-_PREPARE = """\
-{env}
-# Ranks find each other over the interface that leads to another node, where NCCL_SOCKET_IFNAME is not set.
-# That of the default route may belong to a management network: it is the second choice.
-interface_to() {{
-  local address
-  address=$(scontrol --oneliner show node "$1" 2>/dev/null | sed -n 's/.* NodeAddr=\\([^ ]*\\) .*/\\1/p')
-  address=$(getent ahosts "${{address:-$1}}" | awk '{{ print $1; exit }}')
-  [[ $address ]] && ip -o route get "$address" 2>/dev/null | sed -n 's/.* dev \\([^ ]*\\) .*/\\1/p'
-}}
-if [[ -z ${{NCCL_SOCKET_IFNAME:-}} ]]; then
-  interface=
-  for node in $(scontrol show hostnames "${{SLURM_JOB_NODELIST:-}}" 2>/dev/null); do
-    [[ $node != "${{SLURMD_NODENAME:-}}" ]] || continue
-    interface=$(interface_to "$node")
-    break
-  done
-  [[ $interface && $interface != lo ]] || interface=$(ip -o route show default 2>/dev/null |
-    sed -n '1s/.* dev \\([^ ]*\\) .*/\\1/p')
-  [[ ! $interface ]] || export NCCL_SOCKET_IFNAME=$interface OMPI_MCA_btl_tcp_if_include=$interface
-fi
-# Slurm also lists pmix where the library that it loads, libpmix, is missing.
-types=" $(srun --mpi=list 2>&1 | tr -s '[:space:],:' ' ') "
-mpi=
-for type in pmix pmi2; do
-  [[ ! $mpi && $types == *" $type "* ]] || continue
-  timeout 60 srun --mpi=$type --nodes=1 --ntasks=1 true >/dev/null 2>&1 && mpi=$type
-done
-{container}if [[ $mpi ]]; then
-  run=(srun "--mpi=$mpi" --kill-on-bad-exit=1 --cpu-bind=none{options})
-else
-  mpirun=$(command -v mpirun) || {{
-    echo "# busbar: no working srun --mpi=pmix or pmi2, and no mpirun. Fix: install libpmix for Slurm"
-    finish 127
-  }}
-  tag=(--tag-output)
-  [[ $("$mpirun" --version 2>&1) == *'(Open MPI) 5.'* ]] && tag=(--output tag)
-  run=("$mpirun" "${{tag[@]}}" -np "$((SLURM_JOB_NUM_NODES * {slots}))" {mpi_args})
-fi
-# A rank looks for the program where it runs: on the nodes, or in the image.
-rank=$(
-  cat <<'END'
-{find_program}program=$(find_program "$1_perf") && exec "$program" "${{@:2}}"
-END
-)
-"""
-
-_MEASURE = """\
-worst=0
-measure() {{
-  local code=0
-  echo "# busbar: measuring $1"
-  timeout --kill-after=5 $(({measure_seconds} > SECONDS ? {measure_seconds} - SECONDS : 1)) \\
-    env "${{@:2}}" "${{run[@]}}" bash -c "$rank" busbar "$1" {arguments} || code=$?
-  (( code != 124 )) || echo "# busbar: $1 timed out: the limit for all collectives is {measure_seconds} s"
-  echo "# busbar: $1 ended with exit code $code"
-  (( code == 0 )) || worst=$code
-}}
-{measurements}
-finish $worst
-"""
-
-_CONTAINER = """\
-if [[ $(srun --help 2>&1) != *--container-image* ]]; then
-  echo "# busbar: srun has no --container-image: pyxis is not installed here. Fix: install enroot and pyxis \\
-on all nodes, or print the script without --image for nccl-tests on the nodes"
-  finish 64
-fi
-if [[ ! $mpi ]]; then
-  echo "# busbar: no working srun --mpi=pmix or pmi2 for an image. Fix: install libpmix for Slurm"
-  finish 64
-fi
-"""
+{site_env}"""
+PROGRAM_FIX = "install nccl-tests there, or give an image with it"
 
 
 def request(job: NcclRun, profile: Profile | None, image: str | None = None) -> dict[str, Any]:
@@ -124,15 +46,16 @@ def script(job: NcclRun, profile: Profile | None, image: str | None = None) -> s
 
     Only srun gets the image: in `#SBATCH` it would hold for the script itself, which needs Slurm's commands.
     """
-    lines = "\n".join(shlex.join(["measure", name, *_unset(job, name)]) for name in job.collectives)
-    return with_body(job, profile, image, _MEASURE, measurements=lines)
+    unset = [word for name in job.all_reduce_env for word in ("-u", name)]
+    values = {**common(job), "COLLECTIVES": collectives(job, {"all_reduce": ()}, unset)}
+    return with_files(job, profile, image, values, "nccl-sbatch-measure")
 
 
-def with_body(job: NcclRun, profile: Profile | None, image: str | None, body: str, **values: Any) -> str:
-    """The script with other runs, which are prepared in the same way: BODY, formatted with VALUES."""
+def with_files(
+    job: NcclRun, profile: Profile | None, image: str | None, values: shell.Values, *files: str
+) -> str:
+    """The script that ends with other runs, which are prepared in the same way: those of `files`."""
     env = {name: value for name, value in {**job.env, **SLURM_ENV}.items() if not _of_pods(name, value)}
-    values = {**common(job), **values}
-    program_fix = "install nccl-tests there, or give an image with it"
     header = _HEADER.format(
         title=f"{profile.name}: {profile.description}" if profile else job.pool,
         name=_name(job, profile),
@@ -140,15 +63,15 @@ def with_body(job: NcclRun, profile: Profile | None, image: str | None, body: st
         directives="\n".join(f"#SBATCH {option}" for option in _options(job, profile)),
         site_env=_site_env(profile) if profile else "",
     )
-    return header + (RECORDING + _PREPARE + body).format(
+    values = {
         **values,
-        find_program=FIND_PROGRAM.format(**values, program_fix=program_fix),
-        env="\n".join(f"export {name}={shlex.quote(env[name])}" for name in sorted(env)),
-        container=_CONTAINER if image else "",
-        options=f" {shlex.join(_container(job, image))}" if image else "",
-        slots=job.slots_per_worker,
-        mpi_args=shlex.join(job.mpi_args),
-    )
+        "PROGRAM_FIX": PROGRAM_FIX,
+        "CONTAINER": _container(job, image) if image else (),
+        "SLOTS": job.slots_per_worker,
+        "MPI_ARGS": job.mpi_args,
+    }
+    exported = "".join(f"export {name}={shlex.quote(env[name])}\n" for name in sorted(env))
+    return header + exported + shell.script(values, "nccl-lib", "nccl-sbatch", *files)
 
 
 def _name(job: NcclRun, profile: Profile | None) -> str:
@@ -206,9 +129,3 @@ def _container(job: NcclRun, image: str) -> list[str]:
         "--no-container-remap-root",
         "--no-container-mount-home",
     ]
-
-
-def _unset(job: NcclRun, collective: str) -> list[str]:
-    """Arguments of env: variables that only all_reduce may see."""
-    names = () if collective == "all_reduce" else job.all_reduce_env
-    return [word for name in names for word in ("-u", name)]

@@ -3,7 +3,7 @@
 # inside host/preflight.sh, whose functions it has (payload `also`); changes nothing.
 #
 # Values: SLURM_PACKAGES (os, or a folder with .deb files), CONTAINERS (empty, or another such folder), HOME_PATH, USERS (NAME:UID, separated by spaces),
-# PROGRAMS (what a compute host measures with, separated by spaces), which find_program (busbar/manifests/launcher.py) looks for.
+# PROGRAMS (what a compute host measures with, separated by spaces), which find_program (busbar/manifests/nccl-lib.sh) looks for.
 
 slurm_version_available() {
   local file

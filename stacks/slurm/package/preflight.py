@@ -13,7 +13,8 @@ from busbar.hosts.finding import Check, Finding, error, warning
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import host_of
 from busbar.hosts.remote import Hosts
-from busbar.manifests.launcher import FIND_PROGRAM, PROGRAM_FOLDERS
+from busbar.manifests import shell
+from busbar.manifests.launcher import PROGRAM_FOLDERS
 from busbar.manifests.names import digest
 from busbar.preflight import spec as core
 from busbar.preflight.cross_checks import before_1_0, duplicate_machine_ids
@@ -31,7 +32,7 @@ from stacks.slurm.package.render import CONTROLLER_PORT
 
 SURVEY = "slurm/survey"
 # Looks for programs as the job of the measurement does.
-_FIND = FIND_PROGRAM.format(folders=" ".join(PROGRAM_FOLDERS), program_fix="install it")
+_FIND = shell.script({"PROGRAM_FOLDERS": PROGRAM_FOLDERS, "PROGRAM_FIX": "install it"}, "nccl-lib")
 PORTS = {"slurmctld": (CONTROLLER_PORT,), "slurmdbd": (6819,), "slurmd": (6818,)}
 # The first release with auth/slurm and the command sackd (Slurm's RELEASE_NOTES of 23.11).
 OLDEST = (23, 11)

@@ -34,9 +34,9 @@ def test_groups_are_arguments_of_their_own_so_that_thousands_fit() -> None:
 
 def test_a_login_is_tried_once_and_one_that_hangs_is_ended_by_the_script_which_counts_it() -> None:
     # sshd that accepts a connection and says nothing: ConnectTimeout counts until its banner.
-    once = r"timeout (\d+) ssh -o ConnectTimeout=(\d+) -o ConnectionAttempts=1 "
-    [limits] = re.findall(once, groups.script(job(), STAGE))
-    assert int(limits[0]) < int(limits[1])
+    once = r'timeout "\$LOGIN_SECONDS" ssh -o ConnectTimeout=(\d+) -o ConnectionAttempts=1 '
+    [limit] = re.findall(once, groups.script(job(), STAGE))
+    assert int(limit) > groups.LOGIN_SECONDS
 
 
 def test_another_stage_is_another_job() -> None:

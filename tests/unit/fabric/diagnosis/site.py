@@ -123,8 +123,9 @@ class Site:
             (folder / program).write_text(text)
             (folder / program).chmod(0o755)
         shell, option, script = launcher["command"]
+        script = script.replace(f"HOSTFILE={HOSTFILE}", f"HOSTFILE={folder / 'hostfile'}")
         done = subprocess.run(
-            [shell, option, script.replace(f"<{HOSTFILE}", f"<{folder / 'hostfile'}"), *launcher["args"]],
+            [shell, option, script, *launcher["args"]],
             env={
                 "PATH": f"{folder}:{os.environ['PATH']}", "FOLDER": str(folder), "TMPDIR": str(self.folder),
                 **{each["name"]: each["value"] for each in launcher["env"]},
