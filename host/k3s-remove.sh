@@ -2,6 +2,8 @@
 # Removes K3s from a host, or only its pods and their network: what busbar and K3s made there, and nothing that was there
 # before.
 
+POD_CIDR_DEADLINE=60
+
 # k3s_uninstall UNIT
 k3s_uninstall() {
   local unit=$1
@@ -93,13 +95,17 @@ k3s_remove_network() {
 # A renamed host, or one whose Node was deleted, gets another CIDR; with the former bridge no pod starts ("cni0 already has an
 # IP address different from ...").
 k3s_has_pod_network_of_node() {
-  local bridge cidr network
+  local bridge network
   bridge=$(ip -o -4 addr show dev cni0 2>/dev/null | awk '{ print $4; exit }')
-  cidr=$(timeout 30 "$K3S" kubectl --kubeconfig "$1" get node "$NODE_NAME" -o 'jsonpath={.spec.podCIDR}') ||
-    die "the pod CIDR of Node $NODE_NAME is unknown: the API is not responding" "retry"
-  [[ -n $bridge && $cidr == *.*/* ]] || return 0
-  network=${cidr%/*}
-  [[ $bridge == "${network%.*}.$((${network##*.} + 1))/${cidr#*/}" ]]
+  poll "$POD_CIDR_DEADLINE" read_pod_cidr "$1" || die "the pod CIDR of Node $NODE_NAME is unknown: the API is not responding" "retry"
+  [[ -n $bridge && $POD_CIDR == *.*/* ]] || return 0
+  network=${POD_CIDR%/*}
+  [[ $bridge == "${network%.*}.$((${network##*.} + 1))/${POD_CIDR#*/}" ]]
+}
+
+# read_pod_cidr KUBECONFIG: sets POD_CIDR. An agent that has just restarted may lose its connection to the API again.
+read_pod_cidr() {
+  POD_CIDR=$(timeout 30 "$K3S" kubectl --kubeconfig "$1" get node "$NODE_NAME" -o 'jsonpath={.spec.podCIDR}')
 }
 
 # k3s_renew_pod_network UNIT KUBECONFIG: ends the pods here, which start again with addresses of the Node's CIDR; returns with the
