@@ -1,29 +1,18 @@
 #!/usr/bin/env bash
-# Packages of the operating system. To support another package manager: its five functions here, and its row in
-# busbar/hosts/supported_os.py.
+# Packages of the operating system, by apt.
 
-# package_manager: its name, which begins the names of its functions.
-package_manager() {
-  if command -v apt-get >/dev/null; then
-    printf 'apt'
-  else
-    die "no supported package manager found, expected apt-get" "use an operating system that busbar supports"
-  fi
-}
-
-# package_installed NAME
 package_installed() {
-  "$(package_manager)_installed" "$1"
+  dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'ok installed'
 }
 
 # package_install NAME: installs it unless it is there.
 package_install() {
-  package_installed "$1" || "$(package_manager)_install" "$1"
+  package_installed "$1" || apt_install "$1"
 }
 
 # package_download NAME: downloads it unless it is there, so that package_install needs no network.
 package_download() {
-  package_installed "$1" || "$(package_manager)_download" "$1"
+  package_installed "$1" || apt_download "$1"
 }
 
 # install_package NAME: records whether busbar installed it, so that removal purges nothing else.
@@ -34,12 +23,12 @@ install_package() {
 
 # package_version NAME: empty if it is not installed.
 package_version() {
-  "$(package_manager)_version" "$1"
+  dpkg-query -W -f '${Version}' "$1" 2>/dev/null || true
 }
 
 # package_purge NAME: removes it with its configuration; fails if that is not possible.
 package_purge() {
-  "$(package_manager)_purge" "$1"
+  apt_change 480 purge -y "$1"
 }
 
 # Waits for an apt that already runs (unattended-upgrades). DPkg::Lock::Timeout does not cover the lock of the
@@ -50,10 +39,6 @@ APT_ARCHIVES=/var/cache/apt/archives
 APT_LOCK=/run/busbar.lock.packages
 APT_OPTIONS=(-q -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 -o Acquire::http::Timeout=20
   -o Dpkg::Options::=--force-confold)
-
-apt_installed() {
-  dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'ok installed'
-}
 
 # apt_update: the package lists; repeated while another apt holds their lock.
 apt_update() {
@@ -112,12 +97,4 @@ apt_run() {
   local seconds=$1
   shift
   DEBIAN_FRONTEND=noninteractive timeout "$seconds" apt-get "${APT_OPTIONS[@]}" "$@" 2>&1 7>&- 9>&-
-}
-
-apt_version() {
-  dpkg-query -W -f '${Version}' "$1" 2>/dev/null || true
-}
-
-apt_purge() {
-  apt_change 480 purge -y "$1"
 }

@@ -104,11 +104,9 @@ def _fabric_manager(report: Report) -> Iterator[Check]:
         return
     is_here = manager.version or manager.nvswitches
     if is_here and manager.version != driver:
-        packages = supported_os.package_manager(report.os)
-        fix = f"install Fabric Manager {driver} and restart it"
-        if packages:
-            package = packages.fabric_manager.format(branch=driver.partition(".")[0], version=driver)
-            fix = f"{packages.install} {package}, and restart nvidia-fabricmanager"
+        package = f"nvidia-fabricmanager-{driver.partition('.')[0]}={driver}-1"
+        install = supported_os.install(report.os, package) or f"install Fabric Manager {driver}"
+        fix = f"{install}, and restart nvidia-fabricmanager"
         got = f"is {manager.version}" if manager.version else f"is missing ({manager.nvswitches} NVSwitches)"
         yield error(f"Fabric Manager {got}, expected the driver's version {driver}", fix)
     elif is_here and not manager.active:

@@ -100,9 +100,9 @@ def check_system(report: Report) -> Iterator[Check]:
             f"{supported_os.describe()}; busbar lacks: {supported_os.missing(report.os)}",
             "install a supported operating system",
         )
-    elif not known.supports(report.os_version):
+    elif report.os_version not in known:
         yield warning(
-            f"operating system is {report.os} {report.os_version}, supported are {', '.join(known.releases)}",
+            f"operating system is {report.os} {report.os_version}, supported are {', '.join(known)}",
             "use a supported release, or ignore this",
         )
     if report.arch not in ARCHITECTURES:
@@ -113,13 +113,9 @@ def check_system(report: Report) -> Iterator[Check]:
     if not report.systemd:
         yield error("systemd is not the init system", "boot with systemd: K3s and HAProxy are its units")
     if report.missing_tools:
-        manager = supported_os.package_manager(report.os)
-        fix = (
-            f"{manager.install} {manager.base_packages}"
-            if manager
-            else "install the packages with these tools"
-        )
-        yield error(f"missing tools: {', '.join(report.missing_tools)}", fix)
+        fix = supported_os.install(report.os, supported_os.BASE_PACKAGES)
+        missing = ", ".join(report.missing_tools)
+        yield error(f"missing tools: {missing}", fix or "install the packages with these tools")
 
 
 def _resources(host: Host, required: HostRequirements, report: Report) -> Iterator[Check]:

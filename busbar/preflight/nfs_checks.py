@@ -83,10 +83,9 @@ def check_client(required: NfsRequirements, host: Host, report: Report) -> Itera
         yield error("report has no NFS client", "run preflight again: the report is incomplete")
         return
     if not client.installed:
-        manager = supported_os.package_manager(report.os)
         yield error(
             "mount.nfs is not installed: the export of the NFS server cannot be mounted",
-            f"{manager.install} {manager.nfs_client}" if manager else "install an NFS client",
+            supported_os.install(report.os, supported_os.NFS_CLIENT) or "install an NFS client",
         )
     if "ip" in report.missing_tools:
         return  # The route is unknown.

@@ -1,4 +1,4 @@
-"""The seam to the package manager, and the list of operating systems that belongs to it."""
+"""Packages of the operating systems that are supported."""
 
 from __future__ import annotations
 
@@ -7,45 +7,21 @@ import re
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from busbar.hosts import scripts
-from busbar.hosts.supported_os import (
-    PACKAGE_MANAGERS,
-    SUPPORTED_OS,
-    OperatingSystem,
-    describe,
-    package_manager,
-)
+from busbar.hosts.supported_os import describe, install
 from tests.unit.hosts.bash import output, run
 
-FUNCTIONS = ("installed", "install", "download", "version", "purge")
-APT_IS_THERE = "command() { [[ $2 == apt-get ]]; }; "
 CALLS = 'timeout() { shift; echo "$*"; }; '
 MISSING = (
-    f"{APT_IS_THERE} apt_installed() {{ false; }}; APT_LOCK=/dev/null; "
+    "package_installed() { false; }; APT_LOCK=/dev/null; "
     'timeout() { shift; echo "$*" >>/dev/fd/8; }; exec 8>&1 9>/dev/null; '
 )
 
 
-@pytest.mark.parametrize("name", PACKAGE_MANAGERS)
-def test_every_package_manager_has_its_five_functions(name: str) -> None:
-    for function in FUNCTIONS:
-        output("haproxy", f"declare -F {name}_{function}")
-
-
-def test_every_supported_operating_system_names_a_known_package_manager() -> None:
-    assert {system.packages for system in SUPPORTED_OS.values()} <= set(PACKAGE_MANAGERS)
-    assert package_manager("ubuntu") is PACKAGE_MANAGERS["apt"]
-    assert package_manager("plan9") is None
+def test_packages_are_installed_by_apt_on_the_operating_systems_that_are_named() -> None:
+    assert install("ubuntu", "nfs-common") == "apt-get install nfs-common"
+    assert install("plan9", "nfs-common") is None
     assert describe().startswith("ubuntu 22.04/24.04/26.04, debian 12/13")
-
-
-@pytest.mark.parametrize(
-    ("version", "supported"), [("9", True), ("9.4", True), ("90", False), ("8.9", False)]
-)
-def test_a_minor_release_is_supported_where_its_major_release_is(version: str, supported: bool) -> None:
-    assert OperatingSystem(("9",), "apt").supports(version) is supported
 
 
 def test_no_script_but_packages_calls_a_package_manager() -> None:
@@ -55,7 +31,7 @@ def test_no_script_but_packages_calls_a_package_manager() -> None:
 
 
 def test_a_package_that_is_installed_is_not_installed_again() -> None:
-    prelude = APT_IS_THERE + CALLS + "apt_installed() { true; }; "
+    prelude = CALLS + "package_installed() { true; }; "
     assert output("haproxy", prelude + "package_install haproxy 2>&1") == ""
 
 
@@ -175,12 +151,6 @@ def test_a_failed_installation_shows_what_apt_said(tmp_path: Path) -> None:
     said, why = done.stderr.splitlines()
     assert said == "E: no such package"
     assert "apt-get install haproxy failed" in why
-
-
-def test_a_host_without_a_supported_package_manager_is_named_with_the_fix() -> None:
-    done = run("haproxy", "command() { false; }; package_version haproxy")
-    assert "worker-1: no supported package manager found, expected apt-get" in done.stderr
-    assert "Fix: use an operating system that busbar supports" in done.stderr
 
 
 def test_the_installation_checks_the_path_that_haproxy_checks() -> None:
