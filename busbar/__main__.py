@@ -1,6 +1,6 @@
 """`python -m busbar`: the same as the console script `busbar`."""
 
-from busbar.cli import main
+from busbar.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -31,8 +31,7 @@ from busbar.manifests.artifacts import Needs
 from busbar.manifests.scheduling import GPU_RESOURCE
 from busbar.operations import verify as comparison
 from busbar.operations.lock import requester
-from busbar.operations.node_check import Workers, inspect
-from busbar.operations.verify import ClusterState, UnknownState, Verified
+from busbar.operations.verify import ClusterState, UnknownState, Verified, Workers, inspect
 from busbar.preflight.spec import Spec, spec_of
 from busbar.preflight.survey import Outcome, survey
 

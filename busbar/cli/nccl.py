@@ -1,25 +1,147 @@
-"""`busbar nccl check`: reads and judges a log of nccl-tests."""
+"""`busbar nccl check` and `profiles`: logs of nccl-tests, and what is expected of a system."""
 
 from __future__ import annotations
 
 import shlex
 import sys
+import textwrap
+from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from busbar.cli import nccl_options as option
 from busbar.cli.output import fail, print_text
 from busbar.exits import USAGE
+from busbar.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from busbar.judge.nccl import Verdict
     from busbar.judge.nccl.checks.result import Table
+
+
+# panels of the help
+SYSTEM, EXPECTED, OUTPUT = "The system", "What is expected", "Output"
+
+CHECK_EXAMPLES = (
+    "busbar nccl check launcher.log --profile h100-ib-8x400 --expect-nodes 2",
+    "busbar nccl check launcher.log --gpus-per-node 8 --rails 8 --rate-gbps 200 --gpu A100 --transport rdma",
+    "busbar nccl check launcher.log --profile h100-ib-8x400 --full",
+    "kubectl logs job/nccl-launcher --tail=-1 | busbar nccl check - --profile roce --html report.html",
+)
+
+
+def epilog(examples: tuple[str, ...]) -> str:
+    """EXAMPLES as the end of a command's help, one per line."""
+    # typer's help only keeps a line end at an empty line
+    return "\n\n".join(("Examples:", *examples))
+
+
+def value(panel: str | None, metavar: str, text: str, **more: Any) -> Any:
+    """An option whose value is METAVAR in the help, explained by TEXT in PANEL."""
+    return typer.Option(metavar=metavar, rich_help_panel=panel, help=text, **more)
+
+
+def flag(name: str, text: str) -> Any:
+    """An option NAME without a value, in the panel OUTPUT."""
+    return typer.Option(name, rich_help_panel=OUTPUT, help=text)
+
+
+LogFiles = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE...|-",
+        help="Launcher logs: plain, .gz or .zst (by content, not name); - reads standard input. With several "
+        "files one line each; the worst exit code counts.",
+    ),
+]
+Profile = Annotated[
+    str | None,
+    value(
+        SYSTEM,
+        "NAME",
+        "Known system that sets what is not given here, such as h100-ib-8x400, roce, efa, gb200-nvl72; an "
+        "unknown name lists all.",
+    ),
+]
+Nodes = Annotated[
+    int | None,
+    value(
+        SYSTEM, "N", "Number of hosts that must have taken part; default: the log's own device list.", min=1
+    ),
+]
+GpusPerNode = Annotated[int | None, value(SYSTEM, "N", "Ranks on each host.", min=1)]
+Rails = Annotated[
+    int | None,
+    value(SYSTEM, "N", "HCAs of each host that must carry data; line rate is rails x rate.", min=0),
+]
+RateGbps = Annotated[float | None, value(SYSTEM, "GBIT", "Gb/s of one rail: NDR 400, HDR 200.", min=0)]
+Gpu = Annotated[
+    str | None,
+    value(SYSTEM, "MODEL", "H100, A100, ...: must match the device list; sets the NVLink rate."),
+]
+Algorithm = Annotated[
+    str | None,
+    value(
+        SYSTEM,
+        "NAME",
+        "ring, tree, nvls, sharp or auto: selects the expected bandwidth; sharp must be proved.",
+    ),
+]
+Transport = Annotated[
+    str | None,
+    value(EXPECTED, "NAME", "gpudirect-rdma, rdma or socket: every edge between hosts must use it."),
+]
+Collectives = Annotated[
+    list[str] | None,
+    value(
+        EXPECTED,
+        "NAME",
+        "all_reduce, alltoall, ...: must have a table; may be repeated, the first is the headline.",
+    ),
+]
+ExpectedBusbw = Annotated[
+    float | None, value(EXPECTED, "GBYTE", "GB/s to expect, in place of the computed value.")
+]
+Tolerance = Annotated[
+    float,
+    value(EXPECTED, "PART", "Part of the expected value that may be missing: floor = (1 - PART) x expected."),
+]
+TopologyFile = Annotated[
+    str | None, value(EXPECTED, "PATH", "File that NCCL must have opened (NCCL_TOPO_FILE).")
+]
+Plugin = Annotated[
+    str | None,
+    value(
+        EXPECTED, "NAME", "Network plugin that must carry the data: IBext, Libfabric, ...; IB is NCCL's own."
+    ),
+]
+Hcas = Annotated[
+    list[str] | None,
+    value(EXPECTED, "NAME", "mlx5_0, ...: must be opened, and no other; repeat for each."),
+]
+MinNccl = Annotated[str | None, value(EXPECTED, "X.Y.Z", "Oldest NCCL release that is accepted.")]
+AcceptWarn = Annotated[
+    list[str] | None,
+    value(
+        EXPECTED,
+        "TEXT",
+        "Accept unknown WARN lines, and lines that look like the end of a job, with this text; may be "
+        "repeated. Known failures are never accepted.",
+    ),
+]
+AsJson = Annotated[bool, flag("--json", "Print the verdict and all tables as one JSON object, no text.")]
+Full = Annotated[bool, flag("--full", "Print all gates with their lines, table and plot.")]
+Plot = Annotated[bool, typer.Option(rich_help_panel=OUTPUT, help="Draw the curve in the output of --full.")]
+Html = Annotated[
+    Path | None, value(OUTPUT, "PATH", "Write the whole report as one HTML page that needs no network.")
+]
+Svg = Annotated[Path | None, value(OUTPUT, "PATH", "Write the headline's curve as SVG.")]
+
 
 WORST = (1, 2, 0)  # exit codes of verdicts
 # Fields of an Expectation whose option of `check` has another name.
@@ -34,32 +156,32 @@ OPTIONS = {
 
 
 def register(app: typer.Typer) -> None:
-    app.command("check", epilog=option.epilog(option.CHECK_EXAMPLES))(check)
+    app.command("check", epilog=epilog(CHECK_EXAMPLES))(check)
 
 
 def check(
-    files: option.LogFiles,
-    profile: option.Profile = None,
-    expect_nodes: option.Nodes = None,
-    gpus_per_node: option.GpusPerNode = None,
-    rails: option.Rails = None,
-    rate_gbps: option.RateGbps = None,
-    gpu: option.Gpu = None,
-    algorithm: option.Algorithm = None,
-    transport: option.Transport = None,
-    collective: option.Collectives = None,
-    expected_busbw: option.ExpectedBusbw = None,
-    tolerance: option.Tolerance = 0.1,
-    topology_file: option.TopologyFile = None,
-    plugin: option.Plugin = None,
-    hca: option.Hcas = None,
-    min_nccl: option.MinNccl = None,
-    accept_warn: option.AcceptWarn = None,
-    as_json: option.AsJson = False,
-    full: option.Full = False,
-    plot: option.Plot = True,
-    html: option.Html = None,
-    svg: option.Svg = None,
+    files: LogFiles,
+    profile: Profile = None,
+    expect_nodes: Nodes = None,
+    gpus_per_node: GpusPerNode = None,
+    rails: Rails = None,
+    rate_gbps: RateGbps = None,
+    gpu: Gpu = None,
+    algorithm: Algorithm = None,
+    transport: Transport = None,
+    collective: Collectives = None,
+    expected_busbw: ExpectedBusbw = None,
+    tolerance: Tolerance = 0.1,
+    topology_file: TopologyFile = None,
+    plugin: Plugin = None,
+    hca: Hcas = None,
+    min_nccl: MinNccl = None,
+    accept_warn: AcceptWarn = None,
+    as_json: AsJson = False,
+    full: Full = False,
+    plot: Plot = True,
+    html: Html = None,
+    svg: Svg = None,
 ) -> None:
     """Judge a log against what the hardware can do: the verdict, its first cause and line, what to do next.
 
@@ -159,3 +281,36 @@ def _write(file: str, verdict: Verdict, reports: dict[str, Path | None]) -> None
             typer.echo(f"note: {path} not written: {error}", err=True)
         except OSError as error:
             fail(f"{path} not written: {error.strerror or error}", USAGE)
+
+
+REFERENCES = ("confirmed by ", "floor from ", "expected from ", "none of this ")
+
+
+def profiles() -> None:
+    """List the profiles: each system, the all_reduce bandwidth expected of it with its floor, the sources."""
+    from busbar.judge.nccl.expected.profiles import names
+
+    print_text("\n\n".join("\n".join(_lines_of_profile(name)) for name in names()))
+
+
+def _lines_of_profile(name: str) -> Iterator[str]:
+    from busbar.judge.nccl import Expectation
+    from busbar.judge.nccl.expected.profiles import load
+    from busbar.judge.nccl.units import gbps
+
+    profile = load(name)
+    yield f"{name}: {profile.description}"
+    known = False
+    for nodes in sorted({1, 2, profile.workers, profile.nodes_per_domain}):
+        found = Expectation(profile=name, nodes=nodes).bounds("all_reduce")
+        if found.expected is None or found.floor is None:
+            continue
+        known = True
+        used = [line for line in found.reasoning if line.startswith(REFERENCES)] or ["computed"]
+        text = (
+            f"{counted(nodes, 'host')}: {gbps(found.expected)}, floor {gbps(found.floor)}; {'; '.join(used)}"
+        )
+        yield from textwrap.wrap(text, 110, initial_indent="  ", subsequent_indent="    ")
+    if not known:
+        yield "  no figure is known: give --expected-busbw"
+    yield f"  profile from {profile.source}"

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from busbar.hosts.host_keys import Offer
     from busbar.hosts.login import Login
     from busbar.manifests.artifacts import Needs
-    from busbar.operations.node_check import Workers
-    from busbar.operations.verify import Verified
+    from busbar.operations.verify import Verified, Workers
     from busbar.preflight.spec import Spec
     from busbar.preflight.survey import Outcome
 

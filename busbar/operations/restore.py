@@ -12,12 +12,11 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from busbar.exits import Failed
 from busbar.hosts.host import Host
-from busbar.hosts.inventory import API_PORT, url_host
+from busbar.hosts.inventory import API_PORT, Inventory, url_host
 from busbar.hosts.login import Login
 from busbar.hosts.remote import Hosts, Say, ScriptError, UnreachableError, on_each
-from busbar.operations.restore_plan import SCRIPT, RestoreError, RestorePlan, names_of
-from busbar.operations.snapshots import S3
 from busbar.text import counted
 
 STOP_SECONDS = 600
@@ -146,3 +145,192 @@ class _Steps:
         if facts["kept"]:
             self.kept[host.name] = str(facts["kept"])
             self.say(f"{host.name}: its previous data is in {facts['kept']}")
+
+
+CHECK_SECONDS = 300
+SCRIPT = "k3s-restore"
+
+
+class RestoreError(Failed):
+    """The restore was refused, or failed; the text has the state of the cluster, and the fix."""
+
+
+@dataclass(frozen=True)
+class RestorePlan:
+    """A checked restore. `first` is reset to the snapshot, `others` join it in this order.
+
+    `resumed`: an earlier restore was not finished. Servers may then have old and restored data, and must not
+    run with these, because they could form two clusters.
+    """
+
+    snapshot: Snapshot
+    first: Host
+    others: tuple[Host, ...]
+    workers: tuple[Host, ...]
+    resumed: bool = False
+
+    @property
+    def servers(self) -> tuple[Host, ...]:
+        return (self.first, *self.others)
+
+
+async def plan(
+    inventory: Inventory, login: Login, wanted: str, *, s3: bool = False, server: str | None = None
+) -> RestorePlan:
+    """Check everything that can be checked while the cluster runs; changes nothing.
+
+    `wanted`: name of a snapshot, or with a leading "/" the path of a file on a server. `s3`: take it from the
+    bucket. `server`: the server to reset; by default one that has the snapshot, with `s3` the first one.
+    Raises RestoreError (with all reasons), ValueError (unusable SSH key), ScriptError (bastion).
+    """
+    servers = inventory.servers
+    if server is not None and server not in {each.name for each in servers}:
+        raise RestoreError(f"{server} is not a server of the stack ({names_of(servers)}); no changes made")
+    async with Hosts.open(login) as hosts:
+        answers = await ask(hosts, servers, wanted if wanted.startswith("/") else "")
+        states = [each for each in answers if isinstance(each, ServerState)]
+        _refuse([*(each for each in answers if isinstance(each, str)), *_problems(states)])
+        snapshot, state = _choose(states, wanted, s3=s3, server=server)
+        if not s3:
+            try:
+                await hosts.run(
+                    state.host,
+                    SCRIPT,
+                    {"VERB": "check", "SNAPSHOT": snapshot.path},
+                    seconds=CHECK_SECONDS,
+                )
+            except (ScriptError, UnreachableError) as error:
+                raise RestoreError(str(error)) from None
+    others = tuple(each for each in servers if each != state.host)
+    workers = inventory.workers
+    return RestorePlan(snapshot, state.host, others, workers, any(each.restoring for each in states))
+
+
+def _problems(states: Sequence[ServerState]) -> list[str]:
+    found = [f"{state.host.name}: {state.problem}" for state in states if state.problem]
+    clusters = {state.install_id for state in states}
+    if len(clusters) > 1:
+        which = ", ".join(f"{state.host.name} {state.install_id}" for state in states)
+        found.append(f"the servers belong to different clusters ({which})")
+    return found
+
+
+def _refuse(reasons: Sequence[str]) -> None:
+    if reasons:
+        raise RestoreError(
+            "\n".join(reasons) + "\nA restore needs every server of the configuration; no changes made. Fix: "
+            "repair them, or take servers that are gone for good out of hosts.servers first"
+        )
+
+
+def _choose(
+    states: Sequence[ServerState], wanted: str, *, s3: bool, server: str | None
+) -> tuple[Snapshot, ServerState]:
+    possible = [state for state in states if server in (None, state.host.name)]
+    if s3:
+        return _choose_stored(states, possible[0], wanted)
+    for state in possible:
+        for snapshot in state.snapshots:
+            if wanted in (snapshot.name, snapshot.path):
+                return snapshot, state
+    where = server or names_of([state.host for state in states])
+    raise RestoreError(_missing(f"no snapshot {wanted} on {where}", states))
+
+
+def _choose_stored(
+    states: Sequence[ServerState], first: ServerState, wanted: str
+) -> tuple[Snapshot, ServerState]:
+    if not first.has_s3:
+        raise RestoreError(f"{first.host.name}: k3s.snapshots.s3 is not configured there; no changes made")
+    listed = [state.stored for state in states if state.stored is not None]
+    if not listed:
+        # Without a running K3s the bucket cannot be listed. K3s downloads before it changes anything.
+        return Snapshot(wanted, S3, wanted, 0, ""), first
+    for snapshot in listed[0]:
+        if snapshot.name == wanted:
+            return snapshot, first
+    raise RestoreError(_missing(f"no snapshot {wanted} in the bucket", states))
+
+
+def _missing(what: str, states: Sequence[ServerState]) -> str:
+    found = [f"  {each.name} ({each.where}, {each.time})" for each in all_of(states)]
+    return "\n".join([f"{what}; no changes made. Available:", *(found or ["  none"])])
+
+
+def names_of(hosts: Sequence[Host]) -> str:
+    return ", ".join(host.name for host in hosts)
+
+
+LIST_SECONDS = 120
+S3 = "s3"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One snapshot. `where` is the name of a server, or "s3"; `time` is UTC, as in 2026-11-22T04:30:00Z."""
+
+    name: str
+    where: str
+    path: str
+    bytes: int
+    time: str
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """The response of a server. `problem` prevents its restore; empty if there is none.
+
+    `restoring`: its K3s was stopped by a restore that was not finished. `stored` lists the bucket; None if
+    the server has none configured, or its K3s does not run.
+    """
+
+    host: Host
+    install_id: str
+    running: bool
+    restoring: bool
+    has_s3: bool
+    problem: str
+    snapshots: tuple[Snapshot, ...]
+    stored: tuple[Snapshot, ...] | None
+
+    @classmethod
+    def of(cls, host: Host, facts: Mapping[str, Any]) -> ServerState:
+        """The state from the facts of host/k3s-restore.sh, VERB=list. Raises KeyError for other facts."""
+        stored = facts["stored"]
+        return cls(
+            host,
+            str(facts["install_id"]),
+            bool(facts["running"]),
+            bool(facts["restoring"]),
+            bool(facts["s3"]),
+            str(facts["problem"]),
+            _snapshots(host.name, facts["snapshots"]),
+            None if stored is None else _snapshots(S3, stored),
+        )
+
+
+async def ask(hosts: Hosts, servers: Sequence[Host], path: str = "") -> list[ServerState | str]:
+    """Per server, in their order: its state, or the reason why there is none.
+
+    `path`: a file in any folder that counts as a snapshot if it exists.
+    """
+
+    async def one(server: Host) -> ServerState:
+        values = {"VERB": "list", "SNAPSHOT": path}
+        return ServerState.of(server, await hosts.run(server, "k3s-restore", values, seconds=LIST_SECONDS))
+
+    return await on_each(servers, one)
+
+
+def all_of(states: Sequence[ServerState]) -> list[Snapshot]:
+    """All snapshots, the newest first; those in the bucket once."""
+    stored = next((state.stored for state in states if state.stored is not None), ())
+    found = [*stored, *(each for state in states for each in state.snapshots)]
+    return sorted(found, key=lambda each: (each.time, each.name, each.where), reverse=True)
+
+
+def _snapshots(where: str, facts: Sequence[Mapping[str, Any]]) -> tuple[Snapshot, ...]:
+    return tuple(
+        Snapshot(str(each["name"]), where, str(each["path"]), int(each["bytes"]), str(each["time"]))
+        for each in facts
+    )

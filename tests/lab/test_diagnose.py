@@ -35,7 +35,7 @@ DIAGNOSE_SECONDS, END_SECONDS = 900, 120
 # GB/s. A pair of the lab reaches five times as much where nothing else runs, and two cores are noisy.
 # The lab's hosts share the CPUs that carry their traffic.
 ONE_GROUP_AT_A_TIME = """
-from busbar.cli import main
+from busbar.cli.main import main
 from busbar.manifests import groups
 groups.PARALLEL = 1
 main()

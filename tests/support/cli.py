@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import typer.testing
 
-from busbar import cli
+from busbar.cli import main as cli
 
 
 @functools.cache

@@ -10,7 +10,7 @@ import pytest
 
 from busbar import capability
 from busbar.capability import capabilities
-from busbar.cli import build
+from busbar.cli.main import build
 from busbar.cli.stack.keep import gate_of
 from busbar.outputs import CLUSTER
 

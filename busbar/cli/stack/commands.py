@@ -5,21 +5,22 @@ All raise Misuse or Failed if nothing was started.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 import typer
 from pulumi import automation as auto
 
-from busbar import hooks
+from busbar import hooks, names
 from busbar.capability import Gate, notify
 from busbar.cli.stack import copies, events, keep, recovery, session
 from busbar.cli.stack.changes import PlannedChanges
-from busbar.cli.stack.converge import broken_off, to_apply_again
 from busbar.cli.stack.engine import Snapshot, open_stack, snapshot
 from busbar.cli.stack.errors import reasons
 from busbar.cli.stack.report import report, show_uncleaned, unchanged
 from busbar.cli.stack.rows import Rows
 from busbar.cli.stack.session import Session
-from busbar.cli.stack.target import Options, Target
-from busbar.exits import DONE, FAILED, Failed
+from busbar.cli.stack.target import ALL, CHARTS, Options, Target
+from busbar.exits import DONE, FAILED, Failed, Misuse
 from busbar.kube.client import RestApi
 from busbar.names import STATE_BEFORE_1_0
 from busbar.operations import uncleaned
@@ -30,7 +31,6 @@ _SHOWN_STEPS = 10
 
 
 def up(target: Target, options: Options) -> int:
-
     def run(s: Session) -> int:
         stack = open_stack(s.engine, target, create=s.say)
         state = _read_state(stack)
@@ -87,7 +87,6 @@ def _apply_again(s: Session, state: Snapshot, options: Options) -> list[str] | N
 
 
 def preview(target: Target, options: Options) -> int:
-
     def run(s: Session) -> int:
         stack = open_stack(s.engine, target, create=s.say)
         plan, failure = _preview(s, stack, options, _apply_again(s, _read_state(stack), options))
@@ -97,7 +96,6 @@ def preview(target: Target, options: Options) -> int:
 
 
 def destroy(target: Target, options: Options) -> int:
-
     def run(s: Session) -> int:
         stack = open_stack(s.engine, target)
         state = _read_state(stack)
@@ -248,3 +246,53 @@ def _unrecorded(state: Snapshot) -> str:
     return ", ".join(
         events.name(urn) for urn, kind in state.pending if kind == "creating" and urn not in known
     )
+
+
+# Preflight reads the machine-ids again, because a host may be another machine now.
+_PREFLIGHT = ("-preflight", "-preflight-hosts")
+# Steps that do not run on the host: a server prepares for another machine, and the API sets taints.
+_NODES = ("-rejoin", "-nodes", "-taints")
+_WITH_NODE = (names.CONTROL_PLANE, names.WORKER)
+# A release that was uninstalled and is installed again may have the revision that it had.
+_WAITS = (f"{names.GPU_OPERATOR}-gpus", f"{names.NETWORK_OPERATOR}-hcas")
+
+
+def to_apply_again(state: Snapshot, hosts: Sequence[str]) -> list[str]:
+    """The URNs of the resources that install `hosts`. The engine replaces them, which runs them again.
+
+    Their replacement uninstalls nothing, because the removal of a host is a separate resource, which is not
+    in the list. "cluster" adds the waits for what the charts bring. Raises Misuse for a host that is not
+    in the state.
+    """
+    urns = {events.name(urn): urn for urn in state.resources}
+    installed = names.installations(urns)
+    if ALL in hosts:
+        chosen = installed
+    else:
+        chosen = [name for host in hosts if host != CHARTS for name in _resources_of(host, installed)]
+    waits = [name for name in urns if name.endswith(_WAITS)] if {ALL, CHARTS} & {*hosts} else []
+    before: list[str] = []
+    if chosen:
+        before = [name for name in urns if name.endswith(_PREFLIGHT)]
+    if any(names.component_of(name).endswith(_WITH_NODE) for name in chosen):
+        before += [name for step in _NODES for name in urns if name.endswith(f"-{names.CONTROL_PLANE}{step}")]
+    return [urns[name] for name in (*before, *chosen, *waits)]
+
+
+def broken_off(state: Snapshot, urns: Collection[str]) -> list[str]:
+    """The `urns` that install a host of the stack, where an earlier update failed or was killed.
+
+    The engine compares with the state before that update, so with the former configuration it does nothing.
+    """
+    known = {events.name(urn): urn for urn in state.resources}
+    failed = {events.name(urn) for urn in urns}
+    return [known[name] for name in names.installations(known) if name in failed]
+
+
+def _resources_of(host: str, installed: Sequence[str]) -> list[str]:
+    found = [name for name in installed if names.host_of(name) == host]
+    if not found:
+        known = ", ".join(dict.fromkeys(map(names.host_of, installed)))
+        fix = f"name some of {known}; {CHARTS}; or {ALL}." if known else "leave the option out."
+        raise Misuse(f"--converge {host}: the stack has no such host. Fix: {fix}")
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from typing import Any
 
 from pulumi import automation as auto
 from rich.console import Console
@@ -11,10 +12,12 @@ from rich.text import Text
 
 from busbar.capability import Gate, capabilities
 from busbar.cli.output import print_text
-from busbar.cli.stack import drained, events, keep
+from busbar.cli.stack import events, keep
 from busbar.cli.stack.engine import Snapshot, snapshot
 from busbar.cli.stack.target import Target
 from busbar.exits import DONE, FAILED
+from busbar.kube import nodes
+from busbar.kube.client import ApiError, RestApi
 from busbar.operations import uncleaned
 from busbar.outputs import CLUSTER
 from busbar.text import ago
@@ -42,7 +45,7 @@ def report(console: Console, stack: auto.Stack, target: Target, *, as_json: bool
     for line in _pending(state, target):
         console.print(Text(line, "bold yellow"))
     show_uncleaned(console, state, target)
-    for line in drained.lines(outputs.values.get(keep.KUBECONFIG), target):
+    for line in drained_lines(outputs.values.get(keep.KUBECONFIG), target):
         console.print(Text(line, "bold yellow"))
     console.print()
     keep.show(console, outputs, target)
@@ -92,4 +95,24 @@ def _pending(state: Snapshot, target: Target) -> list[str]:
     return [
         f"      pending  {steps}",
         f"               An update is running, or was interrupted; then `busbar up {target.name}` continues.",
+    ]
+
+
+_API_SECONDS = 5.0
+
+
+def drained_lines(kubeconfig: Any, target: Target) -> list[str]:
+    """Lines about the workers that `busbar drain` has taken out, or one line if that is not known."""
+    try:
+        api = RestApi(str(kubeconfig))
+    except ValueError:  # a project without a cluster
+        return []
+    api.timeout_seconds = _API_SECONDS
+    try:
+        names = {node.name: node.drained for node in nodes.read(api) if node.drained}
+    except ApiError as error:
+        return [f"       drained  unknown: {error}"]
+    fix = f"busbar uncordon {target.name}"
+    return [
+        f"       drained  {name}: {why}; when its repair is done: {fix} {name}" for name, why in names.items()
     ]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -12,19 +13,19 @@ from pulumi import automation as auto
 from rich.console import Console
 from rich.text import Text
 
-from busbar.cli.output import NO_TERMINAL
+from busbar.cli.output import NO_TERMINAL, discard_stdout
 from busbar.cli.stack import keep
-from busbar.cli.stack.console import LastingConsole
-from busbar.cli.stack.engine import Engine
+from busbar.cli.stack.engine import Engine, Interrupts
 from busbar.cli.stack.engine_texts import UNREADABLE_STATE
 from busbar.cli.stack.errors import fixes, reasons
-from busbar.cli.stack.interrupts import Interrupts
-from busbar.cli.stack.lock import operation_lock
-from busbar.cli.stack.recovery import without_stale_lock
+from busbar.cli.stack.recovery import StateFiles, without_stale_lock
 from busbar.cli.stack.rows import Rows
-from busbar.cli.stack.state_files import StateFiles
 from busbar.cli.stack.target import Target
+from busbar.cli.stackfile import login_of
+from busbar.config import ConfigError, stackfile
 from busbar.exits import FAILED, INTERRUPTED, Misuse
+from busbar.hosts.inventory import Inventory
+from busbar.operations.lock import held
 
 Result = TypeVar("Result")
 
@@ -145,3 +146,38 @@ def _without_engine_errors(session: Session, command: Callable[[Session], int]) 
         if session.interrupts.count:
             raise KeyboardInterrupt from None
         return session.fail(reasons([], session.engine.stderr))
+
+
+class LastingConsole(Console):
+    """A console on stdout that discards its output once the terminal is lost or the reader ends (`| head`).
+
+    Its errors must not end a command that watches over the engine: the engine would go on alone.
+    """
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print, or discard the output if there is no reader."""
+        try:
+            super().print(*objects, **options)
+        except OSError:
+            discard_stdout()
+
+    def on_broken_pipe(self) -> None:
+        """Do nothing, where rich would end the process."""
+        discard_stdout()
+
+
+@contextmanager
+def operation_lock(target: Target, command: str) -> Iterator[None]:
+    """Hold the lock of busbar.operations.lock on all servers that answer. Raises LockedError if it is taken.
+
+    A stack without a valid cluster, such as one of another project, has no servers to lock.
+    """
+    try:
+        file = stackfile.read(target.project / target.file)
+        cluster = file.cluster()
+        login = login_of(file, cluster.ssh)
+    except ConfigError:
+        yield
+        return
+    with held(login, Inventory.of(cluster).servers, command, on_all=False):
+        yield

@@ -1,1 +1,1 @@
-"""The commands of the fabric; busbar/cli/__init__.py gives each its place in the help."""
+"""The commands of the fabric; busbar/cli/main.py gives each its place in the help."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from busbar.cli import nccl_options as option
+from busbar.cli import nccl as option
 from busbar.cli.output import as_yaml, fail, print_text, progress
 from busbar.exits import FAILED, NO_VERDICT, Misuse
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from busbar.cli import nccl_options as option
+from busbar.cli import nccl as option
 from busbar.cli.output import as_yaml, print_text
 from busbar.text import counted
 

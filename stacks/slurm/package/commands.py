@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from busbar.cli.ending import when_interrupted
-from busbar.cli.engine_commands import compact, engine_command, stop_on_sigterm
+from busbar.cli.engine import compact, engine_command, stop_on_sigterm
 from busbar.cli.output import progress
 from busbar.cli.stackfile import AsJson, Project, Stack, find_file
 
@@ -75,12 +75,12 @@ def preflight(spec: Spec) -> str:
     """
     import asyncio
 
-    from busbar.cli.preflight import end, previous_result
+    from busbar.cli.before import end_preflight, previous_result
     from busbar.preflight import facts
     from stacks.slurm.package.preflight import survey
 
     outcome = asyncio.run(survey(spec, previous_result()))
-    end(spec, outcome)
+    end_preflight(spec, outcome)
     return facts.pack(outcome.records)
 
 

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 from rich.console import Console
 
+from busbar.cli.before import end_preflight
 from busbar.cli.ending import when_interrupted
-from busbar.cli.engine_commands import stop_on_sigterm
+from busbar.cli.engine import stop_on_sigterm
 from busbar.cli.output import print_text, progress
-from busbar.cli.preflight import end
 from busbar.cli.stackfile import install_id, login_of
 from busbar.config import Ssh, stackfile
 from busbar.config.errors import did_you_mean
@@ -34,8 +34,7 @@ from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
 from busbar.kube.wait import Deadline, Pending, SystemClock, TimedOut, wait_until
 from busbar.manifests.artifacts import Artifact, Needs
 from busbar.operations.lock import requester
-from busbar.operations.node_check import UNKNOWN, Workers
-from busbar.operations.verify import Verified
+from busbar.operations.verify import UNKNOWN, Verified, Workers
 from busbar.preflight.output import lines
 from busbar.preflight.survey import Outcome
 from stacks.slurm.package import config, job
@@ -203,7 +202,7 @@ def measure(
         login = login_of(file, slurm.ssh)
         spec = Spec.model_validate({**spec_of(slurm), "login": login.model_dump()})
         outcome = asyncio.run(survey(spec, {}, is_installed=True))
-        end(spec, outcome)
+        end_preflight(spec, outcome)
         facts = {host: record.facts for host, record in outcome.records.items()}
         results = {}
         for name in slurm.pools:

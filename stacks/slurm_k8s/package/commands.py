@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from busbar.cli.ending import when_interrupted
-from busbar.cli.engine_commands import compact, engine_command, stop_on_sigterm
+from busbar.cli.engine import compact, engine_command, stop_on_sigterm
 from busbar.cli.output import progress
 from busbar.exits import Failed
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from busbar.cli.engine_commands import compact, engine_command, followed
+from busbar.cli.engine import compact, engine_command, followed
 from busbar.cli.output import fail, print_text, progress
 from busbar.cli.stackfile import AsJson
 from busbar.exits import USAGE

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from busbar.cli.engine_commands import engine_command
+from busbar.cli.engine import engine_command
 from busbar.cli.output import progress
 from busbar.cli.stackfile import Project, Stack, find_file, read_outputs
 from busbar.exits import Failed, NoVerdict

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import typer
 
-from busbar import cli
 from busbar.capability import capabilities
-from busbar.cli import build
+from busbar.cli import main as cli
 from busbar.cli.ending import end
+from busbar.cli.main import build
 from busbar.cli.operation import confirm
 from busbar.config.stackfile import EXAMPLE
 from tests.support.cli import busbar

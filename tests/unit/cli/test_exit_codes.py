@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from busbar import cli
 from busbar.capability import capabilities
-from busbar.cli.engine_commands import ENGINE_COMMANDS
+from busbar.cli import main as cli
+from busbar.cli.engine import ENGINE_COMMANDS
 from busbar.config.stackfile import NoStackFileError
 from busbar.exits import Failed, Misuse, NoVerdict
 from busbar.kube.client import ApiError
@@ -64,7 +64,7 @@ def ended(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], t
         on_a_stack = ("busbar.config.stackfile.find", ("prod", *MORE.get(words, ())))
         first, arguments = FIRST.get(words, on_a_stack)
         if words in ENGINE_COMMANDS:
-            first, arguments = "busbar.cli.engine_commands.request", ()
+            first, arguments = "busbar.cli.engine.request", ()
         monkeypatch.setattr(first, fails)
         monkeypatch.setattr(sys, "argv", ["busbar", *words.split(), *arguments])
         with pytest.raises(SystemExit) as end:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from busbar.cli.config import describe
+from busbar.cli.before import describe
 from busbar.config import Cluster, ConfigError, load, warnings
 from tests.support.clusters import site
 

@@ -8,7 +8,7 @@ import pytest
 from packaging.version import Version
 
 from busbar import versions
-from busbar.cli.config import describe
+from busbar.cli.before import describe
 from busbar.config import ConfigError, load, warnings
 from busbar.config.errors import path_of
 from tests.support.clusters import site

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from typer.testing import Result
 
-from busbar.cli.stack import drained
+from busbar.cli.stack import report
 from busbar.cli.stack.target import Target
 from busbar.exits import USAGE
 from busbar.kube.client import JsonObject
@@ -47,7 +47,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Api:
     for name in ("gpu-1", "gpu-2"):
         made.objects[f"{NODES}/{name}"]["status"] |= {"allocatable": dict(OFFERED), "capacity": dict(OFFERED)}
     monkeypatch.setattr("busbar.operations.verify.RestApi", lambda _: made)
-    monkeypatch.setattr("busbar.cli.stack.drained.RestApi", lambda _: made)
+    monkeypatch.setattr("busbar.cli.stack.report.RestApi", lambda _: made)
     monkeypatch.setattr("busbar.cli.k3s.SystemClock", lambda: made.clock)
     monkeypatch.setattr("busbar.cli.k3s.requester", lambda: "anna@ops")
     return made
@@ -168,15 +168,17 @@ def test_status_names_drained_workers_and_a_cluster_that_does_not_answer(
     call: Call, cluster: Api, tmp_path: Path
 ) -> None:
     target = Target(tmp_path, "prod")
-    assert (drained.lines("kubeconfig", target), cluster.timeout_seconds) == ([], 5)
+    assert (report.drained_lines("kubeconfig", target), cluster.timeout_seconds) == ([], 5)
     call("drain", "prod", "gpu-2", "--reason", "fan")
-    [line] = drained.lines("kubeconfig", target)
+    [line] = report.drained_lines("kubeconfig", target)
     assert line.strip().startswith("drained  gpu-2: fan (by anna@ops, since 20")
     assert line.endswith("when its repair is done: busbar uncordon prod gpu-2")
     cluster.failures = [unreachable()]
-    assert drained.lines("kubeconfig", target) == ["       drained  unknown: GET /: connection refused"]
+    assert report.drained_lines("kubeconfig", target) == [
+        "       drained  unknown: GET /: connection refused"
+    ]
 
 
 @pytest.mark.parametrize("output", ["s3cret", None, {}])
 def test_status_of_a_project_without_a_cluster_says_nothing_of_nodes(output: object, tmp_path: Path) -> None:
-    assert drained.lines(output, Target(tmp_path, "prod")) == []
+    assert report.drained_lines(output, Target(tmp_path, "prod")) == []

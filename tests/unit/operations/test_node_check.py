@@ -15,8 +15,7 @@ import yaml
 from busbar import config
 from busbar.hosts.inventory import Inventory
 from busbar.kube.nodes import Node, NodeTaint
-from busbar.operations.node_check import Workers, inspect, states
-from busbar.operations.verify import CLUSTER, ClusterState, UnknownState
+from busbar.operations.verify import CLUSTER, ClusterState, UnknownState, Workers, inspect, states
 from busbar.preflight.spec import Spec, spec_of
 from busbar.preflight.survey import Outcome
 from tests.support.cli import busbar

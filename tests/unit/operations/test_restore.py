@@ -20,9 +20,8 @@ import pytest
 from busbar import config
 from busbar.hosts.inventory import Inventory
 from busbar.hosts.remote import Hosts
-from busbar.operations import restore, restore_plan
-from busbar.operations.restore_plan import RestoreError, RestorePlan
-from busbar.operations.snapshots import Snapshot, all_of, ask
+from busbar.operations import restore
+from busbar.operations.restore import RestoreError, RestorePlan, Snapshot, all_of, ask
 from tests.support.clusters import site
 from tests.support.ssh_hosts import CLOSED_PORT, HOST, login, machine, public
 
@@ -104,11 +103,11 @@ class Cluster:
         return asyncio.run(scenario())
 
     def plan(self, wanted: str, **options: Any) -> RestorePlan:
-        return self.run(lambda inventory: restore_plan.plan(inventory, login(), wanted, **options))
+        return self.run(lambda inventory: restore.plan(inventory, login(), wanted, **options))
 
     def restore(self, wanted: str = "nightly-server-2") -> restore.Restored:
         async def both(inventory: Inventory) -> restore.Restored:
-            plan = await restore_plan.plan(inventory, login(), wanted)
+            plan = await restore.plan(inventory, login(), wanted)
             self.steps.clear()
             return await restore.restore(plan, login(), self.said.append)
 

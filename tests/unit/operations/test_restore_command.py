@@ -13,9 +13,8 @@ import yaml
 from typer.testing import Result
 
 from busbar.exits import USAGE
-from busbar.operations import lock, restore, restore_plan, snapshots
-from busbar.operations.restore_plan import RestoreError, RestorePlan
-from busbar.operations.snapshots import ServerState, Snapshot
+from busbar.operations import lock, restore
+from busbar.operations.restore import RestoreError, RestorePlan, ServerState, Snapshot
 from tests.support.cli import busbar
 from tests.support.clusters import site
 from tests.support.ssh_hosts import at
@@ -51,7 +50,7 @@ def restored(monkeypatch: pytest.MonkeyPatch) -> list[RestorePlan]:
     async def nothing(*_: Any) -> list[Any]:
         return []
 
-    monkeypatch.setattr(restore_plan, "plan", plan)
+    monkeypatch.setattr(restore, "plan", plan)
     monkeypatch.setattr(lock, "held", lambda *_, **__: contextlib.nullcontext())
     monkeypatch.setattr(restore, "restore", run)
     monkeypatch.setattr("busbar.operations.verify.verify", nothing)
@@ -109,7 +108,7 @@ def test_a_refusal_is_one_message_and_exit_code_1(call: Call, monkeypatch: pytes
     async def plan(*_: Any, **__: Any) -> RestorePlan:
         raise RestoreError("no snapshot x; no changes made")
 
-    monkeypatch.setattr(restore_plan, "plan", plan)
+    monkeypatch.setattr(restore, "plan", plan)
     done = call("restore", "prod", "--snapshot", "x", "--yes")
     assert done.exit_code == 1
     assert "error: no snapshot x; no changes made" in done.stderr
@@ -135,7 +134,7 @@ def _answering(monkeypatch: pytest.MonkeyPatch, *answers: ServerState | str) -> 
     async def ask(*_: Any) -> list[ServerState | str]:
         return [*answers]
 
-    monkeypatch.setattr(snapshots, "ask", ask)
+    monkeypatch.setattr(restore, "ask", ask)
     monkeypatch.setattr("busbar.hosts.ssh.check_agent", lambda _: None)
     monkeypatch.setattr("busbar.hosts.ssh.load_keys", lambda _: None)
 

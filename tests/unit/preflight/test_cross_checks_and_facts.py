@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from busbar.cli.preflight import show
+from busbar.cli.before import show_hosts
 from busbar.hosts.finding import Finding
 from busbar.preflight.cross_checks import check_across_hosts
 from busbar.preflight.facts import HostRecord, pack, rail_addresses, read, unpack
@@ -286,7 +286,7 @@ def test_in_a_narrow_terminal_no_word_of_the_table_is_broken_or_cut(
     hosts = {f"worker-{n}": passed(f"m{n}", rails=["mlx5_0", "mlx5_1"], **facts) for n in (1, 2, 3)}
     reason = "condition GpuNvlinkWatch of NVSentinel ([DCGM_FR_NVLINK_DOWN] link 4 of GPU 3 is down)"
     nodes = {"worker-1": reason, "worker-2": "Ready", "worker-3": "NotReady"}
-    show(THREE, Outcome([], hosts, queried=3), nodes)
+    show_hosts(THREE, Outcome([], hosts, queried=3), nodes)
     shown = capsys.readouterr().out
     wanted = ["worker", "h100", "10.0.0.21", "debian", "NVIDIA", "HBM3", "mlx5_1", "580.95.05", "yes"]
     assert {*wanted, "Ready", "NotReady"} <= {*shown.replace(",", "").split()}

@@ -13,8 +13,8 @@ import zstandard
 from packaging.requirements import Requirement
 
 from busbar.capability import capabilities
-from busbar.cli import build
 from busbar.cli.ending import STACK_MODULES
+from busbar.cli.main import build
 from tests.support.wheel import PROJECT, Call, Installed
 from tests.unit.judge.nccl.logs import Made
 

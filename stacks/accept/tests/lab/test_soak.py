@@ -31,7 +31,7 @@ from stacks.accept.package import soak
 from stacks.accept.package.stages import soak as stage
 soak.INTERVAL_SECONDS, soak.SAMPLE_SECONDS, stage.RUN_SECONDS = {INTERVAL}, {SAMPLE}, 8
 stage.hours_of = lambda text: {LOAD} / 3600
-from busbar.cli import main
+from busbar.cli.main import main
 main()"""
 Running: TypeAlias = subprocess.Popen[str]
 Words: TypeAlias = tuple[str, ...]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from busbar.cli import build
+from busbar.cli.main import build
 from tests.support.wheel import Call, Installed
 
 NEED_STACK: dict[str, Call] = {

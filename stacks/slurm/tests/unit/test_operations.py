@@ -268,9 +268,9 @@ def test_a_support_bundle_has_the_facts_of_all_hosts_and_no_secret(
     config = {f"{PROJECT}:{KEY}": configured(ssh={"key_file": "id"})}
     secret = {f"{PROJECT}:sshPrivateKeyPassword": {"secure": "v1:ciphertext"}}
     site.path.write_text(yaml.safe_dump({"config": {**config, **secret}}))
-    monkeypatch.setattr("busbar.cli.support.read_secret", lambda *_, namespace: f"word of {namespace}")
+    monkeypatch.setattr("busbar.cli.running.read_secret", lambda *_, namespace: f"word of {namespace}")
     monkeypatch.setattr("busbar.cli.stackfile.read_secret", lambda *_, namespace: f"word of {namespace}")
-    monkeypatch.setattr("busbar.cli.support._engine", lambda *_: {"said": f"plantedkey, word of {PROJECT}"})
+    monkeypatch.setattr("busbar.cli.running._engine", lambda *_: {"said": f"plantedkey, word of {PROJECT}"})
     site.findings = [Finding("gpu-2", "warning", "7 GPUs", "repair it")]
     target = tmp_path / "b.tar.gz"
     done = site("support-bundle", "{}", "-o", str(target))

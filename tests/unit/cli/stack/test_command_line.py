@@ -32,7 +32,7 @@ def test_up_gets_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     ("words", "ends"), [("schema", 0), ("up --help", 0), ("up dev --yes", 64)], ids=lambda value: str(value)
 )
 def test_only_what_needs_pulumi_imports_it_and_says_how_to_get_it(words: str, ends: int) -> None:
-    without = "import sys; sys.modules['pulumi'] = None; from busbar.cli import main; main()"
+    without = "import sys; sys.modules['pulumi'] = None; from busbar.cli.main import main; main()"
     run = [sys.executable, "-c", without, *words.split()]
     done = subprocess.run(run, cwd=PROJECT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == ends, done.stderr

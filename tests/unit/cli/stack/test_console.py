@@ -12,7 +12,7 @@ import pytest
 # Prints, waits until its output is gone, prints from a second thread too, and says on stderr that it goes on.
 COMMAND = """
 import sys, threading
-from busbar.cli.stack.console import LastingConsole
+from busbar.cli.stack.session import LastingConsole
 console = LastingConsole(highlight=False)
 console.print("begun")
 sys.stdin.readline()

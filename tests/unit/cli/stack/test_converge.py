@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from busbar.cli.stack.converge import broken_off, to_apply_again
+from busbar.cli.stack.commands import broken_off, to_apply_again
 from busbar.cli.stack.engine import Snapshot
 from busbar.cli.stack.target import Options
 from busbar.exits import USAGE, Misuse

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from busbar.cli.stack.interrupts import FORCED, GRACEFUL, KILLED, Interrupts
+from busbar.cli.stack.engine import FORCED, GRACEFUL, KILLED, Interrupts
 
 # Ends on the N-th SIGINT with exit code N; prints when it is ready and each signal. It waits for signals: a
 # handler may be interrupted while it prints, and one that is due may wait in pause().

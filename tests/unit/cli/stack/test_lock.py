@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from busbar.cli.stack import lock
+from busbar.cli.stack import session
 from busbar.cli.stack.target import Target
 from busbar.exits import FAILED
 from busbar.operations.lock import LockedError
@@ -36,8 +36,8 @@ def test_all_servers_that_answer_are_locked_while_the_update_runs(
         yield
         steps.append("released")
 
-    monkeypatch.setattr(lock, "held", held)
-    with lock.operation_lock(target, COMMAND):
+    monkeypatch.setattr(session, "held", held)
+    with session.operation_lock(target, COMMAND):
         steps.append("updated")
     assert steps == [(["server-1", "server-2", "server-3"], COMMAND, False), "updated", "released"]
 
@@ -48,10 +48,10 @@ def test_an_update_beside_a_restore_is_refused_before_it_starts(
     def held(*_: Any, **__: Any) -> None:
         raise LockedError("`busbar restore prod` changes the cluster")
 
-    monkeypatch.setattr(lock, "held", held)
+    monkeypatch.setattr(session, "held", held)
     with (
         pytest.raises(LockedError, match=r"^`busbar restore prod`") as refused,
-        lock.operation_lock(target, COMMAND),
+        session.operation_lock(target, COMMAND),
     ):
         pytest.fail("it ran")
     assert refused.value.exit_code == FAILED
@@ -60,7 +60,7 @@ def test_an_update_beside_a_restore_is_refused_before_it_starts(
 def test_a_stack_of_another_project_has_no_servers_to_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lock, "held", lambda *_, **__: pytest.fail("locked"))
+    monkeypatch.setattr(session, "held", lambda *_, **__: pytest.fail("locked"))
     (tmp_path / "Pulumi.prod.yaml").write_text("config: {tiny:word: two}\n")
-    with lock.operation_lock(Target(tmp_path, "prod"), COMMAND):
+    with session.operation_lock(Target(tmp_path, "prod"), COMMAND):
         pass

@@ -14,8 +14,7 @@ from pulumi.automation.errors import create_command_error
 from rich.console import Console
 
 from busbar.cli.stack import commands, keep, report
-from busbar.cli.stack.engine import Snapshot
-from busbar.cli.stack.interrupts import Interrupts
+from busbar.cli.stack.engine import Interrupts, Snapshot
 from busbar.cli.stack.rows import Rows
 from busbar.cli.stack.session import Session
 from busbar.cli.stack.target import Options, Target

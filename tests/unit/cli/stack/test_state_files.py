@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from busbar.cli.stack import state_files
-from busbar.cli.stack.state_files import StateFiles
+from busbar.cli.stack import recovery
+from busbar.cli.stack.recovery import StateFiles
 
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StateFiles:
-    monkeypatch.setattr(state_files, "SETTLE_SECONDS", 0)
+    monkeypatch.setattr(recovery, "SETTLE_SECONDS", 0)
     for name in ("locks/organization/busbar/dev", "stacks/busbar", "backups/busbar/dev"):
         (tmp_path / ".pulumi" / name).mkdir(parents=True)
     return StateFiles(tmp_path / ".pulumi", "busbar", "dev")
@@ -39,12 +39,12 @@ def test_the_folder_of_a_file_backend_is_read_from_its_url(
         "file://./state": tmp_path / "state/.pulumi",
         "file:///a%20b?x=1": Path("/a b/.pulumi"),
     }
-    assert state_files.folder_of(url, tmp_path) == expected[url]
+    assert recovery.folder_of(url, tmp_path) == expected[url]
 
 
 @pytest.mark.parametrize("url", ["https://api.pulumi.com", "s3://bucket/state"])
 def test_another_backend_has_no_folder(url: str, tmp_path: Path) -> None:
-    assert state_files.folder_of(url, tmp_path) is None
+    assert recovery.folder_of(url, tmp_path) is None
 
 
 @pytest.mark.parametrize("text", ["", '{"pid": 7}'])

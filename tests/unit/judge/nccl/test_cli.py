@@ -13,7 +13,7 @@ import pytest
 import zstandard
 from typer.testing import Result
 
-from busbar.cli.nccl_options import CHECK_EXAMPLES
+from busbar.cli.nccl import CHECK_EXAMPLES
 from tests.support.cli import busbar as run
 from tests.unit.judge.nccl.logs import Made
 
@@ -33,13 +33,13 @@ def good(tmp_path: Path) -> str:
 
 def test_a_command_of_a_group_loads_no_other_group() -> None:
     script = (
-        "import sys; from busbar.cli import build; build(['nccl', 'check']); "
+        "import sys; from busbar.cli.main import build; build(['nccl', 'check']); "
         "print(*(name for name in sys.modules if name.startswith('busbar.cli.')))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert "busbar.cli.nccl" in loaded
-    assert not loaded & {"busbar.cli.preflight", "busbar.cli.config", "busbar.capability"}
+    assert not loaded & {"busbar.cli.before", "busbar.capability"}
 
 
 def test_a_pass_is_zero_and_says_so_first(good: str) -> None:

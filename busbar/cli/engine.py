@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from busbar.operations.removal import HostRemoval, Teardown
 
     Request = TypeVar("Request", bound=BaseModel)
+
+
 Found = TypeVar("Found")
 
 PREVIOUS_RESULT = "PULUMI_COMMAND_STDOUT"

@@ -1,0 +1,407 @@
+"""The commands on a running cluster: verify, nodes, drain, uncordon, snapshots, restore, support-bundle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from busbar.cli.ending import when_interrupted
+from busbar.cli.engine import say
+from busbar.cli.operation import confirm, operations_of
+from busbar.cli.output import error, print_result, print_table
+from busbar.cli.stackfile import (
+    AsJson,
+    Project,
+    SecretError,
+    Stack,
+    Yes,
+    find_file,
+    load_stack,
+    login_of,
+    read_secret,
+)
+from busbar.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from busbar.operations.restore import RestorePlan, Snapshot
+    from busbar.operations.verify import Verified
+
+
+def verify(
+    stack: Stack,
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare hosts and cluster with the configuration: files, units, Nodes, labels, taints, charts.
+
+    Exit code 0: nothing differs; 1: something differs, or could not be verified; 64: no such stack, or one
+    without hosts.
+    """
+    from busbar.config.stackfile import stack_of
+
+    path = find_file(stack, project)
+    found, name = operations_of(path).verify(path), stack_of(path)
+    print_result({"stack": name, **found.data()}, as_json, lambda: _show_differences(found, name))
+    if found.drift:
+        raise typer.Exit(1)
+
+
+def _show_differences(found: Verified, stack: str) -> None:
+    """Print a row per host or difference, and the fixes."""
+    rows = []
+    for name, role in found.hosts:
+        differences = [each for each in found.drift if each.host == name]
+        rows += [(name, role, each.text) for each in differences] or [(name, role, "as applied")]
+    print_table(("host", "role", "state"), rows)
+    if found.drift:
+        typer.echo(f"{counted(len(found.drift), 'difference')}. Fix: {'; '.join(found.fixes(stack))}")
+
+
+def nodes(
+    stack: Stack,
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check GPUs, PCIe links, HCAs and Nodes of all workers, at any time.
+
+    Exit code 0: no errors, every Node Ready; 1: an error, or a Node that is not Ready or cannot be read;
+    64: no such stack.
+    """
+    from busbar.cli.before import show_hosts
+    from busbar.config.stackfile import stack_of
+
+    path = find_file(stack, project)
+    found = operations_of(path).nodes(path)
+    result = {"stack": stack_of(path), **found.data()}
+    print_result(result, as_json, lambda: show_hosts(found.spec, found.outcome, found.nodes))
+    if not found.are_well:
+        raise typer.Exit(1)
+
+
+Worker = Annotated[str, typer.Argument(metavar="HOST", help="Name of a worker.")]
+
+
+def drain(
+    stack: Stack,
+    host: Worker,
+    reason: Annotated[
+        str,
+        typer.Option(metavar="TEXT", help="Why; kept on the Node, and shown by status, verify and nodes."),
+    ] = "no reason given",
+    end_jobs: Annotated[
+        bool,
+        typer.Option(
+            "--end-jobs",
+            help="Also evict pods that nothing starts again: those of jobs, and those without a controller.",
+        ),
+    ] = False,
+    project: Project = None,
+) -> None:
+    """Cordon a worker for a repair, and wait until its pods have left.
+
+    Disruption budgets are honoured. Pods of jobs and without a controller are waited for, those of DaemonSets
+    stay. After pools.NAME.drain_timeout_seconds the command ends; the worker stays cordoned also then. No
+    update undoes that, or waits for the worker. Run it again to go on, or to change the reason.
+
+    Exit code 0: drained; 1: pods remain, or the API refuses; 64: no such stack or worker.
+    """
+    path = find_file(stack, project)
+    typer.echo(operations_of(path).drain(path, host, reason, end_jobs=end_jobs))
+
+
+def uncordon(stack: Stack, host: Worker, project: Project = None) -> None:
+    """Let pods start again on a worker that `busbar drain` has taken out.
+
+    First it must be Ready and offer the GPUs and HCAs of its pool; that is waited for, five minutes at most.
+    One in quarantine comes back without them. A cordon of somebody else stays.
+
+    Exit code 0: pods can start there; 1: it was not drained, lacks something, or stays cordoned; 64: no such
+    stack or worker.
+    """
+    path = find_file(stack, project)
+    typer.echo(operations_of(path).uncordon(path, host))
+
+
+_MIB = 1 << 20
+
+
+def snapshots(
+    stack: Stack,
+    as_json: AsJson = False,
+    project: Project = None,
+) -> None:
+    """List the snapshots of etcd on the servers, and in the bucket while K3s is running; the newest first.
+
+    Exit code 0: all servers answered; 1: not all of them; 64: no such stack.
+    """
+    import asyncio
+    from dataclasses import asdict
+
+    from busbar.hosts.inventory import Inventory
+    from busbar.hosts.remote import Hosts
+    from busbar.operations.restore import ServerState, all_of, ask
+
+    file, cluster = load_stack(stack, project)
+
+    async def answers() -> list[ServerState | str]:
+        async with Hosts.open(login_of(file, cluster.ssh)) as hosts:
+            return await ask(hosts, Inventory.of(cluster).servers)
+
+    states = asyncio.run(answers())
+    missing = [each for each in states if isinstance(each, str)]
+    found = all_of([each for each in states if isinstance(each, ServerState)])
+    result = {"snapshots": [asdict(each) for each in found], "errors": missing}
+    print_result(result, as_json, lambda: _show_snapshots(found))
+    for text in missing:
+        error(text)
+    if missing:
+        raise typer.Exit(1)
+
+
+def restore(
+    stack: Stack,
+    snapshot: Annotated[
+        str,
+        typer.Option(help="Name as `busbar snapshots` lists it, or path of a file on a server."),
+    ],
+    s3: Annotated[
+        bool, typer.Option("--s3", help="Take it from the bucket (k3s.snapshots.s3), by name.")
+    ] = False,
+    server: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Server to restore first; default: one that has the snapshot."),
+    ] = None,
+    project: Project = None,
+    yes: Yes = False,
+) -> None:
+    """Replace everything in the cluster by a snapshot of etcd; the API is unavailable for minutes.
+
+    Everything written since the snapshot is lost. Each server keeps its previous data in a folder that is
+    printed. Refused while `busbar up` or `busbar destroy` is running. After an interruption: run the same
+    command again.
+
+    Exit code 0: restored, and nothing differs from the configuration; 1: refused, failed, declined, or
+    something differs; 64: no such stack, or no terminal to ask on.
+    """
+    import asyncio
+
+    from busbar.hosts.inventory import Inventory
+    from busbar.operations import lock, restore
+    from busbar.operations import restore as operation
+
+    stopped = "; K3s may be stopped on servers. Fix: run the same command again"
+    with when_interrupted(stopped):
+        file, cluster = load_stack(stack, project)
+        login, inventory = login_of(file, cluster.ssh), Inventory.of(cluster)
+        plan = asyncio.run(restore.plan(inventory, login, snapshot, s3=s3, server=server))
+        _explain(plan)
+        confirm(yes)
+        with lock.held(login, plan.servers, f"busbar restore {stack}", on_all=True):
+            done = asyncio.run(operation.restore(plan, login, say))
+    for host, folder in done.kept.items():
+        typer.echo(f"old data: {host}:{folder} (delete it when it is no longer needed)")
+    if done.waiting:
+        error(f"restored; Nodes that are not Ready: {', '.join(done.waiting)}")
+
+    verify(stack, project)
+    if done.waiting:
+        raise typer.Exit(1)
+
+
+def _explain(plan: RestorePlan) -> None:
+    snapshot = plan.snapshot
+    what = (
+        f"{snapshot.bytes / _MIB:.1f} MiB, {snapshot.time}"
+        if snapshot.time
+        else "not verified: K3s is not running"
+    )
+    typer.echo(f"snapshot  {snapshot.name} ({snapshot.where}, {what})")
+    typer.echo(f"restored  on {plan.first.name}; its current data is moved aside")
+    others = ", ".join(each.name for each in plan.others)
+    typer.echo(f"rejoin    {others or 'no other server'}, one at a time; their current data is moved aside")
+    typer.echo(f"restart   the agents of {counted(len(plan.workers), 'worker')}; pods keep running")
+    if plan.resumed:
+        typer.echo("resumed   an unfinished restore; this one starts from the beginning")
+    typer.echo("lost      everything that was written to the cluster since the snapshot")
+
+
+def _show_snapshots(found: Sequence[Snapshot]) -> None:
+    if not found:
+        typer.echo("none; K3s takes one every 12 hours by default (k3s.snapshots)")
+        return
+    rows = [(each.name, each.where, f"{each.bytes / _MIB:.1f}", each.time) for each in found]
+    print_table(("name", "where", "MiB", "time"), rows)
+
+
+PACKAGES = (
+    "pulumi",
+    "pulumi-command",
+    "pulumi-kubernetes",
+    "pulumi-random",
+    "urllib3",
+    "asyncssh",
+)
+COMMAND_SECONDS = 60
+
+
+def support_bundle(
+    stack: Stack,
+    project: Project = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="File to write; default: ./busbar-support-STACK-TIME.tar.gz."),
+    ] = None,
+    preflight: Annotated[
+        bool, typer.Option(help="Run preflight; without it the bundle has no facts of the hosts.")
+    ] = True,
+) -> None:
+    """Write versions, findings, facts, logs and verdicts of a stack into a tar.gz, without secrets.
+
+    It also works on a stack that is invalid or was never brought up.
+
+    Exit code 0: written; 1: the file cannot be written; 64: no such stack.
+    """
+    from datetime import UTC, datetime
+
+    from busbar.cli.output import fail
+    from busbar.config.stackfile import stack_of
+    from busbar.support.bundle import Bundle
+    from busbar.support.redact import Redactor
+
+    path = find_file(stack, project)
+    text = path.read_text(encoding="utf-8", errors="replace")
+    name, project = stack_of(path), path.parent
+    state = project / ".busbar" / name
+    target = output or Path(f"busbar-support-{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar.gz")
+    redactor = Redactor(_known_secrets(text, name, project, state))
+    try:
+        with Bundle(target, redactor) as bundle:
+            bundle.add_json("versions.json", _versions(project))
+            bundle.add_json("preflight.json", _preflight(path) if preflight else {"skipped": True})
+            bundle.add_json("engine.json", _engine(name, project))
+            bundle.add_files(state)
+    except OSError as error:
+        fail(f"{target} cannot be written: {error.strerror or error}", 1)
+    typer.echo(
+        f"{target}: secrets were replaced; host names and addresses were not. Review it before you send it"
+    )
+
+
+def _known_secrets(text: str, stack: str, project: Path, state: Path) -> list[str]:
+    """Values that must not be in the bundle, as far as they can be read here."""
+    import yaml
+
+    from busbar.config.schema import SECRETS
+    from busbar.support.redact import kubeconfig_secrets
+
+    found: list[str] = []
+    try:
+        config = yaml.safe_load(text)["config"]
+        entries = {str(key): value for key, value in config.items()}
+    except (yaml.YAMLError, KeyError, TypeError, AttributeError):
+        entries = {}
+    ssh: Any = None
+    for key, value in entries.items():
+        namespace, _, name = key.partition(":")
+        if key == "busbar:cluster" or namespace == f"busbar-{name}":  # the configuration
+            ssh = value.get("ssh") if isinstance(value, dict) else None
+        elif name in SECRETS and value and not isinstance(value, dict):
+            found += _leaves(str(value))
+        elif name in SECRETS and value:
+            try:
+                found += _leaves(read_secret(stack, project, name, namespace=namespace))
+            except SecretError:
+                continue  # without the passphrase nothing here shows it in plain text
+    key_file = ssh.get("key_file") if isinstance(ssh, dict) else None
+    for file in filter(None, [key_file and project / Path(str(key_file)).expanduser(), state / "kubeconfig"]):
+        try:
+            content = file.read_text()
+        except (OSError, UnicodeDecodeError):
+            continue
+        found += kubeconfig_secrets(content) if file.name == "kubeconfig" else [content]
+    return found
+
+
+def _leaves(text: str) -> list[str]:
+    """A secret and, if it is JSON (registryCredentials), the texts in it."""
+    import json
+
+    def walk(value: Any) -> list[str]:
+        if isinstance(value, dict):
+            return [leaf for item in value.values() for leaf in walk(item)]
+        return [value] if isinstance(value, str) else []
+
+    try:
+        return [text, *walk(json.loads(text))]
+    except ValueError:
+        return [text]
+
+
+def _versions(project: Path) -> dict[str, Any]:
+    import platform
+    from importlib import metadata
+
+    from busbar import release
+
+    def version(package: str) -> str | None:
+        try:
+            return metadata.version(package)
+        except metadata.PackageNotFoundError:
+            return None
+
+    return {
+        "busbar": release.line(),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "packages": {package: version(package) for package in PACKAGES},
+        "pulumi": _run("pulumi", "version"),
+        "project_commit": _run("git", "-C", str(project), "rev-parse", "HEAD"),
+    }
+
+
+def _preflight(path: Path) -> dict[str, Any]:
+    """Findings and facts of all hosts, or the reason why there are none."""
+    from dataclasses import asdict
+
+    from busbar.config import ConfigError
+    from busbar.exits import Misuse
+
+    try:
+        _, outcome = operations_of(path).preflight(path)
+    except ConfigError as error:
+        return {"error": "the configuration is invalid", "findings": [*map(str, error.findings)]}
+    except (ValueError, SecretError, Misuse) as error:
+        return {"error": str(error)}
+    return {
+        "findings": [asdict(finding) for finding in outcome.findings],
+        "facts": {name: dict(record.facts) for name, record in outcome.records.items()},
+    }
+
+
+def _engine(stack: str, project: Path) -> dict[str, Any]:
+    import json
+
+    from busbar.support.bundle import engine_state
+
+    text = _run("pulumi", "stack", "export", "--stack", stack, "--cwd", str(project), "--non-interactive")
+    try:
+        return engine_state(json.loads(text))
+    except ValueError:
+        return {"error": text}
+
+
+def _run(*words: str) -> str:
+    """The stdout of a command, or the reason why there is none."""
+    import subprocess
+
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
+    except FileNotFoundError:
+        return f"{words[0]} is not on PATH"
+    except subprocess.TimeoutExpired:
+        return f"timed out after {COMMAND_SECONDS} s"
+    return done.stdout.strip() if done.returncode == 0 else f"failed: {done.stderr.strip()}"
