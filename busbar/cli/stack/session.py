@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -79,31 +79,25 @@ class Session:
         lock of a killed update is removed. Raises KeyboardInterrupt if the update was interrupted, and
         LockedError if a restore is running.
         """
+        result, failure = None, ""
         with operation_lock(self.target, self.command):
             self.changing = True
-            return self._update(stack, operation, options)
+            with Rows(self.console, self.interrupts.end_child) as rows:
 
-    def _update(
-        self, stack: auto.Stack, operation: Callable[..., Result], options: Mapping[str, Any]
-    ) -> tuple[Rows, Result | None, str]:
-        rows = Rows(self.console, self.interrupts.end_child)
-        result, failure = None, ""
-        with rows:
-            try:
-                result = without_stale_lock(
-                    stack,
-                    rows.say,
-                    lambda: operation(
+                def act() -> Result:
+                    return operation(
                         on_event=rows.on_event,
                         show_secrets=False,
                         suppress_outputs=True,
                         suppress_progress=True,
                         color="never",
                         **options,
-                    ),
-                )
-            except auto.CommandError as error:
-                failure = self.engine.stderr or str(error)
+                    )
+
+                try:
+                    result = without_stale_lock(stack, rows.say, act)
+                except auto.CommandError as error:
+                    failure = self.engine.stderr or str(error)
         unfinished = rows.unfinished(keep.failed_steps(self.target.folder))
         keep.keep_failed_steps(unfinished, self.target.folder)
         if failure and self.interrupts.count:
@@ -132,20 +126,15 @@ def run(verb: str, target: Target, command: Callable[[Session], int], *, asks: b
         session: Session | None = None
         try:
             session = Session(verb, target, console, interrupts, Engine(interrupts))
-            return _without_engine_errors(session, command)
+            return command(session)
+        except auto.CommandError:
+            if session and not interrupts.count:
+                return session.fail(reasons([], session.engine.stderr))
         except (KeyboardInterrupt, typer.Abort):
-            if session is None or not session.changing:
-                console.print(Text("\ninterrupted; no changes made", "bold yellow"))
-            return INTERRUPTED
-
-
-def _without_engine_errors(session: Session, command: Callable[[Session], int]) -> int:
-    try:
-        return command(session)
-    except auto.CommandError:
-        if session.interrupts.count:
-            raise KeyboardInterrupt from None
-        return session.fail(reasons([], session.engine.stderr))
+            pass
+        if session is None or not session.changing:
+            console.print(Text("\ninterrupted; no changes made", "bold yellow"))
+        return INTERRUPTED
 
 
 class LastingConsole(Console):

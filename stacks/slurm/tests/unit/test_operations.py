@@ -15,15 +15,22 @@ import yaml
 from typer.testing import Result
 
 from busbar.capability import FOLDER
+from busbar.cli.operation import Operations
 from busbar.hosts.finding import Finding
 from busbar.hosts.remote import UnreachableError
 from busbar.preflight.facts import HostRecord
 from busbar.preflight.survey import Outcome
+from stacks.slurm.package import operations
 from stacks.slurm.package.config import KEY, PROJECT
 from stacks.slurm.package.preflight import Spec
 from stacks.slurm.tests.support import compute, configured, facts, slurm
 from tests.support.cli import busbar
 from tests.support.clusters import host_key
+
+
+def test_the_module_has_the_functions_by_which_the_core_serves_its_stacks() -> None:
+    served: Operations = operations  # mypy compares the signatures
+    assert callable(served.verify)
 
 
 def stack(content: dict[str, Any]) -> str:
