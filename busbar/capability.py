@@ -65,39 +65,37 @@ class Gate:
 
 @dataclass(frozen=True, kw_only=True)
 class Capability:
-    """One capability.
-
-    `name`: name of its folder, and of the group of its commands. `help`: one line on that group. `commands`:
-    the module whose function `register` adds them. A capability with a Pulumi project, called busbar-NAME,
-    also has `schema`, the module whose function `stack_schema` returns the JSON Schema of its stack files,
-    and the `gate` of its updates. Its `commands` have `describe(path)` for `busbar check-config`: a stack
-    file in a few lines, and its warnings. `operations`: if it has hosts of its own, the module with the
-    functions of busbar.cli.operation.Operations, by which the commands on hosts serve its stacks, and with
-    `measure` and `diagnose` as in busbar/fabric/commands. `measure`:
-    if it has none, the function by which `busbar measure` serves them, as MODULE:NAME.
-    `host_groups`: group of another tool's inventory -> its key in the section `hosts` of these files, with
-    `[]` after the key of a list (`busbar hosts import`), and `host_roles`: the same of the roles in a list of
-    hosts (busbar.config.hosts_from.ROLES). `changed`: the function that
-    `notify` calls, as MODULE:NAME, and `repeat`: the command for a person, where it has failed. `judge`: the
-    function (MODULE:NAME) that judges a folder with a kept log of its gate again: Path -> Verdict or None.
-    `drains`: the function (MODULE:NAME) that makes a DrainHook of a Node, or None. `nodes`: the function
-    (MODULE:NAME) of an Api by which `busbar nodes` names Nodes that start no jobs: Node -> why.
-    """
+    """One capability. Modules are named as texts, functions as MODULE:NAME."""
 
     name: str
+    """Of its folder, and of the group of its commands."""
     help: str
+    """One line on that group."""
     commands: str
+    """Module with `register`, which adds the commands. With a project it has `describe`, for check-config."""
     schema: str | None = None
+    """Module with `stack_schema`, if there is a Pulumi project, which is called busbar-NAME."""
     gate: Gate | None = None
+    """The gate of the updates of that project."""
     operations: str | None = None
+    """Module with the functions of busbar.cli.operation.Operations, and `measure` and `diagnose` as those of
+    busbar/fabric/commands, if it has hosts of its own."""
     measure: str | None = None
+    """Function by which `busbar measure` serves its stacks, if it has no hosts of its own."""
     host_groups: Mapping[str, str] = field(default_factory=dict)
+    """Group of another tool's inventory -> its key in the section `hosts`, with `[]` after that of a list."""
     host_roles: Mapping[str, str] = field(default_factory=dict)
+    """The same of the roles in a list of hosts (busbar.config.hosts_from.ROLES)."""
     changed: str | None = None
-    drains: str | None = None
-    nodes: str | None = None
+    """Function that `notify` calls."""
     repeat: str = ""
+    """The command for a person where `changed` has failed."""
+    drains: str | None = None
+    """Function that makes a DrainHook of a Node, or None."""
+    nodes: str | None = None
+    """Function of an Api by which `busbar nodes` names Nodes that start no jobs: Node -> why."""
     judge: str | None = None
+    """Function that judges a folder with a kept log of its gate again: Path -> Verdict or None."""
 
     def register(self, group: Typer) -> None:
         importlib.import_module(self.commands).register(group)
