@@ -30,6 +30,19 @@ if TYPE_CHECKING:
     from busbar.operations.restore import RestorePlan, Snapshot
     from busbar.operations.verify import Verified
 
+Worker = Annotated[str, typer.Argument(metavar="HOST", help="Name of a worker.")]
+_MIB = 1 << 20
+# Those whose versions are in a support bundle.
+PACKAGES = (
+    "pulumi",
+    "pulumi-command",
+    "pulumi-kubernetes",
+    "pulumi-random",
+    "urllib3",
+    "asyncssh",
+)
+COMMAND_SECONDS = 60
+
 
 def verify(
     stack: Stack,
@@ -82,9 +95,6 @@ def nodes(
         raise typer.Exit(1)
 
 
-Worker = Annotated[str, typer.Argument(metavar="HOST", help="Name of a worker.")]
-
-
 def drain(
     stack: Stack,
     host: Worker,
@@ -124,9 +134,6 @@ def uncordon(stack: Stack, host: Worker, project: Project = None) -> None:
     """
     path = find_file(stack, project)
     typer.echo(operations_of(path).uncordon(path, host))
-
-
-_MIB = 1 << 20
 
 
 def snapshots(
@@ -235,17 +242,6 @@ def _show_snapshots(found: Sequence[Snapshot]) -> None:
         return
     rows = [(each.name, each.where, f"{each.bytes / _MIB:.1f}", each.time) for each in found]
     print_table(("name", "where", "MiB", "time"), rows)
-
-
-PACKAGES = (
-    "pulumi",
-    "pulumi-command",
-    "pulumi-kubernetes",
-    "pulumi-random",
-    "urllib3",
-    "asyncssh",
-)
-COMMAND_SECONDS = 60
 
 
 def support_bundle(

@@ -27,6 +27,11 @@ NODES_SECONDS = 360
 # Workers whose agents restart at the same time; K3s's docs advise against more than 50 joins at once.
 CONCURRENT_AGENTS = 32
 
+CHECK_SECONDS = 300
+SCRIPT = "k3s-restore"
+LIST_SECONDS = 120
+S3 = "s3"
+
 
 @dataclass(frozen=True)
 class Restored:
@@ -147,10 +152,6 @@ class _Steps:
             self.say(f"{host.name}: its previous data is in {facts['kept']}")
 
 
-CHECK_SECONDS = 300
-SCRIPT = "k3s-restore"
-
-
 class RestoreError(Failed):
     """The restore was refused, or failed; the text has the state of the cluster, and the fix."""
 
@@ -261,10 +262,6 @@ def names_of(hosts: Sequence[Host]) -> str:
     return ", ".join(host.name for host in hosts)
 
 
-LIST_SECONDS = 120
-S3 = "s3"
-
-
 @dataclass(frozen=True)
 class Snapshot:
     """One snapshot. `where` is the name of a server, or "s3"; `time` is UTC, as in 2026-11-22T04:30:00Z."""
@@ -317,7 +314,7 @@ async def ask(hosts: Hosts, servers: Sequence[Host], path: str = "") -> list[Ser
 
     async def one(server: Host) -> ServerState:
         values = {"VERB": "list", "SNAPSHOT": path}
-        return ServerState.of(server, await hosts.run(server, "k3s-restore", values, seconds=LIST_SECONDS))
+        return ServerState.of(server, await hosts.run(server, SCRIPT, values, seconds=LIST_SECONDS))
 
     return await on_each(servers, one)
 

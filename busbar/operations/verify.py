@@ -39,6 +39,9 @@ _DEPLOYED = "deployed"
 _BLOCKING = ("NoSchedule", "NoExecute")
 _KUBERNETES = "node.kubernetes.io/"
 
+READY = "Ready"
+UNKNOWN = "unknown"
+
 
 @dataclass(frozen=True)
 class Drift:
@@ -255,10 +258,6 @@ def _labels_and_taints(inventory: Inventory, host: Host, node: Node) -> list[Dri
             text = f"taint {other} is not in the configuration{by}: kubectl taint node {host.name} {other}-"
             found.append(Drift(host.name, text, "foreign"))
     return found
-
-
-READY = "Ready"
-UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)

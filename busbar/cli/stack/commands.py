@@ -22,12 +22,19 @@ from busbar.cli.stack.session import Session
 from busbar.cli.stack.target import ALL, CHARTS, Options, Target
 from busbar.exits import DONE, FAILED, Failed, Misuse
 from busbar.kube.client import RestApi
-from busbar.names import STATE_BEFORE_1_0
 from busbar.operations import uncleaned
 from busbar.outputs import CLUSTER, GATE
 from busbar.text import listed
 
 _SHOWN_STEPS = 10
+
+# Preflight reads the machine-ids again, because a host may be another machine now.
+_PREFLIGHT = ("-preflight", "-preflight-hosts")
+# Steps that do not run on the host: a server prepares for another machine, and the API sets taints.
+_NODES = ("-rejoin", "-nodes", "-taints")
+_WITH_NODE = (names.CONTROL_PLANE, names.WORKER)
+# A release that was uninstalled and is installed again may have the revision that it had.
+_WAITS = (f"{names.GPU_OPERATOR}-gpus", f"{names.NETWORK_OPERATOR}-hcas")
 
 
 def up(target: Target, options: Options) -> int:
@@ -68,7 +75,7 @@ def _read_state(stack: auto.Stack) -> Snapshot:
     """The state, before the engine acts on it. Raises Failed if a busbar before 1.0 wrote it."""
     state = snapshot(stack)
     if state.is_before_1_0:
-        raise Failed(f"stack {stack.name}: {STATE_BEFORE_1_0}")
+        raise Failed(f"stack {stack.name}: {names.STATE_BEFORE_1_0}")
     return state
 
 
@@ -246,15 +253,6 @@ def _unrecorded(state: Snapshot) -> str:
     return ", ".join(
         events.name(urn) for urn, kind in state.pending if kind == "creating" and urn not in known
     )
-
-
-# Preflight reads the machine-ids again, because a host may be another machine now.
-_PREFLIGHT = ("-preflight", "-preflight-hosts")
-# Steps that do not run on the host: a server prepares for another machine, and the API sets taints.
-_NODES = ("-rejoin", "-nodes", "-taints")
-_WITH_NODE = (names.CONTROL_PLANE, names.WORKER)
-# A release that was uninstalled and is installed again may have the revision that it had.
-_WAITS = (f"{names.GPU_OPERATOR}-gpus", f"{names.NETWORK_OPERATOR}-hcas")
 
 
 def to_apply_again(state: Snapshot, hosts: Sequence[str]) -> list[str]:

@@ -26,6 +26,13 @@ Output = Callable[[str], Any]
 # Variable in the engine's environment with the pid of the process that started it and forwards signals.
 WATCHER = "BUSBAR_PID"
 
+KILL_AFTER_SECONDS = 30
+# A lost terminal and a cancelled CI job end an update as Ctrl-C does.
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+GRACEFUL = "interrupted: running steps finish, no new ones start. Ctrl-C again stops them where they are."
+FORCED = f"stopping now; the engine is killed if it has not ended in {KILL_AFTER_SECONDS} s."
+KILLED = "killed the engine."
+
 
 class Engine(auto.PulumiCommand):
     """The `pulumi` command. Each call runs in its own session and gets signals from `interrupts` only.
@@ -157,15 +164,6 @@ def _is_before_1_0(resource: Mapping[str, Any]) -> bool:
         return not isinstance(inputs.get("input"), Mapping)
     # Steps of capabilities end in -removal too, and uninstall no host.
     return str(inputs.get("delete", "")).endswith("busbar remove host") and not names.host_of(name)
-
-
-KILL_AFTER_SECONDS = 30
-# A lost terminal and a cancelled CI job end an update as Ctrl-C does.
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-GRACEFUL = "interrupted: running steps finish, no new ones start. Ctrl-C again stops them where they are."
-FORCED = f"stopping now; the engine is killed if it has not ended in {KILL_AFTER_SECONDS} s."
-KILLED = "killed the engine."
 
 
 class Interrupts:

@@ -24,6 +24,9 @@ ABANDONED_SECONDS = 1800
 
 Result = TypeVar("Result")
 
+# A lock that stays empty for this time, in seconds, is not being written.
+SETTLE_SECONDS = 3
+
 
 def without_stale_lock(stack: auto.Stack, say: Callable[[str], None], update: Callable[[], Result]) -> Result:
     """Run `update`. If a dead process of this machine left the stack locked, unlock it and repeat.
@@ -132,10 +135,6 @@ def forget_completed(stack: auto.Stack, state: Snapshot) -> None:
         color="never",
         show_secrets=False,
     )
-
-
-# A lock that stays empty for this time, in seconds, is not being written.
-SETTLE_SECONDS = 3
 
 
 @dataclass(frozen=True)

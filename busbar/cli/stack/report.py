@@ -26,6 +26,8 @@ _HISTORY = 20
 _UPDATES = {"update", "destroy"}
 _SUCCEEDED = "succeeded"
 
+_API_SECONDS = 5.0
+
 
 def report(console: Console, stack: auto.Stack, target: Target, *, as_json: bool = False) -> int:
     """Print the state of a stack; returns DONE only if it is good. Raises CommandError."""
@@ -96,9 +98,6 @@ def _pending(state: Snapshot, target: Target) -> list[str]:
         f"      pending  {steps}",
         f"               An update is running, or was interrupted; then `busbar up {target.name}` continues.",
     ]
-
-
-_API_SECONDS = 5.0
 
 
 def drained_lines(kubeconfig: Any, target: Target) -> list[str]:
