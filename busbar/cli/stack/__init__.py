@@ -90,8 +90,8 @@ def recover(stack: Stack, project: Project = None, yes: Yes = False) -> None:
     """Import the newest whole copy of a lost state, which `busbar up` keeps on the servers.
 
     Hosts and login are those of the stack file. What is missing or damaged is shown. Refused where the state
-    has resources, the hosts belong to two clusters, the copy is of another project or stack, or a token was
-    rotated since. Nothing on the hosts is changed.
+    has made something, the hosts belong to two clusters, the copy is of another project or stack, or a token
+    was rotated since. Nothing on the hosts is changed.
 
     Exit code 0: imported; 1: refused, failed, or declined; 64: nothing was started (bad usage, no pulumi, no
     terminal to ask on); 70: an error of busbar itself; 130: interrupted.

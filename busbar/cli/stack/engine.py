@@ -152,10 +152,8 @@ def snapshot(stack: auto.Stack) -> Snapshot:
 
 
 def _is_made(resource: Mapping[str, Any]) -> bool:
-    """Whether the resource is more than a provider, a reference, a token or the identity of a cluster."""
-    is_value = resource.get("type", "").startswith(("pulumi:providers:", "pulumi:pulumi:", "random:"))
-    is_identity = resource["urn"].rpartition("::")[2] == names.CLUSTER_ID
-    return bool(resource.get("custom")) and not is_value and not is_identity
+    """Whether the resource is no component and no value of the state, as providers, tokens, Stashes are."""
+    return bool(resource.get("custom")) and not resource["type"].startswith(("pulumi:", "random:"))
 
 
 def _is_before_1_0(resource: Mapping[str, Any]) -> bool:
