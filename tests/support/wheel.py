@@ -52,6 +52,7 @@ class Installed:
         arguments, request, code = call
         (self.folder / "Pulumi.yaml").write_text("name: busbar\nruntime: python\n")
         (self.folder / "Pulumi.dev.yaml").write_text((PROJECT / "Pulumi.dev.yaml").read_text())
+        (self.folder / "kubeconfig").write_text(KUBECONFIG)
         stdin = b"" if request is None else json.dumps(request).encode()
         done = self.busbar(*command.split(), *arguments, stdin=stdin, BUSBAR_KUBECONFIG=KUBECONFIG)
         said = done.stderr.decode()
