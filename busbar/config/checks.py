@@ -50,9 +50,8 @@ def of_cluster(cluster: Cluster) -> Iterator[Finding]:
         networks,
         pod_network_size,
         registries,
-        written_keys,
-        breaking_keys,
-        token_lifetime,
+        k3s_keys,
+        api_server_arguments,
         operator_versions,
         resource,
         node_features,
@@ -344,33 +343,8 @@ _WRITTEN_KEYS: Mapping[str, str | None] = {
 }
 # On servers these two are free (to taint the control plane); busbar sets none there.
 _FREE_ON_SERVERS = {"node-label", "node-taint"}
-_API_PORT = "load balancer, workers and scripts use port 6443"
-_CONTRADICTS = "contradicts the AuthenticationConfiguration with which busbar opens /livez and /readyz"
-
-
-def written_keys(cluster: Cluster) -> Iterator[Finding]:
-    """No key of config.yaml is one that busbar writes itself."""
-    for setting, key in _keys(cluster):
-        name = key.removesuffix("+")
-        if name in _WRITTEN_KEYS and not (setting == "server_args" and name in _FREE_ON_SERVERS):
-            instead = _WRITTEN_KEYS[name]
-            fix = f"use {instead}" if instead else "remove it"
-            yield Finding(("k3s", setting, key), "busbar writes this key itself", fix)
-    where = ("k3s", "server_args", "kube-apiserver-arg")
-    for argument in arguments_of(cluster.k3s.server_args, where[-1]):
-        option, _ = parsed(argument)
-        if option == "secure-port":
-            yield Finding(where, f"{argument!r}: {_API_PORT}", "remove it")
-        if option in ("anonymous-auth", "authentication-config"):
-            yield Finding(where, _CONTRADICTS, "remove it", repr(argument))
-        if option.startswith("oidc-"):
-            text = (
-                f"{argument!r}: the API server does not start with it beside an AuthenticationConfiguration"
-            )
-            yield Finding(where, text, "use k3s.authentication.jwt")
-
-
 # Keys with which busbar's own steps fail, with the reason.
+_API_PORT = "load balancer, workers and scripts use port 6443"
 _SCRIPTS_USE = "the scripts of busbar use"
 _EMBEDDED = "servers run embedded etcd"
 _VPN = "K3s would use the addresses of that VPN"
@@ -403,41 +377,48 @@ _BREAKING_KUBELET_ARGUMENTS: Mapping[str, str] = {
 }
 
 
-def breaking_keys(cluster: Cluster) -> Iterator[Finding]:
-    """No key of config.yaml and no argument of the kubelet breaks busbar's own steps."""
-    for setting, key in _keys(cluster):
-        if reason := _BREAKING_KEYS.get(key.removesuffix("+")):
-            yield Finding(("k3s", setting, key), f"is not supported: {reason}", "remove it")
-    for setting in _SETTINGS:
-        for argument in arguments_of(getattr(cluster.k3s, setting), "kubelet-arg"):
+def k3s_keys(cluster: Cluster) -> Iterator[Finding]:
+    """No key of config.yaml and no argument of the kubelet is busbar's own, or breaks its steps."""
+    for setting in ("server_args", "agent_args"):
+        given = getattr(cluster.k3s, setting)
+        for key in given:
+            name = key.removesuffix("+")
+            if name in _WRITTEN_KEYS and not (setting == "server_args" and name in _FREE_ON_SERVERS):
+                instead = _WRITTEN_KEYS[name]
+                fix = f"use {instead}" if instead else "remove it"
+                yield Finding(("k3s", setting, key), "busbar writes this key itself", fix)
+            if reason := _BREAKING_KEYS.get(name):
+                yield Finding(("k3s", setting, key), f"is not supported: {reason}", "remove it")
+        for argument in arguments_of(given, "kubelet-arg"):
             if reason := _BREAKING_KUBELET_ARGUMENTS.get(parsed(argument)[0]):
                 text = f"is not supported: {reason}"
                 yield Finding(("k3s", setting, "kubelet-arg"), text, "remove it", repr(argument))
 
 
-_SETTINGS = ("server_args", "agent_args")
-
-
-def _keys(cluster: Cluster) -> Iterator[tuple[str, str]]:
-    return ((setting, key) for setting in _SETTINGS for key in getattr(cluster.k3s, setting))
-
-
-# Mellanox/network-operator#1363.
+_CONTRADICTS = "contradicts the AuthenticationConfiguration with which busbar opens /livez and /readyz"
+# Mellanox/network-operator#1363: the CNI plugin of Multus never gets a new token.
 _SHORT_TOKENS = ("service-account-extend-token-expiration", "false")
+_ENDS_TOKEN = (
+    "ends the token of Multus after an hour, and then no pod starts (network_operator.secondary_networks)"
+)
 
 
-def token_lifetime(cluster: Cluster) -> Iterator[Finding]:
-    """Tokens live longer than an hour where there is Multus: its CNI plugin never gets a new one."""
-    if not cluster.network_operator.secondary_networks:
-        return
+def api_server_arguments(cluster: Cluster) -> Iterator[Finding]:
+    """No argument of the API server contradicts its port, its users, or what runs in the cluster."""
     where = ("k3s", "server_args", "kube-apiserver-arg")
     for argument in arguments_of(cluster.k3s.server_args, where[-1]):
-        if parsed(argument) == _SHORT_TOKENS:
+        option, _ = parsed(argument)
+        if option == "secure-port":
+            yield Finding(where, f"{argument!r}: {_API_PORT}", "remove it")
+        if option in ("anonymous-auth", "authentication-config"):
+            yield Finding(where, _CONTRADICTS, "remove it", repr(argument))
+        if option.startswith("oidc-"):
             text = (
-                "ends the token of Multus after an hour, and then no pod starts "
-                "(network_operator.secondary_networks)"
+                f"{argument!r}: the API server does not start with it beside an AuthenticationConfiguration"
             )
-            yield Finding(where, text, "remove one of the two", repr(argument))
+            yield Finding(where, text, "use k3s.authentication.jwt")
+        if parsed(argument) == _SHORT_TOKENS and cluster.network_operator.secondary_networks:
+            yield Finding(where, _ENDS_TOKEN, "remove one of the two", repr(argument))
 
 
 # Operators
