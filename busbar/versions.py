@@ -100,7 +100,7 @@ _WITHOUT_ZOMBIES = (Version("1.33.7"), 3)
 
 
 def keeps_removed_members(installed: str, wanted: str) -> bool:
-    """Whether an upgrade of servers from K3s `installed` to `wanted` can lose etcd's majority."""
+    """Return whether an upgrade of servers from K3s `installed` to `wanted` can lose etcd's majority."""
     before, after = release(installed), release(wanted)
     if before is None or after is None or before.release[:2] != (1, 33) or after.release[:2] == (1, 33):
         return False
@@ -123,6 +123,6 @@ def known_set(k3s: str, gpu_operator: str, network_operator: str) -> VersionSet 
 
 
 def contains(wanted: SpecifierSet, version: str) -> bool:
-    """Whether a range contains the release of `version`; False for a text that is no version."""
+    """Return whether a range contains the release of `version`; False for a text that is no version."""
     number = release(version)
     return number is not None and number in wanted

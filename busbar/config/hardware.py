@@ -51,7 +51,7 @@ class Hardware(Gpus):
         return self.model_dump(include={*Hardware.model_fields})
 
     def expectation(self, validation: NcclSettings, nodes: int | None = None) -> Expectation:
-        """The input for computing bandwidths, without configured bandwidths. Raises UnknownProfileError."""
+        """The input for computing bandwidths, without configured bandwidths."""
         # This import loads half of the judge, which few configurations need.
         from busbar.judge.nccl.expected.expectation import Expectation
 

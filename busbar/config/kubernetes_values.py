@@ -91,13 +91,13 @@ def own_namespace(instead: str, *operators: str) -> AfterValidator:
 
 
 def is_floating(image: str) -> bool:
-    """Whether a registry may give another image of this name tomorrow."""
+    """Return whether a registry may give another image of this name tomorrow."""
     name, digest = image.rpartition("/")[2], "@sha256:" in image
     return not digest and name.partition(":")[2] in ("", "latest")
 
 
 def is_local_chart(chart: str) -> bool:
-    """Whether a chart is a path on the machine that runs Pulumi."""
+    """Return whether a chart is a path on the machine that runs Pulumi."""
     return chart.startswith((".", "/", "~")) or chart.endswith(".tgz")
 
 

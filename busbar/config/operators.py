@@ -40,7 +40,7 @@ class Chart(ConfigModel):
 
     @property
     def is_local(self) -> bool:
-        """Whether `chart` is a path on the machine that runs Pulumi."""
+        """True if `chart` is a path on the machine that runs Pulumi."""
         return is_local_chart(self.chart)
 
     @property

@@ -42,7 +42,7 @@ class Taint(ConfigModel):
 
     @property
     def blocks(self) -> bool:
-        """Whether it keeps away pods that do not tolerate it."""
+        """True if it keeps away pods that do not tolerate it."""
         return self.effect != "PreferNoSchedule"
 
     def __str__(self) -> str:

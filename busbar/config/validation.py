@@ -130,26 +130,23 @@ class NcclSettings(NcclPoolSettings):
 
     @property
     def is_gate(self) -> bool:
-        """Whether `pulumi up` fails without a pass; never while the validation is switched off."""
+        """True if `pulumi up` fails without a pass. It does not while the validation is switched off."""
         return self.enabled and self.enforce
 
     @property
     def required_transport(self) -> Transport:
-        """The transport required between hosts: the configured one, else the profile's, else the default.
-
-        Raises busbar.judge.nccl.expected.profiles.UnknownProfileError.
-        """
+        """The transport required between hosts: the configured one, else the profile's, else the default."""
         if self.transport is not None:
             return self.transport
         return self.system.transport if self.system else DEFAULT_TRANSPORT
 
     @property
     def system(self) -> Profile | None:
-        """The profile, where one is named. Raises busbar.judge.nccl.expected.profiles.UnknownProfileError."""
+        """The profile, where one is named."""
         return profiles.load(self.profile) if self.profile else None
 
     def chosen(self, name: str) -> Any:
-        """The configured value of a field, else the profile's if it has one. Raises as `system`."""
+        """The configured value of a field, else the profile's if it has one."""
         of_profile = getattr(self.system, name, None)
         return getattr(self, name) if name in self.model_fields_set or of_profile is None else of_profile
 

@@ -163,7 +163,7 @@ def nccl_job(
 
     `hca_resources`: extended resources of a worker pod; None: those of the profile, else one
     nvidia.com/hostdev per rail. With other `versions` it is measured again. `topology` is the file of
-    `validation.topology_file`, read by the caller. Raises profiles.UnknownProfileError.
+    `validation.topology_file`, read by the caller.
     """
     run = nccl_run(pool, nodes, hardware, validation)
     profile = validation.system

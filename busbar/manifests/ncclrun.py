@@ -92,10 +92,7 @@ class NcclRun:
 
 
 def nccl_run(pool: str, nodes: Sequence[str], hardware: Gpus, validation: NcclSettings) -> NcclRun:
-    """The measurement of some nodes: from the validation, else its profile, else the defaults.
-
-    Raises profiles.UnknownProfileError.
-    """
+    """The measurement of some nodes: from the validation, else its profile, else the defaults."""
     profile = validation.system
     transport = validation.required_transport
     algorithm = validation.chosen("algorithm")

@@ -78,7 +78,7 @@ class Proof(ConfigModel):
 
     @property
     def is_gate(self) -> bool:
-        """Whether `pulumi up` fails without a pass; never while the proof is switched off."""
+        """True if `pulumi up` fails without a pass. It does not while the proof is switched off."""
         return self.enabled and self.enforce
 
 

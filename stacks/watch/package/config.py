@@ -91,7 +91,7 @@ class Stack(ConfigModel):
 
     @property
     def enabled(self) -> bool:
-        """Whether kube-prometheus-stack is installed."""
+        """True if kube-prometheus-stack is installed."""
         return self.mode == "install"
 
 
