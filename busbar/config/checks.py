@@ -26,7 +26,7 @@ from busbar.config.validation import NcclPoolSettings
 from busbar.judge.nccl.expected.system import is_gpu, models
 from busbar.text import counted, listed
 
-IpAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+_Ip: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 # With fewer servers no other server could take over a shared address.
 MIN_SHARING = 3
@@ -213,7 +213,7 @@ def virtual_ip(cluster: Cluster) -> Iterator[Finding]:
             yield Finding((*path, "address"), text, "give the IP address")
 
 
-def _ip(text: str) -> IpAddress | None:
+def _ip(text: str) -> _Ip | None:
     try:
         return ipaddress.ip_address(text)
     except ValueError:
