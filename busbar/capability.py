@@ -85,7 +85,7 @@ class Capability:
     host_groups: Mapping[str, str] = field(default_factory=dict)
     """Group of another tool's inventory -> its key in the section `hosts`, with `[]` after that of a list."""
     host_roles: Mapping[str, str] = field(default_factory=dict)
-    """The same of the roles in a list of hosts (busbar.config.hosts_from.ROLES)."""
+    """The same of the roles in a list of hosts (busbar.config.stackfile.ROLES)."""
     changed: str | None = None
     """Function that `notify` calls."""
     repeat: str = ""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pulumi
 
 from busbar.components.engine.helm import DeviceOperatorArgs, HelmOperator
-from busbar.config import operators
+from busbar.config import cluster as models
 from busbar.manifests.operators import GPU_OPERATOR
 from busbar.manifests.scheduling import GPU_RESOURCE
 
@@ -14,7 +14,7 @@ from busbar.manifests.scheduling import GPU_RESOURCE
 class GpuOperatorArgs(DeviceOperatorArgs):
     """`nodes`: Node name -> number of GPUs."""
 
-    config: operators.GpuOperator
+    config: models.GpuOperator
 
 
 class GpuOperator(HelmOperator):

@@ -7,7 +7,8 @@ import pulumi
 
 from busbar.components.engine.helm import HelmOperator, OperatorArgs
 from busbar.components.engine.local_command import from_project
-from busbar.config import Chart, operators
+from busbar.config import Chart
+from busbar.config import cluster as models
 from busbar.manifests.operators import MPI_OPERATOR
 
 CHART = Path(__file__).resolve().parents[1] / "charts" / "mpi-operator"
@@ -17,7 +18,7 @@ CHART = Path(__file__).resolve().parents[1] / "charts" / "mpi-operator"
 class MpiOperatorArgs(OperatorArgs):
     """The cluster of the operator, and its image."""
 
-    config: operators.MpiOperator
+    config: models.MpiOperator
 
 
 class MpiOperator(HelmOperator):

@@ -15,7 +15,7 @@ from busbar.collect.spec import collect_spec, settings_of
 from busbar.components.engine.cluster import create_custom_resource, create_object
 from busbar.components.engine.local_command import create_cluster_command, digest_in_first_folder
 from busbar.components.engine.removal import stack_folder
-from busbar.config.validation import Validation
+from busbar.config.cluster import Validation
 from busbar.manifests import mpijob
 from busbar.manifests.image_pull import ImagePull
 from busbar.manifests.names import digest

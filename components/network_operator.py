@@ -7,7 +7,7 @@ import pulumi
 
 from busbar.components.engine.cluster import create_custom_resource
 from busbar.components.engine.helm import DeviceOperatorArgs, HelmOperator
-from busbar.config import operators
+from busbar.config import cluster as models
 from busbar.manifests import nic_cluster_policy
 from busbar.manifests.names import digest
 from busbar.manifests.operators import NETWORK_OPERATOR
@@ -17,7 +17,7 @@ from busbar.manifests.operators import NETWORK_OPERATOR
 class NetworkOperatorArgs(DeviceOperatorArgs):
     """`nodes`: Node name -> number of HCAs. `rails`: their PCI addresses, such as 0000:1b:00.0."""
 
-    config: operators.NetworkOperator
+    config: models.NetworkOperator
     rails: pulumi.Input[Sequence[str]]
 
 

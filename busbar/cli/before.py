@@ -85,7 +85,7 @@ def _add_wheel(file: Path, folder: Path) -> None:
 
 
 def _site(requirements: list[str]) -> dict[str, str]:
-    from busbar.config.schema import stack_schema
+    from busbar.config.stackfile import stack_schema
 
     copied = ("Pulumi.yaml", "__main__.py", "Pulumi.h100.example.yaml")
     return {
@@ -123,7 +123,7 @@ def schema(
     """Print the JSON Schema of a stack file, for editors: of the cluster's project, or of a capability's."""
     from busbar.capability import of_project
     from busbar.config import stackfile
-    from busbar.config.schema import stack_schema
+    from busbar.config.stackfile import stack_schema
 
     if stack:
         capability = capability_of(find_file(stack, project))
@@ -168,7 +168,7 @@ def check_config(stack: Stack, project: Project = None) -> None:
 def check(path: Path, capability: Capability | None) -> None:
     """Print a summary of a stack file, and its warnings. Raises ConfigError."""
     from busbar.config import stackfile, warnings
-    from busbar.config.places import located
+    from busbar.config.engine_yaml import located
 
     if capability:
         lines, found = capability.describe(path)

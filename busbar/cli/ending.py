@@ -119,7 +119,7 @@ def _usage(error: Any) -> str:
 
 def show_findings(path: Path, findings: Sequence[Any]) -> str:
     """Print the findings of a stack file on stdout, with their places; the line for stderr."""
-    from busbar.config.places import located
+    from busbar.config.engine_yaml import located
 
     for finding in located(path, findings):
         typer.echo(finding)

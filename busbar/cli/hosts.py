@@ -36,7 +36,7 @@ def keys(stack: Stack, project: Project = None, as_json: AsJson = False) -> None
     """
     import asyncio
 
-    from busbar.config.hosts import has_list
+    from busbar.config.cluster import has_list
     from busbar.hosts import host_keys
 
     path = find_file(stack, project)
@@ -113,10 +113,10 @@ def import_hosts(
 
 
 def _print_list(file: str, found: ImportedHosts, project: Path | None) -> None:
-    """Print the contract of busbar.config.hosts_from, for the project of a folder."""
+    """Print the contract of busbar.config.stackfile.HostList, for the project of a folder."""
     from busbar.capability import of_project
     from busbar.config import stackfile
-    from busbar.config.hosts_from import ROLES, validated
+    from busbar.config.stackfile import ROLES, host_list
     from busbar.hosts import inventories
 
     name = stackfile.project_name(stackfile.project_folder(project, Path.cwd()))
@@ -126,7 +126,7 @@ def _print_list(file: str, found: ImportedHosts, project: Path | None) -> None:
     listed, notes = inventories.host_list(found, groups, roles)
     for note in [*notes, *inventories.unknown(found, [groups])]:
         progress(f"{file}: {note}")
-    print_text(validated(listed, file).text().rstrip())
+    print_text(host_list(listed, file).text().rstrip())
 
 
 def _row(offer: Offer) -> dict[str, Any]:

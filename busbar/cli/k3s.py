@@ -14,7 +14,7 @@ from busbar.cli.ending import when_interrupted
 from busbar.cli.output import progress
 from busbar.cli.stackfile import SecretError, cluster_api, install_id, kubeconfig_of, login_of
 from busbar.config import Cluster, Ssh, stackfile
-from busbar.config.errors import did_you_mean
+from busbar.config.findings import did_you_mean
 from busbar.config.stackfile import StackFile
 from busbar.exits import Failed, Misuse
 from busbar.hosts import host_keys as keys

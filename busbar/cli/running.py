@@ -291,7 +291,7 @@ def _known_secrets(text: str, stack: str, project: Path, state: Path) -> list[st
     """Values that must not be in the bundle, as far as they can be read here."""
     import yaml
 
-    from busbar.config.schema import SECRETS
+    from busbar.config.stackfile import SECRETS
     from busbar.support.redact import kubeconfig_secrets
 
     found: list[str] = []

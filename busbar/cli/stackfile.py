@@ -70,7 +70,7 @@ def capability_of(path: Path) -> Capability | None:
     """The capability to which a stack file belongs; None for that of a cluster. Raises ConfigError."""
     from busbar.capability import of_project
     from busbar.config import stackfile
-    from busbar.config.schema import PROJECT
+    from busbar.config.stackfile import PROJECT
 
     name = stackfile.project_name(path.parent)
     if name == PROJECT:

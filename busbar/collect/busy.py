@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from busbar.config.validation import Validation
+from busbar.config.cluster import Validation
 from busbar.kube.client import Api, JsonObject
 from busbar.kube.gpus import GpuNode, active_pods, count, held_by
 from busbar.kube.nodes import NODES

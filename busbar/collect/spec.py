@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from busbar.config.validation import NcclSettings
+from busbar.config.cluster import NcclSettings
 from busbar.judge.nccl.expected import JUDGE
 from busbar.judge.record import JOB, Settings
 from busbar.manifests.names import short

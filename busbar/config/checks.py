@@ -13,16 +13,23 @@ from typing import Any, TypeAlias
 from pydantic import ValidationError
 
 from busbar import versions
-from busbar.config.cluster import Cluster
-from busbar.config.errors import Finding, KeyPath, did_you_mean, finding, path_of
-from busbar.config.hardware import AnyCluster, Hardware
-from busbar.config.hosts import LABELS, HostConfig, Worker
-from busbar.config.k3s import Registries, arguments_of, parsed
-from busbar.config.kubernetes_values import PACKAGED, is_floating
-from busbar.config.operators import Chart
-from busbar.config.pools import CONTROL_PLANE
-from busbar.config.ssh import Ssh
-from busbar.config.validation import NcclPoolSettings
+from busbar.config.cluster import (
+    CONTROL_PLANE,
+    LABELS,
+    AnyCluster,
+    Chart,
+    Cluster,
+    Hardware,
+    HostConfig,
+    NcclPoolSettings,
+    Registries,
+    Ssh,
+    Worker,
+    arguments_of,
+    parsed,
+)
+from busbar.config.findings import Finding, KeyPath, did_you_mean, finding, path_of
+from busbar.config.types import PACKAGED, is_floating
 from busbar.judge.nccl.expected.system import is_gpu, models
 from busbar.text import counted, listed
 

@@ -7,7 +7,9 @@ there. These are refused: no reading of them could be right for everybody.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -15,7 +17,7 @@ from ruamel.yaml.constructor import ConstructorError, SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from busbar.config.errors import KeyPath
+from busbar.config.findings import Finding, KeyPath, path_of
 
 _TAG = "tag:yaml.org,2002:"
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9_]*[0-9]_*")
@@ -102,3 +104,65 @@ def _where(error: YAMLError) -> str:
     if problem == "found unhashable key":
         problem = "a key is not a text; a value that begins with {{ or [ needs quotes"
     return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else str(problem)
+
+
+# Findings that differ in the indexes of their paths only, from this number on, are printed as one.
+_SAME_CAUSE = 3
+
+
+def located(path: Path, findings: Iterable[Finding]) -> list[str]:
+    """Each finding as `<file>:<line> <path> (<host>): <text>`, those of one cause as one.
+
+    A finding whose path is not in the file has the line of the innermost object that is there.
+    """
+    try:
+        document = compose(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, NotYaml):
+        return [*map(str, findings)]
+    groups: dict[Finding, list[tuple[int, str]]] = {}
+    for each in findings:
+        path_of_all = tuple("" if isinstance(part, int) else part for part in each.path)
+        cause = replace(each, path=path_of_all, origin="")
+        groups.setdefault(cause, []).append(_located(path.name, document, each))
+    return [text for group in groups.values() for text in _as_one(path.name, group)]
+
+
+def _as_one(file: str, group: list[tuple[int, str]]) -> list[str]:
+    texts = [f"{file}:{line} {text}" if line else text for line, text in group]
+    if len(group) < _SAME_CAUSE:
+        return texts
+    lines = ", ".join(str(line) for line, _ in group[1:] if line)
+    return [f"{texts[0]} ({len(group) - 1} more like it{f': lines {lines}' if lines else ''})"]
+
+
+def _located(file: str, document: Node | None, finding: Finding) -> tuple[int, str]:
+    """The line of a finding (from 1; 0: the whole file), and its text with the names of hosts."""
+    config = value_of(document, "config")
+    if not isinstance(config, MappingNode) or finding.path[0] == file or finding.origin:
+        return 0, str(finding)
+    objects = [value for _, value in config.value if isinstance(value, MappingNode)]
+    # A path without any step is the whole object: a top-level key is missing, or several keys do not fit.
+    steps = max(([*_steps(root, finding)] for root in (config, *objects)), key=len)
+    place = ""
+    for at, part in enumerate(finding.path):
+        place += path_of((part,)) if isinstance(part, int) or not place else f".{part}"
+        if isinstance(part, int) and at < len(steps) and (name := value_of(steps[at][1], "name")):
+            place += f" ({name.value})"
+    whole = [key for key, value in config.value if value in objects[-1:]]
+    keys = [key for key, _ in reversed(steps)] or whole
+    return keys[0].start_mark.line + 1 if keys else 0, finding.at(place)
+
+
+def _steps(node: Node, finding: Finding) -> Iterator[tuple[Node, Node]]:
+    """The key and value of each part of the path that is below `node`; a list item is both."""
+    for part in finding.path:
+        if isinstance(part, int):
+            items = node.value if isinstance(node, SequenceNode) else []
+            found = [(each, each) for each in items[part : part + 1]]
+        else:
+            items = node.value if isinstance(node, MappingNode) else []
+            found = [(key, value) for key, value in items if key.value == part]
+        if not found:
+            return
+        yield found[0]
+        node = found[0][1]

@@ -10,11 +10,10 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from busbar.config import checks, checksums, errors, files, secrets, stackfile
+from busbar.config import checks, files, findings, stackfile
 from busbar.config.cluster import Cluster
-from busbar.config.errors import ConfigError, Finding
-from busbar.config.schema import KEY, PROJECT, SECRETS, project_schema
-from busbar.config.stackfile import StackFile
+from busbar.config.findings import ConfigError, Finding
+from busbar.config.stackfile import KEY, PROJECT, SECRETS, StackFile, project_schema
 
 Config = TypeVar("Config", bound=BaseModel)
 Beside = Callable[[Config, Collection[str], Path | None], Iterable[Finding]]
@@ -37,7 +36,7 @@ class ProjectConfig(Generic[Config]):
     checks: Callable[[Config], Iterable[Finding]]
     checks_beside: Beside[Config] = lambda *_: ()
     refused: Callable[[Mapping[str, Any]], Iterable[Finding]] = lambda _: ()
-    finding: Callable[[ErrorDetails, type[BaseModel]], Finding] = errors.finding
+    finding: Callable[[ErrorDetails, type[BaseModel]], Finding] = findings.finding
     secrets: Mapping[str, str] = field(default_factory=dict)
 
     def file(self, path: Path) -> StackFile:
@@ -85,7 +84,7 @@ def _beside(cluster: Cluster, secret_keys: Collection[str], root: Path | None) -
     yield from checks.bucket(cluster, secret_keys)
     if root is not None:
         yield from files.unusable(cluster, root)
-    yield from checksums.without_checksum(cluster.k3s, root)
+    yield from files.without_checksum(cluster.k3s, root)
 
 
 CLUSTER = ProjectConfig(
@@ -95,7 +94,7 @@ CLUSTER = ProjectConfig(
     what="the cluster",
     checks=checks.of_cluster,
     checks_beside=_beside,
-    refused=secrets.secrets_in,
+    refused=stackfile.secrets_in,
     secrets=SECRETS,
 )
 load = CLUSTER.load

@@ -1,21 +1,418 @@
-"""Reads a stack file, `Pulumi.<stack>.yaml`, without the Pulumi engine, for every command with a STACK."""
+"""Reads a stack file, `Pulumi.<stack>.yaml`, without the Pulumi engine: its secrets, its JSON Schema, and the
+lists of hosts that something else writes (`hosts_from`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+import json
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
+from pydantic import BaseModel, Field, ValidationError
 from ruamel.yaml.nodes import Node
 
-from busbar.config import engine_yaml, hosts_from
-from busbar.config.cluster import Cluster
-from busbar.config.errors import ConfigError, Finding, show, unknown_keys
-from busbar.config.hosts import has_list
-from busbar.config.schema import KEY, PROJECT, SECRETS
-from busbar.config.secrets import plain_text
+from busbar.config import engine_yaml
+from busbar.config.cluster import Cluster, HostConfig, HostsFrom, Topology, has_list
+from busbar.config.files import resolve
+from busbar.config.findings import (
+    ConfigError,
+    Finding,
+    KeyPath,
+    did_you_mean,
+    finding,
+    section,
+    show,
+    unknown_keys,
+)
+from busbar.config.types import DnsLabel, HcaName, HostKey, Int, Matching, NonEmpty
 from busbar.exits import Misuse
+from busbar.models import ConfigModel
+
+PROJECT = "busbar"
+KEY = "cluster"
+
+SECRETS = {
+    "sshPrivateKey": "Private key for all hosts, if neither ssh.key_file nor ssh.agent is used.",
+    "sshPrivateKeyPassword": "Passphrase of the private key, if it has one.",
+    "registryCredentials": 'Logins for registries as JSON: {"HOST": {"username": .., "password": ..}}.',
+    "s3AccessKey": "Access key for the bucket of k3s.snapshots.s3.",
+    "s3SecretKey": "Secret key for the bucket of k3s.snapshots.s3.",
+}
+"""The secrets of a stack: top-level keys `busbar:<key>`, declared in Pulumi.yaml, with descriptions."""
+
+_SECRET = {
+    "type": "object",
+    "required": ["secure"],
+    "additionalProperties": False,
+    "properties": {"secure": {"type": "string", "description": "Ciphertext, written by Pulumi."}},
+}
+# A bound after one of our validators is rendered under pydantic's own name.
+_KEYWORDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
+
+
+def stack_schema() -> dict[str, Any]:
+    """The schema of `Pulumi.<stack>.yaml`: `busbar:cluster` and the secrets."""
+    return project_schema(PROJECT, KEY, Cluster, SECRETS)
+
+
+def project_schema(
+    project: str, key: str, model: type[BaseModel], secrets: Mapping[str, str]
+) -> dict[str, Any]:
+    """The schema of a stack file of `project`: `<project>:<key>` is a `model`; `secrets` are optional."""
+    root = tidy(model.model_json_schema(ref_template="#/$defs/{model}"))
+    definitions = {**root.pop("$defs", {}), model.__name__: root}
+    keys: dict[str, Any] = {f"{project}:{key}": {"$ref": f"#/$defs/{model.__name__}"}}
+    for name, description in secrets.items():
+        definitions["Secret"] = _SECRET
+        how = f"Set it with `pulumi config set --secret {project}:{name}`."
+        keys[f"{project}:{name}"] = {"$ref": "#/$defs/Secret", "description": f"{description} {how}"}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"A stack of {project}: Pulumi.<stack>.yaml",
+        "type": "object",
+        "required": ["config"],
+        "properties": {
+            "config": {
+                "description": "Configuration of the stack.",
+                "type": "object",
+                "required": [f"{project}:{key}"],
+                "properties": keys,
+                "patternProperties": {f"^(?!{project}:)": {"description": "Configuration of a provider."}},
+                "additionalProperties": False,
+            },
+            "secretsprovider": {"type": "string", "description": "Location of Pulumi's secrets key."},
+            "encryptedkey": {"type": "string", "description": "Written by Pulumi."},
+            "encryptionsalt": {"type": "string", "description": "Written by Pulumi (passphrase)."},
+            "environment": {"description": "Pulumi ESC environments to import."},
+        },
+        "additionalProperties": False,
+        "$defs": dict(sorted(definitions.items())),
+    }
+
+
+def tidy(node: Any, *, is_mapping_of_fields: bool = False) -> Any:
+    """Remove titles and `default: null`, and name bounds as JSON Schema does."""
+    if isinstance(node, list):
+        return [tidy(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    made: dict[str, Any] = {}
+    for key, value in node.items():
+        if not is_mapping_of_fields:
+            if key == "title" or (key == "default" and value is None):
+                continue
+            key = _KEYWORDS.get(key, key)
+        if key == "default":
+            made[key] = value
+        else:
+            fields = key in {"properties", "$defs"} and not is_mapping_of_fields
+            made[key] = tidy(value, is_mapping_of_fields=fields)
+    return made
+
+
+_SSH_KEY = "remove it and run `pulumi config set --secret busbar:sshPrivateKey < KEYFILE`"
+_SSH_PASSWORD = "remove it and run `pulumi config set --secret busbar:sshPrivateKeyPassword`"
+_TOKEN = "remove it; busbar generates the cluster's tokens and stores them as secrets of the stack"
+_REGISTRY = "remove it and set the secret busbar:registryCredentials"
+_NO_PASSWORDS = "remove it; busbar logs in with a key or the ssh-agent, never with a password"
+_S3 = "remove it and set the secrets busbar:s3AccessKey and busbar:s3SecretKey"
+_ELSEWHERE = "remove it; the stack file and the state would show it. Use a Kubernetes Secret"
+_NESTED = (
+    "remove it; nested secrets reach the program in plain text. Secrets are top-level keys: "
+    + ", ".join(f"busbar:{key}" for key in SECRETS)
+)
+
+# Pattern of a whole key, in snake case -> what to do.
+_FIXES = (
+    (r"(ssh_)?private_key", _SSH_KEY),
+    (r"((ssh_)?private_)?key_password|passphrase", _SSH_PASSWORD),
+    (r"((agent|server)_)?token", _TOKEN),
+    (r"((etcd_)?s3_)?(access|secret)_key", _S3),
+    (r"registry_credentials", _REGISTRY),
+    (r"(.*_)?api_key", _ELSEWHERE),
+)
+# NGC's personal keys, and tokens of GitHub and Hugging Face, under whatever key.
+_SECRET_TEXT = re.compile(r"nvapi-[\w-]{20,}|gh[opsu]_\w{30,}|github_pat_\w{30,}|hf_[A-Za-z0-9]{30,}")
+_SECRET_VARIABLE = re.compile(r"(^|_)(password|passwd|token|secret|secret_key|access_key|api_key)$")
+
+
+def secrets_in(data: Any, path: KeyPath = ()) -> Iterator[Finding]:
+    """Yield one for every secret in `data`; it never holds the value."""
+    if isinstance(data, Mapping):
+        for key, value in data.items():
+            here = (*path, str(key))
+            fix = _fix(here)
+            if fix is None and isinstance(value, Mapping) and set(value) == {"secure"}:
+                fix = _NESTED
+            if fix is None:
+                yield from secrets_in(value, here)
+            elif value is not None and value != "":
+                yield Finding(here, "is a secret inside busbar:cluster", fix)
+    elif isinstance(data, list):
+        for index, value in enumerate(data):
+            yield from secrets_in(value, (*path, index))
+    elif isinstance(data, str) and "PRIVATE KEY-----" in data:
+        yield Finding(path, "is a private key inside busbar:cluster", _SSH_KEY)
+    elif isinstance(data, str) and _SECRET_TEXT.search(data):
+        yield Finding(path, "is a secret inside busbar:cluster", _ELSEWHERE)
+
+
+def _fix(path: KeyPath) -> str | None:
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(path[-1])).replace("-", "_").lower()
+    if path[:2] == ("k3s", "registries") and name in {"auth", "password", "username", "identity_token"}:
+        return _REGISTRY
+    if path[:2] == ("k3s", "rotate"):
+        return None  # numbers of rotations
+    if name in {"password", "passwd"}:
+        return _NO_PASSWORDS if path[0] in ("ssh", "hosts") and path[1:] else _ELSEWHERE
+    if path[:2] == ("validation", "env") and path[2:]:
+        return _ELSEWHERE if _SECRET_VARIABLE.search(name) else None
+    return next((fix for pattern, fix in _FIXES if re.fullmatch(pattern, name)), None)
+
+
+def plain_text(key: str, project: str = "busbar") -> Finding:
+    """The finding for a secret key of the stack whose value is not encrypted."""
+    fix = f"replace the secret everywhere, then run `pulumi config set --secret {project}:{key}`"
+    return Finding((f"{project}:{key}",), "is stored in plain text", fix)
+
+
+_LOGIN_KEYS = {"username", "password", "auth", "identity_token"}
+_LOGIN_FORM = 'expected {"registry.example.com": {"username": "...", "password": "..."}}'
+
+
+def registry_credentials(text: str) -> dict[str, dict[str, str]]:
+    """Registry -> its `auth` as in registries.yaml (username and password, auth, or identity_token).
+
+    Raises ConfigError for any other text; the message shows nothing of it.
+    """
+    key = "busbar:registryCredentials"
+    try:
+        content: Any = json.loads(text)
+    except ValueError as error:
+        position = getattr(error, "pos", None)
+        raise ConfigError([Finding((key,), f"is not JSON (character {position}): {_LOGIN_FORM}")]) from None
+    if not isinstance(content, dict) or not content:
+        raise ConfigError([Finding((key,), f"is not an object of registries: {_LOGIN_FORM}")])
+    problems = []
+    for registry, login in content.items():
+        if not isinstance(login, dict) or not login or not all(isinstance(v, str) for v in login.values()):
+            problems.append(
+                Finding((key,), f"the login of {registry!r} is not an object of texts: {_LOGIN_FORM}")
+            )
+        elif unknown := sorted(set(login) - _LOGIN_KEYS):
+            problems.append(Finding((key,), f"unknown key {unknown[0]!r} of {registry!r}: {_LOGIN_FORM}"))
+    if problems:
+        raise ConfigError(problems)
+    return content
+
+
+T = TypeVar("T")
+VERSION = 1
+FILE = "hosts.json"
+# Role -> its key below `hosts` of a K3s cluster; `[]` is a list.
+ROLES: Mapping[str, str] = {
+    "load_balancer": "load_balancers[]",
+    "server": "servers[]",
+    "worker": "workers[]",
+    "nfs_server": "nfs_server",
+}
+# The keys of a host in a list that a stack file does not have.
+OF_LIST = {"role", "gpus", "hcas", "provider_id"}
+
+Guid = Annotated[
+    str,
+    Matching(r"(0x)?[0-9a-fA-F]{16}|([0-9a-fA-F]{4}:){3}[0-9a-fA-F]{4}", "a GUID, as 9803:9b03:0067:ab12"),
+]
+
+
+class ListedHca(ConfigModel):
+    """An HCA of a host."""
+
+    name: HcaName = Field(description="Its name on the host, such as mlx5_0.")
+    guid: Guid | None = Field(default=None, description="Its node GUID.")
+
+
+class ListedHost(HostConfig):
+    """A host that is reachable over SSH."""
+
+    role: Literal["load_balancer", "server", "worker", "nfs_server", "controller", "login"] = Field(
+        description="What it becomes; in Slurm: controller, login, and worker for compute hosts."
+    )
+    host_key: HostKey | None = Field(  # type: ignore[assignment]
+        default=None, description="Its ed25519 host key. No cluster is made without it: `busbar hosts keys`."
+    )
+    pool: DnsLabel | None = Field(default=None, description="Pool of a worker; optional with a single pool.")
+    topology: Topology | None = Field(default=None, description="Where a worker is in the fabric.")
+    gpus: Annotated[Int, Field(ge=0, le=64)] | None = Field(
+        default=None, description="Number of its GPUs. For other programs; preflight counts those it finds."
+    )
+    hcas: list[ListedHca] | None = Field(default=None, description="Its HCAs. For other programs.")
+    provider_id: NonEmpty | None = Field(default=None, description="Its id at the provider.")
+
+
+class HostList(ConfigModel):
+    """Hosts, in the order in which a stack file would list them. It has no secret."""
+
+    version: Literal[1] = Field(description="Version of this contract.")
+    source: NonEmpty | None = Field(default=None, description="Where the list was read, in a kept copy.")
+    hosts: Annotated[list[ListedHost], Field(min_length=1)] = Field(description="The hosts of one cluster.")
+
+    def text(self, source: str | None = None) -> str:
+        """The list as JSON."""
+        kept = self.model_copy(update={"source": source})
+        return kept.model_dump_json(indent=2, exclude_none=True) + "\n"
+
+
+def hosts_schema() -> dict[str, Any]:
+    """The JSON Schema of the contract."""
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Hosts"}
+    return {**head, **tidy(HostList.model_json_schema())}
+
+
+@dataclass(frozen=True)
+class ListedHosts:
+    """A configuration with the hosts of its list, where a stack file has them."""
+
+    data: Mapping[str, Any]
+    given: HostsFrom
+    listed: HostList
+
+    def load(self, load: Callable[..., T], **more: Any) -> T:
+        """Load the configuration. Raises ConfigError, whose findings name the list."""
+        try:
+            return load(self.data, **more)
+        except ConfigError as error:
+            found = error.findings
+        source = self.given.source
+        raise ConfigError(
+            replace(each, origin=_origin(self.data, each.path, source))
+            if each.path[0] == "hosts" and "virtual_ip" not in each.path
+            else each
+            for each in found
+        )
+
+
+def with_listed_hosts(
+    data: Mapping[str, Any], roles: Mapping[str, str], read: Callable[[HostsFrom], Any]
+) -> ListedHosts:
+    """The configuration DATA with the list of its `hosts_from`, which READ returns.
+
+    `roles`: as ROLES. Raises ConfigError for an invalid list; its hosts are not checked together.
+    """
+    given = section(HostsFrom, "hosts_from", data["hosts_from"])
+    hosts = data.get("hosts") or {}
+    keys = {role: key.removesuffix("[]") for role, key in roles.items()}
+    both = [("hosts", key) for key in keys.values() if not isinstance(hosts, Mapping) or key in hosts]
+    if both:
+        raise ConfigError(
+            Finding(path, "given together with hosts_from", "remove one of the two") for path in both
+        )
+    listed = host_list(read(given), given.source)
+    problems = [*_of_other_roles(listed.hosts, roles, given.source), *_not_listed(listed.hosts, given)]
+    if problems:
+        raise ConfigError(problems)
+    groups: dict[str, Any] = {}
+    for host in listed.hosts:
+        made = host.model_dump(exclude_none=True, exclude=OF_LIST)
+        if reason := given.quarantine.get(host.name):
+            made["quarantine"] = reason
+        if roles[host.role].endswith("[]"):
+            groups.setdefault(keys[host.role], []).append(made)
+        else:
+            groups[keys[host.role]] = made
+    rest = {key: value for key, value in data.items() if key != "hosts_from"}
+    return ListedHosts({**rest, "hosts": {**hosts, **groups}}, given, listed)
+
+
+def host_list(content: Any, source: str) -> HostList:
+    """The list. Raises ConfigError; its findings have paths in the list."""
+    version = content.get("version") if isinstance(content, Mapping) else None
+    if isinstance(version, int | float | str) and version != VERSION:
+        text = f"is not supported (supported: {VERSION}), so no host was read and nothing changes"
+        fix = f"write version {VERSION}, or use a busbar that reads the other one"
+        raise ConfigError([Finding(("version",), text, fix, show(version), f"in {source}")])
+    try:
+        return HostList.model_validate(content)
+    except ValidationError as error:
+        found = [finding(each, HostList) for each in error.errors()]
+    raise ConfigError(replace(each, origin=_origin(content, each.path, source)) for each in found)
+
+
+def read_file(given: HostsFrom, project: Path) -> Any:
+    """The content of `hosts_from.file`. Raises ConfigError."""
+    return _content(resolve(project, str(given.file)), ("hosts_from", "file"), str(given.file))
+
+
+def kept_in(project: Path, stack: str) -> Path:
+    """The copy of the list that the last preview or update of a stack has used."""
+    return project / ".busbar" / stack / FILE
+
+
+def read_kept(given: HostsFrom, project: Path, stack: str) -> Any:
+    """The content of the list for commands beside the engine: a file, or the copy of a stack's output.
+
+    Raises ConfigError.
+    """
+    if given.file is not None:
+        return read_file(given, project)
+    path, where = kept_in(project, stack), ("hosts_from", "stack")
+    content = _content(path, where, str(path)) if path.is_file() else None
+    if isinstance(content, Mapping) and content.get("source") == given.source:
+        return content
+    why = f"is of {show(content.get('source'))}" if isinstance(content, Mapping) else "has no list"
+    text = f"was not read yet: {path} {why}"
+    raise ConfigError([Finding(where, text, f"`busbar preview {stack}` reads it", repr(given.stack))])
+
+
+def _content(path: Path, where: tuple[str, str], name: str) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        text = f"cannot be read: {error.strerror}"
+    except RecursionError:
+        text = "is nested too deeply"
+    except ValueError as error:
+        text = f"is not JSON: {error}"
+    raise ConfigError([Finding(where, text, found=repr(name))])
+
+
+def _of_other_roles(hosts: Sequence[ListedHost], roles: Mapping[str, str], source: str) -> Iterator[Finding]:
+    """Findings of hosts that have no place in this stack."""
+    first: dict[str, int] = {}
+    for index, host in enumerate(hosts):
+        path, origin = ("hosts", index, "role"), f"{host.name} in {source}"
+        if host.role not in roles:
+            text = f"is not a role in this stack; expected one of: {', '.join(roles)}"
+            yield Finding(path, text, "keep a list per cluster", repr(host.role), origin)
+        elif not roles[host.role].endswith("[]") and first.setdefault(host.role, index) != index:
+            text = f"is also the role of hosts[{first[host.role]}]; expected one host with it"
+            yield Finding(path, text, "", repr(host.role), origin)
+
+
+def _not_listed(hosts: Sequence[ListedHost], given: HostsFrom) -> Iterator[Finding]:
+    """Findings of quarantines of hosts that are not in the list."""
+    workers = [host.name for host in hosts if host.role == "worker"]
+    for name in given.quarantine:
+        if name not in workers:
+            hint = did_you_mean(name, workers) or "; remove the line"
+            yield Finding(("hosts_from", "quarantine", name), f"is not a worker in {given.source}{hint}")
+
+
+def _origin(content: Any, path: KeyPath, source: str) -> str:
+    """The host that a path below CONTENT is about, and where the list is."""
+    for part in path:
+        try:
+            content = content[part]
+        except (LookupError, TypeError):
+            break
+        name = content.get("name") if isinstance(content, Mapping) else None
+        if isinstance(name, str) and name.isprintable():
+            return f"{name} in {source}"
+    return f"in {source}"
+
 
 C = TypeVar("C")
 EXAMPLE = "Pulumi.h100.example.yaml"
@@ -62,15 +459,15 @@ class StackFile:
     def load(self, load: Callable[..., C], roles: Mapping[str, str] | None = None) -> C:
         """The configuration, validated by LOAD, with the hosts of `hosts_from`. Raises ConfigError.
 
-        `roles`: as busbar.config.hosts_from.ROLES, which it is by default.
+        `roles`: as busbar.config.ROLES, which it is by default.
         """
         more = {"secret_keys": self.secret_keys, "root": self.project}
         if not has_list(self.data):
             return load(self.data, **more)
-        found = hosts_from.read_list(
+        found = with_listed_hosts(
             self.data,
-            roles or hosts_from.ROLES,
-            lambda given: hosts_from.read_kept(given, self.project, self.stack),
+            roles or ROLES,
+            lambda given: read_kept(given, self.project, self.stack),
         )
         return found.load(load, **more)
 
@@ -182,7 +579,7 @@ def kept_hosts(path: Path) -> Path | None:
         return None
     given = [value["hosts_from"] for value in config.values() if has_list(value)]
     has_stack = any(isinstance(each, Mapping) and each.get("stack") for each in given)
-    return hosts_from.kept_in(path.parent, stack_of(path)) if has_stack else None
+    return kept_in(path.parent, stack_of(path)) if has_stack else None
 
 
 def project_name(folder: Path | None) -> str | None:

@@ -12,8 +12,8 @@ from typing import Any
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from busbar.config.engine_yaml import compose, construct, value_of
-from busbar.config.errors import ConfigError, Finding, did_you_mean
-from busbar.config.schema import KEY, PROJECT
+from busbar.config.findings import ConfigError, Finding, did_you_mean
+from busbar.config.stackfile import KEY, PROJECT
 
 _KEY, _LIST = "quarantine", "hosts_from"
 _Entry = tuple[Node, Node]

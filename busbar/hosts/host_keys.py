@@ -12,7 +12,7 @@ import asyncssh
 from pydantic import TypeAdapter, ValidationError
 
 from busbar.config import Bastion, Hosts, Ssh, section
-from busbar.config.network_values import HostKey
+from busbar.config.types import HostKey
 from busbar.hosts import ssh
 from busbar.hosts.host import Host
 from busbar.hosts.login import Login

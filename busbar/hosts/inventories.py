@@ -99,7 +99,7 @@ def section(
 def host_list(
     found: ImportedHosts, table: Mapping[str, str], roles: Mapping[str, str]
 ) -> tuple[dict[str, Any], list[str]]:
-    """The hosts in the contract of busbar.config.hosts_from, not validated, and notes.
+    """The hosts in the contract of busbar.config.stackfile.HostList, not validated, and notes.
 
     `table`: as GROUPS; `roles`: as ROLES there.
     """

@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from busbar.config.cluster import Cluster
-from busbar.config.hosts import HostConfig
-from busbar.config.ssh import Ssh
+from busbar.config.cluster import Cluster, HostConfig, Ssh
 from busbar.hosts.host import Host
 
 API_PORT = 6443

@@ -16,8 +16,8 @@ from urllib.parse import quote
 
 import yaml
 
-from busbar.config import ConfigError, K3s, Pool, checksums
-from busbar.config.k3s import arguments_of, parsed
+from busbar.config import ConfigError, K3s, Pool, files
+from busbar.config.cluster import arguments_of, parsed
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import Inventory
 
@@ -127,18 +127,18 @@ def download_values(k3s: K3s, role: str, project: Path) -> dict[str, str]:
 
     VERSION; URL_<ARCH> and SHA256_<ARCH> for every architecture with a known checksum; IMAGES, one line
     `<sha256> <url>` per image archive of the role (server or worker). Raises ConfigError as
-    `checksums.without_checksum`.
+    `files.without_checksum`.
     """
-    if missing := [*checksums.without_checksum(k3s, project)]:
+    if missing := [*files.without_checksum(k3s, project)]:
         raise ConfigError(missing)
-    listed, values = checksums.read_checksums(k3s, project), {"VERSION": k3s.version}
+    listed, values = files.read_checksums(k3s, project), {"VERSION": k3s.version}
     # The host's script refuses an architecture that is missing here.
-    for arch, sha256 in checksums.binaries(k3s, listed).items():
-        url = f"{k3s.base_url}/{quote(k3s.version, safe='')}/{checksums.BINARIES[arch]}"
+    for arch, sha256 in files.binary_checksums(k3s, listed).items():
+        url = f"{k3s.base_url}/{quote(k3s.version, safe='')}/{files.BINARIES[arch]}"
         values |= {f"URL_{arch.upper()}": url, f"SHA256_{arch.upper()}": sha256}
     images = (image for image in k3s.images if role in image.roles)
     return values | {
-        "IMAGES": "\n".join(f"{checksums.archive(image, listed)} {image.url}" for image in images)
+        "IMAGES": "\n".join(f"{files.archive_checksum(image, listed)} {image.url}" for image in images)
     }
 
 

@@ -6,8 +6,8 @@ import hashlib
 from pathlib import Path
 
 from busbar.config import Bastion, ConfigError, Ssh
-from busbar.config.errors import Finding
 from busbar.config.files import resolve
+from busbar.config.findings import Finding
 from busbar.models import StrictModel
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from busbar.config.nfs_server import NfsServer
+from busbar.config.cluster import NfsServer
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import Inventory
 

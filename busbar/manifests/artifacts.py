@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
-from busbar.config import Cluster, GpuOperator, NetworkOperator, checksums
+from busbar.config import Cluster, GpuOperator, NetworkOperator, files
 from busbar.config.files import resolve
 from busbar.hosts import nfs
 from busbar.hosts.inventory import Inventory
@@ -71,15 +71,15 @@ def needs(cluster: Cluster, project: Path, helm_values: Path) -> Needs:
 
 def _k3s(cluster: Cluster, project: Path) -> Iterator[Artifact]:
     k3s = cluster.k3s
-    listed = checksums.read_checksums(k3s, project)
+    listed = files.read_checksums(k3s, project)
     release = f"{k3s.base_url}/{quote(k3s.version, safe='')}"
-    for arch, sha256 in checksums.binaries(k3s, listed).items():
-        yield Artifact("binary", f"{release}/{checksums.BINARIES[arch]}", "K3s", sha256)
+    for arch, sha256 in files.binary_checksums(k3s, listed).items():
+        yield Artifact("binary", f"{release}/{files.BINARIES[arch]}", "K3s", sha256)
     for image in k3s.images:
-        yield Artifact("archive", image.url, " and ".join(image.roles), checksums.archive(image, listed))
+        yield Artifact("archive", image.url, " and ".join(image.roles), files.archive_checksum(image, listed))
     if any("k3s-airgap-images" in image.url for image in k3s.images):
         return
-    for arch in checksums.binaries(k3s, listed):
+    for arch in files.binary_checksums(k3s, listed):
         name = f"k3s-airgap-images-{arch}.tar.zst"
         yield Artifact("archive", f"{release}/{name}", "K3s's own images", listed.get(name))
 

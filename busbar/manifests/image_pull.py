@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
-from busbar.config.pools import Taint
+from busbar.config.cluster import Taint
 from busbar.manifests.names import job_name
 from busbar.manifests.nccljob import NcclJob
 from busbar.manifests.scheduling import pod_on

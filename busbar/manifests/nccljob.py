@@ -8,10 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from busbar.config import Cluster
-from busbar.config.hardware import Gpus
-from busbar.config.operators import HCA_RESOURCE
-from busbar.config.pools import Taint
-from busbar.config.validation import Validation
+from busbar.config.cluster import HCA_RESOURCE, Gpus, Taint, Validation
 from busbar.judge.nccl.expected.profiles import Profile
 from busbar.manifests.names import sha256, short
 from busbar.manifests.ncclrun import NcclRun, nccl_run

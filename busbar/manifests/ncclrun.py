@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from busbar.config.hardware import Gpus, Hardware
-from busbar.config.validation import NcclSettings
+from busbar.config.cluster import Gpus, Hardware, NcclSettings
 from busbar.judge.nccl.expected.profiles import Profile
 
 # For every run; overridden by profile, transport and configuration, in this order.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from busbar.config import NetworkOperator
-from busbar.config.pools import Taint
+from busbar.config.cluster import Taint
 from busbar.manifests.scheduling import worker_tolerations
 
 HEAD: Mapping[str, Any] = {

@@ -13,8 +13,7 @@ from typing import Any, Protocol
 
 import yaml
 
-from busbar.config.cluster import Cluster
-from busbar.config.pools import CONTROL_PLANE, Taint
+from busbar.config.cluster import CONTROL_PLANE, Cluster, Taint
 from busbar.manifests.scheduling import CONTROL_PLANE_TOLERATION, exact_tolerations, worker_tolerations
 
 Values = dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from busbar.config.pools import CONTROL_PLANE, Pool, Taint
+from busbar.config.cluster import CONTROL_PLANE, Pool, Taint
 from busbar.manifests import shell
 
 Toleration = dict[str, str]

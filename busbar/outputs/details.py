@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from busbar import __version__
-from busbar.config.schema import tidy
+from busbar.config.stackfile import tidy
 from busbar.models import OutputModel
 from busbar.outputs.launch import PoolLaunch
 from busbar.outputs.pool import PoolResult

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from busbar.config import Cluster
-from busbar.config.pools import Taint
+from busbar.config.cluster import Taint
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import Inventory
 from busbar.manifests import nccljob

@@ -15,9 +15,8 @@ from pydantic import Field
 
 from busbar import versions
 from busbar.config import Cluster, K3s
-from busbar.config.checksums import read_checksums
-from busbar.config.operators import GpuOperator
-from busbar.config.pools import FlowControl
+from busbar.config.cluster import FlowControl, GpuOperator
+from busbar.config.files import read_checksums
 from busbar.hosts import nfs
 from busbar.hosts import scripts as hostscript
 from busbar.hosts.host import Host

@@ -20,8 +20,9 @@ from pulumi.runtime import stack as sdk
 from busbar import names
 from busbar.components.engine.cluster import create_privileged_namespace, run_on_cluster
 from busbar.components.engine.local_command import create_cluster_command
-from busbar.config import Chart, operators
-from busbar.config.pools import Taint
+from busbar.config import Chart
+from busbar.config import cluster as models
+from busbar.config.cluster import Taint
 from busbar.helm import releases
 from busbar.kube.client import Api, ApiError, RestApi
 from busbar.kube.wait import TimedOut
@@ -232,14 +233,14 @@ class OperatorArgs:
     """The cluster of an operator, and its section of `busbar:cluster`."""
 
     kubeconfig: pulumi.Input[str]
-    config: operators.GpuOperator | operators.NetworkOperator | operators.MpiOperator
+    config: models.GpuOperator | models.NetworkOperator | models.MpiOperator
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceOperatorArgs(OperatorArgs):
     """`nodes`: Node name -> number of devices that it must offer in the end. `taints`: of these Nodes."""
 
-    config: operators.GpuOperator | operators.NetworkOperator
+    config: models.GpuOperator | models.NetworkOperator
     nodes: Mapping[str, int]
     taints: Sequence[Taint] = ()
 

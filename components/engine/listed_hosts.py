@@ -15,8 +15,8 @@ from pulumi.runtime import invoke
 
 from busbar import names
 from busbar.config import ConfigError, Finding
-from busbar.config.hosts import HostsFrom
-from busbar.config.hosts_from import ROLES, ListedHosts, kept_in, read_file, read_list
+from busbar.config.cluster import HostsFrom
+from busbar.config.stackfile import ROLES, ListedHosts, kept_in, read_file, with_listed_hosts
 from busbar.text import listed
 from busbar.writing import write_whole
 
@@ -36,7 +36,7 @@ def load_listed(
 
     Shows which hosts come and go. Raises ConfigError, also where a host has left the list (`_refuse_lost`).
     """
-    found = read_list(
+    found = with_listed_hosts(
         data,
         roles or ROLES,
         lambda given: read_file(given, root) if given.file else _read_output(given),

@@ -17,12 +17,10 @@ from pulumi_command import local, remote
 
 from busbar import config, outputs
 from busbar.components.engine.ssh import SshLogin
-from busbar.config.errors import unknown_keys
-from busbar.config.hardware import AnyCluster
-from busbar.config.hosts import has_list
+from busbar.config.cluster import AnyCluster, has_list
+from busbar.config.findings import unknown_keys
 from busbar.config.project import Config, ProjectConfig
-from busbar.config.schema import KEY, PROJECT
-from busbar.config.secrets import plain_text
+from busbar.config.stackfile import KEY, PROJECT, plain_text
 from busbar.hosts.inventory import Inventory
 from busbar.names import CLUSTER_ID, STATE_BEFORE_1_0
 from busbar.outputs import FOLLOW_UP, ClusterOutputs, ContractError
@@ -80,7 +78,7 @@ def checked(
 ) -> tuple[C, SshLogin]:
     """Load a configuration with LOAD, and its login; show the warnings.
 
-    `roles`: of a list of hosts elsewhere, as busbar.config.hosts_from.ROLES, which it is by default.
+    `roles`: of a list of hosts elsewhere, as busbar.config.stackfile.ROLES, which it is by default.
     Raises pulumi.RunError with every finding, before any resource is registered.
     """
     try:

@@ -16,9 +16,7 @@ from busbar.components.engine.cluster import create_cluster_provider, create_pri
 from busbar.components.engine.stack import export_all, fail_unless_passed, refuse_other_cluster
 from busbar.components.nccl_validation import NcclValidation, NcclValidationArgs
 from busbar.config import ConfigError, section
-from busbar.config.hardware import Hardware
-from busbar.config.pools import Taint
-from busbar.config.validation import Validation
+from busbar.config.cluster import Hardware, Taint, Validation
 from busbar.kube.client import ApiError, RestApi
 from busbar.manifests.nccljob import nccl_job
 from busbar.names import VALIDATION_NAMESPACE

@@ -14,12 +14,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pulumi.runtime.settings import register_package
 from pydantic import Field, ValidationError
 
-from busbar.config.errors import finding
-from busbar.config.hosts import Place
-from busbar.config.hosts_from import validated
-from busbar.config.kubernetes_values import DnsLabel
-from busbar.config.network_values import Cidr
-from busbar.config.values import Int, Matching, NonEmpty
+from busbar.config.cluster import Place
+from busbar.config.findings import finding
+from busbar.config.stackfile import host_list
+from busbar.config.types import Cidr, DnsLabel, Int, Matching, NonEmpty
 from busbar.models import ConfigModel
 
 BRIDGE, PROVIDER = "1.1.3", "1.1.1"
@@ -140,7 +138,7 @@ async def main() -> None:
         place = {"topology": {"rail_group": config.rail_groups[name]}} if name in config.rail_groups else {}
         hosts.append({**host, "pool": config.pool, "gpus": SLICES, **place})
     listed = pulumi.Output.from_input({"version": 1, "hosts": hosts})
-    pulumi.export("hosts", listed.apply(lambda found: validated(found, "hosts") and found))
+    pulumi.export("hosts", listed.apply(lambda found: host_list(found, "hosts") and found))
     pulumi.export("ib_network", ib_network)
     public = bastion.networkInterfaces.apply(lambda found: found[0]["publicIpv4"]["address"])
     pulumi.export("bastion", {"address": public, "host_key": front["host_key"], "user": "ubuntu"})

@@ -30,8 +30,8 @@ PROGRAM = """
 
     from busbar.components import nccl_validation
     from busbar.components.engine import local_command
-    from busbar.config.hardware import Hardware
-    from busbar.config.validation import Validation
+    from busbar.config.cluster import Hardware
+    from busbar.config.cluster import Validation
     from busbar.manifests import mpijob
     from busbar.manifests.nccljob import nccl_job
 

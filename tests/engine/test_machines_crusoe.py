@@ -13,7 +13,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from busbar.config.hosts_from import hosts_schema
+from busbar.config.stackfile import hosts_schema
 from tests.program.test_machines_crusoe import MACHINES
 from tests.support.engine import PROJECT, throwaway_project
 

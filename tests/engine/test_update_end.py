@@ -35,7 +35,7 @@ PROGRAM = """
     from busbar.components.engine import helm
     from busbar.components.engine.stack import export_all
     from busbar.components.engine.helm import check_after_deletions
-    from busbar.config import operators
+    from busbar.config import cluster
 
     ROOT = Path(__file__).parent
 
@@ -56,7 +56,7 @@ PROGRAM = """
     operator = gpu_operator.GpuOperator(
         "gpu-operator",
         gpu_operator.GpuOperatorArgs(
-            kubeconfig=kubeconfig, nodes={"gpu-1": 8}, config=operators.GpuOperator(chart=str(ROOT / "chart"))
+            kubeconfig=kubeconfig, nodes={"gpu-1": 8}, config=cluster.GpuOperator(chart=str(ROOT / "chart"))
         ),
         pulumi.ResourceOptions(provider=provider, parent=parent),
     )

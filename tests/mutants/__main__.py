@@ -1,6 +1,6 @@
 """Mutation testing: the share of small faults in the source that the tests notice.
 
-    make mutants [SAMPLE=60] [AREA=checks] [ONLY=busbar/config/values.py:41] [SEED=1] [GOAL=95] [JOBS=1]
+    make mutants [SAMPLE=60] [AREA=checks] [ONLY=busbar/config/types.py:41] [SEED=1] [GOAL=95] [JOBS=1]
 
 A mutant is caught when a test of its area fails, or when they do not end. The areas, their tests and the
 operators are in pyproject.toml, [tool.mutants]; an area with `named` is tried only by its name. Mutants that

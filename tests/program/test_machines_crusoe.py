@@ -14,7 +14,7 @@ import pytest
 from pulumi.runtime import mocks
 
 from busbar.config import load
-from busbar.config.hosts_from import ROLES, hosts_schema, read_list
+from busbar.config.stackfile import ROLES, hosts_schema, with_listed_hosts
 from tests.program.answers import healthy
 from tests.program.harness import ROOT, Run, run_program, texts
 from tests.support.clusters import site
@@ -86,7 +86,7 @@ def test_the_machines_are_exported_as_hosts_of_a_cluster(count: int) -> None:
     jsonschema.validate(listed, hosts_schema())
     roles = [host["role"] for host in listed["hosts"]]
     assert roles == ["load_balancer", *["server"] * 3, *["worker"] * count]
-    found = read_list(from_list(site(), stack=STACK), ROLES, lambda _: listed).load(load)
+    found = with_listed_hosts(from_list(site(), stack=STACK), ROLES, lambda _: listed).load(load)
     assert [each.name for each in found.workers] == [f"gpu-{number}" for number in range(1, count + 1)]
 
 
@@ -162,7 +162,7 @@ def test_a_wrong_configuration_is_refused_with_its_place(changes: dict[str, Any]
 def test_a_cluster_of_these_machines_has_none_of_them_among_its_resources(tmp_path: Path) -> None:
     listed = up().outputs["hosts"]
     given = from_list(site(), stack=STACK)
-    inline: Any = read_list(given, ROLES, lambda _: listed).data
+    inline: Any = with_listed_hosts(given, ROLES, lambda _: listed).data
     run = run_program(
         inline,
         healthy(inline),

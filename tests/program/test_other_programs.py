@@ -26,29 +26,28 @@ from busbar.components.gpu_operator import GpuOperator, GpuOperatorArgs
 from busbar.components.mpi_operator import MpiOperator, MpiOperatorArgs
 from busbar.components.nccl_validation import NcclValidation, NcclValidationArgs
 from busbar.components.network_operator import NetworkOperator, NetworkOperatorArgs
-from busbar.config import operators
-from busbar.config.hardware import Hardware
-from busbar.config.validation import Validation
+from busbar.config import cluster
+from busbar.config.cluster import Hardware, Validation
 from busbar.manifests.nccljob import nccl_job
 
 kubeconfig = "a kubeconfig"
 on_cluster = pulumi.ResourceOptions(provider=kubernetes.Provider("mine", kubeconfig=kubeconfig))
 gpus = GpuOperator(
     "gpus",
-    GpuOperatorArgs(kubeconfig=kubeconfig, config=operators.GpuOperator(), nodes={"n1": 8, "n2": 8}),
+    GpuOperatorArgs(kubeconfig=kubeconfig, config=cluster.GpuOperator(), nodes={"n1": 8, "n2": 8}),
     on_cluster,
 )
 hcas = NetworkOperator(
     "hcas",
     NetworkOperatorArgs(
         kubeconfig=kubeconfig,
-        config=operators.NetworkOperator(),
+        config=cluster.NetworkOperator(),
         nodes={"n1": 4, "n2": 4},
         rails=["0000:1b:00.0"],
     ),
     on_cluster,
 )
-image = operators.MpiOperator(image="registry.example/mpi:1")
+image = cluster.MpiOperator(image="registry.example/mpi:1")
 mpi = MpiOperator("mpi", MpiOperatorArgs(kubeconfig=kubeconfig, config=image), on_cluster)
 validation = Validation(iterations=7)
 job = nccl_job("b200", ["n1", "n2"], Hardware(gpus=8, rails=4, rate_gbps=400), validation)
@@ -63,7 +62,7 @@ pulumi.export("verdict", measured.result.apply(lambda result: result["verdict"])
 ON_HOSTS = """
 import pulumi
 from busbar.config import Bastion, K3s, Pool, VirtualIp
-from busbar.config.nfs_server import NfsServer as Export
+from busbar.config.cluster import NfsServer as Export
 from busbar.hosts import nfs
 from busbar.hosts.host import Host
 from busbar.components.control_plane import K3sControlPlane, K3sControlPlaneArgs

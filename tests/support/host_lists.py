@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 from pulumi.runtime import mocks
 
-from busbar.config.hosts_from import ROLES
+from busbar.config.stackfile import ROLES
 
 STACK = "organization/machines/prod"
 

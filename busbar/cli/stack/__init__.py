@@ -125,7 +125,7 @@ def _check(path: Path) -> None:
     from busbar.capability import of_project
     from busbar.cli.stackfile import capability_of
     from busbar.config import ConfigError, stackfile
-    from busbar.config.schema import KEY, PROJECT
+    from busbar.config.stackfile import KEY, PROJECT
 
     if stackfile.kept_hosts(path):
         return  # The program reads the list of hosts anew and checks the whole before it begins.

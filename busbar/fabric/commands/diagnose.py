@@ -17,7 +17,7 @@ from busbar.text import counted, listed
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from busbar.config.hardware import AnyCluster
+    from busbar.config.cluster import AnyCluster
     from busbar.config.stackfile import StackFile
     from busbar.fabric.diagnosis import Findings, Runner, Scope, State
     from busbar.hosts.host import Host
@@ -192,7 +192,7 @@ def after_failed_gate(path: Path, say: Callable[[str], None]) -> None:
 
 def _names_a_cluster(path: Path) -> bool:
     """Whether the file is, or may be, that of a cluster; an unreadable file may be."""
-    from busbar.config.schema import KEY, PROJECT
+    from busbar.config.stackfile import KEY, PROJECT
 
     try:
         return f"{PROJECT}:{KEY}" in path.read_text(encoding="utf-8", errors="replace")

@@ -12,7 +12,7 @@ from busbar.text import counted
 
 if TYPE_CHECKING:
     from busbar.config import Validation
-    from busbar.config.hardware import Gpus
+    from busbar.config.cluster import Gpus
     from busbar.judge.nccl.expected.profiles import Profile
 
 EXAMPLES = (
@@ -70,7 +70,7 @@ def _asked(
 ) -> tuple[str, list[str], Gpus, Validation]:
     """The arguments for a run of a profile on unknown nodes. Raises ConfigError."""
     from busbar.config import ConfigError, Finding, Validation, section
-    from busbar.config.hardware import Gpus
+    from busbar.config.cluster import Gpus
 
     if gpus and gpus > system.gpus_per_node:
         what = f"profile {system.name} has {counted(system.gpus_per_node, 'GPU')} per node"

@@ -10,7 +10,7 @@ from pathlib import Path
 from busbar.collect.jobwatch import JobWatch, is_worker
 from busbar.collect.spec import GRACE_SECONDS, expectation, settings_of
 from busbar.collect.watch import phase
-from busbar.config.validation import Validation
+from busbar.config.cluster import Validation
 from busbar.fabric.diagnosis.stage import SILENT, StageCollector, StageLog, StageVerdict, Work
 from busbar.fabric.diagnosis.stages import Scope, places_of, with_rings
 from busbar.fabric.measure import read_facts

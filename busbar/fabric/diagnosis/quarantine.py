@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 
-from busbar.config.hardware import AnyCluster
+from busbar.config.cluster import AnyCluster
 from busbar.exits import Failed
 from busbar.fabric.diagnosis.findings import Findings
 from busbar.fabric.diagnosis.stages import State

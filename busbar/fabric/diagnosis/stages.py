@@ -15,8 +15,7 @@ from typing import ClassVar, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from busbar.config import Worker
-from busbar.config.hardware import MeasuredPool
-from busbar.config.validation import NcclSettings
+from busbar.config.cluster import MeasuredPool, NcclSettings
 from busbar.fabric.diagnosis.stage import SILENT, Runner, StageLog, StagePlan, Work, nodes_of
 from busbar.fabric.localise import Group, Kind, Known, Places, Stage, expected_busbw, plan
 from busbar.fabric.localise.groups import GOOD

@@ -8,10 +8,7 @@ from typing import Any
 
 from busbar.collect.spec import CollectSpec, collect_spec
 from busbar.config import Validation, section
-from busbar.config.hardware import Gpus, Hardware
-from busbar.config.operators import HCA_RESOURCE
-from busbar.config.pools import Taint
-from busbar.config.validation import DEFAULT_TRANSPORT
+from busbar.config.cluster import DEFAULT_TRANSPORT, HCA_RESOURCE, Gpus, Hardware, Taint
 from busbar.exits import NoVerdict
 from busbar.fabric.measure.facts import Facts, is_selector
 from busbar.judge.nccl.expected import profiles

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
-from busbar.config.pools import Taint
-from busbar.config.validation import Validation
+from busbar.config.cluster import Taint, Validation
 from busbar.fabric.measure.facts import Facts
 from busbar.fabric.measure.plan import CannotMeasure, Plan, runnable
 from busbar.hosts.inventory import Inventory

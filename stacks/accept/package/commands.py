@@ -322,7 +322,7 @@ def _options(
     if dcgm_image:
         from pydantic import TypeAdapter, ValidationError
 
-        from busbar.config.kubernetes_values import Image
+        from busbar.config.types import Image
 
         try:
             TypeAdapter(Image).validate_python(dcgm_image)

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from busbar.config.hosts import HostsFrom
-from busbar.config.hosts_from import OF_LIST, read_file, validated
-from busbar.config.stackfile import StackFile
+from busbar.config.cluster import HostsFrom
+from busbar.config.stackfile import OF_LIST, StackFile, host_list, read_file
 from busbar.exits import Misuse
 from busbar.fabric.measure import Request, plan, read_facts
 
@@ -46,7 +45,7 @@ def describe(
         of_pool["gpu_model"] = job.gpu
     known = {name: {"name": name, "address": name, "host_key": NO_KEY} for name in job.nodes}
     if hosts:
-        listed = validated(read_file(HostsFrom(file=str(hosts)), project), str(hosts)).hosts
+        listed = host_list(read_file(HostsFrom(file=str(hosts)), project), str(hosts)).hosts
         known = {each.name: each.model_dump(exclude_none=True, exclude=OF_LIST) for each in listed}
     if unlisted := [node for node in job.nodes if node not in known]:
         raise Misuse(

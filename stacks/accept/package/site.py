@@ -9,7 +9,7 @@ from pydantic import Field
 
 from busbar.collect.spec import expectation
 from busbar.config import Cluster
-from busbar.config.validation import Validation
+from busbar.config.cluster import Validation
 from busbar.fabric.diagnosis.kubernetes import scope_of
 from busbar.fabric.diagnosis.stages import expected_of
 from busbar.fabric.localise import Kind

@@ -12,22 +12,18 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, Field
 from pydantic_core import ErrorDetails
 
-from busbar.config import HostConfig, Worker, checks, files, schema
-from busbar.config.errors import Finding, did_you_mean, finding
-from busbar.config.hardware import MeasuredCluster, MeasuredPool
-from busbar.config.kubernetes_values import DnsLabel
-from busbar.config.nfs_server import NfsServer
-from busbar.config.pools import Pool
+from busbar.config import HostConfig, Worker, checks, files, stackfile
+from busbar.config.cluster import MeasuredCluster, MeasuredPool, NcclSettings, NfsServer, Pool, Validation
+from busbar.config.findings import Finding, did_you_mean, finding
 from busbar.config.project import ProjectConfig
 from busbar.config.stackfile import StackFile
-from busbar.config.validation import NcclSettings, Validation
-from busbar.config.values import Int, Matching, Text, invalid
+from busbar.config.types import DnsLabel, Int, Matching, Text, invalid
 from busbar.models import ConfigModel
 from stacks.slurm.capability import CAPABILITY
 
 KEY = "slurm"
 PROJECT = "busbar-slurm"
-SECRETS = {name: schema.SECRETS[name] for name in ("sshPrivateKey", "sshPrivateKeyPassword")}
+SECRETS = {name: stackfile.SECRETS[name] for name in ("sshPrivateKey", "sshPrivateKeyPassword")}
 ROLES = CAPABILITY.host_roles
 
 _OF_K3S = {*Pool.model_fields, *Validation.model_fields}

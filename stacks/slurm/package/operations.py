@@ -18,7 +18,7 @@ from busbar.cli.engine import stop_on_sigterm
 from busbar.cli.output import print_text, progress
 from busbar.cli.stackfile import install_id, login_of
 from busbar.config import Ssh, stackfile
-from busbar.config.errors import did_you_mean
+from busbar.config.findings import did_you_mean
 from busbar.config.stackfile import StackFile
 from busbar.exits import DONE, FAILED, NO_VERDICT, Failed, Misuse
 from busbar.fabric.commands.diagnose import FOLDER, KEPT, one_pool, put_in_quarantine, run

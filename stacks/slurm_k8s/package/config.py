@@ -8,22 +8,29 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from busbar.config.checks import floating
-from busbar.config.errors import Finding
-from busbar.config.kubernetes_values import (
+from busbar.config.cluster import Taint
+from busbar.config.findings import Finding
+from busbar.config.project import ProjectConfig
+from busbar.config.types import (
     ChartVersion,
     DnsLabel,
     DnsSubdomain,
     Image,
     ImageFolder,
     ImageTag,
+    Int,
+    JsonObject,
+    Matching,
+    NonEmpty,
+    Port,
     Quantity,
+    Seconds,
+    StackName,
+    Text,
+    invalid,
     is_floating,
     own_namespace,
 )
-from busbar.config.network_values import Port
-from busbar.config.pools import Taint
-from busbar.config.project import ProjectConfig
-from busbar.config.values import Int, JsonObject, Matching, NonEmpty, Seconds, StackName, Text, invalid
 from busbar.models import ConfigModel
 from stacks.slurm_k8s.package import versions
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from busbar.config.hosts import LABELS, SWITCHES
-from busbar.config.pools import CONTROL_PLANE
+from busbar.config.cluster import CONTROL_PLANE, LABELS, SWITCHES
 from busbar.kube.gpus import MEASURED_BY
 from busbar.manifests.operators import Operator, Values, load, merge
 from busbar.manifests.scheduling import GPU_RESOURCE, exact_tolerations, worker_tolerations

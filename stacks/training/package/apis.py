@@ -6,9 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from busbar.config.kubernetes_values import ChartName, ChartVersion, Image
-from busbar.config.operators import Chart
-from busbar.config.values import JsonObject, Seconds, Url, invalid
+from busbar.config.cluster import Chart
+from busbar.config.types import ChartName, ChartVersion, Image, JsonObject, Seconds, Url, invalid
 from busbar.models import ConfigModel
 from stacks.training.package import versions
 

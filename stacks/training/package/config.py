@@ -8,10 +8,21 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 from pydantic_core import ErrorDetails
 
-from busbar.config.errors import Finding, finding
-from busbar.config.kubernetes_values import DnsLabel, Image, Quantity, own_namespace
+from busbar.config.findings import Finding, finding
 from busbar.config.project import ProjectConfig
-from busbar.config.values import Bytes, EnvName, Float, Int, Matching, StackName, Text
+from busbar.config.types import (
+    Bytes,
+    DnsLabel,
+    EnvName,
+    Float,
+    Image,
+    Int,
+    Matching,
+    Quantity,
+    StackName,
+    Text,
+    own_namespace,
+)
 from busbar.models import ConfigModel
 from stacks.training.package import versions
 from stacks.training.package.apis import Kueue, Trainer, TrainingOperator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from busbar.config.pools import Taint
+from busbar.config.cluster import Taint
 from busbar.manifests.operators import Operator, Values
 from stacks.training.package.apis import TrainingOperator
 

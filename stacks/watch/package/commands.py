@@ -28,7 +28,7 @@ def register(group: typer.Typer) -> None:
 
 def describe(path: Path) -> tuple[list[str], list[Finding]]:
     """A stack file in a few lines, and the warnings on it. Raises ConfigError."""
-    from busbar.config.errors import Finding, did_you_mean
+    from busbar.config.findings import Finding, did_you_mean
     from stacks.watch.package import config, sizing
     from stacks.watch.package.render import read_of_ports
 

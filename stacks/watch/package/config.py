@@ -8,20 +8,27 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from busbar.config.errors import Finding
-from busbar.config.kubernetes_values import (
+from busbar.config.findings import Finding
+from busbar.config.project import ProjectConfig
+from busbar.config.types import (
     ChartName,
     ChartVersion,
     DnsLabel,
     DnsSubdomain,
     Image,
+    Int,
+    JsonObject,
     LabelValue,
+    Matching,
+    NonEmpty,
     Quantity,
+    Seconds,
+    StackName,
+    Url,
+    invalid,
     is_local_chart,
     own_namespace,
 )
-from busbar.config.project import ProjectConfig
-from busbar.config.values import Int, JsonObject, Matching, NonEmpty, Seconds, StackName, Url, invalid
 from busbar.models import ConfigModel
 from stacks.watch.package import versions
 

@@ -11,8 +11,7 @@ import yaml
 from typer.testing import Result
 
 from busbar.capability import capabilities
-from busbar.config.schema import PROJECT
-from busbar.config.stackfile import EXAMPLE
+from busbar.config.stackfile import EXAMPLE, PROJECT
 from tests.support.cli import busbar
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from busbar.config import ConfigError, load
-from busbar.config.schema import stack_schema
+from busbar.config.stackfile import stack_schema
 from tests.support.clusters import site
 
 SCHEMA = stack_schema()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from busbar.config import Bastion, ConfigError, load, section, warnings
-from busbar.config.errors import show
+from busbar.config.findings import show
 from tests.support.clusters import H100_POOL, host, host_key, site
 
 

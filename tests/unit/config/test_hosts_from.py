@@ -14,9 +14,8 @@ import pytest
 import yaml
 
 from busbar.config import Cluster, ConfigError, load, stackfile
-from busbar.config.hosts_from import ROLES, hosts_schema, read_list
-from busbar.config.places import located
-from busbar.config.schema import stack_schema
+from busbar.config.engine_yaml import located
+from busbar.config.stackfile import ROLES, hosts_schema, stack_schema, with_listed_hosts
 from tests.support.arbitrary import places, replaced
 from tests.support.clusters import site
 from tests.support.host_lists import STACK, from_list, host_list
@@ -164,7 +163,7 @@ def test_the_quarantine_of_a_host_that_is_not_in_the_list_is_refused(tmp_path: P
 def test_a_section_that_names_no_list_is_refused_with_its_path(hosts_from: Any) -> None:
     data = {**from_list(SITE, file="x"), "hosts_from": hosts_from}
     with pytest.raises(ConfigError, match=r"^hosts_from"):
-        read_list(data, ROLES, lambda _: HOSTS)
+        with_listed_hosts(data, ROLES, lambda _: HOSTS)
 
 
 WRONG: tuple[Any, ...] = ([[]], {"x": {}}, "a b\n", -1, 1.5, [1, "x"], "")
@@ -202,7 +201,7 @@ def test_300_wrong_files_and_outputs_give_messages_with_places(tmp_path: Path) -
                 (tmp_path / "hosts.json").write_text(text)
                 found = file.cluster()
             else:
-                found = read_list(output, ROLES, lambda _: json.loads(text)).load(load)  # noqa: B023
+                found = with_listed_hosts(output, ROLES, lambda _: json.loads(text)).load(load)  # noqa: B023
         except ConfigError as error:
             for finding in error.findings:
                 assert finding.path and ": " in str(finding), text

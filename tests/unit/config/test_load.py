@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from busbar.config import Cluster, load, warnings
-from busbar.config.validation import Validation
+from busbar.config.cluster import Validation
 from tests.support.clusters import H100_POOL, host, host_key, site
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from busbar.config.errors import Finding
-from busbar.config.places import located
+from busbar.config.engine_yaml import located
+from busbar.config.findings import Finding
 
 FILE = """\
 encryptionsalt: v1:abc

@@ -15,7 +15,7 @@ import yaml
 
 from busbar import versions
 from busbar.config import SECRETS, ConfigError, load, stackfile
-from busbar.config.schema import stack_schema
+from busbar.config.stackfile import stack_schema
 from tests.support.cli import busbar
 from tests.support.clusters import site
 

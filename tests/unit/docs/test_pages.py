@@ -15,7 +15,7 @@ import yaml
 from busbar import config, outputs, versions
 from busbar.capability import capabilities
 from busbar.cli.main import build
-from busbar.config.schema import stack_schema
+from busbar.config.stackfile import stack_schema
 from lab.cli import app as lab
 from tests.unit.docs.pages import PAGES, ROOT, Page
 

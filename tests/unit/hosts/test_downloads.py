@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from busbar.config import ConfigError, K3s, checksums, load
+from busbar.config import ConfigError, K3s, files, load
 from busbar.hosts.k3s import download_values
 from tests.support.clusters import site
 
@@ -72,7 +72,7 @@ def test_an_unusable_checksums_file_is_a_finding(tmp_path: Path, content: bytes 
     if content is not None:
         (tmp_path / "sums.txt").write_bytes(content)
     with pytest.raises(ConfigError, match=message):
-        checksums.read_checksums(k3s(checksums_file="sums.txt"), tmp_path)
+        files.read_checksums(k3s(checksums_file="sums.txt"), tmp_path)
 
 
 def test_the_files_beside_the_stack_are_looked_at_when_the_project_folder_is_given(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import yaml
 
 from busbar import capability
 from busbar.config import load
-from busbar.config.hosts_from import hosts_schema
+from busbar.config.stackfile import hosts_schema
 from busbar.hosts import inventories
 from tests.support.cli import busbar, command
 from tests.support.clusters import host_key, site

@@ -192,7 +192,7 @@ def test_single_dashes_of_a_profile_become_long_options(programs: Path) -> None:
 
 def test_a_short_option_of_a_profile_stays_one(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     profile = profiles.load("h100-crusoe").model_copy(update={"mpi_args": ["-x", "LANG", "-bind-to", "none"]})
-    monkeypatch.setattr("busbar.config.validation.profiles.load", lambda _: profile)
+    monkeypatch.setattr("busbar.config.cluster.profiles.load", lambda _: profile)
     line = run(job(validation={"profile": "h100-crusoe"}), programs).stdout.splitlines()[2]
     assert " <-x> <LANG> <--bind-to> <none> " in line
 

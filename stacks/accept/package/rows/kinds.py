@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from busbar.config.values import Float, Text
+from busbar.config.types import Float, Text
 from busbar.models import ConfigModel
 from busbar.preflight.report import Report
 from busbar.text import counted, listed

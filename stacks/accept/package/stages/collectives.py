@@ -17,7 +17,7 @@ from stacks.accept.package.site import COLLECTIVES, validation_of
 from stacks.accept.package.stages.running import Planned, Running
 
 if TYPE_CHECKING:
-    from busbar.config.validation import Validation
+    from busbar.config.cluster import Validation
     from busbar.fabric.measure import Plan
 
 # Seconds of the start of all pods, at 440 nodes that have the image; and of one collective with the start of

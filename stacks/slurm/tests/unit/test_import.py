@@ -9,7 +9,7 @@ import jsonschema
 import yaml
 
 from busbar import capability
-from busbar.config.hosts_from import hosts_schema
+from busbar.config.stackfile import hosts_schema
 from stacks.slurm.package import config
 from stacks.slurm.tests.support import configured
 from tests.support.cli import busbar

@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
-from busbar.config.errors import Finding, KeyPath
+from busbar.config.findings import Finding, KeyPath
 from stacks.training.package.networks.config import Multus, Network
 
 # A NetworkAttachmentDefinition is called <pool>-<network>.

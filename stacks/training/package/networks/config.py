@@ -7,10 +7,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from busbar.config.kubernetes_values import ChartName, ChartVersion, DnsLabel, ResourceName
-from busbar.config.network_values import Cidr, InterfaceName
-from busbar.config.operators import Chart
-from busbar.config.values import Int, JsonObject, Seconds, Url, invalid
+from busbar.config.cluster import Chart
+from busbar.config.types import (
+    ChartName,
+    ChartVersion,
+    Cidr,
+    DnsLabel,
+    Int,
+    InterfaceName,
+    JsonObject,
+    ResourceName,
+    Seconds,
+    Url,
+    invalid,
+)
 from busbar.models import ConfigModel
 from stacks.training.package import versions
 

@@ -8,10 +8,18 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from busbar.config.errors import Finding, show
-from busbar.config.kubernetes_values import DnsLabel, DnsSubdomain, Quantity
-from busbar.config.network_values import Address
-from busbar.config.values import Bytes, Float, Matching, Seconds, invalid
+from busbar.config.findings import Finding, show
+from busbar.config.types import (
+    Address,
+    Bytes,
+    DnsLabel,
+    DnsSubdomain,
+    Float,
+    Matching,
+    Quantity,
+    Seconds,
+    invalid,
+)
 from busbar.models import ConfigModel
 
 FolderPath = Annotated[

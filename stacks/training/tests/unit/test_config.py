@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from busbar.config import ConfigError
-from busbar.config.kubernetes_values import STATE_FIRST
+from busbar.config.types import STATE_FIRST
 from busbar.manifests.operators import GPU_OPERATOR
 from stacks.training.package.config import load
 from stacks.training.package.kueue import KUEUE

@@ -1,0 +1,617 @@
+"""Value types of the configuration: texts, numbers, sizes, addresses, names of Kubernetes and of K3s.
+
+Every error text continues the sentence `<path>: <value> ...`, which `busbar.config.findings` begins.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import posixpath
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+)
+from pydantic.json_schema import JsonSchemaValue, WithJsonSchema
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from busbar import versions
+from busbar.config.findings import did_you_mean
+
+_SIZE = re.compile(r"([0-9]+)\s*(?:([KMGT])(iB?|B)?|B)?", re.IGNORECASE)
+_UNIT_BYTES = {None: 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def invalid(message: str, fix: str = "") -> PydanticCustomError:
+    """An error whose text follows the value; braces in it are literal."""
+    template = "{text}. Fix: {fix}" if fix else "{text}"
+    return PydanticCustomError("busbar", template, {"text": message, "fix": fix})
+
+
+@dataclass(frozen=True)
+class Matching:
+    """Annotates a text that must match `pattern` as a whole; `expected` completes "is not ..."."""
+
+    pattern: str
+    expected: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        checked = core_schema.no_info_after_validator_function(self._check, handler(source))
+        return core_schema.no_info_before_validator_function(finite, checked)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {**handler(schema), "pattern": f"^(?:{self.pattern})$"}
+
+    def _check(self, value: str) -> str:
+        if re.fullmatch(self.pattern, value):
+            return value
+        raise invalid(f"is not {self.expected}")
+
+
+@dataclass(frozen=True)
+class Offered:
+    """Annotates a text of which editors offer `values()`; `only` says that no other one is valid."""
+
+    values: Callable[[], Iterable[str]]
+    only: bool = False
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        known = {"enum": list(self.values())}
+        return known if self.only else {"anyOf": [known, handler(schema)]}
+
+
+def _not_bool(value: Any) -> Any:
+    # pydantic would accept `gpus: true` as 1.
+    if isinstance(value, bool):
+        raise invalid("is true or false where a number is expected")
+    return value
+
+
+def bool_as_text(value: Any) -> Any:
+    # `labels: {gpu: true}` means the text "true"; Pulumi stores it as a boolean.
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def finite(value: Any) -> Any:
+    # `coerce_numbers_to_str` would turn .nan and .inf into the texts "nan" and "inf".
+    if isinstance(value, float) and not math.isfinite(value):
+        raise invalid("is not a finite number")
+    return value
+
+
+def _no_control_characters(value: str) -> str:
+    if _CONTROL.search(value):
+        raise invalid("contains a control character (line break, tab, NUL)")
+    return value
+
+
+def _size(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str):
+        found = _SIZE.fullmatch(value.strip())
+        if not found:
+            raise invalid("is not a size: a number of bytes, or one with K, M or G (binary), such as 512M")
+        unit = found[2]
+        if (found[3] or "").upper() == "B":
+            number, binary = found[1], f"{unit.upper()}iB"
+            raise invalid(
+                "has a decimal unit; those of nccl-tests are binary", f"{number}{binary}, or a bare number"
+            )
+        return int(found[1]) * _UNIT_BYTES[unit.upper() if unit else None]
+    return value
+
+
+def _sha256(value: str) -> str:
+    if not re.fullmatch(r"[0-9a-fA-F]{64}", value):
+        raise invalid("is not a sha256 checksum: 64 hexadecimal digits")
+    return value.lower()
+
+
+# The characters of RFC 3986. `'` and `;` are legal there; hosts receive URLs shell-quoted.
+_URL = re.compile(r"https?://[^\s/]+(/[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]*)?")
+
+
+def _url(value: str) -> str:
+    if not _URL.fullmatch(value) or not re.fullmatch(r"[A-Za-z0-9.:@\[\]_%-]+", value.split("/")[2]):
+        raise invalid("is not an http(s) URL")
+    if "@" in value.split("/")[2]:
+        raise invalid("contains a login, which would appear in logs and state; use a mirror without login")
+    return value.rstrip("/")
+
+
+def _json_object(value: dict[str, Any]) -> dict[str, Any]:
+    """Refuse what JSON and Pulumi cannot carry: dates, NaN, keys that are not texts."""
+    bad = _not_json(value, "")
+    if bad is not None:
+        raise invalid(bad)
+    return value
+
+
+def _not_json(value: Any, path: str) -> str | None:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                return f"has a key that is not a text at {path or 'its top level'}: {key!r}; quote it"
+            if found := _not_json(item, f"{path}.{key}" if path else key):
+                return found
+        return None
+    if isinstance(value, list):
+        return next(
+            (found for i, item in enumerate(value) if (found := _not_json(item, f"{path}[{i}]"))), None
+        )
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"has a number that is not finite at {path}: {value!r}"
+    if value is None or isinstance(value, (str, int, float)):
+        return None
+    return f"has a {type(value).__name__} at {path}: {str(value)!r}; quote it to make it a text"
+
+
+# Field, its bounds, and the names that may stand for numbers (robfig/cron spec.go, which K3s uses).
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_CRON_FIELDS = (
+    ("minute", 0, 59, ()),
+    ("hour", 0, 23, ()),
+    ("day of the month", 1, 31, ()),
+    ("month", 1, 12, _MONTHS),
+    ("day of the week", 0, 6, ("sun", "mon", "tue", "wed", "thu", "fri", "sat")),
+)
+_CRON_PART = re.compile(r"(?:[*?]|(?P<first>\w+)(?:-(?P<last>\w+))?)(?:/(?P<step>[0-9]+))?")
+
+
+def _cron(value: str) -> str:
+    if value.startswith("@"):
+        return value
+    for text, (name, low, high, names) in zip(value.split(" "), _CRON_FIELDS, strict=True):
+        for part in text.split(","):
+            found = _CRON_PART.fullmatch(part)
+            given = [found[key] for key in ("first", "last") if found[key]] if found else [part]
+            numbers = [
+                str(names.index(each.lower()) + low) if each.lower() in names else each for each in given
+            ]
+            in_bounds = all(each.isdecimal() and low <= int(each) <= high for each in numbers)
+            in_order = [*map(int, numbers)] == sorted(map(int, numbers)) if in_bounds else False
+            if not in_order or (found and found["step"] and int(found["step"]) == 0):
+                raise invalid(f"has {part!r} as the {name}, expected {low} to {high}")
+    return value
+
+
+# Folders of the system or of other software: neither they nor a folder below them may be exported.
+SYSTEM_TREES = (
+    *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys"),
+    *("/tmp", "/usr", "/var/cache", "/var/lib", "/var/log", "/var/mail", "/var/spool", "/var/tmp"),
+)
+# Folders shared with others: only a folder below them may be exported.
+SHARED_FOLDERS = ("/", "/export", "/home", "/media", "/mnt", "/opt", "/srv", "/var")
+
+
+def _exported_folder(value: str) -> str:
+    if posixpath.normpath(value) != value:
+        raise invalid("is not a normalised path", posixpath.normpath(value))
+    tree = next((each for each in SYSTEM_TREES if f"{value}/".startswith(f"{each}/")), None)
+    if tree:
+        raise invalid(f"is a system folder (below {tree})", "use a folder of its own, such as /srv/busbar")
+    if value in SHARED_FOLDERS:
+        below = posixpath.join(value, "busbar")
+        raise invalid("is a shared folder", f"use a folder below it, such as {below}")
+    return value
+
+
+TEXT_OR_NUMBER = WithJsonSchema({"type": ["string", "number", "boolean"]})
+
+Int = Annotated[int, BeforeValidator(_not_bool)]
+Float = Annotated[float, BeforeValidator(_not_bool), Field(allow_inf_nan=False)]
+Seconds = Annotated[Int, Field(ge=1)]
+Text = Annotated[
+    str,
+    BeforeValidator(bool_as_text),
+    BeforeValidator(finite),
+    AfterValidator(_no_control_characters),
+    TEXT_OR_NUMBER,
+]
+"""A text that may be written as a number or a boolean: a label's value, an environment variable."""
+NonEmpty = Annotated[
+    str, BeforeValidator(finite), Field(min_length=1), AfterValidator(_no_control_characters)
+]
+Bytes = Annotated[
+    int,
+    BeforeValidator(_size),
+    BeforeValidator(_not_bool),
+    Field(ge=1),
+    WithJsonSchema({"type": ["integer", "string"]}),
+]
+"""A number of bytes; `512M` is 512 x 2^20, as nccl-tests reads it, and `512MB` is refused."""
+Sha256 = Annotated[str, AfterValidator(_sha256)]
+Url = Annotated[str, AfterValidator(_url)]
+JsonObject = Annotated[dict[str, Any], AfterValidator(_json_object)]
+"""Free keys that are passed on (Helm values, config.yaml): everything in it can be written as JSON."""
+StackName = Annotated[
+    str,
+    Matching(
+        r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+",
+        "a stack as ORGANIZATION/PROJECT/STACK, such as organization/busbar/dev",
+    ),
+]
+"""Another stack, whose outputs are read."""
+EnvName = Annotated[str, Matching(r"[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable")]
+CronSchedule = Annotated[
+    str,
+    Matching(
+        r"[0-9A-Za-z*/,?-]+( [0-9A-Za-z*/,?-]+){4}|@[a-z]+( [0-9a-z]+)?",
+        "a cron schedule of five fields, such as '0 */12 * * *'",
+    ),
+    AfterValidator(_cron),
+]
+ExportedFolder = Annotated[
+    str,
+    AfterValidator(_exported_folder),
+    Matching(r"/|(/[A-Za-z0-9._-]+)+", "an absolute path without spaces, such as /srv/busbar"),
+]
+
+_HOST_LABEL = re.compile(r"[A-Za-z0-9_]([-A-Za-z0-9_]{0,61}[A-Za-z0-9])?")
+
+# The name of the algorithm and 32 bytes, each with its length (RFC 8709), in base64.
+_HOST_KEY = re.compile(r"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI[A-Za-z0-9+/]{43}")
+_BROADCAST = ipaddress.ip_address("255.255.255.255")
+
+
+def _address(value: str) -> str:
+    try:
+        ip = ipaddress.ip_address(value)
+    except ValueError:
+        pass
+    else:
+        if ip.is_unspecified or ip.is_multicast or ip == _BROADCAST:
+            raise invalid("is not the address of one machine")
+        return str(ip)
+    labels = value.split(".")
+    if len(value) <= 253 and all(map(_HOST_LABEL.fullmatch, labels)) and not labels[-1].isdigit():
+        return value.lower()
+    hint = ""
+    if value.startswith("["):
+        hint = ": write an IPv6 address without brackets"
+    elif "@" in value:
+        hint = ": give the login as `user`"
+    elif ":" in value:
+        hint = ": without scheme and port (the SSH port of a host is its key `port`)"
+    raise invalid(f"is not an IPv4/IPv6 address or a host name{hint}")
+
+
+def _ip(value: str) -> str:
+    try:
+        return str(ipaddress.ip_address(value))
+    except ValueError:
+        raise invalid("is not an IPv4 or IPv6 address") from None
+
+
+def _cidr(value: str) -> str:
+    try:
+        return str(ipaddress.ip_network(value))
+    except ValueError:
+        pass
+    try:
+        network = ipaddress.ip_network(value, strict=False)
+    except ValueError:
+        if "," in value:
+            raise invalid("is more than one network: dual stack is not supported; give one") from None
+        raise invalid("is not a network in CIDR form, such as 10.42.0.0/16") from None
+    raise invalid(f"has host bits set; did you mean {network}?")
+
+
+def _host_key(value: str) -> str:
+    """Check an `ssh-ed25519 AAAA...` line and return it without its comment.
+
+    golang.org/x/crypto/ssh, which pulumi-command uses, cannot pin an `ssh-rsa` line against a current sshd
+    ("no common algorithm"). Every supported distribution has an ed25519 key.
+    """
+    words = value.split()
+    if "ssh-ed25519" in words[1:]:
+        raise invalid("starts with a host name, as in known_hosts; start at `ssh-ed25519`")
+    if words[:1] != ["ssh-ed25519"]:
+        raise invalid(
+            "is not an ed25519 host key: expected `ssh-ed25519 AAAA...` (ssh-keyscan -t ed25519 HOST)"
+        )
+    key = " ".join(words[:2])
+    if not _HOST_KEY.fullmatch(key):
+        raise invalid(
+            "is not a host key: expected 68 characters of base64 after `ssh-ed25519`; was it truncated, or "
+            "is it a placeholder?"
+        )
+    return key
+
+
+# Without a port curl takes 1080, Go 80 or 443.
+_PROXY_URL = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}/?")
+_UNPROXIED = re.compile(r"(\*?\.)?[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9])?(:[0-9]{1,5})?")
+
+
+def _proxy_url(value: str) -> str:
+    if "@" in value:
+        raise invalid(
+            "contains a login, which every user of a host could read",
+            "have the proxy admit the hosts by their addresses, or name one without login that forwards to "
+            "it",
+        )
+    if not _PROXY_URL.fullmatch(value):
+        raise invalid("is not the URL of a proxy with its port, such as http://proxy.example.com:3128")
+    return value.removesuffix("/")
+
+
+def _unproxied(value: str) -> str:
+    """Validate an entry of NO_PROXY for Go, curl and apt: a comma separates entries, and `*` matches all."""
+    try:
+        network = ipaddress.ip_network(value, strict=False)
+    except ValueError:
+        if not _UNPROXIED.fullmatch(value):
+            raise invalid(
+                "is not a name, a domain such as .example.com, an address or a network such as 10.0.0.0/16"
+            ) from None
+        return value.lower()
+    return str(network) if "/" in value else str(network.network_address)
+
+
+Address = Annotated[str, BeforeValidator(finite), AfterValidator(_address)]
+IpAddress = Annotated[str, AfterValidator(_ip)]
+Cidr = Annotated[str, AfterValidator(_cidr)]
+HostKey = Annotated[str, AfterValidator(_host_key), Field(json_schema_extra={"pattern": "^ssh-ed25519 "})]
+Port = Annotated[Int, Field(ge=1, le=65535)]
+UserName = Annotated[
+    str,
+    Matching(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]{0,63}\$?", "a login name: letters, digits and _ . @ \\ -"),
+]
+"""A login; `DOMAIN\\user` and `user@domain` are allowed, a leading `-` and shell characters are not."""
+InterfaceName = Annotated[
+    str,
+    Matching(
+        r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,14}",
+        "the name of a network interface, such as eth0, up to 15 characters",
+    ),
+]
+Endpoint = Annotated[
+    str,
+    Matching(
+        r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?", "HOST or HOST:PORT (without https://)"
+    ),
+]
+HcaName = Annotated[
+    str, Matching(r"[A-Za-z0-9_.-]+(:[0-9]+)?", "the name of an HCA such as mlx5_0 or mlx5_0:2")
+]
+HcaPattern = Annotated[
+    str, Matching(r"[A-Za-z0-9_.*?!\[\]-]+", "the name of an HCA such as mlx5_4, or a shell pattern of one")
+]
+ProxyUrl = Annotated[str, BeforeValidator(finite), AfterValidator(_proxy_url)]
+Unproxied = Annotated[str, BeforeValidator(finite), AfterValidator(_unproxied)]
+
+_DNS_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_DNS_SUBDOMAIN = rf"{_DNS_LABEL}(\.{_DNS_LABEL})*"
+_LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+
+# The grammar of distribution/reference: [host[:port]/]path[:tag][@digest].
+_IMAGE_HOST = r"([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(:[0-9]{1,5})?"
+_IMAGE_PART = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"
+_IMAGE_FOLDER = rf"({_IMAGE_HOST}/)?{_IMAGE_PART}(/{_IMAGE_PART})*"
+_IMAGE_TAG = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
+_IMAGE_DIGEST = r"@sha256:[0-9a-f]{64}"
+
+_MAX_SUBDOMAIN = 253
+
+
+def _label_key(value: str) -> str:
+    prefix, slash, name = value.rpartition("/")
+    prefix_is_valid = not slash or (len(prefix) <= _MAX_SUBDOMAIN and re.fullmatch(_DNS_SUBDOMAIN, prefix))
+    if not (_LABEL_NAME.fullmatch(name) and prefix_is_valid):
+        raise invalid(
+            "is not a Kubernetes label key: [dns.domain/]name, the name up to 63 of A-Z a-z 0-9 - _ ."
+        )
+    return value
+
+
+def _label_value(value: str) -> str:
+    if value and not _LABEL_NAME.fullmatch(value):
+        raise invalid(
+            "is not a Kubernetes label value: up to 63 of A-Z a-z 0-9 - _ ., alphanumeric at the ends"
+        )
+    return value
+
+
+def _resource_name(value: str) -> str:
+    """An extended resource: Kubernetes wants a domain that is not its own."""
+    prefix, slash, _ = _label_key(value).rpartition("/")
+    if not slash or prefix == "kubernetes.io" or prefix.endswith(".kubernetes.io"):
+        raise invalid(
+            "is not an extended resource: DOMAIN/NAME such as nvidia.com/hostdev, not kubernetes.io"
+        )
+    return value
+
+
+# The namespaces of busbar.manifests.operators.
+OPERATOR_NAMESPACES = ("gpu-operator", "mpi-operator", "nvidia-network-operator")
+
+
+STATE_FIRST = (
+    "If the stack has used it until now, first run `pulumi state delete` for its Namespace, which then stays"
+)
+"""Without this step, a change of the namespace would delete the former one with its owner's objects."""
+
+
+def own_namespace(instead: str, *operators: str) -> AfterValidator:
+    """A validator of the namespace that a stack makes itself; `operators`: more namespaces of operators."""
+
+    def check(name: str) -> str:
+        if name in (*OPERATOR_NAMESPACES, *operators):
+            owner = "an operator"
+        elif name == "default" or name.startswith("kube-"):
+            owner = "Kubernetes"
+        else:
+            return name
+        raise invalid(
+            f"belongs to {owner}, and this one is deleted with the stack", f"{instead}. {STATE_FIRST}"
+        )
+
+    return AfterValidator(check)
+
+
+def is_floating(image: str) -> bool:
+    """Return whether a registry may give another image of this name tomorrow."""
+    name, digest = image.rpartition("/")[2], "@sha256:" in image
+    return not digest and name.partition(":")[2] in ("", "latest")
+
+
+def is_local_chart(chart: str) -> bool:
+    """Return whether a chart is a path on the machine that runs Pulumi."""
+    return chart.startswith((".", "/", "~")) or chart.endswith(".tgz")
+
+
+def repository_of(chart: str, repository: str | None) -> str | None:
+    """The repository of a chart; None if `chart` is a path or a URL itself."""
+    return None if is_local_chart(chart) or chart.startswith("oci://") else repository
+
+
+def _chart(value: str) -> str:
+    if is_local_chart(value) or re.fullmatch(r"(oci://)?[A-Za-z0-9][A-Za-z0-9._:/-]*", value):
+        return value
+    raise invalid("is not a chart: a name such as gpu-operator, a local path, or an oci:// URL without login")
+
+
+# kubernetes/kubernetes staging/src/k8s.io/kubelet/pkg/apis/well_known_labels.go
+_LABELS_OF_KUBELET = re.compile(
+    r"(beta\.)?kubernetes\.io/(os|arch)|kubernetes\.io/hostname|beta\.kubernetes\.io/instance-type"
+    r"|(topology|failure-domain\.beta)\.kubernetes\.io/(zone|region)"
+    r"|(.+\.)?(kubelet|node)\.kubernetes\.io/.*"
+)
+_LABELS_OF_KUBERNETES = re.compile(r"(.+\.)?(kubernetes|k8s)\.io/.*")
+
+
+def _kubelet_accepts(key: str) -> str:
+    if _LABELS_OF_KUBERNETES.fullmatch(key) and not _LABELS_OF_KUBELET.fullmatch(key):
+        raise invalid(
+            "is a label with which the kubelet does not start: a node may not set it itself",
+            "use a domain of your own, or set it with kubectl afterwards",
+        )
+    return key
+
+
+RELEASE = r"v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z]+)?\+k3s[0-9]+"
+PACKAGED = ("coredns", "servicelb", "traefik", "local-storage", "metrics-server", "runtimes")
+"""Components that K3s brings, and that can be disabled (k3s-io/k3s pkg/cli/cmds/server.go, `--disable`)."""
+
+
+# A name at least this similar to a component is misspelt; others may be manifests of the site (our-storage).
+_MISSPELT = 0.8
+
+
+def _opens_readyz(version: str) -> str:
+    if any(versions.contains(each, version) for each in versions.K3S_WITHOUT_READYZ):
+        raise invalid(
+            "does not read the AuthenticationConfiguration that the health check of /readyz needs",
+            "use v1.31.9, v1.32.5, v1.33.1 or later",
+        )
+    return version
+
+
+def _folder_of_releases(url: str) -> str:
+    """Refuse the URL of one release: busbar appends the version and the file name."""
+    release = re.search(RELEASE.replace(r"\+", r"(?:\+|%2B|-)"), url, re.IGNORECASE)
+    at_github = urlsplit(url).hostname == "github.com" and not url.endswith("/releases/download")
+    if not (release or at_github):
+        return url
+    what = f"contains the version {release[0]}" if release else "is not the folder of the releases"
+    folder = url[: release.start()].rstrip("/") if release and not at_github else versions.K3S_BASE_URL
+    raise invalid(f"{what}; busbar downloads <base_url>/<k3s.version>/k3s", folder)
+
+
+def _not_misspelt(component: str) -> str:
+    """Refuse a misspelt component, because K3s silently installs every one that is not in the list."""
+    if component not in PACKAGED and (hint := did_you_mean(component, PACKAGED, cutoff=_MISSPELT)):
+        raise invalid(f"is not a component of K3s{hint}")
+    return component
+
+
+def _archive(url: str) -> str:
+    if not url.endswith((".tar", ".tar.gz", ".tgz", ".tar.zst")):
+        raise invalid("is not a .tar, .tar.gz, .tgz or .tar.zst archive")
+    return url
+
+
+DnsLabel = Annotated[
+    str,
+    Matching(
+        _DNS_LABEL,
+        "a DNS label: lower-case letters, digits and '-', 1 to 63 characters, no '-' at the ends",
+    ),
+]
+DnsSubdomain = Annotated[
+    str,
+    Matching(_DNS_SUBDOMAIN, "the name of a Kubernetes object: lower-case letters, digits, '-' and '.'"),
+]
+RuntimeClass = Annotated[str, Matching(rf"({_DNS_SUBDOMAIN})?", "the name of a RuntimeClass")]
+Quantity = Annotated[
+    str, Matching(r"[0-9]+(\.[0-9]+)?(m|k|[KMGTPE]i?)?", "a Kubernetes quantity such as 64Gi or 500m")
+]
+_UNITS = {"": 1.0, "m": 1e-3, "k": 1e3} | {
+    f"{unit}{binary}": float((1024 if binary else 1000) ** power)
+    for power, unit in enumerate("KMGTPE", 1)
+    for binary in ("", "i")
+}
+_LEAST_MEMORY = 1 << 20
+
+
+def _memory(value: str) -> str:
+    number = value.rstrip("mkKMGTPEi")
+    if float(number) * _UNITS[value.removeprefix(number)] < _LEAST_MEMORY:
+        raise invalid("is less than a MiB: a number alone is bytes, and m thousandths", f"{number}Gi")
+    return value
+
+
+Memory = Annotated[Quantity, AfterValidator(_memory)]
+LabelKey = Annotated[str, AfterValidator(_label_key)]
+NodeLabelKey = Annotated[LabelKey, AfterValidator(_kubelet_accepts)]
+LabelValue = Annotated[
+    str, BeforeValidator(bool_as_text), BeforeValidator(finite), AfterValidator(_label_value), TEXT_OR_NUMBER
+]
+ResourceName = Annotated[str, AfterValidator(_resource_name)]
+ChartName = Annotated[NonEmpty, AfterValidator(_chart)]
+ChartVersion = Annotated[
+    str,
+    Matching(
+        r"v?[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?",
+        "a chart version: MAJOR.MINOR.PATCH such as 26.7.0, in quotes where YAML would read a number",
+    ),
+]
+Image = Annotated[
+    str,
+    Matching(
+        rf"{_IMAGE_FOLDER}(:{_IMAGE_TAG})?({_IMAGE_DIGEST})?",
+        "a container image: [REGISTRY/]NAME[:TAG][@sha256:DIGEST]",
+    ),
+]
+ImageFolder = Annotated[str, Matching(_IMAGE_FOLDER, "a registry folder such as nvcr.io/nvidia/mellanox")]
+ImageTag = Annotated[str, Matching(_IMAGE_TAG, "an image tag: up to 128 of A-Z a-z 0-9 _ . -")]
+BucketName = Annotated[str, Matching(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", "the name of a bucket")]
+BucketRegion = Annotated[str, Matching(r"[A-Za-z0-9-]+", "a region such as eu-central-1")]
+BucketFolder = Annotated[
+    str, Field(max_length=512), Matching(r"[A-Za-z0-9!_.*'()-][A-Za-z0-9!_.*'()/-]*", "a folder of a bucket")
+]
+K3sVersion = Annotated[
+    str,
+    Matching(RELEASE, "a K3s release such as v1.35.6+k3s1"),
+    AfterValidator(_opens_readyz),
+    Offered(lambda: (versions.K3S,)),
+]
+Component = Annotated[DnsLabel, AfterValidator(_not_misspelt), Offered(lambda: PACKAGED)]
+ReleasesUrl = Annotated[Url, AfterValidator(_folder_of_releases)]
+ArchiveUrl = Annotated[Url, AfterValidator(_archive)]
