@@ -10,11 +10,11 @@ from busbar.judge.archive import Archive
 from busbar.judge.checks import JobOutcome
 from busbar.judge.nccl.checks import run_all
 from busbar.judge.nccl.checks.context import Context, build
-from busbar.judge.nccl.checks.hosts import differences
 from busbar.judge.nccl.checks.result import Table, points
 from busbar.judge.nccl.checks.transport import proven_transport
 from busbar.judge.nccl.diagnose.diagnose import diagnose
 from busbar.judge.nccl.diagnose.known import LineRules
+from busbar.judge.nccl.diagnose.remarks import remarks
 from busbar.judge.nccl.expected import JUDGE
 from busbar.judge.nccl.expected.expectation import Expectation
 from busbar.judge.nccl.log import reader
@@ -23,9 +23,6 @@ from busbar.judge.nccl.log.reader import ParsedLog
 from busbar.judge.nccl.verdict import Verdict
 from busbar.judge.record import Record
 from busbar.judge.verdict import conclusion
-
-MAX_WARNINGS = 20
-WARNING_WIDTH = 400
 
 
 def read_lines(lines: Iterable[bytes | str]) -> ParsedLog:
@@ -60,6 +57,7 @@ def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None =
     """Judge a log that was read. JOB: outcome of the job that printed it; None if only a log is given."""
     context = build(log, expectation, job)
     checks = run_all(context)
+    diagnoses = diagnose(context, checks)
     results = {name: finding.result for name, finding in context.findings.items()}
     headline = next(iter(results.values()), None)
     evidence = log.evidence
@@ -89,9 +87,9 @@ def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None =
         topology_file=next((f for f in evidence.topology_set if f not in evidence.topology_failed), None),
         hcas=list(next(iter(evidence.hcas_of_host.values()), ())),
         checks=checks,
-        diagnoses=diagnose(context, checks),
-        warnings=[w[:WARNING_WIDTH] for w in evidence.warnings][:MAX_WARNINGS],
-        differences=differences(context),
+        diagnoses=diagnoses,
+        remarks=remarks(context, diagnoses),
+        more_remarks=log.uncounted,
         environment=dict(e.partition("=")[::2] for e in evidence.environment),
         tests_version=next((r.preamble.tests_version for r in log.runs if r.preamble.tests_version), None),
         gpu=preamble.ranks[0].gpu or None if preamble else None,

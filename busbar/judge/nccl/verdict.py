@@ -11,6 +11,7 @@ from busbar.judge.checks import Overall, Status
 from busbar.judge.nccl.checks.result import Check, CollectiveResult, Point
 from busbar.judge.nccl.checks.transport import ProvenTransport
 from busbar.judge.nccl.diagnose.diagnose import Diagnosis
+from busbar.judge.nccl.diagnose.remarks import Remark
 
 __all__ = ["Check", "CollectiveResult", "Diagnosis", "Overall", "Point", "Status", "Verdict"]
 
@@ -42,8 +43,8 @@ class Verdict(verdict.Verdict):
     hcas: list[str]
     checks: list[Check]
     diagnoses: list[Diagnosis] = Field(default_factory=list)
-    warnings: list[str] = Field(default_factory=list)
-    differences: list[str] = Field(default_factory=list, description="facts that the hosts print differently")
+    remarks: list[Remark] = Field(default_factory=list, description="what is unusual and decides nothing")
+    more_remarks: int = Field(default=0, description="unusual lines that are not among the remarks")
     environment: dict[str, str] = Field(default_factory=dict)
     tests_version: str | None = None
     gpu: str | None = None
@@ -62,6 +63,11 @@ class Verdict(verdict.Verdict):
             if check.name == name:
                 return check
         raise KeyError(name)
+
+    @property
+    def differences(self) -> list[str]:
+        """The facts that the hosts print differently."""
+        return [remark.text for remark in self.remarks if remark.kind == "differs"]
 
     @property
     def configured(self) -> bool:

@@ -289,7 +289,7 @@ class _NcclPart:
     """Feeds the lines of one attempt to busbar.judge.nccl, in blocks; counts `lines` and `bytes`."""
 
     def __init__(self) -> None:
-        self._reader = LogReader(LineRules())
+        self._reader = LogReader(LineRules(measured=True))
         self._block = bytearray()
         self.lines = self.bytes = 0
 
@@ -308,7 +308,7 @@ class _NcclPart:
         """Return the log that was read; the next line begins another part."""
         self._flush()
         read = self._reader.result(Source())
-        self._reader = LogReader(LineRules())
+        self._reader = LogReader(LineRules(measured=True))
         return read
 
     def _flush(self) -> None:

@@ -52,11 +52,13 @@ def for_each_table(gate: Callable[[Context], Check]) -> Gate:
 OF_TABLES = (nccl_version, plugin, topology_file, hcas, transport, gdrdma, rails, sharp, mnnvl)
 GATES: tuple[Gate, ...] = (
     job, source, collective, ranks, completeness, correctness, *map(for_each_table, OF_TABLES),
-    busbw, stability, warnings,
+    busbw, stability,
 )  # fmt: skip
 
 
 def run_all(context: Context) -> list[Check]:
-    """Assess each wanted collective once (into CONTEXT), then run every gate in order."""
+    """Assess each wanted collective once (into CONTEXT), then run every gate in order, that on lines last."""
     context.findings = {name: assess(context, name) for name in context.tables}
-    return shared.run_all(GATES, context)
+    found = shared.run_all(GATES, context)
+    context.passed = frozenset(check.name for check in found if check.status == "pass")
+    return [*found, warnings(context)]

@@ -40,6 +40,7 @@ class Context:
     ranks: int | None = None
     nodes_given: bool = False
     findings: dict[str, Finding] = field(default_factory=dict)  # bandwidth of each wanted collective
+    passed: frozenset[str] = frozenset()  # gates that passed before the one that is run
     proof: Proof | None = None  # of the only table; None: all tables are looked at
 
     @property

@@ -46,6 +46,8 @@ def source(context: Context) -> Check:
             "source.long_lines",
             f"{log.long_lines} lines cannot be read whole: they are too long, or in an unknown form",
         )
+    if log.missing is not None:
+        return unknown("source.lines_missing", "lines of the log are missing", log.missing)
     if lost := log.evidence.lost - {"warnings"}:
         reason = f"more different texts on {', '.join(sorted(lost))} were printed than are kept"
         return unknown("source.lists_too_long", reason)

@@ -1,16 +1,17 @@
-"""Gate on lines that were recognized as failures, and on unknown ones that look like a failure."""
+"""Gate on lines: no known failure, no end of the program but a good one, and nothing among its rows."""
 
 from __future__ import annotations
 
 from busbar.judge.nccl.checks.context import Context
 from busbar.judge.nccl.checks.result import Check, failed, passed, unknown
-from busbar.judge.nccl.log.matcher import NOTED, SHOWN
+from busbar.judge.nccl.log.matcher import KnownLine
+from busbar.judge.nccl.log.records import LogLine
 
 ACCEPT = "find out what it means; --accept-warn TEXT (validation.accept_warnings) accepts it by name"
 
 
 def warnings(context: Context) -> Check:
-    """Check that no line of the log is a failure, known or unknown."""
+    """Check that no line of the log is a failure, ends the run or disturbs its rows."""
     log = context.log
     fatal = [known for known in log.known_lines if known.severity == "fatal"]
     if fatal:
@@ -19,26 +20,39 @@ def warnings(context: Context) -> Check:
     if log.evidence.test_failures:
         line = next(iter(log.evidence.test_failures.values()))
         return failed("warnings.test_failure", "nccl-tests reports a failure", line)
+    doubts = _doubts(context)
     wanted = context.expectation.accept_warnings
-    judged = [s for s in log.unknown_lines if s.value not in SHOWN]
-    strange = [s for s in judged if not any(text in s.text for text in wanted)]
-    if strange:
-        more = f" (and {len(strange) - 1} more)" if strange[1:] else ""
-        first = strange[0]
-        kind = (
-            first.value if first.value != first.text else "a line that looks like a failure and is not known"
-        )
-        reason = f"{kind}: {first.text[:200]}{more}"
-        return unknown("warnings.unknown_kind", reason, strange[0], ACCEPT)
-    if log.unknown_lines:
-        shown = judged or sorted(log.unknown_lines, key=lambda s: s.value == NOTED)
-        how = "accepted by name" if judged else shown[0].value
-        reason = f"{how}: {'; '.join(s.text[:200] for s in shown[:4])}"
-        return passed("warnings.accepted", reason, shown[0])
-    found = "only WARN lines that are known to be harmless" if log.evidence.warnings else "no WARN line"
-    checked = next(
-        (known.first for known in log.known_lines if known.name == "nccl-diagnostics-passed"), None
-    )
+    open_ = [doubt for doubt in doubts if not any(text in doubt[2].text for text in wanted)]
+    if open_:
+        code, why, line = open_[0]
+        more = f" (and {len(open_) - 1} more)" if open_[1:] else ""
+        return unknown(code, f"{why}: {line.text[:200]}{more}", line, ACCEPT)
+    if doubts:
+        reason = "; ".join(line.text[:200] for _, _, line in doubts[:4])
+        return passed("warnings.accepted", f"accepted by name: {reason}", doubts[0][2])
+    checked = next((k.first for k in log.known_lines if k.name == "nccl-diagnostics-passed"), None)
     if checked is not None:
-        return passed("warnings.none", f"{found}; NCCL's own diagnostics passed", checked)
-    return passed("warnings.none", found)
+        return passed("warnings.none", "no line disturbs the rows; NCCL's own diagnostics passed", checked)
+    return passed("warnings.none", "no line disturbs the rows or ends the run")
+
+
+def _doubts(context: Context) -> list[tuple[str, str, LogLine]]:
+    """Code, reason and line of each doubt about the run, in the order of the log."""
+    found = []
+    for known in context.log.known_lines:
+        if known.no_verdict:
+            found.append(("warnings.no_verdict", known.meaning, known.first))
+        elif known.among_rows is not None and not _is_proven(context, known):
+            found.append(("warnings.disturbed", f"among the rows, {known.meaning}", known.among_rows))
+    for unusual in context.log.unusual:
+        if unusual.decides == "disturbed":
+            found.append(("warnings.disturbed", "among the rows, and not known", unusual.first))
+        elif unusual.decides:
+            why = "the program or its launcher did not end well"
+            found.append(("warnings.ended_badly", why, unusual.first))
+    return sorted(found, key=lambda doubt: doubt[2].line)
+
+
+def _is_proven(context: Context, known: KnownLine) -> bool:
+    """Whether the gates that a rule names have proven that its line did no harm."""
+    return bool(known.proven_by) and context.passed.issuperset(known.proven_by)

@@ -24,7 +24,6 @@ from busbar.judge.nccl.diagnose.known import (
     failure,
     failures,
     host_of,
-    is_harmless_warning,
 )
 from busbar.judge.nccl.log.records import LogLine
 
@@ -82,7 +81,7 @@ def _diagnosis(context: Context, known: Failure, line: int, evidence: str, count
         if hosts and (not host or host in hosts or "" in hosts):
             why = {"cause": other.cause, "next": other.next}
             break
-    warnings = (w for w in context.log.evidence.warnings.values() if not is_harmless_warning(w.text))
+    warnings = context.log.evidence.warnings.values()
     if first := min(warnings, key=lambda warning: warning.line, default=None):
         text = f"{EARLIEST} (line {first.line}: {first.text})"
         why = {name: said.replace(EARLIEST, text, 1) for name, said in why.items()}

@@ -1,4 +1,4 @@
-"""Known failures (failures.yaml), and the lines of a log that show one or look like one that nobody knows."""
+"""Known failures (failures.yaml), and the reader of the lines that show one or are unusual."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from busbar.judge.nccl.diagnose import unusual
 from busbar.judge.nccl.expected.profiles import read_yaml
 from busbar.judge.nccl.log.evidence import KEEP_HOSTS
-from busbar.judge.nccl.log.matcher import BAD_STATE, NOTED, SHOWN, KnownLine, Stage
+from busbar.judge.nccl.log.matcher import FoundLines, KnownLine, Sort, Stage, Unusual
 from busbar.judge.nccl.log.records import LogLine
 
 Severity = Literal["fatal", "degraded", "note"]
@@ -21,9 +22,7 @@ Observation = Literal[
 ]  # fmt: skip
 Kind = Literal["cause", "crash", "peer", "symptom", "echo"]  # as failures.yaml explains
 EVIDENCE_WIDTH = 400
-MAX_UNKNOWN = 1024
-INFORMING = ("INFO", "ATTN")  # levels that may report a failure without being a warning; ATTN since NCCL 2.32
-LAST_WARNING = "# error: "  # of NCCL, as nccl-tests 2.17.3 and later print it at the end
+MAX_UNUSUAL = 1024
 VALUE = re.compile(r"%[\d.]*(?:l{0,2}|z)[a-z]")  # %s, %d, %lx
 HOST = re.compile(r"([\w.\-]{1,255}):\d+:\d+ \[")
 WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")  # sbatch -> sbatch; OOMKilled -> OOM, Killed
@@ -81,6 +80,7 @@ class Failure(BaseModel):
     kind: Kind | None = None
     explains: tuple[str, ...] = ()
     no_verdict: bool = False
+    proven_by: tuple[str, ...] = ()
     stages: tuple[Stage, ...] = ("before", "table", "after")
     retried: bool = Field(default=False, description="no failure where the program starts after it")
     fallback: bool = False
@@ -107,35 +107,12 @@ class Failure(BaseModel):
         return self.kind or ("cause" if self.lines else "symptom")
 
 
-class _Look:
-    """An entry of `suspicious` and `hardware`: a word of `any`, one of `and`, and `matches`."""
-
-    def __init__(self, entry: dict[str, Any]) -> None:
-        self.any, self.all = frozenset(entry["any"]), frozenset(entry.get("and", ()))
-        self.matches = re.compile(entry.get("matches", ""), re.IGNORECASE)
-        self.after_start = entry.get("after_start", False)
-
-    def fits(self, text: str, said: set[str]) -> bool:
-        """Whether TEXT with the words SAID is of this kind."""
-        if self.any.isdisjoint(said) or (self.all and self.all.isdisjoint(said)):
-            return False
-        return self.matches.search(text) is not None
-
-
 class _Table:
     """failures.yaml, with its texts by a word that a line with them surely has ("" where there is none)."""
 
     def __init__(self) -> None:
-        given = read_yaml(__package__, "failures.yaml")
-        self.failures = {f.name: f for f in map(Failure.model_validate, given["failures"])}
-        self.suspicious, self.hardware = (
-            [_Look(e) for e in given[key]] for key in ("suspicious", "hardware")
-        )
-        harmless = given["harmless"]
-        self.warn = [row["contains"] for row in harmless["WARN"]]
-        self.info = [parts(text) for texts in harmless["INFO"].values() for text in texts]
-        self.other = [re.compile(row["matches"], re.IGNORECASE) for row in harmless["other"]]
-        self.words = frozenset().union(*(look.any for look in self.suspicious))
+        entries = read_yaml(__package__, "failures.yaml")
+        self.failures = {f.name: f for f in map(Failure.model_validate, entries)}
         self.texts: dict[str, list[tuple[list[str], Row, Failure]]] = {}
         self.stated: dict[str, list[str]] = {}
         for failure in self.failures.values():
@@ -159,32 +136,6 @@ class _Table:
         several = len(found) > 1
         return [failure for failure in found.values() if not (several and failure.fallback)]
 
-    def is_suspicious(self, text: str, said: set[str], *, started: bool) -> bool:
-        """Whether TEXT looks like an exit code, a kill, or, once the program has STARTED, another error."""
-        if self.words.isdisjoint(said):
-            return False
-        looks = (look for look in self.suspicious if started or not look.after_start)
-        return any(look.fits(text, said) for look in looks) and not self.is_harmless(text)
-
-    def is_bad_state(self, text: str, said: set[str]) -> bool:
-        """Whether TEXT speaks of a bad state of a GPU, an HCA, a switch or their drivers."""
-        return any(look.fits(text, said) for look in self.hardware) and not self.is_harmless(text)
-
-    def is_harmless(self, text: str) -> bool:
-        return any(pattern.search(text) for pattern in self.other)
-
-    def is_unknown(self, text: str, said: set[str], level: str | None, *, started: bool) -> bool:
-        """Whether TEXT without a known failure may be one: any WARN that is not known to be harmless."""
-        if level in INFORMING:
-            if self.words.isdisjoint(said):
-                return False
-            text = text.partition(f"NCCL {level} ")[2]  # the name of a host says nothing
-            harmless = any(holds(text, known) for known in self.info)
-            return not harmless and self.is_suspicious(text, words(text), started=True)
-        if level == "WARN" or text.startswith(LAST_WARNING):
-            return not is_harmless_warning(text)
-        return level is None and self.is_suspicious(text, said, started=started)
-
 
 @cache
 def table() -> _Table:
@@ -200,11 +151,6 @@ def failures() -> tuple[Failure, ...]:
 def failure(name: str) -> Failure:
     """The failure NAME. Raises KeyError."""
     return table().failures[name]
-
-
-def is_harmless_warning(text: str) -> bool:
-    """Whether TEXT is a WARN line after which a run goes on and measures the same."""
-    return any(known in text for known in table().warn)
 
 
 def words(text: str) -> set[str]:
@@ -240,63 +186,93 @@ def _word(text: str) -> str:
 
 
 class LineRules:
-    """Recognizes the lines of known failures while a log is read (a LineMatcher of busbar.judge.nccl.log)."""
+    """Reads the lines of a log for known failures and unusual lines (a LineMatcher of busbar.judge.nccl.log).
 
-    def __init__(self) -> None:
-        self._found: dict[str, KnownLine] = {}
-        self._unknown: dict[str, LogLine] = {}
+    MEASURED: every line stands in the time of the measurement, whatever tables there are.
+    """
+
+    def __init__(self, *, measured: bool = False) -> None:
+        self._measured = measured
+        self._known: dict[str, KnownLine] = {}
+        self._unusual: dict[tuple[str, str], Unusual] = {}
+        self._before: set[str] = set()  # forms of lines of NCCL before the first row
+        self._found = FoundLines()
         self._started = False
-        self._stated: dict[str, set[str]] = {}
 
     def look(
         self, text: str, line: int, *, level: str | None = None, started: bool = True, stage: Stage = "before"
     ) -> bool:
-        """Count every known failure in one cleaned line, and note unknown text that looks like one.
+        """Count every known failure in one cleaned line, or keep the line if it is unusual.
 
-        False where there is neither, nor a text that decides between causes.
+        False where it is neither, and does not decide between causes.
         """
         if started and not self._started:
             self._started = True
-            self._found = {name: found for name, found in self._found.items() if not failure(name).retried}
+            self._known = {name: found for name, found in self._known.items() if not failure(name).retried}
         known, said = table(), words(text)
         stated = [t for word in known.stated.keys() & said for t in known.stated[word] if t in text]
         for each in stated:
-            hosts = self._stated.setdefault(each, set())
+            hosts = self._found.stated.setdefault(each, set())
             if len(hosts) < KEEP_HOSTS:
                 hosts.add(host_of(text))
         shown = known.shown(text, said, started=started, stage=stage)
-        for f in shown:
-            first = LogLine(f.name, line, text[:EVIDENCE_WIDTH])
-            new = KnownLine(f.name, f.severity, f.meaning, first, count=0)
-            self._found.setdefault(f.name, new).count += 1
-            if f.no_verdict:
-                self._note(text, line, f.meaning)
-        if shown or len(self._unknown) > MAX_UNKNOWN:
+        for each in shown:
+            self._count(each, LogLine(each.name, line, text[:EVIDENCE_WIDTH]), stage)
+        return bool(shown) or self._look_unusual(text, line, level, stage, started) or bool(stated)
+
+    def _count(self, known: Failure, line: LogLine, stage: Stage) -> None:
+        new = KnownLine(
+            known.name, known.severity, known.meaning, line, 0, None, known.no_verdict, known.proven_by
+        )
+        found = self._known.setdefault(known.name, new)
+        found.count += 1
+        if stage == "table" and found.among_rows is None:
+            found.among_rows = line
+
+    def _look_unusual(self, text: str, line: int, level: str | None, stage: Stage, started: bool) -> bool:
+        """Keep TEXT if it is unusual, with what it says of the run."""
+        sort = unusual.sort_of(text, level)
+        if sort is not None:
+            self._keep(text, line, sort, "table" if self._measured else stage)
             return True
-        if known.is_unknown(text, said, level, started=started):
-            self._note(text, line, NOTED if level in INFORMING and stage == "before" else None)
-        elif level is None and known.is_bad_state(text, said):
-            self._note(text, line, BAD_STATE)
+        if level is not None or text.startswith("# "):
+            return False
+        if unusual.MISSING.search(text) is not None:
+            self._found.missing = self._found.missing or LogLine(text, line, text[:EVIDENCE_WIDTH])
+            return True
+        ends = unusual.is_end(text)
+        if stage != "before" and unusual.ends_the_run(text):
+            return self._add(Unusual("other", "ended badly", LogLine("", line, text[:EVIDENCE_WIDTH])))
+        foreign = stage == "after" and not text.isascii()
+        if not (ends or foreign or unusual.names_failure(text)):
+            return False
+        about = started or unusual.HARDWARE.search(text) is not None
+        first = LogLine("", line, text[:EVIDENCE_WIDTH])
+        return self._add(Unusual("other", "", first, about_hardware=about))
+
+    def _keep(self, text: str, line: int, sort: Sort, stage: Stage) -> None:
+        """Keep a line of NCCL or of the kernel. What NCCL says before the first row disturbs no row."""
+        form = unusual.form(text)
+        if stage == "before" and sort != "kernel" and len(self._before) < MAX_UNUSUAL:
+            self._before.add(form)
+        says = unusual.decides(sort, stage) if form not in self._before else ""
+        self._add(Unusual(sort, says, LogLine("", line, text[:EVIDENCE_WIDTH])))
+
+    def _add(self, line: Unusual) -> bool:
+        key = unusual.form(line.first.text), line.decides
+        if key in self._unusual:
+            self._unusual[key].count += 1
+        elif len(self._unusual) < MAX_UNUSUAL or (line.decides and len(self._unusual) < 2 * MAX_UNUSUAL):
+            self._unusual[key] = line
         else:
-            return bool(stated)
+            self._found.uncounted += 1
         return True
 
-    def _note(self, text: str, line: int, known: str | None) -> None:
-        """Keep an unknown line and what is KNOWN of it; if there are too many, the last entry says so."""
-        if known in SHOWN and len(self._unknown) >= MAX_UNKNOWN:
-            return
-        text = text[:EVIDENCE_WIDTH] if len(self._unknown) < MAX_UNKNOWN else ""
-        self._unknown.setdefault(text, LogLine((text and known) or text, line, text))
-
-    def known_lines(self) -> list[KnownLine]:
-        """The known lines in the log: fatal ones first, each severity in order of lines."""
+    def found(self) -> FoundLines:
+        """Known failures, fatal ones first, and unusual lines, each in the order of the log."""
         order = {name: index for index, name in enumerate(SEVERITY_ORDER)}
-        return sorted(self._found.values(), key=lambda k: (order[failure(k.name).severity], k.first.line))
-
-    def stated(self) -> dict[str, set[str]]:
-        """The texts of `instead` in the log, and the hosts that printed them."""
-        return self._stated
-
-    def unknown_lines(self) -> list[LogLine]:
-        """Lines that look like a failure and are not known; "" stands for more than MAX_UNKNOWN."""
-        return list(self._unknown.values())
+        self._found.known = sorted(
+            self._known.values(), key=lambda k: (order[failure(k.name).severity], k.first.line)
+        )
+        self._found.unusual = list(self._unusual.values())
+        return self._found

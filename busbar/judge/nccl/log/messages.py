@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 
 NAME = "NCCL "
-WORDS = ("NCCL INFO ", "NCCL WARN ", "NCCL ATTN ", "NCCL TRACE ", "NCCL CALL ", "NCCL DIAG ")
+WORDS = ("NCCL INFO ", "NCCL WARN ", "NCCL ATTN ", "NCCL ERROR ", "NCCL TRACE ", "NCCL CALL ", "NCCL DIAG ")
 # transport/net_ib.cc:2244
 WHERE = re.compile(r"\S+:\d+", re.ASCII)
 DAY = re.compile(r"\[?\d{4}-\d\d-\d\d", re.ASCII)

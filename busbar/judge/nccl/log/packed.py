@@ -95,5 +95,5 @@ class _Prefixed(io.RawIOBase):
         if self._head:
             size = size if size >= 0 else len(self._head)
             head, self._head = self._head[:size], self._head[size:]
-            return head
+            return head + self._rest.read(size - len(head))
         return self._rest.read(size)

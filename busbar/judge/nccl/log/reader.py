@@ -13,7 +13,7 @@ from busbar.judge.nccl.log.clean import clean, is_start, width
 from busbar.judge.nccl.log.edges import read_edge
 from busbar.judge.nccl.log.evidence import EVIDENCE_WIDTH, KEEP_HOSTS, MACHINE, Evidence, plain_facts
 from busbar.judge.nccl.log.facts import FoundFact, find
-from busbar.judge.nccl.log.matcher import KnownLine, LineMatcher
+from busbar.judge.nccl.log.matcher import FoundLines, KnownLine, LineMatcher, Unusual
 from busbar.judge.nccl.log.messages import Message, find_message
 from busbar.judge.nccl.log.records import LogLine, Preamble, Run, whole
 from busbar.judge.nccl.log.source import BLOCK, Source, SourceError, open_log
@@ -51,7 +51,9 @@ class ParsedLog:
     evidence: Evidence
     proofs: list[Proof]
     known_lines: list[KnownLine] = field(default_factory=list)
-    unknown_lines: list[LogLine] = field(default_factory=list)  # as failures, and not known
+    unusual: list[Unusual] = field(default_factory=list)  # lines that nothing knows
+    uncounted: int = 0  # unusual lines beyond those that are kept
+    missing: LogLine | None = None  # what says that lines were lost
     stated: dict[str, set[str]] = field(default_factory=dict)  # what decides between causes -> hosts
     lines: int = 0
     bytes: int = 0
@@ -120,6 +122,7 @@ class LogReader:
         self._held: list[bytes] = []  # a line's parts so far
         self._cut = 0  # lines of which a part was not read
         self._form: str | None = None  # of lines that are not read
+        self._missing: LogLine | None = None  # zeros where lines of the run have been
         self._last_line = b""
         self._raw = b""  # the line that is read
         # what need not be found again while the same program prints: the evidence of a process, and the facts
@@ -151,14 +154,17 @@ class LogReader:
         self._wrapped(b"# ", self._lines + 1)
         self.builder.finish()
         self._list_ranks()
+        found = self._matcher.found() if self._matcher is not None else FoundLines()
         return ParsedLog(
             runs=self.builder.runs,
             dangling=self.builder.dangling,
             evidence=self._binding.whole(),
             proofs=self._binding.proofs(self.builder.runs),
-            known_lines=self._matcher.known_lines() if self._matcher is not None else [],
-            unknown_lines=self._matcher.unknown_lines() if self._matcher is not None else [],
-            stated=self._matcher.stated() if self._matcher is not None else {},
+            known_lines=found.known,
+            unusual=found.unusual,
+            uncounted=found.uncounted,
+            missing=self._missing or found.missing,
+            stated=found.stated,
             lines=self._lines,
             bytes=source.bytes,
             sha256=source.sha256.hexdigest(),
@@ -192,6 +198,8 @@ class LogReader:
                 evidence, process = self._process(head)
                 self._message(evidence, "INFO", process, text[end - start :].strip(), number, text)
                 return
+        if line.startswith(b"\x00") and self.builder.started and self.builder.stage != "after":
+            self._missing = self._missing or LogLine("", number, "zeros in place of lines")
         if len(line) > MAX_TEXT and READABLE.search(line, MAX_TEXT - MAX_HOST) is not None:
             self._cut += 1
         texts = clean(_text(line))

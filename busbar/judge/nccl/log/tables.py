@@ -85,7 +85,9 @@ class RunBuilder:
         run = self.current
         if run is None or self._preamble.line is not None:
             return "before"
-        return "after" if run.closed else "table"
+        if run.closed:
+            return "after"
+        return "table" if run.rows else "before"
 
     @property
     def program(self) -> tuple[Preamble, int]:

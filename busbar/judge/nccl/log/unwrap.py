@@ -17,7 +17,7 @@ from typing import Any
 # keys whose string is the line; the outermost object comes first, then this order
 KEYS = (
     "log", "message", "msg", "textpayload", "line", "text", "body", "content", "_raw", "@message", "original",
-    "event", "payload", "data", "stdout",
+    "event", "payload", "data", "stdout", "stderr",
 )  # fmt: skip
 # keys under which one word or number says how something ended
 STATE = re.compile(
@@ -62,6 +62,8 @@ def unwrap(text: str) -> list[str] | None:
 
 def is_csv(text: str) -> bool:
     """Whether a line of the program stands in a field of TEXT; CSV is not read."""
+    if text.startswith('"') and BEGINS.match(text, 1) is not None:
+        return '",' in text.rstrip(",")
     return BEGINS.match(text) is None and CSV.search(text) is not None
 
 

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from busbar.judge.nccl.report.frame import NARROW, WIDE
 from busbar.judge.nccl.report.limits import limits
-from busbar.judge.nccl.report.summary import first_cause
+from busbar.judge.nccl.report.summary import first_cause, remark_text
 from busbar.judge.nccl.report.svg import curve_svg, time_svg
 from busbar.judge.nccl.units import duration, gbps, rate, share, size
 from busbar.judge.nccl.verdict import CollectiveResult, Diagnosis, Verdict
@@ -28,6 +28,7 @@ LEADS = {
 }
 DATE = "%Y-%m-%d %H:%M UTC"
 HOSTS_SHOWN = 8
+REMARKS_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ def _facts(verdict: Verdict, origin: Origin) -> list[tuple[str, str]]:
         ),
         ("GPU", verdict.gpu or "not printed"),
         ("versions", ", ".join(f"{k} {v}" for k, v in versions.items() if v) or "not printed"),
-        *(("hosts differ", text) for text in verdict.differences),
+        *(("remark", remark_text(remark)) for remark in verdict.remarks[:REMARKS_SHOWN]),
     ]
 
 

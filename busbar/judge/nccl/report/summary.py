@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from dataclasses import dataclass
 
+from busbar.judge.nccl.diagnose.remarks import Remark
 from busbar.judge.nccl.units import compared, gbps, size
 from busbar.judge.nccl.verdict import Check, Diagnosis, Verdict
 from busbar.text import counted
@@ -15,6 +16,7 @@ MAX_LINES = {"pass": 12, "fail": 20, "unknown": 20}
 PROOF = ("gdrdma", "rails", "sharp", "mnnvl", "correctness")
 FULL = "add --full for gates, table and plot, --html FILE for the report"
 LABEL = 7
+SHOWN_REMARKS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +31,13 @@ class Item:
 def summary(verdict: Verdict, width: int, more: str = FULL) -> list[str]:
     """VERDICT in at most MAX_LINES lines of WIDTH columns: first the conclusion, at last MORE."""
     first = HEADLINE[verdict.verdict]
-    items = [Item(first, measured(verdict), 2)]
+    count = len(verdict.remarks) + verdict.more_remarks
+    said = f", {counted(count, 'remark')}" if verdict.passed and count else ""
+    items = [Item(first, f"{measured(verdict)}{said}", 2)]
     if verdict.simulated:
         items.append(Item("simulated", verdict.simulated))
     items += _of_pass(verdict) if verdict.passed else _of_failure(verdict)
-    if verdict.differences:
-        items.append(Item("differs", "; ".join(verdict.differences), 2))
+    items += _remarks(verdict)
     items.append(Item("more", more))
     return [line for item in items for line in _wrapped(item, max(width, 40))]
 
@@ -83,6 +86,24 @@ def _of_pass(verdict: Verdict) -> list[Item]:
     if noted[1:]:
         items.append(Item("", f"and {', '.join(d.name for d in noted[1:])}"))
     return items
+
+
+def _remarks(verdict: Verdict) -> list[Item]:
+    """The first remarks, and the number of the others; in one item where a failure has more to say."""
+    shown = [remark_text(remark) for remark in verdict.remarks[:SHOWN_REMARKS]]
+    rest = len(verdict.remarks) + verdict.more_remarks - len(shown)
+    more = [f"and {counted(rest, 'remark')} more"] if rest else []
+    if verdict.passed:
+        return [*(Item("remark", text, 2) for text in shown), *(Item("", text) for text in more)]
+    return [Item("remark", "; ".join([*shown, *more]), 2)] if shown else []
+
+
+def remark_text(remark: Remark) -> str:
+    """A remark with its line and the number of such lines; a difference between hosts has no line."""
+    if not remark.line:
+        return f"the hosts differ: {remark.text}"
+    count = f" ({remark.count} such lines)" if remark.count > 1 else ""
+    return f"line {remark.line}: {remark.text}{count}"
 
 
 def _of_failure(verdict: Verdict) -> list[Item]:

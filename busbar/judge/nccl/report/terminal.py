@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from busbar.judge.nccl.report.plot import curve_plot
-from busbar.judge.nccl.report.summary import FULL, HEADLINE, first_cause, measured, summary
+from busbar.judge.nccl.report.summary import FULL, HEADLINE, first_cause, measured, remark_text, summary
 from busbar.judge.nccl.units import duration, rate, size
 from busbar.judge.nccl.verdict import CollectiveResult, Diagnosis, Status, Verdict
 from busbar.judge.tables import STYLES
@@ -59,8 +59,8 @@ def _print_full(console: Console, verdict: Verdict, *, plot: bool) -> None:
     if verdict.simulated:
         console.print(Text(f"simulated: {verdict.simulated}", style="yellow"))
     console.print(_gates(verdict))
-    for text in verdict.differences:
-        console.print(Text(f"the hosts differ: {text}"))
+    for remark in verdict.remarks:
+        console.print(Text(f"remark: {remark_text(remark)}"))
     for name, result in verdict.collectives.items():
         _collective(console, name, result, plot=plot)
     for diagnosis in verdict.diagnoses:

@@ -29,7 +29,7 @@ def test_every_text_of_a_rule_is_found_whatever_stands_around_it() -> None:
             found = LineRules()
             found.look(line, 1)
             found.look(line, 2, stage="table")
-            assert found.known_lines(), line
+            assert found.found().known, line
 
 
 OTHER_FORMS = {
@@ -92,5 +92,5 @@ def test_every_line_of_a_known_failure_counts_whatever_stood_before_it() -> None
         texts = ("rank 12 of 40 waits", rule.lines[0].example, "rank 13 of 40", rule.lines[0].example)
         for line, text in enumerate(texts, 1):
             found.look(text, line, stage=rule.stages[0])
-        known = next(k for k in found.known_lines() if k.name == rule.name)
+        known = next(k for k in found.found().known if k.name == rule.name)
         assert (known.count, known.first.line) == (2, 2)

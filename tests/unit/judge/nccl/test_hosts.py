@@ -65,7 +65,7 @@ def test_a_fact_that_differs_on_one_host_is_compared_or_shown(
     assert same.differences == []
     verdict = log((odd, other), (1 - odd, fact.example))
     shown = re.sub(r"\s+", " ", verdict_text(verdict, io.StringIO()))
-    assert f"differs {name(fact)}: " in shown
+    assert f"the hosts differ: {name(fact)}: " in shown
     (text,) = verdict.differences
     assert "on worker-0" in text and "on worker-1" in text
 
@@ -86,7 +86,7 @@ def test_the_rarest_value_comes_first_and_stands_in_each_report() -> None:
     verdict = judge(made.lines(), Expectation(profile="h100-ib-8x400", nodes=6, expected_busbw_gbps=390))
     text = "NCCL_IB_TC: 0 on worker-4; 106 on worker-0, worker-1, worker-2 and 2 more"
     assert verdict.passed and verdict.differences == [text]
-    assert f"differs {text}" in re.sub(r"\s+", " ", verdict_text(verdict, io.StringIO()))
+    assert f"the hosts differ: {text}" in re.sub(r"\s+", " ", verdict_text(verdict, io.StringIO()))
     assert text in re.sub(r"\s+", " ", verdict_text(verdict, io.StringIO(), full=True))
     assert text in render_html(verdict, Origin("x.log"))
 

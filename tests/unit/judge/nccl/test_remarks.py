@@ -1,0 +1,126 @@
+"""What disturbs the rows leaves no verdict; every other unusual line is shown and decides nothing."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from busbar.judge.nccl import Expectation, Verdict, judge
+from busbar.judge.nccl.report.summary import summary
+from tests.unit.judge.nccl.logs import Made
+
+WANT = Expectation(profile="h100-ib-8x400", nodes=2)
+BOUNDED = settings(max_examples=30)
+PROCESS = "worker-1:40:90 [3] "
+HEALTHY = Made().lines()
+FIRST_ROW = next(i for i, line in enumerate(HEALTHY) if line.lstrip()[:1].isdigit())
+DEVICE_LIST = next(i for i, line in enumerate(HEALTHY) if line.startswith("#  Rank"))
+PLACES = {"start": DEVICE_LIST, "before": FIRST_ROW, "among": FIRST_ROW + 1, "behind": len(HEALTHY)}
+LEVELS = st.sampled_from(["WARN", "ERROR", "ATTN"])
+WORDS = st.lists(
+    st.sampled_from(["ring", "7", "mlx5_3", "rank", "window", "buffer", "too", "small", "of", "0x7f2e"]),
+    min_size=3,
+).map(" ".join)
+
+
+def with_line(line: str, place: str = "behind", **want: list[str]) -> Verdict:
+    """The healthy log with LINE at PLACE."""
+    at = PLACES[place]
+    return judge([*HEALTHY[:at], line, *HEALTHY[at:]], WANT.model_copy(update=want))
+
+
+@BOUNDED
+@given(LEVELS, WORDS, st.sampled_from(["transport/net.cc:812 ", "init.cc:99 (ncclInit) ", ""]))
+def test_a_line_of_nccl_that_no_rule_knows_decides_among_the_rows_only(
+    level: str, words: str, source: str
+) -> None:
+    line = f"{PROCESS}{source}NCCL {level} {words}"
+    for place in ("start", "before", "behind"):
+        verdict = with_line(line, place)
+        assert verdict.passed and [remark.text for remark in verdict.remarks] == [line]
+    verdict = with_line(line, "among")
+    assert (verdict.verdict, verdict.check("warnings").code) == ("unknown", "warnings.disturbed")
+    assert with_line(line, "among", accept_warnings=[words]).passed
+
+
+def test_a_line_that_nccl_prints_before_the_rows_too_does_not_disturb_them() -> None:
+    line = "NCCL WARN the window is of 7 pages"
+    log = [*HEALTHY]
+    log.insert(FIRST_ROW + 1, f"worker-0:41:91 [1] {line}")
+    log.insert(FIRST_ROW, f"{PROCESS}{line}")
+    verdict = judge(log, WANT)
+    assert verdict.passed and [remark.count for remark in verdict.remarks] == [2]
+
+
+KERNEL = [
+    "[ 8812.11] mlx5_core 0000:5d:00.0: handling bad device here",
+    "[ 8812.11] bnxt_en 0000:5d:00.0 ens5: starting reset task!",
+    "worker-1 kernel: amdgpu 0000:05:00.0: GPU reset begin!",
+    "[ 8812.11] DMAR: [DMA Write] Request device [5d:00.0] fault addr 0xffdd0000",
+    "[ 8812.11] EDAC MC0: 1 UE memory read error",
+    "[ 8812.11] watchdog: BUG: soft lockup - CPU#41 stuck for 26s!",
+]
+
+
+@pytest.mark.parametrize("line", KERNEL)
+def test_the_kernel_disturbs_the_rows_and_is_shown_elsewhere(line: str) -> None:
+    for place in ("start", "behind"):
+        verdict = with_line(line, place)
+        assert verdict.passed and [remark.kind for remark in verdict.remarks] == ["kernel"]
+    assert with_line(line, "among").check("warnings").code == "warnings.disturbed"
+
+
+@pytest.mark.parametrize("what", ["worker-1", "GPU 3", "mlx5_3"])
+def test_a_failure_of_the_hardware_or_a_host_before_the_rows_is_a_remark(what: str) -> None:
+    assert [remark.text for remark in judge([f"{what} failed", *HEALTHY], WANT).remarks] == [f"{what} failed"]
+
+
+def test_a_failure_of_anything_else_before_the_rows_is_none() -> None:
+    assert judge(["the cache of packages is missing", *HEALTHY], WANT).remarks == []
+
+
+@pytest.mark.parametrize("line", ["the exporter failed", "エクスポート終了", "UCX WARN rkey lost"])
+def test_what_says_failure_or_is_not_ascii_behind_the_table_is_a_remark(line: str) -> None:
+    verdict = with_line(line)
+    assert verdict.passed and [remark.text for remark in verdict.remarks] == [line]
+
+
+@pytest.mark.parametrize("line", ["CRC Errors: 0", "ECC Errors", "0 errors", '"missing_ranks": []'])
+def test_a_counter_of_0_and_a_heading_are_no_remark(line: str) -> None:
+    assert with_line(line).remarks == []
+
+
+def test_lines_that_differ_in_numbers_and_hosts_are_one_remark() -> None:
+    lines = [f"agent on worker-{host}: {n} probes failed" for host in range(2) for n in range(1, 5)]
+    (remark,) = judge([*HEALTHY, *lines], WANT).remarks
+    assert (remark.line, remark.text, remark.count) == (len(HEALTHY) + 1, lines[0], 8)
+
+
+def test_errors_stand_before_warnings_before_the_kernel_before_the_rest() -> None:
+    lines = ["the agent failed", KERNEL[0], f"{PROCESS}NCCL WARN a", f"{PROCESS}NCCL ERROR b"]
+    verdict = judge([*HEALTHY, *lines], WANT)
+    assert [remark.kind for remark in verdict.remarks] == ["error", "warn", "kernel", "other"]
+    text = summary(verdict, 200)
+    assert text[0].endswith("4 remarks") and "and 1 remark more" in text[-2]
+
+
+@pytest.mark.parametrize(
+    "line", ["journald: Suppressed 18231 messages from nccl.service", "kubectl: log buffer full", "\0" * 512]
+)
+def test_a_log_that_lost_lines_leaves_no_verdict(line: str) -> None:
+    assert with_line(line, "among").check("source").code == "source.lines_missing"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["transport/net_ib.cc:7 NCCL WARN NET/IB : Unable to open device mlx5_0", "NCCL WARN Cuda failure 1"],
+)
+def test_a_known_failure_among_the_rows_leaves_no_verdict_and_is_a_remark_elsewhere(line: str) -> None:
+    assert with_line(f"{PROCESS}{line}", "among").verdict == "unknown"
+    assert with_line(f"{PROCESS}{line}", "behind").passed
+
+
+def test_a_known_line_among_the_rows_passes_where_its_gates_prove_that_it_did_no_harm() -> None:
+    text = "connect to 10.0.0.2<45231> returned Connection refused, retrying (1/34) after sleep for 100 msec"
+    assert with_line(f"{PROCESS}NCCL INFO socketPollConnect: {text}", "among").passed
