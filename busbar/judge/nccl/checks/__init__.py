@@ -15,6 +15,7 @@ from functools import wraps
 
 from busbar.judge import checks as shared
 from busbar.judge.checks import Status
+from busbar.judge.nccl.checks.agreement import agreement
 from busbar.judge.nccl.checks.bandwidth import assess, busbw, stability
 from busbar.judge.nccl.checks.completeness import completeness
 from busbar.judge.nccl.checks.context import Context
@@ -49,7 +50,7 @@ def for_each_table(gate: Callable[[Context], Check]) -> Gate:
     return worst
 
 
-OF_TABLES = (nccl_version, plugin, topology_file, hcas, transport, gdrdma, rails, sharp, mnnvl)
+OF_TABLES = (nccl_version, agreement, plugin, topology_file, hcas, transport, gdrdma, rails, sharp, mnnvl)
 GATES: tuple[Gate, ...] = (
     job, source, collective, ranks, completeness, correctness, *map(for_each_table, OF_TABLES),
     busbw, stability,

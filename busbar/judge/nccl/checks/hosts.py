@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from busbar.judge.nccl.checks.agreement import SAME
 from busbar.judge.nccl.checks.context import Context
 from busbar.judge.nccl.expected.system import BOARD_GPUS
 from busbar.judge.nccl.log.binding import short
@@ -40,7 +41,7 @@ def differences(context: Context) -> list[str]:
             groups.setdefault(" and ".join(sorted(values)), []).append(host)
         if silent := sorted(set(map(short, each)) - of_host.keys()) if context.is_whole else []:
             groups["not printed"] = silent
-        if len(groups) > 1 and name not in OF_ONE_HOST:
+        if len(groups) > 1 and name not in (*OF_ONE_HOST, *SAME):
             rarest = sorted(groups.items(), key=lambda group: len(group[1]))
             how = "; ".join(f"{value} on {listed(hosts, 3)}" for value, hosts in rarest)
             found.setdefault(how, []).append(name)

@@ -216,8 +216,8 @@ class LineRules:
             if len(hosts) < KEEP_HOSTS:
                 hosts.add(host_of(text))
         shown = known.shown(text, said, started=started, stage=stage)
-        for each in shown:
-            self._count(each, LogLine(each.name, line, text[:EVIDENCE_WIDTH]), stage)
+        for found in shown:
+            self._count(found, LogLine(found.name, line, text[:EVIDENCE_WIDTH]), stage)
         return bool(shown) or self._look_unusual(text, line, level, stage, started) or bool(stated)
 
     def _count(self, known: Failure, line: LogLine, stage: Stage) -> None:

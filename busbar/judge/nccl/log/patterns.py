@@ -19,7 +19,7 @@ TYPES = (
 
 # ---- nccl-tests ------------------------------------------------------------------------------------------
 # # nccl-tests version 2.17.8 nccl-headers=22902 nccl-library=22902
-TESTS_VERSION = _ascii(r"#\s*(?:nccl|rccl)-tests version (\S+)")
+TESTS_VERSION = _ascii(r"#\s*(?:nccl|rccl)-tests version (\S+)(?:.* nccl-library=(\d{1,7}))?")
 # # Collective test starting: all_reduce_perf
 STARTING = _ascii(r"#\s*Collective test starting:\s*(\S+)")
 # # Collective test concluded: all_reduce_perf

@@ -119,6 +119,7 @@ class Preamble:
     """The output before a table."""
 
     tests_version: str | None = None
+    library: int | None = None  # NCCL as nccl-tests loaded it: 22902
     name: str | None = None
     command: str | None = None  # a program's name on a shell line before the table: a hint, no proof
     banner: Banner | None = None

@@ -128,6 +128,7 @@ class RunBuilder:
         elif (match := p.TESTS_VERSION.match(text)) is not None:
             self._open_preamble("tests_version", line)
             self._preamble.tests_version = match[1]
+            self._preamble.library = int(match[2]) if match[2] is not None else None
         elif (match := p.STARTING.match(text)) is not None:
             self._open_preamble("name", line)
             self._preamble.name = match[1]

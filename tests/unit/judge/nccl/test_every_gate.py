@@ -9,6 +9,7 @@ import pytest
 
 from busbar.judge.nccl import Expectation, JobOutcome, Verdict, judge
 from busbar.judge.nccl.checks import GATES
+from busbar.judge.nccl.checks.warnings import warnings
 from tests.support.gates import without_case
 from tests.unit.judge.nccl.logs import Made, rack, without
 
@@ -60,6 +61,10 @@ def dip() -> Verdict:
     return judge(lines, WANT)
 
 
+def other_library() -> Verdict:
+    return judge([line.replace("library=22807", "library=22902") for line in Made().lines()], WANT)
+
+
 Case = Callable[[], Verdict]
 
 FAILS: dict[str, Case] = {
@@ -72,6 +77,9 @@ FAILS: dict[str, Case] = {
     "completeness.other_sizes": lambda: lacking("  1073741824  "),
     "correctness.wrong_values": lambda: of(wrong="3"),
     "nccl-version.differs": lambda: of(info=[f"{HEAD} INFO NCCL version 2.19.3+cuda12.2"]),
+    "agreement.differs": lambda: of(
+        info=[f"{HEAD} INFO Rank {rank}: {7 + rank} Net devices" for rank in (0, 1)]
+    ),
     "plugin.other": lambda: of(asked(require_plugin="IBext")),
     # The run goes on without the file: it counts even where none is expected.
     "topology-file.not_opened": lambda: of(
@@ -108,26 +116,27 @@ UNKNOWN: dict[str, Case] = {
     "mnnvl.no_evidence": lambda: in_rack(info=[]),
     "busbw.small_messages": lambda: of(low=2**20, high=2**26),
     "stability.no_table": lambda: lacking(""),
-    "warnings.unknown_kind": lambda: of(info=["agent: rank 3 was killed"]),
+    "agreement.other_library": other_library,
+    "warnings.disturbed": lambda: judge(Made().lines_with(f"{HEAD} WARN of a new kind", "table"), WANT),
 }
 
 
 def test_every_gate_has_a_case_that_it_fails_and_one_that_leaves_it_unknown() -> None:
-    missing = without_case(GATES, FAILS, UNKNOWN, {})
+    missing = without_case((*GATES, warnings), FAILS, UNKNOWN, {})
     assert not missing, "\n".join(missing)
 
 
 @pytest.mark.parametrize("code", FAILS)
 def test_a_gate_fails_its_case_and_so_does_the_log(code: str) -> None:
     verdict = FAILS[code]()
-    check = verdict.check(code.gate)
+    check = verdict.check(code.partition(".")[0])
     assert (check.status, check.code, verdict.verdict) == ("fail", code, "fail")
 
 
 @pytest.mark.parametrize("code", UNKNOWN)
 def test_a_gate_without_its_evidence_is_unknown_and_the_log_does_not_pass(code: str) -> None:
     verdict = UNKNOWN[code]()
-    check = verdict.check(code.gate)
+    check = verdict.check(code.partition(".")[0])
     assert (check.status, check.code, verdict.passed) == ("unknown", code, False)
 
 
