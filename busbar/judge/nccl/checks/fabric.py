@@ -7,6 +7,7 @@ from busbar.judge.nccl.checks.fitting import advice
 from busbar.judge.nccl.checks.hosts import carrying
 from busbar.judge.nccl.checks.result import Check, failed, not_required, passed, unknown
 from busbar.judge.nccl.checks.transport import FIX, mnnvl_edges
+from busbar.judge.nccl.expected.expectation import Expectation
 from busbar.judge.nccl.log.binding import short
 from busbar.judge.nccl.log.evidence import Evidence
 from busbar.judge.nccl.log.records import LogLine
@@ -71,8 +72,9 @@ def rails(context: Context) -> Check:
     if silent:
         return unknown("rails.no_edge", f"no edge of {silent[0]} in the log: its rails are not proved")
     for host, devices in sorted(found.items()):
-        count = len(carrying(evidence, host) if want.net_devices is None else devices)
-        if count != expected:
+        members = carrying(evidence, host)
+        count = len(members if want.net_devices is None else devices)
+        if count != expected and not _of_planes(members, len(devices), want):
             used = f"{count} rails ({', '.join(map(str, sorted(devices)))})"
             if count < expected and not context.is_whole:
                 reason = f"{host} shows {used} of {expected}, and parts of the log are missing"
@@ -81,6 +83,14 @@ def rails(context: Context) -> Check:
                 "rails.wrong_count", f"{host} uses {used}, expected {expected}", evidence.first_edge()
             )
     return passed("rails.all", f"{expected} rails on each of {len(found)} hosts", evidence.first_edge())
+
+
+def _of_planes(members: list[tuple[str, float | None]], devices: int, want: Expectation) -> bool:
+    """Whether each rail is a device of several planes, whose rates together are that of the rail."""
+    planes = len(members) // devices if devices else 0
+    if devices != want.rails or planes * devices != len(members) or want.rate_gbps is None:
+        return False
+    return all(rate is not None and rate * planes == want.rate_gbps for _, rate in members)
 
 
 def sharp(context: Context) -> Check:

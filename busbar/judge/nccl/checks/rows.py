@@ -88,7 +88,8 @@ def _sizes(run: Run, banner: Banner, context: Context) -> str | None:
     if sizes is None:
         return f"the arguments give no size sweep ({banner.min_bytes} to {top} by {banner.step})"
     kinds: dict[tuple[str, str | None, int | None], list[int]] = {}
-    for row in run.rows:
+    cycle = len({row.key for row in run.rows}) if run.is_cyclic else len(run.rows)
+    for row in run.rows[:cycle]:
         kinds.setdefault((row.type, row.redop, row.root), []).append(row.size)
     for got in kinds.values():
         problem = _compare(sizes, got, context.ranks or 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, Literal
 
@@ -38,6 +39,7 @@ class Row(BaseModel):
     example: str = ""
     of: str = ""
     before_start: bool = False
+    unless_said: str = ""
 
     @field_validator("contains", mode="before")
     @classmethod
@@ -119,17 +121,21 @@ class _Table:
             for row, text in ((own, text) for own in failure.lines for text in own.contains):
                 around = parts(text)
                 self.texts.setdefault(_word(max(around, key=len)), []).append((around, row, failure))
-            for text in (text for other in failure.instead for text in other.where):
+            said = [text for other in failure.instead for text in other.where]
+            for text in [*said, *(row.unless_said for row in failure.lines if row.unless_said)]:
                 self.stated.setdefault(_word(text), []).append(text)
 
-    def shown(self, text: str, said: set[str], *, started: bool, stage: Stage) -> list[Failure]:
-        """The failures that TEXT with the words SAID shows."""
+    def shown(
+        self, text: str, said: set[str], stated: Iterable[str], *, started: bool, stage: Stage
+    ) -> list[Failure]:
+        """The failures that TEXT with the words SAID shows; STATED: texts that stand before it."""
         found = {
             failure.name: failure
             for word in ("", *(self.texts.keys() & said))
             for around, row, failure in self.texts.get(word, ())
             if holds(text, around)
             and not (row.before_start and started)
+            and not (row.unless_said and row.unless_said in stated)
             and (row.matches is None or row.matches.search(text))
             and stage in failure.stages
         }
@@ -215,7 +221,7 @@ class LineRules:
             hosts = self._found.stated.setdefault(each, set())
             if len(hosts) < KEEP_HOSTS:
                 hosts.add(host_of(text))
-        shown = known.shown(text, said, started=started, stage=stage)
+        shown = known.shown(text, said, self._found.stated, started=started, stage=stage)
         for found in shown:
             self._count(found, LogLine(found.name, line, text[:EVIDENCE_WIDTH]), stage)
         return bool(shown) or self._look_unusual(text, line, level, stage, started) or bool(stated)

@@ -17,13 +17,18 @@ MODEL = re.compile(
     re.IGNORECASE,
 )
 
-# GB/s of one GPU's NVLink, one direction; for MI300X its seven xGMI links
+# GB/s of one GPU's NVLink, one direction; of an MI GPU its seven xGMI links
 NVLINK = {
-    "MI300X": 448.0, "V100": 150.0, "A100": 300.0, **dict.fromkeys(("H100", "H200", "H20", "GH200"), 450.0),
+    "MI300X": 448.0, "MI325X": 448.0, "MI355X": 537.6,
+    "V100": 150.0, "A100": 300.0, **dict.fromkeys(("H100", "H200", "H20", "GH200"), 450.0),
     **dict.fromkeys(("B200", "B300", "GB200", "GB300"), 900.0),
 }  # fmt: skip
+# what ROCm prints where it does not know the model
+UNNAMED = "AMD Radeon Graphics"
 # best busbw seen for reductions inside the NVLink switch; other GPUs have none
 NVLS = {"H100": 481.0, "H200": 481.0, "B200": 841.0, "B300": 841.0, "GB200": 847.0, "GB300": 847.0}
+# A switch that reduces sends a byte once, which busbw counts nearly twice: the most seen is 1.07 of NVLink.
+IN_SWITCH = 1.2
 # part of NVLink that a ring in one domain reaches: 0.75 to 0.82 on A100, H100, B200
 RING_SHARE = 0.75
 
@@ -54,6 +59,8 @@ def gpu_name(text: str) -> str:
 def is_gpu(printed: str, wanted: str) -> bool | None:
     """Whether the name PRINTED in a device list is the GPU WANTED; None where that is not known."""
     asked, found = models(wanted), models(printed)
+    if printed == UNNAMED and any(model.startswith("MI") for model in asked):
+        return True
     if found == asked if asked else wanted.lower() in printed.lower():
         kinds = ({m.upper() for m in VARIANT.findall(text)} for text in (printed, wanted))
         return next(kinds) == next(kinds)
@@ -127,7 +134,7 @@ class System:
     def domain_cap(self) -> float | None:
         """Limit above which no number from one domain is credible; None if NVLink is not known."""
         if self.nvls is not None:
-            return 1.1 * self.nvls
+            return IN_SWITCH * self.nvlink_gbps
         return self.nvlink_gbps or None
 
     @property

@@ -171,7 +171,7 @@ FACTS = (
     # Could not open XML topology file /opt/x.xml : No such file or directory
     _fact("", "Could not open XML topology file ", r"(\S+)", _value("topology_failed")),
     # NET/IB : Using [0]mlx5_0:1/IB/SHARP [1]mlx5_1:1/IB/SHARP [RO]; OOB eth0:10.42.4.34<0>
-    _fact("^", "NET/IB", r"\s*: Using (?P<list>[^;]*);", _hcas),
+    _fact("^NET/g?", "IB", r"\s*: Using (?P<list>[^;]*);", _hcas),
     # ncclCommInitRank comm 0x.. rank 8 nranks 16 cudaDev 0 nvmlDev 0 busId 11000 commId 0x.. - Init COMPLETE
     _fact(r"comm \S{1,40} rank (\d+) nranks (\d+) .{0,400}", "Init COMPLETE", "", _ranks("initialized")),
     _fact(r"comm \S{1,40} rank (\d+) nranks (\d+) .{0,400}", "Destroy COMPLETE", "", _ranks("destroyed")),

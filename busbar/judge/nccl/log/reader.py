@@ -16,7 +16,7 @@ from busbar.judge.nccl.log.facts import FoundFact, find
 from busbar.judge.nccl.log.matcher import FoundLines, KnownLine, LineMatcher, Unusual
 from busbar.judge.nccl.log.messages import Message, find_message
 from busbar.judge.nccl.log.records import LogLine, Preamble, Run, whole
-from busbar.judge.nccl.log.source import BLOCK, Source, SourceError, open_log
+from busbar.judge.nccl.log.source import BLOCK, MAX_LINE, Source, SourceError, open_log
 from busbar.judge.nccl.log.tables import RunBuilder
 from busbar.judge.nccl.log.unwrap import is_csv
 
@@ -25,6 +25,7 @@ MAX_TEXT = 8192
 MAX_HOST = 255
 MAX_GAP = 600.0  # seconds from one row to the next
 MAX_SKEW = 60.0  # by which a clock may be set back
+HOUR = 3600.0
 # text after MAX_TEXT that would have been read; lists of ranks and host names have none
 READABLE = re.compile(rb"NCCL |# |\d +\d+ +[a-z]")
 # how nearly every line begins, behind at most one tag: the process of an INFO message (and not a time)
@@ -32,6 +33,8 @@ HEAD = re.compile(
     rb"(?:\[\d{1,6},\d{1,6}\]<std(?:out|err)>:? ?)?(?!\d\d:\d\d:\d\d )"
     rb"([A-Za-z0-9_][\w.\-]{0,254}):(\d{1,20}):\d{1,20} \[-?\d{0,9}\] NCCL INFO "
 )
+# 2026-05-05T06:16:47.123456789Z stdout P text      a part of a line in a CRI file; F is the last one
+CRI = re.compile(rb"\S{20,40} (stdout|stderr) ([PF]) ")
 FEWEST = 3  # bytes of a line that says anything
 SHORT = 7  # a text with fewer letters is neither a part of a table nor of a message
 MAX_KNOWN = 4096  # processes and bodies of messages that are remembered
@@ -120,6 +123,7 @@ class LogReader:
         self._lines = 0
         self._width: int | None = None  # where a terminal wrapped the lines
         self._held: list[bytes] = []  # a line's parts so far
+        self._parts: dict[bytes, bytes] = {}  # of lines of a CRI file, by stream
         self._cut = 0  # lines of which a part was not read
         self._form: str | None = None  # of lines that are not read
         self._missing: LogLine | None = None  # zeros where lines of the run have been
@@ -188,6 +192,11 @@ class LogReader:
 
     def _line(self, line: bytes, number: int) -> None:
         """Take one line."""
+        if self._parts or b" P " in line[:64]:
+            joined = self._joined(line)
+            if joined is None:
+                return
+            line = joined
         self._raw = line
         if len(line) <= MAX_TEXT and (head := HEAD.match(line)) is not None and line.isascii():
             start, end = head.start(1), head.end()
@@ -210,6 +219,17 @@ class LogReader:
         for text in texts or ():
             if text:
                 self._read(text, number)
+
+    def _joined(self, line: bytes) -> bytes | None:
+        """LINE of a CRI file behind the parts before it; None for a part that others follow."""
+        found = CRI.match(line)
+        if found is None:
+            return line
+        whole = self._parts.pop(found[1], b"") + line[found.end() :]
+        if found[2] == b"P" and len(whole) < MAX_LINE:
+            self._parts[found[1]] = whole
+            return None
+        return line[: found.end()] + whole
 
     def _read(self, text: str, number: int) -> None:
         """Take one line of a program."""
@@ -321,7 +341,8 @@ class LogReader:
         if before is None or first or self.gap is not None:
             return
         seconds = (at - before[0]).total_seconds()
-        if not -MAX_SKEW <= seconds <= MAX_GAP:
+        set_back = -HOUR <= seconds <= MAX_GAP - HOUR  # the end of daylight saving time
+        if not (-MAX_SKEW <= seconds <= MAX_GAP or set_back):
             text = f"{seconds:.0f} s between the rows of lines {before[1]} and {number}"
             self.gap = LogLine(str(seconds), number, text)
 

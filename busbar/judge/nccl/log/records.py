@@ -229,9 +229,17 @@ class Run:
 
     @property
     def has_repeated_rows(self) -> bool:
-        """Whether a size occurs twice with the same type, operation and root."""
+        """Whether a size occurs twice with the same type, operation and root, not in whole cycles (-N)."""
         keys = [r.key for r in self.rows if r.size > 0 and r.count > 0]
-        return len(set(keys)) < len(keys)
+        return len(set(keys)) < len(keys) and not self.is_cyclic
+
+    @property
+    def is_cyclic(self) -> bool:
+        """Whether one program ran the whole size sweep several times, one after the other."""
+        keys = [r.key for r in self.rows]
+        cycle = len(set(keys))
+        whole = self.preamble.banner is not None and self.closed and not self.summaries
+        return whole and cycle < len(keys) and keys == keys[:cycle] * (len(keys) // cycle)
 
     @property
     def has_several_programs(self) -> bool:

@@ -217,14 +217,14 @@ def test_gpus_without_nvlink_have_no_reduction_in_an_nvswitch() -> None:
 @pytest.mark.parametrize(
     ("nodes", "algorithm", "floor", "ceiling"),
     [
-        (2, "ring", 360.0, 529.1),
+        (2, "ring", 360.0, 540.0),
         (4, "ring", 349.4, 408.0),
         (8, "auto", 347.0, 408.0),
-        (2, "nvls", 432.9, 529.1),
+        (2, "nvls", 432.9, 540.0),
         (4, "tree", 172.8, 408.0),
-        (8, "sharp", 347.0, 529.1),
-        (1, "nvls", 432.9, 529.1),
-        (1, "ring", 303.75, 529.1),
+        (8, "sharp", 347.0, 540.0),
+        (1, "nvls", 432.9, 540.0),
+        (1, "ring", 303.75, 540.0),
     ],
 )
 def test_bounds_of_eight_h100_with_eight_rails(

@@ -179,8 +179,8 @@ def test_the_curve_uses_the_height_of_the_plot() -> None:
 
 
 def test_a_ceiling_above_the_plot_is_named() -> None:
-    assert "ceiling 529 (above)" in curve_svg("all_reduce", headline(made()))
-    assert "ceiling 529 (above)" in curve_plot(headline(made()), 80)
+    assert "ceiling 540 (above)" in curve_svg("all_reduce", headline(made()))
+    assert "ceiling 540 (above)" in curve_plot(headline(made()), 80)
 
 
 @given(st.floats(min_value=1e-6, max_value=1e6))
