@@ -32,7 +32,9 @@ claim_host() {
 may_remove() {
   rm -rf "$STATE_DIR.removed"
   if [[ ! -s $STATE_DIR/owner ]]; then
+    # A host on which prepare.sh ran, and no installation.
     rm -rf "$STATE_DIR/downloads"
+    rmdir "$STATE_DIR" 2>/dev/null || true
     note "nothing here is marked as installed by busbar ($STATE_DIR/owner is missing); no changes made"
     return 1
   fi

@@ -82,7 +82,7 @@ def test_the_removal_of_a_host_that_never_joined_deletes_what_it_downloaded_ahea
     before = host.files()
     host.facts("prepare", {}, NODE_NAME="worker-1", **host.release(VERSION))
     host.facts("k3s-agent", {}, VERB="remove", **OWNER)
-    assert host.files() == before
+    assert host.files() == before and not (tmp_path / "var/lib/busbar").exists()
 
 
 def test_a_new_worker_is_marked_first_and_its_state_recorded_last(tmp_path: Path) -> None:
