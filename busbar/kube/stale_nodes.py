@@ -6,6 +6,7 @@ A Node counts if busbar has noted its machine, and if it is no server.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from operator import attrgetter
 
@@ -54,14 +55,14 @@ def remove(
         progress=progress,
     )
     stale = list(stale_nodes(found, spec.workers))
-    failed: dict[str, str] = {}
+    removal = _Removal(api, clock, progress, hooks, silent, [node.machine for node in found])
     for at in range(0, len(stale), AT_ONCE):
-        failed |= _Removal(api, clock, progress, found, silent, hooks).of(stale[at : at + AT_ONCE])
-    if failed:
-        reasons = "; ".join(f"{name} ({reason})" for name, reason in failed.items())
+        removal.remove(stale[at : at + AT_ONCE])
+    if removal.failed:
+        reasons = "; ".join(f"{name} ({reason})" for name, reason in removal.failed.items())
         raise NodesRemain(
             f"these Nodes could not be deleted: {reasons}. Fix: make the API answer, or run on a server: "
-            f"k3s kubectl delete node {' '.join(failed)}; then retry"
+            f"k3s kubectl delete node {' '.join(removal.failed)}; then retry"
         )
     return {node.name: node.name in silent for node in stale}
 
@@ -74,26 +75,25 @@ def stale_nodes(found: Sequence[Node], workers: Sequence[str]) -> Iterator[Node]
             yield node
 
 
+@dataclass
 class _Removal:
-    """Drains Nodes side by side, and deletes each when nothing runs there any more."""
+    """Drains Nodes side by side, and deletes each when nothing runs there any more.
 
-    def __init__(
-        self,
-        api: Api,
-        clock: Clock,
-        progress: ProgressCallback,
-        found: Sequence[Node],
-        silent: set[str],
-        hooks: Hooks,
-    ) -> None:
-        self._api, self._clock, self._progress, self._silent = api, clock, progress, silent
-        self._hooks = hooks
-        self._machines = [node.machine for node in found]
-        self._out: dict[str, Sequence[DrainHook]] = {}
-        self._failed: dict[str, str] = {}
+    `silent`: Nodes whose kubelets are. `machines`: those of all Nodes. `out`: Nodes that are drained, with
+    their schedulers. `failed`: why Nodes could not be deleted.
+    """
 
-    def of(self, batch: Sequence[Node]) -> dict[str, str]:
-        """The Nodes that could not be deleted, and why."""
+    api: Api
+    clock: Clock
+    progress: ProgressCallback
+    hooks: Hooks
+    silent: set[str]
+    machines: Sequence[str]
+    out: dict[str, Sequence[DrainHook]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def remove(self, batch: Sequence[Node]) -> None:
+        """Remove Nodes. Those that are not deleted are uncordoned, also where the removal is stopped."""
         try:
             for node in batch:
                 if self._is_drained(node):
@@ -102,55 +102,55 @@ class _Removal:
                     self._delete(node.name)
             self._drain()
         finally:
-            for name in sorted(self._out):
+            for name in sorted(self.out):
                 self._put_back(name)
-        return self._failed
+            self.out.clear()
 
     def _is_drained(self, node: Node) -> bool:
         """Nothing runs on a Node whose machine has another name now, or is gone."""
-        if self._machines.count(node.machine) > 1:
-            self._progress(f"the machine of Node {node.name} has another Node now; nothing to drain")
+        if self.machines.count(node.machine) > 1:
+            self.progress(f"the machine of Node {node.name} has another Node now; nothing to drain")
             return False
-        if not node.ready or node.name in self._silent:
-            self._progress(SILENT.format(node.name))
+        if not node.ready or node.name in self.silent:
+            self.progress(SILENT.format(node.name))
             return False
-        self._progress(f"{node.name} is no longer configured: draining and deleting its Node")
+        self.progress(f"{node.name} is no longer configured: draining and deleting its Node")
         return True
 
     def _take_out(self, name: str) -> None:
         def change() -> bool:
-            self._out[name] = self._hooks(name, REASON)
-            for hook in self._out[name]:
+            self.out[name] = self.hooks(name, REASON)
+            for hook in self.out[name]:
                 hook.begin()
-            return nodes.take_out(self._api, name, CORDONED, REASON, "an update", datetime.now(UTC))
+            return nodes.take_out(self.api, name, CORDONED, REASON, "an update", datetime.now(UTC))
 
-        changed(change, self._clock, self._progress)
+        changed(change, self.clock, self.progress)
 
     def _put_back(self, name: str) -> None:
         try:
             wait_until(
-                lambda: nodes.put_back(self._api, name, CORDONED),
-                Deadline(self._clock, CHANGE_SECONDS),
+                lambda: nodes.put_back(self.api, name, CORDONED),
+                Deadline(self.clock, CHANGE_SECONDS),
                 poll_seconds=1,
                 retry_on=attrgetter("conflict"),
             )
-            for hook in self._out[name]:
+            for hook in self.out[name]:
                 hook.end()
         except (ApiError, TimedOut) as error:
-            self._progress(f"uncordoning Node {name} failed: {error}. Fix: kubectl uncordon {name}")
+            self.progress(f"uncordoning Node {name} failed: {error}. Fix: kubectl uncordon {name}")
 
     def _drain(self) -> None:
-        deadline = Deadline(self._clock, DRAIN_SECONDS)
-        left = wait_for_pods(self._api, {**self._out}, deadline, self._progress, left=self._delete)
+        deadline = Deadline(self.clock, DRAIN_SECONDS)
+        left = wait_for_pods(self.api, {**self.out}, deadline, self.progress, left=self._delete)
         for name, keeps in left.items():
             waited = f"drain of {name} timed out after {DRAIN_SECONDS:.0f} s"
-            self._progress(f"{waited}: {keeps}; deleting the Node anyway")
+            self.progress(f"{waited}: {keeps}; deleting the Node anyway")
             self._delete(name)
 
     def _delete(self, name: str, silent: bool = False) -> None:
-        self._silent |= {name} if silent else set()
+        self.silent |= {name} if silent else set()
         try:
-            nodes.delete(self._api, name, Deadline(self._clock, DELETE_SECONDS))
-            self._out.pop(name, None)
+            nodes.delete(self.api, name, Deadline(self.clock, DELETE_SECONDS))
+            self.out.pop(name, None)
         except (ApiError, TimedOut) as error:
-            self._failed[name] = str(error)
+            self.failed[name] = str(error)
