@@ -56,7 +56,7 @@ def script(job: NcclJob) -> str:
         "MPI_ARGS": [*mpi_args(job), *exports(everywhere)],
         "COLLECTIVES": collectives(job, {"all_reduce": of_all_reduce}),
     }
-    return shell(values, "nccl-lib", "nccl-launcher")
+    return shell(values, "nccl-lib", "nccl-launcher", "nccl-measure")
 
 
 def common(job: NcclRun) -> dict[str, Any]:

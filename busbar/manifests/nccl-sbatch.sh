@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Prepares the ranks of a job of Slurm: `run` starts them, `rank` is the script of each. It follows nccl-lib.sh.
 #
-# Values: CONTAINER (options of srun; empty for nccl-tests on the nodes), SLOTS (ranks per node), MPI_ARGS.
-# shellcheck disable=SC2034,SC2154 # rank is read by the script that follows; mpirun is set by find_mpirun
+# Values: CONTAINER (options of srun; empty for nccl-tests on the nodes), SLOTS (ranks per node), MPI_ARGS,
+#   ARGUMENTS (of nccl-tests).
+# shellcheck disable=SC2154 # mpirun is set by find_mpirun
 
 if [[ -z ${SLURM_JOB_ID:-} ]]; then
   echo "error: this script runs in a Slurm job. Fix: sbatch --partition=NAME $0" >&2
@@ -66,3 +67,8 @@ run_rank() {
 }
 # shellcheck disable=SC2016 # for the shell of the rank
 rank="$(declare -p PROGRAM_FOLDERS PROGRAM_FIX; declare -f find_program run_rank)"$'\n''run_rank "$@"'
+
+# run_collective SECONDS COLLECTIVE ARGUMENTS...: with arguments for env.
+run_collective() {
+  timeout --kill-after=5 "$1" env "${@:3}" "${run[@]}" bash -c "$rank" busbar "$2" "${ARGUMENTS[@]}"
+}

@@ -48,7 +48,7 @@ def script(job: NcclRun, profile: Profile | None, image: str | None = None) -> s
     """
     unset = [word for name in job.all_reduce_env for word in ("-u", name)]
     values = {**common(job), "COLLECTIVES": collectives(job, {"all_reduce": ()}, unset)}
-    return with_files(job, profile, image, values, "nccl-sbatch-measure")
+    return with_files(job, profile, image, values, "nccl-measure")
 
 
 def with_files(
