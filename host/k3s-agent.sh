@@ -66,37 +66,17 @@ await_node() {
   k3s_await "$UNIT" "$(k3s_ready_seconds "$READY_DEADLINE")" "Node $NODE_NAME Ready" k3s_is_back "$UNIT" "$KUBELET_KUBECONFIG"
 }
 
-# labels_are_set: whether the Node still has all labels: somebody may have removed one.
-labels_are_set() {
-  local found label
-  found=$(timeout 30 "$K3S" kubectl --kubeconfig "$KUBELET_KUBECONFIG" get node "$NODE_NAME" -o 'jsonpath={.metadata.labels}') ||
-    return 1
-  while read -r label; do
-    [[ -z $label || $found == *"\"${label%%=*}\":\"${label#*=}\""* ]] || return 1
-  done < <(k3s_config_list node-label)
-}
-
-# apply_labels: K3s sets labels only when the node registers, so changes are applied here. The kubelet's rights
-# are enough for labels, not for taints.
+# apply_labels: K3s sets labels only when the node registers, so changes are applied here, in the batches of a pool. The
+# kubelet's rights are enough for labels, not for taints. kubectl changes nothing where the Node has all of them.
 apply_labels() {
   local record=$STATE_DIR/labels label changes=()
-  if [[ -f $record && $(<"$record") == "$(k3s_config_list node-label)" ]] && labels_are_set; then
-    return
-  fi
+  mapfile -t changes < <(desired_value node-label)
   while read -r label; do
-    [[ -z $label ]] || changes+=("$label")
-  done < <(k3s_config_list node-label)
-  if [[ -f $record ]]; then
-    while read -r label; do
-      [[ " ${changes[*]} " == *" ${label%%=*}="* ]] || changes+=("${label%%=*}-")
-    done < <(grep . "$record" || true)
-  fi
-  if ((${#changes[@]})); then
-    timeout 30 "$K3S" kubectl --kubeconfig "$KUBELET_KUBECONFIG" label node "$NODE_NAME" --overwrite \
-      "${changes[@]}" >/dev/null ||
-      die "setting the labels failed: ${changes[*]}" "set them by hand: kubectl label node $NODE_NAME ${changes[*]}"
-  fi
-  k3s_config_list node-label | write_file "$record" 0600
+    [[ " ${changes[*]} " == *" ${label%%=*}="* ]] || changes+=("${label%%=*}-")
+  done < <(cat "$record" 2>/dev/null || true)
+  ((${#changes[@]} == 0)) || poll 60 as_kubelet label node "$NODE_NAME" --overwrite "${changes[@]}" >/dev/null ||
+    die "setting the labels failed: ${changes[*]}" "set them by hand: kubectl label node $NODE_NAME ${changes[*]}"
+  desired_value node-label | write_file "$record" 0600
 }
 
 main

@@ -32,6 +32,16 @@ cluster_nodes() {
   api 30 get nodes -o 'jsonpath={range .items[*]}{.metadata.name}|{.metadata.annotations.busbar/machine}|{.metadata.labels.node-role\.kubernetes\.io/etcd}|{.metadata.creationTimestamp}{"\n"}{end}'
 }
 
+# etcd_nodes: lines "NAME READY" of the servers.
+etcd_nodes() {
+  node_states 15 -l node-role.kubernetes.io/etcd=true 2>/dev/null
+}
+
+# node_states SECONDS ARGUMENTS...: lines "NAME READY" of Nodes.
+node_states() {
+  api "$1" get nodes "${@:2}" -o 'jsonpath={range .items[*]}{.metadata.name} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}'
+}
+
 # configured_servers: their names, as k3s-nodes.sh has noted them in the cluster.
 configured_servers() {
   api 30 get configmap "$CONFIGURED" -n kube-system --ignore-not-found -o "jsonpath={.data.servers}"

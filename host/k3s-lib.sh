@@ -123,9 +123,25 @@ k3s_restore_registries() {
   fi
 }
 
-# k3s_config_list KEY: the items of a list in config.yaml (as busbar writes it), one per line.
-k3s_config_list() {
-  payload config | sed -n "/^$1:/,/^[^-]/s/^- *['\"]\{0,1\}\([^'\"]*\)['\"]\{0,1\}\$/\1/p"
+# config_value KEY: its value in the config.yaml on stdin; of a list the items, one per line.
+config_value() {
+  awk -v key="$1:" '
+    /^[^ -]/ { is_key = index($0, key) == 1; sub(/^[^:]*:/, "") }
+    is_key {
+      sub(/^-/, "")
+      gsub(/^ *["\047]?|["\047]? *$/, "")
+      if ($0 != "") print
+    }'
+}
+
+# desired_value KEY: as `config_value`, in the configuration that is to be applied.
+desired_value() {
+  payload config | config_value "$1"
+}
+
+# has_data: whether this server has data of its cluster.
+has_data() {
+  [[ -d $K3S_DATA_DIR/server/db/etcd/member && -f $K3S_CONFIG_DIR/config.yaml ]]
 }
 
 # k3s_node_address: the lines node-ip and flannel-iface of config.yaml, for the configured address of this host.

@@ -70,7 +70,7 @@ stop_here() {
   # A restore whose connection broke has left it: this one may reset another server.
   timeout 120 systemctl stop "$RESET_UNIT" 2>/dev/null || true
   timeout 120 systemctl disable --now "$UNIT" >&2 || true
-  ! is_running || die "$UNIT did not stop" "see: systemctl status $UNIT; journalctl -u $UNIT"
+  is_stopped "$UNIT" || die "$UNIT did not stop" "see: systemctl status $UNIT; journalctl -u $UNIT"
   ! systemctl is-active --quiet "$RESET_UNIT" ||
     die "$RESET_UNIT, of an earlier restore, did not stop" "see: systemctl status $RESET_UNIT; journalctl -u $RESET_UNIT"
   printf '{"node":%s}\n' "$(json "$NODE_NAME")"
@@ -121,7 +121,7 @@ old_data() {
 }
 
 refuse_running() {
-  ! is_running || die "$UNIT is running here; no changes made" "run busbar restore again: it stops all servers first"
+  is_stopped "$UNIT" || die "$UNIT is running here; no changes made" "run busbar restore again: it stops all servers first"
 }
 
 # start_here: after a reset etcd may have another agent token than the configuration.
@@ -209,7 +209,7 @@ leases() {
 waiting_nodes() {
   local now ready
   if now=$(leases) &&
-    ready=$(api 30 get nodes -o 'jsonpath={range .items[*]}{.metadata.name} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}'); then
+    ready=$(node_states 30); then
     awk 'FILENAME == ARGV[1] { first[$1] = $2; next }
       FILENAME == ARGV[2] { now[$1] = $2; next }
       FILENAME == ARGV[3] { ready[$1] = $2; next }

@@ -22,10 +22,6 @@ k3s_has_joined() {
   if [[ $1 == k3s ]]; then has_data; else [[ -s $KUBELET_KUBECONFIG ]]; fi
 }
 
-has_data() {
-  [[ -d $K3S_DATA_DIR/server/db/etcd/member && -f $K3S_CONFIG_DIR/config.yaml ]]
-}
-
 prepare_rotations() {
   if rotation_is_due certificates; then rotate_certificates_at_start "$1"; fi
   tokens_are_due || return 0
@@ -55,12 +51,7 @@ snapshot_after_rotation() {
 }
 
 next_token() {
-  payload config | config_value token
-}
-
-# config_value KEY: of the config.yaml on stdin, as busbar writes it.
-config_value() {
-  sed -n "s/^$1: *['\"]\{0,1\}\([^'\"]*\)['\"]\{0,1\}\$/\1/p"
+  desired_value token
 }
 
 # rotation_wanted KIND

@@ -142,7 +142,7 @@ missing_names() {
       --connect-to "::127.0.0.1:6443" "https://$(bracketed "$name"):6443/ping" || status=$?
     # 60: the certificate does not match.
     ((status != 60)) || printf '%s ' "$name"
-  done < <(k3s_config_list tls-san)
+  done < <(desired_value tls-san)
 }
 
 # membership_line: how this server joins the cluster; without effect once its etcd has data.
@@ -321,7 +321,7 @@ leave_cluster() {
   if ! find_other_server; then
     nodes=$(etcd_nodes) || {
       # Data that nobody else may have are deleted only after a person has stopped K3s.
-      ! is_running ||
+      is_stopped "$UNIT" ||
         die "K3s is running here, but no server of the cluster answers" \
           "repair the cluster (journalctl -u $UNIT); to delete this server's data anyway: systemctl stop $UNIT, and retry"
       note "no server answers: the Node of $NODE_NAME is not deleted"
@@ -336,7 +336,7 @@ leave_cluster() {
   nodes=$(etcd_nodes) || die "$API_SERVER no longer answers" "retry"
   members=$(grep -c . <<<"$nodes" || true)
   ready=$(grep -v "^$NODE_NAME " <<<"$nodes" | grep -c True || true)
-  ! is_running || ((ready >= members / 2 + (members > 2))) ||
+  is_stopped "$UNIT" || ((ready >= members / 2 + (members > 2))) ||
     die "etcd has $members members, but only $ready of the others are Ready: it needs $NODE_NAME; no changes made" \
       "repair them, then retry; one that is gone for good and shall not come back: k3s kubectl delete node NAME"
   if ((members > 2)); then stop_unit "$UNIT"; else restart_never; fi
@@ -349,10 +349,6 @@ leave_cluster() {
   restart_again
   delete_node "$NODE_NAME" ||
     die "deleting Node $NODE_NAME failed" "run on another server: k3s kubectl delete node $NODE_NAME; then retry"
-}
-
-is_running() {
-  [[ $(systemctl is-active "$UNIT" || true) == @(active|activating|reloading) ]]
 }
 
 restart_never() {
@@ -374,12 +370,6 @@ find_other_server() {
   done
   API_SERVER=""
   return 1
-}
-
-# etcd_nodes: lines "NAME READY" of the servers.
-etcd_nodes() {
-  api 15 get nodes -l node-role.kubernetes.io/etcd=true \
-    -o 'jsonpath={range .items[*]}{.metadata.name} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}' 2>/dev/null
 }
 
 main

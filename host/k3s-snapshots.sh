@@ -10,7 +10,7 @@ SPACE_FACTOR_ZIP=12
 # setting KEY: of config.yaml and its drop-ins; the last one wins, as in K3s.
 setting() {
   { cat "$K3S_CONFIG_DIR/config.yaml" "$K3S_CONFIG_DIR"/config.yaml.d/*.yaml 2>/dev/null || true; } |
-    sed -n "s/^$1: *['\"]\{0,1\}\([^'\"]*\)['\"]\{0,1\}\$/\1/p" | tail -n 1
+    config_value "$1" | tail -n 1
 }
 
 token_password() {
@@ -23,13 +23,9 @@ snapshot_dir() {
   printf '%s' "${folder:-$DB/snapshots}"
 }
 
-is_running() {
-  [[ $(systemctl is-active "$UNIT" 2>/dev/null || true) != @(inactive|failed|unknown) ]]
-}
-
 list_snapshots() {
   local file list="" s3=false stored=null running=false restoring=false
-  ! is_running || running=true
+  is_stopped "$UNIT" || running=true
   [[ ! -e $RESTORING ]] || restoring=true
   while IFS= read -r file; do
     list+="${list:+,}{\"name\":$(json "$(basename "$file")"),\"path\":$(json "$file"),\"bytes\":$(size_of "$file")"

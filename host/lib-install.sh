@@ -116,6 +116,10 @@ size_of() {
 # end; until then the unit is "deactivating", and its processes still write.
 stop_unit() {
   timeout 120 systemctl disable --now "$1" >/dev/null 2>&1 || true
-  [[ $(systemctl is-active "$1" || true) == @(inactive|failed|unknown) ]] ||
-    die "$1 did not stop" "see: systemctl status $1; journalctl -u $1"
+  is_stopped "$1" || die "$1 did not stop" "see: systemctl status $1; journalctl -u $1"
+}
+
+# is_stopped UNIT: whether no process of it runs any more, or yet.
+is_stopped() {
+  [[ $(systemctl is-active "$1" 2>/dev/null || true) == @(inactive|failed|unknown) ]]
 }

@@ -8,7 +8,7 @@
 #   capability: also (a script that prints what else it needs to know, as a JSON object).
 # By hand: sudo ROLE=worker bash host/preflight.sh </dev/null
 # shellcheck source=/dev/null
-[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib owner preflight-hardware preflight-health nfs-lib
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib owner k3s-api k3s-lib preflight-hardware preflight-health nfs-lib
 
 # Commands of the other scripts that an image may lack. A load balancer does without iptables; K3s has its own, but
 # its removal clears the rules with the host's.
@@ -16,7 +16,6 @@ TOOLS=(awk base64 cmp curl flock grep ip journalctl ps sed sha256sum ss sysctl s
 # Units that show what a host is already used for.
 UNITS=(k3s k3s-agent rke2-server rke2-agent kubelet docker containerd haproxy keepalived ufw firewalld)
 DATA_DIR=/var/lib/rancher
-K3S_CONFIG=/etc/rancher/k3s/config.yaml
 UFW_CONFIG=/etc/ufw/ufw.conf
 TMP=/tmp
 # Files from which a login without a terminal gets its environment.
@@ -251,7 +250,7 @@ managed() {
 
 # server_name: the name in etcd of a K3s server with data.
 server_name() {
-  [[ ! -d $DATA_DIR/k3s/server/db/etcd/member ]] || sed -n "s/^node-name: *['\"]\{0,1\}\([^'\"]*\)['\"]\{0,1\}\$/\1/p" "$K3S_CONFIG" 2>/dev/null || true
+  ! has_data || config_value node-name <"$K3S_CONFIG_DIR/config.yaml"
 }
 
 # unit_is_active UNIT: ufw's unit is active on every Ubuntu; its configuration says whether the firewall is on.
@@ -274,7 +273,7 @@ software() {
   [[ $ROLE != nfs ]] || STATE_DIR=$NFS_STATE_DIR
   printf ',"owner":{"owner":%s,"install_id":%s}' "$(json "$(owner_field owner)")" "$(json "$(owner_field install_id)")"
   printf ',"server_name":%s,"rotated":{%s}' "$(json "$(server_name)")" "$(rotated)"
-  printf ',"k3s_data":%s,"k3s_version":%s,"etcd_members":[%s]' "$(k3s_data)" "$(json "$(k3s_version)")" "$(etcd_members)"
+  printf ',"k3s_data":%s,"k3s_version":%s,"etcd_members":[%s]' "$(k3s_data)" "$(json "$(our_k3s_version)")" "$(etcd_members)"
 }
 
 # rotated: "KIND":NUMBER of the rotations that were done here (k3s-rotation.sh).
@@ -283,19 +282,15 @@ rotated() {
     awk '{ printf "%s\"%s\":%s", comma, $1, $2; comma = "," }'
 }
 
-# k3s_version: of the K3s that busbar installed here; empty without one.
-k3s_version() {
-  if managed k3s || managed k3s-agent; then
-    { /usr/local/bin/k3s --version 2>/dev/null || true; } | awk 'NR == 1 { print $3 }'
-  fi
+# our_k3s_version: of the K3s that busbar installed here; empty without one.
+our_k3s_version() {
+  if managed k3s || managed k3s-agent; then k3s_version 2>/dev/null || true; fi
 }
 
 # etcd_members: {"name","ready"} per member of etcd, on a server of a running cluster.
 etcd_members() {
   [[ $ROLE == server ]] && systemctl is-active --quiet k3s || return 0
-  { timeout 15 /usr/local/bin/k3s kubectl --kubeconfig /etc/rancher/k3s/k3s.yaml get nodes \
-    -l node-role.kubernetes.io/etcd=true \
-    -o 'jsonpath={range .items[*]}{.metadata.name} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}' 2>/dev/null || true; } |
+  { etcd_nodes || true; } |
     awk 'NF { printf "%s{\"name\":\"%s\",\"ready\":%s}", comma, $1, $2 == "True" ? "true" : "false"; comma = "," }'
 }
 

@@ -47,11 +47,6 @@ k3s_starts() {
   echo "start $(state invocation)1" >"$STATE/invocation"
 }
 
-labels() {
-  local label
-  for label; do [[ $label == *- ]] || printf '"%s":"%s",' "${label%%=*}" "${label#*=}"; done >"$STATE/labels"
-}
-
 systemctl() {
   local unit=${*: -1}
   case $* in
@@ -87,7 +82,6 @@ k3s() { # VERSION ARGUMENTS...
           echo "True|$(date -u +%FT%TZ)|$(state kubelet)"
           ;;
         *".status.nodeInfo.kubeletVersion}") state kubelet ;;
-        *"{.metadata.labels}") state labels ;;
         *"annotations.busbar/cordoned}"*) state cordoned ;;
         *"{.spec.unschedulable}") state unschedulable ;;
         *"{.spec.podCIDR}") echo 10.42.1.0/24 ;;
@@ -102,7 +96,6 @@ k3s() { # VERSION ARGUMENTS...
           record "kubectl ${via:+--server $via }$*"
           case $* in
             *"annotate node "*etcd*) echo "$3" >"$STATE/left" ;;
-            "label node "*) labels "${@:5}" ;;
             "patch node "*why*)
               echo true >"$STATE/unschedulable"
               echo 'true|busbar|{"cordoned":true}|' >"$STATE/cordoned"

@@ -119,13 +119,11 @@ LISTEN 0 128 *:22 *:*"""
 
 @pytest.mark.parametrize("written", ["server-a", "'server-a'"])
 def test_the_name_of_a_server_with_data_is_reported(tmp_path: Path, written: str) -> None:
-    (tmp_path / "k3s/server/db/etcd/member").mkdir(parents=True)
+    (tmp_path / "server/db/etcd/member").mkdir(parents=True)
     (tmp_path / "config.yaml").write_text(f"node-name: {written}\ntoken: x\n")
-    places = f"DATA_DIR={tmp_path}; K3S_CONFIG={tmp_path}/config.yaml; server_name"
+    places = f"K3S_DATA_DIR={tmp_path}; K3S_CONFIG_DIR={tmp_path}; server_name"
     assert output("preflight", places).strip() == "server-a"
-    assert (
-        output("preflight", f"DATA_DIR={tmp_path}/none; K3S_CONFIG={tmp_path}/config.yaml; server_name") == ""
-    )
+    assert output("preflight", f"K3S_DATA_DIR=/none; K3S_CONFIG_DIR={tmp_path}; server_name") == ""
 
 
 def k3s_data(tmp_path: Path) -> str:
@@ -365,7 +363,7 @@ ADDRESSES = """\
 def flannel(**values: str) -> dict[str, str]:
     prelude = (
         f"ip() {{ cat <<'EOF'\n{ADDRESSES}\nEOF\n}}; getent() {{ echo \"$2 STREAM\"; }}; "
-        "address_is_configured() { [[ -n ${CONFIGURED:-} ]]; }; flannel_address"
+        "address_is_configured() { [[ -n ${OF_THE_SITE:-} ]]; }; flannel_address"
     )
     found: dict[str, str] = json.loads("{" + output("preflight", prelude, **values) + "}")
     return found
@@ -377,7 +375,7 @@ def test_flannel_takes_the_first_address_of_the_interface_not_that_of_the_node()
 
 
 def test_an_address_that_the_site_sets_itself_is_not_judged() -> None:
-    assert flannel(NODE_ADDRESS="10.0.0.21", CONFIGURED="yes") == {"node_address": "", "flannel_address": ""}
+    assert flannel(NODE_ADDRESS="10.0.0.21", OF_THE_SITE="yes") == {"node_address": "", "flannel_address": ""}
 
 
 def test_routes_are_reported_without_the_default_route_and_the_local_link() -> None:

@@ -37,7 +37,7 @@ def asked(proxy: socket.socket, script: str, call: str) -> bool:
         ("haproxy", "CONFIG=/dev/null CA_FILE=/dev/null API_PORT=1; healthy 127.0.0.1"),
         ("haproxy", "backends"),
         ("k3s-server", "peer_ping 127.0.0.1"),
-        ("k3s-server", "k3s_config_list() { echo 127.0.0.1; }; missing_names"),
+        ("k3s-server", "desired_value() { echo 127.0.0.1; }; missing_names"),
         ("k3s-server", "put_token a b"),
     ],
 )
