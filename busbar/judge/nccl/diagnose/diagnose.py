@@ -25,6 +25,7 @@ from busbar.judge.nccl.diagnose.known import (
     failures,
     host_of,
 )
+from busbar.judge.nccl.diagnose.unusual import PREFIX
 from busbar.judge.nccl.log.records import LogLine
 
 EARLIEST = "the earliest WARN"
@@ -70,7 +71,31 @@ def diagnose(context: Context, checks: list[Check]) -> list[Diagnosis]:
     worst = next((s for s in ("fail", "unknown") if any(c.status == s for c in checks)), None)
     refused = [c for c in checks if c.status == worst]
     found.sort(key=lambda d: (_distance(failure(d.name), names), not _shows(d, refused), *_place(d)))
-    return [d.model_copy(update={"role": _role(d, at, names, refused)}) for at, d in enumerate(found)]
+    ordered = [d.model_copy(update={"role": _role(d, at, names, refused)}) for at, d in enumerate(found)]
+    return [*_earliest(context, ordered, refused), *ordered]
+
+
+def _earliest(context: Context, found: list[Diagnosis], refused: list[Check]) -> list[Diagnosis]:
+    """The earliest error or warning of NCCL, where a log failed and no rule knows more than echoes of it."""
+    lines = [unusual.first for unusual in context.log.unusual if unusual.sort in ("error", "warn")]
+    known = found and failure(found[0].name).effective_kind != "echo"
+    if not refused or refused[0].status != "fail" or known or not lines:
+        return []
+    first = min(lines, key=lambda line: line.line)
+    if found:
+        found[0] = found[0].model_copy(update={"role": "echo"})
+    return [
+        Diagnosis(
+            name="earliest-warning",
+            severity="fatal",
+            meaning="NCCL said this first, and no rule knows it",
+            cause=PREFIX.sub("", first.text),
+            next="look the text up in NCCL's sources and issues; dmesg on the host that prints it",
+            line=first.line,
+            evidence=first.text,
+            role="first-cause",
+        )
+    ]
 
 
 def _diagnosis(context: Context, known: Failure, line: int, evidence: str, count: int) -> Diagnosis:

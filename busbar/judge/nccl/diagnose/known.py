@@ -115,6 +115,7 @@ class _Table:
     def __init__(self) -> None:
         entries = read_yaml(__package__, "failures.yaml")
         self.failures = {f.name: f for f in map(Failure.model_validate, entries)}
+        self.places = {name: place for place, name in enumerate(self.failures)}
         self.texts: dict[str, list[tuple[list[str], Row, Failure]]] = {}
         self.stated: dict[str, list[str]] = {}
         for failure in self.failures.values():
@@ -139,8 +140,8 @@ class _Table:
             and (row.matches is None or row.matches.search(text))
             and stage in failure.stages
         }
-        several = len(found) > 1
-        return [failure for failure in found.values() if not (several and failure.fallback)]
+        first = sorted(found.values(), key=lambda failure: self.places[failure.name])
+        return [failure for failure in first if not failure.fallback] or first[:1]
 
 
 @cache

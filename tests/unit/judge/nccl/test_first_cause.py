@@ -224,3 +224,24 @@ def test_a_gap_or_a_jump_between_the_times_of_rows_is_noted(form: str, seconds: 
     assert verdict.passed
     far = any(not -60 <= each <= 600 for each in seconds[1:])
     assert ("stall-between-rows" in "\n".join(summary(verdict, 200))) is far
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Accept failed: Too many open files", "errno-open-files"),
+        ("cannot map the window: Cannot allocate memory", "errno-no-memory"),
+        ("a text of a new release", "earliest-warning"),
+    ],
+)
+def test_the_earliest_warning_is_the_cause_where_no_rule_knows_more(text: str, name: str) -> None:
+    lines = Made().lines()
+    last_rank = max(i for i, line in enumerate(lines) if line.startswith("#  Rank"))
+    log = [
+        *lines[: last_rank + 1],
+        f"worker-1:40:90 [3] misc/new.cc:7 NCCL WARN {text}",
+        "worker-1: Test NCCL failure common.cu:1012 'internal error - please report'",
+    ]
+    first = judge(log, Expectation(profile="h100-ib-8x400", nodes=2)).diagnoses[0]
+    assert (first.name, first.role) == (name, "first-cause")
+    assert text in first.evidence
