@@ -155,9 +155,14 @@ def test_the_reason_of_a_crash_is_shown_also_from_the_lines_of_kubernetes_itself
     assert shown.index(reasons[0]) < shown.index("waiting")
 
 
+SLEEP = "sleep() { SECONDS=$((SECONDS + 30)); }"
+
+
 def test_an_annotation_that_fails_is_reported_with_the_log_of_k3s(tmp_path: Path) -> None:
     reason = "level=fatal msg=bad-system-reserved"
-    given = f"journalctl() {{ echo {reason}; }}; machine() {{ echo m1; }}; K3S_SINCE=0; K3S=/bin/false"
+    given = (
+        f"journalctl() {{ echo {reason}; }}; machine() {{ echo m1; }}; K3S_SINCE=0; K3S=/bin/false; {SLEEP}"
+    )
     done = run("k3s-server", f"{given}; k3s_record_machine k3s {tmp_path}/none", NODE_NAME="server-1")
     assert done.returncode == 1
     failed = "setting the annotation busbar/machine on Node server-1 failed"
