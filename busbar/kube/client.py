@@ -53,27 +53,21 @@ class Api(Protocol):
 
     def get(self, path: str, **query: str) -> JsonObject:
         """The object at `path`, such as /api/v1/nodes/worker-1."""
-        ...
 
     def list(self, path: str, **query: str) -> list[JsonObject]:
         """All items of the collection at `path`, page by page."""
-        ...
 
     def create(self, path: str, body: Mapping[str, Any]) -> JsonObject:
         """Create `body` in the collection at `path`."""
-        ...
 
     def merge(self, path: str, body: Mapping[str, Any]) -> JsonObject:
         """Merge-patch the object at `path`."""
-        ...
 
     def delete(self, path: str, **preconditions: str) -> JsonObject:
         """Delete the object at `path`; 409 where its uid or resourceVersion is not as in `preconditions`."""
-        ...
 
     def stream(self, path: str, **query: str) -> Iterator[bytes]:
         """The body at `path` in chunks as they arrive; ends with the body, or after 30 s of silence."""
-        ...
 
 
 class RestApi:

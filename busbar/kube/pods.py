@@ -30,13 +30,7 @@ _STARTING = frozenset({"ContainerCreating", "PodInitializing"})
 # Waiting reasons that need a change of the image, the registry's credentials, or the pod
 # (kubernetes pkg/kubelet/images/types.go, pkg/kubelet/kuberuntime).
 PERMANENT_REASONS = frozenset(
-    {
-        "InvalidImageName",
-        "ErrImageNeverPull",
-        "ImageInspectError",
-        "RunContainerError",
-        "StartError",
-    }
+    {"InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RunContainerError", "StartError"}
 )
 # The kubelet retries these and may succeed (a registry that is being restarted, a folder that another node
 # has just made): an error only when they persist.

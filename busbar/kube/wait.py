@@ -25,11 +25,9 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """Seconds since some fixed point."""
-        ...
 
     def pause(self, seconds: float) -> None:
         """Wait between two looks at the cluster."""
-        ...
 
 
 class SystemClock:
