@@ -288,7 +288,10 @@ def test_an_image_is_given_to_every_step(tmp_path: Path) -> None:
     site = Site(tmp_path, busy=True, validation={"image": "/images/nccl.sqsh"})
     site.diagnose()
     script = site.jobs[0][1]
-    assert script.count("--container-image=/images/nccl.sqsh") == 2
+    assert "\nCONTAINER=(--container-image=/images/nccl.sqsh " in script
+    assert script.count('+=("${CONTAINER[@]}")') == 2, (
+        "of the ranks, and of the question whether a node answers"
+    )
 
 
 @pytest.mark.parametrize(
