@@ -83,7 +83,7 @@ SCHEMA_OF = $(BIN)/python -c 'import json, pkgutil, sys; print(json.dumps(pkguti
 
 schema: $(VENV)/.ready  ## write the JSON Schemas of the configuration and of the outputs anew
 	@$(BIN)/python -m busbar schema > schema/cluster.schema.json
-	@$(SCHEMA_OF) busbar.outputs.details:details_schema > schema/details.schema.json
+	@$(SCHEMA_OF) busbar.outputs.contract:details_schema > schema/details.schema.json
 	@$(SCHEMA_OF) busbar.config.stackfile:hosts_schema > schema/hosts.schema.json
 	@for name in $(notdir $(patsubst %/,%,$(dir $(wildcard stacks/*/schema.json)))); do \
 	  $(BIN)/python -m busbar schema -C stacks/$$name > stacks/$$name/schema.json || exit 1; done

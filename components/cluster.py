@@ -21,13 +21,13 @@ from busbar.components.engine.stack import (
     fail_unless_passed,
     read_stack,
 )
-from busbar.components.fabric_validation import FabricValidation, FabricValidationArgs
 from busbar.components.gpu_operator import GpuOperator, GpuOperatorArgs
 from busbar.components.mpi_operator import MpiOperator, MpiOperatorArgs
+from busbar.components.nccl_validation import FabricValidation, FabricValidationArgs
 from busbar.components.network_operator import NetworkOperator, NetworkOperatorArgs
 from busbar.components.nfs_server import NfsServer, NfsServerArgs
 from busbar.components.preflight import Preflight, PreflightArgs, prepare_hosts
-from busbar.components.worker_pools import WorkerPools, WorkerPoolsArgs
+from busbar.components.worker_pool import WorkerPools, WorkerPoolsArgs
 from busbar.hosts import k3s
 from busbar.manifests.operators import GPU_OPERATOR, MPI_OPERATOR, NETWORK_OPERATOR
 from busbar.manifests.scheduling import taints_of

@@ -1,5 +1,7 @@
 """The K3s servers with embedded etcd, brought up one at a time."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -10,18 +12,68 @@ import pulumi
 from pulumi_command import local, remote
 
 from busbar import names
-from busbar.components.engine.host_command import HostArgs, create_host_command
+from busbar.components.engine.hosts import (
+    HostArgs,
+    SshLogin,
+    create_host_command,
+    create_host_removal,
+    create_teardown,
+)
 from busbar.components.engine.join_tokens import JoinTokens
-from busbar.components.engine.k3s_server import Server, ServerArgs, create_server
-from busbar.components.engine.removal import create_teardown
-from busbar.components.engine.ssh import SshLogin
 from busbar.components.engine.stack import StackConfig
 from busbar.components.preflight import Preflight
 from busbar.config import K3s, VirtualIp
-from busbar.hosts import haproxy, k3s, proxy
-from busbar.hosts.host import Host
-from busbar.hosts.inventory import api_url
-from busbar.hosts.script_output import known_ca, kubeconfig_text, server_facts, with_server
+from busbar.hosts import k3s, services
+from busbar.hosts.inventory import Host, api_url
+from busbar.hosts.scripts import known_ca, kubeconfig_text, server_facts, with_server
+
+SCRIPT = "k3s-server"
+REMOVAL_DEADLINE_SECONDS = 600
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerArgs:
+    """One server. `values`: what all servers install. `payload`: its config.yaml and registries.yaml; for
+    server 1 of several also `peer_ca`, the hash of the CA of the cluster that the others run.
+    """
+
+    on: HostArgs
+    servers: Sequence[Host]
+    values: Mapping[str, str]
+    timeout_seconds: int
+    payload: Mapping[str, pulumi.Input[str]]
+
+
+@dataclass(frozen=True)
+class Server:
+    """The Commands of a server: `removal` acts when it is deleted, `installed` depends on it."""
+
+    removal: local.Command
+    installed: remote.Command
+
+
+def create_server(args: ServerArgs, opts: pulumi.ResourceOptions) -> Server:
+    """Register the removal and the installation; the installation has the name of the host's owner."""
+    servers, host = args.servers, args.on.host
+    peers = " ".join(peer.address for peer in servers if peer is not host)
+    removal = create_host_removal(args.on, SCRIPT, REMOVAL_DEADLINE_SECONDS, {"PEERS": peers}, opts)
+    values = {
+        "NODE_NAME": host.name,
+        "NODE_ADDRESS": host.address,
+        **args.values,
+        # Server 1 begins the cluster, unless another server has one already (server 1 was replaced);
+        # the others join server 1 directly, never through the load balancer (k3s-io/k3s#9661).
+        "FIRST": "true" if host is servers[0] else "false",
+        "PEERS": peers,
+    }
+    after = pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=[removal]))
+    return Server(
+        removal,
+        create_host_command(
+            args.on.owner, args.on, SCRIPT, args.timeout_seconds, values, after, payload=args.payload
+        ),
+    )
+
 
 # Time limit in seconds for the downloads, and then up to 7 minutes until the Node is Ready.
 SERVER_DEADLINE_SECONDS = 1200
@@ -44,7 +96,7 @@ class K3sControlPlaneArgs:
     `registry_credentials`: secret object registry -> auth (busbar:registryCredentials). `s3_access_key` and
     `s3_secret_key`: secrets, needed where `k3s.snapshots.s3` is set.
     `virtual_ip`: the address, if the servers share it.
-    `environment`: the proxy of the hosts (busbar.hosts.proxy).
+    `environment`: the proxy of the hosts (busbar.hosts.services).
     `server_token`, `agent_token`: secrets to join with, letters and digits; `install_id`: as in `JoinTokens`.
     """
 
@@ -67,7 +119,7 @@ class K3sControlPlaneArgs:
     s3_secret_key: pulumi.Input[str] | None = None
 
     @classmethod
-    def of(cls, config: StackConfig, preflight: Preflight, tokens: JoinTokens) -> "K3sControlPlaneArgs":
+    def of(cls, config: StackConfig, preflight: Preflight, tokens: JoinTokens) -> K3sControlPlaneArgs:
         """The arguments for the servers of a configuration, which `preflight` has checked."""
         inventory = config.inventory
         return cls(
@@ -84,7 +136,7 @@ class K3sControlPlaneArgs:
             k3s=config.cluster.k3s,
             project=config.project,
             virtual_ip=None if inventory.load_balancers else config.cluster.hosts.virtual_ip,
-            environment=proxy.environment(inventory, of_servers=True),
+            environment=services.proxy_environment(inventory, of_servers=True),
             registry_credentials=config.registry_credentials,
             s3_access_key=config.secrets.get("s3AccessKey"),
             s3_secret_key=config.secrets.get("s3SecretKey"),
@@ -203,7 +255,7 @@ class K3sControlPlane(pulumi.ComponentResource):
         args, settings, shared = self._args, self._args.k3s, self._args.virtual_ip
         optional = {
             "jwt": k3s.authenticators(settings),
-            "keepalived_conf": haproxy.keepalived_config(args.servers, shared, host),
+            "keepalived_conf": services.keepalived_config(args.servers, shared, host),
         }
         seconds = SERVER_DEADLINE_SECONDS + (KEEPALIVED_SECONDS if shared else 0)
         return create_server(
@@ -226,7 +278,7 @@ class K3sControlPlane(pulumi.ComponentResource):
                 payload={
                     "config": self._render_config(host),
                     "registries": self.registries_yaml,
-                    **proxy.payload(args.environment),
+                    **services.proxy_payload(args.environment),
                     **({} if peer_ca is None else {"peer_ca": peer_ca}),
                     **{key: text for key, text in optional.items() if text},
                 },

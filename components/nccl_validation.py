@@ -3,8 +3,11 @@
 The image can be pulled before, while the operators install.
 """
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -12,15 +15,22 @@ from pulumi_command import local
 
 from busbar.collect.busy import WhenBusy
 from busbar.collect.spec import collect_spec, settings_of
-from busbar.components.engine.cluster import create_custom_resource, create_object
+from busbar.components.engine.cluster import (
+    create_custom_resource,
+    create_object,
+    create_privileged_namespace,
+)
+from busbar.components.engine.helm import Installed
+from busbar.components.engine.hosts import stack_folder
 from busbar.components.engine.local_command import create_cluster_command, digest_in_first_folder
-from busbar.components.engine.removal import stack_folder
 from busbar.config.cluster import Validation
-from busbar.manifests import mpijob
+from busbar.hosts.inventory import Inventory
+from busbar.manifests import mpijob, nccljob
 from busbar.manifests.image_pull import ImagePull
 from busbar.manifests.names import digest
 from busbar.manifests.nccljob import NcclJob
-from busbar.outputs.pool import current_result
+from busbar.names import VALIDATION_NAMESPACE
+from busbar.outputs.contract import current_result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +56,7 @@ class NcclValidation(pulumi.ComponentResource):
     """
 
     result: pulumi.Output[Mapping[str, Any]]
-    """The verdict in short (busbar.outputs.pool.PoolResult): pass, fail, or unknown with reasons."""
+    """The verdict in short (busbar.outputs.contract.PoolResult): pass, fail, or unknown with reasons."""
     job: str
     """The name of the MPIJob."""
 
@@ -101,3 +111,72 @@ def create_image_pull(
     """
     spec = ImagePull.of(job).model_dump(mode="json")
     return create_cluster_command(name, "nccl pull-image", spec, kubeconfig, opts, triggers=[digest(spec)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class FabricValidationArgs:
+    """`workers`: pool -> what its image pull waits for. `after`: what the measurements wait for."""
+
+    inventory: Inventory
+    kubeconfig: pulumi.Input[str]
+    workers: Mapping[str, pulumi.Resource]
+    after: Sequence[pulumi.Resource]
+
+
+class FabricValidation(pulumi.ComponentResource):
+    """Makes the namespace of the measurements, an NcclValidation per pool, and pulls their image before.
+
+    It makes nothing if `validation.enabled` is false.
+    """
+
+    results: Mapping[str, pulumi.Output[Any]]
+    """NcclValidation.result by pool. `measurements` has these components."""
+    installed: Sequence[Installed] = ()
+    """The namespace, for the check at the end of an update."""
+
+    def __init__(
+        self, name: str, args: FabricValidationArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("busbar:index:FabricValidation", name, None, opts)
+        found: dict[str, NcclValidation] = {}
+        if args.inventory.cluster.validation.enabled:
+            found = self._measure(name, args)
+        self.measurements = list(found.values())
+        self.results = {pool: each.result for pool, each in found.items()}
+        self.register_outputs({"pools": list(found)})
+
+    def _measure(self, name: str, args: FabricValidationArgs) -> dict[str, NcclValidation]:
+        def child(after: Sequence[pulumi.Resource]) -> pulumi.ResourceOptions:
+            return pulumi.ResourceOptions(parent=self, depends_on=after)
+
+        inventory, cluster = args.inventory, args.inventory.cluster
+        # The pods of the measurements lock memory, which only a privileged namespace allows.
+        namespace = create_privileged_namespace(
+            f"{name}-namespace", VALIDATION_NAMESPACE, args.kubeconfig, child([])
+        )
+        self.installed = [Installed(namespace, VALIDATION_NAMESPACE)]
+        found: dict[str, NcclValidation] = {}
+        for pool in cluster.pools:
+            validation = cluster.validation_of(pool)
+            file = validation.topology_file
+            job = nccljob.resolve(
+                cluster,
+                pool,
+                [worker.name for worker in inventory.usable_of(pool)],
+                topology=nccljob.TopologyFile.read(pool, Path(file)) if file else None,
+            )
+            # The image has many GB and is pulled while the operators install. Nothing waits for it.
+            pulled_after = child([namespace, args.workers[pool]])
+            create_image_pull(f"{name}-{pool}-image", job, args.kubeconfig, pulled_after)
+            found[pool] = NcclValidation(
+                f"{name}-{pool}",
+                NcclValidationArgs(
+                    kubeconfig=args.kubeconfig,
+                    job=job,
+                    validation=validation,
+                    in_quarantine=bool(inventory.unusable_of(pool)),
+                ),
+                # One after the other: pools that share switches would share their bandwidth.
+                child([namespace, *args.after, *found.values()]),
+            )
+        return found

@@ -8,7 +8,7 @@ import pulumi
 from busbar.components.engine.cluster import create_custom_resource
 from busbar.components.engine.helm import DeviceOperatorArgs, HelmOperator
 from busbar.config import cluster as models
-from busbar.manifests import nic_cluster_policy
+from busbar.manifests import operators
 from busbar.manifests.names import digest
 from busbar.manifests.operators import NETWORK_OPERATOR
 
@@ -39,12 +39,10 @@ class NetworkOperator(HelmOperator):
         if args.config.enabled:
             [release] = self.releases
             rails: pulumi.Output[Sequence[str]] = pulumi.Output.from_input(args.rails)
-            spec = rails.apply(
-                lambda found: nic_cluster_policy.render(args.config, args.taints, found)["spec"]
-            )
+            spec = rails.apply(lambda found: operators.render_policy(args.config, args.taints, found)["spec"])
             policy = create_custom_resource(
                 f"{name}-policy",
-                {**nic_cluster_policy.HEAD, "spec": spec},
+                {**operators.HEAD, "spec": spec},
                 # The release brings the CRD.
                 pulumi.ResourceOptions(parent=self, depends_on=[release], deleted_with=release),
             )

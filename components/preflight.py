@@ -7,12 +7,11 @@ from typing import Any
 import pulumi
 from pulumi_command import local
 
+from busbar.components.engine.hosts import SshLogin, target, with_login
 from busbar.components.engine.local_command import create_hosts_command
-from busbar.components.engine.removal import target
-from busbar.components.engine.ssh import SshLogin, with_login
 from busbar.components.engine.stack import StackConfig
-from busbar.hosts import k3s, proxy
-from busbar.hosts.host import Host
+from busbar.hosts import k3s, services
+from busbar.hosts.inventory import Host
 from busbar.preflight.facts import machine, read, unpack, unreachable
 from busbar.preflight.spec import spec_of, without_login
 
@@ -87,7 +86,7 @@ def prepare_hosts(name: str, config: StackConfig, opts: pulumi.ResourceOptions) 
     Nothing depends on it, and it does not fail: the installation of a host downloads what is missing.
     """
     inventory, settings = config.inventory, config.cluster.k3s
-    roles, environment = ("server", "worker"), proxy.environment(inventory)
+    roles, environment = ("server", "worker"), services.proxy_environment(inventory)
     values = {role: {**k3s.download_values(settings, role, config.project), **environment} for role in roles}
     if config.cluster.hosts.virtual_ip and not inventory.load_balancers:
         values["server"]["PACKAGES"] = "keepalived"

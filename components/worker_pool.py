@@ -1,5 +1,7 @@
 """Workers with the same hardware: K3s agents with GPUs and HCAs."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,15 +10,46 @@ import pulumi
 from pulumi_command import remote
 
 from busbar import names
-from busbar.components.engine.host_command import HostArgs, create_host_command
+from busbar.components.control_plane import K3sControlPlane
+from busbar.components.engine.hosts import HostArgs, SshLogin, create_host_command, create_host_removal
 from busbar.components.engine.node_steps import scheduler_hooks
-from busbar.components.engine.removal import create_host_removal
 from busbar.components.engine.rolling_update import RollingUpdate
-from busbar.components.engine.script_delivery import create_delivery_hook
-from busbar.components.engine.ssh import SshLogin
+from busbar.components.engine.stack import StackConfig
+from busbar.components.preflight import Preflight
 from busbar.config import K3s, Pool
-from busbar.hosts import k3s, proxy
-from busbar.hosts.host import Host
+from busbar.hosts import k3s, scripts, services
+from busbar.hosts.inventory import Host
+
+
+def create_delivery_hook(name: str, login: SshLogin, hosts: Mapping[str, Host]) -> pulumi.ErrorHook:
+    """The hook for Commands with a `delivered` script; `hosts`: name of the Command -> its host.
+
+    The engine calls it after a Command has failed. It asks for one retry, and only if the Command failed
+    because the script was missing and it could be sent.
+    """
+
+    async def on_error(args: pulumi.ErrorHookArgs) -> bool:
+        line = scripts.not_delivered(scripts.DELIVERED[hosts[args.name].role])
+        if len(args.errors) != 1 or line not in args.errors[0].splitlines():
+            return False
+        # Imported here, because an update in which every host has its script does not need it.
+        from busbar.hosts.inventory import Login
+        from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
+        from busbar.preflight.spec import SCRIPT_SECONDS
+
+        host = hosts[args.name]
+        values, payload = {"NODE_ADDRESS": host.address, "ROLE": host.role}, scripts.delivery(host.role)
+        try:
+            async with Hosts.open(Login.model_validate(await login.spec.future())) as opened:
+                # This is the delivery of preflight. Its findings on the host are ignored.
+                await opened.run(host, "preflight", values, payload, seconds=SCRIPT_SECONDS)
+        except (ScriptError, UnreachableError, ValueError) as error:
+            pulumi.log.warn(str(error))
+            return False
+        return True
+
+    return pulumi.ErrorHook(name, on_error)
+
 
 AGENT_DEADLINE_SECONDS = 1200
 REMOVAL_DEADLINE_SECONDS = 600
@@ -33,7 +66,7 @@ class InfiniBandWorkerPoolArgs:
     the workers that preflight did not reach. `join_url`: https://ADDRESS:6443 of the Kubernetes API.
     `agent_token`: secret; it pins the CA. `registries_yaml`: the content of registries.yaml, empty for none.
     `project`: folder that relative paths in `k3s` start from. `environment`: the proxy of the hosts
-    (busbar.hosts.proxy).
+    (busbar.hosts.services).
     """
 
     pool: str
@@ -148,7 +181,7 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
             payload={
                 "config": self._render_config(host),
                 "registries": args.registries_yaml,
-                **proxy.payload(args.environment),
+                **services.proxy_payload(args.environment),
             },
             delivered=True,
         )
@@ -164,3 +197,59 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
                 labels=host.labels,
             )
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerPoolsArgs:
+    """The pools. No pool waits for another."""
+
+    pools: Sequence[InfiniBandWorkerPoolArgs]
+
+    @classmethod
+    def of(
+        cls, config: StackConfig, preflight: Preflight, control_plane: K3sControlPlane, *, workers: str
+    ) -> WorkerPoolsArgs:
+        """The arguments for all pools of a configuration, whose workers join the control plane.
+
+        `workers`: begins the names of the workers' resources.
+        """
+        pools = config.cluster.pools
+        arguments = [
+            InfiniBandWorkerPoolArgs(
+                pool=pool,
+                prefix=workers,
+                workers=config.inventory.workers_of(pool),
+                fronts=config.inventory.fronts,
+                login=config.login,
+                install_id=control_plane.install_id,
+                kubeconfig=control_plane.kubeconfig,
+                servers=control_plane.servers,
+                unreachable=preflight.unreachable,
+                join_url=config.inventory.api_endpoint,
+                agent_token=control_plane.agent_token,
+                registries_yaml=control_plane.registries_yaml,
+                settings=pools[pool],
+                k3s=config.cluster.k3s,
+                project=config.project,
+                environment=services.proxy_environment(config.inventory),
+            )
+            for pool in sorted(pools)
+        ]
+        return cls(pools=arguments)
+
+
+class WorkerPools(pulumi.ComponentResource):
+    """Makes an InfiniBandWorkerPool per pool."""
+
+    steps: list[remote.Command]
+    """One Command per worker, pool by pool."""
+
+    def __init__(self, name: str, args: WorkerPoolsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("busbar:index:WorkerPools", name, None, opts)
+        self.by_name: dict[str, InfiniBandWorkerPool] = {}
+        for each in args.pools:
+            self.by_name[each.pool] = InfiniBandWorkerPool(
+                f"{name}-{each.pool}", each, pulumi.ResourceOptions(parent=self)
+            )
+        self.steps = [step for pool in self.by_name.values() for step in pool.steps]
+        self.register_outputs({"pools": list(self.by_name)})

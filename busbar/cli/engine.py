@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from busbar.collect.spec import CollectSpec, JobSpec
     from busbar.kube.allocatable import AllocatableSpec
     from busbar.kube.client import RestApi
-    from busbar.kube.endpoint import EndpointSpec
     from busbar.kube.stale_nodes import StaleNodesSpec
     from busbar.kube.taints import TaintsSpec
+    from busbar.kube.wait import EndpointSpec
     from busbar.manifests.image_pull import ImagePull
     from busbar.operations.preparation import Preparation
     from busbar.operations.removal import HostRemoval, Teardown
@@ -74,8 +74,7 @@ def engine_command(
 
 
 def _on_cluster(act: Callable[..., Any], spec: BaseModel) -> Any:
-    from busbar.kube.access import connect
-    from busbar.kube.client import ApiError
+    from busbar.kube.client import ApiError, connect
     from busbar.kube.wait import TimedOut
 
     api = connect()
@@ -128,17 +127,17 @@ def allocatable(api: RestApi, spec: AllocatableSpec) -> Any:
     return {"resource": spec.resource, "nodes": spec.nodes}
 
 
-@engine_command("wait api", "busbar.kube.endpoint:EndpointSpec")
+@engine_command("wait api", "busbar.kube.wait:EndpointSpec")
 def api_endpoint(api: RestApi, spec: EndpointSpec) -> Any:
     """Wait for /readyz of the Kubernetes API; the request is JSON on stdin.
 
     stdin: {"setting": "api_endpoint", "fix": "...", "deadline_seconds": 300}. The cluster: KUBECONFIG. Prints
     {"server"} when it answers; otherwise prints why it does not, and exits with 1.
     """
-    from busbar.kube import endpoint
+    from busbar.kube import wait
     from busbar.kube.wait import SystemClock
 
-    endpoint.wait(api, spec, SystemClock(), progress)
+    wait.wait_for_endpoint(api, spec, SystemClock(), progress)
     return {"server": api.server}
 
 
@@ -174,10 +173,10 @@ def remove_host(spec: HostRemoval) -> None:
     """Remove what busbar installed on a host. One that is gone is recorded and named, and stops nothing."""
     import asyncio
 
-    from busbar.operations import removal, uncleaned
+    from busbar.operations import removal
 
     if reason := asyncio.run(removal.remove_host(spec, say)):
-        path = uncleaned.write(Path(spec.folder), spec.resource, spec.host, reason)
+        path = removal.write_record(Path(spec.folder), spec.resource, spec.host, reason)
         say(f"could not be cleaned: {spec.host.name}: {reason}; recorded in {path}")
 
 
@@ -248,7 +247,7 @@ def collect(api: RestApi, spec: CollectSpec) -> Any:
     """Follow an MPIJob's launcher and judge its log; the request is JSON on stdin.
 
     stdin: {"namespace", "job", "folder", "deadline_seconds", "expectation": {...}}. The cluster: KUBECONFIG.
-    Prints the verdict in short as JSON (busbar.outputs.pool.summarize), or the former one that stays: marked
+    Prints the verdict in short as JSON (outputs.contract.summarize), or the former one that stays: marked
     as `kept` where the GPUs are held, and as it was where neither log nor verdict of the job is kept. With
     another `judge` a kept log is judged again. The log, the whole verdict and the report are written to
     `folder`, and the record (busbar.judge.record) there and into the cluster.
@@ -263,7 +262,7 @@ def collect(api: RestApi, spec: CollectSpec) -> Any:
     from busbar.hooks import call
     from busbar.judge.archive import VERDICT
     from busbar.kube.wait import SystemClock
-    from busbar.outputs.pool import previous_result, summarize
+    from busbar.outputs.contract import previous_result, summarize
 
     folder, previous = Path(spec.folder), previous_result(os.environ.get(PREVIOUS_RESULT))
     try:

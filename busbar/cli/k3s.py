@@ -18,10 +18,8 @@ from busbar.config.findings import did_you_mean
 from busbar.config.stackfile import StackFile
 from busbar.exits import Failed, Misuse
 from busbar.hosts import host_keys as keys
-from busbar.hosts.host import Host
 from busbar.hosts.host_keys import Offer
-from busbar.hosts.inventory import Inventory
-from busbar.hosts.login import Login
+from busbar.hosts.inventory import Host, Inventory, Login
 from busbar.kube import drain as kube
 from busbar.kube.allocatable import AllocatableSpec
 from busbar.kube.client import RestApi

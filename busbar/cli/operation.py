@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
     from busbar.config import Ssh
     from busbar.config.stackfile import StackFile
-    from busbar.hosts.host import Host
     from busbar.hosts.host_keys import Offer
-    from busbar.hosts.login import Login
+    from busbar.hosts.inventory import Host, Login
     from busbar.manifests.artifacts import Needs
     from busbar.operations.verify import Verified, Workers
     from busbar.preflight.spec import Spec

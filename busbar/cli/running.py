@@ -265,8 +265,7 @@ def support_bundle(
 
     from busbar.cli.output import fail
     from busbar.config.stackfile import stack_of
-    from busbar.support.bundle import Bundle
-    from busbar.support.redact import Redactor
+    from busbar.support.bundle import Bundle, Redactor
 
     path = find_file(stack, project)
     text = path.read_text(encoding="utf-8", errors="replace")
@@ -292,7 +291,7 @@ def _known_secrets(text: str, stack: str, project: Path, state: Path) -> list[st
     import yaml
 
     from busbar.config.stackfile import SECRETS
-    from busbar.support.redact import kubeconfig_secrets
+    from busbar.support.bundle import kubeconfig_secrets
 
     found: list[str] = []
     try:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from busbar.capability import Capability
     from busbar.config import Cluster, Ssh
     from busbar.config.stackfile import StackFile
-    from busbar.hosts.login import Login
+    from busbar.hosts.inventory import Login
     from busbar.kube.client import RestApi
 
 SECRET_SECONDS = 60
@@ -121,7 +121,7 @@ def login_of(file: StackFile, ssh: Ssh) -> Login:
 
     Raises SecretError.
     """
-    from busbar.hosts.login import Login
+    from busbar.hosts.inventory import Login
 
     needed = set() if ssh.agent else {"sshPrivateKey", "sshPrivateKeyPassword"} & file.secret_keys
     secrets = {key: read_secret(file.stack, file.project, key, namespace=file.namespace) for key in needed}
@@ -169,7 +169,7 @@ def install_id(file: StackFile) -> str | None:
     """The install id of the cluster, from the state: "" if nothing is installed, None if it is unreadable."""
     import re
 
-    from busbar.cli.stack.engine_texts import NO_STACK
+    from busbar.cli.stack.errors import NO_STACK
 
     try:
         state = read_state(file.stack, file.project)
@@ -182,7 +182,7 @@ def install_id(file: StackFile) -> str | None:
 def _ask_pulumi(stack: str, project: Path, what: str, *question: str) -> str:
     import subprocess
 
-    from busbar.cli.stack.engine_texts import NO_OUTPUT, UNREADABLE_STATE
+    from busbar.cli.stack.errors import NO_OUTPUT, UNREADABLE_STATE
 
     words = ["pulumi", *question, "--stack", stack, "--cwd", str(project)]
     try:

@@ -56,7 +56,7 @@ def collect(
     `about`: `pool` and `kind` of the record, and its `folder` where that is not the one of the spec. The
     record of the kind `run` is not stored in the cluster. `refuse` gets a new verdict before it is told or
     stored; what it raises is raised here. `previous`: the result of a former run of the command on this job
-    and expectation (busbar.outputs.pool.previous_result).
+    and expectation (busbar.outputs.contract.previous_result).
 
     A job that cannot start, fails, or does not end in time has a verdict too, and it is not a pass. Raises
     ApiError or Unreachable where nothing is known: the API refuses, or does not respond until the deadline.

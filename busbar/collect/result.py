@@ -13,7 +13,7 @@ from busbar.kube.client import Api, JsonObject
 from busbar.kube.objects import create_or_merge, delete, find
 from busbar.manifests.mpijob import POOL_LABEL, nodes_of
 from busbar.manifests.names import sha256, short
-from busbar.outputs.pool import summarize
+from busbar.outputs.contract import summarize
 
 LABEL = "busbar/history"
 """Of the ConfigMap of a record: the name of the pool."""

@@ -6,18 +6,98 @@ Its conditions do not tell that its pods cannot start: pods and events are read 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from busbar.collect.follower import LogFollower, has_started
-from busbar.collect.rejected import Rejected, await_devices, is_bound_only, was_rejected, why
 from busbar.exits import NoVerdict
 from busbar.judge.checks import JobOutcome
 from busbar.judge.collector import JobNeverStarted
 from busbar.kube import pods as kube_pods
+from busbar.kube import rollout
 from busbar.kube.client import Api, ApiError, JsonObject
+from busbar.kube.gpus import GpuNode, requests
+from busbar.kube.nodes import NODES
 from busbar.kube.objects import find
+from busbar.kube.pods import issues_of
 from busbar.kube.wait import Deadline, Pending, ProgressCallback, TimedOut, wait_until
+from busbar.text import listed
+
+_REJECTED_POLL_SECONDS = 1.5
+# Time for all of a rollout's restarts of an agent, with the back-off of a toolkit that ends itself.
+DEVICES_SECONDS = 180.0
+# Plugins register 0.5 s after the start of a kubelet, and it admits pods 0.8 s later.
+STABLE_SECONDS = 5.0
+# After a rollout of the GPU Operator's toolkit agents restart for up to half a minute.
+UNSEEN_SECONDS = 30.0
+_NAMED = 3
+
+
+class Rejected(NoVerdict):
+    """Kubelets that were starting have rejected pods of the job, also after it was started once more."""
+
+
+def was_rejected(pod: JsonObject) -> bool:
+    """Return whether a kubelet had no devices for the pod yet."""
+    return (pod.get("status") or {}).get("reason") == "UnexpectedAdmissionError"
+
+
+def is_bound_only(pod: JsonObject) -> bool:
+    """Return whether the pod has a node whose kubelet has not admitted it."""
+    status = pod.get("status") or {}
+    is_bound = bool((pod.get("spec") or {}).get("nodeName"))
+    return is_bound and status.get("phase") == "Pending" and not status.get("startTime")
+
+
+def why_rejected(pods: Sequence[JsonObject]) -> str:
+    """Name the kubelets that have rejected these pods, with their reasons."""
+    nodes = sorted({pod["spec"]["nodeName"] for pod in pods})
+    issues = [str(issue) for pod in pods for issue in issues_of(pod) if issue.permanent]
+    text = f"the kubelet on {listed(nodes, _NAMED)} has just started, and has rejected pods of the job"
+    return f"{text}: {listed(issues, _NAMED)}"
+
+
+def await_devices(
+    api: Api, pods: Iterable[JsonObject], deadline: Deadline, progress: ProgressCallback
+) -> None:
+    """Return when the nodes of the pods offer what these need, and no agent is about to restart there.
+
+    Where the pods of the toolkit may not be read, the devices must have been there for as long as it may
+    restart agents. Raises TimedOut within DEADLINE, and ApiError.
+    """
+    deadline = Deadline(deadline.clock, min(DEVICES_SECONDS, deadline.left))
+    needs = {spec["nodeName"]: requests(spec) for pod in pods if (spec := pod["spec"]).get("nodeName")}
+    good_since: float | None = None
+
+    def there() -> bool | Pending:
+        nonlocal good_since
+        since, good_since = good_since, None
+        nodes = {name: node for node in api.list(NODES) if (name := node["metadata"]["name"]) in needs}
+        lacking = [*_lacking(needs, nodes)]
+        try:
+            toolkits = api.list("/api/v1/pods", labelSelector=rollout.TOOLKIT_LABEL)
+            lacking += rollout.restarts(api, toolkits, nodes)
+            stable = STABLE_SECONDS
+        except ApiError as error:
+            if error.status != 403:
+                raise
+            stable = UNSEEN_SECONDS
+        if lacking:
+            return Pending(f"waiting for devices: {listed(lacking, _NAMED)}")
+        good_since = deadline.elapsed if since is None else since
+        return deadline.elapsed - good_since >= stable or Pending("all devices are there")
+
+    wait_until(there, deadline, poll_seconds=_REJECTED_POLL_SECONDS, progress=progress)
+
+
+def _lacking(needs: Mapping[str, Mapping[str, int]], nodes: Mapping[str, JsonObject]) -> Iterable[str]:
+    for name, needed in needs.items():
+        node = GpuNode.of(nodes[name], {}) if name in nodes else None
+        if node is None or not node.node.ready:
+            yield f"{name} is not Ready"
+        else:
+            yield from filter(None, (node.lacks(resource, units) for resource, units in needed.items()))
+
 
 POLL_SECONDS = 1.0
 # A list of hundreds of pods is megabytes: the more pods, the longer the interval.
@@ -195,7 +275,7 @@ class Watch(ABC):
         self, job: JsonObject, pods: Sequence[JsonObject], rejected: Sequence[JsonObject]
     ) -> None:
         """Start the job once more when all devices are there. Raises Rejected the second time."""
-        reason = why(rejected)
+        reason = why_rejected(rejected)
         if self._was_started_again:
             return self._give_up(f"{reason}; it was started once more before")
         self._progress(f"{self.name}: {reason}; the job starts once more")

@@ -14,8 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from busbar.config import Bastion, Hosts, Ssh, section
 from busbar.config.types import HostKey
 from busbar.hosts import ssh
-from busbar.hosts.host import Host
-from busbar.hosts.login import Login
+from busbar.hosts.inventory import Host, Login
 from busbar.models import ConfigModel
 
 CONCURRENT = 64

@@ -18,8 +18,7 @@ import yaml
 
 from busbar.config import ConfigError, K3s, Pool, files
 from busbar.config.cluster import arguments_of, parsed
-from busbar.hosts.host import Host
-from busbar.hosts.inventory import Inventory
+from busbar.hosts.inventory import Host, Inventory
 
 RENEWAL_DAYS = 90
 # Time limit in seconds for a script that hangs, enough for some 100 GB of archives. The scripts also have

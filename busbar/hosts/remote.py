@@ -14,9 +14,8 @@ import asyncssh
 from busbar.exits import NoVerdict
 from busbar.hosts import scripts, ssh
 from busbar.hosts.finding import Finding
-from busbar.hosts.host import Host
-from busbar.hosts.login import Login
-from busbar.hosts.script_output import result
+from busbar.hosts.inventory import Host, Login
+from busbar.hosts.scripts import script_result
 
 # Time in seconds beyond the script's own deadline, for the transfer and the kill after it.
 GRACE_SECONDS = 30
@@ -193,7 +192,7 @@ class Hosts:
             reason = reason.removeprefix(f"busbar: {host.name}: ")
             raise ScriptError(f"{script} failed: {reason}", host.name)
         try:
-            return result(stdout)
+            return script_result(stdout)
         except ValueError:
             got = repr(stdout.strip().splitlines()[-1][:200]) if stdout.strip() else "nothing"
             raise ScriptError(f"{script} exited 0 without a facts line, got {got}", host.name) from None
@@ -212,7 +211,7 @@ class Hosts:
                 process = await run_script(connection, host, script, values, seconds=seconds, ends=False)
                 async for line in process.stdout:
                     with contextlib.suppress(ValueError):
-                        if fact in (facts := result(line)):
+                        if fact in (facts := script_result(line)):
                             return facts, connection
                 reason = (await process.stderr.read()).strip() or "no facts"
         except (TimeoutError, OSError, asyncssh.Error) as error:

@@ -14,8 +14,7 @@ import asyncssh
 from busbar.config import Bastion
 from busbar.exits import Misuse
 from busbar.hosts.finding import Finding
-from busbar.hosts.host import Host
-from busbar.hosts.login import Login
+from busbar.hosts.inventory import Host, Login
 
 CONNECT_SECONDS = 15
 AGENT_SECONDS = 5

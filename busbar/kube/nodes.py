@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 
-from busbar.kube.client import Api, ApiError, JsonObject
-from busbar.kube.wait import Deadline, Pending, ProgressCallback, wait_until
+from busbar.kube.client import Api, ApiError, JsonObject, RestApi
+from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, SystemClock, TimedOut, wait_until
 
 NODES = "/api/v1/nodes"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -331,3 +331,55 @@ def _delete(api: Api, path: str, deadline: Deadline) -> None:
         return Pending(f"{path} is being deleted") if is_kept else True
 
     wait_until(gone, deadline, poll_seconds=0.5)
+
+
+# K3s on the leader of etcd looks at all members every 15 s, and writes the condition EtcdIsVoter of their
+# Nodes then (k3s-io/k3s pkg/etcd/etcd.go manageLearners): that of a restarted server may still be False.
+DEADLINE_SECONDS = 60
+POLL_SECONDS = 2
+VOTER = "EtcdIsVoter"
+
+
+def ask_servers(kubeconfig: str, servers: Iterable[str]) -> str:
+    """The same as `problems`, with the cluster of a kubeconfig. Raises ValueError where that is unusable."""
+    return server_problems(RestApi(kubeconfig), tuple(servers), SystemClock())
+
+
+def server_problems(api: Api, servers: Iterable[str], clock: Clock) -> str:
+    """Which servers are not Ready and voters in etcd within 60 s, and why; empty where all are.
+
+    Raises ApiError, and TimedOut where the API is not responding.
+    """
+
+    def all_serve() -> bool | Pending:
+        found = {node.name: node for node in read(api)}
+        wrong = {name: _problem(api, found.get(name.lower())) for name in servers}
+        text = "; ".join(f"{name}: {problem}" for name, problem in wrong.items() if problem)
+        return Pending(text) if text else True
+
+    try:
+        wait_until(all_serve, Deadline(clock, DEADLINE_SECONDS), poll_seconds=POLL_SECONDS)
+    except TimedOut as timeout:
+        if timeout.error:
+            raise
+        return timeout.state
+    return ""
+
+
+def _problem(api: Api, node: Node | None) -> str:
+    """Why the server does not serve; empty where it does."""
+    if node is None:
+        return "the cluster has no Node with this name"
+    if not node.ready:
+        return "the Node is not Ready"
+    if VOTER not in node.conditions:
+        return f"the Node's condition {VOTER} is not True"
+    # Both conditions may be old. The API server of a server asks the etcd of its own host only, and a member
+    # without a vote refuses that (as server_answers in host/k3s-etcd.sh). Another API server passes this on.
+    try:
+        answer = b"".join(api.stream(f"{NODES}/https:{node.name}:6443/proxy/readyz"))
+    except ApiError as error:
+        if error.status is None:
+            raise
+        return f"its API server, or the etcd that it asks there, is not ready: {error}"
+    return "" if answer == b"ok" else f"/readyz of its API server returned {answer[:80]!r}, expected ok"

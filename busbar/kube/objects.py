@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from busbar.kube.client import Api, ApiError, JsonObject
-from busbar.kube.wait import Deadline, ProgressCallback, TimedOut, wait_until
+from busbar.kube.wait import Clock, Deadline, ProgressCallback, SystemClock, TimedOut, wait_until
 
 POLL_SECONDS = 1.0
 
@@ -86,3 +86,35 @@ def delete(api: Api, path: str, uid: str) -> None:
     except ApiError as error:
         if not (error.not_found or error.conflict):
             raise
+
+
+NAMESPACES = "/api/v1/namespaces"
+OWNER = "busbar/owner"
+"""The annotation with the resource that created the namespace, as PROJECT/STACK/RESOURCE."""
+
+
+API_SECONDS = 60.0
+_POLL_SECONDS = 2.0
+
+
+def claim_namespace(api: Api, name: str, owner: str, clock: Clock | None = None) -> None:
+    """Create the namespace, with `owner` as its mark.
+
+    Raises ValueError if it exists without that mark, and ApiError or TimedOut.
+    """
+    deadline = Deadline(clock or SystemClock(), API_SECONDS)
+    wait_until(lambda: _claim(api, name, owner), deadline, poll_seconds=_POLL_SECONDS)
+
+
+def _claim(api: Api, name: str, owner: str) -> None:
+    metadata = {"name": name, "annotations": {OWNER: owner}}
+    manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+    if create(api, NAMESPACES, manifest):
+        return
+    mark = (api.get(f"{NAMESPACES}/{name}")["metadata"].get("annotations") or {}).get(OWNER)
+    if mark != owner:
+        raise ValueError(
+            f"namespace {name} exists and was not created by this stack: annotation {OWNER} is "
+            f"{mark or 'missing'}, expected {owner}. Fix: configure another namespace; if this one may be "
+            f"deleted with the stack, run `kubectl annotate namespace {name} {OWNER}={owner} --overwrite`"
+        )

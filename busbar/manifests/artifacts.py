@@ -2,18 +2,144 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import io
+import re
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 from urllib.parse import quote
 
+import yaml
+
 from busbar.config import Cluster, GpuOperator, NetworkOperator, files
 from busbar.config.files import resolve
-from busbar.hosts import nfs
+from busbar.hosts import services
 from busbar.hosts.inventory import Inventory
-from busbar.manifests import chart_images, nic_cluster_policy
-from busbar.manifests.operators import GPU_OPERATOR, NETWORK_OPERATOR, Operator
+from busbar.manifests import operators
+from busbar.manifests.operators import GPU_OPERATOR, NETWORK_OPERATOR, Operator, merge
+
+_READ = ("Chart.yaml", "values.yaml")
+# In values an image is a text with a registry in front and a tag or digest behind.
+_NAME = r"[\w-]+\.[\w.-]+(:\d+)?(/[\w.-]+)+"
+_REFERENCE = re.compile(rf"{_NAME}(:[\w][\w.-]*|@sha256:[0-9a-f]{{64}})")
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Chart.yaml and values.yaml of a chart, and its subcharts by folder."""
+
+    about: Mapping[str, Any]
+    values: Mapping[str, Any]
+    subcharts: Mapping[str, Chart]
+
+
+def read_chart(path: Path) -> Chart:
+    """The chart in a folder or a .tgz. Raises OSError, and ValueError where it is no chart."""
+    if path.is_dir():
+        found = [each for each in path.rglob("*") if each.name in _READ or each.suffix == ".tgz"]
+        return _chart({str(each.relative_to(path)): each.read_bytes() for each in found})
+    return _chart(_unpacked(path.read_bytes()))
+
+
+def images_of_chart(chart: Chart, values: Mapping[str, Any]) -> set[str]:
+    """REPOSITORY:TAG of every image; `values` are merged over those of the chart, as Helm does it."""
+    merged = merge(chart.values, values)
+    found: set[str] = set()
+    for each in chart.about.get("dependencies") or []:
+        key, subchart = each.get("alias") or each["name"], chart.subcharts.get(each["name"])
+        if not _holds(merged, each.get("condition")):
+            merged.pop(key, None)
+        elif subchart:
+            found |= images_of_chart(subchart, merged.pop(key, None) or {})
+    return found | {*references(merged, _version(chart))}
+
+
+def references(values: Any, default_tag: str = "") -> Iterator[str]:
+    """The images in values or in a manifest, without those below `enabled: false`.
+
+    As NVIDIA's charts and custom resources have them: `repository`, `image` and `version`; as others do:
+    `repository` and `tag`, or one text. Without a tag it is `default_tag`.
+    """
+    if isinstance(values, Mapping):
+        if values.get("enabled") is False:
+            return
+        if reference := _reference(values, default_tag):
+            yield reference
+        for key, value in values.items():
+            # The chart of the SR-IOV Network Operator has such a key; without a tag it is `latest`.
+            if key == "images" and isinstance(value, Mapping):
+                yield from (f"{each}:latest" for each in value.values() if re.fullmatch(_NAME, str(each)))
+            yield from references(value, default_tag)
+    elif isinstance(values, list):
+        for value in values:
+            yield from references(value, default_tag)
+    elif isinstance(values, str) and _REFERENCE.fullmatch(values):
+        yield values
+
+
+def _reference(values: Mapping[str, Any], default_tag: str) -> str | None:
+    repository, name = values.get("repository"), values.get("image", values.get("name"))
+    if not isinstance(repository, str) or not repository or isinstance(name, Mapping):
+        return None
+    tag = values.get("version") or values.get("tag") or default_tag
+    mark = "@" if str(tag).startswith("sha256:") else ":"
+    return f"{repository}/{name}{mark}{tag}" if name else f"{repository}{mark}{tag}"
+
+
+def _holds(values: Mapping[str, Any], condition: str | None) -> bool:
+    """Whether a subchart is installed: the first path of its condition that exists decides (Helm's docs)."""
+    for path in (condition or "").split(","):
+        found: Any = values
+        for key in path.strip().split("."):
+            found = found.get(key) if isinstance(found, Mapping) else None
+        if isinstance(found, bool):
+            return found
+    return True
+
+
+def _version(chart: Chart) -> str:
+    return str(chart.about.get("appVersion") or chart.about.get("version") or "")
+
+
+def _chart(files: Mapping[str, bytes]) -> Chart:
+    if "Chart.yaml" not in files:
+        raise ValueError("has no Chart.yaml")
+    below: dict[str, dict[str, bytes]] = {}
+    for name, content in files.items():
+        first, _, rest = name.partition("/")
+        if first == "charts" and "/" in rest:
+            folder, _, inner = rest.partition("/")
+            below.setdefault(folder, {})[inner] = content
+        elif first == "charts" and rest.endswith(".tgz"):
+            below[rest] = _unpacked(content)
+    subcharts = [_chart(each) for each in below.values()]
+    about, values = (_mapping(files.get(name, b"")) for name in _READ)
+    return Chart(about, values, {str(each.about.get("name")): each for each in subcharts})
+
+
+def _unpacked(data: bytes) -> dict[str, bytes]:
+    """The files of an archive that matter, by their path in the chart. Raises ValueError."""
+    found: dict[str, bytes] = {}
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+            for member in archive:
+                path = PurePosixPath(member.name)
+                content = archive.extractfile(member) if path.name in _READ or path.suffix == ".tgz" else None
+                if content is not None:
+                    found["/".join(path.parts[1:])] = content.read()
+    except tarfile.TarError as error:
+        raise ValueError(f"is not a chart archive: {error}") from None
+    return found
+
+
+def _mapping(text: bytes) -> Mapping[str, Any]:
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"has a file that is not YAML: {error}") from None
+    return found if isinstance(found, Mapping) else {}
 
 
 @dataclass(frozen=True)
@@ -57,8 +183,8 @@ def needs(cluster: Cluster, project: Path, helm_values: Path) -> Needs:
             _add_operator(found, operator, config, project, helm_values)
     images: dict[str, str] = {}
     if cluster.network_operator.enabled:
-        policy = nic_cluster_policy.render(cluster.network_operator, (), ["unknown"])
-        images |= dict.fromkeys(chart_images.references(policy["spec"]), "NicClusterPolicy")
+        policy = operators.render_policy(cluster.network_operator, (), ["unknown"])
+        images |= dict.fromkeys(references(policy["spec"]), "NicClusterPolicy")
     if cluster.mpi_operator.enabled:
         images[cluster.mpi_operator.image] = "MPI Operator"
     for pool in cluster.pools:
@@ -90,7 +216,7 @@ def _packages(cluster: Cluster) -> Iterator[Artifact]:
         yield Artifact("package", "haproxy", "load balancers")
     if cluster.hosts.virtual_ip:
         yield Artifact("package", "keepalived", "virtual IP")
-    if nfs.export_of(Inventory.of(cluster)):
+    if services.export_of(Inventory.of(cluster)):
         yield Artifact("package", "nfs-kernel-server", "NFS server")
 
 
@@ -113,7 +239,7 @@ def _add_operator(
         return
     values = operator.values(helm_values, config)
     try:
-        images = chart_images.images(chart_images.read(resolve(project, config.chart)), values)
+        images = images_of_chart(read_chart(resolve(project, config.chart)), values)
     except (OSError, ValueError) as error:
         found.unknown.append(f"the images of {operator.release}: {where} {config.chart!r} {error}")
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 # A worker's name is a DNS-1035 label of at most 63 characters: <job>-worker-<index below 100000>.
 _JOB_NAME_LIMIT = 63 - len("-worker-99999")
@@ -31,3 +31,26 @@ def job_name(pool: str, content: Mapping[str, Any]) -> str:
     """`nccl-<pool>-<digest of content>`: a DNS-1035 label also with the operator's suffixes."""
     stem = f"nccl-{pool}"[: _JOB_NAME_LIMIT - _DIGEST_LENGTH - 1].rstrip("-")
     return f"{stem}-{short(digest(content))}"
+
+
+_MODES = ("enforce", "audit", "warn")
+
+
+def render_namespace(
+    name: str,
+    level: Literal["privileged", "baseline"] = "privileged",
+    labels: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """The Namespace, with more `labels` if any. The level holds whatever the cluster's default is."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {
+            "name": name,
+            "labels": {
+                "app.kubernetes.io/managed-by": "busbar",
+                **{f"pod-security.kubernetes.io/{mode}": level for mode in _MODES},
+                **(labels or {}),
+            },
+        },
+    }

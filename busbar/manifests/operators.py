@@ -6,13 +6,15 @@ helm_values/<release>.yaml.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import yaml
 
+from busbar.config import NetworkOperator
 from busbar.config.cluster import CONTROL_PLANE, Cluster, Taint
 from busbar.manifests.scheduling import CONTROL_PLANE_TOLERATION, exact_tolerations, worker_tolerations
 
@@ -39,7 +41,7 @@ class Operator:
 
     `config_key`: its key in `busbar:cluster`. `derived`: Helm values that follow from its configuration and
     the taints of the workers. `on_servers`: those that give tolerations to what is not on every worker.
-    `policy`: a busbar.kube.policies.PolicySpec as JSON. `fix`: what to check where its devices do not appear.
+    `policy`: a kube.allocatable.PolicySpec as JSON. `fix`: what to check where its devices do not appear.
     `labels`: those of the Nodes on which its device plugin runs. `lease`: that of the pod that acts.
     `needed`: label `app` of the DaemonSets without which a job gets no devices, by the Helm value whose
     `enabled` leaves it out. `seconds_per_node`: what a worker adds to the timeout of the wait.
@@ -194,3 +196,77 @@ MPI_OPERATOR = Operator(
         given if {each["key"] for each in given["tolerations"]} != {CONTROL_PLANE} else {}
     ),
 )
+
+
+HEAD: Mapping[str, Any] = {
+    "apiVersion": "mellanox.com/v1alpha1",
+    "kind": "NicClusterPolicy",
+    # The operator ignores a policy of any other name (Mellanox/network-operator, pkg/consts).
+    "metadata": {"name": "nic-cluster-policy", "labels": {"app.kubernetes.io/managed-by": "busbar"}},
+}
+PLUGIN_IMAGE = "sriov-network-device-plugin"
+MELLANOX_VENDOR = "15b3"
+
+
+def render_policy(config: NetworkOperator, taints: Iterable[Taint], rails: Sequence[str]) -> dict[str, Any]:
+    """The policy: whole HCAs, or VFs passed into a VM, as `config.resource`; `rails` are PCI addresses.
+
+    No OFED driver: the host has its own. Multus only on request: NCCL's verbs need the device, and over
+    InfiniBand no network interface in the pod.
+    """
+    plugin = {
+        **_image(config, PLUGIN_IMAGE),
+        "config": json.dumps(plugin_config(config, rails), sort_keys=True),
+    }
+    return {
+        **HEAD,
+        "spec": {
+            "sriovDevicePlugin": plugin,
+            **(_secondary_networks(config) if config.secondary_networks else {}),
+            "tolerations": worker_tolerations(taints),
+        },
+    }
+
+
+def _image(config: NetworkOperator, name: str) -> dict[str, Any]:
+    return {
+        "image": name,
+        "repository": config.image_repository,
+        "version": f"network-operator-v{config.version}",
+    }
+
+
+def _secondary_networks(config: NetworkOperator) -> dict[str, Any]:
+    """Without the webhook of nv-ipam, which would need a certificate manager."""
+    multus = {
+        **_image(config, "multus-cni"),
+        # With the default of 50Mi it is killed when many pods start at once (multus-cni#1383, #1312).
+        "containerResources": [{"name": "kube-multus", "limits": {"cpu": "256m", "memory": "512Mi"}}],
+    }
+    return {
+        "secondaryNetwork": {
+            "cniPlugins": _image(config, "plugins"),
+            "multus": multus,
+            "ipoib": _image(config, "ipoib-cni"),
+        },
+        "nvIpam": {**_image(config, "nvidia-k8s-ipam"), "enableWebhook": False},
+    }
+
+
+def plugin_config(config: NetworkOperator, rails: Sequence[str]) -> dict[str, Any]:
+    """The device plugin's configuration: one resource, and the selectors of its devices.
+
+    Raises ValueError without rails: the plugin takes an empty list as "all HCAs".
+    """
+    if not rails and "pciAddresses" not in config.selectors:
+        raise ValueError("no PCI address of a rail is known. Fix: run preflight again (pulumi up)")
+    prefix, _, name = config.resource.rpartition("/")
+    selectors: dict[str, Any] = {
+        "vendors": [MELLANOX_VENDOR],
+        "isRdma": True,
+        # The rails that preflight has found. The plugin looks at neither port state nor rate, and at the link
+        # type only where the HCA has a network interface (pkg/devices/gen_net.go).
+        "pciAddresses": list(rails),
+    }
+    resource = {"resourceName": name, "selectors": {**selectors, **config.selectors}}
+    return {"resourceList": [{"resourcePrefix": prefix, **resource} if prefix else resource]}

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from busbar.judge.nccl.expected.profiles import Profile
-from busbar.manifests import shell
+from busbar.manifests import groups, shell
 from busbar.manifests.launcher import LAUNCHER, collectives, common
+from busbar.manifests.nccljob import Stage
 from busbar.manifests.ncclrun import BASE_ENV, NcclRun
 
 # A pod's interface is eth0; a host's is not known before the job runs.
@@ -129,3 +130,9 @@ def _container(job: NcclRun, image: str) -> list[str]:
         "--no-container-remap-root",
         "--no-container-mount-home",
     ]
+
+
+def script_of_groups(job: NcclRun, stage: Stage, profile: Profile | None, image: str | None = None) -> str:
+    """The whole script, as `sbatch.script`. It ends with 0 whatever the groups gave."""
+    values = {**groups.values(job, stage), "STAGE_GROUPS": stage.groups}
+    return with_files(job, profile, image, values, "nccl-groups-slurm", "nccl-groups")

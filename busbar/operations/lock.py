@@ -18,8 +18,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from busbar.exits import Failed
-from busbar.hosts.host import Host
-from busbar.hosts.login import Login
+from busbar.hosts.inventory import Host, Login
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
 
 SCRIPT = "operation-lock"

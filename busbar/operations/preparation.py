@@ -9,8 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Literal
 
-from busbar.hosts.host import Host
-from busbar.hosts.login import Login
+from busbar.hosts.inventory import Host, Login
 from busbar.hosts.remote import Hosts, Say, ScriptError, on_each
 from busbar.manifests.names import digest, short
 from busbar.models import StrictModel

@@ -7,15 +7,65 @@ network of this machine may be down. Hosts that could not be cleaned are recorde
 from __future__ import annotations
 
 import asyncio
+import json
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from busbar.hosts.host import Host
-from busbar.hosts.login import Login
+from busbar.hosts.inventory import Host, Login
 from busbar.hosts.remote import Hosts, Say, ScriptError, UnreachableError
 from busbar.models import StrictModel
+from busbar.writing import write_whole
+
+FOLDER = "uncleaned"
+
+
+@dataclass(frozen=True)
+class Record:
+    """A host that could not be cleaned: the software that is still installed on it, and the time."""
+
+    host: str
+    address: str
+    reason: str
+    resource: str
+    time: str
+    path: Path
+
+    def __str__(self) -> str:
+        return (
+            f"could not be cleaned: {self.host} ({self.reason}, {self.time}). "
+            "Fix: before the machine is used again, uninstall it (busbar docs hosts 'By hand') or wipe it; "
+            f"then remove {self.path}"
+        )
+
+
+def write_record(folder: Path, resource: str, host: Host, reason: str) -> Path:
+    """Record one host, on which nothing could be removed; returns the file."""
+    path = folder / FOLDER / f"{resource}.json"
+    time = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    found = {"host": host.name, "address": host.address, "reason": reason}
+    write_whole(path, json.dumps({**found, "resource": resource, "time": time}) + "\n")
+    return path
+
+
+def recorded(folder: Path) -> bool:
+    """Whether a host is recorded, without asking whether its resource exists again."""
+    return any((folder / FOLDER).glob("*.json"))
+
+
+def read_records(folder: Path, *, listed: Collection[str]) -> list[Record]:
+    """The records of a stack. Those of `listed` resources, which exist again, are dropped."""
+    records = []
+    for path in sorted((folder / FOLDER).glob("*.json")):
+        if path.stem in listed:
+            path.unlink()
+        else:
+            records.append(Record(**json.loads(path.read_text()), path=path))
+    return records
+
 
 # Time in seconds for a rebooting host to respond again.
 CONNECT_SECONDS = 45.0

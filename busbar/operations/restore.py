@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from busbar.exits import Failed
-from busbar.hosts.host import Host
-from busbar.hosts.inventory import API_PORT, Inventory, url_host
-from busbar.hosts.login import Login
+from busbar.hosts.inventory import API_PORT, Host, Inventory, Login, url_host
 from busbar.hosts.remote import Hosts, Say, ScriptError, UnreachableError, on_each
 from busbar.text import counted
 

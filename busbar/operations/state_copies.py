@@ -21,8 +21,7 @@ from pydantic import ValidationError
 
 from busbar import names
 from busbar.exits import Failed
-from busbar.hosts.host import Host
-from busbar.hosts.login import Login
+from busbar.hosts.inventory import Host, Login
 from busbar.hosts.remote import Hosts, ScriptError, on_each
 from busbar.models import StrictModel
 from busbar.text import listed

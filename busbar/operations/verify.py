@@ -12,12 +12,10 @@ from busbar.config import Cluster
 from busbar.exits import NoVerdict
 from busbar.helm import releases
 from busbar.hosts.finding import Finding
-from busbar.hosts.host import Host
-from busbar.hosts.inventory import API_PORT, Inventory, url_host
+from busbar.hosts.inventory import API_PORT, Host, Inventory, Login, url_host
 from busbar.hosts.k3s import worker_taints
-from busbar.hosts.login import Login
 from busbar.hosts.remote import Hosts, UnreachableError, on_each
-from busbar.hosts.script_output import with_server
+from busbar.hosts.scripts import with_server
 from busbar.kube import nodes
 from busbar.kube.client import ApiError, RestApi
 from busbar.kube.gpus import count

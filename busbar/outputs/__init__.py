@@ -1,10 +1,17 @@
 """The stack outputs: the contract between a busbar stack and the programs that use its cluster."""
 
 from busbar.outputs.build import CLUSTER, FOLLOW_UP, GATE, build_measured, build_outputs
-from busbar.outputs.contract import CONTRACT_VERSION, NAMES, ClusterOutputs, ContractError, NfsExport
-from busbar.outputs.details import Details, Node
-from busbar.outputs.launch import PoolLaunch
-from busbar.outputs.pool import PoolResult
+from busbar.outputs.contract import (
+    CONTRACT_VERSION,
+    NAMES,
+    ClusterOutputs,
+    ContractError,
+    Details,
+    NfsExport,
+    Node,
+    PoolLaunch,
+    PoolResult,
+)
 
 __all__ = [
     "CLUSTER",

@@ -12,13 +12,9 @@ from typing import Any
 
 from busbar.capability import Gate
 from busbar.config.cluster import Cluster
-from busbar.hosts.host import Host
-from busbar.hosts.inventory import Inventory
-from busbar.hosts.nfs import export_of
-from busbar.outputs.contract import CONTRACT_VERSION
-from busbar.outputs.details import Node, pack
-from busbar.outputs.launch import PoolLaunch, launches
-from busbar.outputs.pool import PoolResult
+from busbar.hosts.inventory import Host, Inventory
+from busbar.hosts.services import export_of
+from busbar.outputs.contract import CONTRACT_VERSION, Node, PoolLaunch, PoolResult, launches, pack_details
 from busbar.text import listed
 
 FOLLOW_UP = "[follow-up]"
@@ -43,7 +39,7 @@ def build_outputs(
 
     `cluster_id`: the install id of its hosts. `versions`: what was found running, by component (k3s,
     gpu_operator, ...). `facts`: what preflight found on each host, by name, with `gpus` and `rails`.
-    `results`: the PoolResult of each pool as JSON values (busbar.outputs.pool.read_result).
+    `results`: the PoolResult of each pool as JSON values (busbar.outputs.contract.read_result).
 
     A pool without a result counts as not passed. A number that was not measured is None (Pulumi drops
     it); a version that was not found is left out of `versions`.
@@ -66,7 +62,7 @@ def build_outputs(
         "api_endpoint": inventory.api_endpoint,
         "k3s_version": versions.get("k3s"),
         "nfs_server": {"address": export.host.address, "export": export.folder} if export else None,
-        "details": pack(
+        "details": pack_details(
             [_node(host, facts.get(host.name, {})) for host in inventory.hosts],
             measured,
             _on_measured(launches(inventory, facts), measured),
@@ -85,7 +81,7 @@ def build_measured(
     pool -> why not enough of it was measured.
     """
     measured = {pool: PoolResult.model_validate(result) for pool, result in results.items()}
-    return {**_measured(name, measured, {}, too_few or {}), "details": pack([], measured, {})}
+    return {**_measured(name, measured, {}, too_few or {}), "details": pack_details([], measured, {})}
 
 
 def _measured(

@@ -14,9 +14,14 @@ from rich.text import Text
 from busbar.judge.nccl.expected import JUDGE
 from busbar.judge.nccl.units import gbps, rate, share, size
 from busbar.judge.tables import check_table, kept_verdict, not_passed, notes, passed, styled, table
-from busbar.outputs.contract import MEASURED_ONLY, check_version
-from busbar.outputs.details import Details, unpack
-from busbar.outputs.pool import PoolResult, summarize
+from busbar.outputs.contract import (
+    MEASURED_ONLY,
+    Details,
+    PoolResult,
+    check_version,
+    summarize,
+    unpack_details,
+)
 from busbar.text import counted
 
 NOT_MEASURED = "NOT MEASURED"
@@ -40,7 +45,7 @@ def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> Render
 
 def pools_of(outputs: Mapping[str, Any]) -> Mapping[str, PoolResult]:
     """The results by pool; none where the update ended before them. Raises ValueError."""
-    return Details.model_validate(unpack(outputs["details"])).nccl if "details" in outputs else {}
+    return Details.model_validate(unpack_details(outputs["details"])).nccl if "details" in outputs else {}
 
 
 def tables(

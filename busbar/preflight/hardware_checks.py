@@ -9,9 +9,8 @@ from packaging.version import Version
 from busbar import versions
 from busbar.hosts import supported_os
 from busbar.hosts.finding import Check, Level, error, warning
-from busbar.preflight.rails import Rails, choose
+from busbar.preflight.network_checks import Rails, check_flow_control, choose_rails
 from busbar.preflight.report import Report
-from busbar.preflight.roce import check_flow_control
 from busbar.preflight.spec import HostRequirements
 from busbar.text import counted, listed
 
@@ -132,7 +131,7 @@ def _rails(required: HostRequirements, report: Report) -> Iterator[Check]:
             "modprobe mlx5_ib, and check that the HCAs are on the bus: lspci -d 15b3:",
         )
         return
-    rails = choose(report.hcas, required)
+    rails = choose_rails(report.hcas, required)
     if len(rails.names) == required.rails:
         if required.offered:
             yield from _offering(required, rails)

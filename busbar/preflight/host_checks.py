@@ -8,13 +8,11 @@ from typing import Any
 from busbar import versions
 from busbar.hosts import supported_os
 from busbar.hosts.finding import Check, Finding, error, warning
-from busbar.hosts.host import Host
+from busbar.hosts.inventory import Host
 from busbar.preflight.hardware_checks import check_hardware
 from busbar.preflight.health_checks import check_health
-from busbar.preflight.network_checks import NODE_ROLES, check_network
-from busbar.preflight.rails import choose
+from busbar.preflight.network_checks import NODE_ROLES, check_network, choose_rails, flows
 from busbar.preflight.report import Hca, Report
-from busbar.preflight.roce import flows
 from busbar.preflight.spec import HostRequirements
 
 ARCHITECTURES = ("x86_64", "aarch64")
@@ -63,7 +61,7 @@ def host_facts(required: HostRequirements, report: Report) -> dict[str, Any]:
     """The facts to store of a host. None changes on its own, so equal hosts have equal facts."""
     kept: dict[str, Any] = {"os": f"{report.os} {report.os_version}", "arch": report.arch}
     if report.gpus is not None:
-        rails = choose(report.hcas, required)
+        rails = choose_rails(report.hcas, required)
         chosen = {port.name for port in rails.ports.values()}
         used = {port.pci for port in rails.ports.values()}
         interfaces = [next(iter(port.netdevs), "") for port in sorted(rails.ports.values(), key=_address)]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -17,14 +19,15 @@ from busbar import versions
 from busbar.config import Cluster, K3s
 from busbar.config.cluster import FlowControl, GpuOperator
 from busbar.config.files import read_checksums
-from busbar.hosts import nfs
+from busbar.hosts import scripts, services
 from busbar.hosts import scripts as hostscript
-from busbar.hosts.host import Host
-from busbar.hosts.inventory import Inventory
+from busbar.hosts.finding import Finding
+from busbar.hosts.inventory import Host, Inventory, Login
 from busbar.hosts.k3s import rotations
-from busbar.hosts.login import Login
+from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
 from busbar.manifests import nccljob
 from busbar.models import StrictModel
+from busbar.preflight.report import Report
 
 # Kubernetes 1.35 made failCgroupV1 the kubelet's default.
 CGROUP_V2_SINCE = Version("1.35")
@@ -195,7 +198,7 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
         requirements = {key: each.model_copy(update=through) for key, each in requirements.items()}
     plain = {key: each.model_dump(mode="json") for key, each in requirements.items()}
     own = cluster.api_endpoint.address if cluster.api_endpoint else None
-    export = nfs.export_of(inventory)
+    export = services.export_of(inventory)
     required = nfs_requirements(export, inventory.workers) if export else None
     spec = without_login(inventory.hosts, plain, required, [*inventory.quarantine], own)
     return {**spec, "login": dict(login)}
@@ -235,7 +238,7 @@ def _node(
     }
 
 
-def nfs_requirements(export: nfs.Export, clients: Sequence[Host]) -> dict[str, Any]:
+def nfs_requirements(export: services.Export, clients: Sequence[Host]) -> dict[str, Any]:
     """NfsRequirements of an export to these hosts, as plain data."""
     config = export.config
     required = NfsRequirements(
@@ -245,7 +248,7 @@ def nfs_requirements(export: nfs.Export, clients: Sequence[Host]) -> dict[str, A
         min_free_gb=config.min_free_gb,
         squash=config.squash,
         allow_system_disk=config.allow_system_disk,
-        plan=_plan("nfs-server", nfs.exports(export, clients), nfs.CONFIG),
+        plan=_plan("nfs-server", services.exports(export, clients), services.CONFIG),
     )
     return required.model_dump(mode="json")
 
@@ -294,3 +297,43 @@ def _mounts_all_hcas(operator: GpuOperator) -> bool:
 def _driver_in_container(cluster: Cluster) -> bool:
     driver = cluster.gpu_operator.values.get("driver")
     return cluster.gpu_operator.enabled and isinstance(driver, dict) and driver.get("enabled") is True
+
+
+# nvidia-smi alone may take 60 s (host/preflight-hardware.sh), and 6 x 20 s more (host/preflight-health.sh).
+SCRIPT_SECONDS = 195
+_FIX = (
+    "log in and look for what hangs or fails: dmesg | tail (nvidia-smi, a dead mount, systemctl), an `exec` "
+    "in .bashrc; or run host/preflight.sh there by hand, as its first lines say"
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A host's report, and the local time (epoch, seconds) before and after the script ran."""
+
+    report: Report
+    clock: tuple[float, float]
+
+
+async def query(
+    hosts: Hosts, host: Host, values: Mapping[str, str], *, deliver: bool = False, also: str = ""
+) -> Answer | Finding:
+    """Run `host/preflight.sh` with `values` on one host.
+
+    `deliver`: the host keeps the script that its Command runs later (busbar.hosts.scripts). `also`: a script
+    of a capability that reports more.
+    """
+    payload = scripts.delivery(host.role) if deliver else {}
+    if also:
+        payload["also"] = also
+    try:
+        facts = await hosts.run(host, "preflight", values, payload, seconds=SCRIPT_SECONDS)
+        clock = hosts.connected[host.name], time.time()
+        return Answer(Report.model_validate(facts), clock)
+    except UnreachableError as error:
+        return error.finding
+    except ScriptError as error:
+        return Finding(host.name, "error", error.what, error.fix or _FIX)
+    except ValueError as error:  # pydantic's ValidationError is one
+        what = f"preflight printed another report than expected: {str(error).splitlines()[0]}"
+        return Finding(host.name, "error", what, _FIX)

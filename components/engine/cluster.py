@@ -9,10 +9,10 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from busbar.components.engine.host_command import owner_mark
+from busbar.components.engine.hosts import owner_mark
 from busbar.kube.client import Api, RestApi
-from busbar.kube.namespaces import claim
-from busbar.manifests import namespace as namespaces
+from busbar.kube.objects import claim_namespace
+from busbar.manifests import names as namespaces
 
 _KINDS: dict[str, Any] = {
     "ClusterRoleBinding": kubernetes.rbac.v1.ClusterRoleBinding,
@@ -87,7 +87,7 @@ def create_privileged_namespace(
     owner = owner_mark(name)
 
     async def claim_it(_: pulumi.ResourceHookArgs) -> None:
-        await run_on_cluster(kubeconfig, lambda api: claim(api, namespace, owner))
+        await run_on_cluster(kubeconfig, lambda api: claim_namespace(api, namespace, owner))
 
     hook = pulumi.ResourceHook(f"{name}-claim", claim_it)
     hooks = pulumi.ResourceOptions(hooks=pulumi.ResourceHookBinding(before_create=[hook]))
@@ -97,7 +97,7 @@ def create_privileged_namespace(
         hooks.depends_on = [pulumi.Stash(f"{name}-name", input=namespace, opts=claimed)]
     return kubernetes.core.v1.Namespace(
         name,
-        metadata=namespaces.render(namespace)["metadata"],
+        metadata=namespaces.render_namespace(namespace)["metadata"],
         opts=of_fixed_name(pulumi.ResourceOptions.merge(opts, hooks)),
     )
 

@@ -91,10 +91,10 @@ def create_release(
 
     async def check(api: RestApi) -> None:
         # Imported here: only an installation needs it.
-        from busbar.helm import crds
+        from busbar.helm.releases import compare_crds, has_crds
 
         policy = operator.policy
-        if not policy or operator.renews_crds or not await asyncio.to_thread(crds.is_in, api, policy["path"]):
+        if not policy or operator.renews_crds or not await asyncio.to_thread(has_crds, api, policy["path"]):
             return
         request = {
             "path" if chart.is_local else "chart": chart.chart,
@@ -109,7 +109,7 @@ def create_release(
         options = {"--repo": repository, "--version": version}
         given = [f"{key} {value}" for key, value in options.items() if value]
         command = " ".join(["helm show crds", chart.chart, *given])
-        await asyncio.to_thread(crds.compare, api, list(found["result"]), command)
+        await asyncio.to_thread(compare_crds, api, list(found["result"]), command)
 
     release = kubernetes.helm.v3.Release(
         resource,
@@ -216,9 +216,9 @@ def create_recovery_hooks(
 
     async def on_error(_: pulumi.ErrorHookArgs) -> bool:
         # Imported here: no other update needs it.
-        from busbar.helm import hook_jobs
+        from busbar.helm.releases import hook_job_problems
 
-        await run_on_cluster(kubeconfig, lambda api: "\n".join(hook_jobs.problems(api, namespace)))
+        await run_on_cluster(kubeconfig, lambda api: "\n".join(hook_job_problems(api, namespace)))
         return False
 
     return pulumi.ResourceHookBinding(
@@ -334,13 +334,13 @@ def check_after_deletions(kubeconfig: pulumi.Input[str], made: Sequence[Installe
 
 
 async def _warn_of_hook_jobs(kubeconfig: pulumi.Input[str], warned: set[str]) -> None:
-    from busbar.helm import hook_jobs
+    from busbar.helm.releases import jobs_of_uninstallations
 
     text = await pulumi.Output.from_input(kubeconfig).future()
     if pulumi.runtime.is_dry_run() or text is None:
         return
     try:
-        found = await asyncio.to_thread(lambda: hook_jobs.of_uninstallations(RestApi(text)))
+        found = await asyncio.to_thread(lambda: jobs_of_uninstallations(RestApi(text)))
     except (ApiError, ValueError):
         return  # asked again later
     for line in found:

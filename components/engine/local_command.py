@@ -12,7 +12,7 @@ from typing import Any
 import pulumi
 from pulumi_command import local
 
-from busbar.kube.access import KUBECONFIG_TEXT
+from busbar.kube.client import KUBECONFIG_TEXT
 from busbar.manifests.names import digest
 
 

@@ -11,11 +11,11 @@ import pulumi
 from pulumi_command import local
 
 from busbar.capability import drain_hooks
+from busbar.components.engine.hosts import stack_folder
 from busbar.components.engine.local_command import create_cluster_command
-from busbar.components.engine.removal import stack_folder
 from busbar.hosts import scripts
 from busbar.kube import batches
-from busbar.kube import servers as cluster_servers
+from busbar.kube import nodes as cluster_servers
 from busbar.kube.client import ApiError, RestApi
 from busbar.kube.wait import TimedOut
 
@@ -133,7 +133,7 @@ async def fail_unless_ready(
         return
     try:
         found = await asyncio.to_thread(batches.ask, text, jobs=False)
-        problems = await asyncio.to_thread(cluster_servers.ask, text, servers)
+        problems = await asyncio.to_thread(cluster_servers.ask_servers, text, servers)
     except ValueError as error:
         pulumi.warn(f"it is unknown whether servers and workers are running: {error}")
         return

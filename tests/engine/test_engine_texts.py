@@ -1,4 +1,4 @@
-"""Every text of the engine that busbar reads (busbar/cli/stack/engine_texts.py), made by the real engine."""
+"""Every text of the engine that busbar reads (busbar/cli/stack/errors.py), made by the real engine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from busbar.cli.stack import engine_texts
+from busbar.cli.stack import errors
 from tests.support.engine import throwaway_project
 
 SECONDS = 300
@@ -177,9 +177,9 @@ def test_the_engine_says_it_in_this_way(case: Callable[[Engine], str], engine: E
     printed = case(engine)
     messages = [re.sub(r"^\s*(error|warning): ", "", line) for line in printed.splitlines()]
     for name in _names(case).split():
-        assert any(map(getattr(engine_texts, name).search, messages)), printed
+        assert any(map(getattr(errors, name).search, messages)), printed
 
 
 def test_every_text_of_the_engine_is_made_here() -> None:
-    texts = {name for name, value in vars(engine_texts).items() if isinstance(value, re.Pattern)}
+    texts = {name for name, value in vars(errors).items() if isinstance(value, re.Pattern)}
     assert texts == {*CASES, *OF_PLUGINS}

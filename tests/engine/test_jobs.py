@@ -13,7 +13,7 @@ import pytest
 
 from busbar.judge.nccl.expected import JUDGE
 from busbar.names import VALIDATION_NAMESPACE
-from busbar.outputs.pool import summarize
+from busbar.outputs.contract import summarize
 from tests.engine.test_update_end import Stack
 from tests.support.api_server import ApiServer
 from tests.support.engine import throwaway_project

@@ -26,7 +26,7 @@ PROGRAM = """
     import pulumi
     from pulumi_command import local
 
-    from busbar.components.engine.listed_hosts import load_listed
+    from busbar.components.engine.stack import load_listed
     from busbar.config import ConfigError
 
     async def main():

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from busbar.outputs import ClusterOutputs
-from busbar.outputs.pool import PoolResult
+from busbar.outputs.contract import PoolResult
 from tests.support.lab import PROJECT, Lab, eventually, gpu_holder
 
 pytestmark = pytest.mark.drill

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from busbar.outputs import ClusterOutputs
-from busbar.outputs.pool import PoolResult
+from busbar.outputs.contract import PoolResult
 from tests.support.lab import PROJECT, Lab, eventually
 
 pytestmark = pytest.mark.drill

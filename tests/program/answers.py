@@ -11,7 +11,7 @@ from pulumi.runtime import mocks
 from busbar.collect.spec import settings_of
 from busbar.judge.record import Record
 from busbar.manifests.mpijob import nodes_of
-from busbar.outputs.pool import summarize
+from busbar.outputs.contract import summarize
 from busbar.preflight.facts import HostRecord, pack
 from tests.program.harness import COMMAND, LOCAL, RELEASE
 from tests.support.verdicts import passing

@@ -9,7 +9,7 @@ from pulumi.runtime import mocks
 
 from busbar.config import load
 from busbar.outputs import build_outputs
-from busbar.outputs.pool import summarize
+from busbar.outputs.contract import summarize
 from tests.program.answers import KUBECONFIG
 from tests.program.harness import PROVIDER, ROOT, Run, run_program, texts
 from tests.support.clusters import site

@@ -16,7 +16,7 @@ from pulumi.runtime import mocks
 
 from busbar.kube import client
 from busbar.outputs import ClusterOutputs, ContractError
-from busbar.outputs.pool import summarize
+from busbar.outputs.contract import summarize
 from tests.program.harness import LOCAL, PROVIDER, ROOT, Run, run_program, texts
 from tests.support.verdicts import failing, passing
 

@@ -13,7 +13,7 @@ import yaml
 from pulumi.runtime import mocks
 
 from busbar.hosts.scripts import values_of
-from busbar.outputs.pool import summarize
+from busbar.outputs.contract import summarize
 from busbar.preflight.spec import Spec
 from tests.program.answers import healthy
 from tests.program.harness import COMMAND, LOCAL, RELEASE, Answer, Run, run_program, texts
@@ -64,10 +64,10 @@ import pulumi
 from busbar.config import Bastion, K3s, Pool, VirtualIp
 from busbar.config.cluster import NfsServer as Export
 from busbar.hosts import nfs
-from busbar.hosts.host import Host
+from busbar.hosts.inventory import Host
 from busbar.components.control_plane import K3sControlPlane, K3sControlPlaneArgs
 from busbar.components.engine.join_tokens import JoinTokens
-from busbar.components.engine.ssh import SshLogin
+from busbar.components.engine.hosts import SshLogin
 from busbar.components.load_balancer import HAProxyLoadBalancer, HAProxyLoadBalancerArgs
 from busbar.components.nfs_server import NfsServer, NfsServerArgs
 from busbar.components.preflight import Preflight, PreflightArgs

@@ -27,7 +27,7 @@ if __name__ == "__main__":
     # The engine starts this file, and Python's own folder of it is none of the project.
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from busbar.outputs.pool import summarize as of_nccl
+from busbar.outputs.contract import summarize as of_nccl
 from lab.offline.plugins.command.local import LocalCommand
 from lab.offline.plugins.command.remote import RemoteCommand
 from lab.offline.plugins.random.provider import RandomProvider

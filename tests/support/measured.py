@@ -6,7 +6,7 @@ from typing import Any
 
 from busbar.config import load
 from busbar.outputs import build_outputs
-from busbar.outputs.pool import summarize
+from busbar.outputs.contract import summarize
 from tests.support.clusters import H100_POOL, site
 from tests.support.verdicts import passing
 

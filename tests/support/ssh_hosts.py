@@ -9,8 +9,7 @@ from typing import Any
 
 import asyncssh
 
-from busbar.hosts.host import Host
-from busbar.hosts.login import Login
+from busbar.hosts.inventory import Host, Login
 
 CLIENT = asyncssh.generate_private_key("ssh-ed25519")
 HOST = asyncssh.generate_private_key("ssh-ed25519")

@@ -13,7 +13,7 @@ import pytest
 
 from busbar.config import load
 from busbar.outputs import ClusterOutputs, build_outputs
-from busbar.outputs.pool import summarize
+from busbar.outputs.contract import summarize
 from tests.support.clusters import site
 from tests.support.verdicts import failing, passing
 

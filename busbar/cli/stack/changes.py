@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from busbar import names
-from busbar.cli.stack import events
+from busbar.cli.stack import rows
 from busbar.hosts.scripts import values_of
 from busbar.text import listed
 
@@ -78,13 +78,13 @@ class PlannedChanges:
         """Take one engine event of a preview."""
         if (step := event.resource_pre_event) is not None:
             self._planned(step.metadata)
-        elif (note := event.diagnostic_event) is not None and events.is_progress(note):
+        elif (note := event.diagnostic_event) is not None and rows.is_progress(note):
             text = note.message.strip()
             if note.severity == "error":
-                self.errors.append(f"{events.name(note.urn)}: {text}" if note.urn else text)
+                self.errors.append(f"{rows.resource_name(note.urn)}: {text}" if note.urn else text)
             elif note.severity == "warning":
                 self.warnings.append(text)
-            elif events.is_printed(note):
+            elif rows.is_printed(note):
                 self.printed.append(text)
 
     def render(self) -> RenderableType:
@@ -119,19 +119,19 @@ class PlannedChanges:
         return ", ".join([*(parts or ["none"]), f"{self.unchanged} unchanged"])
 
     def _planned(self, step: StepEventMetadata) -> None:
-        if not events.is_shown(step):
+        if not rows.is_shown(step):
             return
         if step.type == _RELEASE:
-            self._releases[events.name(step.urn)] = step.op
+            self._releases[rows.resource_name(step.urn)] = step.op
         if step.op == OpType.DELETE_REPLACED and step.old and step.old.delete:
             # The step is part of a replacement in this plan, or of one that an earlier update did not finish.
             if step.urn in self._replaced:
                 self._replaced.discard(step.urn)
             else:
-                self.changes.append(Change(VERBS[OpType.DELETE], events.name(step.urn), _LEFT_OVER))
+                self.changes.append(Change(VERBS[OpType.DELETE], rows.resource_name(step.urn), _LEFT_OVER))
         elif step.op in VERBS:
             keys = tuple(step.keys or step.diffs or ())  # `keys` are those that force a replacement
-            self.changes.append(Change(self._verb(step), events.name(step.urn), keys))
+            self.changes.append(Change(self._verb(step), rows.resource_name(step.urn), keys))
             if step.op == OpType.REPLACE:
                 self._replaced.add(step.urn)
             if step.op == OpType.UPDATE:
@@ -140,10 +140,10 @@ class PlannedChanges:
             self.unchanged += 1
 
     def _verb(self, step: StepEventMetadata) -> str:
-        if step.op == OpType.REPLACE and events.only_runs_again(step):
+        if step.op == OpType.REPLACE and rows.only_runs_again(step):
             return _APPLY
         # If no earlier step runs, a secret input has changed.
-        if step.op == OpType.UPDATE and self.changes and events.may_change(step):
+        if step.op == OpType.UPDATE and self.changes and rows.may_change(step):
             return _MAYBE
         return VERBS[step.op]
 

@@ -12,17 +12,17 @@ from pulumi import automation as auto
 
 from busbar import hooks, names
 from busbar.capability import Gate, notify
-from busbar.cli.stack import copies, events, keep, recovery, session
+from busbar.cli.stack import copies, keep, recovery, session
 from busbar.cli.stack.changes import PlannedChanges
 from busbar.cli.stack.engine import Snapshot, open_stack, snapshot
 from busbar.cli.stack.errors import reasons
 from busbar.cli.stack.report import report, show_uncleaned, unchanged
-from busbar.cli.stack.rows import Rows
+from busbar.cli.stack.rows import Rows, resource_name
 from busbar.cli.stack.session import Session
 from busbar.cli.stack.target import ALL, CHARTS, Options, Target
 from busbar.exits import DONE, FAILED, Failed, Misuse
 from busbar.kube.client import RestApi
-from busbar.operations import uncleaned
+from busbar.operations import removal
 from busbar.outputs import CLUSTER, GATE
 from busbar.text import listed
 
@@ -85,11 +85,11 @@ def _apply_again(s: Session, state: Snapshot, options: Options) -> list[str] | N
     if not failed and not options.converge:
         return None
     if repeated := broken_off(state, failed):
-        names = ", ".join(map(events.name, repeated))
+        names = ", ".join(map(resource_name, repeated))
         s.say(f"{names}: failed or interrupted in an earlier update, applied again")
     chosen = to_apply_again(state, options.converge)
     if chosen:
-        s.say(f"--converge applies again: {listed([*map(events.name, chosen)], _SHOWN_STEPS)}")
+        s.say(f"--converge applies again: {listed([*map(resource_name, chosen)], _SHOWN_STEPS)}")
     return [*dict.fromkeys([*chosen, *repeated])]
 
 
@@ -189,7 +189,7 @@ def _after_up(
     if not rows.counts and not failure and outputs.gate:
         s.say(unchanged(outputs.gate, s.target))
     state = before
-    if rows.counts or rows.resumes or uncleaned.recorded(s.target.folder):
+    if rows.counts or rows.resumes or removal.recorded(s.target.folder):
         state = snapshot(stack)
         show_uncleaned(s.console, state, s.target)
         if rows.resumes and not failure:
@@ -222,7 +222,7 @@ def _gate_failed(s: Session, outputs: keep.Outputs, gate: Gate) -> int:
 
 def _half_changed(s: Session, urns: list[str]) -> int:
     s.fail(
-        [f"  - {events.name(urn)}" for urn in urns],
+        [f"  - {resource_name(urn)}" for urn in urns],
         title="an earlier update was interrupted in the middle of a change that this one did not repeat",
     )
     s.say(
@@ -251,7 +251,7 @@ def _unrecorded(state: Snapshot) -> str:
     """The names of interrupted creations that are not resources of the stack."""
     known = set(state.resources)
     return ", ".join(
-        events.name(urn) for urn, kind in state.pending if kind == "creating" and urn not in known
+        resource_name(urn) for urn, kind in state.pending if kind == "creating" and urn not in known
     )
 
 
@@ -262,7 +262,7 @@ def to_apply_again(state: Snapshot, hosts: Sequence[str]) -> list[str]:
     in the list. "cluster" adds the waits for what the charts bring. Raises Misuse for a host that is not
     in the state.
     """
-    urns = {events.name(urn): urn for urn in state.resources}
+    urns = {resource_name(urn): urn for urn in state.resources}
     installed = names.installations(urns)
     if ALL in hosts:
         chosen = installed
@@ -282,8 +282,8 @@ def broken_off(state: Snapshot, urns: Collection[str]) -> list[str]:
 
     The engine compares with the state before that update, so with the former configuration it does nothing.
     """
-    known = {events.name(urn): urn for urn in state.resources}
-    failed = {events.name(urn) for urn in urns}
+    known = {resource_name(urn): urn for urn in state.resources}
+    failed = {resource_name(urn) for urn in urns}
     return [known[name] for name in names.installations(known) if name in failed]
 
 

@@ -16,8 +16,7 @@ from busbar.cli.stack.session import Session
 from busbar.cli.stack.target import Target
 from busbar.config import stackfile
 from busbar.exits import DONE, FAILED, Failed, Misuse
-from busbar.hosts.host import Host
-from busbar.hosts.login import Login
+from busbar.hosts.inventory import Host, Login
 from busbar.operations import state_copies
 from busbar.operations.lock import requester
 from busbar.operations.state_copies import Header, Kept

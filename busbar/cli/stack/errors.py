@@ -2,9 +2,55 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
-from busbar.cli.stack import engine_texts as texts
+# Errors that stop the Pulumi engine before it begins.
+NO_PASSPHRASE = re.compile(r"passphrase must be set")
+WRONG_PASSPHRASE = re.compile(r"incorrect passphrase")
+NOT_LOGGED_IN = re.compile(r"PULUMI_ACCESS_TOKEN must be set|not logged in|pulumi login")
+NO_STACK = re.compile(r"no stack named")
+NO_OUTPUT = re.compile(r"does not have output property")
+NO_STATE_FOLDER = re.compile(r"unable to open state directory")
+NO_VIRTUALENV = re.compile(r"virtual ?env")
+NO_PLUGIN = re.compile(r"no resource plugin|could not find plugin")
+LOCKED = re.compile(r"currently locked by|Another update is currently in progress")
+LOCK_HOLDER = re.compile(r"created by \S+@(?P<host>\S+) \(pid (?P<pid>\d+)\) at (?P<since>\S+)")
+"""One holder of a lock in a file backend."""
+TRUNCATED = re.compile(r"unexpected end of JSON input")
+"""A file of a file backend is truncated."""
+UNREADABLE_STATE = re.compile(r"failed to load checkpoint")
+
+# The engine's warning about steps that an earlier update did not finish.
+PENDING = re.compile(r"pending operations from previous deployment")
+PENDING_STEP = re.compile(r"^\s*\* (?P<urn>urn:\S+), interrupted while (?P<kind>\w+)", re.MULTILINE)
+"""One line per step, below PENDING. The kind is creating, updating, deleting, ..."""
+
+# Errors that only report that another error occurred.
+UPDATE_FAILED = re.compile(r"^(update|preview|destroy|refresh) (failed|cancell?ed)$")
+PROGRAM_FAILED = re.compile(r"exited with non-zero exit code")
+COMPONENT_SKIPPED = re.compile(r"cannot complete a resource .* whose registration isn't pending")
+"""A component that was not begun because an earlier step failed."""
+PROVIDER_SKIPPED = re.compile(r"unknown provider 'urn:\S+' for resource ")
+"""A resource whose provider was not begun because an earlier step failed."""
+PLUGIN_NOTE = re.compile(r"^using pulumi-")
+"""A plugin on PATH is used."""
+
+# pulumi-command: SSH, and a command that failed. It puts the command, quoted as Go does, between the reason
+# and what was printed (provider/pkg/provider/remote/commandOutputs.go).
+UNREACHABLE = re.compile(r"dial tcp [^ ]+: (i/o timeout|connect: )|ssh: rejected: connect failed \(")
+UNREACHABLE_STEP = re.compile(
+    r"^(?P<step>[\w.-]+): .*dial tcp (?P<address>\S+): (?P<why>[^\n]*)", re.DOTALL | re.MULTILINE
+)
+LOGIN_REFUSED = re.compile(r"ssh: (handshake failed|unable to authenticate)")
+COMMAND = re.compile(r': running "(?:[^"\\]|\\.)*":\n?')
+CONNECTION_ENDED = re.compile(r"^(?P<step>[\w.-]+): (?P<why>wait: remote command exited without [^\n]*)$")
+SCRIPT_FAILED = re.compile(r"exit(?:ed with)? status \d+:\n")
+
+# Error of any plugin in Go.
+SECRET_MISSING = re.compile(r"malformed RPC secret: missing value")
+"""A step with a secret whose input a failed step did not return; it only follows that error."""
+
 
 NO_PULUMI_CLI = (
     "the command `pulumi` is not on PATH. "
@@ -14,46 +60,46 @@ NO_PULUMI_CLI = (
 # Text of the engine -> fix. The text itself is always shown first.
 _FIXES = (
     (
-        texts.NO_PASSPHRASE,
+        NO_PASSPHRASE,
         "export PULUMI_CONFIG_PASSPHRASE, or PULUMI_CONFIG_PASSPHRASE_FILE=/PATH/OF/A/FILE that holds it.",
     ),
-    (texts.WRONG_PASSPHRASE, "export the PULUMI_CONFIG_PASSPHRASE with which this stack was created."),
+    (WRONG_PASSPHRASE, "export the PULUMI_CONFIG_PASSPHRASE with which this stack was created."),
     (
-        texts.NOT_LOGGED_IN,
+        NOT_LOGGED_IN,
         "`pulumi login`, or, to keep the state in a folder, export PULUMI_BACKEND_URL=file:///PATH/OF/A/FOLDER.",
     ),
     (
-        texts.NO_STATE_FOLDER,
+        NO_STATE_FOLDER,
         "create the folder that PULUMI_BACKEND_URL names, or correct the variable.",
     ),
     (
-        texts.NO_VIRTUALENV,
+        NO_VIRTUALENV,
         "`make venv` in the checkout creates the Python environment that Pulumi.yaml names.",
     ),
     # Without the option it also rebuilds the Python environment, with any python3 on PATH.
-    (texts.NO_PLUGIN, "`pulumi install --no-dependencies` in the project folder installs the plugins."),
+    (NO_PLUGIN, "`pulumi install --no-dependencies` in the project folder installs the plugins."),
     (
-        texts.UNREACHABLE,
+        UNREACHABLE,
         "`busbar preflight STACK` names the hosts that do not answer. If a machine is gone for good, "
         "take it out of hosts.",
     ),
     (
-        texts.LOGIN_REFUSED,
+        LOGIN_REFUSED,
         "`busbar preflight STACK` names the hosts that refuse the key, or that have another host key.",
     ),
     (
-        texts.LOCKED,
+        LOCKED,
         "wait until that update has ended. If its process is gone: `pulumi cancel STACK`, then retry.",
     ),
 )
 
 # Errors that only report that another error occurred.
 _FOLLOW_UPS = (
-    texts.UPDATE_FAILED,
-    texts.PROGRAM_FAILED,
-    texts.COMPONENT_SKIPPED,
-    texts.PROVIDER_SKIPPED,
-    texts.SECRET_MISSING,
+    UPDATE_FAILED,
+    PROGRAM_FAILED,
+    COMPONENT_SKIPPED,
+    PROVIDER_SKIPPED,
+    SECRET_MISSING,
 )
 
 
@@ -77,19 +123,19 @@ def reasons(errors: Iterable[str], stderr: str, *, printed: Iterable[str] = ()) 
 
 def _named(text: str) -> str:
     """A connection error as a sentence about its host; any other error without the text of the command."""
-    ran = texts.COMMAND.search(text)
+    ran = COMMAND.search(text)
     if not ran:
-        if found := texts.UNREACHABLE_STEP.search(text):
+        if found := UNREACHABLE_STEP.search(text):
             why = f"dial tcp {found['address']}: {found['why'].strip()}"
             return f"{found['step']}: is not responding ({why}); no changes made there"
         return text
     text = f"{text[: ran.start()]}:\n{text[ran.end() :]}".rstrip(":\n")
-    if found := texts.CONNECTION_ENDED.search(text):
+    if found := CONNECTION_ENDED.search(text):
         return f"{found['step']}: the SSH connection ended while its script ran ({found['why']})"
     return text
 
 
 def fixes(errors: Iterable[str]) -> list[str]:
     """Fixes for the known errors; the output of scripts is ignored, because it has its own fixes."""
-    known = "\n".join(texts.SCRIPT_FAILED.split(text, maxsplit=1)[0] for text in errors)
+    known = "\n".join(SCRIPT_FAILED.split(text, maxsplit=1)[0] for text in errors)
     return [fix for pattern, fix in _FIXES if pattern.search(known)]

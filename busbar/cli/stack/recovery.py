@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from pulumi import automation as auto
 
 from busbar.cli.stack.engine import WATCHER, Snapshot
-from busbar.cli.stack.engine_texts import LOCK_HOLDER, PENDING, PENDING_STEP, TRUNCATED
+from busbar.cli.stack.errors import LOCK_HOLDER, PENDING, PENDING_STEP, TRUNCATED
 from busbar.exits import Failed
 from busbar.kube.wait import Deadline, Pending, SystemClock, TimedOut, wait_until
 

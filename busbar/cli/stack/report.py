@@ -12,13 +12,13 @@ from rich.text import Text
 
 from busbar.capability import Gate, capabilities
 from busbar.cli.output import print_text
-from busbar.cli.stack import events, keep
+from busbar.cli.stack import keep, rows
 from busbar.cli.stack.engine import Snapshot, snapshot
 from busbar.cli.stack.target import Target
 from busbar.exits import DONE, FAILED
 from busbar.kube import nodes
 from busbar.kube.client import ApiError, RestApi
-from busbar.operations import uncleaned
+from busbar.operations import removal
 from busbar.outputs import CLUSTER
 from busbar.text import ago
 
@@ -37,7 +37,7 @@ def report(console: Console, stack: auto.Stack, target: Target, *, as_json: bool
     good = last is not None and last.result == _SUCCEEDED and not state.pending and not outputs.failed_gate
     if as_json:
         update = last and {"kind": last.kind, "result": last.result, "began": f"{last.start_time:%FT%TZ}"}
-        pending = [{"operation": kind, "resource": events.name(urn)} for urn, kind in state.pending]
+        pending = [{"operation": kind, "resource": rows.resource_name(urn)} for urn, kind in state.pending]
         found = {"good": good, "last_update": update, "pending": pending, "outputs": outputs.plain}
         print_text(json.dumps({"stack": target.name, "resources": len(state.resources), **found}))
         return DONE if good else FAILED
@@ -56,8 +56,8 @@ def report(console: Console, stack: auto.Stack, target: Target, *, as_json: bool
 
 def show_uncleaned(console: Console, state: Snapshot, target: Target) -> None:
     """Print which hosts could not be cleaned when they were removed."""
-    names = {events.name(urn) for urn in state.resources}
-    for record in uncleaned.read(target.folder, listed=names):
+    names = {rows.resource_name(urn) for urn in state.resources}
+    for record in removal.read_records(target.folder, listed=names):
         console.print(Text(str(record), "bold yellow"))
 
 
@@ -93,7 +93,7 @@ def _describe(last: auto.UpdateSummary | None) -> str:
 def _pending(state: Snapshot, target: Target) -> list[str]:
     if not state.pending:
         return []
-    steps = ", ".join(f"{kind} {events.name(urn)}" for urn, kind in state.pending)
+    steps = ", ".join(f"{kind} {rows.resource_name(urn)}" for urn, kind in state.pending)
     return [
         f"      pending  {steps}",
         f"               An update is running, or was interrupted; then `busbar up {target.name}` continues.",

@@ -8,13 +8,95 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection
 from types import TracebackType
+from typing import Any
 
 from pulumi.automation.events import DiagnosticEvent, EngineEvent, OpType, StepEventMetadata
 from rich.console import Console
 from rich.text import Text
 
-from busbar.cli.stack import BEGAN, events
+from busbar.cli.stack import BEGAN
+from busbar.cli.stack.errors import PLUGIN_NOTE
 from busbar.cli.stack.recovery import interrupted_steps
+
+ROOT_TYPE = "pulumi:pulumi:Stack"
+_PROVIDER_TYPE = "pulumi:providers:"
+_COMMAND_TYPE = "command:"
+# Placeholder of an input that is unknown before the update, and the key that marks a secret input
+# (pulumi sdk/go/common/resource/plugin/rpc.go UnknownStringValue, resource/properties.go SigKey).
+_UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
+_SECRET = "4dabf18193072939515e22adb298388d"
+
+# The steps that get a row. `replace` is left out: its parts, a deletion and a creation, have rows.
+DONE = {
+    OpType.CREATE: "created",
+    OpType.UPDATE: "updated",
+    OpType.DELETE: "deleted",
+    OpType.CREATE_REPLACEMENT: "replaced",
+    OpType.DELETE_REPLACED: "deleted",
+    OpType.READ: "read",
+    OpType.IMPORT: "imported",
+    OpType.IMPORT_REPLACEMENT: "imported",
+}
+
+
+def verb_of(step: StepEventMetadata) -> str:
+    """The verb for a finished step, such as `created`."""
+    if step.op == OpType.CREATE_REPLACEMENT and only_runs_again(step):
+        return "applied"
+    return DONE[step.op]
+
+
+def resource_name(urn: str) -> str:
+    """The name in a URN: `urn:pulumi:dev::busbar::command:remote:Command::server-1-k3s` -> `server-1-k3s`."""
+    return urn.rsplit("::", 1)[-1]
+
+
+def is_shown(step: StepEventMetadata) -> bool:
+    """Whether a step is shown. Providers and components are not: their steps do nothing by themselves.
+
+    The deletion of a Command that was only run again is not shown either.
+    """
+    state = step.new or step.old
+    if step.op == OpType.DELETE_REPLACED and only_runs_again(step):
+        return False
+    return bool(state and state.custom) and not step.type.startswith(_PROVIDER_TYPE)
+
+
+def only_runs_again(step: StepEventMetadata) -> bool:
+    """Whether a replacement (`--converge`) removes nothing, because its Command has no `delete`."""
+    inputs = step.old.inputs if step.old else None
+    return step.type.startswith(_COMMAND_TYPE) and inputs is not None and not inputs.get("delete")
+
+
+def may_change(step: StepEventMetadata) -> bool:
+    """Whether all inputs that differ in a planned update are unknown or secret."""
+    old, new = (state.inputs or {} if state else {} for state in (step.old, step.new))
+    return not _differ(old, new)
+
+
+def _differ(old: Any, new: Any) -> bool:
+    if new == _UNKNOWN or any(isinstance(each, dict) and _SECRET in each for each in (old, new)):
+        return False
+    if isinstance(old, dict) and isinstance(new, dict):
+        return any(_differ(old.get(key), new.get(key)) for key in {*old, *new})
+    return bool(old != new)
+
+
+def is_printed(note: DiagnosticEvent) -> bool:
+    """Whether the program itself printed this, to stdout or stderr."""
+    return not note.urn and note.severity.startswith("info")
+
+
+def is_progress(note: DiagnosticEvent) -> bool:
+    """Whether a message is progress: not debug output, notes on plugins, or other programs' output on hosts.
+
+    Ephemeral messages are the progress of busbar's own steps: of local commands, and notes of host/lib.sh.
+    """
+    if note.severity == "debug" or not note.message.strip() or PLUGIN_NOTE.match(note.message):
+        return False
+    is_own = "command:local:Command::" in (note.urn or "") or note.message.startswith("busbar: ")
+    return is_own or not note.ephemeral
+
 
 STILL_RUNNING_SECONDS = 20
 # Time in seconds. After a failed step, while others continue, the engine waits forever for a replacement
@@ -72,7 +154,7 @@ class Rows:
     def running(self) -> list[str]:
         """Names of the steps that began and have not ended."""
         with self._lock:
-            return [events.name(urn) for urn, _ in self._running]
+            return [resource_name(urn) for urn, _ in self._running]
 
     @property
     def not_repeated(self) -> list[str]:
@@ -106,16 +188,16 @@ class Rows:
         self._heard = time.monotonic()
         if (began := event.resource_pre_event) is not None:
             step = began.metadata
-            if step.op in events.DONE and events.is_shown(step):
+            if step.op in DONE and is_shown(step):
                 with self._lock:
                     self._running[step.urn, step.op] = time.monotonic()
         elif (done := event.res_outputs_event) is not None:
-            if done.metadata.type == events.ROOT_TYPE and not done.planning:
+            if done.metadata.type == ROOT_TYPE and not done.planning:
                 self.outputs_written = True
             self._finished(done.metadata, failed=False)
         elif (broken := event.res_op_failed_event) is not None:
             self._finished(broken.metadata, failed=True)
-        elif (note := event.diagnostic_event) is not None and events.is_progress(note):
+        elif (note := event.diagnostic_event) is not None and is_progress(note):
             self._noted(note)
 
     def _finished(self, step: StepEventMetadata, *, failed: bool) -> None:
@@ -126,25 +208,25 @@ class Rows:
             return
         (self._failed_urns if failed else self._finished_urns).add(step.urn)
         if failed and step.op == OpType.DELETE_REPLACED:
-            self._failed_deletion = events.name(step.urn)
-        done = events.verb(step)
+            self._failed_deletion = resource_name(step.urn)
+        done = verb_of(step)
         verb = "failed" if failed else done
         self.counts[verb] += 1
         mark = Text("✗ ", "red") if failed else Text("✓ ", "green")
         row = Text(f"{self.seconds:6.1f} ") + mark
-        row.append(f"{events.name(step.urn):<44} {verb:<9} {time.monotonic() - began:6.1f} s")
+        row.append(f"{resource_name(step.urn):<44} {verb:<9} {time.monotonic() - began:6.1f} s")
         self.console.print(row)
 
     def _noted(self, note: DiagnosticEvent) -> None:
         text, urn = note.message.rstrip(), note.urn or ""
         if note.severity == "error":
-            self.errors.append(f"{events.name(urn)}: {self._unsaid(urn, text)}" if urn else text)
+            self.errors.append(f"{resource_name(urn)}: {self._unsaid(urn, text)}" if urn else text)
         elif resumed := interrupted_steps(text):
             self.resumes = resumed
-            names = ", ".join(events.name(urn) for urn, _ in resumed)
+            names = ", ".join(resource_name(urn) for urn, _ in resumed)
             self.say(f"an earlier update was interrupted at {names}; this one continues")
-        elif events.is_printed(note) or note.severity == "warning":
-            if events.is_printed(note):
+        elif is_printed(note) or note.severity == "warning":
+            if is_printed(note):
                 self.printed.append(text)
             for line in text.splitlines():
                 self.say(line)
@@ -193,8 +275,8 @@ class Rows:
             ages = [(urn, op, now - began) for (urn, op), began in self._running.items()]
         for urn, op, seconds in ages:
             if seconds >= STILL_RUNNING_SECONDS:
-                doing = "deleting" if events.DONE[op] == "deleted" else "running"
-                self._line(f"… {events.name(urn):<44} {doing:<9} {seconds:6.1f} s", "dim")
+                doing = "deleting" if DONE[op] == "deleted" else "running"
+                self._line(f"… {resource_name(urn):<44} {doing:<9} {seconds:6.1f} s", "dim")
 
     def _line(self, text: str, style: str) -> None:
         self.console.print(Text(f"{self.seconds:6.1f} {text}", style))

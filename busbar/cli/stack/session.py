@@ -16,8 +16,7 @@ from rich.text import Text
 from busbar.cli.output import NO_TERMINAL, discard_stdout
 from busbar.cli.stack import keep
 from busbar.cli.stack.engine import Engine, Interrupts
-from busbar.cli.stack.engine_texts import UNREADABLE_STATE
-from busbar.cli.stack.errors import fixes, reasons
+from busbar.cli.stack.errors import UNREADABLE_STATE, fixes, reasons
 from busbar.cli.stack.recovery import StateFiles, without_stale_lock
 from busbar.cli.stack.rows import Rows
 from busbar.cli.stack.target import Target

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from busbar.config.cluster import AnyCluster
     from busbar.config.stackfile import StackFile
     from busbar.fabric.diagnosis import Findings, Runner, Scope, State
-    from busbar.hosts.host import Host
-    from busbar.hosts.inventory import Inventory
+    from busbar.hosts.inventory import Host, Inventory
 
 FOLDER = "diagnosis"
 KEPT = ". What is known is kept: busbar diagnose {stack} continues"

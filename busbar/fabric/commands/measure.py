@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from busbar.collect.collector import Collected
     from busbar.config.stackfile import StackFile
     from busbar.fabric.measure import Plan
-    from busbar.hosts.host import Host
-    from busbar.hosts.inventory import Inventory
+    from busbar.hosts.inventory import Host, Inventory
     from busbar.judge.nccl import Verdict
     from busbar.kube.client import RestApi
 
@@ -132,7 +131,7 @@ def asked(
 class _Stack:
     """A stack, and the settings for measuring its pools. `seconds`: time limit of a job.
 
-    `found`: with `as_json` what each pool has measured (busbar.outputs.pool.summarize).
+    `found`: with `as_json` what each pool has measured (busbar.outputs.contract.summarize).
     """
 
     api: RestApi
@@ -156,7 +155,7 @@ class _Stack:
 
         from busbar.judge.archive import REPORT, VERDICT
         from busbar.judge.nccl.report.terminal import verdict_text
-        from busbar.outputs.pool import summarize
+        from busbar.outputs.contract import summarize
 
         progress(f"\npool {pool}")
         planned = self._plan(pool, nodes)
@@ -200,7 +199,7 @@ class _Stack:
         from busbar.fabric.measure import measure as run_plan
         from busbar.fabric.measure.records import append
         from busbar.kube.wait import SystemClock
-        from busbar.outputs.pool import summarize
+        from busbar.outputs.contract import summarize
 
         def keep(found: Collected) -> None:
             if found.record:

@@ -196,7 +196,7 @@ def _connect(kubeconfig: Path, context: str | None) -> RestApi:
     """A client of the cluster. Raises KubeconfigError."""
     # The message comes before the imports, which take a while.
     progress(f"reading {kubeconfig}{f', context {context}' if context else ''}")
-    from busbar.kube.access import connect
+    from busbar.kube.client import connect
 
     api = connect({"KUBECONFIG": str(kubeconfig)}, context)
     progress(f"cluster {api.server}")

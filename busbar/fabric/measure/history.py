@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from busbar.judge.record import JOB, Record, changes
-from busbar.outputs.pool import FORMAT, PoolResult
+from busbar.outputs.contract import FORMAT, PoolResult
 from busbar.text import listed
 
 MIN_PASSES = 5

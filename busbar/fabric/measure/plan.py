@@ -16,7 +16,8 @@ from busbar.judge.nccl.expected.profiles import Profile
 from busbar.judge.nccl.expected.system import gpu_name, is_gpu, models
 from busbar.judge.nccl.units import exact
 from busbar.kube.gpus import IDLE_LABEL, GpuNode
-from busbar.manifests import mpijob, namespace, nccljob
+from busbar.manifests import mpijob, nccljob
+from busbar.manifests.names import render_namespace
 from busbar.manifests.nccljob import NcclJob, TopologyFile
 from busbar.manifests.scheduling import GPU_RESOURCE, PRIORITY_CLASSES, priority_class, read_taints
 from busbar.text import counted, listed
@@ -94,7 +95,7 @@ class Plan:
         if self.owns_namespace:
             # Locked memory and folders of the host need the privileged level; sshd as root the baseline.
             is_plain = job.transport == "socket" and not job.host_paths
-            level = namespace.render(job.namespace, "baseline" if is_plain else "privileged")
+            level = render_namespace(job.namespace, "baseline" if is_plain else "privileged")
             made.append(("/api/v1/namespaces", level))
         if job.topology:
             made.append((f"/api/v1/{inside}/configmaps", job.topology.manifest))

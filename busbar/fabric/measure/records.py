@@ -14,7 +14,7 @@ from busbar.collect.result import Results
 from busbar.fabric.measure.history import Run
 from busbar.kube.client import Api
 from busbar.kube.wait import ProgressCallback
-from busbar.outputs.pool import FORMAT
+from busbar.outputs.contract import FORMAT
 from busbar.text import counted
 
 FILE = "history.jsonl"

@@ -19,7 +19,7 @@ from busbar.judge.nccl.log.reader import ParsedLog
 from busbar.judge.nccl.report.html import Origin, write_html
 from busbar.judge.record import JOB, Record
 from busbar.kube.wait import Clock, ProgressCallback
-from busbar.outputs.pool import summarize
+from busbar.outputs.contract import summarize
 
 
 class MeasureSpec(JobSpec):
@@ -102,7 +102,7 @@ def measure(
 ) -> dict[str, Any]:
     """Measure these nodes of a pool. A job that has not ended when it returns or raises is cancelled.
 
-    Returns the verdict in short (busbar.outputs.pool) with its record; all the rest is kept in the folder.
+    Returns the verdict in short (outputs.contract) with its record; all the rest is kept in the folder.
     """
     archive = Archive(Path(spec.folder))
     archive.folder.mkdir(parents=True, exist_ok=True)

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from busbar.hosts.host import Host
-from busbar.hosts.login import Login
+from busbar.hosts.inventory import Host, Login
 from busbar.hosts.remote import Hosts, on_each
 
 SCRIPT = "slurm-job"

@@ -259,7 +259,7 @@ def _soaked(
         file, cluster, site = _load(stack, project)
     elif kubeconfig is not None and stack is None:
         from busbar.fabric.commands.nccl_run import read_settings
-        from busbar.kube.access import connect
+        from busbar.kube.client import connect
         from stacks.accept.package.foreign import describe
 
         api = connect({"KUBECONFIG": str(kubeconfig)})

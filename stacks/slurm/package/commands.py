@@ -88,7 +88,7 @@ def preflight(spec: Spec) -> str:
 def collect(spec: MeasureSpec) -> str:
     """Measure a pool by a job of Slurm and judge its log; the request is JSON on stdin.
 
-    Prints the verdict in short as JSON (busbar.outputs.pool.summarize). Exit code 0 for any verdict; 1 where
+    Prints the verdict in short as JSON (outputs.contract.summarize). Exit code 0 for any verdict; 1 where
     no bastion can be used, 64 for a key that cannot be used. Log, verdict and report are kept in `folder`.
     """
     from busbar.fabric.slurm import keep

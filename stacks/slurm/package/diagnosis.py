@@ -12,7 +12,7 @@ from busbar.fabric.diagnosis.stages import with_rings
 from busbar.fabric.measure import CannotMeasure
 from busbar.fabric.slurm import JobSpec, OverSsh, SlurmJob, why_unusable
 from busbar.kube.wait import Clock, ProgressCallback
-from busbar.manifests import sbatch_groups
+from busbar.manifests import sbatch
 from busbar.manifests.ncclrun import nccl_run
 from stacks.slurm.package.config import Slurm
 
@@ -67,7 +67,7 @@ class StageBySbatch:
         spec = JobSpec(
             partition=partition,
             job=f"diagnose-{scope.pool}-{os.urandom(3).hex()}",
-            script=sbatch_groups.script(run, work.stage, validation.system, slurm.validation.image),
+            script=sbatch.script_of_groups(run, work.stage, validation.system, slurm.validation.image),
             deadline_seconds=run.deadline_seconds,
             pending_seconds=slurm.validation.pending_seconds,
             min_nodes_fraction=0,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from busbar.fabric import slurm
-from busbar.hosts.host import Host
-from busbar.hosts.login import Login
+from busbar.hosts.inventory import Host, Login
 from busbar.judge.nccl.expected import profiles
 from busbar.kube.wait import Clock, ProgressCallback
 from busbar.manifests import sbatch

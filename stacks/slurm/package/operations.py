@@ -27,9 +27,8 @@ from busbar.fabric.diagnosis import Scope
 from busbar.fabric.diagnosis.stages import places_of
 from busbar.fabric.slurm import SCRIPT, SCRIPT_SECONDS, keep, over_ssh, why_unusable
 from busbar.hosts.finding import Finding
-from busbar.hosts.host import Host
 from busbar.hosts.host_keys import Offer, listed
-from busbar.hosts.login import Login
+from busbar.hosts.inventory import Host, Login
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
 from busbar.kube.wait import Deadline, Pending, SystemClock, TimedOut, wait_until
 from busbar.manifests.artifacts import Artifact, Needs

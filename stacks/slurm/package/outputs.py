@@ -8,7 +8,7 @@ from typing import Any
 from busbar import outputs as core
 from busbar.outputs.build import build_measured
 from busbar.outputs.contract import CONTRACT_VERSION as CORE_CONTRACT
-from busbar.outputs.details import pack
+from busbar.outputs.contract import pack_details
 from busbar.text import listed
 from stacks.slurm.package.config import Slurm
 
@@ -45,7 +45,7 @@ def build_outputs(
         "slurm_partitions": {name: each.pools for name, each in slurm.partitions_or_default.items()},
         **{f"slurm_{name}": found[name] for name in _NCCL},
         # As in the core, a pool without a result has no entry: nothing was measured, and nothing has failed.
-        "slurm_details": found["details"] if results else pack([], {}, {}),
+        "slurm_details": found["details"] if results else pack_details([], {}, {}),
     }
 
 

@@ -8,10 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from busbar import names
-from busbar.hosts import nfs, scripts
+from busbar.hosts import scripts, services
 from busbar.hosts.finding import Check, Finding, error, warning
-from busbar.hosts.host import Host
-from busbar.hosts.inventory import host_of
+from busbar.hosts.inventory import Host, host_of
 from busbar.hosts.remote import Hosts
 from busbar.manifests import shell
 from busbar.manifests.launcher import PROGRAM_FOLDERS
@@ -23,9 +22,8 @@ from busbar.preflight.hardware_checks import check_hardware
 from busbar.preflight.health_checks import check_health
 from busbar.preflight.host_checks import check_clock, check_system, host_facts
 from busbar.preflight.nfs_checks import check_client, check_server
-from busbar.preflight.query import Answer, query
 from busbar.preflight.report import Report
-from busbar.preflight.spec import HostRequirements, requirements_key
+from busbar.preflight.spec import Answer, HostRequirements, query, requirements_key
 from busbar.preflight.survey import Outcome, is_gone, left_out, query_all
 from stacks.slurm.package.config import SYSTEM_UIDS, Slurm
 from stacks.slurm.package.render import CONTROLLER_PORT
@@ -122,12 +120,12 @@ def spec_of(slurm: Slurm) -> dict[str, Any]:
     }
 
 
-def home_export(slurm: Slurm) -> tuple[nfs.Export | None, tuple[Host, ...]]:
+def home_export(slurm: Slurm) -> tuple[services.Export | None, tuple[Host, ...]]:
     """The export of the homes, and the hosts that mount it; none without home.nfs."""
     server = next((host for host in hosts_of(slurm) if host.name == slurm.home_host), None)
     if server is None or slurm.home.nfs is None:
         return None, ()
-    return nfs.Export(server, slurm.home.nfs), tuple(host for host in hosts_of(slurm) if host != server)
+    return services.Export(server, slurm.home.nfs), tuple(host for host in hosts_of(slurm) if host != server)
 
 
 async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, is_installed: bool = False) -> Outcome:

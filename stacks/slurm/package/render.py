@@ -11,7 +11,7 @@ from typing import Any
 
 from busbar.config import Worker
 from busbar.hosts import scripts
-from busbar.hosts.host import Host
+from busbar.hosts.inventory import Host
 from stacks.slurm.package.config import TOP_SWITCH, Slurm
 
 Facts = Mapping[str, Mapping[str, Any]]

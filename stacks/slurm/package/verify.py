@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from busbar.fabric.slurm import SCRIPT, SCRIPT_SECONDS, why_unusable
-from busbar.hosts.host import Host
-from busbar.hosts.login import Login
+from busbar.hosts.inventory import Host, Login
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
 from busbar.operations.verify import Drift, verify_hosts
 from stacks.slurm.package.config import Slurm

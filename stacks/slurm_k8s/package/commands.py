@@ -91,7 +91,7 @@ def measure(api: RestApi, spec: UpdateSpec) -> str:
     """Measure a pool by a job of Slurm and judge its log; the request is JSON on stdin.
 
     The cluster: KUBECONFIG; its hosts and login: those of its stack file. Prints the verdict in short as JSON
-    (busbar.outputs.pool.summarize). Exit code 0 for any verdict. Log, verdict and report are in `folder`.
+    (busbar.outputs.contract.summarize). Exit code 0 for any verdict. Log, verdict and report are in `folder`.
     """
     from stacks.slurm_k8s.package.operations import measure_update
 

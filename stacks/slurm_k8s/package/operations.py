@@ -31,7 +31,7 @@ from busbar.manifests.names import job_name
 from busbar.manifests.ncclrun import nccl_run
 from busbar.models import StrictModel
 from busbar.outputs.build import build_measured
-from busbar.outputs.pool import summarize
+from busbar.outputs.contract import summarize
 from busbar.outputs.summary import pool_notes, pools_of, tables
 from busbar.text import listed
 from stacks.slurm_k8s.package import config

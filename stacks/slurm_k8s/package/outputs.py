@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from busbar.outputs.build import build_measured
-from busbar.outputs.details import pack
+from busbar.outputs.contract import pack_details
 from busbar.text import listed
 from stacks.slurm_k8s.package.config import Slurm
 from stacks.slurm_k8s.package.pools import Pool
@@ -70,7 +70,7 @@ def build_outputs(
         "slurm_drained": found["drained"],
         "login_service": f"{slurm.namespace}/{LOGIN_SERVICE}:{slurm.login.port}",
         **{f"slurm_{name}": made[name] for name in _NCCL},
-        "slurm_details": made["details"] if results else pack([], {}, {}),
+        "slurm_details": made["details"] if results else pack_details([], {}, {}),
     }
 
 

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from busbar.fabric.slurm import SCRIPT, SCRIPT_SECONDS
-from busbar.hosts.host import Host
-from busbar.hosts.login import Login
+from busbar.hosts.inventory import Host, Login
 from busbar.hosts.remote import Hosts, UnreachableError
 from busbar.kube.client import Api, ApiError
 from busbar.kube.objects import find

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from busbar.outputs import ClusterOutputs, PoolLaunch, PoolResult
-from busbar.outputs.pool import Curve
+from busbar.outputs.contract import Curve
 from stacks.training.package.config import Proof, Training
 from stacks.training.package.networks import attach
 from stacks.training.package.networks.attach import Attachment

@@ -8,7 +8,7 @@ from typing import Any
 from busbar.config import load
 from busbar.kube.client import ApiError, JsonObject
 from busbar.outputs import ClusterOutputs, build_outputs
-from busbar.outputs.pool import summarize
+from busbar.outputs.contract import summarize
 from stacks.watch.package import config
 from stacks.watch.package.config import Watch
 from tests.support.clusters import H100_POOL, site

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from busbar.manifests import mpijob, nic_cluster_policy, operators
+from busbar.manifests import mpijob, operators
 from busbar.manifests.nccljob import NcclJob, TopologyFile, resolve
 from busbar.manifests.scheduling import taints_of
 from tests.support import shared
@@ -101,7 +101,7 @@ POLICIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_the_nic_cluster_policy_fits_the_published_crd(version: str, name: str) -> None:
     pool, network_operator = POLICIES[name]
     site = cluster(pool, network_operator=network_operator)
-    manifest = nic_cluster_policy.render(
+    manifest = operators.render_policy(
         site.network_operator, taints_of(site.pools.values()), ["0000:1b:00.0"]
     )
     crd = published_crd("network-operator", version, "NicClusterPolicy")

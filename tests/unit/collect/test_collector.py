@@ -20,7 +20,7 @@ from busbar.judge.nccl.judgement import judge_archive
 from busbar.judge.nccl.verdict import SCHEMA
 from busbar.kube.client import ApiError, JsonObject
 from busbar.manifests import mpijob as manifests
-from busbar.outputs.pool import summarize
+from busbar.outputs.contract import summarize
 from tests.support.kube_cluster import Clock, Cluster, container, pod, unreachable, warning
 from tests.support.kube_site import job as configured
 from tests.unit.collect import launcher_log

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from busbar.collect.jobwatch import JobWatch, is_worker
-from busbar.collect.rejected import Rejected
+from busbar.collect.watch import Rejected
 from busbar.judge.collector import JobNeverStarted
 from busbar.kube import wait
 from busbar.kube.client import ApiError, JsonObject
@@ -218,7 +218,7 @@ def test_without_the_right_to_delete_pods_the_refusal_is_said_and_the_rejection_
 def collected(api: Operator, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """`busbar nccl collect`, as an update runs it."""
     api.server = "https://10.0.0.1:6443"  # type: ignore[attr-defined]
-    monkeypatch.setattr("busbar.kube.access.connect", lambda: api)
+    monkeypatch.setattr("busbar.kube.client.connect", lambda: api)
     monkeypatch.setattr(wait, "SystemClock", Clock)
     expected = {
         "nodes": 2, "gpus_per_node": 1, "rails": 1, "rate_gbps": 400, "transport": "socket",

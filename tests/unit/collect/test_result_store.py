@@ -12,7 +12,7 @@ from busbar.collect.result import KEY, RECORD, Results, after_quarantine, former
 from busbar.judge.record import Record
 from busbar.kube.client import ApiError, JsonObject
 from busbar.manifests import mpijob
-from busbar.outputs.pool import summarize
+from busbar.outputs.contract import summarize
 from tests.support.kube_cluster import Cluster
 from tests.support.kube_site import job as configured
 from tests.support.verdicts import passing, unknown

@@ -12,7 +12,7 @@ import pytest
 
 from busbar.components.engine import node_steps
 from busbar.hosts import scripts
-from busbar.kube import batches, servers
+from busbar.kube import batches, nodes
 from busbar.kube.client import ApiError
 from busbar.kube.drain import PodsRemain
 from busbar.kube.wait import TimedOut
@@ -49,7 +49,7 @@ def test_an_api_that_does_not_answer_fails_the_update_and_an_unusable_kubeconfig
 
     said: list[str] = []
     monkeypatch.setattr(batches, "ask", ask)
-    monkeypatch.setattr(servers, "ask", ask_servers)
+    monkeypatch.setattr(nodes, "ask_servers", ask_servers)
     monkeypatch.setattr(pulumi, "warn", said.append)
     monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: False)
     text = f"it is unknown whether servers and workers are running: {of_workers or of_servers}"

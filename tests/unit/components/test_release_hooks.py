@@ -11,7 +11,7 @@ import pytest
 
 from busbar.components.engine import cluster
 from busbar.components.engine.helm import create_recovery_hooks
-from busbar.helm import hook_jobs, releases
+from busbar.helm import releases
 
 RELEASE = ("gpu-operator-release", "gpu-operator", "operators", "KUBECONFIG")
 
@@ -70,7 +70,7 @@ def test_nothing_is_recovered_or_changed_when_the_check_before_a_change_refuses(
 def test_a_failed_installation_names_hook_jobs_and_is_not_repeated(
     warnings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hook_jobs, "problems", lambda api, where: [f"{api} {where}: no node"])
+    monkeypatch.setattr(releases, "hook_job_problems", lambda api, where: [f"{api} {where}: no node"])
     [hook] = create_recovery_hooks(*RELEASE).on_error or []
     on_error: Any = hook
     assert asyncio.run(on_error(None)) is False

@@ -15,8 +15,8 @@ import asyncssh
 import pulumi
 import pytest
 
-from busbar.components.engine.script_delivery import create_delivery_hook
-from busbar.components.engine.ssh import SshLogin
+from busbar.components.engine.hosts import SshLogin
+from busbar.components.worker_pool import create_delivery_hook
 from busbar.config import Cluster
 from busbar.hosts import scripts
 from busbar.hosts.inventory import Inventory

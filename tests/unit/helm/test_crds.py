@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from busbar.exits import Failed
-from busbar.helm.crds import CRDS, compare
+from busbar.helm.releases import CRDS, compare_crds
 from tests.support.kube_cluster import Cluster
 
 NAME = "clusterpolicies.nvidia.com"
@@ -31,7 +31,7 @@ def cluster(*found: dict[str, Any]) -> Cluster:
 
 def test_fields_that_the_cluster_would_drop_are_named_with_the_command_that_adds_them() -> None:
     with pytest.raises(Failed) as refused:
-        compare(cluster(crd("env")), [{"kind": "Pod"}, crd("env", "image", "tag")], "helm show crds x")
+        compare_crds(cluster(crd("env")), [{"kind": "Pod"}, crd("env", "image", "tag")], "helm show crds x")
     assert str(refused.value) == (
         f"the CRD {NAME} of the cluster lacks v1.spec.toolkits.toolkit.image, "
         "v1.spec.toolkits.toolkit.tag, which the chart has: they would be dropped. "
@@ -41,4 +41,4 @@ def test_fields_that_the_cluster_would_drop_are_named_with_the_command_that_adds
 
 @pytest.mark.parametrize("found", [[], [crd("env")], [crd("env", "newer")]])
 def test_a_crd_that_is_missing_equal_or_newer_is_no_error(found: list[dict[str, Any]]) -> None:
-    compare(cluster(*found), [crd("env")], "helm show crds x")
+    compare_crds(cluster(*found), [crd("env")], "helm show crds x")

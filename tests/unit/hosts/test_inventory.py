@@ -6,8 +6,7 @@ import pytest
 
 from busbar.config import load
 from busbar.hosts import k3s
-from busbar.hosts.host import Host
-from busbar.hosts.inventory import Inventory
+from busbar.hosts.inventory import Host, Inventory
 from tests.support.clusters import site
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from busbar.config import ConfigError, Ssh
-from busbar.hosts.login import Login
+from busbar.hosts.inventory import Login
 from tests.support.clusters import host_key
 
 SECRET = "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n"

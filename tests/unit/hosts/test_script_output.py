@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from busbar.hosts.script_output import kubeconfig_text, result, server_facts
+from busbar.hosts.scripts import kubeconfig_text, script_result, server_facts
 from tests.unit.hosts.bash import output
 
 BANNER = "Welcome to node {gpu-1}!\n\tLast login: {never}\n"
@@ -15,13 +15,13 @@ BANNER = "Welcome to node {gpu-1}!\n\tLast login: {never}\n"
 
 @pytest.mark.parametrize("before", ["", BANNER, "loading modules... ", f"{BANNER}[ok] "])
 def test_what_a_login_prints_before_the_result_is_left_out(before: str) -> None:
-    assert result(f'{before}{{"node":"a","ready":true}}\n') == {"node": "a", "ready": True}
+    assert script_result(f'{before}{{"node":"a","ready":true}}\n') == {"node": "a", "ready": True}
 
 
 @pytest.mark.parametrize("stdout", ["", "\n", BANNER, "[]", '{"node":', '"a"'])
 def test_an_output_without_a_result_is_refused(stdout: str) -> None:
     with pytest.raises(ValueError):
-        result(stdout)
+        script_result(stdout)
 
 
 FACTS = {"node": "server-1", "version": "v1.35.6+k3s1", "ca_sha256": "ab" * 32, "ca_pem": "-----BEGIN"}

@@ -6,9 +6,15 @@ from typing import Any
 
 import pytest
 
-from busbar.kube.allocatable import AllocatableSpec, NotAllocatable, shortfalls, wait
+from busbar.kube.allocatable import (
+    AllocatableSpec,
+    NotAllocatable,
+    PolicySpec,
+    policy_state_of,
+    shortfalls,
+    wait,
+)
 from busbar.kube.client import ApiError
-from busbar.kube.policies import PolicySpec, state_of
 from tests.support.kube_cluster import Clock, Cluster, node, pod, unreachable, warning
 
 NODES = "/api/v1/nodes"
@@ -155,7 +161,7 @@ def test_a_policy_names_the_parts_that_are_not_ready_and_none_that_it_leaves_out
         {"name": "state-SRIOV-device-plugin", "state": "notReady", "message": "no image"},
     ]
     policy = {"metadata": {"name": "nic"}, "status": {"state": "notReady", "appliedStates": parts}}
-    found = state_of(POLICY.model_copy(update={"kind": "NicClusterPolicy"}), policy)
+    found = policy_state_of(POLICY.model_copy(update={"kind": "NicClusterPolicy"}), policy)
     assert found.summary == "NicClusterPolicy nic: notReady; state-SRIOV-device-plugin is notReady (no image)"
 
 
@@ -176,12 +182,12 @@ def nic_policy(observed: int) -> Any:
 
 
 def test_a_condition_of_a_component_that_is_ready_is_no_remark() -> None:
-    found = state_of(NIC, nic_policy(observed=3))
+    found = policy_state_of(NIC, nic_policy(observed=3))
     assert (found.ready, found.summary) == (True, "NicClusterPolicy nic: ready")
 
 
 def test_a_policy_whose_conditions_are_about_an_earlier_generation_is_not_ready() -> None:
-    found = state_of(NIC, nic_policy(observed=2))
+    found = policy_state_of(NIC, nic_policy(observed=2))
     assert not found.ready
     assert found.summary == "NicClusterPolicy nic: ready; the operator has not processed its last change"
 

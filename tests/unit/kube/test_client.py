@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from busbar.kube import access
+from busbar.kube import client
 from busbar.kube.client import ApiError, RestApi
 from tests.unit.kube.api_server import Server, chunks, dropped, self_signed, status
 
@@ -167,18 +167,18 @@ def test_a_text_that_is_not_a_kubeconfig_is_refused_without_quoting_it() -> None
 
 
 def test_without_a_kubeconfig_the_message_says_how_to_give_one() -> None:
-    with pytest.raises(access.KubeconfigError, match="Fix: set KUBECONFIG to the path"):
-        access.connect({})
+    with pytest.raises(client.KubeconfigError, match="Fix: set KUBECONFIG to the path"):
+        client.connect({})
 
 
 def test_a_kubeconfig_is_taken_from_the_secret_variable_before_the_file(server: Server) -> None:
-    environment = {access.KUBECONFIG_TEXT: server.kubeconfig, "KUBECONFIG": "/nowhere"}
-    assert access.connect(environment).server.endswith(str(server.http.server_port))
+    environment = {client.KUBECONFIG_TEXT: server.kubeconfig, "KUBECONFIG": "/nowhere"}
+    assert client.connect(environment).server.endswith(str(server.http.server_port))
 
 
 def test_a_kubeconfig_file_that_is_missing_is_named() -> None:
-    with pytest.raises(access.KubeconfigError, match=r"kubeconfig /nowhere: No such file.* Fix: "):
-        access.connect({"KUBECONFIG": "/nowhere"})
+    with pytest.raises(client.KubeconfigError, match=r"kubeconfig /nowhere: No such file.* Fix: "):
+        client.connect({"KUBECONFIG": "/nowhere"})
 
 
 def test_a_server_with_a_certificate_of_another_authority_is_not_trusted(

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from busbar.collect.busy import Kept
-from busbar.kube import access, wait
+from busbar.kube import client, wait
 from busbar.kube.client import ApiError, RestApi
-from busbar.outputs.pool import summarize
+from busbar.outputs.contract import summarize
 from tests.support import cli
 from tests.support.kube_cluster import Clock, Cluster, node, unreachable
 from tests.support.verdicts import failing, unknown
@@ -33,7 +33,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """The command finds this cluster, and time that only passes while it waits."""
     api = Cluster({"/api/v1/nodes": [node("w1", nvidia_com__gpu="8")]})
     api.server = "https://10.0.0.1:6443"  # type: ignore[attr-defined]
-    monkeypatch.setattr("busbar.kube.access.connect", lambda: api)
+    monkeypatch.setattr("busbar.kube.client.connect", lambda: api)
     monkeypatch.setattr(wait, "SystemClock", Clock)
     return api
 
@@ -62,7 +62,7 @@ def test_an_endpoint_answers_with_its_server_or_ends_with_1_and_the_fix(
     monkeypatch.setattr(wait, "SystemClock", Clock)
     question = {"setting": "api_endpoint", "fix": "repair it", "deadline_seconds": 1}
     with running() as server:
-        monkeypatch.setattr("busbar.kube.access.connect", lambda: RestApi(server.kubeconfig))
+        monkeypatch.setattr("busbar.kube.client.connect", lambda: RestApi(server.kubeconfig))
         server.answers += [status(200, b"ok")]
         done = busbar("wait", "api", stdin=question)
         assert json.loads(done.stdout) == {"server": f"http://127.0.0.1:{server.http.server_port}"}
@@ -95,7 +95,7 @@ def test_a_question_that_is_not_valid_is_bad_usage(cluster: Cluster, stdin: Any,
 
 
 def test_without_a_kubeconfig_it_is_bad_usage(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (access.KUBECONFIG_TEXT, "KUBECONFIG"):
+    for name in (client.KUBECONFIG_TEXT, "KUBECONFIG"):
         monkeypatch.delenv(name, raising=False)
     done = busbar("wait", "allocatable", stdin=QUESTION)
     assert done.exit_code == 64
@@ -233,7 +233,7 @@ def two_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
     """The command finds these; removing them sets a handler of SIGTERM, which ends with the test."""
     api = Nodes(*(kube_node(name, name) for name in ("w-1", "w-2")))
     api.server = "https://10.0.0.1:6443"  # type: ignore[attr-defined]
-    monkeypatch.setattr("busbar.kube.access.connect", lambda: api)
+    monkeypatch.setattr("busbar.kube.client.connect", lambda: api)
     monkeypatch.setattr(wait, "SystemClock", lambda: api.clock)
     former = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     yield api

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from busbar.kube.client import ApiError
-from busbar.kube.namespaces import NAMESPACES, OWNER, claim
+from busbar.kube.objects import NAMESPACES, OWNER, claim_namespace
 from tests.support.kube_cluster import Clock, Cluster, unreachable
 
 MINE = "busbar/prod/validation-namespace"
@@ -13,14 +13,14 @@ MINE = "busbar/prod/validation-namespace"
 
 def check(annotations: dict[str, str] | None) -> None:
     cluster = Cluster({f"{NAMESPACES}/jobs": {"metadata": {"annotations": annotations}}})
-    claim(cluster, "jobs", MINE)
+    claim_namespace(cluster, "jobs", MINE)
     assert not cluster.created
 
 
 def test_one_that_does_not_exist_is_created_with_the_mark_of_its_resource() -> None:
     cluster = Cluster()
-    claim(cluster, "jobs", MINE)
-    claim(cluster, "jobs", MINE)
+    claim_namespace(cluster, "jobs", MINE)
+    claim_namespace(cluster, "jobs", MINE)
     [(_, made)] = cluster.created
     # Labels are those of the engine's provider: two owners of a field would be in conflict when it changes.
     assert made["metadata"] == {"name": "jobs", "annotations": {OWNER: MINE}}
@@ -51,7 +51,7 @@ def test_any_other_is_refused_with_what_to_do(annotations: dict[str, str] | None
 def test_an_api_that_does_not_answer_is_asked_again() -> None:
     cluster = Cluster()
     cluster.failures = [unreachable()]
-    claim(cluster, "jobs", MINE, Clock())
+    claim_namespace(cluster, "jobs", MINE, Clock())
     assert len(cluster.created) == 1
 
 
@@ -59,4 +59,4 @@ def test_an_api_that_refuses_is_an_error() -> None:
     cluster = Cluster()
     cluster.failures = [ApiError("POST", 403, "forbidden")]
     with pytest.raises(ApiError):
-        claim(cluster, "jobs", MINE, Clock())
+        claim_namespace(cluster, "jobs", MINE, Clock())

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from busbar.kube import servers
+from busbar.kube import nodes
 from busbar.kube.client import ApiError, JsonObject
 from busbar.kube.nodes import NODES
 from busbar.kube.wait import TimedOut
@@ -45,7 +45,7 @@ class Cluster(Nodes):
 
 def end(cluster: Cluster, *names: str) -> str:
     """What is wrong at the end of an update with these servers, by default three; empty for nothing."""
-    return servers.problems(cluster, names or NAMES, cluster.clock)
+    return nodes.server_problems(cluster, names or NAMES, cluster.clock)
 
 
 def test_servers_that_are_ready_and_vote_end_the_update_well() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from busbar.config import Cluster
 from busbar.kube.allocatable import AllocatableSpec
-from busbar.manifests import nic_cluster_policy, operators
+from busbar.manifests import operators
 from busbar.manifests.operators import GPU_OPERATOR, MPI_OPERATOR, NETWORK_OPERATOR, Operator
 from busbar.manifests.scheduling import taints_of
 from tests.support.clusters import OWN_NFD
@@ -169,13 +169,13 @@ RAILS = ["0000:1b:00.0", "0000:9b:00.0"]
 
 def policy_of(site: Cluster) -> dict[str, Any]:
     taints = taints_of(site.pools.values())
-    spec: dict[str, Any] = nic_cluster_policy.render(site.network_operator, taints, RAILS)["spec"]
+    spec: dict[str, Any] = operators.render_policy(site.network_operator, taints, RAILS)["spec"]
     return spec
 
 
 def selectors(pool: dict[str, Any] | None = None, **network_operator: Any) -> dict[str, Any]:
     site = cluster(pool, network_operator=network_operator)
-    (resource,) = nic_cluster_policy.plugin_config(site.network_operator, RAILS)["resourceList"]
+    (resource,) = operators.plugin_config(site.network_operator, RAILS)["resourceList"]
     found: dict[str, Any] = resource["selectors"]
     return found
 
@@ -186,7 +186,7 @@ def test_pods_are_offered_the_rails_that_preflight_has_found_and_no_other_hca() 
 
 def test_without_a_rail_there_is_no_policy_that_would_offer_every_hca() -> None:
     with pytest.raises(ValueError, match="no PCI address of a rail"):
-        nic_cluster_policy.plugin_config(cluster().network_operator, [])
+        operators.plugin_config(cluster().network_operator, [])
 
 
 def test_a_site_narrows_the_selectors_further() -> None:
@@ -232,7 +232,7 @@ def test_multus_and_nv_ipam_are_part_of_the_policy_only_where_they_are_asked_for
 def test_a_taint_that_several_pools_have_is_tolerated_once_by_the_device_plugin_too() -> None:
     site = cluster({"taints": [TAINT]})
     pools = [*site.pools.values(), *site.pools.values()]
-    policy = nic_cluster_policy.render(site.network_operator, taints_of(pools), RAILS)
+    policy = operators.render_policy(site.network_operator, taints_of(pools), RAILS)
     assert policy["spec"]["tolerations"] == [
         {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
         {**TAINT, "operator": "Equal"},

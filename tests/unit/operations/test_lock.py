@@ -14,8 +14,7 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from busbar.hosts.host import Host
-from busbar.hosts.login import Login
+from busbar.hosts.inventory import Host, Login
 from busbar.hosts.remote import Hosts
 from busbar.operations import lock
 from busbar.operations.lock import LockedError, held

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from busbar.hosts.host import Host
+from busbar.hosts.inventory import Host
 from busbar.operations.preparation import Preparation, prepare
 from tests.support.cli import busbar
 from tests.support.ssh_hosts import CLOSED_PORT, at, login, machine, printing

@@ -19,9 +19,9 @@ from typer.testing import Result
 
 from busbar.config import Bastion as Jump
 from busbar.hosts import remote, ssh
-from busbar.hosts.host import Host
+from busbar.hosts.inventory import Host
 from busbar.hosts.remote import ScriptError
-from busbar.operations import removal, uncleaned
+from busbar.operations import removal
 from tests.support.cli import busbar
 from tests.support.ssh_hosts import CLIENT, CLOSED_PORT, HOST, at, login, machine, printing, public
 
@@ -298,11 +298,11 @@ def test_every_server_that_answers_is_told_whether_the_cluster_goes_or_stays(com
 
 
 def test_a_given_up_host_stays_on_record_until_it_is_installed_again(tmp_path: Path) -> None:
-    uncleaned.write(tmp_path, "worker-w-1", at(22, "w-1", "worker"), "timed out")
-    [record] = uncleaned.read(tmp_path, listed={"worker-w-2"})
+    removal.write_record(tmp_path, "worker-w-1", at(22, "w-1", "worker"), "timed out")
+    [record] = removal.read_records(tmp_path, listed={"worker-w-2"})
     assert str(record).startswith("could not be cleaned: w-1 (timed out, ")
-    assert uncleaned.read(tmp_path, listed={"worker-w-1"}) == []
-    assert uncleaned.read(tmp_path, listed=set()) == []
+    assert removal.read_records(tmp_path, listed={"worker-w-1"}) == []
+    assert removal.read_records(tmp_path, listed=set()) == []
 
 
 def test_a_record_that_was_interrupted_while_it_was_written_does_not_break_later_commands(
@@ -315,5 +315,5 @@ def test_a_record_that_was_interrupted_while_it_was_written_does_not_break_later
 
     monkeypatch.setattr(Path, "write_text", half)
     with pytest.raises(KeyboardInterrupt):
-        uncleaned.write(tmp_path, "worker-w-1", at(22, "w-1", "worker"), "no route")
-    assert uncleaned.read(tmp_path, listed=()) == []
+        removal.write_record(tmp_path, "worker-w-1", at(22, "w-1", "worker"), "no route")
+    assert removal.read_records(tmp_path, listed=()) == []

@@ -9,7 +9,7 @@ import pytest
 from busbar import __version__
 from busbar.config import Cluster, load
 from busbar.outputs import CLUSTER, ClusterOutputs, build_outputs
-from busbar.outputs.pool import summarize
+from busbar.outputs.contract import summarize
 from tests.support.clusters import site
 from tests.support.verdicts import failing, passing, unknown
 

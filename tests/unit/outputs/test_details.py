@@ -11,8 +11,7 @@ import pytest
 
 from busbar.config import load
 from busbar.outputs import build_outputs
-from busbar.outputs.details import details_schema
-from busbar.outputs.pool import summarize
+from busbar.outputs.contract import details_schema, summarize
 from tests.support.clusters import site
 from tests.support.verdicts import passing, unknown
 

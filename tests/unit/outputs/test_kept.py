@@ -13,7 +13,7 @@ from busbar.config import load
 from busbar.judge.record import Record
 from busbar.manifests import mpijob
 from busbar.outputs import ClusterOutputs, build_outputs
-from busbar.outputs.pool import current_result, read_result, summarize
+from busbar.outputs.contract import current_result, read_result, summarize
 from tests.support import kube_site
 from tests.support.clusters import site
 from tests.support.verdicts import failing, passing, unknown

@@ -8,7 +8,7 @@ import pytest
 
 from busbar.config import load
 from busbar.outputs import ClusterOutputs, ContractError, NfsExport, PoolLaunch, build_outputs
-from busbar.outputs.pool import summarize
+from busbar.outputs.contract import summarize
 from tests.support.clusters import H100_POOL, site
 from tests.support.verdicts import passing
 

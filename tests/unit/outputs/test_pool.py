@@ -9,7 +9,7 @@ import pytest
 
 from busbar import __version__
 from busbar.judge.nccl.verdict import Verdict
-from busbar.outputs.pool import Curve, PoolResult, read_result, summarize
+from busbar.outputs.contract import Curve, PoolResult, read_result, summarize
 from tests.support.verdicts import passing, unknown
 
 

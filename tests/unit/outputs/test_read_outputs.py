@@ -11,7 +11,7 @@ import pytest
 
 from busbar.config import load
 from busbar.outputs import ClusterOutputs, ContractError, Node, build_outputs
-from busbar.outputs.pool import summarize
+from busbar.outputs.contract import summarize
 from tests.support.clusters import site
 from tests.support.verdicts import failing, passing
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from busbar.config import load
 from busbar.outputs import build_measured, build_outputs
-from busbar.outputs.pool import summarize
+from busbar.outputs.contract import summarize
 from busbar.outputs.summary import summary
 from tests.support.clusters import site
 from tests.support.verdicts import failing, passing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from busbar.hosts.host import Host
+from busbar.hosts.inventory import Host
 from busbar.preflight.spec import HostRequirements, NfsRequirements, Spec
 
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHCZiZsoI4rLdzIgOAyl4xhV9+49bbTnNxAQJ+2pSurZ"

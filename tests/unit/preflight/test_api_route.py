@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from busbar.hosts.finding import Finding
-from busbar.preflight.api_route import check_api_route
+from busbar.preflight.survey import check_api_route
 from tests.unit.preflight.samples import HOST_KEY, a_host, spec
 
 BASTION = {"address": "127.0.0.1", "host_key": HOST_KEY}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from busbar.preflight.rails import choose, rate_gbps
+from busbar.preflight.network_checks import choose_rails, rate_gbps
 from busbar.preflight.report import Hca
 from tests.support.reports import hca
 from tests.unit.preflight.samples import REQUIRED
@@ -29,24 +29,26 @@ def ports(*described: dict[str, Any]) -> list[Hca]:
     ],
 )
 def test_a_port_that_is_not_a_rail_has_a_reason(changes: dict[str, Any], reason: str) -> None:
-    rails = choose(ports(hca("mlx5_0", **changes)), REQUIRED)
+    rails = choose_rails(ports(hca("mlx5_0", **changes)), REQUIRED)
     assert (rails.names, rails.ignored) == ((), {"mlx5_0": reason})
 
 
 def test_ports_named_by_the_site_are_left_out_whatever_they_are() -> None:
     required = REQUIRED.model_copy(update={"ignore_hcas": ("mlx5_4", "mlx5_bond*")})
-    rails = choose(ports(hca("mlx5_0"), hca("mlx5_4"), hca("mlx5_bond_0")), required)
+    rails = choose_rails(ports(hca("mlx5_0"), hca("mlx5_4"), hca("mlx5_bond_0")), required)
     assert rails.names == ("mlx5_0",)
     assert set(rails.ignored) == {"mlx5_4", "mlx5_bond_0"}
 
 
 def test_a_second_port_is_a_rail_of_its_own_in_nccls_spelling() -> None:
-    assert choose(ports(hca("mlx5_0"), hca("mlx5_0", port=2)), REQUIRED).names == ("mlx5_0", "mlx5_0:2")
+    assert choose_rails(ports(hca("mlx5_0"), hca("mlx5_0", port=2)), REQUIRED).names == ("mlx5_0", "mlx5_0:2")
 
 
 def test_roce_rails_are_ethernet() -> None:
     required = REQUIRED.model_copy(update={"link_layer": "ethernet"})
-    assert choose(ports(hca("mlx5_0", link_layer="Ethernet"), hca("mlx5_1")), required).names == ("mlx5_0",)
+    assert choose_rails(ports(hca("mlx5_0", link_layer="Ethernet"), hca("mlx5_1")), required).names == (
+        "mlx5_0",
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 
 from busbar.hosts.finding import Finding
 from busbar.preflight.host_checks import check_host, host_facts
+from busbar.preflight.network_checks import flow_of
 from busbar.preflight.report import Qos
-from busbar.preflight.roce import flow_of
 from busbar.preflight.spec import HostRequirements
 from tests.support.reports import CLOCK, hca, report
 from tests.unit.preflight.samples import REQUIRED, a_host

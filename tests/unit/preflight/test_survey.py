@@ -14,8 +14,9 @@ import asyncssh
 import pytest
 
 from busbar.hosts import remote, ssh
-from busbar.hosts.host import Host
-from busbar.preflight import facts, query
+from busbar.hosts.inventory import Host
+from busbar.preflight import facts
+from busbar.preflight import spec as query
 from busbar.preflight.facts import HostRecord
 from busbar.preflight.host_checks import check_clock
 from busbar.preflight.spec import Spec

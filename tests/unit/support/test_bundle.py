@@ -14,7 +14,7 @@ import zstandard
 from typer.testing import Result
 
 from busbar import __version__
-from busbar.support.redact import Redactor, is_secret_name, kubeconfig_secrets
+from busbar.support.bundle import Redactor, is_secret_name, kubeconfig_secrets
 from tests.support.cli import busbar
 from tests.support.clusters import site
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from busbar.preflight.rails import choose
+from busbar.preflight.network_checks import choose_rails
 from busbar.preflight.report import Report
 from busbar.text import counted, listed
 from stacks.accept.package.rows.inventory import devices
@@ -38,7 +38,7 @@ def _hcas(report: Report) -> dict[str, int]:
 def _names(pool: Pool, reports: Mapping[str, Report]) -> set[str]:
     """The rails. An HCA is one on every node if it is one on any: its cable may be out, or narrow."""
     mine = (reports[name] for name in pool.workers if name in reports)
-    return {hca for report in mine for hca in choose(report.hcas, pool.required).names}
+    return {hca for report in mine for hca in choose_rails(report.hcas, pool.required).names}
 
 
 def rails_of(pool: Pool, reports: Mapping[str, Report]) -> Rails:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from busbar.preflight.hardware_checks import check_hardware
 from busbar.preflight.health_checks import check_health
-from busbar.preflight.rails import choose
+from busbar.preflight.network_checks import choose_rails
 from busbar.preflight.report import Report
 from busbar.text import counted, listed
 from stacks.accept.package.rows.kinds import (
@@ -97,7 +97,7 @@ def _hcas(asked: Question) -> Finding:
     named = {}
     for name, report in asked.reports.items():
         guids = {(each.get("name"), each.get("port")): each for each in devices(report, "hcas")}
-        rails = choose(report.hcas, asked.pool.required).ports.values()
+        rails = choose_rails(report.hcas, asked.pool.required).ports.values()
         named[name] = [guids.get((port.name, str(port.port)), {}) for port in rails]
     return _unique(asked, "hcas", ("guid",), named)
 
@@ -159,7 +159,7 @@ def _same(asked: Question) -> Finding:
     kinds: dict[str, dict[str, list[str]]] = {}
     lacking = [name for name in asked.pool.workers if name not in asked.reports]
     for name, report in asked.reports.items():
-        rails = choose(report.hcas, asked.pool.required).ports.values()
+        rails = choose_rails(report.hcas, asked.pool.required).ports.values()
         found = {
             "driver": {gpu.driver for gpu in report.gpus.list} if report.gpus else set(),
             "VBIOS": {str(each.get("vbios", "")) for each in devices(report, "gpus")},

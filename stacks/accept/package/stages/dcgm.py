@@ -13,13 +13,13 @@ from busbar.fabric.measure import CannotMeasure, LeftBehind, Plan, Preempted
 from busbar.fabric.measure.plan import marked
 from busbar.fabric.measure.run import run
 from busbar.hosts import scripts
-from busbar.hosts.script_output import result
+from busbar.hosts.scripts import script_result
 from busbar.judge.collector import LogLost
 from busbar.kube.client import ApiError, JsonObject
 from busbar.kube.gpus import IDLE_LABEL
 from busbar.kube.pods import issue_report, issues_of
 from busbar.kube.wait import Deadline, Pending, TimedOut, wait_until
-from busbar.manifests import namespace
+from busbar.manifests import names
 from busbar.manifests.scheduling import GPU_RESOURCE, PRIORITY_CLASSES, pod_on, priority_class
 from busbar.text import counted, listed
 from stacks.accept.package.evidence import Printed, stage_job
@@ -42,7 +42,7 @@ class Pods(Plan):
     def objects(self, annotations: Mapping[str, str]) -> list[tuple[str, dict[str, Any]]]:
         """The objects to create, in order: the collection in the API and the manifest."""
         made = [(PRIORITY_CLASSES, priority_class(self.priority))] if self.idle else []
-        made.append(("/api/v1/namespaces", namespace.render(self.job.namespace)))
+        made.append(("/api/v1/namespaces", names.render_namespace(self.job.namespace)))
         made += [(f"{self.inside}/pods", self._pod(*each)) for each in self.names.items()]
         return [(path, marked(manifest, self.run, annotations)) for path, manifest in made]
 
@@ -145,7 +145,7 @@ def _printed(on: Running, plan: Pods, pod: JsonObject | None) -> dict[str, Any]:
     try:
         if phase(pod) in ENDED and has_started(pod, CONTAINER):
             log = LogFollower(on.api, plan.job.namespace, name, CONTAINER, limit, on.say)
-            return {**result(b"".join(log.lines()).decode(errors="replace")), **about}
+            return {**script_result(b"".join(log.lines()).decode(errors="replace")), **about}
     except (LogLost, ApiError, ValueError) as error:
         on.say(f"warning: {plan.names[name]}: {error}")
     found = [each.what for each in issues_of(pod)]

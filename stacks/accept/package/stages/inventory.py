@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from busbar.exits import NoVerdict
 from busbar.hosts import scripts
 from busbar.hosts.finding import Finding
-from busbar.preflight.query import Answer, query
+from busbar.preflight.spec import Answer, query
 from busbar.preflight.survey import CONCURRENT, query_all
 from busbar.text import listed
 from stacks.accept.package.evidence import HOSTS, Inventory, write_json
 from stacks.accept.package.stages.running import Planned, Running
 
 if TYPE_CHECKING:
-    from busbar.hosts.host import Host
+    from busbar.hosts.inventory import Host
     from busbar.hosts.remote import Hosts
 
 # Seconds of a preflight of CONCURRENT hosts.

@@ -12,7 +12,7 @@ from stacks.accept.package.evidence import Printed
 from stacks.accept.package.stages.running import Running
 
 if TYPE_CHECKING:
-    from busbar.hosts.host import Host
+    from busbar.hosts.inventory import Host
 
 
 def measure_on(

@@ -54,7 +54,7 @@ class Running:
     def api(self) -> RestApi:
         """A client of the cluster. Raises SecretError and UnknownState."""
         from busbar.cli.stackfile import cluster_api
-        from busbar.kube.access import connect
+        from busbar.kube.client import connect
 
         if self.kubeconfig:
             return connect({"KUBECONFIG": str(self.kubeconfig)})

@@ -17,12 +17,11 @@ import yaml
 from busbar.config.stackfile import StackFile
 from busbar.exits import Misuse, NoVerdict
 from busbar.hosts.finding import Finding
-from busbar.hosts.host import Host
-from busbar.hosts.inventory import Inventory
+from busbar.hosts.inventory import Host, Inventory
 from busbar.kube.client import ApiError, JsonObject
 from busbar.kube.wait import TimedOut
-from busbar.preflight.query import Answer
 from busbar.preflight.report import Report
+from busbar.preflight.spec import Answer
 from busbar.preflight.survey import Answers, Ask
 from stacks.accept.package import commands, document, stages
 from stacks.accept.package import criteria as contract
@@ -388,7 +387,7 @@ def test_a_cluster_that_busbar_did_not_make_is_accepted_without_its_hosts(
     kubeconfig.touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Gpus, "server", "https://k8s.example.com:6443", raising=False)
-    monkeypatch.setattr("busbar.kube.access.connect", lambda environment: gpus)
+    monkeypatch.setattr("busbar.kube.client.connect", lambda environment: gpus)
     monkeypatch.setattr(stage_runs, "now", lambda: TIMES[0])
     of = ("--kubeconfig", str(kubeconfig))
     printed = busbar("accept", "criteria", *of)
@@ -413,7 +412,7 @@ def test_over_tcp_a_cluster_that_busbar_did_not_make_has_no_rails_to_be_judged(
     (tmp_path / "config").touch()
     (tmp_path / "settings.yaml").write_text("transport: socket")
     monkeypatch.setattr(Gpus, "server", "https://k8s.example.com:6443", raising=False)
-    monkeypatch.setattr("busbar.kube.access.connect", lambda environment: gpus)
+    monkeypatch.setattr("busbar.kube.client.connect", lambda environment: gpus)
     of = ("--kubeconfig", str(tmp_path / "config"), "--settings", str(tmp_path / "settings.yaml"))
     rows = {row["id"]: row for row in yaml.safe_load(busbar("accept", "criteria", *of).stdout)["rows"]}
     assert "inventory.gpus.hcas" not in rows and "rails.gpus.slow" not in rows

@@ -10,14 +10,18 @@ import pulumi
 from pulumi_command import local, remote
 
 from busbar import names
-from busbar.components.engine.host_command import HostArgs, create_host_command
+from busbar.components.engine.hosts import (
+    HostArgs,
+    SshLogin,
+    create_host_command,
+    create_host_removal,
+    with_login,
+)
 from busbar.components.engine.join_tokens import TOKEN_ARGUMENTS, create_password
 from busbar.components.engine.local_command import create_hosts_command
-from busbar.components.engine.removal import create_host_removal
-from busbar.components.engine.ssh import SshLogin, with_login
 from busbar.components.nfs_server import NfsServer, NfsServerArgs
 from busbar.hosts import k3s
-from busbar.hosts.host import Host
+from busbar.hosts.inventory import Host
 from busbar.preflight import facts
 from stacks.slurm.package import preflight, render
 from stacks.slurm.package.config import Slurm

@@ -8,10 +8,9 @@ from typing import Any
 
 import pulumi
 
+from busbar.components.engine.hosts import SshLogin, stack_folder, with_login
 from busbar.components.engine.local_command import create_hosts_command
-from busbar.components.engine.removal import stack_folder
-from busbar.components.engine.ssh import SshLogin, with_login
-from busbar.outputs.pool import read_result
+from busbar.outputs.contract import read_result
 from stacks.slurm.package import job
 from stacks.slurm.package.config import Slurm
 

@@ -13,7 +13,7 @@ import pytest
 from pulumi.runtime import mocks, rpc
 
 from busbar.components.engine.join_tokens import TOKEN_ARGUMENTS
-from busbar.outputs.pool import summarize
+from busbar.outputs.contract import summarize
 from busbar.preflight.facts import HostRecord, pack
 from stacks.slurm.package import config, operations
 from stacks.slurm.package.components.hosts import CONTROLLER_SECONDS

@@ -18,7 +18,7 @@ from busbar.fabric.measure.history import entries
 from busbar.fabric.measure.records import read_folder
 from busbar.fabric.slurm import keep, why_unusable
 from busbar.fabric.slurm.reach import OverSsh
-from busbar.hosts.host import Host
+from busbar.hosts.inventory import Host
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
 from busbar.judge.archive import Archive
 from busbar.manifests import sbatch

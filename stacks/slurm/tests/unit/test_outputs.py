@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from busbar.outputs.pool import summarize
+from busbar.outputs.contract import summarize
 from stacks.slurm.package import outputs
 from stacks.slurm.package.config import Slurm
 from stacks.slurm.package.summary import summary

@@ -9,7 +9,7 @@ import pytest
 
 from busbar.hosts.finding import Finding
 from busbar.preflight.facts import HostRecord
-from busbar.preflight.query import Answer
+from busbar.preflight.spec import Answer
 from stacks.slurm.package import preflight
 from stacks.slurm.package.preflight import Spec
 from stacks.slurm.tests.support import ALSO, compute, configured, reported, slurm, spec

@@ -15,14 +15,14 @@ from pulumi_command import local
 
 from busbar.components.engine.cluster import of_fixed_name
 from busbar.components.engine.helm import Installed, InstalledRelease, changes, create_release
+from busbar.components.engine.hosts import stack_folder
 from busbar.components.engine.local_command import busbar_command, create_cluster_command
-from busbar.components.engine.removal import stack_folder
 from busbar.config import Chart
-from busbar.kube.access import KUBECONFIG_TEXT
+from busbar.kube.client import KUBECONFIG_TEXT
 from busbar.manifests.names import digest
 from busbar.manifests.operators import Operator, Values
 from busbar.outputs import ClusterOutputs
-from busbar.outputs.pool import read_result
+from busbar.outputs.contract import read_result
 from stacks.slurm_k8s.package import values
 from stacks.slurm_k8s.package.config import PASSWORD, PROJECT
 from stacks.slurm_k8s.package.config import Slurm as SlurmConfig

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from busbar.kube.access import KUBECONFIG_TEXT
+from busbar.kube.client import KUBECONFIG_TEXT
 from stacks.slurm_k8s.tests.lab.conftest import BUSBAR, Slurm, until
 from tests.support.lab import PROJECT, Lab
 

@@ -13,7 +13,7 @@ import pytest
 from pulumi.runtime import mocks
 from rich.console import Console
 
-from busbar.outputs.pool import FORMAT
+from busbar.outputs.contract import FORMAT
 from stacks.slurm_k8s.package.outputs import CONTRACT_VERSION, summary
 from stacks.slurm_k8s.package.values import DATABASE_KEY, JWT_KEY, SLURM_KEY
 from stacks.slurm_k8s.tests.support import CLUSTER, configured

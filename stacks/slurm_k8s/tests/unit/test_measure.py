@@ -14,11 +14,10 @@ import pytest
 
 from busbar.config import load
 from busbar.exits import Misuse, NoVerdict
-from busbar.hosts.host import Host
-from busbar.hosts.inventory import Inventory
+from busbar.hosts.inventory import Host, Inventory
 from busbar.hosts.remote import ScriptError, UnreachableError
 from busbar.outputs.build import build_measured
-from busbar.outputs.pool import read_result
+from busbar.outputs.contract import read_result
 from stacks.slurm_k8s.package import operations
 from stacks.slurm_k8s.package.outputs import not_measured
 from stacks.slurm_k8s.package.reach import InPods

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from busbar.capability import capabilities
-from busbar.collect.rejected import Rejected
+from busbar.collect.watch import Rejected
 from busbar.judge.archive import Archive
 from stacks.training.package.collect.collector import collect, judge_folder
 from stacks.training.package.collect.spec import CollectSpec

@@ -109,7 +109,7 @@ def test_a_job_is_followed_and_its_verdict_printed_in_one_line(
 ) -> None:
     api = job.cluster()
     api.logs = [job.serve(job.whole_log())]
-    monkeypatch.setattr("busbar.kube.access.connect", lambda: api)
+    monkeypatch.setattr("busbar.kube.client.connect", lambda: api)
     monkeypatch.setattr(wait, "SystemClock", Clock)
     expectation = expected().model_dump(mode="json", exclude_none=True)
     request = {"namespace": "train", "job": "run", "folder": str(tmp_path), "deadline_seconds": 600}

@@ -11,7 +11,7 @@ import pytest
 
 from busbar.config import load
 from busbar.outputs import ClusterOutputs, build_outputs
-from busbar.outputs.pool import summarize
+from busbar.outputs.contract import summarize
 from stacks.training.package.networks import attach
 from stacks.training.package.networks.manifests import render
 from stacks.training.package.proof import Manifests

@@ -40,7 +40,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
         }
     )
     api.server = "https://10.0.0.1:6443"  # type: ignore[attr-defined]
-    monkeypatch.setattr("busbar.kube.access.connect", lambda: api)
+    monkeypatch.setattr("busbar.kube.client.connect", lambda: api)
     monkeypatch.setattr(wait, "SystemClock", Clock)
     return api
 

@@ -9,7 +9,7 @@ import pytest
 from busbar.config import load
 from busbar.hosts.inventory import Inventory
 from busbar.outputs import ClusterOutputs
-from busbar.outputs.launch import launches
+from busbar.outputs.contract import launches
 from stacks.training.package.collect.spec import CollectSpec, collect_spec
 from stacks.training.package.expectation import expectation
 from stacks.training.package.storage.manifests import claim_name

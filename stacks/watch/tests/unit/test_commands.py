@@ -32,7 +32,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Served:
     """The cluster that every command finds."""
     made = Served({NODES: [], CRD_PATH: [], "/api/v1/namespaces/nccl/configmaps": []})
     made.server = "https://api"  # type: ignore[attr-defined]
-    monkeypatch.setattr("busbar.kube.access.connect", lambda: made)
+    monkeypatch.setattr("busbar.kube.client.connect", lambda: made)
     monkeypatch.setattr(
         "busbar.kube.client.RestApi", lambda kubeconfig: made if kubeconfig == KUBECONFIG else None
     )

@@ -20,7 +20,7 @@ from busbar.cli.stack.session import Session
 from busbar.cli.stack.target import Options, Target
 from busbar.exits import DONE, FAILED
 from busbar.names import removal_of
-from busbar.operations import uncleaned
+from busbar.operations import removal
 from tests.support.ssh_hosts import at
 
 
@@ -135,7 +135,7 @@ def test_a_step_that_broke_off_in_an_earlier_update_is_applied_again(
 def test_a_host_that_could_not_be_cleaned_is_named_until_it_is_installed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    uncleaned.write(
+    removal.write_record(
         Target(tmp_path, "prod").folder, "busbar-worker@gpu-1", at(22, "gpu-1", "worker"), "no route"
     )
     monkeypatch.setattr(commands, "snapshot", lambda _: Snapshot((STACK,), ()))

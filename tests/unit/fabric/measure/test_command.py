@@ -26,7 +26,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Foreign:
     made = Foreign(*(gpu_node(name, gpus=1, product="") for name in ("gpu-1", "gpu-2")))
     made.server = "https://10.0.0.1:6443"  # type: ignore[attr-defined]
     # Both names: the other module binds it when it is imported, maybe during this test.
-    for name in ("busbar.kube.access.connect", "busbar.kube.access.connect"):
+    for name in ("busbar.kube.client.connect", "busbar.kube.client.connect"):
         monkeypatch.setattr(name, lambda *_: made)
     monkeypatch.setattr(wait, "SystemClock", Clock)
     monkeypatch.chdir(tmp_path)

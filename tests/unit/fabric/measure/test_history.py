@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from busbar.fabric.measure.history import Entry, Noise, Run, entries, suspects
 from busbar.judge.record import Record
-from busbar.outputs.pool import FORMAT, PoolResult
+from busbar.outputs.contract import FORMAT, PoolResult
 
 START = datetime(2026, 11, 24, 6, tzinfo=UTC)
 SETTINGS = {"profile": "h100-ib-8x400", "max_bytes": "8589934592", "k3s": "v1.35.6+k3s1"}

@@ -19,7 +19,7 @@ from busbar.kube import wait
 from busbar.kube.client import JsonObject
 from busbar.manifests import mpijob, nccljob
 from busbar.manifests.nccljob import TopologyFile
-from busbar.outputs.pool import PoolResult, summarize
+from busbar.outputs.contract import PoolResult, summarize
 from tests.support.cli import busbar
 from tests.support.kube_cluster import Clock
 from tests.support.verdicts import passing
@@ -61,7 +61,7 @@ def test_busbar_nccl_collect_records_what_an_update_measures(
     cluster: Foreign, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.server = "https://10.0.0.1:6443"  # type: ignore[attr-defined]
-    monkeypatch.setattr("busbar.kube.access.connect", lambda *_: cluster)
+    monkeypatch.setattr("busbar.kube.client.connect", lambda *_: cluster)
     monkeypatch.setattr(wait, "SystemClock", Clock)
     manifest, spec = job_of(stack())
     cluster.create(JOBS, manifest)

@@ -42,7 +42,7 @@ def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
     Path("topology.yaml").write_text(yaml.safe_dump({**SETTINGS, "topology_file": "h100.xml"}))
 
     def typed(cluster: Authorized, *words: str) -> Any:
-        for name in ("busbar.kube.access.connect", "busbar.kube.access.connect"):
+        for name in ("busbar.kube.client.connect", "busbar.kube.client.connect"):
             monkeypatch.setattr(name, lambda *_: cluster)
         return busbar("nccl", *words)
 
