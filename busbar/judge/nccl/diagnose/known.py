@@ -115,6 +115,7 @@ class _Table:
     def __init__(self) -> None:
         entries = read_yaml(__package__, "failures.yaml")
         self.failures = {f.name: f for f in map(Failure.model_validate, entries)}
+        self.anchors: set[str] = set()  # a line of NCCL without one of these words shows nothing
         self.places = {name: place for place, name in enumerate(self.failures)}
         self.texts: dict[str, list[tuple[list[str], Row, Failure]]] = {}
         self.stated: dict[str, list[str]] = {}
@@ -125,6 +126,11 @@ class _Table:
             said = [text for other in failure.instead for text in other.where]
             for text in [*said, *(row.unless_said for row in failure.lines if row.unless_said)]:
                 self.stated.setdefault(_word(text), []).append(text)
+        self.anchors = {*self.texts, *self.stated}
+
+    def has_wordless(self, text: str) -> bool:
+        """Whether TEXT has the beginning of a known text that has no word."""
+        return any(around[0] in text for around, _, _ in self.texts.get("", ()))
 
     def shown(
         self, text: str, said: set[str], stated: Iterable[str], *, started: bool, stage: Stage
@@ -217,6 +223,8 @@ class LineRules:
             self._started = True
             self._known = {name: found for name, found in self._known.items() if not failure(name).retried}
         known, said = table(), words(text)
+        if level == "INFO" and said.isdisjoint(known.anchors) and not known.has_wordless(text):
+            return False
         stated = [t for word in known.stated.keys() & said for t in known.stated[word] if t in text]
         for each in stated:
             hosts = self._found.stated.setdefault(each, set())

@@ -42,7 +42,7 @@ class EdgeCounts:
     count: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # one per line, and a frozen one takes three times as long to make
 class Edge:
     """One end of a link, as printed in `link`.
 

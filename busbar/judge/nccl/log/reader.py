@@ -28,8 +28,10 @@ MAX_SKEW = 60.0  # by which a clock may be set back
 HOUR = 3600.0
 # text after MAX_TEXT that would have been read; lists of ranks and host names have none
 READABLE = re.compile(rb"NCCL |# |\d +\d+ +[a-z]")
-# how nearly every line begins, behind at most one tag: the process of an INFO message (and not a time)
+# how nearly every line begins, behind at most a pod, a time and a tag: the process of an INFO message
 HEAD = re.compile(
+    rb"(?:\[pod/[^\]\s]{1,250}\] ?)?"
+    rb"(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)? )?"
     rb"(?:\[\d{1,6},\d{1,6}\]<std(?:out|err)>:? ?)?(?!\d\d:\d\d:\d\d )"
     rb"([A-Za-z0-9_][\w.\-]{0,254}):(\d{1,20}):\d{1,20} \[-?\d{0,9}\] NCCL INFO "
 )
@@ -192,13 +194,13 @@ class LogReader:
 
     def _line(self, line: bytes, number: int) -> None:
         """Take one line."""
-        if self._parts or b" P " in line[:64]:
-            joined = self._joined(line)
-            if joined is None:
-                return
-            line = joined
         self._raw = line
-        if len(line) <= MAX_TEXT and (head := HEAD.match(line)) is not None and line.isascii():
+        if (
+            len(line) <= MAX_TEXT
+            and not self._parts
+            and (head := HEAD.match(line)) is not None
+            and line.isascii()
+        ):
             start, end = head.start(1), head.end()
             text = line[start:].decode("ascii").rstrip()
             # such a text would come out of `clean` as it is
@@ -207,6 +209,11 @@ class LogReader:
                 evidence, process = self._process(head)
                 self._message(evidence, "INFO", process, text[end - start :].strip(), number, text)
                 return
+        if self._parts or b" P " in line[:64]:
+            joined = self._joined(line)
+            if joined is None:
+                return
+            self._raw = line = joined
         if line.startswith(b"\x00") and self.builder.started and self.builder.stage != "after":
             self._missing = self._missing or LogLine("", number, "zeros in place of lines")
         if len(line) > MAX_TEXT and READABLE.search(line, MAX_TEXT - MAX_HOST) is not None:
