@@ -214,7 +214,7 @@ class LogReader:
             if joined is None:
                 return
             self._raw = line = joined
-        if line.startswith(b"\x00") and self.builder.started and self.builder.stage != "after":
+        if line.startswith(bytes(8)) and self.builder.started and self.builder.stage != "after":
             self._missing = self._missing or LogLine("", number, "zeros in place of lines")
         if len(line) > MAX_TEXT and READABLE.search(line, MAX_TEXT - MAX_HOST) is not None:
             self._cut += 1

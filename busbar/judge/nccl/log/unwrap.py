@@ -40,7 +40,7 @@ READABLE = re.compile(r"NCCL (?:INFO|WARN|version)|# |\d +\d+ +[a-z]", re.ASCII)
 RECORD = re.compile(r"""\{\s*["']""")
 # a field of CSV in which a line of the program begins
 CSV = re.compile(
-    r'[^\s,;\t][,;\t]"?(?:# nThread |#\s+Rank |\d+\s+\d+\s+[a-z]\w+\s|[\w.\-]+:\d+:\d+ \[-?\d*\] NCCL )'
+    r'[^\s,;](?:[,;]"?|\t")(?:# nThread |#\s+Rank |\d+\s+\d+\s+[a-z]\w+\s|[\w.\-]+:\d+:\d+ \[-?\d*\] NCCL )'
 )
 
 

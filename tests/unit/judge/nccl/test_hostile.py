@@ -5,7 +5,6 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
-import lzma
 import random
 import tarfile
 import zipfile
@@ -44,7 +43,7 @@ def test_deep_json_is_a_line_without_meaning() -> None:
 def archive(kind: str, data: bytes) -> bytes:
     if kind == "zst":
         return zstandard.ZstdCompressor().compress(data)
-    return gzip.compress(data) if kind == "gz" else lzma.compress(data)
+    return gzip.compress(data)
 
 
 @pytest.fixture
@@ -52,7 +51,7 @@ def log() -> bytes:
     return ("\n".join(Made().lines()) + "\n").encode()
 
 
-@pytest.mark.parametrize("kind", ["gz", "zst", "xz"])
+@pytest.mark.parametrize("kind", ["gz", "zst"])
 @pytest.mark.parametrize("missing", [1, 500])
 def test_a_cut_archive_is_judged_as_far_as_it_goes(
     kind: str, missing: int, log: bytes, tmp_path: Path
@@ -120,7 +119,8 @@ def test_more_facts_than_hosts_print_keep_some_and_say_so() -> None:
 
 @pytest.mark.parametrize("text", ["a", "ab", "OOM", "killed", "8"])
 def test_a_short_line_says_what_its_word_says(text: str) -> None:
-    assert judge([*Made().lines(), text], WANT).passed is (text not in ("OOM", "killed"))
+    verdict = judge([*Made().lines(), text], WANT)
+    assert (bool(verdict.remarks) or not verdict.passed) is (text in ("OOM", "killed"))
 
 
 def test_a_host_with_more_hcas_than_any_has_keeps_some_and_says_so() -> None:
@@ -150,9 +150,12 @@ def tarred(data: bytes) -> bytes:
     return out.getvalue()
 
 
-@pytest.mark.parametrize(("pack", "kind"), [(zipped, "zip"), (bz2.compress, "bzip2"), (tarred, "tar")])
+@pytest.mark.parametrize(
+    ("pack", "kind"),
+    [(zipped, "a zip archive"), (bz2.compress, "compressed by bzip2"), (tarred, "a tar archive")],
+)
 def test_an_archive_is_named_as_one(pack: Callable[[bytes], bytes], kind: str, tmp_path: Path) -> None:
     path = tmp_path / "launcher.log"
     path.write_bytes(pack(b"\x01\x02" * 500))
     check = judge_log(read_file(str(path)), WANT).check("source")
-    assert (check.status, f"a {kind} archive" in check.reason) == ("unknown", True)
+    assert (check.status, kind in check.reason) == ("unknown", True)
