@@ -10,7 +10,7 @@ from busbar.judge.nccl.checks.result import Check, failed, passed, unknown
 from busbar.text import listed
 
 # facts that are the same on all hosts and ranks; others that differ are remarks
-SAME = ("libfabric provider", "transport protocol", "local Net devices")
+SAME = ("NCCL git version", "libfabric provider", "transport protocol", "local Net devices")
 FOUND = re.compile(r"\(found (\d+) nics\)")
 ORIGINALLY = re.compile(r"(\d+) rails \(originally found (\d+) rails\)")
 
@@ -46,6 +46,12 @@ def _wrong(context: Context) -> Iterator[tuple[str, str]]:
         if domain is not None and int(value) < domain:
             where = listed(sorted(hosts), 3)
             yield "agreement.clique_split", f"{value} GPUs are in one clique on {where}, expected {domain}"
+
+    indirect = {host for host, edges in context.evidence.inside.items() if "P2P/indirect" in edges}
+    system = context.expectation.system
+    if indirect and system is not None and system.reduces_in_nvswitch:
+        where = listed(sorted(indirect), 3)
+        yield "agreement.indirect", f"GPUs on {where} reach each other over a third one, behind an NVSwitch"
 
 
 def _other_library(context: Context) -> str | None:

@@ -205,6 +205,8 @@ def stability(context: Context) -> Check:
                 f"{UNSTEADY:.0%}"
             )
             return failed("stability.differs", reason, row.as_line)
+    if (gap := context.log.gap) is not None:
+        return unknown("stability.gap", f"the run stood still among its rows: {gap.text}", gap)
     system = context.expectation.system
     references = {name: envelope(system, name) for name in context.tables}
     rises = [rise(run, references[name]) for name, runs in context.tables.items() for run in runs]

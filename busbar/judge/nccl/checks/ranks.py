@@ -205,6 +205,10 @@ def _counted_by_nccl(context: Context) -> Check | None:
                 f"NCCL counts {nranks} ranks on {nodes} nodes, the device list {n} on {context.nodes}",
                 line,
             )
+    absent = sorted(set(range(n or 0)) - evidence.destroyed.get(n or 0, set()))
+    if absent and len(absent) < (n or 0) and context.is_whole:
+        reason = f"{len(absent)} of {n} ranks did not come to their end (Destroy COMPLETE): {absent[0]}"
+        return unknown("ranks.not_destroyed", reason)
     return None
 
 

@@ -268,7 +268,8 @@ def test_a_rank_that_does_not_end_as_the_others_is_named() -> None:
     ]
     assert judge([*lines(), *ends], WANT).diagnoses == []
     verdict = judge([*lines(), *ends[:11], *ends[12:]], WANT)
-    assert verdict.passed and "rank 11" in verdict_text(verdict, io.StringIO())
+    assert verdict.check("ranks").code == "ranks.not_destroyed"
+    assert "rank 11" in verdict_text(verdict, io.StringIO())
 
 
 @pytest.mark.parametrize("text", ["warmup iters: 0 iters: 20", "warmup iters: 5 iters: 1"])
