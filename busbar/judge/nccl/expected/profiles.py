@@ -1,7 +1,7 @@
 """Profiles: the hardware of known systems, and the settings of their NCCL test, as data.
 
-Each profile is a YAML file beside this module, whole or with the keys in which it differs from another one
-(`like`). The gate takes the expected busbw from it, the MPIJob its environment and resources, and the reader
+Each profile is an entry of profiles.yaml, whole or with the keys in which it differs from another one (`like`).
+The gate takes the expected busbw from it, the MPIJob its environment and resources, and the reader
 the source of each number.
 """
 
@@ -23,7 +23,7 @@ Algorithm = Literal["ring", "tree", "nvls", "sharp", "auto"]
 
 
 class UnknownProfileError(LookupError):
-    """There is no file for a profile; the message lists the existing profiles."""
+    """There is no such profile; the message lists the existing profiles."""
 
     exit_code = 64
 
@@ -92,8 +92,7 @@ def read_yaml(package: str, name: str) -> Any:
 
 def names() -> list[str]:
     """Names of all profiles, sorted."""
-    files = (f.name for f in resources.files(__name__).iterdir())
-    return sorted(f.removesuffix(".yaml") for f in files if f.endswith(".yaml"))
+    return sorted(read_yaml(__package__, "profiles.yaml"))
 
 
 @cache
@@ -101,11 +100,11 @@ def load(name: str) -> Profile:
     """Return the profile NAME. Raises UnknownProfileError."""
     if name not in names():
         raise UnknownProfileError(f"unknown profile {name!r}; use one of {', '.join(names())}")
-    return Profile(**_values(name))
+    return Profile(name=name, **_values(name))
 
 
 def _values(name: str) -> dict[str, Any]:
     """The keys of the profile NAME: its own, and the others of the profile that it is `like`."""
-    own = dict(read_yaml(__name__, f"{name}.yaml"))
+    own = dict(read_yaml(__package__, "profiles.yaml")[name])
     base = own.pop("like", None)
     return {**(_values(base) if base else {}), **own}
