@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterable
 from unittest.mock import patch
 
-from busbar.judge.nccl.expected import bounds, published
-from busbar.judge.nccl.expected.published import PublishedResult, published_results
+from busbar.judge.nccl.expected import bounds
+from busbar.judge.nccl.expected.bounds import PublishedResult, published_results
 from busbar.judge.nccl.units import rate
 
 CLOSE = 0.05
@@ -51,9 +51,9 @@ def table(results: Iterable[PublishedResult], *, without_own_source: bool) -> st
         known = tuple(
             each for each in published_results() if not without_own_source or each.source != result.source
         )
-        published._of.cache_clear()
+        bounds._of.cache_clear()
         bounds._told.cache_clear()
-        with patch.object(published, "published_results", lambda known=known: known):
+        with patch.object(bounds, "published_results", lambda known=known: known):
             found = bounds.bounds(result.system(), result.collective, result.algorithm)
         rows.append(line(result, found))
         if result.health == "healthy":

@@ -250,7 +250,7 @@ def collect(api: RestApi, spec: CollectSpec) -> Any:
     Prints the verdict in short as JSON (outputs.contract.summarize), or the former one that stays: marked
     as `kept` where the GPUs are held, and as it was where neither log nor verdict of the job is kept. With
     another `judge` a kept log is judged again. The log, the whole verdict and the report are written to
-    `folder`, and the record (busbar.judge.record) there and into the cluster.
+    `folder`, and the record (busbar.judge.archive) there and into the cluster.
 
     Exit code 0 for any verdict, also a failure; 1 when the cluster cannot be reached or refuses, or when
     restarting kubelets have rejected the job's pods twice, so that the next update measures again; 64 for a

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from busbar.judge.nccl import Verdict
-    from busbar.judge.nccl.checks.result import Table
+    from busbar.judge.nccl.checks.context import Table
 
 
 # panels of the help

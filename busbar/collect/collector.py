@@ -13,7 +13,7 @@ from busbar.collect.busy import Kept
 from busbar.collect.jobwatch import JobWatch
 from busbar.collect.result import Results
 from busbar.collect.spec import CollectSpec, settings_of
-from busbar.judge.archive import Archive
+from busbar.judge.archive import Archive, JobOutcome, Record
 from busbar.judge.collector import Collector, JobNeverStarted
 from busbar.judge.nccl import Expectation, Verdict, judge_log, read_lines
 from busbar.judge.nccl.expected import JUDGE
@@ -22,7 +22,6 @@ from busbar.judge.nccl.log.patterns import ROW, VALUE
 from busbar.judge.nccl.log.reader import ParsedLog
 from busbar.judge.nccl.report.html import Origin, write_html
 from busbar.judge.nccl.units import size
-from busbar.judge.record import JobOutcome, Record
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.nodes import record_event
 from busbar.kube.wait import Clock, Deadline, ProgressCallback

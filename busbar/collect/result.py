@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from busbar.collect.busy import PATIENCE_SECONDS, WhenBusy
+from busbar.judge.archive import JOB, Record
 from busbar.judge.nccl.verdict import SCHEMA
-from busbar.judge.record import JOB, Record
 from busbar.kube.client import Api, JsonObject
 from busbar.kube.objects import create_or_merge, delete, find
 from busbar.manifests.mpijob import POOL_LABEL, nodes_of

@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import Field
 
 from busbar.config.cluster import NcclSettings
+from busbar.judge.archive import JOB, Settings
 from busbar.judge.nccl.expected import JUDGE
-from busbar.judge.record import JOB, Settings
 from busbar.manifests.names import short
 from busbar.manifests.nccljob import NcclJob
 from busbar.manifests.ncclrun import NcclRun

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Concatenate, Literal, ParamSpec, Self, TypeVar
 
-from busbar.judge.record import JobOutcome as JobOutcome
+from busbar.judge.archive import JobOutcome as JobOutcome
 from busbar.models import StrictModel
 
 Status = Literal["pass", "fail", "unknown", "not-required"]

@@ -15,7 +15,7 @@ from busbar.config.cluster import Taint
 from busbar.config.stackfile import tidy
 from busbar.exits import NoVerdict
 from busbar.hosts.inventory import Host, Inventory
-from busbar.judge.record import JOB, VERDICT, Record, Settings, changes
+from busbar.judge.archive import JOB, VERDICT, Record, Settings, changes
 from busbar.manifests import nccljob
 from busbar.models import OutputModel, number, problems
 from busbar.text import listed

@@ -9,7 +9,7 @@ from typing import Any
 from pulumi.runtime import mocks
 
 from busbar.collect.spec import settings_of
-from busbar.judge.record import Record
+from busbar.judge.archive import Record
 from busbar.manifests.mpijob import nodes_of
 from busbar.outputs.contract import summarize
 from busbar.preflight.facts import HostRecord, pack

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from busbar.config import Cluster
     from busbar.config.stackfile import StackFile
     from busbar.fabric.measure.history import Entry, Run
-    from busbar.judge.nccl.report.series import Dot
+    from busbar.judge.nccl.report.svg import Dot
 
 MAX_WIDTH = 1000
 
@@ -119,7 +119,7 @@ def _row(entry: Entry) -> list[str]:
 
 
 def _write(path: Path, found: Sequence[Entry]) -> None:
-    from busbar.judge.nccl.report.series import series_svg
+    from busbar.judge.nccl.report.svg import series_svg
 
     series: dict[str, list[Dot]] = {}
     for each in found:
@@ -134,7 +134,7 @@ def _write(path: Path, found: Sequence[Entry]) -> None:
 
 
 def _dot(entry: Entry, busbw: float) -> Dot:
-    from busbar.judge.nccl.report.series import Dot
+    from busbar.judge.nccl.report.svg import Dot
 
     run, noise = entry.run, entry.noise
     return Dot(

@@ -18,8 +18,8 @@ from busbar.fabric.measure.plan import Plan, unusable
 from busbar.fabric.measure.run import IdleApi, Preempted, preempted, run
 from busbar.fabric.measure.stack import plan_pool
 from busbar.hosts.inventory import Inventory
+from busbar.judge.archive import JobOutcome, Record
 from busbar.judge.collector import JobNeverStarted
-from busbar.judge.record import JobOutcome, Record
 from busbar.kube import pods as kube_pods
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.nodes import NODES

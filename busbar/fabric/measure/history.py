@@ -12,7 +12,7 @@ from math import comb
 from statistics import median
 from typing import Any
 
-from busbar.judge.record import JOB, Record, changes
+from busbar.judge.archive import JOB, Record, changes
 from busbar.outputs.contract import FORMAT, PoolResult
 from busbar.text import listed
 

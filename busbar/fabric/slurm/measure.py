@@ -11,13 +11,12 @@ from busbar.collect.spec import settings_with
 from busbar.fabric.measure.records import append
 from busbar.fabric.slurm.job import JobSpec, SlurmJob
 from busbar.fabric.slurm.reach import Reach
-from busbar.judge.archive import Archive
+from busbar.judge.archive import JOB, Archive, Record
 from busbar.judge.checks import JobOutcome
 from busbar.judge.collector import Collector
 from busbar.judge.nccl import Expectation, Verdict, judge_log, read_lines
 from busbar.judge.nccl.log.reader import ParsedLog
 from busbar.judge.nccl.report.html import Origin, write_html
-from busbar.judge.record import JOB, Record
 from busbar.kube.wait import Clock, ProgressCallback
 from busbar.outputs.contract import summarize
 

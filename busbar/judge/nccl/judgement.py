@@ -6,22 +6,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from busbar import __version__
-from busbar.judge.archive import Archive
+from busbar.judge.archive import Archive, Record
 from busbar.judge.checks import JobOutcome
 from busbar.judge.nccl.checks import run_all
-from busbar.judge.nccl.checks.context import Context, build
-from busbar.judge.nccl.checks.result import Table, points
+from busbar.judge.nccl.checks.context import Context, Table, build, points
 from busbar.judge.nccl.checks.transport import proven_transport
-from busbar.judge.nccl.diagnose.diagnose import diagnose
+from busbar.judge.nccl.diagnose.diagnose import diagnose, remarks
 from busbar.judge.nccl.diagnose.known import LineRules
-from busbar.judge.nccl.diagnose.remarks import remarks
 from busbar.judge.nccl.expected import JUDGE
 from busbar.judge.nccl.expected.expectation import Expectation
 from busbar.judge.nccl.log import reader
-from busbar.judge.nccl.log.collective import infer
 from busbar.judge.nccl.log.reader import ParsedLog
+from busbar.judge.nccl.log.tables import infer
 from busbar.judge.nccl.verdict import Verdict
-from busbar.judge.record import Record
 from busbar.judge.verdict import conclusion
 
 

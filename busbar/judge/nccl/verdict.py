@@ -8,10 +8,9 @@ from pydantic import Field
 
 from busbar.judge import verdict
 from busbar.judge.checks import Overall, Status
-from busbar.judge.nccl.checks.result import Check, CollectiveResult, Point
+from busbar.judge.nccl.checks.context import Check, CollectiveResult, Point
 from busbar.judge.nccl.checks.transport import ProvenTransport
-from busbar.judge.nccl.diagnose.diagnose import Diagnosis
-from busbar.judge.nccl.diagnose.remarks import Remark
+from busbar.judge.nccl.diagnose.diagnose import Diagnosis, Remark
 
 __all__ = ["Check", "CollectiveResult", "Diagnosis", "Overall", "Point", "Status", "Verdict"]
 

@@ -16,8 +16,7 @@ from markupsafe import Markup
 from busbar.fabric.diagnosis.page import cells_of, heat_map
 from busbar.judge.nccl.expected import JUDGE
 from busbar.judge.nccl.report.html import style
-from busbar.judge.nccl.report.series import series_svg
-from busbar.judge.nccl.report.svg import curve_svg
+from busbar.judge.nccl.report.svg import curve_svg, series_svg
 from busbar.preflight.report import Report
 from busbar.writing import write_whole
 from stacks.accept.package import criteria as contract

@@ -22,12 +22,11 @@ from busbar.capability import capabilities
 from busbar.exits import Failed
 from busbar.fabric.diagnosis.stage import StageLog, group_begins
 from busbar.fabric.localise import Group
-from busbar.judge.archive import LOG, SOURCE, Archive
+from busbar.judge.archive import JOB, LOG, SOURCE, Archive, Record
 from busbar.judge.nccl import Verdict
 from busbar.judge.nccl.judgement import judge_archive
-from busbar.judge.nccl.log.collective import infer
 from busbar.judge.nccl.log.records import Run, amount, number
-from busbar.judge.record import JOB, Record
+from busbar.judge.nccl.log.tables import infer
 from busbar.models import OutputModel
 from busbar.preflight.report import Report
 from busbar.writing import write_whole

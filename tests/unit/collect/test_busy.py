@@ -12,8 +12,8 @@ from busbar.collect.busy import Kept, WhenBusy, holders
 from busbar.collect.jobwatch import JobWatch
 from busbar.collect.result import KEY, RECORD
 from busbar.collect.watch import Unreachable
+from busbar.judge.archive import Record
 from busbar.judge.collector import JobNeverStarted
-from busbar.judge.record import Record
 from busbar.kube.client import JsonObject
 from busbar.kube.wait import Deadline
 from busbar.manifests import mpijob

@@ -9,7 +9,7 @@ import pytest
 
 from busbar.collect import result
 from busbar.collect.result import KEY, RECORD, Results, after_quarantine, former_result
-from busbar.judge.record import Record
+from busbar.judge.archive import Record
 from busbar.kube.client import ApiError, JsonObject
 from busbar.manifests import mpijob
 from busbar.outputs.contract import summarize

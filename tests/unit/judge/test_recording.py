@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from busbar.judge import COUNT_LINE, FIRST_LINE, LAST_LINE
-from busbar.judge.recording import Recording
+from busbar.judge.collector import Recording
 
 LINE = b"nccl-worker-0:21:31 [0] NCCL INFO Using network Socket\n"
 

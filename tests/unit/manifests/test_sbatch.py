@@ -18,9 +18,9 @@ import pytest
 import yaml
 from typer.testing import Result
 
+from busbar.judge.collector import Recording
 from busbar.judge.nccl import Expectation, Verdict, judge
 from busbar.judge.nccl.expected import profiles
-from busbar.judge.recording import Recording
 from busbar.manifests.sbatch import script, segment_size
 from tests.support.cli import busbar
 from tests.support.kube_site import job

@@ -10,7 +10,7 @@ import pytest
 
 from busbar.collect.spec import collect_spec, settings_of
 from busbar.config import load
-from busbar.judge.record import Record
+from busbar.judge.archive import Record
 from busbar.manifests import mpijob
 from busbar.outputs import ClusterOutputs, build_outputs
 from busbar.outputs.contract import current_result, read_result, summarize

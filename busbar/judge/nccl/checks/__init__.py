@@ -15,16 +15,13 @@ from functools import wraps
 
 from busbar.judge import checks as shared
 from busbar.judge.checks import Status
-from busbar.judge.nccl.checks.agreement import agreement
 from busbar.judge.nccl.checks.bandwidth import assess, busbw, stability
-from busbar.judge.nccl.checks.completeness import completeness
-from busbar.judge.nccl.checks.context import Context
-from busbar.judge.nccl.checks.correctness import correctness
+from busbar.judge.nccl.checks.context import Check, Context
 from busbar.judge.nccl.checks.fabric import gdrdma, mnnvl, rails, sharp
+from busbar.judge.nccl.checks.hosts import agreement
 from busbar.judge.nccl.checks.ranks import ranks
-from busbar.judge.nccl.checks.result import Check
 from busbar.judge.nccl.checks.setup import hcas, nccl_version, plugin, topology_file
-from busbar.judge.nccl.checks.source import collective, job, source
+from busbar.judge.nccl.checks.tables import collective, completeness, correctness, job, source
 from busbar.judge.nccl.checks.transport import transport
 from busbar.judge.nccl.checks.warnings import warnings
 

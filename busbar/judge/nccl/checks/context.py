@@ -2,19 +2,189 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from busbar.judge.checks import JobOutcome, Status
-from busbar.judge.nccl.checks.algorithm import algorithm_used
-from busbar.judge.nccl.checks.result import CollectiveResult
+from pydantic import Field
+
+from busbar.judge import checks
+from busbar.judge.checks import JobOutcome, Status, by_status
 from busbar.judge.nccl.expected.expectation import Expectation
-from busbar.judge.nccl.expected.system import board
-from busbar.judge.nccl.log.binding import Proof, short
-from busbar.judge.nccl.log.collective import infer
+from busbar.judge.nccl.expected.system import BOARD_GPUS, System, board
 from busbar.judge.nccl.log.evidence import Evidence
-from busbar.judge.nccl.log.reader import ParsedLog
-from busbar.judge.nccl.log.records import Preamble, Rank, Run
+from busbar.judge.nccl.log.reader import ParsedLog, Proof, short
+from busbar.judge.nccl.log.records import LogLine, Measurement, Preamble, Rank, Run, amount, number
+from busbar.judge.nccl.log.tables import infer
+from busbar.models import StrictModel
+
+# NVLS since 2.17, its trees between hosts since 2.18 (release notes)
+FIRST_NVLS = {1: (2, 17), 2: (2, 18)}
+# types that NVLS does not add up: ncclNvlsSupported (NCCL src/include/device.h)
+NOT_NVLS_TYPES = re.compile(r"u?int8|char|fp?8")
+
+
+def release(version: str) -> tuple[int, ...]:
+    """The numbers of a version: 2.19.3+cuda12.2 -> (2, 19, 3)."""
+    return tuple(int(n) for n in re.findall(r"\d+", version.partition("+")[0])[:3])
+
+
+def algorithm_used(evidence: Evidence, runs: list[Run], system: System) -> str | None:
+    """The algorithm (ring, tree or nvls) that the log proves for RUNS; None if it does not.
+
+    A board whose NVSwitch should reduce, and does not, is still held against NVLS.
+    """
+    if nvls_lost(evidence, runs, system) is not None:
+        return None
+    chosen = [a for a in evidence.algorithms if a.startswith("AllReduce ")]
+    if chosen:
+        largest = max(chosen, key=lambda a: evidence.algorithm_sizes.get(a, 0))
+        return _kind(largest.split()[1])
+    asked = _setting(evidence, "NCCL_ALGO")
+    if asked is not None:
+        return _asked(asked) if asked else None
+    without = set(evidence.nvls_channels) == {"0"} and not _should_reduce(runs, system)
+    if without or _without_nvls(evidence, system) or not all(_reduced_by_nvls(run) for run in runs):
+        return "ring"
+    # a log without the environment may hide NCCL_ALGO
+    shown = evidence.environment and evidence.nvls_channels and "0" not in evidence.nvls_channels
+    return "nvls" if shown else None
+
+
+def nvls_lost(evidence: Evidence, runs: list[Run], system: System | None) -> LogLine | None:
+    """A line that says that the GPUs of RUNS do not reduce in their NVSwitch, although they should."""
+    if system is None or not _should_reduce(runs, system) or _without_nvls(evidence, system):
+        return None
+    asked = _setting(evidence, "NCCL_ALGO")
+    if asked is not None and _asked(asked) != "nvls":
+        return None
+    # 0 channels in a log without the environment may hide NCCL_NVLS_ENABLE
+    no_channels = evidence.nvls_channels.get("0") if evidence.environment else None
+    return evidence.multicast.get("not available") or no_channels
+
+
+def _should_reduce(runs: list[Run], system: System) -> bool:
+    """Return whether all GPUs of boards took part whose NVSwitch can reduce."""
+    whole = all(len(run.preamble.ranks) >= BOARD_GPUS * system.domains for run in runs)
+    return system.reduces_in_nvswitch and whole
+
+
+def _without_nvls(evidence: Evidence, system: System) -> bool:
+    """Whether a setting or an old NCCL leaves NVLS out."""
+    old = any(release(v) < FIRST_NVLS[min(system.domains, 2)] for v in evidence.versions)
+    return old or _setting(evidence, "NCCL_NVLS_ENABLE") == "0"
+
+
+def _setting(evidence: Evidence, name: str) -> str | None:
+    """The value of NAME; "" if processes differ; None if it is not printed."""
+    found = {e.partition("=")[2] for e in evidence.environment if e.startswith(f"{name}=")}
+    return found.pop() if len(found) == 1 else "" if found else None
+
+
+def _asked(value: str) -> str | None:
+    """RING | Tree,Ring | ^NVLS,NVLSTree | allreduce:ring;allgather:tree"""
+    parts = [part.rpartition(":") for part in value.lower().split(";")]
+    names = next((names for function, _, names in parts if function in ("", "allreduce")), "")
+    kinds = {_kind(name) for name in names.removeprefix("^").split(",")}
+    if names.startswith("^"):
+        return "ring" if "nvls" in kinds else None
+    if kinds == {"ring", "tree"}:
+        return "ring"
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+def _kind(name: str) -> str | None:
+    name = name.strip().lower()
+    return "nvls" if name.startswith("nvls") else name if name in ("ring", "tree") else None
+
+
+def _reduced_by_nvls(run: Run) -> bool:
+    row = run.largest_row
+    return row.redop in ("sum", None) and NOT_NVLS_TYPES.match(row.type) is None
+
+
+EVIDENCE_WIDTH = 400
+
+
+class Check(checks.Check):
+    """The result of a gate on a log. `line`: number of the line with the `evidence`."""
+
+    line: int | None = None
+
+
+class PointMeasurement(StrictModel):
+    """One measurement of a size: us, GB/s, GB/s. `wrong`: the printed last column (None: not compared)."""
+
+    time_us: float
+    algbw_gbps: float
+    busbw_gbps: float
+    wrong: float | None
+
+
+class Point(StrictModel):
+    """One message size of a curve."""
+
+    size_bytes: int
+    count: int
+    type: str
+    redop: str | None
+    out_of_place: PointMeasurement
+    in_place: PointMeasurement
+
+
+class CollectiveResult(StrictModel):
+    """One collective: its curve, and its value at the largest message beside the expected one (GB/s)."""
+
+    busbw_gbps: float | None
+    expected_gbps: float | None
+    floor_gbps: float | None
+    ceiling_gbps: float | None
+    fraction: float | None
+    passed: bool
+    basis: str = Field(default="", description="what little the expected value rests on")
+    size_bytes: int | None = None
+    plateau_bytes: int = Field(description="the floor applies from here on; 0: to the largest")
+    reasoning: list[str] = Field(default_factory=list)
+    curve: list[Point] = Field(default_factory=list)
+
+
+class Table(StrictModel):
+    """One table of a log as it is printed; nothing of it is judged."""
+
+    collective: str | None
+    line: int
+    rows: list[Point]
+    average: str | None
+    out_of_bounds: int | None
+
+
+def points(run: Run) -> list[Point]:
+    """The rows of a table."""
+    return [
+        Point(
+            size_bytes=row.size, count=row.count, type=row.type, redop=row.redop,
+            out_of_place=_point(row.out_of_place), in_place=_point(row.in_place),
+        )
+        for row in run.rows
+    ]  # fmt: skip
+
+
+def _point(measurement: Measurement) -> PointMeasurement:
+    return PointMeasurement(
+        time_us=amount(measurement.time),
+        algbw_gbps=amount(measurement.algbw),
+        busbw_gbps=amount(measurement.busbw),
+        wrong=number(measurement.errors),
+    )
+
+
+def result(status: Status, code: str, reason: str, line: LogLine | None = None, fix: str = "") -> Check:
+    """A Check with the line that proves it, if there is one."""
+    check = Check.of(status, code, reason, line.text[:EVIDENCE_WIDTH] if line else None, fix)
+    return check.model_copy(update={"line": line.line}) if line else check
+
+
+passed, failed, unknown, not_required = by_status(result)
 
 
 @dataclass(frozen=True, slots=True)

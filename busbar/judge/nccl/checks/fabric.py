@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from busbar.judge.nccl.checks.context import Context
-from busbar.judge.nccl.checks.fitting import advice
+from busbar.judge.nccl.checks.context import Check, Context, failed, not_required, passed, unknown
 from busbar.judge.nccl.checks.hosts import carrying
-from busbar.judge.nccl.checks.result import Check, failed, not_required, passed, unknown
+from busbar.judge.nccl.checks.setup import advice
 from busbar.judge.nccl.checks.transport import FIX, mnnvl_edges
 from busbar.judge.nccl.expected.expectation import Expectation
-from busbar.judge.nccl.log.binding import short
 from busbar.judge.nccl.log.evidence import Evidence
+from busbar.judge.nccl.log.reader import short
 from busbar.judge.nccl.log.records import LogLine
 
 POINT_TO_POINT = ("RING", "TREE", "NVLS_TREE", "PAT")  # algorithms between hosts without SHARP

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from busbar.judge.nccl.checks.context import Context
-from busbar.judge.nccl.checks.result import Check, failed, passed, unknown
+from busbar.judge.nccl.checks.context import Check, Context, failed, passed, unknown
 from busbar.judge.nccl.expected.system import is_gpu
-from busbar.judge.nccl.log.binding import short
-from busbar.judge.nccl.log.collective import factor, infer, is_scaled, ratio
+from busbar.judge.nccl.log.reader import short
 from busbar.judge.nccl.log.records import Measurement, Rank, Run, number, rounding
+from busbar.judge.nccl.log.tables import factor, infer, is_scaled, ratio
 from busbar.text import counted
 
 # codes that a device list with missing lines causes

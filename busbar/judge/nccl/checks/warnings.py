@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from busbar.judge.nccl.checks.context import Context
-from busbar.judge.nccl.checks.result import Check, failed, passed, unknown
-from busbar.judge.nccl.log.matcher import KnownLine
-from busbar.judge.nccl.log.records import LogLine
+from busbar.judge.nccl.checks.context import Check, Context, failed, passed, unknown
+from busbar.judge.nccl.log.records import KnownLine, LogLine
 
 ACCEPT = "find out what it means; --accept-warn TEXT (validation.accept_warnings) accepts it by name"
 

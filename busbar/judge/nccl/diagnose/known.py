@@ -12,8 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from busbar.judge.nccl.diagnose import unusual
 from busbar.judge.nccl.expected.profiles import read_yaml
 from busbar.judge.nccl.log.evidence import KEEP_HOSTS
-from busbar.judge.nccl.log.matcher import FoundLines, KnownLine, Sort, Stage, Unusual
-from busbar.judge.nccl.log.records import LogLine
+from busbar.judge.nccl.log.records import FoundLines, KnownLine, LogLine, Sort, Stage, Unusual
 
 Severity = Literal["fatal", "degraded", "note"]
 SEVERITY_ORDER: tuple[Severity, ...] = ("fatal", "degraded", "note")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from busbar.judge.nccl.log.matcher import Decides, Sort, Stage
+from busbar.judge.nccl.log.records import Decides, Sort, Stage
 
 LEVELS: dict[str, Sort] = {"ERROR": "error", "WARN": "warn", "ATTN": "warn"}
 LAST_WARNING = "# error: "  # the last one of NCCL, as nccl-tests 2.17.3 and later print it at the end

@@ -13,19 +13,321 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from busbar.judge.nccl.expected.formulas import formula, ring, tree_of_two
-from busbar.judge.nccl.expected.published import (
-    CLASSES,
-    PublishedResult,
-    around,
-    chosen,
-    comparable,
-    size_class,
-)
-from busbar.judge.nccl.expected.system import System
+from pydantic import BaseModel, ConfigDict, Field
+
+from busbar.judge.nccl.expected.profiles import read_yaml
+from busbar.judge.nccl.expected.system import NVLINK, RING_SHARE, System
 from busbar.judge.nccl.units import gbps
+from busbar.text import counted
+
+# allowance for two printed decimals and the clock: a ring on N >= 3 cannot exceed line rate by more
+SLACK = 1.02
+# fraction of its bound that a tree reaches between two domains: 78.3 of 93.8 GB/s
+TREE_SHARE = 0.83
+# a ring loses about 15 % from 2 to 46 nodes: 0.9 B is the floor of two, 0.75 B that of more
+LARGE_RING_SHARE = 0.75 / 0.9
+# plain Tree on three or more nodes: 191 to 193 of 400 GB/s
+TREE_SHARE_OF_MANY = 0.48
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """Bandwidths in GB/s; `expected` is None if no formula fits. `why`: the reasoning, for users."""
+
+    expected: float | None
+    ceiling: float | None
+    why: str
+
+
+def formula(system: System, collective: str, algorithm: str) -> Formula:
+    """The bandwidths of COLLECTIVE on SYSTEM. `algorithm` only matters for all_reduce."""
+    if system.ranks < 2:
+        return Formula(None, None, "one rank: nothing is exchanged")
+    if system.domains == 1:
+        return _one_domain(system, collective, algorithm)
+    if collective == "all_reduce":
+        found = _all_reduce(system, algorithm)
+    elif collective in ("all_gather", "reduce_scatter"):
+        found = _gathering(system)
+    elif collective in ("broadcast", "reduce"):
+        found = Formula(ring(system), SLACK * system.line_rate, f"{collective}: each border carries S once")
+    elif collective in ("alltoall", "alltoallv", "sendrecv"):
+        found = _pairwise(system, collective)
+    else:
+        return Formula(None, None, f"{collective}: no formula for its bound is known")
+    return _inside_nvlink(system, collective, found)
+
+
+def ring(system: System) -> float:
+    """Busbw of a ring over all domains."""
+    return system.line_rate * (1.0 if system.domains == 2 else LARGE_RING_SHARE)
+
+
+def tree_of_two(system: System) -> float:
+    """Busbw of a tree between two domains: above line rate, limited by NVLink inside."""
+    most = TREE_SHARE * _once(system)
+    return most if system.domain_value is None else min(most, system.domain_value)
+
+
+def _once(system: System) -> float:
+    return 2 * system.line_rate * (system.ranks - 1) / system.ranks
+
+
+def _inside_nvlink(system: System, collective: str, found: Formula) -> Formula:
+    """FOUND, limited by the rate at which the GPUs of a domain exchange data."""
+    cap = system.domain_cap
+    if cap is not None and collective in ("all_gather", "reduce_scatter"):
+        # a switch does not raise them: a GPU receives at most the rate of its NVLink and its rails
+        cap = system.nvlink_gbps + system.rate_per_gpu
+    expected, ceiling, why = found.expected, found.ceiling, found.why
+    if cap is None or expected is None or ceiling is None or ceiling <= cap:
+        return found
+    if system.line_rate >= system.nvlink_gbps:
+        # the fabric carries more than NVLink: the ring inside a domain is the limit
+        expected = min(expected, RING_SHARE * system.nvlink_gbps)
+    return Formula(min(expected, cap), cap, f"{why}; ceiling is {gbps(cap)} inside a domain")
+
+
+def _one_domain(system: System, collective: str, algorithm: str) -> Formula:
+    link = system.nvlink_gbps
+    if link <= 0:
+        of = f" ({system.gpu})" if system.gpu else ""
+        return Formula(None, None, f"one node, and how fast NVLink joins its GPUs{of} is not known")
+    expected, ceiling = RING_SHARE * link, link
+    why = f"one NVLink domain: a ring reaches {RING_SHARE:g} of {gbps(link)} per GPU"
+    if collective == "all_reduce":
+        ceiling = max(link, system.domain_cap or link)
+        if algorithm == "nvls" and system.nvls is not None:
+            expected = system.nvls
+            why = f"one NVLink domain with NVLS: {gbps(expected)} is the best published"
+    elif collective in ("gather", "scatter", "hypercube"):
+        return Formula(None, link, f"{collective}: no formula for its bound is known")
+    return Formula(expected, ceiling, why)
+
+
+def _all_reduce(system: System, algorithm: str) -> Formula:
+    rate, once = system.line_rate, _once(system)
+    if algorithm == "sharp":
+        why = f"SHARP: S out and S in at any N: 2B(n-1)/n = {gbps(once)}"
+        return Formula(tree_of_two(system), once, why)
+    if system.domains == 2:
+        two = f"two nodes: a tree sends S once and may reach 2B(n-1)/n = {gbps(once)}, above line rate"
+        if algorithm in ("tree", "nvls"):
+            return Formula(tree_of_two(system), once, two)
+        # NCCL may choose Ring on its own, so a ring's value must be accepted
+        return Formula(min(ring(system), once), once, f"ring: busbw <= B; {two}")
+    if algorithm == "tree":
+        why = f"plain Tree on {system.domains} nodes was seen at {TREE_SHARE_OF_MANY:g} B only"
+        return Formula(TREE_SHARE_OF_MANY * rate, SLACK * rate, why)
+    why = f"{system.domains} nodes: a ring loses up to 15 %; above B is not credible"
+    return Formula(ring(system), SLACK * rate, why)
+
+
+def _gathering(system: System) -> Formula:
+    rate, n, domains = system.line_rate, system.ranks, system.domains
+    best = rate * (n - 1) / n * domains / (domains - 1)
+    why = f"ring: busbw <= B; at best B(n-1)/n x N/(N-1) = {gbps(best)}"
+    return Formula(LARGE_RING_SHARE * rate, max(best, SLACK * rate), why)
+
+
+def _pairwise(system: System, collective: str) -> Formula:
+    n, g = system.ranks, system.gpus_per_domain
+    if collective == "sendrecv":
+        bound = system.rate_per_gpu
+        why = f"sendrecv: one GPU's rails, b = {gbps(bound)}"
+    else:
+        bound = system.line_rate / g * (n - 1) / (n - g)
+        why = f"{collective}: B(n-1)/(g(n-g)) = {gbps(bound)}"
+    return Formula(LARGE_RING_SHARE * bound, SLACK * bound, why)
+
+
+# algorithm of a run -> algorithms whose published results are comparable
+COMPARABLE_ALGORITHMS = {
+    "ring": ("ring", "auto"),
+    "auto": ("ring", "auto", "nvls"),
+    "nvls": ("nvls",),
+    "tree": ("tree",),
+    "sharp": ("sharp",),
+}
+# GPUs on the same board with the same NVLink: H200 only differs from H100 in its memory
+SAME_BOARD = {"H200": "H100"}
+
+
+class PublishedResult(BaseModel):
+    """One published busbw in GB/s. `nodes`: number of NVLink domains. `gpus`: number of GPUs in one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    gpu: str
+    rails: int
+    rate_gbps: float
+    gpus: int
+    nodes: int
+    algorithm: str
+    collective: str
+    busbw: float
+    nccl: str = Field(default="", pattern=r"^(\d+\.\d+\.\d+)?$")
+    date: str = Field(default="", pattern=r"^(20\d\d(-\d\d)?)?$", description="year, or year and month")
+    health: Literal["healthy", "degraded", "outdated"] = "healthy"
+    tuned: bool = Field(default=True, description="False: healthy, and nobody made it fast")
+    source: str = Field(min_length=10)
+    reason: str = Field(default="", description="why it is more than 10 % off what is expected")
+
+    def system(self) -> System:
+        """The system that was measured."""
+        rack = 4 if self.gpus > 16 or self.gpu.startswith("GB") else self.gpus
+        hosts = self.gpus // rack
+        return System(
+            gpu=self.gpu,
+            nodes=self.nodes * hosts,
+            gpus_per_node=rack,
+            rails=self.rails,
+            rate_gbps=self.rate_gbps,
+            nvlink_gbps=NVLINK.get(self.gpu, 0.0),
+            nodes_per_domain=hosts,
+        )
+
+    def __str__(self) -> str:
+        """The result as text: 390.28 GB/s on 2 nodes (NCCL 2.19.3, 2023-12, crusoecloud/crusoe-ml-k3s ..)."""
+        what = "node" if self.gpus <= 16 else "rack"
+        where = [f"NCCL {self.nccl}" if self.nccl else "", self.date, self.source]
+        return f"{gbps(self.busbw)} on {counted(self.nodes, what)} ({', '.join(filter(None, where))})"
+
+
+@cache
+def published_results() -> tuple[PublishedResult, ...]:
+    """All results, in file order."""
+    entries = read_yaml("busbar.judge.nccl.expected", "published.yaml")
+    return tuple(
+        PublishedResult(**{**entry, "nodes": nodes, "busbw": busbw})
+        for entry in entries
+        for nodes, busbw in entry["busbw"].items()
+    )
+
+
+CLASSES = (2, 3, 9)
+"""The smallest number of domains in the size classes 1, 2 and 3; one domain is class 0."""
+
+
+def size_class(domains: int) -> int:
+    """The size class: 0, 1, 2, 3 for one domain, two, three to eight, and more."""
+    return sum(domains >= fewest for fewest in CLASSES)
+
+
+@cache
+def _of(gpu: str, collective: str) -> tuple[tuple[PublishedResult, System, str], ...]:
+    board = SAME_BOARD.get(gpu, gpu)
+    found = (r for r in published_results() if r.health == "healthy" and r.collective == collective)
+    return tuple(
+        (r, system := r.system(), chosen(system, collective, r.algorithm))
+        for r in found
+        if SAME_BOARD.get(r.gpu, r.gpu) == board
+    )
+
+
+def chosen(system: System, collective: str, algorithm: str) -> str:
+    """ALGORITHM, or NCCL's choice: NVLS or its trees in one or two domains whose NVSwitch reduces."""
+    default = algorithm == "auto" and collective == "all_reduce" and system.reduces_in_nvswitch
+    return "nvls" if default and system.domains <= 2 else algorithm
+
+
+def comparable(system: System, collective: str, algorithm: str) -> tuple[list[PublishedResult], bool]:
+    """Healthy results of the same board, algorithm and collective, and whether they have the same rails too:
+    without such results, those with the same line rate are used.
+
+    For one domain only results of one domain are used, for more domains those of more, in any number.
+    """
+    # only all_reduce uses switches or trees for the reduction
+    algorithms = COMPARABLE_ALGORITHMS.get(algorithm if collective == "all_reduce" else "auto", ())
+    found = [
+        (result, measured)
+        for result, measured, used in _of(system.gpu, collective)
+        if used in algorithms
+        and (measured.domains == 1) == (system.domains == 1)
+        # a result above line rate is from a tree, whatever algorithm was requested
+        and not (algorithm == "ring" and measured.domains > 1 and result.busbw > SLACK * measured.line_rate)
+    ]
+    if system.domains == 1:
+        return [result for result, _ in found if _same_board(result, system)], True
+    same = [result for result, measured in found if _same_rails(result, measured, system)]
+    other = [result for result, measured in found if _same_rate(measured, system)]
+    return same or other, bool(same)
+
+
+def around(results: list[PublishedResult], domains: int) -> list[PublishedResult]:
+    """The RESULTS that apply to DOMAINS: of its size class; beyond the largest of these also of the next.
+
+    If the class has none: those of the nearest class below and above it (for two domains: none).
+    """
+    own = size_class(domains)
+    classes = {size_class(r.nodes) for r in results}
+    if own not in classes and own < 2 and any(r.gpus <= 16 for r in results):
+        return []
+    below = max((c for c in classes if c <= own), default=None)
+    above = min((c for c in classes if c > own), default=None)
+    if own in classes and any(r.nodes >= domains for r in results if size_class(r.nodes) == own):
+        above = None
+    return [r for r in results if size_class(r.nodes) in (below, above)]
+
+
+def _same_board(result: PublishedResult, system: System) -> bool:
+    # a rack need not be full
+    return result.gpus == system.gpus_per_domain or min(result.gpus, system.gpus_per_domain) > 8
+
+
+def _same_rails(result: PublishedResult, measured: System, system: System) -> bool:
+    # with several racks, NVLink and the rails of one host count, not the number of hosts in a rack
+    if system.nodes_per_domain > 1:
+        return result.gpus > 16 and result.rails == system.rails
+    of_both = ((each.rails, each.rate_gbps) for each in (measured, system))
+    return measured.nodes_per_domain == 1 and len({*of_both}) == 1
+
+
+def _same_rate(measured: System, system: System) -> bool:
+    return (
+        measured.nodes_per_domain == system.nodes_per_domain == 1 and measured.line_rate == system.line_rate
+    )
+
+
+CURVES_OF_A_CLASS = 5
+# curves needed for a size: fewer show one machine rather than the usual value
+CURVES_OF_A_SIZE = 3
+MIB = 2**20
+
+
+class Rise(NamedTuple):
+    """Lowest busbw of known-good curves at a size, as fractions of the largest message and the next one."""
+
+    of_plateau: float
+    of_next: float
+
+
+def envelope(system: System | None, collective: str) -> dict[int, Rise]:
+    """Bytes -> rise of the known-good curves in the class of SYSTEM; empty if there are too few."""
+    if system is None or system.nodes_per_domain > 1:
+        return {}
+    return _envelope(SAME_BOARD.get(system.gpu, system.gpu), system.nodes, collective)
+
+
+@cache
+def _envelope(gpu: str, hosts: int, collective: str) -> dict[int, Rise]:
+    entries = read_yaml("busbar.judge.nccl.expected", "curves.yaml")
+    key = {"gpu": gpu, "hosts": hosts, "collective": collective}
+    curves: list[dict[int, float]] = [e["busbw"] for e in entries if {k: e[k] for k in key} == key]
+    if len(curves) < CURVES_OF_A_CLASS:
+        return {}
+    sizes = sorted({size for curve in curves for size in curve})
+    return {
+        size * MIB: Rise(
+            min(curve[size] / curve[max(curve)] for curve in here),
+            min((curve[size] / curve[2 * size] for curve in here if 2 * size in curve), default=0.0),
+        )
+        for size in sizes
+        if len(here := [curve for curve in curves if size in curve]) >= CURVES_OF_A_SIZE
+    }
+
 
 GIB = 2**30
 STANDARD_TOLERANCE = 0.1

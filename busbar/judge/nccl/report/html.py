@@ -12,10 +12,8 @@ from typing import Any
 from jinja2 import Environment, Template
 from markupsafe import Markup
 
-from busbar.judge.nccl.report.frame import NARROW, WIDE
-from busbar.judge.nccl.report.limits import limits
-from busbar.judge.nccl.report.summary import first_cause, remark_text
-from busbar.judge.nccl.report.svg import curve_svg, time_svg
+from busbar.judge.nccl.report.svg import NARROW, WIDE, curve_svg, limits, time_svg
+from busbar.judge.nccl.report.terminal import first_cause, remark_text
 from busbar.judge.nccl.units import duration, gbps, rate, share, size
 from busbar.judge.nccl.verdict import CollectiveResult, Diagnosis, Verdict
 from busbar.text import listed

@@ -1,16 +1,189 @@
-"""Curves as SVG: bandwidth or time against the message size, log2 x axis. No script, no font, no link."""
+"""Curves of a collective and of the history: as SVG for light and dark pages, and for a terminal."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 
-from busbar.judge.nccl.report.frame import WIDE, Axes, Frame, spread, steps
-from busbar.judge.nccl.report.limits import Limit, height, limits
-from busbar.judge.nccl.units import duration, gbps, size
+from busbar.judge.nccl.units import duration, gbps, short, size
 from busbar.judge.nccl.verdict import CollectiveResult, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Sizes in px of the view box. `legend`: labels of lines are above the plot, not right of it."""
+
+    width: int
+    height: int
+    left: int
+    right: int
+    top: int
+    bottom: int
+    legend: bool
+
+    @property
+    def end(self) -> int:
+        """x of the right end of the plot."""
+        return self.width - self.right
+
+    @property
+    def base(self) -> int:
+        """y of the x axis."""
+        return self.height - self.bottom
+
+
+WIDE = Frame(860, 330, 62, 128, 34, 46, legend=False)
+NARROW = Frame(400, 320, 48, 12, 72, 44, legend=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """Maps sizes and values to positions: x is log2 from `low` to `high`, y linear or, with `log`, log10."""
+
+    frame: Frame
+    low: float
+    high: float
+    bottom: float
+    top: float
+    log: bool = False
+
+    def x(self, bytes_: float) -> float:
+        """Position of a size."""
+        return self.at(math.log2(bytes_))
+
+    def at(self, value: float) -> float:
+        """Position of a value between `low` and `high`."""
+        span = self.high - self.low or 1.0
+        return self.frame.left + (value - self.low) / span * (self.frame.end - self.frame.left)
+
+    def y(self, value: float) -> float:
+        """Position of a value."""
+        if self.log:
+            value = math.log10(max(value, 10**self.bottom))
+        share = (value - self.bottom) / (self.top - self.bottom or 1.0)
+        return self.frame.base - min(max(share, 0.0), 1.0) * (self.frame.base - self.frame.top)
+
+
+def steps(top: float, most: int = 6) -> list[float]:
+    """0 and multiples of a round step (1, 2, 2.5, 5 times a power of ten) up to TOP, at most MOST of them."""
+    power = 10.0 ** math.floor(math.log10(top / most))
+    step = next(m * power for m in (1, 2, 2.5, 5, 10, 20) if top / (m * power) <= most)
+    return [step * i for i in range(int(top / step + 1e-9) + 1)]
+
+
+def spread(wanted: list[float], gap: float, lowest: float) -> list[float]:
+    """Positions of labels near WANTED (ascending), at least GAP apart and none below LOWEST."""
+    placed: list[float] = []
+    for position in wanted:
+        placed.append(max(position, placed[-1] + gap) if placed else position)
+    limit = lowest
+    for index in reversed(range(len(placed))):
+        placed[index] = min(placed[index], limit)
+        limit = placed[index] - gap
+    return placed
+
+
+# A ceiling further above the curve than this factor only has a label and does not extend the plot.
+SCALE_LIMIT = 1.25
+MARGIN = 1.04
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A value in GB/s that holds from a message size (bytes) on."""
+
+    value: float
+    name: str
+    from_bytes: int
+
+    @property
+    def label(self) -> str:
+        """The label of the line, such as `floor 360`."""
+        return f"{self.name} {short(self.value)}"
+
+
+def limits(result: CollectiveResult) -> list[Limit]:
+    """The limits of RESULT that apply to sizes of its curve, from the highest to the lowest."""
+    sizes = [p.size_bytes for p in result.curve if p.size_bytes > 0]
+    if not sizes:
+        return []
+    # a configured value has no plateau: it is compared with the largest message alone
+    start = result.plateau_bytes or max(sizes)
+    found = []
+    if result.ceiling_gbps is not None:
+        found.append(Limit(result.ceiling_gbps, "ceiling", min(sizes)))
+    if start <= max(sizes):
+        if result.expected_gbps is not None and result.expected_gbps != result.ceiling_gbps:
+            found.append(Limit(result.expected_gbps, "expected", start))
+        if result.floor_gbps is not None:
+            found.append(Limit(result.floor_gbps, "floor", start))
+    return sorted(found, key=lambda limit: -limit.value)
+
+
+def height(result: CollectiveResult, found: list[Limit]) -> float:
+    """The value at the top of the plot: a little above the curve and the limits near it."""
+    values = [m.busbw_gbps for p in result.curve for m in (p.out_of_place, p.in_place)]
+    values += [limit.value for limit in found if limit.name != "ceiling"]
+    highest = max(values, default=0.0)
+    near = [limit.value for limit in found if limit.value <= SCALE_LIMIT * highest]
+    return max([highest, *near]) * MARGIN or 1.0
+
+
+# dot of (column 0..1, row 0..3 from the top) in a Braille cell, Unicode chapter 21.1
+DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
+LABEL = 8
+HEIGHT = 12
+
+
+def curve_plot(result: CollectiveResult, width: int) -> str:
+    """RESULT's curve in WIDTH columns and HEIGHT lines, with labels of both axes; '' without two sizes."""
+    points = [
+        (math.log2(p.size_bytes), min(p.out_of_place.busbw_gbps, p.in_place.busbw_gbps))
+        for p in result.curve
+        if p.size_bytes > 0
+    ]
+    if len(points) < 2:
+        return ""
+    lines = [line for line in limits(result) if line.name != "expected"]
+    top = height(result, lines)
+    drawn = [line for line in lines if line.value <= top]
+    columns = max(20, width - LABEL)
+    canvas = [[0] * columns for _ in range(HEIGHT)]
+    left, right = points[0][0], points[-1][0]
+
+    def dot(x: float, y: float) -> None:
+        px = round((x - left) / (right - left or 1) * (columns * 2 - 1))
+        py = round((1 - min(y, top) / top) * (HEIGHT * 4 - 1))
+        canvas[py // 4][px // 2] |= DOTS[px % 2][py % 4]
+
+    for (x1, y1), (x2, y2) in pairwise(points):
+        steps = max(2, round((x2 - x1) / (right - left or 1) * columns * 4))
+        for i in range(steps + 1):
+            dot(x1 + (x2 - x1) * i / steps, y1 + (y2 - y1) * i / steps)
+    for line in drawn:
+        # a limit of one size only is three dots long
+        start = min(math.log2(line.from_bytes), right - (right - left) * 12 / (columns * 2 - 1))
+        for i in range(0, columns * 2, 4):
+            x = left + (right - left) * i / (columns * 2 - 1)
+            if x >= start:
+                dot(x, line.value)
+    values = (top, 0.0, *(line.value for line in drawn))
+    labels = {round((1 - v / top) * (HEIGHT * 4 - 1)) // 4: short(v) for v in values}
+    rows = [
+        f"{labels.get(i, ''):>{LABEL - 1}} " + "".join(chr(0x2800 + c) for c in row)
+        for i, row in enumerate(canvas)
+    ]
+    first, last = size(round(2**left)), size(round(2**right))
+    rows.append(" " * LABEL + first + last.rjust(columns - len(first)))
+    named = [f"{line.label}{'' if line in drawn else ' (above)'}" for line in reversed(lines)]
+    rows.append(" " * LABEL + "busbw in GB/s; dotted: " + (", ".join(named) or "nothing to expect"))
+    return "\n".join(rows)
+
 
 LABEL_GAP = 15.0
 SIZE_GAP = 60.0  # between labels of the x axis
@@ -192,3 +365,98 @@ def _curves(axes: Axes, one: Points, two: Points, unit: Callable[[float], str]) 
         out.append(f'<line class="{kind}" x1="{x}" x2="{x + 24}" y1="{y}" y2="{y}"/>')
         out.append(f'<text class="quiet" x="{x + 30}" y="{y + 4}">{name}</text>')
     return out
+
+
+HISTORY_LABEL_GAP = 110.0  # px between labels of the time axis
+MOST_TICKS = 20  # of the bandwidth, from 0
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A run. `at`: with a time zone. `normal`, `floor`: in GB/s, if known. `is_bad`: drawn as a bad run.
+
+    `text`: its description. `changed`: marks the time at which something changed.
+    """
+
+    at: datetime
+    busbw: float
+    is_bad: bool
+    text: str
+    normal: float | None = None
+    floor: float | None = None
+    changed: bool = False
+
+
+def series_svg(series: Mapping[str, Sequence[Dot]]) -> str:
+    """Plots of all series by their title, one below the other; each has at least one dot, in order."""
+    pictures = [_history_picture(title, dots, i) for i, (title, dots) in enumerate(series.items())]
+    size = f'viewBox="0 0 {WIDE.width} {WIDE.height * len(pictures)}"'
+    return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" {size}>', *pictures, "</svg>\n"])
+
+
+def _history_picture(title: str, dots: Sequence[Dot], number: int) -> str:
+    times = [dot.at.timestamp() for dot in dots]
+    values = [value for dot in dots for value in (dot.busbw, dot.normal, dot.floor) if value is not None]
+    top, bottom = max(values) * 1.1 or 1.0, max(min(values) * 0.8, 0.0)
+    axes = Axes(WIDE, times[0], times[-1], bottom, top)
+    # On an axis from 0, a value that warns would look like a normal one.
+    ticks = [(value, f"{value:g}") for value in steps(top, MOST_TICKS) if value >= bottom]
+    place = f'y="{number * WIDE.height}" width="{WIDE.width}" height="{WIDE.height}" '
+    out = head(f"{title}: bus bandwidth, GB/s", axes, ticks, place=place)
+    out += _time_axis(axes, times)
+    out += _changes(axes, dots)
+    for kind, name in (("cap", "normal"), ("limit", "floor")):
+        points = [(dot.at.timestamp(), getattr(dot, name)) for dot in dots]
+        path = " ".join(f"{axes.at(x):.1f},{axes.y(y):.1f}" for x, y in points if y is not None)
+        out.append(f'<polyline class="{kind}" fill="none" points="{path}"/>' if path else "")
+    out += [_dot(axes, dot) for dot in dots]
+    out += _legend(axes)
+    return "\n".join(filter(None, [*out, "</svg>"]))
+
+
+def _time_axis(axes: Axes, times: Sequence[float]) -> list[str]:
+    frame, base = axes.frame, axes.frame.base
+    out = [f'<line class="axis" x1="{frame.left}" x2="{frame.end}" y1="{base}" y2="{base}"/>']
+    last = float("-inf")
+    for time in times:
+        x = axes.at(time)
+        if x - last < HISTORY_LABEL_GAP:
+            continue
+        last = x
+        label = f"{datetime.fromtimestamp(time, UTC):%m-%d %H:%M}"
+        out.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{base}" y2="{base + 4}"/>')
+        out.append(f'<text class="quiet" x="{x:.1f}" y="{base + 18}" text-anchor="middle">{label}</text>')
+    where = f'x="{(frame.left + frame.end) / 2}" y="{frame.height - 8}" text-anchor="middle"'
+    return [*out, f'<text class="quiet" {where}>{_years(times)} (UTC)</text>']
+
+
+def _years(times: Sequence[float]) -> str:
+    first, last = (str(datetime.fromtimestamp(time, UTC).year) for time in (times[0], times[-1]))
+    return first if first == last else f"{first} to {last}"
+
+
+def _changes(axes: Axes, dots: Sequence[Dot]) -> list[str]:
+    frame = axes.frame
+    places = (axes.at(dot.at.timestamp()) for dot in dots if dot.changed)
+    return [
+        f'<line class="cap" x1="{x:.1f}" x2="{x:.1f}" y1="{frame.top}" y2="{frame.base}"/>' for x in places
+    ]
+
+
+def _dot(axes: Axes, dot: Dot) -> str:
+    style = ' style="fill:var(--bad,#b3261e)"' if dot.is_bad else ""
+    where = (
+        f'cx="{axes.at(dot.at.timestamp()):.1f}" cy="{axes.y(dot.busbw):.1f}" r="{4 if dot.is_bad else 3}"'
+    )
+    text = escape(f"{dot.at.astimezone(UTC):%Y-%m-%d %H:%M} UTC: {gbps(dot.busbw)}. {dot.text}")
+    return f'<circle class="onedot" {where}{style}><title>{text}</title></circle>'
+
+
+def _legend(axes: Axes) -> list[str]:
+    x, top = axes.frame.end + 8, axes.frame.top
+    rows = (("ink", "dots: runs"), ("badink", "red: low or failed"), ("quiet", "grey: median of passes"))
+    more = (("badink", "red line: warning"), ("quiet", "upright: a change"))
+    return [
+        f'<text class="{kind}" x="{x}" y="{top + 16 * i + 10}" style="font-size:10px">{text}</text>'
+        for i, (kind, text) in enumerate((*rows, *more))
+    ]

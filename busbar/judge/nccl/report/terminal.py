@@ -3,18 +3,165 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import IO
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from busbar.judge.nccl.report.plot import curve_plot
-from busbar.judge.nccl.report.summary import FULL, HEADLINE, first_cause, measured, remark_text, summary
-from busbar.judge.nccl.units import duration, rate, size
-from busbar.judge.nccl.verdict import CollectiveResult, Diagnosis, Status, Verdict
+from busbar.judge.nccl.diagnose.diagnose import Remark
+from busbar.judge.nccl.report.svg import curve_plot
+from busbar.judge.nccl.units import compared, duration, gbps, rate, size
+from busbar.judge.nccl.verdict import Check, CollectiveResult, Diagnosis, Status, Verdict
 from busbar.judge.tables import STYLES
+from busbar.text import counted
+
+HEADLINE = {"pass": "PASS", "fail": "FAIL", "unknown": "NO VERDICT"}
+MAX_LINES = {"pass": 12, "fail": 20, "unknown": 20}
+# gates whose reasons are the proof of a pass
+PROOF = ("gdrdma", "rails", "sharp", "mnnvl", "correctness")
+FULL = "add --full for gates, table and plot, --html FILE for the report"
+LABEL = 7
+SHOWN_REMARKS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A labelled text of at most `lines` lines."""
+
+    label: str
+    text: str
+    lines: int = 1
+
+
+def summary(verdict: Verdict, width: int, more: str = FULL) -> list[str]:
+    """VERDICT in at most MAX_LINES lines of WIDTH columns: first the conclusion, at last MORE."""
+    first = HEADLINE[verdict.verdict]
+    count = len(verdict.remarks) + verdict.more_remarks
+    said = f", {counted(count, 'remark')}" if verdict.passed and count else ""
+    items = [Item(first, f"{measured(verdict)}{said}", 2)]
+    if verdict.simulated:
+        items.append(Item("simulated", verdict.simulated))
+    items += _of_pass(verdict) if verdict.passed else _of_failure(verdict)
+    items += _remarks(verdict)
+    items.append(Item("more", more))
+    return [line for item in items for line in _wrapped(item, max(width, 40))]
+
+
+def measured(verdict: Verdict) -> str:
+    """A text like `all_reduce 390.28 GB/s at 2 GiB, 97.6 % of the expected 400 GB/s, 16 ranks on 2 nodes`."""
+    parts = [f"{counted(verdict.ranks, 'rank')} on {counted(verdict.nodes, 'node')}"]
+    parts.append("transport not known" if verdict.transport == "unknown" else verdict.transport)
+    name, result = next(iter(verdict.collectives.items()), ("", None))
+    if result is not None and result.busbw_gbps is not None:
+        value = f"{name} {gbps(result.busbw_gbps)}"
+        if result.size_bytes is not None:
+            value += f" at {size(result.size_bytes)}"
+        if result.expected_gbps:
+            value += f", {compared(result.busbw_gbps, result.expected_gbps)}"
+            basis = "configured" if verdict.configured else result.basis
+            value += f" ({basis})" if basis else ""
+        parts.insert(0, value)
+    return ", ".join(parts)
+
+
+def first_cause(verdict: Verdict) -> tuple[Check | None, Diagnosis | None]:
+    """The first cause and its gate; without a known one, the first gate that did not pass."""
+    bad = [c for s in ("fail", "unknown") for c in verdict.checks if c.status == s]
+    cause = next((d for d in verdict.diagnoses if d.role == "first-cause"), None)
+    found = (cause.line, cause.evidence) if cause is not None else None
+    shows = (c for c in bad if (c.line or 0, c.evidence or c.reason) == found)
+    return next(shows, next(iter(bad), None)), cause
+
+
+def _of_pass(verdict: Verdict) -> list[Item]:
+    proof = [c.reason for name in PROOF for c in verdict.checks if c.name == name and c.status == "pass"]
+    items = [Item("proof", "; ".join(proof), 2)] if proof else []
+    others = [
+        f"{name} {gbps(result.busbw_gbps)}"
+        for name, result in list(verdict.collectives.items())[1:]
+        if result.busbw_gbps is not None
+    ]
+    if others:
+        items.append(Item("also", ", ".join(others), 2))
+    accepted = [c.reason for c in verdict.checks if c.code == "warnings.accepted"]
+    items += [Item("noted", reason, 2) for reason in accepted]
+    noted = [d for d in verdict.diagnoses if d.severity != "note"]
+    where = f" ({noted[0].evidence})" if noted and not noted[0].line else ""
+    items += [Item("noted", f"{_title(d)}{where}. Next: {d.next}", 2) for d in noted[:1]]
+    if noted[1:]:
+        items.append(Item("", f"and {', '.join(d.name for d in noted[1:])}"))
+    return items
+
+
+def _remarks(verdict: Verdict) -> list[Item]:
+    """The first remarks, and the number of the others; in one item where a failure has more to say."""
+    shown = [remark_text(remark) for remark in verdict.remarks[:SHOWN_REMARKS]]
+    rest = len(verdict.remarks) + verdict.more_remarks - len(shown)
+    more = [f"and {counted(rest, 'remark')} more"] if rest else []
+    if verdict.passed:
+        return [*(Item("remark", text, 2) for text in shown), *(Item("", text) for text in more)]
+    return [Item("remark", "; ".join([*shown, *more]), 2)] if shown else []
+
+
+def remark_text(remark: Remark) -> str:
+    """A remark with its line and the number of such lines; a difference between hosts has no line."""
+    if not remark.line:
+        return f"the hosts differ: {remark.text}"
+    count = f" ({remark.count} such lines)" if remark.count > 1 else ""
+    return f"line {remark.line}: {remark.text}{count}"
+
+
+def _of_failure(verdict: Verdict) -> list[Item]:
+    check, known = first_cause(verdict)
+    items: list[Item] = []
+    if known is not None:
+        items.append(Item("cause", _title(known), 2))
+    if check is not None:
+        items.append(Item("gate" if known else "cause", f"{check.name}: {check.reason}", 3))
+    shown = known if known is not None and known.line else check
+    if shown is not None and shown.line:
+        items.append(Item(f"line {shown.line}", shown.evidence or "", 2))
+    if known is not None:
+        items += [Item("why", known.cause, 3), Item("next", known.next, 3)]
+    elif check is not None and check.fix:
+        items.append(Item("next", check.fix, 3))
+    also = _others(verdict, check, known)
+    if also:
+        items.append(Item("also", also, 2))
+    return items
+
+
+def _others(verdict: Verdict, check: Check | None, known: Diagnosis | None) -> str:
+    """The names of the other gates that did not pass, and of the other known failures."""
+    parts = []
+    for status, text in (("fail", "failed"), ("unknown", "not proved")):
+        names = [c.name for c in verdict.checks if c.status == status and c is not check]
+        parts += [f"{text}: {', '.join(names)}"] if names else []
+    seen = [d.name for d in verdict.diagnoses if d.severity != "note" and d is not known]
+    parts += [f"seen: {', '.join(seen)}"] if seen else []
+    return "; ".join(parts)
+
+
+def _title(known: Diagnosis) -> str:
+    return f"{known.name}: {known.meaning}"
+
+
+def _wrapped(item: Item, width: int) -> list[str]:
+    first = f"{item.label:<{LABEL}}"
+    return textwrap.wrap(
+        " ".join(item.text.split()),
+        width,
+        initial_indent=first if first.endswith(" ") else f"{first} ",
+        subsequent_indent=" " * LABEL,
+        max_lines=item.lines,
+        placeholder=" ...",
+        break_on_hyphens=False,
+    )
+
 
 MARK: dict[Status, str] = {"pass": "ok", "fail": "FAIL", "unknown": "?", "not-required": "-"}
 
@@ -65,11 +212,11 @@ def _print_full(console: Console, verdict: Verdict, *, plot: bool) -> None:
         _collective(console, name, result, plot=plot)
     for diagnosis in verdict.diagnoses:
         if diagnosis.severity != "note":
-            console.print(Text(_title(diagnosis), style="red"))
+            console.print(Text(_title_with_line(diagnosis), style="red"))
             console.print(Text(f"  cause: {diagnosis.cause}\n  next:  {diagnosis.next}"))
 
 
-def _title(diagnosis: Diagnosis) -> str:
+def _title_with_line(diagnosis: Diagnosis) -> str:
     where = f" (line {diagnosis.line})" if diagnosis.line else ""
     return f"{diagnosis.name}{where}: {diagnosis.meaning}"
 

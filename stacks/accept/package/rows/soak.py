@@ -9,7 +9,7 @@ from functools import partial
 from statistics import median, median_high
 
 from busbar.fabric.localise.groups import GOOD
-from busbar.judge.nccl.report.series import Dot
+from busbar.judge.nccl.report.svg import Dot
 from busbar.preflight.health_checks import SYMBOL_ERRORS_PER_HOUR
 from busbar.text import counted, listed
 from stacks.accept.package import soak

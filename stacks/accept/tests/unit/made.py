@@ -18,8 +18,7 @@ from busbar.config import Cluster, load
 from busbar.fabric.diagnosis.stage import Work
 from busbar.fabric.localise import Group, Known, plan, plan_rails
 from busbar.judge import FIRST_LINE, LAST_LINE
-from busbar.judge.archive import Archive
-from busbar.judge.record import JobOutcome, Record
+from busbar.judge.archive import Archive, JobOutcome, Record
 from busbar.manifests import mpijob, nccljob
 from busbar.release import commit
 from busbar.zstd import ZstdFile

@@ -13,7 +13,7 @@ from typer.testing import Result
 
 from busbar.fabric.measure.records import read_folder
 from busbar.hosts.finding import Finding
-from busbar.judge.record import Record
+from busbar.judge.archive import Record
 from busbar.outputs.contract import summarize
 from busbar.preflight.facts import HostRecord
 from busbar.preflight.survey import Outcome

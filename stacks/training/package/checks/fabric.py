@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from busbar.judge.nccl.checks.context import Check as NcclCheck
 from busbar.judge.nccl.checks.context import Context as NcclContext
 from busbar.judge.nccl.checks.context import build
 from busbar.judge.nccl.checks.fabric import gdrdma, mnnvl, rails
-from busbar.judge.nccl.checks.result import Check as NcclCheck
 from busbar.judge.nccl.checks.setup import nccl_version, plugin
 from busbar.judge.nccl.checks.transport import transport
 from busbar.judge.nccl.checks.warnings import warnings
-from busbar.judge.nccl.log.binding import Proof
 from busbar.judge.nccl.log.evidence import Evidence
+from busbar.judge.nccl.log.reader import Proof
 from busbar.judge.nccl.log.records import Banner, Preamble, Rank, Run
 from stacks.training.package.checks.context import Context
 from stacks.training.package.checks.result import Check, failed, not_required, passed, unknown

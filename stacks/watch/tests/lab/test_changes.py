@@ -11,7 +11,7 @@ import pytest
 
 from busbar import capability
 from busbar.collect.result import Results
-from busbar.judge.record import Record
+from busbar.judge.archive import Record
 from busbar.kube import nodes
 from stacks.watch.package import series
 from stacks.watch.tests.support import cluster, outputs, watch

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from busbar.fabric.measure.history import Entry, Noise, Run, entries, suspects
-from busbar.judge.record import Record
+from busbar.judge.archive import Record
 from busbar.outputs.contract import FORMAT, PoolResult
 
 START = datetime(2026, 11, 24, 6, tzinfo=UTC)

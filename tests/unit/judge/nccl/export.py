@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from busbar.judge.nccl.log.collective import COLLECTIVES, contradicts_itself, infer, ratio
 from busbar.judge.nccl.log.reader import ParsedLog
 from busbar.judge.nccl.log.records import Measurement, Row, Run, amount, number
+from busbar.judge.nccl.log.tables import COLLECTIVES, contradicts_itself, infer, ratio
 
 MAX_WARNINGS = 6
 WARNING_WIDTH = 140

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from busbar.judge.nccl.log.matcher import Stage
+from busbar.judge.nccl.log.records import Stage
 from tests.unit.judge.nccl.made import nccl
 from tests.unit.judge.nccl.made.lines import Line
 from tests.unit.judge.nccl.made.nccl_tests import Printer

@@ -7,10 +7,9 @@ from typing import Any
 
 from busbar.judge.nccl import Expectation
 from busbar.judge.nccl.checks.context import Context
-from busbar.judge.nccl.log.binding import Proof
 from busbar.judge.nccl.log.edges import EdgeCounts, read_transport
 from busbar.judge.nccl.log.evidence import Evidence
-from busbar.judge.nccl.log.reader import ParsedLog
+from busbar.judge.nccl.log.reader import ParsedLog, Proof
 from busbar.judge.nccl.log.records import Banner, LogLine, Measurement, Preamble, Rank, Row, Run
 
 MIB = 2**20

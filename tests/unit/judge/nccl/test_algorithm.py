@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from busbar.judge.nccl import Expectation
-from busbar.judge.nccl.checks.algorithm import algorithm_used
 from busbar.judge.nccl.checks.bandwidth import assess
+from busbar.judge.nccl.checks.context import algorithm_used
 from busbar.judge.nccl.expected.system import System
 from tests.unit.judge.nccl.logs import Made
 from tests.unit.judge.nccl.reading import judge

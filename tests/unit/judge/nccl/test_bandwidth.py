@@ -8,8 +8,7 @@ import pytest
 
 from busbar.judge.nccl import Expectation
 from busbar.judge.nccl.checks.bandwidth import assess, busbw, stability
-from busbar.judge.nccl.checks.context import Context, Finding
-from busbar.judge.nccl.checks.result import Check
+from busbar.judge.nccl.checks.context import Check, Context, Finding
 from busbar.judge.nccl.log.records import Run
 from tests.unit.judge.nccl.tables import MIB, context, measurement, row, table
 

@@ -9,11 +9,9 @@ import pytest
 
 from busbar.judge.nccl import Expectation
 from busbar.judge.nccl.checks import for_each_table
-from busbar.judge.nccl.checks.context import Context, build
-from busbar.judge.nccl.checks.result import Check, failed, not_required, passed, unknown
-from busbar.judge.nccl.log.binding import Proof
+from busbar.judge.nccl.checks.context import Check, Context, build, failed, not_required, passed, unknown
 from busbar.judge.nccl.log.evidence import Evidence
-from busbar.judge.nccl.log.reader import ParsedLog
+from busbar.judge.nccl.log.reader import ParsedLog, Proof
 from busbar.judge.nccl.log.records import Preamble, Rank, Run
 from tests.unit.judge.nccl.tables import gates_of, named, whole
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from busbar.judge.nccl.checks.curve import curve, rise
-from busbar.judge.nccl.expected.curves import Rise, envelope
+from busbar.judge.nccl.checks.bandwidth import curve, rise
+from busbar.judge.nccl.expected.bounds import Rise, envelope
 from busbar.judge.nccl.expected.system import System
 from busbar.judge.nccl.log.records import Run
 from tests.unit.judge.nccl.tables import MIB, measurement, row, table

@@ -13,11 +13,18 @@ from pydantic import ValidationError
 
 from busbar.judge.nccl import Expectation
 from busbar.judge.nccl.expected import profiles
-from busbar.judge.nccl.expected.bounds import NO_SYSTEM, Bounds, bounds
-from busbar.judge.nccl.expected.formulas import tree_of_two
-from busbar.judge.nccl.expected.published import PublishedResult, comparable, published_results, size_class
+from busbar.judge.nccl.expected.bounds import (
+    NO_SYSTEM,
+    Bounds,
+    PublishedResult,
+    bounds,
+    comparable,
+    published_results,
+    size_class,
+    tree_of_two,
+)
 from busbar.judge.nccl.expected.system import NVLINK, NVLS, System, is_gpu
-from busbar.judge.nccl.log.collective import COLLECTIVES
+from busbar.judge.nccl.log.tables import COLLECTIVES
 
 ALGORITHMS = ("ring", "tree", "nvls", "sharp", "auto")
 # every N up to two racks, the borders of racks behind them, powers of two, and the last

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from busbar.judge.nccl import Expectation, judge, read_lines
 from busbar.judge.nccl.diagnose.known import Failure as Rule
 from busbar.judge.nccl.diagnose.known import failures as rules
-from busbar.judge.nccl.log.collective import infer
+from busbar.judge.nccl.log.tables import infer
 from tests.unit.judge.nccl.export import as_object
 from tests.unit.judge.nccl.logs import Made
 from tests.unit.judge.nccl.made.log import Log

@@ -14,7 +14,7 @@ from busbar.judge.nccl.diagnose.known import Failure as Rule
 from busbar.judge.nccl.diagnose.known import Instead
 from busbar.judge.nccl.diagnose.known import failure as rule
 from busbar.judge.nccl.diagnose.known import failures as rules
-from busbar.judge.nccl.report.summary import summary
+from busbar.judge.nccl.report.terminal import summary
 from tests.unit.judge.nccl.logs import Made
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.judge.nccl.checks.context import build as build_context
-from busbar.judge.nccl.checks.fitting import fitting
+from busbar.judge.nccl.checks.setup import fitting
 from busbar.judge.nccl.expected.system import is_gpu
 from tests.support.cli import busbar
 from tests.unit.judge.nccl.logs import Made

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.judge.nccl import Expectation, Verdict, judge
-from busbar.judge.nccl.checks.agreement import SAME
-from busbar.judge.nccl.log.facts import FACTS, Fact
+from busbar.judge.nccl.checks.hosts import SAME
+from busbar.judge.nccl.log.evidence import FACTS, Fact
 from busbar.judge.nccl.report.html import Origin, render_html
 from busbar.judge.nccl.report.terminal import verdict_text
 from tests.support import shared

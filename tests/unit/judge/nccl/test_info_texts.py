@@ -11,7 +11,7 @@ from busbar.judge.nccl.diagnose.known import VALUE, failures
 from busbar.judge.nccl.diagnose.known import Failure as Rule
 from busbar.judge.nccl.diagnose.known import failure as rule
 from busbar.judge.nccl.expected.profiles import read_yaml
-from busbar.judge.nccl.log.matcher import Stage
+from busbar.judge.nccl.log.records import Stage
 from tests.unit.judge.nccl.logs import Made
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)

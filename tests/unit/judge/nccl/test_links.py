@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from busbar.judge.nccl import Expectation
-from busbar.judge.nccl.checks.links import incomplete
-from busbar.judge.nccl.log.edges import Edge, EdgeCounts, Transport, read_edge
+from busbar.judge.nccl.checks.transport import incomplete
+from busbar.judge.nccl.log.edges import Edge, EdgeCounts, End, Links, Transport, pack, read_edge
 from busbar.judge.nccl.log.evidence import TEXTS, Evidence
-from busbar.judge.nccl.log.links import End, Links, pack
 from busbar.judge.nccl.log.records import LogLine
 from tests.unit.judge.nccl.tables import MIB, context, row, said, table
 

@@ -7,11 +7,10 @@ from dataclasses import replace
 import pytest
 
 from busbar.judge.nccl.checks.context import Context
-from busbar.judge.nccl.checks.source import collective, job, source
+from busbar.judge.nccl.checks.tables import collective, job, source
 from busbar.judge.nccl.checks.warnings import warnings
 from busbar.judge.nccl.log.evidence import Evidence
-from busbar.judge.nccl.log.matcher import KnownLine
-from busbar.judge.nccl.log.records import LogLine, Preamble, Rank, Run
+from busbar.judge.nccl.log.records import KnownLine, LogLine, Preamble, Rank, Run
 from tests.unit.judge.nccl.tables import LINE, gates_of, named, said, whole, without
 
 

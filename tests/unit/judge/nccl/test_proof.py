@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from busbar.judge.nccl import Expectation, judge
-from busbar.judge.nccl.log.binding import Binding
+from busbar.judge.nccl.log.reader import Binding
 from busbar.judge.nccl.log.records import Preamble, Run
 from tests.unit.judge.nccl.damage import AGAINST, CONTRADICTIONS, EVERY, base
 from tests.unit.judge.nccl.logs import Made

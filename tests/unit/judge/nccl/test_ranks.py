@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.judge.nccl import Expectation
+from busbar.judge.nccl.checks.context import Check
 from busbar.judge.nccl.checks.ranks import ranks
-from busbar.judge.nccl.checks.result import Check
 from busbar.judge.nccl.expected.system import is_gpu
-from busbar.judge.nccl.log.collective import factor
 from busbar.judge.nccl.log.evidence import Evidence
 from busbar.judge.nccl.log.records import Banner, LogLine, Measurement, Rank, Run
+from busbar.judge.nccl.log.tables import factor
 from tests.unit.judge.nccl.tables import MIB, context, measurement, row, said, table
 
 SIXTEEN = measurement("5000.0", "100.00", "187.50")  # all_reduce: busbw = algbw x 2 x 15 / 16

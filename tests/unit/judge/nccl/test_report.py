@@ -15,12 +15,20 @@ from hypothesis import strategies as st
 from busbar import __version__
 from busbar.judge.nccl import Expectation, Verdict, judge
 from busbar.judge.nccl.checks.transport import FIX
-from busbar.judge.nccl.report.frame import NARROW, WIDE, Axes, Frame, spread, steps
 from busbar.judge.nccl.report.html import Origin, render_html
-from busbar.judge.nccl.report.plot import curve_plot
-from busbar.judge.nccl.report.series import Dot, series_svg
-from busbar.judge.nccl.report.summary import first_cause
-from busbar.judge.nccl.report.svg import curve_svg
+from busbar.judge.nccl.report.svg import (
+    NARROW,
+    WIDE,
+    Axes,
+    Dot,
+    Frame,
+    curve_plot,
+    curve_svg,
+    series_svg,
+    spread,
+    steps,
+)
+from busbar.judge.nccl.report.terminal import first_cause
 from busbar.judge.nccl.verdict import CollectiveResult
 from tests.unit.judge.nccl.logs import Made
 from tests.unit.judge.nccl.made.spec import cases

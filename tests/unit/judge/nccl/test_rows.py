@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from busbar.judge.nccl import Expectation
-from busbar.judge.nccl.checks.rows import arithmetic, size_sweep
+from busbar.judge.nccl.checks.tables import arithmetic, size_sweep
 from busbar.judge.nccl.log.records import Banner
 from tests.unit.judge.nccl.tables import MIB, context, measurement, row, table
 

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from busbar.judge.nccl import Expectation
-from busbar.judge.nccl.checks.result import Check
+from busbar.judge.nccl.checks.context import Check
 from busbar.judge.nccl.checks.setup import hcas, nccl_version, plugin, topology_file
 from busbar.judge.nccl.log.evidence import Evidence
 from busbar.judge.nccl.log.records import LogLine

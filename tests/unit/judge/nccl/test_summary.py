@@ -7,8 +7,7 @@ import io
 import pytest
 
 from busbar.judge.nccl import Expectation, judge
-from busbar.judge.nccl.report.summary import MAX_LINES, summary
-from busbar.judge.nccl.report.terminal import verdict_text
+from busbar.judge.nccl.report.terminal import MAX_LINES, summary, verdict_text
 from busbar.judge.nccl.units import size
 from tests.unit.judge.nccl.logs import Made
 from tests.unit.judge.nccl.made.spec import cases

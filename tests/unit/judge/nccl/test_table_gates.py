@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from busbar.judge.nccl.checks.completeness import completeness
-from busbar.judge.nccl.checks.correctness import correctness
+from busbar.judge.nccl.checks.tables import completeness, correctness
 from busbar.judge.nccl.log.records import LogLine, Measurement, Run
 from tests.unit.judge.nccl.tables import GOOD, LINE, MIB, gates_of, measurement, row, whole, without
 

@@ -10,8 +10,8 @@ import pytest
 from busbar.judge.nccl import Expectation
 from busbar.judge.nccl.checks.context import Context
 from busbar.judge.nccl.checks.transport import proven_transport, transport
-from busbar.judge.nccl.log.binding import Proof
 from busbar.judge.nccl.log.evidence import Evidence
+from busbar.judge.nccl.log.reader import Proof
 from busbar.judge.nccl.log.records import LogLine
 from tests.unit.judge.nccl.tables import MIB, context, printed, row, said, table
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from busbar.judge.nccl import Expectation, Verdict, judge
 from busbar.judge.nccl.log.messages import Message, find_message
-from busbar.judge.nccl.report.summary import summary
+from busbar.judge.nccl.report.terminal import summary
 from tests.unit.judge.nccl.logs import Made
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
