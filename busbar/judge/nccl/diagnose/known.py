@@ -24,6 +24,7 @@ Kind = Literal["cause", "crash", "peer", "symptom", "echo"]  # as failures.yaml 
 EVIDENCE_WIDTH = 400
 MAX_UNUSUAL = 1024
 VALUE = re.compile(r"%[\d.]*(?:l{0,2}|z)[a-z]")  # %s, %d, %lx
+PROCESS = re.compile(r"[\w.\-]{1,255}:\d+(?=:\d+ \[)")
 HOST = re.compile(r"([\w.\-]{1,255}):\d+:\d+ \[")
 WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")  # sbatch -> sbatch; OOMKilled -> OOM, Killed
 
@@ -191,6 +192,12 @@ def host_of(text: str) -> str:
     return found[1] if found else ""
 
 
+def process_of(text: str) -> str:
+    """The host and pid in a message of NCCL; "" where there is none."""
+    found = PROCESS.match(text)
+    return found[0] if found else ""
+
+
 def _word(text: str) -> str:
     """The longest word of TEXT that is surely whole in a line; a lower-case first word may be cut off."""
     found = WORDS.findall(text)
@@ -200,11 +207,12 @@ def _word(text: str) -> str:
 class LineRules:
     """Reads the lines of a log for known failures and unusual lines (a LineMatcher of busbar.judge.nccl.log).
 
-    MEASURED: every line stands in the time of the measurement, whatever tables there are.
+    MEASURED: there is no table, and a process measures from the end of its communicator's set-up on.
     """
 
     def __init__(self, *, measured: bool = False) -> None:
         self._measured = measured
+        self._set_up: set[str] = set()  # processes whose communicator is set up
         self._known: dict[str, KnownLine] = {}
         self._unusual: dict[tuple[str, str], Unusual] = {}
         self._before: set[str] = set()  # forms of lines of NCCL before the first row
@@ -221,6 +229,8 @@ class LineRules:
         if started and not self._started:
             self._started = True
             self._known = {name: found for name, found in self._known.items() if not failure(name).retried}
+        if self._measured and "Init COMPLETE" in text and len(self._set_up) < KEEP_HOSTS:
+            self._set_up.add(process_of(text))
         known, said = table(), words(text)
         if level == "INFO" and said.isdisjoint(known.anchors) and not known.has_wordless(text):
             return False
@@ -247,7 +257,8 @@ class LineRules:
         """Keep TEXT if it is unusual, with what it says of the run."""
         sort = unusual.sort_of(text, level)
         if sort is not None:
-            self._keep(text, line, sort, "table" if self._measured else stage)
+            measures = self._measured and process_of(text) in self._set_up
+            self._keep(text, line, sort, "table" if measures else stage)
             return True
         if level is not None or text.startswith("# "):
             return False

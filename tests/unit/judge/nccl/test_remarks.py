@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.judge.nccl import Expectation, Verdict, judge
+from busbar.judge.nccl.diagnose.known import LineRules
 from busbar.judge.nccl.report.terminal import summary
 from tests.unit.judge.nccl.logs import Made
 
@@ -124,3 +125,11 @@ def test_a_known_failure_among_the_rows_leaves_no_verdict_and_is_a_remark_elsewh
 def test_a_known_line_among_the_rows_passes_where_its_gates_prove_that_it_did_no_harm() -> None:
     text = "connect to 10.0.0.2<45231> returned Connection refused, retrying (1/34) after sleep for 100 msec"
     assert with_line(f"{PROCESS}NCCL INFO socketPollConnect: {text}", "among").passed
+
+
+def test_without_tables_a_process_measures_once_its_communicator_is_set_up() -> None:
+    rules = LineRules(measured=True)
+    rules.look(f"{PROCESS}NCCL WARN a window", 1, level="WARN")
+    rules.look(f"{PROCESS}NCCL INFO comm 0x1 rank 3 nranks 16 - Init COMPLETE", 2, level="INFO")
+    rules.look(f"{PROCESS}NCCL WARN a ring", 3, level="WARN")
+    assert [line.decides for line in rules.found().unusual] == ["", "disturbed"]
