@@ -155,6 +155,19 @@ def test_a_compressed_log_needs_no_extra(installed: Installed, log: Path, tmp_pa
     assert installed.busbar("nccl", "check", str(packed), *PROFILE).returncode == 0
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--profile", "nope"), ("--tolerance", "2"), ("--transport", "pigeon"), ("--html", "/nowhere/at/all"),
+        ("/nowhere/at/all",), ("--no-such-option",),
+    ],
+)  # fmt: skip
+def test_an_error_of_check_needs_no_extra(installed: Installed, log: Path, options: tuple[str, ...]) -> None:
+    done = installed.busbar("nccl", "check", str(log), *options)
+    assert done.returncode == 64 and done.stderr.strip()
+    assert b"Python package" not in done.stderr
+
+
 @pytest.mark.parametrize("command", sorted(NEED_STACK))
 def test_a_command_that_needs_the_extra_says_how_to_install_it(installed: Installed, command: str) -> None:
     installed.says_how_to_install_the_extra(command, NEED_STACK[command])

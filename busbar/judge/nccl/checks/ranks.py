@@ -205,7 +205,7 @@ def _counted_by_nccl(context: Context) -> Check | None:
                 line,
             )
     absent = sorted(set(range(n or 0)) - evidence.destroyed.get(n or 0, set()))
-    if absent and len(absent) < (n or 0) and context.is_whole:
+    if absent and 2 * len(absent) < (n or 0) and context.is_whole:
         reason = f"{len(absent)} of {n} ranks did not come to their end (Destroy COMPLETE): {absent[0]}"
         return unknown("ranks.not_destroyed", reason)
     return None

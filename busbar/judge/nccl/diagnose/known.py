@@ -22,7 +22,7 @@ Observation = Literal[
 ]  # fmt: skip
 Kind = Literal["cause", "crash", "peer", "symptom", "echo"]  # as failures.yaml explains
 EVIDENCE_WIDTH = 400
-MAX_UNUSUAL = 1024
+MAX_UNUSUAL = 512  # with the texts of all of them a verdict still fits into its ConfigMap
 VALUE = re.compile(r"%[\d.]*(?:l{0,2}|z)[a-z]")  # %s, %d, %lx
 PROCESS = re.compile(r"[\w.\-]{1,255}:\d+(?=:\d+ \[)")
 HOST = re.compile(r"([\w.\-]{1,255}):\d+:\d+ \[")
