@@ -27,6 +27,13 @@ def agreement(context: Context) -> Check:
         if len(values) > 1:
             each = "; ".join(f"{value} on {listed(sorted(hosts), 3)}" for value, hosts in values.items())
             return failed("agreement.differs", f"{fact}: {each}")
+    for run in context.judged:
+        asked, banner, listed_ranks = run.preamble.asked, run.preamble.banner, len(run.preamble.ranks)
+        each = banner.ranks_per_process if banner is not None else None
+        whole = (asked or 0) * (each or 0)
+        if whole and listed_ranks and whole != listed_ranks:
+            reason = f"the command asked for {whole} ranks, and {listed_ranks} took part"
+            return failed("agreement.other_ranks", reason)
     if (other := _other_library(context)) is not None:
         return unknown("agreement.other_library", other)
     return passed("agreement.as_expected", "no printed fact contradicts another or the expectation")

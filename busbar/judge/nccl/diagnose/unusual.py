@@ -63,6 +63,7 @@ CODE = re.compile(
     r"(?i)(?<![a-z])(?:exit(?:ed)?|code|status|rc|signal|errno|retcode|retval|exitcode)\b[\"')]?\W{0,4}"
     r"(?:(?:is|was|of|with) )?-?0*[1-9]\d*\b"
 )
+HTTP = re.compile(r"\bHTTP\b|\b(?:GET|POST|PUT|HEAD) /")  # whose status is no end of a program
 LINES = r"(?:messages|lines|records|log|log entries|entries)"
 LOST = r"(?:dropped|lost|missed|suppressed|skipped)"
 MISSING = re.compile(
@@ -96,7 +97,7 @@ def ends_the_run(text: str) -> bool:
     """Whether TEXT says that the program or its launcher ended by a signal or with a code that is not 0."""
     if is_end(text):
         return PROGRAM.search(text) is not None
-    return CODE.search(text) is not None and ENDED.search(text) is not None
+    return bool(CODE.search(text) and ENDED.search(text)) and HTTP.search(text) is None
 
 
 def names_failure(text: str) -> bool:

@@ -99,6 +99,9 @@ COMMAND = _ascii(
     r"|hypercube)_perf(?:_mpi)?)(?!\w)"
 )
 
+# mpirun -np 16 | srun -n 16 | srun --ntasks=16
+ASKED_RANKS = _ascii(r"\b(?:mpirun|mpiexec|prterun|srun)\b.*\s(?:-np|-n|--ntasks)[ =](\d{1,6})\s")
+
 # ---- NCCL ------------------------------------------------------------------------------------------------
 # NCCL version 2.19.3+cuda12.2                       bare, rank 0, NCCL <= 2.21
 # ... NCCL INFO NCCL version 2.22.3+cuda12.6          each process, from 2.22

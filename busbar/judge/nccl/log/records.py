@@ -123,6 +123,7 @@ class Preamble:
     library: int | None = None  # NCCL as nccl-tests loaded it: 22902
     name: str | None = None
     command: str | None = None  # a program's name on a shell line before the table: a hint, no proof
+    asked: int | None = None  # processes, as the launcher on that line was asked for
     banner: Banner | None = None
     ranks: list[Rank] = field(default_factory=list)
     reduced_max: int | None = None

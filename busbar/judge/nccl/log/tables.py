@@ -300,6 +300,7 @@ class RunBuilder:
         self._preamble = Preamble()
         self._pending: _Pending | None = None
         self._command: str | None = None
+        self._asked: int | None = None
         self.foreign = 0  # rows inside a record of a form that is not known, or beyond what is kept
         self._rows = 0
 
@@ -344,6 +345,8 @@ class RunBuilder:
             return
         if "_perf" in text and not text.startswith("#") and (match := p.COMMAND.search(text)) is not None:
             self._command = match[1]
+            asked = p.ASKED_RANKS.search(text, 0, match.start())
+            self._asked = int(asked[1]) if asked is not None else None
         if text.startswith("#") or "# " in text:
             hash_at = text.find("#")
             if _is_prose(text[:hash_at]):
@@ -440,6 +443,7 @@ class RunBuilder:
             preamble = before.preamble
             preamble.repeats += 1
         preamble.command, self._command = self._command or preamble.command, None
+        preamble.asked, self._asked = self._asked or preamble.asked, None
         run = Run(preamble, line)
         run.error_column = match["error"]
         run.cpu_time = match["time"] == "cputime"

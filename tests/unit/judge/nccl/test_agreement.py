@@ -26,3 +26,16 @@ def test_a_count_is_that_of_its_partner(line: str, code: str) -> None:
     made.info = [HEAD + line]
     check = judge(made.lines(), Expectation(profile="h100-ib-8x400", nodes=2)).check("agreement")
     assert check.code == code
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("+ mpirun -np 16 -H a,b /opt/all_reduce_perf -b 8 -n 20", "agreement.as_expected"),
+        ("+ mpirun -np 32 -H a,b /opt/all_reduce_perf -b 8 -n 20", "agreement.other_ranks"),
+        ("+ srun --ntasks=8 all_reduce_perf -g 1", "agreement.other_ranks"),
+    ],
+)
+def test_as_many_ranks_take_part_as_the_command_asked_for(command: str, code: str) -> None:
+    verdict = judge([command, *Made().lines()], Expectation(profile="h100-ib-8x400", nodes=2))
+    assert verdict.check("agreement").code == code
