@@ -257,7 +257,7 @@ def remarks(context: Context, diagnoses: list[Diagnosis]) -> list[Remark]:
             found, key, Remark(kind=unusual.sort, line=line.line, text=line.text, count=unusual.count)
         )
     for each in diagnoses:
-        if each.severity == "degraded":
+        if each.severity == "degraded" and not failure(each.name).codes:  # a gate says those itself
             remark = Remark(kind="known", line=each.line, text=each.evidence, count=each.count)
             _add_remark(found, ("known", each.name), remark)
     ordered = sorted(found.values(), key=lambda remark: (ORDER.index(remark.kind), remark.line))
