@@ -29,8 +29,8 @@ def agreement(context: Context) -> Check:
             return failed("agreement.differs", f"{fact}: {each}")
     for run in context.judged:
         asked, banner, listed_ranks = run.preamble.asked, run.preamble.banner, len(run.preamble.ranks)
-        each = banner.ranks_per_process if banner is not None else None
-        whole = (asked or 0) * (each or 0)
+        per_process = banner.ranks_per_process if banner is not None else None
+        whole = (asked or 0) * (per_process or 0)
         if whole and listed_ranks and whole != listed_ranks:
             reason = f"the command asked for {whole} ranks, and {listed_ranks} took part"
             return failed("agreement.other_ranks", reason)
