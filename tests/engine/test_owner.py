@@ -33,7 +33,7 @@ PROGRAM = """
     from busbar.hosts.inventory import Inventory
     from busbar.kube import batches
     from busbar.components import control_plane, load_balancer, worker_pool
-    from busbar.components.engine import host_command, join_tokens, node_steps, removal
+    from busbar.components.engine import hosts, join_tokens, node_steps
 
     ROOT = Path(__file__).parent
     FOLDERS = '''
@@ -115,8 +115,8 @@ PROGRAM = """
         return local.Command(name, create=stdin.apply(kept) if create else None, delete=stdin.apply(text),
                              stdin="{}", opts=opts, add_previous_output_in_env=False)
 
-    host_command.remote.Command = command
-    removal.local = SimpleNamespace(Command=removal_command, Logging=local.Logging)
+    hosts.remote.Command = command
+    hosts.local = SimpleNamespace(Command=removal_command, Logging=local.Logging)
 
     class Login:
         def connection(self, host):

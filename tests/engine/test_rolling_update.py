@@ -40,7 +40,7 @@ PROGRAM = """
     from busbar.kube.client import ApiError
     from busbar import names
     from busbar.components import worker_pool
-    from busbar.components.engine import host_command, removal
+    from busbar.components.engine import hosts
 
     ROOT = Path(__file__).parent
     SITE = json.loads((ROOT / "site.json").read_text())
@@ -69,8 +69,8 @@ PROGRAM = """
             names=names[0] | names[1], ready=names[0], with_jobs=frozenset(SITE["with_jobs"] if jobs else ())
         )
 
-    host_command.remote.Command = command
-    removal.local = SimpleNamespace(Command=removal_command, Logging=local.Logging)
+    hosts.remote.Command = command
+    hosts.local = SimpleNamespace(Command=removal_command, Logging=local.Logging)
     batches.ask = ask
     # There is no API, and no scheduler to be asked through it.
     worker_pool.scheduler_hooks = lambda *_, **__: pulumi.ResourceHookBinding()

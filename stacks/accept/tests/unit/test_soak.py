@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import gzip
 import random
+import re
+import shlex
 import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -321,7 +323,8 @@ class Soaked(Foreign):
         script = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]["command"][
             -1
         ]
-        count = script.count("\nmeasure all_reduce")
+        [collectives] = re.findall(r"^COLLECTIVES=\((.*)\)$", script, re.MULTILINE)
+        count = sum(each.startswith("all_reduce") for each in shlex.split(collectives))
         hosts = [f"{job['metadata']['name']}-worker-{number}" for number in range(2)]
         log = made.soak_log(hosts, [390.0] * count)
         self.run_job(job, log if self.succeeds else log.replace(*self.failure, 1))

@@ -157,6 +157,8 @@ def test_every_parameter_that_busbar_relies_on_is_in_the_rendered_controller(ver
 
 def test_the_lab_leaves_out_what_operator_1_0_writes_itself() -> None:
     assert slurm_conf(of_slurm("1.0.0")) == {
+        "ProctrackType=proctrack/cgroup",
+        "PrologFlags=Contain",
         "TaskPlugin=task/affinity,task/cgroup",
         "AuthInfo=use_client_ids,cred_expire=30",
         "PropagateResourceLimitsExcept=MEMLOCK",
