@@ -24,12 +24,18 @@ class Folders(Cluster):
         conditions = [{"type": "Ready", "status": "True"}]
         return [
             {
-                "metadata": {"name": name, "annotations": {MACHINE: machine}},
+                "metadata": {"name": name, "annotations": {MACHINE: machine}, "resourceVersion": "1"},
                 "status": {"conditions": conditions},
             }
             for name, machine in self._nodes().items()
             if path == NODES
         ]
+
+    def get(self, path: str, **query: str) -> JsonObject:
+        found = {f"{NODES}/{node['metadata']['name']}": node for node in self.list(NODES)}
+        if path not in found:
+            raise not_found(path)
+        return found[path]
 
     def merge(self, path: str, body: Any) -> JsonObject:
         self._note(f"{path.rpartition('/')[2]} drained")
