@@ -23,7 +23,7 @@ from busbar.components.engine.join_tokens import JoinTokens
 from busbar.components.engine.stack import StackConfig
 from busbar.components.preflight import Preflight
 from busbar.config import K3s, VirtualIp
-from busbar.hosts import k3s, services
+from busbar.hosts import haproxy, k3s, proxy
 from busbar.hosts.inventory import Host, api_url
 from busbar.hosts.scripts import known_ca, kubeconfig_text, server_facts, with_server
 
@@ -96,7 +96,7 @@ class K3sControlPlaneArgs:
     `registry_credentials`: secret object registry -> auth (busbar:registryCredentials). `s3_access_key` and
     `s3_secret_key`: secrets, needed where `k3s.snapshots.s3` is set.
     `virtual_ip`: the address, if the servers share it.
-    `environment`: the proxy of the hosts (busbar.hosts.services).
+    `environment`: the proxy of the hosts (busbar.hosts.proxy).
     `server_token`, `agent_token`: secrets to join with, letters and digits; `install_id`: as in `JoinTokens`.
     """
 
@@ -136,7 +136,7 @@ class K3sControlPlaneArgs:
             k3s=config.cluster.k3s,
             project=config.project,
             virtual_ip=None if inventory.load_balancers else config.cluster.hosts.virtual_ip,
-            environment=services.proxy_environment(inventory, of_servers=True),
+            environment=proxy.environment(inventory, of_servers=True),
             registry_credentials=config.registry_credentials,
             s3_access_key=config.secrets.get("s3AccessKey"),
             s3_secret_key=config.secrets.get("s3SecretKey"),
@@ -255,7 +255,7 @@ class K3sControlPlane(pulumi.ComponentResource):
         args, settings, shared = self._args, self._args.k3s, self._args.virtual_ip
         optional = {
             "jwt": k3s.authenticators(settings),
-            "keepalived_conf": services.keepalived_config(args.servers, shared, host),
+            "keepalived_conf": haproxy.keepalived_config(args.servers, shared, host),
         }
         seconds = SERVER_DEADLINE_SECONDS + (KEEPALIVED_SECONDS if shared else 0)
         return create_server(
@@ -278,7 +278,7 @@ class K3sControlPlane(pulumi.ComponentResource):
                 payload={
                     "config": self._render_config(host),
                     "registries": self.registries_yaml,
-                    **services.proxy_payload(args.environment),
+                    **proxy.payload(args.environment),
                     **({} if peer_ca is None else {"peer_ca": peer_ca}),
                     **{key: text for key, text in optional.items() if text},
                 },

@@ -10,7 +10,7 @@ from busbar import names
 from busbar.components.engine.hosts import HostArgs, SshLogin, create_host_command, create_host_removal
 from busbar.components.engine.stack import StackConfig
 from busbar.config import VirtualIp
-from busbar.hosts import services
+from busbar.hosts import haproxy, proxy
 from busbar.hosts.inventory import API_PORT, Host, api_url
 
 # Includes up to 5 minutes for an apt that already runs (unattended-upgrades at the first boot).
@@ -22,7 +22,7 @@ class HAProxyLoadBalancerArgs:
     """The hosts, and the CA by which the servers' certificates are verified (`K3sControlPlane.ca_pem`).
 
     `install_id`: `K3sControlPlane.install_id`. `virtual_ip`: the address that they share.
-    `environment`: the proxy of the hosts (busbar.hosts.services).
+    `environment`: the proxy of the hosts (busbar.hosts.proxy).
     """
 
     load_balancers: Sequence[Host]
@@ -45,7 +45,7 @@ class HAProxyLoadBalancerArgs:
             ca_pem=ca_pem,
             install_id=install_id,
             virtual_ip=config.cluster.hosts.virtual_ip,
-            environment=services.proxy_environment(config.inventory),
+            environment=proxy.environment(config.inventory),
         )
 
 
@@ -85,7 +85,7 @@ class HAProxyLoadBalancer(pulumi.ComponentResource):
             fronts=[*balancers, *servers],
             environment=self._args.environment,
         )
-        ca_file = {"CA_FILE": services.CA_FILE}
+        ca_file = {"CA_FILE": haproxy.CA_FILE}
         shared_address = {"VIRTUAL_IP": shared.address if shared else ""}
         after_other_removals = pulumi.ResourceOptions(parent=self, depends_on=[*self._removals])
         removal = create_host_removal(on, "haproxy", DEADLINE_SECONDS, ca_file, after_other_removals)
@@ -106,8 +106,8 @@ class HAProxyLoadBalancer(pulumi.ComponentResource):
             {"NODE_NAME": host.name, "API_PORT": str(API_PORT), **ca_file, **shared_address},
             pulumi.ResourceOptions(parent=self, depends_on=[packages, *self.steps]),
             payload={
-                "haproxy_cfg": services.haproxy_config(balancers, servers, shared),
-                "keepalived_conf": services.keepalived_config(balancers, shared, host),
+                "haproxy_cfg": haproxy.haproxy_config(balancers, servers, shared),
+                "keepalived_conf": haproxy.keepalived_config(balancers, shared, host),
                 "ca_pem": self._args.ca_pem,
             },
         )

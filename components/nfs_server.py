@@ -9,7 +9,7 @@ from pulumi_command import local, remote
 from busbar import names
 from busbar.components.engine.hosts import HostArgs, SshLogin, create_host_command, create_host_removal
 from busbar.components.engine.stack import StackConfig
-from busbar.hosts import services
+from busbar.hosts import nfs, proxy
 from busbar.hosts.inventory import Host
 
 SCRIPT = "nfs-server"
@@ -22,13 +22,13 @@ class NfsServerArgs:
     """The folder of a host, and the workers that mount it.
 
     `fronts`: load balancers and servers. `install_id`: `K3sControlPlane.install_id`. `environment`: the proxy
-    of the hosts (busbar.hosts.services). `folder_mode`: mode of a newly made folder; by default workers may
+    of the hosts (busbar.hosts.proxy). `folder_mode`: mode of a newly made folder; by default workers may
     write there.
     """
 
     login: SshLogin
     install_id: pulumi.Input[str]
-    export: services.Export | None
+    export: nfs.Export | None
     fronts: Sequence[Host] = ()
     workers: Sequence[Host] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -41,10 +41,10 @@ class NfsServerArgs:
         return cls(
             login=config.login,
             install_id=install_id,
-            export=services.export_of(inventory),
+            export=nfs.export_of(inventory),
             fronts=inventory.fronts,
             workers=inventory.workers,
-            environment=services.proxy_environment(inventory),
+            environment=proxy.environment(inventory),
         )
 
 
@@ -66,7 +66,7 @@ class NfsServer(pulumi.ComponentResource):
             self._install(names.on_host(name, args.export.host.name), args, args.export)
         self.register_outputs({"folder": args.export.folder if args.export else ""})
 
-    def _install(self, name: str, args: NfsServerArgs, export: services.Export) -> None:
+    def _install(self, name: str, args: NfsServerArgs, export: nfs.Export) -> None:
         values = {
             "FOLDER": export.folder,
             "SQUASH": export.config.squash,
@@ -93,6 +93,6 @@ class NfsServer(pulumi.ComponentResource):
                 DEADLINE_SECONDS,
                 {"NODE_NAME": export.host.name, **values},
                 pulumi.ResourceOptions(parent=self, depends_on=[removal]),
-                payload={"exports": services.exports(export, args.workers), "nfs_conf": services.CONFIG},
+                payload={"exports": nfs.exports(export, args.workers), "nfs_conf": nfs.CONFIG},
             )
         ]

@@ -10,7 +10,7 @@ from pulumi_command import local
 from busbar.components.engine.hosts import SshLogin, target, with_login
 from busbar.components.engine.local_command import create_hosts_command
 from busbar.components.engine.stack import StackConfig
-from busbar.hosts import k3s, services
+from busbar.hosts import k3s, proxy
 from busbar.hosts.inventory import Host
 from busbar.preflight.facts import machine, read, unpack, unreachable
 from busbar.preflight.spec import spec_of, without_login
@@ -86,7 +86,7 @@ def prepare_hosts(name: str, config: StackConfig, opts: pulumi.ResourceOptions) 
     Nothing depends on it, and it does not fail: the installation of a host downloads what is missing.
     """
     inventory, settings = config.inventory, config.cluster.k3s
-    roles, environment = ("server", "worker"), services.proxy_environment(inventory)
+    roles, environment = ("server", "worker"), proxy.environment(inventory)
     values = {role: {**k3s.download_values(settings, role, config.project), **environment} for role in roles}
     if config.cluster.hosts.virtual_ip and not inventory.load_balancers:
         values["server"]["PACKAGES"] = "keepalived"

@@ -17,7 +17,7 @@ from busbar.components.engine.rolling_update import RollingUpdate
 from busbar.components.engine.stack import StackConfig
 from busbar.components.preflight import Preflight
 from busbar.config import K3s, Pool
-from busbar.hosts import k3s, scripts, services
+from busbar.hosts import k3s, proxy, scripts
 from busbar.hosts.inventory import Host
 
 
@@ -66,7 +66,7 @@ class InfiniBandWorkerPoolArgs:
     the workers that preflight did not reach. `join_url`: https://ADDRESS:6443 of the Kubernetes API.
     `agent_token`: secret; it pins the CA. `registries_yaml`: the content of registries.yaml, empty for none.
     `project`: folder that relative paths in `k3s` start from. `environment`: the proxy of the hosts
-    (busbar.hosts.services).
+    (busbar.hosts.proxy).
     """
 
     pool: str
@@ -181,7 +181,7 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
             payload={
                 "config": self._render_config(host),
                 "registries": args.registries_yaml,
-                **services.proxy_payload(args.environment),
+                **proxy.payload(args.environment),
             },
             delivered=True,
         )
@@ -231,7 +231,7 @@ class WorkerPoolsArgs:
                 settings=pools[pool],
                 k3s=config.cluster.k3s,
                 project=config.project,
-                environment=services.proxy_environment(config.inventory),
+                environment=proxy.environment(config.inventory),
             )
             for pool in sorted(pools)
         ]

@@ -184,7 +184,7 @@ def describe(cluster: Cluster) -> list[str]:
     """The configuration in a few lines: hosts by role, pools, versions, and the expected bandwidth."""
     from busbar import versions
     from busbar.hosts.inventory import Inventory
-    from busbar.hosts.services import export_of
+    from busbar.hosts.nfs import export_of
 
     inventory = Inventory.of(cluster)
     lines = [f"cluster {cluster.name}, API at {inventory.api_endpoint}"]

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from busbar.collect.spec import CollectSpec, JobSpec
     from busbar.kube.allocatable import AllocatableSpec
     from busbar.kube.client import RestApi
+    from busbar.kube.endpoint import EndpointSpec
     from busbar.kube.stale_nodes import StaleNodesSpec
     from busbar.kube.taints import TaintsSpec
-    from busbar.kube.wait import EndpointSpec
     from busbar.manifests.image_pull import ImagePull
     from busbar.operations.preparation import Preparation
     from busbar.operations.removal import HostRemoval, Teardown
@@ -127,17 +127,17 @@ def allocatable(api: RestApi, spec: AllocatableSpec) -> Any:
     return {"resource": spec.resource, "nodes": spec.nodes}
 
 
-@engine_command("wait api", "busbar.kube.wait:EndpointSpec")
+@engine_command("wait api", "busbar.kube.endpoint:EndpointSpec")
 def api_endpoint(api: RestApi, spec: EndpointSpec) -> Any:
     """Wait for /readyz of the Kubernetes API; the request is JSON on stdin.
 
     stdin: {"setting": "api_endpoint", "fix": "...", "deadline_seconds": 300}. The cluster: KUBECONFIG. Prints
     {"server"} when it answers; otherwise prints why it does not, and exits with 1.
     """
-    from busbar.kube import wait
+    from busbar.kube import endpoint
     from busbar.kube.wait import SystemClock
 
-    wait.wait_for_endpoint(api, spec, SystemClock(), progress)
+    endpoint.wait(api, spec, SystemClock(), progress)
     return {"server": api.server}
 
 

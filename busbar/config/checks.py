@@ -728,7 +728,7 @@ def _of_host_keys(cluster: Cluster) -> Iterator[Finding]:
 
 
 def _of_proxy(cluster: Cluster) -> Iterator[Finding]:
-    """Warn of patterns, and of workers that servers list in NO_PROXY one by one (hosts/services.py)."""
+    """Warn of patterns, and of workers that servers list in NO_PROXY one by one (hosts/proxy.py)."""
     if (proxy := cluster.http_proxy) is None:
         return
     where = ("http_proxy", "no_proxy")

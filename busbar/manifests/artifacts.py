@@ -15,7 +15,7 @@ import yaml
 
 from busbar.config import Cluster, GpuOperator, NetworkOperator, files
 from busbar.config.files import resolve
-from busbar.hosts import services
+from busbar.hosts import nfs
 from busbar.hosts.inventory import Inventory
 from busbar.manifests import operators
 from busbar.manifests.operators import GPU_OPERATOR, NETWORK_OPERATOR, Operator, merge
@@ -216,7 +216,7 @@ def _packages(cluster: Cluster) -> Iterator[Artifact]:
         yield Artifact("package", "haproxy", "load balancers")
     if cluster.hosts.virtual_ip:
         yield Artifact("package", "keepalived", "virtual IP")
-    if services.export_of(Inventory.of(cluster)):
+    if nfs.export_of(Inventory.of(cluster)):
         yield Artifact("package", "nfs-kernel-server", "NFS server")
 
 

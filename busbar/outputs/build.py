@@ -13,7 +13,7 @@ from typing import Any
 from busbar.capability import Gate
 from busbar.config.cluster import Cluster
 from busbar.hosts.inventory import Host, Inventory
-from busbar.hosts.services import export_of
+from busbar.hosts.nfs import export_of
 from busbar.outputs.contract import CONTRACT_VERSION, Node, PoolLaunch, PoolResult, launches, pack_details
 from busbar.text import listed
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from busbar.hosts import services, supported_os
+from busbar.hosts import nfs, supported_os
 from busbar.hosts.finding import Check, Finding, error, warning
 from busbar.hosts.inventories import is_address
 from busbar.hosts.inventory import Host
@@ -33,9 +33,9 @@ def check_server(required: NfsRequirements, report: Report, section: str = "nfs_
         return
     yield from _folder(required, folder, section)
     for listener in report.listening:
-        if listener.port == services.NFS_PORT and listener.process != KERNEL and not folder.managed:
+        if listener.port == nfs.PORT and listener.process != KERNEL and not folder.managed:
             yield error(
-                f"TCP port {services.NFS_PORT} is in use by {listener.process}, "
+                f"TCP port {nfs.PORT} is in use by {listener.process}, "
                 "which is not the kernel's NFS server",
                 f"stop {listener.process}, or use another host as NFS server",
             )

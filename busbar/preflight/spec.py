@@ -19,7 +19,7 @@ from busbar import versions
 from busbar.config import Cluster, K3s
 from busbar.config.cluster import FlowControl, GpuOperator
 from busbar.config.files import read_checksums
-from busbar.hosts import scripts, services
+from busbar.hosts import nfs, scripts
 from busbar.hosts import scripts as hostscript
 from busbar.hosts.finding import Finding
 from busbar.hosts.inventory import Host, Inventory, Login
@@ -198,7 +198,7 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
         requirements = {key: each.model_copy(update=through) for key, each in requirements.items()}
     plain = {key: each.model_dump(mode="json") for key, each in requirements.items()}
     own = cluster.api_endpoint.address if cluster.api_endpoint else None
-    export = services.export_of(inventory)
+    export = nfs.export_of(inventory)
     required = nfs_requirements(export, inventory.workers) if export else None
     spec = without_login(inventory.hosts, plain, required, [*inventory.quarantine], own)
     return {**spec, "login": dict(login)}
@@ -238,7 +238,7 @@ def _node(
     }
 
 
-def nfs_requirements(export: services.Export, clients: Sequence[Host]) -> dict[str, Any]:
+def nfs_requirements(export: nfs.Export, clients: Sequence[Host]) -> dict[str, Any]:
     """NfsRequirements of an export to these hosts, as plain data."""
     config = export.config
     required = NfsRequirements(
@@ -248,7 +248,7 @@ def nfs_requirements(export: services.Export, clients: Sequence[Host]) -> dict[s
         min_free_gb=config.min_free_gb,
         squash=config.squash,
         allow_system_disk=config.allow_system_disk,
-        plan=_plan("nfs-server", services.exports(export, clients), services.CONFIG),
+        plan=_plan("nfs-server", nfs.exports(export, clients), nfs.CONFIG),
     )
     return required.model_dump(mode="json")
 

@@ -122,7 +122,7 @@ class HostArgs:
 
     `owner`: the resource that installs it, and `install_id`: they are its owner mark (host/owner.sh).
     `fronts`: all load balancers and servers; they tell whether a host that is not responding is gone.
-    `environment`: variables of the scripts that install it (busbar.hosts.services).
+    `environment`: variables of the scripts that install it (busbar.hosts.proxy).
     """
 
     login: SshLogin

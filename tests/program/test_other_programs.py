@@ -63,7 +63,7 @@ ON_HOSTS = """
 import pulumi
 from busbar.config import Bastion, K3s, Pool, VirtualIp
 from busbar.config.cluster import NfsServer as Export
-from busbar.hosts import services
+from busbar.hosts import nfs
 from busbar.hosts.inventory import Host
 from busbar.components.control_plane import K3sControlPlane, K3sControlPlaneArgs
 from busbar.components.engine.join_tokens import JoinTokens
@@ -97,7 +97,7 @@ api = HAProxyLoadBalancer("api", HAProxyLoadBalancerArgs(
 ))
 NfsServer("nfs", NfsServerArgs(
     login=login, install_id=plane.install_id, fronts=fronts, workers=workers,
-    export=services.Export(host("files", "192.0.2.20", "nfs"), Export(folder="/srv/files")),
+    export=nfs.Export(host("files", "192.0.2.20", "nfs"), Export(folder="/srv/files")),
 ))
 InfiniBandWorkerPool("pool", InfiniBandWorkerPoolArgs(
     pool="h100", prefix="gpu", workers=workers, fronts=fronts, login=login, install_id=plane.install_id,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from busbar import names
-from busbar.hosts import scripts, services
+from busbar.hosts import nfs, scripts
 from busbar.hosts.finding import Check, Finding, error, warning
 from busbar.hosts.inventory import Host, host_of
 from busbar.hosts.remote import Hosts
@@ -120,12 +120,12 @@ def spec_of(slurm: Slurm) -> dict[str, Any]:
     }
 
 
-def home_export(slurm: Slurm) -> tuple[services.Export | None, tuple[Host, ...]]:
+def home_export(slurm: Slurm) -> tuple[nfs.Export | None, tuple[Host, ...]]:
     """The export of the homes, and the hosts that mount it; none without home.nfs."""
     server = next((host for host in hosts_of(slurm) if host.name == slurm.home_host), None)
     if server is None or slurm.home.nfs is None:
         return None, ()
-    return services.Export(server, slurm.home.nfs), tuple(host for host in hosts_of(slurm) if host != server)
+    return nfs.Export(server, slurm.home.nfs), tuple(host for host in hosts_of(slurm) if host != server)
 
 
 async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, is_installed: bool = False) -> Outcome:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from busbar.hosts import k3s, scripts, services
+from busbar.hosts import haproxy, k3s, scripts
 from busbar.kube import nodes
 from busbar.preflight.spec import SCRIPT_SECONDS
 from tests.unit.hosts.bash import output
@@ -18,7 +18,7 @@ DOCS = (Path(__file__).parents[3] / "docs/hosts.md").read_text()
     ("script", "value", "expected"),
     [
         ("k3s-server", "$K3S_AUTH_CONFIG", k3s.AUTH_CONFIG),
-        ("k3s-server", "$K3S_DATA_DIR/server/tls/server-ca.crt", services.SERVER_CA_FILE),
+        ("k3s-server", "$K3S_DATA_DIR/server/tls/server-ca.crt", haproxy.SERVER_CA_FILE),
         ("k3s-agent", "$DELIVERED_DIR", scripts.DELIVERED_DIR),
         ("k3s-agent", "$CORDONED", nodes.CORDONED),
     ],

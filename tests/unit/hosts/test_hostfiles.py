@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from busbar.config import Cluster, VirtualIp, load
-from busbar.hosts import k3s, services
+from busbar.hosts import haproxy, k3s
 from busbar.hosts.inventory import Inventory
 from busbar.hosts.scripts import with_server
 
@@ -187,7 +187,7 @@ def test_a_text_that_is_not_a_kubeconfig_is_refused(text: str) -> None:
 
 def haproxy_config() -> str:
     inventory = Inventory.of(cluster())
-    return services.haproxy_config(inventory.load_balancers, inventory.servers, None)
+    return haproxy.haproxy_config(inventory.load_balancers, inventory.servers, None)
 
 
 def settings(config: str) -> list[str]:
@@ -231,7 +231,7 @@ def test_the_whole_configuration_of_keepalived() -> None:
     both = Inventory.of(made).load_balancers
     shared = made.hosts.virtual_ip
     assert shared is not None
-    config = services.keepalived_config(both, shared, both[0])
+    config = haproxy.keepalived_config(both, shared, both[0])
     assert config.startswith("# Written by busbar: "), "how busbar knows its own file"
     assert settings(config) == [
         *("global_defs {", "script_user root", "enable_script_security", "}"),
@@ -242,14 +242,14 @@ def test_the_whole_configuration_of_keepalived() -> None:
         *("unicast_src_ip 10.0.0.1", "unicast_peer {", "10.0.0.2", "}"),
         *("virtual_ipaddress {", "10.0.0.8", "}", "track_script {", "haproxy", "}", "}"),
     ]
-    assert "priority 100" in settings(services.keepalived_config(both, shared, both[1]))
+    assert "priority 100" in settings(haproxy.keepalived_config(both, shared, both[1]))
 
 
 def test_servers_share_an_address_that_only_one_with_a_ready_api_has() -> None:
     made = cluster()
     shared = VirtualIp(address="10.0.0.8", interface="eth0")
     servers = Inventory.of(made).servers
-    config = services.keepalived_config(servers, shared, servers[1])
+    config = haproxy.keepalived_config(servers, shared, servers[1])
     assert config.startswith("# Written by busbar: one address for all servers.")
     assert settings(config) == [
         *("global_defs {", "script_user root", "enable_script_security", "}", "vrrp_script apiserver {"),
@@ -265,7 +265,7 @@ def test_servers_share_an_address_that_only_one_with_a_ready_api_has() -> None:
 
 def test_one_load_balancer_has_no_keepalived() -> None:
     [host] = Inventory.of(cluster()).load_balancers
-    assert services.keepalived_config([host], None, host) == ""
+    assert haproxy.keepalived_config([host], None, host) == ""
 
 
 def test_a_kubeconfig_names_the_proxy_to_the_api() -> None:

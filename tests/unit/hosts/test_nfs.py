@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from busbar.config import load
-from busbar.hosts import services
+from busbar.hosts import nfs
 from busbar.hosts.inventory import Inventory
 from tests.support.clusters import host, site
 from tests.unit.hosts.bash import output, run
@@ -27,9 +27,9 @@ def inventory(**changes: Any) -> Inventory:
 
 def exports(**changes: Any) -> str:
     with_server = inventory(**changes)
-    export = services.export_of(with_server)
+    export = nfs.export_of(with_server)
     assert export is not None
-    return services.exports(export, with_server.workers)
+    return nfs.exports(export, with_server.workers)
 
 
 def test_the_folder_is_exported_to_each_worker_and_to_nobody_else() -> None:
@@ -44,12 +44,12 @@ def test_the_folder_is_exported_to_each_worker_and_to_nobody_else() -> None:
 
 
 def test_the_server_is_a_host_of_its_own_or_one_that_is_named() -> None:
-    own, shared = services.export_of(inventory()), services.export_of(inventory(host="lb-1"))
+    own, shared = nfs.export_of(inventory()), nfs.export_of(inventory(host="lb-1"))
     assert own is not None
     assert (own.host.name, own.host.role, own.host.address) == ("nfs-1", "nfs", "192.0.2.50")
     assert shared is not None
     assert (shared.host.name, shared.host.role) == ("lb-1", "lb")
-    assert services.export_of(Inventory.of(load(site()))) is None
+    assert nfs.export_of(Inventory.of(load(site()))) is None
 
 
 def places(root: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from busbar.config import load, warnings
-from busbar.hosts import services
+from busbar.hosts import proxy
 from busbar.hosts.inventory import Inventory
 from tests.support.clusters import site
 
@@ -19,7 +19,7 @@ def inventory(**given: Any) -> Inventory:
 
 
 def direct(of: Inventory, *, of_servers: bool = False) -> list[str]:
-    return services.proxy_environment(of, of_servers=of_servers)["no_proxy"].split(",")
+    return proxy.environment(of, of_servers=of_servers)["no_proxy"].split(",")
 
 
 def test_hosts_reach_each_other_the_api_the_pods_and_the_services_directly() -> None:
@@ -66,9 +66,9 @@ def test_workers_that_no_network_contains_are_a_warning() -> None:
 
 
 def test_curl_and_apt_get_the_variables_that_they_read_and_k3s_those_in_upper_case() -> None:
-    given = services.proxy_environment(inventory())
+    given = proxy.environment(inventory())
     assert (given["http_proxy"], given["https_proxy"]) == (URL, URL)
-    assert services.proxy_payload(given)["proxy"].splitlines() == [
+    assert proxy.payload(given)["proxy"].splitlines() == [
         "# Written by busbar",
         "[Service]",
         f"Environment=HTTP_PROXY={URL}",
@@ -78,4 +78,4 @@ def test_curl_and_apt_get_the_variables_that_they_read_and_k3s_those_in_upper_ca
 
 
 def test_without_a_proxy_nothing_is_added() -> None:
-    assert services.proxy_environment(Inventory.of(load(site()))) == {} == services.proxy_payload({})
+    assert proxy.environment(Inventory.of(load(site()))) == {} == proxy.payload({})

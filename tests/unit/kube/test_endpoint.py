@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from busbar.kube import wait as endpoint
+from busbar.kube import endpoint
 from busbar.kube.client import RestApi
 from tests.support.kube_cluster import Clock
 from tests.unit.kube.api_server import Server, dropped, running, self_signed, status
@@ -19,7 +19,7 @@ def wait(server: Server, **cluster: str) -> list[str]:
     """What it says while it waits."""
     said: list[str] = []
     api = RestApi(server.kubeconfig_of({"token": "short-fake-token"}, **cluster))
-    endpoint.wait_for_endpoint(api, SPEC, Clock(), said.append)
+    endpoint.wait(api, SPEC, Clock(), said.append)
     return said
 
 
