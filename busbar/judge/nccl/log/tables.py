@@ -88,22 +88,6 @@ def parts(run: Run) -> int | None:
     return int(value)
 
 
-def contradicts_itself(run: Run) -> bool:
-    """Whether no single factor between busbw and algbw explains all rows, within their rounding."""
-    low, high = 0.0, float("inf")
-    for row in run.rows:
-        for measurement in row.measurements:
-            algbw, busbw = number(measurement.algbw), number(measurement.busbw)
-            if algbw is None or busbw is None:
-                continue
-            # a little wider than half the last digit: the program rounded a value that it did not print
-            below, above = 1.05 * rounding(measurement.busbw), 1.05 * rounding(measurement.algbw)
-            low = max(low, (busbw - below) / (algbw + above))
-            if algbw > above:
-                high = min(high, (busbw + below) / (algbw - above))
-    return low > high
-
-
 def is_scaled(run: Run) -> bool:
     """Whether algbw is scaled to busbw already, as nccl-tests 2.0.0 does where each rank has one part.
 

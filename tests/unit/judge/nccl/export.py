@@ -1,4 +1,4 @@
-"""What the tests compare of a log that was read: one object with every table of a log, in plain JSON types.
+"""The tests compare this of a log that was read: one object with every table of a log, in plain JSON types.
 
 Flat fields are those of the first table with rows; `runs` has every table; all others are about the whole
 log. Numbers printed with a meaningful width (times, averages) are texts in `largest_row` and `avg_*`.
@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from busbar.judge.nccl.log.reader import ParsedLog
-from busbar.judge.nccl.log.records import Measurement, Row, Run, amount, number
-from busbar.judge.nccl.log.tables import COLLECTIVES, contradicts_itself, infer, ratio
+from busbar.judge.nccl.log.records import Measurement, Row, Run, amount, number, rounding
+from busbar.judge.nccl.log.tables import COLLECTIVES, infer, ratio
 
 MAX_WARNINGS = 6
 WARNING_WIDTH = 140
@@ -132,6 +132,22 @@ def usable(run: Run) -> bool:
         return False
     if run.wrong_rows or run.out_of_bounds_status == "FAILED":
         return False
-    if infer(run).name not in COLLECTIVES or contradicts_itself(run):
+    if infer(run).name not in COLLECTIVES or _contradicts_itself(run):
         return False
     return not run.has_several_programs and not run.has_wrong_precision
+
+
+def _contradicts_itself(run: Run) -> bool:
+    """True if no single factor between busbw and algbw explains all rows, within their rounding."""
+    low, high = 0.0, float("inf")
+    for row in run.rows:
+        for measurement in row.measurements:
+            algbw, busbw = number(measurement.algbw), number(measurement.busbw)
+            if algbw is None or busbw is None:
+                continue
+            # a little wider than half the last digit: the program rounded a value that it did not print
+            below, above = 1.05 * rounding(measurement.busbw), 1.05 * rounding(measurement.algbw)
+            low = max(low, (busbw - below) / (algbw + above))
+            if algbw > above:
+                high = min(high, (busbw + below) / (algbw - above))
+    return low > high
