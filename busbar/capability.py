@@ -68,7 +68,7 @@ class Capability:
     """One capability. Modules are named as texts, functions as MODULE:NAME."""
 
     name: str
-    """Of its folder, and of the group of its commands."""
+    """The folder and the group of commands have this name."""
     help: str
     """One line on that group."""
     commands: str

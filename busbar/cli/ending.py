@@ -1,4 +1,4 @@
-"""What a command prints at its end by an error, and its exit code: the table of docs/operations.md."""
+"""The end of a command by an error: its text and its exit code, as in the table of docs/operations.md."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def end(error: BaseException, *, changes: bool = False) -> int:
 
 
 def _known(error: BaseException) -> Iterator[tuple[str, int]]:
-    """The text and the exit code of an error that is no defect of busbar; nothing for a defect."""
+    """The text and the exit code of an error that is not a defect of busbar; nothing for a defect."""
     if isinstance(error, USAGE_ERROR):
         yield _usage(error), USAGE
     elif isinstance(error, Misuse) and hasattr(error, "findings") and OPENED:

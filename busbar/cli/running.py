@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Worker = Annotated[str, typer.Argument(metavar="HOST", help="Name of a worker.")]
 _MIB = 1 << 20
-# Those whose versions are in a support bundle.
+# A support bundle has the versions of these packages.
 PACKAGES = (
     "pulumi",
     "pulumi-command",

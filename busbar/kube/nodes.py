@@ -153,13 +153,13 @@ class Node:
 
     @property
     def quarantine(self) -> str:
-        """Why it is in quarantine; "" where it is not."""
+        """The reason of its quarantine; "" where it has none."""
         note = self.notes.get(QUARANTINE)
         return note.why if note else ""
 
     @property
     def drained(self) -> str:
-        """Why, by whom and since when it is out by `busbar drain`; "" where it is not."""
+        """The reason, author and time of its `busbar drain`; "" where there is none."""
         return str(self.notes.get(DRAINED, ""))
 
     @property
@@ -170,17 +170,17 @@ class Node:
 
     @property
     def cordoned_by_others(self) -> bool:
-        """Whether somebody else has cordoned it."""
+        """True if somebody else has cordoned it."""
         return self.unschedulable and not self.cordons
 
     @property
     def cordoned_by(self) -> str:
-        """Who has cordoned it; "" where that is not known."""
+        """The program or person that has cordoned it; "" where that is not known."""
         return self.owner or self.cordon_manager
 
     @property
     def out(self) -> str:
-        """Why no new pods start there: a drain by busbar, or a cordon; "" where they start."""
+        """The reason why no new pods start there: a drain by busbar, or a cordon; "" where they start."""
         if self.drained:
             return f"drained: {self.drained}"
         by = f" by {self.cordoned_by}" if self.cordoned_by else ""

@@ -73,11 +73,12 @@ class Verified:
     resume: Mapping[str, str] = field(default_factory=dict)
 
     def data(self) -> dict[str, Any]:
-        """As plain data: `{"verified", "drift": [{"host", "what", "kind"}]}`; `verified`: nothing differs."""
+        """The result as plain data: `{"verified", "drift": [{"host", "what", "kind"}]}`. `verified`: nothing
+        differs."""
         return {"verified": not self.drift, "drift": [asdict(each) for each in self.drift]}
 
     def fixes(self, stack: str) -> Iterator[str]:
-        """What to do. A host that could not be verified, such as one that is silent, cannot be converged."""
+        """The next step. A host that could not be verified, such as a silent one, cannot be converged."""
         unknown = self._of("unknown")
         if site := self._of("site") - unknown:
             yield f"repair what the rows of {', '.join(sorted(site))} name, because no update does"
@@ -280,7 +281,7 @@ class Workers:
         return not self.outcome.errors and usable <= {*self.ready}
 
     def data(self) -> dict[str, Any]:
-        """As plain data: `{"well", "nodes": [...], "findings": [...]}`.
+        """The result as plain data: `{"well", "nodes": [...], "findings": [...]}`.
 
         A node has name, pool, node (its state) and facts; a finding host, level, what and fix.
         """

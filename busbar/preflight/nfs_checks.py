@@ -35,8 +35,7 @@ def check_server(required: NfsRequirements, report: Report, section: str = "nfs_
     for listener in report.listening:
         if listener.port == nfs.PORT and listener.process != KERNEL and not folder.managed:
             yield error(
-                f"TCP port {nfs.PORT} is in use by {listener.process}, "
-                "which is not the kernel's NFS server",
+                f"TCP port {nfs.PORT} is in use by {listener.process}, which is not the kernel's NFS server",
                 f"stop {listener.process}, or use another host as NFS server",
             )
 

@@ -101,7 +101,7 @@ PROGRAM = """
 
 
 class Ran(NamedTuple):
-    """When the script of a host began and ended, in ns; 0 if it failed."""
+    """The times at which the script of a host began and ended, in ns; 0 if it failed."""
 
     begin: int
     end: int

@@ -45,7 +45,7 @@ DEAD_SERVERS: Mapping[str, str] = {}
 
 
 def ask_nodes(*_: object, **__: object) -> batches.Nodes:
-    """What the cluster says of its Nodes before workers change: it has none."""
+    """The cluster answers, before workers change, that it has no Nodes."""
     return batches.Nodes(names=frozenset(), ready=frozenset())
 
 

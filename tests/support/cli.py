@@ -19,7 +19,7 @@ def command() -> Any:
 
 
 class _Main:
-    """What CliRunner runs: the function `main` instead of its own way to end a command."""
+    """CliRunner runs this: the function `main` instead of its own way to end a command."""
 
     name = "busbar"
 

@@ -152,7 +152,7 @@ def snapshot(stack: auto.Stack) -> Snapshot:
 
 
 def _is_made(resource: Mapping[str, Any]) -> bool:
-    """Whether the resource is no component and no value of the state, as providers, tokens, Stashes are."""
+    """True if the resource exists outside of the state, unlike components, providers, tokens and Stashes."""
     return bool(resource.get("custom")) and not resource["type"].startswith(("pulumi:", "random:"))
 
 

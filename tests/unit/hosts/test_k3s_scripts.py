@@ -427,7 +427,7 @@ def test_the_processes_of_pods_are_those_below_the_containerd_of_k3s() -> None:
 
 
 def labelled(tmp_path: Path, *labels: str) -> list[str]:
-    """What `kubectl label` is told; empty where it is not called."""
+    """The arguments of `kubectl label`; empty where it is not called."""
     config = "node-label:\n" + "".join(f"- {label}\n" for label in labels) if labels else "node-name: a\n"
     payload = hostscript.stdin("k3s-agent", {"config": config}).partition("\n")[0]
     recorded = f'timeout() {{ shift 9; echo "$@" >&2; }}; STATE_DIR={tmp_path}; apply_labels 2>&1'

@@ -85,7 +85,7 @@ def rails(context: Context) -> Check:
 
 
 def _of_planes(members: list[tuple[str, float | None]], devices: int, want: Expectation) -> bool:
-    """Whether each rail is a device of several planes, whose rates together are that of the rail."""
+    """True if each rail is a device of several planes, whose rates together are that of the rail."""
     planes = len(members) // devices if devices else 0
     if devices != want.rails or planes * devices != len(members) or want.rate_gbps is None:
         return False

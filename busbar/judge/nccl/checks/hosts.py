@@ -1,4 +1,4 @@
-"""What hosts print of themselves: the gate on facts and their partners, and differences between hosts."""
+"""The facts that hosts print of themselves: the gate on their partners, and differences between hosts."""
 
 from __future__ import annotations
 

@@ -52,5 +52,5 @@ def _doubts(context: Context) -> list[tuple[str, str, LogLine]]:
 
 
 def _is_proven(context: Context, known: KnownLine) -> bool:
-    """Whether the gates that a rule names have proven that its line did no harm."""
+    """True if the gates that a rule names have proven that its line did no harm."""
     return bool(known.proven_by) and context.passed.issuperset(known.proven_by)

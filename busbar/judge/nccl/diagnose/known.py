@@ -129,7 +129,7 @@ class _Table:
         self.anchors = {*self.texts, *self.stated}
 
     def has_wordless(self, text: str) -> bool:
-        """Whether TEXT has the beginning of a known text that has no word."""
+        """True if TEXT has the beginning of a known text that has no word."""
         return any(around[0] in text for around, _, _ in self.texts.get("", ()))
 
     def shown(

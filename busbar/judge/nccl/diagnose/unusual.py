@@ -79,7 +79,7 @@ def form(text: str) -> str:
 
 
 def sort_of(text: str, level: str | None) -> Sort | None:
-    """Who prints TEXT, if it is unusual wherever it stands."""
+    """The source that prints TEXT, if it is unusual wherever it stands."""
     if level is not None:
         return LEVELS.get(level)
     if text.startswith(LAST_WARNING):
@@ -89,19 +89,19 @@ def sort_of(text: str, level: str | None) -> Sort | None:
 
 
 def is_end(text: str) -> bool:
-    """Whether a shell says in TEXT that a process ended by a signal or with an error."""
+    """True if a shell says in TEXT that a process ended by a signal or with an error."""
     return SHELL_END.fullmatch(text) is not None or BACKGROUND_END.fullmatch(text) is not None
 
 
 def ends_the_run(text: str) -> bool:
-    """Whether TEXT says that the program or its launcher ended by a signal or with a code that is not 0."""
+    """True if TEXT says that the program or its launcher ended by a signal or with a code that is not 0."""
     if is_end(text):
         return PROGRAM.search(text) is not None
     return bool(CODE.search(text) and ENDED.search(text)) and HTTP.search(text) is None
 
 
 def names_failure(text: str) -> bool:
-    """Whether TEXT has a word of failure and is neither a counter of 0 nor a heading."""
+    """True if TEXT has a word of failure and is neither a counter of 0 nor a heading."""
     if FAILURE.search(text) is None or HEADING.fullmatch(text) is not None:
         return False
     beside = ["".join(each) for each in BESIDE.findall(text)]
@@ -113,5 +113,5 @@ def names_failure(text: str) -> bool:
 
 
 def decides(sort: Sort, stage: Stage) -> Decides:
-    """What a line of NCCL or of the kernel says of the run at this place."""
+    """The meaning that a line of NCCL or of the kernel has for the run at this place."""
     return "disturbed" if sort != "other" and stage == "table" else ""

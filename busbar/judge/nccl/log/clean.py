@@ -58,7 +58,7 @@ def unwrap(text: str) -> list[str] | None:
 
 
 def is_csv(text: str) -> bool:
-    """Whether a line of the program stands in a field of TEXT; CSV is not read."""
+    """True if a line of the program stands in a field of TEXT; CSV is not read."""
     if text.startswith('"') and BEGINS.match(text, 1) is not None:
         return '",' in text.rstrip(",")
     return BEGINS.match(text) is None and CSV.search(text) is not None

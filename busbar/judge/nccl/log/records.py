@@ -231,13 +231,13 @@ class Run:
 
     @property
     def has_repeated_rows(self) -> bool:
-        """Whether a size occurs twice with the same type, operation and root, not in whole cycles (-N)."""
+        """True if a size occurs twice with the same type, operation and root, not in whole cycles (-N)."""
         keys = [r.key for r in self.rows if r.size > 0 and r.count > 0]
         return len(set(keys)) < len(keys) and not self.is_cyclic
 
     @property
     def is_cyclic(self) -> bool:
-        """Whether one program ran the whole size sweep several times, one after the other."""
+        """True if one program ran the whole size sweep several times, one after the other."""
         keys = [r.key for r in self.rows]
         cycle = len(set(keys))
         whole = self.preamble.banner is not None and self.closed and not self.summaries
@@ -310,11 +310,11 @@ def amount(text: str) -> float:
 
 
 Stage = Literal["before", "table", "after"]
-"""Where a line stands: before its program's first row, among its rows, or after its summary."""
+"""The place of a line: before its program's first row, among its rows, or after its summary."""
 Sort = Literal["error", "warn", "kernel", "other"]
-"""Who prints an unusual line: NCCL as an error, NCCL as a warning, the kernel, or anybody else."""
+"""The source of an unusual line: NCCL as an error, NCCL as a warning, the kernel, or anybody else."""
 Decides = Literal["disturbed", "ended badly", ""]
-"""What an unusual line says of the run: "" says nothing, so the line is a remark only."""
+"""The meaning of an unusual line for the run: "" means nothing, so the line is a remark only."""
 
 
 @dataclass(slots=True)
@@ -329,7 +329,7 @@ class KnownLine:
     among_rows: LogLine | None = None
     """The first such line among the rows of a table."""
     no_verdict: bool = False
-    """What the line means for the numbers is not known."""
+    """Nobody knows what the line means for the numbers."""
     proven_by: tuple[str, ...] = ()
     """Gates whose pass proves that the line did no harm among the rows."""
 
@@ -343,7 +343,7 @@ class Unusual:
     first: LogLine
     count: int = 1
     about_hardware: bool = True
-    """Whether the line names a GPU, an HCA or their software; a host's name may do as well."""
+    """True if the line names a GPU, an HCA or their software; a host's name may do as well."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Which states were written by a busbar before 1.0."""
+"""States that were written by a busbar before 1.0 are recognised."""
 
 from __future__ import annotations
 

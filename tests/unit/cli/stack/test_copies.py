@@ -1,4 +1,4 @@
-"""Which states `busbar recover` replaces, and when `busbar up` keeps a copy."""
+"""`busbar recover` replaces some states only, and `busbar up` keeps a copy of those that changed."""
 
 from __future__ import annotations
 

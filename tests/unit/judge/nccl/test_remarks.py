@@ -1,4 +1,4 @@
-"""What disturbs the rows leaves no verdict; every other unusual line is shown and decides nothing."""
+"""A line that disturbs the rows leaves no verdict; every other unusual line is shown and decides nothing."""
 
 from __future__ import annotations
 
