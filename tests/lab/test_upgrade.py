@@ -14,16 +14,19 @@ from typing import Any
 import pytest
 
 from busbar.kube.client import ApiError
-from lab.mirror.artifacts import K3sRelease
+from lab.hosts import nspawn
+from lab.mirror.artifacts import K3sRelease, sha256
+from lab.topology import find
 from tests.support.api_clients import rest_api
 from tests.support.api_load import ApiLoad
-from tests.support.lab import PROJECT, SERVERS, SNAPSHOTS, Change, Lab, eventually
+from tests.support.lab import PROJECT, SERVERS, SNAPSHOTS, UP_SECONDS, Change, Lab, eventually
 from tests.support.own_stack import OwnStack
 
 pytestmark = pytest.mark.drill
 
 KUBECONFIG = str(PROJECT / ".busbar" / "dev" / "kubeconfig")
 WORKERS = ("worker-1", "worker-2")
+DOWNLOADS = "/var/lib/busbar/downloads"
 DRAIN_SECONDS = 20
 LABELS = {"app": "drill"}
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
@@ -179,6 +182,39 @@ def test_an_upgrade_stops_at_a_budget_that_allows_no_eviction_and_goes_on_when_i
     assert not load.account.lost
     assert load.account.acknowledged <= load.account.watched
     assert load.account.repeated_twice == 0
+
+
+def test_a_worker_that_reboots_before_its_turn_starts_its_former_release_and_is_upgraded_in_its_turn(
+    lab: Lab,
+    upgrade: Callable[[dict[str, Any]], None],
+    real_k3s: str,
+    next_k3s: K3sRelease,
+    tmp_path: Path,
+) -> None:
+    worker, last_server = WORKERS[1], SERVERS[-1]
+    stack = OwnStack(PROJECT, tmp_path / "project", lab.environment)
+    stack.configure(upgrade)
+    wanted = sha256(next_k3s.binary)
+
+    def version(host: str) -> str:
+        return lab.ssh(host, "k3s --version").split()[2]
+
+    update = stack.start_up()
+    try:
+        # The servers are first. Meanwhile the download of all hosts has ended here.
+        eventually(lambda: wanted in lab.ssh(worker, f"ls {DOWNLOADS} || true"), 120, "the release is here")
+        assert version(last_server) == real_k3s, "all servers are upgraded already: the reboot is too late"
+        lab.ssh(worker, "systemctl reboot --no-block")
+        eventually(lambda: nspawn.running(find(worker)) is None, 60, f"{worker} has stopped")
+        lab.boot()
+        assert version(worker) == real_k3s, "an agent newer than its servers would have started"
+        ended = update.ended_within(UP_SECONDS)
+    finally:
+        update.kill()
+    assert ended, update.printed
+    assert _nodes(lab) == dict.fromkeys((*SERVERS, *WORKERS), (next_k3s.version, False))
+    assert lab.ssh(worker, f"ls {DOWNLOADS} 2>/dev/null || true") == ""
+    assert stack.busbar("verify", "dev").returncode == 0
 
 
 @pytest.mark.usefixtures("changed")
