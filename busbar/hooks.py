@@ -10,7 +10,7 @@ from typing import Any
 
 HOOKS = {
     # After a verdict was made: (folder of the pool, the verdict in short with its record, progress).
-    "verdict_made": "busbar.fabric.measure.records:append",
+    "verdict_made": "busbar.fabric.measure.history:append",
     # After an update that the gate has failed: (path of the stack file, say).
     "gate_failed": "busbar.fabric.commands.diagnose:after_failed_gate",
 }

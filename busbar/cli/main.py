@@ -37,9 +37,8 @@ MODULES: tuple[tuple[str, str, str | None, tuple[str, ...]], ...] = (
     ("busbar.cli.hosts", "hosts", None, ()),
     ("busbar.fabric.commands.measure", "", FABRIC, ("measure",)),
     ("busbar.fabric.commands.history", "", FABRIC, ("history",)),
-    ("busbar.fabric.commands.nccl_run", "nccl", None, ()),
+    ("busbar.fabric.commands.nccl", "nccl", None, ()),
     ("busbar.cli.nccl", "nccl", None, ()),
-    ("busbar.fabric.commands.nccl_script", "nccl", None, ()),
     ("busbar.cli.nccl", "nccl", None, ("profiles",)),
 )
 

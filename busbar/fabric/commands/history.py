@@ -41,8 +41,7 @@ def history(
     known; 64: no such stack.
     """
     from busbar.config.stackfile import stack_of
-    from busbar.fabric.measure.history import entries, suspects
-    from busbar.fabric.measure.records import read_folder
+    from busbar.fabric.measure.history import entries, read_folder, suspects
 
     path = find_file(stack, project)
     name = stack_of(path)
@@ -64,7 +63,7 @@ def history(
 
 def _runs(file: StackFile, cluster: Cluster) -> list[Run]:
     """The records in the cluster and on this machine; if the cluster cannot be read, a note says so."""
-    from busbar.fabric.measure.records import read_cluster, read_folder
+    from busbar.fabric.measure.history import read_cluster, read_folder
 
     here = read_folder(file.project / ".busbar" / file.stack, progress)
     try:

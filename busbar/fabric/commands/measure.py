@@ -20,7 +20,7 @@ from busbar.cli.stackfile import (
     find_file,
 )
 from busbar.exits import NO_VERDICT, USAGE, NoVerdict
-from busbar.fabric.commands.nccl_run import explained, new_run
+from busbar.fabric.commands.nccl import explained, new_run
 from busbar.text import listed
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class _Stack:
         from busbar.capability import notify
         from busbar.fabric.measure import LeftBehind, Preempted
         from busbar.fabric.measure import measure as run_plan
-        from busbar.fabric.measure.records import append
+        from busbar.fabric.measure.history import append
         from busbar.kube.wait import SystemClock
         from busbar.outputs.contract import summarize
 
@@ -231,8 +231,7 @@ def _prune(runs: Path) -> None:
 
 def _warn(folder: Path, pool: str) -> None:
     """Warn if the last run of the pool is below the noise of the runs before it."""
-    from busbar.fabric.measure.history import entries
-    from busbar.fabric.measure.records import read_folder
+    from busbar.fabric.measure.history import entries, read_folder
 
     of_pool = [each for each in entries(read_folder(folder)) if each.run.record.pool == pool]
     if of_pool and (warning := of_pool[-1].warning):

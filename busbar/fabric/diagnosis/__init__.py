@@ -6,7 +6,6 @@ starts the jobs: `kubernetes` has that of a stack of K3s.
 
 from busbar.fabric.diagnosis.findings import Findings, details, findings_of
 from busbar.fabric.diagnosis.page import write_page
-from busbar.fabric.diagnosis.stage import Runner
-from busbar.fabric.diagnosis.stages import Diagnosis, Scope, State
+from busbar.fabric.diagnosis.stages import Diagnosis, Runner, Scope, State
 
 __all__ = ["Diagnosis", "Findings", "Runner", "Scope", "State", "details", "findings_of", "write_page"]

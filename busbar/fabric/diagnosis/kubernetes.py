@@ -11,12 +11,19 @@ from busbar.collect.jobwatch import JobWatch, is_worker
 from busbar.collect.spec import GRACE_SECONDS, expectation, settings_of
 from busbar.collect.watch import phase
 from busbar.config.cluster import Validation
-from busbar.fabric.diagnosis.stage import SILENT, StageCollector, StageLog, StageVerdict, Work
-from busbar.fabric.diagnosis.stages import Scope, places_of, with_rings
+from busbar.fabric.diagnosis.stages import (
+    SILENT,
+    Scope,
+    StageCollector,
+    StageLog,
+    StageVerdict,
+    Work,
+    places_of,
+    with_rings,
+)
 from busbar.fabric.measure import read_facts
-from busbar.fabric.measure.plan import Plan, unusable
+from busbar.fabric.measure.plan import Plan, plan_pool, unusable
 from busbar.fabric.measure.run import IdleApi, Preempted, preempted, run
-from busbar.fabric.measure.stack import plan_pool
 from busbar.hosts.inventory import Inventory
 from busbar.judge.archive import JobOutcome, Record
 from busbar.judge.collector import JobNeverStarted
@@ -168,7 +175,7 @@ class InCluster:
 
 @dataclass(frozen=True)
 class _StageInCluster:
-    """See busbar.fabric.diagnosis.stage.StagePlan."""
+    """See busbar.fabric.diagnosis.stages.StagePlan."""
 
     cluster: InCluster
     made: Plan

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -10,18 +11,101 @@ from busbar.collect.spec import CollectSpec, collect_spec
 from busbar.config import Validation, section
 from busbar.config.cluster import DEFAULT_TRANSPORT, HCA_RESOURCE, Gpus, Hardware, Taint
 from busbar.exits import NoVerdict
-from busbar.fabric.measure.facts import Facts, is_selector
+from busbar.hosts.inventory import Inventory
+from busbar.hosts.k3s import QUARANTINE
 from busbar.judge.nccl.expected import profiles
 from busbar.judge.nccl.expected.profiles import Profile
 from busbar.judge.nccl.expected.system import gpu_name, is_gpu, models
 from busbar.judge.nccl.units import exact
-from busbar.kube.gpus import IDLE_LABEL, GpuNode
+from busbar.kube import nodes as kube_nodes
+from busbar.kube.client import Api, ApiError, JsonObject
+from busbar.kube.gpus import IDLE_LABEL, GpuNode, active_pods, held_by
+from busbar.kube.nodes import NODES
+from busbar.kube.objects import find
 from busbar.manifests import mpijob, nccljob
+from busbar.manifests.mpijob import API_VERSION
 from busbar.manifests.names import render_namespace
 from busbar.manifests.nccljob import NcclJob, TopologyFile
 from busbar.manifests.scheduling import GPU_RESOURCE, PRIORITY_CLASSES, priority_class, read_taints
+from busbar.names import VALIDATION_NAMESPACE
 from busbar.text import counted, listed
 from busbar.versions import MPI_OPERATOR_IMAGE
+
+# One name or several, which are not a selector by its grammar.
+_NAMES = re.compile(r"[a-z0-9.,-]+")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A cluster. `runtime_classes` and the devices held by pods are None without permission to read them.
+
+    `nodes`: those of the request, else all. `serves_mpijobs`: in the version of the job. `stopped_operators`:
+    why nobody would run the job; empty also without permission to read Deployments.
+    """
+
+    nodes: tuple[GpuNode, ...]
+    runtime_classes: frozenset[str] | None
+    serves_mpijobs: bool
+    pods_known: bool = True
+    stopped_operators: tuple[str, ...] = ()
+
+
+def is_selector(nodes: str) -> bool:
+    """Whether `nodes` is a label selector and not a list of names."""
+    return not _NAMES.fullmatch(nodes)
+
+
+def read_facts(api: Api, nodes: str | None, *, idle: bool = False) -> Facts:
+    """The facts of a cluster, of the Nodes that `nodes` selects or of all. Raises ApiError.
+
+    `idle`: for a measurement that ends no pod, so those of another idle one hold their GPUs.
+    """
+    query = {"labelSelector": nodes} if nodes and is_selector(nodes) else {}
+    found = api.list(NODES, **query)
+    pods = _if_allowed(lambda: active_pods(api))
+    classes = _if_allowed(lambda: api.list("/apis/node.k8s.io/v1/runtimeclasses"))
+    held = held_by(pods or [], idle=idle)
+    return Facts(
+        nodes=tuple(GpuNode.of(node, held) for node in found),
+        runtime_classes=None if classes is None else frozenset(each["metadata"]["name"] for each in classes),
+        serves_mpijobs=_serves_mpijobs(api),
+        pods_known=pods is not None,
+        stopped_operators=_stopped_operators(api),
+    )
+
+
+def _if_allowed(read: Callable[[], list[JsonObject]]) -> list[JsonObject] | None:
+    try:
+        return read()
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return None
+
+
+def _stopped_operators(api: Api) -> tuple[str, ...]:
+    """The Deployments of the MPI Operator, if none of them has a pod that is available."""
+    listed = _if_allowed(lambda: api.list("/apis/apps/v1/deployments")) or []
+    found = [each for each in listed if _is_operator(each)]
+    if any((each.get("status") or {}).get("availableReplicas") for each in found):
+        return ()
+    return tuple(
+        f"Deployment {name} in {namespace} has no available pod, so no MPIJob runs. "
+        f"Fix: kubectl -n {namespace} rollout status deployment {name}; where it is scaled to 0: "
+        f"kubectl -n {namespace} scale deployment {name} --replicas 1"
+        for name, namespace in ((each["metadata"]["name"], each["metadata"]["namespace"]) for each in found)
+    )
+
+
+def _is_operator(deployment: JsonObject) -> bool:
+    containers = deployment["spec"]["template"]["spec"]["containers"]
+    return any("mpi-operator" in str(each.get("image")) for each in containers)
+
+
+def _serves_mpijobs(api: Api) -> bool:
+    kinds = (find(api, f"/apis/{API_VERSION}") or {}).get("resources") or []
+    return any(each["name"] == "mpijobs" for each in kinds)
+
 
 RUN_LABEL = "busbar/nccl-run"
 # A resource of the shared device plugin: a unit is a pod's access to all HCAs, not one HCA.
@@ -453,3 +537,70 @@ def _known_hcas(nodes: Sequence[GpuNode]) -> dict[str, int]:
         for name in sorted(common)
         if name in names or name.startswith(_SHARED)
     }
+
+
+_QUARANTINE = Taint.model_validate(asdict(kube_nodes.NodeTaint.parse(QUARANTINE)))
+
+
+def plan_pool(
+    facts: Facts | None,
+    inventory: Inventory,
+    pool: str,
+    run: str,
+    *,
+    nodes: Sequence[str] | None = None,
+    idle: bool = False,
+    partly: bool = False,
+    deadline_seconds: int | None = None,
+    validation: Validation | None = None,
+    topology: TopologyFile | None = None,
+    own_namespace: bool = False,
+) -> Plan:
+    """The measurement `run` of a pool as in an update, in the namespace of the stack's validation.
+
+    `facts`: None for a run that has begun, which holds the GPUs of `nodes` itself.
+    `nodes`: names of workers, possibly in quarantine; by default those of the pool that are not. `idle`: only
+    workers whose GPUs are free, at least two, with pods that end for any other pod. `partly`: without workers
+    that are `unusable`. `deadline_seconds`: upper limit for the job. `validation`: in place of that of the
+    pool. `topology`: the file of `validation.topology_file`, read for this run. `own_namespace`: in a
+    namespace of this run, where the cluster belongs to no stack.
+
+    Raises CannotMeasure, and KeyError for a pool that the stack does not have.
+    """
+    validation = validation or inventory.cluster.validation_of(pool)
+    if not validation.enabled:
+        raise CannotMeasure(
+            [
+                f"validation.enabled is false: the stack has no namespace {VALIDATION_NAMESPACE}. Fix: set "
+                "it to true and update, or measure with busbar nccl run"
+            ]
+        )
+    named = [host.name for host in inventory.usable_of(pool)] if nodes is None else [*nodes]
+    job = nccljob.resolve(inventory.cluster, pool, named, validation=validation, topology=topology)
+    kept_away = inventory.unusable_of(pool)
+    job = replace(
+        job,
+        namespace=f"busbar-{run}" if own_namespace else job.namespace,
+        pool=run,
+        taints=(*job.taints, *([_QUARANTINE] if set(kept_away) & set(named) else [])),
+        deadline_seconds=min(job.deadline_seconds, deadline_seconds or job.deadline_seconds),
+    )
+    left_out = [name for name in kept_away if name not in named]
+    notes = [f"in quarantine, left out: {listed(left_out)}"] if left_out else []
+    asked = Plan(run, job, validation, owns_namespace=own_namespace, sources=(), notes=notes, idle=idle)
+    found = runnable(facts, asked, partly=partly) if facts else asked
+    return replace(found, sources=_sources(pool, found.job, idle=idle))
+
+
+def _sources(pool: str, job: NcclJob, *, idle: bool) -> list[tuple[str, str, str]]:
+    which = "whose GPUs are free" if idle else "that are not in quarantine"
+    hcas = ", ".join(f"{name}={units}" for name, units in job.hca_resources.items())
+    return [
+        ("nodes", listed(job.nodes), f"workers of pool {pool} {which}"),
+        ("gpus", str(job.gpus_per_node), f"pools.{pool}"),
+        ("hcas", hcas or "none", f"pools.{pool}"),
+        ("transport", job.transport, "validation"),
+        ("image", job.image, "validation"),
+        ("namespace", job.namespace, "validation"),
+        ("deadline", f"{job.deadline_seconds} s", "validation" if not idle else "--minutes"),
+    ]

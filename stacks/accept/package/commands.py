@@ -258,7 +258,7 @@ def _soaked(
     if kubeconfig is None and stack is not None:
         file, cluster, site = _load(stack, project)
     elif kubeconfig is not None and stack is None:
-        from busbar.fabric.commands.nccl_run import read_settings
+        from busbar.fabric.commands.nccl import read_settings
         from busbar.kube.client import connect
         from stacks.accept.package.foreign import describe
 

@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError
 
 from busbar.capability import capabilities
 from busbar.exits import Failed
-from busbar.fabric.diagnosis.stage import StageLog, group_begins
+from busbar.fabric.diagnosis.stages import StageLog, group_begins
 from busbar.fabric.localise import Group
 from busbar.judge.archive import JOB, LOG, SOURCE, Archive, Record
 from busbar.judge.nccl import Verdict

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from busbar.fabric.diagnosis import Scope
-from busbar.fabric.diagnosis.stage import StageCollector, StageLog, StageVerdict, Work
-from busbar.fabric.diagnosis.stages import with_rings
+from busbar.fabric.diagnosis.stages import StageCollector, StageLog, StageVerdict, Work, with_rings
 from busbar.fabric.measure import CannotMeasure
 from busbar.fabric.slurm import JobSpec, OverSsh, SlurmJob, why_unusable
 from busbar.kube.wait import Clock, ProgressCallback
@@ -50,7 +49,7 @@ class BySbatch:
 
 @dataclass(frozen=True)
 class StageBySbatch:
-    """See busbar.fabric.diagnosis.stage.StagePlan."""
+    """See busbar.fabric.diagnosis.stages.StagePlan."""
 
     cluster: BySbatch
     absent: Mapping[str, str]

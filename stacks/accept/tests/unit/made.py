@@ -15,7 +15,7 @@ from typing import Any
 from busbar import __version__
 from busbar.collect.spec import expectation, settings_of
 from busbar.config import Cluster, load
-from busbar.fabric.diagnosis.stage import Work
+from busbar.fabric.diagnosis.stages import Work
 from busbar.fabric.localise import Group, Known, plan, plan_rails
 from busbar.judge import FIRST_LINE, LAST_LINE
 from busbar.judge.archive import Archive, JobOutcome, Record

@@ -14,10 +14,8 @@ from typing import Any, cast
 
 import pytest
 
-from busbar.fabric.measure.history import entries
-from busbar.fabric.measure.records import read_folder
-from busbar.fabric.slurm import keep, why_unusable
-from busbar.fabric.slurm.reach import OverSsh
+from busbar.fabric.measure.history import entries, read_folder
+from busbar.fabric.slurm import OverSsh, keep, why_unusable
 from busbar.hosts.inventory import Host
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
 from busbar.judge.archive import Archive

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from typer.testing import Result
 
-from busbar.fabric.measure.records import read_folder
+from busbar.fabric.measure.history import read_folder
 from busbar.hosts.finding import Finding
 from busbar.judge.archive import Record
 from busbar.outputs.contract import summarize

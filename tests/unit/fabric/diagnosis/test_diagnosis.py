@@ -14,7 +14,7 @@ import pytest
 
 from busbar.fabric.diagnosis import Findings, State, findings_of, stages
 from busbar.fabric.diagnosis.kubernetes import StageWatch
-from busbar.fabric.diagnosis.stage import Result, StageLog
+from busbar.fabric.diagnosis.stages import Result, StageLog
 from busbar.fabric.localise import Group
 from busbar.fabric.measure.run import Interrupted, LeftBehind
 from busbar.kube.client import ApiError, JsonObject

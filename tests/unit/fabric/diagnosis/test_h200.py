@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from busbar.fabric.diagnosis.stage import StageLog
+from busbar.fabric.diagnosis.stages import StageLog
 from busbar.fabric.localise.groups import Group, Known
 from busbar.fabric.localise.score import score
 

@@ -12,8 +12,7 @@ import pytest
 from busbar.collect.collector import Collected, collect
 from busbar.collect.spec import CollectSpec, collect_spec, settings_of
 from busbar.fabric.measure import measure, plan_pool, read_facts
-from busbar.fabric.measure.history import entries
-from busbar.fabric.measure.records import append, read_cluster, read_folder
+from busbar.fabric.measure.history import append, entries, read_cluster, read_folder
 from busbar.hosts.inventory import Inventory
 from busbar.kube import wait
 from busbar.kube.client import JsonObject

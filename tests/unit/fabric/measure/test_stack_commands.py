@@ -13,8 +13,7 @@ import yaml
 
 from busbar.cli.stackfile import SecretError
 from busbar.fabric.commands import measure
-from busbar.fabric.measure.history import Run
-from busbar.fabric.measure.records import FILE, read_folder
+from busbar.fabric.measure.history import FILE, Run, read_folder
 from busbar.kube import wait
 from busbar.kube.client import ApiError, JsonObject
 from busbar.operations.verify import UnknownState

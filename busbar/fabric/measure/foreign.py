@@ -1,4 +1,4 @@
-"""The permissions that `busbar nccl run` needs, all of which are checked before anything is created."""
+"""A measurement on a cluster that busbar did not create: its rights, and the plan that is read from it."""
 
 from __future__ import annotations
 
