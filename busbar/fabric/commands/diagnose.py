@@ -95,7 +95,7 @@ def _diagnose(
 
 
 def put_in_quarantine(file: StackFile, cluster: AnyCluster, found: Findings, **where: str) -> None:
-    """Write the quarantines of the nodes that are named; `where`: as `quarantine_edit.edit`.
+    """Write the quarantines of the nodes that are named; `where`: as `quarantine.edit`.
 
     Raises LimitExceeded.
     """
@@ -118,7 +118,7 @@ def _release(file: StackFile, scope: Scope, state: State, found: Findings) -> bo
 def _edit(file: StackFile, changes: Mapping[str, str | None], **where: str) -> None:
     """Write quarantines into the stack file: worker -> reason, or None for its end."""
     from busbar.config import ConfigError
-    from busbar.fabric.quarantine_edit import edit
+    from busbar.fabric.diagnosis.quarantine import edit
 
     text = file.path.read_text(encoding="utf-8")
     try:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Collection, Sequence
+from contextlib import suppress
+
+from ruamel.yaml.nodes import MappingNode, Node
 
 from busbar.config.cluster import AnyCluster
+from busbar.config.engine_yaml import NotYaml, compose, construct, value_of
+from busbar.config.findings import ConfigError, Finding, did_you_mean
+from busbar.config.stackfile import KEY, PROJECT
 from busbar.exits import Failed
 from busbar.fabric.diagnosis.findings import Findings
 from busbar.fabric.diagnosis.stages import State
@@ -82,3 +89,73 @@ def _partners(state: State, node: str, healthy: Collection[str]) -> set[str]:
         group for group, busbw, _ in state.results if busbw and len(group.nodes) == 2 and group.stage == "B"
     )
     return {group.partner(node) for group in pairs if node in group.nodes} & {*healthy}
+
+
+def edit(
+    text: str, worker: str, reason: str | None, *, section: str = f"{PROJECT}:{KEY}", role: str = "workers"
+) -> str:
+    """The text of a stack file in which `worker` is in quarantine for `reason`, or with None is not.
+
+    It is a key of the worker, or of `hosts_from.quarantine`; every other byte of `text`, a valid file, stays.
+    `section`: its cluster; `role`: the list of its workers. Raises ConfigError if there is no such worker, or
+    its key cannot be changed alone, such as that of a shared anchor.
+    """
+    node = value_of(value_of(compose(text), "config"), section)
+    wanted = construct(compose(text))
+    cluster = wanted["config"].get(section) or {}
+    key, value = "quarantine", reason
+    if parent := cluster.get("hosts_from"):
+        node, held = value_of(node, "hosts_from"), parent.get(key) or {}
+        if held and (reason is not None or held.keys() != {worker}):
+            node, parent, key = value_of(node, key), held, worker
+        elif reason is not None:
+            value = {worker: reason}
+    else:
+        workers = cluster.get("hosts", {}).get(role, [])
+        names = [str(each.get("name")) if isinstance(each, dict) else "" for each in workers]
+        if worker not in names:
+            found = f"no worker is named {worker!r}{did_you_mean(worker, names)}"
+            raise ConfigError([Finding(("hosts", role), found)])
+        at = names.index(worker)
+        node, parent = value_of(value_of(node, "hosts"), role).value[at], workers[at]
+    if parent.get(key) == value:
+        return text
+    parent[key] = value
+    if value is None:
+        del parent[key]
+    edited = _with(text, node, key, value)
+    with suppress(NotYaml):
+        if construct(compose(edited)) == wanted:
+            return edited
+    where = ("hosts", f"{role} ({worker})", "quarantine")
+    raise ConfigError([Finding(where, "cannot be changed alone", "edit it by hand")])
+
+
+def _with(text: str, node: MappingNode, key: str, value: str | dict[str, str] | None) -> str:
+    """The text in which a key of an object has this value, or with None is not there."""
+    written, entries = json.dumps(value, ensure_ascii=False), node.value
+    at = next((at for at, (name, _) in enumerate(entries) if name.value == key), None)
+    if at is None:
+        first = next(entry for entry in entries if entry[0].value != "<<")
+        end = _end(text, first[1])
+        added = f"{key if key == 'quarantine' else json.dumps(key)}: {written}"
+        if node.flow_style:
+            return f"{text[:end]}, {added}{text[end:]}"
+        end += len(text[end:].partition("\n")[0])
+        return f"{text[:end]}\n{' ' * first[0].start_mark.column}{added}{text[end:] or chr(10)}"
+    start, end = entries[at][0].start_mark.index, _end(text, entries[at][1])
+    if value is not None:
+        return text[: entries[at][1].start_mark.index] + written + text[end:]
+    if node.flow_style and at:
+        start = _end(text, entries[at - 1][1])
+    elif node.flow_style:
+        end = entries[1][0].start_mark.index
+    elif not text[(line := text.rfind("\n", 0, start) + 1) : start].strip():
+        start, end = line, text.find("\n", end) + 1 or len(text)
+    return text[:start] + text[end:]
+
+
+def _end(text: str, value: Node) -> int:
+    """The end of a value, without the line ends that YAML adds to a text of several lines."""
+    start = value.start_mark.index
+    return int(start + len(text[start : value.end_mark.index].rstrip()))

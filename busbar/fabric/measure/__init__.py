@@ -5,8 +5,8 @@ did not create, `plan_pool` from a pool of a stack; one planner then chooses the
 `measure` runs a plan and removes all that it has created, `clean` removes what a killed process has left.
 """
 
-from busbar.fabric.measure.foreign import require as require_rights
-from busbar.fabric.measure.plan import CannotMeasure, Plan, Request, plan, plan_pool, read_facts
+from busbar.fabric.measure.foreign import Request, plan, require_rights
+from busbar.fabric.measure.plan import CannotMeasure, Plan, plan_pool, read_facts
 from busbar.fabric.measure.run import LeftBehind, Preempted, clean, measure
 
 __all__ = [

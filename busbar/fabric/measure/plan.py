@@ -1,22 +1,18 @@
-"""From the facts of a cluster and a request to the job, with the source of each value."""
+"""A measurement on the Nodes of a cluster that can run it now, and that of a pool of a stack."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from busbar.collect.spec import CollectSpec, collect_spec
-from busbar.config import Validation, section
-from busbar.config.cluster import DEFAULT_TRANSPORT, HCA_RESOURCE, Gpus, Hardware, Taint
+from busbar.config import Validation
+from busbar.config.cluster import Taint
 from busbar.exits import NoVerdict
 from busbar.hosts.inventory import Inventory
 from busbar.hosts.k3s import QUARANTINE
-from busbar.judge.nccl.expected import profiles
-from busbar.judge.nccl.expected.profiles import Profile
-from busbar.judge.nccl.expected.system import gpu_name, is_gpu, models
-from busbar.judge.nccl.units import exact
 from busbar.kube import nodes as kube_nodes
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.gpus import IDLE_LABEL, GpuNode, active_pods, held_by
@@ -26,9 +22,9 @@ from busbar.manifests import mpijob, nccljob
 from busbar.manifests.mpijob import API_VERSION
 from busbar.manifests.names import render_namespace
 from busbar.manifests.nccljob import NcclJob, TopologyFile
-from busbar.manifests.scheduling import GPU_RESOURCE, PRIORITY_CLASSES, priority_class, read_taints
+from busbar.manifests.scheduling import GPU_RESOURCE, PRIORITY_CLASSES, priority_class
 from busbar.names import VALIDATION_NAMESPACE
-from busbar.text import counted, listed
+from busbar.text import listed
 from busbar.versions import MPI_OPERATOR_IMAGE
 
 # One name or several, which are not a selector by its grammar.
@@ -108,12 +104,9 @@ def _serves_mpijobs(api: Api) -> bool:
 
 
 RUN_LABEL = "busbar/nccl-run"
-# A resource of the shared device plugin: a unit is a pod's access to all HCAs, not one HCA.
-_SHARED = "rdma/"
 _MAX_FINDINGS = 12
-_MAX_NAMES = 8
+MAX_NAMES = 8
 MIN_IDLE_NODES = 2
-_DEFAULT = "default of busbar"
 NO_MPIJOBS = (
     f"the API serves no MPIJobs of {mpijob.API_VERSION}. Fix: install the MPI Operator: kubectl apply "
     "--server-side -f https://raw.githubusercontent.com/kubeflow/mpi-operator/"
@@ -130,26 +123,6 @@ class CannotMeasure(NoVerdict):
         more = len(findings) - _MAX_FINDINGS
         shown = [*findings[:_MAX_FINDINGS], f"... and {more} more"] if more > 0 else findings
         super().__init__("\n".join(shown))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """The requested measurement. Unset fields are read from the cluster, then defaulted.
-
-    `nodes`: a label selector, or names with commas. `expect_nodes`: number that must be measured. `hcas`:
-    extended resource -> units of a worker pod. `rate_gbps`: of one rail. `namespace`: an existing one.
-    `validation`: keys of `validation` in `busbar:cluster`. `of_file`: key of these -> the file that has it.
-    """
-
-    nodes: str | None = None
-    expect_nodes: int | None = None
-    gpus: int | None = None
-    hcas: Mapping[str, int] | None = None
-    rails: int | None = None
-    rate_gbps: float | None = None
-    namespace: str | None = None
-    validation: Mapping[str, Any] = field(default_factory=dict)
-    of_file: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -201,14 +174,6 @@ class Plan:
         return CollectSpec.model_validate(collect_spec(self.validation, self.job, name, folder=folder))
 
 
-def plan(facts: Facts, request: Request, run: str, topology: TopologyFile | None = None) -> Plan:
-    """The requested measurement `run`. `topology`: the file of `validation.topology_file`.
-
-    Raises CannotMeasure, ConfigError for settings that are not valid, and UnknownProfileError.
-    """
-    return _Reader(facts, request).plan(run, topology)
-
-
 def runnable(
     facts: Facts, plan: Plan, findings: Sequence[str] = (), *, partly: bool = False, by_name: bool = False
 ) -> Plan:
@@ -235,8 +200,8 @@ def runnable(
         )
     if found:
         raise CannotMeasure(found if by_name else [*found, *why.values()])
-    notes, more = [f"{text}; left out" for text in why.values()], len(why) - _MAX_NAMES
-    shown = [*notes[:_MAX_NAMES], f"{more} more workers are left out"] if more > 0 else notes
+    notes, more = [f"{text}; left out" for text in why.values()], len(why) - MAX_NAMES
+    shown = [*notes[:MAX_NAMES], f"{more} more workers are left out"] if more > 0 else notes
     return replace(
         plan,
         job=replace(plan.job, nodes=tuple(free)),
@@ -289,254 +254,6 @@ def marked(manifest: dict[str, Any], run: str, annotations: Mapping[str, str]) -
 def _templates(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The pod templates of an MPIJob; empty for another object."""
     return [each["template"] for each in manifest.get("spec", {}).get("mpiReplicaSpecs", {}).values()]
-
-
-class _Reader:
-    """Reads the values of a request one by one from an unknown cluster, and notes their sources."""
-
-    def __init__(self, facts: Facts, request: Request) -> None:
-        self._facts = facts
-        self._request = request
-        self._given = dict(request.validation)
-        self._sources: list[tuple[str, str, str]] = []
-        self._notes: list[str] = []
-        self._findings: list[str] = []
-
-    def plan(self, run: str, topology: TopologyFile | None) -> Plan:
-        nodes = self._nodes()
-        gpus = self._gpus(nodes)
-        profile = self._profile(nodes, gpus)
-        transport = self._first(
-            "transport",
-            (self._given.get("transport"), self._source("transport", "--transport")),
-            (profile and profile.transport, "profile"),
-            (DEFAULT_TRANSPORT, _DEFAULT),
-        )
-        hcas = self._hcas(nodes, profile, transport)
-        hardware = self._hardware(nodes, gpus, profile, transport, hcas)
-        taints = self._taints(nodes)
-        own, asked = f"busbar-{run}", self._request.namespace
-        namespace = self._first("namespace", (asked, "--namespace"), (own, "created for this run"))
-        validation = self._validation()
-        if len(nodes) == 1:
-            self._notes.append("one Node: NVLink inside it is measured, and no fabric")
-        if not self._facts.pods_known:
-            self._notes.append("pods of other namespaces may not be listed: which GPUs are held is not known")
-        job = nccljob.nccl_job(
-            run,
-            [node.hostname for node in nodes],
-            hardware,
-            validation,
-            taints=taints,
-            hca_resources=hcas,
-            topology=topology,
-            namespace=namespace,
-        )
-        made = Plan(run, job, validation, asked is None, self._sources, self._notes)
-        return runnable(self._facts, made, self._findings, by_name=True)
-
-    def _first(self, name: str, *choices: tuple[Any, str]) -> Any:
-        """The first known value, whose source is noted; None without one."""
-        for value, source in choices:
-            if value is not None:
-                pairs = [f"{k}={v}" for k, v in value.items()] if isinstance(value, Mapping) else [value]
-                texts = (f"{each:g}" if isinstance(each, float) else str(each) for each in pairs)
-                self._sources.append((name, ", ".join(texts) or "none", source))
-                return value
-        return None
-
-    def _source(self, key: str, otherwise: str) -> str:
-        """The file of settings that has a key of `validation`, else `otherwise`."""
-        return self._request.of_file.get(key, otherwise)
-
-    def _nodes(self) -> list[GpuNode]:
-        """The Nodes to measure. Raises CannotMeasure without any."""
-        asked, known = self._request.nodes, {each.node.name: each for each in self._facts.nodes}
-        missing: list[str] = []
-        if not asked:
-            having = [each for each in known.values() if GPU_RESOURCE in each.offered or each.product]
-            out = {each.node.name: why for each in having if (why := _left_out(each))}
-            chosen = [each for each in having if each.node.name not in out]
-            self._notes += [f"{name} is left out: {why}" for name, why in out.items()]
-            # A quarantine means that a Node is to be left out. A cordon, or a gone kubelet, does not.
-            missing = [f"{name} ({why})" for name, why in out.items() if not known[name].node.quarantine]
-            source = f"cluster: all Nodes with {GPU_RESOURCE}"
-        else:
-            names = list(known) if is_selector(asked) else list(dict.fromkeys(asked.strip(",").split(",")))
-            self._findings += [f"{name}: no such Node" for name in names if name not in known]
-            chosen = [known[name] for name in names if name in known]
-            source = "--nodes"
-        if not chosen:
-            where = f"Node of --nodes {asked}" if asked else f"usable Node with {GPU_RESOURCE}"
-            raise CannotMeasure([*self._findings, *self._notes, f"no {where}. Fix: see kubectl get nodes"])
-        self._first("nodes", (listed([each.node.name for each in chosen]), source))
-        self._findings += self._wrong_number([each.node.name for each in chosen], missing)
-        return chosen
-
-    def _wrong_number(self, chosen: Sequence[str], missing: Sequence[str]) -> list[str]:
-        """Why a pass on the chosen Nodes would not be about the requested ones."""
-        asked, expected, count = self._request.nodes, self._request.expect_nodes, len(chosen)
-        allow = f"--nodes {','.join(chosen) if count <= _MAX_NAMES else 'NAMES'}, or --expect-nodes {count}"
-        if count == expected:
-            return []
-        if expected:
-            found = (
-                f"{counted(count, 'Node')} can be measured ({listed(chosen)}), --expect-nodes is {expected}"
-            )
-            return [f"{found}. Fix: see kubectl get nodes, or --expect-nodes {count}"]
-        if missing:
-            found = f"{len(missing)} of {count + len(missing)} Nodes with GPUs cannot be measured"
-            return [f"{found}: {listed(missing)}. Fix: repair them, or measure without them: {allow}"]
-        if count == 1 and (not asked or is_selector(asked)):
-            return [f"one Node, {chosen[0]}, has no fabric to measure. Fix: for NVLink inside it, {allow}"]
-        return []
-
-    def _gpus(self, nodes: Sequence[GpuNode]) -> int:
-        """GPUs per Node. Raises CannotMeasure if the Nodes differ."""
-        asked = self._request.gpus
-        kinds: dict[tuple[int, str], list[str]] = {}
-        for node in nodes:
-            count = asked or node.offered.get(GPU_RESOURCE, 0)
-            kinds.setdefault((count, node.product), []).append(node.node.name)
-        if len(kinds) > 1:
-            found = "; ".join(f"{n} x {gpu or 'GPU'}: {listed(of)}" for (n, gpu), of in kinds.items())
-            raise CannotMeasure(
-                [*self._findings, f"the Nodes differ ({found}). Fix: select Nodes of one kind with --nodes"]
-            )
-        [(count, _)] = kinds
-        return int(self._first("gpus", (asked, "--gpus"), (count, f"cluster: allocatable {GPU_RESOURCE}")))
-
-    def _profile(self, nodes: Sequence[GpuNode], gpus: int) -> Profile | None:
-        known = [profiles.load(name) for name in profiles.names()]
-        fitting = [each.name for each in known if self._fits(each, nodes, gpus)]
-        only = fitting[0] if len(fitting) == 1 else None
-        asked = self._given.get("profile")
-        given = (asked, self._source("profile", "--profile"))
-        name = self._first("profile", given, (only, "cluster: the only profile that fits"))
-        if name is None:
-            self._notes += (
-                [f"several profiles fit ({', '.join(fitting)}): select one with --profile"] if fitting else []
-            )
-            return None
-        self._given["profile"] = name
-        profile, product = profiles.load(name), nodes[0].product
-        if product and is_gpu(product, profile.gpu) is False:
-            self._findings.append(
-                f"profile {name} is for {profile.gpu}, the Nodes have {product}. Fix: another --profile"
-            )
-        if profile.transport == "socket" and "transport" not in self._given and (hcas := _known_hcas(nodes)):
-            self._findings.append(
-                f"profile {name} is for TCP, the Nodes offer {', '.join(hcas)}. Fix: another --profile, or "
-                "--transport socket"
-            )
-        return profile
-
-    def _fits(self, profile: Profile, nodes: Sequence[GpuNode], gpus: int) -> bool:
-        """Whether the Nodes match a profile. Never one with SHARP or host files, which they do not show.
-
-        Nor does one of TCP: HCAs that no device plugin offers must not become a gate without a floor.
-        """
-        hidden = profile.algorithm == "sharp" or profile.topology_file or profile.host_paths
-        hcas = _known_hcas(nodes) if self._request.hcas is None else self._request.hcas
-        same_gpus = profile.gpus_per_node == gpus and is_gpu(nodes[0].product, profile.gpu) is True
-        same_hcas = hcas == {profile.hca_resource: profile.hca_count}
-        return same_gpus and same_hcas and profile.transport != "socket" and not hidden
-
-    def _hcas(self, nodes: Sequence[GpuNode], profile: Profile | None, transport: str) -> dict[str, int]:
-        """The HCAs of a worker pod."""
-        known = _known_hcas(nodes)
-        of_profile = profile and profile.hca_resource in known and {profile.hca_resource: profile.hca_count}
-        found = self._first(
-            "hcas",
-            (self._request.hcas, "--hca"),
-            ({} if transport == "socket" else None, "transport socket"),
-            (of_profile or None, "profile"),
-            (known if len(known) == 1 else None, "cluster: allocatable, a known name"),
-        )
-        if found is None:
-            offered = sorted({name for node in nodes for name in node.offered} - {GPU_RESOURCE})
-            why = f"several resources are HCAs: {', '.join(known)}" if known else "no known HCA resource"
-            self._findings.append(
-                f"{why} (the Nodes offer: {', '.join(offered) or 'none'}). Fix: --hca NAME=UNITS, or "
-                "--transport socket for TCP"
-            )
-        return dict(found or {})
-
-    def _hardware(
-        self,
-        nodes: Sequence[GpuNode],
-        gpus: int,
-        profile: Profile | None,
-        transport: str,
-        hcas: Mapping[str, int],
-    ) -> Gpus:
-        counted = sum(units for name, units in hcas.items() if not name.startswith(_SHARED))
-        rails = self._first(
-            "rails",
-            (self._request.rails, "--rails"),
-            ((profile and profile.rails) or None, "profile"),
-            (counted or None, "the number of HCAs"),
-        )
-        rate = self._first(
-            "rate_gbps",
-            (self._request.rate_gbps, "--rate-gbps"),
-            ((profile and profile.rate_gbps) or None, "profile"),
-        )
-        model = gpu_name(nodes[0].product) if models(nodes[0].product) else None
-        # Over TCP neither rails nor their rate count.
-        if transport != "socket" and rails and rate:
-            return Hardware(gpus=gpus, gpu_model=model, rails=rails, rate_gbps=rate)
-        if transport != "socket":
-            self._findings.append(
-                "rails per Node and their rate are not known: the API does not tell them. Fix: --profile "
-                "(busbar nccl profiles lists them), or --rails and --rate-gbps"
-            )
-        return Gpus(gpus=gpus, gpu_model=model)
-
-    def _taints(self, nodes: Sequence[GpuNode]) -> list[Taint]:
-        taints = {taint for node in nodes for taint in node.node.taints}
-        self._first("tolerations", (", ".join(sorted(map(str, taints))), "cluster: taints of the Nodes"))
-        return read_taints(map(asdict, taints))
-
-    def _validation(self) -> Validation:
-        given, classes = self._given, self._facts.runtime_classes
-        if "runtime_class" not in given and classes is not None:
-            found = "nvidia" if "nvidia" in classes else ""
-            given["runtime_class"] = self._first("runtimeClass", (found, "cluster"))
-        validation = section(Validation, "validation", given)
-        for key in ("image", "min_bytes", "max_bytes"):
-            is_of_profile = getattr(validation.system, key, None) is not None
-            source = self._source(key, "given") if key in given else "profile" if is_of_profile else _DEFAULT
-            found = validation.chosen(key)
-            self._first(key, (found if key == "image" else exact(found), source))
-        self._first(
-            "expected",
-            (
-                validation.expected_busbw_gbps,
-                f"{self._source('expected_busbw_gbps', '--expected-busbw')}, GB/s",
-            ),
-            # TCP has no line rate.
-            (None if validation.required_transport == "socket" else "computed", "rails, rate and GPUs"),
-        )
-        return validation
-
-
-def _left_out(node: GpuNode) -> str | None:
-    """Why a Node is only measured if it is named; None if it is always measured."""
-    if node.node.quarantine:
-        return f"in quarantine: {node.node.quarantine}"
-    return node.unfit or (None if node.offered.get(GPU_RESOURCE) else f"0 {GPU_RESOURCE} allocatable")
-
-
-def _known_hcas(nodes: Sequence[GpuNode]) -> dict[str, int]:
-    """HCA resource that every Node offers -> units of a pod that uses all of a Node's HCAs."""
-    names = {HCA_RESOURCE, *(profiles.load(name).hca_resource for name in profiles.names())}
-    common = set.intersection(*({name for name, units in node.offered.items() if units} for node in nodes))
-    return {
-        name: 1 if name.startswith(_SHARED) else max(node.offered[name] for node in nodes)
-        for name in sorted(common)
-        if name in names or name.startswith(_SHARED)
-    }
 
 
 _QUARANTINE = Taint.model_validate(asdict(kube_nodes.NodeTaint.parse(QUARANTINE)))

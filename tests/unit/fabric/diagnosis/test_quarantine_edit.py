@@ -1,4 +1,4 @@
-"""`busbar.fabric.quarantine_edit.edit`: one line of the stack file changes, and no comment is lost."""
+"""`busbar.fabric.diagnosis.quarantine.edit`: one line of the stack file changes, and no comment is lost."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from busbar.config import ConfigError
-from busbar.fabric.quarantine_edit import edit
+from busbar.fabric.diagnosis.quarantine import edit
 from tests.support.clusters import site
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 EXAMPLE = (ROOT / "Pulumi.h100.example.yaml").read_text()
 # What people write: comments with other letters than ASCII, blank lines, {...}, and a reason over two lines.
 TEXT = """\
@@ -94,14 +94,8 @@ def test_a_reason_is_written_however_the_worker_is_written(
         ("gpu-2", [], []),
         (
             "gpu-3",
-            [
-                "        - quarantine: >",
-                "            rail 3",
-                "            is slow",
-                "          # moved in May",
-                "          name: gpu-3",
-            ],
-            ["        - name: gpu-3"],
+            ["        - quarantine: >", "            rail 3", "            is slow"],
+            ["        - "],
         ),
         ("gpu-4", [], []),
     ],
@@ -121,9 +115,10 @@ def test_of_a_worker_on_one_line_only_the_key_goes() -> None:
 
 
 def test_a_last_line_without_an_end_gets_one_and_can_be_removed() -> None:
-    held = edit(TEXT, "gpu-4", "slow")
-    assert held == f'{TEXT}\n          quarantine: "slow"\n'
-    assert edit(held.rstrip("\n"), "gpu-4", None) == f"{TEXT}\n"
+    text = f"{TEXT}\n        - name: gpu-5"
+    held = edit(text, "gpu-5", "slow")
+    assert held == f'{text}\n          quarantine: "slow"\n'
+    assert edit(held.rstrip("\n"), "gpu-5", None) == f"{text}\n"
 
 
 def test_a_worker_that_is_not_there_is_refused_with_one_that_is() -> None:
