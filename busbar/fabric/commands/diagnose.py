@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,11 +12,8 @@ from busbar.cli.ending import end, when_interrupted
 from busbar.cli.output import fail, print_text, progress
 from busbar.cli.stackfile import AsJson, Project, Stack, capability_of, cluster_api, find_file
 from busbar.exits import FAILED, NO_VERDICT, USAGE, Failed
-from busbar.text import counted, listed
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from busbar.config.cluster import AnyCluster
     from busbar.config.stackfile import StackFile
     from busbar.fabric.diagnosis import Findings, Runner, Scope, State
@@ -138,8 +135,10 @@ def _edit(file: StackFile, changes: Mapping[str, str | None], **where: str) -> N
 def run(runner: Runner, scope: Scope, stack: str, *, as_json: bool = False) -> tuple[State, Findings]:
     """Run or continue a diagnosis, and print what it finds."""
     from rich.console import Console
+    from rich.table import Table
 
     from busbar.fabric.diagnosis import Diagnosis, details, findings_of, write_page
+    from busbar.fabric.diagnosis.findings import COLUMNS
     from busbar.kube.wait import SystemClock
 
     state = Diagnosis(runner, scope, SystemClock(), progress).run()
@@ -151,8 +150,11 @@ def run(runner: Runner, scope: Scope, stack: str, *, as_json: bool = False) -> t
     console = Console(highlight=False, soft_wrap=True)
     with console.capture() as text:
         if found.rows:
-            console.print(_table(found))
-        for line in _lines(found):
+            table = Table(*COLUMNS, box=None, pad_edge=False)
+            for row in found.rows:
+                table.add_row(*row.texts(_SHOWN))
+            console.print(table)
+        for line in found.lines(_SHOWN):
             console.print(line, markup=False)
     print_text(text.get())
     return state, found
@@ -244,40 +246,3 @@ def one_pool(
         fail(f"the stack has the pools {', '.join(found)}. Fix: --pool NAME", USAGE)
     [chosen] = found.items()
     return chosen
-
-
-def _table(found: Findings) -> Table:
-    from rich.table import Table
-
-    table = Table("slow", "where", "measured", "expected", "runs", "partners", box=None, pad_edge=False)
-    for row in found.rows:
-        measured = "no result" if row.measured is None else f"{row.measured:g} GB/s"
-        expected = "not known" if row.expected is None else f"{row.expected:g} GB/s"
-        table.add_row(row.cause, row.where, measured, expected, str(row.runs), listed(row.partners, _SHOWN))
-    return table
-
-
-def _lines(found: Findings) -> Iterator[str]:
-    """The lines after the table."""
-    for row in found.rows:
-        yield from (f"reason  {row.where}: {reason}" for reason in row.reasons)
-    for command in dict.fromkeys(command for row in found.rows for command in row.next):
-        yield f"next    {command}"
-    for node, why in found.absent.items():
-        yield f"not measured  {node}: {why}"
-    if found.undecided:
-        yield f"not decided   {listed(found.undecided, _SHOWN)}: too few runs with healthy partners"
-    if found.not_judged:
-        why = f"single runs vary by {found.spread:.0%}" if found.spread else "they have too few runs or peers"
-        yield f"not judged    {listed(found.not_judged, _SHOWN)}: whether they are 10 % slow, because {why}"
-    yield from (f"slow once     {line}" for line in found.recovered[:_SHOWN])
-    if (more := len(found.recovered) - _SHOWN) > 0:
-        yield f"slow once     {more} more runs: see the page"
-    if found.stopped:
-        yield f"stopped       {found.stopped}"
-    yield (
-        f"healthy       {len(found.healthy)}: {listed(found.healthy, _SHOWN)}"
-        if found.healthy
-        else "healthy       none"
-    )
-    yield f"{counted(found.runs, 'run')} in {found.seconds:.0f} s, {found.node_minutes:g} node-minutes"

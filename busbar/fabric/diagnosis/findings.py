@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import sys
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,8 +12,10 @@ from typing import Any
 from busbar.fabric.diagnosis.stages import Scope, State, known_of
 from busbar.fabric.localise import Group, Known, Suspect, score
 from busbar.fabric.localise.groups import GOOD
+from busbar.text import counted, listed
 
 FOUND_NOTHING, NAMED, NO_VERDICT = 0, 1, 2
+COLUMNS = ("slow", "where", "measured", "expected", "runs", "partners")
 # Commands are shown for so many of the nodes of a group in which some are slow.
 _SHOWN = 4
 _CAUSES = {
@@ -58,6 +61,12 @@ class Row:
             return f"{what} without a result"
         return f"{what} {self.measured:g}" + (f" of {self.expected:g} GB/s" if self.expected else " GB/s")
 
+    def texts(self, most: int = sys.maxsize) -> tuple[str, ...]:
+        """The cells of COLUMNS, with at most so many partners."""
+        measured = "no result" if self.measured is None else f"{self.measured:g} GB/s"
+        expected = "not known" if self.expected is None else f"{self.expected:g} GB/s"
+        return self.cause, self.where, measured, expected, str(self.runs), listed(self.partners, most)
+
 
 @dataclass(frozen=True)
 class Findings:
@@ -89,6 +98,29 @@ class Findings:
         return (
             NO_VERDICT if self.absent or self.undecided or self.stopped or not self.healthy else FOUND_NOTHING
         )
+
+    def lines(self, most: int = sys.maxsize) -> Iterator[str]:
+        """All that is not in the rows, with at most so many names in a line."""
+        for row in self.rows:
+            yield from (f"reason  {row.where}: {reason}" for reason in row.reasons)
+        for command in dict.fromkeys(command for row in self.rows for command in row.next):
+            yield f"next    {command}"
+        for node, why in self.absent.items():
+            yield f"not measured  {node}: {why}"
+        if self.undecided:
+            yield f"not decided   {listed(self.undecided, most)}: too few runs with healthy partners"
+        if self.not_judged:
+            vary = f"single runs vary by {self.spread:.0%}"
+            why = vary if self.spread else "they have too few runs or peers"
+            yield f"not judged    {listed(self.not_judged, most)}: whether they are 10 % slow, because {why}"
+        yield from (f"slow once     {line}" for line in self.recovered[:most])
+        if (more := len(self.recovered) - most) > 0:
+            yield f"slow once     {more} more runs: see the page"
+        if self.stopped:
+            yield f"stopped       {self.stopped}"
+        some = f"{len(self.healthy)}: {listed(self.healthy, most)}"
+        yield f"healthy       {some if self.healthy else 'none'}"
+        yield f"{counted(self.runs, 'run')} in {self.seconds:.0f} s, {self.node_minutes:g} node-minutes"
 
     def as_json(self, stack: str, results: Sequence[Mapping[str, Any]]) -> str:
         """One object: `stack`, the fields of this class, and the results of `details`."""

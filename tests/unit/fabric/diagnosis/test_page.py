@@ -74,7 +74,7 @@ def test_a_slow_rail_has_the_colour_of_its_share_and_its_neighbours_that_of_a_go
 
 def test_a_node_that_was_not_measured_is_an_empty_frame_with_its_reason(of_440: str) -> None:
     assert cells(of_440)["su0-7: not measured: ImagePullBackOff: <none>"] == ""
-    assert "<td>ImagePullBackOff: &lt;none&gt;</td>" in of_440
+    assert "not measured  su0-7: ImagePullBackOff: &lt;none&gt;\n" in of_440
 
 
 def test_the_page_has_no_script_and_loads_nothing(of_440: str) -> None:
