@@ -32,8 +32,6 @@ class Results:
         self._api = api
         self._namespace = namespace
         self._path = f"/api/v1/namespaces/{namespace}/configmaps"
-        self.former = 0
-        """How many of those that `all` has listed are of a busbar before 1.0, and so were not read."""
 
     def address(self, uid: str) -> str:
         """NAMESPACE/NAME of the record of the job with this uid."""
@@ -48,7 +46,6 @@ class Results:
         """All measurements, or those of a pool, as `summarize` gives them; the newest first."""
         maps = self._api.list(self._path, labelSelector=f"{LABEL}={pool}" if pool else LABEL)
         found = [*filter(None, map(self._summary, maps))]
-        self.former = len(maps) - len(found)
         return sorted(found, key=lambda each: each["record"].get("measured_at") or "", reverse=True)
 
     def of_job(self, name: str, expectation: Mapping[str, Any]) -> dict[str, Any] | None:

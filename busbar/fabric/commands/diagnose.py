@@ -14,10 +14,11 @@ from busbar.cli.stackfile import AsJson, Project, Stack, capability_of, cluster_
 from busbar.exits import FAILED, NO_VERDICT, USAGE, Failed
 
 if TYPE_CHECKING:
+    from busbar.config import Cluster
     from busbar.config.cluster import AnyCluster
     from busbar.config.stackfile import StackFile
-    from busbar.fabric.diagnosis import Findings, Runner, Scope, State
-    from busbar.hosts.inventory import Host, Inventory
+    from busbar.fabric.diagnosis import Backend, Findings, Scope, State
+    from busbar.hosts.inventory import Host
 
 FOLDER = "diagnosis"
 KEPT = ". What is known is kept: busbar diagnose {stack} continues"
@@ -78,17 +79,18 @@ def _diagnose(
 ) -> int:
     """Find what is slow in a pool of a K3s cluster, and print it. Returns the exit code."""
     from busbar.config import stackfile
-    from busbar.hosts.inventory import Inventory
+    from busbar.fabric.diagnosis.quarantine import why_not
 
     file = stackfile.read(path)
     cluster = file.cluster()
-    inventory = Inventory.of(cluster)
-    scope = _scope(file, inventory, pool, nodes, release=release)
-    state, found = _run_on(file, inventory, scope, as_json=as_json)
+    judged, state, found = _in_pool(file, cluster, pool, nodes, as_json=as_json, release=release)
     if quarantine:
         put_in_quarantine(file, cluster, found)
-    is_kept = release and _release(file, scope, state, found)
-    return found.exit_code or (NO_VERDICT if is_kept else 0)
+    kept = {node: why for node in judged if (why := why_not(state, found, node))}
+    for node, why in kept.items():
+        progress(f"{node} stays in quarantine: {why}")
+    _edit(file, {node: None for node in judged if node not in kept})
+    return found.exit_code or (NO_VERDICT if kept else 0)
 
 
 def put_in_quarantine(file: StackFile, cluster: AnyCluster, found: Findings, **where: str) -> None:
@@ -99,17 +101,6 @@ def put_in_quarantine(file: StackFile, cluster: AnyCluster, found: Findings, **w
     from busbar.fabric.diagnosis.quarantine import reasons
 
     _edit(file, dict(reasons(found, cluster)), **where)
-
-
-def _release(file: StackFile, scope: Scope, state: State, found: Findings) -> bool:
-    """End the quarantine of the nodes that have passed. Returns whether a node has not passed."""
-    from busbar.fabric.diagnosis.quarantine import why_not
-
-    kept = {node: why for node in sorted(scope.judged) if (why := why_not(state, found, node))}
-    for node, why in kept.items():
-        progress(f"{node} stays in quarantine: {why}")
-    _edit(file, dict.fromkeys(sorted(scope.judged - kept.keys())))
-    return bool(kept)
 
 
 def _edit(file: StackFile, changes: Mapping[str, str | None], **where: str) -> None:
@@ -132,7 +123,7 @@ def _edit(file: StackFile, changes: Mapping[str, str | None], **where: str) -> N
         progress(f"Next: busbar preview {file.stack}, then busbar up {file.stack}")
 
 
-def run(runner: Runner, scope: Scope, stack: str, *, as_json: bool = False) -> tuple[State, Findings]:
+def run(backend: Backend, scope: Scope, stack: str, *, as_json: bool = False) -> tuple[State, Findings]:
     """Run or continue a diagnosis, and print what it finds."""
     from rich.console import Console
     from rich.table import Table
@@ -141,7 +132,7 @@ def run(runner: Runner, scope: Scope, stack: str, *, as_json: bool = False) -> t
     from busbar.fabric.diagnosis.findings import COLUMNS
     from busbar.kube.wait import SystemClock
 
-    state = Diagnosis(runner, scope, SystemClock(), progress).run()
+    state = Diagnosis(backend, scope, SystemClock(), progress).run()
     found = findings_of(state, scope)
     progress(f"page: {write_page(state, scope, found, stack)}")
     if as_json:
@@ -166,7 +157,6 @@ def after_failed_gate(path: Path, say: Callable[[str], None]) -> None:
     Another program that makes a Cluster has no `busbar:cluster` in its file, so nothing can be diagnosed.
     """
     from busbar.config import ConfigError, stackfile
-    from busbar.hosts.inventory import Inventory
     from busbar.judge.archive import Archive
 
     try:
@@ -184,9 +174,8 @@ def after_failed_gate(path: Path, say: Callable[[str], None]) -> None:
         verdict = Archive(file.project / ".busbar" / file.stack / pool).verdict() or {}
         if cluster.validation_of(pool).diagnose.when == "on_failure" and verdict.get("passed") is False:
             # The diagnosis has printed why there is no verdict; the update has failed for another reason.
-            inventory = Inventory.of(cluster)
             try:
-                _run_on(file, inventory, _scope(file, inventory, pool, None))
+                _in_pool(file, cluster, pool, None)
             except (typer.Exit, Failed, KeyboardInterrupt) as error:
                 end(error)
 
@@ -201,38 +190,40 @@ def _names_a_cluster(path: Path) -> bool:
         return True
 
 
-def _run_on(
-    file: StackFile, inventory: Inventory, scope: Scope, *, as_json: bool = False
-) -> tuple[State, Findings]:
-    """Call `run` on the stack's cluster."""
-    from busbar.fabric.diagnosis.kubernetes import InCluster
+def _in_pool(
+    file: StackFile,
+    cluster: Cluster,
+    pool: str | None,
+    nodes: str | None,
+    *,
+    as_json: bool = False,
+    release: bool = False,
+) -> tuple[list[str], State, Findings]:
+    """Diagnose a pool of a K3s cluster. Also returns the nodes that are judged for their release.
+
+    Ends the command with 64 for another pool, or a node that is not in it.
+    """
+    from busbar.fabric.diagnosis.kubernetes import InCluster, scope_of
+    from busbar.fabric.diagnosis.quarantine import to_release, with_partners
+    from busbar.hosts.inventory import Inventory
     from busbar.kube.wait import SystemClock
 
-    api = cluster_api(file, inventory.cluster)
-    runner = InCluster(api, inventory, scope.pool, file.project, SystemClock(), progress)
-    with when_interrupted(KEPT.format(stack=file.stack)):
-        return run(runner, scope, file.stack, as_json=as_json)
-
-
-def _scope(
-    file: StackFile, inventory: Inventory, pool: str | None, nodes: str | None, *, release: bool = False
-) -> Scope:
-    """The scope of the diagnosis. Ends the command with 64 for another pool, or a node that is not in it."""
-    from busbar.fabric.diagnosis.kubernetes import scope_of
-    from busbar.fabric.diagnosis.quarantine import to_release, with_partners
-
-    chosen, named = one_pool([*inventory.cluster.pools], inventory.workers, pool, nodes)
+    inventory = Inventory.of(cluster)
+    chosen, named = one_pool([*cluster.pools], inventory.workers, pool, nodes)
     wanted = [host.name for host in inventory.usable_of(chosen)] if named is None else named
-    judged: list[str] = []
+    judged = to_release(inventory, chosen, named) if release else []
+    if release and not judged:
+        fail(f"no worker of pool {chosen} to release. Fix: --nodes A, of those in quarantine", USAGE)
     if release:
-        judged = to_release(inventory, chosen, named)
-        if not judged:
-            fail(f"no worker of pool {chosen} to release. Fix: --nodes A, of those in quarantine", USAGE)
         wanted = with_partners(inventory, chosen, judged)
     if not wanted:
         fail(f"pool {chosen} has no workers to diagnose: all are in quarantine. Fix: --nodes A,B", USAGE)
     folder = file.project / ".busbar" / file.stack / chosen / FOLDER
-    return scope_of(inventory, chosen, wanted, folder, judged)
+    scope = scope_of(inventory, chosen, wanted, folder, judged)
+    api = cluster_api(file, cluster)
+    backend = InCluster(api, inventory, chosen, file.project, SystemClock(), progress)
+    with when_interrupted(KEPT.format(stack=file.stack)):
+        return judged, *run(backend, scope, file.stack, as_json=as_json)
 
 
 def one_pool(

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from busbar.config import Cluster
     from busbar.config.stackfile import StackFile
     from busbar.fabric.measure.history import Entry, Run
-    from busbar.judge.nccl.report.svg import Dot
 
 MAX_WIDTH = 1000
 
@@ -41,14 +40,13 @@ def history(
     known; 64: no such stack.
     """
     from busbar.config.stackfile import stack_of
-    from busbar.fabric.measure.history import entries, read_folder, suspects
+    from busbar.fabric.measure.history import entries, suspects
 
     path = find_file(stack, project)
     name = stack_of(path)
     # Only a K3s cluster has records itself.
-    here = read_folder(path.parent / ".busbar" / name, progress)
     is_here = (capability := capability_of(path)) and capability.measuring(path)
-    found = entries(here if is_here else _runs(*load_stack(stack, project)))
+    found = entries(_runs(path.parent / ".busbar" / name, None if is_here else load_stack(stack, project)))
     if not found:
         fail(f"no measurement of stack {name} is recorded. Fix: busbar measure {stack}", NO_VERDICT)
     if svg:
@@ -61,15 +59,14 @@ def history(
         raise typer.Exit(FAILED)
 
 
-def _runs(file: StackFile, cluster: Cluster) -> list[Run]:
-    """The records in the cluster and on this machine; if the cluster cannot be read, a note says so."""
+def _runs(folder: Path, stack: tuple[StackFile, Cluster] | None) -> list[Run]:
+    """The records on this machine, and in the cluster; if the cluster cannot be read, a note says so."""
     from busbar.fabric.measure.history import read_cluster, read_folder
 
-    here = read_folder(file.project / ".busbar" / file.stack, progress)
+    here = read_folder(folder, progress)
     try:
-        api = cluster_api(file, cluster)
         # Of a run that was judged again, the record on this machine has the later verdict.
-        return [*read_cluster(api, VALIDATION_NAMESPACE, progress), *here]
+        return [*(read_cluster(cluster_api(*stack), VALIDATION_NAMESPACE) if stack else ()), *here]
     except NoVerdict as error:
         progress(f"note: only what was measured from this folder is shown: {error}")
         return here
@@ -92,7 +89,19 @@ def _table(found: Sequence[Entry]) -> str:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("changed")
     for each in found:
-        table.add_row(*_row(each), style="red" if each.is_low else "")
+        run, noise, busbw = each.run, each.noise, each.run.result.busbw_gbps
+        table.add_row(
+            f"{run.at:%Y-%m-%d %H:%M}",
+            run.record.pool,
+            run.record.kind,
+            str(len(run.nodes)),
+            f"{run.result.verdict}{', low' if each.is_low else ''}",
+            "" if busbw is None else f"{busbw:g}",
+            f"{busbw / noise.median:.1%}" if noise and busbw is not None else "",
+            f"{noise.mad:.2g}" if noise else "",
+            "; ".join(each.changes),
+            style="red" if each.is_low else "",
+        )
     # Changes are long: the terminal wraps them, and a file has one line per run.
     console = Console(highlight=False, width=MAX_WIDTH)
     with console.capture() as text:
@@ -100,50 +109,26 @@ def _table(found: Sequence[Entry]) -> str:
     return "\n".join(line.rstrip() for line in text.get().splitlines())
 
 
-def _row(entry: Entry) -> list[str]:
-    run, noise = entry.run, entry.noise
-    busbw = run.result.busbw_gbps
-    part = f"{busbw / noise.median:.1%}" if noise and busbw is not None else ""
-    return [
-        f"{run.at:%Y-%m-%d %H:%M}",
-        run.record.pool,
-        run.record.kind,
-        str(len(run.nodes)),
-        f"{run.result.verdict}{', low' if entry.is_low else ''}",
-        "" if busbw is None else f"{busbw:g}",
-        part,
-        f"{noise.mad:.2g}" if noise else "",
-        "; ".join(entry.changes),
-    ]
-
-
 def _write(path: Path, found: Sequence[Entry]) -> None:
-    from busbar.judge.nccl.report.svg import series_svg
+    from busbar.judge.nccl.report.svg import Dot, series_svg
 
     series: dict[str, list[Dot]] = {}
     for each in found:
-        if each.run.result.busbw_gbps is not None:
-            series.setdefault(f"pool {each.run.record.pool}", []).append(
-                _dot(each, each.run.result.busbw_gbps)
-            )
+        run, noise, busbw = each.run, each.noise, each.run.result.busbw_gbps
+        if busbw is None:
+            continue
+        about = f"{run.record.kind}, {counted(len(run.nodes), 'node')}, {run.result.verdict}"
+        dot = Dot(
+            run.at,
+            busbw,
+            is_bad=each.is_low or run.result.verdict != "pass",
+            text="; ".join([about, *each.changes]),
+            normal=noise.median if noise else None,
+            floor=noise.floor if noise else None,
+            changed=bool(each.changes),
+        )
+        series.setdefault(f"pool {run.record.pool}", []).append(dot)
     try:
         path.write_text(series_svg(series), encoding="utf-8")
     except OSError as error:
         fail(f"{path} not written: {error.strerror}", USAGE)
-
-
-def _dot(entry: Entry, busbw: float) -> Dot:
-    from busbar.judge.nccl.report.svg import Dot
-
-    run, noise = entry.run, entry.noise
-    return Dot(
-        run.at,
-        busbw,
-        is_bad=entry.is_low or run.result.verdict != "pass",
-        text="; ".join(
-            [f"{run.record.kind}, {counted(len(run.nodes), 'node')}, {run.result.verdict}", *entry.changes]
-        ),
-        normal=noise.median if noise else None,
-        floor=noise.floor if noise else None,
-        changed=bool(entry.changes),
-    )

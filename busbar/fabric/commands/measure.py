@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
     from busbar.collect.collector import Collected
     from busbar.config.stackfile import StackFile
     from busbar.fabric.measure import Plan
-    from busbar.hosts.inventory import Host, Inventory
-    from busbar.judge.nccl import Verdict
+    from busbar.hosts.inventory import Host
     from busbar.kube.client import RestApi
 
 IDLE_MINUTES = 5
@@ -93,20 +91,94 @@ def _measure_pools(
     import json
 
     from busbar.config import stackfile
+    from busbar.fabric.measure import plan_pool, read_facts
     from busbar.hosts.inventory import Inventory
 
     file = stackfile.read(path)
-    cluster = file.cluster()
-    inventory = Inventory.of(cluster)
-    chosen = asked([*cluster.pools], inventory.workers, pool, nodes)
+    inventory = Inventory.of(file.cluster())
+    chosen = asked([*inventory.cluster.pools], inventory.workers, pool, nodes)
     seconds = 60 * minutes if minutes else 60 * IDLE_MINUTES if idle else None
-    api = cluster_api(file, cluster)
+    api = cluster_api(file, inventory.cluster)
     progress(f"cluster {api.server}")
-    measuring = _Stack(api, file, inventory, idle, seconds, as_json)
-    codes = [measuring.exit_code(*each) for each in chosen.items()]
+    found: dict[str, Any] = {}
+    codes = []
+    for name, named in chosen.items():
+        progress(f"\npool {name}")
+        topology_file = inventory.cluster.validation_of(name).topology_file
+        run, topology = new_run(file.project / topology_file if topology_file else None)
+        try:
+            planned = plan_pool(
+                read_facts(api, None, idle=idle),
+                inventory,
+                name,
+                run,
+                nodes=named,
+                idle=idle,
+                deadline_seconds=seconds,
+                topology=topology,
+            )
+            progress(explained(planned, ""))
+            code, short = _measure(api, file, name, planned, as_json=as_json)
+        except NoVerdict as unknown:
+            error(f"no verdict: {unknown}")
+            codes.append(NO_VERDICT)
+            continue
+        codes.append(code)
+        found[name] = short
     if as_json:
-        print_text(json.dumps({"stack": file.stack, "pools": measuring.found}))
+        print_text(json.dumps({"stack": file.stack, "pools": found}))
     return min(codes, key=WORST.index)
+
+
+def _measure(
+    api: RestApi, file: StackFile, pool: str, planned: Plan, *, as_json: bool
+) -> tuple[int, dict[str, Any]]:
+    """Measure one pool, record and print the result. Returns the exit code, and the verdict in short."""
+    import shutil
+    from datetime import UTC, datetime
+
+    from busbar.capability import notify
+    from busbar.fabric.measure import LeftBehind, Preempted
+    from busbar.fabric.measure import measure as run_plan
+    from busbar.fabric.measure.history import append, entries, read_folder
+    from busbar.judge.archive import REPORT, VERDICT
+    from busbar.judge.nccl.report.terminal import verdict_text
+    from busbar.kube.wait import SystemClock
+    from busbar.outputs.contract import summarize
+
+    of_stack = file.project / ".busbar" / file.stack
+    folder = of_stack / pool / "runs" / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{planned.run}"
+
+    def keep(found: Collected) -> None:
+        if found.record:
+            short = summarize(found.verdict, config_map=found.config_map, record=found.record)
+            append(of_stack / pool, short, progress)
+        notify(lambda: api, progress)
+
+    # The path is relative, as in an update: a reader of the record may have another project folder.
+    about = {"pool": pool, "folder": str(folder.relative_to(file.project))}
+    options = f" --kubeconfig {of_stack / 'kubeconfig'}"
+    is_whole = not planned.missing
+    try:
+        verdict = run_plan(api, planned, str(folder), SystemClock(), progress, keep, options, about)
+    except LeftBehind as left:
+        error(left)
+        verdict, is_whole = left.found, False
+    except Preempted:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    for old in sorted(folder.parent.iterdir())[:-KEPT_RUNS]:  # their names begin with the time
+        shutil.rmtree(old, ignore_errors=True)
+    of_pool = [each for each in entries(read_folder(of_stack)) if each.run.record.pool == pool]
+    if of_pool and (warning := of_pool[-1].warning):
+        progress(f"warning: {warning}")
+    if not as_json:
+        print_text(verdict_text(verdict, sys.stdout, full=False, more=f"{folder}/{REPORT}"))
+    if planned.missing:
+        fix = "Fix: repair them, or put them in quarantine"
+        error(f"pool {pool}: not measured: {listed(planned.missing)}. {fix}")
+    short = summarize(verdict.model_dump(mode="json"), verdict_file=f"{folder}/{VERDICT}")
+    return verdict.exit_code or (0 if is_whole else NO_VERDICT), short
 
 
 def asked(
@@ -125,114 +197,3 @@ def asked(
     if len(of) > 1:
         fail(f"--nodes {nodes}: expected workers of one pool, got those of {', '.join(sorted(of))}", USAGE)
     return {of.pop(): names}
-
-
-@dataclass(frozen=True)
-class _Stack:
-    """A stack, and the settings for measuring its pools. `seconds`: time limit of a job.
-
-    `found`: with `as_json` what each pool has measured (busbar.outputs.contract.summarize).
-    """
-
-    api: RestApi
-    file: StackFile
-    inventory: Inventory
-    idle: bool
-    seconds: int | None
-    as_json: bool
-    found: dict[str, Any] = field(default_factory=dict)
-
-    def exit_code(self, pool: str, nodes: list[str] | None) -> int:
-        """Measure one pool and return the exit code; bad usage and signals end the command."""
-        try:
-            return self._measure(pool, nodes)
-        except NoVerdict as unknown:
-            error(f"no verdict: {unknown}")
-            return NO_VERDICT
-
-    def _measure(self, pool: str, nodes: list[str] | None) -> int:
-        from datetime import UTC, datetime
-
-        from busbar.judge.archive import REPORT, VERDICT
-        from busbar.judge.nccl.report.terminal import verdict_text
-        from busbar.outputs.contract import summarize
-
-        progress(f"\npool {pool}")
-        planned = self._plan(pool, nodes)
-        progress(explained(planned, ""))
-        of_pool = self.file.project / ".busbar" / self.file.stack / pool
-        folder = of_pool / "runs" / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{planned.run}"
-        verdict, is_left = self._run(pool, planned, of_pool, folder)
-        _prune(folder.parent)
-        _warn(of_pool.parent, pool)
-        if self.as_json:
-            self.found[pool] = summarize(verdict.model_dump(mode="json"), verdict_file=f"{folder}/{VERDICT}")
-        else:
-            print_text(verdict_text(verdict, sys.stdout, full=False, more=f"{folder}/{REPORT}"))
-        if planned.missing:
-            fix = "Fix: repair them, or put them in quarantine"
-            error(f"pool {pool}: not measured: {listed(planned.missing)}. {fix}")
-        return verdict.exit_code or (NO_VERDICT if planned.missing or is_left else 0)
-
-    def _plan(self, pool: str, nodes: list[str] | None) -> Plan:
-        from busbar.fabric.measure import plan_pool, read_facts
-
-        named = self.inventory.cluster.validation_of(pool).topology_file
-        run, topology = new_run(self.file.project / named if named else None)
-        return plan_pool(
-            read_facts(self.api, None, idle=self.idle),
-            self.inventory,
-            pool,
-            run,
-            nodes=nodes,
-            idle=self.idle,
-            deadline_seconds=self.seconds,
-            topology=topology,
-        )
-
-    def _run(self, pool: str, planned: Plan, of_pool: Path, folder: Path) -> tuple[Verdict, bool]:
-        """Measure and record the verdict; log and report are in FOLDER. Also whether the run is left over."""
-        import shutil
-
-        from busbar.capability import notify
-        from busbar.fabric.measure import LeftBehind, Preempted
-        from busbar.fabric.measure import measure as run_plan
-        from busbar.fabric.measure.history import append
-        from busbar.kube.wait import SystemClock
-        from busbar.outputs.contract import summarize
-
-        def keep(found: Collected) -> None:
-            if found.record:
-                short = summarize(found.verdict, config_map=found.config_map, record=found.record)
-                append(of_pool, short, progress)
-            notify(lambda: self.api, progress)
-
-        # The path is relative, as in an update: a reader of the record may have another project folder.
-        about = {"pool": pool, "folder": str(folder.relative_to(self.file.project))}
-        options = f" --kubeconfig {of_pool.parent / 'kubeconfig'}"
-        try:
-            clock = SystemClock()
-            return run_plan(self.api, planned, str(folder), clock, progress, keep, options, about), False
-        except LeftBehind as left:
-            error(left)
-            return left.found, True
-        except Preempted:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-
-
-def _prune(runs: Path) -> None:
-    """Delete the folders of all but the newest runs; their names begin with the time."""
-    import shutil
-
-    for old in sorted(runs.iterdir())[:-KEPT_RUNS]:
-        shutil.rmtree(old, ignore_errors=True)
-
-
-def _warn(folder: Path, pool: str) -> None:
-    """Warn if the last run of the pool is below the noise of the runs before it."""
-    from busbar.fabric.measure.history import entries, read_folder
-
-    of_pool = [each for each in entries(read_folder(folder)) if each.run.record.pool == pool]
-    if of_pool and (warning := of_pool[-1].warning):
-        progress(f"warning: {warning}")

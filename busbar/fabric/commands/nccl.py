@@ -14,10 +14,7 @@ from busbar.exits import FAILED, NO_VERDICT, Misuse
 from busbar.text import counted
 
 if TYPE_CHECKING:
-    from busbar.config import Validation
-    from busbar.config.cluster import Gpus
     from busbar.fabric.measure import Plan
-    from busbar.judge.nccl.expected.profiles import Profile
     from busbar.kube.client import RestApi
     from busbar.manifests.nccljob import TopologyFile
 
@@ -107,12 +104,13 @@ def run(
     given: dict[str, Any] = {"profile": profile, "transport": transport, "image": image}
     given["expected_busbw_gbps"] = expected_busbw
     api = _connect(kubeconfig, context)
-    from busbar.fabric.measure import Request, plan, read_facts, require_rights
+    from busbar.fabric.measure import LeftBehind, Request, measure, plan, read_facts, require_rights
+    from busbar.judge.archive import REPORT
+    from busbar.judge.nccl.report.terminal import verdict_text
+    from busbar.kube.wait import SystemClock
 
-    in_file, options = (
-        read_settings(settings),
-        {key: value for key, value in given.items() if value is not None},
-    )
+    in_file = read_settings(settings)
+    options = {key: value for key, value in given.items() if value is not None}
     asked = Request(
         nodes=nodes,
         expect_nodes=expect_nodes,
@@ -133,20 +131,10 @@ def run(
         print_text(_as_yaml(planned))
         return
     progress(explained(planned, ""))
+    folder, left = folder or Path(".busbar", name), None
     cluster = f" --kubeconfig {kubeconfig}{f' --context {context}' if context else ''}"
-    folder = folder or Path(".busbar", name)
-    _measure(api, planned, folder, cluster, as_json=as_json, full=full)
-
-
-def _measure(api: RestApi, planned: Plan, folder: Path, options: str, *, as_json: bool, full: bool) -> None:
-    from busbar.fabric.measure import LeftBehind, measure
-    from busbar.judge.archive import REPORT
-    from busbar.judge.nccl.report.terminal import verdict_text
-    from busbar.kube.wait import SystemClock
-
-    left: LeftBehind | None = None
     try:
-        verdict = measure(api, planned, str(folder), SystemClock(), progress, options=options)
+        verdict = measure(api, planned, str(folder), SystemClock(), progress, options=cluster)
     except LeftBehind as error:
         verdict, left = error.found, error
     more = f"{folder}/{REPORT}; --full prints gates, table and plot"
@@ -187,11 +175,8 @@ def clean(
     if not kept and not removed:
         progress("nothing to remove")
     for each in kept:
-        why = (
-            "it goes on without a process"
-            if each.owner.startswith(NO_PROCESS)
-            else "its process may be alive"
-        )
+        is_alone = each.owner.startswith(NO_PROCESS)
+        why = "it goes on without a process" if is_alone else "its process may be alive"
         progress(f"kept {each} of {each.run}: {why} (host, pid, latest end: {each.owner})")
     if kept:
         progress(f"Fix: busbar nccl clean {' '.join(sorted({each.run for each in kept}))}")
@@ -295,34 +280,28 @@ def script(
 
     Exit code 0: printed; 64: bad usage.
     """
+    from busbar.config import ConfigError, Finding, Validation, section
+    from busbar.config.cluster import Gpus
     from busbar.judge.nccl.expected.profiles import load
     from busbar.manifests import mpijob, sbatch
     from busbar.manifests.nccljob import nccl_job
     from busbar.manifests.ncclrun import nccl_run
 
     system = load(profile)
-    if launcher == "slurm":
-        print_text(sbatch.script(nccl_run(*_asked(system, nodes, gpus_per_node)), system, image))
-    else:
-        job = nccl_job(*_asked(system, nodes, gpus_per_node, image))
-        print_text(as_yaml([_anywhere(mpijob.render(job))]))
-
-
-def _asked(
-    system: Profile, nodes: int, gpus: int | None, image: str | None = None
-) -> tuple[str, list[str], Gpus, Validation]:
-    """The arguments for a run of a profile on unknown nodes. Raises ConfigError."""
-    from busbar.config import ConfigError, Finding, Validation, section
-    from busbar.config.cluster import Gpus
-
-    if gpus and gpus > system.gpus_per_node:
+    if gpus_per_node and gpus_per_node > system.gpus_per_node:
         what = f"profile {system.name} has {counted(system.gpus_per_node, 'GPU')} per node"
         fix = "give no more, or another profile (busbar nccl profiles)"
-        raise ConfigError([Finding(("--gpus-per-node",), what, fix, f"{gpus}:")])
-    asked = {"profile": system.name, **({"image": image} if image else {})}
+        raise ConfigError([Finding(("--gpus-per-node",), what, fix, f"{gpus_per_node}:")])
     names = [f"node-{number}" for number in range(1, nodes + 1)]
-    hardware = Gpus(gpus=gpus or system.gpus_per_node)
-    return system.name, names, hardware, section(Validation, "validation", asked)
+    hardware = Gpus(gpus=gpus_per_node or system.gpus_per_node)
+    asked = {"profile": system.name}
+    if launcher == "mpijob" and image:
+        asked["image"] = image
+    validation = section(Validation, "validation", asked)
+    if launcher == "slurm":
+        print_text(sbatch.script(nccl_run(system.name, names, hardware, validation), system, image))
+    else:
+        print_text(as_yaml([_anywhere(mpijob.render(nccl_job(system.name, names, hardware, validation)))]))
 
 
 def _anywhere(manifest: dict[str, Any]) -> dict[str, Any]:

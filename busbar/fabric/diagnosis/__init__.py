@@ -1,11 +1,11 @@
 """Which node, rail or switch of a cluster is slow: the stages of busbar.fabric.localise as jobs there.
 
-`Diagnosis` runs them, one job each, and keeps what is known; `findings_of` says what that means. A `Runner`
+`Diagnosis` runs them, one job each, and keeps what is known; `findings_of` says what that means. A `Backend`
 starts the jobs: `kubernetes` has that of a stack of K3s.
 """
 
 from busbar.fabric.diagnosis.findings import Findings, details, findings_of
 from busbar.fabric.diagnosis.page import write_page
-from busbar.fabric.diagnosis.stages import Diagnosis, Runner, Scope, State
+from busbar.fabric.diagnosis.stages import Backend, Diagnosis, Scope, State
 
-__all__ = ["Diagnosis", "Findings", "Runner", "Scope", "State", "details", "findings_of", "write_page"]
+__all__ = ["Backend", "Diagnosis", "Findings", "Scope", "State", "details", "findings_of", "write_page"]

@@ -22,7 +22,7 @@ from busbar.fabric.diagnosis.stages import (
     with_rings,
 )
 from busbar.fabric.measure import read_facts
-from busbar.fabric.measure.plan import Plan, plan_pool, unusable
+from busbar.fabric.measure.plan import plan_pool, unusable
 from busbar.fabric.measure.run import IdleApi, Preempted, preempted, run
 from busbar.hosts.inventory import Inventory
 from busbar.judge.archive import JobOutcome, Record
@@ -115,7 +115,7 @@ class StageWatch(JobWatch):
             raise JobNeverStarted([why, *self.findings(launchers)])
 
 
-@dataclass(frozen=True)
+@dataclass
 class InCluster:
     """Runs the stages in a stack of K3s. `project`: folder of the stack.
 
@@ -136,10 +136,8 @@ class InCluster:
     options: str = ""
     own_namespace: bool = False
 
-    @property
-    def validation(self) -> Validation:
-        """The validation of the pool, with rings."""
-        return with_rings(self.own or self.inventory.cluster.validation_of(self.pool))
+    def __post_init__(self) -> None:
+        self._validation = with_rings(self.own or self.inventory.cluster.validation_of(self.pool))
 
     def machines(self, nodes: Sequence[str]) -> Mapping[str, Sequence[str | None]]:
         """Uid and boot of each Node."""
@@ -151,12 +149,11 @@ class InCluster:
                 found[metadata["name"]] = [metadata.get("uid"), boot]
         return found
 
-    def plan(self, nodes: Sequence[str]) -> _StageInCluster:
-        """Look which workers can run now. Raises CannotMeasure."""
-        validation, run = self.validation, f"{self.name}-{os.urandom(3).hex()}"
+    def look(self, nodes: Sequence[str]) -> tuple[Mapping[str, str], Mapping[str, tuple[str, ...]]]:
+        """See busbar.fabric.diagnosis.stages.Backend."""
+        run, file = f"{self.name}-{os.urandom(3).hex()}", self._validation.topology_file
         facts = read_facts(self.api, None, idle=self.idle)
-        file = validation.topology_file
-        found = plan_pool(
+        self._plan = plan_pool(
             facts,
             self.inventory,
             self.pool,
@@ -165,68 +162,50 @@ class InCluster:
             idle=self.idle,
             partly=True,
             own_namespace=self.own_namespace,
-            validation=validation,
+            validation=self._validation,
             topology=TopologyFile.read(run, self.project / file) if file else None,
         )
-        absent = unusable(facts, replace(found.job, nodes=tuple(nodes)))
-        reported = {each.hostname: each.node.reported for each in facts.nodes if each.node.reported}
-        return _StageInCluster(self, found, absent, reported)
-
-
-@dataclass(frozen=True)
-class _StageInCluster:
-    """See busbar.fabric.diagnosis.stages.StagePlan."""
-
-    cluster: InCluster
-    made: Plan
-    absent: Mapping[str, str]
-    reported: Mapping[str, tuple[str, ...]]
+        absent = unusable(facts, replace(self._plan.job, nodes=tuple(nodes)))
+        return absent, {each.hostname: each.node.reported for each in facts.nodes if each.node.reported}
 
     def run(self, work: Work, keep: Callable[[StageLog], None]) -> StageVerdict:
         """Run the groups. Raises as `busbar.fabric.measure.run.run`, and Preempted as `measure`."""
-        api, clock, progress = self.cluster.api, self.cluster.clock, self.cluster.progress
-        job = replace(work.run(self.made.job), stage=work.stage)
+        api, job = self.api, replace(work.run(self._plan.job), stage=work.stage)
+        plan = replace(self._plan, job=job)
         seconds = job.deadline_seconds + GRACE_SECONDS
         name = mpijob.render(job)["metadata"]["name"]
-        watched = IdleApi(api, self.made) if self.made.idle else api
-        watch = StageWatch(watched, job.namespace, name, Deadline(clock, seconds), progress)
-        log = StageLog(work.groups, job, watch.why_absent)
-        collector = StageCollector(watch, work.folder, progress, work.groups, log)
-        plan = replace(self.made, job=job)
-        options = self.cluster.options or f" --kubeconfig {work.folder.parents[2] / 'kubeconfig'}"
+        watched = IdleApi(api, plan) if plan.idle else api
+        watch = StageWatch(watched, job.namespace, name, Deadline(self.clock, seconds), self.progress)
+        collector = StageCollector(watch, work, job, watch.why_absent, self.progress)
+        options = self.options or f" --kubeconfig {work.folder.parents[2] / 'kubeconfig'}"
 
         def follow() -> StageVerdict:
             verdict = collector.run()
             if plan.idle and (ended := preempted(api, plan)):
                 raise Preempted(ended)
-            self._record(collector, watch, name, job, work.folder, verdict)
+            self._record(collector, watch, name, job, verdict)
             return verdict
 
         try:
-            return run(api, plan, seconds, follow, clock, progress, options)
+            return run(api, plan, seconds, follow, self.clock, self.progress, options)
         finally:
+            log = collector.log
             log.absent = log.absent or watch.kept_waiting
             keep(log)
 
     def _record(
-        self,
-        collector: StageCollector,
-        watch: StageWatch,
-        name: str,
-        job: NcclJob,
-        folder: Path,
-        verdict: StageVerdict,
+        self, collector: StageCollector, watch: StageWatch, name: str, job: NcclJob, verdict: StageVerdict
     ) -> None:
         """Keep what the log needs to be read again from its folder alone."""
-        found = watch.found
-        if found is None or collector.archive.complete_log_of != found["metadata"]["uid"]:
+        archive, found = collector.archive, watch.found
+        if found is None or archive.complete_log_of != found["metadata"]["uid"]:
             return
-        wanted = expectation(self.cluster.validation, job, name)
+        wanted = expectation(self._validation, job, name)
         record = Record(
             job_uid=found["metadata"]["uid"],
-            pool=self.cluster.pool,
+            pool=self.pool,
             kind="diagnose",
-            folder=str(folder),
+            folder=str(archive.folder),
             nodes=job.nodes,
             measured_at=watch.created_at,
             settings=dict(settings_of(found, wanted)),
@@ -234,4 +213,4 @@ class _StageInCluster:
             outcome=JobOutcome(verdict.passed or None, verdict.reasons),
             complete=True,
         )
-        collector.archive.mark_complete(record.job_uid, record.model_dump(mode="json"))
+        archive.mark_complete(record.job_uid, record.model_dump(mode="json"))

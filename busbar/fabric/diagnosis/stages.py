@@ -1,7 +1,7 @@
 """The three stages of a diagnosis, each one job, whose log becomes the results of its groups.
 
 What is known is kept after each stage, and continued. A node that cannot be measured is left out, with the
-reason: it is never slow. A `Runner` starts the jobs: `kubernetes` has that of a stack of K3s.
+reason: it is never slow. A `Backend` starts the jobs: `kubernetes` has that of a stack of K3s.
 """
 
 from __future__ import annotations
@@ -34,10 +34,22 @@ from busbar.models import StrictModel
 from busbar.writing import write_whole
 
 Run = TypeVar("Run", bound=NcclRun)
+Settings = TypeVar("Settings", bound=NcclSettings)
 
+STAGES: tuple[Stage, ...] = ("A", "B", "C")
+STATE = "state.json"
+# Results of an earlier call say little about the fabric of another day.
+CONTINUED_SECONDS = 24 * 3600
+# Less is not worth the start of a job.
+FEWEST_SECONDS = 60
+DEADLINE_SECONDS = 3600
+_OVER = "the time of the diagnosis is over"
 # A run that any of these gates fails has no number that counts.
 _NEEDED = ("source", "collective", "ranks", "completeness", "correctness")
 SILENT = "its worker is not responding to ssh"
+
+WhyAbsent = Callable[[list[str]], dict[str, str]]
+"""Nodes -> why each of them has no worker."""
 
 
 class Result(StrictModel):
@@ -54,77 +66,59 @@ class StageVerdict(verdict.Verdict):
     results: dict[str, Result]
 
 
-class Shape(Protocol):
-    """The job of a log: its Nodes, the ranks of one, and the size of its messages."""
-
-    @property
-    def nodes(self) -> tuple[str, ...]: ...
-
-    @property
-    def slots_per_worker(self) -> int: ...
-
-    @property
-    def max_bytes(self) -> int: ...
-
-
 class StageLog:
-    """Reads the log of a stage line by line.
+    """Reads the log of a stage line by line. `nodes`, `slots`, `max_bytes`: of its job; slots are of a node.
 
     `results` by the name of the group. `absent`: node -> why it has no worker; `why_absent` is asked for that
     once, with the nodes. `hcas`: their names by rail, as NCCL printed them first.
     """
 
     def __init__(
-        self, groups: Sequence[Group], job: Shape, why_absent: Callable[[list[str]], dict[str, str]]
+        self, groups: Sequence[Group], nodes: Sequence[str], slots: int, max_bytes: int, why_absent: WhyAbsent
     ) -> None:
         self.results: dict[str, Result] = {}
         self.absent: dict[str, str] = {}
         self.hcas: tuple[str, ...] = ()
         self._groups = {group.name: group for group in groups}
-        self._job = job
+        self._silent, self._slots, self._max_bytes = [*nodes], slots, max_bytes
         self._why_absent = why_absent
-        self._present: set[str] = set()
         self._name = ""
         self._block: list[bytes] = []
 
     def line(self, line: bytes) -> Group | None:
         """Take one line; the group that has ended with it, if one has."""
         text = line.decode("utf-8", "replace").strip()
-        if text.startswith(script.GROUP):
-            name, _, what = text.removeprefix(script.GROUP).partition(" ")
-            return self._marker(name, what)
-        if self._name:
-            self._block.append(line)
-        elif text.startswith(script.WORKER) and script.PLACED in text:
-            self._present.add(text.partition(script.PLACED)[2])
-        elif text.endswith(script.ANSWERS) and (
-            missing := [n for n in self._job.nodes if n not in self._present]
-        ):
-            self.absent = self._why_absent(missing)
-        return None
-
-    def _marker(self, name: str, what: str) -> Group | None:
+        if not text.startswith(script.GROUP):
+            if self._name:
+                self._block.append(line)
+            elif text.startswith(script.WORKER) and script.PLACED in text:
+                placed = text.partition(script.PLACED)[2]
+                self._silent = [node for node in self._silent if node != placed]
+            elif text.endswith(script.ANSWERS) and self._silent:
+                self.absent = self._why_absent(self._silent)
+            return None
+        name, _, what = text.removeprefix(script.GROUP).partition(" ")
         if what == script.BEGINS:
             self._name, self._block = name, []
             return None
         group = self._groups.get(name) if name == self._name else None
-        if group:
-            self._end(group, what)
         self._name = ""
+        if group and (found := self._result(group, what)):
+            self.results[group.name] = found
         return group
 
-    def _end(self, group: Group, what: str) -> None:
+    def _result(self, group: Group, what: str) -> Result | None:
+        """The result of a group whose block has ended so; None where it is not known."""
         if what.startswith(script.NOT_RUN):
             # With a worker that runs and is not responding it is bad; any other one is not known.
-            if any(self.absent.get(node) == SILENT for node in group.nodes):
-                self.results[group.name] = Result(busbw=None, reason=SILENT)
-            return
+            is_silent = any(self.absent.get(node) == SILENT for node in group.nodes)
+            return Result(busbw=None, reason=SILENT) if is_silent else None
         found = self._judged(group)
         if what.startswith(script.TIMED_OUT):
-            found = Result(busbw=None, reason=what)
-        elif not what.startswith(f"{script.ENDED} 0 "):
-            found = Result(busbw=None, reason=found.reason or what.partition(" after ")[0])
-        self.results[group.name] = found
+            return Result(busbw=None, reason=what)
+        if not what.startswith(f"{script.ENDED} 0 "):
+            return Result(busbw=None, reason=found.reason or what.partition(" after ")[0])
+        return found
 
     def _judged(self, group: Group) -> Result:
         """What the block says. A gate that lacks what is not printed here does not count."""
@@ -132,17 +126,15 @@ class StageLog:
         self.hcas = self.hcas or next(iter(log.evidence.hcas_of_host.values()), ())
         expectation = Expectation(
             nodes=len(group.nodes),
-            gpus_per_node=self._job.slots_per_worker if group.rail is None else 1,
+            gpus_per_node=self._slots if group.rail is None else 1,
             collectives=["all_reduce"],
-            max_bytes=self._job.max_bytes,
+            max_bytes=self._max_bytes,
         )
-        verdict = judge_log(log, expectation)
-        failed = next(
-            (each for each in verdict.checks if each.name in _NEEDED and each.status == "fail"), None
-        )
-        known = next((each.name for each in verdict.diagnoses if each.severity == "fatal"), "")
-        reason = known or (f"{failed.name}: {failed.reason}" if failed else "")
-        return Result(busbw=None if failed else verdict.busbw_gbps, reason=reason)
+        found = judge_log(log, expectation)
+        failed = [each for each in found.checks if each.name in _NEEDED and each.status == "fail"]
+        reasons = [each.name for each in found.diagnoses if each.severity == "fatal"]
+        reasons += [f"{each.name}: {each.reason}" for each in failed]
+        return Result(busbw=None if failed else found.busbw_gbps, reason=next(iter(reasons), ""))
 
 
 @dataclass(frozen=True)
@@ -174,39 +166,28 @@ class Work:
     @property
     def stage(self) -> nccljob.Stage:
         """The values that the script of the job is made from."""
-        names = tuple(group.name for group in self.groups)
-        return nccljob.Stage(names, self.hcas)
+        return nccljob.Stage(tuple(group.name for group in self.groups), self.hcas)
 
 
-class StagePlan(Protocol):
-    """A job on those of some nodes that can be measured now.
-
-    `absent`: node -> why it cannot be. `reported`: node -> what monitors of the cluster say of it.
-    """
-
-    @property
-    def absent(self) -> Mapping[str, str]: ...
-
-    @property
-    def reported(self) -> Mapping[str, tuple[str, ...]]: ...
-
-    def run(self, work: Work, keep: Callable[[StageLog], None]) -> StageVerdict:
-        """Run the groups as one job, which is gone when this returns or raises; its log is kept.
-
-        `keep` gets what is known at its end, also at that by a signal.
-        """
-        ...
-
-
-class Runner(Protocol):
+class Backend(Protocol):
     """Runs the stages of a diagnosis on one pool of a cluster."""
 
     def machines(self, nodes: Sequence[str]) -> Mapping[str, Sequence[str | None]]:
         """Node -> what tells its machine and its boot from others: no result of others is continued."""
         ...
 
-    def plan(self, nodes: Sequence[str]) -> StagePlan:
-        """Look which of the nodes can be measured now. Raises CannotMeasure if no job can run."""
+    def look(self, nodes: Sequence[str]) -> tuple[Mapping[str, str], Mapping[str, tuple[str, ...]]]:
+        """Look at the nodes of the next job. Raises CannotMeasure if no job can run.
+
+        Returns node -> why it cannot be measured now, and node -> what monitors of the cluster say of it.
+        """
+        ...
+
+    def run(self, work: Work, keep: Callable[[StageLog], None]) -> StageVerdict:
+        """Run groups of these nodes as one job, which is gone when this returns or raises; its log is kept.
+
+        `keep` gets what is known at its end, also at that by a signal.
+        """
         ...
 
 
@@ -225,16 +206,11 @@ class StageCollector(Collector[StageLog, StageVerdict]):
     """Follows the job of a stage. `log` has what is known so far, also after an interruption."""
 
     def __init__(
-        self,
-        job: Job,
-        folder: Path,
-        progress: ProgressCallback,
-        groups: Sequence[Group],
-        log: StageLog,
+        self, job: Job, work: Work, run: NcclRun, why_absent: WhyAbsent, progress: ProgressCallback
     ) -> None:
-        super().__init__(job, Archive(folder), progress)
-        self._groups = groups
-        self.log = log
+        super().__init__(job, Archive(work.folder), progress)
+        self._groups = work.groups
+        self.log = StageLog(work.groups, run.nodes, run.slots_per_worker, run.max_bytes, why_absent)
 
     def read(self, lines: Iterable[bytes]) -> StageLog:
         left = Counter(group.round for group in self._groups)
@@ -255,26 +231,11 @@ class StageCollector(Collector[StageLog, StageVerdict]):
         if missing:
             # A group without a result may have printed a number that was lost.
             log.results = {name: found for name, found in log.results.items() if found.busbw is not None}
-        return StageVerdict(
-            verdict="unknown" if reasons else "pass",
-            passed=not reasons,
-            reasons=reasons,
-            results=log.results,
-        )
+        word: Literal["unknown", "pass"] = "unknown" if reasons else "pass"
+        return StageVerdict(verdict=word, passed=not reasons, reasons=reasons, results=log.results)
 
     def report(self, verdict: StageVerdict) -> str:
         return f"{len(verdict.results)} groups have a result"
-
-
-STAGES: tuple[Stage, ...] = ("A", "B", "C")
-STATE = "state.json"
-# Results of an earlier call say little about the fabric of another day.
-CONTINUED_SECONDS = 24 * 3600
-# Less is not worth the start of a job.
-FEWEST_SECONDS = 60
-Settings = TypeVar("Settings", bound=NcclSettings)
-DEADLINE_SECONDS = 3600
-_OVER = "the time of the diagnosis is over"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -396,7 +357,7 @@ def expected_of(scope: Scope) -> dict[Kind, float]:
 class Diagnosis:
     """A diagnosis that runs, or is continued."""
 
-    runner: Runner
+    backend: Backend
     scope: Scope
     clock: Clock
     progress: ProgressCallback
@@ -413,7 +374,7 @@ class Diagnosis:
         try:
             for stage in self.stages:
                 if not state.planned:
-                    self._plan(state, state.nodes)
+                    self._look(state, state.nodes)
                 while not state.stopped and (state.left(stage) or self._has_more(state, stage)):
                     self._stage(state, stage, deadline)
             state.is_over = not state.stopped
@@ -425,7 +386,7 @@ class Diagnosis:
         scope = self.scope
         key = digest(
             {
-                "nodes": dict(self.runner.machines(scope.nodes)),
+                "nodes": dict(self.backend.machines(scope.nodes)),
                 "judged": sorted(scope.judged),
                 "validation": scope.validation.model_dump(mode="json", exclude={"diagnose"}),
                 "hardware": scope.hardware.model_dump(mode="json"),
@@ -483,16 +444,15 @@ class Diagnosis:
         rails = self.scope.hardware.rails
         return rails if 1 < rails <= self._slots and len(state.hcas) == rails else 0
 
-    def _plan(self, state: State, nodes: Sequence[str]) -> StagePlan:
-        """Note what the runner says of the nodes."""
-        made = self.runner.plan(nodes)
-        state.absent |= made.absent
-        state.reported = dict(made.reported)
-        return made
+    def _look(self, state: State, nodes: Sequence[str]) -> None:
+        """Note what the back end says of the nodes."""
+        absent, reported = self.backend.look(nodes)
+        state.absent |= absent
+        state.reported = dict(reported)
 
     def _stage(self, state: State, stage: Stage, deadline: Deadline) -> None:
         """Run what is left of a stage as a job, and keep what it gives."""
-        made = self._plan(state, nodes_of(state.left(stage)))
+        self._look(state, nodes_of(state.left(stage)))
         if not (groups := state.left(stage)):
             return
         nodes, seconds = nodes_of(groups), deadline.left
@@ -504,7 +464,7 @@ class Diagnosis:
         self.progress(f"stage {stage}: {len(groups)} groups on {len(nodes)} nodes, {seconds:.0f} s at most")
         began, absent = self.clock.now(), len(state.absent)
         try:
-            verdict = made.run(work, partial(state.add, stage))
+            verdict = self.backend.run(work, partial(state.add, stage))
         finally:
             elapsed = self.clock.now() - began
             state.seconds += elapsed

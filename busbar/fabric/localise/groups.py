@@ -115,11 +115,10 @@ def by_place(nodes: Iterable[str], places: Places) -> dict[str, list[str]]:
     return members
 
 
-def expected_busbw(system: Expectation, *, spine: float | None = None) -> dict[Kind, float]:
+def expected_busbw(system: Expectation) -> dict[Kind, float]:
     """The bandwidth that each kind of group should reach, in GB/s; unknown kinds are left out.
 
-    `spine` is the part of a leaf's rate that its uplinks carry: 1 without oversubscription, None where that
-    is not known. Cross pairs then have no expected value.
+    They are all pairs across rail groups, because it is not known what the uplinks carry.
     """
     found: dict[Kind, float | None] = {
         "node": _all_reduce(system, nodes=1),
@@ -128,11 +127,6 @@ def expected_busbw(system: Expectation, *, spine: float | None = None) -> dict[K
     # Inside an NVLink domain of several hosts a pair does not use its rails.
     if system.rails == system.gpus_per_node and system.nodes_per_domain == 1:
         found["rail_in_group"] = _all_reduce(system, nodes=2, rails=1, gpus_per_node=1)
-    if spine is not None:
-        near = found["in_group"]
-        found["cross_group"] = near * min(spine, 1.0) if near else None
-        # The few groups of stage C do not fill the uplinks.
-        found["rail_cross_group"] = found.get("rail_in_group")
     return {kind: busbw for kind, busbw in found.items() if busbw}
 
 

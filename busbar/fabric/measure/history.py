@@ -32,6 +32,7 @@ SHORTFALL = 0.03
 CHANCE = 0.01
 """Probability, at most, of a node's bad runs in a pool without a bad node, for the node to be named."""
 
+FILE = "history.jsonl"
 # Facts about the software from the log. Configured versions are settings.
 _FOUND = ("nccl_version", "plugin", "transport", "busbar_version", "simulated")
 # Settings with which the bandwidth is another quantity.
@@ -46,13 +47,8 @@ class Run:
 
     record: Record
     result: PoolResult
-
-    @property
-    def at(self) -> datetime:
-        """Start time of the run."""
-        if self.result.measured_at is None:
-            raise ValueError(f"run {self.record.job_uid} has no time")
-        return self.result.measured_at
+    at: datetime
+    """Start time of the run."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -77,10 +73,10 @@ class Run:
         try:
             if found["format"] != FORMAT:
                 return None
-            run = cls(Record.model_validate(found["record"]), PoolResult.model_validate(found))
+            record, result = Record.model_validate(found["record"]), PoolResult.model_validate(found)
         except (KeyError, TypeError, ValueError):
             return None
-        return run if run.result.measured_at else None
+        return cls(record, result, result.measured_at) if result.measured_at else None
 
 
 @dataclass(frozen=True)
@@ -207,9 +203,6 @@ def _changes(former: Run, run: Run) -> Iterator[str]:
             yield f"{text}: {listed(names)}"
 
 
-FILE = "history.jsonl"
-
-
 def append(folder: Path, found: Mapping[str, Any], progress: ProgressCallback) -> None:
     """Add a measurement, the result of `summarize` with its record, to the file in FOLDER, that of its pool.
 
@@ -231,33 +224,25 @@ def _for_owner(path: str, flags: int) -> int:
 def read_folder(folder: Path, note: ProgressCallback = lambda _: None) -> list[Run]:
     """The measurements in the folders of all pools of a stack, .busbar/STACK.
 
-    NOTE gets a sentence on those that are in a former format.
+    NOTE gets a sentence on lines that are none, such as one that a full disk has cut.
     """
     runs: list[Run] = []
     for file in sorted(folder.glob(f"*/{FILE}")):
-        found = [each for line in file.read_text(encoding="utf-8").splitlines() if (each := _object(line))]
-        runs += filter(None, map(Run.read, found))
-        _note_former(note, str(file), sum(each.get("format") != FORMAT for each in found))
+        lines = file.read_text(encoding="utf-8").splitlines()
+        found = [run for line in lines if (run := _run(line))]
+        runs += found
+        if unread := len(lines) - len(found):
+            note(f"note: {counted(unread, 'line')} of {file} cannot be read as a measurement")
     return runs
 
 
-def read_cluster(api: Api, namespace: str, note: ProgressCallback = lambda _: None) -> list[Run]:
-    """The measurements in the cluster. NOTE as in `read_folder`. Raises ApiError."""
-    results = Results(api, namespace)
-    runs = list(filter(None, map(Run.read, results.all())))
-    _note_former(note, f"namespace {namespace}", results.former)
-    return runs
+def read_cluster(api: Api, namespace: str) -> list[Run]:
+    """The measurements in the cluster. Raises ApiError."""
+    return list(filter(None, map(Run.read, Results(api, namespace).all())))
 
 
-def _note_former(note: ProgressCallback, where: str, count: int) -> None:
-    if count:
-        what = f"{counted(count, 'measurement')} by a busbar before 1.0"
-        note(f"note: {what} in {where} cannot be read. Fix: measure again: busbar measure STACK")
-
-
-def _object(line: str) -> dict[str, Any]:
+def _run(line: str) -> Run | None:
     try:
-        found = json.loads(line)
+        return Run.read(json.loads(line))
     except ValueError:
-        return {}  # cut by a full disk
-    return found if isinstance(found, dict) else {}
+        return None

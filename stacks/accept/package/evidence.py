@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import Field, ValidationError
 
@@ -143,12 +143,6 @@ class Runs:
     results: dict[Group, float | None]
     hcas: tuple[str, ...]
     record: Record
-
-
-class _Shape(NamedTuple):
-    nodes: tuple[str, ...]
-    slots_per_worker: int
-    max_bytes: int
 
 
 def files_of(folder: Path) -> dict[str, Path]:
@@ -286,8 +280,8 @@ class Evidence:
             named = (Group.of_name(name, places) for name in names)
             groups = [group for group in named if group and nodes.issuperset(group.nodes)]
             given = record.expectation or {}
-            shape = _Shape(record.nodes, given["gpus_per_node"], given["max_bytes"])
-            log = StageLog(groups, shape, lambda missing: {})
+            slots, size = given["gpus_per_node"], given["max_bytes"]
+            log = StageLog(groups, record.nodes, slots, size, lambda missing: {})
             for line in archive.log_lines():
                 log.line(line)
         found = {group: log.results[group.name].busbw for group in groups if group.name in log.results}

@@ -9,18 +9,19 @@ from dataclasses import dataclass, replace
 from busbar.fabric.diagnosis import Scope
 from busbar.fabric.diagnosis.stages import StageCollector, StageLog, StageVerdict, Work, with_rings
 from busbar.fabric.measure import CannotMeasure
-from busbar.fabric.slurm import JobSpec, OverSsh, SlurmJob, why_unusable
+from busbar.fabric.slurm import JobSpec, SlurmJob, why_unusable
 from busbar.kube.wait import Clock, ProgressCallback
 from busbar.manifests import sbatch
 from busbar.manifests.ncclrun import nccl_run
 from stacks.slurm.package.config import Slurm
+from stacks.slurm.package.reach import OverSsh
 
 NO_STEP = "no step of the job starts there. Fix: see slurmd's log on that host"
 
 
 @dataclass(frozen=True)
 class BySbatch:
-    """Runs the stages of a diagnosis; see busbar.fabric.diagnosis.Runner."""
+    """Runs the stages of a diagnosis; see busbar.fabric.diagnosis.Backend."""
 
     slurm: Slurm
     scope: Scope
@@ -33,7 +34,7 @@ class BySbatch:
         found = self.reach.daemons(nodes)
         return {name: [found[name]["boot"]] if name in found else [] for name in nodes}
 
-    def plan(self, nodes: Sequence[str]) -> StageBySbatch:
+    def look(self, nodes: Sequence[str]) -> tuple[Mapping[str, str], Mapping[str, tuple[str, ...]]]:
         """Look which nodes can start jobs. Those that users' jobs hold are waited for, as in a measurement.
 
         Raises CannotMeasure, ScriptError, UnreachableError.
@@ -44,20 +45,11 @@ class BySbatch:
         if len(absent) == len(nodes):
             reasons = [f"{name}: {why}" for name, why in absent.items()]
             raise CannotMeasure([*reasons, "no node can be measured. Fix: sinfo -R; repair and resume them"])
-        return StageBySbatch(self, absent, {})
-
-
-@dataclass(frozen=True)
-class StageBySbatch:
-    """See busbar.fabric.diagnosis.stages.StagePlan."""
-
-    cluster: BySbatch
-    absent: Mapping[str, str]
-    reported: Mapping[str, tuple[str, ...]]
+        return absent, {}
 
     def run(self, work: Work, keep: Callable[[StageLog], None]) -> StageVerdict:
         """Run the groups. A job that has not ended when it returns or raises is cancelled."""
-        slurm, scope, reach = self.cluster.slurm, self.cluster.scope, self.cluster.reach
+        slurm, scope = self.slurm, self.scope
         partition = slurm.partition_of(scope.pool)
         limit = slurm.partitions_or_default[partition].max_seconds
         work = replace(work, seconds=int(min(work.seconds, limit)))
@@ -71,11 +63,10 @@ class StageBySbatch:
             pending_seconds=slurm.validation.pending_seconds,
             min_nodes_fraction=0,
         )
-        progress = self.cluster.progress
-        job = SlurmJob(spec, run.nodes, reach, work.folder, self.cluster.clock, progress)
-        log = StageLog(work.groups, run, lambda nodes: dict.fromkeys(nodes, NO_STEP))
+        job = SlurmJob(spec, run.nodes, self.reach, work.folder, self.clock, self.progress)
+        collector = StageCollector(job, work, run, lambda nodes: dict.fromkeys(nodes, NO_STEP), self.progress)
         try:
-            return StageCollector(job, work.folder, progress, work.groups, log).run()
+            return collector.run()
         finally:
             job.suspend()
-            keep(log)
+            keep(collector.log)

@@ -10,6 +10,7 @@ from busbar.judge.nccl.expected import profiles
 from busbar.kube.wait import Clock, ProgressCallback
 from busbar.manifests import sbatch
 from busbar.manifests.ncclrun import NcclRun
+from stacks.slurm.package.reach import over_ssh
 
 
 class MeasureSpec(slurm.MeasureSpec):
@@ -32,7 +33,7 @@ def collect(spec: MeasureSpec, clock: Clock, progress: ProgressCallback) -> dict
 
     Raises ValueError (unusable key) and ScriptError (bastion).
     """
-    with slurm.over_ssh(spec.login, spec.controller, spec.hosts) as reach:
+    with over_ssh(spec.login, spec.controller, spec.hosts) as reach:
         return measure(spec, reach, clock, progress)
 
 

@@ -25,7 +25,7 @@ from busbar.fabric.commands.diagnose import FOLDER, KEPT, one_pool, put_in_quara
 from busbar.fabric.commands.measure import asked
 from busbar.fabric.diagnosis import Scope
 from busbar.fabric.diagnosis.stages import places_of
-from busbar.fabric.slurm import SCRIPT, SCRIPT_SECONDS, keep, over_ssh, why_unusable
+from busbar.fabric.slurm import SCRIPT, SCRIPT_SECONDS, keep, why_unusable
 from busbar.hosts.finding import Finding
 from busbar.hosts.host_keys import Offer, listed
 from busbar.hosts.inventory import Host, Login
@@ -43,6 +43,7 @@ from stacks.slurm.package.config import Slurm
 from stacks.slurm.package.diagnosis import BySbatch
 from stacks.slurm.package.outputs import build_outputs
 from stacks.slurm.package.preflight import Spec, hosts_of, spec_of, survey
+from stacks.slurm.package.reach import over_ssh
 from stacks.slurm.package.summary import summary
 
 Answer = TypeVar("Answer")

@@ -21,10 +21,10 @@ import yaml
 from busbar.exits import NoVerdict
 from busbar.fabric.diagnosis import Diagnosis, Findings, Scope, findings_of
 from busbar.fabric.diagnosis.stages import places_of
-from busbar.fabric.slurm import OverSsh
 from stacks.slurm.package import operations
 from stacks.slurm.package.config import KEY, PROJECT, Slurm
 from stacks.slurm.package.diagnosis import BySbatch
+from stacks.slurm.package.reach import OverSsh
 from stacks.slurm.tests.support import compute, configured, slurm
 from tests.support.cli import busbar
 from tests.support.kube_cluster import Clock

@@ -15,7 +15,7 @@ from typing import Any, cast
 import pytest
 
 from busbar.fabric.measure.history import entries, read_folder
-from busbar.fabric.slurm import OverSsh, keep, why_unusable
+from busbar.fabric.slurm import keep, why_unusable
 from busbar.hosts.inventory import Host
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
 from busbar.judge.archive import Archive
@@ -23,6 +23,7 @@ from busbar.manifests import sbatch
 from busbar.manifests.launcher import LAUNCHER
 from stacks.slurm.package import job, measure
 from stacks.slurm.package.measure import MeasureSpec
+from stacks.slurm.package.reach import OverSsh
 from stacks.slurm.tests.support import compute, facts, slurm
 from tests.support.kube_cluster import Clock
 from tests.unit.collect import launcher_log

@@ -5,7 +5,6 @@ Its four nodes are namespaces of one machine, and `tc` has limited the interface
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from busbar.fabric.diagnosis.stages import StageLog
@@ -21,20 +20,12 @@ PAIRS = (
 EXPECTED_GBPS = 1.8
 
 
-@dataclass(frozen=True)
-class Job:
-    """What is read of the job of a stage."""
-
-    nodes: tuple[str, ...] = ("gpu-1", "gpu-2", "gpu-3", "gpu-4")
-    slots_per_worker: int = 1
-    max_bytes: int = 64 << 20
-
-
 def test_a_node_with_a_slow_link_is_the_one_to_be_tried_again_and_the_others_are_healthy() -> None:
     groups = [
         Group("A", number, "in_group", nodes) for number, pairs in enumerate(PAIRS, 1) for nodes in pairs
     ]
-    log = StageLog(groups, Job(), lambda missing: dict.fromkeys(missing, "it is missing"))
+    nodes = [f"gpu-{number}" for number in range(1, 5)]
+    log = StageLog(groups, nodes, 1, 64 << 20, lambda missing: dict.fromkeys(missing, "it is missing"))
     for line in LOG.read_bytes().splitlines(keepends=True):
         log.line(line)
     assert (log.absent, len(log.results)) == ({}, 6)

@@ -26,9 +26,10 @@ bandwidths = st.floats(min_value=0.01, max_value=1000)
 
 def run(number: int, busbw: float | None, nodes: tuple[str, ...] = NODES, **more: Any) -> Run:
     """The NUMBER-th run, an hour after the one before."""
+    at = START + timedelta(hours=number)
     result = PoolResult(
         verdict=more.pop("verdict", "pass"),
-        measured_at=START + timedelta(hours=number),
+        measured_at=at,
         busbw_gbps=busbw,
         nodes_measured=nodes,
         nccl_version=more.pop("nccl", "2.28.3"),
@@ -43,7 +44,7 @@ def run(number: int, busbw: float | None, nodes: tuple[str, ...] = NODES, **more
         settings={**SETTINGS, **more.pop("settings", {})},
         **{"expectation": {}, **more},
     )
-    return Run(record, result)
+    return Run(record, result, at)
 
 
 def summary(run: Run) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 from busbar.collect.collector import Collected, collect
+from busbar.collect.result import Results
 from busbar.collect.spec import CollectSpec, collect_spec, settings_of
 from busbar.fabric.measure import measure, plan_pool, read_facts
 from busbar.fabric.measure.history import append, entries, read_cluster, read_folder
@@ -18,10 +18,9 @@ from busbar.kube import wait
 from busbar.kube.client import JsonObject
 from busbar.manifests import mpijob, nccljob
 from busbar.manifests.nccljob import TopologyFile
-from busbar.outputs.contract import PoolResult, summarize
+from busbar.outputs.contract import PoolResult
 from tests.support.cli import busbar
 from tests.support.kube_cluster import Clock
-from tests.support.verdicts import passing
 from tests.unit.fabric.measure.foreign import SETTINGS, Foreign, gpu_node
 from tests.unit.fabric.measure.test_stack import inventory
 
@@ -124,22 +123,16 @@ def test_a_job_that_is_no_update_or_has_no_verdict_of_busbar_is_no_record(cluste
     assert read_cluster(cluster, NAMESPACE) == []
 
 
-def test_measurements_before_1_0_are_named_and_not_read(cluster: Foreign, tmp_path: Path) -> None:
-    manifest, spec = job_of(stack())
-    collected(cluster, manifest, spec)
-    [address] = [path for path in cluster.objects if "nccl-history-" in path]
-    data = cluster.objects[address]["data"]
-    data["verdict.json"] = json.dumps({**json.loads(data["verdict.json"]), "schema": 2})
-    Path("h100").mkdir()
-    lines = ({**summarize(passing()), "format": 3}, {"id": "u-1", "pool": "h100", "result": {}})
-    Path("h100/history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+def test_a_line_that_is_no_measurement_is_named_with_its_file(cluster: Foreign) -> None:
+    collected(cluster, *job_of(stack()))
+    measured = Results(cluster, NAMESPACE).all()[0]
+    append(Path("h100"), measured, print)
+    append(Path("h100"), {**measured, "format": 3}, print)
+    with Path("h100/history.jsonl").open("a") as file:
+        file.write("cut in the mid\n")
     said: list[str] = []
-    assert read_folder(Path(), said.append) == read_cluster(cluster, NAMESPACE, said.append) == []
-    fix = "cannot be read. Fix: measure again: busbar measure STACK"
-    assert said == [
-        f"note: 2 measurements by a busbar before 1.0 in h100/history.jsonl {fix}",
-        f"note: 1 measurement by a busbar before 1.0 in namespace {NAMESPACE} {fix}",
-    ]
+    assert len(read_folder(Path(), said.append)) == 1
+    assert said == ["note: 2 lines of h100/history.jsonl cannot be read as a measurement"]
 
 
 def test_a_file_that_cannot_be_written_is_a_message_because_there_is_a_verdict(cluster: Foreign) -> None:
