@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -51,7 +52,8 @@ def history(
         fail(f"no measurement of stack {name} is recorded. Fix: busbar measure {stack}", NO_VERDICT)
     if svg:
         _write(svg, found)
-    print_text(_as_json(name, found) if as_json else _table(found))
+    as_object = {"stack": name, "runs": [each.as_object() for each in found]}
+    print_text(json.dumps(as_object, sort_keys=True) if as_json else _table(found))
     last = {each.run.record.pool: each for each in found}.values()
     for warning in [*filter(None, (each.warning for each in last)), *suspects(found)]:
         progress(f"warning: {warning}")
@@ -70,12 +72,6 @@ def _runs(folder: Path, stack: tuple[StackFile, Cluster] | None) -> list[Run]:
     except NoVerdict as error:
         progress(f"note: only what was measured from this folder is shown: {error}")
         return here
-
-
-def _as_json(stack: str, found: Sequence[Entry]) -> str:
-    import json
-
-    return json.dumps({"stack": stack, "runs": [each.as_object() for each in found]}, sort_keys=True)
 
 
 def _table(found: Sequence[Entry]) -> str:

@@ -128,7 +128,12 @@ def run(
         require_rights(api, namespace)
     planned = plan(read_facts(api, nodes), asked, name, topology)
     if dry_run:
-        print_text(_as_yaml(planned))
+        objects = []
+        for path, manifest in planned.objects({}):
+            if "/namespaces/" in path:
+                manifest["metadata"]["namespace"] = planned.job.namespace
+            objects.append(manifest)
+        print_text(f"{explained(planned, '# ')}\n{as_yaml(objects)}")
         return
     progress(explained(planned, ""))
     folder, left = folder or Path(".busbar", name), None
@@ -236,16 +241,6 @@ def explained(planned: Plan, mark: str) -> str:
     width = max(len(value) for _, value, _ in planned.sources)
     lines = [f"{mark}{name:<13}{value:<{width}}  {source}" for name, value, source in planned.sources]
     return "\n".join([*lines, *(f"{mark}note: {note}" for note in planned.notes)])
-
-
-def _as_yaml(planned: Plan) -> str:
-    """The objects, after a comment with the source of each value."""
-    objects = []
-    for path, manifest in planned.objects({}):
-        if "/namespaces/" in path:
-            manifest["metadata"]["namespace"] = planned.job.namespace
-        objects.append(manifest)
-    return f"{explained(planned, '# ')}\n{as_yaml(objects)}"
 
 
 SCRIPT_EXAMPLES = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -108,7 +108,7 @@ def heat_map(
         (colour, f"{100 * low:.0f} % " + (f"to {100 * limit:.0f} %" if limit < math.inf else "and more"))
         for low, (limit, colour) in zip(limits, STEPS, strict=False)
     ]
-    label = math.ceil(max(map(len, nodes)) * LABEL + 6)
+    label = round(max(map(len, nodes)) * LABEL + 6)
     return Markup(_template("heat").render(blocks=blocks, rails=rails, label=label, steps=steps))
 
 
@@ -121,17 +121,15 @@ def _row(
     found = cells.get(node, Cells())
     shown = [("alone", found.alone, True), ("in pairs", found.pair, True)]
     shown += [(f"rail {n}", found.rails.get(n, found.pair), n in found.rails) for n in range(rails)]
-    return [*_cells(node, shown)]
-
-
-def _cells(node: str, shown: Sequence[tuple[str, float | None, bool]]) -> Iterator[tuple[str, str, str]]:
+    row = []
     for what, share, tried in shown:
+        kind, more = ("", "") if tried else ("i", " (of its pairs)")
         if share is None:
-            yield f"{node}, {what}: not known", "u", ""
+            row.append((f"{node}, {what}: not known", "u", ""))
         else:
-            of_pairs = "" if tried else " (of its pairs)"
-            text = f"{node}, {what}: {100 * share:.0f} % of the expected value{of_pairs}"
-            yield text, "" if tried else "i", next(colour for limit, colour in STEPS if share < limit)
+            text = f"{node}, {what}: {100 * share:.0f} % of the expected value{more}"
+            row.append((text, kind, next(colour for limit, colour in STEPS if share < limit)))
+    return row
 
 
 def _natural(place: str) -> list[tuple[int, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from ruamel.yaml.nodes import MappingNode, Node
@@ -78,17 +78,11 @@ def why_not(state: State, found: Findings, node: str) -> str:
         return f"it was not measured: {state.absent[node]}"
     if rows := [row.summary for row in found.rows if node in row.nodes]:
         return f"it is slow: {', '.join(rows)}"
-    partners = _partners(state, node, found.healthy)
+    runs = (group for group, busbw, _ in state.results if busbw and node in group.nodes)
+    partners = {n for group in runs if group.stage == "B" for n in group.nodes} & {*found.healthy} - {node}
     if len(partners) < PARTNERS:
         return f"it ran with {len(partners)} healthy partners, {PARTNERS} are needed"
     return "" if node in found.healthy else "too few of its runs were good"
-
-
-def _partners(state: State, node: str, healthy: Collection[str]) -> set[str]:
-    pairs = (
-        group for group, busbw, _ in state.results if busbw and len(group.nodes) == 2 and group.stage == "B"
-    )
-    return {group.partner(node) for group in pairs if node in group.nodes} & {*healthy}
 
 
 def edit(

@@ -61,10 +61,11 @@ def read_facts(api: Api, nodes: str | None, *, idle: bool = False) -> Facts:
     pods = _if_allowed(lambda: active_pods(api))
     classes = _if_allowed(lambda: api.list("/apis/node.k8s.io/v1/runtimeclasses"))
     held = held_by(pods or [], idle=idle)
+    kinds = (find(api, f"/apis/{API_VERSION}") or {}).get("resources") or []
     return Facts(
         nodes=tuple(GpuNode.of(node, held) for node in found),
         runtime_classes=None if classes is None else frozenset(each["metadata"]["name"] for each in classes),
-        serves_mpijobs=_serves_mpijobs(api),
+        serves_mpijobs=any(each["name"] == "mpijobs" for each in kinds),
         pods_known=pods is not None,
         stopped_operators=_stopped_operators(api),
     )
@@ -81,8 +82,12 @@ def _if_allowed(read: Callable[[], list[JsonObject]]) -> list[JsonObject] | None
 
 def _stopped_operators(api: Api) -> tuple[str, ...]:
     """The Deployments of the MPI Operator, if none of them has a pod that is available."""
-    listed = _if_allowed(lambda: api.list("/apis/apps/v1/deployments")) or []
-    found = [each for each in listed if _is_operator(each)]
+    found = [
+        each
+        for each in _if_allowed(lambda: api.list("/apis/apps/v1/deployments")) or []
+        for container in each["spec"]["template"]["spec"]["containers"]
+        if "mpi-operator" in str(container.get("image"))
+    ]
     if any((each.get("status") or {}).get("availableReplicas") for each in found):
         return ()
     return tuple(
@@ -91,16 +96,6 @@ def _stopped_operators(api: Api) -> tuple[str, ...]:
         f"kubectl -n {namespace} scale deployment {name} --replicas 1"
         for name, namespace in ((each["metadata"]["name"], each["metadata"]["namespace"]) for each in found)
     )
-
-
-def _is_operator(deployment: JsonObject) -> bool:
-    containers = deployment["spec"]["template"]["spec"]["containers"]
-    return any("mpi-operator" in str(each.get("image")) for each in containers)
-
-
-def _serves_mpijobs(api: Api) -> bool:
-    kinds = (find(api, f"/apis/{API_VERSION}") or {}).get("resources") or []
-    return any(each["name"] == "mpijobs" for each in kinds)
 
 
 RUN_LABEL = "busbar/nccl-run"
