@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any, cast
 
 from ruamel.yaml.nodes import MappingNode, Node
 
@@ -94,10 +95,10 @@ def edit(
     `section`: its cluster; `role`: the list of its workers. Raises ConfigError if there is no such worker, or
     its key cannot be changed alone, such as that of a shared anchor.
     """
-    node = value_of(value_of(compose(text), "config"), section)
+    node: Any = value_of(value_of(compose(text), "config"), section)
     wanted = construct(compose(text))
     cluster = wanted["config"].get(section) or {}
-    key, value = "quarantine", reason
+    key, value = "quarantine", cast("str | dict[str, str] | None", reason)
     if parent := cluster.get("hosts_from"):
         node, held = value_of(node, "hosts_from"), parent.get(key) or {}
         if held and (reason is not None or held.keys() != {worker}):
@@ -111,7 +112,8 @@ def edit(
             found = f"no worker is named {worker!r}{did_you_mean(worker, names)}"
             raise ConfigError([Finding(("hosts", role), found)])
         at = names.index(worker)
-        node, parent = value_of(value_of(node, "hosts"), role).value[at], workers[at]
+        node = value_of(value_of(node, "hosts"), role)
+        node, parent = node.value[at], workers[at]
     if parent.get(key) == value:
         return text
     parent[key] = value

@@ -301,18 +301,11 @@ def plan_pool(
     notes = [f"in quarantine, left out: {listed(left_out)}"] if left_out else []
     asked = Plan(run, job, validation, owns_namespace=own_namespace, sources=(), notes=notes, idle=idle)
     found = runnable(facts, asked, partly=partly) if facts else asked
-    return replace(found, sources=_sources(pool, found.job, idle=idle))
-
-
-def _sources(pool: str, job: NcclJob, *, idle: bool) -> list[tuple[str, str, str]]:
-    which = "whose GPUs are free" if idle else "that are not in quarantine"
-    hcas = ", ".join(f"{name}={units}" for name, units in job.hca_resources.items())
-    return [
-        ("nodes", listed(job.nodes), f"workers of pool {pool} {which}"),
-        ("gpus", str(job.gpus_per_node), f"pools.{pool}"),
-        ("hcas", hcas or "none", f"pools.{pool}"),
-        ("transport", job.transport, "validation"),
+    free = "workers whose GPUs are free" if idle else "workers that are not in quarantine"
+    limit = "--minutes" if deadline_seconds else "validation"
+    sources = [
+        ("nodes", listed(found.job.nodes), f"pool {pool}: {'--nodes' if nodes else free}"),
         ("image", job.image, "validation"),
-        ("namespace", job.namespace, "validation"),
-        ("deadline", f"{job.deadline_seconds} s", "validation" if not idle else "--minutes"),
+        ("deadline", f"{job.deadline_seconds} s", limit),
     ]
+    return replace(found, sources=sources)
