@@ -85,12 +85,12 @@ def test_two_servers_join_three_and_leave_again_and_nothing_that_runs_restarts(
 
 
 def test_a_server_that_is_added_and_cannot_join_holds_up_no_worker(lab: Lab, stack: OwnStack) -> None:
-    lab.boot("--servers", "4", "--workers", "3")
+    lab.boot("--servers", "5", "--workers", "3")
     drop_in = "/etc/systemd/system/k3s.service.d"
     broken = f"mkdir -p {drop_in} && printf '[Service]\\nExecStartPre=/bin/false\\n' > {drop_in}/drill.conf"
 
     def more(cluster: dict[str, Any]) -> None:
-        for kind, name in (("servers", "server-4"), ("workers", "worker-3")):
+        for kind, name in (*(("servers", name) for name in MORE), ("workers", "worker-3")):
             key = keys.public_line(keys.host_key(name))
             cluster["hosts"][kind].append({"name": name, "address": find(name).address, "host_key": key})
 
@@ -106,7 +106,7 @@ def test_a_server_that_is_added_and_cannot_join_holds_up_no_worker(lab: Lab, sta
 
         lab.ssh("server-4", f"rm {drop_in}/drill.conf && systemctl daemon-reload")
         stack.up()
-        assert lab.voters() == {*SERVERS, "server-4"}
+        assert lab.voters() == {*SERVERS, *MORE}
         assert stack.busbar("verify", "dev").returncode == 0
         assert _starts(lab) == before
     finally:
