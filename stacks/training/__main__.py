@@ -8,20 +8,17 @@ from pulumi import ResourceOptions
 
 from busbar.components.engine.cluster import (
     create_cluster_provider,
-    create_custom_resource,
     create_privileged_namespace,
 )
 from busbar.components.engine.helm import Installed, check_after_deletions
 from busbar.components.engine.stack import end_quietly_when_interrupted, export_all, fail_unless_passed
 from stacks.training.capability import GATE
-from stacks.training.package.components.kueue import Kueue, KueueArgs
 from stacks.training.package.components.networks import Multus, MultusArgs, Networks, NetworksArgs
 from stacks.training.package.components.proof import TrainingProof, TrainingProofArgs
 from stacks.training.package.components.stack import TrainingStack
 from stacks.training.package.components.storage import SharedStorage, SharedStorageArgs, create_volume
 from stacks.training.package.components.trainer import Trainer, TrainerArgs
 from stacks.training.package.components.training_operator import TrainingOperator, TrainingOperatorArgs
-from stacks.training.package.kueue import local_queue
 from stacks.training.package.outputs import NAMES, build_outputs
 
 PROJECT = Path(__file__).resolve().parent
@@ -40,7 +37,6 @@ async def main() -> None:
     training_operator = TrainingOperator(
         "training-operator", TrainingOperatorArgs(config=training.training_operator, **common), opts
     )
-    kueue = Kueue("kueue", KueueArgs(training=training, targets=targets, **common), opts)
     shared = training.storage
     volumes = create_volume("storage-volume", shared, training.namespace, opts)
     # Its pods lock memory for RDMA. They are deleted before Multus, which removes their interfaces. The
@@ -51,7 +47,7 @@ async def main() -> None:
         stack.cluster.kubeconfig,
         ResourceOptions(
             provider=provider,
-            depends_on=[multus, *volumes, *kueue.cluster_queues.values()],
+            depends_on=[multus, *volumes],
             retain_on_delete=shared.keeps_claim,
         ),
         configurable=True,
@@ -61,16 +57,6 @@ async def main() -> None:
         NetworksArgs(training=training, targets=targets, namespace=namespace),
         ResourceOptions(provider=provider, depends_on=[multus]),
     )
-    for pool in kueue.cluster_queues:
-        create_custom_resource(
-            f"queue-{pool}",
-            local_queue(targets[pool], training.namespace),
-            ResourceOptions(
-                provider=provider,
-                depends_on=[namespace],
-                deleted_with=None if shared.keeps_claim else namespace,
-            ),
-        )
     storage = SharedStorage(
         "storage",
         SharedStorageArgs(
@@ -97,7 +83,7 @@ async def main() -> None:
         after = ResourceOptions(provider=provider, depends_on=[networks, *proofs.values()])
         proofs[pool] = TrainingProof(f"training-{pool}", args, after)
 
-    releases = (trainer, multus, training_operator, kueue)
+    releases = (trainer, multus, training_operator)
     check_after_deletions(
         stack.cluster.kubeconfig,
         [Installed(namespace, training.namespace), *(each for made in releases for each in made.installed)],
@@ -110,8 +96,6 @@ async def main() -> None:
         "trainer_version": trainer.version,
         "runtimes": trainer.runtimes,
         "multus_version": multus.version,
-        "kueue_version": kueue.version,
-        "queues": list(kueue.cluster_queues),
         "training_operator_version": training_operator.version,
         "storage": storage.description,
     }

@@ -14,15 +14,12 @@ from lab.images.on_hosts import import_where_absent, k3s_hosts
 from lab.paths import RUN
 from lab.topology import Host
 from stacks.training.lab.images import (
-    kueue_image,
     multus_image,
     torch_image,
     trainer_image,
     training_operator_image,
 )
 from stacks.training.lab.tools import (
-    KUEUE_MODULE,
-    KUEUE_TOOL,
     MULTUS_MODULES,
     MULTUS_TOOLS,
     TRAINER_MODULES,
@@ -32,14 +29,13 @@ from stacks.training.lab.tools import (
 from stacks.training.package import config
 
 CHART = RUN / "charts" / "kubeflow-trainer"
-KUEUE_CHART = RUN / "charts" / "kueue"
 MULTUS_CHART = RUN / "charts" / "rke2-multus"
 
 
 def prepare(training: config.Training) -> None:
     """Build what is missing, and import images on the hosts that lack them.
 
-    Kubeflow Trainer, Training Operator v1, Kueue and Multus only where the stack has them. Raises LabError
+    Kubeflow Trainer, Training Operator v1 and Multus only where the stack has them. Raises LabError
     where a host is not responding.
     """
     nodes = k3s_hosts()
@@ -52,10 +48,6 @@ def prepare(training: config.Training) -> None:
     if training.training_operator.enabled:
         build(TRAINING_OPERATOR_TOOL)
         _import(training_operator_image, nodes)
-    if training.kueue.enabled:
-        build(KUEUE_TOOL)
-        _import(kueue_image, nodes)
-        _kueue_chart()
     if training.networks:
         for tool in MULTUS_TOOLS:
             build(tool)
@@ -97,10 +89,3 @@ def _chart() -> None:
     about["dependencies"] = [each for each in about["dependencies"] if each["name"] == "jobset"]
     (stage / "Chart.yaml").write_text(yaml.safe_dump(about))
     stage.replace(CHART)
-
-
-def _kueue_chart() -> None:
-    """The chart of the release, from its Go module."""
-    shutil.rmtree(KUEUE_CHART, ignore_errors=True)
-    module = module_folder(KUEUE_TOOL.module, KUEUE_MODULE)
-    shutil.copytree(module / "charts" / "kueue", KUEUE_CHART, copy_function=shutil.copyfile)

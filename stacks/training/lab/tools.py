@@ -24,8 +24,6 @@ TRAINING_OPERATOR_TOOL = Tool(
     MODULES / "training-operator",
 )
 TRAINER_MODULES = ("github.com/kubeflow/trainer/v2", "sigs.k8s.io/jobset")
-KUEUE_MODULE = "sigs.k8s.io/kueue"
-KUEUE_TOOL = Tool("kueue", f"{KUEUE_MODULE}/cmd/kueue", MODULES / "kueue")
 # For a stack that configures networks: Multus, whereabouts, and the plugins that K3s lacks.
 _MULTUS, _WHEREABOUTS, _PLUGINS = (
     "gopkg.in/k8snetworkplumbingwg/multus-cni.v4",
@@ -41,5 +39,5 @@ MULTUS_TOOLS = (
     *(Tool(name, f"{_PLUGINS}/plugins/main/{name}", MODULES / "multus") for name in CNI_PLUGINS),
 )
 MULTUS_MODULES = (_MULTUS, _WHEREABOUTS)
-# Built before the first drill: Kueue alone takes many minutes.
-ALL = (*TRAINER_TOOLS, TRAINING_OPERATOR_TOOL, KUEUE_TOOL, *MULTUS_TOOLS)
+# Built before the first drill.
+ALL = (*TRAINER_TOOLS, TRAINING_OPERATOR_TOOL, *MULTUS_TOOLS)

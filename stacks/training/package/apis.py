@@ -1,4 +1,4 @@
-"""The configuration of APIs for jobs: Kubeflow Trainer v2, Training Operator v1 and Kueue."""
+"""The configuration of APIs for jobs: Kubeflow Trainer v2 and Training Operator v1."""
 
 from __future__ import annotations
 
@@ -83,24 +83,4 @@ class TrainingOperator(ConfigModel):
     )
     timeout_seconds: Seconds = Field(
         default=300, description="Time until the controller must be available, in seconds."
-    )
-
-
-class Kueue(OciChart):
-    """Kueue, and a queue per pool with the pool's GPUs and HCAs as its quota."""
-
-    version: ChartVersion = Field(default=versions.KUEUE, description="Version of the chart.")
-    chart: ChartName = Field(
-        default=versions.KUEUE_CHART, description="Name of the chart, a local path, or an oci:// URL."
-    )
-    timeout_seconds: Seconds = Field(
-        default=300, description="Time until the controller must be available, in seconds."
-    )
-    strategy: Literal["BestEffortFIFO", "StrictFIFO"] = Field(
-        default="BestEffortFIFO",
-        description="BestEffortFIFO: a job that fits may overtake one that does not. StrictFIFO: none may.",
-    )
-    pods_ready_seconds: Seconds = Field(
-        default=1800,
-        description="Time until all pods of an admitted job must be ready, in seconds; it is then requeued.",
     )

@@ -63,8 +63,6 @@ def _describe(training: Training) -> Iterator[str]:
             source = "of the cluster (nfs_server)"
         yield f"shared storage: {storage.mode} {source or storage.path or storage.class_name}"
     yield f"Kubeflow Trainer: {f'{trainer.version}, {trainer.chart}' if trainer.enabled else 'not installed'}"
-    if training.kueue.enabled:
-        yield f"Kueue: {training.kueue.version}, {training.kueue.chart}"
     operator = training.training_operator
     if operator.enabled:
         yield f"Training Operator: {operator.image}, {', '.join(operator.kinds)}"

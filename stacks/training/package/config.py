@@ -25,7 +25,7 @@ from busbar.config.types import (
 )
 from busbar.models import ConfigModel
 from stacks.training.package import versions
-from stacks.training.package.apis import Kueue, Trainer, TrainingOperator
+from stacks.training.package.apis import Trainer, TrainingOperator
 from stacks.training.package.networks import checks as network_checks
 from stacks.training.package.networks.config import Multus, Network
 from stacks.training.package.storage.config import Storage
@@ -33,7 +33,7 @@ from stacks.training.package.storage.config import findings as storage_findings
 
 KEY = "training"
 PROJECT = "busbar-training"
-OPERATOR_NAMESPACES = ("kubeflow-system", "kueue-system", "multus", "training-operator")
+OPERATOR_NAMESPACES = ("kubeflow-system", "multus", "training-operator")
 
 InterfaceName = Annotated[str, Matching(r"[a-zA-Z][a-zA-Z0-9_.-]{0,14}", "the name of a network interface")]
 
@@ -113,7 +113,6 @@ class Training(ConfigModel):
     training_operator: TrainingOperator = Field(
         default=TrainingOperator(), description="Kubeflow Training Operator v1, for PyTorchJobs."
     )
-    kueue: Kueue = Field(default=Kueue(), description="Queues with quotas: a job starts whole, or waits.")
 
 
 def _finding(detail: ErrorDetails, root: type[BaseModel]) -> Finding:
@@ -129,11 +128,10 @@ def _findings(training: Training) -> Iterator[Finding]:
             yield Finding(("pools", index), "is listed twice", found=repr(pool))
     yield from storage_findings(training.storage)
     trainer, proof = training.trainer, training.proof
-    for key, chart in (("trainer", trainer), ("kueue", training.kueue)):
-        if chart.enabled and not (chart.is_local or chart.repository_url or "://" in chart.chart):
-            yield Finding(
-                (key, "chart"), f"is a name, and {key}.repository is not set", found=repr(chart.chart)
-            )
+    if trainer.enabled and not (trainer.is_local or trainer.repository_url or "://" in trainer.chart):
+        yield Finding(
+            ("trainer", "chart"), "is a name, and trainer.repository is not set", found=repr(trainer.chart)
+        )
     for index, kind in enumerate(training.training_operator.kinds):
         if kind in training.training_operator.kinds[:index]:
             yield Finding(("training_operator", "kinds", index), "is listed twice", found=repr(kind))

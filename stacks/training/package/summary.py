@@ -133,8 +133,6 @@ def _notes(
     found = [("cluster", str(outputs.get("cluster_name")))]
     if outputs.get("runtimes"):
         found.append(("runtimes", ", ".join(map(str, outputs["runtimes"]))))
-    if outputs.get("queues"):
-        found.append(("queues", ", ".join(map(str, outputs["queues"]))))
     storage: Mapping[str, Any] = outputs.get("storage") or {}
     if storage.get("claim"):
         found.append(("claim", f"{storage['namespace']}/{storage['claim']}"))

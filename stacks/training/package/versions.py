@@ -17,9 +17,6 @@ TRAINER_CHART: Final = "oci://ghcr.io/kubeflow/charts/kubeflow-trainer"
 # https://docs.k3s.io/networking/multus-ipams names the chart; this version has Multus 4.2.4 and whereabouts.
 MULTUS: Final = "v4.2.401"
 RKE2_CHARTS: Final = "https://rke2-charts.rancher.io"
-# API kueue.x-k8s.io/v1beta2 (kubernetes-sigs/kueue v0.19.2).
-KUEUE: Final = "0.19.2"
-KUEUE_CHART: Final = "oci://registry.k8s.io/kueue/charts/kueue"
 
 # Its tags are commits: this is v1.9.4 (kubeflow/training-operator, manifests/overlays/standalone).
 TRAINING_OPERATOR_IMAGE: Final = "ghcr.io/kubeflow/training-v1/training-operator:v1-93c5489"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from lab.images.catalog import Archive
 from stacks.training.lab.images import (
-    kueue_image,
     multus_image,
     torch_image,
     trainer_image,
@@ -14,5 +13,5 @@ from stacks.training.lab.images import (
 
 def archives() -> tuple[Archive, ...]:
     """All archives; none is made unless it is asked for."""
-    modules = (torch_image, trainer_image, training_operator_image, kueue_image, multus_image)
+    modules = (torch_image, trainer_image, training_operator_image, multus_image)
     return tuple(module.archive() for module in modules)

@@ -217,7 +217,7 @@ def test_a_verdict_is_asked_for_again_when_its_contract_changes() -> None:
 
 
 def test_what_is_in_the_namespace_is_made_after_it_and_what_the_engine_may_skip_goes_with_it() -> None:
-    run = up(config=configured(networks={"h100": [RAIL]}, storage=NFS, kueue={"enabled": True}))
+    run = up(config=configured(networks={"h100": [RAIL]}, storage=NFS))
     namespace = run.named("namespace")
     inside = [
         each
@@ -227,7 +227,6 @@ def test_what_is_in_the_namespace_is_made_after_it_and_what_the_engine_may_skip_
     of_namespace = {each.name: each.request.deletedWith == namespace.urn for each in inside}
     assert of_namespace == {
         "networks-h100-rails-networkattachmentdefinition": False,
-        "queue-h100": True,
         "storage-claim": True,
         "training-h100-program": True,
         "training-h100-service": True,
@@ -289,11 +288,11 @@ def test_every_pool_has_its_runtimes_which_are_outputs() -> None:
 
 
 def test_the_outputs_have_the_versions_that_helm_has_installed() -> None:
-    run = up(config=configured(trainer={"enabled": True}, kueue={"enabled": True}, networks={"h100": [RAIL]}))
+    run = up(config=configured(trainer={"enabled": True}, networks={"h100": [RAIL]}))
     found = {key: value for key, value in run.outputs.items() if key.endswith("_version") and value}
     assert found == {
         "training_contract_version": 1, "trainer_version": "2.3.0-found",
-        "multus_version": "v4.2.401-found", "kueue_version": "0.19.2-found",
+        "multus_version": "v4.2.401-found",
     }  # fmt: skip
 
 
@@ -395,37 +394,6 @@ def test_without_the_training_operator_its_version_is_not_known() -> None:
     assert up().outputs.get("training_operator_version") is None
 
 
-# ---- Kueue -----------------------------------------------------------------------------------------------
-
-QUEUES = "kubernetes:kueue.x-k8s.io/v1beta2:"
-
-
-def test_without_kueue_there_is_no_queue() -> None:
-    run = up()
-    assert run.outputs["queues"] == []
-    assert not [each for each in run.custom if each.type.startswith(QUEUES)]
-
-
-def test_kueue_is_a_release_that_is_awaited_and_a_queue_per_pool_after_it() -> None:
-    run = up(config=configured(kueue={"enabled": True}))
-    assert run.error is None
-    [release], [flavor] = run.of_type(RELEASE), run.of_type(f"{QUEUES}ResourceFlavor")
-    [cluster_queue], [queue] = run.of_type(f"{QUEUES}ClusterQueue"), run.of_type(f"{QUEUES}LocalQueue")
-    assert release.inputs["skipAwait"] is False
-    assert run.waits_for(flavor, release)
-    assert run.waits_for(cluster_queue, flavor)
-    assert run.waits_for(queue, cluster_queue)
-    assert run.outputs["queues"] == ["h100"]
-
-
-def test_a_destroy_removes_the_jobs_of_the_namespace_before_the_queue_that_waits_for_them() -> None:
-    run = up(config=configured(kueue={"enabled": True}))
-    [queue] = run.of_type(f"{QUEUES}ClusterQueue")
-    assert run.waits_for(run.named("namespace"), queue)
-    [local] = run.of_type(f"{QUEUES}LocalQueue")
-    assert local.request.deletedWith == run.named("namespace").urn
-
-
 # ---- Shared storage --------------------------------------------------------------------------------------
 
 CLAIM = "kubernetes:core/v1:PersistentVolumeClaim"
@@ -479,7 +447,7 @@ def test_the_workers_of_all_pools_must_be_able_to_mount_the_claim() -> None:
 
 
 def test_the_claim_of_a_class_and_its_namespace_stay_when_the_stack_goes() -> None:
-    run = up(config=configured(storage=CLASS, kueue={"enabled": True}))
+    run = up(config=configured(storage=CLASS))
     [claim], namespace = run.of_type(CLAIM), run.named("namespace")
     assert claim.request.retainOnDelete and namespace.request.retainOnDelete
     # A namespace that stays deletes nothing: what is in it must be deleted itself.

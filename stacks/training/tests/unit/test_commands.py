@@ -143,7 +143,6 @@ def test_a_configuration_is_described_by_what_is_trained_expected_and_installed(
         proof={"gradient_bytes": "1G", "image": "torch:1", "min_loss_drop": 0.4, "min_busbw_fraction": 0.6},
         networks={"h100": [network]},
         storage={"mode": "nfs", "nfs": {"server": "10.0.0.5", "export": "/srv"}},
-        kueue={"enabled": True},
         trainer={"enabled": True},
         training_operator={"enabled": True, "image": "operator:1", "kinds": ["PyTorchJob", "JAXJob"]},
     ) == [
@@ -153,7 +152,6 @@ def test_a_configuration_is_described_by_what_is_trained_expected_and_installed(
         "networks of pool h100: ib (host-device, 192.168.20.0/24)",
         "shared storage: nfs 10.0.0.5:/srv",
         "Kubeflow Trainer: 2.3.0, oci://ghcr.io/kubeflow/charts/kubeflow-trainer",
-        "Kueue: 0.19.2, oci://registry.k8s.io/kueue/charts/kueue",
         "Training Operator: operator:1, PyTorchJob, JAXJob",
     ]
 

@@ -11,7 +11,6 @@ from busbar.config import ConfigError
 from busbar.config.types import STATE_FIRST
 from busbar.manifests.operators import GPU_OPERATOR
 from stacks.training.package.config import load
-from stacks.training.package.kueue import KUEUE
 from stacks.training.package.networks.manifests import MULTUS
 from stacks.training.package.trainer import TRAINER
 from stacks.training.package.training_operator import TRAINING_OPERATOR
@@ -58,7 +57,7 @@ def test_a_proof_that_is_switched_off_is_no_gate() -> None:
                 f"namespace: '{operator.namespace}' belongs to an operator, and this one is deleted with the "
                 f"stack. Fix: busbar-training. {STATE_FIRST}",
             )
-            for operator in (GPU_OPERATOR, KUEUE, MULTUS, TRAINER, TRAINING_OPERATOR)
+            for operator in (GPU_OPERATOR, MULTUS, TRAINER, TRAINING_OPERATOR)
         ),
         (configured(pools=["a", "a"]), "pools[1]: 'a' is listed twice"),
         (
@@ -98,8 +97,8 @@ def test_a_proof_that_is_switched_off_is_no_gate() -> None:
             "proof.deadline_seconds (120)",
         ),
         (
-            configured(kueue={"enabled": True, "chart": "kueue"}),
-            "kueue.chart: 'kueue' is a name, and kueue.repository is not set",
+            configured(trainer={"enabled": True, "chart": "kubeflow-trainer"}),
+            "trainer.chart: 'kubeflow-trainer' is a name, and trainer.repository is not set",
         ),
         (
             configured(training_operator={"kinds": ["MPIJob"]}),

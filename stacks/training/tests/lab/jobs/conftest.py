@@ -25,11 +25,8 @@ _CLUSTER_WIDE = (
 
 
 def cluster_wide(lab: Lab) -> set[str]:
-    """Names of what belongs to no namespace, and what Kueue puts into kube-system."""
-    found = lab.kubectl(f"get {_CLUSTER_WIDE} -o name") + lab.kubectl(
-        "-n kube-system get rolebindings -o name"
-    )
-    return set(found.split())
+    """Names of what belongs to no namespace."""
+    return set(lab.kubectl(f"get {_CLUSTER_WIDE} -o name").split())
 
 
 @dataclass
@@ -100,7 +97,7 @@ class Jobs:
 
 @pytest.fixture(scope="session")
 def jobs(lab: Lab) -> Iterator[Jobs]:
-    """One stack for all tests here: the last of test_queues.py removes it, or the end of the session."""
+    """One stack for all tests here: the last of test_examples.py removes it, or the end of the session."""
     stacks = json.loads(lab.pulumi("stack", "ls", "--json", cwd=TRAINING).stdout)
     found = Jobs(lab, set())
     if any(stack["name"].rpartition("/")[2] == STACK for stack in stacks):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stacks.training.tests.lab.jobs.conftest import JOB_SECONDS, NAMESPACE, Jobs
+from stacks.training.tests.lab.jobs.conftest import JOB_SECONDS, NAMESPACE, Jobs, cluster_wide
 from stacks.training.tests.lab.jobs.examples import EXAMPLES, FOLDER, adapted
 from tests.support.lab import eventually
 
@@ -26,6 +26,11 @@ RUNS = {
     "deepspeed.yaml": ("Complete", f"{JOBSET}=deepspeed", "deepspeed/latest"),
     "mpijob.yaml": ("Succeeded", f"{V1}=mpi", "mpi/checkpoint.pt"),
     "pytorchjob.yaml": ("Succeeded", f"{V1}=pytorch", "pytorch/checkpoint.pt"),
+}
+# Helm does not remove what a chart has in its folder `crds`.
+LEFT = {
+    "customresourcedefinition.apiextensions.k8s.io/jobsets.jobset.x-k8s.io",
+    "apiservice.apiregistration.k8s.io/v1alpha2.jobset.x-k8s.io",
 }
 LOSS = re.compile(r"step (\d+) of (\d+), (\d+) ranks: loss ([0-9.]+)")
 
@@ -88,6 +93,17 @@ def test_the_elastic_job_takes_another_worker_while_it_runs_and_resumes(alone: J
     eventually(lambda: ", 4 ranks: loss" in log(), JOB_SECONDS, "those of two workers train")
     resumed = re.search(r"resumed after step (\d+) with 4 ranks", log())
     assert resumed is not None and int(resumed[1]) > 0
+
+
+def test_a_destroy_with_a_running_job_leaves_the_cluster_and_the_data_as_they_were(jobs: Jobs) -> None:
+    jobs.lab.ssh("worker-1", f"touch {FOLDER}/kept")
+    job = adapted("trainjob.yaml")
+    job["spec"]["trainer"]["command"] = ["sleep", "infinity"]
+    jobs.apply(job)
+    eventually(lambda: len(_nodes(jobs, f"{JOBSET}=example", set())) == 2, JOB_SECONDS, "the job runs")
+    assert jobs.destroy() == 0
+    assert cluster_wide(jobs.lab) - LEFT == jobs.before - LEFT
+    assert "kept" in jobs.lab.ssh("worker-2", f"ls {FOLDER}").split()
 
 
 def _nodes(jobs: Jobs, labels: str, seen: set[str]) -> set[str]:

@@ -26,16 +26,4 @@ CHARTS = {
         "github.com/kubeflow/training-operator",
         FOLDER,
     ),
-    "kueue": Published(
-        "https://github.com/kubernetes-sigs/kueue",
-        ("v0.19.2",),
-        (
-            "charts/kueue/values.yaml",
-            "config/components/crd/bases/kueue.x-k8s.io_clusterqueues.yaml",
-            "config/components/crd/bases/kueue.x-k8s.io_localqueues.yaml",
-            "config/components/crd/bases/kueue.x-k8s.io_resourceflavors.yaml",
-        ),
-        "sigs.k8s.io/kueue",
-        FOLDER,
-    ),
 }
