@@ -16,5 +16,5 @@ CAPABILITY = Capability(
     commands="stacks.training.package.commands",
     schema="stacks.training.package.config",
     gate=GATE,
-    judge="stacks.training.package.collect.collector:judge_folder",
+    judge="stacks.training.package.collect:judge_folder",
 )

@@ -16,9 +16,9 @@ from busbar.exits import USAGE
 if TYPE_CHECKING:
     from busbar.config import Finding
     from busbar.kube.client import RestApi
-    from stacks.training.package.collect.spec import CollectSpec
+    from stacks.training.package.collect import CollectSpec
     from stacks.training.package.config import Training
-    from stacks.training.package.storage.binding import ClaimSpec, ClassSpec
+    from stacks.training.package.storage import ClaimSpec
 
 
 def register(group: typer.Typer) -> None:
@@ -68,7 +68,7 @@ def _describe(training: Training) -> Iterator[str]:
         yield f"Training Operator: {operator.image}, {', '.join(operator.kinds)}"
 
 
-@engine_command("training collect", "stacks.training.package.collect.spec:CollectSpec")
+@engine_command("training collect", "stacks.training.package.collect:CollectSpec")
 def collect(api: RestApi, spec: CollectSpec) -> str:
     """Follow the job of a training run and judge its log; the request is JSON on stdin.
 
@@ -80,37 +80,24 @@ def collect(api: RestApi, spec: CollectSpec) -> str:
     """
     from busbar.judge.archive import VERDICT
     from busbar.kube.wait import SystemClock
-    from stacks.training.package.collect.collector import collect as run
+    from stacks.training.package.collect import collect as run
     from stacks.training.package.outputs import summarize
 
     verdict = followed("Job", "the job's first pod", spec, lambda: run(api, spec, SystemClock(), progress))
     return compact(summarize(verdict, verdict_file=f"{spec.folder}/{VERDICT}"))
 
 
-@engine_command("training check-class", "stacks.training.package.storage.binding:ClassSpec")
-def check_class(api: RestApi, spec: ClassSpec) -> Any:
-    """Refuse a StorageClass whose volumes one node mounts at a time; the request is JSON on stdin.
-
-    stdin: {"class_name": "weka-fs"}. The cluster: KUBECONFIG. Prints {"name", "provisioner",
-    "reclaim_policy", "binding_mode"}; exits with 1 where the class does not exist or cannot be shared.
-    """
-    from stacks.training.package.storage import binding
-
-    return binding.check_class(api, spec)
-
-
-@engine_command("training bind-claim", "stacks.training.package.storage.binding:ClaimSpec")
+@engine_command("training bind-claim", "stacks.training.package.storage:ClaimSpec")
 def bind_claim(api: RestApi, spec: ClaimSpec) -> Any:
     """Wait until a claim is bound, and set its volume to Retain; the request is JSON on stdin.
 
-    stdin: {"namespace", "claim", "class_name", "workers": ["gpu-1"], "deadline_seconds"}. The cluster:
-    KUBECONFIG. Prints {"claim", "volume", "capacity"}; exits with 1 and the reason at the deadline, and where
-    a worker cannot mount the volume.
+    stdin: {"namespace", "claim", "class_name", "worker", "deadline_seconds"}. The cluster:
+    KUBECONFIG. Prints {"claim", "volume", "capacity"}; exits with 1 and the claim's events at the deadline.
     """
     from busbar.kube.wait import SystemClock
-    from stacks.training.package.storage import binding
+    from stacks.training.package.storage import bind
 
-    return binding.bind(api, spec, SystemClock(), progress)
+    return bind(api, spec, SystemClock(), progress)
 
 
 def check(
@@ -142,8 +129,8 @@ def check(
     from busbar.judge.archive import VERDICT
     from busbar.judge.nccl.log.source import Source, open_log
     from busbar.models import problems
-    from stacks.training.package.expectation import Expectation
     from stacks.training.package.log import read_lines
+    from stacks.training.package.target import Expectation
     from stacks.training.package.verdict import SCHEMA, judge
 
     path = verdict or log.parent / VERDICT

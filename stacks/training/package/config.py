@@ -28,8 +28,8 @@ from stacks.training.package import versions
 from stacks.training.package.apis import Trainer, TrainingOperator
 from stacks.training.package.networks import checks as network_checks
 from stacks.training.package.networks.config import Multus, Network
-from stacks.training.package.storage.config import Storage
-from stacks.training.package.storage.config import findings as storage_findings
+from stacks.training.package.storage import Storage
+from stacks.training.package.storage import findings as storage_findings
 
 KEY = "training"
 PROJECT = "busbar-training"

@@ -68,20 +68,6 @@ class Resume(Record):
     files: dict[str, Count]
 
 
-class Storage(Record):
-    """Shared storage: each host wrote `bytes` and read what another one wrote, all at the same time.
-
-    Speeds in MiB/s of the slowest host. `problems`: node -> its error.
-    """
-
-    busbar_training: Literal["storage"]
-    bytes: Annotated[int, Field(ge=1)]
-    hosts: Annotated[int, Field(ge=1)]
-    write_mib_s: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    read_mib_s: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    problems: dict[str, str]
-
-
 class Step(Record):
     """One step: mean loss of all ranks, and the number of ranks per digest of all gradients.
 
@@ -123,14 +109,6 @@ class Timing(Record):
     wrong: Count
 
 
-class Interfaces(Record):
-    """Bytes that each interface sent during the timing: the minimum and maximum over the hosts."""
-
-    busbar_training: Literal["interfaces"]
-    hosts: Annotated[int, Field(ge=1)]
-    sent: dict[str, Annotated[list[Count], Field(min_length=2, max_length=2)]]
-
-
 class End(Record):
     """The end of a complete run, with the number of ranks per digest of all parameters."""
 
@@ -140,10 +118,9 @@ class End(Record):
 
 
 AnyRecord = Annotated[
-    Start | Host | Storage | Resume | Step | Checkpoint | Kill | Timing | Interfaces | End,
-    Field(discriminator="busbar_training"),
+    Start | Host | Resume | Step | Checkpoint | Kill | Timing | End, Field(discriminator="busbar_training")
 ]
-_Single = Storage | Resume | Checkpoint | Kill | Timing | Interfaces | End
+_Single = Resume | Checkpoint | Kill | Timing | End
 _RECORD: TypeAdapter[AnyRecord] = TypeAdapter(AnyRecord)
 
 
@@ -158,13 +135,11 @@ class Attempt:
     start: Start
     nccl: ParsedLog
     hosts: list[Host] = field(default_factory=list)
-    storage: Storage | None = None
     resume: Resume | None = None
     steps: list[Step] = field(default_factory=list)
     checkpoint: Checkpoint | None = None
     kill: Kill | None = None
     timing: Timing | None = None
-    interfaces: Interfaces | None = None
     end: End | None = None
     nccl_ranks: set[int] = field(default_factory=set)
 
@@ -328,8 +303,6 @@ def progress_text(line: bytes) -> str | None:
     match record:
         case Start():
             return f"{record.world_size} ranks start, {record.backend}"
-        case Storage() if not record.problems:
-            return f"storage: {record.write_mib_s:.0f} MiB/s written, {record.read_mib_s:.0f} MiB/s read"
         case Resume():
             return f"resumed from step {record.step}"
         case Kill():

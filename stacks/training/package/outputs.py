@@ -32,7 +32,6 @@ _NUMBERS = (
     "ranks", "nodes", "starts", "first_loss", "last_loss", "gradient_bytes", "step_seconds",
     "allreduce_seconds", "expected_allreduce_seconds", "allreduce_share", "exposed_share",
     "busbw_gbps", "measured_busbw_gbps", "busbw_fraction", "checkpoint_bytes", "checkpoint_seconds",
-    "storage_write_mib_s", "storage_read_mib_s",
 )  # fmt: skip
 FIELDS = (*_TEXTS, *_NUMBERS, "simulated", "verdict_file")
 """The keys of `training[pool]`; values that were not measured have no key."""

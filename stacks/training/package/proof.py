@@ -18,7 +18,7 @@ from busbar.manifests.scheduling import HCA_CHECK, NODE_ENV
 from stacks.training.package import pod
 from stacks.training.package.config import Training
 from stacks.training.package.networks import attach
-from stacks.training.package.storage.manifests import pod_volume
+from stacks.training.package.storage import pod_volume
 from stacks.training.package.target import Target
 
 CONTAINER = "trainer"
@@ -127,7 +127,7 @@ _OF_THE_PODS = {
     "workers", "gpus", "link_layer", "transport", "resources", "host_paths", "taints", "runtime_class",
     "shm_size", "memory", "env",
 }  # fmt: skip
-_OF_THE_STORAGE = {"mode", "path", "class_name", "nfs", "claim", "probe_bytes"}
+_OF_THE_STORAGE = {"mode", "path", "class_name", "nfs", "claim"}
 
 
 def _request(target: Target, training: Training) -> dict[str, Any]:
@@ -245,8 +245,6 @@ def _script(target: Target, training: Training, name: str) -> str:
         *("--backend", proof.backend, "--gradient-bytes", target.gradient_bytes(proof)),
         *("--steps", proof.steps, "--iterations", proof.iterations, "--checkpoints", CHECKPOINT_FOLDER),
         *("--timeout-seconds", proof.collective_timeout_seconds),
-        *(["--count-interfaces"] if interfaces else []),
-        *(["--storage-bytes", training.storage.probe_bytes] if training.storage.is_shared else []),
     ]
     check = HCA_CHECK if target.launch.resources and proof.backend == "nccl" else ""
     return check + _SCRIPT.format(

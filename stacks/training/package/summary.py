@@ -16,7 +16,6 @@ from busbar.judge.nccl.units import duration, gbps, share, size
 from busbar.judge.tables import check_table, kept_verdict, not_passed, notes, passed, styled, table
 from busbar.outputs.summary import NOT_MEASURED
 from stacks.training.package.outputs import CONTRACT_VERSION, summarize
-from stacks.training.package.storage.sizing import BYTES_PER_PARAMETER, checkpoint_seconds
 from stacks.training.package.verdict import Verdict
 
 Render = Callable[[Mapping[str, Any]], str | Text]
@@ -92,11 +91,6 @@ def _checkpoint(entry: Mapping[str, Any]) -> str:
     return f"{written} in {_time(entry, 'checkpoint_seconds')}" if written else ""
 
 
-def _storage(entry: Mapping[str, Any]) -> str:
-    written, read = entry.get("storage_write_mib_s"), entry.get("storage_read_mib_s")
-    return "" if written is None or read is None else f"{written:.0f} MiB/s written, {read:.0f} MiB/s read"
-
-
 def _size(entry: Mapping[str, Any], name: str) -> str:
     value = entry.get(name)
     return "" if value is None else size(int(value))
@@ -122,7 +116,6 @@ _ROWS: tuple[tuple[str, Render], ...] = (
     ("all-reduce", _allreduce),
     ("busbw", _busbw),
     ("checkpoint", _checkpoint),
-    ("storage", _storage),
     ("torch", _text("torch")),
 )
 
@@ -137,10 +130,6 @@ def _notes(
     if storage.get("claim"):
         found.append(("claim", f"{storage['namespace']}/{storage['claim']}"))
     for pool, entry in pools.items():
-        if speed := entry.get("storage_write_mib_s"):
-            taken = duration(checkpoint_seconds(1e9, speed) * 1e6)
-            state = f"the state of 10^9 parameters ({BYTES_PER_PARAMETER} bytes each)"
-            found.append(("storage", f"{pool}: one worker writes {state} in {taken}"))
         if entry.get(_LOCATION):
             found.append(("verdict", f"{folder}/{pool}/{VERDICT}" if folder else str(entry[_LOCATION])))
         if entry.get(_SIMULATED):

@@ -1,4 +1,7 @@
-"""Makes a target per pool that may be used for training, from the cluster's outputs and the configuration."""
+"""The pools that may be used for training, and what a run on one of them must show.
+
+Both follow from the cluster's outputs and the configuration.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
+from pydantic import BaseModel, ConfigDict, Field
+
+from busbar.judge.nccl import Expectation as Fabric
 from busbar.outputs import ClusterOutputs, PoolLaunch, PoolResult
 from busbar.outputs.contract import Curve
 from stacks.training.package.config import Proof, Training
@@ -164,3 +171,60 @@ def _without_expectation(target: Target, proof: Proof) -> Iterator[str]:
             f"{target.gradient_bytes(proof)}. Fix: raise proof.gradient_bytes, or lower validation.min_bytes "
             "there"
         )
+
+
+class Expectation(BaseModel):
+    """Bandwidths in GB/s (10^9 bytes). `busbw_gbps`: as measured by nccl-tests at this size.
+
+    `shared_checkpoint`: whether all hosts must see the same file. `fabric`: evidence required of NCCL.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    nodes: tuple[str, ...] = Field(min_length=1)
+    ranks_per_node: int = Field(ge=1)
+    backend: Literal["nccl", "gloo"]
+    device: str | None = None
+    steps: int = Field(ge=1)
+    gradient_bytes: int = Field(ge=1)
+    min_loss_drop: float = Field(gt=0, lt=1)
+    busbw_gbps: float | None = Field(default=None, gt=0)
+    min_busbw_fraction: float = Field(gt=0, le=1)
+    shared_checkpoint: bool = False
+    fabric: Fabric
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the whole run."""
+        return len(self.nodes) * self.ranks_per_node
+
+
+def expectation(target: Target, training: Training) -> Expectation:
+    """The expectation of the run on one pool."""
+    proof = training.proof
+    launch, ranks = target.launch, target.ranks_per_node(proof)
+    size = target.gradient_bytes(proof)
+    return Expectation(
+        nodes=launch.workers,
+        ranks_per_node=ranks,
+        backend=proof.backend,
+        device=launch.gpu_model if proof.backend == "nccl" else None,
+        steps=proof.steps,
+        gradient_bytes=size,
+        min_loss_drop=proof.min_loss_drop,
+        busbw_gbps=busbw_at(target.curve, size),
+        min_busbw_fraction=proof.min_busbw_fraction,
+        shared_checkpoint=training.storage.is_shared,
+        fabric=Fabric.model_validate(
+            {
+                "profile": launch.profile,
+                "nodes": len(launch.workers),
+                "gpus_per_node": ranks,
+                "gpu": launch.gpu_model,
+                # Fewer ranks than GPUs leave rails unused.
+                "rails": launch.rails if ranks == launch.gpus else 0,
+                "rate_gbps": launch.rate_gbps,
+                "transport": launch.transport,
+            }
+        ),
+    )

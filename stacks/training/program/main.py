@@ -3,7 +3,7 @@
 Started by torchrun on every host. A fresh run trains to half of its steps, writes a checkpoint, goes on for
 two steps, and kills its last rank. torchrun restarts the ranks; they resume from the checkpoint, repeat these
 two steps, finish, and measure. Rank 0 prints what happened as records (records.py); whether that is enough is
-decided by stacks/training/package/checks. Whoever changes what is measured raises REVISION in
+decided by stacks/training/package/verdict.py. Whoever changes what is measured raises REVISION in
 stacks/training/package/proof.py.
 """
 
@@ -19,8 +19,6 @@ from itertools import groupby
 from pathlib import Path
 
 import checkpoint
-import interfaces
-import storage
 import torch
 import torch.distributed as dist
 from evidence import NcclMessages, digest
@@ -41,13 +39,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, required=True, help="at least 8")
     parser.add_argument("--iterations", type=int, required=True, help="samples of each time")
     parser.add_argument("--checkpoints", type=Path, required=True, help="folder of this run")
-    parser.add_argument(
-        "--storage-bytes", type=int, help="probe the storage of --checkpoints, which all hosts share"
-    )
     parser.add_argument("--timeout-seconds", type=int, required=True, help="of one collective")
-    parser.add_argument(
-        "--count-interfaces", action="store_true", help="print what each network interface sent"
-    )
     return parser.parse_args()
 
 
@@ -79,8 +71,6 @@ def _run(args: argparse.Namespace, device: torch.device, local_rank: int, messag
     done = checkpoint.resume(args.checkpoints, model, optimizer, local_rank=local_rank)
     parallel = DistributedDataParallel(model, device_ids=[local_rank] if device.type == "cuda" else None)
     fresh, half = done == 0, args.steps // 2
-    if fresh and args.storage_bytes:
-        storage.probe(args.checkpoints, args.storage_bytes, local_rank=local_rank)
 
     def backward(step: int) -> torch.Tensor:
         inputs, targets = task.batch(step, rank)
@@ -109,10 +99,7 @@ def _run(args: argparse.Namespace, device: torch.device, local_rank: int, messag
             backward(0)
 
     parameters = gather(digest(model.parameters()))
-    before = interfaces.sent()
     measure(step_, compute, model.gradient_bytes, args.iterations, device)
-    if args.count_interfaces:
-        interfaces.report(before, local_rank=local_rank)
     emit("end", step=args.steps, parameters=counted(parameters))
     checkpoint.remove(args.checkpoints)
 

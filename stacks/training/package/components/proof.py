@@ -13,7 +13,7 @@ import pulumi_kubernetes as kubernetes
 from busbar.components.engine.cluster import create_object
 from busbar.components.engine.local_command import create_cluster_command, digest_in_first_folder
 from stacks.training.package import proof
-from stacks.training.package.collect.spec import collect_spec
+from stacks.training.package.collect import collect_spec
 from stacks.training.package.config import Training
 from stacks.training.package.outputs import CONTRACT_VERSION, read_summary
 from stacks.training.package.target import Target

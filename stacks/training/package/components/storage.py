@@ -12,9 +12,8 @@ import pulumi_kubernetes as kubernetes
 from busbar.components.engine.cluster import of_fixed_name
 from busbar.components.engine.local_command import create_cluster_command
 from busbar.manifests.names import digest
-from stacks.training.package.storage import manifests
-from stacks.training.package.storage.binding import ClaimSpec, ClassSpec, read_binding
-from stacks.training.package.storage.config import Storage
+from stacks.training.package import storage as manifests
+from stacks.training.package.storage import ClaimSpec, Storage, read_binding
 
 
 def create_volume(
@@ -37,7 +36,7 @@ def create_volume(
 
 @dataclass(frozen=True, kw_only=True)
 class SharedStorageArgs:
-    """`namespace` has the claim. `workers`: the nodes that must be able to mount it."""
+    """`namespace` has the claim. `workers`: the nodes that mount it."""
 
     storage: Storage
     namespace: kubernetes.core.v1.Namespace
@@ -47,7 +46,7 @@ class SharedStorageArgs:
 
 
 class SharedStorage(pulumi.ComponentResource):
-    """Checks the StorageClass, makes the PersistentVolumeClaim, and waits until it is bound.
+    """Makes the PersistentVolumeClaim, and waits until it is bound.
 
     In the modes none and path it makes nothing. Pods that mount the storage depend on `ready`.
     """
@@ -77,7 +76,7 @@ class SharedStorage(pulumi.ComponentResource):
             opts=of_fixed_name(
                 pulumi.ResourceOptions(
                     parent=self,
-                    depends_on=[args.namespace, *self._checked_class(name, args)],
+                    depends_on=[args.namespace],
                     # Only the claim leads to the data, so a destroy leaves it for the next stack to find.
                     retain_on_delete=kept,
                     # Kubernetes keeps a claim that a pod uses; the pods are deleted with the namespace.
@@ -89,7 +88,7 @@ class SharedStorage(pulumi.ComponentResource):
             namespace=namespace,
             claim=claim["metadata"]["name"],
             class_name=storage.class_name,
-            workers=tuple(sorted(args.workers)),
+            worker=min(args.workers),
             deadline_seconds=storage.bind_timeout_seconds,
         ).model_dump(mode="json")
         bound = create_cluster_command(
@@ -103,14 +102,3 @@ class SharedStorage(pulumi.ComponentResource):
         )
         self.ready = [bound]
         self.description = bound.stdout.apply(lambda text: read_binding(text, storage.mode, namespace))
-
-    def _checked_class(self, name: str, args: SharedStorageArgs) -> list[pulumi.Resource]:
-        """Check the class before there is a claim: one of a class that cannot be shared is never bound."""
-        if args.storage.class_name is None:
-            return []
-        spec = ClassSpec(class_name=args.storage.class_name).model_dump(mode="json")
-        opts = pulumi.ResourceOptions(parent=self)
-        command, kubeconfig = "training check-class", args.kubeconfig
-        return [
-            create_cluster_command(f"{name}-class", command, spec, kubeconfig, opts, triggers=[digest(spec)])
-        ]

@@ -207,7 +207,7 @@ def test_pools_are_trained_one_after_the_other_because_they_share_switches() -> 
 
 def test_a_command_runs_again_when_what_it_is_asked_changes() -> None:
     commands = on_storage(**CLASS).of_type(LOCAL)
-    assert [each.name for each in commands] == ["storage-class", "storage-bind", "training-h100-collect"]
+    assert [each.name for each in commands] == ["storage-bind", "training-h100-collect"]
     for each in commands:
         assert digest(json.loads(each.inputs["stdin"])) in each.inputs["triggers"], each.name
 
@@ -427,21 +427,13 @@ def test_a_claim_that_was_made_again_under_its_name_is_waited_for_again() -> Non
     assert before.named("storage-bind").inputs["triggers"] != again.named("storage-bind").inputs["triggers"]
 
 
-def test_the_claim_of_a_class_is_made_after_the_class_was_found_to_be_shared() -> None:
-    run = on_storage(**CLASS)
-    [claim], check = run.of_type(CLAIM), run.named("storage-class")
-    assert check.inputs["create"].endswith("-m busbar training check-class")
-    assert json.loads(check.inputs["stdin"]) == {"class_name": "weka"}
-    assert run.waits_for(claim, check)
-
-
-def test_the_workers_of_all_pools_must_be_able_to_mount_the_claim() -> None:
+def test_the_claim_is_waited_for_with_a_worker_that_may_be_its_first_one() -> None:
     run = on_two_pools(storage={**CLASS, "bind_timeout_seconds": 77})
     assert json.loads(run.named("storage-bind").inputs["stdin"]) == {
         "namespace": "busbar-training",
         "claim": run.of_type(CLAIM)[0].inputs["metadata"]["name"],
         "class_name": "weka",
-        "workers": ["gpu-1", "gpu-2", "gpu-3"],
+        "worker": "gpu-1",
         "deadline_seconds": 77,
     }
 

@@ -7,9 +7,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from stacks.training.package.expectation import Expectation, expectation
 from stacks.training.package.log import read_lines
-from stacks.training.package.target import targets
+from stacks.training.package.target import Expectation, expectation, targets
 from stacks.training.package.verdict import Verdict, judge
 from stacks.training.tests.support import cluster, curve, training
 from tests.unit.judge.nccl.made.nccl import messages

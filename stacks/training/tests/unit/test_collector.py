@@ -13,12 +13,10 @@ import pytest
 from busbar.capability import capabilities
 from busbar.collect.watch import Rejected
 from busbar.judge.archive import Archive
-from stacks.training.package.collect.collector import collect, judge_folder
-from stacks.training.package.collect.spec import CollectSpec
-from stacks.training.package.log import progress_text
+from stacks.training.package.collect import CollectSpec, collect, judge_folder
 from stacks.training.package.proof import JOB_LABEL, RUN_LABEL
 from stacks.training.package.verdict import Verdict
-from stacks.training.tests.unit.made import expected, first, lines, record, second
+from stacks.training.tests.unit.made import expected, first, lines, second
 from tests.support.kube_cluster import Clock, Cluster, node
 
 JOB = "/apis/batch/v1/namespaces/train/jobs/run"
@@ -154,13 +152,6 @@ def test_a_job_that_ends_before_its_pods_start_names_what_they_lacked(tmp_path: 
         "job: the Job failed: DeadlineExceeded",
         "job: run-0-x: FailedCreatePodSandBox: Link not found",
     ]
-
-
-def test_the_speed_of_storage_is_progress_where_all_workers_share_it() -> None:
-    speeds = {"bytes": 1, "hosts": 2, "write_mib_s": 150.0, "read_mib_s": 900.0}
-    shared, lost = (record("storage", **speeds, problems=each) for each in ({}, {"gpu-2": "no file"}))
-    assert progress_text(lines([shared])[0]) == "storage: 150 MiB/s written, 900 MiB/s read"
-    assert progress_text(lines([lost])[0]) is None
 
 
 def test_a_job_that_does_not_exist_gives_no_verdict(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from stacks.training.package import config, outputs
-from stacks.training.package.checks import CHECKS
+from stacks.training.package.verdict import CHECKS
 from tests.unit.docs.pages import PAGES, Page
 
 DOCS = Page("stacks/training/docs.md")

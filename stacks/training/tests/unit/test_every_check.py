@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from busbar.judge.checks import JobOutcome
-from stacks.training.package.checks import CHECKS
-from stacks.training.package.checks.result import Check
 from stacks.training.package.log import read_lines
-from stacks.training.package.verdict import Verdict, judge
+from stacks.training.package.verdict import CHECKS, Check, Verdict, judge
 from stacks.training.tests.unit.made import (
     GIB,
     STEPS,
@@ -21,7 +19,6 @@ from stacks.training.tests.unit.made import (
     expected,
     first,
     lines,
-    record,
     second,
     starts,
     step,
@@ -29,13 +26,6 @@ from stacks.training.tests.unit.made import (
     without,
 )
 from tests.support.gates import without_case
-
-NETWORKS: dict[str, Any] = {"interfaces": ("net1",)}
-STORAGE: dict[str, Any] = {"storage_bytes": 1 << 28}
-PROBE = record(
-    "storage", bytes=1 << 28, hosts=2, write_mib_s=9.0, read_mib_s=9.0, problems={"gpu-2": "no file"}
-)
-OVER_ETH0 = record("interfaces", hosts=2, sent={"eth0": [GIB, GIB], "net1": [0, 0]})
 
 
 def run() -> list[Record]:
@@ -66,11 +56,9 @@ FAILS: dict[str, Case] = {
     "log.steps_missing": lambda: wrong("end", step=STEPS - 1),
     "ranks.other_nodes": lambda: wrong("host", node="gpu-9"),
     "fabric.failed": lambda: verdict(nccl=TCP),
-    "interfaces.not_used": lambda: verdict([*run()[:-1], OVER_ETH0, run()[-1]], **NETWORKS),
     "data.same": lambda: wrong("step", distinct_losses=1),
     "loss.not_falling": lambda: all_steps(loss=1.0),
     "gradients.differ": lambda: wrong("step", gradients={"aa": 15, "bb": 1}),
-    "storage.not_shared": lambda: verdict([*first()[:3], PROBE, *run()[3:]], **STORAGE),
     "checkpoint.too_small": lambda: wrong("checkpoint", bytes=GIB),
     "recovery.other_checkpoint": lambda: wrong("resume", sha256="cd" * 32),
     "allreduce.wrong": lambda: wrong("timing", wrong=3),
@@ -81,11 +69,9 @@ UNKNOWN: dict[str, Case] = {
     "log.no_run": empty,
     "ranks.wrong_count": empty,
     "fabric.no_messages": lambda: verdict(nccl=None),
-    "interfaces.not_counted": lambda: verdict(**NETWORKS),
     "data.same": empty,
     "loss.not_falling": lambda: verdict([*starts(), *(step(number) for number in range(1, 6))]),
     "gradients.ranks_missing": lambda: verdict(without(run(), "end")),
-    "storage.not_probed": lambda: verdict(**STORAGE),
     "checkpoint.missing": lambda: verdict(without(run(), "checkpoint")),
     "recovery.not_killed": lambda: verdict(without(run(), "kill")),
     "allreduce.not_measured": lambda: verdict(without(run(), "timing")),

@@ -271,7 +271,6 @@ def test_another_text_or_another_limit_of_the_verdict_makes_no_other_run(
     name = rendered().name
     assert rendered(program={**PROGRAM, "main.py": "print(1)\n"}).name == name
     assert rendered({"min_busbw_fraction": 0.9, "min_loss_drop": 0.1, "enforce": False}).name == name
-    assert on_storage({"mode": "none", "probe_bytes": "1M"}).name == name
     monkeypatch.setattr(proof, "_SCRIPT", f"# a comment\n{proof._SCRIPT}")
     monkeypatch.setattr(proof, "HCA_CHECK", "")
     assert rendered().name == name
@@ -310,19 +309,17 @@ def checkpoints(found: Manifests) -> tuple[dict[str, Any], dict[str, Any]]:
     return volume, mount
 
 
-def test_without_shared_storage_checkpoints_are_local_and_nothing_is_probed() -> None:
+def test_without_shared_storage_checkpoints_are_local() -> None:
     volume, mount = checkpoints(on_storage(None))
     assert volume == {"name": "checkpoints", "emptyDir": {}}
     assert mount == {"name": "checkpoints", "mountPath": "/busbar/checkpoints"}
-    assert "--storage-bytes" not in container(on_storage(None))["command"][2]
 
 
 def test_on_shared_storage_every_run_has_a_folder_of_its_own_and_no_worker_gets_one_on_its_disk() -> None:
-    found = on_storage({"mode": "path", "path": "/mnt/shared", "probe_bytes": "1M"})
+    found = on_storage({"mode": "path", "path": "/mnt/shared"})
     volume, mount = checkpoints(found)
     assert volume["hostPath"] == {"path": "/mnt/shared", "type": "Directory"}
     assert mount["subPathExpr"] == f"busbar-training/{found.name}-$(BUSBAR_RUN)"
     [run] = [each for each in container(found)["env"] if each["name"] == "BUSBAR_RUN"]
     field = run["valueFrom"]["fieldRef"]["fieldPath"]
     assert field == "metadata.labels['batch.kubernetes.io/controller-uid']"
-    assert "--storage-bytes 1048576" in container(found)["command"][2]

@@ -1,4 +1,4 @@
-"""Which StorageClass is refused, when a claim counts as bound, and what becomes of its volume."""
+"""When a claim counts as bound, and what becomes of its volume."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ from typing import Any
 
 import pytest
 
-from stacks.training.package.storage.binding import (
+from stacks.training.package.storage import (
     SELECTED_NODE,
     ClaimSpec,
-    ClassSpec,
     StorageRefused,
     bind,
-    check_class,
     read_binding,
 )
-from tests.support.kube_cluster import Clock, Cluster, node, unreachable, warning
+from tests.support.kube_cluster import Clock, Cluster, unreachable, warning
 
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 CLAIM = "/api/v1/namespaces/busbar-training/persistentvolumeclaims/shared-1"
@@ -47,26 +45,15 @@ def volume(policy: str = "Retain", **spec: Any) -> dict[str, Any]:
     }
 
 
-def on_nodes(*names: str) -> dict[str, Any]:
-    expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(names)}
-    return {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
-
-
-def worker(name: str) -> Any:
-    found = node(name)
-    found["metadata"]["labels"] = {"kubernetes.io/hostname": name}
-    return found
-
-
 def cluster(**change: Any) -> Cluster:
     """A cluster whose claim is bound; `change` by the last word of the path."""
-    objects = {CLAIM: claim(), VOLUME: volume(), EVENTS: [], "/api/v1/nodes": [worker("w1"), worker("w2")]}
+    objects = {CLAIM: claim(), VOLUME: volume(), EVENTS: []}
     paths = {"claim": CLAIM, "volume": VOLUME, "events": EVENTS, "weka": f"{CLASSES}/weka"}
     return Cluster({**objects, **{paths[key]: value for key, value in change.items()}})
 
 
 def spec(**change: Any) -> ClaimSpec:
-    values = {"namespace": "busbar-training", "claim": "shared-1", "workers": ("w1", "w2")}
+    values = {"namespace": "busbar-training", "claim": "shared-1", "worker": "w1"}
     return ClaimSpec.model_validate({**values, "deadline_seconds": 60, **change})
 
 
@@ -78,62 +65,6 @@ def refusal(api: Cluster, **change: Any) -> str:
     with pytest.raises(StorageRefused) as caught:
         bound(api, **change)
     return str(caught.value)
-
-
-# ---- The class -------------------------------------------------------------------------------------------
-
-
-def test_a_class_is_reported_with_the_defaults_of_the_api() -> None:
-    found = check_class(Cluster({f"{CLASSES}/weka": of_class()}), ClassSpec(class_name="weka"))
-    assert found == {
-        "name": "weka",
-        "provisioner": "csi.weka.io",
-        "reclaim_policy": "Delete",
-        "binding_mode": "Immediate",
-    }
-
-
-def test_a_class_that_is_not_there_is_refused_with_those_that_are() -> None:
-    api = Cluster({CLASSES: [of_class()]})
-    with pytest.raises(StorageRefused, match=r"wekka: not found\. The cluster has: weka\. Fix: "):
-        check_class(api, ClassSpec(class_name="wekka"))
-
-
-@pytest.mark.parametrize(
-    ("provisioner", "provides"),
-    [
-        ("rancher.io/local-path", "folders on the disk of one node"),
-        ("local.csi.openebs.io", "volumes on the disk of one node"),
-        ("openebs.io/local", "volumes on the disk of one node"),
-        ("topolvm.io", "volumes on the disk of one node"),
-        ("rbd.csi.ceph.com", "block devices"),
-        ("rook-ceph.rbd.csi.ceph.com", "block devices"),
-        ("ebs.csi.aws.com", "block devices"),
-        ("pd.csi.storage.gke.io", "block devices"),
-        ("disk.csi.azure.com", "block devices"),
-        ("cinder.csi.openstack.org", "block devices"),
-    ],
-)
-def test_a_class_whose_volumes_one_node_mounts_is_refused_with_what_it_provides(
-    provisioner: str, provides: str
-) -> None:
-    api = Cluster({f"{CLASSES}/weka": of_class(provisioner)})
-    with pytest.raises(StorageRefused, match=f"{provisioner} provides {provides}, and one node mounts each"):
-        check_class(api, ClassSpec(class_name="weka"))
-
-
-def test_volumes_made_by_hand_that_wait_for_a_pod_are_refused_because_no_claim_is_bound_before() -> None:
-    by_hand = of_class("kubernetes.io/no-provisioner", volumeBindingMode="WaitForFirstConsumer")
-    with pytest.raises(StorageRefused, match=r"bound by the first pod \(WaitForFirstConsumer\)"):
-        check_class(Cluster({f"{CLASSES}/weka": by_hand}), ClassSpec(class_name="weka"))
-    at_once = Cluster({f"{CLASSES}/weka": of_class("kubernetes.io/no-provisioner")})
-    assert check_class(at_once, ClassSpec(class_name="weka"))["binding_mode"] == "Immediate"
-
-
-@pytest.mark.parametrize("name", ["busbar.dev/shared", "mytopolvm.io"])
-def test_a_provisioner_of_another_name_may_share_a_folder(name: str) -> None:
-    api = Cluster({f"{CLASSES}/weka": of_class(name)})
-    assert check_class(api, ClassSpec(class_name="weka"))["provisioner"] == name
 
 
 # ---- The claim -------------------------------------------------------------------------------------------
@@ -212,55 +143,6 @@ def test_a_volume_that_stays_is_left_as_it_is() -> None:
     api = cluster()
     bound(api)
     assert api.patched == []
-
-
-def test_a_volume_that_one_node_mounts_at_a_time_is_refused() -> None:
-    text = refusal(cluster(volume=volume(accessModes=["ReadWriteOnce"])))
-    assert "its volume pv-1 has the access modes ReadWriteOnce, expected ReadWriteMany" in text
-
-
-def test_a_volume_that_a_worker_cannot_mount_is_refused_with_the_worker() -> None:
-    text = refusal(cluster(volume=volume(nodeAffinity=on_nodes("w1"))))
-    assert "its volume pv-1 cannot be mounted on w2: its node affinity names other nodes" in text
-    by_field = on_nodes("w1", "w2")
-    by_field["required"]["nodeSelectorTerms"][0]["matchFields"] = [requires("In", "w3", key="metadata.name")]
-    assert "cannot be mounted on w1, w2" in refusal(cluster(volume=volume(nodeAffinity=by_field)))
-
-
-def test_a_volume_of_all_workers_is_bound_also_with_a_node_affinity() -> None:
-    assert bound(cluster(volume=volume(nodeAffinity=on_nodes("w1", "w2", "w3"))))["volume"] == "pv-1"
-
-
-NAME = "kubernetes.io/hostname"
-
-
-def requires(operator: str, *values: str, key: str = NAME) -> dict[str, Any]:
-    return {"key": key, "operator": operator, "values": list(values)}
-
-
-@pytest.mark.parametrize(
-    ("terms", "away"),
-    [
-        ([[requires("In", "w1")]], ["w2"]),
-        ([[requires("In", "w1")], [requires("In", "w2")]], []),
-        ([[requires("In", "w1", "w2"), requires("NotIn", "w1")]], ["w1"]),
-        ([[requires("Exists")]], []),
-        ([[requires("Exists", key="zone")]], ["w1", "w2"]),
-        ([[requires("DoesNotExist")]], ["w1", "w2"]),
-        ([[requires("DoesNotExist", key="zone")]], []),
-        ([[requires("Gt", "0")]], ["w1", "w2"]),
-        ([[]], ["w1", "w2"]),
-    ],
-)
-def test_a_worker_mounts_a_volume_one_of_whose_terms_holds_for_it_as_a_whole(
-    terms: list[list[dict[str, Any]]], away: list[str]
-) -> None:
-    affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": each} for each in terms]}}
-    api = cluster(volume=volume(nodeAffinity=affinity))
-    if away:
-        assert f"cannot be mounted on {', '.join(away)}: its node affinity names" in refusal(api)
-    else:
-        assert bound(api)["volume"] == "pv-1"
 
 
 # ---- The output ------------------------------------------------------------------------------------------

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from stacks.training.package.storage.config import Storage
-from stacks.training.package.storage.manifests import claim, claim_name, nfs_volume, pod_volume
+from stacks.training.package.storage import Storage, claim, claim_name, nfs_volume, pod_volume
 
 NAMESPACE = "busbar-training"
 # The engine waits for nothing: `busbar training bind-claim` does.

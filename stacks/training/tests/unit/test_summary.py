@@ -59,27 +59,14 @@ def test_a_run_is_shown_with_its_results_beside_what_was_expected() -> None:
 
 def test_what_was_not_measured_has_no_row() -> None:
     names = [row.split(" ")[0] for row in rows(shown(outputs(verdict(first()))))]
-    assert "loss" in names and not {"step", "all-reduce", "busbw", "storage"} & set(names)
+    assert "loss" in names and not {"step", "all-reduce", "busbw"} & set(names)
 
 
-def test_a_measured_storage_is_shown_by_how_long_a_large_checkpoint_takes() -> None:
+def test_what_was_simulated_and_where_the_verdict_is_are_shown(tmp_path: Path) -> None:
     built = outputs()
-    measured = {**built["training"]["h100"], "storage_write_mib_s": 353.0, "storage_read_mib_s": 1259.0}
-    text = rows(shown({**built, "training": {"h100": measured}}))
-    row = "storage h100: one worker writes the state of 10^9 parameters (14 bytes each) in 37.82 s"
-    assert row in text, text
-
-
-def test_speeds_of_storage_what_was_simulated_and_where_the_verdict_is_are_shown(tmp_path: Path) -> None:
-    built = outputs()
-    speeds = {"storage_write_mib_s": 353.0, "storage_read_mib_s": 1259.0, "simulated": "on CPUs"}
-    found = {**built, "training": {"h100": {**built["training"]["h100"], **speeds}}}
+    found = {**built, "training": {"h100": {**built["training"]["h100"], "simulated": "on CPUs"}}}
     text = rows(shown(found))
-    for row in (
-        "storage 353 MiB/s written, 1259 MiB/s read",
-        "simulated h100: on CPUs",
-        "verdict .busbar/x/h100/verdict.json",
-    ):
+    for row in ("simulated h100: on CPUs", "verdict .busbar/x/h100/verdict.json"):
         assert row in text, text
     assert f"{tmp_path}/h100/verdict.json" in shown(found, tmp_path)
 

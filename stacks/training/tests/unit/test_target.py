@@ -10,10 +10,16 @@ from busbar.config import load
 from busbar.hosts.inventory import Inventory
 from busbar.outputs import ClusterOutputs
 from busbar.outputs.contract import launches
-from stacks.training.package.collect.spec import CollectSpec, collect_spec
-from stacks.training.package.expectation import expectation
-from stacks.training.package.storage.manifests import claim_name
-from stacks.training.package.target import Refused, busbw_at, targets, warnings, with_cluster_export
+from stacks.training.package.collect import CollectSpec, collect_spec
+from stacks.training.package.storage import claim_name
+from stacks.training.package.target import (
+    Refused,
+    busbw_at,
+    expectation,
+    targets,
+    warnings,
+    with_cluster_export,
+)
 from stacks.training.tests.support import CLUSTER, cluster, curve, training
 from tests.support import measured
 from tests.support.clusters import site
@@ -105,8 +111,7 @@ def expected(pool: dict[str, Any] | None = None, **config: Any) -> dict[str, Any
 
 def test_a_run_is_held_against_what_its_pool_has_and_the_configuration_asks_for() -> None:
     proof = {"steps": 31, "gradient_bytes": "2G", "min_loss_drop": 0.4, "min_busbw_fraction": 0.6}
-    speeds = {"probe_bytes": "1M", "min_write_mib_s": 100, "min_read_mib_s": 200}
-    assert expected(proof=proof, storage={"mode": "path", "path": "/mnt", **speeds}) == {
+    assert expected(proof=proof, storage={"mode": "path", "path": "/mnt"}) == {
         "nodes": ["gpu-1", "gpu-2"],
         "ranks_per_node": 8,
         "backend": "nccl",
@@ -117,9 +122,6 @@ def test_a_run_is_held_against_what_its_pool_has_and_the_configuration_asks_for(
         "busbw_gbps": 390.0,
         "min_busbw_fraction": 0.6,
         "shared_checkpoint": True,
-        "storage_bytes": 1 << 20,
-        "min_write_mib_s": 100.0,
-        "min_read_mib_s": 200.0,
         "fabric": {**FABRIC, "gpus_per_node": 8, "rails": 8},
     }
 
@@ -127,7 +129,7 @@ def test_a_run_is_held_against_what_its_pool_has_and_the_configuration_asks_for(
 def test_fewer_ranks_than_gpus_need_not_use_every_rail_and_gloo_names_no_gpu() -> None:
     few = expected(proof={"ranks_per_node": 4})
     assert few["fabric"] == {**FABRIC, "gpus_per_node": 4, "rails": 0}
-    assert (few["ranks_per_node"], "shared_checkpoint" in few, "storage_bytes" in few) == (4, False, False)
+    assert (few["ranks_per_node"], "shared_checkpoint" in few) == (4, False)
     assert "device" not in expected(proof={"backend": "gloo"})
 
 

@@ -8,10 +8,9 @@ from busbar.cli.main import build
 from tests.support.wheel import Call, Installed
 
 COLLECT = {"namespace": "n", "job": "j", "folder": ".", "deadline_seconds": 1, "expectation": {}}
-CLAIM = {"namespace": "n", "claim": "c", "workers": ["w"], "deadline_seconds": 1}
+CLAIM = {"namespace": "n", "claim": "c", "worker": "w", "deadline_seconds": 1}
 NEED_STACK: dict[str, Call] = {
     "collect": ((), COLLECT, 64),
-    "check-class": ((), {"class_name": "x"}, 64),
     "bind-claim": ((), CLAIM, 64),
     "check": (("Pulumi.yaml", "--verdict", "Pulumi.yaml"), None, 64),
 }

@@ -23,7 +23,7 @@ import pytest
 from stacks.training.package import log
 from stacks.training.tests.unit.made import starts
 from stacks.training.tests.unit.program.ranks import PER_HOST, PROGRAM, SAFE, WORLD, Tensor, run, writes
-from stacks.training.tests.unit.test_proof import container, on_storage, rendered
+from stacks.training.tests.unit.test_proof import container, rendered
 
 [RECORDS, *_] = get_args(log.AnyRecord)
 KINDS = {get_args(kind.model_fields["busbar_training"].annotation)[0]: kind for kind in get_args(RECORDS)}
@@ -82,12 +82,7 @@ def test_the_program_and_its_reader_have_the_same_schema_and_keys() -> None:
             {"gradient_bytes": 16 << 30, "steps": 31, "iterations": 11, "backend": "nccl"},
         ),
         (lambda: rendered({"collective_timeout_seconds": 61}), {"timeout_seconds": 61}),
-        (lambda: rendered(), {"storage_bytes": None, "count_interfaces": False}),
-        (lambda: rendered({"interfaces": ["net1"]}), {"count_interfaces": True}),
-        (
-            lambda: on_storage({"mode": "path", "path": "/mnt", "probe_bytes": "1M"}),
-            {"storage_bytes": 1 << 20, "checkpoints": Path("/busbar/checkpoints")},
-        ),
+        (lambda: rendered(), {"checkpoints": Path("/busbar/checkpoints")}),
     ],
 )
 def test_the_program_takes_the_options_that_its_job_gives_it(
@@ -137,112 +132,6 @@ def test_of_many_values_the_most_frequent_are_counted_and_the_rest_in_one_sum(tm
     many, few = run(tmp_path, act).returned[0]
     assert few == {"a": 2, "b": 1}
     assert many == {"a": 3, **dict.fromkeys("bcdefgh", 2), "others": 2}
-
-
-# ---- storage -----------------------------------------------------------------------------------------------
-
-BLOCK = 1 << 12
-SIZE = 2 * BLOCK + 5
-
-
-def probe(folder: Path, of_host: Any, prepare: Any = lambda storage: None) -> dict[str, Any]:
-    """The record of a probe in the folder that `of_host` gives for each host's number."""
-
-    def act(rank: int) -> Any:
-        module("storage")._BLOCK = BLOCK
-        prepare(module("storage"))
-        module("storage").probe(of_host(rank // PER_HOST), SIZE, local_rank=rank % PER_HOST)
-
-    [found] = records(run(folder, act).printed)
-    assert (found["bytes"], found["hosts"]) == (SIZE, 2)
-    return found
-
-
-def test_a_shared_folder_has_no_problems_and_no_file_is_left_in_it(tmp_path: Path) -> None:
-    def prepare(storage: Any) -> None:
-        write = storage._write
-
-        def once_per_host(path: Path, size: int) -> Any:
-            assert os.environ["LOCAL_RANK"] == "0"
-            found = write(path, size)
-            assert path.stat().st_size == SIZE
-            return found
-
-        storage._write = once_per_host
-
-    shared = tmp_path / "run" / "shared"
-    found = probe(tmp_path, lambda host: shared, prepare)
-    assert found["problems"] == {}
-    assert found["write_mib_s"] > 0 and found["read_mib_s"] > 0
-    assert list(shared.iterdir()) == []
-
-
-def test_hosts_with_folders_of_their_own_do_not_find_the_other_s_file(tmp_path: Path) -> None:
-    found = probe(tmp_path, lambda host: tmp_path / str(host))
-    missing = "No such file or directory"
-    assert found["problems"] == {"gpu-1": f".probe.1: {missing}", "gpu-2": f".probe.0: {missing}"}
-    assert (found["write_mib_s"] > 0, found["read_mib_s"]) == (True, 0)
-
-
-def test_a_file_with_other_bytes_than_its_host_wrote_is_a_problem(tmp_path: Path) -> None:
-    for host in (0, 1):
-        (tmp_path / str(host)).mkdir()
-        (tmp_path / str(host) / f".probe.{1 - host}").write_bytes(b"of an earlier run")
-    found = probe(tmp_path, lambda host: tmp_path / str(host))
-    other = "has other bytes than the host that wrote it"
-    assert found["problems"] == {"gpu-1": f".probe.1 {other}", "gpu-2": f".probe.0 {other}"}
-
-
-def test_a_host_that_cannot_write_is_named_and_nothing_counts_as_written(tmp_path: Path) -> None:
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    (shared / ".probe.1").symlink_to(tmp_path / "missing" / "file")
-    found = probe(tmp_path, lambda host: shared)
-    missing = ".probe.1: No such file or directory"
-    assert found["problems"] == {"gpu-1": missing, "gpu-2": missing}
-    assert (found["write_mib_s"], found["read_mib_s"]) == (0, 0)
-
-
-def test_the_speed_is_that_of_the_slowest_host(tmp_path: Path) -> None:
-    def prepare(storage: Any) -> None:
-        seconds = 2.0 if os.environ["GROUP_RANK"] == "1" else 1.0
-        storage._write = lambda path, size: (seconds, "same")
-        storage._read = lambda path, size: (seconds * 4, "same")
-
-    found = probe(tmp_path, lambda host: tmp_path, prepare)
-    mib = SIZE / (1 << 20)
-    assert (found["write_mib_s"], found["read_mib_s"]) == (mib / 2, mib / 8)
-
-
-# ---- interfaces --------------------------------------------------------------------------------------------
-
-
-def test_what_an_interface_sent_is_counted_once_per_host_without_the_loopback(tmp_path: Path) -> None:
-    def count(name: str, host: int, sent: int) -> None:
-        folder = tmp_path / str(host) / name / "statistics"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "tx_bytes").write_text(f"{sent}\n")
-
-    for host in (0, 1):
-        count("lo", host, 5)
-        count("eth0", host, 100)
-        (tmp_path / str(host) / "bonding_masters").mkdir()
-
-    def act(rank: int) -> Any:
-        interfaces, host = module("interfaces"), rank // PER_HOST
-        interfaces.FOLDER = tmp_path / str(host)
-        before = interfaces.sent()
-        module("torch").distributed.barrier()
-        if rank % PER_HOST == 0:
-            count("eth0", host, 110 + host)
-            count("lo", host, 900)
-            if host:
-                count("net1", host, 7)
-        module("torch").distributed.barrier()
-        interfaces.report(before, local_rank=rank % PER_HOST)
-
-    [found] = records(run(tmp_path, act).printed)
-    assert found == {"hosts": 2, "sent": {"eth0": [10, 11], "net1": [0, 7]}}
 
 
 # ---- NCCL's messages ---------------------------------------------------------------------------------------

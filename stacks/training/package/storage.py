@@ -1,0 +1,342 @@
+"""`storage` of `busbar-training:training`: its keys, its objects, and the wait for a volume that stays."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from busbar.config.findings import Finding, show
+from busbar.config.types import (
+    Address,
+    DnsLabel,
+    DnsSubdomain,
+    Matching,
+    Quantity,
+    Seconds,
+    invalid,
+)
+from busbar.exits import Failed
+from busbar.kube import objects
+from busbar.kube.client import Api, JsonObject
+from busbar.kube.pods import events_about
+from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
+from busbar.manifests.names import digest, short
+from busbar.models import ConfigModel
+
+FolderPath = Annotated[
+    str,
+    Matching(r"(/[A-Za-z0-9._-]+)+", "an absolute path without spaces, such as /mnt/shared"),
+]
+ExportPath = Annotated[
+    str, Matching(r"/|(/[A-Za-z0-9._-]+)+", "the path of an export without spaces, such as /srv/checkpoints")
+]
+
+# Limit of the option nconnect (nfs(5)).
+MAX_NCONNECT = 16
+
+
+def _server(value: str) -> str:
+    if re.search(r"\.svc(\.|$)|\.cluster\.local$", value):
+        raise invalid(
+            "is the name of a Service: the host mounts, and it does not resolve names of the cluster",
+            "give the address of the server",
+        )
+    return value
+
+
+def _option(value: str) -> str:
+    """Refuse options that can lose a checkpoint or fail on every host; the source is nfs(5)."""
+    name, _, number = value.partition("=")
+    if name in ("soft", "softerr"):
+        raise invalid("gives up a write when the server is slow: the checkpoint is corrupt", "use hard")
+    if name == "ro":
+        raise invalid("mounts for reading only: checkpoints are written")
+    if name == "nconnect" and not (number.isdigit() and 1 <= int(number) <= MAX_NCONNECT):
+        raise invalid(f"is out of bounds: expected 1 to {MAX_NCONNECT} connections")
+    return value
+
+
+MountOption = Annotated[
+    str,
+    AfterValidator(_option),
+    Matching(r"[a-z][a-z0-9_]*(=[A-Za-z0-9._:/-]+)?", "one mount option, such as hard or nconnect=8"),
+]
+
+
+class Nfs(ConfigModel):
+    """An export of an NFS server that every worker reaches: any one, or that of the cluster's stack."""
+
+    from_cluster: bool = Field(
+        default=False, description="Take server and export from the output nfs_server of the cluster."
+    )
+    server: Annotated[Address, AfterValidator(_server)] | None = Field(
+        default=None, description="Address of the server, or a name that the hosts resolve."
+    )
+    export: ExportPath | None = Field(
+        default=None, description="Exported folder; with NFSv4, below the server's root."
+    )
+    options: list[MountOption] = Field(
+        default=["nfsvers=4.2", "hard", "noatime", "nconnect=8"],
+        description="Mount options; a list replaces these. nconnect needs Linux 5.3 on the workers.",
+    )
+
+
+class Storage(ConfigModel):
+    """Storage that all workers share: checkpoints are on it, and the run proves that it is shared."""
+
+    mode: Literal["none", "path", "class", "nfs"] = Field(
+        default="none",
+        description="none: checkpoints are local to the first pod. path: a file system that every worker has "
+        "mounted at the same place, such as Lustre, WEKA or NFS. class: a claim of a StorageClass. nfs: an "
+        "export of an NFS server.",
+    )
+    path: FolderPath | None = Field(
+        default=None, description="Folder on that file system; it must exist on every worker. For mode path."
+    )
+    class_name: DnsSubdomain | None = Field(
+        default=None,
+        description="StorageClass whose volumes many nodes may mount for writing. For mode class.",
+    )
+    size: Quantity | None = Field(default=None, description="Size of the claim. For mode class.")
+    nfs: Nfs | None = Field(default=None, description="The export. For mode nfs.")
+    claim: DnsLabel = Field(
+        default="shared",
+        max_length=40,
+        description="First part of the name of the PersistentVolumeClaim. For modes class and nfs.",
+    )
+    bind_timeout_seconds: Seconds = Field(
+        default=300, description="Time until the claim must be bound, in seconds. For modes class and nfs."
+    )
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether all workers see the same files."""
+        return self.mode != "none"
+
+    @property
+    def has_claim(self) -> bool:
+        """Whether pods mount the storage by a PersistentVolumeClaim of this stack."""
+        return self.mode in ("class", "nfs")
+
+    @property
+    def keeps_claim(self) -> bool:
+        """Whether a destroy leaves the claim, because only the claim leads to the data."""
+        return self.mode == "class"
+
+
+_KEYS: dict[str, tuple[tuple[str, str], ...]] = {
+    "none": (),
+    "path": (("path", "name the folder that all workers share"),),
+    "class": (
+        ("class_name", "name a StorageClass of the cluster (kubectl get storageclass)"),
+        ("size", "give a size such as 10Ti"),
+    ),
+    "nfs": (("nfs", "give nfs.server and nfs.export, or nfs.from_cluster: true"),),
+}
+"""mode -> the keys that it needs, each with the fix if it is missing."""
+_OF_CLAIMS = ("claim", "bind_timeout_seconds")
+
+
+def findings(storage: Storage) -> Iterator[Finding]:
+    """The checks that no value can make on its own: keys that a mode lacks, or does not use."""
+    for key, fix in _KEYS[storage.mode]:
+        if getattr(storage, key) is None:
+            yield Finding(("storage", key), f"missing: storage.mode is {storage.mode}", fix)
+    modes = {key: [mode] for mode, keys in _KEYS.items() for key, _ in keys}
+    modes |= {key: ["class", "nfs"] for key in _OF_CLAIMS}
+    for key, users in modes.items():
+        value = getattr(storage, key)
+        if key in storage.model_fields_set and value is not None and storage.mode not in users:
+            what, fix = f"is not used: storage.mode is {storage.mode}", f"set storage.mode: {users[0]}"
+            yield Finding(("storage", key), what, fix, "" if key == "nfs" else show(value))
+    if storage.nfs:
+        yield from _source(storage.nfs)
+        names = [option.partition("=")[0] for option in storage.nfs.options]
+        # vers and nfsvers are names of one option (nfs(5)).
+        names = ["nfsvers" if name == "vers" else name for name in names]
+        for name in dict.fromkeys(names):
+            if names.count(name) > 1:
+                yield Finding(("storage", "nfs", "options"), f"{name} is given {names.count(name)} times")
+
+
+def _source(nfs: Nfs) -> Iterator[Finding]:
+    """Check that either server and export are given, or the cluster's are used."""
+    for key, value in (("server", nfs.server), ("export", nfs.export)):
+        if nfs.from_cluster and value is not None:
+            text = "is given together with from_cluster"
+            yield Finding(("storage", "nfs", key), text, "remove one of the two", show(value))
+        if not nfs.from_cluster and value is None:
+            yield Finding(
+                ("storage", "nfs", key), "missing", "give it, or set storage.nfs.from_cluster: true"
+            )
+
+
+# An export has the size that its server gives it; Kubernetes wants a number and does not enforce it.
+_NOMINAL_SIZE = "1Ti"
+_SHARED = ["ReadWriteMany"]
+_LABELS = {"app.kubernetes.io/managed-by": "busbar"}
+# `busbar training bind-claim` waits, and reports why a claim is not bound.
+_NO_WAIT = {"pulumi.com/skipAwait": "true"}
+
+
+def claim_name(storage: Storage) -> str:
+    """`<storage.claim>-<digest>`: a different name per source.
+
+    The source of a claim cannot be changed. With its own name the new claim is made beside the old one, which
+    is deleted when no job of ours uses it any more, or stays with its data.
+    """
+    source = {"class": storage.class_name, "nfs": _export(storage)}
+    return f"{storage.claim}-{short(digest(source))}"
+
+
+def _export(storage: Storage) -> dict[str, Any] | None:
+    """Server, export and options that the claim leads to, configured or of the cluster; None without NFS."""
+    return storage.nfs.model_dump(exclude={"from_cluster"}) if storage.nfs else None
+
+
+def claim(storage: Storage, namespace: str) -> dict[str, Any]:
+    """The PersistentVolumeClaim, which any number of nodes may mount for writing."""
+    name = claim_name(storage)
+    # "" selects no provisioner; without the field the cluster's default class would provide a volume.
+    source = (
+        {"storageClassName": "", "volumeName": volume_name(storage, namespace)}
+        if storage.nfs
+        else {"storageClassName": storage.class_name}
+    )
+    return {
+        "metadata": {"name": name, "namespace": namespace, "labels": _LABELS, "annotations": _NO_WAIT},
+        "spec": {
+            "accessModes": _SHARED,
+            "resources": {"requests": {"storage": storage.size or _NOMINAL_SIZE}},
+            **source,
+        },
+    }
+
+
+def volume_name(storage: Storage, namespace: str) -> str:
+    """The name of an export's PersistentVolume, unique in the cluster because the namespace is."""
+    return f"{namespace}-{claim_name(storage)}"
+
+
+def nfs_volume(storage: Storage, namespace: str) -> dict[str, Any]:
+    """The PersistentVolume of the export, reserved for our claim. Requires mode nfs."""
+    if storage.nfs is None:
+        raise ValueError(f"storage.mode {storage.mode} has no export")
+    return {
+        "metadata": {
+            "name": volume_name(storage, namespace),
+            "labels": _LABELS,
+            "annotations": _NO_WAIT,
+        },
+        "spec": {
+            "capacity": {"storage": _NOMINAL_SIZE},
+            "accessModes": _SHARED,
+            "persistentVolumeReclaimPolicy": "Retain",
+            "storageClassName": "",
+            "mountOptions": storage.nfs.options,
+            "nfs": {"server": storage.nfs.server, "path": storage.nfs.export},
+            "claimRef": {"namespace": namespace, "name": claim_name(storage)},
+        },
+    }
+
+
+def pod_volume(storage: Storage) -> dict[str, Any]:
+    """The source of a pod's volume: the shared storage, or a folder that is deleted with the pod."""
+    if storage.mode == "none":
+        return {"emptyDir": {}}
+    if storage.has_claim:
+        return {"persistentVolumeClaim": {"claimName": claim_name(storage)}}
+    # On a worker without the folder none is made on its own disk: the pod does not start, and reports why.
+    return {"hostPath": {"path": storage.path, "type": "Directory"}}
+
+
+POLL_SECONDS = 2.0
+# Annotation that the scheduler sets when it has placed a pod; a claim whose class waits for its first pod is
+# then provided (kubernetes.io, Well-Known Labels, Annotations and Taints).
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+
+
+class StorageRefused(Failed):
+    """Raised if the claim has no volume at the deadline, with the reason."""
+
+
+class ClaimSpec(BaseModel):
+    """Stdin of `busbar training bind-claim`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    namespace: str
+    claim: str
+    class_name: str | None = None
+    worker: str = Field(min_length=1, description="The node that a class is told which waits for a pod.")
+    deadline_seconds: float = Field(gt=0)
+
+
+def bind(api: Api, spec: ClaimSpec, clock: Clock, progress: ProgressCallback) -> JsonObject:
+    """Wait until the claim is bound, and retain its volume. Returns claim, volume, capacity.
+
+    The volume is provided at once even if the class waits for the first pod, so that its policy is changed
+    before a job writes to it. The reclaim policy becomes Retain, so that deleting the claim or its namespace
+    keeps the data. Raises StorageRefused with the claim's events at the deadline; ApiError.
+    """
+    path = f"/api/v1/namespaces/{spec.namespace}/persistentvolumeclaims/{spec.claim}"
+    what = f"PersistentVolumeClaim {spec.namespace}/{spec.claim}"
+
+    def bound() -> JsonObject | Pending:
+        claim = api.get(path)
+        phase = (claim.get("status") or {}).get("phase") or "Pending"
+        if phase == "Bound":
+            return claim
+        if phase == "Lost":
+            raise StorageRefused(
+                f"{what}: its volume {claim['spec'].get('volumeName')} is gone. Fix: restore the "
+                "PersistentVolume, or delete the claim"
+            )
+        if _waits_for_a_pod(api, spec, claim):
+            api.merge(path, {"metadata": {"annotations": {SELECTED_NODE: spec.worker}}})
+        return Pending("; ".join([f"{what} is {phase}", *_events(api, spec)]))
+
+    try:
+        claim = wait_until(
+            bound, Deadline(clock, spec.deadline_seconds), poll_seconds=POLL_SECONDS, progress=progress
+        )
+    except TimedOut as timeout:
+        raise StorageRefused(f"{timeout}. Fix: see the events, and the log of the provisioner") from None
+    path = f"/api/v1/persistentvolumes/{claim['spec']['volumeName']}"
+    volume = api.get(path)
+    name, policy = volume["metadata"]["name"], volume["spec"].get("persistentVolumeReclaimPolicy")
+    if policy != "Retain":
+        api.merge(path, {"spec": {"persistentVolumeReclaimPolicy": "Retain"}})
+        progress(f"PersistentVolume {name}: reclaim policy {policy} changed to Retain; its data stay")
+    return {
+        "claim": spec.claim,
+        "volume": name,
+        "capacity": (volume["spec"].get("capacity") or {}).get("storage"),
+    }
+
+
+def _waits_for_a_pod(api: Api, spec: ClaimSpec, claim: JsonObject) -> bool:
+    if spec.class_name is None or SELECTED_NODE in (claim["metadata"].get("annotations") or {}):
+        return False
+    # Where there is no such class, an event about the claim says so.
+    found = objects.find(api, f"/apis/storage.k8s.io/v1/storageclasses/{spec.class_name}")
+    return bool(found and found.get("volumeBindingMode") == "WaitForFirstConsumer")
+
+
+def _events(api: Api, spec: ClaimSpec) -> Sequence[str]:
+    """The controllers' events about the claim, Normal ones too: waiting for a provisioner is one."""
+    events = api.list(f"/api/v1/namespaces/{spec.namespace}/events")
+    return events_about(events, [spec.claim], types=("Warning", "Normal")).get(spec.claim, [])
+
+
+def read_binding(stdout: str | None, mode: str, namespace: str) -> dict[str, Any]:
+    """The stack's output `storage`, from that of `busbar training bind-claim`; other texts add nothing."""
+    try:
+        found = json.loads(stdout or "")
+    except ValueError:
+        found = None
+    return {"mode": mode, "namespace": namespace, **(found if isinstance(found, dict) else {})}
