@@ -54,7 +54,7 @@ async def main() -> None:
     )
     networks = Networks(
         "networks",
-        NetworksArgs(training=training, targets=targets, namespace=namespace),
+        NetworksArgs(training=training, namespace=namespace),
         ResourceOptions(provider=provider, depends_on=[multus]),
     )
     storage = SharedStorage(

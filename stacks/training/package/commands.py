@@ -55,7 +55,7 @@ def _describe(training: Training) -> Iterator[str]:
     else:
         yield "no training run (proof.enabled: false): training_passed is false"
     for pool, networks in training.networks.items():
-        listed = ", ".join(f"{each.name} ({each.type}, {each.ipam.subnet})" for each in networks)
+        listed = ", ".join(f"{each.name} ({each.type}, {each.subnet})" for each in networks)
         yield f"networks of pool {pool}: {listed or 'none'}"
     if storage.is_shared:
         source = f"{storage.nfs.server}:{storage.nfs.export}" if storage.nfs else None

@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
-from pydantic_core import ErrorDetails
+from pydantic import BeforeValidator, Field
 
-from busbar.config.findings import Finding, finding
+from busbar.config.cluster import Chart
+from busbar.config.findings import Finding
 from busbar.config.project import ProjectConfig
 from busbar.config.types import (
     Bytes,
+    ChartName,
+    ChartVersion,
     DnsLabel,
     EnvName,
     Float,
     Image,
     Int,
-    Matching,
+    InterfaceName,
+    JsonObject,
     Quantity,
+    Seconds,
     StackName,
     Text,
+    Url,
+    invalid,
     own_namespace,
 )
 from busbar.models import ConfigModel
 from stacks.training.package import versions
-from stacks.training.package.apis import Trainer, TrainingOperator
-from stacks.training.package.networks import checks as network_checks
-from stacks.training.package.networks.config import Multus, Network
+from stacks.training.package.networks import Network, environment
+from stacks.training.package.networks import findings as network_findings
 from stacks.training.package.storage import Storage
 from stacks.training.package.storage import findings as storage_findings
 
@@ -35,10 +40,104 @@ KEY = "training"
 PROJECT = "busbar-training"
 OPERATOR_NAMESPACES = ("kubeflow-system", "multus", "training-operator")
 
-InterfaceName = Annotated[str, Matching(r"[a-zA-Z][a-zA-Z0-9_.-]{0,14}", "the name of a network interface")]
-
 # The program runs both collectives and its own Python; a smaller share leaves no time for either.
 MIN_DEADLINE_SECONDS = 120
+
+
+class DeepSpeed(ConfigModel):
+    """A ClusterTrainingRuntime per pool whose ranks are started by mpirun, as DeepSpeed's are."""
+
+    enabled: bool = Field(default=False, description="Make the runtimes busbar-deepspeed-<pool>.")
+    image: Image = Field(
+        default=versions.DEEPSPEED_IMAGE,
+        description="Image with Open MPI, and an sshd that user 1000 may run by /home/mpiuser/.sshd_config.",
+    )
+
+
+class InstalledChart(Chart):
+    """A chart that is installed if enabled."""
+
+    enabled: bool = Field(default=False, description="Install it.")
+    repository: Url | None = Field(
+        default=None, description="Helm repository; not used for a local chart or an oci:// URL."
+    )
+    values: JsonObject = Field(
+        default={}, description="Values merged over stacks/training/helm_values/; lists are replaced."
+    )
+
+
+class Trainer(InstalledChart):
+    """Kubeflow Trainer v2 with JobSet, and a ClusterTrainingRuntime per pool, which TrainJobs refer to."""
+
+    version: ChartVersion = Field(default=versions.TRAINER, description="Version of the chart.")
+    chart: ChartName = Field(
+        default=versions.TRAINER_CHART, description="Name of the chart, a local path, or an oci:// URL."
+    )
+    timeout_seconds: Seconds = Field(
+        default=600, description="Time until the controllers must be available, in seconds."
+    )
+    image: Image = Field(
+        default=versions.TORCH_IMAGE, description="Image of the runtimes; a TrainJob may name another."
+    )
+    deepspeed: DeepSpeed = Field(default=DeepSpeed(), description="Runtimes for mpirun.")
+
+
+class Multus(InstalledChart):
+    """Multus with whereabouts: the chart rke2-multus, which the documentation of K3s names."""
+
+    enabled: bool = Field(
+        default=True,
+        description="Install it where a pool has networks; false if another tool has installed both.",
+    )
+    version: ChartVersion = Field(
+        default=versions.MULTUS, description="Version of the chart, with a leading v."
+    )
+    repository: Url | None = Field(
+        default=versions.RKE2_CHARTS,
+        description="Helm repository; not used for a local chart or an oci:// URL.",
+    )
+    chart: ChartName = Field(
+        default="rke2-multus", description="Name of the chart, a local path, or an oci:// URL."
+    )
+    timeout_seconds: Seconds = Field(
+        default=300, description="Time until it must run on every node, in seconds."
+    )
+
+
+def _kind(value: Any) -> Any:
+    if value == "MPIJob":
+        raise invalid(
+            "has the CRD name of the MPI Operator's (mpijobs.kubeflow.org), and a cluster has one of them",
+            "write an MPIJob of kubeflow.org/v2beta1",
+        )
+    return value
+
+
+JobKind = Annotated[
+    Literal["PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob"], BeforeValidator(_kind)
+]
+
+
+class TrainingOperator(ConfigModel):
+    """Kubeflow Training Operator v1, from charts/training-operator of this project."""
+
+    enabled: bool = Field(default=False, description="Install it.")
+    kinds: list[JobKind] = Field(
+        default=["PyTorchJob"], min_length=1, description="The kinds of kubeflow.org/v1 to install."
+    )
+    image: Image = Field(
+        default=versions.TRAINING_OPERATOR_IMAGE, description="Image of the controller; its tags are commits."
+    )
+    init_image: Image = Field(
+        default=versions.INIT_IMAGE,
+        description="Image in which a PyTorchJob's workers wait for their master; it must have nslookup.",
+    )
+    values: JsonObject = Field(
+        default={}, description="Values merged over stacks/training/helm_values/; lists are replaced."
+    )
+    timeout_seconds: Seconds = Field(
+        default=300, description="Time until the controller must be available, in seconds."
+    )
 
 
 class Proof(ConfigModel):
@@ -115,12 +214,6 @@ class Training(ConfigModel):
     )
 
 
-def _finding(detail: ErrorDetails, root: type[BaseModel]) -> Finding:
-    if detail["type"] == "extra_forbidden" and (known := network_checks.unknown_key(detail["loc"])):
-        return known
-    return finding(detail, root)
-
-
 def _findings(training: Training) -> Iterator[Finding]:
     """The checks that no value can make on its own."""
     for index, pool in enumerate(training.pools):
@@ -128,10 +221,11 @@ def _findings(training: Training) -> Iterator[Finding]:
             yield Finding(("pools", index), "is listed twice", found=repr(pool))
     yield from storage_findings(training.storage)
     trainer, proof = training.trainer, training.proof
-    if trainer.enabled and not (trainer.is_local or trainer.repository_url or "://" in trainer.chart):
-        yield Finding(
-            ("trainer", "chart"), "is a name, and trainer.repository is not set", found=repr(trainer.chart)
-        )
+    charts = {"trainer": trainer, **({"multus": training.multus} if any(training.networks.values()) else {})}
+    for key, chart in charts.items():
+        if chart.enabled and not (chart.is_local or chart.repository_url or "://" in chart.chart):
+            text = f"is a name, and {key}.repository is not set"
+            yield Finding((key, "chart"), text, found=repr(chart.chart))
     for index, kind in enumerate(training.training_operator.kinds):
         if kind in training.training_operator.kinds[:index]:
             yield Finding(("training_operator", "kinds", index), "is listed twice", found=repr(kind))
@@ -150,8 +244,8 @@ def _findings(training: Training) -> Iterator[Finding]:
             yield Finding(
                 ("proof", "env", name), "the verdict needs the messages that it controls", "remove it"
             )
-    yield from network_checks.environment(proof.env, training.networks)
-    yield from network_checks.findings(training.networks, training.pools, training.multus)
+    yield from environment(proof.env, training.networks)
+    yield from network_findings(training.networks, training.pools)
 
 
 _SET_BY_TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -163,6 +257,5 @@ CONFIG = ProjectConfig(
     model=Training,
     what="the training run",
     checks=_findings,
-    finding=_finding,
 )
 read, load, stack_schema = CONFIG.read, CONFIG.load, CONFIG.schema

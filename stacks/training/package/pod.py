@@ -8,8 +8,8 @@ from typing import Any
 from busbar.manifests.ncclrun import TRANSPORT_ENV
 from busbar.manifests.scheduling import GPU_RESOURCE, worker_tolerations
 from busbar.outputs import PoolLaunch
-from stacks.training.package.networks import attach
-from stacks.training.package.networks.attach import Attachment
+from stacks.training.package import networks
+from stacks.training.package.networks import Attachment
 
 HOSTNAME = "kubernetes.io/hostname"
 JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-uid"
@@ -38,7 +38,7 @@ def gpu_limits(launch: PoolLaunch) -> dict[str, Any]:
 
 def nccl_env(launch: PoolLaunch, attached: Sequence[Attachment]) -> dict[str, str]:
     """The settings under which the pool's bandwidth was measured, for a pod with these interfaces."""
-    return {**attach.nccl_env(attached, launch), **TRANSPORT_ENV.get(launch.transport, {})}
+    return {**networks.nccl_env(attached, launch), **TRANSPORT_ENV.get(launch.transport, {})}
 
 
 def interface_check(attached: Sequence[Attachment], image: str) -> list[dict[str, Any]]:

@@ -15,9 +15,8 @@ from busbar.judge import FIRST_LINE, LAST_LINE
 from busbar.manifests.launcher import MARGIN_SECONDS
 from busbar.manifests.names import digest, short
 from busbar.manifests.scheduling import HCA_CHECK, NODE_ENV
-from stacks.training.package import pod
+from stacks.training.package import networks, pod
 from stacks.training.package.config import Training
-from stacks.training.package.networks import attach
 from stacks.training.package.storage import pod_volume
 from stacks.training.package.target import Target
 
@@ -145,7 +144,7 @@ def _request(target: Target, training: Training) -> dict[str, Any]:
 
 def _job(target: Target, training: Training, name: str) -> dict[str, Any]:
     proof, nodes = training.proof, len(target.launch.workers)
-    annotations = attach.pod_annotations(target.attached)
+    annotations = networks.pod_annotations(target.attached)
     return {
         "metadata": {
             "name": name,
@@ -178,7 +177,7 @@ def _pod(target: Target, training: Training, name: str) -> dict[str, Any]:
     memory = proof.memory or launch.memory
     limits = {
         **(pod.gpu_limits(launch) if on_gpus else {}),
-        **attach.resources(target.attached, launch),
+        **networks.resources(target.attached, launch),
         **({"memory": memory} if memory else {}),
     }
     volumes: list[dict[str, Any]] = [
@@ -263,7 +262,7 @@ def _script(target: Target, training: Training, name: str) -> str:
 def _env(target: Target, training: Training) -> list[dict[str, Any]]:
     launch, proof = target.launch, training.proof
     settings = {**pod.nccl_env(launch, target.attached), **EVIDENCE_ENV}
-    env = settings if proof.backend == "nccl" else attach.gloo_env(target.attached)
+    env = settings if proof.backend == "nccl" else networks.gloo_env(target.attached)
     env = {**PROGRAM_ENV, **env, **proof.env}
     run = {"fieldRef": {"fieldPath": f"metadata.labels['{RUN_LABEL}']"}}
     return [

@@ -16,9 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from busbar.judge.nccl import Expectation as Fabric
 from busbar.outputs import ClusterOutputs, PoolLaunch, PoolResult
 from busbar.outputs.contract import Curve
+from stacks.training.package import networks
 from stacks.training.package.config import Proof, Training
-from stacks.training.package.networks import attach
-from stacks.training.package.networks.attach import Attachment
+from stacks.training.package.networks import Attachment
 
 DEFAULT_GRADIENT_BYTES = 1 << 30
 ALL_REDUCE = "all_reduce"
@@ -94,8 +94,8 @@ def targets(cluster: ClusterOutputs, training: Training) -> dict[str, Target]:
 
 
 def _attached(cluster: ClusterOutputs, training: Training, pool: str) -> tuple[Attachment, ...]:
-    networks = training.networks.get(pool, ())
-    return attach.attachments(training.namespace, pool, networks, cluster.pools[pool])
+    of_pool = training.networks.get(pool, ())
+    return networks.attachments(training.namespace, pool, of_pool, cluster.pools[pool])
 
 
 def warnings(found: dict[str, Target], training: Training) -> Iterator[str]:
@@ -113,7 +113,6 @@ def warnings(found: dict[str, Target], training: Training) -> Iterator[str]:
             )
         if training.proof.backend == "gloo" and target.launch.transport != "socket":
             yield f"proof.backend: gloo uses TCP; it proves nothing of pool {pool}'s RDMA"
-        yield from attach.unknown_masters(pool, training.networks.get(pool, ()), target.launch)
         if len(target.launch.workers) == 1 and training.trainer.deepspeed.enabled:
             yield (
                 f"pool {pool}: it has one worker and gets no runtime busbar-deepspeed-{pool}: launcher and "
@@ -142,7 +141,7 @@ def _problems(cluster: ClusterOutputs, training: Training) -> Iterator[str]:
             known = ", ".join(sorted(cluster.pools))
             yield f"has no pool {pool}. Fix: name in `networks` only pools of the cluster: {known}"
             continue
-        yield from attach.problems(pool, training.networks[pool], cluster.pools[pool])
+        yield from networks.problems(pool, training.networks[pool], cluster.pools[pool])
     for pool in training.pools or sorted(cluster.pools):
         if pool not in cluster.pools:
             known = ", ".join(sorted(cluster.pools))

@@ -11,9 +11,8 @@ from typing import Any
 
 from busbar.manifests.launcher import HOSTFILE
 from busbar.manifests.operators import Operator
-from stacks.training.package import pod
-from stacks.training.package.apis import Trainer
-from stacks.training.package.networks import attach
+from stacks.training.package import networks, pod
+from stacks.training.package.config import Trainer
 from stacks.training.package.target import Target
 
 API_VERSION = "trainer.kubeflow.org/v1alpha1"
@@ -120,12 +119,12 @@ def _pod_template(
     volumes, mounts = pod.shm(launch)
     more_volumes, more_mounts = pod.host_paths(launch)
     env = {**pod.nccl_env(launch, target.attached), **env}
-    annotations = attach.pod_annotations(target.attached)
+    annotations = networks.pod_annotations(target.attached)
     container: dict[str, Any] = {
         "name": _CONTAINER,
         "image": image,
         "env": [{"name": key, "value": env[key]} for key in sorted(env)],
-        "resources": {"limits": {**pod.gpu_limits(launch), **attach.resources(target.attached, launch)}},
+        "resources": {"limits": {**pod.gpu_limits(launch), **networks.resources(target.attached, launch)}},
         "volumeMounts": [*mounts, *more_mounts],
         **pod.locks_memory(launch),
     }

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from busbar.config.cluster import Taint
 from busbar.manifests.operators import Operator, Values
-from stacks.training.package.apis import TrainingOperator
+from stacks.training.package.config import TrainingOperator
 
 
 def _values(config: TrainingOperator, taints: Sequence[Taint]) -> Values:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +12,7 @@ import pulumi_kubernetes as kubernetes
 from busbar.components.engine.cluster import create_custom_resource
 from busbar.components.engine.helm import Installed, create_release
 from stacks.training.package.config import Training
-from stacks.training.package.networks.config import by_network_operator
-from stacks.training.package.networks.manifests import MULTUS, Manifest, render
-from stacks.training.package.target import Target
+from stacks.training.package.networks import MULTUS, definition
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +27,7 @@ class MultusArgs:
 class Multus(pulumi.ComponentResource):
     """Makes the Namespace and the Helm Release of Multus and whereabouts.
 
-    It makes nothing, and `version` is None, if no pool has a network, if the Network Operator installs
-    Multus, or if multus.enabled is false.
+    It makes nothing, and `version` is None, if no pool has a network, or if multus.enabled is false.
     """
 
     version: pulumi.Output[str | None]
@@ -41,7 +38,7 @@ class Multus(pulumi.ComponentResource):
         super().__init__("busbar:training:Multus", name, None, opts)
         self.version = pulumi.Output.from_input(None)
         config, networks = args.training.multus, args.training.networks
-        if any(networks.values()) and config.enabled and not by_network_operator(networks):
+        if any(networks.values()) and config.enabled:
             made = create_release(
                 name,
                 MULTUS,
@@ -59,28 +56,22 @@ class Multus(pulumi.ComponentResource):
 
 @dataclass(frozen=True, kw_only=True)
 class NetworksArgs:
-    """`targets`: the pools, by name. `namespace`: namespace of the training run and of the definitions."""
+    """`namespace`: namespace of the training run and of the definitions."""
 
     training: Training
-    targets: Mapping[str, Target]
     namespace: kubernetes.core.v1.Namespace
 
 
 class Networks(pulumi.ComponentResource):
-    """Makes the definitions of all networks, or the Network Operator's resources from which it makes them."""
+    """Makes the NetworkAttachmentDefinitions of all networks."""
 
     def __init__(self, name: str, args: NetworksArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:training:Networks", name, None, opts)
-        namespace = args.training.namespace
         for pool, networks in args.training.networks.items():
-            workers = args.targets[pool].launch.workers
             for network in networks:
-                manifests = render(namespace, pool, network, workers)
-                self._create(f"{name}-{pool}-{network.name}", manifests, args)
+                create_custom_resource(
+                    f"{name}-{pool}-{network.name}",
+                    definition(args.training.namespace, pool, network),
+                    pulumi.ResourceOptions(parent=self, depends_on=[args.namespace]),
+                )
         self.register_outputs({})
-
-    def _create(self, name: str, manifests: list[Manifest], args: NetworksArgs) -> None:
-        made: list[pulumi.Resource] = [args.namespace]
-        for manifest in manifests:
-            opts = pulumi.ResourceOptions(parent=self, depends_on=list(made))
-            made.append(create_custom_resource(f"{name}-{manifest['kind'].lower()}", manifest, opts))

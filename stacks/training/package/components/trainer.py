@@ -10,7 +10,7 @@ import pulumi
 
 from busbar.components.engine.cluster import create_custom_resource
 from busbar.components.engine.helm import Installed, create_release
-from stacks.training.package.apis import Trainer as TrainerConfig
+from stacks.training.package.config import Trainer as TrainerConfig
 from stacks.training.package.target import Target
 from stacks.training.package.trainer import TRAINER, runtimes
 

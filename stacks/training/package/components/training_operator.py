@@ -11,7 +11,7 @@ import pulumi
 from busbar.components.engine.helm import Installed, create_release
 from busbar.components.engine.local_command import from_project
 from busbar.config import Chart
-from stacks.training.package.apis import TrainingOperator as TrainingOperatorConfig
+from stacks.training.package.config import TrainingOperator as TrainingOperatorConfig
 from stacks.training.package.training_operator import TRAINING_OPERATOR
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "training-operator"

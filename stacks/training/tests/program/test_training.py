@@ -226,7 +226,7 @@ def test_what_is_in_the_namespace_is_made_after_it_and_what_the_engine_may_skip_
     ]
     of_namespace = {each.name: each.request.deletedWith == namespace.urn for each in inside}
     assert of_namespace == {
-        "networks-h100-rails-networkattachmentdefinition": False,
+        "networks-h100-rails": False,
         "storage-claim": True,
         "training-h100-program": True,
         "training-h100-service": True,
@@ -308,9 +308,8 @@ RAIL = {
     "name": "rails",
     "type": "host-device",
     "resource": "nvidia.com/hostdev",
-    "ipam": {"type": "whereabouts", "subnet": "192.168.20.0/24"},
+    "subnet": "192.168.20.0/24",
 }
-NV_IPAM = {"type": "nv-ipam", "subnet": "192.168.20.0/24", "addresses_per_node": 8}
 
 
 def test_without_networks_neither_multus_nor_a_definition_is_created() -> None:
@@ -345,16 +344,6 @@ def test_the_namespace_and_its_pods_are_deleted_before_multus_is() -> None:
     run = up(config=configured(networks={"h100": [RAIL]}))
     [release] = run.of_type(RELEASE)
     assert run.waits_for(run.named("namespace"), release)
-
-
-def test_where_the_network_operator_brings_multus_it_makes_the_definition_too() -> None:
-    run = up(config=configured(networks={"h100": [{**RAIL, "ipam": NV_IPAM}]}))
-    assert run.error is None
-    assert (run.of_type(RELEASE), run.of_type(DEFINITION)) == ([], [])
-    [pool] = run.of_type("kubernetes:nv-ipam.nvidia.com/v1alpha1:IPPool")
-    [network] = run.of_type("kubernetes:mellanox.com/v1alpha1:HostDeviceNetwork")
-    assert run.waits_for(network, pool)
-    assert run.waits_for(run.named("training-h100-job"), network)
 
 
 def test_a_multus_of_another_tool_is_used_and_not_installed() -> None:

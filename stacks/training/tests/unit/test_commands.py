@@ -136,8 +136,8 @@ def described(folder: Path, **training: Any) -> list[str]:
 
 
 def test_a_configuration_is_described_by_what_is_trained_expected_and_installed(tmp_path: Path) -> None:
-    ipam = {"type": "whereabouts", "subnet": "192.168.20.0/24"}
-    network = {"name": "ib", "type": "host-device", "resource": "nvidia.com/hostdev", "ipam": ipam}
+    devices = {"type": "host-device", "resource": "nvidia.com/hostdev"}
+    network = {"name": "ib", "subnet": "192.168.20.0/24", **devices}
     assert described(
         tmp_path,
         proof={"gradient_bytes": "1G", "image": "torch:1", "min_loss_drop": 0.4, "min_busbw_fraction": 0.6},

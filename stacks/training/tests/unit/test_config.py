@@ -11,7 +11,7 @@ from busbar.config import ConfigError
 from busbar.config.types import STATE_FIRST
 from busbar.manifests.operators import GPU_OPERATOR
 from stacks.training.package.config import load
-from stacks.training.package.networks.manifests import MULTUS
+from stacks.training.package.networks import MULTUS
 from stacks.training.package.trainer import TRAINER
 from stacks.training.package.training_operator import TRAINING_OPERATOR
 from stacks.training.tests.support import configured, training

@@ -9,7 +9,7 @@ import pytest
 from busbar.config import ConfigError
 from stacks.training.package.config import load
 from stacks.training.tests.support import configured, training
-from stacks.training.tests.unit.test_networks import hostdev, nv_ipam, rail, whereabouts
+from stacks.training.tests.unit.test_networks import hostdev, rail
 
 
 def findings(*networks: dict[str, Any], **more: Any) -> list[str]:
@@ -28,31 +28,11 @@ def test_rails_with_subnets_of_their_own_are_valid() -> None:
     ]  # fmt: skip
 
 
-def test_addresses_that_are_unique_on_a_node_only_are_refused() -> None:
-    assert findings(rail(0, type="host-local", subnet="192.168.10.0/24")) == [
-        "networks.h100[0].ipam.type: 'host-local' keeps its state in a file on each node, so pods on two "
-        "nodes get the same address. Fix: whereabouts or nv-ipam"
-    ]
-
-
 def test_an_rdma_device_is_not_a_network_interface() -> None:
-    assert findings({**hostdev(), "device": "mlx5_0"}) == [
-        "networks.h100[0].device: is not a key: host-device gets its devices by their resource; an RDMA "
-        "device such as mlx5_0 is not a network interface. Fix: resource: nvidia.com/hostdev"
-    ]
     assert findings({**rail(0), "master": "mlx5_0"}) == [
         "networks.h100[0].master: 'mlx5_0' is the name of an RDMA device, expected that of its network "
         "interface. Fix: `ls /sys/class/infiniband/mlx5_0/device/net` on a worker"
     ]
-
-
-@pytest.mark.parametrize("key", [{"ibKubernetesEnabled": True}, {"pkey": "0x00FF"}])
-def test_a_partition_key_needs_a_subnet_manager_that_is_not_there(key: dict[str, Any]) -> None:
-    [found] = findings({**hostdev(type="ib-sriov", ipam=nv_ipam("10.1.0.0/16")), **key})
-    assert found == (
-        f"networks.h100[0].{next(iter(key))}: is set by ib-kubernetes through a subnet manager (UFM), which "
-        "is not installed. Fix: remove it; the subnet manager gives the VFs their partition"
-    )
 
 
 def test_macvlan_on_the_first_interface_of_a_host_is_refused() -> None:
@@ -70,11 +50,6 @@ def test_a_distance_in_nccl_s_former_numbers_is_refused(name: str) -> None:
         "SYS. Fix: remove it; NCCL knows the distance"
     ]
     assert training(proof={"env": {name: "PHB"}}).proof.env == {name: "PHB"}
-
-
-def test_the_namespace_of_a_definition_is_not_chosen_twice() -> None:
-    [found] = findings({**rail(0), "namespace": "ml-training"})
-    assert found.startswith("networks.h100[0].namespace: is not a key: the definitions are made once")
 
 
 def test_a_fixed_gid_index_is_refused_where_pods_have_interfaces_of_their_own() -> None:
@@ -97,50 +72,23 @@ def test_a_fixed_gid_index_is_refused_where_pods_have_interfaces_of_their_own() 
             f"[0].name: '{'r' * 60}' is too long: expected at most 58 characters",
         ),
         (
-            [rail(0), rail(1, **whereabouts("192.168.10.128/25"))],
-            "[1].ipam.subnet: '192.168.10.128/25' overlaps 192.168.10.0/24, expected a subnet of its own per "
+            [rail(0), rail(1, "192.168.10.128/25")],
+            "[1].subnet: '192.168.10.128/25' overlaps 192.168.10.0/24, expected a subnet of its own per "
             "network",
         ),
         (
-            [rail(0, **whereabouts("10.1.0.0/24", exclude=["10.1.1.0/28"]))],
-            "[0].ipam.exclude[0]: '10.1.1.0/28' is not a part of the subnet 10.1.0.0/24",
+            [rail(0, "10.1.0.0/24", exclude=["10.1.1.0/28"])],
+            "[0].exclude[0]: '10.1.1.0/28' is not a part of the subnet 10.1.0.0/24",
         ),
         (
-            [rail(0, **whereabouts("10.1.0.0/24", exclude=["10.1.0.0/24", "10.1.0.0/16"]))],
-            "[0].ipam.exclude[1]: '10.1.0.0/16' is not a part of the subnet 10.1.0.0/24",
-        ),
-        (
-            [rail(0, type="nv-ipam", subnet="10.1.0.0/24")],
-            "[0].ipam.addresses_per_node: missing: type is nv-ipam",
-        ),
-        (
-            [rail(0, **whereabouts("10.1.0.0/24", addresses_per_node=4))],
-            "[0].ipam.addresses_per_node: is not used: type is whereabouts. Fix: remove it",
-        ),
-        (
-            [hostdev(type="ib-sriov")],
-            "[0].type: 'ib-sriov' needs a CNI plugin of the Network Operator. Fix: set ipam.type: nv-ipam",
-        ),
-        (
-            [hostdev(resource="mysite.org/nic", ipam=nv_ipam("10.1.0.0/24"))],
-            "[0].resource: 'mysite.org/nic' cannot be named to the Network Operator, which adds nvidia.com/ "
-            "itself",
-        ),
-        (
-            [rail(0, **whereabouts("10.1.0.0/24", rangeStart="10.1.0.9"))],
-            "[0].ipam.rangeStart: is not a key. Fix: write the addresses as ipam.subnet, and what pods must "
-            "not get as ipam.exclude",
+            [rail(0, "10.1.0.0/24", exclude=["10.1.0.0/24", "10.1.0.0/16"])],
+            "[0].exclude[1]: '10.1.0.0/16' is not a part of the subnet 10.1.0.0/24",
         ),
         ([{**rail(0), "mastre": "x"}], "[0].mastre: unknown key; did you mean 'master'?"),
     ],
 )  # fmt: skip
 def test_what_cannot_work_is_refused_with_its_place(networks: list[dict[str, Any]], found: str) -> None:
     assert findings(*networks) == [f"networks.h100{found}"]
-
-
-def test_two_address_managers_are_refused_because_each_brings_its_own_multus() -> None:
-    [found] = findings(rail(0), rail(1, **nv_ipam("10.1.0.0/16")))
-    assert found.startswith("networks: some use whereabouts and some nv-ipam, expected one for all")
 
 
 def test_networks_of_a_pool_that_is_not_used_are_refused() -> None:

@@ -9,20 +9,15 @@ from typing import Any
 
 import pytest
 
-from busbar.config import load
-from busbar.outputs import ClusterOutputs, build_outputs
-from busbar.outputs.contract import summarize
-from stacks.training.package.networks import attach
-from stacks.training.package.networks.manifests import render
+from busbar.outputs import ClusterOutputs
+from stacks.training.package.networks import definition, pod_annotations
 from stacks.training.package.proof import Manifests
 from stacks.training.package.proof import render as render_proof
-from stacks.training.package.target import Refused, Target, targets, warnings
+from stacks.training.package.target import Refused, Target, targets
 from stacks.training.package.trainer import deepspeed_runtime, torch_runtime
 from stacks.training.tests import support
 from stacks.training.tests.support import training
 from tests.support import measured
-from tests.support.clusters import H100_POOL, site
-from tests.support.verdicts import passing
 
 ROCE = {"link_layer": "ethernet"}
 TCP = {"transport": "socket", "expected_busbw_gbps": 1}
@@ -31,32 +26,25 @@ ANNOTATION = "k8s.v1.cni.cncf.io/networks"
 MANAGED = {"app.kubernetes.io/managed-by": "busbar"}
 
 
-def whereabouts(subnet: str, **more: Any) -> dict[str, Any]:
-    return {"type": "whereabouts", "subnet": subnet, **more}
+def rail(number: int, subnet: str = "", **more: Any) -> dict[str, Any]:
+    subnet = subnet or f"192.168.1{number}.0/24"
+    return {
+        "name": f"rail{number}", "type": "macvlan", "master": f"ens{number}f0np0", "subnet": subnet, **more,
+    }  # fmt: skip
 
 
-def nv_ipam(subnet: str, **more: Any) -> dict[str, Any]:
-    return {"type": "nv-ipam", "subnet": subnet, "addresses_per_node": 16, **more}
+def hostdev(subnet: str = "192.168.20.0/24", **more: Any) -> dict[str, Any]:
+    resource = "nvidia.com/hostdev"
+    return {"name": "ib", "type": "host-device", "resource": resource, "subnet": subnet, **more}
 
 
-def rail(number: int, **ipam: Any) -> dict[str, Any]:
-    addresses = ipam or whereabouts(f"192.168.1{number}.0/24")
-    return {"name": f"rail{number}", "type": "macvlan", "master": f"ens{number}f0np0", "ipam": addresses}
-
-
-def hostdev(**more: Any) -> dict[str, Any]:
-    ipam = whereabouts("192.168.20.0/24")
-    return {"name": "ib", "type": "host-device", "resource": "nvidia.com/hostdev", "ipam": ipam, **more}
-
-
-def objects(network: dict[str, Any]) -> list[dict[str, Any]]:
+def defined(network: dict[str, Any]) -> dict[str, Any]:
     config = training(networks={"h100": [network]})
-    return render(config.namespace, "h100", config.networks["h100"][0], ["gpu-1", "gpu-2"])
+    return definition(config.namespace, "h100", config.networks["h100"][0])
 
 
 def cni(network: dict[str, Any]) -> dict[str, Any]:
-    [definition] = objects(network)
-    parsed: dict[str, Any] = json.loads(definition["spec"]["config"])
+    parsed: dict[str, Any] = json.loads(defined(network)["spec"]["config"])
     return parsed
 
 
@@ -95,21 +83,21 @@ def interfaces(found: Manifests) -> list[str]:
 
 
 def test_a_macvlan_network_is_a_definition_in_the_namespace_of_the_run() -> None:
-    [definition] = objects(rail(0))
-    assert {key: value for key, value in definition.items() if key != "spec"} == {
+    made = defined(rail(0))
+    assert {key: value for key, value in made.items() if key != "spec"} == {
         "apiVersion": "k8s.cni.cncf.io/v1",
         "kind": "NetworkAttachmentDefinition",
         "metadata": {"name": "h100-rail0", "namespace": "busbar-training", "labels": MANAGED},
     }
     config = {key: value for key, value in cni(rail(0)).items() if key != "ipam"}
-    made = {"cniVersion": "1.0.0", "name": "h100-rail0", "type": "macvlan", "master": "ens0f0np0"}
-    assert config == {**made, "mode": "bridge"}
+    plugin = {"cniVersion": "1.0.0", "name": "h100-rail0", "type": "macvlan", "master": "ens0f0np0"}
+    assert config == {**plugin, "mode": "bridge"}
     asked = {"mode": "private", "mtu": 9000}
     assert asked.items() <= cni({**rail(0), **asked}).items()
 
 
 def test_whereabouts_is_told_where_k3s_keeps_its_configuration() -> None:
-    ipam = cni(rail(0, **whereabouts("192.168.10.0/24", exclude=["192.168.10.0/28"])))["ipam"]
+    ipam = cni(rail(0, exclude=["192.168.10.0/28"]))["ipam"]
     assert ipam == {
         "type": "whereabouts",
         "range": "192.168.10.0/24",
@@ -118,79 +106,13 @@ def test_whereabouts_is_told_where_k3s_keeps_its_configuration() -> None:
     }
 
 
-def test_a_host_device_network_names_the_resource_and_no_device() -> None:
-    [definition] = objects(hostdev())
-    assert definition["metadata"]["annotations"] == {"k8s.v1.cni.cncf.io/resourceName": "nvidia.com/hostdev"}
-    assert set(cni(hostdev())) == {"cniVersion", "name", "type", "ipam"}
-
-
-OF_SRIOV = {"namespace": "nvidia-network-operator"}
-# An update waits until the operator has made the definition.
-READY = {"annotations": {"pulumi.com/waitFor": "jsonpath={.status.state}=ready"}}
-
-
-@pytest.mark.parametrize(
-    ("network", "kind", "metadata", "spec"),
-    [
-        (
-            {**rail(0, **nv_ipam("10.1.0.0/16")), "mode": "private", "mtu": 9000},
-            "mellanox.com/v1alpha1 MacvlanNetwork",
-            READY,
-            {"master": "ens0f0np0", "mode": "private", "mtu": 9000},
-        ),
-        (
-            rail(0, **nv_ipam("10.1.0.0/16")),
-            "mellanox.com/v1alpha1 MacvlanNetwork",
-            READY,
-            {"master": "ens0f0np0", "mode": "bridge"},
-        ),
-        (
-            hostdev(ipam=nv_ipam("10.1.0.0/16")),
-            "mellanox.com/v1alpha1 HostDeviceNetwork",
-            READY,
-            {"resourceName": "hostdev"},
-        ),
-        (
-            {"name": "ib", "type": "ipoib", "master": "ibs0", "ipam": nv_ipam("10.1.0.0/16")},
-            "mellanox.com/v1alpha1 IPoIBNetwork",
-            READY,
-            {"master": "ibs0"},
-        ),
-        (
-            hostdev(type="ib-sriov", ipam=nv_ipam("10.1.0.0/16")),
-            "sriovnetwork.openshift.io/v1 SriovIBNetwork",
-            OF_SRIOV,
-            {"resourceName": "hostdev", "linkState": "enable"},
-        ),
-    ],
-    ids=["macvlan", "macvlan by default", "host-device", "ipoib", "ib-sriov"],
-)
-def test_with_nv_ipam_the_network_operator_makes_the_definition_after_its_pool(
-    network: dict[str, Any], kind: str, metadata: dict[str, Any], spec: dict[str, Any]
-) -> None:
-    pool, made = objects(network)
-    name = f"h100-{network['name']}"
-    workers = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["gpu-1", "gpu-2"]}
-    assert pool == {
-        "apiVersion": "nv-ipam.nvidia.com/v1alpha1",
-        "kind": "IPPool",
-        "metadata": {"name": name, "namespace": "nvidia-network-operator", "labels": MANAGED},
-        "spec": {
-            "subnet": "10.1.0.0/16",
-            "perNodeBlockSize": 16,
-            "nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [workers]}]},
-        },
-    }
-    assert f"{made['apiVersion']} {made['kind']}" == kind
-    assert made["metadata"] == {"name": name, "labels": MANAGED, **metadata}
-    ipam = {"type": "nv-ipam", "poolName": name, "poolType": "ippool"}
-    assert json.loads(made["spec"].pop("ipam")) == ipam
-    assert made["spec"] == {"networkNamespace": "busbar-training", **spec}
-
-
-def test_nv_ipam_excludes_parts_of_the_subnet_by_their_first_and_last_address() -> None:
-    pool, _ = objects(rail(0, **nv_ipam("10.1.0.0/16", exclude=["10.1.0.0/28"])))
-    assert pool["spec"]["exclusions"] == [{"startIP": "10.1.0.0", "endIP": "10.1.0.15"}]
+@pytest.mark.parametrize(("kind", "own"), [("host-device", {}), ("ib-sriov", {"link_state": "enable"})])
+def test_a_network_of_devices_names_their_resource_and_no_device(kind: str, own: dict[str, str]) -> None:
+    network = hostdev(type=kind)
+    annotations = defined(network)["metadata"]["annotations"]
+    assert annotations == {"k8s.v1.cni.cncf.io/resourceName": "nvidia.com/hostdev"}
+    plugin = {"cniVersion": "1.0.0", "name": "h100-ib", "type": kind}
+    assert {key: value for key, value in cni(network).items() if key != "ipam"} == {**plugin, **own}
 
 
 # ---- pods ------------------------------------------------------------------------------------------------
@@ -248,7 +170,7 @@ def test_over_tcp_nccl_uses_the_networks_and_nothing_else() -> None:
 
 def test_over_rdma_the_bootstrap_stays_on_the_interface_that_every_pod_has() -> None:
     # Addresses choose nothing here: their families may differ.
-    _, found = target(hostdev(), hostdev(name="ib6", ipam=whereabouts("fd02::/64")))
+    _, found = target(hostdev(), hostdev(name="ib6", subnet="fd02::/64"))
     assert env(found)["NCCL_SOCKET_IFNAME"] == "eth0"
     assert "NCCL_IB_ADDR_FAMILY" not in env(found)
 
@@ -265,13 +187,13 @@ def test_over_roce_gids_are_chosen_by_family_and_network_and_never_by_a_fixed_in
 
 
 def test_over_roce_the_range_has_all_of_a_large_network_in_it() -> None:
-    subnets = (rail(0, **whereabouts("192.168.10.0/24")), rail(1, **whereabouts("192.168.12.0/22")))
+    subnets = (rail(0, "192.168.10.0/24"), rail(1, "192.168.12.0/22"))
     _, found = target(*subnets, pool=ROCE)
     assert env(found)["NCCL_IB_ADDR_RANGE"] == "192.168.8.0/21"
 
 
 def test_over_roce_with_ipv6_the_family_is_that_of_the_networks() -> None:
-    _, found = target(rail(0, **whereabouts("fd02::/64")), pool=ROCE)
+    _, found = target(rail(0, "fd02::/64"), pool=ROCE)
     assert (env(found)["NCCL_IB_ADDR_FAMILY"], env(found)["NCCL_IB_ADDR_RANGE"]) == ("AF_INET6", "fd02::/64")
 
 
@@ -322,34 +244,23 @@ def refused(networks: dict[str, Any], **site: Any) -> str:
             "network rail0 of pool h100: macvlan needs Ethernet, the rails are InfiniBand. Fix: host-device",
         ),
         (
-            {"h100": [{"name": "ib", "type": "ipoib", "master": "ib0", "ipam": nv_ipam("10.1.0.0/24")}]},
+            {"h100": [hostdev(type="ib-sriov")]},
             {"pool": ROCE},
-            "network ib of pool h100: ipoib needs InfiniBand, the rails are Ethernet. Fix: macvlan",
+            "network ib of pool h100: ib-sriov needs InfiniBand, the rails are Ethernet. Fix: macvlan",
         ),
         (
-            {"h100": [hostdev(ipam=whereabouts("10.1.0.0/28"))]},
+            {"h100": [hostdev(subnet="10.1.0.0/28")]},
             {},
             "network ib of pool h100: its subnet 10.1.0.0/28 has 14 addresses for pods, expected 16 for 2 "
-            "workers. Fix: a larger ipam.subnet",
+            "workers. Fix: a larger subnet",
         ),
         (
-            {"h100": [hostdev(ipam=nv_ipam("10.1.0.0/25", addresses_per_node=64))]},
-            {},
-            "network ib of pool h100: its subnet 10.1.0.0/25 has 126 addresses for pods, expected 128 for 2 "
-            "workers. Fix: a larger ipam.subnet",
-        ),
-        (
-            {"h100": [hostdev(ipam=nv_ipam("10.1.0.0/24", addresses_per_node=4))]},
-            {},
-            "network ib of pool h100: ipam.addresses_per_node is 4, expected at least 8, one per device",
-        ),
-        (
-            {"h100": [rail(0), rail(1, **whereabouts("fd02::/64"))]},
+            {"h100": [rail(0), rail(1, "fd02::/64")]},
             {"pool": ROCE},
             "networks of pool h100: some are IPv4, some IPv6, expected one for NCCL_IB_ADDR_FAMILY",
         ),
     ],
-    ids=["pool", "macvlan on InfiniBand", "ipoib on Ethernet", "subnet", "blocks", "block", "families"],
+    ids=["pool", "macvlan on InfiniBand", "ib-sriov on Ethernet", "subnet", "families"],
 )
 def test_networks_that_cannot_be_those_of_the_pool_are_refused(
     networks: dict[str, Any], site: dict[str, Any], reason: str
@@ -357,43 +268,15 @@ def test_networks_that_cannot_be_those_of_the_pool_are_refused(
     assert refused(networks, **site) == f"{support.CLUSTER}: {reason}"
 
 
-def on_rails(*names: list[str]) -> ClusterOutputs:
-    """A RoCE site on whose workers preflight found these interfaces of the rails."""
-    cluster = {**site(), "pools": {"h100": {**H100_POOL, **ROCE}}}
-    facts = {f"gpu-{i}": {"gpus": 8, "rail_interfaces": each} for i, each in enumerate(names, 1)}
-    results = {"h100": summarize(passing())}
-    return ClusterOutputs.from_dict(build_outputs(load(cluster), versions={}, facts=facts, results=results))
-
-
-def test_a_master_that_is_another_rail_on_another_worker_is_refused() -> None:
-    config = training(networks={"h100": [rail(0)]})
-    targets(on_rails(["ens0f0np0", "ens1f0np0"], ["ens0f0np0", "ens1f0np0"]), config)
-    with pytest.raises(Refused) as caught:
-        targets(on_rails(["ens0f0np0", "ens1f0np0"], ["ens1f0np0", "ens0f0np0"]), config)
-    assert str(caught.value) == (
-        f"{support.CLUSTER}: network rail0 of pool h100: master ens0f0np0 is not the same rail on every "
-        "worker: by PCI address, one rail is ens0f0np0 or ens1f0np0. Fix: name the interfaces by PCI address "
-        "(udev, netplan)"
-    )
-
-
-def test_a_master_that_is_no_rail_s_interface_is_a_warning_because_it_may_be_a_bond_of_them() -> None:
-    config = training(networks={"h100": [{**rail(0), "master": "bond0"}]})
-    found = targets(on_rails(["ens0f0np0"], ["ens0f0np0"]), config)
-    assert list(warnings(found, config)) == [
-        "network rail0 of pool h100: master bond0 is not the interface of a rail; these are ens0f0np0"
-    ]
-
-
-def test_a_block_of_a_node_and_a_subnet_of_all_may_be_just_large_enough() -> None:
-    for ipam in (nv_ipam("10.1.0.0/27", addresses_per_node=8), whereabouts("10.1.0.0/27")):
-        config = training(networks={"h100": [hostdev(ipam=ipam)]})
-        assert targets(ClusterOutputs.from_dict(measured.outputs()), config)
+def test_a_subnet_of_all_workers_may_be_just_large_enough() -> None:
+    config = training(networks={"h100": [hostdev("10.1.0.0/28", exclude=["10.1.0.2/31"], count=6)]})
+    assert targets(ClusterOutputs.from_dict(measured.outputs()), config)
 
 
 def test_each_address_that_pods_must_not_get_is_counted_once() -> None:
-    ipam = whereabouts("10.1.0.0/27", exclude=["10.1.0.0/28", "10.1.0.0/29", "10.1.0.16/31"])
-    assert "has 13 addresses for pods" in refused({"h100": [hostdev(ipam=ipam)]})
+    excluded = ["10.1.0.0/28", "10.1.0.0/29", "10.1.0.16/31"]
+    network = hostdev("10.1.0.0/27", exclude=excluded)
+    assert "has 13 addresses for pods" in refused({"h100": [network]})
 
 
 def test_the_interfaces_of_a_pod_are_numbered_over_all_networks() -> None:
@@ -401,4 +284,4 @@ def test_the_interfaces_of_a_pod_are_numbered_over_all_networks() -> None:
     assert [(each.interface, each.network.name) for each in only.attached] == [
         ("net1", "rail0"), ("net2", "ib"), ("net3", "ib"),
     ]  # fmt: skip
-    assert attach.pod_annotations(only.attached)[ANNOTATION].endswith("h100-ib@net3")
+    assert pod_annotations(only.attached)[ANNOTATION].endswith("h100-ib@net3")
