@@ -13,7 +13,9 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-NOT_COUNTED = re.compile(r"(^|/)(requirements.*\.txt|go\.sum|LICENSE|schema/.*\.json)$|\.(svg|ttf|zst|xz)$")
+NOT_COUNTED = re.compile(
+    r"(^|/)(requirements.*\.txt|go\.sum|LICENSE|schema/.*\.json)$|\.(svg|tgz|ttf|zst|xz)$"
+)
 # The first pattern that matches a path is its part. Chart extracts are data.
 PARTS = {
     "chart extracts": r"tests/.*/extracts/|stacks/[^/]+/tests/.*/extracts/",

@@ -1,100 +1,123 @@
-"""The program of stacks/training: trains on a measured fabric. Wiring only; see package/components/."""
+"""The program of stacks/training: trains on a measured fabric. Wiring only; see package/components.py."""
 
 from pathlib import Path
-from typing import Any
 
 import pulumi
 from pulumi import ResourceOptions
 
-from busbar.components.engine.cluster import (
-    create_cluster_provider,
-    create_privileged_namespace,
-)
+from busbar.components.engine.cluster import create_cluster_provider, create_privileged_namespace
 from busbar.components.engine.helm import Installed, check_after_deletions
-from busbar.components.engine.stack import end_quietly_when_interrupted, export_all, fail_unless_passed
+from busbar.components.engine.local_command import from_project
+from busbar.components.engine.stack import (
+    end_quietly_when_interrupted,
+    export_all,
+    fail_unless_passed,
+    load_cluster,
+    load_config,
+    refuse_other_cluster,
+)
+from busbar.config import Chart
 from stacks.training.capability import GATE
-from stacks.training.package.components.networks import Multus, MultusArgs, Networks, NetworksArgs
-from stacks.training.package.components.proof import TrainingProof, TrainingProofArgs
-from stacks.training.package.components.stack import TrainingStack
-from stacks.training.package.components.storage import SharedStorage, SharedStorageArgs, create_volume
-from stacks.training.package.components.trainer import Trainer, TrainerArgs
-from stacks.training.package.components.training_operator import TrainingOperator, TrainingOperatorArgs
+from stacks.training.package import config, target
+from stacks.training.package.components import (
+    InstalledOperator,
+    SharedStorage,
+    TrainingProof,
+    create_networks,
+    create_runtimes,
+    create_volume,
+)
+from stacks.training.package.networks import MULTUS
 from stacks.training.package.outputs import NAMES, build_outputs
+from stacks.training.package.trainer import TRAINER, TRAINING_OPERATOR, TRAINING_OPERATOR_CHART
 
 PROJECT = Path(__file__).resolve().parent
+HELM_VALUES = PROJECT / "helm_values"
 
 
 async def main() -> None:
-    stack = await TrainingStack.load()
-    provider = create_cluster_provider(stack.cluster.kubeconfig, stack.cluster.identifier)
-    training, targets, opts = stack.training, stack.targets, ResourceOptions(provider=provider)
-    common: dict[str, Any] = {
-        "helm_values": PROJECT / "helm_values",
-        "kubeconfig": stack.cluster.kubeconfig,
-    }
-    trainer = Trainer("trainer", TrainerArgs(config=training.trainer, targets=targets, **common), opts)
-    multus = Multus("multus", MultusArgs(training=training, **common), opts)
-    training_operator = TrainingOperator(
-        "training-operator", TrainingOperatorArgs(config=training.training_operator, **common), opts
+    training = load_config(config.CONFIG)
+    cluster = await load_cluster(training.cluster)
+    try:
+        training = target.with_cluster_export(cluster, training)
+        targets = target.targets(cluster, training)
+    except target.Refused as refused:
+        raise pulumi.RunError(str(refused)) from None
+    await refuse_other_cluster(cluster.cluster_name, cluster.identifier)
+    for warning in target.warnings(targets, training):
+        pulumi.warn(warning)
+
+    kubeconfig = cluster.kubeconfig
+    provider = create_cluster_provider(kubeconfig, cluster.identifier)
+    opts = ResourceOptions(provider=provider)
+    trainer = InstalledOperator(
+        "trainer",
+        TRAINER,
+        training.trainer,
+        TRAINER.values(HELM_VALUES, training.trainer),
+        kubeconfig,
+        opts,
+        wanted=training.trainer.enabled,
+        timeout_seconds=training.trainer.timeout_seconds,
     )
-    shared = training.storage
-    volumes = create_volume("storage-volume", shared, training.namespace, opts)
+    runtimes = create_runtimes(training, targets, ResourceOptions(provider=provider, depends_on=[trainer]))
+    multus = InstalledOperator(
+        "multus",
+        MULTUS,
+        training.multus,
+        MULTUS.values(HELM_VALUES, training.multus),
+        kubeconfig,
+        opts,
+        wanted=training.multus.enabled and any(training.networks.values()),
+        timeout_seconds=training.multus.timeout_seconds,
+    )
+    of_operator = training.training_operator
+    training_operator = InstalledOperator(
+        "training-operator",
+        TRAINING_OPERATOR,
+        Chart(chart=from_project(str(TRAINING_OPERATOR_CHART))),
+        {"image": of_operator.image, "initContainerImage": of_operator.init_image},
+        kubeconfig,
+        opts,
+        wanted=of_operator.enabled,
+        timeout_seconds=of_operator.timeout_seconds,
+        image=of_operator.image,
+    )
+    volumes = create_volume(training, opts)
     # Its pods lock memory for RDMA. They are deleted before Multus, which removes their interfaces. The
     # namespace stays if its claim stays.
     namespace = create_privileged_namespace(
         "namespace",
         training.namespace,
-        stack.cluster.kubeconfig,
+        kubeconfig,
         ResourceOptions(
             provider=provider,
             depends_on=[multus, *volumes],
-            retain_on_delete=shared.keeps_claim,
+            retain_on_delete=training.storage.keeps_claim,
         ),
         configurable=True,
     )
-    networks = Networks(
-        "networks",
-        NetworksArgs(training=training, namespace=namespace),
-        ResourceOptions(provider=provider, depends_on=[multus]),
-    )
-    storage = SharedStorage(
-        "storage",
-        SharedStorageArgs(
-            storage=shared,
-            namespace=namespace,
-            namespace_name=training.namespace,
-            workers=[worker for target in targets.values() for worker in target.launch.workers],
-            kubeconfig=stack.cluster.kubeconfig,
-        ),
-        opts,
-    )
+    networks = create_networks(training, ResourceOptions(provider=provider, depends_on=[multus, namespace]))
+    workers = [worker for each in targets.values() for worker in each.launch.workers]
+    storage = SharedStorage(training, namespace, workers, kubeconfig, opts)
 
     proofs: dict[str, TrainingProof] = {}
-    for pool, target in targets.items() if training.proof.enabled else ():
-        args = TrainingProofArgs(
-            training=training,
-            target=target,
-            program=PROJECT / "program",
-            namespace=namespace,
-            storage=storage.ready,
-            kubeconfig=stack.cluster.kubeconfig,
-        )
+    for pool, each in targets.items() if training.proof.enabled else ():
         # One pool at a time: together they would share switches, and so the bandwidth.
-        after = ResourceOptions(provider=provider, depends_on=[networks, *proofs.values()])
-        proofs[pool] = TrainingProof(f"training-{pool}", args, after)
+        after = ResourceOptions(provider=provider, depends_on=[*networks, *proofs.values()])
+        proofs[pool] = TrainingProof(
+            training, each, PROJECT / "program", namespace, storage.ready, kubeconfig, after
+        )
 
-    releases = (trainer, multus, training_operator)
-    check_after_deletions(
-        stack.cluster.kubeconfig,
-        [Installed(namespace, training.namespace), *(each for made in releases for each in made.installed)],
-    )
+    releases = [each for made in (trainer, multus, training_operator) for each in made.installed]
+    check_after_deletions(kubeconfig, [Installed(namespace, training.namespace), *releases])
     # Named, because Output.all() of nothing is an empty list.
     built = pulumi.Output.all(results={pool: proof.result for pool, proof in proofs.items()}).apply(
-        lambda found: build_outputs(training, stack.cluster.cluster_name, targets, found["results"])
+        lambda found: build_outputs(training, cluster.cluster_name, targets, found["results"])
     )
     installed = {
         "trainer_version": trainer.version,
-        "runtimes": trainer.runtimes,
+        "runtimes": runtimes,
         "multus_version": multus.version,
         "training_operator_version": training_operator.version,
         "storage": storage.description,

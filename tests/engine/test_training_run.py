@@ -23,13 +23,13 @@ PROGRAM = """
     import pulumi_kubernetes as kubernetes
 
     from busbar.components.engine.cluster import create_cluster_provider
-    from stacks.training.package import proof as manifests
-    from stacks.training.package.components import proof
+    from stacks.training.package import components, proof as manifests
     from stacks.training.package.target import targets
     from stacks.training.tests.support import cluster, training
 
     ROOT = Path(__file__).parent
-    proof.create_cluster_command = lambda *_, **__: SimpleNamespace(stdout=pulumi.Output.from_input("{}"))
+    printed = SimpleNamespace(stdout=pulumi.Output.from_input("{}"))
+    components.create_cluster_command = lambda *_, **__: printed
     manifests._SCRIPT = f"# {os.environ['TEXT']}\\n{manifests._SCRIPT}"
     (ROOT / "program").mkdir(exist_ok=True)
     (ROOT / "program" / "main.py").write_text(f"# {os.environ['TEXT']}\\n")
@@ -37,17 +37,10 @@ PROGRAM = """
     opts = pulumi.ResourceOptions(provider=create_cluster_provider(kubeconfig, "one"))
     config = training(proof={"run": int(os.environ["RUN"])})
     [target] = targets(cluster(), config).values()
-    args = proof.TrainingProofArgs(
-        training=config,
-        target=target,
-        program=ROOT / "program",
-        namespace=kubernetes.core.v1.Namespace(
-            "namespace", metadata={"name": "busbar-training"}, opts=opts
-        ),
-        storage=[],
-        kubeconfig=kubeconfig,
+    namespace = kubernetes.core.v1.Namespace(
+        "namespace", metadata={"name": "busbar-training"}, opts=opts
     )
-    proof.TrainingProof("training", args, opts)
+    components.TrainingProof(config, target, ROOT / "program", namespace, [], kubeconfig, opts)
 """
 
 

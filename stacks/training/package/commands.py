@@ -65,7 +65,7 @@ def _describe(training: Training) -> Iterator[str]:
     yield f"Kubeflow Trainer: {f'{trainer.version}, {trainer.chart}' if trainer.enabled else 'not installed'}"
     operator = training.training_operator
     if operator.enabled:
-        yield f"Training Operator: {operator.image}, {', '.join(operator.kinds)}"
+        yield f"Training Operator: {operator.image}"
 
 
 @engine_command("training collect", "stacks.training.package.collect:CollectSpec")

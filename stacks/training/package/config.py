@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from busbar.config.cluster import Chart
 from busbar.config.findings import Finding
@@ -26,7 +26,6 @@ from busbar.config.types import (
     StackName,
     Text,
     Url,
-    invalid,
     own_namespace,
 )
 from busbar.models import ConfigModel
@@ -104,36 +103,16 @@ class Multus(InstalledChart):
     )
 
 
-def _kind(value: Any) -> Any:
-    if value == "MPIJob":
-        raise invalid(
-            "has the CRD name of the MPI Operator's (mpijobs.kubeflow.org), and a cluster has one of them",
-            "write an MPIJob of kubeflow.org/v2beta1",
-        )
-    return value
-
-
-JobKind = Annotated[
-    Literal["PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob"], BeforeValidator(_kind)
-]
-
-
 class TrainingOperator(ConfigModel):
-    """Kubeflow Training Operator v1, from charts/training-operator of this project."""
+    """Kubeflow Training Operator v1, from the manifests of its release."""
 
     enabled: bool = Field(default=False, description="Install it.")
-    kinds: list[JobKind] = Field(
-        default=["PyTorchJob"], min_length=1, description="The kinds of kubeflow.org/v1 to install."
-    )
     image: Image = Field(
         default=versions.TRAINING_OPERATOR_IMAGE, description="Image of the controller; its tags are commits."
     )
     init_image: Image = Field(
         default=versions.INIT_IMAGE,
         description="Image in which a PyTorchJob's workers wait for their master; it must have nslookup.",
-    )
-    values: JsonObject = Field(
-        default={}, description="Values merged over stacks/training/helm_values/; lists are replaced."
     )
     timeout_seconds: Seconds = Field(
         default=300, description="Time until the controller must be available, in seconds."
@@ -226,9 +205,6 @@ def _findings(training: Training) -> Iterator[Finding]:
         if chart.enabled and not (chart.is_local or chart.repository_url or "://" in chart.chart):
             text = f"is a name, and {key}.repository is not set"
             yield Finding((key, "chart"), text, found=repr(chart.chart))
-    for index, kind in enumerate(training.training_operator.kinds):
-        if kind in training.training_operator.kinds[:index]:
-            yield Finding(("training_operator", "kinds", index), "is listed twice", found=repr(kind))
     if trainer.deepspeed.enabled and not trainer.enabled:
         yield Finding(("trainer", "deepspeed", "enabled"), "needs Trainer", "set trainer.enabled: true")
     if proof.collective_timeout_seconds * 2 > proof.deadline_seconds:

@@ -1,4 +1,4 @@
-"""Kubeflow Trainer v2 on a measured cluster: the operator, and the ClusterTrainingRuntimes of each pool.
+"""Kubeflow's operators of jobs, and the ClusterTrainingRuntimes of each pool for Kubeflow Trainer v2.
 
 Trainer's own runtimes request no HCA, lock no memory and tolerate no taint. A job with them falls back to
 TCP, or does not start (kubeflow/trainer v2.3.0, manifests/base/runtimes).
@@ -7,11 +7,12 @@ TCP, or does not start (kubeflow/trainer v2.3.0, manifests/base/runtimes).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from busbar.manifests.launcher import HOSTFILE
 from busbar.manifests.operators import Operator
-from stacks.training.package import networks, pod
+from stacks.training.package import networks, pod, versions
 from stacks.training.package.config import Trainer
 from stacks.training.package.target import Target
 
@@ -22,6 +23,13 @@ _JOB = _CONTAINER = "node"
 _STEP = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
 
 TRAINER = Operator(config_key="trainer", release="kubeflow-trainer", namespace="kubeflow-system")
+TRAINING_OPERATOR = Operator(
+    config_key="training_operator", release="training-operator", namespace="training-operator"
+)
+# Kubeflow's own manifests of the release, for PyTorchJobs only (tests/unit/charts/pack.py).
+TRAINING_OPERATOR_CHART = (
+    Path(__file__).resolve().parents[1] / "charts" / f"training-operator-{versions.TRAINING_OPERATOR}.tgz"
+)
 
 
 # User and port of sshd in the image (kubeflow/mpi-operator v0.8.2, build/base).

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import tarfile
 from typing import Any
+
+import yaml
 
 from busbar.outputs import ClusterOutputs
 from stacks.training.package import config
 from stacks.training.package.config import Training
+from stacks.training.package.trainer import TRAINING_OPERATOR_CHART
 from tests.support.measured import outputs
 from tests.support.verdicts import passing
+
+
+def training_operator_crd() -> dict[str, Any]:
+    """The CRD of PyTorchJobs that is installed."""
+    with tarfile.open(TRAINING_OPERATOR_CHART) as archive:
+        file = archive.extractfile("training-operator/templates/crd.yaml")
+        assert file is not None
+        found: dict[str, Any] = yaml.load(file.read(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return found
+
 
 CLUSTER = "organization/busbar/site"
 

@@ -360,15 +360,17 @@ def test_a_fabric_that_failed_gets_no_networks() -> None:
 # ---- Training Operator v1 --------------------------------------------------------------------------------
 
 
-def test_the_training_operator_is_a_release_of_our_chart_with_the_kinds_that_are_asked_for() -> None:
-    run = up(config=configured(training_operator={"enabled": True, "kinds": ["PyTorchJob", "JAXJob"]}))
+def test_the_training_operator_is_a_release_of_the_archive_beside_the_program() -> None:
+    asked = {"enabled": True, "init_image": "mirror/alpine:3"}
+    run = up(config=configured(training_operator=asked))
     assert run.error is None
     [release] = run.of_type(RELEASE)
     chart = Path(release.inputs["chart"])  # from the folder of the run
-    assert chart.resolve() == ROOT / "stacks" / "training" / "charts" / "training-operator"
-    # A change of a file is an update only with the digest of all of them.
+    assert chart.resolve() == ROOT / "stacks" / "training" / "charts" / "training-operator-1.9.4.tgz"
+    # A changed archive is an update only with its digest.
     assert release.inputs["description"].startswith("chart sha256:")
-    assert release.inputs["values"]["kinds"] == ["PyTorchJob", "JAXJob"]
+    image = "ghcr.io/kubeflow/training-v1/training-operator:v1-93c5489"
+    assert release.inputs["values"] == {"image": image, "initContainerImage": "mirror/alpine:3"}
     assert release.inputs["skipAwait"] is False
     assert run.outputs["training_operator_version"] == "v1-93c5489"
 

@@ -144,7 +144,7 @@ def test_a_configuration_is_described_by_what_is_trained_expected_and_installed(
         networks={"h100": [network]},
         storage={"mode": "nfs", "nfs": {"server": "10.0.0.5", "export": "/srv"}},
         trainer={"enabled": True},
-        training_operator={"enabled": True, "image": "operator:1", "kinds": ["PyTorchJob", "JAXJob"]},
+        training_operator={"enabled": True, "image": "operator:1"},
     ) == [
         f"cluster {CLUSTER}, pools: all",
         "training run: nccl, 30 steps, gradients of 1 GiB, image torch:1, at most 1200 s per pool",
@@ -152,7 +152,7 @@ def test_a_configuration_is_described_by_what_is_trained_expected_and_installed(
         "networks of pool h100: ib (host-device, 192.168.20.0/24)",
         "shared storage: nfs 10.0.0.5:/srv",
         "Kubeflow Trainer: 2.3.0, oci://ghcr.io/kubeflow/charts/kubeflow-trainer",
-        "Training Operator: operator:1, PyTorchJob, JAXJob",
+        "Training Operator: operator:1",
     ]
 
 

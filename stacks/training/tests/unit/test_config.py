@@ -12,8 +12,7 @@ from busbar.config.types import STATE_FIRST
 from busbar.manifests.operators import GPU_OPERATOR
 from stacks.training.package.config import load
 from stacks.training.package.networks import MULTUS
-from stacks.training.package.trainer import TRAINER
-from stacks.training.package.training_operator import TRAINING_OPERATOR
+from stacks.training.package.trainer import TRAINER, TRAINING_OPERATOR
 from stacks.training.tests.support import configured, training
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -99,16 +98,6 @@ def test_a_proof_that_is_switched_off_is_no_gate() -> None:
         (
             configured(trainer={"enabled": True, "chart": "kubeflow-trainer"}),
             "trainer.chart: 'kubeflow-trainer' is a name, and trainer.repository is not set",
-        ),
-        (
-            configured(training_operator={"kinds": ["MPIJob"]}),
-            "training_operator.kinds[0]: 'MPIJob' has the CRD name of the MPI Operator's "
-            "(mpijobs.kubeflow.org), and a cluster has one of them. Fix: write an MPIJob of "
-            "kubeflow.org/v2beta1",
-        ),
-        (
-            configured(training_operator={"kinds": ["TFJob", "TFJob"]}),
-            "training_operator.kinds[1]: 'TFJob' is listed twice",
         ),
         (
             configured(trainer={"deepspeed": {"enabled": True}}),

@@ -10,14 +10,14 @@ import pytest
 import yaml
 
 from stacks.training.package.trainer import deepspeed_runtime
-from stacks.training.tests.support import cluster, training
+from stacks.training.tests.support import cluster, training, training_operator_crd
 from tests.unit.charts.published import MPI_OPERATOR_RELEASE, complaints, published_crd
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples"
 CRDS = {
-    "PyTorchJob": (("training-operator", "v1.9.4"), "v1"),
-    "MPIJob": (MPI_OPERATOR_RELEASE, "v2beta1"),
-    "TrainJob": (("kubeflow-trainer", "v2.3.0"), "v1alpha1"),
+    "PyTorchJob": (training_operator_crd(), "v1"),
+    "MPIJob": (published_crd(*MPI_OPERATOR_RELEASE, "MPIJob"), "v2beta1"),
+    "TrainJob": (published_crd("kubeflow-trainer", "v2.3.0", "TrainJob"), "v1alpha1"),
 }
 EXAMPLES = sorted(path.name for path in FOLDER.glob("*.yaml"))
 # Their pods are spelled out here; those of a TrainJob are in the runtime of the pool.
@@ -44,14 +44,13 @@ def workers(name: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_is_valid_by_the_published_crd(name: str) -> None:
     found = example(name)
-    release, version = CRDS[found["kind"]]
-    assert complaints(published_crd(*release, found["kind"]), version, found) == []
+    assert complaints(*CRDS[found["kind"]], found) == []
 
 
 def test_a_misspelt_field_of_an_example_would_be_found() -> None:
     wrong = example("elastic.yaml")
     wrong["spec"]["elasticPolicy"]["minReplica"] = 1
-    [complaint] = complaints(published_crd("training-operator", "v1.9.4", "PyTorchJob"), "v1", wrong)
+    [complaint] = complaints(*CRDS["PyTorchJob"], wrong)
     assert "'minReplica' was unexpected" in complaint
 
 

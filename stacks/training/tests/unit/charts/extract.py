@@ -19,11 +19,4 @@ CHARTS = {
         "github.com/kubeflow/trainer/v2",
         FOLDER,
     ),
-    "training-operator": Published(
-        "https://github.com/kubeflow/training-operator",
-        ("v1.9.4",),
-        ("manifests/base/crds/kubeflow.org_pytorchjobs.yaml", "manifests/base/rbac/role.yaml"),
-        "github.com/kubeflow/training-operator",
-        FOLDER,
-    ),
 }

@@ -1,0 +1,238 @@
+"""What stacks/training puts on a cluster: operators, networks, shared storage, and the training run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+from pulumi import ResourceOptions
+
+from busbar.components.engine.cluster import create_custom_resource, create_object, of_fixed_name
+from busbar.components.engine.helm import Installed, create_release
+from busbar.components.engine.local_command import create_cluster_command, digest_in_first_folder
+from busbar.config import Chart
+from busbar.manifests.names import digest
+from busbar.manifests.operators import Operator, Values
+from stacks.training.package import networks, proof, storage, trainer
+from stacks.training.package.collect import collect_spec
+from stacks.training.package.config import Training
+from stacks.training.package.outputs import CONTRACT_VERSION, read_summary
+from stacks.training.package.target import Target
+
+
+class InstalledOperator(pulumi.ComponentResource):
+    """Makes the Namespace and the Helm Release of an operator. Unless it is `wanted`, it makes nothing."""
+
+    version: pulumi.Output[str | None]
+    """The version that runs; None if it is not wanted."""
+    installed: Sequence[Installed] = ()
+    """What this component installs, for the check at the end of an update."""
+
+    def __init__(
+        self,
+        name: str,
+        operator: Operator,
+        chart: Chart,
+        values: Values,
+        kubeconfig: pulumi.Input[str],
+        opts: ResourceOptions,
+        *,
+        wanted: bool,
+        timeout_seconds: int,
+        image: str | None = None,
+    ) -> None:
+        super().__init__("busbar:training:InstalledOperator", name, None, opts)
+        self.version = pulumi.Output.from_input(None)
+        if wanted:
+            made = create_release(
+                name,
+                operator,
+                chart,
+                values,
+                kubeconfig,
+                self,
+                timeout_seconds=timeout_seconds,
+                image=image,
+                # A webhook whose controller does not run refuses every job, and a pod that starts on a node
+                # before Multus runs there only has eth0.
+                await_ready=True,
+            )
+            self.installed, self.version = made.installed, made.version
+        self.register_outputs({"version": self.version})
+
+
+def create_runtimes(training: Training, targets: Mapping[str, Target], opts: ResourceOptions) -> list[str]:
+    """Register the ClusterTrainingRuntimes of each pool; returns their names, none without Trainer."""
+    config = training.trainer
+    manifests = [each for target in targets.values() for each in trainer.runtimes(target, config)]
+    names = []
+    for manifest in manifests if config.enabled else ():
+        name = manifest["metadata"]["name"]
+        create_custom_resource(f"trainer-{name.removeprefix('busbar-')}", manifest, opts)
+        names.append(name)
+    return names
+
+
+def create_networks(training: Training, opts: ResourceOptions) -> list[pulumi.Resource]:
+    """Register the NetworkAttachmentDefinition of each network."""
+    return [
+        create_custom_resource(
+            f"networks-{pool}-{network.name}",
+            networks.definition(training.namespace, pool, network),
+            opts,
+        )
+        for pool, of_pool in training.networks.items()
+        for network in of_pool
+    ]
+
+
+def create_volume(training: Training, opts: ResourceOptions) -> list[pulumi.Resource]:
+    """Register the PersistentVolume of an NFS export; nothing in other modes.
+
+    It is made before the namespace, so that a destroy removes it after the namespace, when no pod and no
+    claim uses it. Kubernetes keeps a volume in use, so an earlier deletion would wait for later ones.
+    """
+    if training.storage.mode != "nfs":
+        return []
+    manifest = storage.nfs_volume(training.storage, training.namespace)
+    return [
+        kubernetes.core.v1.PersistentVolume(
+            "storage-volume", metadata=manifest["metadata"], spec=manifest["spec"], opts=of_fixed_name(opts)
+        )
+    ]
+
+
+class SharedStorage(pulumi.ComponentResource):
+    """Makes the PersistentVolumeClaim, and waits until it is bound.
+
+    In the modes none and path it makes nothing. Pods that mount the storage depend on `ready`.
+    """
+
+    ready: list[pulumi.Resource]
+    description: pulumi.Output[Mapping[str, Any]]
+    """The output `storage`: its mode; with a claim, also the claim, its namespace, volume and capacity."""
+
+    def __init__(
+        self,
+        training: Training,
+        namespace: kubernetes.core.v1.Namespace,
+        workers: Sequence[str],
+        kubeconfig: pulumi.Input[str],
+        opts: ResourceOptions,
+    ) -> None:
+        """`namespace` has the claim. `workers`: the nodes that mount it."""
+        super().__init__("busbar:training:SharedStorage", "storage", None, opts)
+        config = training.storage
+        self.ready = []
+        self.description = pulumi.Output.from_input({"mode": config.mode})
+        if config.has_claim:
+            manifest = storage.claim(config, training.namespace)
+            claim = kubernetes.core.v1.PersistentVolumeClaim(
+                "storage-claim",
+                metadata=manifest["metadata"],
+                spec=manifest["spec"],
+                opts=of_fixed_name(
+                    ResourceOptions(
+                        parent=self,
+                        depends_on=[namespace],
+                        # Only the claim leads to the data, so a destroy leaves it for the next stack to find.
+                        retain_on_delete=config.keeps_claim,
+                        # Kubernetes keeps a claim that a pod uses; the pods are deleted with the namespace.
+                        deleted_with=None if config.keeps_claim else namespace,
+                    )
+                ),
+            )
+            spec = storage.ClaimSpec(
+                namespace=training.namespace,
+                claim=manifest["metadata"]["name"],
+                class_name=config.class_name,
+                worker=min(workers),
+                deadline_seconds=config.bind_timeout_seconds,
+            ).model_dump(mode="json")
+            bound = create_cluster_command(
+                "storage-bind",
+                "training bind-claim",
+                spec,
+                kubeconfig,
+                ResourceOptions(parent=self, depends_on=[claim]),
+                # A claim that was made again is not bound yet, even under the same name.
+                triggers=[digest(spec), claim.metadata.uid],
+            )
+            self.ready = [bound]
+            self.description = bound.stdout.apply(
+                lambda text: storage.read_binding(text, config.mode, training.namespace)
+            )
+        self.register_outputs({"description": self.description})
+
+
+class TrainingProof(pulumi.ComponentResource):
+    """Makes the ConfigMap of the program, the Service of its ranks, the Job, and the collecting Command.
+
+    The job runs again when its request changes (workers, image, settings, `proof.run`), because its name is a
+    digest of that. If only the expectation changes, the same log is judged again. Job and ConfigMap of a name
+    never change: a changed program, script or manifest comes with the next run.
+    """
+
+    result: pulumi.Output[Mapping[str, Any]]
+    """The verdict in short (stacks.training.package.outputs.summarize)."""
+    job: str
+    """The name of the Job."""
+
+    def __init__(
+        self,
+        training: Training,
+        target: Target,
+        program: Path,
+        namespace: kubernetes.core.v1.Namespace,
+        ready: Sequence[pulumi.Resource],
+        kubeconfig: pulumi.Input[str],
+        opts: ResourceOptions | None = None,
+    ) -> None:
+        """One pool. `program`: the folder of the training program. `namespace` is shared by the pools.
+
+        `ready`: the resources that must exist before a pod can mount the shared storage.
+        """
+        name = f"training-{target.pool}"
+        super().__init__("busbar:training:TrainingProof", name, None, opts)
+        manifests = proof.render(target, training, read_program(program))
+        self.job = manifests.name
+        # A namespace that stays because of its claim deletes nothing.
+        deleted_with = None if training.storage.keeps_claim else namespace
+        in_namespace = ResourceOptions(parent=self, depends_on=[namespace], deleted_with=deleted_with)
+        of_program = ResourceOptions.merge(in_namespace, ResourceOptions(ignore_changes=["data"]))
+        config_map = create_object(f"{name}-program", manifests.config_map, of_program)
+        service = create_object(f"{name}-service", manifests.service, in_namespace)
+        job = kubernetes.batch.v1.Job(
+            f"{name}-job",
+            metadata=manifests.job["metadata"],
+            spec=manifests.job["spec"],
+            opts=ResourceOptions(
+                parent=self,
+                depends_on=[config_map, service, *ready],
+                # The old job may still hold the GPUs that the new one needs.
+                delete_before_replace=True,
+                ignore_changes=["spec"],
+                deleted_with=deleted_with,
+            ),
+        )
+        folder = f".busbar/{pulumi.get_stack()}/{target.pool}"
+        spec = collect_spec(target, training, self.job, folder=folder)
+        collect = create_cluster_command(
+            f"{name}-collect",
+            "training collect",
+            spec,
+            kubeconfig,
+            ResourceOptions(parent=self, depends_on=[job]),
+            # Another contract makes another output.
+            triggers=[digest_in_first_folder(f"{name}-folder", spec, self), f"contract {CONTRACT_VERSION}"],
+        )
+        self.result = collect.stdout.apply(read_summary)
+        self.register_outputs({"result": self.result, "job": self.job})
+
+
+def read_program(folder: Path) -> dict[str, str]:
+    """File name -> text of every Python file in the folder."""
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py"))}

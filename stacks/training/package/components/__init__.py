@@ -1,1 +1,0 @@
-"""Components of stacks/training. The components of the core do not import them."""
