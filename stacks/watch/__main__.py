@@ -1,4 +1,4 @@
-"""The program of stacks/watch: monitors a measured fabric. It has wiring only; see package/components/."""
+"""The program of stacks/watch: monitors a measured fabric. It has wiring only; see package/components.py."""
 
 from pathlib import Path
 
@@ -16,21 +16,17 @@ from busbar.components.engine.stack import (
     load_config,
     refuse_other_cluster,
 )
+from busbar.config import Chart
 from busbar.manifests.names import digest
+from busbar.manifests.operators import load
 from stacks.watch.capability import GATE
-from stacks.watch.package.components.monitoring import (
-    Monitoring,
-    MonitoringArgs,
-    NodeProblems,
-    NodeProblemsArgs,
-)
-from stacks.watch.package.components.prometheus import Crds, Prometheus, PrometheusArgs
+from stacks.watch.package import manifests
+from stacks.watch.package.components import Monitoring, NodeProblems, Release, create_grafana_password
 from stacks.watch.package.config import CONFIG
 from stacks.watch.package.outputs import build_outputs
-from stacks.watch.package.sizing import of_cluster
 from stacks.watch.package.survey import SurveySpec
 
-PROJECT = Path(__file__).resolve().parent
+HELM_VALUES = Path(__file__).resolve().parent / "helm_values"
 
 
 async def main() -> None:
@@ -50,27 +46,34 @@ async def main() -> None:
                 "survey", "watch survey", spec, cluster.kubeconfig, ResourceOptions(), triggers=[digest(spec)]
             )
         )
-    size = of_cluster(watch, cluster)
-    args = PrometheusArgs(
-        stack=watch.stack,
-        helm_values=PROJECT / "helm_values",
-        memory_gib=size.memory_gib,
-        kubeconfig=cluster.kubeconfig,
+    stack, repository = watch.stack, watch.stack.repository
+    crds = Release(
+        "prometheus-crds",
+        manifests.CRDS,
+        Chart(chart=stack.crds_chart, version=stack.crds_version, repository=repository),
+        load(HELM_VALUES, manifests.CRDS.release),
+        stack,
+        cluster.kubeconfig,
+        ResourceOptions(provider=provider, depends_on=first),
     )
-    crds = Crds("prometheus-crds", args, ResourceOptions(provider=provider, depends_on=first))
-    prometheus = Prometheus("prometheus", args, ResourceOptions(provider=provider, depends_on=[crds]))
+    prometheus = Release(
+        "prometheus",
+        manifests.STACK,
+        Chart(chart=stack.chart, version=stack.version, repository=repository),
+        manifests.values(HELM_VALUES, stack),
+        stack,
+        cluster.kubeconfig,
+        ResourceOptions(provider=provider, depends_on=[crds]),
+    )
+    if stack.enabled:
+        create_grafana_password(ResourceOptions(provider=provider, depends_on=[prometheus]))
     monitoring = Monitoring(
-        "monitoring",
-        MonitoringArgs(watch=watch, cluster=cluster),
-        ResourceOptions(provider=provider, depends_on=[*first, prometheus]),
+        watch, cluster, ResourceOptions(provider=provider, depends_on=[*first, prometheus])
     )
     check_after_deletions(cluster.kubeconfig, [*crds.installed, *prometheus.installed, *monitoring.installed])
-    problems = NodeProblemsArgs(watch=watch, namespace=monitoring.namespace)
-    NodeProblems("node-problems", problems, ResourceOptions(provider=provider))
-    outputs = monitoring.result.apply(
-        lambda printed: build_outputs(watch, cluster.cluster_name, size, printed)
-    )
-    names = build_outputs(watch, cluster.cluster_name, size, None)
+    NodeProblems(watch, monitoring.namespace, ResourceOptions(provider=provider))
+    outputs = monitoring.result.apply(lambda printed: build_outputs(watch, cluster.cluster_name, printed))
+    names = build_outputs(watch, cluster.cluster_name, None)
     export_all({name: outputs[name] for name in names})
     await fail_unless_passed(outputs, enforce=watch.check.enforce, gate=GATE.refusal)
 

@@ -1,4 +1,4 @@
-"""`busbar watch`: the configuration of stacks/watch, its size, and busbar's series in the cluster."""
+"""`busbar watch`: the configuration of stacks/watch, and busbar's series in the cluster."""
 
 from __future__ import annotations
 
@@ -29,16 +29,12 @@ def register(group: typer.Typer) -> None:
 def describe(path: Path) -> tuple[list[str], list[Finding]]:
     """A stack file in a few lines, and the warnings on it. Raises ConfigError."""
     from busbar.config.findings import Finding, did_you_mean
-    from stacks.watch.package import config, sizing
+    from stacks.watch.package import config
     from stacks.watch.package.render import read_of_ports
 
     watch = config.read(path)
     known = [name for name in read_of_ports() if name.endswith("_total")]
-    return [
-        f"cluster {watch.cluster}, Prometheus: {watch.stack.mode}, namespace {watch.namespace}",
-        f"{sizing.per_node(watch)}",
-        f"{sizing.estimate(watch, 440, 8, 8)}, of 8 GPUs and 8 rails each",
-    ], [
+    return [f"cluster {watch.cluster}, Prometheus: {watch.stack.mode}, namespace {watch.namespace}"], [
         Finding(
             ("missing_counters", number), f"is read by no rule{did_you_mean(name, known)}", "", repr(name)
         )

@@ -1,4 +1,4 @@
-"""The objects of stacks/watch on the cluster, as plain mappings."""
+"""The objects of stacks/watch on the cluster as plain mappings, and the values of kube-prometheus-stack."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 import yaml
 
+from busbar.manifests.operators import Operator, Values, load, merge
 from stacks.watch.package import render
-from stacks.watch.package.config import Watch
+from stacks.watch.package.config import Stack, Watch
 
 Manifest = dict[str, Any]
 
@@ -18,6 +19,9 @@ PORT = 9100
 DCGM = "busbar-dcgm"
 DCGM_COUNTERS = "busbar-dcgm-counters"
 MONITORING = "monitoring.coreos.com/v1"
+CRDS = Operator(config_key="stack", release="prometheus-operator-crds", namespace="prometheus-operator-crds")
+STACK = Operator(config_key="stack", release="kube-prometheus-stack", namespace="kube-prometheus-stack")
+GRAFANA_SECRET = "busbar-grafana-admin"
 _LABELS = {"app.kubernetes.io/managed-by": "busbar"}
 _CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap"}
 _HERE = Path(__file__).resolve().parent
@@ -81,3 +85,18 @@ def _complete(manifest: Manifest, watch: Watch) -> Manifest:
     if manifest.get("apiVersion") == MONITORING and watch.stack.release_label:
         labels["release"] = watch.stack.release_label
     return {**manifest, "metadata": {**metadata, "namespace": watch.namespace, "labels": labels}}
+
+
+def values(folder: Path, stack: Stack) -> Values:
+    """`folder`/kube-prometheus-stack.yaml, then values derived from `stack`, then its own `values`."""
+    claim: dict[str, Any] = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": stack.storage}},
+        **({"storageClassName": stack.storage_class} if stack.storage_class else {}),
+    }
+    spec = {
+        "retention": f"{stack.retention_days}d",
+        "storageSpec": {"volumeClaimTemplate": {"spec": claim}},
+    }
+    derived = {"prometheus": {"prometheusSpec": spec}}
+    return merge(merge(load(folder, STACK.release), derived), stack.values)

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stacks.watch.package.config import Watch
-from stacks.watch.package.manifests import DCGM_COUNTERS
-from stacks.watch.package.prometheus import GRAFANA_SECRET, STACK
-from stacks.watch.package.sizing import Estimate
+from stacks.watch.package.manifests import DCGM_COUNTERS, GRAFANA_SECRET, STACK
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -19,7 +17,7 @@ CONTRACT_VERSION = 1
 """Raised when an output changes its meaning or is removed; a new output alone does not raise it."""
 
 
-def build_outputs(watch: Watch, cluster_name: str, size: Estimate, printed: str | None) -> dict[str, Any]:
+def build_outputs(watch: Watch, cluster_name: str, printed: str | None) -> dict[str, Any]:
     """All outputs. `printed`: by `busbar watch check`; any other text is not a pass."""
     passed, reasons, nodes = _read(printed)
     found = {
@@ -30,7 +28,6 @@ def build_outputs(watch: Watch, cluster_name: str, size: Estimate, printed: str 
         "watch_reasons": reasons,
         "nodes_read": nodes,
         "prometheus": watch.stack.mode,
-        "estimate": str(size),
     }
     if watch.stack.enabled:
         found["grafana_secret"] = f"{STACK.namespace}/{GRAFANA_SECRET}"
@@ -61,9 +58,7 @@ def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> Render
         head = passed(f"all rails of {outputs['nodes_read']:.0f} nodes are read")
     else:
         head = not_passed("monitoring is not complete", outputs.get("watch_reasons"))
-    found = [
-        (name, outputs.get(name)) for name in ("cluster_name", "prometheus", "estimate", "grafana_secret")
-    ]
+    found = [(name, outputs.get(name)) for name in ("cluster_name", "prometheus", "grafana_secret")]
     if values := outputs.get("gpu_operator_values"):
         found.append(
             ("GPU counters", f"set gpu_operator.values: {json.dumps(values)} in the cluster's stack")

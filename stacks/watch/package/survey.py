@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from busbar.kube.client import Api, ApiError, JsonObject
-from busbar.kube.nodes import NODES
+from busbar.kube.client import Api, JsonObject
 from busbar.models import StrictModel
 from busbar.text import listed
 from stacks.watch.package.config import Stack
-from stacks.watch.package.prometheus import CRDS, STACK
+from stacks.watch.package.manifests import CRDS
 
 CRD_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 GROUP = "monitoring.coreos.com"
 NEEDED = ("servicemonitors", "prometheusrules")
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
-NODE_EXPORTER_PORT = 9100
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
-_IN_PARALLEL = 32
 
 
 class SurveySpec(StrictModel):
@@ -39,7 +35,7 @@ def findings(api: Api, spec: SurveySpec) -> list[str]:
     crds = [each for each in api.list(CRD_PATH) if (each.get("spec") or {}).get("group") == GROUP]
     if not spec.install:
         return list(_missing_crds(crds))
-    return [*_foreign_crds(crds), *_storage(api, spec.storage_class), *_taken_port(api)]
+    return [*_foreign_crds(crds), *_storage(api, spec.storage_class)]
 
 
 def _missing_crds(crds: list[JsonObject]) -> Iterator[str]:
@@ -77,32 +73,3 @@ def _storage(api: Api, wanted: str | None) -> Iterator[str]:
         (each.get("annotations") or {}).get(_DEFAULT_CLASS) == "true" for each in classes
     ):
         yield f"no StorageClass is the default one; {known}. Fix: name one in stack.storage_class"
-
-
-def _taken_port(api: Api) -> Iterator[str]:
-    """Find Nodes where port 9100 is in use by other software than the node_exporter of an earlier update."""
-    pods = api.list(
-        f"/api/v1/namespaces/{STACK.namespace}/pods",
-        labelSelector="app.kubernetes.io/name=prometheus-node-exporter",
-    )
-    ours = {(pod.get("spec") or {}).get("nodeName") for pod in pods}
-    names = [node["metadata"]["name"] for node in api.list(NODES)]
-    asked = [name for name in names if name not in ours]
-    with ThreadPoolExecutor(_IN_PARALLEL) as pool:
-        answers = list(pool.map(lambda name: _answers(api, name), asked))
-    taken = [name for name, answered in zip(asked, answers, strict=True) if answered]
-    if taken:
-        yield (
-            f"port {NODE_EXPORTER_PORT} is taken on {listed(taken)}, probably by a node_exporter. Fix: "
-            "stop it; or set stack.values: {nodeExporter: {enabled: false}}, and let Prometheus read that one"
-        )
-
-
-def _answers(api: Api, node: str) -> bool:
-    """Whether a server listens on that port; the API server, which reaches all Nodes, connects to it."""
-    try:
-        next(iter(api.stream(f"{NODES}/{node}:{NODE_EXPORTER_PORT}/proxy/")), b"")
-    except ApiError as error:
-        # 5xx: refused, or a firewall. Any other status came from the port.
-        return not error.transient
-    return True

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
-from stacks.watch.package.render import FOLDER, GROUPS, PAGE, Rule, written
+from stacks.watch.package.render import FILES, FOLDER, PAGE, written
 
 FILE = Path(__file__).resolve().parents[3] / PAGE
 MARK = "<!-- From here on `make docs` writes this page. -->\n"
@@ -19,26 +20,27 @@ _TEMPLATES = (
 def page(text: str) -> str:
     """The page with its sections written anew."""
     parts = [text.partition(MARK)[0] + MARK]
-    for group in GROUPS:
+    for group in FILES:
         notes = _notes((FOLDER / f"{group}.yaml").read_text(encoding="utf-8"))
         parts.append(f"\n## {TITLES[group]}\n")
-        parts += [_section(rule, notes[rule.alert]) for rule in written(group) if isinstance(rule, Rule)]
+        rules = [rule for found in written(group) for rule in found["rules"] if "alert" in rule]
+        parts += [_section(rule, notes[rule["alert"]]) for rule in rules]
     return "".join(parts)
 
 
-def _section(rule: Rule, note: str) -> str:
-    summary = rule.summary
+def _section(rule: dict[str, Any], note: str) -> str:
+    summary, description = rule["annotations"]["summary"], rule["annotations"]["description"]
     for pattern, name in _TEMPLATES:
         summary = pattern.sub(name, summary)
-    after = "" if rule.pending == "0m" else f", after {rule.pending}"
-    head = f"{summary[0].upper()}{summary[1:]} ({rule.severity}{after}). {note}".strip()
-    return f"\n### {rule.alert}\n\n{head} Fix: {rule.fix}.\n"
+    after = f", after {rule['for']}" if "for" in rule else ""
+    head = f"{summary[0].upper()}{summary[1:]} ({rule['labels']['severity']}{after}). {note}".strip()
+    return f"\n### {rule['alert']}\n\n{head} {description}.\n"
 
 
 def _notes(text: str) -> dict[str, str]:
     """Alert -> the comment above it."""
-    found = re.findall(r"^((?:# .*\n)*)- alert: (\w+)$", text, re.MULTILINE)
-    return {alert: " ".join(line[2:] for line in comment.splitlines()) for comment, alert in found}
+    found = re.findall(r"^((?:  # .*\n)*)  - alert: (\w+)$", text, re.MULTILINE)
+    return {alert: " ".join(line[4:] for line in comment.splitlines()) for comment, alert in found}
 
 
 if __name__ == "__main__":

@@ -120,11 +120,6 @@ def test_crds_are_installed_before_prometheus_and_that_before_its_objects() -> N
         assert run.waits_for(each, stack), each.name
 
 
-def test_prometheus_asks_for_the_memory_of_the_cluster_s_series() -> None:
-    values = up(stack=INSTALL).named("prometheus-release").inputs["values"]
-    assert values["prometheus"]["prometheusSpec"]["resources"] == {"requests": {"memory": "2Gi"}}
-
-
 def test_the_password_of_grafana_is_made_and_nowhere_in_clear() -> None:
     run = up(stack=INSTALL)
     [secret] = run.of_type(SECRET)

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from busbar.preflight.health_checks import FATAL_XIDS, XIDS_OF_PROGRAMS
-from stacks.watch.package.render import GROUPS, PAGE, PREFIX, groups, rules, series_of_rails
+from stacks.watch.package.render import PAGE, PREFIX, groups
 from stacks.watch.tests.page import FILE, page
 from stacks.watch.tests.promtool import run
 from stacks.watch.tests.support import EXISTING, watch
@@ -31,12 +31,12 @@ from stacks.watch.tests.unit.cases import (
     rails,
 )
 
-ON_RAILS = rules("rails", watch())
 # With all rules.
 SITE = watch(stack=EXISTING)
 LISTED = [rule for group in groups(SITE) for rule in group["rules"] if "alert" in rule]
 RECORDED = [rule for group in groups(SITE) for rule in group["rules"] if "record" in rule]
 RULES = {rule["alert"]: rule for rule in LISTED}
+ON_RAILS = [rule for rule in LISTED if "node_infiniband_" in rule["expr"]]
 ALERTS = [rule["alert"] for rule in LISTED]
 
 
@@ -122,7 +122,7 @@ def test_every_alert_has_a_name_of_its_own_and_a_case() -> None:
 def test_every_alert_has_its_severity_and_fires_after_its_time() -> None:
     found: dict[tuple[str, str], set[str]] = {}
     for rule in LISTED:
-        found.setdefault((rule["labels"]["severity"], rule["for"]), set()).add(rule["alert"])
+        found.setdefault((rule["labels"]["severity"], rule.get("for", "0m")), set()).add(rule["alert"])
     assert found == SETTINGS
 
 
@@ -143,12 +143,15 @@ def test_every_alert_fires_on_what_it_is_for_and_on_nothing_else(tmp_path: Path)
     passes(tmp_path, *tests)
 
 
-def test_each_series_of_a_rail_that_an_alert_reads_is_known_and_of_busbar_rails() -> None:
-    assert (series_of_rails(None), series_of_rails("ethernet")) == ({*COUNTERS}, {*ROCE})
-    for rule in ON_RAILS:
-        if rule.alert not in ("BusbarRailCounterSaturated", "BusbarRailsNotRead"):
+def test_each_series_of_a_rail_that_an_alert_reads_is_counted_and_of_busbar_rails() -> None:
+    counted = {"node_infiniband_" + name for name in (*COUNTERS, *ROCE)}
+    of_busbar = PREFIX + r'\w+\b(?=\{job="busbar-rails"\})'
+    assert set(re.findall(of_busbar, RULES["BusbarRailsNotRead"]["expr"])) == counted
+    for rule in [*ON_RAILS, *RECORDED]:
+        if rule.get("alert") != "BusbarRailCounterSaturated":
+            read = set(re.findall(PREFIX + r"\w+", rule["expr"]))
             # Another node_exporter may give the same series.
-            assert not re.findall(PREFIX + r'\w+\b(?!\{job="busbar-rails"\})', rule.expr), rule.alert
+            assert read == set(re.findall(of_busbar, rule["expr"])) <= counted, rule
 
 
 def elsewhere(series: Series, device: str) -> Series:
@@ -158,13 +161,13 @@ def elsewhere(series: Series, device: str) -> Series:
 
 def test_an_hca_of_storage_fires_no_alert_on_rails_and_hides_none(tmp_path: Path) -> None:
     tests = []
-    for rule in (each for each in ON_RAILS if each.alert in ON_HARDWARE):
-        case = CASES[rule.alert]
+    for alert in (rule["alert"] for rule in ON_RAILS if rule["alert"] in ON_HARDWARE):
+        case = CASES[alert]
         healthy = {**case.expected, **of_all_rails(COUNTERS)}
         faulty, well = elsewhere(case.firing, "storage"), elsewhere(case.silent, "storage")
         tests += [
-            Firing(rule.alert, {**healthy, **case.silent, **faulty}, case.at, False),
-            Firing(rule.alert, {**case.expected, **case.firing, **well}, case.at, True),
+            Firing(alert, {**healthy, **case.silent, **faulty}, case.at, False),
+            Firing(alert, {**case.expected, **case.firing, **well}, case.at, True),
         ]
     passes(tmp_path, *tests)
 
@@ -285,11 +288,10 @@ def test_an_xid_is_as_critical_as_preflight_says() -> None:
 # The site of one node in quarantine or drained: its rails keep their names, and nothing is expected.
 OUT = {name: values for name, values in EXPECTED.items() if name.startswith("busbar_node_rail_info")}
 ON_HARDWARE = [
-    rule.alert
-    for group, scope in GROUPS.items()
-    for rule in rules(group, SITE)
-    if (rule.of or scope) != "site" or rule.alert == "BusbarNodeNotReady"
-]
+    alert
+    for alert, rule in RULES.items()
+    if re.search(r"and on \([\w, ]+\) busbar:(node|rail)$", rule["expr"])
+] + ["BusbarNodeNotReady"]
 
 
 @pytest.mark.parametrize(
@@ -352,7 +354,7 @@ def test_the_recovery_action_is_read_by_both_of_its_names(tmp_path: Path) -> Non
 
 def test_a_dead_man_s_switch_is_made_where_the_prometheus_is_not_ours() -> None:
     for stack, made in ((EXISTING, True), ({"mode": "install"}, False), ({}, False)):
-        found = {rule.alert for rule in rules("cluster", watch(stack=stack))}
+        found = [rule.get("alert") for group in groups(watch(stack=stack)) for rule in group["rules"]]
         assert ("BusbarWatchdog" in found) is made
 
 
@@ -385,12 +387,15 @@ def test_a_drained_node_is_named_after_a_week(tmp_path: Path) -> None:
     passes(tmp_path, Firing("BusbarNodeQuarantined", drained, "190h", True, "1h"))
 
 
-def test_counters_that_a_site_does_not_have_are_not_missing() -> None:
+def test_counters_that_a_site_does_not_have_are_not_missing(tmp_path: Path) -> None:
     name = "node_infiniband_local_ack_timeout_errors_total"
-    for lacks, counted in (([], True), ([name], False)):
-        found = {rule.alert: rule.expr for rule in rules("rails", watch(missing_counters=lacks))}
-        assert ("local_ack_timeout_errors_total" in found["BusbarRailsNotRead"]) is counted
-        assert name in found["BusbarRailAckTimeouts"]
+    found = groups(watch(stack=EXISTING, missing_counters=[name]))
+    rules = {rule.get("alert"): rule["expr"] for group in found for rule in group["rules"]}
+    assert name not in rules["BusbarRailsNotRead"] and name in RULES["BusbarRailsNotRead"]["expr"]
+    assert name in rules["BusbarRailAckTimeouts"]
+    rule_file = tmp_path / "rules.yaml"
+    rule_file.write_text(yaml.safe_dump({"groups": found}))
+    assert run("check", "rules", rule_file).returncode == 0
 
 
 def test_without_dcgm_there_are_no_rules_on_gpus() -> None:

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from stacks.watch.package import manifests
-from stacks.watch.package.prometheus import GRAFANA_SECRET, STACK, values
+from stacks.watch.package.manifests import GRAFANA_SECRET, STACK, values
 from stacks.watch.package.series import CONFIG_MAP, Sample, SeriesSpec, render
-from stacks.watch.package.sizing import estimate, of_cluster
 from stacks.watch.tests.support import EXISTING, cluster, watch
 from stacks.watch.tests.unit.cases import COUNTERS, ROCE
 
@@ -184,20 +183,20 @@ def test_values_of_prometheus_follow_from_the_configuration_and_the_stack_s_own_
             "values": {"prometheus": {"prometheusSpec": {"retention": "4d"}}},
         }
     )
-    spec = values(HELM_VALUES, configured.stack, 14)["prometheus"]["prometheusSpec"]
+    spec = values(HELM_VALUES, configured.stack)["prometheus"]["prometheusSpec"]
     assert spec["retention"] == "4d"
-    assert spec["resources"] == {"requests": {"memory": "14Gi"}}
+    assert spec["resources"] == {"requests": {"memory": "4Gi"}}
     claim = spec["storageSpec"]["volumeClaimTemplate"]["spec"]
     assert (claim["storageClassName"], claim["resources"]) == ("fast", {"requests": {"storage": "200Gi"}})
     for kind in ("rule", "serviceMonitor", "podMonitor", "probe", "scrapeConfig"):
         assert spec[f"{kind}SelectorNilUsesHelmValues"] is False
-    default = values(HELM_VALUES, watch(stack={"mode": "install"}).stack, 1)["prometheus"]["prometheusSpec"]
+    default = values(HELM_VALUES, watch(stack={"mode": "install"}).stack)["prometheus"]["prometheusSpec"]
     assert default["retention"] == "10d"
     assert "storageClassName" not in default["storageSpec"]["volumeClaimTemplate"]["spec"]
 
 
 def test_grafana_finds_the_dashboards_and_the_password_that_busbar_makes() -> None:
-    grafana = values(HELM_VALUES, watch(stack={"mode": "install"}).stack, 1)["grafana"]
+    grafana = values(HELM_VALUES, watch(stack={"mode": "install"}).stack)["grafana"]
     assert grafana == {
         "admin": {"existingSecret": GRAFANA_SECRET},
         "sidecar": {"dashboards": {"searchNamespace": "ALL"}},
@@ -207,7 +206,7 @@ def test_grafana_finds_the_dashboards_and_the_password_that_busbar_makes() -> No
 
 
 def test_parts_of_k3s_that_have_no_endpoint_of_their_own_are_not_read() -> None:
-    found = values(HELM_VALUES, watch(stack={"mode": "install"}).stack, 1)
+    found = values(HELM_VALUES, watch(stack={"mode": "install"}).stack)
     for part in ("kubeControllerManager", "kubeScheduler", "kubeProxy", "kubeEtcd"):
         assert found[part] == {"enabled": False}
     assert not any(found["defaultRules"]["rules"].values())
@@ -216,12 +215,3 @@ def test_parts_of_k3s_that_have_no_endpoint_of_their_own_are_not_read() -> None:
     rails = {"sourceLabels": ["__name__"], "regex": "node_infiniband_.*", "action": "drop"}
     assert monitor["metricRelabelings"] == [rails], "busbar-rails has them"
     assert STACK.release == "kube-prometheus-stack"
-
-
-def test_the_estimate_counts_what_prometheus_has_to_hold() -> None:
-    assert str(estimate(watch(), 1, 0, 1)) == "1 nodes: about 35 series, 2 GiB of memory (estimate)"
-    with_gpu, without = estimate(watch(), 1, 1, 0), estimate(watch(dcgm=False), 1, 1, 0)
-    assert with_gpu.series - without.series == 30
-    installed = estimate(watch(stack={"mode": "install"}), 1, 0, 1)
-    assert installed.series == 35 + 3000
-    assert of_cluster(watch(), cluster()) == estimate(watch(), 2, 8, 8)

@@ -10,7 +10,6 @@ from rich.console import Console
 
 from stacks.watch.capability import GATE
 from stacks.watch.package.outputs import build_outputs, summary
-from stacks.watch.package.sizing import estimate
 from stacks.watch.tests.support import watch
 
 PASS = {"passed": True, "reasons": [], "nodes": 2}
@@ -20,7 +19,7 @@ FAIL = {"passed": False, "reasons": ["gpu-2 1/2"], "nodes": 1}
 def outputs(printed: Any = PASS, **config: Any) -> dict[str, Any]:
     site = watch(**config)
     text = printed if isinstance(printed, str | None) else json.dumps(printed)
-    return build_outputs(site, "site", estimate(site, 2, 8, 8), text)
+    return build_outputs(site, "site", text)
 
 
 def shown(found: dict[str, Any]) -> str:

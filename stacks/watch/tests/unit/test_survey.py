@@ -6,12 +6,9 @@ from typing import Any
 
 import pytest
 
-from busbar.kube.client import ApiError
-from busbar.kube.nodes import NODES
 from stacks.watch.package.survey import CLASSES, CRD_PATH, SurveySpec, findings
 from stacks.watch.tests.support import EXISTING, INSTALL, Served, watch
 
-PODS = "/api/v1/namespaces/kube-prometheus-stack/pods"
 OURS = {"meta.helm.sh/release-name": "prometheus-operator-crds"}
 DEFAULT = {
     "metadata": {"name": "local-path", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
@@ -27,9 +24,8 @@ def crd(kind: str, annotations: dict[str, str] | None = None, group: str = "moni
 
 
 def api(**objects: Any) -> Served:
-    made = {"crds": [], "classes": [DEFAULT], "pods": [], **objects}
-    nodes = [{"metadata": {"name": name}} for name in ("gpu-1", "gpu-2")]
-    return Served({CRD_PATH: made["crds"], CLASSES: made["classes"], PODS: made["pods"], NODES: nodes})
+    made = {"crds": [], "classes": [DEFAULT], **objects}
+    return Served({CRD_PATH: made["crds"], CLASSES: made["classes"]})
 
 
 def found(cluster: Served, **stack: Any) -> list[str]:
@@ -64,20 +60,6 @@ def test_a_storage_class_that_does_not_exist_is_named() -> None:
 def test_without_a_default_storage_class_one_must_be_named(classes: Any) -> None:
     [text] = found(api(classes=classes))
     assert text.startswith("no StorageClass is the default one; the cluster has")
-
-
-@pytest.mark.parametrize("answer", ["<html>", "", ApiError("GET", 400, "HTTP request to an HTTPS server")])
-def test_a_port_on_which_something_answers_is_taken(answer: str | ApiError) -> None:
-    cluster = api()
-    cluster.texts[f"{NODES}/gpu-2:9100/proxy/"] = answer
-    [text] = found(cluster)
-    assert text.startswith("port 9100 is taken on gpu-2, probably by a node_exporter. Fix:")
-
-
-def test_the_node_exporter_of_an_earlier_update_does_not_take_its_own_port() -> None:
-    cluster = api(pods=[{"spec": {"nodeName": "gpu-2"}}])
-    cluster.texts[f"{NODES}/gpu-2:9100/proxy/"] = "<html>"
-    assert found(cluster) == []
 
 
 def test_an_existing_operator_must_have_its_crds_and_nothing_else_is_asked() -> None:

@@ -10,7 +10,7 @@ import yaml
 
 from stacks.watch.lab import images, tools
 from stacks.watch.lab.part import PART
-from stacks.watch.package.prometheus import STACK, values
+from stacks.watch.package.manifests import STACK, values
 from stacks.watch.package.versions import NODE_PROBLEM_DETECTOR_IMAGE
 from stacks.watch.tests.support import watch
 from tests.unit.charts.published import helm
@@ -20,7 +20,7 @@ CHART = HERE / "lab" / "charts" / "kube-prometheus-stack"
 
 
 def rendered() -> dict[str, Any]:
-    given = yaml.safe_dump(values(HERE / "helm_values", watch(stack={"mode": "install"}).stack, 2))
+    given = yaml.safe_dump(values(HERE / "helm_values", watch(stack={"mode": "install"}).stack))
     done = subprocess.run(
         [helm(), "template", STACK.release, str(CHART), "-n", STACK.namespace, "-f", "-"],
         input=given, capture_output=True, text=True, timeout=120, check=False,
@@ -33,7 +33,7 @@ def test_prometheus_selects_objects_of_all_namespaces_and_labels_as_the_values_s
     spec = rendered()["Prometheus"]["spec"]
     for name in ("serviceMonitor", "rule"):
         assert (spec[f"{name}Selector"], spec[f"{name}NamespaceSelector"]) == ({}, {})
-    assert (spec["retention"], spec["resources"]) == ("10d", {"requests": {"memory": "2Gi"}})
+    assert (spec["retention"], spec["resources"]) == ("10d", {"requests": {"memory": "4Gi"}})
 
 
 def test_the_charts_name_the_images_that_the_lab_builds() -> None:

@@ -17,7 +17,8 @@ import yaml
 
 from lab.paths import LAB
 from stacks.watch.lab import debian
-from stacks.watch.package.render import PREFIX, series_of_rails
+from stacks.watch.package.render import PREFIX
+from stacks.watch.tests.unit.cases import COUNTERS
 
 SCRIPT = (LAB / "hosts" / "hardware" / "infiniband.sh").read_text(encoding="utf-8")
 DEV = yaml.safe_load((Path(__file__).parents[3] / "Pulumi.dev.yaml").read_text(encoding="utf-8"))
@@ -82,7 +83,7 @@ def test_it_gives_every_series_that_an_alert_on_infiniband_reads_but_those_that_
     tmp_path: Path,
 ) -> None:
     hca(tmp_path, "mlx5_0")
-    read = {PREFIX + name for name in series_of_rails(None)}
+    read = {PREFIX + name for name in COUNTERS}
     with served(tmp_path) as url:
         assert read - series(url) <= set(MISSING)
 

@@ -1,1 +1,0 @@
-"""The Pulumi components of stacks/watch."""
