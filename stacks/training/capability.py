@@ -8,7 +8,7 @@ GATE = Gate(
     reasons="training_reasons",
     title="training run failed",
     raised="proof.run",
-    summary="stacks.training.package.summary",
+    summary="stacks.training.package.outputs",
 )
 CAPABILITY = Capability(
     name="training",

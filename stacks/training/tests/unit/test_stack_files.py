@@ -15,7 +15,7 @@ from stacks.training.tests.support import CLUSTER, configured
 from tests.support.cli import busbar
 
 ROOT = Path(__file__).resolve().parents[4]
-STACKS = ("dev", "trainer", "networks", "jobs")
+STACKS = ("dev", "networks", "jobs")
 LAB = [ROOT / "stacks" / "training" / f"Pulumi.{stack}.yaml" for stack in STACKS]
 
 
@@ -47,8 +47,8 @@ def test_the_example_of_a_roce_site_is_valid_and_has_a_network_per_rail() -> Non
 
 def test_the_lab_s_stacks_have_namespaces_of_their_own() -> None:
     assert len({read(file).namespace for file in LAB}) == len(LAB)
-    assert [read(file).trainer.enabled for file in LAB] == [False, True, False, True]
-    assert [bool(read(file).networks) for file in LAB] == [False, False, True, False]
+    assert [read(file).trainer.enabled for file in LAB] == [False, False, True]
+    assert [bool(read(file).networks) for file in LAB] == [False, True, False]
 
 
 def test_the_schema_that_is_checked_in_is_current() -> None:

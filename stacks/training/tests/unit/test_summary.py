@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from stacks.training.package.outputs import build_outputs, summarize
-from stacks.training.package.summary import summary
+from stacks.training.package.outputs import build_outputs, summarize, summary
 from stacks.training.package.target import targets
 from stacks.training.package.verdict import Verdict
 from stacks.training.tests.support import cluster, training
