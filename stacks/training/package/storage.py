@@ -306,11 +306,11 @@ def bind(api: Api, spec: ClaimSpec, clock: Clock, progress: ProgressCallback) ->
         )
     except TimedOut as timeout:
         raise StorageRefused(f"{timeout}. Fix: see the events, and the log of the provisioner") from None
-    path = f"/api/v1/persistentvolumes/{claim['spec']['volumeName']}"
-    volume = api.get(path)
+    of_volume = f"/api/v1/persistentvolumes/{claim['spec']['volumeName']}"
+    volume = api.get(of_volume)
     name, policy = volume["metadata"]["name"], volume["spec"].get("persistentVolumeReclaimPolicy")
     if policy != "Retain":
-        api.merge(path, {"spec": {"persistentVolumeReclaimPolicy": "Retain"}})
+        api.merge(of_volume, {"spec": {"persistentVolumeReclaimPolicy": "Retain"}})
         progress(f"PersistentVolume {name}: reclaim policy {policy} changed to Retain; its data stay")
     return {
         "claim": spec.claim,
