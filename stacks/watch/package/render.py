@@ -37,18 +37,16 @@ def groups(watch: Watch) -> list[dict[str, Any]]:
             if alert := rule.get("alert"):
                 rule["annotations"]["runbook_url"] = f"{PAGE}#{alert.lower()}"
             if alert == _NOT_READ:
-                # One line per series.
-                lines = rule["expr"].splitlines()
-                absent = tuple(f"{name}{{" for name in watch.missing_counters)
-                rule["expr"] = "\n".join(line for line in lines if not any(name in line for name in absent))
+                absent = tuple(f"and on (node, device, port) {name}{{" for name in watch.missing_counters)
+                lines = [line for line in rule["expr"].splitlines() if not line.strip().startswith(absent)]
+                rule["expr"] = "\n".join(lines)
     return found
 
 
 def written(name: str) -> list[dict[str, Any]]:
     """The groups of one file as they are there."""
-    found: list[dict[str, Any]] = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))[
-        "groups"
-    ]
+    text = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
+    found: list[dict[str, Any]] = yaml.safe_load(text)["groups"]
     return found
 
 

@@ -388,11 +388,13 @@ def test_a_drained_node_is_named_after_a_week(tmp_path: Path) -> None:
 
 
 def test_counters_that_a_site_does_not_have_are_not_missing(tmp_path: Path) -> None:
-    name = "node_infiniband_local_ack_timeout_errors_total"
-    found = groups(watch(stack=EXISTING, missing_counters=[name]))
+    lacks = [PREFIX + name for name in ("local_ack_timeout_errors_total", "state_id", *ROCE)]
+    found = groups(watch(stack=EXISTING, missing_counters=lacks))
     rules = {rule.get("alert"): rule["expr"] for group in found for rule in group["rules"]}
-    assert name not in rules["BusbarRailsNotRead"] and name in RULES["BusbarRailsNotRead"]["expr"]
-    assert name in rules["BusbarRailAckTimeouts"]
+    for name in lacks:
+        line = f"and on (node, device, port) {name}{{"
+        assert line in RULES["BusbarRailsNotRead"]["expr"] and line not in rules["BusbarRailsNotRead"]
+    assert lacks[0] in rules["BusbarRailAckTimeouts"]
     rule_file = tmp_path / "rules.yaml"
     rule_file.write_text(yaml.safe_dump({"groups": found}))
     assert run("check", "rules", rule_file).returncode == 0
