@@ -7,7 +7,7 @@ from typing import Any, NotRequired, TypedDict
 import pulumi
 
 from busbar import names, outputs
-from busbar.components.api_endpoint import create_api_front
+from busbar.components.api_endpoint import ApiEndpoint, ApiEndpointArgs
 from busbar.components.control_plane import K3sControlPlane, K3sControlPlaneArgs
 from busbar.components.engine.cluster import create_cluster_provider, deleted_with
 from busbar.components.engine.helm import Installed, check_after_deletions
@@ -22,13 +22,14 @@ from busbar.components.engine.stack import (
     read_stack,
 )
 from busbar.components.gpu_operator import GpuOperator, GpuOperatorArgs
+from busbar.components.load_balancer import HAProxyLoadBalancer, HAProxyLoadBalancerArgs
 from busbar.components.mpi_operator import MpiOperator, MpiOperatorArgs
 from busbar.components.nccl_validation import FabricValidation, FabricValidationArgs
 from busbar.components.network_operator import NetworkOperator, NetworkOperatorArgs
 from busbar.components.nfs_server import NfsServer, NfsServerArgs
 from busbar.components.preflight import Preflight, PreflightArgs, prepare_hosts
-from busbar.components.worker_pool import WorkerPools, WorkerPoolsArgs
-from busbar.hosts import k3s
+from busbar.components.worker_pool import InfiniBandWorkerPool, InfiniBandWorkerPoolArgs
+from busbar.hosts import nfs, proxy
 from busbar.manifests.operators import GPU_OPERATOR, MPI_OPERATOR, NETWORK_OPERATOR
 from busbar.manifests.scheduling import taints_of
 from busbar.preflight.facts import rail_addresses
@@ -109,7 +110,9 @@ class Cluster(pulumi.ComponentResource):
         tokens = JoinTokens(name, servers=rotate.server_token, agents=rotate.agent_token, parent=self)
 
         # Every host is checked before any of them is changed.
-        preflight = Preflight(f"{name}-preflight", PreflightArgs.of(config, tokens.install_id), self._after())
+        preflight = Preflight(
+            f"{name}-preflight", PreflightArgs(config=config, install_id=tokens.install_id), self._after()
+        )
 
         # All hosts download what they install later. Nothing waits for it.
         prepare_hosts(f"{name}-prepare", config, self._after(preflight))
@@ -117,43 +120,77 @@ class Cluster(pulumi.ComponentResource):
         # The servers, one after another.
         servers = K3sControlPlane(
             f"{name}-{names.CONTROL_PLANE}",
-            K3sControlPlaneArgs.of(config, preflight, tokens),
+            K3sControlPlaneArgs(config=config, tokens=tokens, machines=preflight.machines),
             self._after(preflight),
         )
-        kubeconfig = servers.kubeconfig
+        kubeconfig, install_id = servers.kubeconfig, servers.install_id
 
-        # Load balancers come up beside server 1. Another endpoint is used when all servers know its address.
-        api_front = create_api_front(name, config, preflight, servers, self)
+        # Load balancers come up beside server 1; their configuration needs its CA. Another endpoint is used
+        # when all servers have its address in their certificates.
+        api_front = (
+            HAProxyLoadBalancer(
+                f"{name}-load-balancer",
+                HAProxyLoadBalancerArgs(config=config, ca_pem=servers.ca_pem, install_id=install_id),
+                self._after(preflight),
+            )
+            if inventory.load_balancers
+            else ApiEndpoint(
+                f"{name}-api-endpoint",
+                ApiEndpointArgs(config=config, kubeconfig=kubeconfig),
+                self._after(*servers.steps),
+            )
+        )
 
         # Workers: in a new cluster beside servers 2 and 3, else after all servers (engine/rolling_update.py).
         nfs_server = NfsServer(
-            f"{name}-nfs-server", NfsServerArgs.of(config, servers.install_id), self._after(preflight)
+            f"{name}-nfs-server",
+            NfsServerArgs(
+                login=config.login,
+                install_id=install_id,
+                export=nfs.export_of(inventory),
+                fronts=inventory.fronts,
+                workers=inventory.workers,
+                environment=proxy.environment(inventory),
+            ),
+            self._after(preflight),
         )
         taints = set_taints(
             f"{name}-{names.CONTROL_PLANE}-taints",
-            k3s.worker_taints(inventory),
+            inventory,
             kubeconfig,
             pulumi.ResourceOptions(parent=servers, depends_on=[servers.prepared, api_front]),
-            quarantine=inventory.quarantine,
-            cordon=inventory.cordoned,
         )
-        pools = WorkerPools(
-            f"{name}-pool",
-            WorkerPoolsArgs.of(config, preflight, servers, workers=f"{name}-{names.WORKER}"),
-            self._after(servers.prepared, api_front, *nfs_server.removals),
-        )
+        configured = inventory.cluster.pools
+        pools = {
+            pool: InfiniBandWorkerPool(
+                f"{name}-pool-{pool}",
+                InfiniBandWorkerPoolArgs(
+                    config=config,
+                    pool=pool,
+                    prefix=f"{name}-{names.WORKER}",
+                    install_id=install_id,
+                    kubeconfig=kubeconfig,
+                    servers=servers.servers,
+                    agent_token=servers.agent_token,
+                    registries_yaml=servers.registries_yaml,
+                    unreachable=preflight.unreachable,
+                ),
+                self._after(servers.prepared, api_front, *nfs_server.removals),
+            )
+            for pool in sorted(configured)
+        }
+        workers = [*pools.values()]
 
         # Operators come after all workers, and so after all servers that may restart. Each waits for the
         # resources that it offers.
         provider = create_cluster_provider(
             kubeconfig,
-            servers.install_id,
+            install_id,
             self._after(*servers.majority, api_front, deleted_with=servers.foundation),
             name=f"{name}-kubernetes",
         )
         # Without its first server the cluster is gone, and nothing on it is uninstalled.
         on_cluster = {"provider": provider, "transformations": [deleted_with(servers.foundation)]}
-        configured = inventory.cluster.pools
         hardware = {worker.name: configured[worker.pool or ""] for worker in inventory.usable}
         tolerated = taints_of(configured.values())
         gpu = GpuOperator(
@@ -164,7 +201,7 @@ class Cluster(pulumi.ComponentResource):
                 nodes={node: each.gpus for node, each in hardware.items()},
                 taints=tolerated,
             ),
-            self._after(pools, **on_cluster),
+            self._after(*workers, **on_cluster),
         )
         network = NetworkOperator(
             f"{name}-{names.NETWORK_OPERATOR}",
@@ -177,12 +214,12 @@ class Cluster(pulumi.ComponentResource):
             ),
             # The GPU Operator brings node-feature-discovery, whose CRD the network chart's rules need. There
             # is no wait for GPUs, which need minutes to appear.
-            self._after(pools, *gpu.releases, **on_cluster),
+            self._after(*workers, *gpu.releases, **on_cluster),
         )
         mpi = MpiOperator(
             f"{name}-mpi-operator",
             MpiOperatorArgs(kubeconfig=kubeconfig, config=MPI_OPERATOR.config(config.cluster)),
-            self._after(pools, **on_cluster),
+            self._after(*workers, **on_cluster),
         )
 
         # The measurements wait for all of this. Their image is pulled when the workers of a pool have joined.
@@ -191,7 +228,7 @@ class Cluster(pulumi.ComponentResource):
             FabricValidationArgs(
                 inventory=inventory,
                 kubeconfig=kubeconfig,
-                workers=pools.by_name,
+                workers=pools,
                 after=[*servers.steps, taints, gpu, network, mpi],
             ),
             self._after(**on_cluster),
@@ -213,9 +250,10 @@ class Cluster(pulumi.ComponentResource):
         self.installed: Sequence[Installed] = [
             each for made in (gpu, network, mpi, fabric) for each in made.installed
         ]
-        self._steps: list[Step] = [*servers.steps, *api_front.steps, taints, *nfs_server.steps, *pools.steps]
+        self._steps: list[Step] = [*servers.steps, *api_front.steps, taints, *nfs_server.steps]
+        self._steps += [step for pool in workers for step in pool.steps]
         # Workers that are not configured any more are removed after the fabric was measured.
-        self._measured = [taints, pools, *fabric.measurements]
+        self._measured = [taints, *workers, *fabric.measurements]
         self.register_outputs({"cluster_name": config.cluster.name})
 
     def _after(self, *resources: pulumi.Resource, **more: Any) -> pulumi.ResourceOptions:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import pulumi
 from pulumi_command import local, remote
@@ -14,67 +12,18 @@ from pulumi_command import local, remote
 from busbar import names
 from busbar.components.engine.hosts import (
     HostArgs,
-    SshLogin,
     create_host_command,
     create_host_removal,
     create_teardown,
 )
 from busbar.components.engine.join_tokens import JoinTokens
 from busbar.components.engine.stack import StackConfig
-from busbar.components.preflight import Preflight
-from busbar.config import K3s, VirtualIp
 from busbar.hosts import haproxy, k3s, proxy
-from busbar.hosts.inventory import Host, api_url
+from busbar.hosts.inventory import Host
 from busbar.hosts.scripts import known_ca, kubeconfig_text, server_facts, with_server
 
 SCRIPT = "k3s-server"
 REMOVAL_DEADLINE_SECONDS = 600
-
-
-@dataclass(frozen=True, kw_only=True)
-class ServerArgs:
-    """One server. `values`: what all servers install. `payload`: its config.yaml and registries.yaml; for
-    server 1 of several also `peer_ca`, the hash of the CA of the cluster that the others run.
-    """
-
-    on: HostArgs
-    servers: Sequence[Host]
-    values: Mapping[str, str]
-    timeout_seconds: int
-    payload: Mapping[str, pulumi.Input[str]]
-
-
-@dataclass(frozen=True)
-class Server:
-    """The Commands of a server: `removal` acts when it is deleted, `installed` depends on it."""
-
-    removal: local.Command
-    installed: remote.Command
-
-
-def create_server(args: ServerArgs, opts: pulumi.ResourceOptions) -> Server:
-    """Register the removal and the installation; the installation has the name of the host's owner."""
-    servers, host = args.servers, args.on.host
-    peers = " ".join(peer.address for peer in servers if peer is not host)
-    removal = create_host_removal(args.on, SCRIPT, REMOVAL_DEADLINE_SECONDS, {"PEERS": peers}, opts)
-    values = {
-        "NODE_NAME": host.name,
-        "NODE_ADDRESS": host.address,
-        **args.values,
-        # Server 1 begins the cluster, unless another server has one already (server 1 was replaced);
-        # the others join server 1 directly, never through the load balancer (k3s-io/k3s#9661).
-        "FIRST": "true" if host is servers[0] else "false",
-        "PEERS": peers,
-    }
-    after = pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=[removal]))
-    return Server(
-        removal,
-        create_host_command(
-            args.on.owner, args.on, SCRIPT, args.timeout_seconds, values, after, payload=args.payload
-        ),
-    )
-
-
 # Time limit in seconds for the downloads, and then up to 7 minutes until the Node is Ready.
 SERVER_DEADLINE_SECONDS = 1200
 # More time with keepalived: an apt that already runs, the package, and the address.
@@ -87,60 +36,11 @@ NODES_DEADLINE_SECONDS = 1200
 
 @dataclass(frozen=True, kw_only=True)
 class K3sControlPlaneArgs:
-    """The hosts and their software. `cluster`: its name in the kubeconfig.
+    """The configuration and the tokens. `machines`: host -> identity of its machine (Preflight.machines)."""
 
-    `api_address`: address of the load balancer, the virtual IP, or an endpoint of the site.
-    `workers`: names of the workers that join.
-    `machines`: host -> identity of its machine (`Preflight.machines`).
-    `project`: folder that relative paths in `k3s` start from.
-    `registry_credentials`: secret object registry -> auth (busbar:registryCredentials). `s3_access_key` and
-    `s3_secret_key`: secrets, needed where `k3s.snapshots.s3` is set.
-    `virtual_ip`: the address, if the servers share it.
-    `environment`: the proxy of the hosts (busbar.hosts.proxy).
-    `server_token`, `agent_token`: secrets to join with, letters and digits; `install_id`: as in `JoinTokens`.
-    """
-
-    cluster: str
-    servers: Sequence[Host]
-    load_balancers: Sequence[Host]
-    api_address: str
-    workers: Sequence[str]
-    login: SshLogin
-    server_token: pulumi.Input[str]
-    agent_token: pulumi.Input[str]
-    install_id: pulumi.Input[str]
+    config: StackConfig
+    tokens: JoinTokens
     machines: pulumi.Input[Mapping[str, str]]
-    k3s: K3s = field(default_factory=K3s)
-    project: Path = Path()
-    virtual_ip: VirtualIp | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
-    registry_credentials: pulumi.Input[dict[str, Any]] | None = None
-    s3_access_key: pulumi.Input[str] | None = None
-    s3_secret_key: pulumi.Input[str] | None = None
-
-    @classmethod
-    def of(cls, config: StackConfig, preflight: Preflight, tokens: JoinTokens) -> K3sControlPlaneArgs:
-        """The arguments for the servers of a configuration, which `preflight` has checked."""
-        inventory = config.inventory
-        return cls(
-            cluster=config.cluster.name,
-            servers=inventory.servers,
-            load_balancers=inventory.load_balancers,
-            api_address=inventory.api_address,
-            workers=[worker.name for worker in inventory.workers],
-            login=config.login,
-            server_token=tokens.server.current,
-            agent_token=tokens.agent.current,
-            install_id=tokens.install_id,
-            machines=preflight.machines,
-            k3s=config.cluster.k3s,
-            project=config.project,
-            virtual_ip=None if inventory.load_balancers else config.cluster.hosts.virtual_ip,
-            environment=proxy.environment(inventory, of_servers=True),
-            registry_credentials=config.registry_credentials,
-            s3_access_key=config.secrets.get("s3AccessKey"),
-            s3_secret_key=config.secrets.get("s3SecretKey"),
-        )
 
 
 class K3sControlPlane(pulumi.ComponentResource):
@@ -154,7 +54,7 @@ class K3sControlPlane(pulumi.ComponentResource):
     """
 
     kubeconfig: pulumi.Output[str]
-    """Secret; its server is at `api_address`."""
+    """Secret; its server is the endpoint of the API."""
     ca_pem: pulumi.Output[str]
     """The CA that signs the certificate of the Kubernetes API."""
     agent_token: pulumi.Output[str]
@@ -181,35 +81,30 @@ class K3sControlPlane(pulumi.ComponentResource):
         self, name: str, args: K3sControlPlaneArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("busbar:index:K3sControlPlane", name, None, opts)
-        self._prefix = name
-        self._args = args
+        self._prefix, self._args, self._config = name, args, args.config
+        inventory = args.config.inventory
+        self._servers = inventory.servers
         self.registries_yaml = self._render_registries()
-        self._server_token = pulumi.Output.secret(args.server_token)
-        self._agent_token = pulumi.Output.secret(args.agent_token)
-        self.install_id = pulumi.Output.from_input(args.install_id)
-        first, *others = args.servers
-        rejoin = [self._prepare_nodes(f"{name}-rejoin", others[0], of=[first.name])] if others else []
+        self._server_token = args.tokens.server.current
+        self._agent_token = args.tokens.agent.current
+        self.install_id = args.tokens.install_id
+        first, *others = self._servers
+        rejoin = [self._prepare_nodes(f"{name}-rejoin", others[0], of=[first])] if others else []
         peer_ca = rejoin[0].stdout.apply(known_ca) if rejoin else None
-        begun = self._install(first, rejoin, peer_ca)
-        self.foundation, self._first = begun.removal, begun.installed
+        self.foundation, self._first = self._install(first, rejoin, peer_ca)
         self._facts = self._first.stdout.apply(server_facts)
-        self.prepared = self._prepare_nodes(
-            f"{name}-nodes",
-            first,
-            of=[*(host.name for host in others), *args.workers],
-            after=[self._first],
-        )
+        joining = [*others, *inventory.workers]
+        self.prepared = self._prepare_nodes(f"{name}-nodes", first, of=joining, after=[self._first])
         self.servers = {first.name: self._first}
         for host in others:
-            before = [self.prepared, *self.servers.values()]
-            self.servers[host.name] = self._install(host, before).installed
+            _, self.servers[host.name] = self._install(host, [self.prepared, *self.servers.values()])
         nodes = [*self.servers.values()]
         self.steps = [*rejoin, self.prepared, *nodes]
         self.majority = nodes[: len(nodes) // 2 + 1]
         create_teardown(
             f"{name}-teardown",
-            args.servers,
-            args.login,
+            self._servers,
+            args.config.login,
             pulumi.ResourceOptions(parent=self, depends_on=nodes),
         )
 
@@ -226,79 +121,80 @@ class K3sControlPlane(pulumi.ComponentResource):
         )
 
     def _prepare_nodes(
-        self,
-        name: str,
-        on: Host,
-        *,
-        of: Sequence[str],
-        after: Sequence[remote.Command] = (),
+        self, name: str, on: Host, *, of: Sequence[Host], after: Sequence[remote.Command] = ()
     ) -> remote.Command:
         machines = pulumi.Output.from_input(self._args.machines).apply(
-            lambda found: "\n".join(f"{host} {found.get(host, '')}" for host in of)
+            lambda found: "\n".join(f"{host.name} {found.get(host.name, '')}" for host in of)
         )
         return create_host_command(
             name,
-            HostArgs(login=self._args.login, host=on),
+            HostArgs(login=self._config.login, host=on),
             "k3s-nodes",
             NODES_DEADLINE_SECONDS,
             {"NODE_NAME": on.name, **({"AFTER": "true"} if after else {})},
             pulumi.ResourceOptions(parent=self, depends_on=after),
-            payload={"machines": machines, "servers": "\n".join(host.name for host in self._args.servers)},
+            payload={"machines": machines, "servers": "\n".join(host.name for host in self._servers)},
         )
 
     def _install(
-        self,
-        host: Host,
-        after: Sequence[pulumi.Resource],
-        peer_ca: pulumi.Input[str] | None = None,
-    ) -> Server:
-        args, settings, shared = self._args, self._args.k3s, self._args.virtual_ip
+        self, host: Host, after: Sequence[pulumi.Resource], peer_ca: pulumi.Input[str] | None = None
+    ) -> tuple[local.Command, remote.Command]:
+        """Register the removal of a server, which acts when it is deleted, and the installation.
+
+        `peer_ca`: for server 1 of several, the hash of the CA of the cluster that the others run.
+        """
+        config, settings = self._config, self._config.cluster.k3s
+        shared = None if config.inventory.load_balancers else config.cluster.hosts.virtual_ip
+        on = config.host_args(host, names.on_host(self._prefix, host.name), self.install_id)
+        peers = " ".join(peer.address for peer in self._servers if peer is not host)
+        own = pulumi.ResourceOptions(parent=self, depends_on=after)
+        removal = create_host_removal(on, SCRIPT, REMOVAL_DEADLINE_SECONDS, {"PEERS": peers}, own)
+        values = {
+            "NODE_NAME": host.name,
+            "NODE_ADDRESS": host.address,
+            **k3s.download_values(settings, "server", config.project),
+            **k3s.rotation_values(settings),
+            **({"VIRTUAL_IP": shared.address} if shared else {}),
+            # Server 1 begins the cluster, unless another server has one already (server 1 was replaced);
+            # the others join server 1 directly, never through the load balancer (k3s-io/k3s#9661).
+            "FIRST": "true" if host is self._servers[0] else "false",
+            "PEERS": peers,
+        }
         optional = {
             "jwt": k3s.authenticators(settings),
-            "keepalived_conf": haproxy.keepalived_config(args.servers, shared, host),
+            "keepalived_conf": haproxy.keepalived_config(self._servers, shared, host),
+            "peer_ca": peer_ca,
         }
         seconds = SERVER_DEADLINE_SECONDS + (KEEPALIVED_SECONDS if shared else 0)
-        return create_server(
-            ServerArgs(
-                on=HostArgs(
-                    login=args.login,
-                    host=host,
-                    owner=names.on_host(self._prefix, host.name),
-                    install_id=self.install_id,
-                    fronts=[*args.load_balancers, *args.servers],
-                    environment=args.environment,
-                ),
-                servers=args.servers,
-                values={
-                    **k3s.download_values(settings, "server", args.project),
-                    **k3s.rotation_values(settings),
-                    **({"VIRTUAL_IP": shared.address} if shared else {}),
-                },
-                timeout_seconds=k3s.install_seconds(settings, "server", seconds),
-                payload={
-                    "config": self._render_config(host),
-                    "registries": self.registries_yaml,
-                    **proxy.payload(args.environment),
-                    **({} if peer_ca is None else {"peer_ca": peer_ca}),
-                    **{key: text for key, text in optional.items() if text},
-                },
-            ),
-            pulumi.ResourceOptions(parent=self, depends_on=after),
+        installed = create_host_command(
+            on.owner,
+            on,
+            SCRIPT,
+            k3s.install_seconds(settings, "server", seconds),
+            values,
+            pulumi.ResourceOptions(parent=self, depends_on=[*after, removal]),
+            payload={
+                "config": self._render_config(host),
+                "registries": self.registries_yaml,
+                **proxy.payload(on.environment),
+                **{key: text for key, text in optional.items() if text},
+            },
         )
+        return removal, installed
 
     def _read_kubeconfig(self, name: str) -> pulumi.Output[str]:
-        """The admin kubeconfig, secret, addressed to `api_address`."""
-        args, bastion = self._args, self._args.login.bastion
+        """The admin kubeconfig, secret, addressed to the endpoint of the API."""
+        first, bastion = self._servers[0], self._config.login.bastion
         command = create_host_command(
             name,
-            HostArgs(login=args.login, host=args.servers[0]),
+            HostArgs(login=self._config.login, host=first),
             "kubeconfig",
             KUBECONFIG_DEADLINE_SECONDS,
             # A number that changes every 90 days and with rotated certificates: then it is read again.
             {
-                "NODE_NAME": args.servers[0].name,
+                "NODE_NAME": first.name,
                 "RENEWAL": str(k3s.kubeconfig_renewal(datetime.now(UTC).date())),
-                **k3s.rotation_values(args.k3s, "certificates"),
+                **k3s.rotation_values(self._config.cluster.k3s, "certificates"),
             },
             pulumi.ResourceOptions(
                 parent=self, depends_on=[self._first], additional_secret_outputs=["stdout"]
@@ -309,28 +205,28 @@ class K3sControlPlane(pulumi.ComponentResource):
             command.stdout.apply(
                 lambda text: with_server(
                     kubeconfig_text(text),
-                    server=api_url(args.api_address),
-                    name=args.cluster,
+                    server=self._config.inventory.api_endpoint,
+                    name=self._config.cluster.name,
                     proxy_url=bastion.api_proxy_url if bastion else None,
                 )
             )
         )
 
     def _render_registries(self) -> pulumi.Output[str]:
-        settings, credentials = self._args.k3s, self._args.registry_credentials
+        settings, credentials = self._config.cluster.k3s, self._config.registry_credentials
         if credentials is None:
             return pulumi.Output.from_input(k3s.registries(settings))
-        return pulumi.Output.secret(credentials).apply(lambda known: k3s.registries(settings, known))
+        return credentials.apply(lambda known: k3s.registries(settings, known))
 
     def _render_config(self, host: Host) -> pulumi.Output[str]:
-        args = self._args
-        s3 = [args.s3_access_key, args.s3_secret_key]
-        passwords = pulumi.Output.all(self._token_of(host), self._agent_token, *s3)
-        return passwords.apply(
+        settings, inventory = self._config.cluster.k3s, self._config.inventory
+        s3 = [self._config.secrets.get(key) for key in ("s3AccessKey", "s3SecretKey")]
+        sans = k3s.tls_sans(settings, host, inventory.api_address, inventory.load_balancers)
+        return pulumi.Output.all(self._token_of(host), self._agent_token, *s3).apply(
             lambda known: k3s.server_config(
-                args.k3s,
+                settings,
                 node_name=host.name,
-                tls_sans=k3s.tls_sans(args.k3s, host, args.api_address, args.load_balancers),
+                tls_sans=sans,
                 token=known[0],
                 agent_token=known[1],
                 s3_keys=(known[2], known[3]) if known[2] else None,
@@ -339,9 +235,8 @@ class K3sControlPlane(pulumi.ComponentResource):
 
     def _token_of(self, host: Host) -> pulumi.Output[str]:
         """The token of a server. Server 1 makes the CA; others pin it, so that only it gets their token."""
-        password = self._server_token
-        if host is self._args.servers[0]:
-            return password
-        return pulumi.Output.all(self._facts, password).apply(
+        if host is self._servers[0]:
+            return self._server_token
+        return pulumi.Output.all(self._facts, self._server_token).apply(
             lambda known: k3s.secure_token("server", known[1], ca_sha256=known[0].ca_sha256)
         )

@@ -8,8 +8,7 @@ from pulumi_command import local, remote
 
 from busbar import names
 from busbar.components.engine.hosts import HostArgs, SshLogin, create_host_command, create_host_removal
-from busbar.components.engine.stack import StackConfig
-from busbar.hosts import nfs, proxy
+from busbar.hosts import nfs
 from busbar.hosts.inventory import Host
 
 SCRIPT = "nfs-server"
@@ -33,19 +32,6 @@ class NfsServerArgs:
     workers: Sequence[Host] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     folder_mode: str = ""
-
-    @classmethod
-    def of(cls, config: StackConfig, install_id: pulumi.Input[str]) -> "NfsServerArgs":
-        """The arguments of a configuration."""
-        inventory = config.inventory
-        return cls(
-            login=config.login,
-            install_id=install_id,
-            export=nfs.export_of(inventory),
-            fronts=inventory.fronts,
-            workers=inventory.workers,
-            environment=proxy.environment(inventory),
-        )
 
 
 class NfsServer(pulumi.ComponentResource):

@@ -7,13 +7,12 @@ from typing import Any
 import pulumi
 from pulumi_command import local
 
-from busbar.components.engine.hosts import SshLogin, target, with_login
+from busbar.components.engine.hosts import target, with_login
 from busbar.components.engine.local_command import create_hosts_command
 from busbar.components.engine.stack import StackConfig
 from busbar.hosts import k3s, proxy
-from busbar.hosts.inventory import Host
 from busbar.preflight.facts import machine, read, unpack, unreachable
-from busbar.preflight.spec import spec_of, without_login
+from busbar.preflight.spec import spec_of
 
 # Time limit in seconds without image archives. What is not there by then is downloaded by the installation.
 PREPARE_SECONDS = 600
@@ -21,34 +20,10 @@ PREPARE_SECONDS = 600
 
 @dataclass(frozen=True, kw_only=True)
 class PreflightArgs:
-    """All hosts and their requirements (busbar.preflight.spec).
+    """The configuration. By `install_id`, that of JoinTokens, hosts of another cluster are found."""
 
-    `requirements`: role, or `worker/<pool>` -> HostRequirements. `nfs`: NfsRequirements.
-    `quarantined`: workers whose hardware may be broken. `api_endpoint`: address of an endpoint of the site.
-    `install_id`: `JoinTokens.install_id`, by which hosts of another cluster are found, if given.
-    """
-
-    hosts: Sequence[Host]
-    requirements: Mapping[str, Mapping[str, Any]]
-    login: SshLogin
-    nfs: Mapping[str, Any] | None = None
-    quarantined: Sequence[str] = ()
-    api_endpoint: str | None = None
-    install_id: pulumi.Input[str] | None = None
-
-    @classmethod
-    def of(cls, config: StackConfig, install_id: pulumi.Input[str]) -> "PreflightArgs":
-        """The arguments for all hosts of a configuration."""
-        spec = spec_of(config.cluster, login={}, project=config.project)
-        return cls(
-            hosts=config.inventory.hosts,
-            requirements=spec["requirements"],
-            login=config.login,
-            nfs=spec.get("nfs"),
-            quarantined=spec.get("quarantined", ()),
-            api_endpoint=spec.get("api_endpoint"),
-            install_id=install_id,
-        )
+    config: StackConfig
+    install_id: pulumi.Input[str]
 
 
 class Preflight(pulumi.ComponentResource):
@@ -65,9 +40,9 @@ class Preflight(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: PreflightArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:index:Preflight", name, None, opts)
-        spec = without_login(args.hosts, args.requirements, args.nfs, args.quarantined, args.api_endpoint)
+        spec = spec_of(args.config.cluster, login={}, project=args.config.project)
         stdin: pulumi.Output[str] = pulumi.Output.from_input(args.install_id).apply(
-            lambda known: with_login({**spec, "install_id": known}, args.login)
+            lambda known: with_login({**spec, "install_id": known}, args.config.login)
         )
         own = pulumi.ResourceOptions(parent=self)
         # Hosts that passed with the same spec are not checked again.

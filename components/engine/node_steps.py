@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import TypeVar
 
@@ -13,33 +13,29 @@ from pulumi_command import local
 from busbar.capability import drain_hooks
 from busbar.components.engine.hosts import stack_folder
 from busbar.components.engine.local_command import create_cluster_command
-from busbar.hosts import scripts
+from busbar.hosts import k3s, scripts
+from busbar.hosts.inventory import Inventory
 from busbar.kube import batches
 from busbar.kube import nodes as cluster_servers
 from busbar.kube.client import ApiError, RestApi
-from busbar.kube.wait import TimedOut
+from busbar.kube.drain import after_restart, before_restart
+from busbar.kube.wait import SystemClock, TimedOut
 
 Found = TypeVar("Found")
-Taints = Mapping[str, Sequence[str]]
-"""Worker name -> its taints as KEY=VALUE:EFFECT, for every worker of the configuration."""
 
 
 def set_taints(
-    name: str,
-    taints: Taints,
-    kubeconfig: pulumi.Input[str],
-    opts: pulumi.ResourceOptions,
-    *,
-    quarantine: Mapping[str, str],
-    cordon: Sequence[str] = (),
+    name: str, inventory: Inventory, kubeconfig: pulumi.Input[str], opts: pulumi.ResourceOptions
 ) -> local.Command:
-    """Register the Command that sets changed taints of workers that have joined.
-
-    `quarantine`: worker -> why it is in quarantine. `cordon`: those of them that are also cordoned.
+    """Register the Command that sets changed taints of workers that have joined, and their quarantine.
 
     The Command depends on no worker, so a failed worker does not keep the others from their taints.
     """
-    spec = {"taints": taints, "quarantine": dict(quarantine), "cordon": list(cordon)}
+    spec = {
+        "taints": k3s.worker_taints(inventory),
+        "quarantine": dict(inventory.quarantine),
+        "cordon": [*inventory.cordoned],
+    }
     return create_cluster_command(name, "set-taints", spec, kubeconfig, opts)
 
 
@@ -71,9 +67,6 @@ def scheduler_hooks(
     asked: set[str] = set()
 
     async def before(args: pulumi.ResourceHookArgs) -> None:
-        from busbar.kube.drain import before_restart
-        from busbar.kube.wait import SystemClock
-
         loop, node = asyncio.get_running_loop(), workers[args.name]
 
         def say(line: str) -> None:
@@ -87,8 +80,6 @@ def scheduler_hooks(
             asked.add(args.name)
 
     async def end(command: str) -> None:
-        from busbar.kube.drain import after_restart
-
         if command in asked:
             node = workers[command]
             await on_cluster(lambda api: after_restart(api, node, partial(drain_hooks, api)))

@@ -17,7 +17,7 @@ from pulumi.runtime import get_config_env, invoke, is_config_secret
 from pulumi_command import local, remote
 
 from busbar import config, names, outputs
-from busbar.components.engine.hosts import SshLogin
+from busbar.components.engine.hosts import HostArgs, SshLogin
 from busbar.config import ConfigError, Finding
 from busbar.config.cluster import AnyCluster, HostsFrom, has_list
 from busbar.config.findings import unknown_keys
@@ -32,7 +32,8 @@ from busbar.config.stackfile import (
     read_file,
     with_listed_hosts,
 )
-from busbar.hosts.inventory import Inventory
+from busbar.hosts import proxy
+from busbar.hosts.inventory import Host, Inventory
 from busbar.names import CLUSTER_ID, STATE_BEFORE_1_0
 from busbar.outputs import FOLLOW_UP, ClusterOutputs, ContractError
 from busbar.text import listed
@@ -182,6 +183,17 @@ class StackConfig:
             cluster=cluster, inventory=Inventory.of(cluster), login=login, secrets=secrets, project=project
         )
 
+    def host_args(self, host: Host, owner: str, install_id: pulumi.Input[str]) -> HostArgs:
+        """A host and the resource that installs it, in the cluster with this identifier."""
+        return HostArgs(
+            login=self.login,
+            host=host,
+            owner=owner,
+            install_id=install_id,
+            fronts=self.inventory.fronts,
+            environment=proxy.environment(self.inventory, of_servers=host.role == "server"),
+        )
+
     @property
     def registry_credentials(self) -> pulumi.Output[dict[str, Any]] | None:
         """Registry -> login, secret; None if none is set."""
@@ -204,9 +216,6 @@ def checked(
     """
     try:
         if has_list(data):
-            # Few configurations need it, and a program loads as few modules as possible.
-            pass
-
             load = partial(load_listed, roles=roles, load=load)
         found = load(data, secret_keys=secrets, root=project)
         login = SshLogin.load(found.ssh, secrets, project)

@@ -34,6 +34,7 @@ PROGRAM = """
     from busbar.kube import batches
     from busbar.components import control_plane, load_balancer, worker_pool
     from busbar.components.engine import hosts, join_tokens, node_steps
+    from busbar.components.engine.stack import StackConfig
 
     ROOT = Path(__file__).parent
     FOLDERS = '''
@@ -131,42 +132,32 @@ PROGRAM = """
     batches.ask = lambda kubeconfig, jobs: batches.Nodes(names=frozenset(), ready=frozenset())
     # Nor is there a scheduler with jobs on it.
     worker_pool.scheduler_hooks = lambda *_, **__: pulumi.ResourceHookBinding()
-    login = Login()
+    config = StackConfig(
+        cluster=inventory.cluster, inventory=inventory, login=Login(), secrets={}, project=ROOT
+    )
     tokens = join_tokens.JoinTokens("busbar")
     plane = control_plane.K3sControlPlane(
         "busbar-control-plane",
-        control_plane.K3sControlPlaneArgs(
-            cluster=inventory.cluster.name, servers=inventory.servers,
-            load_balancers=inventory.load_balancers,
-            api_address=inventory.api_address, login=login, machines={},
-            workers=[host.name for host in inventory.workers],
-            k3s=inventory.cluster.k3s, project=ROOT,
-            server_token=tokens.server.current, agent_token=tokens.agent.current,
-            install_id=tokens.install_id,
-        ),
+        control_plane.K3sControlPlaneArgs(config=config, tokens=tokens, machines={}),
     )
     balancer = load_balancer.HAProxyLoadBalancer(
         "busbar-load-balancer",
         load_balancer.HAProxyLoadBalancerArgs(
-            load_balancers=inventory.load_balancers, servers=inventory.servers, login=login,
-            ca_pem=plane.ca_pem, install_id=plane.install_id,
+            config=config, ca_pem=plane.ca_pem, install_id=plane.install_id
         ),
     )
-    pools = []
-    for pool in inventory.cluster.pools:
-        pools.append(worker_pool.InfiniBandWorkerPool(
+    pools = [
+        worker_pool.InfiniBandWorkerPool(
             f"busbar-pool-{pool}",
             worker_pool.InfiniBandWorkerPoolArgs(
-                pool=pool, prefix="busbar-worker", workers=inventory.workers_of(pool),
-                fronts=inventory.fronts, login=login,
-                install_id=plane.install_id, kubeconfig=plane.kubeconfig,
-                servers=plane.servers, unreachable=[],
-                join_url=inventory.api_endpoint, agent_token=plane.agent_token, registries_yaml="",
-                settings=inventory.cluster.pools[pool],
-                k3s=inventory.cluster.k3s, project=ROOT,
+                config=config, pool=pool, prefix="busbar-worker", install_id=plane.install_id,
+                kubeconfig=plane.kubeconfig, servers=plane.servers, unreachable=[],
+                agent_token=plane.agent_token, registries_yaml="",
             ),
             pulumi.ResourceOptions(depends_on=[balancer]),
-        ))
+        )
+        for pool in inventory.cluster.pools
+    ]
     remove_nodes = shlex.join([sys.executable, "-m", "tests.engine.folder_nodes", str(ROOT)])
     node_steps.create_cluster_command = lambda name, command, spec, kubeconfig, opts: local.Command(
         name, create=remove_nodes, stdin=json.dumps(spec), opts=opts, add_previous_output_in_env=False

@@ -41,6 +41,7 @@ PROGRAM = """
     from busbar import names
     from busbar.components import worker_pool
     from busbar.components.engine import hosts
+    from busbar.components.engine.stack import StackConfig
 
     ROOT = Path(__file__).parent
     SITE = json.loads((ROOT / "site.json").read_text())
@@ -89,12 +90,12 @@ PROGRAM = """
     worker_pool.InfiniBandWorkerPool(
         "pool-a",
         worker_pool.InfiniBandWorkerPoolArgs(
-            pool="a", prefix="busbar-worker", workers=inventory.workers, fronts=inventory.fronts,
-            login=Login(), install_id="1",
-            kubeconfig="the kubeconfig", servers={name: server(name) for name in SITE["servers"]},
-            unreachable=SITE["unreachable"], join_url=inventory.api_endpoint,
-            agent_token="t", registries_yaml="", settings=inventory.cluster.pools["a"],
-            k3s=inventory.cluster.k3s, project=ROOT,
+            config=StackConfig(
+                cluster=inventory.cluster, inventory=inventory, login=Login(), secrets={}, project=ROOT
+            ),
+            pool="a", prefix="busbar-worker", install_id="1", kubeconfig="the kubeconfig",
+            servers={name: server(name) for name in SITE["servers"]},
+            unreachable=SITE["unreachable"], agent_token="t", registries_yaml="",
         ),
     )
 """

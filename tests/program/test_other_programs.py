@@ -1,4 +1,4 @@
-"""Components in a program that is not that of busbar: plain arguments, no configuration of a stack."""
+"""Components in a program that is not that of busbar: each is made of the checked models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from busbar.outputs.contract import summarize
 from busbar.preflight.spec import Spec
 from tests.program.answers import healthy
 from tests.program.harness import COMMAND, LOCAL, RELEASE, Answer, Run, run_program, texts
-from tests.support.clusters import host_key, site
+from tests.support.clusters import H100_POOL, host, host_key, site
 from tests.support.verdicts import passing
 
 PROGRAM = """
@@ -61,52 +61,51 @@ pulumi.export("verdict", measured.result.apply(lambda result: result["verdict"])
 
 ON_HOSTS = """
 import pulumi
-from busbar.config import Bastion, K3s, Pool, VirtualIp
-from busbar.config.cluster import NfsServer as Export
+from pathlib import Path
 from busbar.hosts import nfs
-from busbar.hosts.inventory import Host
+from busbar.components.api_endpoint import ApiEndpoint, ApiEndpointArgs
 from busbar.components.control_plane import K3sControlPlane, K3sControlPlaneArgs
 from busbar.components.engine.join_tokens import JoinTokens
-from busbar.components.engine.hosts import SshLogin
+from busbar.components.engine.stack import StackConfig
 from busbar.components.load_balancer import HAProxyLoadBalancer, HAProxyLoadBalancerArgs
 from busbar.components.nfs_server import NfsServer, NfsServerArgs
 from busbar.components.preflight import Preflight, PreflightArgs
 from busbar.components.worker_pool import InfiniBandWorkerPool, InfiniBandWorkerPoolArgs
 
-def host(name, address, role):
-    return Host(name=name, address=address, port=22, user="root", host_key="ssh-ed25519 AAAA", role=role)
-
-login = SshLogin(private_key="the key", bastion=Bastion(address="192.0.2.9", host_key="BASTION"))
-balancers = [host("lb-1", "192.0.2.1", "lb"), host("lb-2", "192.0.2.2", "lb")]
-servers, workers = [host("server-1", "192.0.2.11", "server")], [host("gpu-1", "192.0.2.31", "worker")]
-fronts = [*balancers, *servers]
-k3s = K3s(sha256={"amd64": "a" * 64}, server_args={"debug": True})
-needs = {"lb": {"min_disk_gb": 1}, "server": {"min_disk_gb": 10, "cgroup_v2": True}}
+secrets = {"sshPrivateKey": pulumi.Output.secret("the key")}
+config = StackConfig.of(CONFIG, secrets, Path())
+inventory = config.inventory
 tokens = JoinTokens("plane")
-checks = Preflight("checks", PreflightArgs(
-    hosts=fronts, requirements=needs, login=login, install_id=tokens.install_id,
-))
-plane = K3sControlPlane("plane", K3sControlPlaneArgs(
-    cluster="mine", servers=servers, load_balancers=balancers, api_address="192.0.2.8", workers=["gpu-1"],
-    login=login, server_token=tokens.server.current, agent_token=tokens.agent.current,
-    install_id=tokens.install_id, machines=checks.machines, k3s=k3s,
-))
-api = HAProxyLoadBalancer("api", HAProxyLoadBalancerArgs(
-    load_balancers=balancers, servers=servers, login=login, ca_pem=plane.ca_pem, install_id=plane.install_id,
-    virtual_ip=VirtualIp(address="192.0.2.8", interface="eth0"),
-))
+checks = Preflight("checks", PreflightArgs(config=config, install_id=tokens.install_id))
+plane = K3sControlPlane(
+    "plane", K3sControlPlaneArgs(config=config, tokens=tokens, machines=checks.machines)
+)
+of_plane = {"kubeconfig": plane.kubeconfig, "servers": plane.servers, "agent_token": plane.agent_token}
+HAProxyLoadBalancer(
+    "api", HAProxyLoadBalancerArgs(config=config, ca_pem=plane.ca_pem, install_id=plane.install_id)
+)
+ApiEndpoint("endpoint", ApiEndpointArgs(config=config, kubeconfig=plane.kubeconfig))
 NfsServer("nfs", NfsServerArgs(
-    login=login, install_id=plane.install_id, fronts=fronts, workers=workers,
-    export=nfs.Export(host("files", "192.0.2.20", "nfs"), Export(folder="/srv/files")),
+    login=config.login, install_id=plane.install_id, fronts=inventory.fronts, workers=inventory.workers,
+    export=nfs.export_of(inventory),
 ))
 InfiniBandWorkerPool("pool", InfiniBandWorkerPoolArgs(
-    pool="h100", prefix="gpu", workers=workers, fronts=fronts, login=login, install_id=plane.install_id,
-    kubeconfig=plane.kubeconfig, servers=plane.servers, unreachable=checks.unreachable,
-    join_url=api.endpoint, agent_token=plane.agent_token, registries_yaml=plane.registries_yaml, k3s=k3s,
-    settings=Pool(gpus=8, rails=8, rate_gbps=400, labels={"rack": "r1"}),
+    config=config, pool="h100", prefix="gpu", install_id=plane.install_id, unreachable=checks.unreachable,
+    registries_yaml=plane.registries_yaml, **of_plane,
 ))
 pulumi.export("kubeconfig", plane.kubeconfig)
-""".replace("BASTION", host_key("bastion"))
+"""
+ON_ITS_HOSTS = site(
+    load_balancers=2,
+    servers=1,
+    workers={"h100": 1},
+    name="mine",
+    nfs_server={"folder": "/srv/files"},
+    k3s={"sha256": {"amd64": "a" * 64}, "server_args": {"debug": True}},
+    ssh={"bastion": {"address": "192.0.2.9", "host_key": host_key("bastion")}},
+    pools={"h100": {**H100_POOL, "min_disk_gb": 70, "labels": {"example.com/rack": "r1"}}},
+)
+ON_ITS_HOSTS["hosts"]["nfs_server"] = host("files", "192.0.2.20")
 
 
 def answer(args: mocks.MockResourceArgs) -> Mapping[str, Any]:
@@ -137,8 +136,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def on_hosts(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    answers = healthy(site(load_balancers=2, servers=1))
-    return performed(tmp_path_factory.mktemp("on_hosts"), ON_HOSTS, answers)
+    program = ON_HOSTS.replace("CONFIG", repr(ON_ITS_HOSTS))
+    return performed(tmp_path_factory.mktemp("on_hosts"), program, healthy(ON_ITS_HOSTS))
 
 
 def test_the_verdict_is_an_output_of_the_component(run: Run) -> None:
@@ -183,10 +182,10 @@ def test_the_policy_is_deleted_with_the_release_that_brings_its_kind(run: Run) -
     assert run.named("hcas-policy").request.deletedWith == run.named("hcas-release").urn
 
 
-def test_preflight_is_told_the_given_hosts_and_what_each_must_have(on_hosts: Run) -> None:
+def test_preflight_is_told_the_hosts_and_what_each_must_have(on_hosts: Run) -> None:
     spec = Spec.model_validate_json(on_hosts.named("checks-hosts").inputs["stdin"])
     found = {host.name: spec.requirements_of(host).min_disk_gb for host in spec.hosts}
-    assert found == {"lb-1": 1, "lb-2": 1, "server-1": 10}
+    assert found == {"lb-1": 1, "lb-2": 1, "server-1": 10, "gpu-1": 70, "files": 1}
 
 
 def test_hosts_are_reached_through_the_given_bastion_with_the_given_key_as_a_secret(on_hosts: Run) -> None:
@@ -209,13 +208,16 @@ def test_k3s_has_the_given_settings_and_workers_join_the_given_api(on_hosts: Run
         yaml.safe_load(given(on_hosts, name, "config")) for name in ("plane@server-1", "gpu@gpu-1")
     )
     assert server["debug"] is True
-    assert server["tls-san"] == ["192.0.2.8", "192.0.2.1", "192.0.2.2", "192.0.2.11", "server-1"]
-    assert (worker["server"], worker["node-label"]) == ("https://192.0.2.8:6443", ["rack=r1"])
+    assert server["tls-san"] == ["192.0.2.100", "192.0.2.1", "192.0.2.2", "192.0.2.11", "server-1"]
+    assert (worker["server"], worker["node-label"]) == (
+        "https://192.0.2.100:6443",
+        ["example.com/rack=r1"],
+    )
     [entry] = yaml.safe_load(on_hosts.outputs["kubeconfig"])["clusters"]
-    assert (entry["name"], entry["cluster"]["server"]) == ("mine", "https://192.0.2.8:6443")
+    assert (entry["name"], entry["cluster"]["server"]) == ("mine", "https://192.0.2.100:6443")
 
 
 def test_an_nfs_server_exports_the_folder_to_the_given_workers(on_hosts: Run) -> None:
-    assert "/srv/files 192.0.2.31(rw," in given(on_hosts, "nfs@files", "exports")
+    assert "/srv/files 198.18.0.2(rw," in given(on_hosts, "nfs@files", "exports")
     values = values_of(on_hosts.named("nfs@files").inputs["create"])
     assert (values["SQUASH"], values["ALLOW_SYSTEM_DISK"]) == ("all", "false")

@@ -41,7 +41,6 @@ def test_the_components_have_the_published_types(run: Run) -> None:
         "busbar:index:HAProxyLoadBalancer": 1,
         "busbar:index:Cluster": 1,
         "busbar:index:NfsServer": 1,
-        "busbar:index:WorkerPools": 1,
         "busbar:index:InfiniBandWorkerPool": 2,
         "busbar:index:GpuOperator": 1,
         "busbar:index:NetworkOperator": 1,
