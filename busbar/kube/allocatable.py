@@ -39,15 +39,11 @@ class PolicySpec(StrictModel):
 
 @dataclass(frozen=True)
 class PolicyState:
-    """One policy object: whether it is ready, and its status in one line.
+    """Whether a policy is ready, its status in one line, and whether no condition is of an earlier policy."""
 
-    `current`: no condition is about an earlier generation of it.
-    """
-
-    name: str
     ready: bool
     summary: str
-    current: bool = True
+    current: bool
 
 
 def read_policy(api: Api, spec: PolicySpec) -> list[PolicyState]:
@@ -85,9 +81,8 @@ def policy_state_of(spec: PolicySpec, policy: JsonObject) -> PolicyState:
         if applied.get("state") not in ("ready", "ignore"):
             message = f" ({applied['message']})" if applied.get("message") else ""
             remarks.append(f"{applied.get('name')} is {applied.get('state')}{message}")
-    name = f"{spec.kind} {policy['metadata']['name']}"
-    summary = f"{name}: {state}" + "".join(f"; {remark}" for remark in dict.fromkeys(remarks))
-    return PolicyState(name, state == "ready" and current and not empty, summary, current)
+    summary = "; ".join([f"{spec.kind} {policy['metadata']['name']}: {state}", *dict.fromkeys(remarks)])
+    return PolicyState(state == "ready" and current and not empty, summary, current)
 
 
 POLL_SECONDS = 1.5
@@ -184,12 +179,10 @@ def wait(api: Api, spec: AllocatableSpec, clock: Clock, progress: ProgressCallba
     Raises NotAllocatable at the deadline, and ApiError at once where waiting cannot help (the credentials
     are refused).
     """
-    look = _Look(api, spec, clock)
+    look, deadline = _Look(api, spec, clock), Deadline(clock, spec.deadline_seconds)
     seconds = POLL_SECONDS + len(spec.nodes) / NODES_PER_SECOND
     try:
-        progress(
-            wait_until(look, Deadline(clock, spec.deadline_seconds), poll_seconds=seconds, progress=progress)
-        )
+        progress(wait_until(look, deadline, poll_seconds=seconds, progress=progress))
     except TimedOut as timeout:
         raise NotAllocatable(_explain(api, spec, look, timeout.error)) from timeout
 

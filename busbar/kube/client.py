@@ -14,16 +14,20 @@ from typing import Any, Protocol
 from urllib.parse import urlencode
 
 import urllib3
+from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from busbar.exits import Misuse, NoVerdict
-from busbar.kube.kubeconfig import Context, Login, find_context, parse, pem
+from busbar.kube.kubeconfig import Login, find_context, parse, pem
 
+JsonObject = dict[str, Any]
+
+# The text itself, not a path: Pulumi passes it as a secret, never on the disk or in an argv.
+KUBECONFIG_TEXT = "BUSBAR_KUBECONFIG"
+LIST_PAGE_SIZE = 500
 CONNECT_TIMEOUT_SECONDS = 5.0
 CONNECTIONS = 32
 # client-go retries as often. A server that asks for a longer pause than this is asked sooner.
 BUSY_RETRIES, BUSY_SECONDS = 10, 3.0
-
-
 # The class of an error -> what to do.
 _FIXES = (
     (urllib3.exceptions.NameResolutionError, "check the name in `server:` of the kubeconfig"),
@@ -34,12 +38,6 @@ _FIXES = (
     (urllib3.exceptions.NewConnectionError, "check that it runs, and `server:` of the kubeconfig"),
     (urllib3.exceptions.TimeoutError, "check the network to it: VPN, firewall, load balancer"),
 )
-
-
-class Unreachable(Exception):
-    """No answer came, or there are no credentials; the text says why, and `fix` what to do."""
-
-    fix = ""
 
 
 class _WhileBusy(urllib3.Retry):
@@ -56,83 +54,6 @@ class _WhileBusy(urllib3.Retry):
 _WHILE_BUSY = _WhileBusy(
     BUSY_RETRIES, connect=False, read=False, other=0, allowed_methods=("GET",), raise_on_status=False
 )
-
-
-class Transport:
-    """Sends requests by no proxy but the kubeconfig's. Safe to use from many threads."""
-
-    def __init__(self, context: Context) -> None:
-        """Raises ValueError where the context cannot be used."""
-        self.server: str = context.server
-        self._cluster = context.cluster
-        self._login = Login(context)
-        # A plugin may give another certificate: then other connections.
-        self._pool = lru_cache(maxsize=1)(self._connect)
-        self._pool(self._login.current().certificate)
-
-    def send(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, Any],
-        body: Any = None,
-        content_type: str = "application/json",
-        *,
-        read_timeout: float,
-        headers: Mapping[str, str],
-    ) -> urllib3.BaseHTTPResponse:
-        """The response of any status, its body not yet read. `read_timeout`: seconds of silence.
-
-        A GET that a busy server answers with Retry-After is sent again. A refused login by a plugin's
-        credentials is tried once more with new ones. Raises Unreachable.
-        """
-        sent = {"accept": "application/json, */*", "user-agent": "busbar", **headers}
-        if body is not None:
-            sent["Content-Type"] = content_type
-        url = f"{self.server}{path}" + (f"?{urlencode(query)}" if query else "")
-        data = None if body is None else json.dumps(body)
-        timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT_SECONDS, read=read_timeout)
-
-        def once() -> urllib3.BaseHTTPResponse:
-            credential = self._login.current()
-            shown = {"authorization": f"Bearer {credential.token}"} if credential.token else {}
-            return self._pool(credential.certificate).request(
-                method, url, body=data, headers=sent | shown, timeout=timeout, preload_content=False,
-                redirect=False,
-            )  # fmt: skip
-
-        try:
-            response = once()
-            if response.status == 401 and self._login.is_exec:
-                response.close()
-                self._login.renew()
-                response = once()
-            return response
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            cause = getattr(error, "reason", None) or error
-            reason = " ".join(str(cause).split())
-            unreachable = Unreachable(f"{self.server} cannot be reached: {reason}")
-            unreachable.fix = next((fix for kind, fix in _FIXES if isinstance(cause, kind)), "")
-            raise unreachable from error
-        except ValueError as error:
-            raise Unreachable(str(error)) from error
-
-    def ended(self) -> str:
-        """When the client certificate ended, as a sentence; empty if it has not, or there is none."""
-        return self._login.ended()
-
-    def _connect(self, certificate: str | None) -> urllib3.PoolManager:
-        options: dict[str, Any] = {
-            "retries": _WHILE_BUSY,
-            "maxsize": CONNECTIONS,
-            "ssl_context": _tls(self._cluster, certificate),
-            "server_hostname": self._cluster.get("tls-server-name"),
-        }
-        proxy = self._cluster.get("proxy-url")
-        try:
-            return urllib3.ProxyManager(proxy, **options) if proxy else urllib3.PoolManager(**options)
-        except urllib3.exceptions.HTTPError as error:
-            raise ValueError(f"proxy-url of the kubeconfig cannot be used: {error}") from error
 
 
 def _tls(cluster: Mapping[str, Any], certificate: str | None) -> ssl.SSLContext:
@@ -153,11 +74,6 @@ def _tls(cluster: Mapping[str, Any], certificate: str | None) -> ssl.SSLContext:
     except ssl.SSLError as error:
         raise ValueError(f"the certificates of the kubeconfig cannot be used: {error}") from error
     return context
-
-
-JsonObject = dict[str, Any]
-
-LIST_PAGE_SIZE = 500
 
 
 class ApiError(NoVerdict):
@@ -216,10 +132,10 @@ class Api(Protocol):
 
 
 class RestApi:
-    """`Api` over HTTPS, with the server and the credentials of a kubeconfig.
+    """`Api` over HTTPS, with the server and the credentials of a kubeconfig, and no proxy but that of it.
 
     It retries only a GET of which a busy server says when to retry. Everything else is the caller's decision
-    (busbar.kube.wait), with its own deadline.
+    (busbar.kube.wait), with its own deadline. Safe to use from many threads.
     """
 
     timeout_seconds = 15.0
@@ -232,11 +148,13 @@ class RestApi:
 
         `context`: by default its current one.
         """
-        # Here: only a command that talks to a cluster needs urllib3.
-        pass
-
-        self._transport = Transport(find_context(parse(kubeconfig), context))
-        self.server: str = self._transport.server
+        found = find_context(parse(kubeconfig), context)
+        self.server: str = found.server
+        self._cluster = found.cluster
+        self._login = Login(found)
+        # A plugin may give another certificate: then other connections.
+        self._pool = lru_cache(maxsize=1)(self._connect)
+        self._pool(self._login.current().certificate)
         self._headers: Mapping[str, str] = {}
 
     def sending(self, headers: Mapping[str, str]) -> RestApi:
@@ -270,8 +188,6 @@ class RestApi:
         return self._json("DELETE", path, {}, options)
 
     def stream(self, path: str, **query: str) -> Iterator[bytes]:
-        from urllib3.exceptions import HTTPError, ReadTimeoutError
-
         response = self._open("GET", path, query, read_timeout=self.silence_seconds)
         try:
             # read1 returns what has arrived; read(n) would wait for a full buffer.
@@ -286,17 +202,8 @@ class RestApi:
             response.close()
             response.release_conn()
 
-    def _json(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        body: Mapping[str, Any] | None = None,
-        content_type: str = "application/json",
-    ) -> JsonObject:
-        from urllib3.exceptions import HTTPError
-
-        response = self._open(method, path, query, body, content_type)
+    def _json(self, method: str, path: str, *request: Any) -> JsonObject:
+        response = self._open(method, path, *request)
         try:
             answer = json.loads(response.read())
         except (HTTPError, OSError, ValueError) as error:
@@ -316,34 +223,69 @@ class RestApi:
         content_type: str = "application/json",
         read_timeout: float | None = None,
     ) -> Any:
-        """The urllib3 response, its body not yet read. Raises ApiError for any status from 300 on."""
-        from urllib3.exceptions import HTTPError
+        """The urllib3 response, its body not yet read. Raises ApiError for any status from 300 on.
 
-        pass
+        A login by a plugin's credentials that is refused is tried once more with new ones.
+        """
+        sent = {"accept": "application/json, */*", "user-agent": "busbar", **self._headers}
+        if body is not None:
+            sent["Content-Type"] = content_type
+        url = f"{self.server}{path}" + (f"?{urlencode(query)}" if query else "")
+        data = None if body is None else json.dumps(body)
+        timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT_SECONDS, read=read_timeout or self.timeout_seconds)
+
+        def once() -> urllib3.BaseHTTPResponse:
+            credential = self._login.current()
+            shown = {"authorization": f"Bearer {credential.token}"} if credential.token else {}
+            return self._pool(credential.certificate).request(
+                method, url, body=data, headers=sent | shown, timeout=timeout, preload_content=False,
+                redirect=False,
+            )  # fmt: skip
 
         try:
-            seconds = read_timeout or self.timeout_seconds
-            response = self._transport.send(
-                method, path, query, body, content_type, read_timeout=seconds, headers=self._headers
-            )
-        except Unreachable as error:
-            raise ApiError(f"{method} {path}", None, str(error), fix=error.fix) from error
-        if response.status >= 300:
-            try:
-                text = response.read(65536)
-            except (HTTPError, OSError):
-                text = b""
-            finally:
+            response = once()
+            if response.status == 401 and self._login.is_exec:
                 response.close()
-                response.release_conn()
-            reason, name = _reason_and_name(text)
-            fix = ""
-            if response.status == 401:
-                ended = self._transport.ended()
-                reason += f"; {ended}" if ended else ""
-                fix = "get a new kubeconfig, or check its login"
-            raise ApiError(f"{method} {path}", response.status, reason, name, fix)
+                self._login.renew()
+                response = once()
+        except (HTTPError, OSError) as error:
+            cause = getattr(error, "reason", None) or error
+            reason = f"{self.server} cannot be reached: {' '.join(str(cause).split())}"
+            fix = next((fix for kind, fix in _FIXES if isinstance(cause, kind)), "")
+            raise ApiError(f"{method} {path}", None, reason, fix=fix) from error
+        except ValueError as error:
+            raise ApiError(f"{method} {path}", None, str(error)) from error
+        if response.status >= 300:
+            raise self._refusal(f"{method} {path}", response)
         return response
+
+    def _refusal(self, what: str, response: urllib3.BaseHTTPResponse) -> ApiError:
+        try:
+            text = response.read(65536)
+        except (HTTPError, OSError):
+            text = b""
+        finally:
+            response.close()
+            response.release_conn()
+        reason, name = _reason_and_name(text)
+        if response.status != 401:
+            return ApiError(what, response.status, reason, name)
+        ended = self._login.ended()
+        reason += f"; {ended}" if ended else ""
+        return ApiError(what, 401, reason, name, "get a new kubeconfig, or check its login")
+
+    def _connect(self, certificate: str | None) -> urllib3.PoolManager:
+        options: dict[str, Any] = {
+            "retries": _WHILE_BUSY,
+            "maxsize": CONNECTIONS,
+            "ssl_context": _tls(self._cluster, certificate),
+            "server_hostname": self._cluster.get("tls-server-name"),
+        }
+        proxy = self._cluster.get("proxy-url")
+        try:
+            return urllib3.ProxyManager(proxy, **options) if proxy else urllib3.PoolManager(**options)
+        except HTTPError as error:
+            raise ValueError(f"proxy-url of the kubeconfig cannot be used: {error}") from error
 
 
 def _reason_and_name(text: bytes) -> tuple[str, str]:
@@ -359,10 +301,6 @@ def _reason_and_name(text: bytes) -> tuple[str, str]:
         more = [each["message"] for each in causes if each.get("message") and each["message"] not in message]
         return " ".join([message, *more]), str(details.get("name") or "")
     return text.decode("utf-8", "replace").strip().split("\n", 1)[0][:300] or "no reason given", ""
-
-
-# The text itself, not a path: Pulumi passes it as a secret, never on the disk or in an argv.
-KUBECONFIG_TEXT = "BUSBAR_KUBECONFIG"
 
 
 class KubeconfigError(Misuse):

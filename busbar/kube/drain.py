@@ -22,31 +22,24 @@ from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOu
 _STAY = frozenset({"DaemonSet", "Node"})
 
 
-def evict_all(api: Api, node: str, stays: Callable[[JsonObject], str] = lambda pod: "") -> str:
-    """Ask for the eviction of the Node's pods; those that are left, with what keeps each. Raises ApiError.
+Stays = Callable[[JsonObject], str]
+"""Pod -> why its eviction is not asked for; "" where it is."""
 
-    `stays`: why no eviction of a pod is asked for; "" where one is.
-    """
-    pods = api.list("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")
-    return "; ".join(f"{_name(pod)} ({_what_keeps(api, pod, stays)})" for pod in pods if _must_leave(pod))
+
+def evict_all(api: Api, node: str, stays: Stays = lambda pod: "") -> str:
+    """Ask for the eviction of the Node's pods; those that are left, with what keeps each. Raises ApiError."""
+    left = []
+    for pod in api.list("/api/v1/pods", fieldSelector=f"spec.nodeName={node}"):
+        metadata, is_over = pod["metadata"], (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+        if not is_over and not owners(pod) & _STAY:
+            keeps = "ending" if metadata.get("deletionTimestamp") else stays(pod) or _evict(api, pod)
+            left.append(f"{metadata['namespace']}/{metadata['name']} ({keeps})")
+    return "; ".join(left)
 
 
 def owners(pod: JsonObject) -> set[str]:
     """The kinds of what owns a pod."""
     return {str(each.get("kind")) for each in pod["metadata"].get("ownerReferences") or []}
-
-
-def _must_leave(pod: JsonObject) -> bool:
-    is_over = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-    return not is_over and not owners(pod) & _STAY
-
-
-def _name(pod: JsonObject) -> str:
-    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-
-
-def _what_keeps(api: Api, pod: JsonObject, stays: Callable[[JsonObject], str]) -> str:
-    return "ending" if pod["metadata"].get("deletionTimestamp") else stays(pod) or _evict(api, pod)
 
 
 def _evict(api: Api, pod: JsonObject) -> str:
@@ -94,10 +87,7 @@ def reason_of(quarantine: str | None, drained: str = "") -> str:
 def tell(hooks: Hooks, node: str, reason: str) -> None:
     """Let schedulers start no new jobs on a Node, for a reason, or without one start them again."""
     for hook in hooks(node, reason):
-        if reason:
-            hook.begin()
-        else:
-            hook.end()
+        (hook.begin if reason else hook.end)()
 
 
 class PodsRemain(Failed):
@@ -135,11 +125,8 @@ def drain(
     changed(take_out, clock, progress)
     progress(f"{name} is cordoned: {reason}")
 
-    def stays(pod: JsonObject) -> str:
-        return "" if end_jobs else _is_lost(pod)
-
-    left = wait_for_pods(api, {name: hooks}, Deadline(clock, seconds), progress, stays=stays)
-    if left:
+    stays: Stays = (lambda pod: "") if end_jobs else _is_lost
+    if left := wait_for_pods(api, {name: hooks}, Deadline(clock, seconds), progress, stays=stays):
         raise PodsRemain(f"drain of {name} timed out after {seconds:.0f} s: {left[name]}")
 
 
@@ -149,14 +136,13 @@ def wait_for_pods(
     deadline: Deadline,
     progress: ProgressCallback,
     *,
-    stays: Callable[[JsonObject], str] = lambda pod: "",
+    stays: Stays = lambda pod: "",
     left: Callable[[str, bool], None] = lambda node, silent: None,
 ) -> dict[str, str]:
     """Evict the pods of Nodes side by side, each once its schedulers have no jobs there, until all have left.
 
-    `stays`: why no eviction of a pod is asked for; "" where one is. `left` is called at once with each Node
-    that is done, and whether its kubelet is silent. Returns what keeps the others at the deadline. Raises
-    ApiError.
+    `left` is called at once with each Node that is done, and whether its kubelet is silent. Returns what
+    keeps the others at the deadline. Raises ApiError.
     """
     keeps = dict.fromkeys(draining, "no answer")
 
@@ -207,7 +193,7 @@ def before_restart(
 
     def done() -> bool | Pending:
         found = find(api, f"{NODES}/{name}")
-        if not found or not Node.of(found).ready or _kubelet(found) == version:
+        if not found or not Node.of(found).ready or Node.of(found).kubelet == version:
             return True
         asked[:] = hooks(name, "restart of K3s")
         for hook in asked:
@@ -220,10 +206,6 @@ def before_restart(
         after_restart(api, name, hooks)
         raise PodsRemain(f"drain of {name} {timeout}; its agent was not restarted. Fix: retry") from timeout
     return bool(asked)
-
-
-def _kubelet(node: JsonObject) -> str:
-    return str(((node.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion") or "")
 
 
 def after_restart(api: Api, name: str, hooks: Hooks) -> None:

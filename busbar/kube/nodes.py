@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import reduce
+from functools import partial, reduce
 
 from busbar.kube.client import Api, ApiError, JsonObject, RestApi
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, SystemClock, TimedOut, wait_until
@@ -47,6 +47,11 @@ class NodeTaint:
     key: str
     value: str
     effect: str
+
+    @classmethod
+    def of(cls, taint: JsonObject) -> NodeTaint:
+        """From the object of the API."""
+        return cls(taint["key"], taint.get("value") or "", taint["effect"])
 
     @classmethod
     def parse(cls, text: str) -> NodeTaint:
@@ -106,7 +111,7 @@ class Node:
     `notes`: those of busbar, by annotation.
     `conditions`: types of those that are true, without Ready: DiskPressure, or what a site's monitors set.
     `reported`: those of them that are bad signs, each with who has set it, and why.
-    `allocatable`: resource -> units, as the API writes them.
+    `allocatable`: resource -> units, as the API writes them. `kubelet`: its version.
     `owner`: who has cordoned or tainted it by labels of its own, and why. `cordon_manager`: the program that
     the API has recorded for the cordon.
     """
@@ -124,13 +129,15 @@ class Node:
     owner: str = ""
     cordon_manager: str = ""
     allocatable: Mapping[str, str] = field(default_factory=dict)
+    kubelet: str = ""
 
     @classmethod
     def of(cls, node: JsonObject) -> Node:
         """From the object of the API."""
         metadata, spec = node["metadata"], node.get("spec") or {}
         labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-        conditions = (node.get("status") or {}).get("conditions") or []
+        status = node.get("status") or {}
+        conditions = status.get("conditions") or []
         true = {each.get("type", ""): each for each in conditions if each.get("status") == "True"}
         return cls(
             name=metadata["name"],
@@ -139,16 +146,14 @@ class Node:
             ready="Ready" in true,
             unschedulable=bool(spec.get("unschedulable")),
             labels=labels,
-            taints=tuple(
-                NodeTaint(each["key"], each.get("value") or "", each["effect"])
-                for each in spec.get("taints") or []
-            ),
+            taints=tuple(NodeTaint.of(each) for each in spec.get("taints") or []),
             notes={key: Note.parse(annotations[key]) for key in _NOTES if annotations.get(key)},
             conditions=tuple(each for each in true if each != "Ready"),
             reported=tuple(_report(each, metadata) for kind, each in true.items() if kind not in _GOOD),
             owner=_owner(labels),
             cordon_manager=_manager(metadata, "f:spec", field="f:unschedulable"),
-            allocatable=(node.get("status") or {}).get("allocatable") or {},
+            allocatable=status.get("allocatable") or {},
+            kubelet=(status.get("nodeInfo") or {}).get("kubeletVersion") or "",
         )
 
     @property
@@ -311,15 +316,8 @@ def delete(api: Api, name: str, deadline: Deadline) -> None:
     K3s leaves the Secret to the garbage collector; a machine that joins before that is refused. Raises
     ApiError, and TimedOut.
     """
-    for path in (
-        f"{NODES}/{name}",
-        f"/api/v1/namespaces/kube-system/secrets/{name}.node-password.k3s",
-    ):
-        _delete(api, path, deadline)
 
-
-def _delete(api: Api, path: str, deadline: Deadline) -> None:
-    def gone() -> bool | Pending:
+    def gone(path: str) -> bool | Pending:
         try:
             found = api.delete(path)
         except ApiError as error:
@@ -330,7 +328,9 @@ def _delete(api: Api, path: str, deadline: Deadline) -> None:
         is_kept = (found.get("metadata") or {}).get("deletionTimestamp")
         return Pending(f"{path} is being deleted") if is_kept else True
 
-    wait_until(gone, deadline, poll_seconds=0.5)
+    password = f"/api/v1/namespaces/kube-system/secrets/{name}.node-password.k3s"
+    for path in (f"{NODES}/{name}", password):
+        wait_until(partial(gone, path), deadline, poll_seconds=0.5)
 
 
 # K3s on the leader of etcd looks at all members every 15 s, and writes the condition EtcdIsVoter of their
@@ -341,7 +341,7 @@ VOTER = "EtcdIsVoter"
 
 
 def ask_servers(kubeconfig: str, servers: Iterable[str]) -> str:
-    """The same as `problems`, with the cluster of a kubeconfig. Raises ValueError where that is unusable."""
+    """As `server_problems`, of the cluster of a kubeconfig. Raises ValueError where that is unusable."""
     return server_problems(RestApi(kubeconfig), tuple(servers), SystemClock())
 
 

@@ -34,19 +34,15 @@ def create_missing(
     Ends at the first one that the API refuses, or for which it does not respond until the deadline. Does not
     raise ApiError: `Creation.error` says why.
     """
-    created = existing = 0
-    for manifest in manifests:
-        try:
-            is_new = wait_until(
-                partial(create, api, path, manifest), deadline, poll_seconds=POLL_SECONDS, progress=progress
-            )
-        except (ApiError, TimedOut) as error:
-            return Creation(created, existing, str(error))
-        if is_new:
-            created += 1
-        else:
-            existing += 1
-    return Creation(created, existing)
+    is_new: list[bool] = []
+    reason = None
+    try:
+        for manifest in manifests:
+            one = partial(create, api, path, manifest)
+            is_new.append(wait_until(one, deadline, poll_seconds=POLL_SECONDS, progress=progress))
+    except (ApiError, TimedOut) as error:
+        reason = str(error)
+    return Creation(is_new.count(True), is_new.count(False), reason)
 
 
 def create_or_merge(api: Api, path: str, manifest: Mapping[str, Any]) -> None:
@@ -94,7 +90,6 @@ OWNER = "busbar/owner"
 
 
 API_SECONDS = 60.0
-_POLL_SECONDS = 2.0
 
 
 def claim_namespace(api: Api, name: str, owner: str, clock: Clock | None = None) -> None:
@@ -102,19 +97,18 @@ def claim_namespace(api: Api, name: str, owner: str, clock: Clock | None = None)
 
     Raises ValueError if it exists without that mark, and ApiError or TimedOut.
     """
-    deadline = Deadline(clock or SystemClock(), API_SECONDS)
-    wait_until(lambda: _claim(api, name, owner), deadline, poll_seconds=_POLL_SECONDS)
-
-
-def _claim(api: Api, name: str, owner: str) -> None:
-    metadata = {"name": name, "annotations": {OWNER: owner}}
+    metadata: JsonObject = {"name": name, "annotations": {OWNER: owner}}
     manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
-    if create(api, NAMESPACES, manifest):
-        return
-    mark = (api.get(f"{NAMESPACES}/{name}")["metadata"].get("annotations") or {}).get(OWNER)
+
+    def claim() -> str:
+        created = create(api, NAMESPACES, manifest)
+        found = metadata if created else api.get(f"{NAMESPACES}/{name}")["metadata"]
+        return str((found.get("annotations") or {}).get(OWNER) or "missing")
+
+    mark = wait_until(claim, Deadline(clock or SystemClock(), API_SECONDS), poll_seconds=POLL_SECONDS)
     if mark != owner:
         raise ValueError(
             f"namespace {name} exists and was not created by this stack: annotation {OWNER} is "
-            f"{mark or 'missing'}, expected {owner}. Fix: configure another namespace; if this one may be "
+            f"{mark}, expected {owner}. Fix: configure another namespace; if this one may be "
             f"deleted with the stack, run `kubectl annotate namespace {name} {OWNER}={owner} --overwrite`"
         )

@@ -35,14 +35,8 @@ PERMANENT_REASONS = frozenset(
 # The kubelet retries these and may succeed (a registry that is being restarted, a folder that another node
 # has just made): an error only when they persist.
 RETRIED_REASONS = frozenset(
-    {
-        "ImagePullBackOff",
-        "ErrImagePull",
-        "CrashLoopBackOff",
-        "RegistryUnavailable",
-        "CreateContainerConfigError",
-        "CreateContainerError",
-    }
+    {"ImagePullBackOff", "ErrImagePull", "RegistryUnavailable", "CrashLoopBackOff"}
+    | {"CreateContainerConfigError", "CreateContainerError"}
 )
 
 
@@ -76,12 +70,8 @@ def issues_of(pod: JsonObject) -> Iterator[PodIssue]:
         yield PodIssue(name, status["reason"], _short(status.get("message")), permanent=True)
     for condition in status.get("conditions") or []:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            yield PodIssue(
-                name,
-                condition.get("reason") or "Unschedulable",
-                _short(condition.get("message")),
-                persistent=True,
-            )
+            reason = condition.get("reason") or "Unschedulable"
+            yield PodIssue(name, reason, _short(condition.get("message")), persistent=True)
     containers = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
     for container in containers:
         yield from _container_issues(name, container)
@@ -92,25 +82,16 @@ def _container_issues(pod: str, container: JsonObject) -> Iterator[PodIssue]:
     waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
     label = f"container {container.get('name')}"
     reason = waiting.get("reason") or ""
+    runs = [ended] if ended.get("exitCode") else []
     if reason and reason not in _STARTING:
-        yield PodIssue(
-            pod,
-            reason,
-            _short(f"{label}: {waiting.get('message') or ''}"),
-            permanent=reason in PERMANENT_REASONS,
-            persistent=reason in RETRIED_REASONS,
-        )
+        permanent, persistent = reason in PERMANENT_REASONS, reason in RETRIED_REASONS
+        yield PodIssue(pod, reason, _short(f"{label}: {waiting.get('message') or ''}"), permanent, persistent)
         # The reason of the crash is in the last run, not in the wait for the next one.
-        last = (container.get("lastState") or {}).get("terminated") or {}
-        if last:
-            yield PodIssue(pod, last.get("reason") or "Error", _short(f"{label}: {_exit_text(last)}"))
-    if ended and ended.get("exitCode") != 0:
-        yield PodIssue(pod, ended.get("reason") or "Error", _short(f"{label}: {_exit_text(ended)}"))
-
-
-def _exit_text(ended: JsonObject) -> str:
-    message = (ended.get("message") or "").strip()
-    return f"ended with exit code {ended.get('exitCode')}" + (f": {message}" if message else "")
+        runs.append((container.get("lastState") or {}).get("terminated") or {})
+    for run in filter(None, runs):
+        message = f": {text}" if (text := (run.get("message") or "").strip()) else ""
+        what = f"{label}: ended with exit code {run.get('exitCode')}{message}"
+        yield PodIssue(pod, run.get("reason") or "Error", _short(what))
 
 
 def events_about(

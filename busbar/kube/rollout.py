@@ -119,9 +119,8 @@ def _observed(found: JsonObject) -> bool:
     return bool((found.get("status") or {}).get("observedGeneration") == found["metadata"].get("generation"))
 
 
-def _revision(found: JsonObject) -> str | None:
-    revision: str | None = (found["metadata"].get("annotations") or {}).get(_REVISION)
-    return revision
+def _revision(found: JsonObject) -> object:
+    return (found["metadata"].get("annotations") or {}).get(_REVISION)
 
 
 def _left(

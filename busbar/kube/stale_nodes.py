@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from operator import attrgetter
 
 from pydantic import Field
@@ -26,6 +27,7 @@ DRAIN_SECONDS = 300.0
 DELETE_SECONDS = 60.0
 POLL_SECONDS = 3.0
 AT_ONCE = 10
+_conflict = attrgetter("conflict")
 
 
 class StaleNodesSpec(StrictModel):
@@ -46,7 +48,7 @@ def remove(
 
     Ten are drained at the same time, by schedulers first. A drain that takes longer than DRAIN_SECONDS, or
     whose machine died meanwhile, does not keep the Node. Raises ApiError, TimedOut (no Nodes could be read),
-    and NodesRemain after all others are gone. What is stopped is uncordoned.
+    and NodesRemain after all others are gone. On SIGTERM, the Nodes that are not deleted are uncordoned.
     """
     found, silent = wait_until(
         lambda: (nodes.read(api), nodes.silent(api)),
@@ -55,9 +57,9 @@ def remove(
         progress=progress,
     )
     stale = list(stale_nodes(found, spec.workers))
-    removal = _Removal(api, clock, progress, hooks, silent, [node.machine for node in found])
+    removal = _Removal(api, clock, progress, hooks, silent)
     for at in range(0, len(stale), AT_ONCE):
-        removal.remove(stale[at : at + AT_ONCE])
+        removal.remove(stale[at : at + AT_ONCE], [node.machine for node in found])
     if removal.failed:
         reasons = "; ".join(f"{name} ({reason})" for name, reason in removal.failed.items())
         raise NodesRemain(
@@ -79,8 +81,7 @@ def stale_nodes(found: Sequence[Node], workers: Sequence[str]) -> Iterator[Node]
 class _Removal:
     """Drains Nodes side by side, and deletes each when nothing runs there any more.
 
-    `silent`: Nodes whose kubelets are. `machines`: those of all Nodes. `out`: Nodes that are drained, with
-    their schedulers. `failed`: why Nodes could not be deleted.
+    `silent`: Nodes whose kubelets are. `failed`: why Nodes could not be deleted.
     """
 
     api: Api
@@ -88,52 +89,38 @@ class _Removal:
     progress: ProgressCallback
     hooks: Hooks
     silent: set[str]
-    machines: Sequence[str]
     out: dict[str, Sequence[DrainHook]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
-    def remove(self, batch: Sequence[Node]) -> None:
-        """Remove Nodes. Those that are not deleted are uncordoned, also where the removal is stopped."""
+    def remove(self, batch: Sequence[Node], machines: Sequence[str]) -> None:
+        """Remove Nodes; `machines`: those of all Nodes. Nothing runs on a Node whose machine is gone."""
         try:
             for node in batch:
-                if self._is_drained(node):
-                    self._take_out(node.name)
-                else:
+                if machines.count(node.machine) > 1:
+                    self.progress(f"the machine of Node {node.name} has another Node now; nothing to drain")
                     self._delete(node.name)
+                elif not node.ready or node.name in self.silent:
+                    self.progress(SILENT.format(node.name))
+                    self._delete(node.name)
+                else:
+                    self.progress(f"{node.name} is no longer configured: draining and deleting its Node")
+                    changed(partial(self._take_out, node.name), self.clock, self.progress)
             self._drain()
         finally:
             for name in sorted(self.out):
                 self._put_back(name)
             self.out.clear()
 
-    def _is_drained(self, node: Node) -> bool:
-        """Nothing runs on a Node whose machine has another name now, or is gone."""
-        if self.machines.count(node.machine) > 1:
-            self.progress(f"the machine of Node {node.name} has another Node now; nothing to drain")
-            return False
-        if not node.ready or node.name in self.silent:
-            self.progress(SILENT.format(node.name))
-            return False
-        self.progress(f"{node.name} is no longer configured: draining and deleting its Node")
-        return True
-
-    def _take_out(self, name: str) -> None:
-        def change() -> bool:
-            self.out[name] = self.hooks(name, REASON)
-            for hook in self.out[name]:
-                hook.begin()
-            return nodes.take_out(self.api, name, CORDONED, REASON, "an update", datetime.now(UTC))
-
-        changed(change, self.clock, self.progress)
+    def _take_out(self, name: str) -> bool:
+        self.out[name] = self.hooks(name, REASON)
+        for hook in self.out[name]:
+            hook.begin()
+        return nodes.take_out(self.api, name, CORDONED, REASON, "an update", datetime.now(UTC))
 
     def _put_back(self, name: str) -> None:
         try:
-            wait_until(
-                lambda: nodes.put_back(self.api, name, CORDONED),
-                Deadline(self.clock, CHANGE_SECONDS),
-                poll_seconds=1,
-                retry_on=attrgetter("conflict"),
-            )
+            put_back = partial(nodes.put_back, self.api, name, CORDONED)
+            wait_until(put_back, Deadline(self.clock, CHANGE_SECONDS), poll_seconds=1, retry_on=_conflict)
             for hook in self.out[name]:
                 hook.end()
         except (ApiError, TimedOut) as error:

@@ -7,9 +7,9 @@ is in a ConfigMap: lines "NODE KEY=VALUE:EFFECT...".
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 from pydantic import Field
 
@@ -42,13 +42,13 @@ def apply(
 ) -> list[str]:
     """Set the taints, and note why Nodes are in quarantine; the names of those that were changed.
 
-    Schedulers with jobs on a Node in quarantine are told the reason: what runs there goes on.
-
-    Raises ApiError, and TimedOut.
-
-    What was configured is noted last, so that an interrupted run is finished by the next one.
+    Schedulers with jobs on a Node in quarantine are told the reason: what runs there goes on. What was
+    configured is noted last, so that an interrupted run is finished by the next one. Raises ApiError, and
+    TimedOut.
     """
     deadline = Deadline(clock, SECONDS)
+    # Somebody else may change an object at the same time.
+    write = partial(wait_until, deadline=deadline, poll_seconds=1, retry_on=_may_pass)
     wanted = _by_node(spec.taints)
     reasons = {name.lower(): reason for name, reason in spec.quarantine.items()}
     cordoned = {name.lower() for name in spec.cordon}
@@ -60,72 +60,54 @@ def apply(
     for node in found:
         if node.name not in wanted:
             continue
-        cordon = node.name in cordoned
-        is_tainted = _set(api, node, wanted[node.name], before.get(node.name, ()), deadline, progress)
-        is_noted = _note(api, node, reasons.get(node.name), deadline, progress, hooks, cordon=cordon)
-        if is_tainted or is_noted:
+        taints, reason, cordon = wanted[node.name], reasons.get(node.name, ""), node.name in cordoned
+        former = before.get(node.name, ())
+        is_changed = _change(node, taints, former) is not None
+        is_changed = is_changed and write(partial(_set, api, node.name, taints, former, progress))
+        if not _is_noted(node, reason, cordon=cordon):
+            is_changed = True
+            write(partial(_note, api, node, reason, hooks, cordon=cordon))
+            what = (
+                ("BusbarQuarantine", reason)
+                if reason
+                else ("BusbarQuarantineEnded", "no quarantine any more")
+            )
+            nodes.record_event(api, node.name, *what, progress, is_bad=bool(reason))
+        if is_changed:
             changed.append(node.name)
     now = "".join(f"{' '.join([name, *map(str, taints)])}\n" for name, taints in wanted.items())
     if now != record:
         made = {"metadata": {"name": RECORD}, "data": {_KEY: now}}
-        write = partial(create_or_merge, api, _CONFIG_MAPS, made)
-        wait_until(write, deadline, poll_seconds=1, retry_on=_may_pass)
+        write(partial(create_or_merge, api, _CONFIG_MAPS, made))
     return changed
 
 
 def _set(
-    api: Api,
-    node: Node,
-    wanted: Sequence[NodeTaint],
-    before: Sequence[NodeTaint],
-    deadline: Deadline,
-    progress: ProgressCallback,
+    api: Api, name: str, wanted: Sequence[NodeTaint], before: Sequence[NodeTaint], progress: ProgressCallback
 ) -> bool:
-    """Whether the Node had to be changed. It is read again: somebody else may change it at the same time."""
-    if _change(node, wanted, before) is None:
-        return False
-    path = f"{NODES}/{node.name}"
-
-    def done() -> bool:
-        found = find(api, path)
-        taints = _change(Node.of(found), wanted, before) if found else None
-        if found and taints is not None:
-            progress(f"taints of {node.name}: {' '.join(map(str, taints)) or 'none'}")
-            version = {"resourceVersion": found["metadata"]["resourceVersion"]}
-            api.merge(path, {"metadata": version, "spec": {"taints": _objects(found, taints)}})
-        return taints is not None
-
-    return wait_until(done, deadline, poll_seconds=1, retry_on=_may_pass)
+    path = f"{NODES}/{name}"
+    found = find(api, path)
+    taints = _change(Node.of(found), wanted, before) if found else None
+    if found and taints is not None:
+        progress(f"taints of {name}: {' '.join(map(str, taints)) or 'none'}")
+        # Those that the Node has stay as they are, with the time at which they came.
+        has = {NodeTaint.of(each): each for each in (found.get("spec") or {}).get("taints") or []}
+        version = {"resourceVersion": found["metadata"]["resourceVersion"]}
+        objects = [has.get(each) or asdict(each) for each in taints]
+        api.merge(path, {"metadata": version, "spec": {"taints": objects}})
+    return taints is not None
 
 
-def _note(
-    api: Api,
-    node: Node,
-    reason: str | None,
-    deadline: Deadline,
-    progress: ProgressCallback,
-    hooks: Hooks,
-    *,
-    cordon: bool,
-) -> bool:
-    """Whether another reason had to be noted, or the cordon of a quarantine began or ended."""
-    if _is_noted(node, reason, cordon=cordon):
-        return False
-
-    def done() -> bool:
-        tell(hooks, node.name, reason_of(reason, node.drained))
-        if not reason:
-            return nodes.put_back(api, node.name, QUARANTINE)
+def _note(api: Api, node: Node, reason: str, hooks: Hooks, *, cordon: bool) -> None:
+    tell(hooks, node.name, reason_of(reason, node.drained))
+    if reason:
         now = datetime.now(UTC)
-        return nodes.take_out(api, node.name, QUARANTINE, reason, "the configuration", now, cordon=cordon)
-
-    wait_until(done, deadline, poll_seconds=1, retry_on=_may_pass)
-    event = ("BusbarQuarantine", reason) if reason else ("BusbarQuarantineEnded", "no quarantine any more")
-    nodes.record_event(api, node.name, *event, progress, is_bad=bool(reason))
-    return True
+        nodes.take_out(api, node.name, QUARANTINE, reason, "the configuration", now, cordon=cordon)
+    else:
+        nodes.put_back(api, node.name, QUARANTINE)
 
 
-def _is_noted(node: Node, reason: str | None, *, cordon: bool) -> bool:
+def _is_noted(node: Node, reason: str, *, cordon: bool) -> bool:
     note = node.notes.get(QUARANTINE)
     if not (note and reason):
         return not (note or reason)
@@ -142,15 +124,6 @@ def _change(node: Node, wanted: Sequence[NodeTaint], before: Iterable[NodeTaint]
     ours = {taint.identity for taint in (*wanted, *before)}
     taints = [*(taint for taint in node.taints if taint.identity not in ours), *wanted]
     return None if set(taints) == set(node.taints) else taints
-
-
-def _objects(node: Mapping[str, Any], taints: Sequence[NodeTaint]) -> list[dict[str, Any]]:
-    """The taints as objects; those that the Node has stay as they are, with the time at which they came."""
-    has = {
-        NodeTaint(each["key"], each.get("value") or "", each["effect"]): each
-        for each in (node.get("spec") or {}).get("taints") or []
-    }
-    return [has.get(each) or {"key": each.key, "value": each.value, "effect": each.effect} for each in taints]
 
 
 def _by_node(texts: Mapping[str, Iterable[str]]) -> dict[str, list[NodeTaint]]:

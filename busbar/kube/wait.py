@@ -50,7 +50,6 @@ class Deadline:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the deadline was set."""
         return self.clock.now() - self._start
 
     @property
@@ -60,7 +59,6 @@ class Deadline:
 
     @property
     def passed(self) -> bool:
-        """Whether no time is left."""
         return self.left <= 0
 
     def pause(self, seconds: float) -> None:
