@@ -25,9 +25,7 @@ class HAProxyLoadBalancerArgs:
 
 
 class HAProxyLoadBalancer(pulumi.ComponentResource):
-    """Makes three Commands per load balancer: its removal, its packages (which wait for no server), and one
-    that ends when /readyz is 200 through it.
-    """
+    """Makes two Commands per load balancer: its removal, and one that ends when /readyz is 200 through it."""
 
     endpoint: pulumi.Output[str]
     """`https://<virtual IP or address>:6443`, known once the load balancers answer."""
@@ -58,21 +56,13 @@ class HAProxyLoadBalancer(pulumi.ComponentResource):
         after_other_removals = pulumi.ResourceOptions(parent=self, depends_on=[*self._removals])
         removal = create_host_removal(on, "haproxy", DEADLINE_SECONDS, ca_file, after_other_removals)
         self._removals.append(removal)
-        packages = create_host_command(
-            names.on_host(f"{component}-packages", host.name),
-            on,
-            "haproxy-packages",
-            DEADLINE_SECONDS,
-            {"NODE_NAME": host.name, **shared_address},
-            pulumi.ResourceOptions(parent=self, depends_on=[removal]),
-        )
         return create_host_command(
             name,
             on,
             "haproxy",
             DEADLINE_SECONDS,
             {"NODE_NAME": host.name, "API_PORT": str(API_PORT), **ca_file, **shared_address},
-            pulumi.ResourceOptions(parent=self, depends_on=[packages, *self.steps]),
+            pulumi.ResourceOptions(parent=self, depends_on=[removal, *self.steps]),
             payload={
                 "haproxy_cfg": haproxy.haproxy_config(balancers, inventory.servers, shared),
                 "keepalived_conf": haproxy.keepalived_config(balancers, shared, host),

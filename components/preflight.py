@@ -56,17 +56,20 @@ class Preflight(pulumi.ComponentResource):
 
 
 def prepare_hosts(name: str, config: StackConfig, opts: pulumi.ResourceOptions) -> local.Command:
-    """Register the Command by which all servers and workers download what they install.
+    """Register the Command by which all hosts of the cluster download what they install.
 
     Nothing depends on it, and it does not fail: the installation of a host downloads what is missing.
     """
     inventory, settings = config.inventory, config.cluster.k3s
     roles, environment = ("server", "worker"), proxy.environment(inventory)
     values = {role: {**k3s.download_values(settings, role, config.project), **environment} for role in roles}
-    if config.cluster.hosts.virtual_ip and not inventory.load_balancers:
-        values["server"]["PACKAGES"] = "keepalived"
+    values["lb"] = {"PACKAGES": "haproxy", **environment}
+    if config.cluster.hosts.virtual_ip:
+        values["lb"]["PACKAGES"] += " keepalived"
+        if not inventory.load_balancers:
+            values["server"]["PACKAGES"] = "keepalived"
     spec = {
-        "hosts": [target(host) for host in (*inventory.servers, *inventory.workers)],
+        "hosts": [target(host) for host in (*inventory.fronts, *inventory.workers)],
         "values": values,
         "timeout_seconds": max(k3s.install_seconds(settings, role, PREPARE_SECONDS) for role in roles),
     }

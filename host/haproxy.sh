@@ -5,20 +5,15 @@
 # Values: OWNER, INSTALL_ID, NODE_NAME, API_PORT, CA_FILE, VIRTUAL_IP (empty with one load balancer).
 # Payload: haproxy_cfg, keepalived_conf (empty with one load balancer), ca_pem (CA of the API's certificate).
 # Facts: {"node","haproxy","keepalived"} (versions; keepalived's is empty with one load balancer)
-# shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib lib-install owner packages keepalived
 
 CONFIG=/etc/haproxy/haproxy.cfg
 HEALTH_DEADLINE=90
 
 main() {
-  begin
+  begin_verb install remove
   acquire_lock
-  case $VERB in
-    install) install_balancer ;;
-    remove) remove_balancer ;;
-    *) die "VERB=$VERB is unknown" "use install or remove" ;;
-  esac
+  "${VERB}_balancer"
 }
 
 install_balancer() {
@@ -44,27 +39,8 @@ install_balancer() {
     "$(json "$(package_version haproxy)")" "$(json "${VIRTUAL_IP:+$(package_version keepalived)}")"
 }
 
-# The new configuration is checked before it replaces the old one; a reload keeps connections. What is noted as loaded is
-# forgotten before: a run that broke off, or whose reload failed, reloads again.
 configure_haproxy() {
-  local new=$CONFIG.busbar-new
-  keep_original haproxy "$CONFIG"
-  payload haproxy_cfg | write_file "$new" 0644
-  if ! haproxy -c -q -f "$new" >&2; then
-    rm -f "$new"
-    die "haproxy refuses the new configuration; the old one stays active" "see the log above; fix the cause and retry"
-  fi
-  systemctl enable -q haproxy 2>/dev/null || true
-  if cmp -s "$new" "$CONFIG" && cmp -s "$CA_FILE" "$STATE_DIR/haproxy-ca.loaded" &&
-    systemctl is-active --quiet haproxy; then
-    rm -f "$new"
-    return
-  fi
-  rm -f "$STATE_DIR/haproxy-ca.loaded"
-  mv -f "$new" "$CONFIG"
-  timeout 60 systemctl reload-or-restart haproxy ||
-    die "haproxy did not start with the new configuration" "see: journalctl -u haproxy (a port in use?)"
-  cp -f "$CA_FILE" "$STATE_DIR/haproxy-ca.loaded"
+  configure_part haproxy "$CONFIG" "$CA_FILE" haproxy -c -q -f
 }
 
 # health_path: the path that HAProxy checks (option httpchk in haproxy.cfg); the installation checks the same.

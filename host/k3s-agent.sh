@@ -7,7 +7,6 @@
 # Payload: config (config.yaml without node-ip, flannel-iface), registries (registries.yaml, may be empty), proxy (drop-in of the
 #   unit with the environment of a proxy, may be left out).
 # Facts: {"node","version"}, of a removal {"removed"}
-# shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib lib-install owner k3s-lib k3s-rotation k3s-drain k3s-remove
 
 UNIT=k3s-agent
@@ -15,13 +14,9 @@ READY_DEADLINE=420
 KUBELET_KUBECONFIG=/var/lib/rancher/k3s/agent/kubelet.kubeconfig
 
 main() {
-  begin
+  begin_verb install remove
   acquire_lock
-  case "$VERB" in
-    install) install_agent ;;
-    remove) remove_agent ;;
-    *) die "VERB=$VERB is unknown" "use install or remove" ;;
-  esac
+  "${VERB}_agent"
 }
 
 remove_agent() {
@@ -47,12 +42,7 @@ install_agent() {
 
 # apply_agent LINE: with a line of config.yaml that depends on this host.
 apply_agent() {
-  k3s_install_binary
-  k3s_config "$1"
-  k3s_unit "$UNIT" agent
-  k3s_memlock "$UNIT"
-  k3s_proxy "$UNIT"
-  k3s_sysctl
+  k3s_write_files "$UNIT" agent "$1"
   if ! k3s_is_current "$UNIT" && systemctl is-active --quiet "$UNIT"; then prepare_restart; fi
   k3s_start "$UNIT"
   await_node

@@ -1,13 +1,11 @@
 #!/usr/bin/env bash
 # Functions by which servers change Nodes, through the API of this server or of API_SERVER (https://ADDRESS:6443).
 
-K3S=/usr/local/bin/k3s
-KUBECONFIG_FILE=/etc/rancher/k3s/k3s.yaml
 API_SERVER=""
 MEMBER_DEADLINE=90
 # The ConfigMap in kube-system with the names of the configured servers.
 CONFIGURED=busbar-nodes
-# On a server whose whole cluster is being removed (k3s-teardown.sh): until the server is removed or installed again,
+# On a server whose whole cluster is being removed (k3s-nodes.sh): until the server is removed or installed again,
 # at most for an hour, and not over a reboot.
 TEARDOWN=/run/busbar-teardown
 TEARDOWN_MINUTES=60

@@ -1,10 +1,7 @@
 #!/usr/bin/env bash
 # Functions of servers and agents: binary, image archives, unit, and a restart only if something changed.
 
-K3S=/usr/local/bin/k3s
-K3S_CONFIG_DIR=/etc/rancher/k3s
 K3S_AUTH_CONFIG=$K3S_CONFIG_DIR/auth-config.yaml
-K3S_DATA_DIR=/var/lib/rancher/k3s
 KUBELET_DIR=/var/lib/kubelet
 MOUNTS=/proc/self/mounts
 K3S_UNITS=/etc/systemd/system
@@ -193,6 +190,16 @@ ExecStartPre=-/sbin/modprobe br_netfilter
 ExecStartPre=-/sbin/modprobe overlay
 ExecStart=$K3S $command
 EOF
+}
+
+# k3s_write_files UNIT COMMAND LINE...: everything that the unit reads; its lines of config.yaml depend on this host.
+k3s_write_files() {
+  k3s_install_binary
+  k3s_config "${@:3}"
+  k3s_unit "$1" "$2"
+  k3s_memlock "$1"
+  k3s_proxy "$1"
+  k3s_sysctl
 }
 
 # k3s_memlock UNIT: RDMA locks memory; with the default of 8 MiB ibv_reg_mr fails with ENOMEM. Pods inherit it.

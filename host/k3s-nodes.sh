@@ -1,5 +1,10 @@
 #!/usr/bin/env bash
-# Prepares the cluster for the hosts of the configuration; runs on a server, before they join. Safe to run again.
+# Prepares the cluster for the hosts of the configuration, and takes servers out of it. Runs on a server. Safe to run again.
+#   VERB=install   prepares the cluster, before the hosts join
+#   VERB=remove    takes the server NODE_NAME, which is gone, out of etcd, and deletes its Node. A Node of a configured server is
+#     left alone, and so is every Node where the cluster does not know its configured servers
+#   VERB=teardown  the whole cluster is being removed: the removal of this server does not leave etcd, which would need a majority
+#     of the servers. It is forgotten with the removal, an installation, after an hour, or by VERB=keep
 #
 # K3s refuses a machine that joins under the name of another one (its password, its etcd member). So the Node of a
 # machine that was replaced is deleted first: only if preflight found another machine behind the name (machine-id)
@@ -11,19 +16,29 @@
 # Values: NODE_NAME; AFTER (true: this step runs after the installation of this server, else also before K3s is here).
 # Payload: machines (lines "NODE MACHINE [EPOCH]"; EPOCH: preflight found no K3s there then), servers (lines "NODE": all of the configuration. They are noted in the
 #   cluster; none of them leaves etcd when only its resource is removed).
-# Facts: {"node","replaced":[NODE...],"ca_sha256"}: of the cluster's CA, empty where K3s is not installed.
-# shellcheck source=/dev/null
-[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib lib-install k3s-api
+# Facts: of install {"node","replaced":[NODE...],"ca_sha256"}: of the cluster's CA, empty where K3s is not installed; of remove
+#   {"node","removed","cluster"}: cluster is false if no K3s runs here, or if all of it is being removed; else {"node"}.
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib k3s-api
 
 # The Node of a machine that is off becomes NotReady after 40 to 50 s.
 NOT_READY_DEADLINE=120
 START_DEADLINE=60
-ETCD_DATA=/var/lib/rancher/k3s/server/db/etcd
+ETCD_DATA=$K3S_DATA_DIR/server/db/etcd
 # With the hash of the CA in it.
-TOKEN_FILE=/var/lib/rancher/k3s/server/token
+TOKEN_FILE=$K3S_DATA_DIR/server/token
 
 main() {
-  begin
+  begin_verb install remove teardown keep
+  case $VERB in
+    install) prepare_hosts ;;
+    remove) remove_gone ;;
+    teardown) touch "$TEARDOWN" ;;
+    keep) rm -f "$TEARDOWN" ;;
+  esac
+  [[ $VERB == @(install|remove) ]] || printf '{"node":%s}\n' "$(json "$NODE_NAME")"
+}
+
+prepare_hosts() {
   REPLACED=""
   [[ ${AFTER:-} != true ]] || poll "$START_DEADLINE" systemctl is-active --quiet k3s ||
     die "K3s is not running here, so the cluster does not know its configured hosts" "see: journalctl -u k3s; then retry"
@@ -63,9 +78,7 @@ remove_lost_servers() {
   while IFS='|' read -r node _ etcd _; do
     if [[ $etcd != true ]] || grep -xF "$node" <<<"$names" >/dev/null || node_is_ready "$node"; then continue; fi
     note "server $node is no longer configured, and not Ready: removing it from etcd before anything else changes"
-    leave_etcd "$node" ||
-      die "$node is still a member of etcd after $MEMBER_DEADLINE s" "see: journalctl -u k3s; then retry"
-    delete_node "$node" || die "deleting Node $node failed" "run on a server: k3s kubectl delete node $node"
+    remove_node "$node"
   done <<<"$1"
 }
 
@@ -99,9 +112,32 @@ replace_node() {
     die "Node $1 is Ready on another machine than the one that is configured" \
       "give the new machine another name; or remove K3s from the old one (docs/hosts.md, Replaced machines) and retry"
   note "Node $1 was on another machine, which is gone: deleting it, so that the new one can join"
-  leave_etcd "$1" ||
-    die "$1 is still a member of etcd after $MEMBER_DEADLINE s" "see: journalctl -u k3s; then retry"
-  delete_node "$1" || die "deleting Node $1 failed" "run on a server: k3s kubectl delete node $1"
+  remove_node "$1"
+}
+
+# remove_node NODE: takes a server that is gone out of etcd, and deletes the Node.
+remove_node() {
+  leave_etcd "$1" || die "$1 is still a member of etcd after $MEMBER_DEADLINE s" "see: journalctl -u k3s; then retry"
+  delete_node "$1" || die "deleting Node $1 failed" "run on a server: k3s kubectl delete node $1; then retry"
+}
+
+remove_gone() {
+  local names node no_api="the Kubernetes API on this server is not responding" removed=false cluster=true
+  if ! systemctl is-active --quiet k3s || is_torn_down; then
+    cluster=false
+  else
+    names=$(configured_servers) || die "$no_api" "see: systemctl status k3s"
+    if [[ -z $names ]]; then
+      note "the cluster has no list of its configured servers (ConfigMap kube-system/$CONFIGURED); Node $NODE_NAME stays"
+    elif grep -xF "$NODE_NAME" <<<"$names" >/dev/null; then
+      note "the configuration contains server $NODE_NAME; its Node stays"
+    else
+      node=$(node_field "$NODE_NAME" '{.metadata.name}') || die "$no_api" "see: systemctl status k3s"
+      [[ -z $node ]] || remove_node "$NODE_NAME"
+      removed=true
+    fi
+  fi
+  printf '{"node":%s,"removed":%s,"cluster":%s}\n' "$(json "$NODE_NAME")" "$removed" "$cluster"
 }
 
 main

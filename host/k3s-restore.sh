@@ -16,7 +16,6 @@
 # Facts: list {"node","install_id","running","restoring","s3","problem","snapshots","stored"}: snapshots are {"name","path","bytes",
 #   "time"}, stored those in the bucket, null if K3s does not run; check {"node","bytes"}; reset {"node","reset","kept",
 #   "reason"}; join {"node","kept"}; nodes {"node","waiting"}; else {"node"}.
-# shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib lib-install owner k3s-api k3s-lib k3s-etcd k3s-rotation k3s-snapshots
 
 UNIT=k3s
@@ -27,7 +26,7 @@ AGENT_DEADLINE=180
 NODES_DEADLINE=240
 
 main() {
-  begin
+  begin_verb list check nodes stop reset start join agent
   # From the payload the functions of k3s-lib.sh know the configuration, and what of it is not to be shown.
   # shellcheck disable=SC2034 # read by payload
   PAYLOAD="{\"config\":\"$({ base64 -w 0 "$K3S_CONFIG_DIR/config.yaml" 2>/dev/null || true; })\"}"
@@ -35,12 +34,11 @@ main() {
     list) list_snapshots ;;
     check) check_snapshot ;;
     nodes) await_nodes ;;
-    stop | reset | start | join | agent)
+    *)
       end_earlier_step
       acquire_lock
       "${VERB}_here"
       ;;
-    *) die "VERB=$VERB is unknown" "use list, check, stop, reset, start, join, agent or nodes" ;;
   esac
 }
 
@@ -101,7 +99,7 @@ reset_here() {
     kept=""
   fi
   printf '{"node":%s,"reset":%s,"kept":%s,"reason":%s}\n' "$(json "$NODE_NAME")" \
-    "$([[ -z $reason ]] && echo true || echo false)" "$(json "$kept")" "$(json "$reason")"
+    "$(truth test -z "$reason")" "$(json "$kept")" "$(json "$reason")"
 }
 
 # run_reset: as a unit with the environment of K3s's own (S3 may be behind the proxy), so that it outlives a connection that breaks.

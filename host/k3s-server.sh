@@ -9,7 +9,6 @@
 #   jwt (the part of this name of an AuthenticationConfiguration; may be empty),
 #   proxy (drop-in of the unit with the environment of a proxy; may be left out).
 # Facts: {"node","version","ca_sha256","ca_pem"}
-# shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib lib-install owner k3s-api k3s-lib k3s-etcd k3s-rotation k3s-remove packages keepalived
 
 UNIT=k3s
@@ -20,13 +19,9 @@ SERVER_PORTS="open TCP 6443, 2379 and 2380 between the servers; see on that one:
 LEAVING=/run/systemd/system/k3s.service.d/90-busbar-leaving.conf
 
 main() {
-  begin
+  begin_verb install remove
   acquire_lock
-  case $VERB in
-    install) install_server ;;
-    remove) remove_server ;;
-    *) die "VERB=$VERB is unknown" "use install or remove" ;;
-  esac
+  "${VERB}_server"
 }
 
 install_server() {
@@ -56,13 +51,8 @@ install_server() {
 # apply_server LINE...: with lines of config.yaml that depend on this host.
 apply_server() {
   snapshot_before_upgrade
-  k3s_install_binary
   auth_config
-  k3s_config "$@"
-  k3s_unit "$UNIT" server
-  k3s_memlock "$UNIT"
-  k3s_proxy "$UNIT"
-  k3s_sysctl
+  k3s_write_files "$UNIT" server "$@"
   k3s_start "$UNIT"
   k3s_await_server
   if ! k3s_has_pod_network_of_node "$KUBECONFIG_FILE"; then

@@ -24,17 +24,16 @@ snapshot_dir() {
 }
 
 list_snapshots() {
-  local file list="" s3=false stored=null running=false restoring=false
-  is_stopped "$UNIT" || running=true
-  [[ ! -e $RESTORING ]] || restoring=true
+  local file list="" s3 stored=null running=true
+  ! is_stopped "$UNIT" || running=false
   while IFS= read -r file; do
     list+="${list:+,}{\"name\":$(json "$(basename "$file")"),\"path\":$(json "$file"),\"bytes\":$(size_of "$file")"
     list+=",\"time\":\"$(date -u -r "$file" +%Y-%m-%dT%H:%M:%SZ)\"}"
   done < <(snapshot_files)
-  [[ $(setting etcd-s3) != true ]] || s3=true
+  s3=$(truth test "$(setting etcd-s3)" = true)
   if [[ $s3 == true ]] && systemctl is-active --quiet "$UNIT"; then stored=$(stored_snapshots) || stored=null; fi
   printf '{"node":%s,"install_id":%s,"running":%s,"restoring":%s,"s3":%s,"problem":%s,"snapshots":[%s],"stored":%s}\n' \
-    "$(json "$NODE_NAME")" "$(json "$(owner_field install_id)")" "$running" "$restoring" "$s3" "$(json "$(problem)")" \
+    "$(json "$NODE_NAME")" "$(json "$(owner_field install_id)")" "$running" "$(truth test -e "$RESTORING")" "$s3" "$(json "$(problem)")" \
     "$list" "$stored"
 }
 

@@ -19,23 +19,32 @@ is_ours() {
 }
 
 configure_keepalived() {
-  local new=$KEEPALIVED.busbar-new loaded=$STATE_DIR/keepalived.loaded
-  keep_original keepalived "$KEEPALIVED"
-  payload keepalived_conf | write_file "$new" 0644
   # --config-test needs keepalived 2.0, which all supported operating systems have.
-  if ! keepalived --config-test -f "$new" >&2; then
+  configure_part keepalived "$KEEPALIVED" /dev/null keepalived --config-test -f
+}
+
+# configure_part UNIT FILE BESIDE CHECK...: the payload UNIT_(cfg or conf) is checked before it replaces FILE; a reload keeps
+# connections. What is noted as loaded, with the file BESIDE it, is forgotten before: a run that broke off, or whose reload failed,
+# reloads again.
+configure_part() {
+  local unit=$1 file=$2 beside=$3 new=$2.busbar-new noted=$STATE_DIR/$1.loaded loads
+  keep_original "$unit" "$file"
+  payload "${unit}_${file##*.}" | write_file "$new" 0644
+  if ! "${@:4}" "$new" >&2; then
     rm -f "$new"
-    die "keepalived refuses the new configuration; the old one stays active" "see the log above; check hosts.virtual_ip"
+    die "$unit refuses the new configuration; the old one stays active" "see the log above; fix the cause and retry"
   fi
-  systemctl enable -q keepalived 2>/dev/null || true
-  if cmp -s "$new" "$KEEPALIVED" && cmp -s "$new" "$loaded" && systemctl is-active --quiet keepalived; then
+  systemctl enable -q "$unit" 2>/dev/null || true
+  loads=$(cat "$new" "$beside" | sha256sum)
+  if cmp -s "$new" "$file" && [[ $(cat "$noted" 2>/dev/null) == "$loads" ]] && systemctl is-active --quiet "$unit"; then
     rm -f "$new"
     return
   fi
-  rm -f "$loaded"
-  mv -f "$new" "$KEEPALIVED"
-  timeout 60 systemctl reload-or-restart keepalived || die "keepalived did not start" "see: journalctl -u keepalived"
-  cp -f "$KEEPALIVED" "$loaded"
+  rm -f "$noted"
+  mv -f "$new" "$file"
+  timeout 60 systemctl reload-or-restart "$unit" ||
+    die "$unit did not start with the new configuration" "see: journalctl -u $unit (a port in use?)"
+  write_file "$noted" 0600 <<<"$loads"
 }
 
 # keep_original UNIT FILE: saves the file of the package or the site, and how its unit was, for removal; not the one of

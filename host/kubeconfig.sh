@@ -4,10 +4,8 @@
 #
 # Values: NODE_NAME, RENEWAL (a number that changes with time, so that an update runs this again before the end).
 # Facts, secret: {"kubeconfig"}
-# shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib k3s-etcd
 
-KUBECONFIG_FILE=/etc/rancher/k3s/k3s.yaml
 # Below K3s's own 120 days.
 MIN_VALID_DAYS=110
 RENEWAL_DEADLINE=300
@@ -50,7 +48,7 @@ renew() {
 }
 
 api_answers() {
-  timeout 10 /usr/local/bin/k3s kubectl --kubeconfig "$KUBECONFIG_FILE" get --raw /readyz >/dev/null 2>&1
+  timeout 10 "$K3S" kubectl --kubeconfig "$KUBECONFIG_FILE" get --raw /readyz >/dev/null 2>&1
 }
 
 main

@@ -10,6 +10,11 @@
 BUSBAR_LIB=1
 # shellcheck disable=SC2034
 STATE_DIR=/var/lib/busbar
+K3S=/usr/local/bin/k3s
+K3S_CONFIG_DIR=/etc/rancher/k3s
+K3S_DATA_DIR=/var/lib/rancher/k3s
+# shellcheck disable=SC2034
+KUBECONFIG_FILE=$K3S_CONFIG_DIR/k3s.yaml
 # Scripts that preflight has delivered (busbar/hosts/scripts.py).
 DELIVERED_DIR=/run/busbar
 LOCK_FILE=/run/busbar.lock
@@ -28,6 +33,17 @@ begin() {
   [[ -n ${PAYLOAD+set} ]] || IFS= read -r PAYLOAD || PAYLOAD='{}'
   trap 'on_error "$?" "$LINENO" "$BASH_COMMAND"' ERR
   set -E
+}
+
+# begin_verb VERB...: `begin`, and refuses another VERB.
+begin_verb() {
+  begin
+  [[ " $* " == *" $VERB "* ]] || die "VERB=$VERB is unknown" "use one of: $*"
+}
+
+# truth COMMAND...: prints true where it succeeds, else false.
+truth() {
+  if "$@"; then printf true; else printf false; fi
 }
 
 # acquire_lock: waits for an earlier run on this host whose connection broke and which is still running.

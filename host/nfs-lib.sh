@@ -54,34 +54,29 @@ on_system_disk() {
 # nfsd's anonymous user (exports(5)).
 NFS_NOBODY=65534
 
-# writable_by_nobody FOLDER
+# writable_by_nobody FOLDER: a missing one will be.
 writable_by_nobody() {
   local mode
+  [[ -d $1 ]] || return 0
   mode=$(stat -c '0%a' "$1")
   ((mode & 2)) || { [[ $(stat -c %u "$1") == "$NFS_NOBODY" ]] && ((mode & 0200)); }
 }
 
 # nfs_folder FOLDER: {"kind","foreign_exports","system_disk","free_bytes","writable","managed"}
 nfs_folder() {
-  local folder=$1 line foreign="" system=false writable=true managed=false free
-  while IFS= read -r line; do
-    [[ -z $line ]] || foreign+="${foreign:+,}$(json "$line")"
-  done <<<"$(foreign_exports "$folder")"
-  ! on_system_disk "$folder" || system=true
-  [[ ! -d $folder ]] || writable_by_nobody "$folder" || writable=false
-  [[ ! -s $NFS_STATE_DIR/owner ]] || managed=true
+  local folder=$1 free
   free=$(df -B1 --output=avail "$(nearest_folder "$folder")" | tail -n 1)
-  printf '{"kind":"%s","foreign_exports":[%s],"system_disk":%s' "$(folder_kind "$folder")" "$foreign" "$system"
-  printf ',"free_bytes":%s,"writable":%s,"managed":%s}' "${free// /}" "$writable" "$managed"
+  printf '{"kind":"%s","foreign_exports":[%s]' "$(folder_kind "$folder")" "$(foreign_exports "$folder" | json_list)"
+  printf ',"system_disk":%s,"free_bytes":%s' "$(truth on_system_disk "$folder")" "${free// /}"
+  printf ',"writable":%s,"managed":%s}' "$(truth writable_by_nobody "$folder")" "$(truth test -s "$NFS_STATE_DIR/owner")"
 }
 
 # nfs_client SERVER: {"installed","source"}: whether this host can mount NFS, and the address from which it reaches the
 # server (empty without a route, or without a server).
 nfs_client() {
-  local installed=false address="" source=""
-  ! command -v mount.nfs >/dev/null || installed=true
+  local address="" source=""
   [[ -z $1 ]] || address=$({ getent ahosts "$1" || true; } | awk 'NR == 1 { print $1 }')
   [[ -z $address ]] || source=$({ ip -o route get "$address" 2>/dev/null || true; } |
     awk '{ for (i = 1; i < NF; i++) if ($i == "src") print $(i + 1) }')
-  printf '{"installed":%s,"source":%s}' "$installed" "$(json "$source")"
+  printf '{"installed":%s,"source":%s}' "$(command -v mount.nfs >/dev/null && echo true || echo false)" "$(json "$source")"
 }

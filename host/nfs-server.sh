@@ -6,7 +6,6 @@
 # folder that is made; by default as SQUASH needs it).
 # Payload: exports (lines "FOLDER CLIENT(OPTIONS)"), nfs_conf (of a server that busbar installs).
 # Facts: {"node","folder","clients"} (how many lines are exported)
-# shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib lib-install owner packages nfs-lib
 
 PACKAGE=nfs-kernel-server
@@ -15,15 +14,11 @@ CLIENTS=/proc/fs/nfsd/clients
 LEASE_DEADLINE=120
 
 main() {
-  begin
+  begin_verb install remove
   # State and lock are its own: on a server K3s is installed meanwhile, which may take longer than a step waits.
   STATE_DIR=$NFS_STATE_DIR LOCK_FILE=${LOCK_FILE%.lock}-nfs.lock
   acquire_lock
-  case $VERB in
-    install) install_server ;;
-    remove) remove_server ;;
-    *) die "VERB=$VERB is unknown" "use install or remove" ;;
-  esac
+  "${VERB}_server"
 }
 
 install_server() {

@@ -4,7 +4,6 @@
 #
 # Values: OPERATION (what runs and who started it)
 # Facts, at once: {"holder"} (the OPERATION that holds the lock already, else empty)
-# shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib
 
 OPERATION_LOCK=/run/busbar-operation.lock

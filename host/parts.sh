@@ -5,6 +5,5 @@
 for part; do
   # CAPABILITY/PART is one of a capability.
   [[ $part != */* ]] || part=../stacks/${part%/*}/host/${part#*/}
-  # shellcheck source=/dev/null
   source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
 done

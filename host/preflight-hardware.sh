@@ -55,25 +55,23 @@ pci_devices() {
 # fabric_manager: version of NVIDIA Fabric Manager, "" if it is not installed, whether it is active, and the number of
 # NVSwitches (class "other bridge") on the PCI bus.
 fabric_manager() {
-  local version="" active=false
+  local version
   version=$({ timeout 10 nv-fabricmanager --version 2>/dev/null || true; } | grep -oE '[0-9]+(\.[0-9]+)+' | head -n 1 || true)
-  ! systemctl is-active --quiet nvidia-fabricmanager.service || active=true
-  printf '{"version":%s,"active":%s,"nvswitches":%s}' "$(json "$version")" "$active" "$(pci_devices '0x0680*')"
+  printf '{"version":%s,"active":%s,"nvswitches":%s}' "$(json "$version")" \
+    "$(truth systemctl is-active --quiet nvidia-fabricmanager.service)" "$(pci_devices '0x0680*')"
 }
 
 # gdr: kernel modules for GPUDirect RDMA: nvidia-peermem (nv_peer_mem is its predecessor), or the open modules for
 # DMA-BUF; nvidia_fs for GPUDirect Storage.
 gdr() {
-  local peermem=false open=false storage=false
-  [[ ! -d $MODULES/nvidia_fs ]] || storage=true
-  [[ ! -d $MODULES/nvidia_peermem && ! -d $MODULES/nv_peer_mem ]] || peermem=true
-  ! grep -qs 'Open Kernel Module' /proc/driver/nvidia/version || open=true
-  printf '{"peermem":%s,"open_modules":%s,"nvidia_fs":%s}' "$peermem" "$open" "$storage"
+  printf '{"peermem":%s,"open_modules":%s,"nvidia_fs":%s}' \
+    "$(truth test -d "$MODULES/nvidia_peermem" -o -d "$MODULES/nv_peer_mem")" \
+    "$(truth grep -qs 'Open Kernel Module' /proc/driver/nvidia/version)" "$(truth test -d "$MODULES/nvidia_fs")"
 }
 
 # rdma_is_shared: whether pods see HCAs without a CNI plugin that moves them; a kernel that does not tell is shared.
 rdma_is_shared() {
-  [[ $(cat "$MODULES/ib_core/parameters/netns_mode" 2>/dev/null) != [N0] ]] && printf true || printf false
+  [[ $(cat "$MODULES/ib_core/parameters/netns_mode" 2>/dev/null) != [N0] ]]
 }
 
 # hcas: [{"name","port","link_layer","state","rate","fw","pci","netdevs","vfs","default_route"}], one per port; of a

@@ -20,13 +20,10 @@ health() {
 
 # xids: of each Xid of each GPU the last line in the kernel's log of this boot: a program may write thousands of one.
 xids() {
-  local log line list=""
+  local log
   log=$(timeout "$HEALTH_SECONDS" journalctl -q -k -b -o cat --no-pager 2>/dev/null) || { printf null; return; }
-  while IFS= read -r line; do
-    [[ -z $line ]] || list+="${list:+,}$(json "${line:0:300}")"
-  done < <(awk '/NVRM: Xid/ { key = $0; sub(/,.*/, "", key); if (!(key in last)) keys[++n] = key; last[key] = $0 }
-    END { for (i = 1; i <= n; i++) print last[keys[i]] }' <<<"$log" | tail -n "$XID_LINES")
-  printf '[%s]' "$list"
+  printf '[%s]' "$(awk '/NVRM: Xid/ { key = $0; sub(/,.*/, "", key); if (!(key in last)) keys[++n] = key; last[key] = $0 }
+    END { for (i = 1; i <= n; i++) print last[keys[i]] }' <<<"$log" | tail -n "$XID_LINES" | cut -c 1-300 | json_list)"
 }
 
 # nvidia_smi ARGUMENTS: what it prints, as a JSON string.
@@ -84,11 +81,12 @@ fabric() {
   { timeout "$HEALTH_SECONDS" nvidia-smi -q 2>/dev/null || true; } | awk -F ' *: *' '
     /^ *Fabric *$/ { inside = 1; next }
     inside && $1 ~ / State$/ { state = $2 }
-    inside && $1 ~ / Status$/ { gsub(/["\\]/, "", $2); printf "%s\"%s, %s\"", comma, state, $2; comma = ","; inside = 0 }'
+    inside && $1 ~ / Status$/ { print state ", " $2; inside = 0 }'
 }
 
+# json_list: the lines on stdin as JSON strings, separated by commas.
 json_list() {
-  awk '{ printf "%s\"%s\"", comma, $1; comma = "," }'
+  tr -d '\000-\011\013-\037' | awk '{ gsub(/[\\"]/, "\\\\&"); printf "%s\"%s\"", comma, $0; comma = "," }'
 }
 
 # gpus_and_hcas: their folders in sysfs, each below those of the bridges above it.

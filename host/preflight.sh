@@ -7,7 +7,6 @@
 # Payload, in an update: deliver_as, deliver (name and text of the script that runs here next; kept until a reboot); of a
 #   capability: also (a script that prints what else it needs to know, as a JSON object).
 # By hand: sudo ROLE=worker bash host/preflight.sh </dev/null
-# shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib owner k3s-api k3s-lib preflight-hardware preflight-health nfs-lib
 
 # Commands of the other scripts that an image may lack. A load balancer does without iptables; K3s has its own, but
@@ -24,15 +23,13 @@ LOGIN_FILES=(/etc/environment /etc/security/pam_env.conf /etc/ssh/sshd_config ~/
 main() {
   begin
   replace_missing_tools
-  local tmp=false
-  if tmp_is_writable; then
-    tmp=true
-    keep_script
-  fi
+  local tmp
+  tmp=$(truth tmp_is_writable)
+  [[ $tmp == false ]] || keep_script
   local hardware=""
   if [[ ${ROLE:=worker} == worker ]]; then
-    hardware=",\"gpus\":$(gpus),\"fabric_manager\":$(fabric_manager),\"gdr\":$(gdr),\"hcas\":$(hcas),\"rdma_is_shared\":$(rdma_is_shared)"
-    hardware+=",\"health\":$(health),\"fabric\":[$(fabric)]"
+    hardware=",\"gpus\":$(gpus),\"fabric_manager\":$(fabric_manager),\"gdr\":$(gdr),\"hcas\":$(hcas),\"rdma_is_shared\":$(truth rdma_is_shared)"
+    hardware+=",\"health\":$(health),\"fabric\":[$(fabric | json_list)]"
     hardware+=",\"redirecting\":[$(redirecting | json_list)],\"translated\":[$(translated | json_list)]"
   fi
   [[ $ROLE != worker && -z ${NFS_SERVER:-} ]] || hardware+=",\"nfs_client\":$(nfs_client "${NFS_SERVER:-}")"
@@ -79,12 +76,11 @@ keep_script() {
 }
 
 system() {
-  # shellcheck source=/dev/null
   printf '"os":%s,"os_version":%s' "$(json "$(. /etc/os-release && echo "${ID:-}")")" \
     "$(json "$(. /etc/os-release && echo "${VERSION_ID:-}")")"
   printf ',"arch":%s,"kernel":%s' "$(json "$(uname -m)")" "$(json "$(uname -r)")"
   printf ',"hostname":%s,"machine":%s' "$(json "$(hostname)")" "$(json "$(machine)")"
-  printf ',"systemd":%s' "$([[ -d /run/systemd/system ]] && echo true || echo false)"
+  printf ',"systemd":%s' "$(truth test -d /run/systemd/system)"
   printf ',"clock_synchronised":%s' "$(json "$(timedatectl show -p NTPSynchronized --value 2>/dev/null || true)")"
 }
 
@@ -93,7 +89,7 @@ resources() {
   printf ',"swap_bytes":%s' "$(($(meminfo SwapTotal) * 1024))"
   printf ',"disks":[%s]' "$(disks)"
   printf ',"cgroup":%s' "$(json "$([[ $(stat -fc %T /sys/fs/cgroup) == cgroup2fs ]] && echo v2 || echo v1)")"
-  printf ',"cgroup_v1_allowed":%s' "$(cgroup_v1_allowed)"
+  printf ',"cgroup_v1_allowed":%s' "$(truth cgroup_v1_allowed)"
   printf ',"memlock":%s' "$(json "$(memlock)")"
 }
 
@@ -111,12 +107,8 @@ disks() {
 
 # A site on cgroup v1 allows it in a drop-in of the kubelet; only the top level of the YAML matters.
 cgroup_v1_allowed() {
-  if cat "$DATA_DIR"/k3s/agent/etc/kubelet.conf.d/*.conf 2>/dev/null |
-    grep -E '^"?failCgroupV1"?: *false *$' >/dev/null; then
-    echo true
-  else
-    echo false
-  fi
+  cat "$DATA_DIR"/k3s/agent/etc/kubelet.conf.d/*.conf 2>/dev/null |
+    grep -E '^"?failCgroupV1"?: *false *$' >/dev/null
 }
 
 # memlock: the limit of a unit with LimitMEMLOCK=infinity: "unlimited", or bytes if systemd may not raise it
@@ -130,33 +122,34 @@ memlock() {
 }
 
 network() {
-  local route=false
-  [[ -z $(ip route show default; ip -6 route show default 2>/dev/null) ]] || route=true
-  printf '"default_route":%s,"addresses":[%s],"listening":[%s]' "$route" "$(addresses)" "$(listening)"
-  printf ',"interfaces":[%s],"routes":[%s],"unresolved":[%s]' "$(interfaces)" "$(routes)" "$(unresolved)"
-  printf ',"shared_networks":[%s]' "$(shared_networks)"
-  printf ',"has_node_address":%s,%s' "$(has_node_address)" "$(flannel_address)"
+  local default
+  default=$(ip route show default; ip -6 route show default 2>/dev/null || true)
+  printf '"default_route":%s,"addresses":[%s]' "$(truth test -n "$default")" "$(addresses | json_list)"
+  printf ',"listening":[%s],"interfaces":[%s]' "$(listening)" "$(interfaces | json_list)"
+  printf ',"routes":[%s],"unresolved":[%s]' "$(routes | json_list)" "$(unresolved | json_list)"
+  printf ',"shared_networks":[%s]' "$(shared_networks | json_list)"
+  printf ',"has_node_address":%s,%s' "$(truth has_node_address)" "$(flannel_address)"
   if [[ -n ${PROXY:-} ]]; then
-    printf ',"proxy_answers":%s' "$(is_open 10 "$PROXY")"
+    printf ',"proxy_answers":%s' "$(truth is_open 10 "$PROXY")"
   else
     login_proxy
   fi
-  [[ -z ${SHARED_ADDRESS:-} ]] || printf ',"shared_answers":%s' "$(shared_answers)"
+  [[ -z ${SHARED_ADDRESS:-} ]] || printf ',"shared_answers":%s' "$(truth shared_answers)"
 }
 
 addresses() {
-  ip -o addr show scope global | awk '{ split($4, part, "/"); printf "%s\"%s\"", comma, part[1]; comma = "," }'
+  ip -o addr show scope global | awk '{ split($4, part, "/"); print part[1] }'
 }
 
 interfaces() {
-  ip -o link show | awk -F ': ' '{ sub(/@.*/, "", $2); printf "%s\"%s\"", comma, $2; comma = "," }'
+  ip -o link show | awk -F ': ' '{ sub(/@.*/, "", $2); print $2 }'
 }
 
 # routes: the destinations of the main routing tables, without those of the default route.
 routes() {
   { ip -o route show; ip -o -6 route show 2>/dev/null || true; } | awk '
     { to = $1 ~ /^[a-z]+$/ && $1 != "default" ? $2 : $1 }
-    to != "default" && to !~ /^fe80:/ && !seen[to]++ { printf "%s\"%s\"", comma, to; comma = "," }'
+    to != "default" && to !~ /^fe80:/ && !seen[to]++ { print to }'
 }
 
 # shared_networks: "NETWORK INTERFACE INTERFACE..." where several interfaces are in one IPv4 network; without those whose
@@ -168,7 +161,7 @@ shared_networks() {
       for (i = 2; i < NF; i++) { if ($i == "dev") dev = $(i + 1); if ($i == "src") address = $(i + 1) }
       if (!(address in ruled) && !seen[$1, dev]++) { count[$1]++; text[$1] = text[$1] " " dev }
     }
-    END { for (to in count) if (count[to] > 1) { printf "%s\"%s%s\"", comma, to, text[to]; comma = "," } }'
+    END { for (to in count) if (count[to] > 1) print to text[to] }'
 }
 
 # unresolved: those of NAMES that have no address here; none behind a proxy, which resolves them.
@@ -176,14 +169,14 @@ unresolved() {
   local name
   [[ -z ${https_proxy:-}${HTTPS_PROXY:-}${http_proxy:-} ]] || return 0
   for name in ${NAMES:-}; do
-    timeout 12 getent ahosts "$name" >/dev/null || json "$name"
-  done | sed 's/""/","/g'
+    timeout 12 getent ahosts "$name" >/dev/null || echo "$name"
+  done
 }
 
 # is_open SECONDS HOST/PORT: whether the port is open from here.
 is_open() {
   # shellcheck disable=SC2016 # for the inner bash
-  if timeout "$1" bash -c ': <"/dev/tcp/$0"' "$2" 2>/dev/null; then echo true; else echo false; fi
+  timeout "$1" bash -c ': <"/dev/tcp/$0"' "$2" 2>/dev/null
 }
 
 # login_proxy: the proxy that the environment of the login names, by which the scripts download, and the file with it.
@@ -195,18 +188,12 @@ login_proxy() {
   [[ $address =~ :[0-9]+$ ]] || address+=:1080
   file=$({ grep -lsF -- "${address%:1080}" "${LOGIN_FILES[@]}" || true; } | head -n 1)
   printf ',"login_proxy":{"address":%s,"file":%s,"answers":%s}' "$(json "$address")" "$(json "$file")" \
-    "$(is_open 10 "$(tr -d '[]' <<<"${address%:*}")/${address##*:}")"
+    "$(truth is_open 10 "$(tr -d '[]' <<<"${address%:*}")/${address##*:}")"
 }
 
 # shared_answers: whether another machine has the address, where busbar has not begun to share it.
 shared_answers() {
-  if managed keepalived; then
-    echo false
-  elif [[ $(is_open 2 "$SHARED_ADDRESS/6443") == true ]]; then
-    echo true
-  else
-    is_open 2 "$SHARED_ADDRESS/22"
-  fi
+  ! managed keepalived && { is_open 2 "$SHARED_ADDRESS/6443" || is_open 2 "$SHARED_ADDRESS/22"; }
 }
 
 # flannel_address: the address of the node, and the one that flannel takes: the first of that interface
@@ -224,11 +211,7 @@ flannel_address() {
 
 # Whether a network interface has the configured address, or the site sets node-ip itself.
 has_node_address() {
-  if [[ -z ${NODE_ADDRESS:-} || -n $(local_address "$NODE_ADDRESS") ]] || address_is_configured; then
-    echo true
-  else
-    echo false
-  fi
+  [[ -z ${NODE_ADDRESS:-} || -n $(local_address "$NODE_ADDRESS") ]] || address_is_configured
 }
 
 # listening: {"port","process"} per TCP port in use on an address other than loopback.
@@ -273,7 +256,7 @@ software() {
   [[ $ROLE != nfs ]] || STATE_DIR=$NFS_STATE_DIR
   printf ',"owner":{"owner":%s,"install_id":%s}' "$(json "$(owner_field owner)")" "$(json "$(owner_field install_id)")"
   printf ',"server_name":%s,"rotated":{%s}' "$(json "$(server_name)")" "$(rotated)"
-  printf ',"k3s_data":%s,"k3s_version":%s,"etcd_members":[%s]' "$(k3s_data)" "$(json "$(our_k3s_version)")" "$(etcd_members)"
+  printf ',"k3s_data":%s,"k3s_version":%s,"etcd_members":[%s]' "$(truth has_k3s_data)" "$(json "$(our_k3s_version)")" "$(etcd_members)"
 }
 
 # rotated: "KIND":NUMBER of the rotations that were done here (k3s-rotation.sh).
@@ -295,15 +278,12 @@ etcd_members() {
 }
 
 # Whether a K3s has run here. Empty folders may be mount points that the site has prepared.
-k3s_data() {
+has_k3s_data() {
   local file
   for file in server/db/etcd/member server/db/state.db server/token agent/kubelet.kubeconfig; do
-    if [[ -e $DATA_DIR/k3s/$file ]]; then
-      echo true
-      return
-    fi
+    [[ ! -e $DATA_DIR/k3s/$file ]] || return 0
   done
-  echo false
+  return 1
 }
 
 main

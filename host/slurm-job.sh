@@ -10,19 +10,15 @@
 # VERB=cancel: JOB_ID; facts {"job_id"}.
 # VERB=read: LOG, OFFSET; facts {"data" (base64; empty without such a file),"free_bytes"}.
 # VERB=daemon: on a compute host; facts {"active","boot"}: whether its slurmd runs, and the id of its boot.
-# shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib slurm-fields
 
 CHUNK_BYTES=1048576
 COMMAND_SECONDS=30
 
 main() {
-  begin
+  begin_verb nodes submit status cancel read daemon
   [[ -z ${WITHIN:-} ]] || ask_within
-  case $VERB in
-    nodes | submit | status | cancel | read | daemon) "job_$VERB" ;;
-    *) die "VERB=$VERB is unknown" "use nodes, submit, status, cancel, read or daemon" ;;
-  esac
+  "job_$VERB"
 }
 
 # ask_within: the pod needs bash, gzip and coreutils. This script is on stdin (busbar/hosts/scripts.py).
@@ -104,9 +100,7 @@ job_read() {
 }
 
 job_daemon() {
-  local active=true
-  systemctl is-active --quiet slurmd || active=false
-  printf '{"active":%s,"boot":%s}\n' "$active" "$(json "$(</proc/sys/kernel/random/boot_id)")"
+  printf '{"active":%s,"boot":%s}\n' "$(truth systemctl is-active --quiet slurmd)" "$(json "$(</proc/sys/kernel/random/boot_id)")"
 }
 
 main

@@ -6,17 +6,15 @@
 # Values: NAME (TIME-CHECKOUT), CHECKOUT, KEPT. Payload of keep: copy (a line of JSON about the copy, then the copy).
 # Facts: {"install_id" (empty on a host without a mark),"rotated" (lines "KIND NUMBER"),"copies":[their lines of JSON]}; of read
 #   {"copy"} (base64)
-# shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib lib-install owner
 
 main() {
-  begin
+  begin_verb keep list read
   COPIES_DIR=$STATE_DIR/state
   case $VERB in
     keep) acquire_lock && keep_copy && list_copies ;;
     list) list_copies ;;
     read) printf '{"copy":"%s"}\n' "$(base64 -w0 "$COPIES_DIR/$NAME")" ;;
-    *) die "VERB=$VERB is unknown" "use keep, list or read" ;;
   esac
 }
 

@@ -4,12 +4,8 @@
 # Values: NODE_NAME, ROLE (lb, server, worker, nfs, units), NFS (true: also the NFS server), UNITS (of the role units).
 # Facts: {"node","epoch","drift":[TEXT...]}; epoch: this host's clock.
 # By hand: sudo ROLE=worker bash host/verify.sh </dev/null
-# shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib nfs-lib
 
-K3S_CONFIG_DIR=/etc/rancher/k3s
-# shellcheck disable=SC2034 # read by private_files
-K3S_DATA_DIR=/var/lib/rancher/k3s
 UNIT_DIRS=(/etc/systemd/system /run/systemd/system)
 # busbar's own, while a server leaves etcd or certificates are rotated.
 TEMPORARY='90-busbar-*.conf'

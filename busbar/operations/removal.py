@@ -148,12 +148,12 @@ async def announce_teardown(spec: Teardown, say: Say, *, kept: bool = False) -> 
 
     A server that is not responding is reported, and at a teardown again when it is removed itself.
     """
-    values = {"VERB": "install" if kept else "remove"}
+    values = {"VERB": "keep" if kept else "teardown"}
     async with Hosts.open(spec.login, say) as hosts:
 
         async def tell(server: Host) -> None:
             try:
-                await hosts.run(server, "k3s-teardown", values, seconds=TEARDOWN_SECONDS)
+                await hosts.run(server, "k3s-nodes", values, seconds=TEARDOWN_SECONDS)
             except UnreachableError as error:
                 say(str(error))
 
@@ -205,7 +205,7 @@ async def _through_servers(hosts: Hosts, servers: Sequence[Host], node: str, say
         try:
             facts = await hosts.run(
                 server,
-                "k3s-remove-node",
+                "k3s-nodes",
                 {"NODE_NAME": node, "VERB": "remove"},
                 seconds=NODE_SECONDS,
             )

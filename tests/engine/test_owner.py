@@ -101,7 +101,7 @@ PROGRAM = """
         # What `busbar remove` does, without SSH.
         def kept(request):
             address = json.loads(request)["servers"][0]["address"]
-            return on_folder("k3s-teardown", ["VERB=install", "NODE_NAME=all"], address)
+            return on_folder("k3s-nodes", ["VERB=keep", "NODE_NAME=all"], address)
 
         def text(request):
             spec = json.loads(request)
@@ -109,7 +109,7 @@ PROGRAM = """
                 values = {**spec["values"], "NODE_NAME": spec["host"]["name"], "VERB": "remove"}
                 script, address = spec["script"], spec["host"]["address"]
             else:
-                script, values = "k3s-teardown", {"VERB": "remove", "NODE_NAME": "all"}
+                script, values = "k3s-nodes", {"VERB": "teardown", "NODE_NAME": "all"}
                 address = spec["servers"][0]["address"]
             return on_folder(script, [f"{key}={value}" for key, value in values.items()], address)
 

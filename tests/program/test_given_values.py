@@ -23,7 +23,6 @@ RESTARTS = {"RUNNING_JOBS", "JOBS_SECONDS", "DRAIN", "DRAIN_SECONDS", "PAUSE_SEC
 NFS = {"FOLDER", "SQUASH", "ALLOW_SYSTEM_DISK"}
 SERVER = MARK | DOWNLOADS | ROTATIONS | {"NODE_NAME", "NODE_ADDRESS", "FIRST", "PEERS"}
 STEPS: dict[str, tuple[set[str], set[str]]] = {
-    "busbar-load-balancer-packages@lb-2": (MARK | {"NODE_NAME", "VIRTUAL_IP"}, set()),
     "busbar-load-balancer@lb-2": (
         MARK | {"NODE_NAME", "VIRTUAL_IP", "API_PORT", "CA_FILE"},
         {"haproxy_cfg", "keepalived_conf", "ca_pem"},
@@ -71,7 +70,6 @@ def run() -> Run:
 def test_the_table_has_every_kind_of_step(run: Run) -> None:
     alike = {
         "busbar-load-balancer@lb-1",
-        "busbar-load-balancer-packages@lb-1",
         "busbar-control-plane@server-3",
         "busbar-worker@gpu-2",
     }

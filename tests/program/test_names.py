@@ -85,7 +85,7 @@ def test_a_host_may_have_the_name_of_any_step() -> None:
 
 def test_every_name_that_acts_on_a_host_begins_with_the_constant_of_the_program(run: Run) -> None:
     on_hosts = [each.name for each in run.custom if names.host_of(each.name)]
-    assert len(on_hosts) == 2 * 9 + 2
+    assert len(on_hosts) == 2 * 9
     assert [name for name in on_hosts if not name.startswith(f"{names.CLUSTER}-")] == []
     assert sum(map(names.is_removal, on_hosts)) == len(names.installations(on_hosts)) == 9
 

@@ -50,7 +50,7 @@ def waits(run: Run, later: str, earlier: str) -> bool:
 
 def test_no_host_is_changed_before_preflight_has_passed_on_all_of_them(run: Run) -> None:
     commands = run.of_type(COMMAND)
-    assert len(commands) == 13
+    assert len(commands) == 11
     assert [c.name for c in commands if not run.waits_for(c, run.named("busbar-preflight-hosts"))] == []
 
 
@@ -75,15 +75,6 @@ def test_the_cluster_learns_its_hosts_from_server_1_once_that_is_up(run: Run) ->
     assert run.named("busbar-control-plane-nodes").inputs["connection"]["host"] == "192.0.2.11"
     assert waits(run, "busbar-control-plane-nodes", "busbar-control-plane@server-1")
     assert not waits(run, "busbar-control-plane-nodes", "busbar-control-plane@server-2")
-
-
-def test_packages_of_load_balancers_are_installed_while_server_1_is(run: Run) -> None:
-    for balancer in ("lb-1", "lb-2"):
-        assert waits(run, f"busbar-load-balancer@{balancer}", f"busbar-load-balancer-packages@{balancer}")
-        assert waits(
-            run, f"busbar-load-balancer-packages@{balancer}", f"busbar-load-balancer-removal@{balancer}"
-        )
-        assert not waits(run, f"busbar-load-balancer-packages@{balancer}", "busbar-control-plane@server-1")
 
 
 def test_load_balancers_are_installed_while_servers_join_and_one_at_a_time(run: Run) -> None:

@@ -15,7 +15,7 @@ URL = "http://proxy.example.com:3128"
 STEPS = {
     "busbar-control-plane@server-1", "busbar-control-plane@server-2", "busbar-control-plane@server-3",
     "busbar-worker@gpu-1", "busbar-worker@gpu-2", "busbar-nfs-server@nfs-1",
-    "busbar-load-balancer@lb-1", "busbar-load-balancer-packages@lb-1",
+    "busbar-load-balancer@lb-1",
 }  # fmt: skip
 
 

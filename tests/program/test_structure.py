@@ -138,7 +138,8 @@ def test_no_deletion_of_a_host_needs_the_engine_to_reach_it(run: Run, host: str)
 
 def test_the_preparation_is_a_request_that_the_command_understands(run: Run) -> None:
     asked = Preparation.model_validate_json(run.named("busbar-prepare").inputs["stdin"])
-    assert [host.role for host in asked.hosts] == ["server"] * 3 + ["worker"] * 3
+    assert [host.role for host in asked.hosts] == ["lb"] * 2 + ["server"] * 3 + ["worker"] * 3
+    assert asked.values["lb"] == {"PACKAGES": "haproxy keepalived"}
     installed = values_of(run.named("busbar-worker@gpu-1").inputs["create"])
     assert asked.values["worker"] == {key: installed[key] for key in asked.values["worker"]}
     assert {"VERSION", "URL_AMD64", "SHA256_AMD64", "IMAGES"} <= asked.values["worker"].keys()
@@ -194,7 +195,7 @@ def test_every_step_on_a_host_and_every_removal_has_the_time_that_it_may_need(ru
     seconds = {step.name: int(found[1]) for step, found in steps if found}
     assert len(seconds) == len(steps)
     assert {re.sub(r"\d", "N", name): each for name, each in seconds.items()} == {
-        **dict.fromkeys(("busbar-load-balancer@lb-N", "busbar-load-balancer-packages@lb-N"), 900),
+        "busbar-load-balancer@lb-N": 900,
         **dict.fromkeys(
             ("busbar-control-plane@server-N", "busbar-control-plane-nodes", "busbar-control-plane-rejoin"),
             1200,

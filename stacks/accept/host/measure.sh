@@ -9,7 +9,6 @@
 # VERB=clear: removes FOLDER/.busbar-RUN.
 #
 # By hand: sudo VERB=fabric bash stacks/accept/host/measure.sh </dev/null
-# shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/../../../host/parts.sh" lib
 
 FABRIC_SECONDS=120

@@ -4,7 +4,6 @@
 #
 # VERB=start: the unit runs, for LIMIT_SECONDS from now. VERB=fetch: prints its file. VERB=stop: unit and file are removed.
 # Values: RUN, SAMPLE_SECONDS, LIMIT_SECONDS. Facts of fetch: {"samples"}: the file, gzip in base64.
-# shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/../../../host/parts.sh" lib preflight-hardware preflight-health
 
 SOAK=/var/lib/busbar-soak

@@ -6,7 +6,6 @@
 # Payload: slurm_key (secret), slurm_conf, cgroup_conf, gres_conf, topology_conf and plugstack_conf (may be empty), quarantine (lines "NODE REASON"),
 # and those of accounting.sh and users.sh; values also those of slurm-lib.sh and home.sh.
 # Facts: {"node","slurmctld"} (its version)
-# shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/../../../host/parts.sh" lib lib-install owner packages slurm-fields slurm/slurm-lib slurm/home slurm/users slurm/accounting
 
 CONFIG_FILES=("$SLURM_FOLDER"/{slurm,cgroup,gres,topology,plugstack}.conf)

@@ -8,7 +8,6 @@
 # CONTAINER_USER (who starts a container to see that users can; of a compute host with CONTAINERS), and those of slurm-lib.sh and home.sh.
 # Payload: slurm_key (secret), health (the HealthCheckProgram; may be empty), and that of users.sh.
 # Facts: {"node","version","state","gpus"} (the last two of a compute host)
-# shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/../../../host/parts.sh" lib lib-install owner packages slurm-fields slurm/slurm-lib slurm/home slurm/users
 
 HEALTH_PROGRAM=/usr/local/lib/busbar/slurm-health

@@ -5,7 +5,6 @@
 # VERB=drain: REASON, END_JOBS (true: cancel its jobs). A node that somebody else has drained or set down keeps its reason.
 # VERB=uncordon: facts of before. A drain that is not ours stays.
 # VERB=show: changes nothing.
-# shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/../../../host/parts.sh" lib slurm-fields slurm/slurm-lib
 
 # No update ends a drain with this reason: it is none of those that host/controller.sh notes.

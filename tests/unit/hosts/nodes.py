@@ -71,10 +71,9 @@ def performed(
     line = scripts.stdin(script, payload or {}).partition("\n")[0]
     done = run(
         script,
-        f"STATE_DIR={root}/busbar; begin() {{ :; }}; {API}\n{call}",
+        f"STATE_DIR={root}/busbar; begin_verb() {{ :; }}; {API}\n{call}",
         PAYLOAD=line,
         ROOT=str(root),
-        VERB="remove",
-        **values,
+        **{"VERB": "remove", **values},
     )
     return done, (root / "log").read_text().splitlines()

@@ -309,8 +309,8 @@ def test_a_worker_that_busbar_did_not_install_is_left_alone(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("script", "verb", "says"),
     [
-        ("k3s-agent", "start", "VERB=start is unknown. Fix: use install or remove"),
-        ("k3s-server", "start", "VERB=start is unknown. Fix: use install or remove"),
+        ("k3s-agent", "start", "VERB=start is unknown. Fix: use one of: install remove"),
+        ("k3s-server", "start", "VERB=start is unknown. Fix: use one of: install remove"),
     ],
 )
 def test_an_unknown_verb_changes_nothing(tmp_path: Path, script: str, verb: str, says: str) -> None:

@@ -15,7 +15,7 @@ def prepared(
     root: Path, machines: str, servers: str = "", **values: str
 ) -> tuple[subprocess.CompletedProcess[str], list[str]]:
     payload = {"machines": machines, "servers": servers}
-    return performed(root, "k3s-nodes", "main", payload, NODE_NAME="s-1", **values)
+    return performed(root, "k3s-nodes", "main", payload, NODE_NAME="s-1", VERB="install", **values)
 
 
 def test_the_node_of_a_replaced_worker_is_deleted_before_the_new_machine_joins(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_a_server_tells_the_ca_of_its_cluster(tmp_path: Path) -> None:
     cluster(tmp_path, "s-1|a|True|yes")
     (tmp_path / "token").write_text(f"K10{'b' * 64}::server:secret\n")
     call = f"TOKEN_FILE={tmp_path}/token; main"
-    done, _ = performed(tmp_path, "k3s-nodes", call, {"machines": ""}, NODE_NAME="s-1")
+    done, _ = performed(tmp_path, "k3s-nodes", call, {"machines": ""}, VERB="install", NODE_NAME="s-1")
     assert done.stdout == f'{{"node":"s-1","replaced":[],"ca_sha256":"{"b" * 64}"}}\n'
 
 
@@ -98,7 +98,12 @@ def test_a_node_counts_as_ready_while_the_api_does_not_answer(tmp_path: Path) ->
 def test_the_first_bring_up_has_nothing_to_prepare(tmp_path: Path) -> None:
     (tmp_path / "log").touch()
     done, _ = performed(
-        tmp_path, "k3s-nodes", "systemctl() { return 3; }; main", {"machines": "w-1 a"}, NODE_NAME="s-1"
+        tmp_path,
+        "k3s-nodes",
+        "systemctl() { return 3; }; main",
+        {"machines": "w-1 a"},
+        VERB="install",
+        NODE_NAME="s-1",
     )
     assert done.stdout == '{"node":"s-1","replaced":[],"ca_sha256":""}\n', done.stderr
 
@@ -108,7 +113,9 @@ def test_a_replaced_server_1_waits_until_k3s_runs_on_the_server_whose_cluster_it
 ) -> None:
     (tmp_path / "log").touch()
     stopped = f"ETCD_DATA={tmp_path}; systemctl() {{ return 3; }}; START_DEADLINE=0; main"
-    done, _ = performed(tmp_path, "k3s-nodes", stopped, {"machines": "s-1 a"}, NODE_NAME="s-2")
+    done, _ = performed(
+        tmp_path, "k3s-nodes", stopped, {"machines": "s-1 a"}, VERB="install", NODE_NAME="s-2"
+    )
     assert done.returncode == 1
     assert "K3s is installed here and not running" in done.stderr
     assert "Fix: " in done.stderr
@@ -133,7 +140,9 @@ def test_k3s_that_somebody_has_stopped_is_started_and_that_of_a_restore_is_not(
     }}
     ETCD_DATA={tmp_path} START_DEADLINE=0
     main"""
-    _, log = performed(tmp_path, "k3s-nodes", systemctl, {"machines": "s-1 a"}, NODE_NAME="s-2")
+    _, log = performed(
+        tmp_path, "k3s-nodes", systemctl, {"machines": "s-1 a"}, VERB="install", NODE_NAME="s-2"
+    )
     assert log == (["systemctl --no-block start k3s"] if starts else [])
 
 
@@ -141,7 +150,7 @@ def test_a_server_without_k3s_is_an_error_where_the_cluster_has_to_know_its_host
     """The engine would not run the step again, and the list of an earlier update would stay."""
     (tmp_path / "log").touch()
     stopped = "systemctl() { return 3; }; START_DEADLINE=0; main"
-    done, _ = performed(tmp_path, "k3s-nodes", stopped, NODE_NAME="s-1", AFTER="true")
+    done, _ = performed(tmp_path, "k3s-nodes", stopped, VERB="install", NODE_NAME="s-1", AFTER="true")
     assert done.returncode == 1
     assert "s-1: K3s is not running here, so the cluster does not know its configured hosts" in done.stderr
 
@@ -160,7 +169,7 @@ def test_a_server_that_runs_or_is_configured_stays_a_member(tmp_path: Path, stat
 
 
 def removed(root: Path, node: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-    return performed(root, "k3s-remove-node", "main", NODE_NAME=node)
+    return performed(root, "k3s-nodes", "main", NODE_NAME=node)
 
 
 def test_a_server_that_is_gone_leaves_etcd_through_another_one(tmp_path: Path) -> None:
@@ -194,13 +203,13 @@ def test_a_server_without_a_cluster_that_stays_says_so(tmp_path: Path, state: st
     cluster(tmp_path, "s-1|a|True|yes")
     prepared(tmp_path, "", servers="s-1", AFTER="true")
     (tmp_path / "log").write_text("")
-    done, log = performed(tmp_path, "k3s-remove-node", f"{state}; main", NODE_NAME="s-9")
+    done, log = performed(tmp_path, "k3s-nodes", f"{state}; main", NODE_NAME="s-9")
     assert (done.stdout, log) == ('{"node":"s-9","removed":false,"cluster":false}\n', [])
 
 
 def test_no_server_leaves_etcd_while_the_whole_cluster_is_removed(tmp_path: Path) -> None:
     cluster(tmp_path, "s-1|a|Unknown|yes", "s-3|c|True|yes")
-    assert performed(tmp_path, "k3s-teardown", "main")[0].returncode == 0
+    assert performed(tmp_path, "k3s-nodes", "main", VERB="teardown")[0].returncode == 0
     done, log = left(tmp_path, PEERS="10.0.0.1", DEAD="https://10.0.0.1:6443")
     assert (done.returncode, log) == (0, [])
     assert "the whole cluster is being removed" in done.stderr
@@ -208,14 +217,14 @@ def test_no_server_leaves_etcd_while_the_whole_cluster_is_removed(tmp_path: Path
 
 def test_an_old_announcement_of_a_removal_counts_no_more(tmp_path: Path) -> None:
     cluster(tmp_path, "s-1|a|True|yes", "s-2|b|True|yes", "s-3|c|True|yes")
-    performed(tmp_path, "k3s-teardown", "touch -d '61 minutes ago' $TEARDOWN")
+    performed(tmp_path, "k3s-nodes", "touch -d '61 minutes ago' $TEARDOWN")
     assert "s-3 removed by https://10.0.0.1:6443" in left(tmp_path, PEERS="10.0.0.1")[1]
 
 
 def test_the_announcement_ends_when_the_cluster_stays(tmp_path: Path) -> None:
     cluster(tmp_path, "s-1|a|True|yes", "s-2|b|True|yes", "s-3|c|True|yes")
-    performed(tmp_path, "k3s-teardown", "main")
-    performed(tmp_path, "k3s-teardown", "VERB=install; main", NODE_NAME="s-3")
+    performed(tmp_path, "k3s-nodes", "main", VERB="teardown")
+    performed(tmp_path, "k3s-nodes", "main", VERB="keep", NODE_NAME="s-3")
     assert "s-3 removed by https://10.0.0.1:6443" in left(tmp_path, PEERS="10.0.0.1")[1]
 
 

@@ -66,7 +66,7 @@ RECORDED = "write /var/lib/busbar/applied.sha256"
 
 def test_a_load_balancer_is_marked_first_and_recorded_when_it_is_healthy(host: Host) -> None:
     steps = balanced(host)
-    is_loaded(steps, "haproxy", CONFIG, "haproxy-ca")
+    is_loaded(steps, "haproxy", CONFIG, "haproxy")
     was = [f"/var/lib/busbar/haproxy.{name}" for name in ("enabled", "active", "cfg.original")]
     in_order(steps, OWNED, installed("haproxy"), [f"write {CA}", *was_noted(was)], f"write {CONFIG}")
     in_order(steps, HEALTHY, RECORDED)
@@ -80,7 +80,7 @@ def was_noted(paths: list[str]) -> list[str]:
 
 def test_two_load_balancers_share_an_address_once_haproxy_runs(host: Host) -> None:
     steps = balanced(host, "10.0.0.9")
-    is_loaded(steps, "haproxy", CONFIG, "haproxy-ca")
+    is_loaded(steps, "haproxy", CONFIG, "haproxy")
     is_loaded(steps, "keepalived", KEEPALIVED_CONFIG, "keepalived")
     in_order(steps, "systemctl reload-or-restart haproxy", "systemctl reload-or-restart keepalived")
     in_order(steps, [HEALTHY, SHARED], RECORDED)
@@ -102,16 +102,6 @@ def test_a_load_balancer_with_the_same_configuration_loads_nothing(host: Host) -
     assert host.files() == before
 
 
-def test_packages_of_a_load_balancer_are_installed_ahead_of_its_configuration(host: Host) -> None:
-    in_order(balanced(host, "10.0.0.9", script="haproxy-packages"), OWNED, installed("haproxy"))
-    in_order(host.steps, OWNED, installed("keepalived"))
-    assert changes(balanced(host, "10.0.0.9", script="haproxy-packages")) == []
-
-
-def test_a_load_balancer_that_is_alone_gets_no_keepalived(host: Host) -> None:
-    assert not [step for step in balanced(host, script="haproxy-packages") if "keepalived" in step]
-
-
 def test_a_removed_load_balancer_gives_up_its_address_before_haproxy_ends(host: Host) -> None:
     balanced(host, "10.0.0.9")
     facts = host.facts("haproxy", {}, VERB="remove", CA_FILE=f"{host.root}{CA}", **OWNER)
@@ -129,4 +119,4 @@ def test_a_load_balancer_of_another_stack_is_left_alone(host: Host) -> None:
     assert (facts["removed"], host.steps) == (False, [])
     done = host.run("haproxy", {}, VERB="begin", VIRTUAL_IP="", **OWNER)
     assert (done.returncode, host.steps) == (1, [])
-    assert "VERB=begin is unknown. Fix: use install or remove" in done.stderr
+    assert "VERB=begin is unknown. Fix: use one of: install remove" in done.stderr

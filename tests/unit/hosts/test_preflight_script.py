@@ -127,7 +127,7 @@ def test_the_name_of_a_server_with_data_is_reported(tmp_path: Path, written: str
 
 
 def k3s_data(tmp_path: Path) -> str:
-    return output("preflight", f"DATA_DIR={tmp_path}; k3s_data").strip()
+    return output("preflight", f"DATA_DIR={tmp_path}; truth has_k3s_data")
 
 
 def test_mount_points_that_the_site_has_prepared_are_not_the_data_of_a_k3s(tmp_path: Path) -> None:
@@ -204,10 +204,10 @@ GPU 00000000:2D:00.0
 
 
 def test_the_state_of_the_nvlink_fabric_is_read_of_each_gpu() -> None:
-    printed = f"timeout() {{ cat <<'EOF'\n{FABRIC}\nEOF\n}}; fabric"
+    printed = f"timeout() {{ cat <<'EOF'\n{FABRIC}\nEOF\n}}; fabric | json_list"
     found = json.loads(f"[{output('preflight', printed)}]")
     assert found == ["In Progress, N/A", "Completed, Insufficient Resources"]
-    assert output("preflight", "timeout() { return 127; }; fabric") == ""
+    assert output("preflight", "timeout() { return 127; }; fabric | json_list") == ""
 
 
 def pci_device(tmp_path: Path, path: str, vendor: str = "0x10de", kind: str = "0x030200") -> Path:
@@ -383,7 +383,7 @@ def test_routes_are_reported_without_the_default_route_and_the_local_link() -> N
       [[ $2 == -6 ]] && printf '%s\n' 'fe80::/64 dev eth0 metric 256' 'fd00::/64 dev eth0' && return
       printf '%s\n' 'default via 10.0.0.1 dev eth0' '10.45.0.0/16 via 10.0.0.2 dev eth1' \
         'blackhole 10.46.0.0/24 proto bird' '10.0.0.0/24 dev eth0 proto kernel' '10.0.0.0/24 dev eth1'
-    }; routes"""
+    }; routes | json_list"""
     found = json.loads(f"[{output('preflight', prelude)}]")
     assert found == ["10.45.0.0/16", "10.46.0.0/24", "10.0.0.0/24", "fd00::/64"]
 
@@ -408,11 +408,13 @@ def test_interfaces_in_one_network_are_reported_unless_a_rule_tells_them_apart(
     rules: str, found: list[str]
 ) -> None:
     ip = f"ip() {{ [[ $1 == rule ]] && echo '{rules}' || cat <<'EOF'\n{ROUTES}\nEOF\n}}; shared_networks"
-    assert json.loads(f"[{output('preflight', ip)}]") == found
+    assert output("preflight", ip).splitlines() == found
 
 
 def test_interfaces_are_named_without_their_peers() -> None:
-    prelude = "ip() { printf '1: lo: <UP> mtu 1\\n7: bond0.100@bond0: <UP> mtu 1\\n'; }; interfaces"
+    prelude = (
+        "ip() { printf '1: lo: <UP> mtu 1\\n7: bond0.100@bond0: <UP> mtu 1\\n'; }; interfaces | json_list"
+    )
     assert json.loads(f"[{output('preflight', prelude)}]") == ["lo", "bond0.100"]
 
 
@@ -420,7 +422,7 @@ def test_interfaces_are_named_without_their_peers() -> None:
 def test_names_without_an_address_are_reported_unless_a_proxy_resolves_them(
     proxy: dict[str, str], found: list[str]
 ) -> None:
-    prelude = 'timeout() { shift; "$@"; }; getent() { [[ $2 == here.example ]]; }; unresolved'
+    prelude = 'timeout() { shift; "$@"; }; getent() { [[ $2 == here.example ]]; }; unresolved | json_list'
     names = {"NAMES": "a.example here.example b.example"}
     assert json.loads(f"[{output('preflight', prelude, **names, **proxy)}]") == found
 
@@ -428,8 +430,8 @@ def test_names_without_an_address_are_reported_unless_a_proxy_resolves_them(
 def test_a_proxy_answers_where_its_port_is_open() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         proxy = f"127.0.0.1/{listener.getsockname()[1]}"
-        assert output("preflight", f"is_open 10 {proxy}") == "true\n"
-    assert output("preflight", f"is_open 10 {proxy}") == "false\n"
+        assert output("preflight", f"truth is_open 10 {proxy}") == "true"
+    assert output("preflight", f"truth is_open 10 {proxy}") == "false"
 
 
 @pytest.mark.parametrize(
@@ -446,7 +448,7 @@ def test_the_proxy_of_a_login_is_reported_with_its_file_and_without_its_password
 ) -> None:
     (tmp_path / "environment").write_text(f'PATH="/bin"\nhttps_proxy="{url}"\n')
     given = f"LOGIN_FILES=({tmp_path}/none {tmp_path}/environment); "
-    given += f'is_open() {{ [[ $2 == "{asked}" ]] && echo true || echo "$2"; }}; login_proxy'
+    given += f'is_open() {{ [[ $2 == "{asked}" ]]; }}; login_proxy'
     found = json.loads("{" + output("preflight", given, https_proxy=url).removeprefix(",") + "}")
     assert found["login_proxy"] == {
         "address": address,
@@ -463,9 +465,9 @@ def test_the_proxy_of_a_login_is_reported_with_its_file_and_without_its_password
 def test_a_shared_address_that_another_machine_has_is_reported(
     open_port: str, managed: str, answers: str
 ) -> None:
-    is_open = f"if [[ ${{2#*/}} == '{open_port}' ]]; then echo true; else echo false; fi"
-    given = f"managed() {{ {managed}; }}; is_open() {{ {is_open}; }}; shared_answers"
-    assert output("preflight", given, SHARED_ADDRESS="192.0.2.8") == f"{answers}\n"
+    is_open = f"[[ ${{2#*/}} == '{open_port}' ]]"
+    given = f"managed() {{ {managed}; }}; is_open() {{ {is_open}; }}; truth shared_answers"
+    assert output("preflight", given, SHARED_ADDRESS="192.0.2.8") == answers
 
 
 def test_a_full_tmp_is_reported_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -486,16 +488,16 @@ def test_gpudirect_storage_is_reported(tmp_path: Path) -> None:
 def test_rdma_devices_are_shared_unless_the_kernel_says_otherwise(
     tmp_path: Path, mode: str, shared: str
 ) -> None:
-    assert output("preflight", f"MODULES={tmp_path}; rdma_is_shared") == "true"
+    assert output("preflight", f"MODULES={tmp_path}; truth rdma_is_shared") == "true"
     write(tmp_path / "ib_core/parameters/netns_mode", mode)
-    assert output("preflight", f"MODULES={tmp_path}; rdma_is_shared") == shared
+    assert output("preflight", f"MODULES={tmp_path}; truth rdma_is_shared") == shared
 
 
 WHOLE = """
 begin() { PAYLOAD=${PAYLOAD:-'{}'}; }
 keep_script() { echo kept >&2; }
 for part in system resources network software; do eval "$part() { printf '\\"$part\\":1'; }"; done
-for part in gpus fabric_manager gdr hcas rdma_is_shared health nfs_client pci_gpus nfs_folder; do
+for part in gpus fabric_manager gdr hcas health nfs_client pci_gpus nfs_folder; do
   eval "$part() { printf 2; }"
 done
 main
@@ -626,7 +628,9 @@ def test_a_real_h200_in_a_vm_is_read_as_it_is_and_only_its_missing_hca_is_a_faul
     given = f"PCI={tmp_path}/pci; INFINIBAND={tmp_path}/none; " + h200.install(tmp_path / "bin")
     (tmp_path / "bin/journalctl").symlink_to("/bin/true")
     parts = '"gpus":%s,"health":%s,"fabric":[%s]'
-    text = output("preflight", f'{given} printf \'{{{parts}}}\' "$(gpus)" "$(health)" "$(fabric)"')
+    text = output(
+        "preflight", f'{given} printf \'{{{parts}}}\' "$(gpus)" "$(health)" "$(fabric | json_list)"'
+    )
     found = json.loads(text)
     assert found["gpus"]["list"] == [
         {"model": "NVIDIA H200", "driver": "580.159.04", "persistence_mode": True, "mig": False}

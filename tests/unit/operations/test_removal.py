@@ -271,17 +271,17 @@ def test_it_leaves_through_the_next_server_if_the_api_of_the_first_does_not_answ
     runs: list[str] = []
     said = through(broken("the Kubernetes API is not responding"), printing({"cluster": True}, runs))
     assert len(runs) == 1
-    assert any("s-1: k3s-remove-node failed" in line for line in said)
+    assert any("s-1: k3s-nodes failed" in line for line in said)
 
 
 @pytest.mark.usefixtures("gone")
 def test_the_first_reason_is_told_if_it_can_leave_through_none() -> None:
-    with pytest.raises(ScriptError, match=r"s-1: k3s-remove-node failed: .*the first"):
+    with pytest.raises(ScriptError, match=r"s-1: k3s-nodes failed: .*the first"):
         through(broken("the first"), broken("the second"), printing({"cluster": False}, []))
 
 
 @pytest.mark.usefixtures("gone")
-@pytest.mark.parametrize(("command", "verb"), [("cluster", "VERB=remove"), ("keep", "VERB=install")])
+@pytest.mark.parametrize(("command", "verb"), [("cluster", "VERB=teardown"), ("keep", "VERB=keep")])
 def test_every_server_that_answers_is_told_whether_the_cluster_goes_or_stays(command: str, verb: str) -> None:
     commands: list[str] = []
 

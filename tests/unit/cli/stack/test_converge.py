@@ -23,7 +23,6 @@ NAMES = (
     *NODES,
     *HOSTS,
     *map(removal_of, HOSTS),
-    "busbar-load-balancer-packages@lb-1",
     "busbar-control-plane-stale-nodes",
 )
 STATE = Snapshot(tuple(f"urn:pulumi:dev::busbar::x::{name}" for name in NAMES), ())
