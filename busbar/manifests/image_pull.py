@@ -33,14 +33,7 @@ class ImagePull(StrictModel):
     @classmethod
     def of(cls, job: NcclJob) -> ImagePull:
         """What `job` needs. A node may take as long as the measurement, which would wait for it."""
-        return cls(
-            pool=job.pool,
-            namespace=job.namespace,
-            image=job.image,
-            nodes=job.nodes,
-            taints=job.taints,
-            deadline_seconds=job.deadline_seconds,
-        )
+        return cls(**{name: getattr(job, name) for name in cls.model_fields})
 
     @property
     def path(self) -> str:

@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from busbar.manifests import groups
 from busbar.manifests.launcher import LAUNCHER, script
 from busbar.manifests.names import job_name
-from busbar.manifests.nccljob import TOPOLOGY_FOLDER, NcclJob, Stage
-from busbar.manifests.scheduling import GPU_RESOURCE, HCA_CHECK, NODE_ENV, pod_on
+from busbar.manifests.nccljob import TOPOLOGY_FOLDER, NcclJob
+from busbar.manifests.scheduling import GPU_RESOURCE, HCA_CHECK, HOSTNAME, NODE_ENV, REQUIRED, pod_on
 
 API_VERSION = "kubeflow.org/v2beta1"
 KIND = "MPIJob"
@@ -24,20 +25,17 @@ SSH_PORT = 22
 _SSHD = "mkdir -p /run/sshd && ssh-keygen -A >/dev/null && exec /usr/sbin/sshd -De -o StrictModes=no"
 
 
-def render(job: NcclJob) -> dict[str, Any]:
-    """The manifest. Its name carries a digest of the job's request, and not of the texts in it."""
-    return _manifest(job, job_name(job.pool, {**job.request, "launcher": LAUNCHER}))
-
-
 def nodes_of(job: Mapping[str, Any]) -> tuple[str, ...]:
     """The Nodes of an MPIJob's workers. Raises KeyError and ValueError for one that was not rendered here."""
     affinity = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["affinity"]["nodeAffinity"]
-    [term] = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    [term] = affinity[REQUIRED]["nodeSelectorTerms"]
     [expression] = term["matchExpressions"]
     return tuple(expression["values"])
 
 
-def _manifest(job: NcclJob, name: str) -> dict[str, Any]:
+def render(job: NcclJob) -> dict[str, Any]:
+    """The manifest. Its name carries a digest of the job's request, and not of the texts in it."""
+    name = job_name(job.pool, {**job.request, "launcher": LAUNCHER})
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -65,39 +63,30 @@ def _manifest(job: NcclJob, name: str) -> dict[str, Any]:
                 "activeDeadlineSeconds": job.deadline_seconds,
             },
             "mpiReplicaSpecs": {
-                "Launcher": {"replicas": 1, "restartPolicy": "Never", "template": _launcher(job, name)},
-                "Worker": {
-                    "replicas": len(job.nodes),
-                    "restartPolicy": "Never",
-                    "template": _worker(job, name),
-                },
+                "Launcher": _replicas(job, 1, _launcher(job)),
+                "Worker": _replicas(job, len(job.nodes), _worker(job, name)),
             },
         },
     }
 
 
-def _launcher(job: NcclJob, name: str) -> dict[str, Any]:
+def _replicas(job: NcclJob, count: int, pod: dict[str, Any]) -> dict[str, Any]:
+    template = {"metadata": {"labels": {POOL_LABEL: job.pool}}, "spec": pod}
+    return {"replicas": count, "restartPolicy": "Never", "template": template}
+
+
+def _launcher(job: NcclJob) -> dict[str, Any]:
     container = {
         "name": CONTAINER,
         "image": job.image,
-        "command": ["/bin/bash", "-c", _stage_script(job, job.stage) if job.stage else script(job)],
+        "command": ["/bin/bash", "-c", groups.script(job, job.stage) if job.stage else script(job)],
         # One argument each: all of them may be too long for one.
         **({"args": ["busbar", *job.stage.groups]} if job.stage else {}),
         "env": [{"name": key, "value": job.env[key]} for key in sorted(job.env)],
         "resources": {"requests": {"cpu": "500m", "memory": "256Mi"}},
     }
     # On the pool's own nodes: these pull the image, which is many GB, for the workers anyway.
-    return {
-        "metadata": {"labels": {POOL_LABEL: job.pool}},
-        "spec": pod_on(job.nodes, job.taints, container),
-    }
-
-
-def _stage_script(job: NcclJob, stage: Stage) -> str:
-    # An update has no stages.
-    from busbar.manifests import groups
-
-    return groups.script(job, stage)
+    return pod_on(job.nodes, job.taints, container)
 
 
 def _worker(job: NcclJob, name: str) -> dict[str, Any]:
@@ -129,25 +118,15 @@ def _worker(job: NcclJob, name: str) -> dict[str, Any]:
     if job.locks_memory:
         # Registering memory with an HCA locks it; without the capability the limit of the runtime applies.
         container["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
-    if job.stage:
-        from busbar.manifests import groups
-
-        container["command"] = ["/bin/bash", "-c", f'echo "$BUSBAR_NODE" >{groups.NODE_FILE} && {_SSHD}']
-        container["env"] = [dict(NODE_ENV)]
-    elif job.hca_resources:
-        container["command"] = ["/bin/bash", "-c", f"{HCA_CHECK}{_SSHD}"]
+    if job.stage or job.hca_resources:
+        before = f'echo "$BUSBAR_NODE" >{groups.NODE_FILE} && ' if job.stage else HCA_CHECK
+        container["command"] = ["/bin/bash", "-c", f"{before}{_SSHD}"]
         container["env"] = [dict(NODE_ENV)]
     pod = pod_on(job.nodes, job.taints, container)
     pod["volumes"] = volumes
     if job.runtime_class:
         pod["runtimeClassName"] = job.runtime_class
     # One worker per node, also where a worker does not ask for all of the node's GPUs.
-    pod["affinity"]["podAntiAffinity"] = {
-        "requiredDuringSchedulingIgnoredDuringExecution": [
-            {
-                "labelSelector": {"matchLabels": {JOB_LABEL: name, ROLE_LABEL: "worker"}},
-                "topologyKey": "kubernetes.io/hostname",
-            }
-        ]
-    }
-    return {"metadata": {"labels": {POOL_LABEL: job.pool}}, "spec": pod}
+    workers = {"matchLabels": {JOB_LABEL: name, ROLE_LABEL: "worker"}}
+    pod["affinity"]["podAntiAffinity"] = {REQUIRED: [{"labelSelector": workers, "topologyKey": HOSTNAME}]}
+    return pod

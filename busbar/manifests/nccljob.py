@@ -36,11 +36,6 @@ class TopologyFile:
         return f"nccl-topology-{self.pool}-{short(self.sha256)}"
 
     @property
-    def path(self) -> str:
-        """Where the ranks find it."""
-        return f"{TOPOLOGY_FOLDER}/{self.name}"
-
-    @property
     def manifest(self) -> dict[str, Any]:
         """The ConfigMap, without its namespace."""
         metadata = {"name": self.config_map}
@@ -164,7 +159,7 @@ def nccl_job(
     """
     run = nccl_run(pool, nodes, hardware, validation)
     profile = validation.system
-    of_topology = {"NCCL_TOPO_FILE": topology.path} if topology else {}
+    of_topology = {"NCCL_TOPO_FILE": f"{TOPOLOGY_FOLDER}/{topology.name}"} if topology else {}
     return NcclJob(
         **{**vars(run), "env": {**run.env, **of_topology}},
         namespace=namespace,

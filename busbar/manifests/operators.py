@@ -214,26 +214,18 @@ def render_policy(config: NetworkOperator, taints: Iterable[Taint], rails: Seque
     No OFED driver: the host has its own. Multus only on request: NCCL's verbs need the device, and over
     InfiniBand no network interface in the pod.
     """
-    plugin = {
-        **_image(config, PLUGIN_IMAGE),
-        "config": json.dumps(plugin_config(config, rails), sort_keys=True),
+    selected = json.dumps(plugin_config(config, rails), sort_keys=True)
+    spec = {
+        "sriovDevicePlugin": {**_image(config, PLUGIN_IMAGE), "config": selected},
+        **(_secondary_networks(config) if config.secondary_networks else {}),
+        "tolerations": worker_tolerations(taints),
     }
-    return {
-        **HEAD,
-        "spec": {
-            "sriovDevicePlugin": plugin,
-            **(_secondary_networks(config) if config.secondary_networks else {}),
-            "tolerations": worker_tolerations(taints),
-        },
-    }
+    return {**HEAD, "spec": spec}
 
 
 def _image(config: NetworkOperator, name: str) -> dict[str, Any]:
-    return {
-        "image": name,
-        "repository": config.image_repository,
-        "version": f"network-operator-v{config.version}",
-    }
+    version = f"network-operator-v{config.version}"
+    return {"image": name, "repository": config.image_repository, "version": version}
 
 
 def _secondary_networks(config: NetworkOperator) -> dict[str, Any]:

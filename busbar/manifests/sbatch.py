@@ -56,7 +56,8 @@ def with_files(
     job: NcclRun, profile: Profile | None, image: str | None, values: shell.Values, *files: str
 ) -> str:
     """The script that ends with other runs, which are prepared in the same way: those of `files`."""
-    env = {name: value for name, value in {**job.env, **SLURM_ENV}.items() if not _of_pods(name, value)}
+    env = {**job.env, **SLURM_ENV}
+    env = {name: value for name, value in env.items() if name not in INTERFACES or value != BASE_ENV[name]}
     header = _HEADER.format(
         title=f"{profile.name}: {profile.description}" if profile else job.pool,
         name=_name(job, profile),
@@ -77,10 +78,6 @@ def with_files(
 
 def _name(job: NcclRun, profile: Profile | None) -> str:
     return f"nccl-{profile.name if profile else job.pool}"
-
-
-def _of_pods(name: str, value: str) -> bool:
-    return name in INTERFACES and value == BASE_ENV[name]
 
 
 def _check_options(job: NcclRun, profile: Profile | None) -> str:
@@ -116,20 +113,14 @@ def segment_size(nodes: int, domain: int) -> int | None:
 
 def _site_env(profile: Profile) -> str:
     """What the profile's source sets besides, as comments: right only where devices have its names."""
-    lines = [f"#   export {name}={shlex.quote(value)}" for name, value in sorted(profile.site_env.items())]
-    if not lines:
-        return ""
-    return "\n".join(["# Where devices have the names of the profile's source, before sbatch:", *lines, ""])
+    lines = [f"#   export {name}={shlex.quote(value)}\n" for name, value in sorted(profile.site_env.items())]
+    title = "# Where devices have the names of the profile's source, before sbatch:\n"
+    return "".join([title, *lines]) if lines else ""
 
 
 def _container(job: NcclRun, image: str) -> list[str]:
     mounts = [f"--container-mounts={','.join(sorted(job.host_paths))}"] if job.host_paths else []
-    return [
-        f"--container-image={image}",
-        *mounts,
-        "--no-container-remap-root",
-        "--no-container-mount-home",
-    ]
+    return [f"--container-image={image}", *mounts, "--no-container-remap-root", "--no-container-mount-home"]
 
 
 def script_of_groups(job: NcclRun, stage: Stage, profile: Profile | None, image: str | None = None) -> str:

@@ -14,17 +14,13 @@ Toleration = dict[str, str]
 GPU_RESOURCE = "nvidia.com/gpu"
 GPU_TOLERATION: Toleration = {"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"}
 CONTROL_PLANE_TOLERATION: Toleration = {
-    "key": CONTROL_PLANE,
-    "operator": "Equal",
-    "value": "",
-    "effect": "NoSchedule",
-}
+    "key": CONTROL_PLANE, "operator": "Equal", "value": "", "effect": "NoSchedule"
+}  # fmt: skip
+HOSTNAME = "kubernetes.io/hostname"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 HCA_CHECK = shell.text("hca-check")
-NODE_ENV: Mapping[str, Any] = {
-    "name": "BUSBAR_NODE",
-    "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}},
-}
+NODE_ENV = {"name": "BUSBAR_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 # Below pods without a class, which have 0.
 IDLE_PRIORITY = -1000
@@ -69,27 +65,12 @@ def pod_on(nodes: Iterable[str], taints: Iterable[Taint], container: Mapping[str
 
     An image that is on the node is not pulled again.
     """
+    term = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": sorted(nodes)}]}
     return {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 5,
         "tolerations": worker_tolerations(taints),
-        "affinity": {
-            "nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": {
-                    "nodeSelectorTerms": [
-                        {
-                            "matchExpressions": [
-                                {
-                                    "key": "kubernetes.io/hostname",
-                                    "operator": "In",
-                                    "values": sorted(nodes),
-                                }
-                            ]
-                        }
-                    ]
-                }
-            }
-        },
+        "affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term]}}},
         "containers": [{"imagePullPolicy": "IfNotPresent", **container}],
     }
