@@ -108,11 +108,11 @@ class K3sControlPlane(pulumi.ComponentResource):
             pulumi.ResourceOptions(parent=self, depends_on=nodes),
         )
 
-        self.ca_pem = self._facts.apply(lambda found: found.ca_pem)
-        self.k3s_version = self._facts.apply(lambda found: found.version)
+        self.ca_pem = self._facts["ca_pem"]
+        self.k3s_version = self._facts["version"]
         self.agent_token = pulumi.Output.secret(
             pulumi.Output.all(self._facts, self._agent_token).apply(
-                lambda known: k3s.secure_token("node", known[1], ca_sha256=known[0].ca_sha256)
+                lambda known: k3s.secure_token("node", known[1], ca_sha256=known[0]["ca_sha256"])
             )
         )
         self.kubeconfig = self._read_kubeconfig(f"{name}-kubeconfig")
@@ -238,5 +238,5 @@ class K3sControlPlane(pulumi.ComponentResource):
         if host is self._servers[0]:
             return self._server_token
         return pulumi.Output.all(self._facts, self._server_token).apply(
-            lambda known: k3s.secure_token("server", known[1], ca_sha256=known[0].ca_sha256)
+            lambda known: k3s.secure_token("server", known[1], ca_sha256=known[0]["ca_sha256"])
         )

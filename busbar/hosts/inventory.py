@@ -117,19 +117,13 @@ class Inventory:
     @classmethod
     def of(cls, cluster: Cluster) -> Inventory:
         """Flatten `cluster.hosts`; a worker without a pool belongs to the only pool."""
-        ssh = cluster.ssh
-        return cls(
-            cluster,
-            (
-                *(host_of(host, "lb", ssh) for host in cluster.hosts.load_balancers),
-                *(host_of(host, "server", ssh) for host in cluster.hosts.servers),
-                *(
-                    host_of(host, "worker", ssh, cluster.pool_of(host), host.topology.labels())
-                    for host in cluster.hosts.workers
-                ),
-                *(host_of(host, "nfs", ssh) for host in [cluster.hosts.nfs_server] if host),
-            ),
-        )
+        ssh, hosts = cluster.ssh, cluster.hosts
+        found = [host_of(host, "lb", ssh) for host in hosts.load_balancers]
+        found += [host_of(host, "server", ssh) for host in hosts.servers]
+        for worker in hosts.workers:
+            found.append(host_of(worker, "worker", ssh, cluster.pool_of(worker), worker.topology.labels()))
+        found += [host_of(host, "nfs", ssh) for host in [hosts.nfs_server] if host]
+        return cls(cluster, tuple(found))
 
     @cached_property
     def load_balancers(self) -> tuple[Host, ...]:
@@ -161,10 +155,8 @@ class Inventory:
 
     @cached_property
     def _by_pool(self) -> dict[str, tuple[Host, ...]]:
-        pools: dict[str, list[Host]] = {name: [] for name in self.cluster.pools}
-        for worker in self.workers:
-            pools[worker.pool or ""].append(worker)
-        return {name: tuple(members) for name, members in pools.items()}
+        members = {name: [each for each in self.workers if each.pool == name] for name in self.cluster.pools}
+        return {name: tuple(each) for name, each in members.items()}
 
     def workers_of(self, pool: str) -> tuple[Host, ...]:
         """The workers of one pool. Raises KeyError for a pool that the cluster does not have."""

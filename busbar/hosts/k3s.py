@@ -63,14 +63,8 @@ def server_config(
     if k3s.disable:
         config["disable"] = list(k3s.disable)
     if snapshots.s3 is not None:
-        config |= {
-            "etcd-s3": True,
-            "etcd-s3-endpoint": snapshots.s3.endpoint,
-            "etcd-s3-bucket": snapshots.s3.bucket,
-            "etcd-s3-region": snapshots.s3.region,
-        }
-        if snapshots.s3.folder:
-            config["etcd-s3-folder"] = snapshots.s3.folder
+        config["etcd-s3"] = True
+        config |= {f"etcd-s3-{key}": value for key, value in snapshots.s3.model_dump().items() if value}
         if s3_keys is not None:
             config["etcd-s3-access-key"], config["etcd-s3-secret-key"] = s3_keys
     return _dump(merged(config, k3s.server_args))
@@ -116,7 +110,8 @@ def agent_config(
         "node-taint": taints(pool),
     }
     filled = {key: value for key, value in config.items() if value != []}
-    if not any(_is_kubelet_argument(k3s.agent_args, name) for name in (_LOG_SIZE, "config")):
+    given = {parsed(each)[0] for each in arguments_of(k3s.agent_args, "kubelet-arg")}
+    if not given & {_LOG_SIZE, "config"}:
         filled["kubelet-arg"] = [f"{_LOG_SIZE}={LOG_SIZE}"]
     return _dump(merged(filled, k3s.agent_args))
 
@@ -148,10 +143,11 @@ def install_seconds(k3s: K3s, role: str, seconds: int) -> int:
 
 def worker_taints(inventory: Inventory) -> dict[str, list[str]]:
     """Worker name -> taints, also for workers without any."""
-    pools = inventory.cluster.pools
-    found = {host.name: taints(pools[pool]) for pool in pools for host in inventory.workers_of(pool)}
+    quarantine = {name: [QUARANTINE] for name in inventory.quarantine}
     return {
-        name: [*of, *([QUARANTINE] if name in inventory.quarantine else [])] for name, of in found.items()
+        host.name: [*taints(pool), *quarantine.get(host.name, [])]
+        for name, pool in inventory.cluster.pools.items()
+        for host in inventory.workers_of(name)
     }
 
 
@@ -175,12 +171,6 @@ def restart_seconds(pool: Pool, workers: int) -> int:
     """The longest time in seconds that an agent of the pool takes before and after its restart."""
     jobs = JOBS_SECONDS if pool.running_jobs == "wait" else 0
     return jobs + pool.drain_timeout_seconds + pool.pause_after_restart(workers)
-
-
-def _is_kubelet_argument(arguments: Mapping[str, Any], name: str) -> bool:
-    """Whether `kubelet-arg` of config.yaml sets this argument."""
-    found = arguments_of(arguments, "kubelet-arg")
-    return any(parsed(each)[0] == name for each in found)
 
 
 def secure_token(user: str, password: str, *, ca_sha256: str) -> str:
@@ -228,11 +218,9 @@ def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]
     result = dict(ours)
     for name, value in theirs.items():
         key = name.removesuffix("+")
-        present = result.get(key)
-        if isinstance(present, list):
-            result[key] = [*present, *(value if isinstance(value, list) else [value])]
-        else:
-            result[key] = value
+        if isinstance(present := result.get(key), list):
+            value = [*present, *(value if isinstance(value, list) else [value])]
+        result[key] = value
     return result
 
 

@@ -54,12 +54,11 @@ class SshLogin:
         if key is None:  # the agent has it
             return cls(bastion=ssh.bastion)
         secret: pulumi.Output[str] = pulumi.Output.secret(key)
-        digest = key_digest(key) if isinstance(key, str) else pulumi.Output.unsecret(secret.apply(key_digest))
         return cls(
             private_key=secret,
             private_key_password=secrets.get("sshPrivateKeyPassword"),
             key_file=login.key_file,
-            key_digest=digest,
+            key_digest=pulumi.Output.unsecret(secret.apply(key_digest)),
             bastion=ssh.bastion,
         )
 
@@ -69,10 +68,10 @@ class SshLogin:
         With the agent, `agent_socket_path` stays unset and the plugin uses SSH_AUTH_SOCK, so that a socket
         that changes with each session does not change the state.
         """
-        proxy = None
-        if self.bastion:
-            proxy = ProxyConnectionArgs(**self._connect_to(self.bastion, BASTION_DIAL_ERROR_LIMIT))
-        return ConnectionArgs(**self._connect_to(host), proxy=proxy)
+        jump = self.bastion and self._connect_to(self.bastion, BASTION_DIAL_ERROR_LIMIT)
+        return ConnectionArgs(
+            **self._connect_to(host, DIAL_ERROR_LIMIT), proxy=ProxyConnectionArgs(**jump) if jump else None
+        )
 
     @cached_property
     def spec(self) -> pulumi.Output[dict[str, Any]]:
@@ -91,10 +90,7 @@ class SshLogin:
         )
         return found
 
-    def _connect_to(
-        self, machine: Host | Bastion, dial_error_limit: int = DIAL_ERROR_LIMIT
-    ) -> dict[str, Any]:
-        """The common arguments of ConnectionArgs and ProxyConnectionArgs."""
+    def _connect_to(self, machine: Host | Bastion, dial_error_limit: int) -> dict[str, Any]:
         return {
             "host": machine.address,
             "port": machine.port,
@@ -156,8 +152,9 @@ def create_host_command(
     (busbar.hosts.scripts). Such a Command needs the hook of components/worker_pool.py.
     """
 
-    def text(**owner: str) -> str:
-        given = {**owner, **on.environment, **values, "VERB": "install"}
+    def text(install_id: str | None) -> str:
+        mark = {"OWNER": owner_mark(on.owner), "INSTALL_ID": install_id} if install_id is not None else {}
+        given = {**mark, **on.environment, **values, "VERB": "install"}
         return scripts.command(
             script, given, user=on.host.user, timeout_seconds=timeout_seconds, delivered=delivered
         )
@@ -166,15 +163,10 @@ def create_host_command(
         lambda known: scripts.payload_line(known) if delivered else scripts.stdin(script, known)
     )
     secret: pulumi.Output[str] = pulumi.Output.secret(stdin)
-    mark = owner_mark(on.owner)
     return remote.Command(
         name,
         connection=on.login.connection(on.host),
-        create=text()
-        if on.install_id is None
-        else pulumi.Output.from_input(on.install_id).apply(
-            lambda install_id: text(OWNER=mark, INSTALL_ID=install_id)
-        ),
+        create=pulumi.Output.from_input(on.install_id).apply(text),
         stdin=secret if payload else stdin,
         # sshd drops variables that are not in its AcceptEnv, so values are in the text, secrets on stdin.
         add_previous_output_in_env=False,
@@ -212,7 +204,7 @@ def create_host_removal(
     stdin: pulumi.Output[str] = pulumi.Output.from_input(on.install_id).apply(
         lambda known: with_login({**spec, "values": {**marked, "INSTALL_ID": known}}, on.login)
     )
-    return _create(names.removal_of(on.owner), "host", stdin, opts)
+    return _create_removal(names.removal_of(on.owner), "host", stdin, opts)
 
 
 def create_teardown(
@@ -223,7 +215,8 @@ def create_teardown(
     If `destroy` is interrupted, the next update makes this resource again, which revokes that.
     """
     spec = {"servers": [target(server) for server in servers]}
-    return _create(name, "cluster", with_login(spec, login), opts, create=busbar_command("remove", "keep"))
+    kept = busbar_command("remove", "keep")
+    return _create_removal(name, "cluster", with_login(spec, login), opts, create=kept)
 
 
 def stack_folder() -> str:
@@ -236,7 +229,7 @@ def target(host: Host) -> dict[str, Any]:
     return {key: value for key, value in host.data().items() if value is not None}
 
 
-def _create(
+def _create_removal(
     name: str,
     command: str,
     stdin: pulumi.Output[str],

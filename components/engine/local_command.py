@@ -32,17 +32,10 @@ def create_cluster_command(
     its previous output, unless `triggers` have changed. The kubeconfig is a secret variable of the process:
     not in its arguments, not on disk.
     """
-    return local.Command(
-        name,
-        create=busbar_command(*command.split()),
-        stdin=spec.apply(_json) if isinstance(spec, pulumi.Output) else _json(spec),
-        environment={KUBECONFIG_TEXT: pulumi.Output.secret(kubeconfig)},
-        triggers=list(triggers),
-        # stdout is the result and becomes an output; the progress is on stderr.
-        logging=local.Logging.STDERR,
-        add_previous_output_in_env=with_previous_result,
-        opts=opts,
-    )
+    stdin = spec.apply(_json) if isinstance(spec, pulumi.Output) else _json(spec)
+    environment = {KUBECONFIG_TEXT: pulumi.Output.secret(kubeconfig)}
+    more = {"environment": environment, "triggers": list(triggers)}
+    return create_hosts_command(name, command, stdin, opts, with_previous_result=with_previous_result, **more)
 
 
 def _json(spec: Mapping[str, Any]) -> str:
@@ -52,22 +45,26 @@ def _json(spec: Mapping[str, Any]) -> str:
 def create_hosts_command(
     name: str,
     command: str,
-    spec: pulumi.Output[str],
+    stdin: pulumi.Input[str],
     opts: pulumi.ResourceOptions,
     *,
     with_previous_result: bool = False,
+    **more: Any,
 ) -> local.Command:
-    """Register `busbar COMMAND` on hosts, with `spec`, which has the login, on stdin.
+    """Register `busbar COMMAND` on hosts; `stdin` has the login.
 
-    `with_previous_result`: the environment of the command has its previous output.
+    `with_previous_result`: the environment of the command has its previous output. `more`: arguments of the
+    Command.
     """
     return local.Command(
         name,
         create=busbar_command(*command.split()),
-        stdin=spec,
-        add_previous_output_in_env=with_previous_result,
+        stdin=stdin,
+        # stdout is the result and becomes an output; the progress is on stderr.
         logging=local.Logging.STDERR,
+        add_previous_output_in_env=with_previous_result,
         opts=opts,
+        **more,
     )
 
 

@@ -150,8 +150,6 @@ def _number(text: str) -> int | float:
 C = TypeVar("C", bound=AnyCluster)
 INCOMPLETE = f"the outputs stay as they were: a step failed {outputs.FOLLOW_UP}"
 UNFINISHED = f"no host is uninstalled: a step failed {outputs.FOLLOW_UP}"
-
-
 Step = remote.Command | local.Command
 DEBUG_MESSAGES = "BUSBAR_DEBUG_MESSAGES"
 
@@ -312,7 +310,6 @@ def export_all(values: Mapping[str, pulumi.Input[Any]], steps: Iterable[Step] = 
     """
     needed = [pulumi.Output.from_input(value) for value in values.values()]
     needed += [step.stdout for step in steps]
-
     checked: pulumi.Output[None] = pulumi.Output.from_input(_fail_unless_known(needed, INCOMPLETE))
     for name, value in values.items():
         pulumi.export(name, pulumi.Output.all(value, checked)[0])
