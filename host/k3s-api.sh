@@ -52,10 +52,6 @@ node_is_ready() {
   [[ $status == True ]]
 }
 
-node_is_not_ready() {
-  ! node_is_ready "$1"
-}
-
 # leave_etcd NODE: takes a server out of etcd; returns when the API confirms that it is no member any more.
 leave_etcd() {
   local member

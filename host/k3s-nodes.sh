@@ -108,7 +108,7 @@ is_older() {
 
 # replace_node NODE
 replace_node() {
-  poll "$NOT_READY_DEADLINE" node_is_not_ready "$1" ||
+  poll "$NOT_READY_DEADLINE" fails node_is_ready "$1" ||
     die "Node $1 is Ready on another machine than the one that is configured" \
       "give the new machine another name; or remove K3s from the old one (docs/hosts.md, Replaced machines) and retry"
   note "Node $1 was on another machine, which is gone: deleting it, so that the new one can join"

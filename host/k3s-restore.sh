@@ -30,16 +30,11 @@ main() {
   # From the payload the functions of k3s-lib.sh know the configuration, and what of it is not to be shown.
   # shellcheck disable=SC2034 # read by payload
   PAYLOAD="{\"config\":\"$({ base64 -w 0 "$K3S_CONFIG_DIR/config.yaml" 2>/dev/null || true; })\"}"
-  case $VERB in
-    list) list_snapshots ;;
-    check) check_snapshot ;;
-    nodes) await_nodes ;;
-    *)
-      end_earlier_step
-      acquire_lock
-      "${VERB}_here"
-      ;;
-  esac
+  if [[ $VERB != @(list|check|nodes) ]]; then
+    end_earlier_step
+    acquire_lock
+  fi
+  "${VERB}_here"
 }
 
 # end_earlier_step: a step whose connection broke goes on, for minutes if it waits for a server that this restore stops.
@@ -49,7 +44,7 @@ end_earlier_step() {
   if [[ -n $group ]] && is_a_step "$group"; then
     note "stopping a step of an earlier restore that is still running"
     kill -TERM -- "-$group" 2>/dev/null || true
-    poll 30 is_no_step "$group" || die "a step of an earlier restore did not stop" "kill -KILL -- -$group on this host"
+    poll 30 fails is_a_step "$group" || die "a step of an earlier restore did not stop" "kill -KILL -- -$group on this host"
   fi
   ps -o pgid= -p $$ | tr -d ' ' >"$STEP_FILE"
 }
@@ -57,10 +52,6 @@ end_earlier_step() {
 # is_a_step GROUP: whether this group of processes is a run of this script (busbar/hosts/scripts.py: BUSBAR_SCRIPT).
 is_a_step() {
   grep -sz '^BUSBAR_SCRIPT=k3s-restore-' "/proc/$1/environ" >/dev/null
-}
-
-is_no_step() {
-  ! is_a_step "$1"
 }
 
 stop_here() {
@@ -186,8 +177,8 @@ agent_here() {
   printf '{"node":%s}\n' "$(json "$NODE_NAME")"
 }
 
-# await_nodes: what the snapshot says of a Node is old: one that lives renews its lease every 10 s.
-await_nodes() {
+# nodes_here: what the snapshot says of a Node is old: one that lives renews its lease every 10 s.
+nodes_here() {
   local deadline=$((SECONDS + NODES_DEADLINE)) first waiting list="" name
   first=$(leases) || die "the Kubernetes API on this server is not responding" "see: systemctl status $UNIT"
   until waiting=$(waiting_nodes "$first") && [[ -z $waiting ]]; do

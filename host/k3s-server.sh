@@ -249,7 +249,7 @@ await_issuers() {
     return 0
   fi
   hash=$(sha256_of "$K3S_AUTH_CONFIG")
-  if poll "$ISSUERS_DEADLINE" has_decided "$hash" && has_loaded "$hash"; then return 0; fi
+  if poll "$ISSUERS_DEADLINE" has_decided "$hash" && [[ $(loaded_auth_config) == "$hash" ]]; then return 0; fi
   why=$(issuers_error)
   write_file "$K3S_AUTH_CONFIG" 0600 <"$1"
   rm -f "$1"
@@ -260,15 +260,11 @@ await_issuers() {
 # has_decided HASH: it has loaded the file, or never will: only an issuer that is not responding is asked again
 # (kubernetes pkg/kubeapiserver/options/authentication.go).
 has_decided() {
-  has_loaded "$1" || [[ $(issuers_error) == "failed to "@(load|validate)* ]]
+  [[ $(loaded_auth_config) == "$1" ]] || [[ $(issuers_error) == "failed to "@(load|validate)* ]]
 }
 
 issuers_error() {
   k3s_log "$UNIT" 2000 | grep -o 'failed to [a-z]* authentication config.*' | tail -n 1 | cut -c1-1000 || true
-}
-
-has_loaded() {
-  [[ $(loaded_auth_config) == "$1" ]]
 }
 
 # loaded_auth_config: the sha256 of the file that the API server has loaded; nothing before Kubernetes 1.34 (k8s.io/apiserver
@@ -329,7 +325,12 @@ leave_cluster() {
   is_stopped "$UNIT" || ((ready >= members / 2 + (members > 2))) ||
     die "etcd has $members members, but only $ready of the others are Ready: it needs $NODE_NAME; no changes made" \
       "repair them, then retry; one that is gone for good and shall not come back: k3s kubectl delete node NAME"
-  if ((members > 2)); then stop_unit "$UNIT"; else restart_never; fi
+  if ((members > 2)); then
+    stop_unit "$UNIT"
+  else
+    printf '[Service]\nRestart=no\n' | write_file "$LEAVING" 0644
+    systemctl daemon-reload
+  fi
   leave_etcd "$NODE_NAME" || {
     restart_again
     die "$NODE_NAME is still a member of etcd after $MEMBER_DEADLINE s" \
@@ -339,11 +340,6 @@ leave_cluster() {
   restart_again
   delete_node "$NODE_NAME" ||
     die "deleting Node $NODE_NAME failed" "run on another server: k3s kubectl delete node $NODE_NAME; then retry"
-}
-
-restart_never() {
-  printf '[Service]\nRestart=no\n' | write_file "$LEAVING" 0644
-  systemctl daemon-reload
 }
 
 restart_again() {

@@ -23,7 +23,7 @@ snapshot_dir() {
   printf '%s' "${folder:-$DB/snapshots}"
 }
 
-list_snapshots() {
+list_here() {
   local file list="" s3 stored=null running=true
   ! is_stopped "$UNIT" || running=false
   while IFS= read -r file; do
@@ -71,7 +71,7 @@ problem() {
   fi
 }
 
-check_snapshot() {
+check_here() {
   local bytes needed available factor=$SPACE_FACTOR
   [[ -s $SNAPSHOT ]] || die "$SNAPSHOT does not exist or is empty; no changes made" "run busbar snapshots for a list"
   bytes=$(size_of "$SNAPSHOT")

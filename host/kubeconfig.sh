@@ -33,15 +33,11 @@ ends_soon() {
   ! openssl x509 -noout -checkend "$((MIN_VALID_DAYS * 86400))" <<<"$certificate" >/dev/null
 }
 
-is_renewed() {
-  ! ends_soon
-}
-
 renew() {
   note "the certificates of K3s have less than $MIN_VALID_DAYS days left: restarting k3s, which renews them"
   keep_quorum
   systemctl --no-block restart k3s
-  poll "$RENEWAL_DEADLINE" is_renewed ||
+  poll "$RENEWAL_DEADLINE" fails ends_soon ||
     die "K3s did not renew its certificates within $RENEWAL_DEADLINE s" "see: k3s certificate check; journalctl -u k3s"
   poll "$RENEWAL_DEADLINE" api_answers ||
     die "the Kubernetes API on this server is not responding after the restart" "see: journalctl -u k3s"

@@ -98,6 +98,11 @@ json() {
   printf '"%s"' "${text//[$'\001'-$'\037']/}"
 }
 
+# fails COMMAND...: for `poll`.
+fails() {
+  ! "$@"
+}
+
 # poll SECONDS COMMAND...: repeats the command until it succeeds; fails at the deadline.
 poll() {
   local deadline=$((SECONDS + $1))

@@ -10,11 +10,6 @@ package_install() {
   package_installed "$1" || apt_install "$1"
 }
 
-# package_download NAME: downloads it unless it is there, so that package_install needs no network.
-package_download() {
-  package_installed "$1" || apt_download "$1"
-}
-
 # install_package NAME: records whether busbar installed it, so that removal purges nothing else.
 install_package() {
   package_installed "$1" || touch "$STATE_DIR/$1.installed"
@@ -70,7 +65,9 @@ apt_install_downloaded() {
     apt_run 480 install -y --no-install-recommends --no-download "$@" >/dev/null
 }
 
-apt_download() {
+# package_download NAME: downloads it unless it is there, so that package_install needs no network.
+package_download() {
+  ! package_installed "$1" || return 0
   exec 7>"$APT_LOCK"
   flock 7
   apt_update

@@ -26,7 +26,7 @@ main() {
   local tmp
   tmp=$(truth tmp_is_writable)
   [[ $tmp == false ]] || keep_script
-  local hardware=""
+  local hardware="" also
   if [[ ${ROLE:=worker} == worker ]]; then
     hardware=",\"gpus\":$(gpus),\"fabric_manager\":$(fabric_manager),\"gdr\":$(gdr),\"hcas\":$(hcas),\"rdma_is_shared\":$(truth rdma_is_shared)"
     hardware+=",\"health\":$(health),\"fabric\":[$(fabric | json_list)]"
@@ -38,12 +38,11 @@ main() {
     hardware=",\"pci_gpus\":$(pci_gpus)"
   fi
   [[ -z ${NFS_FOLDER:-} ]] || hardware+=",\"nfs_folder\":$(nfs_folder "$NFS_FOLDER")"
-  local about also
   also=$(payload also)
   [[ -z $also ]] || hardware+=",\"also\":$(eval "$also")"
-  about=$(system),$(resources),$(network),$(software)
+  hardware=$(system),$(resources),$(network),$(software)$hardware
   # The time last, right before it is sent; by bash, as date of Ubuntu 26.04 (uutils) may know no %3N.
-  printf '{"schema_version":5,%s%s,"tmp_is_writable":%s,"epoch":%s}\n' "$about" "$hardware" "$tmp" "$EPOCHREALTIME"
+  printf '{"schema_version":5,%s,"tmp_is_writable":%s,"epoch":%s}\n' "$hardware" "$tmp" "$EPOCHREALTIME"
 }
 
 # replace_missing_tools: without iproute2 or systemd the report is whole and names the tools; its parts from them are empty.

@@ -151,8 +151,7 @@ def _shortfall(name: str, node: JsonObject | None, expected: int, spec: Allocata
         return Shortfall(name, 0, expected, "the cluster has no node with this name")
     status, resource = node.get("status") or {}, spec.resource
     offered = count(status.get("allocatable"), resource)
-    conditions: list[JsonObject] = status.get("conditions") or []
-    ready = next((c for c in conditions if c.get("type") == "Ready"), JsonObject())
+    ready = next((c for c in status.get("conditions") or [] if c.get("type") == "Ready"), JsonObject())
     if ready.get("status") != "True":
         reason = f"the node is not Ready: {ready.get('message') or ready.get('reason') or 'no status'}"
         return Shortfall(name, offered, expected, reason, ready=False)
@@ -280,11 +279,9 @@ def _held(api: Api, resource: str, nodes: Collection[str]) -> Iterator[str]:
 
 
 def _explain(api: Api, spec: AllocatableSpec, look: _Look, error: ApiError | None) -> str:
-    head = (
-        f"{len(look.missing)} of {len(spec.nodes)} nodes do not offer what their pool expects"
-        if look.missing
-        else f"not offered by every node for {spec.stable_seconds:g} s without interruption"
-    )
+    head = f"not offered by every node for {spec.stable_seconds:g} s without interruption"
+    if look.missing:
+        head = f"{len(look.missing)} of {len(spec.nodes)} nodes do not offer what their pool expects"
     lines = [f"{spec.resource}: timed out after {spec.deadline_seconds:.0f} s: {head}"]
     named = look.missing[: 2 * _NAMED_NODES]
     lines += map(str, named)

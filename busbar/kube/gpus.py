@@ -39,13 +39,10 @@ class GpuNode:
     @classmethod
     def of(cls, node: JsonObject, held: Held) -> GpuNode:
         """From the API's object, and what the pods hold."""
-        offered = (node.get("status") or {}).get("allocatable") or {}
-        return cls(
-            node=Node.of(node),
-            # Kubernetes' own resources have no domain: cpu, memory, hugepages-2Mi.
-            offered={name: count(offered, name) for name in offered if "/" in name},
-            held=held.get(node["metadata"]["name"], {}),
-        )
+        known = Node.of(node)
+        # Kubernetes' own resources have no domain: cpu, memory, hugepages-2Mi.
+        offered = {name: count(known.allocatable, name) for name in known.allocatable if "/" in name}
+        return cls(known, offered, held.get(known.name, {}))
 
     @property
     def hostname(self) -> str:
@@ -69,9 +66,8 @@ class GpuNode:
     def lacks(self, resource: str, units: int) -> str | None:
         """What the Node offers where that is less than a pod needs; None where it is enough."""
         offered = self.offered.get(resource, 0)
-        if offered >= units:
-            return None
-        return f"{self.node.name}: {offered} {resource} allocatable, {units} requested"
+        lacking = f"{self.node.name}: {offered} {resource} allocatable, {units} requested"
+        return lacking if offered < units else None
 
     def busy(self, resource: str, units: int) -> str | None:
         """Which pods hold what a new pod needs; None where it is free, or where the Node never had it."""
@@ -83,7 +79,7 @@ class GpuNode:
         return f"{self.node.name}: {free} of {units} {resource} are free, held by {pods}"
 
 
-def count(resources: JsonObject | None, name: str) -> int:
+def count(resources: Mapping[str, Any] | None, name: str) -> int:
     """Units of an extended resource in `allocatable`, `capacity` or the requests of a container."""
     value = str((resources or {}).get(name, "0"))
     # A whole number, which the API may print as 1k; bytes, as some plugins count, as 64Gi.

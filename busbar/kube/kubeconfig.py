@@ -47,11 +47,6 @@ class Credential:
     certificate: str | None = None
     expires: datetime | None = None
 
-    @property
-    def expired(self) -> bool:
-        """Whether another one is needed."""
-        return self.expires is not None and self.expires - _EXPIRY_MARGIN <= datetime.now(UTC)
-
 
 def parse(text: str) -> dict[str, Any]:
     """The mapping in the text of a kubeconfig. Raises ValueError, which never quotes the text."""
@@ -71,19 +66,17 @@ def find_context(parsed: Mapping[str, Any], name: str | None = None, cluster: st
     chosen = entry(parsed, "context", name)
     if chosen is None:
         known = [str(each.get("name")) for each in parsed.get("contexts") or () if isinstance(each, dict)]
-        has = f"it has: {', '.join(known)}" if known else "it has none"
-        raise ValueError(f"the kubeconfig has no context {name!r}; {has}")
+        raise ValueError(f"the kubeconfig has no context {name!r}; it has: {', '.join(known) or 'none'}")
     cluster = cluster or chosen.get("cluster") or ""
     target = entry(parsed, "cluster", cluster)
     if target is None or not target.get("server"):
         raise ValueError(f"the kubeconfig has no cluster {cluster!r} with a server")
     user = entry(parsed, "user", chosen.get("user") or "") or {}
-    for unsupported in _UNSUPPORTED:
-        if unsupported in user:
-            raise ValueError(
-                f"user {chosen['user']!r} of the kubeconfig logs in by {unsupported}: not supported. "
-                "Fix: use a client certificate, a token or an exec plugin"
-            )
+    if unsupported := next((each for each in _UNSUPPORTED if each in user), None):
+        raise ValueError(
+            f"user {chosen['user']!r} of the kubeconfig logs in by {unsupported}: not supported. "
+            "Fix: use a client certificate, a token or an exec plugin"
+        )
     return Context(target, user, chosen.get("namespace") or "default")
 
 
@@ -113,7 +106,8 @@ class Login:
 
     def current(self) -> Credential:
         """Credentials that have not expired. Raises ValueError."""
-        if self._credential.expired or "tokenFile" in self._context.user:
+        end = self._credential.expires
+        if (end and end - _EXPIRY_MARGIN <= datetime.now(UTC)) or "tokenFile" in self._context.user:
             self.renew()
         return self._credential
 

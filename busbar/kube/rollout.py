@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from operator import itemgetter
 
 from pydantic import Field
 
@@ -130,12 +131,10 @@ def _left(
     nodes: Iterable[str],
 ) -> list[str]:
     """The nodes on which no pod of the DaemonSets is available, or one of an earlier revision is left."""
-    current = {}
-    for each in daemon_sets:
-        uid = each["metadata"]["uid"]
-        own = [found for found in revisions if _controller(found).get("uid") == uid]
-        newest = max(own, key=lambda found: found["revision"], default=JsonObject())
-        current[uid] = (newest.get("metadata") or {}).get("labels", {}).get(_HASH)
+    current: dict[str, str | None] = {each["metadata"]["uid"]: None for each in daemon_sets}
+    for each in sorted(revisions, key=itemgetter("revision")):
+        if (uid := _controller(each).get("uid")) in current:
+            current[uid] = (each["metadata"].get("labels") or {}).get(_HASH)
     good: dict[str, list[bool]] = defaultdict(list)
     for pod in pods:
         owner, labels = _controller(pod).get("uid"), pod["metadata"].get("labels") or {}

@@ -6,7 +6,7 @@ import io
 import re
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 from urllib.parse import quote
@@ -37,10 +37,10 @@ class Chart:
 
 def read_chart(path: Path) -> Chart:
     """The chart in a folder or a .tgz. Raises OSError, and ValueError where it is no chart."""
-    if path.is_dir():
-        found = [each for each in path.rglob("*") if each.name in _READ or each.suffix == ".tgz"]
-        return _chart({str(each.relative_to(path)): each.read_bytes() for each in found})
-    return _chart(_unpacked(path.read_bytes()))
+    if not path.is_dir():
+        return _chart(_unpacked(path.read_bytes()))
+    found = (each for each in path.rglob("*") if each.name in _READ or each.suffix == ".tgz")
+    return _chart({str(each.relative_to(path)): each.read_bytes() for each in found})
 
 
 def images_of_chart(chart: Chart, values: Mapping[str, Any]) -> set[str]:
@@ -53,7 +53,8 @@ def images_of_chart(chart: Chart, values: Mapping[str, Any]) -> set[str]:
             merged.pop(key, None)
         elif subchart:
             found |= images_of_chart(subchart, merged.pop(key, None) or {})
-    return found | {*references(merged, _version(chart))}
+    version = chart.about.get("appVersion") or chart.about.get("version") or ""
+    return found | {*references(merged, str(version))}
 
 
 def references(values: Any, default_tag: str = "") -> Iterator[str]:
@@ -99,21 +100,16 @@ def _holds(values: Mapping[str, Any], condition: str | None) -> bool:
     return True
 
 
-def _version(chart: Chart) -> str:
-    return str(chart.about.get("appVersion") or chart.about.get("version") or "")
-
-
 def _chart(files: Mapping[str, bytes]) -> Chart:
     if "Chart.yaml" not in files:
         raise ValueError("has no Chart.yaml")
     below: dict[str, dict[str, bytes]] = {}
     for name, content in files.items():
-        first, _, rest = name.partition("/")
-        if first == "charts" and "/" in rest:
-            folder, _, inner = rest.partition("/")
-            below.setdefault(folder, {})[inner] = content
-        elif first == "charts" and rest.endswith(".tgz"):
-            below[rest] = _unpacked(content)
+        match name.split("/", 2):
+            case ["charts", folder, inner]:
+                below.setdefault(folder, {})[inner] = content
+            case ["charts", archive] if archive.endswith(".tgz"):
+                below[archive] = _unpacked(content)
     subcharts = [_chart(each) for each in below.values()]
     about, values = (_mapping(files.get(name, b"")) for name in _READ)
     return Chart(about, values, {str(each.about.get("name")): each for each in subcharts})
@@ -175,14 +171,11 @@ def needs(cluster: Cluster, project: Path, helm_values: Path) -> Needs:
     Raises ConfigError as `checksums.read_checksums`.
     """
     found = Needs([*_k3s(cluster, project), *_packages(cluster)])
-    for operator, config in (
-        (GPU_OPERATOR, cluster.gpu_operator),
-        (NETWORK_OPERATOR, cluster.network_operator),
-    ):
-        if config.enabled:
-            _add_operator(found, operator, config, project, helm_values)
     images: dict[str, str] = {}
+    if cluster.gpu_operator.enabled:
+        _add_operator(found, GPU_OPERATOR, cluster.gpu_operator, project, helm_values)
     if cluster.network_operator.enabled:
+        _add_operator(found, NETWORK_OPERATOR, cluster.network_operator, project, helm_values)
         policy = operators.render_policy(cluster.network_operator, (), ["unknown"])
         images |= dict.fromkeys(references(policy["spec"]), "NicClusterPolicy")
     if cluster.mpi_operator.enabled:
@@ -221,11 +214,7 @@ def _packages(cluster: Cluster) -> Iterator[Artifact]:
 
 
 def _add_operator(
-    found: Needs,
-    operator: Operator,
-    config: GpuOperator | NetworkOperator,
-    project: Path,
-    helm_values: Path,
+    found: Needs, operator: Operator, config: GpuOperator | NetworkOperator, project: Path, helm_values: Path
 ) -> None:
     where = f"{operator.config_key}.chart"
     if not config.is_local:
@@ -253,15 +242,15 @@ def _add_operator(
 
 
 def _unique(artifacts: Sequence[Artifact], cluster: Cluster) -> list[Artifact]:
-    """Each once, images with their registry and its mirrors."""
+    """Each artifact once; images have their registry and its mirrors."""
     mirrors = cluster.k3s.registries.get("mirrors") or {}
-    made: dict[str, Artifact] = {}
+    made: dict[tuple[str, str], Artifact] = {}
     for each in artifacts:
         if each.kind == "image":
             name = _with_registry(each.name)
             configured = mirrors.get(name.partition("/")[0]) or mirrors.get("*") or {}
-            each = Artifact("image", name, each.used_by, None, tuple(configured.get("endpoint") or ()))
-        made.setdefault(f"{each.kind} {each.name}", each)
+            each = replace(each, name=name, mirrors=tuple(configured.get("endpoint") or ()))
+        made.setdefault((each.kind, each.name), each)
     return [*made.values()]
 
 

@@ -41,7 +41,7 @@ def script(job: NcclJob, stage: Stage) -> str:
         "SSH_ARGS": launcher.SSH_ARGS,
         "LOGIN_SECONDS": LOGIN_SECONDS,
         "HANGS": _HANGS,
-        "MPI_ARGS": [*launcher.mpi_args(job), *launcher.exports([*names])],
+        "MPI_ARGS": [*job.mpi_args, *launcher.RSH_ARGS, *launcher.exports([*names])],
     }
     return shell.script(own, "nccl-lib", "nccl-groups-pods", "nccl-groups")
 

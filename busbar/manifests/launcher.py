@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from busbar.judge import COUNT_LINE, FIRST_LINE, LAST_LINE
@@ -32,6 +32,7 @@ SSH_ARGS = (
     "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR "
     "-o ConnectTimeout=10 -o ConnectionAttempts=60"
 )
+RSH_ARGS = ("--mca", "plm_rsh_args", SSH_ARGS)
 
 # At its deadline a Job deletes its pod, and the log with it. The launcher therefore stops a run that hangs
 # itself, this long before the deadline.
@@ -44,8 +45,7 @@ NAMES_SECONDS = 120
 
 def script(job: NcclJob) -> str:
     """The bash script of the launcher (nccl-launcher.sh)."""
-    names = exported(job)
-    everywhere = [name for name in names if name not in job.all_reduce_env]
+    everywhere = [name for name in exported(job) if name not in job.all_reduce_env]
     of_all_reduce = exports(job.all_reduce_env)
     values = {
         **common(job),
@@ -53,8 +53,8 @@ def script(job: NcclJob) -> str:
         "HOSTFILE": HOSTFILE,
         "NAMES_SECONDS": min(NAMES_SECONDS, job.deadline_seconds // 2),
         "RANKS": job.ranks,
-        "MPI_ARGS": [*mpi_args(job), *exports(everywhere)],
-        "COLLECTIVES": collectives(job, {"all_reduce": of_all_reduce}),
+        "MPI_ARGS": [*job.mpi_args, *RSH_ARGS, *exports(everywhere)],
+        "COLLECTIVES": collectives(job, of_all_reduce),
     }
     return shell(values, "nccl-lib", "nccl-launcher", "nccl-measure")
 
@@ -76,14 +76,9 @@ def common(job: NcclRun) -> dict[str, Any]:
     }
 
 
-def collectives(job: NcclRun, own: Mapping[str, Sequence[str]], others: Sequence[str] = ()) -> list[str]:
-    """Each collective with its own arguments, else those of the others."""
-    return [" ".join([name, *own.get(name, others)]) for name in job.collectives]
-
-
-def mpi_args(job: NcclRun) -> list[str]:
-    """Arguments of mpirun that starts ranks in pods."""
-    return [*job.mpi_args, "--mca", "plm_rsh_args", SSH_ARGS]
+def collectives(job: NcclRun, all_reduce: Sequence[str], others: Sequence[str] = ()) -> list[str]:
+    """The collectives, each with its arguments."""
+    return [" ".join([each, *(all_reduce if each == "all_reduce" else others)]) for each in job.collectives]
 
 
 def exported(job: NcclJob) -> list[str]:

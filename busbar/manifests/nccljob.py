@@ -38,11 +38,8 @@ class TopologyFile:
     @property
     def manifest(self) -> dict[str, Any]:
         """The ConfigMap, without its namespace."""
-        metadata = {"name": self.config_map}
-        data = {self.name: self.text}
-        return {
-            "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": True, "data": data
-        }  # fmt: skip
+        data = {"metadata": {"name": self.config_map}, "data": {self.name: self.text}}
+        return {"apiVersion": "v1", "kind": "ConfigMap", "immutable": True, **data}
 
     @classmethod
     def read(cls, pool: str, path: Path) -> TopologyFile:
@@ -121,12 +118,10 @@ def hca_resources(cluster: Cluster, pool_name: str) -> Mapping[str, int] | None:
     """The HCA resource of a worker: one unit per rail from our Network Operator. None where another tool
     offers HCAs and its resource is not configured."""
     operator, rails = cluster.network_operator, cluster.pools[pool_name].rails
-    if operator.enabled:
-        return {operator.resource: rails}
-    if "resource" not in operator.model_fields_set:
+    if not operator.enabled and "resource" not in operator.model_fields_set:
         return None
     needs_none = cluster.validation_of(pool_name).required_transport == "socket"
-    return {} if needs_none else {operator.resource: rails}
+    return {} if needs_none and not operator.enabled else {operator.resource: rails}
 
 
 def versions_of(cluster: Cluster) -> dict[str, str]:

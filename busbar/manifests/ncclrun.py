@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,9 +30,7 @@ BASE_ENV: Mapping[str, str] = {
     "OMPI_MCA_btl_tcp_if_include": "eth0",
     "OMPI_MCA_coll_hcoll_enable": "0",
 }
-TRANSPORT_ENV: Mapping[str, Mapping[str, str]] = {
-    "socket": {"NCCL_NET": "Socket", "NCCL_IB_DISABLE": "1"},
-}
+TRANSPORT_ENV: Mapping[str, Mapping[str, str]] = {"socket": {"NCCL_NET": "Socket", "NCCL_IB_DISABLE": "1"}}
 # NCCL_ALGO: only all_reduce has algorithms besides the ring; other collectives fail with these set.
 ALGORITHM_ENV: Mapping[str, Mapping[str, str]] = {
     "ring": {"NCCL_ALGO": "RING"},
@@ -126,9 +125,7 @@ def _env(
     validation: NcclSettings, profile: Profile | None, transport: str, algorithm: str
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """The ranks' environment, and the names in it that only all_reduce may see."""
-    env = dict(BASE_ENV)
-    env |= profile.env if profile else {}
-    env |= TRANSPORT_ENV.get(transport, {})
+    env = {**BASE_ENV, **(profile.env if profile else {}), **TRANSPORT_ENV.get(transport, {})}
     if "algorithm" in validation.model_fields_set:
         env.pop("NCCL_ALGO", None)
         env |= ALGORITHM_ENV.get(algorithm, {})
@@ -145,7 +142,4 @@ def _env(
 
 def _long_options(args: Sequence[str]) -> tuple[str, ...]:
     """`-bind-to` as `--bind-to`: Open MPI 4 takes both forms, 5 warns about the first."""
-    return tuple(
-        f"-{arg}" if arg.startswith("-") and not arg.startswith("--") and len(arg) > 2 else arg
-        for arg in args
-    )
+    return tuple(re.sub(r"^-(?=[^-].)", "--", arg) for arg in args)

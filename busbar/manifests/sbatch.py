@@ -48,7 +48,7 @@ def script(job: NcclRun, profile: Profile | None, image: str | None = None) -> s
     Only srun gets the image: in `#SBATCH` it would hold for the script itself, which needs Slurm's commands.
     """
     unset = [word for name in job.all_reduce_env for word in ("-u", name)]
-    values = {**common(job), "COLLECTIVES": collectives(job, {"all_reduce": ()}, unset)}
+    values = {**common(job), "COLLECTIVES": collectives(job, (), unset)}
     return with_files(job, profile, image, values, "nccl-measure")
 
 

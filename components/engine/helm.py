@@ -90,11 +90,10 @@ def create_release(
     version = None if chart.is_local else chart.version
 
     async def check(api: RestApi) -> None:
-        # Imported here: only an installation needs it.
-        from busbar.helm.releases import compare_crds, has_crds
-
         policy = operator.policy
-        if not policy or operator.renews_crds or not await asyncio.to_thread(has_crds, api, policy["path"]):
+        if not policy or operator.renews_crds:
+            return
+        if not await asyncio.to_thread(releases.has_crds, api, policy["path"]):
             return
         request = {
             "path" if chart.is_local else "chart": chart.chart,
@@ -109,7 +108,7 @@ def create_release(
         options = {"--repo": repository, "--version": version}
         given = [f"{key} {value}" for key, value in options.items() if value]
         command = " ".join(["helm show crds", chart.chart, *given])
-        await asyncio.to_thread(compare_crds, api, list(found["result"]), command)
+        await asyncio.to_thread(releases.compare_crds, api, list(found["result"]), command)
 
     release = kubernetes.helm.v3.Release(
         resource,
@@ -141,10 +140,7 @@ def create_release(
 
     def running(status: Any) -> str:
         # A chart of busbar has the version that it was made for, but the image is what runs.
-        if image:
-            return image_version(image)
-        found = status.get("version") if isinstance(status, Mapping) else None
-        return str(found or chart.version)
+        return image_version(image) if image else str((status or {}).get("version") or chart.version)
 
     return InstalledRelease(
         release,
@@ -202,23 +198,21 @@ def create_recovery_hooks(
     installation, `before_change` also before each upgrade.
     """
 
-    async def before_create(_: pulumi.ResourceHookArgs) -> None:
+    async def prepare(step: Callable[[Api, str, str], str | None]) -> None:
         if before_change:
             await run_on_cluster(kubeconfig, before_change)
-        await run_on_cluster(kubeconfig, lambda api: releases.before_install(api, release, namespace))
+        await run_on_cluster(kubeconfig, lambda api: step(api, release, namespace))
+
+    async def before_create(_: pulumi.ResourceHookArgs) -> None:
+        await prepare(releases.before_install)
         if check:
             await check(RestApi(str(await pulumi.Output.from_input(kubeconfig).future())))
 
     async def before_update(_: pulumi.ResourceHookArgs) -> None:
-        if before_change:
-            await run_on_cluster(kubeconfig, before_change)
-        await run_on_cluster(kubeconfig, lambda api: releases.before_upgrade(api, release, namespace))
+        await prepare(releases.before_upgrade)
 
     async def on_error(_: pulumi.ErrorHookArgs) -> bool:
-        # Imported here: no other update needs it.
-        from busbar.helm.releases import hook_job_problems
-
-        await run_on_cluster(kubeconfig, lambda api: "\n".join(hook_job_problems(api, namespace)))
+        await run_on_cluster(kubeconfig, lambda api: "\n".join(releases.hook_job_problems(api, namespace)))
         return False
 
     return pulumi.ResourceHookBinding(
@@ -334,13 +328,11 @@ def check_after_deletions(kubeconfig: pulumi.Input[str], made: Sequence[Installe
 
 
 async def _warn_of_hook_jobs(kubeconfig: pulumi.Input[str], warned: set[str]) -> None:
-    from busbar.helm.releases import jobs_of_uninstallations
-
     text = await pulumi.Output.from_input(kubeconfig).future()
     if pulumi.runtime.is_dry_run() or text is None:
         return
     try:
-        found = await asyncio.to_thread(lambda: jobs_of_uninstallations(RestApi(text)))
+        found = await asyncio.to_thread(lambda: releases.jobs_of_uninstallations(RestApi(text)))
     except (ApiError, ValueError):
         return  # asked again later
     for line in found:

@@ -69,7 +69,7 @@ def restart(monkeypatch: pytest.MonkeyPatch) -> Nodes:
     monkeypatch.setattr(pulumi.log, "info", lambda _: None)
     monkeypatch.setattr(node_steps, "RestApi", lambda _: cluster)
     monkeypatch.setattr(node_steps, "drain_hooks", lambda api, on, why: [Scheduler(api, on, why, 20)])
-    monkeypatch.setattr("busbar.kube.wait.SystemClock", lambda: cluster.clock)
+    monkeypatch.setattr(node_steps, "SystemClock", lambda: cluster.clock)
     return cluster
 
 

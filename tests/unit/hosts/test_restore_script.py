@@ -81,7 +81,7 @@ def facts(host: Path, call: str, state: str = "inactive", **values: str) -> dict
 
 
 def listed(host: Path, state: str = "inactive", prelude: str = "", **values: str) -> dict[str, Any]:
-    return facts(host, f"{prelude}\nlist_snapshots", state, **values)
+    return facts(host, f"{prelude}\nlist_here", state, **values)
 
 
 def test_a_stopped_server_lists_its_snapshots(host: Path) -> None:
@@ -147,7 +147,7 @@ def test_what_keeps_a_server_from_a_restore_is_named(host: Path, change: Any, sa
 
 
 def checked(host: Path, path: Path) -> Any:
-    return run(SCRIPT, f"{prelude(host)}\ncheck_snapshot", SNAPSHOT=str(path))
+    return run(SCRIPT, f"{prelude(host)}\ncheck_here", SNAPSHOT=str(path))
 
 
 def test_a_whole_snapshot_of_this_cluster_passes(host: Path) -> None:
@@ -193,7 +193,7 @@ def test_of_the_keys_in_a_snapshot_after_a_rotation_the_one_that_changed_last_co
 
 def test_a_snapshot_that_does_not_fit_on_the_disk_is_refused(host: Path) -> None:
     few = "df() { printf 'Avail\\n5000\\n'; }"
-    done = run(SCRIPT, f"{prelude(host)}\n{few}\ncheck_snapshot", SNAPSHOT=str(snapshot(host)))
+    done = run(SCRIPT, f"{prelude(host)}\n{few}\ncheck_here", SNAPSHOT=str(snapshot(host)))
     assert done.returncode == 1
     assert "has 5000 bytes free, a restore needs 8256; no changes made" in done.stderr
 
