@@ -8,12 +8,10 @@
 
 # shellcheck disable=SC2034 # read by the other scripts
 BUSBAR_LIB=1
-# shellcheck disable=SC2034
 STATE_DIR=/var/lib/busbar
 K3S=/usr/local/bin/k3s
 K3S_CONFIG_DIR=/etc/rancher/k3s
 K3S_DATA_DIR=/var/lib/rancher/k3s
-# shellcheck disable=SC2034
 KUBECONFIG_FILE=$K3S_CONFIG_DIR/k3s.yaml
 # Scripts that preflight has delivered (busbar/hosts/scripts.py).
 DELIVERED_DIR=/run/busbar

@@ -22,8 +22,7 @@ main() {
 keep_copy() {
   local old
   [[ -s $STATE_DIR/owner ]] || return 0
-  mkdir -p "$COPIES_DIR"
-  chmod 0700 "$COPIES_DIR"
+  install -d -m 0700 "$COPIES_DIR"
   payload copy | write_file "$COPIES_DIR/$NAME" 0600
   # Names begin with the time, so the newest is the last.
   while read -r old; do rm -f "$old"; done < <(printf '%s\n' "$COPIES_DIR"/*"-$CHECKOUT" | sort | head -n "-$KEPT")

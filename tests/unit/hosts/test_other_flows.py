@@ -23,9 +23,7 @@ HAPROXY = "# Written by busbar\ngood\n  option httpchk GET /readyz\n"
 KEEPALIVED = "# Written by busbar\ngood\n"
 
 
-def balanced(
-    host: Host, virtual_ip: str = "", *, script: str = "haproxy", haproxy: str = HAPROXY
-) -> list[str]:
+def balanced(host: Host, virtual_ip: str = "", *, haproxy: str = HAPROXY) -> list[str]:
     """The steps of an installation or an update."""
     payload = {"haproxy_cfg": haproxy, "keepalived_conf": KEEPALIVED, "ca_pem": "the CA"}
     values = {
@@ -33,9 +31,8 @@ def balanced(
         "CA_FILE": f"{host.root}/etc/haproxy/busbar-ca.pem",
         "VIRTUAL_IP": virtual_ip,
     }
-    facts = host.facts(script, payload, VERB="install", **OWNER, **values)
-    if script == "haproxy":
-        assert facts == {"node": "lb-1", "haproxy": "2.8", "keepalived": "2.8" if virtual_ip else ""}
+    facts = host.facts("haproxy", payload, VERB="install", **OWNER, **values)
+    assert facts == {"node": "lb-1", "haproxy": "2.8", "keepalived": "2.8" if virtual_ip else ""}
     return host.steps
 
 
@@ -51,12 +48,12 @@ CONFIG, CA = "/etc/haproxy/haproxy.cfg", "/etc/haproxy/busbar-ca.pem"
 KEEPALIVED_CONFIG = "/etc/keepalived/keepalived.conf"
 
 
-def is_loaded(steps: list[str], unit: str, file: str, note: str) -> None:
+def is_loaded(steps: list[str], unit: str, file: str) -> None:
     """The program has checked a configuration before it gets its name, and it counts when it is loaded."""
     checks = [f"write {file}.busbar-new", f"{unit} checks {file}.busbar-new"]
     in_order(steps, *installed(unit), *checks, f"write {file}", f"systemctl reload-or-restart {unit}")
     in_order(steps, f"systemctl enable -q {unit}")
-    in_order(steps, f"systemctl reload-or-restart {unit}", f"write /var/lib/busbar/{note}.loaded", HEALTHY)
+    in_order(steps, f"systemctl reload-or-restart {unit}", f"write /var/lib/busbar/{unit}.loaded", HEALTHY)
 
 
 HEALTHY = "is https://127.0.0.1:8443 healthy?"
@@ -66,7 +63,7 @@ RECORDED = "write /var/lib/busbar/applied.sha256"
 
 def test_a_load_balancer_is_marked_first_and_recorded_when_it_is_healthy(host: Host) -> None:
     steps = balanced(host)
-    is_loaded(steps, "haproxy", CONFIG, "haproxy")
+    is_loaded(steps, "haproxy", CONFIG)
     was = [f"/var/lib/busbar/haproxy.{name}" for name in ("enabled", "active", "cfg.original")]
     in_order(steps, OWNED, installed("haproxy"), [f"write {CA}", *was_noted(was)], f"write {CONFIG}")
     in_order(steps, HEALTHY, RECORDED)
@@ -80,8 +77,8 @@ def was_noted(paths: list[str]) -> list[str]:
 
 def test_two_load_balancers_share_an_address_once_haproxy_runs(host: Host) -> None:
     steps = balanced(host, "10.0.0.9")
-    is_loaded(steps, "haproxy", CONFIG, "haproxy")
-    is_loaded(steps, "keepalived", KEEPALIVED_CONFIG, "keepalived")
+    is_loaded(steps, "haproxy", CONFIG)
+    is_loaded(steps, "keepalived", KEEPALIVED_CONFIG)
     in_order(steps, "systemctl reload-or-restart haproxy", "systemctl reload-or-restart keepalived")
     in_order(steps, [HEALTHY, SHARED], RECORDED)
     assert host.files()[KEEPALIVED_CONFIG] == "644"
@@ -91,6 +88,13 @@ def test_two_load_balancers_share_an_address_once_haproxy_runs(host: Host) -> No
 
 def test_a_shared_ipv6_address_is_asked_in_brackets(host: Host) -> None:
     in_order(balanced(host, "2001:db8::9"), "is https://[2001:db8::9]:8443 healthy?", RECORDED)
+
+
+def test_the_preparation_of_a_load_balancer_only_downloads_its_packages(host: Host) -> None:
+    assert host.facts("prepare", {}, NODE_NAME="lb-1", PACKAGES="haproxy keepalived") == {"node": "lb-1"}
+    downloads = [step for step in host.steps if "--download-only" in step]
+    assert [step.split()[-1] for step in downloads] == ["haproxy", "keepalived"]
+    assert not (host.root / "var/lib/busbar").exists()
 
 
 def test_a_load_balancer_with_the_same_configuration_loads_nothing(host: Host) -> None:
