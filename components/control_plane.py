@@ -10,12 +10,7 @@ import pulumi
 from pulumi_command import local, remote
 
 from busbar import names
-from busbar.components.engine.hosts import (
-    HostArgs,
-    create_host_command,
-    create_host_removal,
-    create_teardown,
-)
+from busbar.components.engine.hosts import HostArgs, create_host_command, create_host_removal, create_teardown
 from busbar.components.engine.join_tokens import JoinTokens
 from busbar.components.engine.stack import StackConfig
 from busbar.hosts import haproxy, k3s, proxy

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pulumi
-from pulumi_command import local
 
 from busbar.collect.busy import WhenBusy
 from busbar.collect.spec import collect_spec, settings_of
@@ -101,18 +100,6 @@ class NcclValidation(pulumi.ComponentResource):
         self.register_outputs({"result": self.result, "job": self.job})
 
 
-def create_image_pull(
-    name: str, job: NcclJob, kubeconfig: pulumi.Input[str], opts: pulumi.ResourceOptions
-) -> local.Command:
-    """Register the Command that has the image of `job` pulled on its nodes (busbar.manifests.image_pull).
-
-    It is not a child of NcclValidation, whose children wait for the operators. Nothing depends on it, and it
-    does not fail if the API refuses: the measurement pulls missing images and reports failed pulls.
-    """
-    spec = ImagePull.of(job).model_dump(mode="json")
-    return create_cluster_command(name, "nccl pull-image", spec, kubeconfig, opts, triggers=[digest(spec)])
-
-
 @dataclass(frozen=True, kw_only=True)
 class FabricValidationArgs:
     """`workers`: pool -> what its image pull waits for. `after`: what the measurements wait for."""
@@ -165,9 +152,17 @@ class FabricValidation(pulumi.ComponentResource):
                 [worker.name for worker in inventory.usable_of(pool)],
                 topology=nccljob.TopologyFile.read(pool, Path(file)) if file else None,
             )
-            # The image has many GB and is pulled while the operators install. Nothing waits for it.
-            pulled_after = child([namespace, args.workers[pool]])
-            create_image_pull(f"{name}-{pool}-image", job, args.kubeconfig, pulled_after)
+            # The image has many GB and is pulled while the operators install. Nothing waits for it, and it
+            # does not fail if the API refuses: the measurement pulls missing images and reports failed pulls.
+            pull = ImagePull.of(job).model_dump(mode="json")
+            create_cluster_command(
+                f"{name}-{pool}-image",
+                "nccl pull-image",
+                pull,
+                args.kubeconfig,
+                child([namespace, args.workers[pool]]),
+                triggers=[digest(pull)],
+            )
             found[pool] = NcclValidation(
                 f"{name}-{pool}",
                 NcclValidationArgs(

@@ -86,13 +86,7 @@ def tls_sans(k3s: K3s, server: Host, api_address: str, load_balancers: Iterable[
 
 
 def agent_config(
-    k3s: K3s,
-    pool: Pool,
-    *,
-    node_name: str,
-    server: str,
-    token: str,
-    labels: Sequence[Sequence[str]] = (),
+    k3s: K3s, pool: Pool, *, node_name: str, server: str, token: str, labels: Sequence[Sequence[str]] = ()
 ) -> str:
     """config.yaml of a worker: `server` is the URL to join by, `token` the secure agent token.
 

@@ -181,11 +181,7 @@ def owner_mark(name: str) -> str:
 
 
 def create_host_removal(
-    on: HostArgs,
-    script: str,
-    timeout_seconds: int,
-    values: Mapping[str, str],
-    opts: pulumi.ResourceOptions,
+    on: HostArgs, script: str, timeout_seconds: int, values: Mapping[str, str], opts: pulumi.ResourceOptions
 ) -> local.Command:
     """Register the removal of what `on.owner` installs: `script` runs with `values` and VERB=remove.
 

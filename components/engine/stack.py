@@ -56,9 +56,7 @@ def load_listed(
     Shows which hosts come and go. Raises ConfigError, also where a host has left the list (`_refuse_lost`).
     """
     found = with_listed_hosts(
-        data,
-        roles or ROLES,
-        lambda given: read_file(given, root) if given.file else _read_output(given),
+        data, roles or ROLES, lambda given: read_file(given, root) if given.file else _read_output(given)
     )
     former = _former_hosts()
     gone = [name for name in former if name not in {host.name for host in found.listed.hosts}]
