@@ -188,17 +188,19 @@ def kubeconfig_text(stdout: str) -> str:
 def with_server(kubeconfig: str, *, server: str, name: str, proxy_url: str | None = None) -> str:
     """K3s's kubeconfig, which points at 127.0.0.1, for `server` (an https URL), with `name` for its entries.
 
-    `proxy_url` is the HTTP proxy to it, if any.
+    `proxy_url` is the HTTP proxy to it, if any. Raises ValueError for another text than a kubeconfig of K3s.
     """
     content = yaml.safe_load(kubeconfig)
-    [cluster] = content["clusters"]
+    clusters = content.get("clusters") if isinstance(content, dict) else None
+    if not clusters or len(clusters) != 1:
+        raise ValueError("the text is not a kubeconfig with exactly one cluster")
     user = content["users"][0]["user"]
     proxy = {"proxy-url": proxy_url} if proxy_url else {}
     return yaml.safe_dump(
         {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": name, "cluster": {**cluster["cluster"], "server": server, **proxy}}],
+            "clusters": [{"name": name, "cluster": {**clusters[0]["cluster"], "server": server, **proxy}}],
             "users": [{"name": name, "user": user}],
             "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
             "current-context": name,
