@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from busbar.finding import Fix, with_fix
+
 # 64 and 70 as in sysexits, 130 as shells report SIGINT.
 DONE, FAILED, NO_VERDICT, USAGE, SOFTWARE, INTERRUPTED = 0, 1, 2, 64, 70, 130
 
 
 class Failed(Exception):
-    """The result is bad, or a command did not do its work; the text has the reason and the fix."""
+    """The result is bad, or a command did not do its work; the text has the reason and the fix.
+
+    `what`: the text without the fix.
+    """
 
     exit_code = FAILED
+
+    def __init__(self, what: object = "", fix: Fix | str = "") -> None:
+        self.what, self.fix = str(what), fix
+        super().__init__(with_fix(what, fix))
 
 
 class NoVerdict(Failed):

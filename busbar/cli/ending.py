@@ -15,6 +15,7 @@ from busbar.cli.output import discard_stdout
 from busbar.cli.output import error as print_error
 from busbar.cli.stackfile import OPENED
 from busbar.exits import FAILED, INTERRUPTED, NO_VERDICT, SOFTWARE, USAGE, Misuse
+from busbar.finding import with_fix
 from busbar.text import counted
 
 # The class that typer raises on bad usage is public only as BadParameter's base.
@@ -91,8 +92,8 @@ def _known(error: BaseException) -> Iterator[tuple[str, int]]:
     elif isinstance(error, Misuse) and hasattr(error, "findings") and OPENED:
         yield show_findings(OPENED[0], error.findings), USAGE
     elif (code := getattr(error, "exit_code", None)) is not None:
-        fix = getattr(error, "fix", "")
-        yield f"{error}. Fix: {fix}" if fix and "Fix: " not in str(error) else str(error), code
+        text, fix = str(error), getattr(error, "fix", "")
+        yield text if str(fix) in text else with_fix(text, fix), code
     elif isinstance(error, ModuleNotFoundError):
         module = (error.name or "").partition(".")[0]
         if module in STACK_MODULES:

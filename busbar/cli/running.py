@@ -68,10 +68,13 @@ def _show_differences(found: Verified, stack: str) -> None:
     rows = []
     for name, role in found.hosts:
         differences = [each for each in found.drift if each.host == name]
-        rows += [(name, role, each.text) for each in differences] or [(name, role, "as applied")]
+        states = [f"unknown: {each.what}" if each.kind == "unknown" else each.what for each in differences]
+        rows += [(name, role, state) for state in states or ["as applied"]]
     print_table(("host", "role", "state"), rows)
     if found.drift:
-        typer.echo(f"{counted(len(found.drift), 'difference')}. Fix: {'; '.join(found.fixes(stack))}")
+        typer.echo(counted(len(found.drift), "difference"))
+        for fix in found.fixes(stack):
+            typer.echo(f"Fix: {fix}")
 
 
 def nodes(
@@ -360,8 +363,6 @@ def _versions(project: Path) -> dict[str, Any]:
 
 def _preflight(path: Path) -> dict[str, Any]:
     """Findings and facts of all hosts, or the reason why there are none."""
-    from dataclasses import asdict
-
     from busbar.config import ConfigError
     from busbar.exits import Misuse
 
@@ -372,7 +373,7 @@ def _preflight(path: Path) -> dict[str, Any]:
     except (ValueError, SecretError, Misuse) as error:
         return {"error": str(error)}
     return {
-        "findings": [asdict(finding) for finding in outcome.findings],
+        "findings": [finding.data() for finding in outcome.findings],
         "facts": {name: dict(record.facts) for name, record in outcome.records.items()},
     }
 

@@ -16,9 +16,10 @@ from busbar.config.cluster import (
     VirtualIp,
     Worker,
 )
-from busbar.config.findings import ConfigError, Finding, section
+from busbar.config.findings import ConfigError, section
 from busbar.config.project import load
 from busbar.config.stackfile import SECRETS, registry_credentials
+from busbar.finding import Finding
 
 __all__ = [
     "SECRETS",

@@ -28,8 +28,9 @@ from busbar.config.cluster import (
     arguments_of,
     parsed,
 )
-from busbar.config.findings import Finding, KeyPath, did_you_mean, finding, path_of
+from busbar.config.findings import did_you_mean, finding
 from busbar.config.types import PACKAGED, is_floating
+from busbar.finding import Finding, KeyPath, path_of
 from busbar.judge.nccl.expected.system import is_gpu, models
 from busbar.text import counted, listed
 

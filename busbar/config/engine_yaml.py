@@ -17,7 +17,7 @@ from ruamel.yaml.constructor import ConstructorError, SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from busbar.config.findings import Finding, KeyPath, path_of
+from busbar.finding import Finding, KeyPath, path_of
 
 _TAG = "tag:yaml.org,2002:"
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9_]*[0-9]_*")

@@ -8,7 +8,8 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from busbar.config.cluster import Chart, Cluster, ImageArchive, K3s, Ssh
-from busbar.config.findings import ConfigError, Finding, KeyPath
+from busbar.config.findings import ConfigError
+from busbar.finding import Finding, KeyPath
 from busbar.text import counted
 
 CONFIG_MAP_BYTES = 1_000_000

@@ -1,51 +1,20 @@
-"""Findings: errors and warnings about a configuration, with their paths; also made from pydantic's errors."""
+"""Findings about a configuration, made from pydantic's errors too, and how they show values."""
 
 from __future__ import annotations
 
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from busbar.exits import Misuse
+from busbar.finding import Finding
 from busbar.models import ConfigModel
 
 M = TypeVar("M", bound=ConfigModel)
-
-KeyPath = tuple[int | str, ...]
-"""The path of a value in a configuration: `("hosts", "workers", 1, "address")`; `path_of` makes it a text."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One error, or a value that is probably not intended, and the fix.
-
-    `found`: the value at the path, in a form that a message may show. `origin`: of a host in a list elsewhere
-    (`hosts_from`), its name and where the list is. `str()` returns the message.
-    """
-
-    path: KeyPath
-    what: str
-    fix: str = ""
-    found: str = ""
-    origin: str = ""
-
-    def __str__(self) -> str:
-        return self.at(path_of(self.path))
-
-    def below(self, *path: int | str) -> Finding:
-        """The same finding with `path` put in front of its own path."""
-        return replace(self, path=(*path, *self.path))
-
-    def at(self, place: str) -> str:
-        """The sentence, with `place` in place of the path."""
-        place += f" ({self.origin})" if self.origin else ""
-        said = f"{place}: {self.found}{' ' if self.found else ''}{self.what}"
-        return f"{said}. Fix: {self.fix}" if self.fix else said
 
 
 class ConfigError(Misuse, ValueError):
@@ -57,11 +26,6 @@ class ConfigError(Misuse, ValueError):
     def __init__(self, findings: Iterable[Finding]) -> None:
         self.findings = list(findings)
         super().__init__("\n".join(map(str, self.findings)))
-
-
-def path_of(loc: Sequence[int | str]) -> str:
-    """`("hosts", "workers", 1, "address")` -> `hosts.workers[1].address`."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).removeprefix(".")
 
 
 def show(value: Any, limit: int = 80) -> str:

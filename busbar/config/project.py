@@ -12,8 +12,9 @@ from pydantic_core import ErrorDetails
 
 from busbar.config import checks, files, findings, stackfile
 from busbar.config.cluster import Cluster
-from busbar.config.findings import ConfigError, Finding
+from busbar.config.findings import ConfigError
 from busbar.config.stackfile import KEY, PROJECT, SECRETS, StackFile, project_schema
+from busbar.finding import Finding
 
 Config = TypeVar("Config", bound=BaseModel)
 Beside = Callable[[Config, Collection[str], Path | None], Iterable[Finding]]

@@ -17,18 +17,10 @@ from ruamel.yaml.nodes import Node
 from busbar.config import engine_yaml
 from busbar.config.cluster import Cluster, HostConfig, HostsFrom, Topology, has_list
 from busbar.config.files import resolve
-from busbar.config.findings import (
-    ConfigError,
-    Finding,
-    KeyPath,
-    did_you_mean,
-    finding,
-    section,
-    show,
-    unknown_keys,
-)
+from busbar.config.findings import ConfigError, did_you_mean, finding, section, show, unknown_keys
 from busbar.config.types import DnsLabel, HcaName, HostKey, Int, Matching, NonEmpty
 from busbar.exits import Misuse
+from busbar.finding import Finding, KeyPath
 from busbar.models import ConfigModel
 
 PROJECT = "busbar"

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from busbar.config import Bastion, Hosts, Ssh, section
 from busbar.config.types import HostKey
+from busbar.finding import with_fix
 from busbar.hosts import ssh
 from busbar.hosts.inventory import Host, Login
 from busbar.models import ConfigModel
@@ -121,7 +122,7 @@ async def _ask(offer: Offer, tunnel: asyncssh.SSHClientConnection | None) -> Off
 
 def _why(host: Host | Bastion, error: Exception) -> str:
     found = ssh.connection_finding(host, error)
-    return f"{found.what}. Fix: {found.fix}"
+    return with_fix(found.what, found.fix)
 
 
 def _with_keys(

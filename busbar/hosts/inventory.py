@@ -16,7 +16,8 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 
 from busbar.config.cluster import Bastion, Cluster, HostConfig, Ssh
 from busbar.config.files import resolve
-from busbar.config.findings import ConfigError, Finding
+from busbar.config.findings import ConfigError
+from busbar.finding import Finding
 from busbar.models import StrictModel
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -12,8 +13,8 @@ from typing import Any, TypeVar
 import asyncssh
 
 from busbar.exits import NoVerdict
+from busbar.finding import Finding, Fix
 from busbar.hosts import scripts, ssh
-from busbar.hosts.finding import Finding
 from busbar.hosts.inventory import Host, Login
 from busbar.hosts.scripts import script_result
 
@@ -22,8 +23,12 @@ GRACE_SECONDS = 30
 # Time limit in seconds for the facts of a script that continues.
 FACTS_SECONDS = 30
 RETRY_SECONDS = 3.0
-# Error of sudo for a user for whom sudoers has `requiretty`.
-_REQUIRETTY = "must have a tty"
+# A login that stops in the middle of a line for this time asks something that nobody answers.
+PROMPT_SECONDS = 15
+_QUOTED_LINES = 3
+_CHUNK_CHARACTERS = 1 << 14
+# The line on stdout that a login shell prints before it runs a script.
+BEGUN = "busbar: begun"
 
 Say = Callable[[str], None]
 
@@ -36,27 +41,133 @@ Result = TypeVar("Result")
 
 
 class ScriptError(NoVerdict):
-    """A host responded, but the step failed there; the text has the name of the host and the fix.
+    """A host responded, but the step failed there; the text has the name of the host and the fix."""
 
-    `what`: the text without the host's name and the fix.
-    """
-
-    def __init__(self, what: str, host: str = "", fix: str = "") -> None:
-        self.what, self.fix = what, fix
-        super().__init__(f"{f'{host}: ' if host else ''}{what}{f'. Fix: {fix}' if fix else ''}")
+    def __init__(self, what: str, host: str = "", fix: Fix | str = "") -> None:
+        self.finding = Finding((host,) if host else (), what, fix)
+        super().__init__(f"{host}: {what}" if host else what, fix)
+        self.what = what
 
 
 class UnreachableError(NoVerdict):
     """No SSH connection to the host was possible.
 
-    `finding`: the reason and the fix. `answers`: whether a machine responded that may be the host: an sshd
-    that refuses the key, or a machine that refuses the connection.
+    `answers`: whether a machine responded that may be the host: an sshd that refuses the key, or a machine
+    that refuses the connection.
     """
 
     def __init__(self, host: Host, error: Exception, answers_as: str | None = None) -> None:
-        self.finding: Finding = ssh.connection_finding(host, error, answers_as)
+        self.finding = ssh.connection_finding(host, error, answers_as)
         self.answers = isinstance(error, _ANSWERS)
-        super().__init__(f"{host.name}: {self.finding.what}. Fix: {self.finding.fix}")
+        super().__init__(f"{host.name}: {self.finding.what}", self.finding.fix)
+
+
+class _Asks(Exception):
+    """A login waits in the middle of a line."""
+
+
+class _Printed:
+    """The lines that a login prints on both streams. `begun`: it has run the script."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self.stdout: list[str] = []
+        self.stderr: list[str] = []
+        self.begun = False
+
+    async def read(self, process: asyncssh.SSHClientProcess[str]) -> None:
+        """Read to the end. Raises _Asks where the login stops in the middle of a line."""
+        # Both are read at once: a host whose stdout is not read does not end its stderr.
+        await asyncio.gather(
+            self._read(process.stdout, self._on_stdout), self._read(process.stderr, self._on_stderr)
+        )
+
+    async def _read(self, stream: asyncssh.SSHReader[str], take: Callable[[str], None]) -> None:
+        chunk, rest = "\n", ""
+        while chunk:
+            limit = PROMPT_SECONDS if rest.strip() and not self.begun else None
+            try:
+                async with asyncio.timeout(limit):
+                    chunk = await stream.read(_CHUNK_CHARACTERS)
+            except TimeoutError:
+                if self.begun:
+                    continue
+                take(rest)
+                raise _Asks from None
+            *lines, rest = (rest + chunk).split("\n")
+            for line in lines:
+                take(line)
+        take(rest)
+
+    def _on_stdout(self, line: str) -> None:
+        self.begun = self.begun or line == BEGUN
+        if line.strip() and line != BEGUN:
+            self.stdout.append(line.strip())
+
+    def _on_stderr(self, line: str) -> None:
+        if note := line.strip():
+            self.stderr.append(note)
+            self._say(note)
+
+    @property
+    def text(self) -> str:
+        return "\n".join([*self.stdout, *self.stderr])
+
+    @property
+    def quoted(self) -> str:
+        """The last lines of both streams, as the end of a sentence."""
+        lines = [line[:200] for lines in (self.stdout, self.stderr) for line in lines[-_QUOTED_LINES:]]
+        return f"; it printed: {' / '.join(lines)}" if lines else "; it printed nothing"
+
+
+# What sudo says to a user without the rule, and to one for whom sudoers has `requiretty`.
+_SUDO = re.compile(
+    r"^sudo(-rs)?: |not in the sudoers file|is not allowed to (run|execute)|sudo: .*not found", re.M
+)
+# Text of a login -> first step. In /etc/sudoers.d the last of two lines counts, so the name sorts after all.
+_LOGINS = (
+    (re.compile(r'[Pp]lease login as the user "(?P<other>[^"]+)"'), "set ssh.user: {other}"),
+    (
+        re.compile(r"account is (currently )?not available"),
+        "usermod -s /bin/bash {user} there, or another ssh.user",
+    ),
+    (
+        re.compile(r"allows sftp connections only"),
+        "set ssh.user to an account without `ForceCommand internal-sftp` in the host's sshd_config",
+    ),
+    (re.compile(r"password has expired|[Pp]assword change required"), "passwd {user}, on the host's console"),
+    (
+        re.compile(r"verification code|one-time|passcode|\bOTP\b", re.I),
+        "exempt {user} from the second factor there: busbar logs in with a key alone",
+    ),
+    (re.compile(r"sudo: .*not found"), "install sudo there, or set ssh.user: root"),
+    (
+        re.compile(r"must have a tty"),
+        "echo 'Defaults:{user} !requiretty' >> /etc/sudoers.d/zz-busbar there, or set ssh.user: root",
+    ),
+    (
+        _SUDO,
+        "echo '{user} ALL=(ALL) NOPASSWD: ALL' >> /etc/sudoers.d/zz-busbar there, or set ssh.user: root",
+    ),
+)
+
+
+def _login_failed(host: Host, what: str, printed: _Printed) -> ScriptError:
+    """The error of a login that did not run the script; `what`: how it ended."""
+    found = ((known.search(printed.text), fix) for known, fix in _LOGINS)
+    fixes = [fix.format(user=host.user, **match.groupdict()) for match, fix in found if match]
+    text = f"the login as {host.user} {what}{printed.quoted}"
+    return ScriptError(text, host.name, fixes[0] if fixes else _by_hand(host))
+
+
+def _hanging(host: Host) -> str:
+    listed = f'ssh -p {host.port} {host.user}@{host.address} "ps -eo stat,pid,args | grep ^D"'
+    return f"see what hangs in a driver or on a dead mount, and repair that or reboot: {listed}"
+
+
+def _by_hand(host: Host) -> str:
+    login = f"ssh -p {host.port} {host.user}@{host.address} id"
+    return f"log in as busbar does, and repair what this prints: {login}"
 
 
 _ANSWERS = (
@@ -85,7 +196,7 @@ async def run_script(
     text = scripts.command(
         script, {"NODE_NAME": host.name, **values}, user=host.user, timeout_seconds=seconds
     )
-    process = await connection.create_process(text, errors="replace")
+    process = await connection.create_process(f"printf '\\n{BEGUN}\\n'; exec {text}", errors="replace")
     # If sudo refuses, it exits before it has read stdin; its exit status and output matter.
     with contextlib.suppress(BrokenPipeError):
         process.stdin.write(scripts.stdin(script, payload))
@@ -162,40 +273,34 @@ class Hosts:
         `connect_seconds`. Raises UnreachableError without a connection, ScriptError for other errors.
         """
         connection = await self._connect(host, connect_seconds)
+        printed = _Printed(self._say)
         try:
             async with asyncio.timeout(seconds + GRACE_SECONDS), connection:
                 process = await run_script(connection, host, script, values, payload, seconds=seconds)
-                notes: list[str] = []
-
-                async def note_all() -> None:
-                    async for line in process.stderr:
-                        if note := line.strip():
-                            notes.append(note)
-                            self._say(note)
-
-                # Both are read at once: a host whose stdout is not read does not end its stderr.
-                stdout, _ = await asyncio.gather(process.stdout.read(), note_all())
+                await printed.read(process)
                 done = await process.wait()
+        except _Asks:
+            raise _login_failed(host, "asks something, and nobody answers", printed) from None
         except TimeoutError:
-            raise ScriptError(f"{script} timed out after {seconds} s", host.name) from None
+            what = f"{script} timed out after {seconds} s{printed.quoted}"
+            raise ScriptError(what, host.name, _hanging(host) if printed.begun else _by_hand(host)) from None
         except (OSError, asyncssh.Error) as error:
-            raise ScriptError(f"connection lost during {script}: {error}", host.name) from None
+            self._check_bastion(host, error)
+            what = f"connection lost during {script}: {error}"
+            raise ScriptError(what, host.name, _by_hand(host)) from None
         if done.exit_status != 0:
-            reason = notes[-1] if notes else f"exit status {done.exit_status}, no output"
-            if host.user != "root" and reason.startswith(("sudo:", "sudo-rs:")):
-                needed, line = "a password", f"{host.user} ALL=(ALL) NOPASSWD: ALL"
-                if _REQUIRETTY in reason:
-                    # sudo uses the last of two lines, so the file's name sorts after all others.
-                    needed, line = "a terminal", f"Defaults:{host.user} !requiretty"
-                fix = f"echo '{line}' >> /etc/sudoers.d/zz-busbar, or log in as root"
-                raise ScriptError(f"{host.user} cannot use sudo without {needed}: {reason}", host.name, fix)
+            if not printed.begun or (host.user != "root" and _SUDO.search(printed.text)):
+                raise _login_failed(host, f"ends with exit status {done.exit_status}", printed)
+            reason = [f"exit status {done.exit_status}{printed.quoted}", *printed.stderr][-1]
             reason = reason.removeprefix(f"busbar: {host.name}: ")
             raise ScriptError(f"{script} failed: {reason}", host.name)
         try:
-            return script_result(stdout)
+            return script_result("\n".join(printed.stdout))
         except ValueError:
-            got = repr(stdout.strip().splitlines()[-1][:200]) if stdout.strip() else "nothing"
-            raise ScriptError(f"{script} exited 0 without a facts line, got {got}", host.name) from None
+            if not printed.begun:
+                raise _login_failed(host, "does not run the script", printed) from None
+            what = f"{script} exited 0 without a facts line{printed.quoted}"
+            raise ScriptError(what, host.name, _by_hand(host)) from None
 
     async def start(
         self, host: Host, script: str, values: Mapping[str, str], *, fact: str, seconds: int
@@ -219,6 +324,13 @@ class Hosts:
         connection.close()
         raise ScriptError(f"{script} failed: {reason}", host.name)
 
+    def _check_bastion(self, host: Host, error: Exception) -> None:
+        """Raise ScriptError if the bastion is the reason why the host cannot be reached."""
+        if self._tunnel is not None and self._tunnel.is_closed():
+            what = f"not reached: the connection to the bastion was lost: {error}"
+            fix = "run the same command again when the bastion's sshd answers: systemctl status ssh there"
+            raise ScriptError(what, host.name, fix) from None
+
     async def check(self, host: Host) -> None:
         """Log in and out. Raises UnreachableError."""
         async with await self._connect(host, 0):
@@ -238,6 +350,7 @@ class Hosts:
                 listed = await ssh.listed_as(host, self._tunnel, self._names) if self._names else None
                 raise UnreachableError(host, error, listed) from error
             except (OSError, asyncssh.Error) as error:
+                self._check_bastion(host, error)
                 if asyncio.get_running_loop().time() >= deadline:
                     raise UnreachableError(host, error) from error
             await asyncio.sleep(RETRY_SECONDS)

@@ -13,11 +13,14 @@ import asyncssh
 
 from busbar.config import Bastion
 from busbar.exits import Misuse
-from busbar.hosts.finding import Finding
+from busbar.finding import Finding
 from busbar.hosts.inventory import Host, Login
 
 CONNECT_SECONDS = 15
 AGENT_SECONDS = 5
+# The agent's protocol (draft-miller-ssh-agent 3.5): a request for the keys; length, type and their number.
+_LIST_KEYS = b"\0\0\0\x01\x0b"
+_KEYS_HEADER_BYTES = 9
 GONE = "if the machine is gone for good, take it out of hosts"
 SSH_PORT = 22
 # Texts of the bastion's sshd when it gets no connection to a host -> errno.
@@ -77,6 +80,12 @@ def check_agent(login: Login) -> None:
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(AGENT_SECONDS)
             client.connect(path)
+            if login.uses_agent:
+                client.sendall(_LIST_KEYS)
+                if client.recv(_KEYS_HEADER_BYTES).endswith(bytes(4)):
+                    raise UnusableKey(
+                        f"the ssh-agent at SSH_AUTH_SOCK={path} has no keys. Fix: ssh-add KEYFILE"
+                    )
     except OSError as error:
         fix = "start an ssh-agent and ssh-add the key" if login.uses_agent else "unset SSH_AUTH_SOCK"
         raise UnusableKey(
@@ -180,6 +189,9 @@ def connection_finding(host: Host | Bastion, error: Exception, answers_as: str |
         case asyncssh.PermissionDenied():
             what = f"{where} refuses the SSH key"
             fix = "add the public key to ~/.ssh/authorized_keys there, or correct ssh.user or the key"
+        case asyncssh.DisconnectError() if "too many authentication failures" in str(error).lower():
+            what = f"{where} refuses the login after too many keys of the ssh-agent"
+            fix = "set ssh.key_file to the key of this login, or leave only that one in the agent: ssh-add -D"
         case asyncssh.KeyExchangeFailed():
             what = f"{where} offers no ed25519 host key"
             fix = "ssh-keygen -A on the host, restart sshd, and set host_key to the new ed25519 key"
@@ -192,7 +204,7 @@ def connection_finding(host: Host | Bastion, error: Exception, answers_as: str |
             fix = "check that sshd is running there, on that port"
         case NotForwarded():
             what = f"the bastion does not open a connection to {where}: {error.reason}"
-            fix = "check AllowTcpForwarding and PermitOpen of the bastion's sshd, and look at its log"
+            fix = "allow it in the bastion's sshd_config: AllowTcpForwarding yes, PermitOpen any"
         case OSError():
             reason = os.strerror(error.errno) if error.errno else str(error)
             unreachable = True
@@ -200,5 +212,5 @@ def connection_finding(host: Host | Bastion, error: Exception, answers_as: str |
             fix = f"check that the host is running, its address, and the route to it from here; {GONE}"
         case _:
             what = f"SSH connection to {where} failed: {error}"
-            fix = "look at the host's log: journalctl -u ssh"
-    return Finding(name, "error", what, fix, unreachable=unreachable)
+            fix = f"see where it ends: ssh -v -p {host.port} {host.user}@{host.address} id"
+    return Finding((name,), what, fix, unreachable=unreachable)

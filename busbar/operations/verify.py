@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from busbar.config import Cluster
 from busbar.exits import NoVerdict
+from busbar.finding import STACK, Finding, Fix, with_fix
 from busbar.helm import releases
-from busbar.hosts.finding import Finding
 from busbar.hosts.inventory import API_PORT, Host, Inventory, Login, url_host
 from busbar.hosts.k3s import worker_taints
-from busbar.hosts.remote import Hosts, UnreachableError, on_each
+from busbar.hosts.remote import Hosts, ScriptError, UnreachableError, on_each
 from busbar.hosts.scripts import with_server
 from busbar.kube import nodes
 from busbar.kube.client import ApiError, RestApi
@@ -25,13 +25,17 @@ from busbar.manifests.scheduling import GPU_RESOURCE
 from busbar.preflight.host_checks import CLOCK_FIX, clock_error
 from busbar.preflight.spec import Spec
 from busbar.preflight.survey import Outcome, survey
-from busbar.text import counted
+from busbar.text import counted, listed
 
 Answer = TypeVar("Answer")
 
 CONCURRENT = 64
 SCRIPT_SECONDS = 90
 CLUSTER = "cluster"
+_ENDPOINT_FIX = (
+    f"open TCP port {API_PORT} from this machine to the endpoint or to a server, and start what answers "
+    "there: systemctl status haproxy k3s"
+)
 _DEPLOYED = "deployed"
 # Taints that keep pods away, and the prefix of those that Kubernetes sets by itself.
 _BLOCKING = ("NoSchedule", "NoExecute")
@@ -41,59 +45,41 @@ READY = "Ready"
 UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True)
-class Drift:
-    """One difference. `host` is a host's name, or "cluster".
+def drift(host: str, what: str) -> Finding:
+    """A difference that an update undoes. `host`: a host's name, or "cluster"."""
+    return Finding((host,), what, Fix(command=("up", STACK, "--converge", host)), kind="drift")
 
-    `kind` "unknown": it could not be verified; "foreign": made by others, which no update undoes; "drained":
-    made by `busbar drain` or a health check, which no update undoes either; "site": only the site can repair
-    it, as its text says.
-    """
 
-    host: str
-    what: str
-    kind: Literal["drift", "unknown", "foreign", "drained", "site"] = "drift"
-
-    @property
-    def text(self) -> str:
-        """The difference in a row of its host."""
-        return f"unknown: {self.what}" if self.kind == "unknown" else self.what
+def drained(host: str, what: str) -> Finding:
+    """A worker that `busbar drain` has taken out."""
+    fix = Fix(command=("uncordon", STACK, host), when="when its repair is done")
+    return Finding((host,), what, fix, kind="drained")
 
 
 @dataclass(frozen=True)
 class Verified:
-    """The hosts that were compared, and the differences.
-
-    `hosts`: name and role of each. `resume`: host -> the command that ends its drain, where that is not
-    `busbar uncordon`.
-    """
+    """The hosts that were compared, with name and role of each, and the differences."""
 
     hosts: Sequence[tuple[str, str]]
-    drift: Sequence[Drift]
-    resume: Mapping[str, str] = field(default_factory=dict)
+    drift: Sequence[Finding]
 
     def data(self) -> dict[str, Any]:
-        """The result as plain data: `{"verified", "drift": [{"host", "what", "kind"}]}`. `verified`: nothing
-        differs."""
-        return {"verified": not self.drift, "drift": [asdict(each) for each in self.drift]}
+        """The result as plain data: `{"verified", "drift": [{"host", "kind", "what", "fix"}]}`. `verified`:
+        nothing differs."""
+        return {"verified": not self.drift, "drift": [each.data() for each in self.drift]}
 
     def fixes(self, stack: str) -> Iterator[str]:
-        """The next step. A host that could not be verified, such as a silent one, cannot be converged."""
-        unknown = self._of("unknown")
-        if site := self._of("site") - unknown:
-            yield f"repair what the rows of {', '.join(sorted(site))} name, because no update does"
-        if drifted := self._of("drift") - unknown:
-            yield f"busbar up {stack} --converge {','.join(sorted(drifted))}"
-        if foreign := self._of("foreign"):
-            yield f"undo on {', '.join(sorted(foreign))} what somebody else has set, or leave it"
-        for name in sorted(self._of("drained")):
-            yield f"{self.resume.get(name, f'busbar uncordon {stack} {name}')} when its repair is done"
-        if unknown:
-            names = ", ".join(sorted(unknown))
-            yield f"repair what keeps {names} from being verified, then busbar verify {stack}"
-
-    def _of(self, kind: str) -> set[str]:
-        return {each.host for each in self.drift if each.kind == kind}
+        """The next steps, each with its hosts. One that could not be verified cannot be converged."""
+        unknown = {each.host for each in self.drift if each.kind == "unknown"}
+        if drifted := {each.host for each in self.drift if each.kind == "drift"} - unknown:
+            yield str(Fix(command=("up", stack, "--converge", ",".join(sorted(drifted)))))
+        hosts: dict[str, list[str]] = {}
+        for each in self.drift:
+            if each.kind != "drift":
+                fix = each.fix.on(stack) if isinstance(each.fix, Fix) else each.fix
+                hosts.setdefault(str(fix), []).append(each.host)
+        for text, names in hosts.items():
+            yield f"{listed(list(dict.fromkeys(names)))}: {text}"
 
 
 @dataclass(frozen=True)
@@ -109,9 +95,7 @@ class ClusterState:
 
 
 class UnknownState(NoVerdict):
-    """Nodes and Helm releases could not be read; the text says why, and `fix`, if known, what to do."""
-
-    fix = ""
+    """Nodes and Helm releases could not be read; the text says why."""
 
 
 def read_state(
@@ -149,14 +133,12 @@ def _of_any(kubeconfig: str, inventory: Inventory, ask: Callable[[RestApi], Answ
             return ask(RestApi(with_server(kubeconfig, server=url, name=inventory.cluster.name)))
         except (ApiError, ValueError) as error:
             errors.append(error)
-    unknown = UnknownState(str(errors[0]))
-    unknown.fix = getattr(errors[0], "fix", "")
-    raise unknown
+    raise UnknownState(errors[0], getattr(errors[0], "fix", "") or _ENDPOINT_FIX)
 
 
 async def verify(
     cluster: Cluster, login: Login, operators: Sequence[Operator], state: Callable[[], ClusterState]
-) -> list[Drift]:
+) -> list[Finding]:
     """All differences, in the order of the hosts, then those of the cluster. Empty: nothing differs.
 
     `operators`: those whose releases are expected. `state` reads the cluster, or raises UnknownState. Fails
@@ -174,70 +156,70 @@ async def verify(
     try:
         return [*found, *compare(inventory, await reading, operators)]
     except UnknownState as error:
-        return [*found, Drift(CLUSTER, f"Nodes and Helm releases cannot be read: {error}", "unknown")]
+        what = f"Nodes and Helm releases cannot be read: {error.what}"
+        return [*found, Finding((CLUSTER,), what, error.fix, kind="unknown")]
 
 
 async def verify_hosts(
     hosts: Hosts, listed: Sequence[Host], values: Callable[[Host], Mapping[str, str]]
-) -> list[Drift]:
+) -> list[Finding]:
     """The differences on each host, by host/verify.sh with these values, and hosts that do not respond."""
 
-    async def ask(host: Host) -> list[Drift]:
+    async def ask(host: Host) -> list[Finding]:
         try:
             facts = await hosts.run(host, "verify", values(host), seconds=SCRIPT_SECONDS)
-        except UnreachableError as error:
-            return [Drift(host.name, error.finding.what, "unknown")]
+        except (ScriptError, UnreachableError) as error:
+            return [replace(error.finding, kind="unknown")]
         wrong = clock_error(float(facts["epoch"]), (hosts.connected[host.name], time.time()))
-        clock = [Drift(host.name, f"{wrong}; {CLOCK_FIX}", "site")] if wrong else []
-        return [*(Drift(host.name, str(what)) for what in facts["drift"]), *clock]
+        clock = [Finding((host.name,), wrong, CLOCK_FIX, kind="site")] if wrong else []
+        return [*(drift(host.name, str(what)) for what in facts["drift"]), *clock]
 
-    found: list[Drift] = []
-    for host, answer in zip(listed, await on_each(listed, ask, at_once=CONCURRENT), strict=True):
-        found += [Drift(host.name, answer, "unknown")] if isinstance(answer, str) else answer
-    return found
+    answers = await on_each(listed, ask, at_once=CONCURRENT)
+    return [each for answer in answers if not isinstance(answer, str) for each in answer]
 
 
-def compare(inventory: Inventory, state: ClusterState, operators: Sequence[Operator]) -> list[Drift]:
+def compare(inventory: Inventory, state: ClusterState, operators: Sequence[Operator]) -> list[Finding]:
     """Differences between the configuration and the state of the cluster."""
-    found: list[Drift] = []
+    found: list[Finding] = []
     hosts = (*inventory.servers, *inventory.workers)
     for host in hosts:
         node = state.nodes.get(host.name)
         if node is None:
-            found.append(Drift(host.name, "has no Node in the cluster"))
+            found.append(drift(host.name, "has no Node in the cluster"))
             continue
         found += _availability(host, node)
         if host.name in inventory.cordoned and not node.unschedulable:
-            found.append(Drift(host.name, "its Node is in quarantine and not cordoned"))
+            found.append(drift(host.name, "its Node is in quarantine and not cordoned"))
         found += _labels_and_taints(inventory, host, node)
-        found += [Drift(host.name, f"condition {each}", "site") for each in node.reported]
+        fix = f"repair what the condition names: kubectl describe node {host.name}"
+        found += [Finding((host.name,), f"condition {each}", fix, kind="site") for each in node.reported]
     for name in sorted(set(state.nodes) - {host.name for host in hosts}):
-        found.append(Drift(CLUSTER, f"Node {name} is not in the configuration"))
+        found.append(drift(CLUSTER, f"Node {name} is not in the configuration"))
     for operator in operators:
         status = state.releases.get((operator.namespace, operator.release))
         if status != _DEPLOYED:
             what = "is not installed" if status is None else f"is {status}, expected {_DEPLOYED}"
-            found.append(Drift(CLUSTER, f"Helm release {operator.namespace}/{operator.release} {what}"))
+            found.append(drift(CLUSTER, f"Helm release {operator.namespace}/{operator.release} {what}"))
     return found
 
 
-def _availability(host: Host, node: Node) -> list[Drift]:
+def _availability(host: Host, node: Node) -> list[Finding]:
     """Differences in whether new pods can start there; the machine of a drained Node may be off."""
     if node.drained:
         state = "" if node.ready else "; it is not Ready"
         state += "" if node.unschedulable else "; it was uncordoned later"
-        return [Drift(host.name, f"its Node is drained: {node.drained}{state}", "drained")]
-    found = [] if node.ready else [Drift(host.name, "its Node is not Ready")]
+        return [drained(host.name, f"its Node is drained: {node.drained}{state}")]
+    found = [] if node.ready else [drift(host.name, "its Node is not Ready")]
     if CORDONED in node.cordons:
-        found.append(Drift(host.name, "its Node is cordoned by an update that did not finish there"))
+        found.append(drift(host.name, "its Node is cordoned by an update that did not finish there"))
     elif node.cordoned_by_others:
         by = f" by {node.cordoned_by}" if node.cordoned_by else ""
         fix = f"when the cause is repaired: kubectl uncordon {host.name}"
-        found.append(Drift(host.name, f"its Node is cordoned{by}; {fix}", "foreign"))
+        found.append(Finding((host.name,), f"its Node is cordoned{by}", fix, kind="foreign"))
     return found
 
 
-def _labels_and_taints(inventory: Inventory, host: Host, node: Node) -> list[Drift]:
+def _labels_and_taints(inventory: Inventory, host: Host, node: Node) -> list[Finding]:
     if host.pool is None:
         return []
     found = []
@@ -246,16 +228,17 @@ def _labels_and_taints(inventory: Inventory, host: Host, node: Node) -> list[Dri
         actual = node.labels.get(key)
         if actual != value:
             got = "is missing" if actual is None else f"is {actual}, expected {value}"
-            found.append(Drift(host.name, f"label {key} {got}"))
+            found.append(drift(host.name, f"label {key} {got}"))
     wanted = [NodeTaint.parse(text) for text in worker_taints(inventory)[host.name]]
-    found += [Drift(host.name, f"taint {taint} is missing") for taint in wanted if taint not in node.taints]
+    found += [drift(host.name, f"taint {taint} is missing") for taint in wanted if taint not in node.taints]
     ours = {taint.identity for taint in wanted}
     for other in node.taints:
         # Taints of Kubernetes itself disappear with their reason, which has its own row.
         if other.effect in _BLOCKING and other.identity not in ours and not other.key.startswith(_KUBERNETES):
             by = f" but of {node.owner}" if node.owner else ""
-            text = f"taint {other} is not in the configuration{by}: kubectl taint node {host.name} {other}-"
-            found.append(Drift(host.name, text, "foreign"))
+            fix = f"if nobody needs it: kubectl taint node {host.name} {other}-"
+            text = f"taint {other} is not in the configuration{by}"
+            found.append(Finding((host.name,), text, fix, kind="foreign"))
     return found
 
 
@@ -283,7 +266,7 @@ class Workers:
     def data(self) -> dict[str, Any]:
         """The result as plain data: `{"well", "nodes": [...], "findings": [...]}`.
 
-        A node has name, pool, node (its state) and facts; a finding host, level, what and fix.
+        A node has name, pool, node (its state) and facts; a finding host, kind, what and fix.
         """
         rows = [
             {
@@ -294,7 +277,7 @@ class Workers:
             }
             for host in self.spec.hosts
         ]
-        findings = [asdict(each) for each in self.outcome.findings]
+        findings = [each.data() for each in self.outcome.findings]
         return {"well": self.are_well, "nodes": rows, "findings": findings}
 
 
@@ -311,7 +294,7 @@ async def inspect(spec: Spec, inventory: Inventory, state: Callable[[], ClusterS
         nodes = states(inventory, await reading, outcome)
     except UnknownState as error:
         nodes = {host.name: UNKNOWN for host in workers.hosts}
-        problem = Finding(CLUSTER, "error", f"Nodes cannot be read: {error}", "busbar verify tells more")
+        problem = Finding((CLUSTER,), f"Nodes cannot be read: {error.what}", error.fix)
         outcome = replace(outcome, findings=[*outcome.findings, problem])
     return Workers(workers, outcome, nodes)
 
@@ -321,9 +304,9 @@ def states(inventory: Inventory, state: ClusterState, outcome: Outcome) -> dict[
     what OUTCOME counted on the host, and what capabilities say of it."""
     held = {name: f"in quarantine: {reason}" for name, reason in inventory.quarantine.items()}
     found = {host.name: [held[host.name]] if host.name in held else [] for host in inventory.workers}
-    for drift in compare(inventory, state, ()):
-        if drift.host in found:
-            found[drift.host].append(drift.what)
+    for each in compare(inventory, state, ()):
+        if each.host in found:
+            found[each.host].append(with_fix(each.what, each.fix) if each.kind == "foreign" else each.what)
     # A lost device is an error of its host.
     records = {**outcome.records, **outcome.failed}
     for name, texts in found.items():

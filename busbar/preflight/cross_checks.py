@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from busbar import names
-from busbar.hosts.finding import Finding
+from busbar.finding import Finding
 from busbar.preflight.facts import OTHER_PCI, RAIL_PCI, HostRecord
 from busbar.preflight.report import Report
 from busbar.preflight.spec import SHARED, Spec
@@ -53,8 +53,7 @@ def duplicate_machine_ids(spec: Spec, records: Mapping[str, HostRecord]) -> Iter
     listed = {host.name: records[host.name].machine for host in spec.hosts if host.name in records}
     for name, first in _duplicates(listed):
         yield Finding(
-            name,
-            "error",
+            (name,),
             f"has the machine-id of {first}: one machine listed twice, or a cloned image",
             "correct the address; on a clone: rm /etc/machine-id && systemd-machine-id-setup, then reboot",
         )
@@ -63,8 +62,7 @@ def duplicate_machine_ids(spec: Spec, records: Mapping[str, HostRecord]) -> Iter
 def _duplicate_hostnames(reports: Mapping[str, Report]) -> Iterator[Finding]:
     for name, first in _duplicates({name: report.hostname for name, report in reports.items()}):
         yield Finding(
-            name,
-            "error",
+            (name,),
             f"has the host name {reports[name].hostname!r}, which {first} has too",
             f"hostnamectl set-hostname {name}",
         )
@@ -81,8 +79,7 @@ def _swapped_roles(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Findin
     ]
     for server, worker in zip(servers, workers, strict=False):
         yield Finding(
-            server,
-            "error",
+            (server,),
             f"is listed as a server and has {counted(reports[server].pci_gpus, 'GPU')}; {worker} is listed "
             "as a worker and has neither GPU nor HCA: the two hosts are swapped",
             f"exchange address and host_key of {server} and {worker}",
@@ -94,11 +91,10 @@ def _other_clusters(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Findi
     for name, report in reports.items():
         mark = report.owner
         if names.is_mark_before_1_0(mark.owner):
-            yield Finding(name, "error", *before_1_0(mark.owner))
+            yield Finding((name,), *before_1_0(mark.owner))
         elif spec.install_id is not None and mark.install_id not in ("", spec.install_id):
             yield Finding(
-                name,
-                "error",
+                (name,),
                 f"belongs to another cluster: {mark.owner} installed it",
                 "remove it from that stack; if its state is lost: busbar recover STACK; "
                 "or uninstall the host: busbar docs hosts 'By hand'",
@@ -121,8 +117,7 @@ def _swapped_workers(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Find
         installed_as = names.host_of(mark.owner)
         if installed_as in workers - {name} and spec.install_id in (None, mark.install_id):
             yield Finding(
-                name,
-                "error",
+                (name,),
                 f"is the machine that was installed as {installed_as}, which is listed with another machine",
                 f"exchange address and host_key of {name} and {installed_as}; to change names for good, "
                 "remove both, run an update, and list them again",
@@ -138,8 +133,7 @@ def _shared_address_in_use(spec: Spec, reports: Mapping[str, Report]) -> Iterato
     if any(each.shared_answers for each in found):
         address = spec.requirements_of(sharing[0]).networks[SHARED]
         yield Finding(
-            sharing[0].name,
-            "error",
+            (sharing[0].name,),
             f"another machine answers at {SHARED} {address}: the network would have it twice",
             "use a free address; one that load balancers or servers share now is free after they are removed",
         )
@@ -153,8 +147,7 @@ def _quorum_at_risk(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Findi
     for member in members:
         if leaving and not member.ready and member.name in configured:
             yield Finding(
-                member.name,
-                "error",
+                (member.name,),
                 f"its Node is not Ready, and {', '.join(leaving)} would leave etcd, which has {len(members)} "
                 "members: etcd could lose its majority",
                 f"systemctl start k3s on {member.name} first, or keep {', '.join(leaving)} until it is Ready",
@@ -186,11 +179,11 @@ def _unlike_their_pool(
         for name in hosts:
             if values[name] != common:
                 yield Finding(
-                    name,
-                    level,
+                    (name,),
                     f"has {title} {values[name] or 'none'}, most workers of pool {pool} have "
                     f"{common or 'none'}",
                     f"use the same {title} on all workers of a pool",
+                    kind=level,
                 )
 
 
@@ -209,8 +202,7 @@ def _rails_elsewhere(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[
         for address in facts.get(OTHER_PCI, ()):
             if address in rails:
                 yield Finding(
-                    host.name,
-                    "error",
+                    (host.name,),
                     f"has an HCA that is not a rail at {address}, where {rails[address]} has a rail: the "
                     "SR-IOV device plugin, which has one list for all nodes, would offer it to pods",
                     "use hosts with the same slots in one cluster, or disable that HCA; or set pciAddresses "

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from packaging.version import Version
 
 from busbar import versions
+from busbar.finding import Finding, error, warning
 from busbar.hosts import supported_os
-from busbar.hosts.finding import Check, Level, error, warning
 from busbar.preflight.network_checks import Rails, check_flow_control, choose_rails
 from busbar.preflight.report import Report
 from busbar.preflight.spec import HostRequirements
@@ -23,8 +23,8 @@ NO_VERSION = Version("0")
 FABRIC_IS_UP, NO_FABRIC = "Completed, Success", ("N/A", "Not Supported")
 
 
-def check_hardware(required: HostRequirements, report: Report) -> Iterator[Check]:
-    """The findings about a worker's hardware: level, what, fix."""
+def check_hardware(required: HostRequirements, report: Report) -> Iterator[Finding]:
+    """The findings about a worker's hardware."""
     if required.driver_on_host:
         yield from _gpus(required, report)
         yield from _fabric_manager(report)
@@ -39,7 +39,7 @@ def check_hardware(required: HostRequirements, report: Report) -> Iterator[Check
     yield from _between_devices(report)
 
 
-def _gpus(required: HostRequirements, report: Report) -> Iterator[Check]:
+def _gpus(required: HostRequirements, report: Report) -> Iterator[Finding]:
     gpus = report.gpus
     if gpus is None:
         yield error("report has no GPUs", "run preflight again: the report is incomplete")
@@ -57,7 +57,7 @@ def _gpus(required: HostRequirements, report: Report) -> Iterator[Check]:
         yield from _gpu_list(required, report)
 
 
-def _gpu_list(required: HostRequirements, report: Report) -> Iterator[Check]:
+def _gpu_list(required: HostRequirements, report: Report) -> Iterator[Finding]:
     found = report.gpus.list if report.gpus else ()
     yield from _count(required, len(found), f"({report.gpus.pci if report.gpus else 0} on the PCI bus)")
     slow = sum(not gpu.persistence_mode for gpu in found)
@@ -87,7 +87,7 @@ def _gpu_list(required: HostRequirements, report: Report) -> Iterator[Check]:
         )
 
 
-def _count(required: HostRequirements, found: int, where: str) -> Iterator[Check]:
+def _count(required: HostRequirements, found: int, where: str) -> Iterator[Finding]:
     if found != required.gpus:
         yield error(
             f"{counted(found, 'GPU')} {where}, expected {required.gpus}",
@@ -96,7 +96,7 @@ def _count(required: HostRequirements, found: int, where: str) -> Iterator[Check
         )
 
 
-def _fabric_manager(report: Report) -> Iterator[Check]:
+def _fabric_manager(report: Report) -> Iterator[Finding]:
     manager = report.fabric_manager
     driver = report.gpus.list[0].driver if report.gpus and report.gpus.list else ""
     if manager is None or not driver:
@@ -114,9 +114,9 @@ def _fabric_manager(report: Report) -> Iterator[Check]:
             "systemctl enable --now nvidia-fabricmanager",
         )
     elif bad := [state for state in report.fabric if not state.startswith((FABRIC_IS_UP, *NO_FABRIC))]:
-        yield (
-            # An error would stop updates of a running cluster.
-            "warning" if report.k3s_data else "error",
+        # An error would stop updates of a running cluster.
+        finding = warning if report.k3s_data else error
+        yield finding(
             f"the NVLink fabric of {counted(len(bad), 'GPU')} is {'; '.join(sorted({*bad}))}, expected "
             f"{FABRIC_IS_UP}: CUDA fails with 802 (system not yet initialized), or NCCL goes without NVLink",
             "start Fabric Manager of the driver's version where the NVSwitches are: in a VM on its host, of "
@@ -124,7 +124,7 @@ def _fabric_manager(report: Report) -> Iterator[Check]:
         )
 
 
-def _rails(required: HostRequirements, report: Report) -> Iterator[Check]:
+def _rails(required: HostRequirements, report: Report) -> Iterator[Finding]:
     if not report.hcas and required.rails:
         yield error(
             "no HCA in /sys/class/infiniband",
@@ -149,7 +149,7 @@ def _rails(required: HostRequirements, report: Report) -> Iterator[Check]:
     yield error(what, fix)
 
 
-def _offering(required: HostRequirements, rails: Rails) -> Iterator[Check]:
+def _offering(required: HostRequirements, rails: Rails) -> Iterator[Finding]:
     """Find rails that the SR-IOV device plugin would not offer (pkg/netdevice/netDeviceProvider.go)."""
     first: dict[str, str] = {}
     for name, port in rails.ports.items():
@@ -181,18 +181,18 @@ def _offering(required: HostRequirements, rails: Rails) -> Iterator[Check]:
             )
 
 
-def _memlock(required: HostRequirements, report: Report) -> Iterator[Check]:
+def _memlock(required: HostRequirements, report: Report) -> Iterator[Finding]:
     """Check the limit for locked memory, which RDMA needs and sockets do not."""
     if report.memlock != "unlimited":
-        yield (
-            "warning" if required.transport == "socket" else "error",
+        finding = warning if required.transport == "socket" else error
+        yield finding(
             f"locked memory is limited to {report.memlock} bytes in a unit with LimitMEMLOCK=infinity, "
             "expected unlimited: RDMA fails with ENOMEM",
             "give the container or VM the capability CAP_SYS_RESOURCE",
         )
 
 
-def _gpudirect(report: Report) -> Iterator[Check]:
+def _gpudirect(report: Report) -> Iterator[Finding]:
     gdr, gpus = report.gdr, report.gpus
     if gdr is None or gdr.peermem:
         return
@@ -211,7 +211,7 @@ def _gpudirect(report: Report) -> Iterator[Check]:
         )
 
 
-def _between_devices(report: Report) -> Iterator[Check]:
+def _between_devices(report: Report) -> Iterator[Finding]:
     """Find what sends traffic between GPUs and HCAs over the CPU (NCCL user guide, troubleshooting)."""
     acs = "disable ACS or VT-d in the firmware; until a reboot: setpci -s BRIDGE ECAP_ACS+0x6.w=0000"
     iommu = "boot with iommu=pt (on ARM iommu.passthrough=1), or disable the IOMMU in the firmware"
@@ -223,19 +223,17 @@ def _between_devices(report: Report) -> Iterator[Check]:
             yield warning(f"{what} ({listed(devices)}): GPUDirect RDMA is slow, or fails", fix)
 
 
-def _hcas_of_pods(required: HostRequirements, report: Report) -> Iterator[Check]:
+def _hcas_of_pods(required: HostRequirements, report: Report) -> Iterator[Finding]:
     """Check that a pod sees the HCAs that it requests, and no others. Running hosts only get a warning."""
-    level: Level = "warning" if report.k3s_data else "error"
+    finding = warning if report.k3s_data else error
     if required.all_hcas_with_gds and report.gdr is not None and report.gdr.nvidia_fs:
-        yield (
-            level,
+        yield finding(
             "nvidia_fs (GPUDirect Storage) is loaded: the GPU Operator would give every pod with GPUs all "
             "HCAs, also those of storage",
             'set gpu_operator.values: {devicePlugin: {env: [{name: MOFED_ENABLED, value: "false"}]}}',
         )
     if required.offered and required.transport != "socket" and not report.rdma_is_shared:
-        yield (
-            level,
+        yield finding(
             "RDMA devices are exclusive to a network namespace (ib_core netns_mode=0): pods of the "
             "validation see no HCA",
             "rdma system set netns shared, and `options ib_core netns_mode=1` in /etc/modprobe.d; or "

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from busbar.hosts.finding import Check, error, warning
+from busbar.finding import Finding, error, warning
 from busbar.preflight.report import Health, PcieLink, Report
 from busbar.preflight.spec import HostRequirements
 
@@ -46,8 +46,8 @@ UPTIME_MARGIN_DAYS = 5
 NOTHING = ("0", "No", "[N/A]", "N/A")
 
 
-def check_health(required: HostRequirements, report: Report) -> Iterator[Check]:
-    """The findings about a worker's counters: level, what, fix."""
+def check_health(required: HostRequirements, report: Report) -> Iterator[Finding]:
+    """The findings about a worker's counters."""
     health = report.health
     if health is None:
         yield error("report has no health", "run preflight again: the report is incomplete")
@@ -62,7 +62,7 @@ def check_health(required: HostRequirements, report: Report) -> Iterator[Check]:
     yield from _ports(health)
 
 
-def _unreadable(health: Health) -> Iterator[Check]:
+def _unreadable(health: Health) -> Iterator[Finding]:
     commands = {
         "journalctl -k -b": health.xids,
         "nvidia-smi --query-gpu=ecc.errors.uncorrected.volatile.total": health.ecc,
@@ -76,7 +76,7 @@ def _unreadable(health: Health) -> Iterator[Check]:
         )
 
 
-def _xids(health: Health) -> Iterator[Check]:
+def _xids(health: Health) -> Iterator[Finding]:
     found = {(int(m["number"]), m["gpu"]) for line in health.xids or () if (m := XID.search(line))}
     for number, gpu in sorted(found):
         if number in XIDS_OF_PROGRAMS:
@@ -95,7 +95,7 @@ def _rows(text: str | None) -> list[list[str]]:
     return [line.split(", ") for line in (text or "").splitlines() if ", " in line]
 
 
-def _memory(health: Health) -> Iterator[Check]:
+def _memory(health: Health) -> Iterator[Finding]:
     for gpu, errors in _rows(health.ecc):
         if errors not in NOTHING:
             yield error(
@@ -112,7 +112,7 @@ def _memory(health: Health) -> Iterator[Check]:
             )
 
 
-def _nvlink(health: Health) -> Iterator[Check]:
+def _nvlink(health: Health) -> Iterator[Finding]:
     gpu = ""
     for line in (health.nvlink or "").splitlines():
         if line.startswith("GPU"):
@@ -124,7 +124,7 @@ def _nvlink(health: Health) -> Iterator[Check]:
             )
 
 
-def _uptime(health: Health, models: set[str]) -> Iterator[Check]:
+def _uptime(health: Health, models: set[str]) -> Iterator[Finding]:
     days = health.uptime_seconds / 86400
     for model, most in MAX_UPTIME_DAYS.items():
         if days > most - UPTIME_MARGIN_DAYS and any(model in each for each in models):
@@ -135,7 +135,7 @@ def _uptime(health: Health, models: set[str]) -> Iterator[Check]:
             )
 
 
-def _links(health: Health) -> Iterator[Check]:
+def _links(health: Health) -> Iterator[Finding]:
     for link in health.links:
         if link.width != link.max_width:
             yield warning(
@@ -155,7 +155,7 @@ def _is_gpu(link: PcieLink) -> bool:
     return ":" in link.name
 
 
-def _ports(health: Health) -> Iterator[Check]:
+def _ports(health: Health) -> Iterator[Finding]:
     hours = max(health.uptime_seconds / 3600, 1)
     for each in health.counters:
         name = f"{each.counter} of {each.hca} port {each.port}"

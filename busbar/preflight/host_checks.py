@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from busbar import versions
+from busbar.finding import Finding, error, of_host, warning
 from busbar.hosts import supported_os
-from busbar.hosts.finding import Check, Finding, error, warning
 from busbar.hosts.inventory import Host
 from busbar.preflight.hardware_checks import check_hardware
 from busbar.preflight.health_checks import check_health
@@ -50,11 +50,11 @@ def check_host(
     if host.role == "worker":
         hardware = [*check_hardware(required, report), *check_health(required, report)]
         checks += (
-            [warning(f"{what} (in quarantine)", fix) for _, what, fix in hardware]
+            [warning(f"{each.what} (in quarantine)", each.fix) for each in hardware]
             if in_quarantine
             else hardware
         )
-    return [Finding(host.name, level, what, fix) for level, what, fix in checks]
+    return of_host(host.name, checks)
 
 
 def host_facts(required: HostRequirements, report: Report) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def _address(port: Hca) -> str:
     return port.pci
 
 
-def check_system(report: Report) -> Iterator[Check]:
+def check_system(report: Report) -> Iterator[Finding]:
     """Operating system, processor, and the programs that every script needs."""
     known = supported_os.SUPPORTED_OS.get(report.os)
     if known is None:
@@ -116,7 +116,7 @@ def check_system(report: Report) -> Iterator[Check]:
         yield error(f"missing tools: {missing}", fix or "install the packages with these tools")
 
 
-def _resources(host: Host, required: HostRequirements, report: Report) -> Iterator[Check]:
+def _resources(host: Host, required: HostRequirements, report: Report) -> Iterator[Finding]:
     images, *others = report.disks
     if images.free_bytes < required.min_disk_gb * 1e9:
         yield error(
@@ -159,7 +159,7 @@ def clock_error(epoch: float, clock: tuple[float, float]) -> str | None:
     return f"clock is {skew:.0f} s {direction} this machine's, expected at most {MAX_SKEW_SECONDS:g} s"
 
 
-def check_clock(report: Report, clock: tuple[float, float]) -> Iterator[Check]:
+def check_clock(report: Report, clock: tuple[float, float]) -> Iterator[Finding]:
     """Check the host's clock; `clock` as for `check_host`."""
     if wrong := clock_error(report.epoch, clock):
         yield error(wrong, CLOCK_FIX)
@@ -167,7 +167,7 @@ def check_clock(report: Report, clock: tuple[float, float]) -> Iterator[Check]:
         yield warning("clock is not synchronised", "timedatectl set-ntp true")
 
 
-def _leftovers(host: Host, report: Report) -> Iterator[Check]:
+def _leftovers(host: Host, report: Report) -> Iterator[Finding]:
     active = set(report.active_units)
     for unit in OTHER_KUBERNETES:
         if unit in active:
@@ -214,7 +214,7 @@ def _leftovers(host: Host, report: Report) -> Iterator[Check]:
         )
 
 
-def _kubernetes(role: str, required: HostRequirements, report: Report) -> Iterator[Check]:
+def _kubernetes(role: str, required: HostRequirements, report: Report) -> Iterator[Finding]:
     yield from _upgrade(role, required, report)
     yield from _rotation(required, report)
     if required.cgroup_v2 and report.cgroup == "v1":
@@ -231,7 +231,7 @@ def _kubernetes(role: str, required: HostRequirements, report: Report) -> Iterat
             )
 
 
-def _rotation(required: HostRequirements, report: Report) -> Iterator[Check]:
+def _rotation(required: HostRequirements, report: Report) -> Iterator[Finding]:
     """Refuse lower numbers of `k3s.rotate`: they would bring back an earlier token."""
     for kind, done in report.rotated.items():
         if (wanted := required.rotate.get(kind, 0)) < done:
@@ -241,7 +241,7 @@ def _rotation(required: HostRequirements, report: Report) -> Iterator[Check]:
             )
 
 
-def _upgrade(role: str, required: HostRequirements, report: Report) -> Iterator[Check]:
+def _upgrade(role: str, required: HostRequirements, report: Report) -> Iterator[Finding]:
     """K3s goes up one minor version at a time, and never down (k3s-io/docs docs/upgrades/manual.md)."""
     installed, wanted = versions.release(report.k3s_version), versions.release(required.k3s_version)
     if installed is None or wanted is None or installed.release[:2] == wanted.release[:2]:

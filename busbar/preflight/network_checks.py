@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from busbar.hosts.finding import Check, Level, error, warning
+from busbar.finding import Finding, error, warning
 from busbar.hosts.inventory import API_PORT, Host
 from busbar.preflight.report import Hca, Qos, Report
 from busbar.preflight.spec import SHARED, HostRequirements
@@ -26,8 +26,8 @@ OWN_PROCESSES = {
 FIREWALLS = ("ufw", "firewalld")
 
 
-def check_network(host: Host, required: HostRequirements, report: Report) -> Iterator[Check]:
-    """Findings about the network of one host, as (level, what, fix)."""
+def check_network(host: Host, required: HostRequirements, report: Report) -> Iterator[Finding]:
+    """Findings about the network of one host, without its name."""
     if "ip" not in report.missing_tools:  # else addresses, interfaces and routes are unknown
         yield from _addresses(host, required, report)
     for network, *interfaces in map(str.split, report.shared_networks if host.role == "worker" else ()):
@@ -38,8 +38,8 @@ def check_network(host: Host, required: HostRequirements, report: Report) -> Ite
             "validation.env: {NCCL_SOCKET_IFNAME: ...}",
         )
     if report.unresolved:
-        yield (
-            "warning" if report.k3s_version == required.k3s_version else "error",
+        finding = warning if report.k3s_version == required.k3s_version else error
+        yield finding(
             f"cannot resolve {', '.join(report.unresolved)}, from which it downloads",
             "repair DNS on the host (resolvectl status; getent ahosts NAME), or set k3s.base_url and "
             "k3s.images to a mirror that it reaches",
@@ -71,7 +71,7 @@ def check_network(host: Host, required: HostRequirements, report: Report) -> Ite
             )
 
 
-def _addresses(host: Host, required: HostRequirements, report: Report) -> Iterator[Check]:
+def _addresses(host: Host, required: HostRequirements, report: Report) -> Iterator[Finding]:
     if host.role in NODE_ROLES:
         yield from _node_address(host, required, report)
         yield from _overlaps(required, report)
@@ -86,15 +86,15 @@ def _addresses(host: Host, required: HostRequirements, report: Report) -> Iterat
         yield from _shared_address(required, report)
 
 
-def _login_proxy(host: Host, required: HostRequirements, report: Report) -> Iterator[Check]:
+def _login_proxy(host: Host, required: HostRequirements, report: Report) -> Iterator[Finding]:
     """Check a proxy that is not in the configuration: the host scripts download through it, K3s does not."""
     proxy, has_k3s = report.login_proxy, report.k3s_version == required.k3s_version
     if proxy is None:
         return
     named = f"the proxy {proxy.address}, which {proxy.file or 'the environment of the login'} names"
     if not proxy.answers:
-        yield (
-            "warning" if has_k3s else "error",
+        finding = warning if has_k3s else error
+        yield finding(
             f"does not reach {named}, and downloads go through it",
             "correct or remove it there, or set http_proxy, which takes its place",
         )
@@ -110,7 +110,7 @@ def _own(host: Host, report: Report) -> tuple[str, ...]:
     return OWN_PROCESSES[host.role] if report.managed else ()
 
 
-def _node_address(host: Host, required: HostRequirements, report: Report) -> Iterator[Check]:
+def _node_address(host: Host, required: HostRequirements, report: Report) -> Iterator[Finding]:
     if not report.default_route:
         yield error(
             "no default route, which K3s needs even without internet access",
@@ -133,9 +133,9 @@ def _node_address(host: Host, required: HostRequirements, report: Report) -> Ite
             "list the host by an address of that family, or use networks of the other one",
         )
     elif required.flannel and report.flannel_address not in ("", report.node_address):
-        yield (
-            # An error would stop updates of a running cluster.
-            "warning" if report.k3s_data else "error",
+        # An error would stop updates of a running cluster.
+        finding = warning if report.k3s_data else error
+        yield finding(
             f"flannel would use {report.flannel_address}, the first address of the network interface that "
             f"carries {report.node_address}: it takes no other one",
             f"make {report.node_address} the first address of that interface, or put it on another one; or "
@@ -143,20 +143,20 @@ def _node_address(host: Host, required: HostRequirements, report: Report) -> Ite
         )
 
 
-def _shared_address(required: HostRequirements, report: Report) -> Iterator[Check]:
+def _shared_address(required: HostRequirements, report: Report) -> Iterator[Finding]:
     """Check that the address of hosts.virtual_ip is in a network that the host has a route to."""
     address = required.networks[SHARED]
     if not any(_is_inside(address, ipaddress.ip_network(each, strict=False)) for each in report.routes):
-        yield (
-            # An error would stop updates of a running host.
-            "warning" if report.managed else "error",
+        # An error would stop updates of a running host.
+        finding = warning if report.managed else error
+        yield finding(
             f"has no network with {SHARED} {address}, got {', '.join(report.routes) or 'none'}: other "
             "hosts would not find it",
             "use a free address of the network that hosts.virtual_ip.interface is in",
         )
 
 
-def _overlaps(required: HostRequirements, report: Report) -> Iterator[Check]:
+def _overlaps(required: HostRequirements, report: Report) -> Iterator[Finding]:
     """Find addresses that the pod and service networks would hide. A host with K3s has such routes itself."""
     if report.k3s_data:
         return
@@ -216,11 +216,11 @@ class Flow:
         )
 
 
-def check_flow_control(required: HostRequirements, hcas: Iterable[Hca]) -> Iterator[Check]:
-    """Checks (level, what, fix) for rails without PFC and ECN, and where neither is known to be on."""
+def check_flow_control(required: HostRequirements, hcas: Iterable[Hca]) -> Iterator[Finding]:
+    """Findings for rails without PFC and ECN, and where neither is known to be on."""
     if required.flow_control == "ignore":
         return
-    level: Level = "error" if required.flow_control == "require" else "warning"
+    finding = error if required.flow_control == "require" else warning
     rails: dict[Flow, list[str]] = defaultdict(list)
     for name, flow in flows(required, hcas).items():
         rails[flow].append(name)
@@ -229,15 +229,13 @@ def check_flow_control(required: HostRequirements, hcas: Iterable[Hca]) -> Itera
             continue
         if flow.is_known:
             pfc = ",".join("1" if each == flow.priority else "0" for each in range(PRIORITIES))
-            yield (
-                level,
+            yield finding(
                 f"RoCE rails {', '.join(names)} have {flow}: packets are lost when the fabric is congested",
                 f"mlnx_qos -i INTERFACE --trust dscp --pfc {pfc}, and the same on the switches; or set "
                 "NCCL_IB_TC in validation.env to the traffic class that the fabric protects",
             )
         else:
-            yield (
-                level,
+            yield finding(
                 f"RoCE rails {', '.join(names)} have {flow}: nothing shows that no packets are lost when "
                 "the fabric is congested",
                 "install mlnx_qos (DOCA-OFED) or dcb (iproute2 5.12 or later), which preflight reads; or set "

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from busbar.finding import Finding, error, of_host, warning
 from busbar.hosts import nfs, supported_os
-from busbar.hosts.finding import Check, Finding, error, warning
 from busbar.hosts.inventories import is_address
 from busbar.hosts.inventory import Host
 from busbar.preflight.report import NfsFolder, Report
@@ -17,15 +17,15 @@ KERNEL = "?"
 
 def check_nfs(required: NfsRequirements | None, host: Host, report: Report) -> list[Finding]:
     """The findings of the NFS server, or of a worker; empty without a configured NFS server."""
-    checks: list[Check] = []
+    checks: list[Finding] = []
     if required and host.name == required.host:
         checks += check_server(required, report)
     if required and host.role == "worker":
         checks += check_client(required, host, report)
-    return [Finding(host.name, level, what, fix) for level, what, fix in checks]
+    return of_host(host.name, checks)
 
 
-def check_server(required: NfsRequirements, report: Report, section: str = "nfs_server") -> Iterator[Check]:
+def check_server(required: NfsRequirements, report: Report, section: str = "nfs_server") -> Iterator[Finding]:
     """Check the host that exports the folder of SECTION, a section of the configuration."""
     folder = report.nfs_folder
     if folder is None:
@@ -40,7 +40,7 @@ def check_server(required: NfsRequirements, report: Report, section: str = "nfs_
             )
 
 
-def _folder(required: NfsRequirements, folder: NfsFolder, section: str) -> Iterator[Check]:
+def _folder(required: NfsRequirements, folder: NfsFolder, section: str) -> Iterator[Finding]:
     where = required.folder
     if folder.kind == "link":
         yield error(
@@ -62,9 +62,9 @@ def _folder(required: NfsRequirements, folder: NfsFolder, section: str) -> Itera
             f"mount a disk there, or set {section}.allow_system_disk: true",
         )
     if folder.free_bytes < required.min_free_gb * 1e9:
-        yield (
-            # Checkpoints fill the folder later, and that must not block updates of the cluster.
-            "warning" if folder.managed else "error",
+        # Checkpoints fill the folder later, and that must not block updates of the cluster.
+        finding = warning if folder.managed else error
+        yield finding(
             f"{folder.free_bytes / 1e9:.1f} GB free for {where}, expected {required.min_free_gb} GB",
             f"free some space, mount a larger disk there, or lower {section}.min_free_gb",
         )
@@ -76,7 +76,7 @@ def _folder(required: NfsRequirements, folder: NfsFolder, section: str) -> Itera
         )
 
 
-def check_client(required: NfsRequirements, host: Host, report: Report) -> Iterator[Check]:
+def check_client(required: NfsRequirements, host: Host, report: Report) -> Iterator[Finding]:
     """Check a host that mounts the folder."""
     client = report.nfs_client
     if client is None:

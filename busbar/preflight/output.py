@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Any
 
 from rich.table import Table
 
-from busbar.hosts.finding import Finding
+from busbar.finding import Finding
 from busbar.preflight.spec import Spec
 from busbar.preflight.survey import Outcome
 from busbar.text import counted
 
 
 def lines(findings: Iterable[Finding]) -> Iterator[tuple[str, str]]:
-    """(level, "<hosts>: <what>. Fix: <fix>"), errors first, equal findings of several hosts joined."""
-    hosts: dict[tuple[str, str, str], list[str]] = {}
-    for finding in findings:
-        hosts.setdefault((finding.level, finding.what, finding.fix), []).append(finding.host)
+    """(kind, "<hosts>: <what>. Fix: <fix>"), errors first, equal findings of several hosts joined."""
+    hosts: dict[Finding, list[str]] = {}
+    for each in findings:
+        hosts.setdefault(replace(each, path=(), unreachable=False), []).append(each.host)
     # sorted() is stable, and "error" sorts before "warning".
-    for (level, what, fix), names in sorted(hosts.items(), key=lambda item: item[0][0]):
-        yield level, f"{', '.join(names)}: {what}. Fix: {fix}"
+    for each, names in sorted(hosts.items(), key=lambda item: item[0].kind):
+        yield each.kind, each.at(", ".join(dict.fromkeys(names)))
 
 
 def summary(spec: Spec, outcome: Outcome) -> str:
@@ -36,7 +36,7 @@ def summary(spec: Spec, outcome: Outcome) -> str:
 def data(spec: Spec, outcome: Outcome) -> dict[str, Any]:
     """The result as plain data: `{"ready", "hosts": [...], "findings": [...]}`.
 
-    A host has name, role, pool, address, ready and facts; a finding host, level, what and fix.
+    A host has name, role, pool, address, ready and facts; a finding host, kind, what and fix.
     """
     errors = {finding.host for finding in outcome.errors}
     hosts = [
@@ -50,7 +50,7 @@ def data(spec: Spec, outcome: Outcome) -> dict[str, Any]:
         }
         for host in spec.hosts
     ]
-    findings = [asdict(each) for each in outcome.findings]
+    findings = [each.data() for each in outcome.findings]
     return {"ready": not errors, "hosts": hosts, "findings": findings}
 
 

@@ -19,9 +19,9 @@ from busbar import versions
 from busbar.config import Cluster, K3s
 from busbar.config.cluster import FlowControl, GpuOperator
 from busbar.config.files import read_checksums
+from busbar.finding import Finding
 from busbar.hosts import nfs, scripts
 from busbar.hosts import scripts as hostscript
-from busbar.hosts.finding import Finding
 from busbar.hosts.inventory import Host, Inventory, Login
 from busbar.hosts.k3s import rotations
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
@@ -301,10 +301,6 @@ def _driver_in_container(cluster: Cluster) -> bool:
 
 # nvidia-smi alone may take 60 s (host/preflight-hardware.sh), and 6 x 20 s more (host/preflight-health.sh).
 SCRIPT_SECONDS = 195
-_FIX = (
-    "log in and look for what hangs or fails: dmesg | tail (nvidia-smi, a dead mount, systemctl), an `exec` "
-    "in .bashrc; or run host/preflight.sh there by hand, as its first lines say"
-)
 
 
 @dataclass(frozen=True)
@@ -330,10 +326,8 @@ async def query(
         facts = await hosts.run(host, "preflight", values, payload, seconds=SCRIPT_SECONDS)
         clock = hosts.connected[host.name], time.time()
         return Answer(Report.model_validate(facts), clock)
-    except UnreachableError as error:
+    except (ScriptError, UnreachableError) as error:
         return error.finding
-    except ScriptError as error:
-        return Finding(host.name, "error", error.what, error.fix or _FIX)
     except ValueError as error:  # pydantic's ValidationError is one
         what = f"preflight printed another report than expected: {str(error).splitlines()[0]}"
-        return Finding(host.name, "error", what, _FIX)
+        return Finding((host.name,), what, "open an issue in busbar's repository with this line")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from busbar.hosts.finding import Finding, Level
+from busbar.finding import Finding, Kind
 from busbar.hosts.inventory import API_PORT, Host, Login
 from busbar.hosts.remote import GRACE_SECONDS, Hosts, ScriptError, on_each
 from busbar.hosts.ssh import CONNECT_SECONDS
@@ -49,16 +49,18 @@ async def check_api_route(spec: Spec, answered: Collection[str], *, with_k3s: bo
         if problem is None:
             return []
         what = f"the proxy {bastion.api_proxy_url} cannot be reached: {problem}"
-        return [Finding(THIS_MACHINE, "error", what, "start it, or correct ssh.bastion.api_proxy_url")]
+        return [Finding((THIS_MACHINE,), what, "start it, or correct ssh.bastion.api_proxy_url")]
     ways = {host.name: host.address for host in spec.hosts if host.role == "lb" and host.name in answered}
     if spec.api_endpoint and answered:
         ways = {"api_endpoint": spec.api_endpoint}
-    level: Level = "warning" if spec.api_endpoint and not with_k3s else "error"
+    level: Kind = "warning" if spec.api_endpoint and not with_k3s else "error"
     found = []
     for name, address in ways.items():
         if problem := await _dial(address, API_PORT, refused=False):
             what = f"the Kubernetes API at {address}:{API_PORT} ({name}) cannot be reached: {problem}"
-            found.append(Finding(THIS_MACHINE, level, what, _FIX if bastion is None else _BASTION_FIX))
+            found.append(
+                Finding((THIS_MACHINE,), what, _FIX if bastion is None else _BASTION_FIX, kind=level)
+            )
     return found
 
 
@@ -105,7 +107,7 @@ class Outcome:
     @property
     def errors(self) -> list[Finding]:
         """The findings that stop the bring-up."""
-        return [finding for finding in self.findings if finding.level == "error"]
+        return [finding for finding in self.findings if finding.kind == "error"]
 
 
 def deadline_seconds(hosts: int) -> int:
@@ -164,7 +166,7 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, deliver: boo
                 found[facts.WITHOUT_K3S] = began
             records[host.name] = HostRecord(spec.fingerprint(host), answer.report.machine, found)
     findings += check_across_hosts(spec, reports, records)
-    with_error = {finding.host for finding in findings if finding.level == "error"}
+    with_error = {finding.host for finding in findings if finding.kind == "error"}
     failed = {name: records.pop(name) for name in with_error & records.keys()}
     return Outcome(findings, records, len(hosts), failed)
 
@@ -176,7 +178,7 @@ def is_gone(host: Host, answer: Finding) -> bool:
 
 def left_out(answer: Finding, of: str) -> Finding:
     """The finding on such a worker as a warning; `of`: "update" or "measurement"."""
-    return replace(answer, level="warning", what=f"{answer.what}; left out of this {of}")
+    return replace(answer, kind="warning", what=f"{answer.what}; left out of this {of}")
 
 
 async def query_all(login: Login, everyone: Sequence[Host], hosts: Sequence[Host], ask: Ask) -> Answers:
@@ -207,7 +209,7 @@ async def query_all(login: Login, everyone: Sequence[Host], hosts: Sequence[Host
                     if not any(_is_reached(answers[host.name]) for host in batch):
                         break
     except ScriptError as error:
-        return {host.name: Finding(host.name, "error", f"bastion: {error.what}", error.fix) for host in hosts}
+        return {host.name: Finding((host.name,), f"bastion: {error.what}", error.fix) for host in hosts}
     except TimeoutError:
         pass  # Hosts without an answer get the finding below.
     for host in hosts:
@@ -221,8 +223,7 @@ def _is_reached(answer: Answer | Finding) -> bool:
 
 def _no_answer(host: Host, deadline: int) -> Finding:
     return Finding(
-        host.name,
-        "error",
+        (host.name,),
         f"no answer from {host.user}@{host.address}:{host.port} within {deadline} s",
         "check the host and the network to it; with very many hosts, run preflight from a faster machine",
     )

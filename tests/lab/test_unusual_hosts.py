@@ -137,7 +137,7 @@ def test_a_dead_proxy_of_the_login_is_named_with_its_file(lab: Lab) -> None:
         lab.ssh(WORKER, "mv /root/environment /etc/environment")
     found = [each for each in json.loads(done.stdout)["findings"] if "proxy" in each["what"]]
     [proxy] = found
-    assert (proxy["host"], proxy["level"], done.returncode) == (WORKER, "warning", 0)
+    assert (proxy["host"], proxy["kind"], done.returncode) == (WORKER, "warning", 0)
     assert "does not reach the proxy 127.0.0.1:9, which /etc/environment names" in proxy["what"]
 
 

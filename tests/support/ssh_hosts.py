@@ -10,6 +10,7 @@ from typing import Any
 import asyncssh
 
 from busbar.hosts.inventory import Host, Login
+from busbar.hosts.remote import BEGUN
 
 CLIENT = asyncssh.generate_private_key("ssh-ed25519")
 HOST = asyncssh.generate_private_key("ssh-ed25519")
@@ -42,19 +43,28 @@ async def machine(
     *,
     kind: Callable[[], asyncssh.SSHServer] = asyncssh.SSHServer,
     encoding: str | None = "utf-8",
+    begins: bool = True,
 ) -> AsyncIterator[int]:
     """An SSH server with the host key `key` that accepts the client key `login`; its port.
 
     `handler` runs for every command, with bytes where `encoding` is None. `kind` decides what the server
-    forwards, as a bastion does.
+    forwards, as a bastion does. `begins`: its logins run the script, and say so.
     """
+
+    def run(process: asyncssh.SSHServerProcess[Any]) -> Any:
+        assert handler is not None
+        line = f"\n{BEGUN}\n"
+        if begins:
+            process.stdout.write(line if encoding else line.encode())
+        return handler(process)
+
     server = await asyncssh.create_server(
         kind,
         "127.0.0.1",
         0,
         server_host_keys=[key],
         authorized_client_keys=asyncssh.import_authorized_keys(public(login)),
-        process_factory=handler,
+        process_factory=run if handler else None,
         encoding=encoding,
     )
     async with server:

@@ -12,12 +12,13 @@ from ruamel.yaml.nodes import MappingNode, Node
 
 from busbar.config.cluster import AnyCluster
 from busbar.config.engine_yaml import NotYaml, compose, construct, value_of
-from busbar.config.findings import ConfigError, Finding, did_you_mean
+from busbar.config.findings import ConfigError, did_you_mean
 from busbar.config.stackfile import KEY, PROJECT
 from busbar.exits import Failed
 from busbar.fabric.diagnosis.findings import Findings
 from busbar.fabric.diagnosis.stages import State
 from busbar.fabric.localise.rounds import PARTNERS
+from busbar.finding import Finding
 from busbar.hosts.inventory import Inventory
 
 # How the reason of a quarantine by this command begins.

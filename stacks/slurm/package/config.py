@@ -14,10 +14,11 @@ from pydantic_core import ErrorDetails
 
 from busbar.config import HostConfig, Worker, checks, files, stackfile
 from busbar.config.cluster import MeasuredCluster, MeasuredPool, NcclSettings, NfsServer, Pool, Validation
-from busbar.config.findings import Finding, did_you_mean, finding
+from busbar.config.findings import did_you_mean, finding
 from busbar.config.project import ProjectConfig
 from busbar.config.stackfile import StackFile
 from busbar.config.types import DnsLabel, Int, Matching, Text, invalid
+from busbar.finding import Finding
 from busbar.models import ConfigModel
 from stacks.slurm.capability import CAPABILITY
 

@@ -26,7 +26,6 @@ from busbar.fabric.commands.measure import asked
 from busbar.fabric.diagnosis import Scope
 from busbar.fabric.diagnosis.stages import places_of
 from busbar.fabric.slurm import SCRIPT, SCRIPT_SECONDS, keep, why_unusable
-from busbar.hosts.finding import Finding
 from busbar.hosts.host_keys import Offer, listed
 from busbar.hosts.inventory import Host, Login
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
@@ -60,9 +59,7 @@ def verify(path: Path) -> Verified:
     found = asyncio.run(drift.verify(slurm, login_of(file, slurm.ssh)))
     roles = {slurm.hosts.controller.name: "controller"} | {host.name: "login" for host in slurm.hosts.login}
     rows = [(host.name, roles.get(host.name, "compute")) for host in hosts_of(slurm)]
-    checks = [each.host for each in found if each.kind == "drained" and drift.HEALTH_REASON in each.what]
-    resume = {name: drift.RESUME.format(name=name) for name in checks}
-    return Verified(rows, found, resume)
+    return Verified(rows, found)
 
 
 def keepers(path: Path) -> tuple[Login, Sequence[Host]]:
@@ -116,8 +113,7 @@ def nodes(path: Path) -> Workers:
     try:
         found = _ask(spec.login, lambda hosts: drift.read_nodes(hosts, whole.hosts[0]))
     except (ScriptError, UnreachableError) as error:
-        what = f"slurmctld cannot be asked: {error}"
-        problem = Finding(slurm.hosts.controller.name, "error", what, "busbar verify tells more")
+        problem = replace(error.finding, what=f"slurmctld cannot be asked: {error.finding.what}")
         outcome = replace(outcome, findings=[*outcome.findings, problem])
         return Workers(spec, outcome, {host.name: UNKNOWN for host in spec.hosts})
     bad = {host.name: why_unusable(found.get(host.name)) for host in spec.hosts}

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from busbar import names
+from busbar.finding import Finding, error, of_host, warning
 from busbar.hosts import nfs, scripts
-from busbar.hosts.finding import Check, Finding, error, warning
 from busbar.hosts.inventory import Host, host_of
 from busbar.hosts.remote import Hosts
 from busbar.manifests import shell
@@ -152,16 +152,16 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, is_installed
             before = previous.get(host.name)
             if is_gone(host, answer) and (before or is_installed):
                 answer = left_out(answer, "measurement" if is_installed else "update")
-            if before and answer.level == "warning":
+            if before and answer.kind == "warning":
                 # It is asked again the next time.
                 records[host.name] = replace(before, fingerprint="")
             findings.append(answer)
             continue
         report = answer.report
-        findings += [Finding(host.name, *each) for each in check(spec, host, report, answer.clock)]
+        findings += of_host(host.name, check(spec, host, report, answer.clock))
         records[host.name] = HostRecord(spec.fingerprint(host), report.machine, facts_of(spec, host, report))
     findings += check_across(spec, records)
-    failed = {finding.host for finding in findings if finding.level == "error"}
+    failed = {finding.host for finding in findings if finding.kind == "error"}
     return Outcome(findings, {name: each for name, each in records.items() if name not in failed}, len(hosts))
 
 
@@ -197,7 +197,7 @@ def release(text: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-def check(spec: Spec, host: Host, report: Report, clock: tuple[float, float]) -> Iterator[Check]:
+def check(spec: Spec, host: Host, report: Report, clock: tuple[float, float]) -> Iterator[Finding]:
     """The findings of one host; those about the hardware of a host in quarantine are warnings."""
     yield from check_system(report)
     yield from check_clock(report, clock)
@@ -218,17 +218,17 @@ def check(spec: Spec, host: Host, report: Report, clock: tuple[float, float]) ->
         )
     if host.role == "worker":
         required = spec.requirements_of(host)
-        for level, what, fix in [
+        for each in [
             *check_hardware(required, report),
             *check_health(required, report),
             *_devices(required, report),
             *_programs(report),
         ]:
             quarantined = host.name in spec.quarantined
-            yield warning(f"{what} (in quarantine)", fix) if quarantined else (level, what, fix)
+            yield warning(f"{each.what} (in quarantine)", each.fix) if quarantined else each
 
 
-def _resources(report: Report) -> Iterator[Check]:
+def _resources(report: Report) -> Iterator[Finding]:
     if not report.tmp_is_writable:
         yield error(
             "/tmp has no room for a file of 1 MB, and the scripts of busbar need one there", "see df -h /tmp"
@@ -240,7 +240,7 @@ def _resources(report: Report) -> Iterator[Check]:
             )
 
 
-def _owners(spec: Spec, report: Report) -> Iterator[Check]:
+def _owners(spec: Spec, report: Report) -> Iterator[Finding]:
     """Refuse hosts of another scheduler: two schedulers would assign the same GPUs twice."""
     active = {"k3s", "k3s-agent", "rke2-server", "rke2-agent", "kubelet"} & {
         *report.active_units,
@@ -268,7 +268,7 @@ def _owners(spec: Spec, report: Report) -> Iterator[Check]:
         )
 
 
-def _ports(spec: Spec, host: Host, report: Report) -> Iterator[Check]:
+def _ports(spec: Spec, host: Host, report: Report) -> Iterator[Finding]:
     wanted = {port: daemon for daemon in spec.daemons(host) for port in PORTS[daemon]}
     for listener in report.listening:
         daemon = wanted.get(listener.port)
@@ -280,7 +280,7 @@ def _ports(spec: Spec, host: Host, report: Report) -> Iterator[Check]:
             )
 
 
-def _version(spec: Spec, report: Report) -> Iterator[Check]:
+def _version(spec: Spec, report: Report) -> Iterator[Finding]:
     text = version_text(spec, report)
     found = release(text)
     if found is None and spec.packages == "os":
@@ -303,7 +303,7 @@ def _version(spec: Spec, report: Report) -> Iterator[Check]:
         yield error(f"has no {missing} in {spec.containers}", "put the .deb files of enroot and pyxis there")
 
 
-def _users(spec: Spec, report: Report) -> Iterator[Check]:
+def _users(spec: Spec, report: Report) -> Iterator[Finding]:
     """Check the uids of users: Slurm starts a job under the uid that its submitter had."""
     for name, uid in spec.users.items():
         found, owner = report.also["users"][name]
@@ -320,7 +320,7 @@ def _users(spec: Spec, report: Report) -> Iterator[Check]:
             yield error(f"has no user {name}", f"create it with uid {uid}, or set users.create: true")
 
 
-def _devices(required: HostRequirements, report: Report) -> Iterator[Check]:
+def _devices(required: HostRequirements, report: Report) -> Iterator[Finding]:
     found = len(report.also["gpu_minors"])
     if found < required.gpus:
         yield error(
@@ -329,7 +329,7 @@ def _devices(required: HostRequirements, report: Report) -> Iterator[Check]:
         )
 
 
-def _programs(report: Report) -> Iterator[Check]:
+def _programs(report: Report) -> Iterator[Finding]:
     if missing := report.also["missing_programs"]:
         yield error(
             f"has no {missing} of nccl-tests on PATH or in {', '.join(PROGRAM_FOLDERS)}",
@@ -366,7 +366,7 @@ def _unequal(values: Mapping[str, str], what: str, fix: str) -> Iterator[Finding
     first = next(iter(values), "")
     for name, value in values.items():
         if value != values[first]:
-            yield Finding(name, "error", f"{what} {value}, on {first} {values[first]}", fix)
+            yield Finding((name,), f"{what} {value}, on {first} {values[first]}", fix)
 
 
 def _same_hostnames(known: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
@@ -375,7 +375,7 @@ def _same_hostnames(known: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]
         hostname = found.get("hostname", name)
         if (first := seen.setdefault(hostname, name)) != name:
             what = f"has the host name {hostname}, as {first}, and slurmd is known by it"
-            yield Finding(name, "error", what, "hostnamectl set-hostname NAME")
+            yield Finding((name,), what, "hostnamectl set-hostname NAME")
 
 
 def _versions_apart(
@@ -388,10 +388,10 @@ def _versions_apart(
             continue
         if own > controller:
             what = f"Slurm {found['slurm']} is newer than the controller's {known[spec.controller]['slurm']}"
-            yield Finding(name, "error", what, "upgrade the controller first")
+            yield Finding((name,), what, "upgrade the controller first")
         elif _number(controller) - _number(own) > RELEASES_APART:
             what = f"Slurm {found['slurm']} is more than {RELEASES_APART} releases behind the controller's"
-            yield Finding(name, "error", what, "upgrade this host, or the controller in smaller steps")
+            yield Finding((name,), what, "upgrade this host, or the controller in smaller steps")
 
 
 def _number(found: tuple[int, int]) -> int:

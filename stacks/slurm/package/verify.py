@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from busbar.fabric.slurm import SCRIPT, SCRIPT_SECONDS, why_unusable
+from busbar.finding import Finding
 from busbar.hosts.inventory import Host, Login
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
-from busbar.operations.verify import Drift, verify_hosts
+from busbar.operations.verify import drained, drift, verify_hosts
 from stacks.slurm.package.config import Slurm
 from stacks.slurm.package.preflight import hosts_of
 from stacks.slurm.package.render import HEALTH_PROGRAM
 
 # The reason that host/health.sh writes. RESUME only ends such a drain if the host was repaired.
 HEALTH_REASON = "busbar health:"
-RESUME = f"on {{name}}: {HEALTH_PROGRAM} && scontrol update nodename={{name}} state=resume"
+RESUME = (
+    f"when its repair is done, on {{name}}: {HEALTH_PROGRAM} && "
+    "scontrol update nodename={name} state=resume"
+)
 # The reason that host/node.sh writes.
 COMMAND_REASON = "busbar drain:"
 # The reasons that host/controller.sh writes.
@@ -23,7 +28,7 @@ UPDATE_REASONS = ("busbar: removed", "busbar: quarantine:")
 SLURMCTLD = "slurmctld"
 
 
-async def verify(slurm: Slurm, login: Login) -> list[Drift]:
+async def verify(slurm: Slurm, login: Login) -> list[Finding]:
     """All differences. Fails closed: everything that could not be verified is in the list.
 
     Raises ValueError if the SSH key cannot be used, ScriptError if the bastion cannot be reached.
@@ -41,7 +46,8 @@ async def verify(slurm: Slurm, login: Login) -> list[Drift]:
         try:
             nodes = await read_nodes(hosts, controller)
         except (ScriptError, UnreachableError) as error:
-            return [*found, Drift(controller.name, f"slurmctld cannot be asked: {error}", "unknown")]
+            what = f"slurmctld cannot be asked: {error.finding.what}"
+            return [*found, replace(error.finding, what=what, kind="unknown")]
     return [*found, *compare(slurm, nodes)]
 
 
@@ -64,28 +70,30 @@ def units(slurm: Slurm, host: Host) -> tuple[str, ...]:
     return ("slurmctld", *(("slurmdbd", "mariadb") if slurm.accounting.enabled else ()), *home)
 
 
-def compare(slurm: Slurm, nodes: Mapping[str, Mapping[str, str]]) -> Iterator[Drift]:
+def compare(slurm: Slurm, nodes: Mapping[str, Mapping[str, str]]) -> Iterator[Finding]:
     """The nodes that start no jobs but are not in quarantine, and those that do but are in quarantine."""
     controller = slurm.hosts.controller.name
     for host in slurm.hosts.compute:
         found = nodes.get(host.name)
         why = why_unusable(found)
         if host.quarantine and not why:
-            yield Drift(controller, f"node {host.name} is in quarantine and not drained")
+            yield drift(controller, f"node {host.name} is in quarantine and not drained")
         elif found and why.startswith("drain"):
             if not host.quarantine:
                 yield _drain(controller, host.name, why, found)
         elif why:
-            yield Drift(host.name, f"its node is {why}")
+            yield drift(host.name, f"its node is {why}")
 
 
-def _drain(controller: str, name: str, why: str, found: Mapping[str, str]) -> Drift:
+def _drain(controller: str, name: str, why: str, found: Mapping[str, str]) -> Finding:
     """The drain of a node, by its author. No update ends a drain by a person or by the health check."""
-    if found["reason"].startswith((HEALTH_REASON, COMMAND_REASON)):
-        return Drift(name, f"its node is {why}", "drained")
+    if found["reason"].startswith(COMMAND_REASON):
+        return drained(name, f"its node is {why}")
+    if found["reason"].startswith(HEALTH_REASON):
+        return replace(drained(name, f"its node is {why}"), fix=RESUME.format(name=name))
     if found["by"] == SLURMCTLD:
-        return Drift(name, f"its node is {why}")
+        return drift(name, f"its node is {why}")
     if found["reason"].startswith(UPDATE_REASONS):
-        return Drift(controller, f"node {name} is {why}, and not in the configuration")
+        return drift(controller, f"node {name} is {why}, and not in the configuration")
     fix = f"when the cause is repaired: scontrol update nodename={name} state=resume"
-    return Drift(name, f"its node is {why}; {fix}", "foreign")
+    return Finding((name,), f"its node is {why}", fix, kind="foreign")

@@ -9,7 +9,6 @@ from pydantic import AfterValidator, Field
 
 from busbar.config.checks import floating
 from busbar.config.cluster import Taint
-from busbar.config.findings import Finding
 from busbar.config.project import ProjectConfig
 from busbar.config.types import (
     ChartVersion,
@@ -31,6 +30,7 @@ from busbar.config.types import (
     is_floating,
     own_namespace,
 )
+from busbar.finding import Finding
 from busbar.models import ConfigModel
 from stacks.slurm_k8s.package import versions
 

@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from busbar.config.cluster import Chart
-from busbar.config.findings import Finding
 from busbar.config.project import ProjectConfig
 from busbar.config.types import (
     Bytes,
@@ -28,6 +27,7 @@ from busbar.config.types import (
     Url,
     own_namespace,
 )
+from busbar.finding import Finding
 from busbar.models import ConfigModel
 from stacks.training.package import versions
 from stacks.training.package.networks import Network, environment

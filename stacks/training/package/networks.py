@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from busbar.config.findings import Finding, KeyPath
 from busbar.config.types import Cidr, DnsLabel, Int, InterfaceName, ResourceName, invalid
+from busbar.finding import Finding, KeyPath
 from busbar.manifests.operators import Operator
 from busbar.models import ConfigModel
 from busbar.outputs import PoolLaunch

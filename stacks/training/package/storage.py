@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from busbar.config.findings import Finding, show
+from busbar.config.findings import show
 from busbar.config.types import (
     Address,
     DnsLabel,
@@ -20,6 +20,7 @@ from busbar.config.types import (
     invalid,
 )
 from busbar.exits import Failed
+from busbar.finding import Finding
 from busbar.kube import objects
 from busbar.kube.client import Api, JsonObject
 from busbar.kube.pods import events_about

@@ -28,7 +28,8 @@ def register(group: typer.Typer) -> None:
 
 def describe(path: Path) -> tuple[list[str], list[Finding]]:
     """A stack file in a few lines, and the warnings on it. Raises ConfigError."""
-    from busbar.config.findings import Finding, did_you_mean
+    from busbar.config.findings import did_you_mean
+    from busbar.finding import Finding
     from stacks.watch.package import config
     from stacks.watch.package.render import read_of_ports
 

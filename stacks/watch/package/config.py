@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from busbar.config.findings import Finding
 from busbar.config.project import ProjectConfig
 from busbar.config.types import (
     ChartName,
@@ -29,6 +28,7 @@ from busbar.config.types import (
     is_local_chart,
     own_namespace,
 )
+from busbar.finding import Finding
 from busbar.models import ConfigModel
 from stacks.watch.package import versions
 

@@ -20,6 +20,7 @@ from busbar.components.worker_pool import create_delivery_hook
 from busbar.config import Cluster
 from busbar.hosts import scripts
 from busbar.hosts.inventory import Inventory
+from busbar.hosts.remote import BEGUN
 from tests.support.clusters import site
 
 CLIENT = asyncssh.generate_private_key("ssh-ed25519")
@@ -49,7 +50,7 @@ def retried(folder: Path, errors: list[str], *, status: int = 0, up: bool = True
     async def answer(process: asyncssh.SSHServerProcess[str]) -> None:
         payload = json.loads(await process.stdin.readline())
         given.append(base64.b64decode(payload["deliver_as"]).decode())
-        process.stdout.write("{}\n")
+        process.stdout.write(f"{BEGUN}\n{{}}\n")
         process.exit(status)
 
     async def scenario() -> bool:
@@ -93,7 +94,7 @@ def test_any_other_failure_and_a_second_one_stand(
 
 def test_a_host_that_refuses_the_script_is_not_asked_again(tmp_path: Path, warnings: list[str]) -> None:
     assert retried(tmp_path, [MISSING], status=1) == (False, [scripts.identity("k3s-agent")])
-    assert warnings == ["gpu-1: preflight failed: exit status 1, no output"]
+    assert warnings == ["gpu-1: preflight failed: exit status 1; it printed: {}"]
 
 
 def test_a_host_that_is_gone_meanwhile_is_named(tmp_path: Path, warnings: list[str]) -> None:

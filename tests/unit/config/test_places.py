@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from busbar.config.engine_yaml import located
-from busbar.config.findings import Finding
+from busbar.finding import Finding
 
 FILE = """\
 encryptionsalt: v1:abc

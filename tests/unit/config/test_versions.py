@@ -10,7 +10,7 @@ from packaging.version import Version
 from busbar import versions
 from busbar.cli.before import describe
 from busbar.config import ConfigError, load, warnings
-from busbar.config.findings import path_of
+from busbar.finding import path_of
 from tests.support.clusters import site
 
 

@@ -83,7 +83,7 @@ def test_an_error_that_a_gpu_has_counted_since_the_bring_up_is_found() -> None:
     found = workers(having(NODE), health=HEALTHY | {"ecc": rows})
     assert not found.are_well
     [error] = found.data()["findings"]
-    assert (error["host"], error["level"]) == ("gpu-1", "error")
+    assert (error["host"], error["kind"]) == ("gpu-1", "error")
     assert "GPU 00000000:03:00.0 has 5 uncorrected ECC errors" in error["what"]
 
 
@@ -104,11 +104,11 @@ def test_gpus_that_nvidia_smi_cannot_list_are_not_said_to_be_none() -> None:
         (replace(NODE, ready=False), "its Node is not Ready"),
         (
             replace(NODE, unschedulable=True),
-            "its Node is cordoned; when the cause is repaired: kubectl uncordon gpu-1",
+            "its Node is cordoned. Fix: when the cause is repaired: kubectl uncordon gpu-1",
         ),
         (
             replace(NODE, taints=(NodeTaint("repair", "fan", "NoSchedule"),)),
-            "taint repair=fan:NoSchedule is not in the configuration: "
+            "taint repair=fan:NoSchedule is not in the configuration. Fix: if nobody needs it: "
             "kubectl taint node gpu-1 repair=fan:NoSchedule-",
         ),
         (

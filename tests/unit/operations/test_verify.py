@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from busbar import config
+from busbar.finding import Finding
 from busbar.hosts.inventory import Inventory
 from busbar.hosts.remote import Hosts
 from busbar.kube.client import ApiError
@@ -22,10 +23,11 @@ from busbar.manifests import operators
 from busbar.operations.verify import (
     CLUSTER,
     ClusterState,
-    Drift,
     UnknownState,
     Verified,
     compare,
+    drained,
+    drift,
     read_state,
     verify,
 )
@@ -53,10 +55,21 @@ def node(name: str, **found: Any) -> Node:
     return replace(usual, **found)
 
 
+UNCORDON = "when the cause is repaired: kubectl uncordon gpu-1"
+
+
+def foreign(what: str, fix: str) -> Finding:
+    return Finding(("gpu-1",), what, fix, kind="foreign")
+
+
+def unverified(what: str, fix: str = "check its address") -> Finding:
+    return Finding(("w-1",), what, fix, kind="unknown")
+
+
 RELEASE = (GPU.namespace, GPU.release)
 
 
-def found(*changed: Node, releases: dict[tuple[str, str], str] | None = None) -> list[Drift]:
+def found(*changed: Node, releases: dict[tuple[str, str], str] | None = None) -> list[Finding]:
     cluster = config.load(site(servers=1, workers={"h100": 1}, pools={"h100": POOL}), root=Path())
     nodes = {each.name: each for each in (node("server-1"), node("gpu-1"), *changed)}
     state = ClusterState(nodes, {RELEASE: "deployed"} if releases is None else releases)
@@ -70,81 +83,73 @@ def test_a_cluster_as_configured_has_no_drift() -> None:
 @pytest.mark.parametrize(
     ("changed", "drift"),
     [
-        (node("gpu-1", labels={}), Drift("gpu-1", "label site/rack is missing")),
+        (node("gpu-1", labels={}), drift("gpu-1", "label site/rack is missing")),
         (
             node("gpu-1", labels={"site/rack": "r2"}),
-            Drift("gpu-1", "label site/rack is r2, expected r1"),
+            drift("gpu-1", "label site/rack is r2, expected r1"),
         ),
-        (node("gpu-1", taints=()), Drift("gpu-1", "taint gpu=yes:NoSchedule is missing")),
-        (node("gpu-1", ready=False), Drift("gpu-1", "its Node is not Ready")),
+        (node("gpu-1", taints=()), drift("gpu-1", "taint gpu=yes:NoSchedule is missing")),
+        (node("gpu-1", ready=False), drift("gpu-1", "its Node is not Ready")),
         (
             node("gpu-1", unschedulable=True, notes={CORDONED: Note("restart", cordoned=True)}),
-            Drift("gpu-1", "its Node is cordoned by an update that did not finish there"),
+            drift("gpu-1", "its Node is cordoned by an update that did not finish there"),
         ),
         (
             node("gpu-1", unschedulable=True),
-            Drift(
-                "gpu-1", "its Node is cordoned; when the cause is repaired: kubectl uncordon gpu-1", "foreign"
-            ),
+            foreign("its Node is cordoned", UNCORDON),
         ),
         (
             node("gpu-1", unschedulable=True, owner="NVSentinel (GPU-fatal-error-ruleset)"),
-            Drift(
-                "gpu-1",
-                "its Node is cordoned by NVSentinel (GPU-fatal-error-ruleset); when the cause is repaired: "
-                "kubectl uncordon gpu-1",
-                "foreign",
-            ),
+            foreign("its Node is cordoned by NVSentinel (GPU-fatal-error-ruleset)", UNCORDON),
         ),
         (
             node(
                 "gpu-1", taints=(TAINT, NodeTaint("gpu-error", "1", "NoSchedule")), owner="NVSentinel (xid)"
             ),
-            Drift(
-                "gpu-1",
-                "taint gpu-error=1:NoSchedule is not in the configuration but of NVSentinel (xid): "
-                "kubectl taint node gpu-1 gpu-error=1:NoSchedule-",
-                "foreign",
+            foreign(
+                "taint gpu-error=1:NoSchedule is not in the configuration but of NVSentinel (xid)",
+                "if nobody needs it: kubectl taint node gpu-1 gpu-error=1:NoSchedule-",
             ),
         ),
         (
             node("gpu-1", unschedulable=True, notes=FAN),
-            Drift("gpu-1", "its Node is drained: fan (by anna)", "drained"),
+            drained("gpu-1", "its Node is drained: fan (by anna)"),
         ),
         (
             node("gpu-1", ready=False, unschedulable=True, notes=FAN),
-            Drift("gpu-1", "its Node is drained: fan (by anna); it is not Ready", "drained"),
+            drained("gpu-1", "its Node is drained: fan (by anna); it is not Ready"),
         ),
         (
             node("gpu-1", notes=FAN),
-            Drift("gpu-1", "its Node is drained: fan (by anna); it was uncordoned later", "drained"),
+            drained("gpu-1", "its Node is drained: fan (by anna); it was uncordoned later"),
         ),
         (
             node("gpu-1", taints=(TAINT, NodeTaint("repair", "", "NoSchedule"))),
-            Drift(
-                "gpu-1",
-                "taint repair=:NoSchedule is not in the configuration: kubectl taint node gpu-1 "
-                "repair=:NoSchedule-",
-                "foreign",
+            foreign(
+                "taint repair=:NoSchedule is not in the configuration",
+                "if nobody needs it: kubectl taint node gpu-1 repair=:NoSchedule-",
             ),
         ),
         (
             node("gpu-1", taints=(TAINT, NodeTaint("repair", "", "NoExecute"))),
-            Drift(
-                "gpu-1",
-                "taint repair=:NoExecute is not in the configuration: kubectl taint node gpu-1 "
-                "repair=:NoExecute-",
-                "foreign",
+            foreign(
+                "taint repair=:NoExecute is not in the configuration",
+                "if nobody needs it: kubectl taint node gpu-1 repair=:NoExecute-",
             ),
         ),
         (
             node("gpu-1", reported=("GpuXid of NVSentinel (79)",)),
-            Drift("gpu-1", "condition GpuXid of NVSentinel (79)", "site"),
+            Finding(
+                ("gpu-1",),
+                "condition GpuXid of NVSentinel (79)",
+                "repair what the condition names: kubectl describe node gpu-1",
+                kind="site",
+            ),
         ),
-        (node("gpu-9"), Drift(CLUSTER, "Node gpu-9 is not in the configuration")),
+        (node("gpu-9"), drift(CLUSTER, "Node gpu-9 is not in the configuration")),
     ],
 )
-def test_a_difference_of_a_node_is_named(changed: Node, drift: Drift) -> None:
+def test_a_difference_of_a_node_is_named(changed: Node, drift: Finding) -> None:
     assert found(changed) == [drift]
 
 
@@ -166,26 +171,26 @@ def test_a_quarantine_that_was_ended_by_hand_is_named_and_one_as_configured_is_n
     inventory = Inventory.of(config.load(content, root=Path()))
     held = Node("gpu-1", "m", False, True, False, {}, (NodeTaint("busbar/quarantine", "true", "NoSchedule"),))
 
-    def compared(node: Node) -> list[Drift]:
+    def compared(node: Node) -> list[Finding]:
         others = [replace(held, name=name, taints=()) for name in ("server-1", "gpu-2")]
         return compare(inventory, ClusterState({each.name: each for each in (*others, node)}, {}), [])
 
     assert compared(held) == []
     content["pools"]["h100"]["quarantine_cordon"] = True
     inventory = Inventory.of(config.load(content, root=Path()))
-    assert compared(held) == [Drift("gpu-1", "its Node is in quarantine and not cordoned")]
+    assert compared(held) == [drift("gpu-1", "its Node is in quarantine and not cordoned")]
     noted = {QUARANTINE: Note("fan", cordoned=True)}
     assert compared(replace(held, unschedulable=True, notes=noted)) == []
     del content["pools"]["h100"]["quarantine_cordon"]
     inventory = Inventory.of(config.load(content, root=Path()))
-    missing = Drift("gpu-1", "taint busbar/quarantine=true:NoSchedule is missing")
+    missing = drift("gpu-1", "taint busbar/quarantine=true:NoSchedule is missing")
     assert compared(replace(held, taints=())) == [missing]
 
 
 def test_a_host_without_a_node_is_named() -> None:
     cluster = config.load(site(servers=1, workers={"h100": 1}), root=Path())
     state = ClusterState({"server-1": node("server-1")}, {})
-    assert compare(Inventory.of(cluster), state, []) == [Drift("gpu-1", "has no Node in the cluster")]
+    assert compare(Inventory.of(cluster), state, []) == [drift("gpu-1", "has no Node in the cluster")]
 
 
 @pytest.mark.parametrize(
@@ -193,39 +198,36 @@ def test_a_host_without_a_node_is_named() -> None:
     [({}, "is not installed"), ({RELEASE: "failed"}, "is failed, expected deployed")],
 )
 def test_a_chart_that_is_not_deployed_is_named(releases: dict[tuple[str, str], str], says: str) -> None:
-    assert found(releases=releases) == [Drift(CLUSTER, f"Helm release {GPU.namespace}/{GPU.release} {says}")]
+    assert found(releases=releases) == [drift(CLUSTER, f"Helm release {GPU.namespace}/{GPU.release} {says}")]
 
 
 @pytest.mark.parametrize(
     ("found", "fix"),
     [
-        ([Drift("w-2", "a"), Drift("w-1", "b")], "busbar up dev --converge w-1,w-2"),
+        ([drift("w-2", "a"), drift("w-1", "b")], ["busbar up dev --converge w-1,w-2"]),
         (
-            [Drift("w-1", "no answer", "unknown"), Drift("w-1", "its Node is not Ready"), Drift("w-2", "a")],
-            "busbar up dev --converge w-2; repair what keeps w-1 from being verified, then busbar verify dev",
+            [unverified("no answer"), drift("w-1", "its Node is not Ready"), drift("w-2", "a")],
+            ["busbar up dev --converge w-2", "w-1: check its address"],
+        ),
+        ([unverified("no answer")], ["w-1: check its address"]),
+        (
+            [foreign("cordoned", UNCORDON), drift("w-2", "a")],
+            ["busbar up dev --converge w-2", f"gpu-1: {UNCORDON}"],
         ),
         (
-            [Drift("w-1", "no answer", "unknown")],
-            "repair what keeps w-1 from being verified, then busbar verify dev",
+            [Finding(("w-1",), "clock is 60 s behind", "set it", kind="site"), drift("w-1", "a")],
+            ["busbar up dev --converge w-1", "w-1: set it"],
         ),
         (
-            [Drift("w-1", "cordoned", "foreign"), Drift("w-2", "a")],
-            "busbar up dev --converge w-2; undo on w-1 what somebody else has set, or leave it",
-        ),
-        (
-            [Drift("w-1", "clock is 60 s behind", "site"), Drift("w-1", "a")],
-            "repair what the rows of w-1 name, because no update does; busbar up dev --converge w-1",
-        ),
-        (
-            [Drift("w-1", "its Node is drained: fan", "drained"), Drift("w-2", "a")],
-            "busbar up dev --converge w-2; busbar uncordon dev w-1 when its repair is done",
+            [drained("w-1", "its Node is drained: fan"), drift("w-2", "a")],
+            ["busbar up dev --converge w-2", "w-1: busbar uncordon dev w-1 when its repair is done"],
         ),
     ],
 )
 def test_only_hosts_that_were_verified_are_to_be_converged(
-    found: list[Drift], fix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    found: list[Finding], fix: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def verified(*_: Any) -> list[Drift]:
+    async def verified(*_: Any) -> list[Finding]:
         return found
 
     (tmp_path / "Pulumi.yaml").write_text("name: busbar\n")
@@ -234,7 +236,7 @@ def test_only_hosts_that_were_verified_are_to_be_converged(
     monkeypatch.setattr("busbar.operations.verify.verify", verified)
     done = busbar("verify", str(tmp_path / "Pulumi.dev.yaml"))
     assert done.exit_code == 1, done.output
-    assert done.output.splitlines()[-1].partition("Fix: ")[2] == fix
+    assert done.output.splitlines()[-len(fix) :] == [f"Fix: {each}" for each in fix]
 
 
 @pytest.mark.parametrize("other", OPERATORS, ids=lambda each: each.release)
@@ -243,7 +245,7 @@ def test_the_chart_of_an_operator_that_another_tool_installs_is_not_expected(
 ) -> None:
     expected: list[operators.Operator] = []
 
-    async def verified(_cluster: Any, _login: Any, charts: Any, _state: Any) -> list[Drift]:
+    async def verified(_cluster: Any, _login: Any, charts: Any, _state: Any) -> list[Finding]:
         expected.extend(charts)
         return []
 
@@ -257,15 +259,15 @@ def test_the_chart_of_an_operator_that_another_tool_installs_is_not_expected(
 
 
 def test_the_result_says_whether_something_differs_and_what() -> None:
-    assert Verified([], [Drift("gpu-1", "x")]).data() == {
+    assert Verified([], [drift("gpu-1", "x")]).data() == {
         "verified": False,
-        "drift": [{"host": "gpu-1", "what": "x", "kind": "drift"}],
+        "drift": [{"host": "gpu-1", "kind": "drift", "what": "x", "fix": "busbar up STACK --converge gpu-1"}],
     }
     assert Verified([], []).data()["verified"] is True
 
 
 def unknown() -> ClusterState:
-    raise UnknownState("no answer")
+    raise UnknownState("no answer", "start the servers")
 
 
 def test_hosts_and_a_cluster_that_do_not_answer_are_not_verified(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,9 +275,10 @@ def test_hosts_and_a_cluster_that_do_not_answer_are_not_verified(monkeypatch: py
     content = site(servers=1, workers={"h100": 1})
     for number, host in enumerate(each for role in content["hosts"].values() for each in role):
         host.update(address=f"127.0.0.{number + 2}", port=1)  # refuses the connection
-    drift = asyncio.run(verify(config.load(content, root=Path()), login(), [GPU], unknown))
-    assert drift[-1] == Drift(CLUSTER, "Nodes and Helm releases cannot be read: no answer", "unknown")
-    assert [(each.host, each.kind) for each in drift[:-1]] == [
+    found = asyncio.run(verify(config.load(content, root=Path()), login(), [GPU], unknown))
+    what = "Nodes and Helm releases cannot be read: no answer"
+    assert found[-1] == Finding((CLUSTER,), what, "start the servers", kind="unknown")
+    assert [(each.host, each.kind) for each in found[:-1]] == [
         (name, "unknown") for name in ("lb-1", "server-1", "gpu-1")
     ]
 
@@ -333,13 +336,13 @@ def test_a_cluster_that_refuses_the_login_is_an_error_with_what_to_do(clients: d
     assert raised.value.fix == "get a new kubeconfig"
 
 
-def answered(role: str, commands: list[str], ahead: float = 0, **sections: Any) -> list[Drift]:
+def answered(role: str, commands: list[str], ahead: float = 0, **sections: Any) -> list[Finding]:
     """The drift of a site of which only the host of this role answers."""
     content = site(servers=1, workers={"h100": 1}, **sections)
     for number, [each] in enumerate(content["hosts"].values()):  # refuse the connection
         each.update(address=f"127.0.0.{number + 2}", port=1)
 
-    async def verified() -> list[Drift]:
+    async def verified() -> list[Finding]:
         facts = {"epoch": time.time() + ahead, "drift": []}
         async with machine(printing(facts, commands)) as port:
             found = {"address": "127.0.0.1", "port": port, "host_key": public(HOST), "user": "root"}
@@ -363,9 +366,9 @@ def test_a_host_whose_clock_is_wrong_is_named(
 ) -> None:
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     found = answered("workers", [], ahead)
-    drift = [each.what for each in found if each.kind == "site"]
+    wrong = [each.what for each in found if each.kind == "site"]
     # A busy machine answers a second later.
-    said = [re.sub(r"\d{3}", "600", each).partition("; timedatectl set-ntp true")[0] for each in drift]
+    said = [re.sub(r"\d{3}", "600", each) for each in wrong]
     assert said == ([f"clock is 600 s {says} this machine's, expected at most 5 s"] if says else [])
 
 

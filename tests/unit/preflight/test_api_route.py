@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from busbar.hosts.finding import Finding
+from busbar.finding import Finding
 from busbar.preflight.survey import check_api_route
 from tests.unit.preflight.samples import HOST_KEY, a_host, spec
 
@@ -22,9 +22,9 @@ def check(address: str, **bastion: str) -> list[Finding]:
 
 def test_an_api_that_only_the_bastion_reaches_is_an_error_with_the_way_out() -> None:
     (finding,) = check(NOWHERE)
-    assert (finding.host, finding.level) == ("this machine", "error")
+    assert (finding.host, finding.kind) == ("this machine", "error")
     assert f"{NOWHERE}:6443 (lb-1) cannot be reached" in finding.what
-    assert "ssh.bastion.api_proxy_url" in finding.fix
+    assert "ssh.bastion.api_proxy_url" in str(finding.fix)
 
 
 def test_a_refused_connection_shows_that_there_is_a_way() -> None:
@@ -48,14 +48,14 @@ def test_with_a_proxy_only_the_proxy_must_answer() -> None:
 def test_without_a_bastion_the_port_is_asked_too_and_the_finding_does_not_speak_of_one() -> None:
     (finding,) = asyncio.run(check_api_route(spec(a_host("lb-1", "lb", address=NOWHERE)), ["lb-1"]))
     assert f"{NOWHERE}:6443 (lb-1) cannot be reached" in finding.what
-    assert "bastion" not in finding.what + finding.fix
+    assert "bastion" not in finding.what + str(finding.fix)
 
 
 @pytest.mark.parametrize(("with_k3s", "level"), [(False, "warning"), (True, "error")])
 def test_an_endpoint_of_the_site_may_come_with_the_first_server(with_k3s: bool, level: str) -> None:
     asked = spec(a_host("cp-1", "server", address="127.0.0.1")).model_copy(update={"api_endpoint": NOWHERE})
     (finding,) = asyncio.run(check_api_route(asked, ["cp-1"], with_k3s=with_k3s))
-    assert (finding.host, finding.level) == ("this machine", level)
+    assert (finding.host, finding.kind) == ("this machine", level)
     assert f"{NOWHERE}:6443 (api_endpoint) cannot be reached" in finding.what
     assert asyncio.run(check_api_route(asked, [], with_k3s=with_k3s)) == []
 

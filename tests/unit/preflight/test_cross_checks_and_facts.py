@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from busbar.cli.before import show_hosts
-from busbar.hosts.finding import Finding
+from busbar.finding import Finding
 from busbar.preflight.cross_checks import check_across_hosts
 from busbar.preflight.facts import HostRecord, pack, rail_addresses, read, unpack
 from busbar.preflight.host_checks import host_facts
@@ -41,7 +41,7 @@ def test_a_different_driver_or_gpu_is_an_error(fact: str, value: str, says: str)
     hosts = {f"worker-{n}": passed(f"m{n}") for n in (1, 2, 3)}
     hosts["worker-2"] = passed("m2", **{fact: value})
     (finding,) = check_across_hosts(THREE, {}, hosts)
-    assert (finding.host, finding.level) == ("worker-2", "error")
+    assert (finding.host, finding.kind) == ("worker-2", "error")
     assert says in finding.what
 
 
@@ -57,7 +57,7 @@ def test_a_different_firmware_is_a_warning() -> None:
     hosts = {f"worker-{n}": passed(f"m{n}") for n in (1, 2, 3)}
     hosts["worker-3"] = passed("m3", hca_firmware=["28.39.1002"])
     (finding,) = check_across_hosts(THREE, {}, hosts)
-    assert (finding.host, finding.level) == ("worker-3", "warning")
+    assert (finding.host, finding.kind) == ("worker-3", "warning")
 
 
 def test_another_kernel_is_a_warning_among_the_hosts_that_were_asked_now() -> None:
@@ -67,7 +67,7 @@ def test_another_kernel_is_a_warning_among_the_hosts_that_were_asked_now() -> No
     assert check_across_hosts(THREE, asked, hosts) == []
     asked["worker-3"] = report(hostname="worker-3", kernel="6.8.0-31-generic")
     (finding,) = check_across_hosts(THREE, asked, hosts)
-    assert (finding.host, finding.level) == ("worker-3", "warning")
+    assert (finding.host, finding.kind) == ("worker-3", "warning")
     assert finding.what.startswith("has kernel 6.8.0-31-generic, most workers of pool h100 have 6.8.0-60")
 
 
@@ -88,7 +88,7 @@ def sharing(*managed: tuple[str, ...], answers: bool = True) -> list[Finding]:
 
 def test_an_address_to_share_that_another_machine_has_is_an_error() -> None:
     (finding,) = sharing(("k3s",), ("k3s",), ())
-    assert (finding.host, finding.level) == ("server-1", "error")
+    assert (finding.host, finding.kind) == ("server-1", "error")
     assert finding.what.startswith("another machine answers at hosts.virtual_ip.address 10.0.0.100")
     assert sharing((), (), (), answers=False) == []
 
@@ -101,7 +101,7 @@ def test_an_address_that_one_of_the_hosts_shares_already_is_theirs() -> None:
 def test_one_machine_listed_twice_is_found() -> None:
     hosts = {"worker-1": passed("same"), "worker-2": passed("same"), "worker-3": passed("m3")}
     (finding,) = check_across_hosts(THREE, {}, hosts)
-    assert (finding.host, finding.level) == ("worker-2", "error")
+    assert (finding.host, finding.kind) == ("worker-2", "error")
     assert "machine-id of worker-1" in finding.what
 
 
@@ -114,7 +114,7 @@ def test_an_hca_in_the_slot_of_another_hosts_rail_would_be_offered_to_pods() -> 
     hosts = {f"worker-{n}": passed(f"m{n}") for n in (1, 2, 3)}
     hosts["worker-2"] = passed("m2", other_pci=["0000:20:00.0"])
     (finding,) = check_across_hosts(OFFERED, {}, hosts)
-    assert (finding.host, finding.level) == ("worker-2", "error")
+    assert (finding.host, finding.kind) == ("worker-2", "error")
     assert "not a rail at 0000:20:00.0, where worker-1 has a rail" in finding.what
     assert check_across_hosts(THREE, {}, hosts) == [], "the site selects the HCAs itself"
     hosts["worker-2"] = passed("m2", other_pci=["0000:20:00.0"], rails=["mlx5_1"])
@@ -159,7 +159,7 @@ def test_a_running_server_does_not_leave_etcd_while_one_that_stays_is_down(
     found = [
         finding for finding in check_across_hosts(servers, {"s-1": told}, {}) if "majority" in finding.what
     ]
-    assert [(finding.host, finding.level) for finding in found] == [(name, "error") for name in at_risk]
+    assert [(finding.host, finding.kind) for finding in found] == [(name, "error") for name in at_risk]
 
 
 def test_a_server_and_a_worker_that_are_swapped_are_named_as_such() -> None:
@@ -170,7 +170,7 @@ def test_a_server_and_a_worker_that_are_swapped_are_named_as_such() -> None:
         "worker-1": report(hostname="b", gpus=none, hcas=[]),
     }
     (finding,) = check_across_hosts(site, swapped, {})
-    assert (finding.host, finding.level) == ("server-1", "error")
+    assert (finding.host, finding.kind) == ("server-1", "error")
     assert "has 8 GPUs; worker-1 is listed as a worker and has neither GPU nor HCA" in finding.what
     both = {**swapped, "worker-1": report(hostname="b")}
     assert check_across_hosts(site, both, {}) == [], "a server may have GPUs"
@@ -188,7 +188,7 @@ def test_a_host_that_a_busbar_before_1_0_installed_is_refused_with_what_to_do(kn
     site = spec(a_host("worker-1")).model_copy(update={"install_id": known})
     [finding] = check_across_hosts(site, {"worker-1": report(owner=mark("worker-worker-1"))}, {})
     assert "before 1.0 (busbar/prod/worker-worker-1)" in finding.what
-    assert "remove it with that busbar" in str(finding.fix)
+    assert "remove it with that busbar" in str(str(finding.fix))
 
 
 @pytest.mark.parametrize("known", [OURS, ""])
@@ -196,9 +196,9 @@ def test_a_host_of_another_cluster_is_refused_also_by_a_stack_that_has_installed
     site = spec(a_host("worker-1")).model_copy(update={"install_id": known})
     reports = {"worker-1": report(owner=mark("busbar-worker@worker-1", "f" * 16))}
     (finding,) = check_across_hosts(site, reports, {})
-    assert (finding.host, finding.level) == ("worker-1", "error")
+    assert (finding.host, finding.kind) == ("worker-1", "error")
     assert finding.what == "belongs to another cluster: busbar/prod/busbar-worker@worker-1 installed it"
-    assert "busbar docs hosts 'By hand'" in finding.fix
+    assert "busbar docs hosts 'By hand'" in str(finding.fix)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_two_hosts_with_one_host_name_are_an_error() -> None:
     reports = {"worker-1": report(hostname="node"), "worker-2": report(hostname="node")}
     (finding,) = check_across_hosts(THREE, reports, {})
     assert finding.host == "worker-2"
-    assert "hostnamectl set-hostname worker-2" in finding.fix
+    assert "hostnamectl set-hostname worker-2" in str(finding.fix)
 
 
 def test_the_result_of_440_workers_fits_into_an_environment_variable() -> None:
@@ -260,9 +260,9 @@ def test_a_text_that_is_not_a_result_is_refused(text: str) -> None:
 
 def test_equal_findings_are_joined_and_errors_come_first() -> None:
     found = [
-        Finding("a", "warning", "is slow", "wait"),
-        Finding("b", "error", "is down", "boot"),
-        Finding("c", "warning", "is slow", "wait"),
+        Finding(("a",), "is slow", "wait", kind="warning"),
+        Finding(("b",), "is down", "boot"),
+        Finding(("c",), "is slow", "wait", kind="warning"),
     ]
     assert list(lines(found)) == [
         ("error", "b: is down. Fix: boot"),
@@ -274,7 +274,7 @@ def test_other_roce_settings_than_those_of_most_workers_are_a_warning() -> None:
     hosts = {f"worker-{n}": passed(f"m{n}", roce=["priority 3, PFC on"]) for n in (1, 2, 3)}
     hosts["worker-3"] = passed("m3", roce=["priority 0, PFC off"])
     (finding,) = check_across_hosts(THREE, {}, hosts)
-    assert (finding.host, finding.level) == ("worker-3", "warning")
+    assert (finding.host, finding.kind) == ("worker-3", "warning")
     assert "has RoCE settings priority 0, PFC off, most workers of pool h100" in finding.what
 
 

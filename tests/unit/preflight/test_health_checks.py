@@ -14,7 +14,7 @@ from tests.unit.preflight.samples import REQUIRED
 def found(**changes: Any) -> list[tuple[str, str]]:
     """Level and text of every finding."""
     checks = check_health(REQUIRED, report(health=HEALTHY | changes))
-    return [(level, what) for level, what, fix in checks if fix]
+    return [(each.kind, each.what) for each in checks if each.fix]
 
 
 def xid(number: int, gpu: str = "0000:1b:00") -> str:
@@ -26,8 +26,8 @@ def test_nothing_is_found_on_a_healthy_worker() -> None:
 
 
 def test_a_report_without_health_is_no_healthy_worker() -> None:
-    [(level, what, _)] = check_health(REQUIRED, report(health=None))
-    assert (level, what) == ("error", "report has no health")
+    [found] = check_health(REQUIRED, report(health=None))
+    assert (found.kind, found.what) == ("error", "report has no health")
 
 
 @pytest.mark.parametrize("number", [48, 64, 74, 79, 95, 119, 120])
@@ -110,7 +110,7 @@ def test_a_gpu_that_must_be_started_again_in_time_is_a_warning(model: str, days:
     gpu = {"model": model, "driver": "580.65.06", "persistence_mode": True, "mig": False}
     gpus = {"status": "ok", "error": "", "list": [gpu] * 8, "pci": 8}
     changed = report(gpus=gpus, health=HEALTHY | {"uptime_seconds": days * 86400})
-    checks = [(level, what) for level, what, _ in check_health(REQUIRED, changed)]
+    checks = [(each.kind, each.what) for each in check_health(REQUIRED, changed)]
     says = "has been up for 51 days: after 55 the NVLink of a B300 may fail with its first firmware"
     assert checks == ([("warning", says)] if is_found else [])
 

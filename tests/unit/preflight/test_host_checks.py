@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from busbar.hosts.finding import Finding
+from busbar.finding import Finding
 from busbar.preflight.host_checks import check_host, host_facts
 from busbar.preflight.spec import HostRequirements
 from tests.support.reports import CLOCK, hca, report
@@ -26,9 +26,9 @@ def findings(role: str = "worker", required: HostRequirements = REQUIRED, **chan
 def test_what_is_broken_on_a_worker_in_quarantine_is_a_warning_and_what_concerns_its_system_is_not() -> None:
     broken = report(hcas=[], tmp_is_writable=False)
     found = check_host(a_host(), REQUIRED, broken, clock=CLOCK, in_quarantine=True)
-    [error] = [each for each in found if each.level == "error"]
+    [error] = [each for each in found if each.kind == "error"]
     assert "/tmp" in error.what
-    assert [each.what.endswith(" (in quarantine)") for each in found if each.level == "warning"] == [True]
+    assert [each.what.endswith(" (in quarantine)") for each in found if each.kind == "warning"] == [True]
 
 
 def only(found: list[Finding]) -> Finding:
@@ -134,9 +134,9 @@ def test_a_good_host_without_gpus_has_no_findings(role: str) -> None:
 )
 def test_each_fault_is_a_finding_with_a_fix(changes: dict[str, Any], level: str, what: str) -> None:
     finding = only(findings(**changes))
-    assert (finding.level, finding.host) == (level, "worker-1")
+    assert (finding.kind, finding.host) == (level, "worker-1")
     assert what in finding.what
-    assert finding.fix
+    assert str(finding.fix)
 
 
 def test_a_host_without_iproute2_is_told_so_and_nothing_about_its_addresses() -> None:
@@ -146,7 +146,7 @@ def test_a_host_without_iproute2_is_told_so_and_nothing_about_its_addresses() ->
     required = REQUIRED.model_copy(update={"interface": "eth0"})
     finding = only(findings(required=required, missing_tools=["ip", "ss"], **unknown))
     assert finding.what == "missing tools: ip, ss"
-    assert finding.fix.startswith("apt-get install ") and "iproute2" in finding.fix
+    assert str(finding.fix).startswith("apt-get install ") and "iproute2" in str(finding.fix)
 
 
 def test_a_small_disk_is_enough_where_the_images_are_on_another() -> None:
@@ -175,9 +175,9 @@ SERVER: dict[str, Any] = {"gpus": None, "fabric_manager": None, "gdr": None, "hc
 
 def test_a_server_with_data_cannot_be_renamed() -> None:
     finding = only(findings("server", **SERVER, server_name="server-a"))
-    assert finding.level == "error"
+    assert finding.kind == "error"
     assert "is a K3s server named server-a, which is its name in etcd and cannot change" in finding.what
-    assert "keep the name server-a in hosts.servers" in finding.fix
+    assert "keep the name server-a in hosts.servers" in str(finding.fix)
 
 
 def test_a_server_with_data_under_its_own_name_is_accepted() -> None:
@@ -197,7 +197,7 @@ def test_a_host_needs_the_memory_of_its_role(role: str, least: float) -> None:
     enough = int(least * (1 << 30)) + 1
     assert findings(role, memory_bytes=enough) == []
     finding = only(findings(role, memory_bytes=enough - 2))
-    assert (finding.level, f"at least {least} GiB for role {role}" in finding.what) == ("error", True)
+    assert (finding.kind, f"at least {least} GiB for role {role}" in finding.what) == ("error", True)
 
 
 def test_servers_need_cgroup_v2_too() -> None:
@@ -205,7 +205,7 @@ def test_servers_need_cgroup_v2_too() -> None:
 
 
 def test_swap_matters_to_the_nodes_of_kubernetes_only() -> None:
-    assert only(findings("server", **SERVER, swap_bytes=8 << 30)).level == "warning"
+    assert only(findings("server", **SERVER, swap_bytes=8 << 30)).kind == "warning"
     assert findings("lb", **SERVER, swap_bytes=8 << 30) == []
 
 
@@ -213,7 +213,7 @@ def test_a_haproxy_that_serves_the_site_is_not_taken_over() -> None:
     serving = [{"port": 80, "process": "haproxy"}, {"port": 443, "process": "haproxy"}]
     for managed in ([], ["keepalived"]):
         finding = only(findings("lb", active_units=["haproxy"], managed=managed, listening=serving))
-        assert finding.level == "error"
+        assert finding.kind == "error"
     assert "haproxy, which busbar did not install, serves TCP port 80, 443" in finding.what
     ours = [{"port": 6443, "process": "haproxy"}]
     assert findings("lb", active_units=["haproxy"], managed=["haproxy"], listening=ours) == []
@@ -240,9 +240,9 @@ def test_gpus_without_persistence_mode_are_a_warning() -> None:
     with_it = gpus()["list"][0]
     found = [with_it] * 5 + [with_it | {"persistence_mode": False}] * 3
     finding = only(findings(gpus={"status": "ok", "error": "", "list": found, "pci": 8}))
-    assert finding.level == "warning"
+    assert finding.kind == "warning"
     assert "persistence mode is off on 3 GPUs" in finding.what
-    assert "nvidia-persistenced" in finding.fix
+    assert "nvidia-persistenced" in str(finding.fix)
 
 
 def test_a_missing_gpu_is_counted() -> None:
@@ -270,7 +270,7 @@ def test_a_driver_that_fails_is_quoted() -> None:
     text = "Failed to initialize NVML: Driver/library version mismatch"
     finding = only(findings(gpus={"status": "failed", "error": text, "list": [], "pci": 8}))
     assert text in finding.what
-    assert "reboot" in finding.fix
+    assert "reboot" in str(finding.fix)
 
 
 def test_fabric_manager_must_be_of_the_drivers_version() -> None:
@@ -280,7 +280,7 @@ def test_fabric_manager_must_be_of_the_drivers_version() -> None:
 
 def test_fabric_manager_must_run() -> None:
     finding = only(findings(fabric_manager={"version": "570.124.06", "active": False, "nvswitches": 4}))
-    assert (finding.level, "is not active" in finding.what) == ("error", True)
+    assert (finding.kind, "is not active" in finding.what) == ("error", True)
 
 
 def test_a_rail_that_is_down_is_named_with_its_reason() -> None:
@@ -318,9 +318,9 @@ def test_dma_buf_does_instead_of_peermem() -> None:
 )
 def test_without_peermem_and_dma_buf_there_is_no_gpudirect(changes: dict[str, Any], lacks: str) -> None:
     finding = only(findings(required=GDR, **changes))
-    assert finding.level == "error"
+    assert finding.kind == "error"
     assert lacks in finding.what
-    assert "modprobe nvidia-peermem" in finding.fix
+    assert "modprobe nvidia-peermem" in str(finding.fix)
 
 
 def test_gpudirect_is_not_asked_of_a_pool_that_goes_without() -> None:
@@ -330,7 +330,7 @@ def test_gpudirect_is_not_asked_of_a_pool_that_goes_without() -> None:
 @pytest.mark.parametrize(("transport", "level"), [("socket", "warning"), ("rdma", "error")])
 def test_locked_memory_matters_as_much_as_rdma_does(transport: str, level: str) -> None:
     required = REQUIRED.model_copy(update={"transport": transport})
-    assert only(findings(required=required, memlock="8388608")).level == level
+    assert only(findings(required=required, memlock="8388608")).kind == level
 
 
 def test_facts_hold_nothing_that_changes_on_its_own() -> None:
@@ -361,7 +361,7 @@ def test_a_rail_that_the_device_plugin_would_not_offer_is_an_error(port: dict[st
     ports = [hca(f"mlx5_{n}", netdevs=[f"ib{n}"]) for n in range(7)]
     ports.append(hca("mlx5_7", **{"netdevs": ["ib7"], **port}))
     finding = only(findings(required=OFFERED, hcas=ports))
-    assert (finding.level, finding.what.startswith(what)) == ("error", True), finding.what
+    assert (finding.kind, finding.what.startswith(what)) == ("error", True), finding.what
     assert findings(hcas=ports) == [], "without the Network Operator nothing is offered"
 
 
@@ -406,10 +406,10 @@ def test_a_vm_whose_nvlink_fabric_is_not_up_is_named(state: str) -> None:
         "fabric": ["Completed, Success"] * 6 + [state] * 2,
     }
     finding = only(findings(**in_a_vm))
-    assert (finding.level, f"of 2 GPUs is {state}, expected Completed" in finding.what) == ("error", True)
-    assert "in a VM on its host" in finding.fix
+    assert (finding.kind, f"of 2 GPUs is {state}, expected Completed" in finding.what) == ("error", True)
+    assert "in a VM on its host" in str(finding.fix)
     running: dict[str, Any] = {"k3s_data": True, "managed": ["k3s-agent"]}
-    assert only(findings(**in_a_vm, **running)).level == "warning", "updates go on"
+    assert only(findings(**in_a_vm, **running)).kind == "warning", "updates go on"
 
 
 @pytest.mark.parametrize("state", ["Completed, Success", "N/A, N/A"])
@@ -420,7 +420,7 @@ def test_a_fabric_that_is_up_and_gpus_without_one_are_accepted(state: str) -> No
 def test_interfaces_in_one_network_are_named_on_workers() -> None:
     both: dict[str, Any] = {"shared_networks": ["10.0.0.0/20 eno1 enp37s0f0"]}
     finding = only(findings(**both))
-    assert (finding.level, "eno1 and enp37s0f0 are in one network, 10.0.0.0/20" in finding.what) == (
+    assert (finding.kind, "eno1 and enp37s0f0 are in one network, 10.0.0.0/20" in finding.what) == (
         "warning",
         True,
     )
@@ -446,13 +446,13 @@ def test_what_sends_traffic_between_devices_over_the_cpu_is_a_warning(
     found: dict[str, Any], what: str, fix: str
 ) -> None:
     finding = only(findings(**found))
-    assert (finding.level, what in finding.what, fix in finding.fix) == ("warning", True, True)
+    assert (finding.kind, what in finding.what, fix in str(finding.fix)) == ("warning", True, True)
 
 
 def test_gpus_cut_into_slices_are_an_error() -> None:
     gpu = {"model": "NVIDIA H100", "driver": "570.124.06", "persistence_mode": True, "mig": True}
     finding = only(findings(gpus={"status": "ok", "error": "", "list": [gpu] * 8, "pci": 8}))
-    assert (finding.level, "MIG is enabled on 8 GPUs" in finding.what) == ("error", True)
+    assert (finding.kind, "MIG is enabled on 8 GPUs" in finding.what) == ("error", True)
 
 
 @pytest.mark.parametrize(
@@ -467,7 +467,7 @@ def test_a_version_that_k3s_cannot_go_to_is_refused_before_anything_starts(
 ) -> None:
     required = REQUIRED.model_copy(update={"k3s_version": wanted})
     finding = only(findings(required=required, k3s_version=installed))
-    assert finding.level == "error"
+    assert finding.kind == "error"
     assert says in finding.what
 
 
@@ -503,9 +503,9 @@ def test_servers_leave_1_33_only_from_a_release_whose_etcd_has_forgotten_replace
 def test_a_number_of_a_rotation_that_is_lower_than_what_was_done_is_refused_before_anything_starts() -> None:
     required = REQUIRED.model_copy(update={"rotate": {"server_token": 1, "certificates": 2}})
     finding = only(findings(required=required, rotated={"server_token": 2, "certificates": 2}))
-    assert finding.level == "error"
+    assert finding.kind == "error"
     assert finding.what == "k3s.rotate.server_token is 1, and this host has done 2"
-    assert finding.fix == "set it to 2, or to a higher number to rotate again"
+    assert str(finding.fix) == "set it to 2, or to a higher number to rotate again"
 
 
 def test_a_rotation_that_is_due_is_no_finding() -> None:
@@ -524,17 +524,16 @@ def test_a_host_on_which_k3s_runs_may_have_the_routes_of_its_pods() -> None:
 
 def test_another_address_of_flannel_is_a_warning_where_k3s_runs_and_nothing_where_the_site_sets_it() -> None:
     running: dict[str, Any] = {"k3s_data": True, "managed": ["k3s-agent"], "flannel_address": "198.51.100.7"}
-    assert only(findings(**running)).level == "warning"
+    assert only(findings(**running)).kind == "warning"
     own = REQUIRED.model_copy(update={"flannel": False})
     assert findings(required=own, flannel_address="198.51.100.7") == []
 
 
 def test_a_name_that_nothing_is_downloaded_from_any_more_is_a_warning() -> None:
     running: dict[str, Any] = {"k3s_data": True, "managed": ["k3s-agent"], "k3s_version": "v1.35.6+k3s1"}
-    assert only(findings(unresolved=["github.com"], **running)).level == "warning"
+    assert only(findings(unresolved=["github.com"], **running)).kind == "warning"
     assert (
-        only(findings(unresolved=["github.com"], **running | {"k3s_version": "v1.35.2+k3s1"})).level
-        == "error"
+        only(findings(unresolved=["github.com"], **running | {"k3s_version": "v1.35.2+k3s1"})).kind == "error"
     )
 
 
@@ -557,10 +556,10 @@ GDS = {"peermem": True, "open_modules": True, "nvidia_fs": True}
 def test_hcas_of_storage_in_every_pod_are_refused_where_gpudirect_storage_is_loaded() -> None:
     required = REQUIRED.model_copy(update={"all_hcas_with_gds": True})
     finding = only(findings(required=required, gdr=GDS))
-    assert (finding.level, "MOFED_ENABLED" in finding.fix) == ("error", True)
+    assert (finding.kind, "MOFED_ENABLED" in str(finding.fix)) == ("error", True)
     assert findings(gdr=GDS) == findings(required=required) == []
     running: dict[str, Any] = {"k3s_data": True, "managed": ["k3s-agent"]}
-    assert only(findings(required=required, gdr=GDS, **running)).level == "warning"
+    assert only(findings(required=required, gdr=GDS, **running)).kind == "warning"
 
 
 def test_hcas_that_pods_do_not_see_are_refused_where_the_validation_needs_them() -> None:
@@ -569,7 +568,7 @@ def test_hcas_that_pods_do_not_see_are_refused_where_the_validation_needs_them()
         return findings(required=required, rdma_is_shared=False)
 
     finding = only(found(offered=True, transport="rdma"))
-    assert finding.level == "error" and "netns_mode=0" in finding.what
+    assert finding.kind == "error" and "netns_mode=0" in finding.what
     assert found(offered=False, transport="rdma") == found(offered=True, transport="socket") == []
 
 
@@ -583,5 +582,5 @@ def test_a_shared_address_in_no_network_of_the_load_balancer_is_named(managed: l
     finding = only(
         findings("lb", required, routes=["10.0.1.0/24", "fd00::/8"], managed=managed, **load_balancer)
     )
-    assert finding.level == level
+    assert finding.kind == level
     assert "no network with hosts.virtual_ip.address 10.0.0.100, got 10.0.1.0/24, fd00::/8" in finding.what

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from busbar.hosts.finding import Finding
+from busbar.finding import Finding
 from busbar.preflight.host_checks import check_host
 from busbar.preflight.nfs_checks import check_nfs
 from busbar.preflight.spec import HostRequirements
@@ -52,7 +52,7 @@ def test_a_disk_of_its_own_with_room_has_no_findings() -> None:
 )
 def test_a_folder_that_cannot_be_exported_is_found(folder: dict[str, Any], level: str, what: str) -> None:
     (finding,) = server(**folder)
-    assert (finding.host, finding.level) == ("nfs-1", level)
+    assert (finding.host, finding.kind) == ("nfs-1", level)
     assert what in finding.what
 
 
@@ -100,15 +100,15 @@ def test_the_route_to_the_nfs_server_is_not_judged_without_the_tool_that_shows_i
 )
 def test_a_worker_that_cannot_mount_is_named(client: dict[str, Any], what: str, fix: str) -> None:
     (finding,) = worker(**client)
-    assert (finding.host, finding.level) == ("worker-1", "error")
+    assert (finding.host, finding.kind) == ("worker-1", "error")
     assert what in finding.what
-    assert fix in finding.fix
+    assert fix in str(finding.fix)
 
 
 def test_an_incomplete_report_is_an_error() -> None:
     for host in (a_host("nfs-1", "nfs"), a_host("worker-1")):
         (finding,) = check_nfs(NFS, host, report())
-        assert finding.level == "error"
+        assert finding.kind == "error"
         assert "report has no NFS" in finding.what
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from busbar.hosts.finding import Finding
+from busbar.finding import Finding
 from busbar.preflight.host_checks import check_host, host_facts
 from busbar.preflight.network_checks import flow_of
 from busbar.preflight.report import Qos
@@ -134,12 +134,12 @@ def test_a_rail_with_pfc_or_with_ecn_has_no_finding(state: dict[str, Any]) -> No
 
 def test_a_rail_with_neither_is_named_with_what_was_read() -> None:
     (finding,) = findings(ROCE, PROTECTED, LOSSY)
-    assert (finding.host, finding.level) == ("worker-1", "warning")
+    assert (finding.host, finding.kind) == ("worker-1", "warning")
     assert finding.what == (
         "RoCE rails mlx5_1 have traffic class 106 (DSCP 26), trust dscp, priority 3, PFC off, ECN off: "
         "packets are lost when the fabric is congested"
     )
-    assert "--pfc 0,0,0,1,0,0,0,0" in finding.fix
+    assert "--pfc 0,0,0,1,0,0,0,0" in str(finding.fix)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_rail_with_neither_is_named_with_what_was_read() -> None:
 )
 def test_what_cannot_be_read_is_not_a_pass(state: dict[str, Any]) -> None:
     (finding,) = findings(ROCE, PROTECTED, state)
-    assert finding.level == "warning"
+    assert finding.kind == "warning"
     assert "RoCE rails mlx5_1 have " in finding.what
     assert "unknown" in finding.what
     assert "nothing shows that no packets are lost" in finding.what
@@ -156,7 +156,7 @@ def test_what_cannot_be_read_is_not_a_pass(state: dict[str, Any]) -> None:
 def test_a_pool_can_require_it_or_ignore_it() -> None:
     for setting, levels in (("require", ["error", "error"]), ("ignore", [])):
         required = ROCE.model_copy(update={"flow_control": setting})
-        assert [finding.level for finding in findings(required, LOSSY, qos())] == levels
+        assert [finding.kind for finding in findings(required, LOSSY, qos())] == levels
 
 
 def test_the_states_of_the_rails_are_facts_of_a_host_each_once() -> None:

@@ -130,7 +130,7 @@ def test_only_a_worker_that_passed_before_may_be_down_and_is_asked_again_next_ti
     outcome = asyncio.run(survey(asked, before))
     may_be_down = known and role == "worker"
     [finding] = outcome.findings
-    assert finding.level == ("warning" if may_be_down else "error")
+    assert finding.kind == ("warning" if may_be_down else "error")
     assert ("No route to host; left out of this update" in finding.what) is may_be_down
     expected = {"host-1": HostRecord("", "machine", {"gpus": 8})} if may_be_down else {}
     assert outcome.records == expected
@@ -202,14 +202,14 @@ def test_a_closed_port_is_named(key_file: Path) -> None:
 )
 def test_a_missing_sudo_right_is_told_with_its_cure(said: str, key_file: Path) -> None:
     outcome = ask_one(failing(f"{said}\n"), key_file, user="ubuntu")
-    assert "ubuntu cannot use sudo without a password" in what(outcome)
-    assert "NOPASSWD" in outcome.errors[0].fix
+    assert f"the login as ubuntu ends with exit status 1; it printed: {said}" in what(outcome)
+    assert "NOPASSWD" in str(outcome.errors[0].fix)
 
 
 def test_a_sudo_that_wants_a_terminal_is_not_told_to_allow_what_is_allowed(key_file: Path) -> None:
     outcome = ask_one(failing("sudo: sorry, you must have a tty to run sudo\n"), key_file, user="ubuntu")
-    assert "ubuntu cannot use sudo without a terminal" in what(outcome)
-    fix = outcome.errors[0].fix
+    assert "you must have a tty to run sudo" in what(outcome)
+    fix = str(outcome.errors[0].fix)
     assert "Defaults:ubuntu !requiretty" in fix and "NOPASSWD" not in fix
 
 
@@ -225,7 +225,7 @@ def test_a_chatty_login_is_told_apart_from_a_report(key_file: Path) -> None:
         process.stdout.write("Welcome to worker-1!\n")
         process.exit(0)
 
-    assert "without a facts line, got 'Welcome to worker-1!'" in what(ask_one(chatty, key_file))
+    assert "without a facts line; it printed: Welcome to worker-1!" in what(ask_one(chatty, key_file))
 
 
 def test_the_report_of_another_release_is_an_error(key_file: Path) -> None:
@@ -357,7 +357,7 @@ def test_a_dead_worker_behind_a_bastion_does_not_stop_the_update_of_the_others(
     reason: str, key_file: Path
 ) -> None:
     (finding,) = behind_a_bastion(asyncssh.OPEN_CONNECT_FAILED, reason, key_file).findings
-    assert (finding.level, finding.unreachable) == ("warning", True)
+    assert (finding.kind, finding.unreachable) == ("warning", True)
     assert "left out of this update" in finding.what and "10.0.0.21:22" in finding.what
 
 
@@ -376,7 +376,7 @@ def test_a_worker_whose_machine_or_whose_bastion_refuses_is_an_error(
     code: int, reason: str, what: str, key_file: Path
 ) -> None:
     (finding,) = behind_a_bastion(code, reason, key_file).findings
-    assert (finding.level, finding.what) == ("error", what)
+    assert (finding.kind, finding.what) == ("error", what)
 
 
 def test_a_bastion_that_is_down_is_named_for_every_host_behind_it(key_file: Path) -> None:

@@ -105,9 +105,9 @@ def _hcas(asked: Question) -> Finding:
 @kind("inventory.hardware", "GPUs, HCAs, Fabric Manager and GPUDirect RDMA as configured")
 @on_each
 def _hardware(pool: Pool, report: Report) -> Iterator[tuple[Outcome, str]]:
-    for level, what, _ in check_hardware(pool.required, report):
-        if level == "error":
-            yield "fail", what
+    for each in check_hardware(pool.required, report):
+        if each.kind == "error":
+            yield "fail", each.what
 
 
 @kind("inventory.health", "no Xid, ECC error, remapped row, NVLink error, narrow PCIe link or port error")
@@ -115,8 +115,8 @@ def _hardware(pool: Pool, report: Report) -> Iterator[tuple[Outcome, str]]:
 def _health(pool: Pool, report: Report) -> Iterator[tuple[Outcome, str]]:
     if unread := [key for key in COUNTERS if getattr(report.health, key, None) is None]:
         yield "unknown", f"not read: {', '.join(unread)}"
-    for _, what, _ in () if unread else check_health(pool.required, report):
-        yield "fail", what
+    for each in () if unread else check_health(pool.required, report):
+        yield "fail", each.what
 
 
 @kind("inventory.ecc", "ECC is on for every GPU")

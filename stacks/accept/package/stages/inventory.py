@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from busbar.exits import NoVerdict
+from busbar.finding import Finding
 from busbar.hosts import scripts
-from busbar.hosts.finding import Finding
 from busbar.preflight.spec import Answer, query
 from busbar.preflight.survey import CONCURRENT, query_all
 from busbar.text import listed

@@ -16,7 +16,7 @@ import yaml
 
 from busbar.config.stackfile import StackFile
 from busbar.exits import Misuse, NoVerdict
-from busbar.hosts.finding import Finding
+from busbar.finding import Finding
 from busbar.hosts.inventory import Host, Inventory
 from busbar.kube.client import ApiError, JsonObject
 from busbar.kube.wait import TimedOut
@@ -187,7 +187,7 @@ def test_the_inventory_asks_the_workers_that_are_not_in_quarantine_and_keeps_why
 
     async def answers(login: object, everyone: object, hosts: list[Host], ask: Ask) -> Answers:
         asked.extend(host.name for host in hosts)
-        silent = Finding("worker-2", "error", "no route to host", "check the cable")
+        silent = Finding(("worker-2",), "no route to host", "check the cable")
         report = Report.model_validate(made.host(1))
         return {"worker-1": Answer(report, (0.0, 1.0)), "worker-2": silent}
 
@@ -204,7 +204,7 @@ def test_an_inventory_that_no_worker_answers_is_repeated(
     on: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def silent(login: object, everyone: object, hosts: list[Host], ask: Ask) -> Answers:
-        return {host.name: Finding(host.name, "error", "no route to host", "") for host in hosts}
+        return {host.name: Finding((host.name,), "no route to host", "") for host in hosts}
 
     monkeypatch.setattr(asking, "query_all", silent)
     on.__dict__["spec"] = SimpleNamespace(login=None, hosts=Inventory.of(on.cluster).hosts)

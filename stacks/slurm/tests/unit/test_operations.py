@@ -16,7 +16,7 @@ from typer.testing import Result
 
 from busbar.capability import FOLDER
 from busbar.cli.operation import Operations
-from busbar.hosts.finding import Finding
+from busbar.finding import Finding
 from busbar.hosts.remote import UnreachableError
 from busbar.preflight.facts import HostRecord
 from busbar.preflight.survey import Outcome
@@ -94,7 +94,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 @pytest.mark.parametrize("level", ["error", "warning", None])
 def test_preflight_asks_every_host_before_the_first_update(site: Site, level: Any) -> None:
-    site.findings += [Finding("gpu-2", level, "7 GPUs, expected 8", "repair it")] if level else []
+    site.findings += [Finding(("gpu-2",), "7 GPUs, expected 8", "repair it", kind=level)] if level else []
     done = site("preflight", "{}")
     assert done.exit_code == (1 if level == "error" else 0), done.output
     [spec] = site.asked
@@ -157,7 +157,7 @@ def test_nodes_of_a_slurmctld_that_is_not_responding_are_unknown_and_an_error(si
     found = json.loads(done.stdout)
     assert [each["node"] for each in found["nodes"]] == ["unknown", "unknown"]
     [finding] = found["findings"]
-    assert finding["host"] == "ctl" and finding["what"].startswith("slurmctld cannot be asked: ctl: ")
+    assert finding["host"] == "ctl" and finding["what"].startswith("slurmctld cannot be asked: ")
 
 
 OURS = {"ours": True, "state": "idle+drain", "reason": "busbar drain: new fan (me@ws) [root@now]", "jobs": ""}
@@ -223,7 +223,7 @@ def test_uncordon_returns_when_the_node_starts_jobs(site: Site) -> None:
 
 
 def test_a_host_that_lacks_something_stays_drained(site: Site) -> None:
-    site.findings = [Finding("gpu-2", "error", "7 GPUs, expected 8", "repair it")]
+    site.findings = [Finding(("gpu-2",), "7 GPUs, expected 8", "repair it")]
     done = site("uncordon", "{}", "gpu-2")
     assert done.exit_code == 1 and site.given == [], done.output
     assert "gpu-2: 7 GPUs, expected 8. Fix: repair it; gpu-2 stays drained" in done.stderr
@@ -278,7 +278,7 @@ def test_a_support_bundle_has_the_facts_of_all_hosts_and_no_secret(
     monkeypatch.setattr("busbar.cli.running.read_secret", lambda *_, namespace: f"word of {namespace}")
     monkeypatch.setattr("busbar.cli.stackfile.read_secret", lambda *_, namespace: f"word of {namespace}")
     monkeypatch.setattr("busbar.cli.running._engine", lambda *_: {"said": f"plantedkey, word of {PROJECT}"})
-    site.findings = [Finding("gpu-2", "warning", "7 GPUs", "repair it")]
+    site.findings = [Finding(("gpu-2",), "7 GPUs", "repair it", kind="warning")]
     target = tmp_path / "b.tar.gz"
     done = site("support-bundle", "{}", "-o", str(target))
     assert done.exit_code == 0, done.output

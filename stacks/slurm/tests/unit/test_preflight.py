@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from busbar.hosts.finding import Finding
+from busbar.finding import Finding
 from busbar.preflight.facts import HostRecord
 from busbar.preflight.spec import Answer
 from stacks.slurm.package import preflight
@@ -24,7 +24,7 @@ def found(
 ) -> list[str]:
     """`LEVEL what` of every finding."""
     checks = preflight.check(of or spec(), host, reported(also, **changes), CLOCK)
-    return [f"{level} {what}" for level, what, _ in checks]
+    return [f"{each.kind} {each.what}" for each in checks]
 
 
 def test_a_good_host_has_no_findings() -> None:
@@ -229,7 +229,7 @@ def without(name: str) -> Any:
         answers: dict[str, Answer | Finding] = {
             host.name: Answer(reported({"hostname": host.name}, machine=host.name), CLOCK) for host in hosts
         }
-        return {**answers, name: Finding(name, "error", "no answer", "look", unreachable=True)}
+        return {**answers, name: Finding((name,), "no answer", "look", unreachable=True)}
 
     return answer
 
@@ -251,7 +251,7 @@ def test_only_a_compute_host_that_passed_before_is_left_out_of_an_update(
     if name == "ctl":
         assert [each.host for each in outcome.errors] == ["ctl"]
         return
-    assert [(each.level, each.what) for each in outcome.findings if each.host == name] == [
+    assert [(each.kind, each.what) for each in outcome.findings if each.host == name] == [
         ("warning", "no answer; left out of this update")
     ]
     assert outcome.records[name].facts == before[name].facts
@@ -353,11 +353,11 @@ def test_a_host_that_cannot_mount_the_homes_is_named(host: Any) -> None:
 
 def test_the_folder_of_the_homes_is_checked_as_the_core_s_and_root_writes_there() -> None:
     assert found(host=CTL, of=NFS, nfs_folder=FOLDER) == []
-    [(level, what, fix)] = preflight.check(
-        NFS, CTL, reported(nfs_folder={**FOLDER, "system_disk": True}), CLOCK
+    [finding] = preflight.check(NFS, CTL, reported(nfs_folder={**FOLDER, "system_disk": True}), CLOCK)
+    assert finding.kind == "error" and finding.what.startswith(
+        "/srv/home is on the disk of the operating system"
     )
-    assert level == "error" and what.startswith("/srv/home is on the disk of the operating system")
-    assert fix == "mount a disk there, or set home.nfs.allow_system_disk: true"
+    assert finding.fix == "mount a disk there, or set home.nfs.allow_system_disk: true"
 
 
 @pytest.mark.parametrize(
@@ -383,8 +383,8 @@ def test_a_user_must_have_one_uid_on_every_host(
 
 def fix_of(name: str, uid: str) -> str:
     made = spec(slurm(users={"accounts": {name: {"uid": 5001}}}))
-    [(_, _, fix)] = preflight.check(made, GPU_1, reported({"users": {name: [uid, ""]}}), CLOCK)
-    return fix
+    [finding] = preflight.check(made, GPU_1, reported({"users": {name: [uid, ""]}}), CLOCK)
+    return str(finding.fix)
 
 
 @pytest.mark.parametrize(("name", "uid"), [("www-data", "33"), ("munge", "64030"), ("sync", "65534")])

@@ -12,7 +12,7 @@ import yaml
 from typer.testing import Result
 
 from busbar.fabric.measure.history import read_folder
-from busbar.hosts.finding import Finding
+from busbar.finding import Finding
 from busbar.judge.archive import Record
 from busbar.outputs.contract import summarize
 from busbar.preflight.facts import HostRecord
@@ -98,7 +98,7 @@ def test_nothing_is_measured_where_a_host_is_not_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: list[MeasureSpec]
 ) -> None:
     async def survey(*_: object, **__: object) -> Outcome:
-        return Outcome([Finding("gpu-1", "error", "7 GPUs, expected 8", "repair it")], {}, 4)
+        return Outcome([Finding(("gpu-1",), "7 GPUs, expected 8", "repair it")], {}, 4)
 
     monkeypatch.setattr("stacks.slurm.package.operations.survey", survey)
     done = validate(tmp_path, monkeypatch, measured, {})

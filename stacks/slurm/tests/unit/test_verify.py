@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from busbar.operations.verify import Drift, Verified
+from busbar.finding import Finding
+from busbar.operations.verify import Verified, drift
 from stacks.slurm.package import render, verify
 from stacks.slurm.package.config import KEY, PROJECT
 from stacks.slurm.package.preflight import hosts_of
@@ -20,7 +21,7 @@ IDLE = {"state": "idle", "reason": "", "by": "root"}
 DRAINED = {"state": "drained", "reason": "by hand", "by": "root"}
 
 
-def found(*, quarantined: bool = False, **nodes: Any) -> list[Drift]:
+def found(*, quarantined: bool = False, **nodes: Any) -> list[Finding]:
     made = slurm(hosts=compute({"quarantine": "RMA 7"} if quarantined else {}, {}))
     return [
         *verify.compare(
@@ -34,47 +35,49 @@ def test_nodes_that_start_jobs_are_as_applied() -> None:
 
 
 def test_a_drain_is_somebody_s_and_its_command_is_named() -> None:
-    [drift] = found(gpu_2=DRAINED)
-    assert (drift.host, drift.kind) == ("gpu-2", "foreign")
+    [one] = found(gpu_2=DRAINED)
+    assert (one.host, one.kind) == ("gpu-2", "foreign")
     fix = "when the cause is repaired: scontrol update nodename=gpu-2 state=resume"
-    assert drift.what == f"its node is drained: by hand; {fix}"
+    assert (one.what, one.fix) == ("its node is drained: by hand", fix)
 
 
 def test_a_drain_by_the_health_check_is_ended_where_it_passes() -> None:
-    [drift] = drifts = found(gpu_2={**DRAINED, "reason": "busbar health: 7 of 8 GPUs"})
-    assert (drift.host, drift.kind) == ("gpu-2", "drained")
-    assert drift.what == "its node is drained: busbar health: 7 of 8 GPUs"
-    [fix] = Verified([], drifts, {"gpu-2": verify.RESUME.format(name="gpu-2")}).fixes("dev")
+    [one] = drifts = found(gpu_2={**DRAINED, "reason": "busbar health: 7 of 8 GPUs"})
+    assert (one.host, one.kind) == ("gpu-2", "drained")
+    assert one.what == "its node is drained: busbar health: 7 of 8 GPUs"
+    [fix] = Verified([], drifts).fixes("dev")
     assert fix == (
-        "on gpu-2: /usr/local/lib/busbar/slurm-health && scontrol update nodename=gpu-2 state=resume"
-        " when its repair is done"
+        "gpu-2: when its repair is done, on gpu-2: /usr/local/lib/busbar/slurm-health && scontrol update "
+        "nodename=gpu-2 state=resume"
     )
     assert render.health(slurm(), hosts_of(slurm())[-1]).count(verify.HEALTH_REASON) == 1
 
 
 def test_a_drain_by_the_command_is_ended_by_the_command() -> None:
-    [drift] = drifts = found(gpu_2={**DRAINED, "reason": "busbar drain: new fan (me@ws)"})
-    assert (drift.host, drift.kind) == ("gpu-2", "drained")
-    assert [*Verified([], drifts).fixes("dev")] == ["busbar uncordon dev gpu-2 when its repair is done"]
+    [one] = drifts = found(gpu_2={**DRAINED, "reason": "busbar drain: new fan (me@ws)"})
+    assert (one.host, one.kind) == ("gpu-2", "drained")
+    assert [*Verified([], drifts).fixes("dev")] == [
+        "gpu-2: busbar uncordon dev gpu-2 when its repair is done"
+    ]
     assert output("slurm/node", 'printf "$COMMAND_REASON"') == verify.COMMAND_REASON
 
 
 def test_a_drain_by_slurm_itself_is_ended_by_an_update() -> None:
-    [drift] = found(gpu_2={**DRAINED, "reason": "gres/gpu count reported lower", "by": "slurmctld"})
-    assert (drift.host, drift.kind) == ("gpu-2", "drift")
-    assert "resume" not in drift.what
+    [one] = found(gpu_2={**DRAINED, "reason": "gres/gpu count reported lower", "by": "slurmctld"})
+    assert (one.host, one.kind) == ("gpu-2", "drift")
+    assert "resume" not in one.what
 
 
 @pytest.mark.parametrize("reason", ["busbar: removed", "busbar: quarantine: RMA 7"])
 def test_what_an_update_left_drained_is_a_difference_of_the_controller(reason: str) -> None:
-    [drift] = found(gpu_2={**DRAINED, "reason": reason})
-    assert (drift.host, drift.kind) == ("ctl", "drift")
-    assert drift.what == f"node gpu-2 is drained: {reason}, and not in the configuration"
+    [one] = found(gpu_2={**DRAINED, "reason": reason})
+    assert (one.host, one.kind) == ("ctl", "drift")
+    assert one.what == f"node gpu-2 is drained: {reason}, and not in the configuration"
 
 
 def test_a_host_in_quarantine_whose_node_starts_jobs_is_a_difference_of_the_controller() -> None:
-    [drift] = found(quarantined=True)
-    assert (drift.host, drift.what) == ("ctl", "node gpu-1 is in quarantine and not drained")
+    [one] = found(quarantined=True)
+    assert (one.host, one.what) == ("ctl", "node gpu-1 is in quarantine and not drained")
 
 
 def test_a_drain_of_a_host_in_quarantine_is_expected_and_its_end_is_not() -> None:
@@ -115,11 +118,11 @@ def test_the_core_s_script_asks_for_exactly_the_units_that_it_is_given() -> None
     assert said.count("is not running") == 2 and "slurmctld is not running" in said
 
 
-@pytest.mark.parametrize(("drifts", "code"), [([], 0), ([Drift("gpu-1", "slurmd is not running ()")], 1)])
+@pytest.mark.parametrize(("drifts", "code"), [([], 0), ([drift("gpu-1", "slurmd is down")], 1)])
 def test_the_command_shows_every_host_with_its_role_and_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drifts: list[Drift], code: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drifts: list[Finding], code: int
 ) -> None:
-    async def verified(*_: object) -> list[Drift]:
+    async def verified(*_: object) -> list[Finding]:
         return drifts
 
     monkeypatch.setattr("stacks.slurm.package.verify.verify", verified)
