@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from busbar.exits import Misuse
+from busbar.finding import STACK, Fix
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -57,9 +58,8 @@ class Gate:
         listed = "\n".join(f"  - {reason}" for reason in outputs.get(self.reasons) or ["there is no result"])
         return (
             f"{self.title} for cluster {outputs.get('cluster_name')}:\n{listed}\n"
-            "The outputs are kept: `busbar status STACK` shows them. Fix: repair what the reasons "
-            f"name, then raise {self.raised} by one. To accept it as it is: "
-            f"{self.raised.partition('.')[0]}.enforce: false."
+            f"The outputs are kept. Fix: after the repair raise {self.raised} by one; to accept it as it is: "
+            f"{self.raised.partition('.')[0]}.enforce: false; {Fix('to see them', ('status', STACK))}"
         )
 
 
@@ -114,10 +114,11 @@ class Capability:
         """The module `operations`, for a stack file. Raises Misuse if it has no hosts of its own."""
         if self.operations:
             return importlib.import_module(self.operations)
+        stack = path.stem.removeprefix("Pulumi.")
         again = f", or busbar up with {self.gate.raised} raised by one, for its gate" if self.gate else ""
         raise Misuse(
-            f"{path.name} is a stack of {self.project}, which has no hosts of its own. Fix: name the stack "
-            f"of its cluster; for this one use busbar status STACK{again}"
+            f"{path.name} is a stack of {self.project}, which has no hosts of its own",
+            Fix("name the stack of its cluster; for this one", ("status", stack), again),
         )
 
     def measuring(self, path: Path) -> Any:

@@ -79,6 +79,10 @@ class Finding:
         place += f" ({self.origin})" if self.origin else ""
         return with_fix(f"{place}: {self.found}{' ' if self.found else ''}{self.what}", self.fix)
 
+    def on(self, stack: str) -> Finding:
+        """The same finding, with the name of the stack in its fix."""
+        return replace(self, fix=self.fix.on(stack)) if isinstance(self.fix, Fix) else self
+
     def data(self) -> dict[str, Any]:
         """A finding about a host as plain data."""
         return {"host": self.host, "kind": self.kind, "what": self.what, "fix": str(self.fix)}

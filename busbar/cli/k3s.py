@@ -17,6 +17,7 @@ from busbar.config import Cluster, Ssh, stackfile
 from busbar.config.findings import did_you_mean
 from busbar.config.stackfile import StackFile
 from busbar.exits import Failed, Misuse
+from busbar.finding import Fix, with_fix
 from busbar.hosts import host_keys as keys
 from busbar.hosts.host_keys import Offer
 from busbar.hosts.inventory import Host, Inventory, Login
@@ -32,6 +33,7 @@ from busbar.operations.lock import requester
 from busbar.operations.verify import ClusterState, UnknownState, Verified, Workers, inspect
 from busbar.preflight.spec import Spec, spec_of
 from busbar.preflight.survey import Outcome, survey
+from busbar.text import listed
 
 # The wait in seconds for GPUs and HCAs: after a reboot the GPU Operator first validates the driver again.
 OFFER_SECONDS = 300
@@ -83,8 +85,9 @@ def keepers(path: Path) -> tuple[Login, Sequence[Host]]:
 def drain(path: Path, host: str, reason: str, *, end_jobs: bool) -> str:
     inventory, worker, api = _worker(path, host)
     stack = stackfile.stack_of(path)
-    stays = f"{host} stays cordoned. Fix: run the same command again, or busbar uncordon {stack} {host}"
-    with when_interrupted(f"; {stays}"):
+    fix = Fix("run the same command again, or", ("uncordon", stack, host))
+    stays = f"; {host} stays cordoned"
+    with when_interrupted(with_fix(stays, fix)):
         try:
             kube.drain(
                 api,
@@ -98,20 +101,18 @@ def drain(path: Path, host: str, reason: str, *, end_jobs: bool) -> str:
                 hooks=drain_hooks(api, worker.name, reason, end_jobs=end_jobs),
             )
         except kube.PodsRemain as error:
-            raise Failed(f"{error}; {stays}") from None
+            raise Failed(f"{error}{stays}", fix) from None
         finally:
             notify(lambda: api, progress)
-    return f"{host} is drained; when its repair is done: busbar uncordon {stack} {host}"
+    return f"{host} is drained; {Fix('when its repair is done', ('uncordon', stack, host))}"
 
 
 def uncordon(path: Path, host: str) -> str:
     inventory, worker, api = _worker(path, host)
     hooks, offers = partial(drain_hooks, api), _offers(inventory, worker)
     if not kube.uncordon(api, worker.name, offers, SystemClock(), progress, hooks):
-        raise Failed(
-            f"{host} is not drained any more, and stays cordoned for another reason: "
-            f"busbar verify {stackfile.stack_of(path)}"
-        )
+        fix = Fix("see by whom", ("verify", stackfile.stack_of(path)))
+        raise Failed(f"{host} is not drained any more, and stays cordoned for another reason", fix)
     notify(lambda: api, progress)
     return f"{host} is back: pods can start there"
 
@@ -129,7 +130,7 @@ def _state_of(file: StackFile, cluster: Cluster, *of_capabilities: Any) -> Clust
     try:
         text = kubeconfig_of(file)
     except SecretError as error:
-        raise UnknownState(str(error)) from None
+        raise UnknownState(error.what, error.fix) from None
     return comparison.read_state(text, Inventory.of(cluster), *of_capabilities)
 
 
@@ -139,7 +140,8 @@ def _worker(path: Path, name: str) -> tuple[Inventory, Host, RestApi]:
     inventory = Inventory.of(cluster)
     workers = {worker.name: worker for worker in inventory.workers}
     if name not in workers:
-        raise Misuse(f"{name} is not a worker of {path.name}{did_you_mean(name, workers)}")
+        what = f"{name} is not a worker of {path.name}{did_you_mean(name, workers)}"
+        raise Misuse(what, f"name one of {listed(sorted(workers))}")
     return inventory, workers[name], cluster_api(file, cluster)
 
 

@@ -22,6 +22,8 @@ from busbar.cli.stackfile import OPENED
 # The variable by which a shell asks for completions.
 COMPLETE = "_BUSBAR_COMPLETE"
 
+LOOPBACK = ("127.0.0.1", "localhost")
+
 # Panels of `busbar --help`, in their order.
 BRING_UP, BEFORE, RUNNING, FABRIC = "Bring-up", "Before an update", "Running cluster", "Measurement"
 
@@ -51,6 +53,7 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 must not fail
+    _reach_loopback_directly()
     OPENED.clear()
     words = sys.argv[1:]
     code = 0
@@ -64,6 +67,14 @@ def main() -> NoReturn:
         named = {" ".join(words[:1]), " ".join(words[:2])}
         code = end(error, changes=not named.isdisjoint({*CHANGES, *ENGINE_COMMANDS}))
     raise SystemExit(code)
+
+
+def _reach_loopback_directly() -> None:
+    """Except loopback from the proxy of the environment: the engine and its programs talk there."""
+    for name in ("NO_PROXY", "no_proxy"):
+        known = os.environ.get(name) or os.environ.get(name.swapcase()) or ""
+        missing = [each for each in LOOPBACK if each not in known.split(",")]
+        os.environ[name] = ",".join(filter(None, [known, *missing]))
 
 
 def _print_version(wanted: bool) -> None:

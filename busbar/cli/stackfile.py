@@ -10,6 +10,7 @@ import typer
 
 from busbar.cli.output import progress
 from busbar.exits import Misuse, NoVerdict
+from busbar.finding import Fix
 from busbar.text import ago
 
 if TYPE_CHECKING:
@@ -196,10 +197,10 @@ def _ask_pulumi(stack: str, project: Path, what: str, *question: str) -> str:
     except subprocess.TimeoutExpired:
         problem = f"timed out after {SECRET_SECONDS} s"
     if problem:
-        fix = f"make `{' '.join(words)}` work (pulumi login, PULUMI_CONFIG_PASSPHRASE)"
+        fix = Fix(f"make `{' '.join(words)}` work (pulumi login, PULUMI_CONFIG_PASSPHRASE)")
         if NO_OUTPUT.search(problem):
-            fix = f"busbar up {stack}: no update has written it yet"
+            fix = Fix(command=("up", stack), when=", because no update has written it yet")
         if UNREADABLE_STATE.search(problem):
-            fix = f"busbar status {stack} --project {project} says how to repair it"
-        raise SecretError(f"{what} of stack {stack} cannot be read: {problem}. Fix: {fix}")
+            fix = Fix("see how to repair it", ("status", stack, "--project", str(project)))
+        raise SecretError(f"{what} of stack {stack} cannot be read: {problem}", fix)
     return done.stdout

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from busbar.config.cluster import Validation
+from busbar.finding import STACK, Fix, with_fix
 from busbar.kube.client import Api, JsonObject
 from busbar.kube.gpus import GpuNode, active_pods, count, held_by
 from busbar.kube.nodes import NODES
@@ -74,8 +75,10 @@ def holders(api: Api, job: JsonObject) -> list[str]:
     nodes = (GpuNode.of(node, held) for node in api.list(NODES))
     chosen = nodes_of(job)
     busy = (
-        f"{node.node.name}: drained: {node.node.drained}. Fix: `busbar uncordon` when its repair is done, "
-        "or put it in quarantine"
+        with_fix(
+            f"{node.node.name}: drained: {node.node.drained}",
+            Fix("put it in quarantine, or when its repair is done", ("uncordon", STACK, node.node.name)),
+        )
         if node.node.drained
         else next(filter(None, (node.busy(name, units) for name, units in needs.items())), None)
         for node in nodes

@@ -1,6 +1,6 @@
 """The configuration of a stack: `load` turns the object `busbar:cluster` into a validated `Cluster`."""
 
-from busbar.config.checks import warnings
+from busbar.config.checks import untested_versions, warnings
 from busbar.config.cluster import (
     Bastion,
     Chart,
@@ -41,5 +41,6 @@ __all__ = [
     "load",
     "registry_credentials",
     "section",
+    "untested_versions",
     "warnings",
 ]

@@ -30,7 +30,7 @@ from busbar.config.cluster import (
 )
 from busbar.config.findings import did_you_mean, finding
 from busbar.config.types import PACKAGED, is_floating
-from busbar.finding import Finding, KeyPath, path_of
+from busbar.finding import Finding, Fix, KeyPath, path_of
 from busbar.judge.nccl.expected.system import is_gpu, models
 from busbar.text import counted, listed
 
@@ -658,7 +658,6 @@ def _given(
 def warnings(cluster: Cluster) -> list[Finding]:
     """Findings about settings that are allowed but probably not intended."""
     return [
-        *_of_versions(cluster),
         *_of_k3s(cluster),
         *_of_addresses(cluster),
         *_of_launch(cluster),
@@ -669,7 +668,8 @@ def warnings(cluster: Cluster) -> list[Finding]:
     ]
 
 
-def _of_versions(cluster: Cluster) -> Iterator[Finding]:
+def untested_versions(cluster: Cluster) -> Iterator[Finding]:
+    """Warn of versions that are in no known set; not repeated by updates that do not change them."""
     k3s, gpu, network = cluster.k3s.version, cluster.gpu_operator, cluster.network_operator
     if gpu.enabled and network.enabled and not versions.known_set(k3s, gpu.version, network.version):
         text = "this combination of K3s, GPU Operator and Network Operator is in no known set; it is untested"
@@ -765,7 +765,9 @@ def _of_sizes(cluster: Cluster) -> Iterator[Finding]:
         yield Finding(("validation", "enabled"), text)
     if cluster.nfs_server and len(hosts.workers) > NFS_WORKERS:
         text = f"{len(hosts.workers)} workers share one NFS server, which is enough for about {NFS_WORKERS}"
-        yield Finding(("nfs_server",), text, "use a parallel file system for checkpoints (busbar docs hosts)")
+        yield Finding(
+            ("nfs_server",), text, Fix("use a parallel file system for checkpoints", ("docs", "hosts"))
+        )
     if len(hosts.servers) == 1:
         text = "with one server, its failure stops the whole control plane until it is restored"
         yield Finding(("hosts", "servers"), text)
@@ -826,7 +828,7 @@ def _of_launch(cluster: Cluster) -> list[Finding]:
 
 
 def _launch_warning(cluster: Cluster, name: str, pool: Hardware) -> Finding | None:
-    fix = "set validation.enabled: false, and judge logs of your own jobs: busbar nccl check"
+    fix = Fix("set validation.enabled: false, and judge logs of your own jobs", ("nccl", "check", "LOG"))
     profile = cluster.validation_of(name).profile or ""
     if reason := _JUDGED_ONLY.get(profile):
         text = f"busbar judges logs of {profile}, and does not launch jobs there: {reason}"

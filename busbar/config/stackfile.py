@@ -20,7 +20,7 @@ from busbar.config.files import resolve
 from busbar.config.findings import ConfigError, did_you_mean, finding, section, show, unknown_keys
 from busbar.config.types import DnsLabel, HcaName, HostKey, Int, Matching, NonEmpty
 from busbar.exits import Misuse
-from busbar.finding import Finding, KeyPath
+from busbar.finding import Finding, Fix, KeyPath
 from busbar.models import ConfigModel
 
 PROJECT = "busbar"
@@ -416,6 +416,9 @@ _LEADING_ZERO = (
 )
 
 
+NO_PROJECT = Fix("name its folder by --project, or make a site", ("init", "DIR"))
+
+
 class NoStackFileError(Misuse, FileNotFoundError):
     """The stack file does not exist; the message lists the stack files of the folder."""
 
@@ -501,15 +504,11 @@ def find(stack: str, project: Path | None, cwd: Path) -> Path:
         return path
     present = ", ".join(f"Pulumi.{name}.yaml" for name in stacks(path.parent))
     if not present:
-        raise NoStackFileError(
-            f"{path} does not exist, nor another stack file there. Fix: --project FOLDER, or make a site: "
-            "busbar init DIR"
-        )
+        raise NoStackFileError(f"{path} does not exist, nor another stack file there", NO_PROJECT)
     # The folder of a capability has none.
     example = f" ({EXAMPLE} is a commented example)" if (path.parent / EXAMPLE).is_file() else ""
-    raise NoStackFileError(
-        f"{path} does not exist; stack files there: {present}. Fix: name one of these, or write it{example}"
-    )
+    fix = f"name one of these, or write it{example}"
+    raise NoStackFileError(f"{path} does not exist; stack files there: {present}", fix)
 
 
 def read(

@@ -190,10 +190,17 @@ def with_server(kubeconfig: str, *, server: str, name: str, proxy_url: str | Non
 
     `proxy_url` is the HTTP proxy to it, if any. Raises ValueError for another text than a kubeconfig of K3s.
     """
-    content = yaml.safe_load(kubeconfig)
+    try:
+        content = yaml.safe_load(kubeconfig)
+    except yaml.YAMLError:
+        content = None
     clusters = content.get("clusters") if isinstance(content, dict) else None
-    if not clusters or len(clusters) != 1:
-        raise ValueError("the text is not a kubeconfig with exactly one cluster")
+    if (
+        not clusters
+        or len(clusters) != 1
+        or "certificate-authority-data" not in clusters[0].get("cluster", {})
+    ):
+        raise ValueError("not a kubeconfig with exactly one cluster and its CA")
     user = content["users"][0]["user"]
     proxy = {"proxy-url": proxy_url} if proxy_url else {}
     return yaml.safe_dump(

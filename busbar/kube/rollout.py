@@ -89,7 +89,7 @@ def restarts(api: Api, pods: Iterable[JsonObject], nodes: Mapping[str, JsonObjec
         if until is None or node not in renewed or renewed[node][0] < until:
             found.append(node)
     what = f"which {TOOLKIT} may restart until it has run for {TOOLKIT_SECONDS} s"
-    return [f"the agent on {listed(sorted(found), _NAMED)}, {what}"] if found else []
+    return [f"the agent on {listed(sorted({*found}), _NAMED)}, {what}"] if found else []
 
 
 def _leader(api: Api, namespace: str, name: str) -> Iterable[str]:

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
+from busbar.finding import Fix, with_fix
 from busbar.hosts.inventory import Host, Login
 from busbar.hosts.remote import Hosts, Say, ScriptError, UnreachableError
 from busbar.models import StrictModel
@@ -35,11 +36,9 @@ class Record:
     path: Path
 
     def __str__(self) -> str:
-        return (
-            f"could not be cleaned: {self.host} ({self.reason}, {self.time}). "
-            "Fix: before the machine is used again, uninstall it (busbar docs hosts 'By hand') or wipe it; "
-            f"then remove {self.path}"
-        )
+        what = f"could not be cleaned: {self.host} ({self.reason}, {self.time})"
+        by_hand, then = ("docs", "hosts", "'By hand'"), f"; then remove {self.path}"
+        return with_fix(what, Fix("before the machine is used again, wipe or uninstall it", by_hand, then))
 
 
 def write_record(folder: Path, resource: str, host: Host, reason: str) -> Path:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from busbar.exits import Failed
+from busbar.finding import STACK, Fix
 from busbar.hosts.inventory import API_PORT, Host, Inventory, Login, url_host
 from busbar.hosts.remote import Hosts, Say, ScriptError, UnreachableError, on_each
 from busbar.text import counted
@@ -114,8 +115,11 @@ class _Steps:
         """Start the servers with their previous data, before any change. Raises RestoreError."""
         if self.plan.resumed:
             raise RestoreError(
-                f"{why}. An earlier restore was not finished, so K3s is not started again. Fix: repair what "
-                "is named above and run busbar restore again, with this or another snapshot"
+                f"{why}. An earlier restore was not finished, so K3s is not started again",
+                Fix(
+                    "after the repair, with this or another snapshot",
+                    ("restore", STACK, "--snapshot", self.plan.snapshot.name),
+                ),
             )
         self.say(f"{why}; starting K3s again with its previous data")
         failed = await self.failures(self.plan.servers, "start", START_SECONDS)
@@ -141,7 +145,8 @@ class _Steps:
             kept = ", ".join(f"{host}:{folder}" for host, folder in self.kept.items()) or "none"
             raise RestoreError(
                 f"{error}. {self.plan.first.name} has the data of {self.plan.snapshot.name}; "
-                f"old data: {kept}. Fix: repair what is named above and run the same command again"
+                f"old data: {kept}",
+                "after the repair run the same command again",
             ) from None
 
     def _keep(self, host: Host, facts: Mapping[str, Any]) -> None:

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from busbar import names
 from busbar.exits import Failed
+from busbar.finding import Fix
 from busbar.hosts.inventory import Host, Login
 from busbar.hosts.remote import Hosts, ScriptError, on_each
 from busbar.models import StrictModel
@@ -28,6 +29,7 @@ from busbar.text import listed
 from busbar.writing import write_whole
 
 KEPT = 3
+LOST = Fix("follow the page", ("docs", "sites", "'A lost state file'"))
 SECONDS = 120
 _SCRIPT, _FOLDER = "state-copy", "state"
 
@@ -176,11 +178,12 @@ def refuse(header: Header, found: Sequence[Kept]) -> None:
     clusters = sorted({each.install_id for each in found} - {""})
     if len(clusters) > 1:
         raise Failed(
-            f"the hosts belong to {len(clusters)} clusters ({listed(clusters)}). "
-            "Fix: correct the hosts of the stack file"
+            f"the hosts belong to {len(clusters)} clusters ({listed(clusters)})",
+            "correct the addresses of the hosts in the stack file",
         )
     if (done := max((each.rotations for each in found), default=(0, 0))) > header.rotations:
         raise Failed(
             f"the tokens of servers and agents were rotated {done} times, and the copy of {header.time} is "
-            f"from before that ({header.rotations}). Fix: busbar docs sites 'A lost state file'"
+            f"from before that ({header.rotations})",
+            LOST,
         )

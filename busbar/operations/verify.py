@@ -52,7 +52,7 @@ def drift(host: str, what: str) -> Finding:
 
 def drained(host: str, what: str) -> Finding:
     """A worker that `busbar drain` has taken out."""
-    fix = Fix(command=("uncordon", STACK, host), when="when its repair is done")
+    fix = Fix("when its repair is done", ("uncordon", STACK, host))
     return Finding((host,), what, fix, kind="drained")
 
 
@@ -76,8 +76,7 @@ class Verified:
         hosts: dict[str, list[str]] = {}
         for each in self.drift:
             if each.kind != "drift":
-                fix = each.fix.on(stack) if isinstance(each.fix, Fix) else each.fix
-                hosts.setdefault(str(fix), []).append(each.host)
+                hosts.setdefault(str(each.on(stack).fix), []).append(each.host)
         for text, names in hosts.items():
             yield f"{listed(list(dict.fromkeys(names)))}: {text}"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from busbar import names
-from busbar.finding import Finding
+from busbar.finding import STACK, Finding, Fix
 from busbar.preflight.facts import OTHER_PCI, RAIL_PCI, HostRecord
 from busbar.preflight.report import Report
 from busbar.preflight.spec import SHARED, Spec
@@ -96,16 +96,20 @@ def _other_clusters(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Findi
             yield Finding(
                 (name,),
                 f"belongs to another cluster: {mark.owner} installed it",
-                "remove it from that stack; if its state is lost: busbar recover STACK; "
-                "or uninstall the host: busbar docs hosts 'By hand'",
+                Fix(
+                    "correct its address in this file, which may be a copy of that cluster's; if this stack "
+                    "has lost its state",
+                    ("recover", STACK),
+                    "; if that cluster is to lose the host, remove it from that one's file and update that",
+                ),
             )
 
 
-def before_1_0(owner: str) -> tuple[str, str]:
+def before_1_0(owner: str) -> tuple[str, Fix]:
     """What is wrong with a host that a busbar before 1.0 has installed, and what to do."""
     return (
         f"was installed by a busbar before 1.0 ({owner}), whose state this one does not read",
-        "remove it with that busbar (`busbar destroy`), or uninstall it: busbar docs hosts 'By hand'",
+        Fix("remove it with `destroy` of that busbar, or uninstall it", ("docs", "hosts", "'By hand'")),
     )
 
 

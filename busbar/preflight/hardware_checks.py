@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from packaging.version import Version
 
 from busbar import versions
-from busbar.finding import Finding, error, warning
+from busbar.finding import Finding, Fix, error, warning
 from busbar.hosts import supported_os
 from busbar.preflight.network_checks import Rails, check_flow_control, choose_rails
 from busbar.preflight.report import Report
@@ -236,6 +236,9 @@ def _hcas_of_pods(required: HostRequirements, report: Report) -> Iterator[Findin
         yield finding(
             "RDMA devices are exclusive to a network namespace (ib_core netns_mode=0): pods of the "
             "validation see no HCA",
-            "rdma system set netns shared, and `options ib_core netns_mode=1` in /etc/modprobe.d; or "
-            "validation.enabled: false, and judge logs of your own jobs: busbar nccl check",
+            Fix(
+                "rdma system set netns shared, and `options ib_core netns_mode=1` in /etc/modprobe.d; or "
+                "validation.enabled: false, and judge logs of your own jobs",
+                ("nccl", "check", "LOG"),
+            ),
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from busbar.finding import Finding, error, warning
+from busbar.finding import STACK, Finding, Fix, error, warning
 from busbar.preflight.report import Health, PcieLink, Report
 from busbar.preflight.spec import HostRequirements
 
@@ -131,7 +131,10 @@ def _uptime(health: Health, models: set[str]) -> Iterator[Finding]:
             yield warning(
                 f"has been up for {days:.0f} days: after {most} the NVLink of a {model} may fail with its "
                 "first firmware",
-                "busbar drain, then reboot; or update the firmware (NVIDIA's guide of that system)",
+                Fix(
+                    "update the firmware (NVIDIA's guide of that system), or reboot it after",
+                    ("drain", STACK, "HOST"),
+                ),
             )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from busbar import versions
-from busbar.finding import Finding, error, of_host, warning
+from busbar.finding import Finding, Fix, error, of_host, warning
 from busbar.hosts import supported_os
 from busbar.hosts.inventory import Host
 from busbar.preflight.hardware_checks import check_hardware
@@ -192,8 +192,10 @@ def _leftovers(host: Host, report: Report) -> Iterator[Finding]:
     if host.role == "server" and report.server_name not in ("", host.name):
         yield error(
             f"is a K3s server named {report.server_name}, which is its name in etcd and cannot change",
-            f"keep the name {report.server_name} in hosts.servers, or rename servers one at a time: "
-            "busbar docs hosts 'Renaming and moving'",
+            Fix(
+                f"keep the name {report.server_name} in hosts.servers, or rename servers one at a time",
+                ("docs", "hosts", "'Renaming and moving'"),
+            ),
         )
     unit, other = ("k3s", "k3s-agent") if host.role == "server" else ("k3s-agent", "k3s")
     if other in active:

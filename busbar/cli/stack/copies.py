@@ -16,6 +16,7 @@ from busbar.cli.stack.session import Session
 from busbar.cli.stack.target import Target
 from busbar.config import stackfile
 from busbar.exits import DONE, FAILED, Failed, Misuse
+from busbar.finding import Fix, with_fix
 from busbar.hosts.inventory import Host, Login
 from busbar.operations import state_copies
 from busbar.operations.lock import requester
@@ -59,10 +60,11 @@ def keep(s: Session, former: Snapshot, state: Snapshot) -> None:
     ours = {header.sha256, state_copies.digest(state_copies.resources_of(former.text))}
     newest = next((each for each in _newest(found) if each.checkout != header.checkout), None)
     if newest and newest.sha256 not in ours and newest.time > (before[-1].time if before else ""):
-        s.say(
+        what = (
             f"warning: {newest.author} has kept another state of this stack at {newest.time}, from another "
-            "folder. Both copies stay. Fix: use one backend for all admins: busbar docs sites"
+            "folder. Both copies stay"
         )
+        s.say(with_fix(what, Fix("use one backend for all admins", ("docs", "sites"))))
 
 
 def recover(target: Target, *, yes: bool) -> int:
@@ -106,8 +108,12 @@ def _refuse_known(state: Snapshot, target: Target) -> None:
     if state.made:
         raise Failed(
             f"the state of stack {target.name} has {counted(len(state.made), 'resource')}, and only a lost "
-            f"one is recovered. Fix: `busbar up {target.name}`; a state that is of no use is removed by "
-            f"`pulumi stack rm --force --preserve-config {target.name}`"
+            "one is recovered",
+            Fix(
+                "to go on with it",
+                ("up", target.name),
+                f"; to forget it: `pulumi stack rm --force --preserve-config {target.name}`",
+            ),
         )
 
 
@@ -140,6 +146,6 @@ def _choose(
                 s.say(f"  damaged on {place}: {error}")
     also = f"; there are copies of {listed(sorted(others))}, which are not imported here" if others else ""
     raise Failed(
-        f"no whole copy of the state of {'/'.join(wanted)} on {listed([each.host for each in every])}{also}. "
-        "Fix: busbar docs sites 'A lost state file'"
+        f"no whole copy of the state of {'/'.join(wanted)} on {listed([each.host for each in every])}{also}",
+        state_copies.LOST,
     )

@@ -21,6 +21,7 @@ from busbar import names
 from busbar.cli.stack.errors import NO_PULUMI_CLI
 from busbar.cli.stack.target import Target
 from busbar.exits import Misuse
+from busbar.finding import Fix
 
 Output = Callable[[str], Any]
 # Variable in the engine's environment with the pid of the process that started it and forwards signals.
@@ -109,9 +110,11 @@ def open_stack(engine: Engine, target: Target, *, create: Callable[[str], None] 
         backend = workspace.who_am_i().url
         if create is None:
             raise Misuse(
-                f"stack {target.name} does not exist in {backend}. "
-                f"Fix: `busbar up {target.name}` creates it; if it exists elsewhere, `pulumi login` there, "
-                "or set PULUMI_BACKEND_URL."
+                f"stack {target.name} does not exist in {backend}",
+                Fix(
+                    "if it exists in another backend, `pulumi login` there; to create it here",
+                    ("up", target.name),
+                ),
             ) from None
         stack = auto.Stack.create(target.stack, workspace)
         create(f"created stack {target.name} in {backend}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from busbar.finding import STACK, Fix
+
 # Errors that stop the Pulumi engine before it begins.
 NO_PASSPHRASE = re.compile(r"passphrase must be set")
 WRONG_PASSPHRASE = re.compile(r"incorrect passphrase")
@@ -19,6 +21,8 @@ LOCK_HOLDER = re.compile(r"created by \S+@(?P<host>\S+) \(pid (?P<pid>\d+)\) at 
 """One holder of a lock in a file backend."""
 TRUNCATED = re.compile(r"unexpected end of JSON input")
 """A file of a file backend is truncated."""
+NOT_WRITTEN = re.compile(r"\.pulumi/.*(read-only file system|permission denied|no space left on device)")
+"""The engine cannot write into the folder of its backend."""
 UNREADABLE_STATE = re.compile(r"failed to load checkpoint")
 
 # The engine's warning about steps that an earlier update did not finish.
@@ -58,7 +62,7 @@ NO_PULUMI_CLI = (
 )
 
 # Text of the engine -> fix. The text itself is always shown first.
-_FIXES = (
+_FIXES: tuple[tuple[re.Pattern[str], Fix | str], ...] = (
     (
         NO_PASSPHRASE,
         "export PULUMI_CONFIG_PASSPHRASE, or PULUMI_CONFIG_PASSPHRASE_FILE=/PATH/OF/A/FILE that holds it.",
@@ -80,12 +84,19 @@ _FIXES = (
     (NO_PLUGIN, "`pulumi install --no-dependencies` in the project folder installs the plugins."),
     (
         UNREACHABLE,
-        "`busbar preflight STACK` names the hosts that do not answer. If a machine is gone for good, "
-        "take it out of hosts.",
+        Fix(
+            "see which hosts do not answer",
+            ("preflight", STACK),
+            "; if a machine is gone for good, take it out of hosts",
+        ),
     ),
     (
         LOGIN_REFUSED,
-        "`busbar preflight STACK` names the hosts that refuse the key, or that have another host key.",
+        Fix("see which hosts refuse the key, or have another host key", ("preflight", STACK)),
+    ),
+    (
+        NOT_WRITTEN,
+        "let your user write to the folder of the backend, or free space there: df -h; then retry.",
     ),
     (
         LOCKED,
@@ -135,7 +146,8 @@ def _named(text: str) -> str:
     return text
 
 
-def fixes(errors: Iterable[str]) -> list[str]:
+def fixes(errors: Iterable[str], stack: str) -> list[str]:
     """Fixes for the known errors; the output of scripts is ignored, because it has its own fixes."""
     known = "\n".join(SCRIPT_FAILED.split(text, maxsplit=1)[0] for text in errors)
-    return [fix for pattern, fix in _FIXES if pattern.search(known)]
+    found = [fix for pattern, fix in _FIXES if pattern.search(known)]
+    return [str(fix.on(stack)) if isinstance(fix, Fix) else fix for fix in found]

@@ -18,6 +18,7 @@ from busbar.cli.stack.engine import WATCHER, Snapshot
 from busbar.cli.stack.errors import LOCK_HOLDER, PENDING, PENDING_STEP, TRUNCATED
 from busbar.exits import Failed
 from busbar.kube.wait import Deadline, Pending, SystemClock, TimedOut, wait_until
+from busbar.operations.state_copies import LOST
 
 # Time limit in seconds for the wait for an engine whose busbar was killed.
 ABANDONED_SECONDS = 1800
@@ -186,7 +187,7 @@ class StateFiles:
         kept = (self.folder / "backups" / self.project / self.stack).glob("*.json")
         whole = [path for path in (last, *kept) if _is_whole(path)]
         if not whole:
-            return f"{state} is truncated and has no backup: see docs/sites.md, A lost state file."
+            return f"{state} is truncated and has no backup: {LOST}"
         newest = max(whole, key=lambda path: path.stat().st_mtime)
         written = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(newest.stat().st_mtime))
         old, new, kept_as = (quote(str(path)) for path in (state, newest, aside))

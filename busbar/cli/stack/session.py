@@ -57,7 +57,7 @@ class Session:
         self.title(f"error: {title or f'{self.command} failed'}", "bold red")
         for text in errors:
             self.say(text)
-        for fix in [*fixes(errors), *self._repairs(errors)]:
+        for fix in [*fixes(errors, self.target.name), *self._repairs(errors)]:
             self.say(f"Fix: {fix}")
         return FAILED
 

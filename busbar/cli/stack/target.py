@@ -73,9 +73,7 @@ def find(stack: str, project: Path | None) -> Target:
     folder = stackfile.project_folder(project, cwd)
     if folder is None:
         where = f"{cwd} or above" if project is None else str(cwd / project)
-        raise Misuse(
-            f"there is no Pulumi.yaml in {where}. Fix: --project FOLDER, or make a site: busbar init DIR"
-        )
+        raise Misuse(f"there is no Pulumi.yaml in {where}", stackfile.NO_PROJECT)
     path = open_file(stack, project).resolve()
     if not is_file:
         return Target(folder, stack)
@@ -83,6 +81,7 @@ def find(stack: str, project: Path | None) -> Target:
     if match is None or path.parent != folder:
         raise Misuse(
             f"{path} is not a stack file of {folder}: a stack file is named Pulumi.STACK.yaml and is beside "
-            "Pulumi.yaml. Fix: rename or move it."
+            "Pulumi.yaml",
+            "rename or move it",
         )
     return Target(folder, match["stack"])

@@ -283,7 +283,8 @@ class _Node:
     def __init__(self, slurm: Slurm, file: StackFile, name: str) -> None:
         names = [host.name for host in slurm.hosts.compute]
         if name not in names:
-            raise Misuse(f"{name} is not a compute host of {file.path.name}{did_you_mean(name, names)}")
+            what = f"{name} is not a compute host of {file.path.name}{did_you_mean(name, names)}"
+            raise Misuse(what, f"name one of {', '.join(names)}")
         spec = _spec(slurm, file)
         self.controller, self.name = spec.hosts[0], name
         self.spec = spec.model_copy(update={"hosts": tuple(each for each in spec.hosts if each.name == name)})

@@ -43,7 +43,7 @@ def test_a_stack_without_hosts_is_named_with_the_commands_for_it(
     assert (
         f"Pulumi.mine.yaml is a stack of {capability.project}, which has no hosts of its own" in done.stderr
     )
-    assert "Fix: name the stack of its cluster; for this one use busbar status" in done.stderr
+    assert "Fix: name the stack of its cluster; for this one: busbar status mine" in done.stderr
     assert capability.gate is not None and capability.gate.raised in done.stderr
 
 

@@ -128,7 +128,9 @@ def test_a_worker_that_was_drained_is_named_with_its_reason_and_makes_the_former
         with pytest.raises(error) as raised:
             site.watch().log()
         why = str(raised.value) if policy is None else "\n".join(site.told)
-        assert f"{node['metadata']['name']}: drained: driver 580. Fix: `busbar uncordon`" in why
+        name = node["metadata"]["name"]
+        assert f"{name}: drained: driver 580. Fix: put it in quarantine, or when its repair is done: " in why
+        assert f"busbar uncordon STACK {name}" in why
 
 
 def test_at_the_end_of_a_quarantine_the_former_verdict_stays_without_a_policy() -> None:

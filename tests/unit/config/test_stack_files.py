@@ -216,7 +216,7 @@ def test_every_command_takes_the_name_of_a_stack_or_the_path_of_its_file(
 def test_an_example_is_named_only_where_it_is_beside_the_missing_file(tmp_path: Path) -> None:
     with pytest.raises(stackfile.NoStackFileError) as without:
         stackfile.find("prod", tmp_path, tmp_path)
-    assert "nor another stack file there. Fix: --project FOLDER" in str(without.value)
+    assert "nor another stack file there. Fix: name its folder by --project" in str(without.value)
     (tmp_path / "Pulumi.dev.yaml").touch()
     with pytest.raises(stackfile.NoStackFileError, match=r"name one of these, or write it$"):
         stackfile.find("prod", tmp_path, tmp_path)

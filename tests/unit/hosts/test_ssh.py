@@ -14,6 +14,7 @@ from typing import Any
 import asyncssh
 import pytest
 
+from busbar.config import Bastion
 from busbar.hosts import remote, ssh
 from busbar.hosts.inventory import Login
 from busbar.hosts.remote import Hosts, ScriptError

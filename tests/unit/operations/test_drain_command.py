@@ -144,7 +144,9 @@ def test_a_node_that_somebody_else_has_cordoned_stays_so(call: Call, cluster: Ap
     call("drain", "prod", "gpu-2")
     done = call("uncordon", "prod", "gpu-2")
     assert (done.exit_code, cluster.objects[f"{NODES}/gpu-2"]["spec"]["unschedulable"]) == (1, True)
-    assert "stays cordoned for another reason: busbar verify prod" in " ".join(done.output.split())
+    assert "stays cordoned for another reason. Fix: see by whom: busbar verify prod" in " ".join(
+        done.output.split()
+    )
 
 
 @pytest.mark.parametrize("command", ["drain", "uncordon"])

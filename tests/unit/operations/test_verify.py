@@ -220,7 +220,7 @@ def test_a_chart_that_is_not_deployed_is_named(releases: dict[tuple[str, str], s
         ),
         (
             [drained("w-1", "its Node is drained: fan"), drift("w-2", "a")],
-            ["busbar up dev --converge w-2", "w-1: busbar uncordon dev w-1 when its repair is done"],
+            ["busbar up dev --converge w-2", "w-1: when its repair is done: busbar uncordon dev w-1"],
         ),
     ],
 )

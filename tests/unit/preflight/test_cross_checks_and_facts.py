@@ -188,7 +188,7 @@ def test_a_host_that_a_busbar_before_1_0_installed_is_refused_with_what_to_do(kn
     site = spec(a_host("worker-1")).model_copy(update={"install_id": known})
     [finding] = check_across_hosts(site, {"worker-1": report(owner=mark("worker-worker-1"))}, {})
     assert "before 1.0 (busbar/prod/worker-worker-1)" in finding.what
-    assert "remove it with that busbar" in str(str(finding.fix))
+    assert "remove it with `destroy` of that busbar" in str(finding.fix)
 
 
 @pytest.mark.parametrize("known", [OURS, ""])
@@ -198,7 +198,9 @@ def test_a_host_of_another_cluster_is_refused_also_by_a_stack_that_has_installed
     (finding,) = check_across_hosts(site, reports, {})
     assert (finding.host, finding.kind) == ("worker-1", "error")
     assert finding.what == "belongs to another cluster: busbar/prod/busbar-worker@worker-1 installed it"
-    assert "busbar docs hosts 'By hand'" in str(finding.fix)
+    steps = ["correct its address in this file", "busbar recover STACK", "remove it from that one's file"]
+    places = [str(finding.fix).index(each) for each in steps]
+    assert places == sorted(places), "the likeliest cause comes first, what drains production last"
 
 
 @pytest.mark.parametrize(

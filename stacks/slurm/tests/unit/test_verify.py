@@ -57,7 +57,7 @@ def test_a_drain_by_the_command_is_ended_by_the_command() -> None:
     [one] = drifts = found(gpu_2={**DRAINED, "reason": "busbar drain: new fan (me@ws)"})
     assert (one.host, one.kind) == ("gpu-2", "drained")
     assert [*Verified([], drifts).fixes("dev")] == [
-        "gpu-2: busbar uncordon dev gpu-2 when its repair is done"
+        "gpu-2: when its repair is done: busbar uncordon dev gpu-2"
     ]
     assert output("slurm/node", 'printf "$COMMAND_REASON"') == verify.COMMAND_REASON
 

@@ -34,18 +34,22 @@ from busbar.components.engine.stack import INCOMPLETE, UNFINISHED
             "take it out of hosts",
         ),
         ("worker-w-2: ssh: rejected: connect failed (No route to host)", "take it out of hosts"),
-        ("error: ssh: handshake failed: ssh: host key mismatch", "busbar preflight STACK"),
+        ("error: ssh: handshake failed: ssh: host key mismatch", "busbar preflight dev"),
+        (
+            "error: could not create stack: open /state/.pulumi/meta.yaml.tmp: permission denied",
+            "let your user write to the folder of the backend",
+        ),
         ("error: no resource plugin 'pulumi-resource-command' found", "pulumi install --no-dependencies"),
     ],
     ids=[
         *("no passphrase", "wrong passphrase", "not logged in", "no state folder", "locked", "dead"),
-        *("dead behind a bastion", "key", "no plugin"),
+        *("dead behind a bastion", "key", "backend that cannot be written", "no plugin"),
     ],
 )
 def test_a_known_error_of_the_engine_is_shown_with_its_fix(stderr: str, fix: str) -> None:
     (reason,) = reasons([], stderr)
     assert reason == stderr.removeprefix("error: ")
-    (found,) = fixes([reason])
+    (found,) = fixes([reason], "dev")
     assert fix in found
 
 
@@ -56,7 +60,7 @@ def test_a_host_that_cannot_be_dialled_is_named_instead_of_the_raw_error() -> No
         "worker-w-2: is not responding (dial tcp 10.0.0.22:22: connect: no route to host); "
         "no changes made there"
     )
-    assert "take it out of hosts" in fixes([reason])[0]
+    assert "take it out of hosts" in fixes([reason], "dev")[0]
 
 
 # As pulumi-command 1.2 reports a failed command: the command quoted as Go does, then both of its streams.
@@ -76,7 +80,7 @@ def test_a_refused_connection_in_what_a_script_said_does_not_make_its_host_unrea
     raw = f"busbar-control-plane@server-2: Process exited with status 1: {COMMAND}\n{said}"
     [reason] = reasons([raw], "")
     assert reason == f"busbar-control-plane@server-2: Process exited with status 1:\n{said}"
-    assert fixes([reason]) == [], "the script's own words, and its own fix"
+    assert fixes([reason], "dev") == [], "the script's own words, and its own fix"
 
 
 def test_a_connection_that_ended_while_a_script_ran_is_said() -> None:
@@ -89,7 +93,7 @@ def test_a_connection_that_ended_while_a_script_ran_is_said() -> None:
 
 def test_an_unknown_error_is_shown_as_it_is() -> None:
     assert reasons([], "error: disk full") == ["disk full"]
-    assert fixes(["disk full"]) == []
+    assert fixes(["disk full"], "dev") == []
 
 
 def test_a_follow_up_error_is_shown_where_there_is_no_other() -> None:

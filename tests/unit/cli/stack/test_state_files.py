@@ -77,7 +77,7 @@ def test_the_newest_backup_that_can_be_read_is_named(files: StateFiles) -> None:
 def test_without_a_backup_the_fix_says_where_to_read_on(files: StateFiles) -> None:
     _write(files, "stacks/busbar/dev.json", "")
     fix = files.repair()
-    assert fix is not None and "docs/sites.md" in fix
+    assert fix is not None and "busbar docs sites 'A lost state file'" in fix
 
 
 def test_a_state_that_can_be_read_needs_no_repair(files: StateFiles) -> None:

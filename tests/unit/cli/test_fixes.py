@@ -1,0 +1,94 @@
+"""Every command of busbar that a Fix or a sentence of the product names exists, with its options."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbar.cli.main import build
+from busbar.finding import STACK, Finding, Fix, with_fix
+
+ROOT = Path(__file__).resolve().parents[3]
+APP: Any = build()
+PRODUCT = [
+    path
+    for pattern in ("busbar/**/*.py", "components/**/*.py", "stacks/*/package/**/*.py")
+    for path in sorted(ROOT.glob(pattern))
+]
+SCRIPTS = [path for pattern in ("host/*.sh", "stacks/*/host/*.sh") for path in sorted(ROOT.glob(pattern))]
+# `busbar up` in a sentence; what is not a command, such as "busbar writes", has no word of the command line.
+IN_TEXT = re.compile(r"(?<![\w./-])busbar (?P<words>[a-z_-]+(?: [^\s`'\";,:.)|&>]+)*)")
+UNKNOWN = "{}"
+
+
+def as_words(node: ast.expr) -> list[str]:
+    """The words of a tuple in the source; UNKNOWN where they are known only later."""
+    if not isinstance(node, ast.Tuple):
+        return [UNKNOWN]
+    return [each.value if isinstance(each, ast.Constant) else UNKNOWN for each in node.elts]
+
+
+def commands_of(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Line and words of the command of every Fix in a file."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Fix"):
+            continue
+        given = [*node.args[1:2], *(each.value for each in node.keywords if each.arg == "command")]
+        yield from ((node.lineno, as_words(each)) for each in given)
+
+
+def problems(words: list[str]) -> list[str]:
+    """What a command has that the command line does not have."""
+    command, words = APP, list(words)
+    while hasattr(command, "commands"):
+        word = words.pop(0) if words else "nothing"
+        if word not in command.commands:
+            return [f"no command {word}"]
+        command = command.commands[word]
+    options = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
+    shown = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
+    return sorted(shown - options - {"--help"})
+
+
+FIXES = {
+    f"{path.relative_to(ROOT)}:{line}": words
+    for path in PRODUCT
+    for line, words in commands_of(path)
+    if words[0] != UNKNOWN
+}
+
+
+@pytest.mark.parametrize("where", FIXES)
+def test_the_command_of_every_fix_exists_with_its_options(where: str) -> None:
+    assert problems(FIXES[where]) == []
+
+
+def test_no_sentence_names_an_option_that_its_command_does_not_have() -> None:
+    wrong = []
+    for path in [*PRODUCT, *SCRIPTS]:
+        for found in IN_TEXT.finditer(re.sub(r'"\s*\n\s*f?"', "", path.read_text())):
+            words = found["words"].split()
+            missing = [each for each in problems(words) if each.startswith("-")]
+            wrong += [f"{path.relative_to(ROOT)}: busbar {found['words']}: {each}" for each in missing]
+    assert not wrong
+
+
+def test_a_fix_of_an_option_that_a_command_lacks_is_found(tmp_path: Path) -> None:
+    source = tmp_path / "fixes.py"
+    source.write_text('Fix("else", ("measure", stack, "--namespace", name))\nFix(command=("nosuch",))')
+    assert [problems(words) for _, words in commands_of(source)] == [["--namespace"], ["no command nosuch"]]
+
+
+def test_a_fix_is_shown_as_a_sentence_a_command_and_what_comes_after_it() -> None:
+    fix = Fix("when its repair is done", ("uncordon", STACK, "gpu-1"))
+    assert str(fix.on("prod")) == "when its repair is done: busbar uncordon prod gpu-1"
+    assert str(Fix(command=("up", "dev"), when="first, then destroy")) == "busbar up dev first, then destroy"
+    assert str(Fix(command=("up", "dev"), when="; or wait")) == "busbar up dev; or wait"
+    assert with_fix("it is off", "") == "it is off"
+    finding = Finding(("hosts", "workers", 0), "is drained", fix).on("prod")
+    assert str(finding) == f"hosts.workers[0]: is drained. Fix: {fix.on('prod')}"
