@@ -327,7 +327,9 @@ def test_a_failed_step_ends_with_its_reason_and_the_next_command(site: Site) -> 
     done = site.busbar("up", "dev", "--yes", "--skip-preview")
     assert done.code == 1, done.text
     assert any("✗ second failed" in line for line in done.lines)
-    assert "this update failed before it wrote outputs; outputs of an earlier update:" in done.lines
+    [former] = [line for line in done.lines if line.startswith("outputs are those of ")]
+    assert done.lines.index(former) < done.lines.index("error: busbar up dev failed")
+    assert "word two" not in done.lines, "the outputs are not printed once more"
     assert "Exception: the switch is off" in done.lines[-10:]
     assert "busbar up dev" in done.lines[-1]
 

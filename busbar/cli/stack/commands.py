@@ -16,11 +16,12 @@ from busbar.cli.stack import copies, keep, recovery, session
 from busbar.cli.stack.changes import PlannedChanges
 from busbar.cli.stack.engine import Snapshot, open_stack, snapshot
 from busbar.cli.stack.errors import reasons
-from busbar.cli.stack.report import report, show_uncleaned, unchanged
+from busbar.cli.stack.report import next_run, report, show_uncleaned, unchanged
 from busbar.cli.stack.rows import Rows, resource_name
 from busbar.cli.stack.session import Session
 from busbar.cli.stack.target import ALL, CHARTS, Options, Target
 from busbar.exits import DONE, FAILED, Failed, Misuse
+from busbar.finding import Fix, with_fix
 from busbar.kube.client import RestApi
 from busbar.operations import removal
 from busbar.outputs import CLUSTER, GATE
@@ -116,11 +117,11 @@ def destroy(target: Target, options: Options) -> int:
         )
         s.console.print(plan.render())
         if lost := _unrecorded(state):
-            s.say(
+            what = (
                 f"warning: an earlier update was interrupted while it created {lost}. What it made is not in "
-                "the state, and destroy does not remove it. "
-                f"Fix: `busbar up {target.name}` first, then destroy."
+                "the state, and destroy does not remove it"
             )
+            s.say(with_fix(what, Fix(command=("up", target.name), when="first, then destroy")))
         if not options.yes:
             answer = typer.prompt(
                 f"\nThis removes all of it. Type the name of the stack, {target.name}, to go on"
@@ -131,9 +132,9 @@ def destroy(target: Target, options: Options) -> int:
         s.title(s.command)
         rows, _, failure = s.update(stack, stack.destroy, parallel=options.parallel, continue_on_error=True)
         if failure:
-            s.title(rows.summary())
+            s.title(rows.summary(failed=True))
             s.fail(reasons(rows.errors, failure, printed=rows.printed))
-            s.say(f"Next: fix the cause, then `{s.command}` again; it continues where this one stopped.")
+            s.say(f"Next: after the repair `{s.command}` again; it continues where this one stopped.")
             return FAILED
         keep.remove(target.folder)
         s.title(rows.summary())
@@ -177,15 +178,17 @@ def _after_up(
     s: Session, stack: auto.Stack, rows: Rows, outputs: keep.Outputs, failure: str, before: Snapshot
 ) -> int:
     """Keep and show the outputs, keep a copy of the state, and print the next steps."""
-    keep.keep(outputs, s.target.folder)
+    wrote = rows.outputs_written or not failure
+    if wrote:
+        keep.keep(outputs, s.target.folder)
     if outputs.gate == CLUSTER and (kubeconfig := outputs.values.get(keep.KUBECONFIG)):
         notify(lambda: RestApi(kubeconfig), s.say, outputs.values)
-    if failure and not rows.outputs_written and outputs.values:
-        s.title("this update failed before it wrote outputs; outputs of an earlier update:", "bold red")
-    else:
+    if wrote:
         s.title("" if outputs.gate else "outputs")
-    keep.show(s.console, outputs, s.target)
-    s.title(rows.summary(), "")
+        keep.show(s.console, outputs, s.target)
+    s.title(rows.summary(failed=bool(failure)), "")
+    if not wrote and outputs.values:
+        s.say(keep.former(outputs, s.target.folder))
     if not rows.counts and not failure and outputs.gate:
         s.say(unchanged(outputs.gate, s.target))
     state = before
@@ -201,7 +204,7 @@ def _after_up(
     if gate and rows.outputs_written and any(GATE in error for error in rows.errors):
         return _gate_failed(s, outputs, gate)
     s.fail(reasons(rows.errors, failure, printed=rows.printed))
-    s.say(f"Next: fix the cause, then `{s.command}` again; it continues where this one stopped.")
+    s.say(f"Next: after the repair `{s.command}` again; it continues where this one stopped.")
     return FAILED
 
 
@@ -211,10 +214,7 @@ def _gate_failed(s: Session, outputs: keep.Outputs, gate: Gate) -> int:
     s.fail([f"  - {reason}" for reason in found], title=f"{gate.title} for cluster {name}")
     for path in sorted(s.target.folder.glob("*/report.html")):
         s.say(f"report: {keep.near(path)}")
-    s.say(
-        f"Next: repair what the reasons name, raise {gate.raised} in {s.target.file} by one, "
-        f"then `{s.command}`."
-    )
+    s.say(f"Next: after the repair {next_run(gate, s.target)}, then `{s.command}`.")
     if gate == CLUSTER:
         hooks.call("gate_failed", s.target.project / s.target.file, s.say)
     return FAILED
@@ -292,5 +292,5 @@ def _resources_of(host: str, installed: Sequence[str]) -> list[str]:
     if not found:
         known = ", ".join(dict.fromkeys(map(names.host_of, installed)))
         fix = f"name some of {known}; {CHARTS}; or {ALL}." if known else "leave the option out."
-        raise Misuse(f"--converge {host}: the stack has no such host. Fix: {fix}")
+        raise Misuse(f"--converge {host}: the stack has no such host", fix)
     return found

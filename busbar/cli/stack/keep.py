@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,18 @@ def show(console: Console, outputs: Outputs, target: Target) -> None:
     for name, value in sorted(outputs.values.items()):
         table.add_row(name, Text("[secret]", "dim") if name in outputs.secrets else _short(value))
     console.print(table)
+
+
+def former(outputs: Outputs, folder: Path) -> str:
+    """One line on the outputs of an earlier update, by the file that `keep` wrote then."""
+    passed = outputs.gate and outputs.values.get(outputs.gate.passed)
+    verdict = {True: ": PASS", False: ": FAIL"}.get(passed, "") if passed is not None else ""
+    try:
+        at = datetime.fromtimestamp((folder / OUTPUTS).stat().st_mtime, UTC)
+    except OSError:
+        return f"outputs are those of an earlier update{verdict}"
+    day = "" if at.date() == datetime.now(UTC).date() else f"{at:%Y-%m-%d} "
+    return f"outputs are those of {day}{at:%H:%M} UTC{verdict}"
 
 
 def near(path: Path) -> Path:

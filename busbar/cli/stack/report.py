@@ -6,6 +6,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+import yaml
 from pulumi import automation as auto
 from rich.console import Console
 from rich.text import Text
@@ -16,9 +17,11 @@ from busbar.cli.stack import keep, rows
 from busbar.cli.stack.engine import Snapshot, snapshot
 from busbar.cli.stack.target import Target
 from busbar.exits import DONE, FAILED
+from busbar.finding import Fix
 from busbar.kube import nodes
 from busbar.kube.client import ApiError, RestApi
 from busbar.operations import removal
+from busbar.operations.verify import drained
 from busbar.outputs import CLUSTER
 from busbar.text import ago
 
@@ -67,8 +70,17 @@ def unchanged(gate: Gate, target: Target) -> str:
     verify = f"`busbar verify {target.name}` asks the hosts; " if has_hosts else ""
     return (
         "no changes, so no host was asked and nothing was measured: the outputs are those of an earlier "
-        f"update. {verify}to measure again, raise {gate.raised} in {target.file} by one."
+        f"update. {verify}to measure again, {next_run(gate, target)}."
     )
+
+
+def next_run(gate: Gate, target: Target) -> str:
+    """What to write into the stack file so that the next update measures again."""
+    section, _, key = gate.raised.partition(".")
+    config = yaml.safe_load((target.project / target.file).read_text(encoding="utf-8")).get("config") or {}
+    parts = [part.get(section) or {} for part in config.values() if isinstance(part, dict)]
+    number = next((part[key] for part in parts if key in part), 1)
+    return f"set {gate.raised}: {number + 1} in {target.file}"
 
 
 def _last_update(stack: auto.Stack) -> auto.UpdateSummary | None:
@@ -94,9 +106,10 @@ def _pending(state: Snapshot, target: Target) -> list[str]:
     if not state.pending:
         return []
     steps = ", ".join(f"{kind} {rows.resource_name(urn)}" for urn, kind in state.pending)
+    again = Fix(command=("up", target.name))
     return [
         f"      pending  {steps}",
-        f"               An update is running, or was interrupted; then `busbar up {target.name}` continues.",
+        f"               An update is running, or was interrupted. To continue: {again}",
     ]
 
 
@@ -111,7 +124,4 @@ def drained_lines(kubeconfig: Any, target: Target) -> list[str]:
         names = {node.name: node.drained for node in nodes.read(api) if node.drained}
     except ApiError as error:
         return [f"       drained  unknown: {error}"]
-    fix = f"busbar uncordon {target.name}"
-    return [
-        f"       drained  {name}: {why}; when its repair is done: {fix} {name}" for name, why in names.items()
-    ]
+    return [f"       drained  {drained(name, why).on(target.name)}" for name, why in names.items()]

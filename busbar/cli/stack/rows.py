@@ -174,11 +174,12 @@ class Rows:
         running = {urn for urn, _ in self._running}
         return {*earlier, *self.not_repeated, *self._failed_urns, *running} - self._finished_urns
 
-    def summary(self) -> str:
+    def summary(self, *, failed: bool = False) -> str:
         """The summary: `resources: 22 created, 1 updated; 103 s in all, 85 s without the preview`."""
+        nothing = "none changed" if failed else "nothing to do"
         changed = ", ".join(f"{count} {verb}" for verb, count in sorted(self.counts.items()))
         times = f"{time.monotonic() - BEGAN:.0f} s in all, {self.seconds:.0f} s without the preview"
-        return f"resources: {changed or 'nothing to do'}; {times}"
+        return f"resources: {changed or nothing}; {times}"
 
     def say(self, text: str) -> None:
         self._line(f"    {text}", "dim")

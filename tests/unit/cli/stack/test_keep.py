@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import stat
 from pathlib import Path
 
 from rich.console import Console
 
-from busbar.cli.stack.keep import Outputs, failed_steps, keep, keep_failed_steps, remove, show
+from busbar.cli.stack.keep import Outputs, failed_steps, former, keep, keep_failed_steps, remove, show
 from busbar.cli.stack.target import Target
 
 
@@ -42,6 +43,15 @@ def test_failed_steps_are_noted_until_they_have_ended(tmp_path: Path) -> None:
     assert failed_steps(folder) == ["a", "b"]
     keep_failed_steps((), folder)
     assert failed_steps(folder) == []
+
+
+def test_outputs_of_an_earlier_update_are_one_line_with_its_time_and_verdict(tmp_path: Path) -> None:
+    outputs = Outputs({"contract_version": 3, "nccl_passed": True}, frozenset())
+    assert former(outputs, tmp_path) == "outputs are those of an earlier update: PASS"
+    keep(outputs, tmp_path)
+    os.utime(tmp_path / "outputs.json", (0, 1_700_000_000))
+    assert former(outputs, tmp_path) == "outputs are those of 2023-11-14 22:13 UTC: PASS"
+    assert former(Outputs({"word": "two"}, frozenset()), tmp_path).endswith("22:13 UTC")
 
 
 def test_after_a_destroy_only_the_reports_stay(tmp_path: Path) -> None:

@@ -18,10 +18,14 @@ GATES = {"busbar": CLUSTER, **{each.name: each.gate for each in capabilities() i
     ("project", "asks"), [("busbar", True), ("slurm", True), ("training", False), ("watch", False)]
 )
 def test_an_update_without_changes_says_that_nothing_was_asked_and_which_command_asks(
-    project: str, asks: bool
+    project: str, asks: bool, tmp_path: Path
 ) -> None:
     gate = GATES[project]
-    said = unchanged(gate, Target(Path("."), "org/x/dev"))
+    section, _, key = gate.raised.partition(".")
+    (tmp_path / "Pulumi.dev.yaml").write_text(f"config: {{'x:y': {{{section}: {{{key}: 7}}}}}}")
+    said = unchanged(gate, Target(tmp_path, "org/x/dev"))
     assert said.startswith("no changes, so no host was asked and nothing was measured")
     assert ("`busbar verify dev` asks the hosts" in said) is asks
-    assert f"raise {gate.raised} in Pulumi.dev.yaml by one" in said
+    assert f"to measure again, set {gate.raised}: 8 in Pulumi.dev.yaml" in said
+    (tmp_path / "Pulumi.dev.yaml").write_text("config: {'x:y': {}}")
+    assert f"set {gate.raised}: 2 in" in unchanged(gate, Target(tmp_path, "dev"))
