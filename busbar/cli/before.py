@@ -15,6 +15,7 @@ from busbar.cli.operation import operations_of
 from busbar.cli.output import fail, print_result, print_text, progress
 from busbar.cli.stackfile import STACK_HELP, AsJson, Project, Stack, capability_of, find_file, stack_argument
 from busbar.exits import USAGE
+from busbar.finding import STACK, Fix
 from busbar.text import counted, listed
 
 if TYPE_CHECKING:
@@ -167,14 +168,14 @@ def check_config(stack: Stack, project: Project = None) -> None:
 
 def check(path: Path, capability: Capability | None) -> None:
     """Print a summary of a stack file, and its warnings. Raises ConfigError."""
-    from busbar.config import stackfile, warnings
+    from busbar.config import stackfile, untested_versions, warnings
     from busbar.config.engine_yaml import located
 
     if capability:
         lines, found = capability.describe(path)
     else:
         cluster = stackfile.read(path).cluster()
-        lines, found = describe(cluster), warnings(cluster)
+        lines, found = describe(cluster), [*untested_versions(cluster), *warnings(cluster)]
     typer.echo("\n".join([f"OK  {path.name}", *(f"    {line}" for line in lines)]))
     for note in located(path, found):
         typer.echo(f"    warning: {note}")
@@ -261,8 +262,9 @@ def preflight(
         fail("Missing argument 'STACK'. Fix: see busbar preflight --help", USAGE)
     if not stack:
         spec = request(Spec)
-        outcome = asyncio.run(survey(spec, previous_result(), deliver=True))
-        end_preflight(spec, outcome)
+        previous = previous_result()
+        outcome = asyncio.run(survey(spec, previous, deliver=True))
+        end_preflight(spec, outcome, previous)
         typer.echo(facts.pack(outcome.records))
         return
     path = find_file(stack, project)
@@ -287,12 +289,26 @@ def previous_result() -> Mapping[str, HostRecord]:
     return {}
 
 
-def end_preflight(spec: Spec, outcome: Outcome, *, listed: bool = True) -> None:
-    """Print the findings, if `listed`, and the summary. Ends the command with 1 if a host is not ready."""
+def end_preflight(
+    spec: Spec,
+    outcome: Outcome,
+    previous: Mapping[str, HostRecord] | None = None,
+    *,
+    listed: bool = True,
+) -> None:
+    """Print the findings, if `listed`, and the summary. Ends the command with 1 if a host is not ready.
+
+    Warnings that the update with the result `previous` has printed are only counted.
+    """
+    from busbar.preflight.facts import was_printed
     from busbar.preflight.output import lines, summary
 
-    for level, text in lines(outcome.findings) if listed else ():
-        progress(f"{level}: {text}")
+    new = [each for each in outcome.findings if not was_printed(each, previous or {})]
+    for kind, text in lines(new) if listed else ():
+        progress(f"{kind}: {text}")
+    if earlier := len(outcome.findings) - len(new):
+        again = Fix("to see them", ("preflight", STACK))
+        progress(f"{counted(earlier, 'warning')} as in the last update; {again}")
     if outcome.errors:
         fail(summary(spec, outcome), 1)
     progress(summary(spec, outcome))

@@ -6,10 +6,13 @@ most on Linux), so equal facts are stored once: 440 hosts take some 20 KB.
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
+
+from busbar.finding import Finding
 
 SCHEMA = 2
 # PCI addresses of HCAs. Kept apart from the other facts: they may differ from host to host.
@@ -22,11 +25,15 @@ WITHOUT_K3S = "without_k3s"
 
 @dataclass(frozen=True)
 class HostRecord:
-    """A host that passed: fingerprint of its requirements, digest of its machine-id, and facts."""
+    """A host that passed: fingerprint of its requirements, digest of its machine-id, and facts.
+
+    `warned`: digests of the warnings about it, which the next update does not print once more.
+    """
 
     fingerprint: str
     machine: str
     facts: Mapping[str, Any]
+    warned: tuple[str, ...] = ()
 
 
 def pack(hosts: Mapping[str, HostRecord]) -> str:
@@ -41,6 +48,7 @@ def pack(hosts: Mapping[str, HostRecord]) -> str:
             host.fingerprint,
             host.machine,
             *(groups.setdefault(text, len(groups)) for text in texts),
+            *host.warned,
         ]
     content = {"schema": SCHEMA, "groups": [json.loads(text) for text in groups], "hosts": index}
     return json.dumps(content, separators=(",", ":"))
@@ -59,11 +67,31 @@ def read(text: str) -> dict[str, HostRecord]:
             raise ValueError(f"is a result of preflight with schema {content['schema']!r}, expected {SCHEMA}")
         groups = content["groups"]
         return {
-            name: HostRecord(entry[0], entry[1], groups[entry[2]] | groups[entry[3]])
+            name: HostRecord(entry[0], entry[1], groups[entry[2]] | groups[entry[3]], tuple(entry[4:]))
             for name, entry in content["hosts"].items()
         }
     except (KeyError, TypeError, IndexError, json.JSONDecodeError) as error:
         raise ValueError(f"is not a result of preflight: {error!r}") from None
+
+
+def with_warnings(records: Mapping[str, HostRecord], findings: Iterable[Finding]) -> dict[str, HostRecord]:
+    """The records, with the warnings among the findings noted."""
+    noted = dict(records)
+    for each in findings:
+        if each.kind == "warning" and not each.unreachable and each.host in noted:
+            known = noted[each.host]
+            noted[each.host] = replace(known, warned=tuple(dict.fromkeys([*known.warned, _digest(each)])))
+    return noted
+
+
+def was_printed(finding: Finding, previous: Mapping[str, HostRecord]) -> bool:
+    """Whether a warning about the host was printed by an earlier update."""
+    known = previous.get(finding.host)
+    return finding.kind == "warning" and known is not None and _digest(finding) in known.warned
+
+
+def _digest(finding: Finding) -> str:
+    return hashlib.sha256(finding.what.encode()).hexdigest()[:8]
 
 
 def rail_addresses(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -166,6 +166,7 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, deliver: boo
                 found[facts.WITHOUT_K3S] = began
             records[host.name] = HostRecord(spec.fingerprint(host), answer.report.machine, found)
     findings += check_across_hosts(spec, reports, records)
+    records = facts.with_warnings(records, findings)
     with_error = {finding.host for finding in findings if finding.kind == "error"}
     failed = {name: records.pop(name) for name in with_error & records.keys()}
     return Outcome(findings, records, len(hosts), failed)

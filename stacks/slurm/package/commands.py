@@ -79,8 +79,9 @@ def preflight(spec: Spec) -> str:
     from busbar.preflight import facts
     from stacks.slurm.package.preflight import survey
 
-    outcome = asyncio.run(survey(spec, previous_result()))
-    end_preflight(spec, outcome)
+    previous = previous_result()
+    outcome = asyncio.run(survey(spec, previous))
+    end_preflight(spec, outcome, previous)
     return facts.pack(outcome.records)
 
 

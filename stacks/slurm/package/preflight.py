@@ -17,7 +17,7 @@ from busbar.manifests.launcher import PROGRAM_FOLDERS
 from busbar.manifests.names import digest
 from busbar.preflight import spec as core
 from busbar.preflight.cross_checks import before_1_0, duplicate_machine_ids
-from busbar.preflight.facts import HostRecord
+from busbar.preflight.facts import HostRecord, with_warnings
 from busbar.preflight.hardware_checks import check_hardware
 from busbar.preflight.health_checks import check_health
 from busbar.preflight.host_checks import check_clock, check_system, host_facts
@@ -161,6 +161,7 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, is_installed
         findings += of_host(host.name, check(spec, host, report, answer.clock))
         records[host.name] = HostRecord(spec.fingerprint(host), report.machine, facts_of(spec, host, report))
     findings += check_across(spec, records)
+    records = with_warnings(records, findings)
     failed = {finding.host for finding in findings if finding.kind == "error"}
     return Outcome(findings, {name: each for name, each in records.items() if name not in failed}, len(hosts))
 

@@ -14,7 +14,8 @@ import yaml
 from busbar.cli.k3s import spec_of_stack
 from busbar.cli.stackfile import SecretError, kubeconfig_of, load_stack, login_of
 from busbar.exits import USAGE
-from busbar.preflight.facts import HostRecord, pack
+from busbar.finding import Finding
+from busbar.preflight.facts import HostRecord, pack, with_warnings
 from busbar.preflight.spec import Spec
 from busbar.preflight.survey import Outcome
 from tests.support.cli import busbar
@@ -152,8 +153,11 @@ def test_a_secret_that_pulumi_does_not_give_is_named_with_the_reason(
 @pytest.mark.parametrize(
     ("said", "fix"),
     [
-        ("current stack does not have output property 'kubeconfig'", "busbar up prod: no update"),
-        ("failed to load checkpoint: place 1: unexpected end of JSON input", "busbar status prod"),
+        ("current stack does not have output property 'kubeconfig'", "busbar up prod, because no update"),
+        (
+            "failed to load checkpoint: place 1: unexpected end of JSON input",
+            "see how to repair it: busbar status prod",
+        ),
     ],
 )
 def test_an_output_that_the_state_does_not_give_names_the_next_command(
@@ -178,3 +182,25 @@ def test_the_id_of_the_cluster_is_read_from_the_state(
 ) -> None:
     stack_with_secret_key(tmp_path, monkeypatch, f"[[ $1 == config ]] && exit; {pulumi}")
     assert spec_of_stack(*load_stack("prod", None)).install_id == known
+
+
+def test_a_warning_is_printed_once_and_then_only_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = spec(a_host(address="127.0.0.1", port=1))
+
+    def updated(*warnings: str, previous: str = "") -> tuple[str, str]:
+        async def survey(spec: object, before: dict[str, HostRecord], *, deliver: bool = False) -> Outcome:
+            found = [Finding(("worker-1",), each, "repair it", kind="warning") for each in warnings]
+            records = with_warnings({"worker-1": HostRecord("f", "m", {})}, found)
+            return Outcome(found, records, 1)
+
+        monkeypatch.setattr("busbar.preflight.survey.survey", survey)
+        monkeypatch.setenv("PULUMI_COMMAND_STDOUT", previous)
+        done = busbar("preflight", stdin=asked.model_dump_json())
+        return done.stdout, done.stderr
+
+    first, said = updated("clock is not synchronised")
+    assert "warning: worker-1: clock is not synchronised. Fix: repair it" in said
+    again, said = updated("clock is not synchronised", "uses cgroup v1", previous=first)
+    assert "clock is not" not in said and "warning: worker-1: uses cgroup v1" in said
+    assert "1 warning as in the last update; to see them: busbar preflight STACK" in said
+    assert "2 warnings as in" in updated("clock is not synchronised", "uses cgroup v1", previous=again)[1]
