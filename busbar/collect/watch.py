@@ -284,7 +284,7 @@ class Watch(ABC):
         except TimedOut as timeout:
             if timeout.error:
                 raise Unreachable(str(timeout.error)) from timeout
-            return self._give_up(f"{reason}; {timeout}")
+            return self._give_up(f"{timeout}; before that {reason}")
         self._make_again(job)
         self._was_started_again = True
 

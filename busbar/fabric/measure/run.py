@@ -287,7 +287,7 @@ def _try_worker(api: Api, plan: Plan, manifest: Mapping[str, Any], deadline: Dea
         fix = (
             "grant this right: busbar docs measuring Rights"
             if refused and refused.status == 403 and not refused.object_name
-            else "another --namespace, or none: busbar then creates one with the Pod Security level for them"
+            else f"let what it names (a policy, a webhook, a quota, Pod Security) admit them in {namespace}"
         )
         found = f"namespace {namespace} does not admit the worker pods: {error}. Fix: {fix}"
         raise CannotMeasure([found]) from None

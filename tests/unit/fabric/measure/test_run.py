@@ -99,7 +99,7 @@ def test_a_namespace_that_does_not_admit_the_pods_is_refused_before_the_job_is_c
     cluster: Foreign, tmp_path: Path, namespace: str | None
 ) -> None:
     cluster.refuse = lambda path, body: FORBIDDEN if body["kind"] == "Pod" else None
-    with pytest.raises(CannotMeasure, match=r"does not admit the worker pods: .*restricted.* Fix: another"):
+    with pytest.raises(CannotMeasure, match=r"does not admit the worker pods: .*restricted.* Fix: let what"):
         measured(cluster, planned(cluster, namespace), tmp_path)
     assert [body["kind"] for _, body in cluster.created] in ([], ["Namespace"])
     assert cluster.left == []
