@@ -42,7 +42,7 @@ class Fix:
 
 def with_fix(what: object, fix: Fix | str) -> str:
     """A message with its fix, if there is one."""
-    return f"{what}. Fix: {text}" if (text := str(fix)) else str(what)
+    return f"{str(what).rstrip('.')}. Fix: {text}" if (text := str(fix)) else str(what)
 
 
 @dataclass(frozen=True)

@@ -152,15 +152,10 @@ def _warn_of_versions(file: StackFile) -> None:
     from busbar.config import untested_versions
 
     cluster = file.cluster()
-    chosen = {
-        "k3s": cluster.k3s.version,
-        "gpu_operator": cluster.gpu_operator.version,
-        "network_operator": cluster.network_operator.version,
-    }
+    chosen = {cluster.k3s.version, cluster.gpu_operator.version, cluster.network_operator.version}
     kept = file.project / ".busbar" / file.stack / "outputs.json"
     outputs = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
-    running = {"k3s": outputs.get("k3s_version"), **outputs.get("versions", {})}
-    if any(str(running.get(name)).lstrip("v") != version.lstrip("v") for name, version in chosen.items()):
+    if not chosen <= {outputs.get("k3s_version"), *outputs.get("versions", {}).values()}:
         for each in untested_versions(cluster):
             progress(f"warning: {each}")
 

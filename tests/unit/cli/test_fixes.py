@@ -90,5 +90,6 @@ def test_a_fix_is_shown_as_a_sentence_a_command_and_what_comes_after_it() -> Non
     assert str(Fix(command=("up", "dev"), when="first, then destroy")) == "busbar up dev first, then destroy"
     assert str(Fix(command=("up", "dev"), when="; or wait")) == "busbar up dev; or wait"
     assert with_fix("it is off", "") == "it is off"
+    assert with_fix("it says: No.", "ask again") == "it says: No. Fix: ask again"
     finding = Finding(("hosts", "workers", 0), "is drained", fix).on("prod")
     assert str(finding) == f"hosts.workers[0]: is drained. Fix: {fix.on('prod')}"
