@@ -142,6 +142,7 @@ CASES: Mapping[str, Callable[[Engine], str]] = {
     "NO_STACK": lambda engine: engine("stack", "export", "--stack", "prod"),
     "NO_OUTPUT": lambda engine: engine("stack", "output", "kubeconfig", "--stack", "dev"),
     "NO_STATE_FOLDER": lambda engine: engine.up(PULUMI_BACKEND_URL="file:///nowhere/at/all"),
+    "NOT_WRITTEN": lambda engine: engine.up(PULUMI_BACKEND_URL="file:///sys"),
     "NO_VIRTUALENV": without_virtualenv,
     "NO_PLUGIN": lambda engine: engine.up(MODE="plugin", PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION="true"),
     "LOCKED": locked,

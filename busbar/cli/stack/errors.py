@@ -21,7 +21,9 @@ LOCK_HOLDER = re.compile(r"created by \S+@(?P<host>\S+) \(pid (?P<pid>\d+)\) at 
 """One holder of a lock in a file backend."""
 TRUNCATED = re.compile(r"unexpected end of JSON input")
 """A file of a file backend is truncated."""
-NOT_WRITTEN = re.compile(r"\.pulumi/.*(read-only file system|permission denied|no space left on device)")
+NOT_WRITTEN = re.compile(
+    r"\.pulumi.*: (operation not permitted|permission denied|read-only file system|no space left on device)"
+)
 """The engine cannot write into the folder of its backend."""
 UNREADABLE_STATE = re.compile(r"failed to load checkpoint")
 

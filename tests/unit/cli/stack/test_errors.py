@@ -36,7 +36,7 @@ from busbar.components.engine.stack import INCOMPLETE, UNFINISHED
         ("worker-w-2: ssh: rejected: connect failed (No route to host)", "take it out of hosts"),
         ("error: ssh: handshake failed: ssh: host key mismatch", "busbar preflight dev"),
         (
-            "error: could not create stack: open /state/.pulumi/meta.yaml.tmp: permission denied",
+            'error: write ".pulumi/meta.yaml": mkdir /sys/.pulumi: operation not permitted',
             "let your user write to the folder of the backend",
         ),
         ("error: no resource plugin 'pulumi-resource-command' found", "pulumi install --no-dependencies"),
