@@ -136,13 +136,21 @@ def login_of(file: StackFile, ssh: Ssh) -> Login:
 
 def kubeconfig_of(file: StackFile) -> str:
     """The kubeconfig of a stack: from its state, else the one that `busbar up` kept. Raises SecretError."""
+    from busbar.hosts.scripts import with_server
+
     kept = file.project / ".busbar" / file.stack / "kubeconfig"
     try:
         return read_output(file.stack, file.project, "kubeconfig")
     except SecretError:
         if not kept.is_file():
             raise
-        return kept.read_text(encoding="utf-8")
+        text = kept.read_text(encoding="utf-8", errors="replace")
+    try:
+        with_server(text, server="", name="")
+    except ValueError as error:
+        again = Fix(command=("up", file.stack), when=", which writes it anew")
+        raise SecretError(f"{kept}: {error}", again) from None
+    return text
 
 
 def cluster_api(file: StackFile, cluster: Cluster) -> RestApi:

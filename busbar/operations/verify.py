@@ -126,13 +126,15 @@ def connect(kubeconfig: str, inventory: Inventory) -> RestApi:
 
 def _of_any(kubeconfig: str, inventory: Inventory, ask: Callable[[RestApi], Answer]) -> Answer:
     servers = [f"https://{url_host(server.address)}:{API_PORT}" for server in inventory.servers]
-    errors: list[Exception] = []
+    errors: list[ApiError] = []
     for url in (inventory.api_endpoint, *servers):
         try:
             return ask(RestApi(with_server(kubeconfig, server=url, name=inventory.cluster.name)))
-        except (ApiError, ValueError) as error:
+        except ApiError as error:
             errors.append(error)
-    raise UnknownState(errors[0], getattr(errors[0], "fix", "") or _ENDPOINT_FIX)
+        except ValueError as error:
+            raise UnknownState(f"the kubeconfig of the stack: {error}", Fix(command=("up", STACK))) from None
+    raise UnknownState(errors[0], errors[0].fix or (_ENDPOINT_FIX if errors[0].status is None else ""))
 
 
 async def verify(
@@ -173,8 +175,11 @@ async def verify_hosts(
         clock = [Finding((host.name,), wrong, CLOCK_FIX, kind="site")] if wrong else []
         return [*(drift(host.name, str(what)) for what in facts["drift"]), *clock]
 
-    answers = await on_each(listed, ask, at_once=CONCURRENT)
-    return [each for answer in answers if not isinstance(answer, str) for each in answer]
+    found: list[Finding] = []
+    for answer in await on_each(listed, ask, at_once=CONCURRENT):
+        assert not isinstance(answer, str), answer  # `ask` makes a finding of each error
+        found += answer
+    return found
 
 
 def compare(inventory: Inventory, state: ClusterState, operators: Sequence[Operator]) -> list[Finding]:

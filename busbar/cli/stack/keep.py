@@ -113,8 +113,8 @@ def show(console: Console, outputs: Outputs, target: Target) -> None:
 
 def former(outputs: Outputs, folder: Path) -> str:
     """One line on the outputs of an earlier update, by the file that `keep` wrote then."""
-    passed = outputs.gate and outputs.values.get(outputs.gate.passed)
-    verdict = {True: ": PASS", False: ": FAIL"}.get(passed, "") if passed is not None else ""
+    passed = outputs.values.get(outputs.gate.passed) if outputs.gate else None
+    verdict = "" if passed is None else ": PASS" if passed is True else ": FAIL"
     try:
         at = datetime.fromtimestamp((folder / OUTPUTS).stat().st_mtime, UTC)
     except OSError:

@@ -30,7 +30,7 @@ def as_words(node: ast.expr) -> list[str]:
     """The words of a tuple in the source; UNKNOWN where they are known only later."""
     if not isinstance(node, ast.Tuple):
         return [UNKNOWN]
-    return [each.value if isinstance(each, ast.Constant) else UNKNOWN for each in node.elts]
+    return [str(each.value) if isinstance(each, ast.Constant) else UNKNOWN for each in node.elts]
 
 
 def commands_of(path: Path) -> Iterator[tuple[int, list[str]]]:

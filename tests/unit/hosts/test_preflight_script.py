@@ -647,7 +647,7 @@ def test_a_real_h200_in_a_vm_is_read_as_it_is_and_only_its_missing_hca_is_a_faul
     )
     one = REQUIRED.model_copy(update={"gpus": 1, "gpu_model": "H200", "transport": "gpudirect-rdma"})
     checks = [*check_hardware(one, host), *check_health(one, host)]
-    assert [what for _, what, _ in checks] == ["no HCA in /sys/class/infiniband"]
+    assert [each.what for each in checks] == ["no HCA in /sys/class/infiniband"]
 
 
 def test_counters_of_ports_that_are_not_0_are_reported(tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ def test_a_server_with_a_certificate_of_another_authority_is_not_trusted(
     with pytest.raises(ApiError, match=r"cannot be reached: .*CERTIFICATE_VERIFY_FAILED") as failure:
         RestApi(server.kubeconfig).get("/x")
     assert "\n" not in str(failure.value)
-    assert failure.value.fix.startswith("the kubeconfig is that of another cluster")
+    assert str(failure.value.fix).startswith("the kubeconfig is that of another cluster")
 
 
 def test_a_request_is_sent_once_and_never_retried_behind_the_callers_back(server: Server) -> None:

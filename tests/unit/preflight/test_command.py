@@ -166,6 +166,11 @@ def test_an_output_that_the_state_does_not_give_names_the_next_command(
     stack_with_secret_key(tmp_path, monkeypatch, f'echo "error: {said}" >&2; exit 1')
     with pytest.raises(SecretError, match=f"Fix: {fix}"):
         kubeconfig_of(load_stack("prod", None)[0])
+    kept = tmp_path / ".busbar/prod/kubeconfig"
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(b"\x00\xff{{")
+    with pytest.raises(SecretError, match=f"{kept}: not a kubeconfig .* Fix: busbar up prod, which writes"):
+        kubeconfig_of(load_stack("prod", None)[0])
 
 
 @pytest.mark.parametrize(
