@@ -121,53 +121,43 @@ class _Printed:
 
 
 # What sudo says to a user without the rule, and to one for whom sudoers has `requiretty`.
-_SUDO = re.compile(
-    r"^sudo(-rs)?: |not in the sudoers file|is not allowed to (run|execute)|sudo: .*not found", re.M
-)
+_SUDO = r"^sudo(-rs)?: |not in the sudoers file|is not allowed to (run|execute)|sudo: .*not found"
 # Text of a login -> first step. In /etc/sudoers.d the last of two lines counts, so the name sorts after all.
-_LOGINS = (
-    (re.compile(r'[Pp]lease login as the user "(?P<other>[^"]+)"'), "set ssh.user: {other}"),
-    (
-        re.compile(r"account is (currently )?not available"),
-        "usermod -s /bin/bash {user} there, or another ssh.user",
-    ),
-    (
-        re.compile(r"allows sftp connections only"),
-        "set ssh.user to an account without `ForceCommand internal-sftp` in the host's sshd_config",
-    ),
-    (re.compile(r"password has expired|[Pp]assword change required"), "passwd {user}, on the host's console"),
-    (
-        re.compile(r"verification code|one-time|passcode|\bOTP\b", re.I),
-        "exempt {user} from the second factor there: busbar logs in with a key alone",
-    ),
-    (re.compile(r"sudo: .*not found"), "install sudo there, or set ssh.user: root"),
-    (
-        re.compile(r"must have a tty"),
-        "echo 'Defaults:{user} !requiretty' >> /etc/sudoers.d/zz-busbar there, or set ssh.user: root",
-    ),
-    (
-        _SUDO,
-        "echo '{user} ALL=(ALL) NOPASSWD: ALL' >> /etc/sudoers.d/zz-busbar there, or set ssh.user: root",
-    ),
-)
+_LOGINS = {
+    r'please login as the user "(?P<other>[^"]+)"': "set ssh.user: {other}",
+    r"account is (currently )?not available": "usermod -s /bin/bash {user} there, or another ssh.user",
+    r"allows sftp connections only": "set ssh.user to an account without `ForceCommand internal-sftp` there",
+    r"password has expired|password change required": "passwd {user}, on the host's console",
+    r"verification code|one-time|passcode|\bOTP\b": "exempt {user} from the second factor there: busbar logs "
+    "in with a key alone",
+    r"sudo: .*not found": "install sudo there, or set ssh.user: root",
+    r"must have a tty": "echo 'Defaults:{user} !requiretty' >> /etc/sudoers.d/zz-busbar there, or set "
+    "ssh.user: root",
+    _SUDO: "echo '{user} ALL=(ALL) NOPASSWD: ALL' >> /etc/sudoers.d/zz-busbar there, or set ssh.user: root",
+}
+
+
+def _find(pattern: str, text: str) -> re.Match[str] | None:
+    return re.search(pattern, text, re.IGNORECASE | re.MULTILINE)
 
 
 def _login_failed(host: Host, what: str, printed: _Printed) -> ScriptError:
     """The error of a login that did not run the script; `what`: how it ended."""
-    found = ((known.search(printed.text), fix) for known, fix in _LOGINS)
+    found = ((_find(pattern, printed.text), fix) for pattern, fix in _LOGINS.items())
     fixes = [fix.format(user=host.user, **match.groupdict()) for match, fix in found if match]
     text = f"the login as {host.user} {what}{printed.quoted}"
     return ScriptError(text, host.name, fixes[0] if fixes else _by_hand(host))
 
 
+def _by_hand(
+    host: Host, command: str = "id", why: str = "log in as busbar does, and repair what this prints"
+) -> str:
+    return f"{why}: ssh -p {host.port} {host.user}@{host.address} {command}"
+
+
 def _hanging(host: Host) -> str:
-    listed = f'ssh -p {host.port} {host.user}@{host.address} "ps -eo stat,pid,args | grep ^D"'
-    return f"see what hangs in a driver or on a dead mount, and repair that or reboot: {listed}"
-
-
-def _by_hand(host: Host) -> str:
-    login = f"ssh -p {host.port} {host.user}@{host.address} id"
-    return f"log in as busbar does, and repair what this prints: {login}"
+    why = "see what hangs in a driver or on a dead mount, and repair that or reboot"
+    return _by_hand(host, '"ps -eo stat,pid,args | grep ^D"', why)
 
 
 _ANSWERS = (
@@ -289,7 +279,7 @@ class Hosts:
             what = f"connection lost during {script}: {error}"
             raise ScriptError(what, host.name, _by_hand(host)) from None
         if done.exit_status != 0:
-            if not printed.begun or (host.user != "root" and _SUDO.search(printed.text)):
+            if not printed.begun or (host.user != "root" and _find(_SUDO, printed.text)):
                 raise _login_failed(host, f"ends with exit status {done.exit_status}", printed)
             reason = [f"exit status {done.exit_status}{printed.quoted}", *printed.stderr][-1]
             reason = reason.removeprefix(f"busbar: {host.name}: ")

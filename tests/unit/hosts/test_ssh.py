@@ -69,7 +69,7 @@ def no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ('Please login as the user "ubuntu" rather than the user "root".\n\n', "", "set ssh.user: ubuntu"),
         ("This account is currently not available.\n", "", "usermod -s /bin/bash root there"),
-        ("This service allows sftp connections only.\n", "", "without `ForceCommand internal-sftp`"),
+        ("This service allows sftp connections only.\n", "", "set ssh.user to an account without"),
         (
             "",
             "WARNING: Your password has expired.\nPassword change required but no TTY available.\n",
