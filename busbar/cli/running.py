@@ -58,7 +58,7 @@ def verify(
 
     path = find_file(stack, project)
     found, name = operations_of(path).verify(path), stack_of(path)
-    print_result({"stack": name, **found.data()}, as_json, lambda: _show_differences(found, name))
+    print_result({"stack": name, **found.data(name)}, as_json, lambda: _show_differences(found, name))
     if found.drift:
         raise typer.Exit(1)
 
@@ -87,12 +87,15 @@ def nodes(
     Exit code 0: no errors, every Node Ready; 1: an error, or a Node that is not Ready or cannot be read;
     64: no such stack.
     """
+    from dataclasses import replace
+
     from busbar.cli.before import show_hosts
     from busbar.config.stackfile import stack_of
 
     path = find_file(stack, project)
-    found = operations_of(path).nodes(path)
-    result = {"stack": stack_of(path), **found.data()}
+    found, name = operations_of(path).nodes(path), stack_of(path)
+    found = replace(found, outcome=found.outcome.on(name))
+    result = {"stack": name, **found.data()}
     print_result(result, as_json, lambda: show_hosts(found.spec, found.outcome, found.nodes))
     if not found.are_well:
         raise typer.Exit(1)

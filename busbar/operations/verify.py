@@ -63,10 +63,10 @@ class Verified:
     hosts: Sequence[tuple[str, str]]
     drift: Sequence[Finding]
 
-    def data(self) -> dict[str, Any]:
+    def data(self, stack: str) -> dict[str, Any]:
         """The result as plain data: `{"verified", "drift": [{"host", "kind", "what", "fix"}]}`. `verified`:
         nothing differs."""
-        return {"verified": not self.drift, "drift": [each.data() for each in self.drift]}
+        return {"verified": not self.drift, "drift": [each.on(stack).data() for each in self.drift]}
 
     def fixes(self, stack: str) -> Iterator[str]:
         """The next steps, each with its hosts. One that could not be verified cannot be converged."""

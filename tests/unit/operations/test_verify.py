@@ -259,11 +259,11 @@ def test_the_chart_of_an_operator_that_another_tool_installs_is_not_expected(
 
 
 def test_the_result_says_whether_something_differs_and_what() -> None:
-    assert Verified([], [drift("gpu-1", "x")]).data() == {
+    assert Verified([], [drift("gpu-1", "x")]).data("dev") == {
         "verified": False,
-        "drift": [{"host": "gpu-1", "kind": "drift", "what": "x", "fix": "busbar up STACK --converge gpu-1"}],
+        "drift": [{"host": "gpu-1", "kind": "drift", "what": "x", "fix": "busbar up dev --converge gpu-1"}],
     }
-    assert Verified([], []).data()["verified"] is True
+    assert Verified([], []).data("dev")["verified"] is True
 
 
 def unknown() -> ClusterState:
