@@ -158,7 +158,7 @@ def _offers(inventory: Inventory, worker: Host) -> list[AllocatableSpec]:
         requests.append(operators.NETWORK_OPERATOR.wait_request(network, network.resource, wanted))
     # An operator's policy counts all Nodes, and another Node may be broken; its own pod is on another one.
     for each in requests:
-        each |= {"deadline_seconds": OFFER_SECONDS, "policy": None}
+        each |= {"deadline_seconds": OFFER_SECONDS, "policy": None, "release": None}
         if each.get("rollout"):
             each["rollout"]["lease"] = None
     return [AllocatableSpec.model_validate(each) for each in requests]

@@ -102,6 +102,7 @@ class AllocatableSpec(StrictModel):
     )
     policy: PolicySpec | None = Field(None, description="The operator's policy.")
     namespace: str | None = Field(None, description="Namespace of the operator's pods.")
+    release: str | None = Field(None, description="Helm release of the operator in that namespace.")
     rollout: RolloutSpec | None = Field(
         None, description="What decides in the namespace instead of the policy, which is then only quoted."
     )
@@ -175,8 +176,8 @@ def _shortfall(name: str, node: JsonObject | None, expected: int, spec: Allocata
 def wait(api: Api, spec: AllocatableSpec, clock: Clock, progress: ProgressCallback) -> None:
     """Return when every node has offered what it should for `stable_seconds`.
 
-    Raises NotAllocatable at the deadline, and ApiError at once where waiting cannot help (the credentials
-    are refused).
+    Raises NotAllocatable at the deadline, or at once if the operator's release is not installed, and ApiError
+    at once where waiting cannot help (the credentials are refused).
     """
     look, deadline = _Look(api, spec, clock), Deadline(clock, spec.deadline_seconds)
     seconds = POLL_SECONDS + len(spec.nodes) / NODES_PER_SECOND
@@ -197,11 +198,16 @@ class _Look:
         self._spec = spec
         self._clock = clock
         self._good_since: float | None = None
+        self._renewal_then: str | None = None
+        self._is_first = True
         self.missing: list[Shortfall] = []
         self.unready: list[str] = []
         self.restarts: list[str] = []
 
     def __call__(self) -> str | Pending:
+        if self._is_first:
+            self._require_release()
+            self._is_first = False
         # Reset first: a look that fails breaks the stable time too.
         since, self._good_since = self._good_since, None
         self.missing, self.unready, self.restarts = [], [], []
@@ -214,14 +220,33 @@ class _Look:
         state = _summary(self._spec, self, out)
         if self.missing or self.unready:
             return Pending(state)
-        now = self._clock.now()
+        now, renewal = self._clock.now(), rollout.renewal(self._api, self._spec.namespace, self._spec.rollout)
+        if since is None:
+            self._renewal_then = renewal
         self._good_since = now if since is None else since
         if self.restarts or now - self._good_since < self._spec.stable_seconds:
             return Pending(state)
+        # An operator that hangs, or has not begun yet, leaves everything as it was.
+        if renewal is not None and renewal == self._renewal_then:
+            self.unready = ["the operator to renew its lease"]
+            return Pending(_summary(self._spec, self, out))
         if remarks:
             pods = self._api.list(f"/api/v1/namespaces/{self._spec.namespace}/pods")
             remarks += _broken_elsewhere(pods, waited)
         return "; ".join([state, *remarks])
+
+    def _require_release(self) -> None:
+        """Hosts may have been installed anew under an old state: the engine then installs nothing on them."""
+        namespace, release = self._spec.namespace, self._spec.release
+        if release is None:
+            return
+        # A page has one Secret, because each has a whole chart.
+        path, query = f"/api/v1/namespaces/{namespace}/secrets", f"owner=helm,name={release}"
+        if not self._api.get(path, labelSelector=query, limit="1").get("items"):
+            raise NotAllocatable(
+                f"{self._spec.resource}: Helm release {namespace}/{release} is not installed on the cluster, "
+                "although the state of the stack has it. Fix: busbar up STACK --converge cluster"
+            )
 
     def _read_operator(self, nodes: Mapping[str, JsonObject]) -> list[str]:
         """Set `unready` and `restarts`; the policies that are not ready, and only quoted."""

@@ -67,6 +67,16 @@ def pending(
     return lacking
 
 
+def renewal(api: Api, namespace: str | None, spec: RolloutSpec | None) -> str | None:
+    """The time at which the operator has renewed its lease, every 2 s while it works; None without a lease.
+
+    Raises ApiError.
+    """
+    if not (namespace and spec and spec.lease):
+        return None
+    return str(_lease(api, namespace, spec.lease).get("renewTime"))
+
+
 def restarts(api: Api, pods: Iterable[JsonObject], nodes: Mapping[str, JsonObject]) -> list[str]:
     """On which of NODES the toolkit, whose pod is in PODS, may still restart the agent. Raises ApiError."""
     of_toolkit = [
@@ -95,8 +105,7 @@ def restarts(api: Api, pods: Iterable[JsonObject], nodes: Mapping[str, JsonObjec
 def _leader(api: Api, namespace: str, name: str) -> Iterable[str]:
     """What keeps the current operator from acting. An operator does not release its lease when it ends."""
     apps = f"/apis/apps/v1/namespaces/{namespace}"
-    lease = find(api, f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}") or {}
-    holder = str((lease.get("spec") or {}).get("holderIdentity") or "")
+    holder = str(_lease(api, namespace, name).get("holderIdentity") or "")
     # <pod>_<uuid>
     pod = find(api, f"/api/v1/namespaces/{namespace}/pods/{holder.rpartition('_')[0]}") if holder else None
     if pod and not _ends(pod):
@@ -107,6 +116,11 @@ def _leader(api: Api, namespace: str, name: str) -> Iterable[str]:
         if deployment:
             return
     yield f"lease {name}, to be taken by the current pod of the operator (held by {holder or 'nobody'})"
+
+
+def _lease(api: Api, namespace: str, name: str) -> JsonObject:
+    found = find(api, f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}") or JsonObject()
+    return found.get("spec") or JsonObject()
 
 
 def _rolled_out(deployment: JsonObject) -> bool:

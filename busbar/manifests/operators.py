@@ -94,7 +94,8 @@ class Operator:
             return request
         apps = [app for key, app in self.needed.items() if _is_enabled(config.values.get(key))]
         rollout = {"lease": self.lease, "apps": apps}
-        return {**request, "namespace": self.namespace, "rollout": rollout, "stable_seconds": STABLE_SECONDS}
+        of_release = {"namespace": self.namespace, "release": self.release}
+        return {**request, **of_release, "rollout": rollout, "stable_seconds": STABLE_SECONDS}
 
 
 def _is_enabled(value: Any) -> bool:

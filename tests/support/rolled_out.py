@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import count
 from typing import Any
 
 from busbar.kube.client import JsonObject
@@ -60,8 +61,21 @@ def operator_pod(number: int) -> JsonObject:
     return {**made, "spec": {"nodeName": "server-1"}}
 
 
+class _Renewed(dict[str, Any]):
+    """The spec of a lease that is renewed between any two looks."""
+
+    def __init__(self, holder: str) -> None:
+        super().__init__(holderIdentity=holder)
+        self._seconds = count()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        if key == "renewTime":
+            return f"2026-01-01T00:{next(self._seconds):02}.000000Z"
+        return super().get(key, default)
+
+
 def held_by(pod: str) -> JsonObject:
-    return {"spec": {"holderIdentity": f"{pod}_7ca2"}}
+    return {"spec": _Renewed(f"{pod}_7ca2")}
 
 
 def daemon_set(app: str, generation: int = 4, observed: int = 4) -> JsonObject:

@@ -76,6 +76,28 @@ def test_the_former_operator_s_lease_is_waited_for_and_then_what_the_new_one_rol
     assert clock.time > 40
 
 
+def test_an_operator_that_does_not_renew_its_lease_is_waited_for(api: Cluster) -> None:
+    hanging = {"holderIdentity": "operator-2-x_7ca2", "renewTime": "2026-01-01T00:00:01.000000Z"}
+    api.objects[LEASE] = {"spec": hanging}
+    clock = Clock()
+    clock.at(30, lambda: api.objects[LEASE].update(spec={**hanging, "renewTime": "2026-01-01T00:00:31.0Z"}))
+    said = settled(api, clock)
+    assert any("waiting for the operator to renew its lease" in line for line in said)
+    assert clock.time > 30
+    api.objects[LEASE] = {"spec": hanging}
+    assert "waiting for the operator to renew its lease" in pending(api)
+
+
+def test_a_release_that_is_not_installed_ends_the_wait_at_once(api: Cluster) -> None:
+    api.objects["/api/v1/namespaces/gpu-operator/secrets"] = {"items": []}
+    clock = Clock()
+    with pytest.raises(NotAllocatable, match="Helm release gpu-operator/gpu-operator is not installed"):
+        settled(api, clock, release="gpu-operator")
+    assert clock.time == 0
+    api.objects["/api/v1/namespaces/gpu-operator/secrets"] = {"items": [{"metadata": {"name": "r.v1"}}]}
+    assert settled(api, release="gpu-operator")
+
+
 @pytest.mark.parametrize("left", ["nobody", "operator-1-x", "operator-3-x"])
 def test_a_lease_that_no_pod_of_the_current_replica_set_holds_is_named(api: Cluster, left: str) -> None:
     api.objects[LEASE] = {"spec": {}} if left == "nobody" else made.held_by(left)
