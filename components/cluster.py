@@ -310,6 +310,7 @@ class Cluster(pulumi.ComponentResource):
         )
         await fail_unless_made([stale])
         await fail_unless_ready(
+            inventory.cluster,
             [server.name for server in inventory.servers],
             [worker.name for worker in inventory.usable],
             self.kubeconfig,

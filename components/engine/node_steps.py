@@ -13,9 +13,10 @@ from pulumi_command import local
 from busbar.capability import drain_hooks
 from busbar.components.engine.hosts import stack_folder
 from busbar.components.engine.local_command import create_cluster_command
+from busbar.config import Cluster
 from busbar.hosts import k3s, scripts
 from busbar.hosts.inventory import Inventory
-from busbar.kube import batches
+from busbar.kube import batches, health
 from busbar.kube import nodes as cluster_servers
 from busbar.kube.client import ApiError, RestApi
 from busbar.kube.drain import after_restart, before_restart
@@ -110,9 +111,10 @@ def scheduler_hooks(
 
 
 async def fail_unless_ready(
-    servers: Iterable[str], workers: Iterable[str], kubeconfig: pulumi.Input[str]
+    cluster: Cluster, servers: Iterable[str], workers: Iterable[str], kubeconfig: pulumi.Input[str]
 ) -> None:
-    """Raise pulumi.RunError if a server does not serve, a worker is not Ready, or the API is not responding.
+    """Raise pulumi.RunError if a server does not serve, a worker is not Ready, the cluster does not work
+    (busbar.kube.health), or the API is not responding.
 
     For workers that `busbar drain` has taken out it only prints their names; their machines may be off.
 
@@ -125,6 +127,7 @@ async def fail_unless_ready(
     try:
         found = await asyncio.to_thread(batches.ask, text, jobs=False)
         problems = await asyncio.to_thread(cluster_servers.ask_servers, text, servers)
+        unable = await asyncio.to_thread(health.await_health, text, cluster)
     except ValueError as error:
         pulumi.warn(f"it is unknown whether servers and workers are running: {error}")
         return
@@ -144,5 +147,6 @@ async def fail_unless_ready(
             f"{', '.join(down)}: the Node is missing or not Ready. Fix: see journalctl -u k3s-agent there, "
             "repair the host and retry; or take it out of hosts.workers"
         )
+    wrong += map(str, unable)
     if wrong:
         raise pulumi.RunError("\n".join(wrong))

@@ -24,7 +24,7 @@ from pulumi.runtime.proto import engine_pb2, source_pb2
 
 from busbar.components.engine import node_steps
 from busbar.helm import releases
-from busbar.kube import batches, nodes
+from busbar.kube import batches, health, nodes
 from busbar.names import removal_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -282,6 +282,7 @@ def run_program(
             mock.patch.object(batches, "ask", ask_nodes),
             mock.patch.object(node_steps, "batches", SimpleNamespace(ask=lambda *_, **__: at_the_end)),
             mock.patch.object(nodes, "ask_servers", _ask_servers),
+            mock.patch.object(health, "await_health", lambda *_: []),
             mock.patch.object(releases, "ask", lambda _, expected: run.ask_installed(expected)),
         ):
             loop.run_until_complete(stack.run_in_stack(lambda: _run_path(program)))

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pulumi
 import pytest
 
+from busbar import config
 from busbar.components.engine import node_steps
 from busbar.hosts import scripts
-from busbar.kube import batches, nodes
+from busbar.kube import batches, health, nodes
 from busbar.kube.client import ApiError
 from busbar.kube.drain import PodsRemain
 from busbar.kube.wait import TimedOut
+from tests.support.clusters import site
 from tests.unit.kube.node_cluster import Nodes, Scheduler, node
 
+CLUSTER = config.load(site(), root=Path())
 REFUSED = ApiError("GET /api/v1/nodes", 403, "forbidden")
 
 
@@ -50,12 +54,25 @@ def test_an_api_that_does_not_answer_fails_the_update_and_an_unusable_kubeconfig
     said: list[str] = []
     monkeypatch.setattr(batches, "ask", ask)
     monkeypatch.setattr(nodes, "ask_servers", ask_servers)
+    monkeypatch.setattr(health, "await_health", lambda *_: [])
     monkeypatch.setattr(pulumi, "warn", said.append)
     monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: False)
     text = f"it is unknown whether servers and workers are running: {of_workers or of_servers}"
     with pytest.raises(pulumi.RunError, match="unknown whether") if fails else nullcontext() as caught:
-        asyncio.run(node_steps.fail_unless_ready(["server-1"], ["gpu-1"], "a kubeconfig"))
+        asyncio.run(node_steps.fail_unless_ready(CLUSTER, ["server-1"], ["gpu-1"], "a kubeconfig"))
     assert [*said, *([str(caught.value)] if caught else [])] == [text]
+
+
+def test_a_cluster_that_does_not_work_fails_the_update_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ready = batches.Nodes(names=frozenset(["gpu-1"]), ready=frozenset(["gpu-1"]))
+    monkeypatch.setattr(batches, "ask", lambda *_, **__: ready)
+    monkeypatch.setattr(nodes, "ask_servers", lambda *_: "")
+    monkeypatch.setattr(health, "await_health", lambda *_: [health.Problem("no scheduler", "start one")])
+    monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: False)
+    with pytest.raises(pulumi.RunError, match=r"^no scheduler\. Fix: start one$"):
+        asyncio.run(node_steps.fail_unless_ready(CLUSTER, ["server-1"], ["gpu-1"], "a kubeconfig"))
 
 
 @pytest.fixture

@@ -1,0 +1,164 @@
+"""What a cluster must be able to do, beyond having what was applied: asked through its API."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from busbar.config import Cluster
+from busbar.kube.client import Api, ApiError, JsonObject, RestApi
+from busbar.kube.nodes import NODES
+from busbar.kube.wait import Clock, Deadline, Pending, SystemClock, TimedOut, wait_until
+from busbar.names import VALIDATION_NAMESPACE
+from busbar.text import listed
+
+DEADLINE_SECONDS = 60
+POLL_SECONDS = 2
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
+# Each renews its Lease every 2 s, and another server takes it over after 15 s.
+RENEWED_WITHIN = timedelta(minutes=1)
+ENDPOINTS = "/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices"
+# The API server gives up a request after this time, also while it waits for a webhook.
+_DRY_RUN = "dryRun=All&timeout=10s"
+_WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
+_WEBHOOK_KINDS = ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
+# kubernetes/apiserver pkg/admission/plugin/webhook/errors/statuserror.go; a refusal has another text.
+_FAILED = "failed calling webhook"
+_NAMED = 4
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that the cluster cannot do, and what to do."""
+
+    what: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.what}. Fix: {self.fix}"
+
+
+def await_health(kubeconfig: str, cluster: Cluster, clock: Clock | None = None) -> list[Problem]:
+    """The problems that have lasted for 60 s: a server that was restarted needs some seconds.
+
+    Raises ApiError, TimedOut where the API is not responding, and ValueError for an unusable kubeconfig.
+    """
+    api, last = RestApi(kubeconfig), list[Problem]()
+
+    def works() -> bool | Pending:
+        last[:] = problems(api, cluster)
+        return not last or Pending("; ".join(each.what for each in last))
+
+    try:
+        wait_until(works, Deadline(clock or SystemClock(), DEADLINE_SECONDS), poll_seconds=POLL_SECONDS)
+    except TimedOut as timeout:
+        if timeout.error:
+            raise
+    return last
+
+
+def problems(api: Api, cluster: Cluster) -> list[Problem]:
+    """What the cluster cannot do; all questions are asked at once. Raises ApiError."""
+    questions: list[Callable[[], Iterator[Problem]]] = [
+        lambda: _controllers(api),
+        lambda: _pod_networks(api, cluster.k3s.cluster_cidr),
+    ]
+    if cluster.validation.enabled:
+        questions.append(lambda: _admission(api, cluster.validation.image))
+    if "coredns" not in cluster.k3s.disable:
+        questions.append(lambda: _dns(api))
+    with ThreadPoolExecutor(len(questions)) as pool:
+        return [problem for found in pool.map(lambda ask: [*ask()], questions) for problem in found]
+
+
+def _controllers(api: Api) -> Iterator[Problem]:
+    """Find a controller manager or scheduler that does not run on any server, though all API servers do."""
+    made, problem = _try(api, LEASES, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"})
+    if problem:
+        yield problem
+        return
+    # The clock of the API server.
+    now = datetime.fromisoformat(made["metadata"]["creationTimestamp"])
+    leases = {each["metadata"]["name"]: each.get("spec") or {} for each in api.list(LEASES)}
+    for name in CONTROLLERS:
+        renewed = leases.get(name, {}).get("renewTime")
+        if renewed is None or now - datetime.fromisoformat(renewed) > RENEWED_WITHIN:
+            since = f"has not renewed its Lease since {renewed}" if renewed else "has no Lease"
+            yield Problem(
+                f"{name} {since}: no server runs it",
+                f"journalctl -u k3s on each server says why it ends; look for {name}",
+            )
+
+
+def _pod_networks(api: Api, cluster_cidr: str) -> Iterator[Problem]:
+    parts = {each["metadata"]["name"]: (each.get("spec") or {}).get("podCIDR") for each in api.list(NODES)}
+    wrong = [name for name, part in parts.items() if part and outside([part], cluster_cidr)]
+    if wrong:
+        named = listed([f"{name} {parts[name]}" for name in wrong], _NAMED)
+        yield Problem(
+            f"pod networks of Nodes are outside k3s.cluster_cidr {cluster_cidr}: {named}",
+            "write back the value of k3s.cluster_cidr that contains them, and run busbar up STACK",
+        )
+
+
+def outside(networks: Iterable[str], whole: str) -> list[str]:
+    """Those of the networks that are not within the whole one."""
+    around = ipaddress.ip_network(whole)
+
+    def is_within(part: str) -> bool:
+        network = ipaddress.ip_network(part)
+        same_family = network.version == around.version
+        return same_family and network.network_address in around and network.broadcast_address in around
+
+    return [each for each in networks if not is_within(each)]
+
+
+def _dns(api: Api) -> Iterator[Problem]:
+    slices = api.list(ENDPOINTS, labelSelector="kubernetes.io/service-name=kube-dns")
+    endpoints = [endpoint for each in slices for endpoint in each.get("endpoints") or []]
+    if not any((each.get("conditions") or {}).get("ready") for each in endpoints):
+        yield Problem(
+            "CoreDNS has no ready pod, so pods resolve no names",
+            "kubectl -n kube-system describe pods -l k8s-app=kube-dns says why",
+        )
+
+
+def _admission(api: Api, image: str) -> Iterator[Problem]:
+    container = {"name": "verify", "image": image, "command": ["true"]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"restartPolicy": "Never", "containers": [container]}}
+    _, problem = _try(api, f"/api/v1/namespaces/{VALIDATION_NAMESPACE}/pods", pod)
+    if problem:
+        yield problem
+
+
+def _try(api: Api, path: str, body: JsonObject) -> tuple[JsonObject, Problem | None]:
+    """Have the API admit an object without creating it: the object, or why it is refused."""
+    metadata = {"name": "busbar-verify"}
+    kind, namespace = body["kind"], path.split("/namespaces/")[1].split("/")[0]
+    try:
+        return api.create(f"{path}?{_DRY_RUN}", {**body, "metadata": metadata}), None
+    except ApiError as error:
+        if error.status is None:
+            raise
+        what = f"a {kind} in namespace {namespace} is not admitted: {error.reason}"
+        fix = f"change the policy or quota that the answer names, or exempt namespace {namespace} from it"
+        if error.not_found:
+            fix = "busbar up STACK --converge cluster, which makes the namespace again"
+        elif silent := _silent_webhooks(api, error):
+            fix = f"repair what serves {listed(silent, _NAMED)}, or delete it (kubectl delete KIND NAME)"
+        return {}, Problem(what, fix)
+
+
+def _silent_webhooks(api: Api, error: ApiError) -> list[str]:
+    """The configurations of the webhook that did not answer; of all where the API server ended the wait."""
+    found = []
+    for kind in _WEBHOOK_KINDS if error.status == 504 or _FAILED in error.reason else ():
+        for each in api.list(f"{_WEBHOOKS}/{kind.lower()}s"):
+            names = [webhook["name"] for webhook in each.get("webhooks") or []]
+            if error.status == 504 or any(f'{_FAILED} "{name}"' in error.reason for name in names):
+                found.append(f"{kind} {each['metadata']['name']}")
+    return found
