@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from busbar.components.engine.stack import StackConfig
 from busbar.hosts import haproxy, k3s, proxy
 from busbar.hosts.inventory import Host
 from busbar.hosts.scripts import known_ca, kubeconfig_text, server_facts, with_server
+from busbar.preflight import unchangeable
 
 SCRIPT = "k3s-server"
 REMOVAL_DEADLINE_SECONDS = 600
@@ -171,6 +173,7 @@ class K3sControlPlane(pulumi.ComponentResource):
             payload={
                 "config": self._render_config(host),
                 "registries": self.registries_yaml,
+                "first_values": json.dumps(unchangeable.values(settings)),
                 **proxy.payload(on.environment),
                 **{key: text for key, text in optional.items() if text},
             },

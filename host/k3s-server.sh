@@ -6,12 +6,14 @@
 #   VIRTUAL_IP (keepalived.sh; not set unless the servers share an address).
 # Payload: config (config.yaml without cluster-init, server, node-ip, flannel-iface), registries (registries.yaml, may be empty),
 #   peer_ca (on server 1: sha256 of the CA of the cluster that server 2 runs; empty for a new cluster),
+#   first_values (JSON: keys that cannot be changed and their values, busbar/preflight/unchangeable.py),
 #   jwt (the part of this name of an AuthenticationConfiguration; may be empty),
 #   proxy (drop-in of the unit with the environment of a proxy; may be left out).
 # Facts: {"node","version","ca_sha256","ca_pem"}
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib lib-install owner k3s-api k3s-lib k3s-etcd k3s-rotation k3s-remove packages keepalived
 
 UNIT=k3s
+FIRST_VALUES=$STATE_DIR/first-values
 PEER_DEADLINE=60
 # The API server looks for a new file once a minute at the latest, and gives its issuers a minute to answer.
 ISSUERS_DEADLINE=150
@@ -45,7 +47,23 @@ install_server() {
   share_address
   k3s_record_machine "$UNIT" "$KUBECONFIG_FILE"
   record_applied_hash "$UNIT"
+  [[ -e $FIRST_VALUES ]] || ! controllers_work || note_first_values
   facts
+}
+
+# note_first_values: what the cluster is made with. A server with data that has no note gets it when the cluster works.
+note_first_values() {
+  local values
+  values=$(payload first_values)
+  [[ -z $values ]] || write_file "$FIRST_VALUES" 0600 <<<"$values"
+}
+
+# controllers_work: whether a controller manager has renewed its Lease within a minute. With another cluster-cidr than the
+# Nodes have it ends at once.
+controllers_work() {
+  local renewed
+  renewed=$(api 30 -n kube-system get lease kube-controller-manager -o 'jsonpath={.spec.renewTime}' 2>/dev/null) || return 1
+  (($(date +%s) - $(date -d "$renewed" +%s) < 60))
 }
 
 # apply_server LINE...: with lines of config.yaml that depend on this host.
@@ -53,6 +71,7 @@ apply_server() {
   snapshot_before_upgrade
   auth_config
   k3s_write_files "$UNIT" server "$@"
+  has_data || note_first_values
   k3s_start "$UNIT"
   k3s_await_server
   if ! k3s_has_pod_network_of_node "$KUBECONFIG_FILE"; then

@@ -36,6 +36,7 @@ main() {
   if [[ $ROLE == server ]]; then
     # GPUs on a server show that it is swapped with a worker.
     hardware=",\"pci_gpus\":$(pci_gpus)"
+    ! has_data || hardware+=",\"first_values\":$(first_values)"
   fi
   [[ -z ${NFS_FOLDER:-} ]] || hardware+=",\"nfs_folder\":$(nfs_folder "$NFS_FOLDER")"
   also=$(payload also)
@@ -274,6 +275,24 @@ etcd_members() {
   [[ $ROLE == server ]] && systemctl is-active --quiet k3s || return 0
   { etcd_nodes || true; } |
     awk 'NF { printf "%s{\"name\":\"%s\",\"ready\":%s}", comma, $1, $2 == "True" ? "true" : "false"; comma = "," }'
+}
+
+# first_values: what the cluster was made with: the note of this server (k3s-server.sh), and objects of the cluster,
+# which are empty where its API does not answer.
+first_values() {
+  local nodes="" services="" dns=""
+  if systemctl is-active --quiet k3s; then
+    nodes=$(api 15 get nodes -o "jsonpath={range .items[*]}{.metadata.name}|{.spec.podCIDR}|{.metadata.annotations.etcd\.k3s\.cattle\.io/node-address}{\"\n\"}{end}" 2>/dev/null || true)
+    # Kubernetes before 1.33 has none.
+    services=$(api 15 get servicecidr kubernetes -o "jsonpath={.spec.cidrs[0]}" 2>/dev/null || true)
+    dns=$(api 15 -n kube-system get service kube-dns -o "jsonpath={.spec.clusterIP}" 2>/dev/null || true)
+  fi
+  printf '{"note":%s,"service_cidr":%s,"cluster_dns":%s' "$(cat "$STATE_DIR/first-values" 2>/dev/null || echo '{}')" \
+    "$(json "$services")" "$(json "$dns")"
+  awk -F '|' '
+    $2 != "" { networks = networks comma "\"" $2 "\""; comma = "," }
+    $3 != "" { members = members sep "\"" $1 "\":\"" $3 "\""; sep = "," }
+    END { printf ",\"pod_networks\":[%s],\"etcd_addresses\":{%s}}", networks, members }' <<<"$nodes"
 }
 
 # Whether a K3s has run here. Empty folders may be mount points that the site has prepared.

@@ -21,6 +21,7 @@ from busbar.config.cluster import (
     Cluster,
     Hardware,
     HostConfig,
+    K3s,
     NcclPoolSettings,
     Registries,
     Ssh,
@@ -293,18 +294,21 @@ def networks(cluster: Cluster) -> Iterator[Finding]:
 _NODE_PREFIX = {4: 24, 6: 64}
 
 
-def pod_network_size(cluster: Cluster) -> Iterator[Finding]:
-    """The pod network has a network for every node: without one a node never becomes Ready.
+def node_prefix(k3s: K3s) -> int:
+    """The prefix length of each node's part of the pod network."""
+    options = dict(map(parsed, arguments_of(k3s.server_args, "kube-controller-manager-arg")))
+    version = ipaddress.ip_network(k3s.cluster_cidr).version
+    names = (f"node-cidr-mask-size-ipv{version}", "node-cidr-mask-size")
+    given = next((options[name] for name in names if options.get(name, "").isdecimal()), None)
+    return int(given) if given else _NODE_PREFIX[version]
 
-    The size per node cannot be changed later (kubernetes/kubernetes#114560, k3s-io/k3s#10442).
-    """
+
+def pod_network_size(cluster: Cluster) -> Iterator[Finding]:
+    """The pod network has a network for every node: without one a node never becomes Ready."""
     options = dict(map(parsed, arguments_of(cluster.k3s.server_args, "kube-controller-manager-arg")))
     if options.get("allocate-node-cidrs") == "false":
         return
-    pods = ipaddress.ip_network(cluster.k3s.cluster_cidr)
-    names = (f"node-cidr-mask-size-ipv{pods.version}", "node-cidr-mask-size")
-    given = next((options[name] for name in names if options.get(name, "").isdecimal()), None)
-    prefix = int(given) if given else _NODE_PREFIX[pods.version]
+    pods, prefix = ipaddress.ip_network(cluster.k3s.cluster_cidr), node_prefix(cluster.k3s)
     room = 1 << (prefix - pods.prefixlen) if prefix >= pods.prefixlen else 0
     nodes = len(cluster.hosts.servers) + len(cluster.workers)
     if nodes > room:

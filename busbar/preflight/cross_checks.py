@@ -8,6 +8,7 @@ from typing import Literal
 
 from busbar import names
 from busbar.finding import STACK, Finding, Fix
+from busbar.preflight import unchangeable
 from busbar.preflight.facts import OTHER_PCI, RAIL_PCI, HostRecord
 from busbar.preflight.report import Report
 from busbar.preflight.spec import SHARED, Spec
@@ -33,6 +34,7 @@ def check_across_hosts(
         *_swapped_workers(spec, reports),
         *_swapped_roles(spec, reports),
         *_quorum_at_risk(spec, reports),
+        *_unchangeable_keys(spec, reports),
         *_shared_address_in_use(spec, reports),
         *_pool_mismatches(spec, records),
         *_kernel_mismatches(spec, reports),
@@ -156,6 +158,13 @@ def _quorum_at_risk(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Findi
                 "members: etcd could lose its majority",
                 f"systemctl start k3s on {member.name} first, or keep {', '.join(leaving)} until it is Ready",
             )
+
+
+def _unchangeable_keys(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Finding]:
+    servers = [host for host in spec.hosts if host.role == "server"]
+    if servers:
+        found = {host.name: reports[host.name] for host in servers if host.name in reports}
+        yield from unchangeable.check(spec.requirements_of(servers[0]).unchangeable, found)
 
 
 def _pool_mismatches(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Finding]:

@@ -48,6 +48,20 @@ class Owner(StrictModel):
     install_id: str
 
 
+class FirstValues(StrictModel):
+    """What the cluster of a server was made with: its note, and objects of the cluster where its API answers.
+
+    `note`: key of the stack file -> value. `pod_networks`: of the Nodes. `etcd_addresses`: of the servers, by
+    name.
+    """
+
+    note: dict[str, str]
+    pod_networks: tuple[str, ...]
+    etcd_addresses: dict[str, str]
+    service_cidr: str
+    cluster_dns: str
+
+
 class Gpu(StrictModel):
     """One GPU, from nvidia-smi."""
 
@@ -231,6 +245,8 @@ class Report(StrictModel):
     """The installed version of K3s, on a host where busbar has installed it; else empty."""
     etcd_members: tuple[Member, ...] = ()
     """The servers in etcd, as reported by a server whose API answers."""
+    first_values: FirstValues | None = None
+    """On a server with data of its cluster."""
     pci_gpus: int = 0
     gpus: Gpus | None = None
     fabric_manager: FabricManager | None = None

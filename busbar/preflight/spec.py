@@ -27,6 +27,7 @@ from busbar.hosts.k3s import rotations
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
 from busbar.manifests import nccljob
 from busbar.models import StrictModel
+from busbar.preflight import unchangeable
 from busbar.preflight.report import Report
 
 # Kubernetes 1.35 made failCgroupV1 the kubelet's default.
@@ -48,6 +49,8 @@ class HostRequirements(StrictModel):
     """The version to install; empty for a load balancer."""
     rotate: dict[str, int] = Field(default={})
     """The numbers of `k3s.rotate`; empty for a load balancer."""
+    unchangeable: dict[str, str] = Field(default={})
+    """Key -> configured value of those that must stay as they were when the cluster was made; of servers."""
     downloads: tuple[str, ...] = ()
     """Host names that it downloads K3s and image archives from; a proxy resolves them itself."""
     proxy: str = ""
@@ -174,6 +177,7 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
         "server": HostRequirements(
             min_disk_gb=SERVER_MIN_DISK_GB,
             plan=_plan("k3s-server", k3s, front),
+            unchangeable=unchangeable.values(cluster.k3s),
             interface=shared.interface if shared and of_servers else "",
             **_node(cluster.k3s, "server", of_servers),
         ),

@@ -31,8 +31,11 @@ STEPS: dict[str, tuple[set[str], set[str]]] = {
     "busbar-control-plane-rejoin": ({"NODE_NAME"}, {"machines", "servers"}),
     "busbar-control-plane-nodes": ({"NODE_NAME", "AFTER"}, {"machines", "servers"}),
     "busbar-control-plane-kubeconfig": ({"NODE_NAME", "RENEWAL", "ROTATE_CERTIFICATES"}, set()),
-    "busbar-control-plane@server-1": (SERVER, {"config", "registries", "jwt", "proxy", "peer_ca"}),
-    "busbar-control-plane@server-2": (SERVER, {"config", "registries", "jwt", "proxy"}),
+    "busbar-control-plane@server-1": (
+        SERVER,
+        {"config", "registries", "jwt", "first_values", "proxy", "peer_ca"},
+    ),
+    "busbar-control-plane@server-2": (SERVER, {"config", "registries", "jwt", "first_values", "proxy"}),
     "busbar-worker@gpu-1": (
         MARK | DOWNLOADS | RESTARTS | {"NODE_NAME", "NODE_ADDRESS", "ROTATE_CERTIFICATES"},
         {"config", "registries", "proxy"},

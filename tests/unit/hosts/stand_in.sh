@@ -89,6 +89,7 @@ k3s() { # VERSION ARGUMENTS...
         *"{.metadata.labels.node-role"*) echo true ;;
         "get pods "*) state pods ;;
         "get nodes -l node-role"*) state servers ;;
+        "-n kube-system get lease "*) state lease ;;
         "get --raw /metrics") state metrics ;;
         "get --raw /readyz") grep -qxF "$via" "$STATE/api" ;;
         get*) echo "unexpected: kubectl $*" >&2 && return 1 ;;

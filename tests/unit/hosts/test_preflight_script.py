@@ -13,7 +13,7 @@ import pytest
 
 from busbar.preflight.hardware_checks import check_hardware
 from busbar.preflight.health_checks import check_health
-from busbar.preflight.report import Report
+from busbar.preflight.report import FirstValues, Report
 from tests.support import h200
 from tests.support.reports import report
 from tests.unit.hosts.bash import output, run
@@ -124,6 +124,37 @@ def test_the_name_of_a_server_with_data_is_reported(tmp_path: Path, written: str
     places = f"K3S_DATA_DIR={tmp_path}; K3S_CONFIG_DIR={tmp_path}; server_name"
     assert output("preflight", places).strip() == "server-a"
     assert output("preflight", f"K3S_DATA_DIR=/none; K3S_CONFIG_DIR={tmp_path}; server_name") == ""
+
+
+NODES = "server-1|10.42.0.0/24|10.0.0.11\nworker-1|10.42.1.0/24|\nworker-2||\n"
+
+
+def first_values(root: Path, answers: bool) -> FirstValues:
+    api = f"""
+    systemctl() {{ :; }}
+    api() {{
+      {"" if answers else "return 1"}
+      case $* in
+        *"get nodes"*) printf '{NODES.replace(chr(10), chr(92) + "n")}' ;;
+        *"get servicecidr kubernetes"*) echo 10.43.0.0/16 ;;
+        *"get service kube-dns"*) echo 10.43.0.10 ;;
+      esac
+    }}
+    """
+    return FirstValues.model_validate_json(output("preflight", f"{api} STATE_DIR={root}; first_values"))
+
+
+def test_a_server_reports_what_its_cluster_was_made_with(tmp_path: Path) -> None:
+    unknown = FirstValues(note={}, pod_networks=(), etcd_addresses={}, service_cidr="", cluster_dns="")
+    assert first_values(tmp_path, answers=False) == unknown
+    write(tmp_path / "first-values", '{"k3s.cluster_cidr": "10.42.0.0/16"}\n')
+    assert first_values(tmp_path, answers=True) == FirstValues(
+        note={"k3s.cluster_cidr": "10.42.0.0/16"},
+        pod_networks=("10.42.0.0/24", "10.42.1.0/24"),
+        etcd_addresses={"server-1": "10.0.0.11"},
+        service_cidr="10.43.0.0/16",
+        cluster_dns="10.43.0.10",
+    )
 
 
 def k3s_data(tmp_path: Path) -> str:

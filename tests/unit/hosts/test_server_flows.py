@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -27,10 +28,12 @@ def install(
     version: str = VERSION,
     first: str = "true",
     jwt: str = "",
+    first_values: str = "",
     **values: str,
 ) -> list[str]:
     """The steps of an installation or an update."""
-    payload = {"config": config, "registries": "", **({"jwt": jwt} if jwt else {})}
+    more = {"jwt": jwt, "first_values": first_values}
+    payload = {"config": config, "registries": "", **{key: text for key, text in more.items() if text}}
     values = {"VERB": "install", "FIRST": first, **VALUES, **host.release(version), **values}
     facts = host.facts("k3s-server", payload, **values)
     assert facts == {"node": "server-1", "version": version, "ca_sha256": "c" * 64, "ca_pem": "the CA"}
@@ -106,6 +109,38 @@ def test_the_first_server_begins_a_cluster(machine: Host) -> None:
     is_new(install(machine))
     ends = ["cluster-init: true", 'node-ip: "10.0.0.11"', 'flannel-iface: "eth0"']
     assert written(machine) == [*CONFIG.splitlines(), *ends]
+
+
+FIRST_VALUES = "var/lib/busbar/first-values"
+MADE, CHANGED = '{"k3s.cluster_cidr": "10.42.0.0/16"}', '{"k3s.cluster_cidr": "10.44.0.0/16"}'
+
+
+def test_a_server_notes_what_the_cluster_is_made_with_before_its_first_start_and_keeps_it(
+    machine: Host,
+) -> None:
+    steps = install(machine, first_values=MADE)
+    assert steps.index("write /var/lib/busbar/first-values") < steps.index(RESTARTED)
+    install(machine, first_values=CHANGED)
+    assert (machine.root / FIRST_VALUES).read_text() == MADE + "\n"
+
+
+def test_a_server_that_never_started_notes_the_values_of_the_next_try(machine: Host) -> None:
+    values = {"VERB": "install", "FIRST": "true", **VALUES, **machine.release(VERSION)}
+    payload = {"config": CONFIG, "registries": "", "first_values": MADE}
+    machine.error("k3s-server", payload, fails="systemctl enable*", **values)
+    assert (machine.root / FIRST_VALUES).read_text() == MADE + "\n"
+    install(machine, first_values=CHANGED)
+    assert (machine.root / FIRST_VALUES).read_text() == CHANGED + "\n"
+
+
+@pytest.mark.parametrize(("age", "noted"), [(10, True), (90, False)])
+def test_a_server_without_the_note_gets_it_from_an_update_after_which_the_cluster_works(
+    server: Host, age: int, noted: bool
+) -> None:
+    renewed = (datetime.now(UTC) - timedelta(seconds=age)).isoformat()
+    server.state("lease", renewed)
+    install(server, first_values=MADE)
+    assert (server.root / FIRST_VALUES).exists() == noted
 
 
 def test_a_new_cluster_has_done_the_rotations_that_it_is_made_with(machine: Host) -> None:

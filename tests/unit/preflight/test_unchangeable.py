@@ -1,0 +1,172 @@
+"""Keys that cannot be changed once a cluster is made: what is refused, and how the first value comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from busbar.config import K3s
+from busbar.finding import Finding
+from busbar.preflight import unchangeable
+from busbar.preflight.report import FirstValues
+from tests.support.reports import report
+
+MADE = {"cluster_cidr": "10.42.0.0/16", "service_cidr": "10.43.0.0/16"}
+
+
+def of(**changes: Any) -> dict[str, str]:
+    return unchangeable.values(K3s.model_validate({**MADE, **changes}))
+
+
+def server_args(**changes: Any) -> dict[str, Any]:
+    return {"server_args": {key.replace("_", "-"): value for key, value in changes.items()}}
+
+
+def refused(
+    configured: Mapping[str, str], note: Mapping[str, str] | None = None, **objects: Any
+) -> list[Finding]:
+    """The findings of three servers; the API of the first one does not answer.
+
+    `note`: by default that of a cluster with MADE.
+    """
+    nothing = {"pod_networks": (), "etcd_addresses": {}, "service_cidr": "", "cluster_dns": ""}
+    found = {
+        **nothing,
+        "pod_networks": ("10.42.0.0/24", "10.42.1.0/24"),
+        "etcd_addresses": {"server-1": "10.0.0.11", "server-2": "10.0.0.12"},
+        "service_cidr": "10.43.0.0/16",
+        "cluster_dns": "10.43.0.10",
+        **objects,
+    }
+    kept = of() if note is None else dict(note)
+    addresses = {"server-1": "10.0.0.11", "server-2": "10.0.0.12"}
+    servers = {
+        name: report(
+            node_address=address,
+            first_values=FirstValues.model_validate(
+                {"note": kept, **(found if name == "server-2" else nothing)}
+            ),
+        )
+        for name, address in addresses.items()
+    }
+    # This one has no K3s yet.
+    servers["server-3"] = report(node_address="10.0.0.13")
+    return [*unchangeable.check(configured, servers)]
+
+
+def test_a_cluster_that_stays_as_it_was_made_is_not_refused() -> None:
+    assert refused(of()) == []
+    assert refused(of(), note={}) == []
+
+
+ISSUER = "https://kubernetes.default.svc.cluster.local"
+NEW_CLUSTER = ", or make a new cluster"
+# Changes, the key that is named, its first and its configured value, the fix.
+CASES: dict[str, tuple[dict[str, Any], str, str, str, str]] = {
+    "cluster_cidr": (
+        {"cluster_cidr": "10.44.0.0/16"},
+        *("k3s.cluster_cidr", "10.42.0.0/16", "10.44.0.0/16"),
+        "write back 10.42.0.0/16" + NEW_CLUSTER,
+    ),
+    "a larger cluster_cidr": (
+        {"cluster_cidr": "10.40.0.0/14"},
+        *("k3s.cluster_cidr", "10.42.0.0/16", "10.40.0.0/14"),
+        "write back 10.42.0.0/16" + NEW_CLUSTER,
+    ),
+    "service_cidr": (
+        {"service_cidr": "10.53.0.0/16"},
+        *("k3s.service_cidr", "10.43.0.0/16", "10.53.0.0/16"),
+        "write back 10.43.0.0/16; another object of the kind ServiceCIDR adds addresses",
+    ),
+    "cluster-dns": (
+        server_args(cluster_dns="10.43.0.53"),
+        *("k3s.server_args.cluster-dns", "10.43.0.10", "10.43.0.53"),
+        "write back 10.43.0.10",
+    ),
+    "cluster-domain": (
+        server_args(cluster_domain="site.example"),
+        *("k3s.server_args.cluster-domain", "cluster.local", "site.example"),
+        "write back cluster.local" + NEW_CLUSTER,
+    ),
+    "an issuer that replaces the first one": (
+        server_args(kube_apiserver_arg=["service-account-issuer=https://new.example"]),
+        "k3s.server_args.kube-apiserver-arg.service-account-issuer",
+        *(ISSUER, "https://new.example"),
+        f"list {ISSUER} too, after a new one",
+    ),
+    "node-cidr-mask-size": (
+        server_args(kube_controller_manager_arg=["node-cidr-mask-size-ipv4=25"]),
+        *("k3s.server_args.kube-controller-manager-arg.node-cidr-mask-size", "24", "25"),
+        "write back 24" + NEW_CLUSTER,
+    ),
+    "flannel_backend": (
+        {"flannel_backend": "wireguard-native"},
+        *("k3s.flannel_backend", "vxlan", "wireguard-native"),
+        "write back vxlan" + NEW_CLUSTER,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_change_is_refused_with_the_first_value_and_the_way_back(case: str) -> None:
+    changes, key, first, now, fix = CASES[case]
+    (found,) = refused(of(**changes))
+    says = f"{key} cannot be changed: the cluster was made with {first}, the file says {now}"
+    assert (found.kind, found.what, found.fix) == ("error", says, fix)
+
+
+def test_each_key_of_the_table_is_tried() -> None:
+    tried = {key for _, key, *_ in CASES.values()}
+    assert {key.name for key in unchangeable.KEYS} - tried == {"k3s.server_args.secrets-encryption-provider"}
+
+
+def test_what_follows_from_a_refused_key_is_not_refused_beside_it() -> None:
+    found = refused(of(service_cidr="10.53.0.0/16", **server_args(cluster_domain="site.example")))
+    assert [each.what.partition(" ")[0] for each in found] == [
+        "k3s.service_cidr",
+        "k3s.server_args.cluster-domain",
+    ]
+
+
+def test_an_issuer_is_added_before_the_first_one() -> None:
+    issuers = ("https://new.example", ISSUER)
+    arguments = [f"service-account-issuer={each}" for each in issuers]
+    assert refused(of(**server_args(kube_apiserver_arg=arguments))) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "is_refused"),
+    [("aescbc", "secretbox", False), ("secretbox", "aescbc", True), ("secretbox", "secretbox", False)],
+)
+def test_the_provider_of_secrets_changes_only_as_k3s_migrates_it(
+    first: str, then: str, is_refused: bool
+) -> None:
+    note = of(**server_args(secrets_encryption_provider=first))
+    assert bool(refused(of(**server_args(secrets_encryption_provider=then)), note)) == is_refused
+
+
+def test_objects_of_the_cluster_decide_where_the_note_was_written_after_a_wrong_update() -> None:
+    wrong = {"cluster_cidr": "10.44.0.0/16", "service_cidr": "10.53.0.0/16"}
+    assert refused(of(), note=of(**wrong)) == [], "the way back is open"
+    named = [each.what.partition(" ")[0] for each in refused(of(**wrong), note=of(**wrong))]
+    assert named == ["k3s.cluster_cidr", "k3s.service_cidr"]
+
+
+def test_a_cluster_without_a_note_is_known_by_its_nodes() -> None:
+    (found,) = refused(of(cluster_cidr="10.44.0.0/16"), note={})
+    assert "was made with a network that contains 10.42.0.0/24, 10.42.1.0/24, the file says" in found.what
+    assert refused(of(cluster_cidr="10.40.0.0/14"), note={}) == []
+
+
+def test_the_note_decides_while_no_api_answers() -> None:
+    silent: dict[str, Any] = {"pod_networks": (), "etcd_addresses": {}, "service_cidr": "", "cluster_dns": ""}
+    (found,) = refused(of(cluster_cidr="10.44.0.0/16"), **silent)
+    assert (found.host, found.what.partition(" ")[0]) == ("server-1", "k3s.cluster_cidr")
+
+
+def test_another_address_of_the_same_server_is_refused() -> None:
+    (found,) = refused(of(), etcd_addresses={"server-1": "10.0.0.99", "server-2": "10.0.0.12"})
+    assert found.host == "server-1"
+    assert found.what.endswith("in etcd, 10.0.0.99, cannot be changed; the machine has 10.0.0.11")
