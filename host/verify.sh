@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Reports what differs on this host from what the last update applied; changes nothing.
 #
-# Values: NODE_NAME, ROLE (lb, server, worker, nfs, units), NFS (true: also the NFS server), UNITS (of the role units).
-# Facts: {"node","epoch","drift":[TEXT...]}; epoch: this host's clock.
+# Values: NODE_NAME, ROLE (lb, server, worker, nfs, units), NFS (true: also the NFS server), UNITS (of the role units),
+#   DNS_SERVER, DNS_NAME (a server asks CoreDNS for this name).
+# Facts: {"node","epoch","drift":[TEXT...],"dns"}; epoch: this host's clock; dns: why CoreDNS does not answer, or empty.
 # By hand: sudo ROLE=worker bash host/verify.sh </dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib nfs-lib
 
@@ -18,7 +19,25 @@ main() {
   if [[ ${NFS:-} == true ]]; then
     ROLE=nfs STATE_DIR=$NFS_STATE_DIR verify_part
   fi
-  printf '{"node":%s,"epoch":%s,"drift":[%s]}\n' "$(json "$NODE_NAME")" "$(date +%s)" "$DRIFT"
+  printf '{"node":%s,"epoch":%s,"drift":[%s],"dns":%s}\n' "$(json "$NODE_NAME")" "$(date +%s)" "$DRIFT" \
+    "$(json "$([[ -z ${DNS_SERVER:-} ]] || dns_error)")"
+}
+
+# dns_error: asks for the A record of DNS_NAME by TCP, as no host needs to have a program for it (RFC 1035, section 4).
+dns_error() {
+  local label query bytes=()
+  printf -v query '\\x00\\x%02x\\x12\\x34\\x01\\x00\\x00\\x01\\x00\\x00\\x00\\x00\\x00\\x00' "$((${#DNS_NAME} + 18))"
+  for label in ${DNS_NAME//./ }; do
+    query+=$(printf '\\x%02x%s' "${#label}" "$label")
+  done
+  # shellcheck disable=SC2016 # for the inner bash
+  read -ra bytes < <({ timeout 4 bash -c 'exec 3<>"/dev/tcp/$0/53" && printf "$1" >&3 && head -c 14 <&3' \
+    "$DNS_SERVER" "$query\x00\x00\x01\x00\x01" 2>/dev/null || true; } | od -An -tx1) || true
+  if ((${#bytes[@]} < 14)); then
+    printf 'CoreDNS (%s) does not answer this server' "$DNS_SERVER"
+  elif ((0x${bytes[5]} % 16 != 0 || 0x${bytes[9]} == 0)); then
+    printf 'CoreDNS (%s) has no address for %s (response code %s)' "$DNS_SERVER" "$DNS_NAME" "$((0x${bytes[5]} % 16))"
+  fi
 }
 
 drift() {

@@ -43,7 +43,7 @@ def verify(path: Path) -> Verified:
     file, cluster = _read(path)
     known = [each for each in vars(operators).values() if isinstance(each, operators.Operator)]
     enabled = [each for each in known if getattr(cluster, each.config_key).enabled]
-    state = partial(_state_of, file, cluster)
+    state = partial(_state_of, file, cluster, works=True)
     found = asyncio.run(comparison.verify(cluster, login_of(file, cluster.ssh), enabled, state))
     hosts = [(host.name, host.role) for host in Inventory.of(cluster).hosts]
     return Verified([*hosts, (comparison.CLUSTER, "")], found)
@@ -122,16 +122,16 @@ def _read(path: Path) -> tuple[StackFile, Cluster]:
     return file, file.cluster()
 
 
-def _state_of(file: StackFile, cluster: Cluster, *of_capabilities: Any) -> ClusterState:
+def _state_of(file: StackFile, cluster: Cluster, *of_capabilities: Any, works: bool = False) -> ClusterState:
     """The state of the cluster, read with the kubeconfig of the state, else the one that `busbar up` kept.
 
-    `of_capabilities`: as of read_state. Raises UnknownState.
+    `of_capabilities`, `works`: as of read_state. Raises UnknownState.
     """
     try:
         text = kubeconfig_of(file)
     except SecretError as error:
         raise UnknownState(error.what, error.fix) from None
-    return comparison.read_state(text, Inventory.of(cluster), *of_capabilities)
+    return comparison.read_state(text, Inventory.of(cluster), *of_capabilities, works=works)
 
 
 def _worker(path: Path, name: str) -> tuple[Inventory, Host, RestApi]:

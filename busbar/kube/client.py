@@ -40,6 +40,10 @@ _FIXES = (
 )
 
 
+# OpenSSL's codes of a chain that ends at an authority which is not known (X509_V_ERR_* in x509_vfy.h).
+_UNKNOWN_AUTHORITY = (18, 19, 20, 21)
+
+
 class _WhileBusy(urllib3.Retry):
     """Retries a GET that is answered 429 or 503 with Retry-After, as while storage is (re)initializing.
 
@@ -107,6 +111,10 @@ class ApiError(NoVerdict):
     def conflict(self) -> bool:
         """Whether the name is taken, or the object has changed since the request was prepared."""
         return self.status == 409
+
+
+class UnknownAuthority(ApiError):
+    """The server has a certificate of another authority than that of the kubeconfig."""
 
 
 class Api(Protocol):
@@ -252,7 +260,9 @@ class RestApi:
             cause = getattr(error, "reason", None) or error
             reason = f"{self.server} cannot be reached: {' '.join(str(cause).split())}"
             fix = next((fix for kind, fix in _FIXES if isinstance(cause, kind)), "")
-            raise ApiError(f"{method} {path}", None, reason, fix=fix) from error
+            code = getattr(cause.args[0] if cause.args else None, "verify_code", None)
+            kind = UnknownAuthority if code in _UNKNOWN_AUTHORITY else ApiError
+            raise kind(f"{method} {path}", None, reason, fix=fix) from error
         except ValueError as error:
             raise ApiError(f"{method} {path}", None, str(error)) from error
         if response.status >= 300:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from busbar.config import Cluster
+from busbar.finding import STACK, Finding, Fix
 from busbar.kube.client import Api, ApiError, JsonObject, RestApi
 from busbar.kube.nodes import NODES
 from busbar.kube.wait import Clock, Deadline, Pending, SystemClock, TimedOut, wait_until
@@ -31,23 +31,17 @@ _FAILED = "failed calling webhook"
 _NAMED = 4
 
 
-@dataclass(frozen=True)
-class Problem:
+def problem(what: str, fix: Fix | str) -> Finding:
     """Something that the cluster cannot do, and what to do."""
-
-    what: str
-    fix: str
-
-    def __str__(self) -> str:
-        return f"{self.what}. Fix: {self.fix}"
+    return Finding(("cluster",), what, fix, kind="site")
 
 
-def await_health(kubeconfig: str, cluster: Cluster, clock: Clock | None = None) -> list[Problem]:
+def await_health(kubeconfig: str, cluster: Cluster, clock: Clock | None = None) -> list[Finding]:
     """The problems that have lasted for 60 s: a server that was restarted needs some seconds.
 
     Raises ApiError, TimedOut where the API is not responding, and ValueError for an unusable kubeconfig.
     """
-    api, last = RestApi(kubeconfig), list[Problem]()
+    api, last = RestApi(kubeconfig), list[Finding]()
 
     def works() -> bool | Pending:
         last[:] = problems(api, cluster)
@@ -61,9 +55,9 @@ def await_health(kubeconfig: str, cluster: Cluster, clock: Clock | None = None) 
     return last
 
 
-def problems(api: Api, cluster: Cluster) -> list[Problem]:
+def problems(api: Api, cluster: Cluster) -> list[Finding]:
     """What the cluster cannot do; all questions are asked at once. Raises ApiError."""
-    questions: list[Callable[[], Iterator[Problem]]] = [
+    questions: list[Callable[[], Iterator[Finding]]] = [
         lambda: _controllers(api),
         lambda: _pod_networks(api, cluster.k3s.cluster_cidr),
     ]
@@ -72,14 +66,14 @@ def problems(api: Api, cluster: Cluster) -> list[Problem]:
     if "coredns" not in cluster.k3s.disable:
         questions.append(lambda: _dns(api))
     with ThreadPoolExecutor(len(questions)) as pool:
-        return [problem for found in pool.map(lambda ask: [*ask()], questions) for problem in found]
+        return [each for found in pool.map(lambda ask: [*ask()], questions) for each in found]
 
 
-def _controllers(api: Api) -> Iterator[Problem]:
+def _controllers(api: Api) -> Iterator[Finding]:
     """Find a controller manager or scheduler that does not run on any server, though all API servers do."""
-    made, problem = _try(api, LEASES, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"})
-    if problem:
-        yield problem
+    made, refusal = _try(api, LEASES, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"})
+    if refusal:
+        yield refusal
         return
     # The clock of the API server.
     now = datetime.fromisoformat(made["metadata"]["creationTimestamp"])
@@ -88,20 +82,20 @@ def _controllers(api: Api) -> Iterator[Problem]:
         renewed = leases.get(name, {}).get("renewTime")
         if renewed is None or now - datetime.fromisoformat(renewed) > RENEWED_WITHIN:
             since = f"has not renewed its Lease since {renewed}" if renewed else "has no Lease"
-            yield Problem(
+            yield problem(
                 f"{name} {since}: no server runs it",
                 f"journalctl -u k3s on each server says why it ends; look for {name}",
             )
 
 
-def _pod_networks(api: Api, cluster_cidr: str) -> Iterator[Problem]:
+def _pod_networks(api: Api, cluster_cidr: str) -> Iterator[Finding]:
     parts = {each["metadata"]["name"]: (each.get("spec") or {}).get("podCIDR") for each in api.list(NODES)}
     wrong = [name for name, part in parts.items() if part and outside([part], cluster_cidr)]
     if wrong:
         named = listed([f"{name} {parts[name]}" for name in wrong], _NAMED)
-        yield Problem(
+        yield problem(
             f"pod networks of Nodes are outside k3s.cluster_cidr {cluster_cidr}: {named}",
-            "write back the value of k3s.cluster_cidr that contains them, and run busbar up STACK",
+            Fix("write back the value of k3s.cluster_cidr that contains them, then", ("up", STACK)),
         )
 
 
@@ -117,25 +111,25 @@ def outside(networks: Iterable[str], whole: str) -> list[str]:
     return [each for each in networks if not is_within(each)]
 
 
-def _dns(api: Api) -> Iterator[Problem]:
+def _dns(api: Api) -> Iterator[Finding]:
     slices = api.list(ENDPOINTS, labelSelector="kubernetes.io/service-name=kube-dns")
     endpoints = [endpoint for each in slices for endpoint in each.get("endpoints") or []]
     if not any((each.get("conditions") or {}).get("ready") for each in endpoints):
-        yield Problem(
+        yield problem(
             "CoreDNS has no ready pod, so pods resolve no names",
             "kubectl -n kube-system describe pods -l k8s-app=kube-dns says why",
         )
 
 
-def _admission(api: Api, image: str) -> Iterator[Problem]:
+def _admission(api: Api, image: str) -> Iterator[Finding]:
     container = {"name": "verify", "image": image, "command": ["true"]}
     pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"restartPolicy": "Never", "containers": [container]}}
-    _, problem = _try(api, f"/api/v1/namespaces/{VALIDATION_NAMESPACE}/pods", pod)
-    if problem:
-        yield problem
+    _, refusal = _try(api, f"/api/v1/namespaces/{VALIDATION_NAMESPACE}/pods", pod)
+    if refusal:
+        yield refusal
 
 
-def _try(api: Api, path: str, body: JsonObject) -> tuple[JsonObject, Problem | None]:
+def _try(api: Api, path: str, body: JsonObject) -> tuple[JsonObject, Finding | None]:
     """Have the API admit an object without creating it: the object, or why it is refused."""
     metadata = {"name": "busbar-verify"}
     kind, namespace = body["kind"], path.split("/namespaces/")[1].split("/")[0]
@@ -145,12 +139,16 @@ def _try(api: Api, path: str, body: JsonObject) -> tuple[JsonObject, Problem | N
         if error.status is None:
             raise
         what = f"a {kind} in namespace {namespace} is not admitted: {error.reason}"
-        fix = f"change the policy or quota that the answer names, or exempt namespace {namespace} from it"
+        fix: Fix | str = (
+            f"change the policy or quota that the answer names, or exempt namespace {namespace} from it"
+        )
         if error.not_found:
-            fix = "busbar up STACK --converge cluster, which makes the namespace again"
+            fix = Fix(
+                command=("up", STACK, "--converge", "cluster"), when=", which makes the namespace again"
+            )
         elif silent := _silent_webhooks(api, error):
             fix = f"repair what serves {listed(silent, _NAMED)}, or delete it (kubectl delete KIND NAME)"
-        return {}, Problem(what, fix)
+        return {}, problem(what, fix)
 
 
 def _silent_webhooks(api: Api, error: ApiError) -> list[str]:

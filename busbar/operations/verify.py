@@ -16,12 +16,13 @@ from busbar.hosts.inventory import API_PORT, Host, Inventory, Login, url_host
 from busbar.hosts.k3s import worker_taints
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError, on_each
 from busbar.hosts.scripts import with_server
-from busbar.kube import nodes
-from busbar.kube.client import ApiError, RestApi
+from busbar.kube import health, nodes
+from busbar.kube.client import ApiError, RestApi, UnknownAuthority
 from busbar.kube.gpus import count
 from busbar.kube.nodes import CORDONED, Node, NodeTaint
 from busbar.manifests.operators import Operator
 from busbar.manifests.scheduling import GPU_RESOURCE
+from busbar.preflight import unchangeable
 from busbar.preflight.host_checks import CLOCK_FIX, clock_error
 from busbar.preflight.spec import Spec
 from busbar.preflight.survey import Outcome, survey
@@ -37,6 +38,10 @@ _ENDPOINT_FIX = (
     "there: systemctl status haproxy k3s"
 )
 _DEPLOYED = "deployed"
+_DNS_FIX = (
+    "kubectl -n kube-system get pods -l k8s-app=kube-dns -o wide: one must be Ready, and this server must "
+    "reach its Node (VXLAN: UDP port 8472)"
+)
 # Taints that keep pods away, and the prefix of those that Kubernetes sets by itself.
 _BLOCKING = ("NoSchedule", "NoExecute")
 _KUBERNETES = "node.kubernetes.io/"
@@ -86,11 +91,13 @@ class ClusterState:
     """The Nodes by name, and the newest status per Helm release: (namespace, name) -> status.
 
     `of_capabilities`: Node -> why it starts no jobs of a capability (busbar.capability.node_states).
+    `problems`: what the cluster cannot do.
     """
 
     nodes: Mapping[str, Node]
     releases: Mapping[tuple[str, str], str]
     of_capabilities: Mapping[str, str] = field(default_factory=dict)
+    problems: Sequence[Finding] = ()
 
 
 class UnknownState(NoVerdict):
@@ -101,15 +108,18 @@ def read_state(
     kubeconfig: str,
     inventory: Inventory,
     of_capabilities: Callable[[RestApi], Mapping[str, str]] = lambda api: {},
+    *,
+    works: bool = False,
 ) -> ClusterState:
     """The current state of the cluster, read through the load balancer or, if it is not responding, a server.
 
-    Raises UnknownState.
+    `works`: ask also what the cluster cannot do. Raises UnknownState.
     """
 
     def read(api: RestApi) -> ClusterState:
         known = {node.name: node for node in nodes.read(api)}
-        return ClusterState(known, releases.statuses(api), of_capabilities(api))
+        problems = health.problems(api, inventory.cluster) if works else []
+        return ClusterState(known, releases.statuses(api), of_capabilities(api), problems)
 
     return _of_any(kubeconfig, inventory, read)
 
@@ -134,6 +144,13 @@ def _of_any(kubeconfig: str, inventory: Inventory, ask: Callable[[RestApi], Answ
             errors.append(error)
         except ValueError as error:
             raise UnknownState(f"the kubeconfig of the stack: {error}", Fix(command=("up", STACK))) from None
+    if all(isinstance(error, UnknownAuthority) for error in errors):
+        raise UnknownState(
+            "the API and all servers have certificates of another authority than the stack's kubeconfig: the "
+            f"cluster was made anew ({errors[0]})",
+            "raise k3s.rotate.certificates by one and run busbar up STACK, which reads the kubeconfig again; "
+            "then busbar up STACK --converge cluster",
+        )
     raise UnknownState(errors[0], errors[0].fix or (_ENDPOINT_FIX if errors[0].status is None else ""))
 
 
@@ -147,10 +164,15 @@ async def verify(
     ValueError if the SSH key cannot be used, ScriptError if the bastion cannot be reached.
     """
     inventory = Inventory.of(cluster)
+    made_with, dns = unchangeable.values(cluster.k3s), dict[str, str]()
+    if "coredns" not in cluster.k3s.disable:
+        dns["DNS_SERVER"] = made_with[unchangeable.CLUSTER_DNS]
+        dns["DNS_NAME"] = f"kubernetes.default.svc.{made_with[unchangeable.CLUSTER_DOMAIN]}"
     async with Hosts.open(login) as hosts:
 
         def values(host: Host) -> dict[str, str]:
-            return {"ROLE": host.role, **({"NFS": "true"} if host == inventory.nfs_server else {})}
+            nfs = {"NFS": "true"} if host == inventory.nfs_server else {}
+            return {"ROLE": host.role, **nfs, **(dns if host.role == "server" else {})}
 
         reading = asyncio.create_task(asyncio.to_thread(state))
         found = await verify_hosts(hosts, inventory.hosts, values)
@@ -172,8 +194,10 @@ async def verify_hosts(
         except (ScriptError, UnreachableError) as error:
             return [replace(error.finding, kind="unknown")]
         wrong = clock_error(float(facts["epoch"]), (hosts.connected[host.name], time.time()))
-        clock = [Finding((host.name,), wrong, CLOCK_FIX, kind="site")] if wrong else []
-        return [*(drift(host.name, str(what)) for what in facts["drift"]), *clock]
+        of_site = [(wrong, CLOCK_FIX)] if wrong else []
+        of_site += [(str(facts["dns"]), _DNS_FIX)] if facts["dns"] else []
+        site = [Finding((host.name,), what, fix, kind="site") for what, fix in of_site]
+        return [*(drift(host.name, str(what)) for what in facts["drift"]), *site]
 
     found: list[Finding] = []
     for answer in await on_each(listed, ask, at_once=CONCURRENT):
@@ -204,7 +228,7 @@ def compare(inventory: Inventory, state: ClusterState, operators: Sequence[Opera
         if status != _DEPLOYED:
             what = "is not installed" if status is None else f"is {status}, expected {_DEPLOYED}"
             found.append(drift(CLUSTER, f"Helm release {operator.namespace}/{operator.release} {what}"))
-    return found
+    return [*found, *state.problems]
 
 
 def _availability(host: Host, node: Node) -> list[Finding]:

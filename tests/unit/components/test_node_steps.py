@@ -69,9 +69,9 @@ def test_a_cluster_that_does_not_work_fails_the_update_with_what_to_do(
     ready = batches.Nodes(names=frozenset(["gpu-1"]), ready=frozenset(["gpu-1"]))
     monkeypatch.setattr(batches, "ask", lambda *_, **__: ready)
     monkeypatch.setattr(nodes, "ask_servers", lambda *_: "")
-    monkeypatch.setattr(health, "await_health", lambda *_: [health.Problem("no scheduler", "start one")])
+    monkeypatch.setattr(health, "await_health", lambda *_: [health.problem("no scheduler", "start one")])
     monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: False)
-    with pytest.raises(pulumi.RunError, match=r"^no scheduler\. Fix: start one$"):
+    with pytest.raises(pulumi.RunError, match=r"^cluster: no scheduler\. Fix: start one$"):
         asyncio.run(node_steps.fail_unless_ready(CLUSTER, ["server-1"], ["gpu-1"], "a kubeconfig"))
 
 

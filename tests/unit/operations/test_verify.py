@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import socket
+import subprocess
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +18,11 @@ import yaml
 
 from busbar import config
 from busbar.finding import Finding
+from busbar.hosts import scripts as hostscript
 from busbar.hosts.inventory import Inventory
 from busbar.hosts.remote import Hosts
-from busbar.kube.client import ApiError
+from busbar.kube.client import ApiError, UnknownAuthority
+from busbar.kube.health import problem
 from busbar.kube.nodes import CORDONED, DRAINED, NODES, QUARANTINE, Node, NodeTaint, Note
 from busbar.manifests import operators
 from busbar.operations.verify import (
@@ -327,6 +332,31 @@ def test_a_cluster_where_nobody_answers_is_an_error_with_the_reason_of_the_load_
         read_state("no kubeconfig", inventory)
 
 
+def test_a_cluster_that_was_made_anew_is_an_error_that_says_so(clients: dict[str, Cluster]) -> None:
+    inventory = Inventory.of(config.load(site(servers=3), root=Path()))
+    servers = [f"https://192.0.2.{number}:6443" for number in (11, 12, 13)]
+    for url in (inventory.api_endpoint, *servers):
+        clients[url] = Cluster()
+        clients[url].failures = [UnknownAuthority(f"GET {url}", None, "self-signed certificate")]
+    with pytest.raises(UnknownState, match="the cluster was made anew") as raised:
+        read_state(KUBECONFIG, inventory)
+    assert "raise k3s.rotate.certificates by one" in raised.value.fix
+    clients[servers[0]].failures = [unreachable()]
+    clients[inventory.api_endpoint].failures = [UnknownAuthority("GET /", None, "self-signed")]
+    with pytest.raises(UnknownState, match="self-signed"):
+        read_state(KUBECONFIG, inventory)
+
+
+def test_what_the_cluster_cannot_do_is_named_with_what_to_do() -> None:
+    cluster = config.load(site(servers=1, workers={"h100": 1}, pools={"h100": POOL}), root=Path())
+    nodes = {each.name: each for each in (node("server-1"), node("gpu-1"))}
+    state = ClusterState(nodes, {}, problems=[problem("kube-scheduler has no Lease", "start it")])
+    found = compare(Inventory.of(cluster), state, [])
+    assert [(each.host, each.what, each.fix, each.kind) for each in found] == [
+        (CLUSTER, "kube-scheduler has no Lease", "start it", "site")
+    ]
+
+
 def test_a_cluster_that_refuses_the_login_is_an_error_with_what_to_do(clients: dict[str, Cluster]) -> None:
     inventory = Inventory.of(config.load(site(servers=3), root=Path()))
     refusing = clients[inventory.api_endpoint] = Cluster()
@@ -336,14 +366,16 @@ def test_a_cluster_that_refuses_the_login_is_an_error_with_what_to_do(clients: d
     assert raised.value.fix == "get a new kubeconfig"
 
 
-def answered(role: str, commands: list[str], ahead: float = 0, **sections: Any) -> list[Finding]:
+def answered(
+    role: str, commands: list[str], ahead: float = 0, dns: str = "", **sections: Any
+) -> list[Finding]:
     """The drift of a site of which only the host of this role answers."""
     content = site(servers=1, workers={"h100": 1}, **sections)
     for number, [each] in enumerate(content["hosts"].values()):  # refuse the connection
         each.update(address=f"127.0.0.{number + 2}", port=1)
 
     async def verified() -> list[Finding]:
-        facts = {"epoch": time.time() + ahead, "drift": []}
+        facts = {"epoch": time.time() + ahead, "drift": [], "dns": dns}
         async with machine(printing(facts, commands)) as port:
             found = {"address": "127.0.0.1", "port": port, "host_key": public(HOST), "user": "root"}
             content["hosts"][role][0].update(found)
@@ -358,6 +390,66 @@ def test_the_host_of_the_export_is_asked_for_its_nfs_server_too(monkeypatch: pyt
     answered("load_balancers", commands, nfs_server={"host": "lb-1", "folder": "/srv/busbar"})
     answered("workers", commands, nfs_server={"host": "lb-1", "folder": "/srv/busbar"})
     assert ["NFS=true" in command for command in commands] == [True, False]
+
+
+def test_servers_ask_coredns_and_one_that_gets_no_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    commands: list[str] = []
+    found = answered("servers", commands, dns="CoreDNS (10.43.0.10) does not answer this server")
+    assert "DNS_SERVER=10.43.0.10 DNS_NAME=kubernetes.default.svc.cluster.local" in commands[0]
+    (named,) = [each for each in found if each.kind == "site"]
+    assert (named.host, named.what) == ("server-1", "CoreDNS (10.43.0.10) does not answer this server")
+    answered("servers", commands, k3s={"sha256": {"amd64": "ab" * 32}, "disable": ["coredns"]})
+    assert "DNS_SERVER" not in commands[1]
+
+
+def answering_dns(answer: bytes) -> tuple[int, list[bytes]]:
+    """The port of a name server with this answer, and the questions that it got."""
+    asked: list[bytes] = []
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        connection, _ = listening.accept()
+        with connection:
+            # bash sends a line at a time, and the length of "kubernetes" is a line feed.
+            asked.append(connection.recv(2))
+            asked[0] += connection.recv(int.from_bytes(asked[0]), socket.MSG_WAITALL)
+            connection.sendall(len(answer).to_bytes(2) + answer)
+
+    threading.Thread(target=serve, daemon=True).start()
+    return listening.getsockname()[1], asked
+
+
+NAME = "kubernetes.default.svc.cluster.local"
+
+
+@pytest.mark.parametrize(
+    ("code", "records", "says"),
+    [
+        (0, 1, ""),
+        (3, 0, f"CoreDNS (127.0.0.1) has no address for {NAME} (response code 3)"),
+        (0, 0, f"CoreDNS (127.0.0.1) has no address for {NAME} (response code 0)"),
+    ],
+)
+def test_a_server_asks_for_a_name_without_any_program_for_it(code: int, records: int, says: str) -> None:
+    header = bytes([0x12, 0x34, 0x81, 0x80 | code, 0, 1, 0, records, 0, 0, 0, 0])
+    port, asked = answering_dns(header + b"the rest")
+    # Only root has port 53.
+    script = hostscript.text("verify").replace("$0/53", f"$0/{port}")
+    call = script.rstrip().removesuffix("\nmain") + "\nset -euo pipefail; dns_error"
+    environment = {"PATH": "/usr/bin:/bin", "DNS_SERVER": "127.0.0.1", "DNS_NAME": NAME}
+    done = subprocess.run(
+        ["bash", "-c", call], capture_output=True, text=True, check=True, env=environment, timeout=30
+    )
+    assert (done.stdout, done.stderr) == (says, "")
+    labels = b"".join(bytes([len(each)]) + each.encode() for each in NAME.split("."))
+    question = bytes([0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0]) + labels + bytes([0, 0, 1, 0, 1])
+    assert asked == [len(question).to_bytes(2) + question]
+
+
+def test_a_name_server_that_does_not_answer_is_named() -> None:
+    says = output("verify", "dns_error", DNS_SERVER="127.0.0.1", DNS_NAME=NAME)
+    assert says == "CoreDNS (127.0.0.1) does not answer this server"
 
 
 @pytest.mark.parametrize(("ahead", "says"), [(600, "ahead of"), (-600, "behind"), (0, None)])
@@ -399,7 +491,7 @@ def host(tmp_path: Path) -> Path:
 def test_a_host_as_applied_has_no_drift(host: Path) -> None:
     facts = reported(host)
     assert abs(facts.pop("epoch") - time.time()) < 60, "the clock of the host"
-    assert facts == {"node": "worker-1", "drift": []}
+    assert facts == {"node": "worker-1", "drift": [], "dns": ""}
 
 
 def test_changed_and_deleted_files_are_named(host: Path) -> None:
