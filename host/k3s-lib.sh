@@ -359,7 +359,7 @@ k3s_die_if_refused() {
   esac
 }
 
-# k3s_die_of_etcd UNIT: why a server does not start with what is in etcd (pkg/cluster/bootstrap.go in k3s-io/k3s).
+# k3s_die_of_etcd UNIT: why a server does not start with what is in etcd, or join (pkg/cluster/bootstrap.go in k3s-io/k3s).
 k3s_die_of_etcd() {
   case $(k3s_log "$1" 2000) in
     *"encrypted with different token"*)
@@ -369,6 +369,10 @@ k3s_die_of_etcd() {
     *"newer than datastore and could cause a cluster outage"*)
       die "files of K3s are newer here than in etcd" \
         "move the files that the log above names away: K3s then writes them from etcd; then retry"
+      ;;
+    *"critical configuration value mismatch"*)
+      die "K3s refuses this server: keys that all servers share differ between it and the running ones, see the log above" \
+        "write back their former values until this server has joined; then change them in an update of their own"
       ;;
   esac
 }

@@ -257,6 +257,12 @@ def test_a_crash_because_another_machine_has_the_name_is_named_before_the_number
     assert "level=fatal" in done.stderr, "the log is shown"
 
 
+def test_a_server_that_differs_from_the_running_ones_is_told_to_join_first() -> None:
+    mismatch = "critical configuration value mismatch between servers"
+    done = crashes_while_awaited(f"failed to validate server configuration: {mismatch}")
+    assert "Fix: write back their former values until this server has joined" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("seconds", "failed", "says"), [(0, "1", "timed out after 0 s"), (420, "0", "crashed 1 times")]
 )

@@ -103,8 +103,8 @@ def test_coredns_without_a_ready_pod_is_named_unless_it_is_disabled(endpoints: A
 
 POLICY = "ValidatingAdmissionPolicy 'no-pods' with binding 'no-pods-here' denied request: no pods today"
 FAILED = (
-    'Internal error occurred: failed calling webhook "guard.example.com": failed to call webhook: no endpoints '
-    'available for service "guard"'
+    'Internal error occurred: failed calling webhook "guard.example.com": failed to call webhook: no '
+    'endpoints available for service "guard"'
 )
 WHEN = "change the policy or quota that the answer names, or exempt namespace busbar-validation from it"
 

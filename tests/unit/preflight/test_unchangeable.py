@@ -11,6 +11,7 @@ from busbar.config import K3s
 from busbar.finding import Finding
 from busbar.preflight import unchangeable
 from busbar.preflight.report import FirstValues
+from tests import unchangeable_page
 from tests.support.reports import report
 
 MADE = {"cluster_cidr": "10.42.0.0/16", "service_cidr": "10.43.0.0/16"}
@@ -120,6 +121,11 @@ def test_a_change_is_refused_with_the_first_value_and_the_way_back(case: str) ->
 def test_each_key_of_the_table_is_tried() -> None:
     tried = {key for _, key, *_ in CASES.values()}
     assert {key.name for key in unchangeable.KEYS} - tried == {"k3s.server_args.secrets-encryption-provider"}
+
+
+def test_the_page_has_the_table_of_all_keys() -> None:
+    page = unchangeable_page.PAGE.read_text()
+    assert unchangeable_page.generated(page) == page, "make docs"
 
 
 def test_what_follows_from_a_refused_key_is_not_refused_beside_it() -> None:
