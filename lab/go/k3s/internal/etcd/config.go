@@ -7,9 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v2"
 
+	"busbar/lab/k3s/internal/logx"
 	"busbar/lab/k3s/internal/pki"
 	"busbar/lab/k3s/internal/token"
 )
@@ -38,6 +40,32 @@ func (i Instance) ConfigFile() string { return filepath.Join(i.dir(), "config") 
 func (i Instance) Initialized() bool {
 	logs, err := filepath.Glob(filepath.Join(i.dir(), "member", "wal", "*.wal"))
 	return err == nil && len(logs) > 0
+}
+
+// tombstone marks the data of a member that was removed from the cluster (K3s pkg/etcd/etcd.go).
+func (i Instance) tombstone() string { return filepath.Join(i.dir(), "tombstone") }
+
+// MarkRemoved marks this member as removed: etcd ends by itself for no other reason. K3s runs on without it until somebody
+// restarts it.
+func (i Instance) MarkRemoved() {
+	if err := pki.WriteFile(i.tombstone(), nil, 0o600); err != nil {
+		logx.Fatalf("Failed to write tombstone file to %s: %v", i.tombstone(), err)
+	}
+	logx.Infof("This node has been removed from the cluster - please restart k3s to rejoin the cluster")
+}
+
+// MoveRemovedAside moves the data of a removed member aside, so that it joins server as a new one. Without a server K3s
+// refuses to start.
+func (i Instance) MoveRemovedAside(server string) error {
+	if _, err := os.Stat(i.tombstone()); err != nil {
+		return nil
+	}
+	if server == "" {
+		return errors.New("tombstone file has been detected but --server is empty: backup and delete ${datadir}/server/db " +
+			"to create a new cluster, or set --server to rejoin")
+	}
+	logx.Infof("tombstone file has been detected, removing ${datadir}/server/db to rejoin the cluster")
+	return os.Rename(i.dir(), fmt.Sprintf("%s-old-%d", i.dir(), time.Now().Unix()))
 }
 
 func (i Instance) nameFile() string { return filepath.Join(i.dir(), "name") }

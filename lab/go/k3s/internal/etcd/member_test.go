@@ -68,3 +68,25 @@ func TestAMemberKeepsItsNameAndIsInitializedByItsLog(t *testing.T) {
 		t.Error("data on disk were not seen")
 	}
 }
+
+func TestTheDataOfARemovedMemberAreMovedAsideAndNeverDeleted(t *testing.T) {
+	instance := Instance{ServerDir: t.TempDir(), NodeName: "server-2"}
+	wal := filepath.Join(instance.dir(), "member", "wal", "0.wal")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(wal), 0o700), os.WriteFile(wal, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	const server = "https://10.0.0.11:6443"
+	if err := instance.MoveRemovedAside(server); err != nil || !instance.Initialized() {
+		t.Fatalf("the data of a member were moved: %v", err)
+	}
+	instance.MarkRemoved()
+	if err := instance.MoveRemovedAside(""); err == nil || !instance.Initialized() {
+		t.Fatal("a removed server begins a cluster of its own")
+	}
+	if err := instance.MoveRemovedAside(server); err != nil || instance.Initialized() {
+		t.Fatalf("the data of a removed member are used: %v", err)
+	}
+	if kept, err := filepath.Glob(instance.dir() + "-old-*/member/wal/0.wal"); err != nil || len(kept) != 1 {
+		t.Fatalf("kept %v, %v", kept, err)
+	}
+}

@@ -24,10 +24,16 @@ type Child struct {
 	Grace time.Duration
 	// Vital: when it ends, K3s shuts down instead of starting it again.
 	Vital bool
+	// Fatal: when it ends, K3s ends with an error, as where both are one process.
+	Fatal bool
+	// Ended is called when it has ended by itself with exit code 0; then it is not started again.
+	Ended func()
 }
 
 // ErrShutdown is the end of a vital child: K3s shuts down with exit code 0 (pkg/agent/containerd/containerd.go).
 var ErrShutdown = errors.New("Shutdown request received")
+
+var errSucceeded = errors.New("exit status 0")
 
 const (
 	restartPause = time.Second
@@ -47,6 +53,13 @@ func (c Child) Run(ctx context.Context) error {
 		}
 		if c.Vital {
 			return fmt.Errorf("%w: %s exited: %w", ErrShutdown, c.Name, err)
+		}
+		if c.Fatal {
+			return fmt.Errorf("%s exited: %w", c.Name, err)
+		}
+		if c.Ended != nil && errors.Is(err, errSucceeded) {
+			c.Ended()
+			return nil
 		}
 		if time.Since(started) > calm {
 			failures = 0
@@ -80,7 +93,7 @@ func (c Child) once(ctx context.Context) error {
 		started <- cmd.Process
 		err := cmd.Wait()
 		if err == nil {
-			err = errors.New("exit status 0")
+			err = errSucceeded
 		}
 		ended <- err
 	}()

@@ -35,3 +35,20 @@ func TestAnotherChildIsStartedAgainUntilItHasEndedFiveTimes(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 }
+
+func TestTheEndOfAFatalChildEndsTheGroupWithAnErrorAtOnce(t *testing.T) {
+	group := NewGroup(t.Context())
+	group.Start(Child{Name: "kube-controller-manager", Path: "/bin/false", Fatal: true})
+	began := time.Now()
+	if err := ends(t, group); err == nil || time.Since(began) >= restartPause {
+		t.Fatalf("got %v after %s", err, time.Since(began))
+	}
+}
+
+func TestAChildThatHasEndedForGoodIsNotStartedAgain(t *testing.T) {
+	ended := 0
+	child := Child{Name: "etcd", Path: "/bin/true", Ended: func() { ended++ }}
+	if err := child.Run(t.Context()); err != nil || ended != 1 {
+		t.Fatalf("got %v, %d ends", err, ended)
+	}
+}

@@ -70,6 +70,9 @@ func (s *Server) prepare(ctx context.Context) error {
 	if err := os.MkdirAll(s.dir(), 0o700); err != nil {
 		return err
 	}
+	if err := s.etcd.MoveRemovedAside(s.cfg.ServerURL); err != nil {
+		return err
+	}
 	if err := s.bootstrap(ctx); err != nil {
 		return fmt.Errorf("failed to bootstrap cluster data: %w", err)
 	}
@@ -126,11 +129,13 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	logx.Infof("Kube API server is now running")
 	s.group.Start(proc.Child{
-		Name: "kube-controller-manager", Args: append([]string{"kube-controller-manager"}, s.controllerArgs()...), Grace: 5 * time.Second,
+		Name: "kube-controller-manager", Args: append([]string{"kube-controller-manager"}, s.controllerArgs()...),
+		Grace: 5 * time.Second, Fatal: true,
 	})
 	if !s.cfg.DisableScheduler {
 		s.group.Start(proc.Child{
-			Name: "kube-scheduler", Args: append([]string{"kube-scheduler"}, s.schedulerArgs()...), Grace: 5 * time.Second,
+			Name: "kube-scheduler", Args: append([]string{"kube-scheduler"}, s.schedulerArgs()...),
+			Grace: 5 * time.Second, Fatal: true,
 		})
 	}
 	s.background(client)
@@ -163,6 +168,7 @@ func (s *Server) startEtcd(ctx context.Context) (*clientv3.Client, error) {
 func (s *Server) etcdChild() proc.Child {
 	return proc.Child{
 		Name: "etcd", Args: []string{"etcd", "--config-file=" + s.etcd.ConfigFile()}, Grace: 10 * time.Second,
+		Ended: s.etcd.MarkRemoved,
 	}
 }
 
