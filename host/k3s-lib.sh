@@ -371,7 +371,7 @@ k3s_die_of_etcd() {
         "move the files that the log above names away: K3s then writes them from etcd; then retry"
       ;;
     *"critical configuration value mismatch"*)
-      die "K3s refuses this server: keys that all servers share differ between it and the running ones, see the log above" \
+      die "keys that all servers share differ between this one and the running ones: see the log above" \
         "write back their former values until this server has joined; then change them in an update of their own"
       ;;
   esac

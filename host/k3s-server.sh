@@ -6,7 +6,7 @@
 #   VIRTUAL_IP (keepalived.sh; not set unless the servers share an address).
 # Payload: config (config.yaml without cluster-init, server, node-ip, flannel-iface), registries (registries.yaml, may be empty),
 #   peer_ca (on server 1: sha256 of the CA of the cluster that server 2 runs; empty for a new cluster),
-#   first_values (JSON: keys that cannot be changed and their values, busbar/preflight/unchangeable.py),
+#   first_values (JSON: what cannot be changed later, busbar/preflight/unchangeable.py),
 #   jwt (the part of this name of an AuthenticationConfiguration; may be empty),
 #   proxy (drop-in of the unit with the environment of a proxy; may be left out).
 # Facts: {"node","version","ca_sha256","ca_pem"}
@@ -41,6 +41,11 @@ install_server() {
   k3s_download
   restart_after_drift "$UNIT"
   membership=$(membership_line)
+  if is_removed; then
+    note "etcd has removed this server: K3s moves its data aside (server/db/etcd-old-*) and joins anew"
+    stop_unit "$UNIT"
+    rm -f "$STATE_DIR/$UNIT.sha256"
+  fi
   pin_peer_ca "$membership"
   with_rotations "$UNIT" apply_server "$membership" "$address"
   renew_certificate
@@ -51,15 +56,14 @@ install_server() {
   facts
 }
 
-# note_first_values: what the cluster is made with. A server with data that has no note gets it when the cluster works.
+# note_first_values: what the cluster is made with; of a cluster without the note, once it works.
 note_first_values() {
   local values
   values=$(payload first_values)
   [[ -z $values ]] || write_file "$FIRST_VALUES" 0600 <<<"$values"
 }
 
-# controllers_work: whether a controller manager has renewed its Lease within a minute. With another cluster-cidr than the
-# Nodes have it ends at once.
+# controllers_work: whether a controller manager has renewed its Lease within a minute.
 controllers_work() {
   local renewed
   renewed=$(api 30 -n kube-system get lease kube-controller-manager -o 'jsonpath={.spec.renewTime}' 2>/dev/null) || return 1
@@ -157,6 +161,17 @@ missing_names() {
 # membership_line: how this server joins the cluster; without effect once its etcd has data.
 membership_line() {
   local peer written
+  if is_removed; then
+    # A ready API server has an etcd with quorum. Without `server` K3s does not start again.
+    for peer in $PEERS; do
+      if server_answers "$(bracketed "$peer")"; then
+        printf 'server: "https://%s:6443"' "$(bracketed "$peer")"
+        return
+      fi
+    done
+    die "etcd has removed this server, and no other server is ready (${PEERS:-none known}); no changes made" \
+      "start K3s on the others (journalctl -u k3s), then busbar up STACK --converge $NODE_NAME"
+  fi
   written=$(grep -E '^(cluster-init|server):' "$K3S_CONFIG_DIR/config.yaml" 2>/dev/null || true)
   if [[ -d $K3S_DATA_DIR/server/db/etcd && -n $written ]]; then
     printf '%s' "$written"
@@ -182,6 +197,11 @@ membership_line() {
   poll "$PEER_DEADLINE" peer_reachable "$peer" ||
     die "server 1 ($peer:6443) is not reachable from here after $PEER_DEADLINE s" "$SERVER_PORTS"
   printf 'server: "https://%s:6443"' "$(bracketed "$peer")"
+}
+
+# is_removed: whether K3s has found that its member was removed, as with its Node (k3s-io/k3s pkg/etcd/etcd.go).
+is_removed() {
+  [[ -e $K3S_DATA_DIR/server/db/etcd/tombstone ]]
 }
 
 # pin_peer_ca LINE: server 1, which makes the CA, has a token without it. When its machine was replaced, it joins with one that

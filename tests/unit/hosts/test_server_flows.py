@@ -243,6 +243,23 @@ def test_pods_of_a_server_with_another_pod_network_start_anew_while_the_others_a
     in_order(steps, BACK, QUORUM, [NO_MAC, "systemctl stop k3s"], "ip6tables-restore: ", RESTARTED, BACK)
 
 
+TOMBSTONE = "var/lib/rancher/k3s/server/db/etcd/tombstone"
+
+
+def test_a_server_that_etcd_has_removed_joins_another_one_and_never_begins_a_cluster(server: Host) -> None:
+    server.write(TOMBSTONE, "")
+    steps = install(server)
+    in_order(steps, "systemctl disable --now k3s", CONFIG_WRITTEN, RESTARTED)
+    assert 'server: "https://10.0.0.12:6443"' in written(server)
+
+
+def test_a_server_that_etcd_has_removed_waits_for_a_server_that_is_ready(server: Host) -> None:
+    server.write(TOMBSTONE, "")
+    said = refused(server, "curl *:6443/readyz")
+    assert "etcd has removed this server, and no other server is ready (10.0.0.12 10.0.0.13)" in said
+    assert "systemctl disable --now k3s" not in server.steps
+
+
 def remove(host: Host, **values: str) -> list[str]:
     """The steps of a removal before K3s is uninstalled."""
     facts = host.facts("k3s-server", {}, VERB="remove", **{**VALUES, **values})
