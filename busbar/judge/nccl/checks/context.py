@@ -104,6 +104,7 @@ def _reduced_by_nvls(run: Run) -> bool:
 
 
 EVIDENCE_WIDTH = 400
+FIX = "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,ENV and run again"
 
 
 class Check(checks.Check):

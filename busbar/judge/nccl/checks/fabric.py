@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from busbar.judge.nccl.checks.context import Check, Context, failed, not_required, passed, unknown
+from busbar.judge.nccl.checks.context import FIX, Check, Context, failed, not_required, passed, unknown
 from busbar.judge.nccl.checks.hosts import carrying
 from busbar.judge.nccl.checks.setup import advice
-from busbar.judge.nccl.checks.transport import FIX, mnnvl_edges
+from busbar.judge.nccl.checks.transport import mnnvl_edges
 from busbar.judge.nccl.expected.expectation import Expectation
 from busbar.judge.nccl.log.evidence import Evidence
 from busbar.judge.nccl.log.reader import short

@@ -3,82 +3,199 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
-from busbar.judge.nccl.checks.context import Check, Context, failed, passed, unknown
+from busbar.judge.checks import Status
+from busbar.judge.nccl.checks.context import FIX, Check, Context, passed, result, unknown
 from busbar.judge.nccl.expected.system import BOARD_GPUS
 from busbar.judge.nccl.log.evidence import MACHINE, Evidence
 from busbar.judge.nccl.log.reader import short
-from busbar.judge.nccl.log.records import Rank
+from busbar.judge.nccl.log.records import LogLine, Preamble, Rank
 from busbar.text import listed
 
-# facts that are the same on all hosts and ranks; others that differ are remarks
-SAME = ("NCCL git version", "libfabric provider", "transport protocol", "local Net devices")
-FOUND = re.compile(r"\(found (\d+) nics\)")
-ORIGINALLY = re.compile(r"(\d+) rails \(originally found (\d+) rails\)")
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A value as printed at a place, and the value that it must equal there; None: that is not known."""
+
+    printed: object
+    partner: object
+    where: str = ""
+    line: LogLine | None = None
+
+    @property
+    def is_more(self) -> bool:
+        """Whether a larger number is printed."""
+        one, other = self.printed, self.partner
+        return isinstance(one, int) and isinstance(other, int) and one > other
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A printed fact and its partner. `code` and `status`: the result of a difference.
+
+    `at_least`: more than the partner is no difference. `is_proof`: whether a value that is not printed is a
+    missing proof.
+    """
+
+    fact: str
+    partner: str
+    pairs: Callable[[Context], Iterable[Pair]]
+    code: str
+    status: Status = "fail"
+    at_least: bool = False
+    is_proof: Callable[[Context], bool] = lambda context: False
+
+
+def _of_hosts(
+    fact: str, number: str, partner: Callable[[Context], int | None] | None = None
+) -> Callable[[Context], Iterator[Pair]]:
+    """The NUMBER in what hosts print of FACT, beside PARTNER or the second group of NUMBER."""
+    pattern = re.compile(number)
+
+    def pairs(context: Context) -> Iterator[Pair]:
+        for name, values in context.evidence.facts.items():
+            for value, hosts in values.items() if name.startswith(fact) else ():
+                if (found := pattern.search(value)) is not None:
+                    wanted = int(found[2]) if partner is None else partner(context)
+                    yield Pair(int(found[1]), wanted, listed(sorted(hosts), 3))
+
+    return pairs
+
+
+def _alike(fact: str) -> Callable[[Context], Iterator[Pair]]:
+    """The values that hosts print of FACT, each beside the one that most hosts print."""
+
+    def pairs(context: Context) -> Iterator[Pair]:
+        values = sorted(context.evidence.facts.get(fact, {}).items(), key=lambda item: -len(item[1]))
+        for value, hosts in values:
+            yield Pair(value, values[0][0], listed(sorted(hosts), 3))
+
+    return pairs
+
+
+def _first(found: dict[str, LogLine]) -> Iterator[Pair]:
+    """The values that processes print, each beside the first one."""
+    for value, line in found.items():
+        yield Pair(value, next(iter(found)), f"line {line.line}", line)
+
+
+def _versions(context: Context) -> Iterator[Pair]:
+    found = context.evidence.versions
+    # PyTorch prints the release alone: 2.28.9 of 2.28.9+cuda13.0
+    return _first({v: line for v, line in found.items() if not any(o.startswith(f"{v}+") for o in found)})
+
+
+def _networks(context: Context) -> Iterator[Pair]:
+    edges = context.evidence.net_edges.values()
+    return _first({**context.evidence.networks, **{e.transport.name: e.first for e in edges}})
+
+
+def _libraries(context: Context) -> Iterator[Pair]:
+    """The library that nccl-tests loaded, 22902, beside the versions that NCCL prints: 2.29.2."""
+    printed = []
+    for version in context.evidence.versions:
+        if (parts := re.match(r"(\d+)\.(\d+)\.(\d+)", version)) is not None:
+            printed.append(int(parts[1]) * 10_000 + int(parts[2]) * 100 + int(parts[3]))
+    for run in context.judged:
+        library = run.preamble.library or 0
+        if library >= 10_000 and printed:
+            yield Pair(library, library if library in printed else printed[0], f"line {run.line}")
+
+
+def _of_tables(
+    printed: Callable[[Preamble], int | None], asked: Callable[[Preamble], int | None]
+) -> Callable[[Context], Iterator[Pair]]:
+    """A number of each table beside the one for which the command before it ASKED."""
+
+    def pairs(context: Context) -> Iterator[Pair]:
+        for run in context.judged:
+            if number := printed(run.preamble):
+                yield Pair(number, asked(run.preamble), f"line {run.line}")
+
+    return pairs
+
+
+def _asked_ranks(preamble: Preamble) -> int | None:
+    each = preamble.banner.ranks_per_process if preamble.banner is not None else None
+    return (preamble.asked.processes or 0) * (each or 0) or None
+
+
+def _ranks_of_domain(context: Context) -> int | None:
+    return context.ranks // context.domains if context.ranks and context.domains else None
+
+
+def _members(context: Context) -> int | None:
+    want = context.expectation
+    return (want.rails or 0) // want.net_devices if want.net_devices else None
+
+
+def _has_members(context: Context) -> bool:
+    """Whether NCCL itself fuses NICs, and so prints the members; a plugin that does prints none."""
+    return bool(_members(context)) and "IB" in context.evidence.network_names
+
+
+def _indirect(context: Context) -> Iterator[Pair]:
+    """GPUs behind an NVSwitch that reach each other over a third one."""
+    system = context.expectation.system
+    hosts = [host for host, edges in context.evidence.inside.items() if "P2P/indirect" in edges]
+    if hosts and system is not None and system.reduces_in_nvswitch:
+        yield Pair("P2P/indirect", "P2P", listed(sorted(hosts), 3))
+
+
+OTHERS, COMMAND = "on the other hosts", "as the command asked"
+# printed fact, partner, both as printed, code of a difference; facts that are not here only make remarks
+TABLE = (
+    Row("NICs that libfabric found", "expected rails",
+        _of_hosts("libfabric provider", r"found (\d+) nics", lambda c: c.expectation.rails),
+        "nics_missing", at_least=True),
+    Row("rails of a device", "originally found",
+        _of_hosts("rails of a device", r"(\d+) rails \(originally found (\d+) rails"), "rails_missing"),
+    Row("members of a fused NIC", "expected", _of_hosts("NET device", r"ndevs=(\d+)", _members),
+        "members_missing", at_least=True, is_proof=_has_members),
+    Row("NVLink clique", "ranks of the domain",
+        _of_hosts("NVLink clique", r"(\d+)", _ranks_of_domain), "clique_split", at_least=True),
+    Row("edges inside a host", "behind an NVSwitch", _indirect, "indirect"),
+    Row("local Net devices", OTHERS, _alike("local Net devices"), "differs"),
+    Row("libfabric provider", OTHERS, _alike("libfabric provider"), "differs"),
+    Row("transport protocol", OTHERS, _alike("transport protocol"), "differs"),
+    Row("NCCL git version", OTHERS, _alike("NCCL git version"), "differs"),
+    Row("NCCL version", OTHERS, _versions, "differs"),
+    Row("network", OTHERS, _networks, "differs"),
+    Row("plugin path", OTHERS, lambda c: _first(c.evidence.plugin_paths), "differs"),
+    Row("nccl-library of nccl-tests", "NCCL version", _libraries, "other_library", "unknown"),
+    Row("ranks", COMMAND, _of_tables(lambda p: len(p.ranks), _asked_ranks), "other_ranks"),
+    Row("hosts", COMMAND, _of_tables(lambda p: len(p.hosts), lambda p: p.asked.nodes), "other_hosts"),
+    Row("smallest message", COMMAND,
+        _of_tables(lambda p: p.banner and p.banner.min_bytes, lambda p: p.asked.low), "other_sizes"),
+    Row("largest message", COMMAND,
+        _of_tables(lambda p: p.banner and p.banner.max_bytes, lambda p: p.asked.high), "other_sizes"),
+)  # fmt: skip
+SAME = tuple(row.fact for row in TABLE if row.partner == OTHERS)
 
 
 def agreement(context: Context) -> Check:
-    """Check that printed facts equal what is expected, what others print, and what was found originally."""
-    for code, reason in _wrong(context):
-        return failed(code, reason)
-    for fact in SAME:
-        values = context.evidence.facts.get(fact, {})
-        if len(values) > 1:
-            each = "; ".join(f"{value} on {listed(sorted(hosts), 3)}" for value, hosts in values.items())
-            return failed("agreement.differs", f"{fact}: {each}")
-    for run in context.judged:
-        asked, banner, listed_ranks = run.preamble.asked, run.preamble.banner, len(run.preamble.ranks)
-        per_process = banner.ranks_per_process if banner is not None else None
-        whole = (asked or 0) * (per_process or 0)
-        if whole and listed_ranks and whole != listed_ranks:
-            reason = f"the command asked for {whole} ranks, and {listed_ranks} took part"
-            return failed("agreement.other_ranks", reason)
-    if (other := _other_library(context)) is not None:
-        return unknown("agreement.other_library", other)
-    return passed("agreement.as_expected", "no printed fact contradicts another or the expectation")
+    """Check that printed facts equal their partners in TABLE."""
+    found = [check for row in TABLE if (check := _compare(row, context)) is not None]
+    worst = next((check for status in ("fail", "unknown") for check in found if check.status == status), None)
+    return worst or passed("agreement.as_expected", "no printed fact contradicts another or the expectation")
 
 
-def _wrong(context: Context) -> Iterator[tuple[str, str]]:
-    """Code and reason of each count that is not the expected one."""
-    facts, rails = context.evidence.facts, context.expectation.rails
-    for value, hosts in facts.get("libfabric provider", {}).items():
-        found = FOUND.search(value)
-        if found is not None and rails is not None and int(found[1]) < rails:
-            where = listed(sorted(hosts), 3)
-            yield "agreement.nics_missing", f"libfabric found {found[1]} NICs on {where}, expected {rails}"
-    for value, hosts in facts.get("rails of a device", {}).items():
-        counts = ORIGINALLY.search(value)
-        if counts is not None and counts[1] != counts[2]:
-            yield "agreement.rails_missing", f"a network device has {value} on {listed(sorted(hosts), 3)}"
-    domain = context.ranks // context.domains if context.ranks and context.domains else None
-    for value, hosts in facts.get("NVLink clique", {}).items():
-        if domain is not None and int(value) < domain:
-            where = listed(sorted(hosts), 3)
-            yield "agreement.clique_split", f"{value} GPUs are in one clique on {where}, expected {domain}"
-
-    indirect = {host for host, edges in context.evidence.inside.items() if "P2P/indirect" in edges}
-    system = context.expectation.system
-    if indirect and system is not None and system.reduces_in_nvswitch:
-        where = listed(sorted(indirect), 3)
-        yield "agreement.indirect", f"GPUs on {where} reach each other over a third one, behind an NVSwitch"
-
-
-def _other_library(context: Context) -> str | None:
-    """The library that the program loaded, if NCCL prints another version."""
-    printed = {number: version for version in context.evidence.versions for number in _numbers(version)}
-    for run in context.judged:
-        library = run.preamble.library
-        if library is not None and library >= 10_000 and printed and library not in printed:
-            return f"nccl-tests loaded NCCL {library}, and NCCL prints {listed(sorted(printed.values()))}"
+def _compare(row: Row, context: Context) -> Check | None:
+    """The first difference in a row of the table; None without one."""
+    pairs = list(row.pairs(context))
+    for pair in pairs:
+        if pair.partner is None or pair.printed == pair.partner or (row.at_least and pair.is_more):
+            continue
+        where = f" ({pair.where})" if pair.where else ""
+        reason = f"{row.fact}: {pair.printed}{where}, {row.partner}: {pair.partner}"
+        return result(row.status, f"agreement.{row.code}", reason, pair.line)
+    if not pairs and row.is_proof(context):
+        return unknown(
+            "agreement.not_printed", f"{row.fact}: not printed, {row.partner}: not proved", fix=FIX
+        )
     return None
-
-
-def _numbers(version: str) -> Iterator[int]:
-    """VERSION as NCCL's number: 2.29.2 is 22902."""
-    parts = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
-    if parts is not None:
-        yield int(parts[1]) * 10_000 + int(parts[2]) * 100 + int(parts[3])
 
 
 MOST = 100

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Literal
 
-from busbar.judge.nccl.checks.context import Check, Context, failed, not_required, passed, unknown
+from busbar.judge.nccl.checks.context import FIX, Check, Context, failed, not_required, passed, unknown
 from busbar.judge.nccl.checks.hosts import on_one_machine
 from busbar.judge.nccl.expected.system import VARIANT
 from busbar.judge.nccl.log.edges import EdgeCounts, pack, unpack
@@ -187,7 +187,6 @@ ProvenTransport = Literal[
     "gpudirect-rdma", "rdma", "socket", "tcp-device-memory", "mnnvl", "single-node", "mixed", "unknown"
 ]
 
-FIX = "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,ENV and run again"
 # networks that move data by RDMA; any other name proves nothing
 RDMA_NAMES = re.compile(r"^(?:IB|IBext\w*|UCX\w*|AWS Libfabric|Libfabric|gIB)$", re.ASCII)
 SHM = ("SHM", "direct shared memory")

@@ -429,6 +429,13 @@ FACTS = (
              r"^NET/IB ?: \[\d+\] ?(?P<key>[\w.\-]+):.*", " speed=", r"(?P<value>\d+)"),
     _of_host("adaptive routing of {}", "NET/IB: [0] mlx5_0:uverbs0:1/IB provider=Mlx5 speed=400000 ar=1",
              r"^NET/IB ?: \[\d+\] ?(?P<key>[\w.\-]+):.*", " ar=", r"(?P<value>\d+)"),
+    _of_host("PCI path of {}", "NET/IB: [0] mlx5_0:uverbs0:1/IB provider=Mlx5 pciPath=/sys/pci1a ar=1",
+             r"^NET/IB ?: \[\d+\] ?(?P<key>[\w.\-]+):.*", " pciPath=", r"(?P<value>\S+)"),
+    _of_host("oooRqSize of {}", "NET/IB: [0] mlx5_0:uverbs0:1/IB provider=Mlx5 speed=4 ar=1 oooRqSize=8192",
+             r"^NET/IB ?: \[\d+\] ?(?P<key>[\w.\-]+):.*", " oooRqSize=", r"(?P<value>\d+)"),
+    _of_host("P2P chunk size", "P2P Chunksize set to 524288",
+             "^P2P ", "Chunksize set to ", r"(?P<value>\d+)"),
+    _of_host("CC", "CC Off, workFifoBytes 1048576", r"^CC (?P<value>\w+)", ", workFifoBytes", ""),
     # of fused NICs the device is a new one
     _of_host("NET device {}", "NET/IB : Made virtual device [16] name=a_0+a_1 speed=400000 ndevs=2",
              "^NET/", "IB : Made virtual device [", r"(?P<key>\d+)\] name=(?P<value>\S+ speed=\d+ ndevs=\d)"),

@@ -99,8 +99,13 @@ COMMAND = _ascii(
     r"|hypercube)_perf(?:_mpi)?)(?!\w)"
 )
 
-# mpirun -np 16 | srun -n 16 | srun --ntasks=16
-ASKED_RANKS = _ascii(r"\b(?:mpirun|mpiexec|prterun|srun)\b.*\s(?:-np|-n|--ntasks)[ =](\d{1,6})\s")
+# mpirun -np 16 | srun -n16 | srun --ntasks=16
+ASKED_PROCESSES = _ascii(r"\b(?:mpirun|mpiexec|prterun|srun)\b.*\s(?:-np?|--ntasks)[ =]?(\d{1,6})\s")
+# srun -N 2 | srun --nodes=2
+ASKED_NODES = _ascii(r"\bsrun\b.*\s(?:-N|--nodes)[ =]?(\d{1,6})\s")
+# all_reduce_perf -b 512M -e 8G
+ASKED_LOW = _ascii(r"\s(?:-b|--minbytes)[ =]?(\d{1,15}[KMGkmg]?)(?:\s|$)")
+ASKED_HIGH = _ascii(r"\s(?:-e|--maxbytes)[ =]?(\d{1,15}[KMGkmg]?)(?:\s|$)")
 
 # ---- NCCL ------------------------------------------------------------------------------------------------
 # NCCL version 2.19.3+cuda12.2                       bare, rank 0, NCCL <= 2.21

@@ -115,6 +115,16 @@ class Banner:
     ranks_per_process: int | None = None  # threads x GPUs of each
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The numbers for which the command before a table asks its launcher and program; sizes in bytes."""
+
+    processes: int | None = None
+    nodes: int | None = None
+    low: int | None = None
+    high: int | None = None
+
+
 @dataclass
 class Preamble:
     """The output before a table."""
@@ -123,7 +133,7 @@ class Preamble:
     library: int | None = None  # NCCL as nccl-tests loaded it: 22902
     name: str | None = None
     command: str | None = None  # a program's name on a shell line before the table: a hint, no proof
-    asked: int | None = None  # processes, as the launcher on that line was asked for
+    asked: Asked = Asked()
     banner: Banner | None = None
     ranks: list[Rank] = field(default_factory=list)
     reduced_max: int | None = None

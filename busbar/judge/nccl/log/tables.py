@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from busbar.judge.nccl.log import patterns as p
 from busbar.judge.nccl.log.records import (
+    Asked,
     Banner,
     LogLine,
     Measurement,
@@ -284,7 +285,7 @@ class RunBuilder:
         self._preamble = Preamble()
         self._pending: _Pending | None = None
         self._command: str | None = None
-        self._asked: int | None = None
+        self._asked = Asked()
         self.foreign = 0  # rows inside a record of a form that is not known, or beyond what is kept
         self._rows = 0
 
@@ -328,9 +329,10 @@ class RunBuilder:
             self.foreign += 1
             return
         if "_perf" in text and not text.startswith("#") and (match := p.COMMAND.search(text)) is not None:
+            asked = _asked(text, match)
+            # of several commands before one table it is not known which one printed it
+            self._asked = asked if self._command is None or asked == self._asked else Asked()
             self._command = match[1]
-            asked = p.ASKED_RANKS.search(text, 0, match.start())
-            self._asked = int(asked[1]) if asked is not None else None
         if text.startswith("#") or "# " in text:
             hash_at = text.find("#")
             if _is_prose(text[:hash_at]):
@@ -427,7 +429,7 @@ class RunBuilder:
             preamble = before.preamble
             preamble.repeats += 1
         preamble.command, self._command = self._command or preamble.command, None
-        preamble.asked, self._asked = self._asked or preamble.asked, None
+        preamble.asked, self._asked = self._asked, Asked()
         run = Run(preamble, line)
         run.error_column = match["error"]
         run.cpu_time = match["time"] == "cputime"
@@ -564,6 +566,27 @@ class RunBuilder:
         if self._pending is not None and self.current is not None:
             self.current.damaged += 1
         self._pending = None
+
+
+def _asked(text: str, program: re.Match[str]) -> Asked:
+    """The numbers in a command line with the name of a PROGRAM; none of one that starts two programs."""
+    launcher, options = text[: program.start()], text[program.end() :]
+    if p.COMMAND.search(options) is not None:
+        return Asked()
+    processes, nodes = p.ASKED_PROCESSES.search(launcher), p.ASKED_NODES.search(launcher)
+    low, high = p.ASKED_LOW.search(options), p.ASKED_HIGH.search(options)
+    return Asked(
+        int(processes[1]) if processes is not None else None,
+        int(nodes[1]) if nodes is not None else None,
+        _bytes(low[1]) if low is not None else None,
+        _bytes(high[1]) if high is not None else None,
+    )
+
+
+def _bytes(text: str) -> int:
+    """A size as nccl-tests reads it: 512M is 512 MiB."""
+    unit = {"K": 10, "M": 20, "G": 30}.get(text[-1].upper(), 0)
+    return int(text.rstrip("KMGkmg")) << unit
 
 
 def _is_prose(before: str) -> bool:
