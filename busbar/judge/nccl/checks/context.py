@@ -46,9 +46,9 @@ def algorithm_used(evidence: Evidence, runs: list[Run], system: System) -> str |
     without = set(evidence.nvls_channels) == {"0"} and not _should_reduce(runs, system)
     if without or _without_nvls(evidence, system) or not all(_reduced_by_nvls(run) for run in runs):
         return "ring"
-    # a log without the environment may hide NCCL_ALGO
+    # a log without the environment may hide NCCL_ALGO, and channels alone are no choice on a few GPUs
     shown = evidence.environment and evidence.nvls_channels and "0" not in evidence.nvls_channels
-    return "nvls" if shown else None
+    return "nvls" if shown and system.reduces_in_nvswitch else None
 
 
 def nvls_lost(evidence: Evidence, runs: list[Run], system: System | None) -> LogLine | None:

@@ -168,9 +168,9 @@ TABLE = (
     Row("ranks", COMMAND, _of_tables(lambda p: len(p.ranks), _asked_ranks), "other_ranks"),
     Row("hosts", COMMAND, _of_tables(lambda p: len(p.hosts), lambda p: p.asked.nodes), "other_hosts"),
     Row("smallest message", COMMAND,
-        _of_tables(lambda p: p.banner and p.banner.min_bytes, lambda p: p.asked.low), "other_sizes"),
+        _of_tables(lambda p: p.banner.min_bytes if p.banner else None, lambda p: p.asked.low), "other_sizes"),
     Row("largest message", COMMAND,
-        _of_tables(lambda p: p.banner and p.banner.max_bytes, lambda p: p.asked.high), "other_sizes"),
+        _of_tables(lambda p: p.banner.max_bytes if p.banner else None, lambda p: p.asked.high), "other_sizes"),
 )  # fmt: skip
 SAME = tuple(row.fact for row in TABLE if row.partner == OTHERS)
 

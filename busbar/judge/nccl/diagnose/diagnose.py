@@ -32,6 +32,22 @@ from busbar.judge.nccl.log.records import LogLine
 EARLIEST = "the earliest WARN"
 FEW = 5  # iterations of a size from which its mean is steady
 SLOW: tuple[Observation, ...] = ("edges-without-gdr", "tcp-edges")
+COMPLETION = re.compile(
+    r"Got completion (?:from peer .{0,200}?)?with (?:status=(?:\w+\()?|error )(?P<status>\d{1,3})\b"
+    r"(?:.{0,200}?\bvendor[ _]err[ =](?P<error>\d{1,3})\b)?"
+)
+# enum ibv_wc_status, from 0 on (rdma-core libibverbs/verbs.h)
+STATUSES = (
+    "SUCCESS", "LOC_LEN_ERR", "LOC_QP_OP_ERR", "LOC_EEC_OP_ERR", "LOC_PROT_ERR", "WR_FLUSH_ERR",
+    "MW_BIND_ERR", "BAD_RESP_ERR", "LOC_ACCESS_ERR", "REM_INV_REQ_ERR", "REM_ACCESS_ERR", "REM_OP_ERR",
+    "RETRY_EXC_ERR", "RNR_RETRY_EXC_ERR", "LOC_RDD_VIOL_ERR", "REM_INV_RD_REQ_ERR", "REM_ABORT_ERR",
+    "INV_EECN_ERR", "INV_EEC_STATE_ERR", "FATAL_ERR", "RESP_TIMEOUT_ERR", "GENERAL_ERR",
+)  # fmt: skip
+# as NCCL's logs and UCX (`synd 0x15 vend 0x81`) print them beside a status
+MLX5_ERRORS = {
+    81: "local protection", 129: "transport retry counter exceeded", 135: "receiver not ready",
+    136: "remote access", 137: "remote operation", 249: "flushed",
+}  # fmt: skip
 Role = Literal["first-cause", "echo", "other"]
 KINDS: tuple[Kind, ...] = ("cause", "crash", "peer", "symptom", "echo")
 
@@ -111,8 +127,21 @@ def _diagnosis(context: Context, known: Failure, line: int, evidence: str, count
     if first := min(warnings, key=lambda warning: warning.line, default=None):
         text = f"{EARLIEST} (line {first.line}: {first.text})"
         why = {name: said.replace(EARLIEST, text, 1) for name, said in why.items()}
-    about = {"name": known.name, "severity": known.severity, "meaning": known.meaning}
+    meaning = ": ".join([known.meaning, *_completion(evidence)])
+    about = {"name": known.name, "severity": known.severity, "meaning": meaning}
     return Diagnosis.model_validate({**about, **why, "line": line, "evidence": evidence, "count": count})
+
+
+def _completion(text: str) -> list[str]:
+    """The status and the vendor's error of the completion that TEXT reports, in words; [] for another text."""
+    found = COMPLETION.search(text)
+    if found is None:
+        return []
+    status, error = int(found["status"]), int(found["error"] or 0)
+    said = f"status {status}"
+    if status < len(STATUSES):
+        said += f" ({STATUSES[status]})"
+    return [f"{said}, vendor error {error} ({MLX5_ERRORS[error]})" if error in MLX5_ERRORS else said]
 
 
 def _shows(found: Diagnosis, refused: list[Check]) -> bool:

@@ -228,7 +228,12 @@ def _of(gpu: str, collective: str) -> tuple[tuple[PublishedResult, System, str],
 
 
 def chosen(system: System, collective: str, algorithm: str) -> str:
-    """ALGORITHM, or NCCL's choice: NVLS or its trees in one or two domains whose NVSwitch reduces."""
+    """ALGORITHM, or NCCL's choice: NVLS or its trees in one or two domains whose NVSwitch reduces.
+
+    GPUs whose NVSwitch cannot reduce use a ring, whatever was asked for.
+    """
+    if algorithm == "nvls" and system.nvls is None:
+        return "ring"
     default = algorithm == "auto" and collective == "all_reduce" and system.reduces_in_nvswitch
     return "nvls" if default and system.domains <= 2 else algorithm
 
@@ -376,7 +381,9 @@ def bounds(system: System, collective: str, algorithm: str, tolerance: float = S
             return Bounds(None, None, None, plateau, (why,))
         said = (_line_rate(system),)
     used = chosen(system, collective, algorithm)
-    if used != algorithm:
+    if used == "ring" != algorithm:
+        said = (*said, "the NVSwitch of these GPUs has no NVLS")
+    elif used != algorithm:
         said = (*said, "NCCL's default on this NVSwitch is NVLS")
     found = formula(system, collective, used)
     told = _told(system, collective, used)

@@ -60,7 +60,8 @@ def test_what_nccl_chose_for_the_largest_message_outweighs_what_was_asked_for() 
 @pytest.mark.parametrize(
     ("facts", "domains", "used"),
     [
-        ({"environment": ENV, "nvls_channels": said("16")}, 2, "nvls"),
+        # these GPUs cannot reduce in their NVSwitch
+        ({"environment": ENV, "nvls_channels": said("16")}, 2, None),
         # NCCL_ALGO may be set, and not printed
         ({"nvls_channels": said("16")}, 2, None),
         ({"environment": ENV}, 2, None),
@@ -76,6 +77,11 @@ def test_what_nccl_prints_of_nvls_tells_whether_it_is_the_default(
     facts: dict[str, Any], domains: int, used: str | None
 ) -> None:
     assert algorithm_used(printed(**facts), [], hosts(domains)) == used
+
+
+def test_channels_of_nvls_and_no_other_setting_prove_nvls_on_whole_boards() -> None:
+    evidence = printed(environment=ENV, nvls_channels=said("16"))
+    assert algorithm_used(evidence, [], System("H100", 2, 8, 8, 400.0, 450.0)) == "nvls"
 
 
 @pytest.mark.parametrize(("kind", "redop"), [("int8", "sum"), ("f8e4m3", "sum"), ("float", "prod")])

@@ -126,6 +126,12 @@ def test_nvls_raises_all_reduce_only(gpu: str) -> None:
         assert bounds(one, collective, "nvls").expected == bounds(one, collective, "ring").expected
 
 
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_gpus_without_nvls_are_held_against_a_ring(hosts: int) -> None:
+    a100 = System("A100", hosts, 8, 8, 200, NVLINK["A100"])
+    assert bounds(a100, "all_reduce", "nvls").floor == bounds(a100, "all_reduce", "ring").floor
+
+
 def off(r: PublishedResult) -> bool:
     """Whether R is more than 10 % away from what is expected of its system."""
     expected = bounds(r.system(), r.collective, r.algorithm).expected

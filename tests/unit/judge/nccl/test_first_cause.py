@@ -200,8 +200,10 @@ def test_a_completion_error_of_every_release_is_named_by_its_status(
     file = "ib_plugin.c:1615" if plugin else "transport/net_ib.cc:833"
     line = f"worker-1:40:90 [1] {file} NCCL WARN {form.format(s=status)}"
     verdict: Verdict = judge([*started(), line], WANT)
-    known = [d.name for d in verdict.diagnoses if d.name.startswith("ib-")]
-    assert known == [NAMES.get(status, "ib-completion-error")]
+    (known,) = [d for d in verdict.diagnoses if d.name.startswith("ib-")]
+    assert known.name == NAMES.get(status, "ib-completion-error")
+    assert f": status {status}" in known.meaning
+    assert ("vendor error 129 (transport retry counter exceeded)" in known.meaning) is ("129" in form)
 
 
 def timed(lines: list[str], seconds: list[int], form: str) -> list[str]:

@@ -218,6 +218,11 @@ def test_on_four_gpus_the_same_lines_are_normal() -> None:
     assert verdict.check("busbw").status == "pass" and not verdict.diagnoses
 
 
+def test_channels_of_nvls_alone_raise_no_floor_on_four_gpus() -> None:
+    channels = NO_CHANNELS.replace(" 0 nvls", " 16 nvls")
+    assert board(channels, ENV, peak=324.0, gpus=4).check("busbw").status == "pass"
+
+
 # ---- pods of one machine
 PODS = """NAME       READY   STATUS    RESTARTS   AGE   IP           NODE
 launcher   1/1     Running   0          61s   10.42.1.16   gpu-7    <none>   <none>
