@@ -21,7 +21,7 @@ from busbar.judge.nccl.checks.context import (
 )
 from busbar.judge.nccl.checks.setup import advice
 from busbar.judge.nccl.expected.bounds import NO_SYSTEM, Bounds, Rise, envelope
-from busbar.judge.nccl.log.records import Row, Run, amount, rounding
+from busbar.judge.nccl.log.records import LogLine, Row, Run, amount, rounding
 from busbar.judge.nccl.units import compared, duration, exact, gbps, share, size
 
 SATURATION = 64 * 2**20
@@ -141,6 +141,7 @@ def _latencies(rows: list[Row], times: list[float], name: str) -> Iterator[Check
 
 
 UNSTEADY = 0.10
+FEW = 5  # iterations of a size from which its mean is steady
 TUNING = "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,ENV,TUNING, or pass --algorithm ring"
 FAR_BELOW = 0.10  # of the expected value: no slow rail explains that
 ACCEPT = "find what is slow, or accept it: --expected-busbw (validation.expected_busbw_gbps)"
@@ -323,6 +324,10 @@ def stability(context: Context) -> Check:
                 f"{UNSTEADY:.0%}"
             )
             return failed("stability.differs", reason, row.as_line)
+    for banner in (run.preamble.banner for run in context.judged):
+        if banner is not None and 0 < (banner.iterations or FEW) < FEW:
+            reason = f"{banner.iterations} iterations of each size: their mean is not that of a steady run"
+            return unknown("stability.few_iterations", reason, LogLine("", banner.line, banner.text), "-n 20")
     if (gap := context.log.gap) is not None:
         return unknown("stability.gap", f"the run stood still among its rows: {gap.text}", gap)
     system = context.expectation.system

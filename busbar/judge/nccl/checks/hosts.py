@@ -105,7 +105,7 @@ def _libraries(context: Context) -> Iterator[Pair]:
 
 
 def _of_tables(
-    printed: Callable[[Preamble], int | None], asked: Callable[[Preamble], int | None]
+    printed: Callable[[Preamble], object], asked: Callable[[Preamble], int | None]
 ) -> Callable[[Context], Iterator[Pair]]:
     """A number of each table beside the one for which the command before it ASKED."""
 
@@ -120,6 +120,13 @@ def _of_tables(
 def _asked_ranks(preamble: Preamble) -> int | None:
     each = preamble.banner.ranks_per_process if preamble.banner is not None else None
     return (preamble.asked.processes or 0) * (each or 0) or None
+
+
+def _gpus(context: Context) -> Iterator[Pair]:
+    """The names of the GPUs of each host, each beside the first one of its host."""
+    first: dict[str, str] = {}
+    for rank in context.listed:
+        yield Pair(rank.gpu, first.setdefault(rank.host, rank.gpu), rank.host, rank.as_line)
 
 
 def _ranks_of_domain(context: Context) -> int | None:
@@ -164,13 +171,15 @@ TABLE = (
     Row("NCCL version", OTHERS, _versions, "differs"),
     Row("network", OTHERS, _networks, "differs"),
     Row("plugin path", OTHERS, lambda c: _first(c.evidence.plugin_paths), "differs"),
+    Row("topology", OTHERS, _alike("topology"), "differs", "unknown"),
+    Row("GPU", "on the same host", _gpus, "mixed_gpus", "unknown"),
     Row("nccl-library of nccl-tests", "NCCL version", _libraries, "other_library", "unknown"),
     Row("ranks", COMMAND, _of_tables(lambda p: len(p.ranks), _asked_ranks), "other_ranks"),
     Row("hosts", COMMAND, _of_tables(lambda p: len(p.hosts), lambda p: p.asked.nodes), "other_hosts"),
     Row("smallest message", COMMAND,
-        _of_tables(lambda p: p.banner.min_bytes if p.banner else None, lambda p: p.asked.low), "other_sizes"),
+        _of_tables(lambda p: p.banner and p.banner.min_bytes, lambda p: p.asked.low), "other_sizes"),
     Row("largest message", COMMAND,
-        _of_tables(lambda p: p.banner.max_bytes if p.banner else None, lambda p: p.asked.high), "other_sizes"),
+        _of_tables(lambda p: p.banner and p.banner.max_bytes, lambda p: p.asked.high), "other_sizes"),
 )  # fmt: skip
 SAME = tuple(row.fact for row in TABLE if row.partner == OTHERS)
 

@@ -7,6 +7,13 @@ from busbar.judge.nccl.log.records import KnownLine, LogLine
 
 ACCEPT = "find out what it means; --accept-warn TEXT (validation.accept_warnings) accepts it by name"
 
+# what an unusual line says of the run -> code, reason
+MEANS = {
+    "disturbed": ("warnings.disturbed", "among the rows, and not known"),
+    "ended badly": ("warnings.ended_badly", "the program or its launcher did not end well"),
+    "fault": ("warnings.fault", "a tool or a check says that hardware is not well"),
+}
+
 
 def warnings(context: Context) -> Check:
     """Check that no line of the log is a failure, ends the run or disturbs its rows."""
@@ -43,11 +50,8 @@ def _doubts(context: Context) -> list[tuple[str, str, LogLine]]:
         elif known.among_rows is not None and not _is_proven(context, known):
             found.append(("warnings.disturbed", f"among the rows, {known.meaning}", known.among_rows))
     for unusual in context.log.unusual:
-        if unusual.decides == "disturbed":
-            found.append(("warnings.disturbed", "among the rows, and not known", unusual.first))
-        elif unusual.decides:
-            why = "the program or its launcher did not end well"
-            found.append(("warnings.ended_badly", why, unusual.first))
+        if unusual.decides:
+            found.append((*MEANS[unusual.decides], unusual.first))
     return sorted(found, key=lambda doubt: doubt[2].line)
 
 

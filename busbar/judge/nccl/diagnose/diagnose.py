@@ -30,7 +30,6 @@ from busbar.judge.nccl.log.reader import short
 from busbar.judge.nccl.log.records import LogLine
 
 EARLIEST = "the earliest WARN"
-FEW = 5  # iterations of a size from which its mean is steady
 SLOW: tuple[Observation, ...] = ("edges-without-gdr", "tcp-edges")
 COMPLETION = re.compile(
     r"Got completion (?:from peer .{0,200}?)?with (?:status=(?:\w+\()?|error )(?P<status>\d{1,3})\b"
@@ -133,7 +132,7 @@ def _diagnosis(context: Context, known: Failure, line: int, evidence: str, count
 
 
 def _completion(text: str) -> list[str]:
-    """The status and the vendor's error of the completion that TEXT reports, in words; [] for another text."""
+    """The status and the vendor's error of the completion that TEXT reports; [] for another text."""
     found = COMPLETION.search(text)
     if found is None:
         return []
@@ -213,7 +212,7 @@ def _observations(context: Context) -> dict[Observation, LogLine]:
 
 
 def _ends(context: Context) -> dict[Observation, LogLine]:
-    """Ranks that did not end as the others of their communicator, and tables of very few iterations."""
+    """Ranks that did not end as the others of their communicator, and tables without a warm-up."""
     found: dict[Observation, LogLine] = {}
     for size, ranks in context.log.evidence.destroyed.items() if context.is_whole else ():
         absent = sorted(set(range(size)) - ranks)
@@ -221,8 +220,8 @@ def _ends(context: Context) -> dict[Observation, LogLine]:
             text = f"{len(ranks)} of {size} ranks print Destroy COMPLETE, rank {absent[0]} does not"
             found["ranks-not-destroyed"] = LogLine(str(absent[0]), 0, text)
     for banner in (run.preamble.banner for run in context.judged):
-        if banner is not None and (banner.warmup == 0 or (banner.iterations or FEW) < FEW):
-            found["few-iterations"] = LogLine("", banner.line, banner.text)
+        if banner is not None and banner.warmup == 0:
+            found["no-warm-up"] = LogLine("", banner.line, banner.text)
     return found
 
 

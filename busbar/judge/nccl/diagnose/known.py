@@ -12,13 +12,13 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from busbar.judge.nccl.diagnose import unusual
 from busbar.judge.nccl.expected.profiles import read_yaml
 from busbar.judge.nccl.log.evidence import KEEP_HOSTS
-from busbar.judge.nccl.log.records import FoundLines, KnownLine, LogLine, Sort, Stage, Unusual
+from busbar.judge.nccl.log.records import Decides, FoundLines, KnownLine, LogLine, Sort, Stage, Unusual
 
 Severity = Literal["fatal", "degraded", "note"]
 SEVERITY_ORDER: tuple[Severity, ...] = ("fatal", "degraded", "note")
 Observation = Literal[
     "shared-memory-edge", "different-networks", "uneven-ranks", "edges-without-gdr", "tcp-edges",
-    "gap-between-rows", "nvls-lost", "ranks-not-destroyed", "few-iterations",
+    "gap-between-rows", "nvls-lost", "ranks-not-destroyed", "no-warm-up",
 ]  # fmt: skip
 Kind = Literal["cause", "crash", "peer", "symptom", "echo"]  # as failures.yaml explains
 EVIDENCE_WIDTH = 400
@@ -273,7 +273,8 @@ class LineRules:
             return False
         about = started or unusual.HARDWARE.search(text) is not None
         first = LogLine("", line, text[:EVIDENCE_WIDTH])
-        return self._add(Unusual("other", "", first, about_hardware=about))
+        says: Decides = "fault" if not ends and unusual.is_fault(text) else ""
+        return self._add(Unusual("other", says, first, about_hardware=about))
 
     def _keep(self, text: str, line: int, sort: Sort, stage: Stage) -> None:
         """Keep a line of NCCL or of the kernel. What NCCL says before the first row disturbs no row."""

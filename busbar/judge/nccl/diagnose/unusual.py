@@ -17,9 +17,17 @@ DRIVER = re.compile(
     r"blocked for more|\brcu\b|\bhung\b|nvswitch|nvlink"
 )
 HARDWARE = re.compile(
-    r"(?i)gpu|nvml|nvidia|nvlink|nvswitch|fabric|peermem|infiniband|rdma|\bhcas?\b|mlx\d|bnxt|\befa|roce|\becc\b|"
-    r"imex|dcgm|cuda|\bport\b|\bstate:|slowdown|throttl|\bbrake\b|\bcable|\blinks?\b"
+    r"(?i)gpu|nvml|nvidia|nvlink|nvswitch|fabric|peermem|infiniband|rdma|\bhcas?\b|mlx\d|bnxt|\befa|\broce|\becc\b|"
+    r"imex|dcgm|cuda|uncorrectable|\bport\b|\bstate:|slowdown|throttl|\bbrake\b|\bcable|\blinks?\b"
 )
+# what a program says of itself: warnings, commands, settings, tries, and libraries that carry no data of NCCL
+OWN_TROUBLE = re.compile(
+    r"(?i)^\+|^(?:export |declare -x )?\w+=|\bwarn|\bINFO\b|\bskip|fall(?:s|ing)? ?back|shared object|"
+    r"\bdisabled\b|config|\bretr(?:y|ie)|\bwait|\bUCX\b|\blibfabric|\bOpen ?MPI\b|\bmca_|openib|help message"
+)
+# words that name a thing to look at, and no finding: "Checking NVLink errors"
+NOUNS = re.compile(r"(?i)(?<![a-z])(?:errors?|failures?|faults?|timeouts?|limits?|replay|recovery)(?![a-z!])")
+SEVERITY = re.compile(r"\bERROR\b[\]:]")
 WORDS = (
     "fail|fails|failed|failing|failure|failures|error|errors|err|errno|fatal|fault|faulty|exception|"
     "panic|panicked|abort|aborted|aborting|kill|killed|killing|crash|crashed|died|dead|dumped|segfault|"
@@ -110,6 +118,14 @@ def names_failure(text: str) -> bool:
         return False
     counted = counted or NUMBER.findall(text)
     return not counted or any(float(number) for number in counted)
+
+
+def is_fault(text: str) -> bool:
+    """True if TEXT says that a GPU, an HCA or a link is not well, as a tool or a check prints it."""
+    if HARDWARE.search(text) is None or OWN_TROUBLE.search(text) is not None or not names_failure(text):
+        return False
+    counted = BESIDE.search(text) or COUNTER.search(text)
+    return bool(counted or SEVERITY.search(text) or FAILURE.search(NOUNS.sub("", text)))
 
 
 def decides(sort: Sort, stage: Stage) -> Decides:

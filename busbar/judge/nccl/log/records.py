@@ -323,7 +323,7 @@ Stage = Literal["before", "table", "after"]
 """The place of a line: before its program's first row, among its rows, or after its summary."""
 Sort = Literal["error", "warn", "kernel", "other"]
 """The source of an unusual line: NCCL as an error, NCCL as a warning, the kernel, or anybody else."""
-Decides = Literal["disturbed", "ended badly", ""]
+Decides = Literal["disturbed", "ended badly", "fault", ""]
 """The meaning of an unusual line for the run: "" means nothing, so the line is a remark only."""
 
 

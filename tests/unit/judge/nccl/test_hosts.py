@@ -103,13 +103,18 @@ def test_a_variable_that_only_one_host_prints_is_a_difference_in_a_whole_log() -
     assert judge(excerpt, WANT).differences == []
 
 
-def test_gpus_of_another_memory_and_other_edges_inside_one_host_are_differences() -> None:
-    gpus = [re.sub("80GB HBM3", "64GB HBM2", x) if "Rank 12" in x else x for x in lines()]
-    assert (
-        judge(gpus, WANT)
-        .differences[0]
-        .startswith("GPU: NVIDIA H100 80GB HBM3 on worker-0; NVIDIA H100 64GB")
-    )
+def gpus(other: str) -> Verdict:
+    """The verdict where the ranks with OTHER in their line have GPUs of another memory."""
+    return judge([re.sub("80GB HBM3", "64GB HBM2", x) if other in x else x for x in lines()], WANT)
+
+
+def test_hosts_may_have_other_gpus_and_a_host_of_two_kinds_leaves_no_verdict() -> None:
+    verdict = gpus("on   worker-1")
+    assert verdict.passed and verdict.differences[0].startswith("GPU: NVIDIA H100 80GB HBM3 on worker-0; ")
+    assert gpus("Rank 12").check("agreement").code == "agreement.mixed_gpus"
+
+
+def test_edges_of_another_kind_inside_a_host_are_a_difference() -> None:
     link = "Channel 00/0 : 0[0] -> 1[1] via P2P/"
     found = log((0, f"{link}CUMEM"), (1, f"{link}IPC/read")).differences
     assert found == ["edges inside a host: P2P/CUMEM on worker-0; P2P/IPC/read on worker-1"]
@@ -277,7 +282,11 @@ def test_a_rank_that_does_not_end_as_the_others_is_named() -> None:
     assert "rank 11" in verdict_text(verdict, io.StringIO())
 
 
-@pytest.mark.parametrize("text", ["warmup iters: 0 iters: 20", "warmup iters: 5 iters: 1"])
-def test_few_iterations_are_noted(text: str) -> None:
-    few = [re.sub(r"warmup iters: \d+ iters: \d+", text, line) for line in lines()]
-    assert [d.name for d in judge(few, WANT).diagnoses] == ["few-iterations"]
+def iterations(text: str) -> Verdict:
+    return judge([re.sub(r"warmup iters: \d+ iters: \d+", text, line) for line in lines()], WANT)
+
+
+def test_a_mean_of_few_iterations_leaves_no_verdict_and_no_warm_up_is_noted() -> None:
+    assert iterations("warmup iters: 5 iters: 1").check("stability").code == "stability.few_iterations"
+    verdict = iterations("warmup iters: 0 iters: 20")
+    assert verdict.passed and [d.name for d in verdict.diagnoses] == ["no-warm-up"]

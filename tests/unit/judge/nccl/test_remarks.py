@@ -72,9 +72,35 @@ def test_the_kernel_disturbs_the_rows_and_is_shown_elsewhere(line: str) -> None:
     assert with_line(line, "among").check("warnings").code == "warnings.disturbed"
 
 
-@pytest.mark.parametrize("what", ["worker-1", "GPU 3", "mlx5_3"])
-def test_a_failure_of_the_hardware_or_a_host_before_the_rows_is_a_remark(what: str) -> None:
-    assert [remark.text for remark in judge([f"{what} failed", *HEALTHY], WANT).remarks] == [f"{what} failed"]
+def test_a_failure_of_a_host_before_the_rows_is_a_remark() -> None:
+    verdict = judge(["worker-1 failed", *HEALTHY], WANT)
+    assert verdict.passed and [remark.text for remark in verdict.remarks] == ["worker-1 failed"]
+
+
+@pytest.mark.parametrize("place", ["start", "behind"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "GPU 3 failed", "HW Slowdown : Active", "State: Down", "ECC errors: 2", "[FAIL] mlx5_3 gives 97 Gb/s",
+        "12 of 18 NVLinks are up", "ERROR: GPU 3 has 17 of its links", "nvidia-fabricmanager is not running",
+    ],
+)  # fmt: skip
+def test_hardware_that_a_tool_or_a_check_finds_faulty_leaves_no_verdict(line: str, place: str) -> None:
+    verdict = with_line(line, place)
+    assert (verdict.verdict, verdict.check("warnings").code) == ("unknown", "warnings.fault")
+    assert with_line(line, place, accept_warnings=[line]).passed
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "+ nvidia-smi -q | grep -i fail", "export NVIDIA_RESET_TIMEOUT=30", "Checking NVLink errors",
+        "HW Slowdown : Not Active", "18 of 18 NVLinks are up", "MIG Mode : Disabled", "GPU errors: 0",
+        "WARNING: GDRCopy failed, falling back to cudaMemcpy", "UCX ERROR mlx5_3 failed",
+    ],
+)  # fmt: skip
+def test_what_a_program_says_of_itself_or_of_good_hardware_passes(line: str) -> None:
+    assert with_line(line, "start").passed and with_line(line).passed
 
 
 def test_a_failure_of_anything_else_before_the_rows_is_none() -> None:
