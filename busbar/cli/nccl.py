@@ -135,8 +135,7 @@ AcceptWarn = Annotated[
     ),
 ]
 AsJson = Annotated[bool, flag("--json", "Print the verdict and all tables as one JSON object, no text.")]
-Full = Annotated[bool, flag("--full", "Print all gates with their lines, table and plot.")]
-Plot = Annotated[bool, typer.Option(rich_help_panel=OUTPUT, help="Draw the curve in the output of --full.")]
+Full = Annotated[bool, flag("--full", "Print all gates with their lines, and the table.")]
 Html = Annotated[
     Path | None, value(OUTPUT, "PATH", "Write the whole report as one HTML page that needs no network.")
 ]
@@ -179,7 +178,6 @@ def check(
     accept_warn: AcceptWarn = None,
     as_json: AsJson = False,
     full: Full = False,
-    plot: Plot = True,
     html: Html = None,
     svg: Svg = None,
 ) -> None:
@@ -212,7 +210,7 @@ def check(
         printed[file] = tables(log) if as_json else []
         paths = reports if len(files) == 1 else _in_folders(reports, file, len(verdicts))
         _write(file, verdicts[file], paths)
-    print_text(_json(verdicts, printed) if as_json else _shown(verdicts, full=full, plot=plot))
+    print_text(_json(verdicts, printed) if as_json else _shown(verdicts, full=full))
     raise typer.Exit(min((v.exit_code for v in verdicts.values()), key=WORST.index))
 
 
@@ -236,12 +234,12 @@ def _json(verdicts: Mapping[str, Verdict], printed: Mapping[str, list[Table]]) -
     return json.dumps([{"file": file, **each} for file, each in zip(verdicts, found, strict=True)], indent=1)
 
 
-def _shown(verdicts: dict[str, Verdict], *, full: bool, plot: bool) -> str:
+def _shown(verdicts: dict[str, Verdict], *, full: bool) -> str:
     from busbar.judge.nccl.report.terminal import verdict_text, verdicts_text
 
     if len(verdicts) > 1 and not full:
         return verdicts_text(verdicts, sys.stdout)
-    return "\n".join(verdict_text(v, sys.stdout, full=full, plot=plot) for v in verdicts.values())
+    return "\n".join(verdict_text(v, sys.stdout, full=full) for v in verdicts.values())
 
 
 def _in_folders(reports: dict[str, Path | None], file: str, number: int) -> dict[str, Path | None]:

@@ -142,7 +142,7 @@ def run(
         verdict = measure(api, planned, str(folder), SystemClock(), progress, options=cluster)
     except LeftBehind as error:
         verdict, left = error.found, error
-    more = f"{folder}/{REPORT}; --full prints gates, table and plot"
+    more = f"{folder}/{REPORT}; --full prints gates and table"
     text = "" if as_json else verdict_text(verdict, sys.stdout, full=full, more=more)
     print_text(text or verdict.model_dump_json(indent=1))
     if left:

@@ -20,6 +20,8 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 Transport = Literal["gpudirect-rdma", "rdma", "socket"]
 Fabric = Literal["infiniband", "roce"]
 Algorithm = Literal["ring", "tree", "nvls", "sharp", "auto"]
+# of every profile: without these NCCL prints no transport line, and no evidence is never a pass
+EVIDENCE = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV"}
 
 
 class UnknownProfileError(LookupError):
@@ -100,7 +102,8 @@ def load(name: str) -> Profile:
     """Return the profile NAME. Raises UnknownProfileError."""
     if name not in names():
         raise UnknownProfileError(f"unknown profile {name!r}; use one of {', '.join(names())}")
-    return Profile(name=name, **_values(name))
+    values = _values(name)
+    return Profile(name=name, **{**values, "env": {**values.get("env", {}), **EVIDENCE}})
 
 
 def _values(name: str) -> dict[str, Any]:

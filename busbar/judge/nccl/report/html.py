@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, Template
 from markupsafe import Markup
 
-from busbar.judge.nccl.report.svg import NARROW, WIDE, curve_svg, limits, time_svg
+from busbar.judge.nccl.report.svg import curve_svg, limits
 from busbar.judge.nccl.report.terminal import first_cause, remark_text
 from busbar.judge.nccl.units import duration, gbps, rate, share, size
 from busbar.judge.nccl.verdict import CollectiveResult, Diagnosis, Verdict
@@ -83,8 +82,7 @@ def render_html(verdict: Verdict, origin: Origin) -> str:
         facts=_facts(verdict, origin),
         word=WORDS[verdict.verdict],
         lead=LEADS[verdict.verdict],
-        curves={n: _both(curve_svg, n, r) for n, r in verdict.collectives.items()},
-        times={n: _both(time_svg, n, r) for n, r in verdict.collectives.items()},
+        curves={n: Markup(curve_svg(n, r, inline=True)) for n, r in verdict.collectives.items()},
         floors={n: _floor_note(r) for n, r in verdict.collectives.items()},
         reasons=_reasons(verdict),
         limits=_limits(verdict),
@@ -99,12 +97,6 @@ def _reasons(verdict: Verdict) -> list[tuple[str, str]]:
     """Status and text of each reason; reasons of the job do not belong to a gate."""
     gates = {f"{c.name}: {c.sentence}": (c.status, f"{c.name}: {c.reason}") for c in verdict.checks}
     return [gates.get(reason, (verdict.verdict, reason)) for reason in verdict.reasons]
-
-
-def _both(draw: Any, name: str, result: CollectiveResult) -> Markup:
-    """A plot for wide and one for narrow pages; the style sheet shows one of them."""
-    wide, narrow = (draw(name, result, inline=True, frame=frame) for frame in (WIDE, NARROW))
-    return Markup(f'<div class="wide">{wide}</div><div class="narrow">{narrow}</div>')
 
 
 def _facts(verdict: Verdict, origin: Origin) -> list[tuple[str, str]]:

@@ -13,7 +13,6 @@ from rich.table import Table
 from rich.text import Text
 
 from busbar.judge.nccl.diagnose.diagnose import Remark
-from busbar.judge.nccl.report.svg import curve_plot
 from busbar.judge.nccl.units import compared, duration, gbps, rate, size
 from busbar.judge.nccl.verdict import Check, CollectiveResult, Diagnosis, Status, Verdict
 from busbar.judge.tables import STYLES
@@ -23,7 +22,7 @@ HEADLINE = {"pass": "PASS", "fail": "FAIL", "unknown": "NO VERDICT"}
 MAX_LINES = {"pass": 12, "fail": 20, "unknown": 20}
 # gates whose reasons are the proof of a pass
 PROOF = ("gdrdma", "rails", "sharp", "mnnvl", "correctness")
-FULL = "add --full for gates, table and plot, --html FILE for the report"
+FULL = "add --full for gates and table, --html FILE for the report"
 LABEL = 7
 SHOWN_REMARKS = 3
 
@@ -166,18 +165,16 @@ def _wrapped(item: Item, width: int) -> list[str]:
 MARK: dict[Status, str] = {"pass": "ok", "fail": "FAIL", "unknown": "?", "not-required": "-"}
 
 
-def verdict_text(
-    verdict: Verdict, stream: IO[str], *, full: bool = False, plot: bool = True, more: str = FULL
-) -> str:
+def verdict_text(verdict: Verdict, stream: IO[str], *, full: bool = False, more: str = FULL) -> str:
     """VERDICT as text for STREAM, with colours if it is a terminal.
 
-    In short: at most 12 lines on a pass, 20 otherwise, with MORE as the last. FULL: gates, rows, reasoning,
-    curves and diagnoses.
+    In short: at most 12 lines on a pass, 20 otherwise, with MORE as the last. FULL: gates, rows, reasoning
+    and diagnoses.
     """
     out = io.StringIO()
     console = Console(file=out, force_terminal=stream.isatty() or None, highlight=False, soft_wrap=False)
     if full:
-        _print_full(console, verdict, plot=plot)
+        _print_full(console, verdict)
     else:
         head, *rest = summary(verdict, console.width, more)
         word = HEADLINE[verdict.verdict]
@@ -201,7 +198,7 @@ def verdicts_text(verdicts: Mapping[str, Verdict], stream: IO[str]) -> str:
     return out.getvalue()
 
 
-def _print_full(console: Console, verdict: Verdict, *, plot: bool) -> None:
+def _print_full(console: Console, verdict: Verdict) -> None:
     console.print(Text(HEADLINE[verdict.verdict], style=STYLES[verdict.verdict]), Text(measured(verdict)))
     if verdict.simulated:
         console.print(Text(f"simulated: {verdict.simulated}", style="yellow"))
@@ -209,7 +206,7 @@ def _print_full(console: Console, verdict: Verdict, *, plot: bool) -> None:
     for remark in verdict.remarks:
         console.print(Text(f"remark: {remark_text(remark)}"))
     for name, result in verdict.collectives.items():
-        _collective(console, name, result, plot=plot)
+        _collective(console, name, result)
     for diagnosis in verdict.diagnoses:
         if diagnosis.severity != "note":
             console.print(Text(_title_with_line(diagnosis), style="red"))
@@ -235,7 +232,7 @@ def _gates(verdict: Verdict) -> Table:
     return table
 
 
-def _collective(console: Console, name: str, result: CollectiveResult, *, plot: bool) -> None:
+def _collective(console: Console, name: str, result: CollectiveResult) -> None:
     console.print(Text(f"\n{name}", style="bold"))
     for line in result.reasoning:
         console.print(Text(f"  {line}", style="dim"))
@@ -250,5 +247,3 @@ def _collective(console: Console, name: str, result: CollectiveResult, *, plot: 
             rate(point.out_of_place.busbw_gbps), rate(point.in_place.busbw_gbps),
         )  # fmt: skip
     console.print(table)
-    if plot and len(result.curve) > 2:
-        console.print(Text(curve_plot(result, min(console.width, 100))))

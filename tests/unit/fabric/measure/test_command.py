@@ -48,7 +48,7 @@ def test_a_pass_prints_the_verdict_on_stdout_and_ends_with_0(cluster: Foreign) -
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith("PASS")
     [report] = Path(".busbar").glob("run-*/report.html")
-    assert done.stdout.endswith(f"more   {report}; --full prints gates, table and plot\n")
+    assert done.stdout.endswith(f"more   {report}; --full prints gates and table\n")
     *first, rest = done.stderr.split("\n", 2)
     assert first == ["reading ~/.kube/config", "cluster https://10.0.0.1:6443"]
     assert (

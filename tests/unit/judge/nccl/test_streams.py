@@ -94,7 +94,7 @@ def test_a_compressed_log_that_is_not_whole_fails_with_that_reason(
 def test_a_pipe_gives_the_same_verdict(made: Path) -> None:
     command = [sys.executable, "-m", "busbar", "nccl", "check", "-", "--profile", "h100-ib-8x400"]
     done = subprocess.run(
-        [*command, "--expect-nodes", "2", "--no-plot"],
+        [*command, "--expect-nodes", "2"],
         input=made.read_bytes(),
         capture_output=True,
         check=False,
