@@ -16,9 +16,11 @@ DRIVER = re.compile(
     r"\bDMAR\b|iommu|AMD-Vi|\bEDAC\b|\bmce\b|machine check|hardware error|memory failure|watchdog|lockup|"
     r"blocked for more|\brcu\b|\bhung\b|nvswitch|nvlink"
 )
+# not gpu-7, the name of a host, and not port 22
 HARDWARE = re.compile(
-    r"(?i)gpu|nvml|nvidia|nvlink|nvswitch|fabric|peermem|infiniband|rdma|\bhcas?\b|mlx\d|bnxt|\befa|\broce|\becc\b|"
-    r"imex|dcgm|cuda|uncorrectable|\bport\b|\bstate:|slowdown|throttl|\bbrake\b|\bcable|\blinks?\b"
+    r"(?i)\bgpus?\b(?!-)|nvml|nvidia|nvlink|nvswitch|fabric|peermem|infiniband|rdma|\bhcas?\b|mlx\d|bnxt|"
+    r"\befa|\broce|\becc\b|imex|dcgm|cuda|uncorrectable|\bport\b(?! \d{2})|"
+    r"\bstate:|slowdown|throttl|\bbrake\b|\bcable|\blinks?\b"
 )
 # what a program says of itself: warnings, commands, settings, tries, and libraries that carry no data of NCCL
 OWN_TROUBLE = re.compile(

@@ -96,7 +96,9 @@ def test_hardware_that_a_tool_or_a_check_finds_faulty_leaves_no_verdict(line: st
     [
         "+ nvidia-smi -q | grep -i fail", "export NVIDIA_RESET_TIMEOUT=30", "Checking NVLink errors",
         "HW Slowdown : Not Active", "18 of 18 NVLinks are up", "MIG Mode : Disabled", "GPU errors: 0",
-        "WARNING: GDRCopy failed, falling back to cudaMemcpy", "UCX ERROR mlx5_3 failed",
+        "gpu-b: the agent failed", "[c10d] The client socket has failed to connect to [gpu-a]:29500",
+        "the exporter is not running on port 9400", "UCX ERROR mlx5_3 failed",
+        "WARNING: GDRCopy failed, falling back to cudaMemcpy",
     ],
 )  # fmt: skip
 def test_what_a_program_says_of_itself_or_of_good_hardware_passes(line: str) -> None:
