@@ -146,7 +146,7 @@ def test_the_page_shows_the_band_of_the_repeats_with_their_curve(folder: Path) -
     def heights() -> list[float]:
         document.write(folder)
         page = (folder / "report.html").read_text()
-        bands = re.findall(r'<polygon class="onedot" fill-opacity="0.2" points="([^"]+)"', page)
+        bands = re.findall(r'<polygon class="band" points="([^"]+)"', page)
         assert len(bands) == len(RUNS)
         _, ys = zip(*(point.split(",") for point in bands[0].split()), strict=True)
         return [abs(float(one) - float(two)) for one, two in zip(ys, reversed(ys), strict=True)]

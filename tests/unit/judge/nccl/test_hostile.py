@@ -129,7 +129,7 @@ def test_a_host_with_more_hcas_than_any_has_keeps_some_and_says_so() -> None:
 
 
 def test_noted_lines_leave_room_for_others() -> None:
-    noted = [f"GPU {i} is not ready" for i in range(3000)]
+    noted = [f"worker-1: probe {i} is not ready" for i in range(3000)]
     assert judge([*noted, *Made().lines()], WANT).passed
     assert judge([*noted, *Made().lines(), "worker-1 exited with code 3"], WANT).verdict != "pass"
 

@@ -83,7 +83,8 @@ class Printer:
     def _banner(self) -> str:
         p = self.program
         start = "# nGpus(perProc) 1" if p.banner == "fork" else f"# nThread 1 nGpus {p.gpus_a_process}"
-        counted = f"minBytes {p.sizes[0]} maxBytes {p.sizes[1]} step: {p.step}({p.step_by}) warmup iters: 5"
+        counted = f"minBytes {p.sizes[0]} maxBytes {p.sizes[1]} step: {p.step}({p.step_by})"
+        counted += f" warmup iters: {p.warmup}"
         validation = f"validation: {int(p.compared == 'yes')}"
         if p.banner == "short":
             return f"{start} {counted} iters: {p.iterations} {validation} "

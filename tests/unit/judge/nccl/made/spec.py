@@ -77,6 +77,7 @@ class Program(Model):
     scaled: bool = Field(default=False, description="nccl-tests 2.0.0: algbw is printed as busbw")
     latency_us: float = 20.0
     iterations: int = 20
+    warmup: int = 5
     in_place: float = Field(default=0.998, description="time of the in-place half, as a multiple")
     compared: Literal["yes", "no"] = "yes"
     wrong_share: float = Field(default=0.0, description="part of the elements that are wrong")
