@@ -12,9 +12,9 @@ from pydantic import Field, ValidationError
 
 from busbar.exits import Misuse
 from busbar.models import ConfigModel, problems
-from stacks.accept.package.evidence import FOLDER, Evidence, Untrusted
-from stacks.accept.package.rows.kinds import KINDS, Finding, Question, Row
-from stacks.accept.package.site import COLLECTIVES, Site
+from stacks.accept.package.evidence import FOLDER, Contradiction, Evidence, Untrusted
+from stacks.accept.package.rows.kinds import KINDS, Finding, Kind, Question, Row
+from stacks.accept.package.site import COLLECTIVES, Pool, Site
 
 VERSION: Literal[1] = 1
 MAX_BYTES, MAX_DEPTH = 1 << 20, 8
@@ -36,19 +36,25 @@ def default(site: Site) -> Criteria:
             threshold = kind.limit(pool) if kind.limit else None
             for collective in COLLECTIVES if kind.per_collective else ("",):
                 expected = pool.expected_gbps.get(collective) if collective else 0.0
-                of = f"; expected value: {pool.source if expected else 'none exists, as over TCP'}"
+                origin = pool.origin(collective or COLLECTIVES[0])
                 row = Row(
                     id=".".join(filter(None, (stage, name, collective, what))),
                     measured=kind.measured,
                     threshold=threshold,
                     unit=kind.unit,
-                    source=f"{kind.source}{of if collective else ''}",
+                    source=kind.source.format(origin=origin),
+                    expected=expected_of(kind, pool, collective),
                     required=expected is not None
                     and (kind.required(pool) if callable(kind.required) else kind.required),
                 )
                 # A pool without rails has no row about them.
                 rows += [row] if threshold != 0 and kind.when(pool) else []
     return Criteria(version=VERSION, rows=rows)
+
+
+def expected_of(kind: Kind, pool: Pool, collective: str) -> dict[str, float | str]:
+    """What a row says of the yardstick of its pool, without what is not known."""
+    return {name: value for name, value in kind.expects(pool, collective).items() if value}
 
 
 def offered(site: Site) -> tuple[str, ...]:
@@ -94,8 +100,14 @@ def _faults(criteria: Criteria, site: Site) -> Iterator[str]:
             yield f"{row.id}: {what}. Fix: busbar accept criteria --for {site.stack} lists all, each once"
             continue
         seen.add(row.id)
-        _, pool, _, key = row.parts
+        _, pool, collective, key = row.parts
         kind = KINDS[key]
+        wanted = expected_of(kind, site.pools[pool], collective)
+        for name in sorted({*wanted, *row.expected}):
+            got, of_run = row.expected.get(name), wanted.get(name)
+            if got != of_run:
+                fix = "Fix: agree on one of them"
+                yield f"{row.id}: expected.{name} is {got}, the stack of the run has {of_run}. {fix}"
         if kind.limit is None and (row.threshold is not None or row.unit):
             yield f"{row.id}: has a threshold or a unit, expected none. Fix: remove them"
         if kind.limit is None:
@@ -152,6 +164,8 @@ def _result(row: Row, evidence: Evidence, hashes: Mapping[str, str]) -> dict[str
     stage, pool, _, key = row.parts
     try:
         found = _find(Question(row, evidence.begun.site.pools[pool], evidence))
+    except Contradiction as error:
+        found = Finding("fail", str(error))
     except Untrusted as error:
         found = Finding("unknown", str(error))
     folders = [

@@ -8,7 +8,7 @@ import os
 import pkgutil
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -57,6 +57,10 @@ _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*){0
 
 class Untrusted(Failed):
     """A folder, or a file in it, is not what it must be; one sentence."""
+
+
+class Contradiction(Untrusted):
+    """A log, or its record, says otherwise than the run: whoever kept it has changed the yardstick."""
 
 
 class OfRun(OutputModel):
@@ -284,6 +288,7 @@ class Evidence:
             log = StageLog(groups, record.nodes, slots, size, lambda missing: {})
             for line in archive.log_lines():
                 log.line(line)
+            self._know(f"{where}/{LOG}", pool, log.hcas)
         found = {group: log.results[group.name].busbw for group in groups if group.name in log.results}
         return Runs(found, log.hcas, record)
 
@@ -375,6 +380,8 @@ class Evidence:
             if found is None or not record.complete:
                 return None
             self._bind(f"{stage}/{pool}", pool, record, self.stage(stage), part)
+            for names in found[0].evidence.hcas_of_host.values():
+                self._know(f"{stage}/{pool}/{LOG}", pool, names)
         judged = Judged(found[1], record, {}, {}, {})
         for run in found[0].runs:
             if run.rows and (name := infer(run).name) and run.busbw is not None:
@@ -415,10 +422,36 @@ class Evidence:
             raise Untrusted(f"{where} is the log of job {job[:80]!r}, expected one of {self.begun.run}")
         if not record.nodes or not {*record.nodes} <= {*self.begun.site.pools[pool].workers}:
             raise Untrusted(f"{where} was measured on other nodes than workers of pool {pool}")
+        self._compare(where, pool, record, of_stage or where.partition("/")[0])
         # The cluster's clock says when a job was created.
         limits = stage and (time_of(stage.began) - SKEW, time_of(stage.ended) + SKEW)
         if not limits or not limits[0] <= time_of(record.measured_at or "") <= limits[1]:
             raise Untrusted(f"{where} was measured at {record.measured_at}, not in its stage")
+
+    def _compare(self, where: str, pool: str, record: Record, stage: str) -> None:
+        """Compare the expectation of a log with that of the site. Raises Contradiction."""
+        facts, given = self.begun.site.pools[pool], record.expectation
+        wanted = {**facts.expectation, "nodes": len(record.nodes)}
+        if stage not in ("collectives", "repeats"):
+            wanted["min_bytes"] = wanted["max_bytes"]
+        if stage not in ("collectives", "repeats", SOAK):
+            # A diagnosis has rings, and rails by the names that NCCL gave them.
+            wanted |= {"algorithm": "ring", "hcas": given.get("hcas")}
+        own = {key: value for key, value in given.items() if key not in ("hosts", "collectives")}
+        for key in sorted(wanted.keys() | own.keys()):
+            if own.get(key) != wanted.get(key):
+                said = f"says {key} {own.get(key)!r}, the run began with {wanted.get(key)!r}"
+                raise Contradiction(f"{where}/{SOURCE} {said}"[:400])
+        self._know(where, pool, given.get("hcas") or ())
+
+    def _know(self, where: str, pool: str, names: Iterable[str]) -> None:
+        """Compare the names of HCAs with those of the inventory, where it has any. Raises Contradiction."""
+        hosts = self.inventory.hosts if self.inventory else {}
+        reports = [hosts[name] for name in self.begun.site.pools[pool].workers if name in hosts]
+        known = {each.name for report in reports for each in report.hcas}
+        parts = {part.partition(":")[0] for name in names for part in name.split("+")}
+        if known and (unknown := sorted(parts - known)):
+            raise Contradiction(f"{where} names the HCA {unknown[0][:80]}, which no worker of {pool} has")
 
     def _read(self, model: type[Read], path: str) -> Read | None:
         if not (self.folder / path).is_file():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
@@ -20,6 +22,8 @@ from busbar.models import OutputModel
 from busbar.preflight.spec import HostRequirements, requirements_key, spec_of
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")
+# The expectation of a log has these besides, by its job.
+_OF_JOBS = ("nodes", "hosts", "collectives")
 
 
 class Pool(OutputModel):
@@ -30,17 +34,36 @@ class Pool(OutputModel):
     quarantined: dict[str, str]
     """Worker -> the reason."""
     required: HostRequirements
-    expected_gbps: dict[str, float | None]
-    """Collective -> expected busbw; None: no expectation exists, as over TCP."""
-    tolerance: float
-    source: str
-    """The origin of the expected values."""
+    expectation: dict[str, Any]
+    """What every log of the pool is judged by, as the stack says (busbar.judge.nccl.Expectation)."""
     rail_groups: dict[str, str] = Field(default={})
     """Worker -> topology.rail_group, where the stack has one."""
     group_gbps: dict[Kind, float] = Field(default={})
     """Runs on one node, on a pair, and on one rail of a pair -> expected busbw, where it is known."""
     soak_hours: float = 0.0
     """Length of the soak; 0 without one."""
+
+    @cached_property
+    def expected_gbps(self) -> dict[str, float | None]:
+        """Collective -> expected busbw; None: no expectation exists, as over TCP."""
+        return {each: self._expected(each) for each in COLLECTIVES}
+
+    def _expected(self, collective: str, **more: Any) -> float | None:
+        given = Expectation.model_validate(
+            {**self.expectation, "nodes": len(self.workers) or None, "collectives": [*COLLECTIVES], **more}
+        )
+        found = given.bounds(collective).expected
+        return None if found is None else round(found, 3)
+
+    def origin(self, collective: str) -> str:
+        """The origin of the expected busbw of a collective."""
+        profile = self.expectation.get("profile")
+        base = f"profile {profile}" if profile else "GPUs and rails of the pool"
+        usual = self._expected(collective, expected_by_collective={})
+        if collective in self.expectation.get("expected_by_collective", {}):
+            says = f", {f'the {base} says' if profile else f'the {base} give'} {usual:g}" if usual else ""
+            return f"set by the stack{says}"
+        return base if usual else "none exists, as over TCP"
 
 
 class Site(OutputModel):
@@ -60,9 +83,10 @@ class Site(OutputModel):
         for name in cluster.pools:
             validation = validation_of(cluster.validation_of(name))
             workers = [host.name for host in inventory.usable_of(name)]
-            job = nccljob.resolve(cluster, name, workers, validation=validation)
+            file = validation.topology_file
+            topology = nccljob.TopologyFile(name, Path(file).name, "") if file else None
+            job = nccljob.resolve(cluster, name, workers, validation=validation, topology=topology)
             wanted = expectation(validation, job, name)
-            bounds = {each: Expectation.model_validate(wanted).bounds(each).expected for each in COLLECTIVES}
             own = requirements[requirements_key("worker", name)]
             kept_away = inventory.unusable_of(name)
             pools[name] = Pool(
@@ -70,9 +94,7 @@ class Site(OutputModel):
                 quarantined={each: inventory.quarantine[each] for each in kept_away},
                 # Another release may install otherwise, and accepts the same hardware.
                 required=HostRequirements(**{**own, "plan": "", **known}),
-                expected_gbps=bounds,
-                tolerance=validation.tolerance,
-                source=f"profile {validation.profile}" if validation.profile else f"pools.{name}",
+                expectation={key: value for key, value in wanted.items() if key not in _OF_JOBS},
                 # TCP does not use the rails.
                 group_gbps={
                     kind: gbps

@@ -97,7 +97,10 @@ def _uplinks(asked: Question) -> Finding:
     return _judged(bad, [] if leaves else ["the leaf of any rail"], good, "" if between else NO_SWITCHES)
 
 
-@kind("cabling.speed", "no link is below its width or rate", required=has_infiniband, uses=("inventory",))
+@kind(
+    "cabling.speed", "no link is below its width or rate", required=has_infiniband, uses=("inventory",),
+    expects=lambda pool, _: {"rate_gbps": pool.required.rate_gbps},
+)  # fmt: skip
 def _speed(asked: Question) -> Finding:
     fabric, rate = asked.evidence.fabric, asked.pool.required.rate_gbps
     rails = rails_of(asked.pool, asked.reports)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from statistics import median
+from typing import Any
 
 from busbar.text import counted, listed
 from busbar.versions import release
 from stacks.accept.package.evidence import Judged, Untrusted
 from stacks.accept.package.rows.kinds import ACCEPTED, Finding, Question, but, kind, workers_of
+from stacks.accept.package.site import Pool
 
 # Runs of each collective, the first one included. Median and spread count, not the best.
 RUNS: Mapping[str, int] = {"all_reduce": 10, "all_gather": 3, "reduce_scatter": 3, "alltoall": 3}
@@ -21,7 +23,15 @@ OF_REPEATS = ("job", "source", "collective", "completeness", "correctness")
 OF_ONE_RUN = ("busbw", "stability")
 
 
-@kind("collectives.proof", "the first run of each collective passes every gate, transport included")
+def _yardstick(pool: Pool, collective: str) -> dict[str, Any]:
+    transport, tolerance = pool.expectation["transport"], pool.expectation["tolerance"]
+    return {**pool.expected_gbps, "transport": transport, "tolerance": tolerance}
+
+
+@kind(
+    "collectives.proof", "the first run of each collective passes every gate, transport included",
+    source="expected busbw: {origin}", expects=_yardstick,
+)  # fmt: skip
 def _proof(asked: Question) -> Finding:
     log = asked.log("collectives")
     if missing := [name for name in RUNS if name not in log.busbw]:
@@ -90,15 +100,16 @@ def _values(asked: Question) -> list[float]:
 
 @kind(
     "repeats.busbw", "median busbw of all runs", "% of the expected busbw",
-    lambda pool: round(100 * (1 - pool.tolerance), 3), "validation.tolerance", 100, per_collective=True,
-    uses=("collectives",),
+    lambda pool: round(100 * (1 - pool.expectation["tolerance"]), 3),
+    "validation.tolerance; expected busbw: {origin}", 100, per_collective=True, uses=("collectives",),
+    expects=lambda pool, name: {"gbps": pool.expected_gbps[name], "transport": pool.expectation["transport"]},
 )  # fmt: skip
 def _busbw(asked: Question) -> Finding:
     found = _values(asked)
     known = asked.log("collectives").verdict.collectives.get(asked.row.parts[2])
-    expected, middle = known.expected_gbps if known else None, median(found)
+    expected, middle = asked.row.expected.get("gbps"), median(found)
     text = f"median of {len(found)} runs {middle:g} GB/s"
-    if known is None or not expected:
+    if known is None or not isinstance(expected, float):
         return Finding("unknown", f"{text}; no expected value exists")
     if known.ceiling_gbps and max(found) > known.ceiling_gbps:
         above = f"{max(found):g} GB/s is above the ceiling of {known.ceiling_gbps:g}"

@@ -91,7 +91,7 @@ def _gpus(asked: Question) -> Finding:
 
 @kind(
     "inventory.hcas", "rails at their rate, with GUID", "rails per node", lambda pool: pool.required.rails,
-    "pools.rails",
+    "pools.rails", expects=lambda pool, _: {"rate_gbps": pool.required.rate_gbps},
 )  # fmt: skip
 def _hcas(asked: Question) -> Finding:
     named = {}
@@ -102,7 +102,10 @@ def _hcas(asked: Question) -> Finding:
     return _unique(asked, "hcas", ("guid",), named)
 
 
-@kind("inventory.hardware", "GPUs, HCAs, Fabric Manager and GPUDirect RDMA as configured")
+@kind(
+    "inventory.hardware", "GPUs, HCAs, Fabric Manager and GPUDirect RDMA as configured",
+    expects=lambda pool, _: {"gpu": pool.required.gpu_model, "transport": pool.required.transport},
+)  # fmt: skip
 @on_each
 def _hardware(pool: Pool, report: Report) -> Iterator[tuple[Outcome, str]]:
     for each in check_hardware(pool.required, report):

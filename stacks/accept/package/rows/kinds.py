@@ -28,6 +28,9 @@ class Row(ConfigModel):
     threshold: Float | None = Field(default=None, description="Limit of the value; the kind has its side.")
     unit: Text = Field(default="", description="Unit of the threshold.")
     source: Text = Field(default="", description="The origin of the threshold.")
+    expected: dict[str, Float | Text] = Field(
+        default={}, description="What the site must be measured by: busbw in GB/s, transport, rate of a rail."
+    )
     required: bool = Field(default=True, description="If false, the row does not decide on the acceptance.")
 
     @property
@@ -79,7 +82,7 @@ class Kind:
 
     `limit`: the default threshold of a pool; None: the kind has no threshold. `ceiling`: the highest one that
     makes sense; None: the default. `uses`: other stages whose evidence it needs. `when`: if a
-    pool has it.
+    pool has it. `expects`: what a row of a pool and a collective says of the yardstick.
     """
 
     find: Find
@@ -93,6 +96,7 @@ class Kind:
     required: bool | Callable[[Pool], bool] = True
     uses: tuple[str, ...] = ()
     when: Callable[[Pool], bool] = lambda pool: True
+    expects: Callable[[Pool, str], dict[str, Any]] = lambda pool, collective: {}
 
 
 KINDS: dict[str, Kind] = {}

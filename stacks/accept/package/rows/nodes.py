@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from statistics import median, median_high
+from typing import Any
 
 from busbar.fabric.diagnosis.stages import comparable
 from busbar.fabric.localise import Group, Known, score
@@ -35,6 +36,11 @@ def _has_rails(pool: Pool) -> bool:
 def _on_rails(pool: Pool) -> bool:
     """False for a pool over TCP, where no rail has an expected busbw."""
     return "rail_in_group" in pool.group_gbps
+
+
+def _expected(pool: Pool, *, of_rails: bool) -> dict[str, Any]:
+    kinds = (kind for kind in pool.group_gbps if kind != "node" and kind.startswith("rail_") == of_rails)
+    return {kind: round(pool.group_gbps[kind], 3) for kind in kinds}
 
 
 def _results(asked: Question) -> dict[Group, float | None]:
@@ -88,7 +94,8 @@ def _alone(asked: Question, expected: float | None, *, by_hcas: bool) -> Finding
 
 @kind(
     "nvlink.busbw", "busbw of the slowest node alone, over NVLink", "% of the expected busbw",
-    lambda pool: 100 * GOOD, "expected busbw of one node, else the median of the other nodes", 100,
+    lambda pool: 100 * GOOD, "expected busbw: {origin}; without one the median of the other nodes",
+    100, expects=lambda pool, _: {"gbps": pool.group_gbps.get("node")},
     required=lambda pool: "node" in pool.group_gbps or len(pool.workers) > FEWEST_OTHERS, when=_several_gpus,
 )  # fmt: skip
 def _nvlink(asked: Question) -> Finding:
@@ -110,7 +117,8 @@ def _in_pairs(asked: Question) -> Finding:
 
 
 @kind(
-    "pairs.slow", "no node is 10 % slow, and no leaf or uplink slow",
+    "pairs.slow", "no node is 10 % slow, and no leaf or uplink slow", source="expected busbw: {origin}",
+    expects=lambda pool, _: _expected(pool, of_rails=False),
     required=lambda pool: "in_group" in pool.group_gbps or len(pool.workers) >= FEWEST_FOR_PAIRS,
 )  # fmt: skip
 def _slow_pairs(asked: Question) -> Finding:
@@ -154,7 +162,10 @@ def _with_rails(asked: Question) -> Finding:
     return _took_part(asked, {node for node, _ in ran if all((node, rail) in ran for rail in rails)})
 
 
-@kind("rails.slow", "no rail of a node is 10 % slow", required=_on_rails, when=_has_rails)
+@kind(
+    "rails.slow", "no rail of a node is 10 % slow", source="expected busbw: {origin}", required=_on_rails,
+    when=_has_rails, expects=lambda pool, _: _expected(pool, of_rails=True),
+)  # fmt: skip
 def _slow_rails(asked: Question) -> Finding:
     results, (_, pool, _, _) = _results(asked), asked.row.parts
     known = Known(results, asked.pool.group_gbps)

@@ -47,8 +47,13 @@ def accepted(healthy: Path) -> Path:
 
 
 @pytest.fixture
-def signed(accepted: Path, folder: Path, keys: Path) -> Path:
+def written(accepted: Path, tmp_path: Path) -> Path:
+    """A copy with its document."""
+    return Path(shutil.copytree(accepted, tmp_path / "written"))
+
+
+@pytest.fixture
+def signed(written: Path, keys: Path) -> Path:
     """A copy, signed by the seller."""
-    document.write(folder)
-    signatures.sign(folder, keys / "seller")
-    return folder
+    signatures.sign(written, keys / "seller")
+    return written
