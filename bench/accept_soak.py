@@ -15,7 +15,7 @@ from pathlib import Path
 
 from busbar.zstd import ZstdFile
 from stacks.accept.package import soak
-from stacks.accept.package.rows.soak import DRIFT_PERCENT, LOW_PERCENT, LOWEST_PERCENT
+from stacks.accept.package.subjects.soak import DRIFT_PERCENT, LOW_PERCENT, LOWEST_PERCENT
 
 GBPS = 390.0
 HOURS, SPREADS, LENGTHS = (1, 12, 72, 168), (0.002, 0.005, 0.01, 0.015, 0.02), (2, 3, 6, 12)

@@ -118,7 +118,7 @@ def plan(stack: Stack, project: Project = None, criteria: CriteriaFile = None, s
 
     from busbar.judge.tables import table
     from stacks.accept.package import criteria as contract
-    from stacks.accept.package.stages import STAGES
+    from stacks.accept.package.subjects import STAGES
 
     _, _, site = _soaked(stack, project, soak)
     rows = contract.read(criteria, site) if criteria else contract.default(site)
@@ -144,8 +144,8 @@ def cabling(stack: Stack, project: Project = None) -> None:
 
     Exit code 0: printed; 2: no worker answers, or none sees the fabric; 64: no such stack.
     """
-    from stacks.accept.package.stages.cabling import as_built
-    from stacks.accept.package.stages.running import Running
+    from stacks.accept.package.running import Running
+    from stacks.accept.package.subjects.cabling import as_built
 
     file, cluster, site = _load(stack, project)
     print_text(as_built(Running(Path(), "cabling", site, file, cluster, True, progress)).rstrip("\n"))
@@ -175,18 +175,19 @@ def run(
     from stacks.accept.package import criteria as contract
     from stacks.accept.package import document
     from stacks.accept.package.evidence import Evidence
-    from stacks.accept.package.stages import STAGES
-    from stacks.accept.package.stages.running import Running, now, run_stage
+    from stacks.accept.package.running import Running, now, run_stage
+    from stacks.accept.package.subjects import STAGES
 
     file, cluster, site = _soaked(stack, project, soak, kubeconfig, settings, hosts)
     home = file.project / ".busbar" / file.stack / "acceptance"
     folder = home / UNFINISHED
     with _alone(home):
         begun = _begin(folder, site, criteria, _options(cabling, storage, training, dcgm_image))
-        wanted = contract.stages_of(contract.read(folder / document.CRITERIA, site).rows)
+        rows = contract.read(folder / document.CRITERIA, site).rows
+        wanted = contract.stages_of(rows)
         on = Running(
             folder, begun, site, file, cluster, idle, progress,
-            kubeconfig=kubeconfig, logs_in=kubeconfig is None or hosts is not None,
+            kubeconfig=kubeconfig, logs_in=kubeconfig is None or hosts is not None, rows=rows,
         )  # fmt: skip
         for stage in STAGES:
             if stage.name in wanted and Evidence(folder).stage(stage.name) is None:
@@ -271,7 +272,7 @@ def _soaked(
     else:
         raise Misuse("expected either STACK or --kubeconfig FILE")
     if soak:
-        from stacks.accept.package.stages.soak import hours_of
+        from stacks.accept.package.subjects.soak import hours_of
 
         site = site.soaked(hours_of(soak))
     return file, cluster, site
@@ -285,7 +286,7 @@ def _begin(folder: Path, site: Site, criteria: Path | None, options: dict[str, s
     from stacks.accept.package import criteria as contract
     from stacks.accept.package.document import CRITERIA
     from stacks.accept.package.evidence import FOLDER, RUN, Begun, Evidence, write_json
-    from stacks.accept.package.stages.running import now
+    from stacks.accept.package.running import now
 
     text = contract.text(contract.read(criteria, site)) if criteria else ""
     if (folder / FOLDER / RUN).is_file():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,9 +12,9 @@ from pydantic import Field, ValidationError
 
 from busbar.exits import Misuse
 from busbar.models import ConfigModel, problems
-from stacks.accept.package.evidence import FOLDER, Contradiction, Evidence, Untrusted
-from stacks.accept.package.rows.kinds import KINDS, Finding, Kind, Question, Row
+from stacks.accept.package.kinds import Kind, Row
 from stacks.accept.package.site import COLLECTIVES, Pool, Site
+from stacks.accept.package.subjects import KINDS
 
 VERSION: Literal[1] = 1
 MAX_BYTES, MAX_DEPTH = 1 << 20, 8
@@ -136,59 +136,3 @@ def schema() -> dict[str, Any]:
     """The JSON Schema of the file."""
     made = Criteria.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made, "title": "acceptance.yaml"}
-
-
-def results(criteria: Criteria, evidence: Evidence, hashes: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Every row with its result, as JSON values. HASHES: file -> sha256."""
-    return [_result(row, evidence, hashes) for row in criteria.rows]
-
-
-def failed_nodes(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Node -> the first required row that it fails, with the reason."""
-    found: dict[str, str] = {}
-    for row in rows:
-        for node in row["nodes"] if row["required"] else ():
-            found.setdefault(node, f"{row['id']}: {row['reason']}")
-    return found
-
-
-def verdict(rows: Iterable[Mapping[str, Any]]) -> Literal["accepted", "refused", "undecided"]:
-    """The verdict: a required row that failed refuses, one that is not known leaves it open."""
-    states = {row["result"] for row in rows if row["required"]}
-    if "fail" in states:
-        return "refused"
-    return "accepted" if states == {"pass"} else "undecided"
-
-
-def _result(row: Row, evidence: Evidence, hashes: Mapping[str, str]) -> dict[str, Any]:
-    stage, pool, _, key = row.parts
-    try:
-        found = _find(Question(row, evidence.begun.site.pools[pool], evidence))
-    except Contradiction as error:
-        found = Finding("fail", str(error))
-    except Untrusted as error:
-        found = Finding("unknown", str(error))
-    folders = [
-        each for name in (*KINDS[key].uses, stage) for each in (f"{FOLDER}/{name}", f"{FOLDER}/{name}/{pool}")
-    ]
-    below = f"{FOLDER}/{stage}/{pool}/"
-    used = [path for path in hashes if path.rpartition("/")[0] in folders or path.startswith(below)]
-    files = {path: hashes[path] for path in used}
-    return {**row.model_dump(), **vars(found), "evidence": files}
-
-
-def _find(asked: Question) -> Finding:
-    row, (name, pool, _, key) = asked.row, asked.row.parts
-    kind, stage = KINDS[key], asked.evidence.stage(name)
-    if stage is None:
-        return Finding("not run", f"the stage {name} was not run")
-    if pool in stage.notes:
-        return Finding("not run", stage.notes[pool])
-    found = kind.find(asked)
-    if found.result != "pass" or kind.limit is None:
-        return found
-    if row.threshold is None or found.value is None:
-        return Finding("unknown", "there is no value to compare with the threshold")
-    is_good = found.value >= row.threshold if kind.least else found.value <= row.threshold
-    reason = f"{found.reason}; expected at {'least' if kind.least else 'most'} {row.threshold:g} {row.unit}"
-    return Finding("pass" if is_good else "fail", reason, found.value, [] if is_good else found.nodes)

@@ -20,10 +20,11 @@ from busbar.judge.nccl.report.svg import curve_svg, series_svg
 from busbar.preflight.report import Report
 from busbar.writing import write_whole
 from stacks.accept.package import criteria as contract
+from stacks.accept.package import kinds
 from stacks.accept.package.evidence import Evidence, Judged, Printed, Untrusted, files_of, sha256
-from stacks.accept.package.rows.kinds import KINDS
-from stacks.accept.package.rows.nodes import known_of
-from stacks.accept.package.rows.soak import dots
+from stacks.accept.package.subjects import KINDS
+from stacks.accept.package.subjects.nodes import known_of
+from stacks.accept.package.subjects.soak import dots
 
 CRITERIA, ACCEPTANCE, REPORT, STATEMENT, SUMS = (
     "acceptance.yaml",
@@ -51,7 +52,7 @@ def acceptance(folder: Path, evidence: Evidence, hashes: Mapping[str, str]) -> d
     """
     begun = evidence.begun
     criteria = contract.read(folder / CRITERIA, begun.site)
-    found = contract.results(criteria, evidence, hashes)
+    found = kinds.results(criteria.rows, evidence, hashes)
     ended = [stage.ended for name in STAGES if (stage := evidence.stage(name))]
     reports = evidence.inventory.hosts if evidence.inventory else {}
     pools = begun.site.pools
@@ -71,11 +72,11 @@ def acceptance(folder: Path, evidence: Evidence, hashes: Mapping[str, str]) -> d
         versions |= {key: settings[key] for key in VERSIONS if settings.get(key)}
     quarantined = {name: why for pool in pools.values() for name, why in pool.quarantined.items()}
     left_out = {name: f"in quarantine: {why}" for name, why in quarantined.items()}
-    left_out |= contract.failed_nodes(found)
+    left_out |= kinds.failed_nodes(found)
     return {
         "simulated": "; ".join(sorted(each for each in said if each)) or None,
         "schema": SCHEMA,
-        "verdict": contract.verdict(found),
+        "verdict": kinds.verdict(found),
         "run": begun.run,
         "stack": begun.site.stack,
         "cluster": begun.site.cluster,

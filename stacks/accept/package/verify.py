@@ -13,7 +13,7 @@ from busbar.exits import DONE, FAILED, NO_VERDICT, Failed
 from busbar.release import commit
 from busbar.text import listed
 from stacks.accept.package import document
-from stacks.accept.package.criteria import offered, verdict
+from stacks.accept.package.criteria import offered
 from stacks.accept.package.document import ACCEPTANCE, CRITERIA, REPORT, SIGNATURES, STATEMENT, SUMS
 from stacks.accept.package.evidence import (
     FOLDER,
@@ -26,6 +26,7 @@ from stacks.accept.package.evidence import (
     sha256,
     unpacked_bytes,
 )
+from stacks.accept.package.kinds import verdict
 from stacks.accept.package.signatures import MAX_BYTES, MAX_SIGNATURES, NAME, Signature, check
 
 _SUM = re.compile(r"([0-9a-f]{64})  (\S+)")

@@ -23,7 +23,7 @@ from busbar.manifests import mpijob, nccljob
 from busbar.release import commit
 from busbar.zstd import ZstdFile
 from stacks.accept.package import criteria as contract
-from stacks.accept.package import document
+from stacks.accept.package import document, kinds
 from stacks.accept.package.evidence import (
     FOLDER,
     HOSTS,
@@ -44,8 +44,8 @@ from stacks.accept.package.evidence import (
     stage_job,
     write_json,
 )
-from stacks.accept.package.rows.collectives import RUNS
 from stacks.accept.package.site import COLLECTIVES, Site, validation_of
+from stacks.accept.package.subjects.collectives import RUNS
 from stacks.accept.package.wiring import Fabric, write_design
 from stacks.accept.tests.net import Net
 from stacks.training.tests.unit import made as proof
@@ -432,8 +432,7 @@ def result(folder: Path, row: str) -> SimpleNamespace:
     _, facts = site_of()
     only = [each for each in contract.default(facts).rows if each.id == row]
     hashes = document.hashes_of(files_of(folder))
-    criteria = contract.Criteria(version=1, rows=only)
-    return SimpleNamespace(**contract.results(criteria, Evidence(folder), hashes)[0])
+    return SimpleNamespace(**kinds.results(only, Evidence(folder), hashes)[0])
 
 
 def sums(folder: Path) -> None:

@@ -14,8 +14,8 @@ from busbar.exits import Misuse, NoVerdict
 from busbar.kube.client import ApiError, JsonObject
 from stacks.accept.package import commands
 from stacks.accept.package.evidence import DCGM_IMAGE, Evidence
-from stacks.accept.package.stages import stress
-from stacks.accept.package.stages.running import Running, run_stage
+from stacks.accept.package.running import Running, run_stage
+from stacks.accept.package.subjects import stress
 from stacks.accept.tests.unit import made
 from stacks.accept.tests.unit.test_run import OnGpus
 from tests.support.cli import busbar

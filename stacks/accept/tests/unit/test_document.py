@@ -15,10 +15,9 @@ import pytest
 
 from busbar.exits import Failed
 from busbar.fabric.localise import Known, plan_rails
-from stacks.accept.package import document, signatures
+from stacks.accept.package import document, kinds, signatures
 from stacks.accept.package.evidence import Untrusted, write_json
-from stacks.accept.package.rows import kinds
-from stacks.accept.package.rows.collectives import RUNS
+from stacks.accept.package.subjects.collectives import RUNS
 from stacks.accept.package.verify import Verified, verify
 from stacks.accept.tests.unit import made
 from tests.support.cli import busbar

@@ -12,8 +12,8 @@ import pytest
 from busbar.config.stackfile import StackFile
 from stacks.accept.package import commands
 from stacks.accept.package.evidence import Printed
-from stacks.accept.package.stages import storage, stress
-from stacks.accept.package.stages.running import Running, run_stage
+from stacks.accept.package.running import Running, run_stage
+from stacks.accept.package.subjects import storage, stress
 from stacks.accept.tests.unit import made
 from tests.support.cli import busbar
 from tests.unit.hosts.bash import output

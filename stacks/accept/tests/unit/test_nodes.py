@@ -19,11 +19,11 @@ from busbar.fabric.localise import Group, Known, plan_rails
 from busbar.release import commit
 from stacks.accept.package import criteria as contract
 from stacks.accept.package import document
+from stacks.accept.package import running as stage_runs
 from stacks.accept.package.evidence import FOLDER, RUN, Begun, Evidence, write_json
+from stacks.accept.package.running import Running, run_stage
 from stacks.accept.package.site import Site as Facts
-from stacks.accept.package.stages import nodes
-from stacks.accept.package.stages import running as stage_runs
-from stacks.accept.package.stages.running import Running, run_stage
+from stacks.accept.package.subjects import nodes
 from stacks.accept.tests.unit import made
 from tests.support.clusters import site
 from tests.unit.fabric.diagnosis.site import Site
@@ -46,7 +46,15 @@ class Accepted:
         file = StackFile(folder / "Pulumi.prod.yaml", {}, frozenset())
         clock = self.site.clock
         self.on = Running(
-            self.folder, made.RUN_NAME, facts, file, cluster, False, self.site.said.append, clock
+            self.folder,
+            made.RUN_NAME,
+            facts,
+            file,
+            cluster,
+            False,
+            self.site.said.append,
+            clock,
+            rows=contract.default(facts).rows,
         )
         self.on.__dict__["api"] = self.site.api
 

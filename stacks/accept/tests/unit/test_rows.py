@@ -12,9 +12,8 @@ import pytest
 
 from stacks.accept.package import criteria as contract
 from stacks.accept.package import document
-from stacks.accept.package.criteria import verdict
 from stacks.accept.package.evidence import Evidence, read_json, write_json
-from stacks.accept.package.rows.kinds import KINDS, Question, Row
+from stacks.accept.package.kinds import KINDS, Question, Row, verdict
 from stacks.accept.tests.net import Net
 from stacks.accept.tests.unit import made
 from tests.support import h200

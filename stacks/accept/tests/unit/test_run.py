@@ -23,15 +23,16 @@ from busbar.kube.wait import TimedOut
 from busbar.preflight.report import Report
 from busbar.preflight.spec import Answer
 from busbar.preflight.survey import Answers, Ask
-from stacks.accept.package import commands, document, stages
+from stacks.accept.package import commands, document
 from stacks.accept.package import criteria as contract
+from stacks.accept.package import running as stage_runs
+from stacks.accept.package import subjects as stages
 from stacks.accept.package.evidence import Evidence
 from stacks.accept.package.foreign import describe
-from stacks.accept.package.rows.collectives import RUNS
+from stacks.accept.package.running import Planned, Running, run_stage
 from stacks.accept.package.site import COLLECTIVES, validation_of
-from stacks.accept.package.stages import inventory as asking
-from stacks.accept.package.stages import running as stage_runs
-from stacks.accept.package.stages.running import Planned, Running, run_stage
+from stacks.accept.package.subjects import inventory as asking
+from stacks.accept.package.subjects.collectives import RUNS
 from stacks.accept.tests.unit import made
 from tests.support.cli import busbar
 from tests.support.kube_cluster import Clock

@@ -21,12 +21,12 @@ from busbar.fabric.localise import Group
 from busbar.kube.client import ApiError, JsonObject
 from busbar.zstd import ZstdFile
 from stacks.accept.package import commands, document, soak
+from stacks.accept.package import running as running_module
 from stacks.accept.package.criteria import default, stages_of
 from stacks.accept.package.evidence import Evidence
-from stacks.accept.package.rows.soak import dots
-from stacks.accept.package.stages import running as running_module
-from stacks.accept.package.stages import soak as stage
-from stacks.accept.package.stages.running import Running, run_stage
+from stacks.accept.package.running import Running, run_stage
+from stacks.accept.package.subjects import soak as stage
+from stacks.accept.package.subjects.soak import dots
 from stacks.accept.tests.unit import made
 from stacks.accept.tests.unit.test_run import OnGpus
 from tests.support.cli import busbar

@@ -10,8 +10,8 @@ import pytest
 
 from busbar.exits import NoVerdict
 from stacks.accept.package.evidence import Evidence
-from stacks.accept.package.stages import training
-from stacks.accept.package.stages.running import Running, run_stage
+from stacks.accept.package.running import Running, run_stage
+from stacks.accept.package.subjects import training
 from stacks.accept.tests.unit import made
 from stacks.training.tests.unit.made import changed
 

@@ -1,8 +1,8 @@
-"""A row, and what its kind is: a pure function of the evidence."""
+"""A row, its kind, which is a pure function of the evidence, and the results of all rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -12,9 +12,11 @@ from busbar.config.types import Float, Text
 from busbar.models import ConfigModel
 from busbar.preflight.report import Report
 from busbar.text import counted, listed
-from stacks.accept.package.evidence import Evidence, Judged, Untrusted
+from stacks.accept.package.evidence import FOLDER, Contradiction, Evidence, Judged, Untrusted
 from stacks.accept.package.site import Pool
 
+# The stages that name single nodes, which later stages leave out.
+OF_NODES = ("nvlink", "pairs", "rails")
 Outcome = Literal["pass", "fail", "unknown", "not run"]
 
 
@@ -146,3 +148,59 @@ def workers_of(pool: Pool) -> float:
 
 
 ACCEPTED = "hosts.workers, without those in quarantine"
+
+
+def results(rows: Iterable[Row], evidence: Evidence, hashes: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Every row with its result, as JSON values. HASHES: file -> sha256."""
+    return [_result(row, evidence, hashes) for row in rows]
+
+
+def failed_nodes(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Node -> the first required row that it fails, with the reason."""
+    found: dict[str, str] = {}
+    for row in rows:
+        for node in row["nodes"] if row["required"] else ():
+            found.setdefault(node, f"{row['id']}: {row['reason']}")
+    return found
+
+
+def verdict(rows: Iterable[Mapping[str, Any]]) -> Literal["accepted", "refused", "undecided"]:
+    """The verdict: a required row that failed refuses, one that is not known leaves it open."""
+    states = {row["result"] for row in rows if row["required"]}
+    if "fail" in states:
+        return "refused"
+    return "accepted" if states == {"pass"} else "undecided"
+
+
+def _result(row: Row, evidence: Evidence, hashes: Mapping[str, str]) -> dict[str, Any]:
+    stage, pool, _, key = row.parts
+    try:
+        found = _find(Question(row, evidence.begun.site.pools[pool], evidence))
+    except Contradiction as error:
+        found = Finding("fail", str(error))
+    except Untrusted as error:
+        found = Finding("unknown", str(error))
+    folders = [
+        each for name in (*KINDS[key].uses, stage) for each in (f"{FOLDER}/{name}", f"{FOLDER}/{name}/{pool}")
+    ]
+    below = f"{FOLDER}/{stage}/{pool}/"
+    used = [path for path in hashes if path.rpartition("/")[0] in folders or path.startswith(below)]
+    files = {path: hashes[path] for path in used}
+    return {**row.model_dump(), **vars(found), "evidence": files}
+
+
+def _find(asked: Question) -> Finding:
+    row, (name, pool, _, key) = asked.row, asked.row.parts
+    kind, stage = KINDS[key], asked.evidence.stage(name)
+    if stage is None:
+        return Finding("not run", f"the stage {name} was not run")
+    if pool in stage.notes:
+        return Finding("not run", stage.notes[pool])
+    found = kind.find(asked)
+    if found.result != "pass" or kind.limit is None:
+        return found
+    if row.threshold is None or found.value is None:
+        return Finding("unknown", "there is no value to compare with the threshold")
+    is_good = found.value >= row.threshold if kind.least else found.value <= row.threshold
+    reason = f"{found.reason}; expected at {'least' if kind.least else 'most'} {row.threshold:g} {row.unit}"
+    return Finding("pass" if is_good else "fail", reason, found.value, [] if is_good else found.nodes)

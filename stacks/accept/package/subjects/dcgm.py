@@ -23,9 +23,9 @@ from busbar.manifests import names
 from busbar.manifests.scheduling import GPU_RESOURCE, PRIORITY_CLASSES, pod_on, priority_class
 from busbar.text import counted, listed
 from stacks.accept.package.evidence import Printed, stage_job
+from stacks.accept.package.running import Running
 from stacks.accept.package.site import validation_of
-from stacks.accept.package.stages.collectives import clean_up, plan_when_free
-from stacks.accept.package.stages.running import Running
+from stacks.accept.package.subjects.collectives import clean_up, plan_when_free
 
 CONTAINER = "dcgm"
 # The script of the pod ends the test after 45 minutes. Before it the image, of 1 GB, is pulled.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING
 from busbar.config.stackfile import StackFile
 from busbar.exits import NoVerdict
 from busbar.kube.wait import Clock, SystemClock
-from stacks.accept.package import criteria as contract
-from stacks.accept.package.document import CRITERIA
 from stacks.accept.package.evidence import FOLDER, STAGE, TIME, Evidence, Stage, write_json
-from stacks.accept.package.rows.nodes import OF_NODES
+from stacks.accept.package.kinds import OF_NODES, Row, failed_nodes, results
 from stacks.accept.package.site import Site
 
 if TYPE_CHECKING:
@@ -25,11 +23,24 @@ if TYPE_CHECKING:
     from busbar.preflight.spec import Spec
 
 
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from busbar.hosts.remote import Hosts, on_each
+from busbar.preflight.survey import CONCURRENT
+from stacks.accept.package.evidence import Printed
+
+if TYPE_CHECKING:
+    from busbar.hosts.inventory import Host
+
+
 @dataclass(frozen=True)
 class Running:
     """A run on its way: where its evidence goes, and what it works on.
 
     `kubeconfig`: of a cluster that busbar did not make. `logs_in`: if there is a login to the hosts.
+    `rows`: those of the criteria.
     """
 
     folder: Path
@@ -42,6 +53,7 @@ class Running:
     clock: Clock = field(default_factory=SystemClock)
     kubeconfig: Path | None = None
     logs_in: bool = True
+    rows: Sequence[Row] = ()
 
     @cached_property
     def spec(self) -> Spec:
@@ -69,10 +81,8 @@ class Running:
     @cached_property
     def bad(self) -> dict[str, str]:
         """Node -> the row that it fails alone, of the stages of nodes, pairs and rails that have ended."""
-        evidence = Evidence(self.folder)
-        file = contract.read(self.folder / CRITERIA, evidence.begun.site)
-        rows = [row for row in file.rows if row.parts[0] in OF_NODES]
-        return contract.failed_nodes(contract.results(file.model_copy(update={"rows": rows}), evidence, {}))
+        rows = [row for row in self.rows if row.parts[0] in OF_NODES]
+        return failed_nodes(results(rows, Evidence(self.folder), {}))
 
     def good(self, pool: str) -> list[str]:
         """The workers of a pool without those that are bad."""
@@ -119,3 +129,25 @@ def run_stage(planned: Planned, on: Running) -> None:
         raise NoVerdict(f"stage {planned.name}: {error}; the same command continues here") from error
     ended = Stage(run=on.run, stage=planned.name, began=began, ended=now(), notes=notes)
     write_json(folder / STAGE, ended.model_dump(mode="json"))
+
+
+def measure_on(
+    on: Running, names: Iterable[str], verb: str, seconds: int, *, script: str = "measure", **values: str
+) -> Printed:
+    """The output of the script, which runs on all these hosts at once. Raises ScriptError for the bastion."""
+    chosen = [host for host in on.spec.hosts if host.name in {*names}]
+
+    async def ask() -> list[dict[str, Any] | str]:
+        async with Hosts.open(on.spec.login) as hosts:
+
+            async def one(host: Host) -> dict[str, Any]:
+                return await hosts.run(host, f"accept/{script}", {"VERB": verb, **values}, seconds=seconds)
+
+            return await on_each(chosen, one, at_once=None if script == "measure" else CONCURRENT)
+
+    found = {host.name: each for host, each in zip(chosen, asyncio.run(ask()), strict=True)}
+    return Printed(
+        run=on.run,
+        hosts={name: each for name, each in found.items() if not isinstance(each, str)},
+        failed={name: each for name, each in found.items() if isinstance(each, str)},
+    )

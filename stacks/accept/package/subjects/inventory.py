@@ -1,17 +1,24 @@
-"""The rows of the inventory: nodes, GPUs, HCAs, NVLinks, and whether those of a pool are alike."""
+"""The inventory: every worker is asked for its parts, and those of a pool must be alike."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
+from busbar.exits import NoVerdict
+from busbar.hosts import finding, scripts
 from busbar.preflight.hardware_checks import check_hardware
 from busbar.preflight.health_checks import check_health
 from busbar.preflight.network_checks import choose_rails
 from busbar.preflight.report import Report
+from busbar.preflight.spec import Answer, query
+from busbar.preflight.survey import CONCURRENT, query_all
 from busbar.text import counted, listed
-from stacks.accept.package.rows.kinds import (
+from stacks.accept.package.evidence import HOSTS, Inventory, write_json
+from stacks.accept.package.kinds import (
     ACCEPTED,
     Finding,
     Outcome,
@@ -21,7 +28,12 @@ from stacks.accept.package.rows.kinds import (
     on_each,
     workers_of,
 )
+from stacks.accept.package.running import Planned, Running
 from stacks.accept.package.site import Pool
+
+if TYPE_CHECKING:
+    from busbar.hosts.inventory import Host
+    from busbar.hosts.remote import Hosts
 
 # The parts of preflight's report; each is None where its program failed.
 COUNTERS = ("xids", "ecc", "remapped_rows", "nvlink")
@@ -179,3 +191,40 @@ def _same(asked: Question) -> Finding:
     if lacking or not kinds:
         return Finding("unknown", f"not known of {listed(lacking) or 'any node'}")
     return Finding("pass", ", ".join(f"{key} {next(iter(values))}" for key, values in kinds.items()))
+
+
+# Seconds of a preflight of CONCURRENT hosts.
+HOSTS_SECONDS = 20
+
+
+def ask_workers(on: Running) -> Inventory:
+    """Ask every worker that is not in quarantine; nothing is changed. Raises NoVerdict if none answers."""
+    workers = {name for pool in on.site.pools.values() for name in pool.workers}
+    hosts = [host for host in on.spec.hosts if host.name in workers]
+    also = scripts.part("accept/inventory")
+
+    async def ask(hosts: Hosts, host: Host) -> Answer | finding.Finding:
+        return await query(hosts, host, on.spec.values(host), also=also)
+
+    answers = asyncio.run(query_all(on.spec.login, on.spec.hosts, hosts, ask))
+    found = Inventory(
+        run=on.run,
+        hosts={name: each.report for name, each in answers.items() if isinstance(each, Answer)},
+        failed={name: each.what for name, each in answers.items() if isinstance(each, finding.Finding)},
+    )
+    if not found.hosts:
+        raise NoVerdict(
+            f"no worker answers: {listed([f'{name}: {why}' for name, why in found.failed.items()])}"
+        )
+    return found
+
+
+def inventory(on: Running) -> dict[str, str]:
+    """Keep the reports of all workers."""
+    write_json(on.at("inventory") / HOSTS, ask_workers(on).model_dump(mode="json"))
+    return {}
+
+
+STAGE = Planned(
+    "inventory", inventory, False, lambda nodes: HOSTS_SECONDS * -(-nodes // CONCURRENT), logs_in=True
+)
