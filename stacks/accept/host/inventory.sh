@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Identities of a worker's parts, beside the report of preflight: one JSON object on stdout. It runs inside
-# host/preflight.sh, whose functions it has (payload `also`); changes nothing.
+# Identities of a worker's parts: one JSON object on stdout. It runs inside host/preflight.sh, whose functions it has (payload
+# `also`), and alone with VERB=ask, before each stage of an acceptance. It changes nothing.
+# shellcheck source=/dev/null
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/../../../host/parts.sh" lib preflight-hardware preflight-health
 
 # accept_gpus: {"uuid","serial","vbios","ecc"} per GPU, as nvidia-smi prints them.
 accept_gpus() {
@@ -38,4 +40,5 @@ accept_report() {
   printf ',"simulated":%s}' "$(json "$simulated")"
 }
 
+[[ ${VERB:-} != ask ]] || begin
 accept_report

@@ -8,7 +8,7 @@ import os
 import pkgutil
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -36,6 +36,7 @@ from stacks.accept.package.soak import Interval, Watched, watch
 from stacks.accept.package.wiring import Fabric, Row, read_design
 
 FOLDER = "evidence"
+INVENTORY = "inventory"
 RUN, STAGE, HOSTS, PRINTED = "run.json", "stage.json", "hosts.json.zst", "printed.json.zst"
 LOG_FILES = (LOG, SOURCE)
 DCGM_IMAGE = "dcgm-image"
@@ -106,6 +107,23 @@ class Printed(OfRun):
     failed: dict[str, str] = Field(default={})
 
 
+class Machine(OutputModel):
+    """A worker in a stage, by its machine id (as sha256) and boot id, and by the serials of its parts."""
+
+    machine: str
+    boot: str
+    gpus: tuple[str, ...] = ()
+    hcas: tuple[str, ...] = ()
+
+
+class Machines(OfRun):
+    """The workers as a stage has met them. `failed`: host -> why it is not known who it is."""
+
+    at: str
+    hosts: dict[str, Machine]
+    failed: dict[str, str] = Field(default={})
+
+
 class Segment(OfRun):
     """A job of a soak, written before it begins. `ended`: by the cluster's clock; empty until then.
 
@@ -147,6 +165,25 @@ class Runs:
     results: dict[Group, float | None]
     hcas: tuple[str, ...]
     record: Record
+
+
+def machine_of(also: Mapping[str, Any]) -> Machine:
+    """The machine in an output of the script of the inventory."""
+    gpus = (f"GPU {each.get('uuid')} (serial {each.get('serial')})" for each in _parts(also, "gpus"))
+    hcas = (f"HCA {each.get('guid')}" for each in _parts(also, "hcas"))
+    machine, boot = (str(also.get(key) or "") for key in ("machine", "boot_id"))
+    return Machine(machine=machine, boot=boot, gpus=tuple(gpus), hcas=tuple(hcas))
+
+
+def _parts(also: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    found = also.get(key)
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def machines_files(folder: Path) -> list[Path]:
+    """The files on the machines of a stage, and the one to be written next."""
+    there = sorted(folder.glob("machines-*.json.zst"))
+    return [*there, folder / f"machines-{len(there):03}.json.zst"]
 
 
 def files_of(folder: Path) -> dict[str, Path]:
@@ -221,7 +258,7 @@ class Evidence:
     @cached_property
     def inventory(self) -> Inventory | None:
         """The inventory; None without one."""
-        return self._read(Inventory, f"inventory/{HOSTS}")
+        return self._read(Inventory, f"{INVENTORY}/{HOSTS}")
 
     def printed(self, stage: str) -> Printed | None:
         """The output of the hosts in a stage; None without it."""
@@ -254,6 +291,48 @@ class Evidence:
         if found and (found.stage != name or not self.begun.began <= found.began <= found.ended):
             raise Untrusted(f"{name}/{STAGE} is of {found.stage!r}, {found.began} to {found.ended}")
         return found
+
+    @cached_property
+    def met(self) -> list[tuple[str, Machines]]:
+        """Each stage with the workers as it has met them, in order of time."""
+        found: list[tuple[str, Machines]] = []
+        if self.inventory and (first := self.stage(INVENTORY)):
+            hosts = {name: machine_of(report.also) for name, report in self.inventory.hosts.items()}
+            found.append((INVENTORY, Machines(run=self.begun.run, at=first.began, hosts=hosts)))
+        for folder in sorted(self.folder.iterdir()):
+            for path in machines_files(folder)[:-1]:
+                stage, asked = self.stage(folder.name), self._read(Machines, f"{folder.name}/{path.name}")
+                if stage and asked and not stage.began <= asked.at <= stage.ended:
+                    raise Untrusted(f"{folder.name}/{path.name} is of {asked.at}, not in its stage")
+                found += [(folder.name, asked)] if asked else []
+        return sorted(found, key=lambda each: each[1].at)
+
+    def exchanged(self, pool: str) -> list[tuple[int, str]]:
+        """The place in `met` where a worker of the pool was not what it had been, and what has changed."""
+        found, before = dict[str, tuple[int, str]](), dict[str, Machine]()
+        for place, (stage, asked) in enumerate(self.met):
+            for name in self.begun.site.pools[pool].workers:
+                if (now := asked.hosts.get(name)) is None or name in found:
+                    continue
+                was = before.setdefault(name, now)
+                since = f"since stage {stage} ({asked.at})"
+                if now.machine != was.machine:
+                    found[name] = place, f"{name} is another machine {since}"
+                for old, new in ((was.gpus, now.gpus), (was.hcas, now.hcas)):
+                    if old and (other := [part for part in new if part not in old]):
+                        found.setdefault(name, (place, f"{name} has another {other[0]} {since}"))
+                before[name] = was.model_copy(
+                    update={"gpus": was.gpus or now.gpus, "hcas": was.hcas or now.hcas}
+                )
+        return sorted(found.values())
+
+    def doubt(self, stage: str, pool: str) -> str:
+        """Why a stage may have run on other machines than the first one; empty if nothing says so."""
+        places = [place for place, (name, _) in enumerate(self.met) if name == stage]
+        if not places:
+            return f"{stage} has no record of its machines"
+        # A worker that is another one now may have been exchanged while the stage before ran.
+        return "; ".join(what for place, what in self.exchanged(pool) if place <= places[-1] + 1)
 
     def judged(self, stage: str, pool: str, part: str = "") -> Judged | None:
         """The log of a pool, or of a segment, judged again; None without a complete one."""

@@ -17,6 +17,8 @@ from stacks.accept.package.site import Pool
 
 # The stages that name single nodes, which later stages leave out.
 OF_NODES = ("nvlink", "pairs", "rails")
+# The last stage, whose rows say whether the machines are still the same.
+MACHINES = "machines"
 Outcome = Literal["pass", "fail", "unknown", "not run"]
 
 
@@ -137,6 +139,12 @@ def worst(said: Sequence[tuple[Outcome, str]]) -> Finding | None:
     return None
 
 
+def sentences(items: Sequence[str], limit: int = 4) -> str:
+    """The first items, which may contain commas, and how many more there are: `a, b; c and 7 more`."""
+    more = len(items) - limit
+    return "; ".join(items[:limit]) + (f" and {more} more" if more > 0 else "")
+
+
 def but(missing: Sequence[str]) -> str:
     """The end of a reason that names what is missing."""
     return f"; not {listed(missing)}" if missing else ""
@@ -196,6 +204,8 @@ def _find(asked: Question) -> Finding:
         return Finding("not run", f"the stage {name} was not run")
     if pool in stage.notes:
         return Finding("not run", stage.notes[pool])
+    if name != MACHINES and (doubt := asked.evidence.doubt(name, pool)):
+        return Finding("unknown", doubt)
     found = kind.find(asked)
     if found.result != "pass" or kind.limit is None:
         return found

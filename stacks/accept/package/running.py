@@ -2,37 +2,46 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from busbar.config.stackfile import StackFile
 from busbar.exits import NoVerdict
+from busbar.hosts.remote import Hosts, on_each
 from busbar.kube.wait import Clock, SystemClock
-from stacks.accept.package.evidence import FOLDER, STAGE, TIME, Evidence, Stage, write_json
+from busbar.preflight.survey import CONCURRENT
+from stacks.accept.package.evidence import (
+    FOLDER,
+    INVENTORY,
+    STAGE,
+    TIME,
+    Evidence,
+    Machine,
+    Machines,
+    Printed,
+    Stage,
+    machine_of,
+    machines_files,
+    write_json,
+)
 from stacks.accept.package.kinds import OF_NODES, Row, failed_nodes, results
 from stacks.accept.package.site import Site
 
 if TYPE_CHECKING:
     from busbar.config import Cluster
+    from busbar.hosts.inventory import Host
     from busbar.kube.client import RestApi
     from busbar.preflight.spec import Spec
 
-
-import asyncio
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
-
-from busbar.hosts.remote import Hosts, on_each
-from busbar.preflight.survey import CONCURRENT
-from stacks.accept.package.evidence import Printed
-
-if TYPE_CHECKING:
-    from busbar.hosts.inventory import Host
+# Seconds of the question of who a host is.
+ASK_SECONDS = 90
 
 
 @dataclass(frozen=True)
@@ -116,13 +125,16 @@ class Planned:
 
 def run_stage(planned: Planned, on: Running) -> None:
     """Run a stage that has not ended, and mark its end. Raises NoVerdict."""
-    folder, began = on.at(planned.name), now()
+    folder, at = on.at(planned.name), now()
+    began = at
     if planned.continues:
         began = Evidence(on.folder).begun.began
     else:
         shutil.rmtree(folder, ignore_errors=True)
     on.say(f"stage {planned.name}")
     try:
+        if planned.name != INVENTORY:
+            write_json(machines_files(folder)[-1], ask_machines(on, at).model_dump(mode="json"))
         no_login = planned.logs_in and not on.logs_in
         notes = dict.fromkeys(on.site.pools, "no login") if no_login else planned.run(on)
     except NoVerdict as error:
@@ -143,7 +155,7 @@ def measure_on(
             async def one(host: Host) -> dict[str, Any]:
                 return await hosts.run(host, f"accept/{script}", {"VERB": verb, **values}, seconds=seconds)
 
-            return await on_each(chosen, one, at_once=None if script == "measure" else CONCURRENT)
+            return await on_each(chosen, one, at_once=CONCURRENT if script == "soak" else None)
 
     found = {host.name: each for host, each in zip(chosen, asyncio.run(ask()), strict=True)}
     return Printed(
@@ -151,3 +163,25 @@ def measure_on(
         hosts={name: each for name, each in found.items() if not isinstance(each, str)},
         failed={name: each for name, each in found.items() if isinstance(each, str)},
     )
+
+
+def ask_machines(on: Running, at: str) -> Machines:
+    """Ask every worker who it is, and for its GPUs and HCAs; without a login the API knows its machine id."""
+    workers = [name for pool in on.site.pools.values() for name in pool.workers]
+    if on.logs_in:
+        printed = measure_on(on, workers, "ask", ASK_SECONDS, script="inventory")
+        known = {name: machine_of(each) for name, each in printed.hosts.items()}
+        return Machines(run=on.run, at=at, hosts=known, failed=printed.failed)
+    infos = {
+        node["metadata"]["name"]: (node.get("status") or {}).get("nodeInfo") or {}
+        for node in on.api.list("/api/v1/nodes")
+    }
+    known = {name: _of_node(infos[name]) for name in workers if infos.get(name, {}).get("machineID")}
+    failed = {name: f"{name}: its Node has no machine id" for name in workers if name not in known}
+    return Machines(run=on.run, at=at, hosts=known, failed=failed)
+
+
+def _of_node(info: dict[str, Any]) -> Machine:
+    """The machine of a Node, named as host/inventory.sh names it."""
+    name = hashlib.sha256(f"{info['machineID']}\nbusbar\n".encode()).hexdigest()
+    return Machine(machine=name, boot=info.get("bootID") or "")

@@ -13,9 +13,11 @@ from stacks.accept.package.subjects import stress as stress
 from stacks.accept.package.subjects import storage as storage
 from stacks.accept.package.subjects import training as training
 from stacks.accept.package.subjects import soak as soak
+from stacks.accept.package.subjects import machines as machines
 # isort: on
 
 STAGES = (
     inventory.STAGE, cabling.STAGE, nodes.NVLINK, nodes.PAIRS, nodes.RAILS, collectives.FIRST,
     collectives.REPEATS, stress.STAGE, storage.STAGE, training.STAGE, soak.STAGE, nodes.AFTER,
+    machines.STAGE,
 )  # fmt: skip

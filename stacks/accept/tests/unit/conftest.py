@@ -8,8 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from stacks.accept.package import document, signatures
+from stacks.accept.package import document, running, signatures
+from stacks.accept.package.evidence import Machines, machine_of
 from stacks.accept.tests.unit import made
+
+
+@pytest.fixture(autouse=True)
+def machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every worker is the machine of its number whenever a stage asks; a test of the question undoes it."""
+
+    def answers(on: running.Running, at: str) -> Machines:
+        workers = [name for pool in on.site.pools.values() for name in pool.workers]
+        hosts = {
+            name: machine_of(made.host(int(name.rpartition("-")[2]))["also"])
+            for name in workers
+            if name.rpartition("-")[2].isdecimal()
+        }
+        return Machines(run=on.run, at=at, hosts=hosts)
+
+    monkeypatch.setattr(running, "ask_machines", answers)
 
 
 @pytest.fixture(scope="session")

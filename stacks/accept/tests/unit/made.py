@@ -36,9 +36,11 @@ from stacks.accept.package.evidence import (
     Begun,
     Evidence,
     Inventory,
+    Machines,
     Printed,
     Stage,
     files_of,
+    machine_of,
     segment_of,
     sha256,
     stage_job,
@@ -385,6 +387,16 @@ def stage(folder: Path, name: str, **more: Any) -> None:
     write_json(folder / FOLDER / name / STAGE, ended)
 
 
+def machines(folder: Path, name: str, change: Change = lambda hosts: None, **about: Any) -> None:
+    """The workers as a stage has met them; CHANGE gets host -> machine."""
+    hosts = {
+        worker: machine_of(host(number)["also"]).model_dump() for number, worker in enumerate(WORKERS, 1)
+    }
+    change(hosts)
+    met = Machines.model_validate({"run": RUN_NAME, "at": BEGAN, "hosts": hosts, **about})
+    write_json(folder / FOLDER / name / "machines-000.json.zst", met.model_dump(mode="json"))
+
+
 def training(
     folder: Path,
     change: Change = lambda kept: None,
@@ -411,6 +423,8 @@ def evidence(folder: Path) -> Path:
     begun(folder, cabling=design(cabling()), storage="/mnt/data")
     for name in document.STAGES:
         stage(folder, name)
+        machines(folder, name, at=ENDED if name == "machines" else BEGAN)
+    (folder / FOLDER / "inventory" / "machines-000.json.zst").unlink()
     inventory(folder)
     printed(folder, "stress", {name: stressed() for name in WORKERS})
     nodes = len(WORKERS)

@@ -111,6 +111,66 @@ YARDSTICK = {
 }  # fmt: skip
 
 
+def other(stage: str, **values: Any) -> Callable[[Path], None]:
+    """Worker-2 as another machine, or with another part, in a stage half an hour later."""
+
+    def change(folder: Path) -> None:
+        made.machines(folder, stage, lambda hosts: hosts["worker-2"].update(values), at=LATER)
+
+    return change
+
+
+def without_a_gpu(hosts: dict[str, Any]) -> None:
+    hosts["worker-2"].update(gpus=hosts["worker-2"]["gpus"][:7])
+
+
+LATER = "2026-11-23T01:40:00Z"
+SAME = {
+    "another machine in a stage": Forgery(
+        other("collectives", machine="f" * 64), 1,
+        f"worker-2 is another machine since stage collectives ({LATER})",
+    ),
+    "another machine at the end": Forgery(
+        lambda folder: made.machines(
+            folder, "machines", lambda hosts: hosts["worker-1"].update(machine="f" * 64), at=made.ENDED
+        ), 1, "worker-1 is another machine since stage machines",
+    ),
+    "another GPU": Forgery(
+        other("repeats", gpus=["GPU GPU-9 (serial 1690)"]), 1,
+        "worker-2 has another GPU GPU-9 (serial 1690) since stage repeats",
+    ),
+    "another HCA": Forgery(
+        other("pairs", hcas=["HCA b8ce:f603:0009:0000"]), 1, "worker-2 has another HCA b8ce:f603:0009:0000"
+    ),
+    "another machine than the inventory's": Forgery(
+        lambda folder: made.inventory(folder, lambda hosts: hosts["worker-2"]["also"].update(machine="e")), 1,
+        "worker-2 is another machine since stage",
+    ),
+    "stages half a year apart": Forgery(
+        lambda folder: made.stage(folder, "machines", ended="2027-05-23T02:00:00Z"), 1,
+        "from 2026-11-23T01:00:00Z to 2027-05-23T02:00:00Z; expected at most 169 h",
+    ),
+    "a stage without a record of its machines": Forgery(
+        lambda folder: (folder / "evidence/collectives/machines-000.json.zst").unlink(), 2,
+        "collectives has no record of its machines",
+    ),
+    "a record of another time": Forgery(
+        lambda folder: made.machines(folder, "collectives", at="2026-06-23T01:00:00Z"), 2,
+        "collectives/machines-000.json.zst is of 2026-06-23T01:00:00Z, not in its stage",
+    ),
+    "a node that is not there at the end": Forgery(
+        lambda folder: made.machines(
+            folder, "machines", lambda hosts: hosts.pop("worker-2"), at=made.ENDED,
+            failed={"worker-2": "timed out"},
+        ), 2, "not known at the end: timed out",
+    ),
+    "a GPU that is not there at the end": Forgery(
+        lambda folder: made.machines(folder, "machines", without_a_gpu, at=made.ENDED), 2,
+        "worker-2 does not show GPU GPU-2-7 (serial 1627) any more",
+    ),
+}  # fmt: skip
+
+
 def handed_over(folder: Path, keys: Path) -> tuple[int, str]:
     """The exit code and the reasons of `verify`, for a folder that the seller has written anew and signed."""
     with suppress(Failed):
@@ -140,4 +200,27 @@ def test_a_yardstick_that_was_lowered_is_refused_by_name(written: Path, keys: Pa
 
 
 def test_the_honest_folder_is_accepted(folder: Path, keys: Path) -> None:
+    assert handed_over(folder, keys)[0] == 0
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_a_run_that_is_not_of_the_same_machines_is_not_accepted(written: Path, keys: Path, name: str) -> None:
+    assert_found(written, keys, SAME[name])
+
+
+def test_rows_before_a_machine_was_exchanged_keep_their_results(folder: Path) -> None:
+    made.machines(folder, "pairs", at="2026-11-23T01:10:00Z")
+    made.machines(folder, "repeats", at="2026-11-23T01:20:00Z")
+    other("soak", machine="f" * 64)(folder)
+    assert made.result(folder, "pairs.h100.nodes").result == "pass"
+    for row in ("repeats.h100.log", "soak.h100.load"):
+        found = made.result(folder, row)
+        assert (found.result, "worker-2 is another machine" in found.reason) == ("unknown", True)
+
+
+def test_a_reboot_is_named_and_accepted(folder: Path, keys: Path) -> None:
+    other("repeats", boot="another")(folder)
+    made.machines(folder, "machines", lambda hosts: hosts["worker-2"].update(boot="another"), at=made.ENDED)
+    found = made.result(folder, "machines.h100.same")
+    assert (found.result, "rebooted: worker-2 before stage repeats" in found.reason) == ("pass", True)
     assert handed_over(folder, keys)[0] == 0

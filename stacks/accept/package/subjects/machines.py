@@ -1,0 +1,61 @@
+"""The machines: every stage asks the workers who they are, and this one asks once more at the end."""
+
+from __future__ import annotations
+
+from busbar.text import counted
+from stacks.accept.package.evidence import time_of
+from stacks.accept.package.kinds import MACHINES, Finding, Question, kind, sentences
+from stacks.accept.package.running import Planned
+
+# Hours in which a run must end, with the soak besides; and those that criteria may allow.
+AGE_HOURS, MOST_HOURS = 168.0, 2160.0
+
+
+@kind(f"{MACHINES}.same", "the same machines, GPUs and HCAs from the first stage to the last")
+def _same(asked: Question) -> Finding:
+    evidence, workers = asked.evidence, asked.pool.workers
+    if changed := evidence.exchanged(asked.row.parts[1]):
+        return Finding("fail", sentences([what for _, what in changed]))
+    met = evidence.met
+    if not met or met[-1][0] != MACHINES or not workers:
+        return Finding("unknown", "nobody was asked at the end")
+    last, lost = met[-1][1], []
+    if silent := [last.failed.get(name, f"{name}: no answer") for name in workers if name not in last.hosts]:
+        return Finding("unknown", f"not known at the end: {sentences(silent)}")
+    for name in workers:
+        now = {*last.hosts[name].gpus, *last.hosts[name].hcas}
+        before = [each for _, found in met if (each := found.hosts.get(name))]
+        parts = dict.fromkeys(part for each in before for part in (*each.gpus, *each.hcas))
+        lost += [f"{name} does not show {part} any more" for part in parts if part not in now]
+    if lost:
+        return Finding("unknown", sentences(lost))
+    by = "" if any(each.gpus for each in last.hosts.values()) else ", by machine id alone"
+    reboots = _reboots(asked)
+    named = f"; rebooted: {sentences(reboots)}" if reboots else ""
+    return Finding("pass", f"{counted(len(workers), 'node')}, asked {len(met)} times{by}{named}")
+
+
+def _reboots(asked: Question) -> list[str]:
+    boots, found = dict[str, str](), list[str]()
+    for stage, met in asked.evidence.met:
+        for name in asked.pool.workers:
+            boot = met.hosts[name].boot if name in met.hosts else ""
+            if boot and boot != boots.setdefault(name, boot):
+                found.append(f"{name} before stage {stage}")
+            boots |= {name: boot} if boot else {}
+    return found
+
+
+@kind(
+    f"{MACHINES}.age", "time from the begin of the run to its end", "h",
+    lambda pool: AGE_HOURS + pool.soak_hours, "7 days, and the soak", MOST_HOURS, least=False,
+)  # fmt: skip
+def _age(asked: Question) -> Finding:
+    stage, begun = asked.evidence.stage(MACHINES), asked.evidence.begun
+    if stage is None:
+        return Finding("unknown", "the run has not ended")
+    hours = (time_of(stage.ended) - time_of(begun.began)).total_seconds() / 3600
+    return Finding("pass", f"{hours:.3g} h, from {begun.began} to {stage.ended}", round(hours, 3))
+
+
+STAGE = Planned(MACHINES, lambda on: {}, False, lambda nodes: 10)
