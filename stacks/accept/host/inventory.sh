@@ -19,13 +19,16 @@ accept_gpus() {
   printf '%s' "$list"
 }
 
-# accept_hcas: {"name","port","guid"} per port: the last 8 bytes of its first GID are the port GUID.
+# accept_hcas: {"name","port","guid","vf"} per port: the last 8 bytes of its first GID are the port GUID. A virtual function has a
+# new one after each boot.
 accept_hcas() {
-  local port hca gid list=""
+  local port hca gid vf list=""
   for port in "$INFINIBAND"/*/ports/*; do
     gid=$(cat "$port/gids/0" 2>/dev/null) || continue
     hca=${port%/ports/*}
-    list+="${list:+,}{\"name\":$(json "${hca##*/}"),\"port\":${port##*/},\"guid\":$(json "${gid#*:*:*:*:}")}"
+    vf=false
+    [[ ! -e $hca/device/physfn ]] || vf=true
+    list+="${list:+,}{\"name\":$(json "${hca##*/}"),\"port\":${port##*/},\"guid\":$(json "${gid#*:*:*:*:}"),\"vf\":$vf}"
   done
   printf '%s' "$list"
 }
@@ -37,7 +40,7 @@ accept_report() {
   printf '{"machine":%s,"boot_id":%s' "$(json "$({ cat /etc/machine-id 2>/dev/null; echo busbar; } | sha256sum | cut -d ' ' -f 1)")" \
     "$(json "$(cat /proc/sys/kernel/random/boot_id 2>/dev/null || true)")"
   printf ',"gpus":[%s],"hcas":[%s],"nvlinks":%s' "$(accept_gpus)" "$(accept_hcas)" "$(nvidia_smi nvlink -s)"
-  printf ',"simulated":%s}' "$(json "$simulated")"
+  printf ',"serial":%s,"simulated":%s}' "$(json "$(cat "${DMI:-/sys/class/dmi/id}/product_serial" 2>/dev/null || true)")" "$(json "$simulated")"
 }
 
 [[ ${VERB:-} != ask ]] || begin

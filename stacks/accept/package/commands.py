@@ -21,64 +21,53 @@ if TYPE_CHECKING:
 
 CODES = {"accepted": DONE, "refused": FAILED, "undecided": NO_VERDICT}
 UNFINISHED = "unfinished"
+
+
+def _option(name: str, value: str, text: str, **more: Any) -> Any:
+    return typer.Option(name, metavar=value, help=text, **more)
+
+
+_FILE: Any = {"exists": True, "dir_okay": False}
 CriteriaFile = Annotated[
-    Path | None,
-    typer.Option("--criteria", metavar="FILE", help="acceptance.yaml; default: the default rows."),
+    Path | None, _option("--criteria", "FILE", "acceptance.yaml; default: the default rows.")
 ]
 Idle = Annotated[bool, typer.Option("--idle", help="Take only free nodes; any pod that needs them ends it.")]
 Document = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="Folder of an acceptance.", exists=True, file_okay=False)
 ]
-Key = Annotated[
-    Path, typer.Option("--key", metavar="FILE", help="SSH key; of one in ssh-agent its public key.")
-]
-Signers = Annotated[
-    Path | None,
-    typer.Option("--signers", metavar="FILE", help="OpenSSH's allowed_signers.", exists=True, dir_okay=False),
-]
+Key = Annotated[Path, _option("--key", "FILE", "SSH key; of one in ssh-agent its public key.")]
+Signers = Annotated[Path | None, _option("--signers", "FILE", "OpenSSH's allowed_signers.", **_FILE)]
 Cabling = Annotated[
-    Path | None,
-    typer.Option("--cabling", metavar="FILE", help="Design of the cabling: a CSV file node,hca,switch,port."),
+    Path | None, _option("--cabling", "FILE", "Design of the cabling: a CSV file node,hca,switch,port.")
 ]
 Soak = Annotated[
-    str | None,
-    typer.Option("--soak", metavar="HOURS", help="Hours of load on each pool, 1h to 168h; default: none."),
+    str | None, _option("--soak", "HOURS", "Hours of load on each pool, 1h to 168h; default: none.")
 ]
 Storage = Annotated[
-    str | None,
-    typer.Option("--storage", metavar="PATH", help="Folder on shared storage, the same on all workers."),
+    str | None, _option("--storage", "PATH", "Folder on shared storage, the same on all workers.")
 ]
-Training = Annotated[
-    Path | None,
-    typer.Option(
-        "--training", metavar="FOLDER", file_okay=False,
-        help="Folder of the proof that an update of stacks/training has made during this run.",
-    ),
-]  # fmt: skip
-DcgmImage = Annotated[
-    str | None,
-    typer.Option(
-        "--dcgm-image", metavar="IMAGE",
-        help="Image with DCGM and bash for the stress; default: DCGM of the hosts.",
-    ),
-]  # fmt: skip
+_PROOF = "Folder of the proof that an update of stacks/training has made during this run."
+Training = Annotated[Path | None, _option("--training", "FOLDER", _PROOF, file_okay=False)]
+_IMAGE = "Image with DCGM and bash for the stress; default: DCGM of the hosts."
+DcgmImage = Annotated[str | None, _option("--dcgm-image", "IMAGE", _IMAGE)]
 SomeStack = Annotated[str | None, stack_argument()]
-Kubeconfig = Annotated[
-    Path | None,
-    typer.Option(
-        "--kubeconfig", metavar="FILE", help="Kubeconfig of a cluster that busbar did not make, for STACK.",
-        exists=True, dir_okay=False,
-    ),
-]  # fmt: skip
-Listed = Annotated[
-    Path | None,
-    typer.Option("--hosts", metavar="FILE", help="With --kubeconfig: list of its hosts, for a login by SSH."),
+_FOREIGN = "Kubeconfig of a cluster that busbar did not make, for STACK."
+Kubeconfig = Annotated[Path | None, _option("--kubeconfig", "FILE", _FOREIGN, **_FILE)]
+_LIST = "With --kubeconfig: list of its hosts, for a login by SSH."
+Listed = Annotated[Path | None, _option("--hosts", "FILE", _LIST)]
+_KEYS = "With --kubeconfig: YAML with keys of `validation`."
+Settings = Annotated[Path | None, _option("--settings", "FILE", _KEYS)]
+_AGREED = "Criteria that were agreed on; other ones are refused."
+AgreedCriteria = Annotated[Path | None, _option("--criteria", "FILE", _AGREED, **_FILE)]
+SignedBy = Annotated[
+    list[str] | None,
+    _option("--signed-by", "NAME", "Who must have signed, by the name in --signers; repeatable."),
 ]
-Settings = Annotated[
-    Path | None,
-    typer.Option("--settings", metavar="FILE", help="With --kubeconfig: YAML with keys of `validation`."),
-]
-For = Annotated[str | None, typer.Option("--for", metavar="STACK", help="Stack that sets the thresholds.")]
+ClusterId = Annotated[str | None, _option("--cluster-id", "ID", "Id of the cluster; another one is refused.")]
+_MACHINES = "A machine id or a serial per line; other machines are refused."
+MachinesFile = Annotated[Path | None, _option("--machines", "FILE", _MACHINES, **_FILE)]
+ReportFile = Annotated[Path | None, _option("--report", "PATH", "Write the page of this release there.")]
+For = Annotated[str | None, _option("--for", "STACK", "Stack that sets the thresholds.")]
 
 
 def register(group: typer.Typer) -> None:
@@ -195,46 +184,74 @@ def run(
         found = document.write(folder)
         done = home / f"{now().replace('-', '').replace(':', '')}-{begun}"
         folder.rename(done)
+    word = document.headline(found)
+    print_text(f"{word}{'; simulated: ' + found['simulated'] if found['simulated'] else ''}")
     _show(found)
-    print_text(f"{found['verdict']}: {done}")
+    print_text(f"{word}: {done}")
     raise typer.Exit(CODES[found["verdict"]])
 
 
 def sign(folder: Document, key: Key) -> None:
-    """Sign a document with an SSH key, beside the signatures of others.
+    """Sign a document with an SSH key, beside the signatures of others, and say what was signed.
 
-    Exit code 0: signed; 1: the folder is not a whole document, the key does not sign, or no ssh-keygen.
+    Exit code 0: signed, whatever the verdict is; 1: the folder is not a whole document, the key does not
+    sign, or no ssh-keygen; 2: the folder cannot be read.
     """
-    from stacks.accept.package import signatures
-    from stacks.accept.package.evidence import files_of
-    from stacks.accept.package.verify import check_files
-
-    check_files(files_of(folder))
-    print_text(f"signed: {signatures.sign(folder, key)}")
-
-
-def verify(folder: Document, signers: Signers = None) -> None:
-    """Check the files and signatures of a document, and judge all of its evidence again.
-
-    Exit code 0: accepted, signed by a known signer, and the same when judged again; 1: refused; 2: not
-    decided: no signature, an unknown or an expired key, or a row without a result; 64: bad usage.
-    """
-    from busbar.text import listed
+    from stacks.accept.package import document, signatures
     from stacks.accept.package import verify as verifying
 
-    found = verifying.verify(folder, signers)
-    _show(found.again)
+    found = verifying.verify(folder, None)
+    print_text(f"signed: {signatures.sign(folder, key)}")
+    print_text(f"what it says: {document.headline(found.again)}")
+
+
+def verify(
+    folder: Document,
+    signers: Signers = None,
+    criteria: AgreedCriteria = None,
+    signed_by: SignedBy = None,
+    cluster_id: ClusterId = None,
+    machines: MachinesFile = None,
+    report: ReportFile = None,
+) -> None:
+    """Check the files and signatures of a document, and judge all of its evidence again.
+
+    Exit code 0: accepted, signed by known signers, and the same when judged again; 1: refused; 2: not
+    decided: no signature, an unknown or an expired key, a row without a result, or a folder that cannot be
+    read; 64: bad usage.
+    """
+    from busbar.writing import write_whole
+    from stacks.accept.package import verify as verifying
+    from stacks.accept.package.document import headline, release
+
+    agreed = verifying.Agreed(criteria, signed_by or (), cluster_id, machines)
+    found = verifying.verify(folder, signers, agreed)
+    again = found.again
+    verdict = {DONE: "accepted", FAILED: "refused", NO_VERDICT: "undecided"}[found.exit_code]
+    word = headline(again, verdict)
+    print_text(f"{word}{'; simulated: ' + again['simulated'] if again['simulated'] else ''}")
+    if not found.same_release:
+        made, own = (f"{each.get('version')} ({each.get('commit')})" for each in (again["busbar"], release()))
+        print_text(f"made by busbar {made}, judged again by {own}: the page in the folder is not compared")
+    print_text(f"sha256 of the criteria: {again['criteria']['sha256']}")
+    print_text(f"sha256 of criteria and evidence: {again['sum']}")
+    _show(again)
     for each in found.signatures:
         print_text(f"signature {each.state}: {each.text}")
     if not found.signatures:
         print_text("signature: none")
+    for name in found.unsigned:
+        print_text(f"not signed by {name}")
     for text in found.differences:
         print_text(f"differs: {text}")
-    if found.newer_rows:
-        print_text(f"not asked for by the release that ran it: {listed(found.newer_rows, 8)}")
-    words = {DONE: "accepted", FAILED: "refused", NO_VERDICT: "not decided"}
-    about = f"{found.again['cluster']}, run {found.again['run']} of {found.again['ended']}"
-    print_text(f"{words[found.exit_code]}: {about}")
+    for text in found.refusals:
+        print_text(f"not as agreed: {text}")
+    if agreed.unasked:
+        print_text(f"nobody has asked: {', '.join(agreed.unasked)}")
+    if report:
+        write_whole(report, verifying.page(folder, found))
+        print_text(f"page of this release: {report}")
+    print_text(f"{word}: {again['cluster']}, run {again['run']} of {again['ended']}")
     raise typer.Exit(found.exit_code)
 
 
@@ -280,11 +297,9 @@ def _soaked(
 
 def _begin(folder: Path, site: Site, criteria: Path | None, options: dict[str, str]) -> str:
     """Begin a run, or continue the one in the folder; its name. Raises Misuse if that is another one."""
-    from busbar import __version__
-    from busbar.release import commit
     from busbar.writing import write_whole
     from stacks.accept.package import criteria as contract
-    from stacks.accept.package.document import CRITERIA
+    from stacks.accept.package.document import CRITERIA, release
     from stacks.accept.package.evidence import FOLDER, RUN, Begun, Evidence, write_json
     from stacks.accept.package.running import now
 
@@ -300,9 +315,9 @@ def _begin(folder: Path, site: Site, criteria: Path | None, options: dict[str, s
             raise Misuse(f"{begun.run} began with {other}. Fix: remove {folder} to begin another run")
         progress(f"continuing {begun.run}, which began at {begun.began}")
         return begun.run
-    named, release = f"accept-{secrets.token_hex(3)}", {"version": __version__, "commit": commit()}
+    named = f"accept-{secrets.token_hex(3)}"
     rows = contract.offered(site)
-    begun = Begun(run=named, began=now(), busbar=release, site=site, rows=rows, options=options)
+    begun = Begun(run=named, began=now(), busbar=release(), site=site, rows=rows, options=options)
     write_whole(folder / CRITERIA, text or contract.text(contract.default(site)))
     write_json(folder / FOLDER / RUN, begun.model_dump(mode="json"))
     return named
@@ -313,7 +328,7 @@ def _options(
 ) -> dict[str, str]:
     """The options that the run keeps. Raises Misuse."""
     from stacks.accept.package.evidence import DCGM_IMAGE
-    from stacks.accept.package.wiring import MAX_TEXT, read_design
+    from stacks.accept.package.wiring import read_design
 
     given = {"storage": storage} if storage else {}
     given |= {"training": str(training.resolve())} if training else {}
@@ -332,8 +347,7 @@ def _options(
     if cabling is None:
         return given
     try:
-        with cabling.open("rb") as file:
-            text = file.read(MAX_TEXT + 1).decode("utf-8-sig")
+        text = cabling.read_text(encoding="utf-8-sig")
         read_design(text)
     except OSError as error:
         raise Misuse(f"{cabling}: {error.strerror}") from None
@@ -364,13 +378,14 @@ def _show(found: Any) -> None:
 
     from busbar.judge.tables import styled, table
 
-    if found["simulated"]:
-        print_text(f"simulated: {found['simulated']}")
     made = table("row", "result", "reason")
     for row in found["rows"]:
         mark = "" if row["required"] else " (not required)"
         made.add_row(row["id"] + mark, styled(row["result"]), Text(row["reason"]))
     Console().print(made)
-    print_text(f"holds on {found['holds_on']} of {len(found['nodes'])} nodes")
+    for row in found["rows"]:
+        if row["own_words"]:
+            print_text(f"the seller's words on {row['id']}: {row['measured']}; {row['source']}")
+    print_text(f"holds on {found['holds_on']} of {found['bought']} nodes")
     for row in found["taken_out"]:
         print_text(f"taken out of the criteria: {row}")

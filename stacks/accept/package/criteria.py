@@ -17,7 +17,7 @@ from stacks.accept.package.site import COLLECTIVES, Pool, Site
 from stacks.accept.package.subjects import KINDS
 
 VERSION: Literal[1] = 1
-MAX_BYTES, MAX_DEPTH = 1 << 20, 8
+MAX_BYTES = 1 << 20
 
 
 class Criteria(ConfigModel):
@@ -28,28 +28,42 @@ class Criteria(ConfigModel):
 
 
 def default(site: Site) -> Criteria:
-    """The default criteria of a site, from its pools and profiles."""
-    rows = []
-    for name, pool in site.pools.items():
-        for key, kind in KINDS.items():
-            stage, _, what = key.partition(".")
-            threshold = kind.limit(pool) if kind.limit else None
-            for collective in COLLECTIVES if kind.per_collective else ("",):
-                expected = pool.expected_gbps.get(collective) if collective else 0.0
-                origin = pool.origin(collective or COLLECTIVES[0])
-                row = Row(
-                    id=".".join(filter(None, (stage, name, collective, what))),
-                    measured=kind.measured,
-                    threshold=threshold,
-                    unit=kind.unit,
-                    source=kind.source.format(origin=origin),
-                    expected=expected_of(kind, pool, collective),
-                    required=expected is not None
-                    and (kind.required(pool) if callable(kind.required) else kind.required),
-                )
-                # A pool without rails has no row about them.
-                rows += [row] if threshold != 0 and kind.when(pool) else []
+    """The default criteria of a site, from its pools and profiles. Raises Misuse where no worker is left."""
+    rows = [
+        row
+        for name, pool in site.pools.items()
+        for kind, row in _possible(name, pool)
+        # A pool without rails has no row about them.
+        if len(pool.workers) >= kind.nodes and row.threshold != 0
+    ]
+    if not rows:
+        raise Misuse(f"every worker of {site.stack} is in quarantine. Fix: end a quarantine")
     return Criteria(version=VERSION, rows=rows)
+
+
+def _possible(name: str, pool: Pool) -> Iterator[tuple[Kind, Row]]:
+    """Every row that criteria may have of a pool, with its kind, however many workers are left."""
+    for key, kind in KINDS.items() if pool.workers or pool.quarantined else ():
+        stage, _, what = key.partition(".")
+        for collective in COLLECTIVES if kind.per_collective else ("",):
+            is_required = kind.required(pool) if callable(kind.required) else kind.required
+            row = Row(
+                id=".".join(filter(None, (stage, name, collective, what))),
+                measured=kind.measured,
+                threshold=kind.limit(pool) if kind.limit else None,
+                unit=kind.unit,
+                source=kind.source.format(origin=pool.origin(collective or COLLECTIVES[0])),
+                expected=expected_of(kind, pool, collective),
+                required=is_required and (not collective or pool.expected_gbps[collective] is not None),
+            )
+            if kind.when(pool):
+                yield kind, row
+
+
+def texts(site: Site) -> dict[str, tuple[str, str]]:
+    """Row -> what this release says of its meaning and of the origin of its threshold."""
+    possible = (row for name, pool in site.pools.items() for _, row in _possible(name, pool))
+    return {row.id: (row.measured, row.source) for row in possible}
 
 
 def expected_of(kind: Kind, pool: Pool, collective: str) -> dict[str, float | str]:
@@ -62,37 +76,45 @@ def offered(site: Site) -> tuple[str, ...]:
     return tuple(row.id for row in default(site).rows)
 
 
-def read(path: Path, site: Site) -> Criteria:
-    """Criteria from a file, checked against the site. Raises Misuse, with the first fault as a sentence."""
+def parse(path: Path) -> Criteria:
+    """Criteria from a file. Raises Misuse, with the first fault as a sentence."""
     try:
         if path.stat().st_size > MAX_BYTES:
             raise Misuse(f"{path}: is larger than {MAX_BYTES >> 20} MiB")
-        text = path.read_text(encoding="utf-8")
-        depth = 0
-        for token in yaml.scan(text):
-            # An alias may stand for more objects than fit the memory.
-            if isinstance(token, yaml.AliasToken | yaml.AnchorToken):
-                raise Misuse(f"{path}: has an anchor or an alias. Fix: write each row out")
-            # The scanner's time grows with the square of the depth.
-            depth += isinstance(token, yaml.FlowSequenceStartToken | yaml.FlowMappingStartToken)
-            depth -= isinstance(token, yaml.FlowSequenceEndToken | yaml.FlowMappingEndToken)
-            if depth > MAX_DEPTH:
-                raise Misuse(f"{path}: has more than {MAX_DEPTH} brackets inside each other")
-        criteria = Criteria.model_validate(yaml.safe_load(text))
+        return Criteria.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise Misuse(f"{path}: {error.strerror}") from None
     except ValidationError as error:
         raise Misuse(f"{path}: {problems(error)[:500]}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise Misuse(f"{path}: not YAML: {' '.join(str(error).split())[:200]}") from None
+
+
+def read(path: Path, site: Site) -> Criteria:
+    """Criteria from a file, checked against the site. Raises Misuse, with the first fault as a sentence."""
+    criteria = parse(path)
     for fault in _faults(criteria, site):
         raise Misuse(f"{path}: {fault}")
     return criteria
 
 
+def differences(agreed: Criteria, own: Criteria) -> Iterator[str]:
+    """What both sides have agreed on, and the criteria of a folder do not say, row by row."""
+    before, now = ({row.id: row for row in each.rows} for each in (agreed, own))
+    for name in dict.fromkeys([*before, *now]):
+        if name not in now or name not in before:
+            yield f"{name}: {'agreed on, not in the folder' if name in before else 'nobody has agreed on it'}"
+            continue
+        for key in Row.model_fields:
+            was, is_ = getattr(before[name], key), getattr(now[name], key)
+            if was != is_:
+                yield f"{name}: {key} is {is_!r}, agreed on was {was!r}"
+
+
 def _faults(criteria: Criteria, site: Site) -> Iterator[str]:
     """The faults of criteria, each as a sentence with its fix."""
-    known, seen = {row.id for row in default(site).rows}, set()
+    known = texts(site)
+    seen: set[str] = set()
     for row in criteria.rows:
         if row.id not in known or row.id in seen:
             what = "is there twice" if row.id in seen else "unknown row"

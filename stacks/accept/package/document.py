@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -13,36 +13,30 @@ from typing import Any
 from jinja2 import Environment, Template
 from markupsafe import Markup
 
+from busbar import __version__
 from busbar.fabric.diagnosis.page import cells_of, heat_map
 from busbar.judge.nccl.expected import JUDGE
 from busbar.judge.nccl.report.html import style
 from busbar.judge.nccl.report.svg import curve_svg, series_svg
 from busbar.preflight.report import Report
+from busbar.release import commit
 from busbar.writing import write_whole
 from stacks.accept.package import criteria as contract
 from stacks.accept.package import kinds
 from stacks.accept.package.evidence import Evidence, Judged, Printed, Untrusted, files_of, sha256
 from stacks.accept.package.subjects import KINDS
+from stacks.accept.package.subjects.inventory import devices
 from stacks.accept.package.subjects.nodes import known_of
 from stacks.accept.package.subjects.soak import dots
 
-CRITERIA, ACCEPTANCE, REPORT, STATEMENT, SUMS = (
-    "acceptance.yaml",
-    "acceptance.json",
-    "report.html",
-    "statement.json",
-    "SHA256SUMS",
-)
+CRITERIA, ACCEPTANCE, REPORT, SUMS = "acceptance.yaml", "acceptance.json", "report.html", "SHA256SUMS"
 SIGNATURES = "signatures"
 SCHEMA = 2
 """Raised when the meaning of a document changes; another one is refused."""
 STAGES = tuple(dict.fromkeys(key.partition(".")[0] for key in KINDS))
 # Settings of a measurement that are versions, with that of NCCL.
 VERSIONS = ("k3s", "gpu-operator", "network-operator", "image", "nccl")
-STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
-PREDICATE_TYPE = "https://in-toto.io/attestation/test-result/v0.1"
-# A predicate has no "unknown" and no "not run": whatever is not accepted has not passed.
-PREDICATE_RESULT = {"accepted": "PASSED", "refused": "FAILED", "undecided": "FAILED"}
+WORDS = {"accepted": "Accepted on", "refused": "Refused; passed are", "undecided": "Not decided; passed are"}
 
 
 def acceptance(folder: Path, evidence: Evidence, hashes: Mapping[str, str]) -> dict[str, Any]:
@@ -70,6 +64,15 @@ def acceptance(folder: Path, evidence: Evidence, hashes: Mapping[str, str]) -> d
     for log in logs:
         settings = {**log.record.settings, "nccl": log.verdict.nccl_version}
         versions |= {key: settings[key] for key in VERSIONS if settings.get(key)}
+    here = {row.id for row in criteria.rows}
+    # Also rows that this release has, and the one that ran it does not name.
+    taken_out = [
+        each for each in dict.fromkeys((*begun.rows, *contract.offered(begun.site))) if each not in here
+    ]
+    usual = contract.texts(begun.site)
+    for row in found:
+        own = zip((row["measured"], row["source"]), usual[row["id"]], strict=True)
+        row["own_words"] = any(text and text != ours for text, ours in own)
     quarantined = {name: why for pool in pools.values() for name, why in pool.quarantined.items()}
     left_out = {name: f"in quarantine: {why}" for name, why in quarantined.items()}
     left_out |= kinds.failed_nodes(found)
@@ -86,15 +89,39 @@ def acceptance(folder: Path, evidence: Evidence, hashes: Mapping[str, str]) -> d
         "busbar": {**begun.busbar, "judge": JUDGE},
         "versions": versions,
         "criteria": {"file": CRITERIA, "sha256": hashes[CRITERIA]},
-        "taken_out": [each for each in begun.rows if each not in {row.id for row in criteria.rows}],
+        "counts": {
+            "passed": sum(row["required"] and row["result"] == "pass" for row in found),
+            "rows": len(found) + len(taken_out),
+            "taken_out": len(taken_out),
+            "not_required": sum(not row["required"] for row in found),
+        },
+        "taken_out": taken_out,
         "left_out": left_out,
         "holds_on": len(workers.keys() - left_out.keys()),
-        "nodes": {
-            name: {"pool": pool, "machine": _told(reports.get(name), "machine")}
-            for name, pool in workers.items()
-        },
+        "bought": len(workers) + len(quarantined),
+        "nodes": {name: {"pool": pool, **_node(evidence, name)} for name, pool in workers.items()},
+        "sum": hashlib.sha256(_sums(hashes).encode()).hexdigest(),
         "rows": found,
         "files": dict(hashes),
+    }
+
+
+def _node(evidence: Evidence, name: str) -> dict[str, Any]:
+    """What a worker is made of, for a list of parts."""
+    report = evidence.inventory.hosts.get(name) if evidence.inventory else None
+    if report is None:
+        met = [found.hosts[name].machine for _, found in evidence.met if name in found.hosts]
+        return {"machine": met[-1] if met else None}
+    firmware = {(each.name, str(each.port)): each.fw for each in report.hcas}
+    return {
+        "machine": _told(report, "machine"),
+        "serial": _told(report, "serial"),
+        "driver": next((gpu.driver for gpu in report.gpus.list), None) if report.gpus else None,
+        "gpus": devices(report, "gpus"),
+        "hcas": [
+            {**each, "firmware": firmware.get((each.get("name", ""), each.get("port", "")))}
+            for each in devices(report, "hcas")
+        ],
     }
 
 
@@ -118,34 +145,16 @@ def _told(report: Report | None, key: str) -> str | None:
     return found if found and isinstance(found, str) else None
 
 
-def statement(found: Mapping[str, Any]) -> dict[str, Any]:
-    """The in-toto Statement. Its subjects are the cluster and every node whose machine id is known."""
-    cluster = str(found["cluster_id"] or found["cluster"]).encode()
-    subjects = {f"cluster {found['cluster']}": hashlib.sha256(cluster).hexdigest()}
-    subjects |= {name: node["machine"] for name, node in found["nodes"].items() if node["machine"]}
-    named = {key: [row["id"] for row in found["rows"] if row["result"] == key] for key in ("pass", "fail")}
-    return {
-        "_type": STATEMENT_TYPE,
-        "subject": [{"name": name, "digest": {"sha256": digest}} for name, digest in subjects.items()],
-        "predicateType": PREDICATE_TYPE,
-        "predicate": {
-            "simulated": found["simulated"],
-            "result": PREDICATE_RESULT[found["verdict"]],
-            "configuration": [{"name": CRITERIA, "digest": {"sha256": found["criteria"]["sha256"]}}],
-            "passedTests": named["pass"],
-            "failedTests": named["fail"],
-            "acceptance": {
-                "verdict": found["verdict"],
-                "run": found["run"],
-                "began": found["began"],
-                "ended": found["ended"],
-            },
-        },
-    }
+def headline(found: Mapping[str, Any], verdict: str = "") -> str:
+    """The verdict with the number of rows that it stands on; VERDICT in place of that of the document."""
+    counts = found["counts"]
+    left = [f"{counts[key]} {key.replace('_', ' ')}" for key in ("taken_out", "not_required") if counts[key]]
+    more = f" ({', '.join(left)})" if left else ""
+    return f"{WORDS[verdict or found['verdict']]} {counts['passed']} of {counts['rows']} rows{more}"
 
 
-def report(found: Mapping[str, Any], evidence: Evidence) -> str:
-    """The page: no script, font or link."""
+def report(found: Mapping[str, Any], evidence: Evidence, signers: Sequence[str] = ()) -> str:
+    """The page: no script, font or link. SIGNERS: a text on each signature that is known."""
     curves = {}
     for pool in evidence.begun.site.pools:
         log, more = _log(evidence, "collectives", pool), _log(evidence, "repeats", pool)
@@ -156,24 +165,47 @@ def report(found: Mapping[str, Any], evidence: Evidence) -> str:
     heat = {pool: map_ for pool in evidence.begun.site.pools if (map_ := _heat_map(evidence, pool))}
     series = {pool: made for pool in evidence.begun.site.pools if (made := dots(evidence, pool))}
     soak = Markup(series_svg(series)) if series else ""
-    return _template().render(found=found, style=style(), curves=curves, soak=soak, heat=heat)
+    return _template().render(
+        found=found, signers=signers, headline=headline(found), style=style(), curves=curves, soak=soak,
+        heat=heat,
+    )  # fmt: skip
 
 
-def _heat_map(evidence: Evidence, pool: str) -> Markup | None:
-    """The nodes and rails of a pool; None without a run of them."""
+def _heat_map(evidence: Evidence, pool: str) -> tuple[Markup, dict[str, list[float | None]]] | None:
+    """The nodes and rails of a pool, and GB/s of each node: alone, its best pair, its slowest rail.
+
+    None without a run of them.
+    """
     facts = evidence.begun.site.pools[pool]
     try:
-        cells = cells_of(known_of(evidence, pool, facts), both=True)
+        known = known_of(evidence, pool, facts)
     except Untrusted:
         return None  # its rows say why
+    if not (cells := cells_of(known, both=True)):
+        return None
+    figures: dict[str, list[float | None]] = {}
+    for name in facts.workers:
+        own = {group: busbw or 0.0 for group, busbw in known.results.items() if name in group.nodes}
+        rails: dict[int, float] = {}
+        for group, busbw in own.items():
+            if group.rail is not None:
+                rails[group.rail] = max(busbw, rails.get(group.rail, 0.0))
+        whole = [(len(group.nodes), busbw) for group, busbw in own.items() if group.rail is None]
+        best = [max((busbw for nodes, busbw in whole if nodes == many), default=None) for many in (1, 2)]
+        figures[name] = [*best, min(rails.values(), default=None)]
     absent = {name: "no run" for name in facts.workers if name not in cells}
-    return heat_map(cells, facts.workers, absent, facts.rail_groups, facts.required.rails) if cells else None
+    return heat_map(cells, facts.workers, absent, facts.rail_groups, facts.required.rails), figures
 
 
 @cache
 def _template() -> Template:
     text = resources.files("stacks.accept.package").joinpath("report.html.j2").read_text(encoding="utf-8")
     return Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(text)
+
+
+def release() -> dict[str, str]:
+    """Version and commit of this release."""
+    return {"version": __version__, "commit": commit()}
 
 
 def hashes_of(files: Mapping[str, Path]) -> dict[str, str]:
@@ -195,7 +227,6 @@ def contents(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
     return found, {
         ACCEPTANCE: json.dumps(found, indent=1) + "\n",
         REPORT: report(found, evidence) + "\n",
-        STATEMENT: json.dumps(statement(found), indent=1) + "\n",
     }
 
 
@@ -204,6 +235,13 @@ def write(folder: Path) -> dict[str, Any]:
     found, texts = contents(folder)
     for name, text in texts.items():
         write_whole(folder / name, text)
-    lines = (f"{sha256(file)}  {path}\n" for path, file in files_of(folder).items() if is_listed(path))
-    write_whole(folder / SUMS, "".join(lines))
+    hashes = {path: sha256(file) for path, file in files_of(folder).items() if is_listed(path)}
+    write_whole(folder / SUMS, _sums(hashes))
+    # Others read it too. The records of jobs are made for their owner alone.
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
     return found
+
+
+def _sums(hashes: Mapping[str, str]) -> str:
+    return "".join(f"{digest}  {path}\n" for path, digest in hashes.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
 import subprocess
@@ -20,27 +21,40 @@ NAME = re.compile(rf"{SIGNATURES}/[0-9a-f]{{32}}\.sig")
 
 @dataclass(frozen=True)
 class Signature:
-    """A signature. `state`: bad: of other data, or another namespace; unknown: nobody vouches for the key."""
+    """A signature. `state`: bad: of other data, or another namespace; unknown: nobody vouches for the key.
+
+    `principal`: the name that allowed_signers gives to a good one.
+    """
 
     file: str
     state: Literal["good", "bad", "unknown"]
     text: str
+    principal: str = ""
 
 
 def sign(folder: Path, key: Path) -> Path:
     """Sign the document with a private key, or with the public key of one in ssh-agent. Raises Failed."""
+    public = key.with_name(f"{key.name}.pub")
+    key = public if not key.exists() and public.exists() else key
     # The data goes in on stdin: given a file name, ssh-keygen may exit with 0 and write nothing.
     done = _ssh_keygen("-Y", "sign", "-f", str(key), "-n", NAMESPACE, data=(folder / SUMS).read_bytes())
     if done.returncode or not done.stdout.startswith(b"-----BEGIN SSH SIGNATURE-----"):
-        fix = f"Fix: ssh-keygen -y -f {key}, or ssh-add it"
-        raise Failed(f"{key}: ssh-keygen did not sign: {_said(done)}. {fix}")
-    print_ = _ssh_keygen("-l", "-f", str(key), data=b"").stdout.split()
-    if len(print_) < 2:
-        raise Failed(f"{key}: ssh-keygen -l does not print its fingerprint. Fix: name a key")
-    path = folder / SIGNATURES / f"{hashlib.sha256(print_[1]).hexdigest()[:32]}.sig"
+        said = (done.stderr or done.stdout).decode("utf-8", "replace")
+        fix = f"ssh-add {key.with_suffix('') if key.suffix == '.pub' else key}, and name its public key"
+        fix = f"chmod 600 {key}" if "too open" in said else fix
+        raise Failed(f"{key}: ssh-keygen did not sign: {_said(done)}. Fix: {fix}")
+    path = folder / SIGNATURES / f"{hashlib.sha256(_signer(done.stdout)).hexdigest()[:32]}.sig"
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(done.stdout)
+    path.chmod(0o644)
     return path
+
+
+def _signer(signature: bytes) -> bytes:
+    """The public key in a signature (PROTOCOL.sshsig); a certificate of a key is another one than the key."""
+    blob = base64.b64decode(b"".join(signature.splitlines()[1:-1]))
+    length = int.from_bytes(blob[10:14])
+    return blob[14 : 14 + length]
 
 
 def check(folder: Path, names: list[str], signers: Path | None) -> list[Signature]:
@@ -65,7 +79,7 @@ def _check(file: Path, name: str, data: bytes, signers: Path | None) -> Signatur
     verified = _ssh_keygen("-Y", "verify", *given, *about, data=data)
     if verified.returncode:
         return Signature(name, "unknown", f"key {key} of {principal[0]}: {_said(verified)}")
-    return Signature(name, "good", f"{principal[0]}, key {key}")
+    return Signature(name, "good", f"{principal[0]}, key {key}", principal[0])
 
 
 def _key(printed: bytes) -> str:
@@ -75,7 +89,8 @@ def _key(printed: bytes) -> str:
 
 def _said(done: subprocess.CompletedProcess[bytes]) -> str:
     text = (done.stderr or done.stdout).decode("utf-8", "replace")
-    return " ".join(text.split())[:200] or f"exit code {done.returncode}"
+    told = [line for line in text.splitlines() if "@@@" not in line and not line.startswith("Signing data")]
+    return " ".join(" ".join(told).split())[:300] or f"exit code {done.returncode}"
 
 
 def _ssh_keygen(*words: str, data: bytes) -> subprocess.CompletedProcess[bytes]:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from busbar import __version__
-from busbar.exits import DONE, FAILED, NO_VERDICT, Failed
-from busbar.release import commit
+from busbar.exits import DONE, FAILED, NO_VERDICT, Misuse
 from busbar.text import listed
-from stacks.accept.package import document
+from stacks.accept.package import criteria, document
 from stacks.accept.package.criteria import offered
-from stacks.accept.package.document import ACCEPTANCE, CRITERIA, REPORT, SIGNATURES, STATEMENT, SUMS
+from stacks.accept.package.document import ACCEPTANCE, CRITERIA, REPORT, SIGNATURES, SUMS
 from stacks.accept.package.evidence import (
     FOLDER,
     MAX_UNPACKED,
@@ -26,44 +25,71 @@ from stacks.accept.package.evidence import (
     sha256,
     unpacked_bytes,
 )
-from stacks.accept.package.kinds import verdict
 from stacks.accept.package.signatures import MAX_BYTES, MAX_SIGNATURES, NAME, Signature, check
+from stacks.accept.package.subjects.inventory import NO_VALUE
 
 _SUM = re.compile(r"([0-9a-f]{64})  (\S+)")
 MAX_SUMS = 4 << 20
-# The fields of a row that another release may find otherwise.
-JUDGED = ("result", "reason", "value", "nodes")
+# What every release finds in the evidence; all else is judged.
+FACTS = (
+    "schema", "run", "stack", "cluster", "cluster_id", "began", "ended", "criteria", "sum", "files", "nodes",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """What the buyer knows beside the folder; None, or empty, where nobody asks for it.
+
+    `machines`: a file with a line per machine: its id, or the serial of it or of one of its parts.
+    """
+
+    criteria: Path | None = None
+    signed_by: Sequence[str] = ()
+    cluster_id: str | None = None
+    machines: Path | None = None
+
+    @property
+    def unasked(self) -> list[str]:
+        """The options of the questions that nobody asks."""
+        given = (self.criteria, self.signed_by, self.cluster_id, self.machines)
+        options = ("--criteria", "--signed-by", "--cluster-id", "--machines")
+        return [option for option, each in zip(options, given, strict=True) if not each]
 
 
 @dataclass
 class Verified:
     """The result of a verification.
 
-    `differences`: rows that this release judges otherwise, as sentences. `newer_rows`: default rows of this
-    release that the one of the run did not have; they decide nothing.
+    `refusals`: what is not as agreed, as sentences. `differences`: rows that this release judges otherwise.
+    `unsigned`: signers that were asked for, without a good signature.
     """
 
     document: Mapping[str, Any]
     again: Mapping[str, Any]
     differences: list[str]
-    newer_rows: list[str]
-    same_release: bool = False
+    same_release: bool
+    refusals: list[str] = field(default_factory=list)
     signatures: list[Signature] = field(default_factory=list)
+    unsigned: list[str] = field(default_factory=list)
 
     @property
     def exit_code(self) -> int:
-        """0: accepted, signed by a known signer, the same when judged again; 1: refused; 2: not decided."""
-        verdicts = {self.document["verdict"], self.again["verdict"]}
+        """0: accepted, signed by known signers, the same when judged again; 1: refused; 2: not decided."""
+        verdicts = [self.document.get("verdict"), self.again["verdict"]]
         is_forged = self.same_release and self.differences
-        if "refused" in verdicts or is_forged or any(each.state == "bad" for each in self.signatures):
+        is_bad = any(each.state == "bad" for each in self.signatures)
+        if "refused" in verdicts or is_forged or is_bad or self.refusals:
             return FAILED
-        is_signed = any(each.state == "good" for each in self.signatures)
-        return DONE if verdicts == {"accepted"} and is_signed and not self.differences else NO_VERDICT
+        is_signed = any(each.state == "good" for each in self.signatures) and not self.unsigned
+        return DONE if verdicts == ["accepted"] * 2 and is_signed and not self.differences else NO_VERDICT
 
 
-def verify(folder: Path, signers: Path | None) -> Verified:
-    """Verify the document in FOLDER. Raises Untrusted, in one sentence, for a folder that is refused."""
-    files = files_of(folder)
+def verify(folder: Path, signers: Path | None, agreed: Agreed | None = None) -> Verified:
+    """Verify the document in FOLDER. Raises Untrusted, in one sentence, for a folder that is refused.
+
+    Raises NoVerdict where it cannot be read.
+    """
+    files, agreed = files_of(folder), agreed or Agreed()
     signatures = check_files(files)
     stored = _object(files[ACCEPTANCE])
     if (schema := stored.get("schema")) != document.SCHEMA:
@@ -75,20 +101,66 @@ def verify(folder: Path, signers: Path | None) -> Verified:
         raise Untrusted(f"{ACCEPTANCE}: `files` is not that of the evidence")
     try:
         again, texts = document.contents(folder)
-    except Failed as error:
+        begun = Evidence(folder).begun
+    except Misuse as error:  # of its criteria
         raise Untrusted(str(error)) from None
-    _compare(stored, again, _object(files[STATEMENT]))
-    begun = Evidence(folder).begun
-    newer = [each for each in offered(begun.site) if each not in begun.rows]
-    found = Verified(stored, again, list(_differences(stored["rows"], again["rows"])), newer)
-    found.same_release = stored["busbar"] == {**again["busbar"], "version": __version__, "commit": commit()}
-    if found.same_release and newer:
-        raise Untrusted(f"{FOLDER}/{RUN} hides rows of its release: {listed(newer)}")
-    for path, text in texts.items() if found.same_release and not found.differences else ():
+    same = stored.get("busbar") == again["busbar"] and begun.busbar == document.release()
+    if same and (hidden := [each for each in offered(begun.site) if each not in begun.rows]):
+        raise Untrusted(f"{FOLDER}/{RUN} hides rows of its release: {listed(hidden)}")
+    found = Verified(stored, again, _compare(stored, again, same=same), same)
+    for path, text in texts.items() if same and not found.differences else ():
         if files[path].read_text(encoding="utf-8", errors="replace") != text:
             raise Untrusted(f"{path} is not what its evidence gives")
     found.signatures = check(folder, signatures, signers)
+    good = {each.principal for each in found.signatures if each.state == "good"}
+    found.unsigned = [name for name in agreed.signed_by if name not in good]
+    found.refusals = [*_refusals(folder, again, agreed)]
     return found
+
+
+def page(folder: Path, found: Verified) -> str:
+    """The page of this release, with what it knows of the signatures."""
+    signers = [f"{each.state}: {each.text}" for each in found.signatures]
+    return document.report(found.again, Evidence(folder), signers)
+
+
+def _refusals(folder: Path, again: Mapping[str, Any], agreed: Agreed) -> Iterator[str]:
+    """What is not as agreed. Raises Misuse for a file of the buyer that cannot be read."""
+    if agreed.criteria:
+        yield from criteria.differences(criteria.parse(agreed.criteria), criteria.parse(folder / CRITERIA))
+    if agreed.cluster_id and again["cluster_id"] != agreed.cluster_id:
+        yield f"the cluster has the id {again['cluster_id']}, expected {agreed.cluster_id}"
+    if not agreed.machines:
+        return
+    try:
+        lines = agreed.machines.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise Misuse(f"{agreed.machines}: {error}") from None
+    entries = [entry for line in lines if (entry := line.partition("#")[0].strip())]
+    if not entries:
+        raise Misuse(f"{agreed.machines}: no machine is listed. Fix: a machine id or a serial per line")
+    found = {name: _names(node) for name, node in again["nodes"].items()}
+    # /etc/machine-id is kept as a digest.
+    wanted = {entry: {entry.lower(), _digest(entry)} for entry in entries}
+    every = {name for names in wanted.values() for name in names}
+    for name, names in found.items():
+        if not names & every:
+            yield f"{name} (machine id {again['nodes'][name]['machine']}) is not in {agreed.machines}"
+    for entry, names in wanted.items():
+        if not any(names & each for each in found.values()):
+            yield f"{agreed.machines}: no node of the folder has {entry}"
+
+
+def _names(node: Mapping[str, Any]) -> set[str]:
+    """Whatever identifies a node: its machine id and serial, and those of its parts."""
+    parts = [*node.get("gpus", ()), *node.get("hcas", ())]
+    found = [node.get("machine"), node.get("serial")]
+    found += [part.get(key) for part in parts for key in ("uuid", "serial", "guid")]
+    return {str(each).lower() for each in found if each and each not in NO_VALUE}
+
+
+def _digest(machine_id: str) -> str:
+    return hashlib.sha256(f"{machine_id}\nbusbar\n".encode()).hexdigest()
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -116,7 +188,7 @@ def check_files(files: Mapping[str, Path]) -> list[str]:
         if sha256(files[path]) != digest:
             raise Untrusted(f"{path!r} has another sha256 than in {SUMS}: it was changed")
     own = {path for path in there if not path.startswith(f"{FOLDER}/")}
-    if other := sorted(own ^ {ACCEPTANCE, CRITERIA, REPORT, STATEMENT}):
+    if other := sorted(own ^ {ACCEPTANCE, CRITERIA, REPORT}):
         what = "is no file of an acceptance" if other[0] in own else "is missing"
         raise Untrusted(f"{other[0]!r} {what}")
     unpacked = 0
@@ -130,8 +202,6 @@ def check_files(files: Mapping[str, Path]) -> list[str]:
 def _size(path: str, file: Path) -> int:
     try:
         return unpacked_bytes(file) if path.endswith(".zst") else file.stat().st_size
-    except Untrusted:
-        raise
     except Exception as error:  # ZstdError, EOFError and what else damaged data give
         raise Untrusted(f"{path!r} cannot be unpacked: {type(error).__name__}") from None
 
@@ -148,23 +218,24 @@ def _sums(files: Mapping[str, Path]) -> dict[str, str]:
     return found
 
 
-def _compare(stored: dict[str, Any], again: dict[str, Any], statement: dict[str, Any]) -> None:
-    """Compare the document with its evidence. Only rows and judge may be others. Raises Untrusted."""
+def _compare(stored: Mapping[str, Any], again: Mapping[str, Any], *, same: bool) -> list[str]:
+    """Compare the document with its evidence; the rows that are judged otherwise. Raises Untrusted.
+
+    SAME: this release has written it, so that each of its values must be the same.
+    """
     try:
-        kept = [{key: row[key] for key in JUDGED} for row in stored["rows"]]
-        rows = [now | before for now, before in zip(again["rows"], kept, strict=True)]
-        busbar = {**again["busbar"], "judge": stored["busbar"]["judge"]}
-    except (KeyError, TypeError, ValueError):
+        before = {row["id"]: (row["result"], row.get("reason")) for row in stored["rows"]}
+        now = {row["id"]: (row["result"], row["reason"]) for row in again["rows"]}
+        found = [
+            f"{name}: was {before[name][0]} ({before[name][1]}), is {now[name][0]} ({now[name][1]})"
+            for name in now
+            if before[name][0] != now[name][0]
+        ]
+    except (KeyError, TypeError):
         raise Untrusted(f"{ACCEPTANCE}: its rows are not those of the criteria") from None
-    expected = {**again, "rows": rows, "busbar": busbar, "verdict": verdict(rows)}
-    if wrong := [key for key in expected.keys() | stored.keys() if stored.get(key) != expected.get(key)]:
-        raise Untrusted(f"{ACCEPTANCE}: `{min(wrong)[:80]}` is not that of the evidence")
-    if statement != document.statement(expected):
-        raise Untrusted(f"{STATEMENT} has another subject, result or criteria than {ACCEPTANCE}")
-
-
-def _differences(stored: list[Any], again: list[Any]) -> Iterator[str]:
-    for before, now in zip(stored, again, strict=True):
-        if before["result"] != now["result"]:
-            was, is_ = (f"{each['result']} ({each.get('reason')})" for each in (before, now))
-            yield f"{now['id']}: was {was}, is {is_}"
+    for key in FACTS if found or not same else sorted(again.keys() | stored.keys()):
+        if stored.get(key) != again.get(key):
+            raise Untrusted(f"{ACCEPTANCE}: `{key[:80]}` is not that of the evidence")
+    if before.keys() != now.keys():
+        raise Untrusted(f"{ACCEPTANCE}: its rows are not those of the criteria")
+    return found

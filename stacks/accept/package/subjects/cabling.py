@@ -12,7 +12,7 @@ from busbar.preflight.network_checks import choose_rails
 from busbar.preflight.report import Report
 from busbar.text import counted, listed
 from stacks.accept.package.evidence import PRINTED, Printed, write_json
-from stacks.accept.package.kinds import Finding, Question, kind
+from stacks.accept.package.kinds import Finding, Question, kind, sentences
 from stacks.accept.package.running import Planned, Running, measure_on
 from stacks.accept.package.site import Pool
 from stacks.accept.package.subjects.inventory import ask_workers, devices
@@ -20,6 +20,7 @@ from stacks.accept.package.wiring import (
     MAX_TEXT,
     Fabric,
     Rails,
+    additional,
     faults,
     few_uplinks,
     guid_of,
@@ -74,9 +75,9 @@ def _unread(asked: Question, rails: Rails) -> list[str]:
 
 def _judged(bad: list[str], open_: list[str], good: str, how: str = "") -> Finding:
     if bad:
-        return Finding("fail", "; ".join(filter(None, (listed(bad, 8), how))))
+        return Finding("fail", "; ".join(filter(None, (sentences(bad, 8), how))))
     if open_:
-        return Finding("unknown", f"not known: {listed(open_, 8)}")
+        return Finding("unknown", f"not known: {sentences(open_, 8)}")
     return Finding("pass", "; ".join(filter(None, (good, how))))
 
 
@@ -106,12 +107,28 @@ def _rails(asked: Question) -> Finding:
 )  # fmt: skip
 def _uplinks(asked: Question) -> Finding:
     fabric, rails = asked.evidence.fabric, rails_of(asked.pool, asked.reports)
-    _, between = of_design(fabric, asked.evidence.design, {})
+    rows = asked.evidence.design
+    _, between = of_design(fabric, rows, {})
     ends = [fabric.at(rails, node, hca) for node in rails for hca in rails[node]]
     leaves = {place.switch for place in ends if place}
-    bad = [*faults(fabric, between), *few_uplinks(fabric, leaves)]
+    bad = [*faults(fabric, between), *few_uplinks(fabric, leaves), *additional(fabric, rows, leaves)]
     good = f"{counted(len(fabric.links) // 2, 'link')} between switches"
-    return _judged(bad, [] if leaves else ["the leaf of any rail"], good, "" if between else NO_SWITCHES)
+    return _judged(bad, _without_link(fabric, rails), good, "" if between else NO_SWITCHES)
+
+
+def _without_link(fabric: Fabric, rails: Rails) -> list[str]:
+    """The rails that have no link in the fabric: nothing is known of their leaf, and of its uplinks."""
+    out: dict[str, list[str]] = {}
+    for node, hcas in rails.items():
+        for hca, guid in hcas.items():
+            if guid not in fabric.hcas:
+                out.setdefault(hca, []).append(node)
+    found = [
+        f"the leaf of {hca}, which no node has a link to" if len(nodes) == len(rails) > 1
+        else f"{hca} of {listed(nodes)}, without a link"
+        for hca, nodes in out.items()
+    ]  # fmt: skip
+    return found if any(rails.values()) else ["the leaf of any rail"]
 
 
 @kind(
@@ -125,7 +142,7 @@ def _speed(asked: Question) -> Finding:
     links = {name: link for name, link in every.items() if link}
     low = {name: link for name, link in links.items() if link.gbps < rate}
     bad = [f"{name}: {link.speed}, {link.gbps:g} Gb/s, expected {rate:g}" for name, link in low.items()]
-    open_ = _unread(asked, rails) if links else ["the link of any rail"]
+    open_ = _unread(asked, rails) + _without_link(fabric, rails)
     return _judged([*bad, *slow(fabric)], open_, f"{counted(len(links), 'rail')} at {rate:g} Gb/s")
 
 

@@ -14,7 +14,7 @@ from busbar.kube.wait import Deadline, Pending, wait_until
 from busbar.text import counted, listed
 from busbar.versions import release
 from stacks.accept.package.evidence import LOG_FILES, SEGMENT, Judged, Untrusted
-from stacks.accept.package.kinds import ACCEPTED, Finding, Question, but, kind, workers_of
+from stacks.accept.package.kinds import Finding, Question, but, counting, kind, sentences
 from stacks.accept.package.running import Planned, Running
 from stacks.accept.package.site import COLLECTIVES, Pool, validation_of
 
@@ -47,10 +47,10 @@ def _proof(asked: Question) -> Finding:
     if missing := [name for name in RUNS if name not in log.busbw]:
         return Finding("unknown", f"no table of {listed(missing)}")
     good = f"all gates passed; transport {log.verdict.transport}, all_reduce {log.verdict.busbw_gbps} GB/s"
-    return Finding(log.verdict.verdict, good if log.verdict.passed else listed(log.verdict.reasons, 2))
+    return Finding(log.verdict.verdict, good if log.verdict.passed else sentences(log.verdict.reasons, 2))
 
 
-@kind("collectives.nodes", "nodes that took part", "nodes", workers_of, ACCEPTED)
+@counting("collectives.nodes", "nodes that took part")
 def _took_part(asked: Question) -> Finding:
     log = asked.log("collectives")
     nodes = {*log.record.nodes}
@@ -64,7 +64,7 @@ def _took_part(asked: Question) -> Finding:
 def _diagnostics(asked: Question) -> Finding:
     found = asked.log("collectives").verdict
     if bad := [each.evidence for each in found.diagnoses if each.name == "nccl-diagnostics"]:
-        return Finding("fail", listed(bad))
+        return Finding("fail", sentences(bad))
     named = {each.name: each.evidence.partition("NCCL DIAG ")[2] for each in found.diagnoses}
     without = named.get("nccl-diagnostics-not-measured", "")
     if "nccl-diagnostics-passed" in named:
@@ -91,7 +91,7 @@ def not_whole(log: Judged) -> Finding | None:
     """Why a log with warnings only is not whole and correct; None if it is."""
     checks = {each.name: each for each in log.verdict.checks if each.name not in OF_ONE_RUN}
     if failed := [f"{each.name}: {each.reason}" for each in checks.values() if each.status == "fail"]:
-        return Finding("fail", listed(failed, 2))
+        return Finding("fail", sentences(failed, 2))
     if open_ := [name for name in OF_REPEATS if name not in checks or checks[name].status != "pass"]:
         return Finding("unknown", f"gates without their evidence: {', '.join(open_)}")
     return None

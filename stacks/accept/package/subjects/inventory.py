@@ -17,17 +17,8 @@ from busbar.preflight.report import Report
 from busbar.preflight.spec import Answer, query
 from busbar.preflight.survey import CONCURRENT, query_all
 from busbar.text import counted, listed
-from stacks.accept.package.evidence import HOSTS, Inventory, write_json
-from stacks.accept.package.kinds import (
-    ACCEPTED,
-    Finding,
-    Outcome,
-    Question,
-    but,
-    kind,
-    on_each,
-    workers_of,
-)
+from stacks.accept.package.evidence import HOSTS, Inventory, parts_of, write_json
+from stacks.accept.package.kinds import Finding, Outcome, Question, but, counting, kind, on_each, sentences
 from stacks.accept.package.running import Planned, Running
 from stacks.accept.package.site import Pool
 
@@ -43,9 +34,8 @@ NO_VALUE = {"", "[N/A]", "N/A", "0"}
 
 def devices(report: Report, key: str) -> list[dict[str, str]]:
     """The devices that the script of accept has reported, all values as texts."""
-    found = report.also.get(key)
-    texts = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
-    return [{name: "" if value is None else str(value) for name, value in each.items()} for each in texts]
+    found = parts_of(report.also, key)
+    return [{name: "" if value is None else str(value) for name, value in each.items()} for each in found]
 
 
 def _twice(named: Mapping[str, Sequence[str]]) -> list[str]:
@@ -54,7 +44,7 @@ def _twice(named: Mapping[str, Sequence[str]]) -> list[str]:
     return [name for name, values in named.items() if any(counts[value] > 1 for value in values)]
 
 
-@kind("inventory.nodes", "nodes that answer, with machine id and boot id", "nodes", workers_of, ACCEPTED)
+@counting("inventory.nodes", "nodes that answer, with machine id and boot id")
 def _nodes(asked: Question) -> Finding:
     reports, found = asked.reports, asked.evidence.inventory
     if found is None:
@@ -214,7 +204,7 @@ def ask_workers(on: Running) -> Inventory:
     )
     if not found.hosts:
         raise NoVerdict(
-            f"no worker answers: {listed([f'{name}: {why}' for name, why in found.failed.items()])}"
+            f"no worker answers: {sentences([f'{name}: {why}' for name, why in found.failed.items()])}"
         )
     return found
 

@@ -18,7 +18,7 @@ from busbar.fabric.localise.peers import SLOW, rails_of_all
 from busbar.hosts.inventory import Inventory
 from busbar.text import counted, listed
 from stacks.accept.package.evidence import Evidence, Untrusted, stage_job
-from stacks.accept.package.kinds import ACCEPTED, OF_NODES, Finding, Question, but, kind, workers_of
+from stacks.accept.package.kinds import OF_NODES, Finding, Question, but, counting, kind, sentences
 from stacks.accept.package.running import Planned, Running
 from stacks.accept.package.site import Pool, validation_of
 from stacks.accept.package.subjects.collectives import START_SECONDS, clean_up, keep_logs, plan_when_free
@@ -93,7 +93,7 @@ def _alone(asked: Question, expected: float | None, *, by_hcas: bool) -> Finding
     if not shares:
         return Finding("unknown", f"{counted(len(reached), 'node')}: too few others to compare with")
     shown = sorted(bad or [min(shares, key=shares.__getitem__)], key=shares.__getitem__)
-    text = listed([f"{name} {reached[name]:g} GB/s, {shares[name]:g} %" for name in shown], _SHOWN)
+    text = sentences([f"{name} {reached[name]:g} GB/s, {shares[name]:g} %" for name in shown], _SHOWN)
     against = f"of {expected:g} GB/s" if expected else "of the median of the other nodes"
     return Finding("pass", f"{'' if bad else 'slowest: '}{text} {against}", min(shares.values()), bad)
 
@@ -112,19 +112,20 @@ def _nvlink(asked: Question) -> Finding:
     "nvlink.hcas", "busbw of the slowest node alone, without NVLink: its own HCAs carry the data",
     "% of the other nodes", lambda pool: 100 * GOOD, "the median of the other nodes", 100,
     required=lambda pool: _on_rails(pool) and len(pool.workers) > FEWEST_OTHERS, when=_several_gpus,
+    nodes=2,
 )  # fmt: skip
 def _own_hcas(asked: Question) -> Finding:
     return _alone(asked, None, by_hcas=True)
 
 
-@kind("pairs.nodes", "nodes that took part", "nodes", workers_of, ACCEPTED)
+@counting("pairs.nodes", "nodes that took part", nodes=2)
 def _in_pairs(asked: Question) -> Finding:
     return _took_part(asked, {node for group in _results(asked) for node in group.nodes})
 
 
 @kind(
     "pairs.slow", "no node is 10 % slow, and no leaf or uplink slow", source="expected busbw: {origin}",
-    expects=lambda pool, _: _expected(pool, of_rails=False),
+    expects=lambda pool, _: _expected(pool, of_rails=False), nodes=2,
     required=lambda pool: "in_group" in pool.group_gbps or len(pool.workers) >= FEWEST_FOR_PAIRS,
 )  # fmt: skip
 def _slow_pairs(asked: Question) -> Finding:
@@ -142,7 +143,7 @@ def _slow_pairs(asked: Question) -> Finding:
         )
         bad += names if each.nodes and len(names) == 1 else []
     if texts:
-        return Finding("fail", listed(texts, _SHOWN), nodes=bad)
+        return Finding("fail", sentences(texts, _SHOWN), nodes=bad)
     nodes = {node for group in results for node in group.nodes}
     # Two nodes have no peers: the expected busbw alone decides.
     judged = [node for node in found.healthy if node not in found.unclear or len(nodes) == 2]
@@ -153,15 +154,7 @@ def _slow_pairs(asked: Question) -> Finding:
     return Finding("pass", f"{counted(len(judged), 'node')} in {counted(len(results), 'run')}")
 
 
-@kind(
-    "rails.nodes",
-    "nodes of which every rail ran",
-    "nodes",
-    workers_of,
-    ACCEPTED,
-    required=_on_rails,
-    when=_has_rails,
-)
+@counting("rails.nodes", "nodes of which every rail ran", required=_on_rails, when=_has_rails, nodes=2)
 def _with_rails(asked: Question) -> Finding:
     ran = {(node, group.rail) for group in _results(asked) for node in group.nodes}
     rails = range(asked.pool.required.rails)
@@ -170,7 +163,7 @@ def _with_rails(asked: Question) -> Finding:
 
 @kind(
     "rails.slow", "no rail of a node is 10 % slow", source="expected busbw: {origin}", required=_on_rails,
-    when=_has_rails, expects=lambda pool, _: _expected(pool, of_rails=True),
+    when=_has_rails, expects=lambda pool, _: _expected(pool, of_rails=True), nodes=2,
 )  # fmt: skip
 def _slow_rails(asked: Question) -> Finding:
     results, (_, pool, _, _) = _results(asked), asked.row.parts
@@ -186,7 +179,7 @@ def _slow_rails(asked: Question) -> Finding:
         texts.append(f"rail {rail}{name} of {where}: {reached}")
     if texts:
         bad = sorted({node for node, _ in again.slow}) if len(nodes) > 2 else []
-        return Finding("fail", listed(texts, _SHOWN), nodes=bad)
+        return Finding("fail", sentences(texts, _SHOWN), nodes=bad)
     shares = known.shares()
     if shares and median(shares.values()) < GOOD:
         return Finding(
@@ -299,18 +292,9 @@ def _run(
     nodes = [*on.site.pools[pool].workers]
     plan_when_free(on, pool, name, validation, nodes=nodes)
     runner = InCluster(
-        on.api,
-        inventory,
-        pool,
-        on.file.project,
-        on.clock,
-        on.say,
-        name,
-        validation,
-        on.idle,
-        on.options,
+        on.api, inventory, pool, on.file.project, on.clock, on.say, name, validation, on.idle, on.options,
         on.kubeconfig is not None,
-    )
+    )  # fmt: skip
     scope = scope_of(inventory, pool, nodes, folder)
     scope = replace(scope, validation=own.model_copy(update={"hcas": [*hcas] or own.hcas}))
     folder.mkdir(parents=True, exist_ok=True)

@@ -31,7 +31,7 @@ from stacks.accept.package.evidence import (
     segment_of,
     write_json,
 )
-from stacks.accept.package.kinds import Find, Finding, Question, but, kind
+from stacks.accept.package.kinds import Find, Finding, Question, but, kind, sentences
 from stacks.accept.package.running import Planned, Running, measure_on, now
 from stacks.accept.package.site import validation_of
 from stacks.accept.package.soak import Interval, Watched
@@ -104,7 +104,9 @@ def _wobble(asked: Question) -> Finding:
     worst = intervals[first]
     text = f"{loss:.1%} in {counted(length, 'interval')} from {_at(worst.at)}, at a spread of {deviation:.2%}"
     seen = _events(asked, worst.at, intervals[first + length - 1].at + worst.span) if loss > low else []
-    return Finding("pass", f"{text}{f'; meanwhile {listed(seen, 2)}' if seen else ''}", round(100 * loss, 2))
+    return Finding(
+        "pass", f"{text}{f'; meanwhile {sentences(seen, 2)}' if seen else ''}", round(100 * loss, 2)
+    )
 
 
 @_below(
@@ -125,12 +127,12 @@ def _of_samples(kinds: Sequence[str], keys: Sequence[str]) -> Find:
     def find(asked: Question) -> Finding:
         watched = _watched(asked)
         if seen := _events(asked, kinds=kinds):
-            return Finding("fail", listed(seen, _SHOWN))
+            return Finding("fail", sentences(seen, _SHOWN))
         if dark := [name for name, node in watched.items() if node.unread & {*keys}]:
             return Finding("unknown", f"{', '.join(keys)} could not be read on {listed(dark)}")
         full = [each.text for node in watched.values() for each in node.events if each.kind == "saturated"]
         if full and "links" in kinds:
-            return Finding("unknown", f"{listed(full)}. Fix: clear it with perfquery -R, and run again")
+            return Finding("unknown", f"{sentences(full)}. Fix: clear it with perfquery -R, and run again")
         return Finding("pass", f"nothing in the samples of {counted(len(watched), 'node')}")
 
     return find
@@ -180,7 +182,7 @@ def _slowest(asked: Question) -> Finding:
 @_below(
     "after.nodes", "loss of a node against before the soak, alone and in pairs", "%",
     lambda pool: round(100 * (1 - GOOD), 1), "the rule for a slow node", uses=("nvlink", "pairs"),
-    required=lambda pool: "in_group" in pool.group_gbps,
+    required=lambda pool: "in_group" in pool.group_gbps, nodes=2,
 )  # fmt: skip
 def _after(asked: Question) -> Finding:
     before, after = _by_node(asked, "nvlink", "pairs"), _by_node(asked, "after")
@@ -375,7 +377,7 @@ def _sample(on: Running, pool: str, verb: str, **values: str) -> dict[str, dict[
     workers = on.site.pools[pool].workers
     found = measure_on(on, workers, verb, SCRIPT_SECONDS, script="soak", RUN=on.run, **values)
     if found.failed:
-        on.say(f"warning: sampler: {verb}: {listed([*found.failed.values()], 3)}")
+        on.say(f"warning: sampler: {verb}: {sentences([*found.failed.values()], 3)}")
     return found.hosts
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from busbar.text import counted, listed
 from stacks.accept.package.evidence import PRINTED, Evidence, Printed, Untrusted, write_json
-from stacks.accept.package.kinds import Finding, Question, kind
+from stacks.accept.package.kinds import Finding, Question, kind, sentences
 from stacks.accept.package.running import Planned, Running, measure_on
 from stacks.accept.package.site import Pool
 
@@ -51,7 +51,7 @@ def _hosts(asked: Question) -> Hosts:
     printed = asked.evidence.printed("storage")
     failed, hosts = (printed.failed, printed.hosts) if printed else ({}, {})
     if silent := [failed.get(name, f"{name}: no result") for name in asked.pool.workers if name not in hosts]:
-        raise Untrusted(listed(silent))
+        raise Untrusted(sentences(silent))
     return {name: hosts[name] for name in asked.pool.workers}
 
 
@@ -59,7 +59,7 @@ def _hosts(asked: Question) -> Hosts:
 def _mount(asked: Question) -> Finding:
     hosts = _hosts(asked)
     if faults := mount_faults(hosts, asked.evidence.begun.run):
-        return Finding("fail", listed(faults, 8))
+        return Finding("fail", sentences(faults, 8))
     mounts = sorted({str(each["mount"]) for each in hosts.values()})
     return Finding("pass" if mounts else "unknown", f"{listed(mounts)} on {counted(len(hosts), 'node')}")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from busbar.text import counted, listed
 from stacks.accept.package.evidence import DCGM_IMAGE, PRINTED, Evidence, Printed, Untrusted, write_json
-from stacks.accept.package.kinds import Find, Finding, Outcome, Question, kind, worst
+from stacks.accept.package.kinds import Find, Finding, Outcome, Question, kind, sentences, worst
 from stacks.accept.package.running import Planned, Running, measure_on
 from stacks.accept.package.site import Pool
 from stacks.accept.package.soak import THROTTLED
@@ -79,7 +79,9 @@ def _warnings(result: dict[str, Any]) -> tuple[str, bool]:
     found = result.get("warnings")
     listing = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
     texts = [str(each.get("warning"))[:200] for each in listing] or [str(found or "no reason")[:200]]
-    return listed(texts, 2), bool(listing) and all(each.get("error_severity") == CONFIG for each in listing)
+    return sentences(texts, 2), bool(listing) and all(
+        each.get("error_severity") == CONFIG for each in listing
+    )
 
 
 @kind("stress.diag", "every test of dcgmi diag -r 3 passes on every GPU", required=False)

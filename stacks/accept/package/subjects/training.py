@@ -8,9 +8,9 @@ from typing import Any
 
 from busbar.exits import NoVerdict
 from busbar.judge.archive import SOURCE
-from busbar.text import counted, listed
+from busbar.text import counted
 from stacks.accept.package.evidence import LOG_FILES, Evidence, Untrusted, read_json, time_of
-from stacks.accept.package.kinds import ACCEPTED, Finding, Question, but, kind, workers_of
+from stacks.accept.package.kinds import Finding, Question, but, counting, kind, sentences
 from stacks.accept.package.running import Planned, Running
 
 # The checks of stacks/training on a checkpoint: it was written, and all ranks have resumed from it.
@@ -28,12 +28,12 @@ def _verdict(asked: Question) -> Any:
 def _proof(asked: Question) -> Finding:
     found = _verdict(asked)
     if not found.passed:
-        return Finding(found.verdict, listed(found.reasons, 2))
+        return Finding(found.verdict, sentences(found.reasons, 2))
     busbw = f", all-reduce of gradients {found.busbw_gbps:.4g} GB/s" if found.busbw_gbps else ""
     return Finding("pass", f"{found.step_seconds:.3g} s per step on {counted(found.nodes, 'node')}{busbw}")
 
 
-@kind("training.nodes", "nodes that took part", "nodes", workers_of, ACCEPTED, required=False)
+@counting("training.nodes", "nodes that took part", required=False)
 def _nodes(asked: Question) -> Finding:
     nodes = {*_verdict(asked).expectation["nodes"]}
     out = [name for name in asked.pool.workers if name not in nodes]
@@ -48,7 +48,7 @@ def _checkpoint(asked: Question) -> Finding:
         return Finding("fail" if failed[0].status == "fail" else "unknown", failed[0].reason)
     if len(checks) < len(OF_CHECKPOINT):
         return Finding("unknown", "the run has no check of a checkpoint")
-    return Finding("pass", listed([each.reason for each in checks.values()]))
+    return Finding("pass", sentences([each.reason for each in checks.values()]))
 
 
 AGAIN = "raise proof.run of that stack, run `busbar up` for it, then this command again"

@@ -88,6 +88,7 @@ def host(number: int) -> dict[str, Any]:
     also = {
         "machine": hashlib.sha256(str(number).encode()).hexdigest(),
         "boot_id": f"boot-{number}",
+        "serial": f"SN-{number}",
         "gpus": gpus,
         "hcas": hcas,
         "nvlinks": "".join(

@@ -148,7 +148,6 @@ def test_without_a_fabric_the_command_ends_with_2(
         (None, "No such file"),
         (b"\x7fELF\x80\xff", "not a text in UTF-8"),
         (b"node,hca\n", "its first line is not node,hca,switch,port. Fix: busbar accept cabling STACK"),
-        (b"x" * (9 << 20), "larger than 8 MiB"),
     ],
 )
 def test_a_design_that_is_not_valid_is_refused_before_anything_runs(

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import yaml
 
 from busbar.exits import Failed
 from stacks.accept.package import document, signatures
 from stacks.accept.package.evidence import files_of, read_json, write_json
 from stacks.accept.package.site import COLLECTIVES
-from stacks.accept.package.verify import verify
+from stacks.accept.package.verify import Agreed, verify
 from stacks.accept.tests.unit import made
+from tests.support.cli import busbar
 
 RUN = "evidence/run.json"
 
@@ -171,7 +174,7 @@ SAME = {
 }  # fmt: skip
 
 
-def handed_over(folder: Path, keys: Path) -> tuple[int, str]:
+def handed_over(folder: Path, keys: Path, agreed: Agreed | None = None) -> tuple[int, str]:
     """The exit code and the reasons of `verify`, for a folder that the seller has written anew and signed."""
     with suppress(Failed):
         document.write(folder)
@@ -179,18 +182,24 @@ def handed_over(folder: Path, keys: Path) -> tuple[int, str]:
     if path.exists():
         files = document.hashes_of(files_of(folder))
         path.write_text(json.dumps({**read_json(path), "files": files}, indent=1) + "\n")
+    return signed_over(folder, keys, agreed)
+
+
+def signed_over(folder: Path, keys: Path, agreed: Agreed | None = None) -> tuple[int, str]:
+    """The same for a folder that is signed as it is."""
     made.sums(folder)
     signatures.sign(folder, keys / "seller")
     try:
-        found = verify(folder, keys / "signers")
+        found = verify(folder, keys / "signers", agreed)
     except Failed as error:
         return error.exit_code, str(error)
-    return found.exit_code, "\n".join(row["reason"] for row in found.again["rows"])
+    reasons = [row["reason"] for row in found.again["rows"]]
+    return found.exit_code, "\n".join([*reasons, *found.refusals, *found.differences, *found.unsigned])
 
 
-def assert_found(folder: Path, keys: Path, forgery: Forgery) -> None:
+def assert_found(folder: Path, keys: Path, forgery: Forgery, agreed: Agreed | None = None) -> None:
     forgery.change(folder)
-    code, text = handed_over(folder, keys)
+    code, text = handed_over(folder, keys, agreed)
     assert (code, forgery.why in text) == (forgery.code, True), text
 
 
@@ -224,3 +233,159 @@ def test_a_reboot_is_named_and_accepted(folder: Path, keys: Path) -> None:
     found = made.result(folder, "machines.h100.same")
     assert (found.result, "rebooted: worker-2 before stage repeats" in found.reason) == ("pass", True)
     assert handed_over(folder, keys)[0] == 0
+
+
+def rows(change: Callable[[list[Any]], object]) -> Callable[[Path], None]:
+    """Change the rows of the folder's criteria."""
+
+    def changed(folder: Path) -> None:
+        path = folder / document.CRITERIA
+        found = yaml.safe_load(path.read_text())
+        change(found["rows"])
+        path.write_text(yaml.safe_dump(found))
+
+    return changed
+
+
+def of(found: list[Any], row: str) -> Any:
+    return next(each for each in found if each["id"] == row)
+
+
+BUSBW = "repeats.h100.all_reduce.busbw"
+
+
+def halved(found: list[Any]) -> None:
+    """The criteria of a stack that expects half of everything."""
+    for row in found:
+        for name in {*row.get("expected", ())} & {*COLLECTIVES, "gbps"}:
+            of_collective = row["id"].split(".")[2] if name == "gbps" else name
+            if of_collective in HALF:
+                row["expected"][name] = round(HALF[of_collective], 3)
+
+
+AGREED = {
+    "a lower threshold": Forgery(
+        rows(lambda found: of(found, BUSBW).update(threshold=50.0)), 1,
+        f"{BUSBW}: threshold is 50.0, agreed on was 90.0",
+    ),
+    "a row that was taken out": Forgery(
+        rows(lambda found: found.remove(of(found, "inventory.h100.ecc"))), 1,
+        "inventory.h100.ecc: agreed on, not in the folder",
+    ),
+    "a row that is not required": Forgery(
+        rows(lambda found: of(found, "machines.h100.same").update(required=False)), 1,
+        "machines.h100.same: required is False, agreed on was True",
+    ),
+    "half of the yardstick in logs, records, run and criteria": Forgery(
+        both(
+            *(record(stage, 0.5, expected_by_collective=HALF) for stage in ("collectives", "repeats")),
+            edit(RUN, lambda run: pool(run)["expectation"].update(expected_by_collective=HALF)),
+            rows(halved),
+        ), 1, f"{BUSBW}: expected is {{'gbps': 200.0, 'transport': 'gpudirect-rdma'}}, agreed on was",
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def criteria(accepted: Path, tmp_path: Path) -> Path:
+    """The criteria that both sides have agreed on."""
+    return Path(shutil.copy(accepted / document.CRITERIA, tmp_path / "agreed.yaml"))
+
+
+@pytest.mark.parametrize("name", AGREED)
+def test_criteria_that_were_not_agreed_on_are_refused_row_by_row(
+    written: Path, keys: Path, criteria: Path, name: str
+) -> None:
+    assert_found(written, keys, AGREED[name], Agreed(criteria=criteria))
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "why"),
+    [
+        ({"cluster_id": "another"}, 1, "expected another"),
+        ({"signed_by": ("seller@example.com", "buyer@example.com")}, 2, "buyer@example.com"),
+        ({"machines": ["1610", "1699"]}, 1, "no node of the folder has 1699"),
+        ({"machines": ["1610"]}, 1, "worker-2 (machine id"),
+    ],
+)
+def test_who_signs_and_which_machines_it_is_about_are_asked(
+    written: Path, keys: Path, tmp_path: Path, given: dict[str, Any], code: int, why: str
+) -> None:
+    if "machines" in given:
+        (tmp_path / "bought").write_text("# ours\n" + "\n".join(given["machines"]))
+        given = {"machines": tmp_path / "bought"}
+    found = signed_over(written, keys, Agreed(**given))
+    assert (found[0], why in found[1]) == (code, True), found[1]
+
+
+def test_the_machines_and_the_signer_that_were_agreed_on_are_accepted(
+    written: Path, keys: Path, criteria: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "bought").write_text("SN-1\nGPU-2-0  # the second\n")
+    agreed = Agreed(criteria, ("seller@example.com",), None, tmp_path / "bought")
+    assert signed_over(written, keys, agreed)[0] == 0
+    assert agreed.unasked == ["--cluster-id"]
+
+
+def other_release(run: Any) -> None:
+    run["busbar"].update(version="0.9.9")
+
+
+def hide(folder: Path) -> None:
+    """Another release that has no row on ECC, and evidence on which this one would fail."""
+    made.inventory(folder, lambda hosts: hosts["worker-2"]["also"]["gpus"][0].update(ecc="Disabled"))
+    edit(RUN, lambda run: run["rows"].remove("inventory.h100.ecc"))(folder)
+    rows(lambda found: found.remove(of(found, "inventory.h100.ecc")))(folder)
+
+
+def test_another_release_cannot_hide_a_row_in_silence(written: Path, keys: Path, criteria: Path) -> None:
+    edit(RUN, other_release)(written)
+    hide(written)
+    code, text = handed_over(written, keys, Agreed(criteria=criteria))
+    assert (code, "inventory.h100.ecc: agreed on, not in the folder" in text) == (1, True)
+    done = busbar("accept", "verify", str(written), "--signers", str(keys / "signers"))
+    assert (done.exit_code, "(1 taken out" in done.stdout.splitlines()[0]) == (0, True)
+
+
+OTHER_RELEASE = {
+    "a lowered yardstick": Forgery(
+        record("collectives", 0.75, tolerance=0.3), 1, "says tolerance 0.3, the run began with 0.1"
+    ),
+    "another machine": SAME["another machine in a stage"],
+    "a row that its own judge passes": Forgery(
+        lambda folder: made.inventory(
+            folder, lambda hosts: hosts["worker-2"]["also"]["gpus"][0].update(ecc="Disabled")
+        ), 1, "ECC is off on 1 of 8 GPUs",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHER_RELEASE)
+def test_another_release_does_not_loosen_the_check(written: Path, keys: Path, name: str) -> None:
+    edit(RUN, other_release)(written)
+    OTHER_RELEASE[name].change(written)
+    document.write(written)
+
+    def praise(found: Any) -> None:
+        found.update(verdict="accepted")
+        for row in found["rows"]:
+            row.update(result="pass" if row["required"] else row["result"], reason="all good")
+
+    edit(document.ACCEPTANCE, praise)(written)
+    code, text = signed_over(written, keys)
+    assert (code, OTHER_RELEASE[name].why in text) == (1, True), text
+
+
+def test_the_page_of_another_release_is_not_compared_and_this_one_writes_its_own(
+    written: Path, keys: Path, tmp_path: Path
+) -> None:
+    edit(RUN, other_release)(written)
+    document.write(written)
+    (written / document.REPORT).write_text("<h1>Accepted on 999 of 999 rows</h1>")
+    made.sums(written)
+    signatures.sign(written, keys / "seller")
+    own = tmp_path / "own.html"
+    done = busbar("accept", "verify", str(written), "--signers", str(keys / "signers"), "--report", str(own))
+    assert done.exit_code == 0
+    assert "made by busbar 0.9.9" in done.stdout.splitlines()[1] and "is not compared" in done.stdout
+    assert "999" not in own.read_text() and "good: seller@example.com" in own.read_text()

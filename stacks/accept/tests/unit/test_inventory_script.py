@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 from busbar.hosts import scripts
+from stacks.accept.package.evidence import machine_of
 from tests.support import h200
 from tests.unit.hosts.bash import output
 
@@ -31,6 +33,10 @@ def test_gpus_ports_and_links_are_told_with_what_identifies_them(tmp_path: Path)
     gid = tmp_path / "infiniband/mlx5_3/ports/1/gids/0"
     gid.parent.mkdir(parents=True)
     gid.write_text("fe80:0000:0000:0000:b8ce:f603:00ab:12cd\n")
+    virtual = tmp_path / "infiniband/mlx5_4"
+    (virtual / "ports/1/gids").mkdir(parents=True)
+    (virtual / "ports/1/gids/0").write_text("fe80:0000:0000:0000:0011:2233:4455:6677\n")
+    (virtual / "device/physfn").mkdir(parents=True)
     (tmp_path / "gpus").write_text(GPUS)
     (tmp_path / "links").write_text(LINKS)
     found = reported(
@@ -43,7 +49,8 @@ def test_gpus_ports_and_links_are_told_with_what_identifies_them(tmp_path: Path)
         {"uuid": "GPU-1", "serial": "1652922000123", "vbios": "96.00.89.00.01", "ecc": "Enabled"},
         {"uuid": "GPU-2", "serial": "[N/A]", "vbios": "96.00.89.00.01", "ecc": "Disabled"},
     ]
-    assert found["hcas"] == [{"name": "mlx5_3", "port": 1, "guid": "b8ce:f603:00ab:12cd"}]
+    assert (found["hcas"].pop()["vf"], len(machine_of(found).hcas)) == (True, 1)
+    assert found["hcas"] == [{"name": "mlx5_3", "port": 1, "guid": "b8ce:f603:00ab:12cd", "vf": False}]
     assert (found["nvlinks"], found["simulated"]) == (LINKS.rstrip("\n"), "")
 
 
@@ -63,3 +70,14 @@ def test_a_real_h200_without_peers_is_told_with_its_identity_and_no_nvlink(tmp_p
     uuid = "GPU-b05ba200-0000-4000-8000-000000000001"
     known = {"uuid": uuid, "serial": "1650000000001", "vbios": "96.00.A5.00.1A", "ecc": "Enabled"}
     assert (found["gpus"], found["nvlinks"], found["simulated"]) == ([known], "", "")
+
+
+def test_asked_before_a_stage_a_worker_tells_who_it_is_in_one_json_object(tmp_path: Path) -> None:
+    (tmp_path / "product_serial").write_text("SN-7\n")
+    text = scripts.text("accept/inventory").replace(
+        "\n[[ ${VERB:-} != ask ]] || begin\n", "\nset -euo pipefail\n"
+    )
+    environment = {"PATH": "/usr/bin:/bin", "VERB": "ask", "NODE_NAME": "worker-1", "DMI": str(tmp_path)}
+    done = subprocess.run(["bash", "-c", text], env=environment, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert (found["serial"], machine_of(found).machine) == ("SN-7", found["machine"])

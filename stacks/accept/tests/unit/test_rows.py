@@ -9,14 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from busbar.config import load
+from busbar.exits import Misuse
 from stacks.accept.package import criteria as contract
 from stacks.accept.package import document
 from stacks.accept.package.evidence import Evidence, read_json, write_json
 from stacks.accept.package.kinds import KINDS, Question, Row, verdict
+from stacks.accept.package.site import Site
 from stacks.accept.tests.net import Net
 from stacks.accept.tests.unit import made
 from tests.support import h200
+from tests.support.clusters import site
 
 Hosts = dict[str, Any]
 ROWS = {row.parts[3]: row.id for row in contract.default(made.site_of()[1]).rows}
@@ -264,6 +269,76 @@ def test_a_fault_of_the_cabling_fails_its_row_and_is_named(
     cabled(change)(folder)
     found = made.result(folder, ROWS[kind])
     assert (found.result, named in found.reason) == ("fail", True), found.reason
+
+
+def lost(net: Net, leaf: str) -> None:
+    """A leaf that has lost all uplinks: it is not seen, and neither is what is plugged into it."""
+    for cable in [cable for cable in net.cables if any(end[0] == leaf for end in cable)]:
+        del net.cables[cable]
+
+
+def test_a_leaf_without_uplinks_is_named_and_what_is_behind_it_is_not_known(folder: Path) -> None:
+    cabled(lambda net: lost(net, "leaf-0-4"))(folder)
+    rails, speed = made.result(folder, "cabling.h100.rails"), made.result(folder, "cabling.h100.speed")
+    assert rails.reason.startswith("leaf-0-4 is not in the fabric: it has lost its uplinks, or its 2 cables")
+    assert (rails.result, rails.reason.count("mlx5_"), speed.result) == ("fail", 0, "unknown")
+    assert "the leaf of mlx5_4, which no node has a link to" in speed.reason
+    assert made.result(folder, "cabling.h100.uplinks").result == "fail", "the design has its uplinks"
+    undesigned(folder, {"worker-1": "su-1", "worker-2": "su-1"})
+    for row in ("cabling.h100.rails", "cabling.h100.uplinks"):
+        found = made.result(folder, row)
+        assert (found.result, "the leaf of mlx5_4" in found.reason) == ("unknown", True), found.reason
+
+
+def test_a_rail_without_a_link_leaves_speed_and_uplinks_unknown(folder: Path) -> None:
+    cabled(lambda net: net.unplug(RAIL))(folder)
+    for row in ("cabling.h100.speed", "cabling.h100.uplinks"):
+        found = made.result(folder, row)
+        assert (found.result, "mlx5_3 of worker-2, without a link" in found.reason) == ("unknown", True)
+
+
+def test_an_additional_cable_between_leaves_is_named(folder: Path) -> None:
+    cabled(lambda net: net.plug(("leaf-0-1", 60), ("leaf-0-2", 60)))(folder)
+    link = "the link from leaf-0-1 port 60 to leaf-0-2 port 60"
+    found = made.result(folder, "cabling.h100.uplinks")
+    assert (found.result, f"{link} is not in the design" in found.reason) == ("fail", True), found.reason
+    undesigned(folder, {"worker-1": "su-1", "worker-2": "su-1"})
+    found = made.result(folder, "cabling.h100.uplinks")
+    assert (found.result, f"{link} joins two leaves" in found.reason) == ("fail", True), found.reason
+
+
+def test_fewer_nodes_than_were_agreed_on_fail_and_are_counted(folder: Path) -> None:
+    path = folder / "acceptance.yaml"
+    agreed = yaml.safe_load(path.read_text())
+    agreed["rows"] = [row for row in agreed["rows"] if row["id"] == "inventory.h100.nodes"]
+    agreed["rows"][0]["threshold"] = 3.0
+    path.write_text(yaml.safe_dump(agreed))
+    found = document.contents(folder)[0]
+    assert found["rows"][0]["reason"] == "2 nodes; expected at least 3 nodes"
+    assert (found["verdict"], found["holds_on"], found["bought"]) == ("refused", 2, 3)
+
+
+def site_with(workers: int, quarantined: int) -> Site:
+    given = site(servers=1, workers={"h100": workers}, validation={"profile": "h100-ib-8x400"})
+    for worker in given["hosts"]["workers"][:quarantined]:
+        worker["quarantine"] = "a new cable"
+    given["validation"]["enabled"] = quarantined < workers
+    return Site.of("prod", load(given))
+
+
+def test_rows_that_need_two_nodes_are_there_where_two_are() -> None:
+    kinds = {row.parts[3] for row in contract.default(site_with(1, 0)).rows}
+    assert kinds & {"pairs.slow", "pairs.nodes", "rails.slow", "rails.nodes", "nvlink.hcas"} == set()
+    assert {"collectives.proof", "nvlink.busbw", "machines.same"} <= kinds
+
+
+def test_a_pool_whose_workers_are_all_in_quarantine_has_no_rows_but_those_agreed_on(tmp_path: Path) -> None:
+    with pytest.raises(Misuse, match=r"every worker of prod is in quarantine\. Fix: end a quarantine"):
+        contract.default(site_with(2, 2))
+    agreed = contract.default(site_with(2, 0)).rows
+    text = contract.text(contract.Criteria(version=1, rows=[row for row in agreed if not row.expected]))
+    (tmp_path / "acceptance.yaml").write_text(text)
+    assert contract.read(tmp_path / "acceptance.yaml", site_with(2, 2)).rows
 
 
 def undesigned(folder: Path, groups: dict[str, str]) -> None:
