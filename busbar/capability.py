@@ -94,6 +94,11 @@ class Capability:
     """Function that makes a DrainHook of a Node, or None."""
     nodes: str | None = None
     """Function of an Api by which `busbar nodes` names Nodes that start no jobs: Node -> why."""
+    jobs: str | None = None
+    """Function by which a destroy asks for its jobs: an Api, or the path of the stack file if it has hosts of
+    its own, and whether to end them -> those that run. Raises Failed where that is unknown."""
+    job_kinds: Collection[str] = ()
+    """Its kinds of jobs on Kubernetes, which a destroy of its stack ends, in any namespace."""
     judge: str | None = None
     """Function that judges a folder with a kept log of its gate again: Path -> Verdict or None."""
 

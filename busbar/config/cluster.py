@@ -1010,6 +1010,16 @@ class MeasuredCluster(ConfigModel, Generic[P, V]):
 AnyCluster: TypeAlias = "MeasuredCluster[MeasuredPool, NcclSettings]"
 
 
+class Removal(ConfigModel):
+    """The treatment of running jobs by a destroy."""
+
+    cancel_jobs: bool = Field(
+        default=False,
+        description="End jobs that run or wait, and go on when they have ended; by default a destroy names "
+        "them and refuses.",
+    )
+
+
 class Cluster(MeasuredCluster[Pool, Validation]):
     """One cluster: hosts, software, and the bandwidth that it must reach.
 
@@ -1036,6 +1046,7 @@ class Cluster(MeasuredCluster[Pool, Validation]):
         default=None, description="An NFS server for the workers, set up on a host; by default none."
     )
     validation: Validation = Field(default=Validation(), description="The NCCL validation and its gate.")
+    removal: Removal = Field(default=Removal(), description="What a destroy does with running jobs.")
 
     @property
     def workers(self) -> Sequence[Worker]:

@@ -559,6 +559,11 @@ def keys(path: Path) -> set[str]:
     return set() if engine_yaml.value_of(document, "environment") else set(_config(path, document)[1])
 
 
+def written(path: Path, name: str) -> Any:
+    """The object `<project>:<key>` of a stack file, unchecked; None without one. Raises ConfigError."""
+    return _config(path, _document(path))[1].get(name)
+
+
 def kept_hosts(path: Path) -> Path | None:
     """The copy of the list of hosts, if the hosts of a stack file are those of another stack."""
     text = path.read_text(encoding="utf-8", errors="replace")

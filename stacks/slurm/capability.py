@@ -16,6 +16,7 @@ CAPABILITY = Capability(
         summary="stacks.slurm.package.summary",
     ),
     operations="stacks.slurm.package.operations",
+    jobs="stacks.slurm.package.operations:running_jobs",
     # Groups of DeepOps' config.example/inventory.
     host_groups={"slurm-master": "controller", "slurm-login": "login[]", "slurm-node": "compute[]"},
     host_roles={"controller": "controller", "login": "login[]", "worker": "compute[]"},

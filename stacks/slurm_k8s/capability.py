@@ -18,5 +18,6 @@ CAPABILITY = Capability(
     gate=GATE,
     drains="stacks.slurm_k8s.package.drain:hook",
     nodes="stacks.slurm_k8s.package.drain:node_states",
+    jobs="stacks.slurm_k8s.package.steps:running_jobs",
     measure="stacks.slurm_k8s.package.operations:measure",
 )

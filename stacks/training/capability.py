@@ -16,5 +16,6 @@ CAPABILITY = Capability(
     commands="stacks.training.package.commands",
     schema="stacks.training.package.config",
     gate=GATE,
+    job_kinds=("TrainJob", "PyTorchJob"),
     judge="stacks.training.package.collect:judge_folder",
 )

@@ -14,8 +14,9 @@ from busbar import hooks, names
 from busbar.capability import Gate, notify
 from busbar.cli.stack import copies, keep, recovery, session
 from busbar.cli.stack.changes import PlannedChanges
-from busbar.cli.stack.engine import Snapshot, open_stack, snapshot
+from busbar.cli.stack.engine import Snapshot, import_state, open_stack, snapshot
 from busbar.cli.stack.errors import reasons
+from busbar.cli.stack.guard import guard_of
 from busbar.cli.stack.report import next_run, report, show_uncleaned, unchanged
 from busbar.cli.stack.rows import Rows, resource_name
 from busbar.cli.stack.session import Session
@@ -110,12 +111,17 @@ def destroy(target: Target, options: Options) -> int:
         if not state.resources:
             s.say(f"stack {target.name} has no resources")
             return DONE
-        plan = PlannedChanges()
-        s.title(f"{s.command}: preview")
-        stack.preview_destroy(
-            on_event=plan.on_event, suppress_progress=True, color="never", show_secrets=False
-        )
-        s.console.print(plan.render())
+        guard = guard_of(target, state, lambda: keep.of(stack.outputs()).values)
+        if guard.gone:
+            s.say(f"{guard.gone}, and so are the resources of this stack: only its state is emptied")
+        else:
+            guard.check()
+            plan = PlannedChanges()
+            s.title(f"{s.command}: preview")
+            stack.preview_destroy(
+                on_event=plan.on_event, suppress_progress=True, color="never", show_secrets=False
+            )
+            s.console.print(plan.render())
         if lost := _unrecorded(state):
             what = (
                 f"warning: an earlier update was interrupted while it created {lost}. What it made is not in "
@@ -129,6 +135,12 @@ def destroy(target: Target, options: Options) -> int:
             if answer.strip() != target.name:
                 s.say(f"{answer!r} is not {target.name!r}; no changes made")
                 return FAILED
+        if guard.gone:
+            import_state(stack, state.emptied)
+            keep.remove(target.folder)
+            return DONE
+        # Jobs may have started since the first question.
+        guard.check(ends=True)
         s.title(s.command)
         rows, _, failure = s.update(stack, stack.destroy, parallel=options.parallel, continue_on_error=True)
         if failure:

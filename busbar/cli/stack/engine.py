@@ -97,6 +97,13 @@ class Snapshot:
     made: tuple[str, ...] = ()
     """URNs of what was made outside of the state. An update that preflight refuses makes nothing there."""
 
+    @property
+    def emptied(self) -> str:
+        """The export without resources, for `import_state`."""
+        export = json.loads(self.text)
+        export["deployment"] |= {"resources": [], "pending_operations": []}
+        return json.dumps(export)
+
 
 def open_stack(engine: Engine, target: Target, *, create: Callable[[str], None] | None = None) -> auto.Stack:
     """Select and return the stack. With `create` it may be created, and `create` gets a message about that.

@@ -2,7 +2,7 @@
 # slurmctld, which serves its configuration to all other hosts (configless).
 # VERB=install: slurmctld runs with this configuration. VERB=remove: removed; jobs are cancelled by that.
 #
-# Values: OWNER, INSTALL_ID, NODE_NAME, RUNNING_JOBS (wait or refuse), DRAIN_SECONDS, KEEP_DATA.
+# Values: OWNER, INSTALL_ID, NODE_NAME, CANCEL_JOBS (of nodes that are removed), DRAIN_SECONDS, KEEP_DATA.
 # Payload: slurm_key (secret), slurm_conf, cgroup_conf, gres_conf, topology_conf and plugstack_conf (may be empty), quarantine (lines "NODE REASON"),
 # and those of accounting.sh and users.sh; values also those of slurm-lib.sh and home.sh.
 # Facts: {"node","slurmctld"} (its version)
@@ -114,7 +114,7 @@ load() {
   printf '%s\n' "$files" >"$STATE_DIR/config.loaded"
 }
 
-# drain_removed: nodes that are no longer configured start no new job, and their jobs are waited for, or refused.
+# drain_removed: nodes that are no longer configured start no new job, and their jobs are waited for, or cancelled.
 drain_removed() {
   local node removed before
   [[ -e $SLURM_FOLDER/slurm.conf ]] && answers || return 0
@@ -132,14 +132,14 @@ node_names() {
 }
 
 await_jobs() {
-  local node=$1 seconds=$DRAIN_SECONDS fix="set removal.running_jobs: wait, or cancel them"
-  [[ $RUNNING_JOBS == wait ]] || seconds=0
-  [[ $RUNNING_JOBS != wait ]] || fix="raise removal.timeout_seconds, or cancel them"
+  local node=$1
   [[ -z $(jobs_on "$node") ]] || note "$node: waiting for jobs $(jobs_on "$node")"
-  poll "$seconds" idle "$node" || {
+  [[ $CANCEL_JOBS != true ]] || scancel "--nodelist=$node" >&2 || true
+  poll "$DRAIN_SECONDS" idle "$node" || {
     local jobs
     jobs=$(jobs_on "$node")
-    die "$node is no longer configured, and jobs $jobs run on it; it stays" "$fix: scancel ${jobs//,/ }"
+    die "$node is no longer configured, and jobs $jobs run on it; it stays" \
+      "raise removal.timeout_seconds, or cancel them: scancel ${jobs//,/ }"
   }
 }
 

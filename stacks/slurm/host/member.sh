@@ -4,7 +4,7 @@
 # VERB=install: slurmd is registered and IDLE (or drained, or set down, by somebody), or the commands reach the controller. VERB=remove:
 # removed; logs and homes stay.
 #
-# Values: OWNER, INSTALL_ID, NODE_NAME, UNIT (slurmd or sackd), CONTROLLER (ADDRESS:PORT), GPUS (of a compute host),
+# Values: OWNER, INSTALL_ID, NODE_NAME, UNIT (slurmd or sackd), CONTROLLER (ADDRESS:PORT), GPUS (of a compute host), CANCEL_JOBS,
 # CONTAINER_USER (who starts a container to see that users can; of a compute host with CONTAINERS), and those of slurm-lib.sh and home.sh.
 # Payload: slurm_key (secret), health (the HealthCheckProgram; may be empty), and that of users.sh.
 # Facts: {"node","version","state","gpus"} (the last two of a compute host)
@@ -12,6 +12,7 @@
 
 HEALTH_PROGRAM=/usr/local/lib/busbar/slurm-health
 READY_DEADLINE=120
+STEPS_DEADLINE=120
 DEVICES_DEADLINE=300
 
 main() {
@@ -145,11 +146,32 @@ gpu_count() {
   printf '%s' "${found//[!0-9]/}"
 }
 
+# end_steps: a step outlives its slurmd, and nobody could see or end it then.
+end_steps() {
+  local seconds=0
+  [[ $CANCEL_JOBS != true ]] || {
+    seconds=$STEPS_DEADLINE
+    timeout 30 scancel "--nodelist=$NODE_NAME" >&2 || true
+  }
+  poll "$seconds" has_no_steps ||
+    die "steps of jobs run here: $(steps); nothing was removed" "wait for their end, or set removal.cancel_jobs: true; then retry"
+}
+
+has_no_steps() {
+  [[ -z $(steps) ]]
+}
+
+# steps: JOB.STEP of each, from the titles of their processes.
+steps() {
+  { pgrep -a -f '^slurmstepd: \[' || true; } | sed 's/.*\[\(.*\)\]$/\1/' | sort | paste -sd ' ' -
+}
+
 remove_member() {
   may_remove || {
     removed false
     return
   }
+  [[ $UNIT != slurmd ]] || end_steps
   remove_unit "$UNIT"
   rm -f "$HEALTH_PROGRAM"
   rmdir "$(dirname "$HEALTH_PROGRAM")" 2>/dev/null || true

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# `busbar drain` and `busbar uncordon` of one node. It runs on the controller.
+# `busbar drain` and `busbar uncordon` of one node, and the jobs that a destroy would end. It runs on the controller.
 #
-# Values: NODE. Facts {"ours","state","reason","jobs"}; ours: whether the drain is one of `busbar drain`; jobs: comma-separated.
+# VERB=jobs: END_JOBS (true: they are cancelled, and have ended). Facts {"jobs"} (comma-separated, of the whole cluster).
+#
+# Values of the others: NODE. Facts {"ours","state","reason","jobs"}; ours: whether the drain is one of `busbar drain`; jobs: comma-separated.
 # VERB=drain: REASON, END_JOBS (true: cancel its jobs). A node that somebody else has drained or set down keeps its reason.
 # VERB=uncordon: facts of before. A drain that is not ours stays.
 # VERB=show: changes nothing.
@@ -9,9 +11,15 @@
 
 # No update ends a drain with this reason: it is none of those that host/controller.sh notes.
 COMMAND_REASON="busbar drain:"
+# KillWait and UnkillableStepTimeout of slurm.conf are 30 and 60 s.
+JOBS_DEADLINE=150
 
 main() {
   begin
+  [[ $VERB != jobs ]] || {
+    all_jobs
+    return
+  }
   read_node "$NODE"
   [[ -n $STATE ]] || die "slurmctld does not know $NODE" "see: sinfo -N; busbar verify"
   case $VERB in
@@ -20,6 +28,26 @@ main() {
     show) tell ;;
     *) die "VERB=$VERB is unknown" "use drain, uncordon or show" ;;
   esac
+}
+
+all_jobs() {
+  local listed="" ids=() deadline=$((SECONDS + JOBS_DEADLINE))
+  # Without its configuration slurmctld is not installed.
+  while [[ -e $SLURM_FOLDER/slurm.conf ]]; do
+    listed=$(timeout 30 squeue -h -o %A 2>&1 | sort -un | paste -sd, -) || {
+      [[ $END_JOBS == true ]] || die "slurmctld does not tell which jobs there are: $listed" "see: systemctl status slurmctld"
+      note "slurmctld cannot be asked for jobs: $listed"
+      listed=""
+    }
+    [[ $END_JOBS == true && -n $listed ]] || break
+    ((SECONDS < deadline)) || die "jobs $listed do not end" "see: sinfo; of a host that is gone: scontrol update nodename=NODE state=down reason=gone"
+    ((${#ids[@]} > 0)) || {
+      IFS=, read -ra ids <<<"$listed"
+      scancel "${ids[@]}" >&2 || true
+    }
+    sleep 2
+  done
+  printf '{"jobs":%s}\n' "$(json "$listed")"
 }
 
 drain_node() {

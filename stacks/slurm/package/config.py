@@ -13,7 +13,15 @@ from pydantic import AfterValidator, BaseModel, Field
 from pydantic_core import ErrorDetails
 
 from busbar.config import HostConfig, Worker, checks, files, stackfile
-from busbar.config.cluster import MeasuredCluster, MeasuredPool, NcclSettings, NfsServer, Pool, Validation
+from busbar.config.cluster import (
+    MeasuredCluster,
+    MeasuredPool,
+    NcclSettings,
+    NfsServer,
+    Pool,
+    Removal,
+    Validation,
+)
 from busbar.config.findings import did_you_mean, finding
 from busbar.config.project import ProjectConfig
 from busbar.config.stackfile import StackFile
@@ -37,7 +45,7 @@ _RESERVED = "DEFAULT has a meaning of its own in slurm.conf", "rename it"
 _INSTEAD = {
     "image": "validation.image names what pyxis starts",
     "topology_file": "set env.NCCL_TOPO_FILE to a file that all compute hosts have",
-    "running_jobs": "removal.running_jobs is for all pools",
+    "running_jobs": "removal.cancel_jobs is for all pools",
 }
 # Keys of slurm.conf that this stack writes itself or relies on.
 WRITTEN = frozenset((
@@ -163,14 +171,12 @@ class Users(ConfigModel):
     accounts: dict[AccountName, User] = Field(default={}, description="The users by name.")
 
 
-class Removal(ConfigModel):
-    """Settings for the removal of a compute host, which is drained first."""
+class HostRemoval(Removal):
+    """The treatment of running jobs by a destroy, and by the removal of a compute host, which is drained."""
 
-    running_jobs: Annotated[
-        str, Matching("wait|refuse", "wait (for their end) or refuse (the update fails at once)")
-    ] = Field(default="wait", description="What is done while jobs run on it: wait, or refuse.")
     timeout_seconds: Annotated[Int, Field(ge=10, le=86400)] = Field(
-        default=3600, description="How long jobs are waited for; then the update fails."
+        default=3600,
+        description="How long the jobs of a removed host are waited for; then the update fails.",
     )
 
 
@@ -222,7 +228,9 @@ class Slurm(MeasuredCluster[MeasuredPool, SlurmValidation]):
     accounting: Accounting = Field(default=Accounting(), description="slurmdbd and MariaDB.")
     home: Home = Field(default=Home(), description="Where homes are.")
     users: Users = Field(default=Users(), description="Users with the same uid on every host.")
-    removal: Removal = Field(default=Removal(), description="How compute hosts are taken out.")
+    removal: HostRemoval = Field(
+        default=HostRemoval(), description="What a destroy, or the removal of a host, does with running jobs."
+    )
     health_check: HealthCheck = Field(default=HealthCheck(), description="HealthCheckProgram of slurmd.")
     parameters: dict[Parameter, ParameterValue] = Field(
         default={}, description="Further parameters of slurm.conf, such as MaxJobCount: 50000."

@@ -50,6 +50,8 @@ Answer = TypeVar("Answer")
 POLL_SECONDS = 3.0
 # How long a node may take until it is usable again, in seconds.
 READY_SECONDS = 300
+# How long host/node.sh waits for the end of jobs, with its questions.
+END_JOBS_SECONDS = 200
 ROLES = {"controller": "lb", "login": "lb", "compute": "worker"}
 
 
@@ -172,6 +174,28 @@ def uncordon(path: Path, host: str) -> str:
 
     node.wait(usable, READY_SECONDS)
     return f"{host} is back: jobs can start there"
+
+
+def running_jobs(path: Path, ends: bool) -> list[str]:
+    """The question of a destroy (busbar.capability.Capability.jobs). Raises Failed without an answer."""
+    slurm, file = config.read(path)
+    controller = hosts_of(slurm)[0]
+    values = {"NODE_NAME": controller.name, "VERB": "jobs", "END_JOBS": str(ends).lower()}
+
+    def ask(hosts: Hosts) -> Coroutine[Any, Any, dict[str, Any]]:
+        return hosts.run(controller, "slurm/node", values, seconds=END_JOBS_SECONDS)
+
+    try:
+        jobs = _ask(login_of(file, slurm.ssh), ask)["jobs"]
+    except (ScriptError, UnreachableError) as error:
+        if ends and isinstance(error, UnreachableError):
+            progress(f"warning: the controller cannot be asked for jobs: {error}")
+            return []
+        raise Failed(
+            f"it is unknown whether jobs run: {error}; nothing was removed. To go on without an answer of "
+            f"slurmctld: set removal.cancel_jobs: true in {path.name}, then retry"
+        ) from None
+    return [f"job {job}" for job in jobs.split(",") if job]
 
 
 def _of_others(host: str, found: Mapping[str, str]) -> str:

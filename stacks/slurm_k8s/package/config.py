@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from busbar.config.checks import floating
-from busbar.config.cluster import Taint
+from busbar.config.cluster import Removal, Taint
 from busbar.config.project import ProjectConfig
 from busbar.config.types import (
     ChartVersion,
@@ -129,14 +129,6 @@ class Update(ConfigModel):
     job_seconds: Annotated[Int, Field(ge=0)] = Field(
         default=3600,
         description="How long to wait for the jobs of a node, in seconds; 0 refuses while jobs run there.",
-    )
-
-
-class Removal(ConfigModel):
-    """The treatment of jobs by a destroy."""
-
-    cancel_jobs: bool = Field(
-        default=False, description="Cancel jobs that run or wait; by default a destroy refuses."
     )
 
 

@@ -63,14 +63,14 @@ def _of_person(node: SlurmNode) -> bool:
 
 def hook(api: ProxyApi, node: str, reason: str, *, end_jobs: bool) -> SlurmDrain | None:
     """The hook for a Node; None without a pod of Slurm there. Raises ApiError."""
-    found = _with_pods(api, fieldSelector=f"spec.nodeName={node}")
+    found = clusters(api, fieldSelector=f"spec.nodeName={node}")
     return next((SlurmDrain(each, node, f"{OURS}{reason}", end_jobs) for each in found), None)
 
 
 def node_states(api: ProxyApi) -> dict[str, str]:
     """Node -> why Slurm starts no jobs there. Raises ApiError."""
     found: dict[str, str] = {}
-    for slurm, pods in _with_pods(api).items():
+    for slurm, pods in clusters(api).items():
         try:
             found |= {each.on: f"in Slurm: {each.problem}" for each in slurm.nodes().values() if each.problem}
         except ApiError as error:
@@ -78,7 +78,7 @@ def node_states(api: ProxyApi) -> dict[str, str]:
     return found
 
 
-def _with_pods(api: ProxyApi, **query: str) -> dict[SlurmApi, list[JsonObject]]:
+def clusters(api: ProxyApi, **query: str) -> dict[SlurmApi, list[JsonObject]]:
     """The Slurm clusters of busbar with worker pods. Another one, without busbar's key, cannot be asked."""
     found: dict[str, list[JsonObject]] = {}
     for pod in api.list("/api/v1/pods", labelSelector=POD_LABELS, **query):

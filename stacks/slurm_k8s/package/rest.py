@@ -133,9 +133,10 @@ class SlurmApi:
         return found[0]
 
     def active_jobs(self) -> list[int]:
-        """The jobs that are pending or run."""
+        """The jobs that are pending or run, and those whose processes have not ended yet."""
         jobs = self._asked().get(f"{self._base}/jobs/").get("jobs") or []
-        return [int(each["job_id"]) for each in jobs if not ENDED & {*states_of(each)}]
+        states = {int(each["job_id"]): {*states_of(each)} for each in jobs}
+        return [job for job, found in states.items() if not ENDED & found or "COMPLETING" in found]
 
     def forget_cordon(self, on: str) -> None:
         """Take the operator's mark of a cordon away from the pod on a Node; with OnDelete it leaves it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from busbar.cli.output import progress
 from busbar.exits import Failed
 from busbar.kube.client import Api, ApiError
 from busbar.kube.objects import find
@@ -17,6 +18,7 @@ from busbar.kube.wait import (
     wait_until,
 )
 from busbar.text import listed
+from stacks.slurm_k8s.package.drain import clusters
 from stacks.slurm_k8s.package.rest import POD_LABELS, ProxyApi, SlurmApi, transient
 from stacks.slurm_k8s.package.roll import Roll, RollSpec
 from stacks.slurm_k8s.package.values import API_VERSION, OPERATOR, RELEASE
@@ -24,7 +26,7 @@ from stacks.slurm_k8s.package.values import API_VERSION, OPERATOR, RELEASE
 SERVICE = "slurm-operator-webhook"
 SECONDS = 120
 POLL_SECONDS = 2.0
-_CANCEL = "set removal.cancel_jobs: true and run `busbar up`, then retry"
+_CANCEL = "set removal.cancel_jobs: true, which cancels them, and run `busbar destroy` again"
 _DRY_RUN = "busbar-dry-run"
 READY = "ready"
 
@@ -40,7 +42,12 @@ def run(api: ProxyApi, spec: StepSpec, clock: Clock, progress: ProgressCallback)
     """Run a step; what it has found. Raises TimedOut, Failed and ApiError."""
     roll = Roll(api, SlurmApi(api, spec.namespace), spec, clock, progress)
     if spec.step == "before-removal":
-        return before_removal(roll.slurm, spec, clock, progress)
+        if jobs := end_jobs(roll.slurm, clock, progress, ends=spec.cancel_jobs):
+            raise Failed(
+                f"{listed(jobs)} are running or pending; nothing was removed. Fix: wait for their end, or "
+                f"{_CANCEL}"
+            )
+        return "no jobs"
     if spec.step == "roll":
         return roll.roll()
     look = {"webhook": webhook, "before-change": slurmrestd, "after-removal": no_pods}[spec.step]
@@ -105,33 +112,36 @@ def no_pods(api: Api, namespace: str) -> str | Pending:
     return Pending(f"pods of Slurm are ending: {listed(names)}") if names else "gone"
 
 
-def before_removal(slurm: SlurmApi, spec: StepSpec, clock: Clock, progress: ProgressCallback) -> int:
-    """The number of jobs that were cancelled. Raises Failed while there are jobs, and without an answer."""
+def running_jobs(api: ProxyApi, ends: bool) -> list[str]:
+    """The question of a destroy (busbar.capability.Capability.jobs). Raises Failed without an answer."""
+    found = (end_jobs(each, SystemClock(), progress, ends=ends) for each in clusters(api))
+    return [text for jobs in found for text in jobs]
+
+
+def end_jobs(slurm: SlurmApi, clock: Clock, progress: ProgressCallback, *, ends: bool) -> list[str]:
+    """The jobs that run or wait; with `ends` they are cancelled, and have ended. Raises Failed."""
     cancelled: set[int] = set()
 
-    def look() -> int | Pending:
+    def look() -> list[str] | Pending:
         jobs = slurm.active_jobs()
-        if not jobs:
-            return len(cancelled)
-        if not spec.cancel_jobs:
-            raise Failed(
-                f"jobs of Slurm are running or pending: {listed([str(job) for job in jobs])}; nothing was "
-                f"removed. Fix: wait for their end, or {_CANCEL}"
-            )
-        for job in jobs:
+        if not jobs or not ends:
+            return [f"job {job} of Slurm" for job in jobs]
+        for job in {*jobs} - cancelled:
             slurm.cancel(job)
         cancelled.update(jobs)
-        return Pending(f"cancelling {len(jobs)} jobs")
+        return Pending(f"jobs of Slurm are ending: {listed([*map(str, jobs)])}")
 
+    deadline = Deadline(clock, SECONDS)
     try:
-        return wait_until(
-            look, Deadline(clock, SECONDS), poll_seconds=POLL_SECONDS, progress=progress, retry_on=transient
-        )
+        return wait_until(look, deadline, poll_seconds=POLL_SECONDS, progress=progress, retry_on=transient)
     except TimedOut as timeout:
-        if spec.cancel_jobs and timeout.error:
+        if not timeout.error:
+            fix = "sinfo; of a host that is gone: scontrol update nodename=NODE state=down reason=gone"
+            raise Failed(f"{timeout}; nothing was removed. Fix: {fix}; then retry") from timeout
+        if ends:
             progress(f"warning: slurmctld cannot be asked for jobs: {timeout.error}")
-            return len(cancelled)
+            return []
         raise Failed(
             f"it is unknown whether jobs of Slurm run: {timeout.state}; nothing was removed. Fix: "
-            f"kubectl -n {spec.namespace} get pods; or {_CANCEL}"
+            f"kubectl -n {slurm.namespace} get pods; or {_CANCEL}"
         ) from timeout

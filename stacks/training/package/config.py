@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from busbar.config.cluster import Chart
+from busbar.config.cluster import Chart, Removal
 from busbar.config.project import ProjectConfig
 from busbar.config.types import (
     Bytes,
@@ -191,6 +191,7 @@ class Training(ConfigModel):
     training_operator: TrainingOperator = Field(
         default=TrainingOperator(), description="Kubeflow Training Operator v1, for PyTorchJobs."
     )
+    removal: Removal = Field(default=Removal(), description="What a destroy does with running jobs.")
 
 
 def _findings(training: Training) -> Iterator[Finding]:

@@ -54,6 +54,7 @@ class SlurmHosts(pulumi.ComponentResource):
         super().__init__("busbar:slurm:SlurmHosts", name, None, opts)
         self._name, self._slurm, self._login = name, args.slurm, args.login
         self._hosts = preflight.hosts_of(args.slurm)
+        self._cancel_jobs = str(args.slurm.removal.cancel_jobs).lower()
         # Changed arguments would make another key, with which no daemon responds.
         generated = pulumi.ResourceOptions(parent=self, ignore_changes=[*TOKEN_ARGUMENTS])
         self._key = create_password(f"{name}-key", generated).result
@@ -106,7 +107,7 @@ class SlurmHosts(pulumi.ComponentResource):
     def _install_controller(self, host: Host) -> remote.Command:
         slurm = self._slurm
         values = {
-            "RUNNING_JOBS": slurm.removal.running_jobs,
+            "CANCEL_JOBS": self._cancel_jobs,
             "DRAIN_SECONDS": str(slurm.removal.timeout_seconds),
             "KEEP_DATA": str(slurm.accounting.keep_data).lower(),
         }
@@ -153,7 +154,9 @@ class SlurmHosts(pulumi.ComponentResource):
         # The controller is removed last, because until then it knows which jobs run.
         ahead = self._nfs.removals if role == "controller" else after
         removal_opts = pulumi.ResourceOptions(parent=self, depends_on=ahead)
-        removal = create_host_removal(on, script, REMOVAL_SECONDS, values, removal_opts)
+        # A host is not installed anew for this setting.
+        at_removal = {**values, "CANCEL_JOBS": self._cancel_jobs}
+        removal = create_host_removal(on, script, REMOVAL_SECONDS, at_removal, removal_opts)
         return create_host_command(
             name,
             on,

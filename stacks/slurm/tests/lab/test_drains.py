@@ -38,7 +38,7 @@ def one_node(slurm: dict[str, Any]) -> None:
 
 
 def refusing(slurm: dict[str, Any]) -> None:
-    slurm["removal"] = {"running_jobs": "refuse"}
+    slurm["removal"] = {"timeout_seconds": 10}
 
 
 def soon_down(slurm: dict[str, Any]) -> None:

@@ -100,7 +100,7 @@ VALUES = {"SLURM_PACKAGES": "os", "CONTAINERS": "", "HOME_PATH": "/home", "HOME_
 @pytest.mark.parametrize(
     ("name", "own"),
     [
-        ("slurm-controller@ctl", {"RUNNING_JOBS": "wait", "DRAIN_SECONDS": "3600", "KEEP_DATA": "true"}),
+        ("slurm-controller@ctl", {"DRAIN_SECONDS": "3600", "KEEP_DATA": "true"}),
         ("slurm-compute@gpu-1", {"UNIT": "slurmd", "CONTROLLER": "10.0.0.1:6817", "GPUS": "8"}),
         ("slurm-login@login", {"UNIT": "sackd", "CONTROLLER": "10.0.0.1:6817", "GPUS": "0"}),
     ],
@@ -109,6 +109,7 @@ def test_a_removal_has_the_values_of_the_installation(name: str, own: dict[str, 
     run = up()
     removal = json.loads(run.removal(name).inputs["stdin"])["values"]
     of_owner = {key: removal.pop(key) for key in ("OWNER", "INSTALL_ID")}
+    assert removal.pop("CANCEL_JOBS") == "false"
     assert removal == VALUES | own
     given = dict(
         re.findall(r"(\w+)=(\S*) ", run.named(name).inputs["create"].partition(" timeout ")[0] + " ")

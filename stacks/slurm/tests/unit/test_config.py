@@ -149,10 +149,6 @@ POOL = configured()["pools"]["h100"]
         ),
         ({"packages": "slurm"}, "packages: 'slurm' is not `os` or the absolute path of a folder"),
         (
-            {"removal": {"running_jobs": "kill"}},
-            "removal.running_jobs: 'kill' is not wait (for their end) or refuse",
-        ),
-        (
             {"users": {"accounts": {"ada": {"uid": 5001}, "bob": {"uid": 5001}}}},
             "users.accounts.bob.uid: 5001 is also that of ada. Fix: give each its own",
         ),

@@ -74,7 +74,7 @@ PAYLOAD = {
     **{"quarantine": "", "users": "", "slurmdbd_conf": "StoragePass=word", "database_password": "word"},
 }
 VALUES = {
-    **{**OWNER, "NODE_NAME": "ctl", "RUNNING_JOBS": "refuse", "DRAIN_SECONDS": "60"},
+    **{**OWNER, "NODE_NAME": "ctl", "CANCEL_JOBS": "false", "DRAIN_SECONDS": "0"},
     **{"KEEP_DATA": "true", "HOME_PATH": "/home"},
 }
 

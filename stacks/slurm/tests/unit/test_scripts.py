@@ -113,38 +113,88 @@ def test_nodes_are_the_names_of_slurm_conf() -> None:
     assert output("slurm/controller", 'node_names <<<"$1"', text) == "a\nb\n"
 
 
-REFUSED = "b is no longer configured, and jobs 7 run on it; it stays. Fix: set removal.running_jobs: wait"
 DRAIN = """
 SLURM_FOLDER=$PWD DRAINS=$PWD/drains; answers() { :; }; payload() { printf 'NodeName=a \\n'; }
 scontrol() { [[ $1 != show ]] || echo ' State=IDLE'; [[ $1 == show ]] || echo "scontrol $*"; }
-squeue() { FOUND; }; RUNNING_JOBS=POLICY DRAIN_SECONDS=0; timeout() { "${@:2}"; }
+squeue() { FOUND; }; CANCEL_JOBS=CANCELS DRAIN_SECONDS=0; timeout() { "${@:2}"; }
 printf 'NodeName=%s \\n' a b c >slurm.conf
+scancel() { echo "scancel $*"; }
 drain_removed
 """
 
 
 @pytest.mark.parametrize(
-    ("policy", "jobs", "status", "said"),
+    ("cancels", "jobs", "status", "said"),
     [
-        ("wait", "", 0, ""),
-        ("refuse", "echo 7", 1, REFUSED),
+        ("false", "", 0, ""),
         (
-            "wait",
+            "false",
             "echo 7; echo 9",
             1,
             "jobs 7,9 run on it; it stays. Fix: raise removal.timeout_seconds, or cancel them: scancel 7 9",
         ),
+        ("true", "", 0, ""),
     ],
 )
 def test_a_removed_node_is_drained_and_its_jobs_are_respected(
-    tmp_path: Path, policy: str, jobs: str, status: int, said: str
+    tmp_path: Path, cancels: str, jobs: str, status: int, said: str
 ) -> None:
-    call = DRAIN.replace("FOUND", jobs or ":").replace("POLICY", policy)
+    call = DRAIN.replace("FOUND", jobs or ":").replace("CANCELS", cancels)
     done = run("slurm/controller", f"cd {tmp_path}; {call}")
     assert (done.returncode, said in done.stderr) == (status, True), done.stderr
-    assert done.stdout.splitlines() == [
-        f"scontrol update nodename={node} state=drain reason=busbar: removed" for node in ("b", "c")
-    ]
+    changes = [f"scontrol update nodename={node} state=drain reason=busbar: removed" for node in ("b", "c")]
+    assert done.stdout.splitlines() == changes
+    assert done.stderr.count("scancel --nodelist=") == (2 if cancels == "true" else 0)
+
+
+JOBS = """
+SLURM_FOLDER=$PWD END_JOBS=%s JOBS_DEADLINE=1 NODE_NAME=ctl; touch slurm.conf
+timeout() { "${@:2}"; }; sleep() { :; }
+squeue() { cat jobs; }; scancel() { echo "scancel $*" >&2; %s; }
+printf '9\n7\n7\n' >jobs; VERB=jobs main
+"""
+
+
+@pytest.mark.parametrize(
+    ("ends", "cancelled", "printed", "said"),
+    [
+        ("false", ":", '{"jobs":"7,9"}\n', ""),
+        ("true", ": >jobs", '{"jobs":""}\n', "scancel 7 9"),
+        ("true", ":", "", "jobs 7,9 do not end. Fix: see: sinfo"),
+    ],
+)
+def test_a_destroy_asks_for_the_jobs_of_all_users_and_ends_them_where_that_is_configured(
+    tmp_path: Path, ends: str, cancelled: str, printed: str, said: str
+) -> None:
+    done = run("slurm/node", f"cd {tmp_path}; {JOBS % (ends, cancelled)}")
+    assert (done.stdout, said in done.stderr) == (printed, True), done.stderr
+
+
+def test_jobs_are_unknown_without_an_answer_of_slurmctld(tmp_path: Path) -> None:
+    silent = JOBS.replace("cat jobs", "echo no contact >&2; return 1")
+    done = run("slurm/node", f"cd {tmp_path}; {silent % ('false', ':')}")
+    assert done.returncode == 1 and "does not tell which jobs there are: no contact" in done.stderr
+    assert run("slurm/node", f"cd {tmp_path}; {silent % ('true', ':')}").stdout == '{"jobs":""}\n'
+
+
+STEPS = """
+UNIT=slurmd NODE_NAME=gpu-1 CANCEL_JOBS=%s STEPS_DEADLINE=1; may_remove() { :; }; timeout() { "${@:2}"; }
+pgrep() { cat steps 2>/dev/null; }; scancel() { rm steps; echo "scancel $*"; }
+remove_unit() { echo "removed $1"; }; remove_rest() { :; }; rm() { [[ $1 == -f ]] || command rm "$@"; }
+printf '12 slurmstepd: [7.extern]\n13 slurmstepd: [7.0]\n' >steps; remove_member
+"""
+
+
+def test_a_host_on_which_a_step_runs_is_not_removed(tmp_path: Path) -> None:
+    done = run("slurm/member", f"cd {tmp_path}; {STEPS % 'false'}")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "steps of jobs run here: 7.0 7.extern; nothing was removed" in done.stderr
+
+
+def test_the_steps_of_a_host_are_ended_first_where_that_is_configured(tmp_path: Path) -> None:
+    done = run("slurm/member", f"cd {tmp_path}; {STEPS % 'true'}")
+    assert done.stdout.splitlines() == ["removed slurmd"], done.stderr
+    assert "scancel --nodelist=gpu-1" in done.stderr
 
 
 USERS = """

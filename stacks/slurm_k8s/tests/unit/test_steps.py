@@ -9,6 +9,7 @@ import pytest
 from busbar.exits import Failed
 from busbar.kube.client import ApiError
 from busbar.kube.wait import TimedOut
+from stacks.slurm_k8s.package import steps
 from stacks.slurm_k8s.package.steps import StepSpec, run
 from stacks.slurm_k8s.tests.support import NODES, NODESETS, PODS, REST, RESTD, REVISIONS, SlurmCluster, pod
 from tests.support.kube_cluster import Clock
@@ -63,39 +64,56 @@ def test_pods_that_do_not_end_are_named() -> None:
 class Jobs(SlurmCluster):
     """Slurm with jobs that a cancellation ends."""
 
-    def __init__(self, *jobs: tuple[int, str]) -> None:
+    def __init__(self, *jobs: tuple[int, str], ends: bool = True) -> None:
         super().__init__()
-        self.jobs = dict(jobs)
+        self.jobs, self.ending, self.ends = dict(jobs), list[int](), ends
         self.objects[f"{REST}/jobs/"] = {}
 
     def get(self, path: str, **query: str) -> Any:
         if path == f"{REST}/jobs/" and not self.failures:
-            return {"jobs": [{"job_id": job, "job_state": [state]} for job, state in self.jobs.items()]}
+            found = [{"job_id": job, "job_state": state.split()} for job, state in self.jobs.items()]
+            if self.ends:  # for the next question
+                self.jobs.update(dict.fromkeys(self.ending, "CANCELLED"))
+            return {"jobs": found}
         return super().get(path, **query)
 
     def delete(self, path: str, **preconditions: str) -> Any:
-        self.jobs.pop(int(path.rpartition("/")[2]))
+        job = int(path.rpartition("/")[2])
+        assert job not in self.ending, "cancelled twice"
+        self.ending.append(job)
         return {}
 
 
-def removal(cluster: Jobs, *, cancel_jobs: bool = False) -> int:
-    return int(step("before-removal", cluster, cancel_jobs=cancel_jobs))
+def removal(cluster: Jobs, *, cancel_jobs: bool = False) -> Any:
+    return step("before-removal", cluster, cancel_jobs=cancel_jobs)
 
 
 def test_jobs_that_have_ended_keep_nothing() -> None:
-    assert removal(Jobs((1, "COMPLETED"), (2, "FAILED"), (3, "CANCELLED"))) == 0
+    assert removal(Jobs((1, "COMPLETED"), (2, "FAILED"), (3, "CANCELLED"))) == "no jobs"
 
 
-@pytest.mark.parametrize("state", ["RUNNING", "PENDING", "COMPLETING", "SUSPENDED"])
+@pytest.mark.parametrize("state", ["RUNNING", "PENDING", "CANCELLED COMPLETING", "SUSPENDED"])
 def test_a_job_that_runs_or_waits_is_named_and_nothing_is_removed(state: str) -> None:
-    with pytest.raises(Failed, match=r"running or pending: 4; nothing was removed.*removal\.cancel_jobs"):
+    with pytest.raises(Failed, match=r"^job 4 of Slurm .*; nothing was removed.*removal\.cancel_jobs"):
         removal(Jobs((4, state)))
 
 
-def test_jobs_are_cancelled_where_that_is_configured() -> None:
+def test_jobs_are_cancelled_once_where_that_is_configured_and_waited_for() -> None:
     cluster = Jobs((4, "RUNNING"), (5, "PENDING"))
-    assert removal(cluster, cancel_jobs=True) == 2
-    assert cluster.jobs == {}
+    assert removal(cluster, cancel_jobs=True) == "no jobs"
+    assert cluster.ending == [4, 5]
+
+
+def test_a_job_whose_processes_do_not_end_keeps_its_node() -> None:
+    cluster = Jobs((4, "RUNNING"), ends=False)
+    with pytest.raises(Failed, match=r"ending: 4; nothing was removed\. Fix: sinfo"):
+        removal(cluster, cancel_jobs=True)
+
+
+def test_a_destroy_asks_the_slurm_clusters_of_busbar() -> None:
+    cluster = Jobs((4, "RUNNING"))
+    cluster.objects["/api/v1/pods"] = [pod("h100-0", "gpu-1")]
+    assert steps.running_jobs(cluster, False) == ["job 4 of Slurm"]
 
 
 def silent() -> Jobs:
@@ -107,4 +125,4 @@ def silent() -> Jobs:
 def test_where_slurm_cannot_be_asked_nothing_is_removed_unless_jobs_do_not_count() -> None:
     with pytest.raises(Failed, match="it is unknown whether jobs of Slurm run"):
         removal(silent())
-    assert removal(silent(), cancel_jobs=True) == 0
+    assert removal(silent(), cancel_jobs=True) == "no jobs"

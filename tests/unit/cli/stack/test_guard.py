@@ -1,0 +1,206 @@
+"""What a destroy refuses, ends, or finds to be gone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from busbar.cli.stack import guard
+from busbar.cli.stack.engine import Snapshot
+from busbar.cli.stack.guard import Guard, guard_of
+from busbar.cli.stack.target import Target
+from busbar.cli.stackfile import SecretError
+from busbar.config import ConfigError
+from busbar.exits import Failed
+from busbar.kube.client import ApiError
+from busbar.kube.workloads import Workload
+from busbar.operations.verify import UnknownState
+from tests.support.clusters import site
+
+KUBECONFIG = {"kubeconfig": "text"}
+SWITCH = r"set removal\.cancel_jobs: true in Pulumi\.prod\.yaml, which ends them; then retry"
+
+
+def workload(namespace: str, name: str, kind: str = "MPIJob") -> Workload:
+    return Workload(kind, namespace, name, f"/{name}", "")
+
+
+class Site:
+    """A project folder with the stack `prod`, and the cluster that its guard asks."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.workloads: list[Workload] = []
+        self.releases: dict[str, list[str]] = {}
+        self.owners: dict[str, str] = {}
+        self.ended: list[str] = []
+        self.of_cluster: dict[str, Any] = {"cluster_id": "11", **KUBECONFIG}
+        monkeypatch.setattr(guard, "connect", lambda *_: self)
+        monkeypatch.setattr(guard, "RestApi", lambda _: self)
+        monkeypatch.setattr(guard, "workloads", lambda _: self.workloads)
+        monkeypatch.setattr(guard, "owners", lambda _: self.owners)
+        monkeypatch.setattr(guard, "releases_by_stack", lambda _: self.releases)
+        monkeypatch.setattr(guard, "end", self.end)
+        monkeypatch.setattr(guard, "read_outputs", lambda *_: json.dumps(self.of_cluster))
+
+    def end(self, _: Any, look: Any, *__: Any) -> None:
+        self.ended = [each.name for each in look()]
+        self.workloads = []
+
+    def guard(self, project: str, section: Mapping[str, Any], **state: Any) -> Guard:
+        (self.folder / "Pulumi.yaml").write_text(f"name: {project}\n")
+        key = "cluster" if project == "busbar" else project.removeprefix("busbar-")
+        content = {"config": {f"{project}:{key}": dict(section)}}
+        (self.folder / "Pulumi.prod.yaml").write_text(yaml.safe_dump(content))
+        snapshot = Snapshot((), (), json.dumps({"deployment": {"resources": state.get("resources", [])}}))
+        return guard_of(Target(self.folder, "prod"), snapshot, lambda: state.get("outputs", {}))
+
+    def cluster(self, **section: Any) -> Guard:
+        given = {**site(servers=1, workers={"h100": 1}), **section}
+        return self.guard("busbar", given, outputs=KUBECONFIG)
+
+    def consumer(self, project: str = "busbar-training", **section: Any) -> Guard:
+        resources = [
+            {"urn": "urn::a", "type": "pulumi:pulumi:StackReference", "inputs": {"name": "o/busbar/site"}},
+            {"urn": "urn::cluster-id", "type": "pulumi:index:Stash", "inputs": {"input": {"id": "11"}}},
+        ]
+        return self.guard(project, {"cluster": "o/busbar/site", **section}, resources=resources)
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    return Site(tmp_path, monkeypatch)
+
+
+def test_a_cluster_with_jobs_is_not_destroyed(made: Site) -> None:
+    made.workloads = [workload("ml", "llama")]
+    found = made.cluster()
+    with pytest.raises(Failed, match=rf"MPIJob ml/llama; nothing was removed\. Fix: .*{SWITCH}"):
+        found.check()
+
+
+def test_with_the_switch_jobs_are_ended_after_the_answer_and_not_before(made: Site) -> None:
+    made.workloads = [workload("ml", "llama")]
+    found = made.cluster(removal={"cancel_jobs": True})
+    found.check()
+    assert made.ended == []
+    found.check(ends=True)
+    assert made.ended == ["llama"]
+
+
+def test_a_job_that_has_started_since_the_first_question_is_named(made: Site) -> None:
+    found = made.cluster()
+    found.check()
+    made.workloads = [workload("ml", "late")]
+    with pytest.raises(Failed, match="ml/late"):
+        found.check(ends=True)
+
+
+def test_the_releases_of_another_stack_keep_a_cluster_whatever_the_switch_says(made: Site) -> None:
+    made.releases = {"busbar-slurm_k8s/dev": ["slurm-operator", "slurm"], "busbar/prod": ["gpu-operator"]}
+    found = made.cluster(removal={"cancel_jobs": True})
+    with pytest.raises(Failed) as refused:
+        found.check()
+    assert str(refused.value).splitlines()[1:] == [
+        "busbar-slurm_k8s: slurm-operator, slurm. Fix: `busbar destroy dev` in the folder of busbar-slurm_k8s"
+    ]
+
+
+def test_pods_of_the_cluster_s_own_stack_are_no_jobs(made: Site) -> None:
+    made.workloads, made.owners = (
+        [workload("busbar-validation", "nccl")],
+        {"busbar-validation": "busbar/prod"},
+    )
+    made.cluster().check()
+
+
+def test_a_cluster_whose_api_is_gone_can_be_destroyed(
+    made: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def silent(*_: Any) -> None:
+        raise UnknownState("connection refused")
+
+    monkeypatch.setattr(guard, "connect", silent)
+    made.cluster().check()
+    assert "warning: nothing runs without an API, and it is not responding" in capsys.readouterr().err
+
+
+def test_an_api_that_stops_responding_is_no_evidence(made: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent(_: Any) -> None:
+        raise ApiError("GET /api/v1/pods", None, "connection refused")
+
+    found = made.cluster()
+    monkeypatch.setattr(guard, "workloads", silent)
+    with pytest.raises(Failed, match="it is unknown whether jobs run"):
+        found.check()
+
+
+def test_a_stack_asks_for_jobs_in_its_namespaces_and_for_those_of_its_kinds(made: Site) -> None:
+    made.owners = {"training": "busbar-training/prod", "slurm": "busbar-slurm_k8s/prod"}
+    made.workloads = [
+        workload("training", "own", "Pod"),
+        workload("ml", "of-trainer", "TrainJob"),
+        workload("ml", "other"),
+        workload("slurm", "pod", "Pod"),
+    ]
+    with pytest.raises(Failed, match="pending: Pod training/own, TrainJob ml/of-trainer; nothing"):
+        made.consumer().check()
+
+
+@pytest.mark.parametrize(
+    ("outputs", "says"), [({}, "has no cluster any more"), ({"cluster_id": "22"}, "has another cluster now")]
+)
+def test_a_stack_whose_cluster_is_gone_has_nothing_left(made: Site, outputs: Any, says: str) -> None:
+    made.of_cluster = outputs
+    assert says in made.consumer().gone
+
+
+def test_a_stack_whose_cluster_s_stack_is_gone_has_nothing_left(
+    made: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(text: str) -> Any:
+        def read(*_: Any) -> str:
+            raise SecretError(text)
+
+        return read
+
+    monkeypatch.setattr(guard, "read_outputs", failing("no stack named 'site' found"))
+    assert made.consumer().gone
+    monkeypatch.setattr(guard, "read_outputs", failing("passphrase must be set"))
+    with pytest.raises(SecretError, match="passphrase"):
+        made.consumer()
+
+
+def test_hosts_of_a_capability_are_asked_by_its_own_function(
+    made: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def jobs(path: Path, ends: bool) -> list[str]:
+        asked.append((path.name, ends))
+        return [] if ends else ["job 7"]
+
+    monkeypatch.setattr("stacks.slurm.package.operations.running_jobs", jobs)
+    with pytest.raises(Failed, match=r"pending: job 7; nothing was removed"):
+        made.guard("busbar-slurm", {}).check()
+    made.guard("busbar-slurm", {"removal": {"cancel_jobs": True}}).check(ends=True)
+    assert asked == [("Pulumi.prod.yaml", False), ("Pulumi.prod.yaml", True)]
+
+
+def test_other_programs_are_not_asked_and_a_broken_file_of_busbar_s_is_an_error(made: Site) -> None:
+    assert made.guard("tiny", {}).find(True) == ()
+    (made.folder / "Pulumi.yaml").write_text("name: busbar\n")
+    (made.folder / "Pulumi.prod.yaml").write_text("config: [\n")
+    with pytest.raises(ConfigError):
+        guard_of(Target(made.folder, "prod"), Snapshot((), ()), dict)
+
+
+def test_a_state_is_emptied_and_keeps_its_secrets_provider() -> None:
+    kept = {"version": 3, "deployment": {"secrets_providers": {"type": "passphrase"}, "resources": [1]}}
+    emptied = json.loads(Snapshot((), (), json.dumps(kept)).emptied)["deployment"]
+    assert emptied == {"secrets_providers": {"type": "passphrase"}, "resources": [], "pending_operations": []}

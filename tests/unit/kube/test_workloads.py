@@ -1,0 +1,124 @@
+"""What holds the devices of a cluster, and how it is ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from busbar.exits import Failed
+from busbar.kube import workloads
+from busbar.kube.gpus import IDLE_LABEL, MEASURED_BY
+from busbar.kube.objects import OWNER
+from tests.support.kube_cluster import Clock, Cluster
+
+GPUS = {"nvidia.com/gpu": "8"}
+JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/ml/jobsets"
+TRAIN_JOB = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/ml/trainjobs/llama"
+
+
+def owned(version: str, kind: str, name: str) -> dict[str, Any]:
+    return {"ownerReferences": [{"apiVersion": version, "kind": kind, "name": name, "controller": True}]}
+
+
+def pod(name: str, requests: dict[str, str], **metadata: Any) -> dict[str, Any]:
+    found = {"name": name, "namespace": "ml", "uid": f"uid-{name}", **metadata}
+    return {"metadata": found, "spec": {"containers": [{"resources": {"requests": requests}}]}}
+
+
+def kinds(**found: str) -> dict[str, Any]:
+    names = [(kind, name) for kind, plural in found.items() for name in (plural, f"{plural}/status")]
+    return {"resources": [{"kind": kind, "name": name} for kind, name in names]}
+
+
+def cluster(*pods: dict[str, Any]) -> Cluster:
+    """Pods of a TrainJob are those of a Job of a JobSet of it."""
+    of_train_job = owned("trainer.kubeflow.org/v1alpha1", "TrainJob", "llama")
+    of_jobset = owned("jobset.x-k8s.io/v1alpha2", "JobSet", "llama")
+    jobset = {"metadata": {"name": "llama", "uid": "j", **of_train_job}}
+    job = {"metadata": {"name": "llama-node", "uid": "j", **of_jobset}}
+    return Cluster(
+        {
+            "/api/v1/pods": [*pods],
+            "/apis/batch/v1": kinds(Job="jobs"),
+            "/apis/jobset.x-k8s.io/v1alpha2": kinds(JobSet="jobsets"),
+            "/apis/trainer.kubeflow.org/v1alpha1": kinds(TrainJob="trainjobs"),
+            "/apis/batch/v1/namespaces/ml/jobs/llama-node": job,
+            f"{JOBSETS}/llama": jobset,
+            TRAIN_JOB: {"metadata": {"name": "llama", "uid": "train"}},
+        }
+    )
+
+
+def test_the_pods_of_a_training_are_the_object_that_a_person_has_made() -> None:
+    of_job = owned("batch/v1", "Job", "llama-node")
+    [found] = workloads.workloads(cluster(pod("a", GPUS, **of_job), pod("b", GPUS, **of_job)))
+    assert (str(found), found.path) == ("TrainJob ml/llama", TRAIN_JOB)
+
+
+@pytest.mark.parametrize("resource", ["nvidia.com/gpu", "nvidia.com/hostdev", "rdma/rails"])
+def test_a_pod_that_holds_a_device_is_named(resource: str) -> None:
+    assert [*map(str, workloads.workloads(cluster(pod("lone", {resource: "1"}))))] == ["Pod ml/lone"]
+
+
+def test_a_pod_whose_owner_is_gone_is_named_itself() -> None:
+    [found] = workloads.workloads(cluster(pod("lone", GPUS, **owned("batch/v1", "Job", "other"))))
+    assert str(found) == "Pod ml/lone"
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        pod("web", {"cpu": "1"}),
+        pod("idle", GPUS, labels={IDLE_LABEL: "true"}),
+        # Its jobs are asked for by their own scheduler.
+        pod("slurmd", GPUS, annotations={MEASURED_BY: "busbar measure STACK"}),
+    ],
+)
+def test_pods_without_devices_or_jobs_of_their_own_are_none(found: dict[str, Any]) -> None:
+    assert workloads.workloads(cluster(found)) == []
+
+
+def test_workloads_are_deleted_and_their_pods_waited_for() -> None:
+    there, clock = cluster(pod("a", GPUS, **owned("batch/v1", "Job", "llama-node"))), Clock()
+    clock.at(10, lambda: there.objects["/api/v1/pods"].clear())
+    said: list[str] = []
+    workloads.end(there, lambda: workloads.workloads(there), clock, said.append)
+    assert {path for path, _ in there.deleted} == {TRAIN_JOB}
+    assert 10 <= clock.time < 15
+    assert "TrainJob ml/llama" in said[0]
+
+
+def test_pods_that_do_not_end_are_named() -> None:
+    there = cluster(pod("lone", GPUS))
+    with pytest.raises(Failed, match=r"Pod ml/lone; nothing was removed"):
+        workloads.end(there, lambda: workloads.workloads(there), Clock(), lambda _: None)
+
+
+def test_releases_are_those_of_the_stack_that_made_their_namespace() -> None:
+    def space(name: str, owner: str = "") -> dict[str, Any]:
+        return {"metadata": {"name": name, "annotations": {OWNER: owner} if owner else {}}}
+
+    def record(namespace: str, name: str) -> dict[str, Any]:
+        labels = {"name": name, "version": "1", "status": "deployed"}
+        return {"metadata": {"namespace": namespace, "labels": labels}}
+
+    there = Cluster(
+        {
+            "/api/v1/namespaces": [
+                space("slinky", "busbar-slurm_k8s/dev/slurm-operator-namespace"),
+                space("slurm", "busbar-slurm_k8s/dev/slurm-namespace"),
+                space("kept", "busbar-training/dev/namespace"),
+                space("gpu-operator", "busbar/dev/cluster-gpu-operator-namespace"),
+                space("site"),
+            ],
+            "/api/v1/secrets": [
+                record("slurm", "slurm"), record("slinky", "slurm-operator"),
+                record("gpu-operator", "gpu-operator"), record("site", "grafana"),
+            ],
+        }
+    )  # fmt: skip
+    assert workloads.releases_by_stack(there) == {
+        "busbar-slurm_k8s/dev": ["slurm-operator", "slurm"],
+        "busbar/dev": ["gpu-operator"],
+    }
