@@ -26,6 +26,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from busbar import versions
 from busbar.config.findings import did_you_mean
+from busbar.names import VALIDATION_NAMESPACE
 
 _SIZE = re.compile(r"([0-9]+)\s*(?:([KMGT])(iB?|B)?|B)?", re.IGNORECASE)
 _UNIT_BYTES = {None: 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -442,6 +443,10 @@ def _resource_name(value: str) -> str:
 OPERATOR_NAMESPACES = ("gpu-operator", "mpi-operator", "nvidia-network-operator")
 
 
+SshKey = Annotated[
+    str,
+    Matching(r"(ssh|ecdsa|sk)-[a-z0-9@.-]+ [A-Za-z0-9+/=]+( [^\x00-\x1f\x7f]*)?", "a public key of OpenSSH"),
+]
 STATE_FIRST = (
     "If the stack has used it until now, first run `pulumi state delete` for its Namespace, which then stays"
 )
@@ -454,6 +459,8 @@ def own_namespace(instead: str, *operators: str) -> AfterValidator:
     def check(name: str) -> str:
         if name in (*OPERATOR_NAMESPACES, *operators):
             owner = "an operator"
+        elif name == VALIDATION_NAMESPACE:
+            owner = "the cluster's own measurements"
         elif name == "default" or name.startswith("kube-"):
             owner = "Kubernetes"
         else:

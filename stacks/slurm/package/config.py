@@ -25,7 +25,7 @@ from busbar.config.cluster import (
 from busbar.config.findings import did_you_mean, finding
 from busbar.config.project import ProjectConfig
 from busbar.config.stackfile import StackFile
-from busbar.config.types import DnsLabel, Int, Matching, Text, invalid
+from busbar.config.types import DnsLabel, Int, Matching, SshKey, Text, invalid
 from busbar.finding import Finding
 from busbar.models import ConfigModel
 from stacks.slurm.capability import CAPABILITY
@@ -71,10 +71,6 @@ TimeLimit = Annotated[
 ]
 # Debian's useradd takes these names.
 AccountName = Annotated[str, Matching(r"[a-z_][a-z0-9_-]{0,31}", "a user name: a-z 0-9 _ -, at most 32")]
-SshKey = Annotated[
-    str,
-    Matching(r"(ssh|ecdsa|sk)-[a-z0-9@.-]+ [A-Za-z0-9+/=]+( [^\x00-\x1f\x7f]*)?", "a public key of OpenSSH"),
-]
 # A value without blanks and `#`, where Slurm's parser ends the value, or the line.
 Parameter = Annotated[str, Matching(r"[A-Za-z][A-Za-z0-9]*", "a parameter of slurm.conf")]
 ParameterValue = Annotated[Text, Matching(r"[^\s#\"'\\]+", "a value without blanks, quotes and #")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
@@ -24,6 +24,7 @@ from busbar.config.types import (
     Port,
     Quantity,
     Seconds,
+    SshKey,
     StackName,
     Text,
     invalid,
@@ -54,6 +55,8 @@ def _supported(version: str) -> str:
 
 Version = Annotated[ChartVersion, AfterValidator(_supported)]
 Parameter = Annotated[str, Matching(r"[A-Za-z][A-Za-z0-9]*", "a parameter of slurm.conf")]
+# Slurm's parser ends a value at a blank, and a line at `#`.
+ParameterValue = Annotated[Text, Matching(r"[^\s#\"'\\]+", "a value without blanks, quotes and #")]
 GpuType = Annotated[str, Matching(r"[a-z0-9][a-z0-9_]*", "a GPU type of Slurm: a-z 0-9 _")]
 
 
@@ -64,7 +67,7 @@ class Login(ConfigModel):
         default="ClusterIP", description="Type of the Service in front of its sshd."
     )
     port: Port = Field(default=SSH_PORT, description="Port of the Service.")
-    root_ssh_keys: list[Text] = Field(default=[], description="Public keys that may log in as root.")
+    root_ssh_keys: list[SshKey] = Field(default=[], description="Public keys that may log in as root.")
 
 
 class State(ConfigModel):
@@ -154,7 +157,7 @@ class Slurm(ConfigModel):
         description="Taints of the site, beside those of the cluster's pools, that all pods of Slurm and of "
         "the operator tolerate.",
     )
-    slurm_conf: dict[Parameter, Text] = Field(
+    slurm_conf: dict[Parameter, ParameterValue] = Field(
         default={}, description="Parameters at the end of slurm.conf, where the last value of a name holds."
     )
     version: Version = Field(
@@ -183,11 +186,11 @@ class Slurm(ConfigModel):
         default=600, description="How long the job of `busbar measure` may wait for its nodes, in seconds."
     )
     values: JsonObject = Field(
-        default={}, description="Values merged over those of the chart slurm; lists are replaced."
+        default={},
+        description="Values merged over those of the chart slurm; lists are replaced. What other keys set, "
+        "and what updates rely on, is refused.",
     )
-    operator_values: JsonObject = Field(
-        default={}, description="Values merged over those of the chart slurm-operator; lists are replaced."
-    )
+    operator_values: JsonObject = Field(default={}, description="The same of the chart slurm-operator.")
     probe: Probe = Field(default=Probe(), description="The job that ends an update, and its gate.")
     update: Update = Field(default=Update(), description="How an update replaces slurmd pods.")
     removal: Removal = Field(default=Removal(), description="What a destroy does with jobs.")
@@ -198,31 +201,93 @@ class Slurm(ConfigModel):
 
 # By these the daemons of the operator's pods find and know each other.
 _OF_THE_OPERATOR = frozenset((
-    "authalttypes", "authaltparameters", "authtype", "clustername", "credtype", "include", "nodeset",
+    "accountingstoragehost", "accountingstorageport", "accountingstoragetype", "authalttypes",
+    "authaltparameters", "authtype", "clustername", "credtype", "include", "nodename", "nodeset",
     "partitionname", "slurmctldhost", "slurmctldparameters", "slurmctldport", "slurmduser", "slurmdport",
     "slurmuser", "statesavelocation",
 ))  # fmt: skip
+# Without these no node has GPUs, stays in service when its pod is replaced, or keeps a closed partition.
+_OF_BUSBAR = frozenset(("grestypes", "reconfigflags", "returntoservice"))
+
+_OF_A_POOL = (
+    "enabled", "replicas", "scalingMode", "updateStrategy", "oversubscribeNode", "slurmd/resources",
+    "extraConf", "extraConfMap/Gres", "partition/enabled", "partition/config", "partition/configMap/State",
+    "partition/configMap/Default", "podSpec/affinity", "podSpec/tolerations", "podSpec/runtimeClassName",
+)  # fmt: skip
+_OF_A_LOGIN = {"service/port": "login.port", "service/spec/type": "login.service"}
+_OF_A_LOGIN |= {"rootSshAuthorizedKeys": "login.root_ssh_keys"}
+_NAMES = ("nameOverride", "fullnameOverride", "namespaceOverride")
+REFUSED: Mapping[str, Mapping[str, str]] = {
+    "values": {
+        **dict.fromkeys((*_NAMES, "clusterName"), ""),
+        **dict.fromkeys(("slurmKey", "slurmKeyRef", "jwtKey", "jwtHs256KeyRef"), ""),
+        **dict.fromkeys(("controller/external", "controller/inplaceReconfigure"), ""),
+        **dict.fromkeys(("controller/extraConf", "controller/extraConfMap"), "slurm_conf"),
+        "controller/persistence": "state",
+        "configFiles/gres.conf": "pools.NAME.gpu_files and gpu_type",
+        "prologScripts/10-memlock.sh": "",
+        "restapi/service/port": "",
+        **{f"{each}/podSpec/tolerations": "tolerate" for each in ("controller", "restapi", "accounting")},
+        **{f"accounting/{each}": "accounting" for each in ("enabled", "external", "storageConfig")},
+        **{f"loginsets/slinky/{each}": key for each, key in _OF_A_LOGIN.items()},
+        **{f"loginsetDefaults/{each}": key for each, key in _OF_A_LOGIN.items()},
+        **dict.fromkeys((f"nodesets/*/{each}" for each in _OF_A_POOL), ""),
+        **dict.fromkeys((f"nodesetDefaults/{each}" for each in _OF_A_POOL), ""),
+    },
+    "operator_values": {
+        **dict.fromkeys((*_NAMES, "operator/enabled", "operator/namespaces", "webhook/enabled"), ""),
+        **dict.fromkeys(("operator/tolerations", "webhook/tolerations"), "tolerate"),
+        "crds/enabled": "",
+    },
+}
+"""Values of the charts, `*` for any name, that busbar sets or relies on -> the keys that set them, if any."""
 
 
 def _findings(slurm: Slurm) -> Iterator[Finding]:
     """The checks that no value can make on its own."""
     if slurm.login.service == "LoadBalancer" and slurm.login.port == SSH_PORT:
         yield _takes_sshd(("login", "port"))
-    for name in slurm.slurm_conf:
+    seen: dict[str, str] = {}
+    for name, value in slurm.slurm_conf.items():
+        path = ("slurm_conf", name)
         if name.lower() in _OF_THE_OPERATOR:
-            what = "is set by the operator, whose pods rely on it"
-            yield Finding(("slurm_conf", name), what, "remove it", repr(slurm.slurm_conf[name]))
+            yield Finding(path, "is set by the operator, whose pods rely on it", "remove it", repr(value))
+        elif name.lower() in _OF_BUSBAR:
+            yield Finding(path, "is set by busbar, whose updates rely on it", "remove it", repr(value))
+        elif (first := seen.setdefault(name.lower(), name)) != name:
+            yield Finding(path, f"is {first} once more, as Slurm reads it", "keep one")
     if is_floating(slurm.sidecar_image):
         yield floating(("sidecar_image",), slurm.sidecar_image)
     for name, values in (("values", slurm.values), ("operator_values", slurm.operator_values)):
+        refused = {
+            path: key
+            for pattern, key in REFUSED[name].items()
+            for path in _matching(values, pattern.split("/"))
+        }
+        for path, key in refused.items():
+            yield Finding(
+                (name, *path),
+                "is a value that busbar sets itself, or that its updates rely on",
+                f"remove it; {key} of the stack sets it" if key else "remove it",
+            )
         yield from _values((name,), values)
 
 
-def _takes_sshd(where: tuple[str, ...]) -> Finding:
+def _matching(values: Mapping[str, Any], pattern: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """The paths in Helm values that a pattern of REFUSED names; a `null` above one removes it too."""
+    first, *rest = pattern
+    for key in values if first == "*" else [first] if first in values else []:
+        if rest and isinstance(values[key], Mapping):
+            yield from ((key, *path) for path in _matching(values[key], rest))
+        elif not rest or values[key] is None:
+            yield (key,)
+
+
+def _takes_sshd(where: tuple[str, ...], port: str = "of a LoadBalancer takes port 22") -> Finding:
     return Finding(
         where,
-        "of a LoadBalancer takes port 22 of the hosts: ServiceLB of K3s then answers there in place of their "
-        "sshd, which busbar itself needs",
+        f"{port} of the hosts: ServiceLB of K3s, or kube-proxy, then answers there in place of their sshd, "
+        "which busbar itself needs",
         "login.service: NodePort, or another port",
     )
 
@@ -238,11 +303,11 @@ def _values(where: tuple[str, ...], values: Mapping[str, Any]) -> Iterator[Findi
                 "the operator, slurmctld",
                 "remove it; the GPUs are held by the pods of Slurm",
             )
-        if key == "enabled" and where[-1:] == ("crds",) and value is True:
+        if key == "nodePort" and value == SSH_PORT:
+            yield _takes_sshd(path, "takes port 22")
+        if key == "replicas" and where[-1:] == ("restapi",) and value in (0, "0"):
             yield Finding(
-                path,
-                "lets the operator's release own the CRDs: its removal would remove all of Slurm",
-                "remove it; they are a release of their own",
+                path, "leaves no slurmrestd, by which busbar and the operator ask Slurm", "remove it"
             )
         if key == "service" and isinstance(value, Mapping):
             kind = (value.get("spec") or {}).get("type") if isinstance(value.get("spec"), Mapping) else None

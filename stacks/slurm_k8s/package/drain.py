@@ -12,11 +12,18 @@ from dataclasses import dataclass
 from busbar.kube.client import ApiError, JsonObject
 from busbar.kube.objects import find
 from busbar.kube.wait import Pending
-from stacks.slurm_k8s.package.rest import BUSY, POD_LABELS, ProxyApi, SlurmApi, SlurmNode
+from stacks.slurm_k8s.package.rest import (
+    BUSY,
+    OF_OPERATOR,
+    POD_LABELS,
+    USER,
+    ProxyApi,
+    SlurmApi,
+    SlurmNode,
+)
 from stacks.slurm_k8s.package.values import JWT_KEY
 
 OURS = "busbar: "
-_OF_OPERATOR = "slurm-operator:"
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,8 @@ class SlurmDrain:
 
 
 def _of_person(node: SlurmNode) -> bool:
-    return "DRAIN" in node.states and not node.reason.startswith((OURS, _OF_OPERATOR))
+    of_program = node.by == USER and node.reason.startswith((OURS, OF_OPERATOR))
+    return "DRAIN" in node.states and not of_program
 
 
 def hook(api: ProxyApi, node: str, reason: str, *, end_jobs: bool) -> SlurmDrain | None:

@@ -87,12 +87,12 @@ def ready(
         reasons = [*(reasons or [str(error)]), *namespace_report(api, spec.namespace)]
     wanted = [worker for pool in spec.pools.values() for worker in pool.workers]
     nodes = {worker: known[worker].name for worker in wanted if worker in known}
-    drained = {worker: known[worker].drained for worker in nodes if known[worker].drained}
+    drained = {worker: known[worker].kept_away for worker in nodes if known[worker].kept_away}
     return {"passed": not reasons, "reasons": reasons, "nodes": nodes, "drained": drained}
 
 
 def _missing(pool: PoolSpec, known: Mapping[str, SlurmNode], waits: Mapping[str, str]) -> Iterator[str]:
-    """The reasons that keep workers of a pool from jobs. A drain that a person has set is respected.
+    """The reasons that keep workers of a pool from jobs. What a person has set is respected.
 
     `waits`: Node -> why the pod of slurmd there is not ready.
     """
@@ -100,7 +100,7 @@ def _missing(pool: PoolSpec, known: Mapping[str, SlurmNode], waits: Mapping[str,
         node = known.get(worker)
         if node is None:
             yield f"{worker}: no node of Slurm{waits.get(worker, '')}"
-        elif node.problem and not node.drained:
+        elif node.problem and not node.kept_away:
             yield f"{worker}: {node.name} is {node.problem}"
         elif pool.gres not in re.split(r"[(,]", node.gres):
             yield f"{worker}: {node.name} has GRES {node.gres or 'null'}, expected {pool.gres}"

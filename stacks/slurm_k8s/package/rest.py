@@ -9,6 +9,7 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,14 +22,22 @@ from stacks.slurm_k8s.package.values import JWT_KEY, RELEASE
 VERSION = "v0.0.44"
 PORT = 6820
 USER = "slurm"
+UPDATE = "busbar: update"
+"""The reason of the drains of an update, by which a later run knows them."""
 TOKEN_SECONDS = 1800
 POD_LABELS = "app.kubernetes.io/component=worker"
 POD_CORDON = "nodeset.slinky.slurm.net/pod-cordon"
 # In the comment of a node the operator names its pod, as JSON.
 _POD_NAME = '"podName"'
 BUSY = {"ALLOCATED", "MIXED", "COMPLETING"}
-_BAD = ("DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "INVALID_REG", "UNKNOWN", "FUTURE", "REBOOT_ISSUED")
-
+_BAD = (
+    "DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "INVALID_REG", "UNKNOWN", "FUTURE", "REBOOT_ISSUED",
+    "MAINTENANCE", "RESERVED",
+)  # fmt: skip
+OF_OPERATOR = "slurm-operator: "
+# Reasons of slurmctld's own, which the next registration of the node ends, or sets again.
+_OF_SLURMCTLD = re.compile(r"gres/\S+ count .*\(\d+ < \d+\)|Not responding|Node unexpectedly rebooted")
+_NOTED = " : Not responding"  # which slurmctld adds to a reason that is there already
 
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"}
 
@@ -41,7 +50,7 @@ def states_of(job: Mapping[str, Any]) -> Sequence[str]:
 
 @dataclass(frozen=True)
 class SlurmNode:
-    """A node as slurmctld knows it. `on`: the Node of its pod, "" where it has none.
+    """A node as slurmctld knows it. `by`: who has set the reason. `on`: the Node of its pod, "" without one.
 
     `of_pod`: whether the operator has made it, for a pod.
     """
@@ -49,6 +58,7 @@ class SlurmNode:
     name: str
     states: tuple[str, ...]
     reason: str
+    by: str
     gres: str
     on: str
     of_pod: bool
@@ -61,10 +71,34 @@ class SlurmNode:
         return f"{'+'.join(self.states)}{f': {self.reason}' if self.reason else ''}"
 
     @property
-    def drained(self) -> str:
-        """The reason for which it was drained by a person; empty if it was not."""
-        by_person = "DRAIN" in self.states and not {"DOWN", "INVALID_REG", "NOT_RESPONDING"} & {*self.states}
-        return (self.reason or "no reason given") if by_person else ""
+    def of_program(self) -> bool:
+        """Whether the reason is that of an update or of the operator, who are the user slurm."""
+        return self.by == USER and (self.reason == UPDATE or self.reason.startswith(OF_OPERATOR))
+
+    @property
+    def held(self) -> str:
+        """STATE REASON of a DRAIN, DOWN or FAIL that somebody has set; empty for one by a program."""
+        states, reason = {*self.states}, self.reason.removesuffix(_NOTED)
+        if reason == UPDATE or reason.startswith(OF_OPERATOR) or _OF_SLURMCTLD.fullmatch(reason):
+            if self.by == USER:
+                return ""
+            # busbar sets it again as the user slurm.
+            reason = f"{reason} ({self.by})"
+        found = "FAIL" if "FAIL" in states else "DRAIN" if "DRAIN" in states else ""
+        if not found and reason and "DOWN" in states and "NOT_RESPONDING" not in states:
+            found = "DOWN"
+        return f"{found} {reason or 'no reason given'}" if found else ""
+
+    @property
+    def kept_away(self) -> str:
+        """Why a person or a reservation keeps jobs away from it, although it is well; empty otherwise."""
+        states = {*self.states}
+        if {"INVALID_REG", "NOT_RESPONDING"} & states or ("DOWN" in states and "DOWN " not in self.held):
+            return ""
+        if "DRAIN" in states:
+            return self.reason or "no reason given"
+        _, _, reason = self.held.partition(" ")
+        return reason or ("reservation" if {"MAINTENANCE", "RESERVED"} & states else "")
 
     @property
     def idle(self) -> bool:
@@ -110,6 +144,7 @@ class SlurmApi:
                 name=each["name"],
                 states=tuple(each.get("state") or ("UNKNOWN",)),
                 reason=str(each.get("reason") or ""),
+                by=str(each.get("reason_set_by_user") or ""),
                 gres=str(each.get("gres") or ""),
                 on=on.get(each["name"], ""),
                 of_pod=_POD_NAME in str(each.get("comment") or ""),
@@ -146,9 +181,9 @@ class SlurmApi:
                 path = f"/api/v1/namespaces/{self.namespace}/pods/{metadata['name']}"
                 self._kube.merge(path, {"metadata": {"annotations": {POD_CORDON: None}}})
 
-    def drain(self, node: str, reason: str) -> None:
-        """Start no more jobs on a node."""
-        self._asked().create(f"{self._base}/node/{node}", {"state": ["DRAIN"], "reason": reason})
+    def drain(self, node: str, reason: str, state: str = "DRAIN") -> None:
+        """Start no more jobs on a node; `state`: DRAIN, DOWN or FAIL."""
+        self._asked().create(f"{self._base}/node/{node}", {"state": [state], "reason": reason})
 
     def undrain(self, node: str) -> None:
         """End the drain of a node."""

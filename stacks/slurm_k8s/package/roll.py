@@ -23,16 +23,20 @@ from busbar.kube.pods import issues_of, readiness
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
 from busbar.models import StrictModel
 from busbar.text import listed
-from stacks.slurm_k8s.package.rest import BUSY, POD_CORDON, ProxyApi, SlurmApi, SlurmNode, pod_host, transient
+from stacks.slurm_k8s.package.rest import (
+    BUSY,
+    POD_CORDON,
+    UPDATE,
+    ProxyApi,
+    SlurmApi,
+    SlurmNode,
+    pod_host,
+    transient,
+)
 from stacks.slurm_k8s.package.values import API_VERSION, OPERATOR, RELEASE
 
-REASON = "busbar: update"
-"""The reason of the drains of an update, by which a later run knows them."""
-KEPT = "busbar/slurm-drain"
-"""Annotation of a Node: why its node of Slurm was drained by others, while the pod is replaced."""
-# Drains that are of no use to a new pod: of an update, of a cordon, and of slurmctld for wrong GRES.
-_OF_OPERATOR = "slurm-operator:"
-_PASSING = (REASON, _OF_OPERATOR, "gres/")
+KEPT = "busbar/slurm-held"
+"""Annotation of a Node: the SlurmNode.held of its node while the pod is replaced."""
 _COST = "nodeset.slinky.slurm.net/pod-deletion-cost"
 _HASH = "controller.kubernetes.io/hash"
 _AWAY = {"DOWN", "NOT_RESPONDING", "UNKNOWN", "FUTURE", "INVALID_REG"}
@@ -63,7 +67,7 @@ class Worker:
     """A pod of slurmd, and its node of Slurm. `on`: its Node, "" before it is scheduled.
 
     `issue`: why the pod is not ready. `outdated`: its template or its Node is not that of its NodeSet any
-    more. `kept`: the drain to be set again. `cordoned`: whether a new pod could not start there.
+    more. `kept`: what is to be set again. `cordoned`: whether a new pod could not start there.
     """
 
     name: str
@@ -90,14 +94,15 @@ class Worker:
         return bool(BUSY & self.states) and "DOWN" not in self.states
 
     @property
-    def drain(self) -> str:
-        """Why Slurm starts no jobs there; empty if it does."""
-        return (self.node.reason or "no reason given") if self.node and "DRAIN" in self.states else ""
+    def held(self) -> str:
+        """The state and the reason that somebody has set; a new pod would lose them."""
+        return self.node.held if self.node else ""
 
     @property
-    def drained_by_others(self) -> str:
-        """The reason of a drain that no update, no cordon and no wrong GRES has made."""
-        return "" if self.drain.startswith(_PASSING) else self.drain
+    def of_update(self) -> bool:
+        """Whether an update has drained it."""
+        node = self.node
+        return bool(node and node.of_program and node.reason == UPDATE and "DRAIN" in node.states)
 
 
 @dataclass(frozen=True)
@@ -171,9 +176,9 @@ class Roll:
             # The pod of a dead host does not end, and a node that is drained already costs nothing.
             key=lambda each: (
                 "DOWN" in each.states,
-                bool(each.drained_by_others),
+                bool(each.held),
                 each.busy,
-                each.drain != REASON,
+                not each.of_update,
                 each.name,
             ),
         )
@@ -249,7 +254,7 @@ class Roll:
                 self._annotate(f"{self._path}/pods/{each.name}", {_COST: None})
             if POD_CORDON in each.annotations and not each.cordoned:
                 self.slurm.forget_cordon(each.on)
-        if held := [each.name for each in found if each.kept or each.drain == REASON]:
+        if held := [each.name for each in found if each.kept or each.of_update]:
             self._replace(held)
 
     def _replace(self, names: list[str]) -> None:
@@ -276,25 +281,27 @@ class Roll:
                 return self._restore(worker)
             if worker.on and (state := self._drain(worker)):
                 return state
-            if worker.on and worker.drained_by_others != worker.kept:
-                self._annotate(f"{NODES}/{worker.on}", {KEPT: worker.drained_by_others or None})
+            if worker.on and worker.held != worker.kept:
+                self._annotate(f"{NODES}/{worker.on}", {KEPT: worker.held or None})
             objects.delete(self.api, f"{self._path}/pods/{name}", worker.uid)
         return Pending(f"pod {name} is being replaced")
 
     def _restore(self, worker: Worker) -> Pending | None:
-        """Put the node of a new pod into service, or set the drain again that its predecessor had."""
+        """Put the node of a new pod into service, or set again what somebody had set on its predecessor."""
         node = worker.node
         if worker.cordoned:
             return None
         if not worker.ready:
             return Pending(f"pod {worker.name} is not ready yet{worker.issue}")
-        if node is None or _AWAY & worker.states:
+        if node is None or (_AWAY & worker.states and not worker.held.startswith("DOWN ")):
             return Pending(f"node {worker.host} is {'+'.join(sorted(worker.states)) or 'not in Slurm yet'}")
+        if worker.kept and not worker.held:
+            state, _, reason = worker.kept.partition(" ")
+            self.slurm.drain(node.name, reason, state)
+            return Pending(f"node {node.name} is not {state} again yet")
         if worker.kept:
-            if not worker.drained_by_others:
-                self.slurm.drain(node.name, worker.kept)
             self._annotate(f"{NODES}/{worker.on}", {KEPT: None})
-        elif worker.drain.startswith((REASON, _OF_OPERATOR)):
+        elif node.of_program and "DRAIN" in node.states:
             # The record outlives the pod, with the reason of the operator for its end.
             self.slurm.undrain(node.name)
             return Pending(f"node {node.name} is drained")
@@ -304,8 +311,8 @@ class Roll:
         """Drain a node; None when it is and no job runs there."""
         if worker.node is None or "DOWN" in worker.states:
             return None
-        if not worker.drain:
-            self.slurm.drain(worker.host, REASON)
+        if "DRAIN" not in worker.states and not worker.held:
+            self.slurm.drain(worker.host, UPDATE)
             return Pending(f"node {worker.host} is not drained yet")
         return Pending(f"remaining jobs: squeue -w {worker.host}", 5) if worker.busy else None
 
@@ -331,7 +338,7 @@ class Roll:
 
     def _undrain(self, names: list[str]) -> None:
         for each in self._read():
-            if each.name in names and each.drain == REASON:
+            if each.name in names and each.of_update:
                 self.slurm.undrain(each.host)
 
     def _leaving(self) -> Iterator[Worker]:

@@ -41,6 +41,8 @@ _CONF: Values = {
     # operator adds what its pods need.
     "AuthInfo": "cred_expire=30",
     "PropagateResourceLimitsExcept": "MEMLOCK",
+    # A partition that an administrator has closed stays closed when the file is read again.
+    "ReconfigFlags": "KeepPartState",
 }
 _CONF_OF_ACCOUNTING: Values = {
     "AccountingStorageTRES": "gres/gpu",

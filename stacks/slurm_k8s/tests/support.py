@@ -46,11 +46,14 @@ def pools(given: Slurm | None = None, **sections: Any) -> dict[str, Pool]:
     return pools_of(cluster(**sections), given or slurm())
 
 
-def node(name: str, *states: str, reason: str = "", gres: str = "gpu:h100:8(S:0-1)") -> JsonObject:
+def node(
+    name: str, *states: str, reason: str = "", by: str = "slurm", gres: str = "gpu:h100:8(S:0-1)"
+) -> JsonObject:
     """A node as slurmrestd prints it, with the comment of the operator."""
     comment = json.dumps({"namespace": "slurm", "podName": f"slurm-worker-{name}"}, separators=(",", ":"))
     return {
-        "name": name, "state": list(states or ["IDLE"]), "reason": reason, "gres": gres, "comment": comment
+        "name": name, "state": list(states or ["IDLE"]), "reason": reason, "gres": gres, "comment": comment,
+        "reason_set_by_user": by,
     }  # fmt: skip
 
 

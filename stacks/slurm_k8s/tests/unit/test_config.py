@@ -22,7 +22,64 @@ TAKES_SSHD = {"service": {"spec": {"type": "LoadBalancer"}}}
         ({"login": {"service": "LoadBalancer"}}, "login.port", "takes port 22 of the hosts"),
         ({"values": {"loginsets": {"x": TAKES_SSHD}}}, "values.loginsets.x.service", "takes port 22"),
         ({"values": {"nodesets": {"h100": {"taintKubeNodes": True}}}}, "taintKubeNodes", "evicts every pod"),
-        ({"operator_values": {"crds": {"enabled": True}}}, "operator_values.crds", "release own the CRDs"),
+        ({"operator_values": {"crds": {"enabled": True}}}, "operator_values.crds", "rely on"),
+        (
+            {"values": {"controller": {"persistence": {"enabled": False}}}},
+            "values.controller.persistence: ",
+            "Fix: remove it; state of",
+        ),
+        ({"values": {"controller": None}}, "values.controller: ", "busbar sets itself"),
+        ({"values": {"nodesets": {"h100": {"replicas": 1}}}}, "values.nodesets.h100.replicas: ", "rely on"),
+        (
+            {"values": {"nodesets": {"h100": {"updateStrategy": {"type": "RollingUpdate"}}}}},
+            "h100.updateStrategy: ",
+            "rely on",
+        ),
+        (
+            {"values": {"nodesetDefaults": {"scalingMode": "DaemonSet"}}},
+            "values.nodesetDefaults.scalingMode: ",
+            "rely on",
+        ),
+        (
+            {"values": {"slurmKey": {"secretRef": {"name": "mine", "key": "key"}}}},
+            "values.slurmKey: ",
+            "busbar sets itself",
+        ),
+        (
+            {"values": {"loginsets": {"slinky": {"service": {"port": 22}}}}},
+            "loginsets.slinky.service.port: ",
+            "login.port of the stack",
+        ),
+        (
+            {"values": {"loginsets": {"x": {"service": {"nodePort": 22}}}}},
+            "x.service.nodePort: ",
+            "takes port 22 of the hosts",
+        ),
+        ({"values": {"restapi": {"replicas": 0}}}, "values.restapi.replicas: ", "leaves no slurmrestd"),
+        (
+            {"values": {"configFiles": {"gres.conf": "x"}}},
+            "values.configFiles.gres.conf: ",
+            "pools.NAME.gpu_files",
+        ),
+        (
+            {"operator_values": {"webhook": {"enabled": False}}},
+            "operator_values.webhook.enabled: ",
+            "rely on",
+        ),
+        (
+            {"login": {"root_ssh_keys": ["-----BEGIN OPENSSH PRIVATE KEY-----"]}},
+            "root_ssh_keys[0]",
+            "is not a public key",
+        ),
+        ({"namespace": "busbar-validation"}, "namespace", "belongs to the cluster's own measurements"),
+        (
+            {"slurm_conf": {"MaxJobCount": 1, "maxjobcount": 2}},
+            "slurm_conf.maxjobcount: ",
+            "is MaxJobCount once more",
+        ),
+        ({"slurm_conf": {"NodeName": "x"}}, "slurm_conf.NodeName: ", "is set by the operator"),
+        ({"slurm_conf": {"ReturnToService": 0}}, "slurm_conf.ReturnToService: ", "updates rely on it"),
+        ({"slurm_conf": {"TaskPlugin": "x NodeName=y"}}, "slurm_conf.TaskPlugin", "a value without blanks"),
         ({"namespace": "slinky"}, "namespace", "belongs to an operator"),
         ({"namespace": "kube-system"}, "namespace", "belongs to Kubernetes"),
         ({"version": "1.0.0"}, "version", "is not supported"),
@@ -54,7 +111,15 @@ def test_what_would_harm_the_cluster_is_refused_with_its_place(
         {"login": {"service": "NodePort"}},
         {"values": {"nodesets": {"h100": {"taintKubeNodes": False}}}},
         {"values": {"loginsets": {"x": {"service": {"port": 2222, "spec": {"type": "LoadBalancer"}}}}}},
-        {"values": {"restapi": {"service": {"spec": {"type": "LoadBalancer"}}}}},
+        {"values": {"restapi": {"service": {"spec": {"type": "LoadBalancer"}}, "replicas": 3}}},
+        {"values": {"configFiles": {"topology.yaml": "[]", "cgroup.conf": "CgroupPlugin=disabled"}}},
+        {
+            "values": {
+                "nodesets": {"h100": {"slurmd": {"image": {"tag": "2"}}, "extraConfMap": {"Weight": 2}}}
+            }
+        },
+        {"slurm_conf": {"DefMemPerCPU": 100, "TaskPlugin": "task/none"}},
+        {"login": {"root_ssh_keys": ["ssh-ed25519 AAAA ada@here"]}},
     ],
 )
 def test_what_harms_nothing_is_accepted(given: dict[str, Any]) -> None:

@@ -10,7 +10,8 @@ import pytest
 from busbar.exits import Failed
 from busbar.kube.client import ApiError, JsonObject
 from busbar.kube.wait import TimedOut
-from stacks.slurm_k8s.package.roll import KEPT, REASON
+from stacks.slurm_k8s.package.rest import UPDATE
+from stacks.slurm_k8s.package.roll import KEPT
 from stacks.slurm_k8s.package.steps import StepSpec, run
 from stacks.slurm_k8s.tests.support import (
     NODES,
@@ -90,8 +91,12 @@ class Rolling(SlurmCluster):
             return super().create(path, body)
         self._change()
         found, [word] = self.nodes[name], body["state"]
-        states = {*found["state"]} - {"DRAIN"} | ({"DRAIN"} if word == "DRAIN" else set())
-        self.nodes[name] = {**found, "state": sorted(states), "reason": body["reason"]}
+        states = {*found["state"]} - {"DRAIN"} | ({word} if word != "UNDRAIN" else set())
+        states -= {"IDLE"} if word == "DOWN" else set()
+        by = "slurm" if word != "UNDRAIN" else ""
+        self.nodes[name] = {
+            **found, "state": sorted(states), "reason": body["reason"], "reason_set_by_user": by
+        }  # fmt: skip
         return {}
 
     def merge(self, path: str, body: Mapping[str, Any]) -> JsonObject:
@@ -139,7 +144,7 @@ class Rolling(SlurmCluster):
 
     @staticmethod
     def _is_out(each: JsonObject) -> bool:
-        return "DRAIN" in each["state"] and each["reason"] == REASON
+        return "DRAIN" in each["state"] and each["reason"] == UPDATE
 
     def _missing(self) -> int:
         return len(self.workers) - len(self.nodes)
@@ -225,6 +230,36 @@ def test_wrong_gres_hide_no_drain_of_others_and_are_none(reason: str, after: tup
     assert cluster.state() == {"h100-0": after}
 
 
+@pytest.mark.parametrize(
+    ("states", "reason", "by", "after"),
+    [
+        (["DOWN"], "smoke, do not touch", "root", ("DOWN", "smoke, do not touch")),
+        # An administrator in slurmctld's pod is the user slurm.
+        (["DOWN"], "smoke, do not touch", "slurm", ("DOWN", "smoke, do not touch")),
+        (["FAIL", "IDLE"], "fan 3", "root", ("FAIL+IDLE", "fan 3")),
+        (["DRAIN", "IDLE"], "gres/gpu 3 is slow", "slurm", ("DRAIN+IDLE", "gres/gpu 3 is slow")),
+        (
+            ["DRAIN", "IDLE"],
+            "busbar: update of the BIOS",
+            "slurm",
+            ("DRAIN+IDLE", "busbar: update of the BIOS"),
+        ),
+        (["DRAIN", "IDLE"], "busbar: update", "root", ("DRAIN+IDLE", "busbar: update (root)")),
+        (["DRAIN", "IDLE"], "fan 3 : Not responding", "slurm", ("DRAIN+IDLE", "fan 3")),
+        (["DOWN"], "slurm-operator: Pod is terminating", "slurm", ("IDLE", "")),
+        (["DOWN"], "Not responding", "slurm", ("IDLE", "")),
+        (["DRAIN", "IDLE"], "busbar: update", "slurm", ("IDLE", "")),
+    ],
+)
+def test_what_a_person_has_set_is_set_again_on_the_new_pod(
+    states: list[str], reason: str, by: str, after: tuple[str, str]
+) -> None:
+    cluster = Rolling(node("h100-0", *states, reason=reason, by=by), *idle(2)[1:])
+    step(cluster)
+    assert (cluster.state()["h100-0"], cluster.hashes()) == (after, {"b"})
+    assert not [each for each in cluster.objects[NODES] if KEPT in each["metadata"]["annotations"]]
+
+
 def test_a_drain_of_a_person_that_stays_in_slurm_is_not_touched() -> None:
     cluster = Rolling(node("h100-0", "IDLE", "DRAIN", reason="ticket 12"))
     cluster.objects[PODS][0]["metadata"]["labels"][HASH] = "b"
@@ -280,7 +315,7 @@ def test_jobs_are_refused_where_they_may_not_be_waited_for_and_nothing_is_touche
 
 
 def test_a_refusal_ends_the_drain_of_an_interrupted_update() -> None:
-    cluster = Rolling(node("h100-0", "DRAIN", "MIXED", reason=REASON))
+    cluster = Rolling(node("h100-0", "DRAIN", "MIXED", reason=UPDATE))
     with pytest.raises(Failed, match="jobs of Slurm run on h100-0"):
         step(cluster, job_seconds=0)
     assert cluster.state() == {"h100-0": ("MIXED", "")}
@@ -332,7 +367,7 @@ def test_a_new_pod_whose_node_does_not_come_back_ends_the_update_before_the_next
     with pytest.raises(Failed, match=r"timed out after 60 s: pod slurm-worker-h100-0 is being replaced"):
         step(cluster)
     assert cluster.order == ["h100-0"]
-    assert [each for each in cluster.state().values() if each[1] == REASON] == []
+    assert [each for each in cluster.state().values() if each[1] == UPDATE] == []
 
 
 def test_a_dead_host_keeps_no_other_pod_from_the_update() -> None:
@@ -394,7 +429,7 @@ def test_fewer_workers_are_drained_before_the_nodeset_changes_and_marked_for_the
     ends(cluster, "h100-2", 100)
     assert step(cluster, "before-change", ["gpu-1", "gpu-2"]) == ["slurm-worker-h100-2"]
     assert cluster.clock.time >= 100
-    assert cluster.state()["h100-2"] == ("DRAIN+IDLE", REASON)
+    assert cluster.state()["h100-2"] == ("DRAIN+IDLE", UPDATE)
     marked = [each["metadata"].get("annotations") for each in cluster.objects[PODS]]
     assert marked == [None, None, {"nodeset.slinky.slurm.net/pod-deletion-cost": "-1"}]
     assert cluster.order == []
@@ -403,7 +438,7 @@ def test_fewer_workers_are_drained_before_the_nodeset_changes_and_marked_for_the
 def test_a_pool_that_leaves_is_drained_before_its_nodeset_is_removed() -> None:
     cluster = Rolling(*idle(2))
     step(cluster, "before-change", [])
-    assert {reason for _, reason in cluster.state().values()} == {REASON}
+    assert {reason for _, reason in cluster.state().values()} == {UPDATE}
 
 
 def test_workers_that_stay_after_all_are_put_back() -> None:

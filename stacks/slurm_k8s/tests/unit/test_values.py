@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -19,6 +21,7 @@ from lab.steps import LabError
 from stacks.slurm_k8s.lab import prepare
 from stacks.slurm_k8s.lab.tools import MODULE, OPERATOR
 from stacks.slurm_k8s.package import values
+from stacks.slurm_k8s.package.config import REFUSED, _matching
 from stacks.slurm_k8s.package.pools import Refused, gres_conf, pools_of
 from stacks.slurm_k8s.package.steps import SERVICE
 from stacks.slurm_k8s.tests.support import CLUSTER, cluster, pools, slurm
@@ -162,6 +165,7 @@ def test_the_lab_leaves_out_what_operator_1_0_writes_itself() -> None:
         "TaskPlugin=task/affinity,task/cgroup",
         "AuthInfo=use_client_ids,cred_expire=30",
         "PropagateResourceLimitsExcept=MEMLOCK",
+        "ReconfigFlags=KeepPartState",
     }
 
 
@@ -215,6 +219,52 @@ def test_the_values_of_the_stack_are_merged_over_all(version: str) -> None:
     assert kind(objects, "RestApi")[0]["spec"]["replicas"] == 3
     data = {key: text for each in kind(objects, "ConfigMap") for key, text in each["data"].items()}
     assert data["cgroup.conf"].strip() == "CgroupPlugin=disabled"
+
+
+def leaves(values: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    if not isinstance(values, dict) or not values:
+        yield path
+        return
+    for key, value in values.items():
+        yield from leaves(value, (*path, key))
+
+
+# A site may have its own images, places and volumes, more slurmrestd, and another topology.
+LEFT_TO_SITES = re.compile(
+    r".*/(image|metadata|volumes|volumeMounts|nodeSelector|affinity)(/.*)?|restapi/replicas|"
+    r"configFiles/topology.yaml|loginsets/slinky/(enabled|replicas|podSpec/tolerations)|certManager/enabled"
+)
+
+
+@pytest.mark.parametrize("name", ["values", "operator_values"])
+def test_every_value_that_busbar_sets_is_refused_or_left_to_sites(name: str) -> None:
+    given = slurm(accounting={"host": "db"}, tolerate=[TAINT])
+    of_slurm = values.slurm(FOLDER, given, pools(given))
+    set_values = of_slurm if name == "values" else values.operator(FOLDER, given)
+    taken = [path for pattern in REFUSED[name] for path in _matching(set_values, pattern.split("/"))]
+    others = (path for path in leaves(set_values) if not any(path[: len(each)] == each for each in taken))
+    assert [path for path in others if not LEFT_TO_SITES.fullmatch("/".join(path))] == []
+
+
+@pytest.mark.parametrize(("name", "chart"), [("values", "slurm"), ("operator_values", "slurm-operator")])
+def test_the_refused_values_are_those_of_the_chart(name: str, chart: str) -> None:
+    text = (charts("1.2.1") / chart / "values.yaml").read_text()
+    known = yaml.safe_load(text)
+    unknown = []
+    for pattern in REFUSED[name]:
+        of_defaults = re.sub(r"^(nodeset|loginset)s/[^/]*/", r"\1Defaults/", pattern)
+        # Names of files and of parameters, ports, and what the chart of 1.0 has.
+        free = re.search(
+            r"^(configFiles|prologScripts)/|onfMap/|configMap/|service/|KeyRef$|runtimeClassName$", pattern
+        )
+        if not free and not [*_matching(known, of_defaults.split("/"))]:
+            unknown.append(pattern)
+    assert unknown == []
+
+
+def test_a_nodeset_that_is_no_pool_is_refused() -> None:
+    with pytest.raises(Refused, match=r"has no pool a100, which values.nodesets names"):
+        pools(slurm(values={"nodesets": {"a100": {"slurmd": {}}}}))
 
 
 def test_device_files_replace_the_detection_and_pools_have_lines_of_their_own() -> None:
