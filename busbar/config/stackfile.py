@@ -564,6 +564,18 @@ def written(path: Path, name: str) -> Any:
     return _config(path, _document(path))[1].get(name)
 
 
+def quarantined(path: Path) -> set[str]:
+    """The names of hosts that a stack file of any project lists with a quarantine, unchecked.
+
+    Raises ConfigError.
+    """
+    sections = [each for each in _config(path, _document(path))[1].values() if isinstance(each, Mapping)]
+    groups = [each.get("hosts") for each in sections]
+    lists = [hosts for each in groups if isinstance(each, Mapping) for hosts in each.values()]
+    listed = [host for hosts in lists if isinstance(hosts, list) for host in hosts]
+    return {str(host.get("name")) for host in listed if isinstance(host, Mapping) and host.get("quarantine")}
+
+
 def kept_hosts(path: Path) -> Path | None:
     """The copy of the list of hosts, if the hosts of a stack file are those of another stack."""
     text = path.read_text(encoding="utf-8", errors="replace")

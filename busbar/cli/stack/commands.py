@@ -21,6 +21,7 @@ from busbar.cli.stack.report import next_run, report, show_uncleaned, unchanged
 from busbar.cli.stack.rows import Rows, resource_name
 from busbar.cli.stack.session import Session
 from busbar.cli.stack.target import ALL, CHARTS, Options, Target
+from busbar.config import stackfile
 from busbar.exits import DONE, FAILED, Failed, Misuse
 from busbar.finding import Fix, with_fix
 from busbar.kube.client import RestApi
@@ -86,9 +87,10 @@ def _apply_again(s: Session, state: Snapshot, options: Options) -> list[str] | N
     failed = keep.failed_steps(s.target.folder)
     if not failed and not options.converge:
         return None
-    if repeated := broken_off(state, failed):
-        names = ", ".join(map(resource_name, repeated))
-        s.say(f"{names}: failed or interrupted in an earlier update, applied again")
+    off = stackfile.quarantined(s.target.project / s.target.file)
+    if repeated := [urn for urn in broken_off(state, failed) if names.host_of(resource_name(urn)) not in off]:
+        steps = ", ".join(map(resource_name, repeated))
+        s.say(f"{steps}: failed or interrupted in an earlier update, applied again")
     chosen = to_apply_again(state, options.converge)
     if chosen:
         s.say(f"--converge applies again: {listed([*map(resource_name, chosen)], _SHOWN_STEPS)}")

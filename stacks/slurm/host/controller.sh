@@ -17,6 +17,8 @@ DRAINS=$STATE_DIR/drains
 # For undo: the texts of CONFIG_FILES before, and the nodes that were drained to be removed.
 FORMER=()
 REMOVING=()
+# "NAME KEY=WRITTEN KEY=SET" of partitions that somebody has closed or limited since slurm.conf was written.
+PARTITIONS=()
 
 main() {
   begin
@@ -39,15 +41,17 @@ install_controller() {
   apply_home
   local file
   for file in "${CONFIG_FILES[@]}"; do FORMER+=("$(cat "$file" 2>/dev/null || true)"); done
+  read_partitions
   trap undo EXIT
   drain_removed
   write_key
-  write_config "${CONFIG_FILES[0]}" "$CONF"
+  write_config "${CONFIG_FILES[0]}" "$(held "$CONF")"
   for file in "${CONFIG_FILES[@]:1}"; do write_config "$file" "$(payload "$(basename "$file" .conf)_conf")"; done
   load
   poll "$PING_DEADLINE" answers ||
     die "slurmctld is not responding after $PING_DEADLINE s: $(last_lines slurmctld)" "see: journalctl -u slurmctld"
   set_down
+  ((${#PARTITIONS[@]} == 0)) || write_config "${CONFIG_FILES[0]}" "$CONF"
   trap - EXIT
   [[ -n $(payload slurmdbd_conf) ]] || stop_accounting
   refuse_users_with_jobs
@@ -77,6 +81,29 @@ write_config() {
   if [[ -n $2 ]]; then write_file "$1" 0644 <<<"$2"; else rm -f "$1"; fi
 }
 
+read_partitions() {
+  local line name now written
+  [[ -e ${CONFIG_FILES[0]} ]] || return 0
+  while read -r line; do
+    name=$(field PartitionName "$line") now=$(field State "$line")
+    [[ -z $name || $now == UP ]] || PARTITIONS+=("$name State=UP State=$now")
+    now=$(field MaxTime "$line") written=$(field MaxTime "$(grep "^PartitionName=$name " "${CONFIG_FILES[0]}" || true)")
+    [[ -z $written || $now == "$written" ]] || PARTITIONS+=("$name MaxTime=$written MaxTime=$now")
+  done < <(timeout 10 scontrol --oneliner show partition 2>/dev/null || true)
+}
+
+# held TEXT: slurm.conf as slurmctld reads it: no waiting job starts where somebody has closed a partition. KeepPartState does that
+# for State, and not at a restart. Another limit in the stack file holds.
+held() {
+  local each name written set text=$1
+  for each in "${PARTITIONS[@]}"; do
+    read -r name written set <<<"$each"
+    text=$(sed -E "/^PartitionName=$name /s/ $written( |$)/ $set\\1/" <<<"$text")
+    note "partition $name keeps $set, which was set by hand"
+  done
+  printf '%s' "$text"
+}
+
 files_hash() {
   # Some of them may be missing.
   { cat "${CONFIG_FILES[@]}" 2>/dev/null || true; } | sha256sum
@@ -89,11 +116,13 @@ undo() {
   set +e
   local index node
   for index in "${!FORMER[@]}"; do write_config "${CONFIG_FILES[$index]}" "${FORMER[$index]}"; done
+  ((${#PARTITIONS[@]} == 0)) || write_config "${CONFIG_FILES[0]}" "$(held "${FORMER[0]}")"
   # It may have taken the new ones all the same, or have stopped.
   [[ -z ${FORMER[0]} ]] || { answers && [[ $(cat "$STATE_DIR/config.loaded" 2>/dev/null) == "$(files_hash)" ]]; } ||
     (load && poll "$PING_DEADLINE" answers) ||
     note "slurmctld does not run with the former configuration; see: journalctl -u slurmctld"
   (set_down)
+  ((${#PARTITIONS[@]} == 0)) || write_config "${CONFIG_FILES[0]}" "${FORMER[0]}"
   # In a subshell: one that cannot be asked keeps no other from its jobs.
   for node in "${REMOVING[@]}"; do (release "$node"); done
 }

@@ -133,7 +133,7 @@ await_ready() {
 is_settled() {
   local state
   state=$(node_field State)
-  [[ $state == @(IDLE|MIXED|ALLOCATED|COMPLETING)?(+DYNAMIC*|+COMPLETING|+PLANNED) ]] ||
+  [[ $state == @(IDLE|MIXED|ALLOCATED|COMPLETING)?(+DYNAMIC*|+COMPLETING|+PLANNED|+MAINTENANCE*|+RESERVED*) ]] ||
     { responds "$state" && { [[ $state == *DRAIN* && $state != *DOWN* ]] || is_set_down "$state" "$(node_field Reason)"; }; }
 }
 

@@ -52,7 +52,7 @@ WRITTEN = frozenset((
     "accountingstoragehost", "accountingstoragetype", "authtype", "clustername", "credtype", "grestypes",
     "healthcheckinterval", "healthchecknodestate", "healthcheckprogram", "include", "jobacctgathertype",
     "nodename", "partitionname", "prologflags", "proctracktype", "propagateresourcelimitsexcept",
-    "returntoservice", "selecttype", "selecttypeparameters", "slurmctldhost", "slurmctldlogfile",
+    "reconfigflags", "returntoservice", "selecttype", "selecttypeparameters", "slurmctldhost", "slurmctldlogfile",
     "slurmctldparameters", "slurmctldport", "slurmdlogfile", "slurmdspooldir", "slurmdport", "slurmuser",
     "statesavelocation", "taskplugin", "topologyplugin",
 ))  # fmt: skip

@@ -5,6 +5,7 @@ slurm.conf(5), gres.conf(5), topology.conf(5), cgroup.conf(5), slurmdbd.conf(5) 
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -63,9 +64,18 @@ def slurm_conf(slurm: Slurm, facts: Facts) -> str:
         share = "" if given & _DEFAULT_MEMORY else f" DefMemPerGPU={min(shares)}"
         lines.append(
             f"PartitionName={name} Nodes={','.join(host.name for host in hosts)} Default={default} "
-            f"MaxTime={partition.max_time} State=UP{share}"
+            f"MaxTime={_time_limit(partition.max_seconds)} State=UP{share}"
         )
     return HEAD + "\n".join(lines) + "\n"
+
+
+def _time_limit(seconds: float) -> str:
+    """A time limit as Slurm shows it, so that host/controller.sh sees whether somebody has changed it."""
+    if math.isinf(seconds):
+        return "UNLIMITED"
+    hours, minutes = divmod(math.ceil(seconds / 60), 60)
+    days, hours = divmod(hours, 24)
+    return f"{f'{days}-' if days else ''}{hours:02}:{minutes:02}:00"
 
 
 def _cluster(slurm: Slurm, facts: Facts) -> Iterator[str]:
@@ -83,6 +93,8 @@ def _cluster(slurm: Slurm, facts: Facts) -> Iterator[str]:
     yield "SlurmdLogFile=/var/log/slurm/slurmd.log"
     # A returning node registers with its whole configuration and is then usable again.
     yield "ReturnToService=2"
+    # A partition that an administrator has closed stays closed when the file is read again.
+    yield "ReconfigFlags=KeepPartState"
     # The memlock limit of a login host must not apply to jobs: RDMA needs that of slurmd.
     yield "PropagateResourceLimitsExcept=MEMLOCK"
     if slurm.accounting.enabled:

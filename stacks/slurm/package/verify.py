@@ -26,6 +26,8 @@ COMMAND_REASON = "busbar drain:"
 UPDATE_REASONS = ("busbar: removed", "busbar: quarantine:")
 # The author in host/slurm-job.sh's output if Slurm itself has drained the node.
 SLURMCTLD = "slurmctld"
+# States of a node in a reservation: an administrator, or a user, has made it, and no update ends it.
+RESERVED = ("maint", "reserved")
 
 
 async def verify(slurm: Slurm, login: Login) -> list[Finding]:
@@ -81,7 +83,7 @@ def compare(slurm: Slurm, nodes: Mapping[str, Mapping[str, str]]) -> Iterator[Fi
         elif found and why.startswith("drain"):
             if not host.quarantine:
                 yield _drain(controller, host.name, why, found)
-        elif why:
+        elif why and (found is None or found["state"].lower() not in RESERVED):
             yield drift(host.name, f"its node is {why}")
 
 

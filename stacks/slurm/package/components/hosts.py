@@ -157,12 +157,14 @@ class SlurmHosts(pulumi.ComponentResource):
         # A host is not installed anew for this setting.
         at_removal = {**values, "CANCEL_JOBS": self._cancel_jobs}
         removal = create_host_removal(on, script, REMOVAL_SECONDS, at_removal, removal_opts)
+        # A host in quarantine may be off. It keeps what it has, and catches up when the quarantine ends.
+        kept = ["create", "stdin", "connection"] if host.name in self._slurm.quarantine else None
         return create_host_command(
             name,
             on,
             script,
             seconds,
             {"NODE_NAME": host.name, **values},
-            pulumi.ResourceOptions(parent=self, depends_on=[removal, *after]),
+            pulumi.ResourceOptions(parent=self, depends_on=[removal, *after], ignore_changes=kept),
             payload={"slurm_key": self._key, **payload},
         )

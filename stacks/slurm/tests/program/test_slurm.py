@@ -94,6 +94,12 @@ def test_a_compute_host_takes_two_steps_at_most_of_which_one_acts_only_at_remova
     assert run.waits_for(run.named("slurm-compute-removal@gpu-1"), run.named("slurm-controller@ctl"))
 
 
+def test_a_host_in_quarantine_which_may_be_off_keeps_what_it_has() -> None:
+    run = up(hosts=compute({"quarantine": "no power"}, {}))
+    kept = {name: [*run.named(f"slurm-compute@{name}").request.ignoreChanges] for name in ("gpu-1", "gpu-2")}
+    assert kept == {"gpu-1": ["create", "stdin", "connection"], "gpu-2": []}
+
+
 VALUES = {"SLURM_PACKAGES": "os", "CONTAINERS": "", "HOME_PATH": "/home", "HOME_SERVER": ""}
 
 

@@ -41,6 +41,8 @@ more-dpkg-query() {
   for file in "$STATE"/version.*; do [[ ! -e $file ]] || echo "${file#*/version.} installed"; done
 }
 
+# What slurmctld has read.
+read_conf() { real cp "$ROOT/etc/slurm/slurm.conf" "$STATE/read" 2>/dev/null || true; }
 accepted() { ! grep -qs -e MaxJobCuont -e refused "$ROOT"/etc/slurm/*.conf; }
 
 more-systemctl() {
@@ -53,6 +55,7 @@ more-systemctl() {
         real rm -f "$STATE/active.slurmctld"
         return 1
       fi
+      read_conf
       ;;
     *"start slurmd") registered ;;
   esac
@@ -100,7 +103,8 @@ more-scontrol() {
   case $* in
     ping) [[ ! -e $STATE/active.slurmctld && ! -e $STATE/active.slurmd && ! -e $STATE/active.sackd ]] || echo "Slurmctld(primary) at ctl is UP" ;;
     "show hostnames "*) ;;
-    reconfigure) record scontrol "$@" && accepted && registered ;;
+    reconfigure) record scontrol "$@" && read_conf && accepted && registered ;;
+    "--oneliner show partition") state partitions ;;
     "--oneliner show node")
       for name in $(sed -n 's/^NodeName=\([^ ]*\) .*/\1/p' "$ROOT/etc/slurm/slurm.conf"); do more-scontrol --oneliner show node "$name"; echo; done
       ;;

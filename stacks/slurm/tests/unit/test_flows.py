@@ -281,6 +281,32 @@ def test_a_node_that_somebody_has_set_down_is_so_after_a_refused_configuration(h
     assert node(host, "gpu-1") == ("DOWN+DRAIN", "no power")
 
 
+OPEN = "PartitionName=a Nodes=gpu-1 MaxTime=UNLIMITED State=UP\n"
+CLOSED = "PartitionName=a AllowGroups=ALL MaxTime=01:00:00 MinNodes=0 State=DOWN TotalCPUs=1\n"
+
+
+@pytest.mark.parametrize("key", ["key", "another"], ids=["reconfigured", "restarted"])
+def test_a_partition_that_somebody_has_closed_is_never_read_as_open(host: Host, key: str) -> None:
+    controls(host, slurm_conf=NODES + OPEN)
+    host.state("partitions", CLOSED)
+    conf = f"{NODES}MaxJobCount=9\n{OPEN}"
+    controls(host, slurm_conf=conf, slurm_key=key)
+    read = (host.root / "state/read").read_text()
+    assert "MaxJobCount=9\nPartitionName=a Nodes=gpu-1 MaxTime=01:00:00 State=DOWN\n" in read
+    assert (host.root / "etc/slurm/slurm.conf").read_text() == conf
+    # Another limit in the stack file takes the place of the one that was set by hand.
+    controls(host, slurm_conf=conf.replace("UNLIMITED", "02:00:00"))
+    assert "MaxTime=02:00:00 State=DOWN" in (host.root / "state/read").read_text()
+
+
+def test_a_refused_configuration_leaves_a_closed_partition_closed(host: Host) -> None:
+    controls(host, slurm_conf=NODES + OPEN)
+    host.state("partitions", CLOSED)
+    refused(host, "", slurm_conf=NODES + OPEN, gres_conf="refused")
+    assert "State=DOWN" in (host.root / "state/read").read_text()
+    assert (host.root / "etc/slurm/slurm.conf").read_text() == NODES + OPEN
+
+
 def test_a_refused_removal_ends_its_own_drains_only(host: Host) -> None:
     three = f"{NODES}NodeName=gpu-3 CPUs=1\nNodeName=gpu-4 CPUs=1\n"
     controls(host, slurm_conf=three, quarantine="gpu-3 RMA 7\n")

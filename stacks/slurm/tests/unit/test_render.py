@@ -25,11 +25,20 @@ def test_the_nodes_have_what_preflight_counted() -> None:
         "RealMemory=1992192 Gres=gpu:h100:8"
     ) in lines
     assert (
-        "PartitionName=h100 Nodes=gpu-1,gpu-2 Default=YES MaxTime=infinite State=UP DefMemPerGPU=249024"
+        "PartitionName=h100 Nodes=gpu-1,gpu-2 Default=YES MaxTime=UNLIMITED State=UP DefMemPerGPU=249024"
         in lines
     )
     assert "SlurmctldHost=ctl(10.0.0.1)" in lines
     assert text("gres.conf").splitlines()[1] == "NodeName=gpu-1 Name=gpu Type=h100 File=/dev/nvidia[0-7]"
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [("infinite", "UNLIMITED"), ("24:00:00", "1-00:00:00"), ("7-04:00:01", "7-04:01:00"), ("00:30:00", "00:30:00")],
+)
+def test_a_time_limit_is_written_as_slurm_shows_it(given: str, shown: str) -> None:
+    made = slurm(partitions={"gpu": {"pools": ["h100"], "max_time": given}})
+    assert f"MaxTime={shown} State=UP" in text("slurm.conf", made)
 
 
 def test_a_host_is_known_by_what_it_calls_itself() -> None:

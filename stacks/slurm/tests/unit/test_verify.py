@@ -34,6 +34,12 @@ def test_nodes_that_start_jobs_are_as_applied() -> None:
     assert found() == [] and found(gpu_1={**IDLE, "state": "allocated"}) == []
 
 
+@pytest.mark.parametrize("state", ["maint", "reserved"])
+def test_a_reservation_is_no_difference_unless_its_node_does_not_respond(state: str) -> None:
+    assert found(gpu_2={**IDLE, "state": state}) == []
+    assert [each.host for each in found(gpu_2={**IDLE, "state": f"{state}*"})] == ["gpu-2"]
+
+
 def test_a_drain_is_somebody_s_and_its_command_is_named() -> None:
     [one] = found(gpu_2=DRAINED)
     assert (one.host, one.kind) == ("gpu-2", "foreign")
