@@ -89,11 +89,9 @@ def _gpu_list(required: HostRequirements, report: Report) -> Iterator[Finding]:
 
 def _count(required: HostRequirements, found: int, where: str) -> Iterator[Finding]:
     if found != required.gpus:
-        yield error(
-            f"{counted(found, 'GPU')} {where}, expected {required.gpus}",
-            "look for a GPU that fell off the bus (dmesg | grep -i xid; lspci -d 10de:), or correct "
-            "pools.*.gpus",
-        )
+        look = "look for a GPU that fell off the bus (dmesg | grep -i xid; lspci -d 10de:), or "
+        fix = f"{look if found < required.gpus else ''}correct pools.*.gpus"
+        yield error(f"{counted(found, 'GPU')} {where}, expected {required.gpus}", fix)
 
 
 def _fabric_manager(report: Report) -> Iterator[Finding]:

@@ -42,7 +42,7 @@ def data(spec: Spec, outcome: Outcome) -> dict[str, Any]:
     hosts = [
         {
             "name": host.name,
-            "role": host.role,
+            "role": spec.role_of(host),
             "pool": host.pool,
             "address": host.address,
             "ready": host.name not in errors,
@@ -70,7 +70,7 @@ def table(spec: Spec, outcome: Outcome, nodes: Mapping[str, str] | None = None) 
         facts = outcome.facts(host.name)
         result.add_row(
             host.name,
-            f"{host.role} {host.pool}" if host.pool else host.role,
+            f"{spec.role_of(host)} {host.pool or ''}".rstrip(),
             host.address,
             str(facts.get("os", "")),
             f"{facts['gpus']} x {facts['gpu_model']}" if "gpus" in facts else "",

@@ -111,6 +111,10 @@ class Spec(StrictModel):
     api_endpoint: str | None = None
     """The address of an endpoint of the site, in place of load balancers."""
 
+    def role_of(self, host: Host) -> str:
+        """The role of a host, as the configuration names it."""
+        return host.role
+
     def requirements_of(self, host: Host) -> HostRequirements:
         """The requirements for a host."""
         return self.requirements[requirements_key(host.role, host.pool)]

@@ -57,6 +57,10 @@ class Spec(core.Spec):
     programs: tuple[str, ...]
     """The programs of nccl-tests that compute hosts must have."""
 
+    def role_of(self, host: Host) -> str:
+        front = "controller" if host.name == self.controller else "login"
+        return "compute" if host.role == "worker" else front
+
     def fingerprint(self, host: Host) -> str:
         own = [
             self.model_dump(include={*Spec.model_fields} - {*core.Spec.model_fields, "controller"}),

@@ -52,6 +52,16 @@ def test_a_worker_whose_rails_are_not_known_needs_no_hca() -> None:
     assert findings(required=REQUIRED.model_copy(update={"rails": 0}), hcas=[]) == []
 
 
+@pytest.mark.parametrize(("expected", "looks"), [(9, True), (7, False)])
+def test_only_a_gpu_that_is_missing_is_looked_for(expected: int, looks: bool) -> None:
+    [found] = [
+        each
+        for each in findings(required=REQUIRED.model_copy(update={"gpus": expected}))
+        if "GPU" in each.what
+    ]
+    assert ("fell off the bus" in found.fix, "correct pools.*.gpus" in found.fix) == (looks, True)
+
+
 @pytest.mark.parametrize("role", ["lb", "server"])
 def test_a_good_host_without_gpus_has_no_findings(role: str) -> None:
     assert findings(role, gpus=None, fabric_manager=None, gdr=None, hcas=[]) == []

@@ -92,6 +92,15 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     return made
 
 
+def test_hosts_are_listed_with_the_roles_of_the_configuration(site: Site) -> None:
+    rows = {
+        line.split()[0]: line.split()[1]
+        for line in site("preflight", "{}").stdout.splitlines()
+        if "10.0" in line
+    }
+    assert rows == {"ctl": "controller", "login": "login", "gpu-1": "compute", "gpu-2": "compute"}
+
+
 @pytest.mark.parametrize("level", ["error", "warning", None])
 def test_preflight_asks_every_host_before_the_first_update(site: Site, level: Any) -> None:
     site.findings += [Finding(("gpu-2",), "7 GPUs, expected 8", "repair it", kind=level)] if level else []

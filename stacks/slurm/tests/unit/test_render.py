@@ -34,7 +34,12 @@ def test_the_nodes_have_what_preflight_counted() -> None:
 
 @pytest.mark.parametrize(
     ("given", "shown"),
-    [("infinite", "UNLIMITED"), ("24:00:00", "1-00:00:00"), ("7-04:00:01", "7-04:01:00"), ("00:30:00", "00:30:00")],
+    [
+        ("infinite", "UNLIMITED"),
+        ("24:00:00", "1-00:00:00"),
+        ("7-04:00:01", "7-04:01:00"),
+        ("00:30:00", "00:30:00"),
+    ],
 )
 def test_a_time_limit_is_written_as_slurm_shows_it(given: str, shown: str) -> None:
     made = slurm(partitions={"gpu": {"pools": ["h100"], "max_time": given}})

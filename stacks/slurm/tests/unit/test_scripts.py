@@ -38,7 +38,16 @@ def test_gpus_are_counted_by_gres() -> None:
 
 
 def test_a_node_is_settled_when_its_state_is_its_registrations() -> None:
-    settled = ["IDLE+MAINTENANCE", "IDLE+MAINTENANCE+RESERVED", "IDLE", "MIXED", "ALLOCATED", "IDLE+DRAIN", "MIXED+DRAIN", "IDLE+COMPLETING"]
+    settled = [
+        "IDLE+MAINTENANCE",
+        "IDLE+MAINTENANCE+RESERVED",
+        "IDLE",
+        "MIXED",
+        "ALLOCATED",
+        "IDLE+DRAIN",
+        "MIXED+DRAIN",
+        "IDLE+COMPLETING",
+    ]
     others = ["DOWN*", "UNKNOWN", "IDLE*", "DOWN+DRAIN", "IDLE+DRAIN+NOT_RESPONDING", "INVAL", ""]
     ask = 'node_field() { [[ $1 != State ]] || printf "$each"; }; '
     ask += 'for each; do is_settled && echo "$each" || true; done'

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from busbar.cli.stack.commands import broken_off, to_apply_again
 from busbar.cli.stack.engine import Snapshot
 from busbar.cli.stack.target import Options
+from busbar.config import stackfile
 from busbar.exits import USAGE, Misuse
 from busbar.names import removal_of
 
@@ -87,6 +90,15 @@ def test_an_unknown_host_is_bad_usage_and_the_known_ones_are_named() -> None:
 def test_a_host_of_a_stack_without_hosts_is_bad_usage_too() -> None:
     with pytest.raises(Misuse, match=r"no such host\. Fix: leave the option out"):
         to_apply_again(Snapshot((), ()), ["w-1"])
+
+
+def test_hosts_in_quarantine_are_known_in_the_file_of_any_project(tmp_path: Path) -> None:
+    path = tmp_path / "Pulumi.dev.yaml"
+    path.write_text(
+        "config:\n  busbar-slurm:slurm:\n    hosts:\n      controller: {name: ctl}\n"
+        "      compute: [{name: gpu-1, quarantine: no power}, {name: gpu-2}]\n  tiny:word: two\n"
+    )
+    assert stackfile.quarantined(path) == {"gpu-1"}
 
 
 def test_only_steps_that_install_a_host_of_the_stack_are_applied_again_after_a_failure() -> None:
