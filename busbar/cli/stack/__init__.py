@@ -83,7 +83,8 @@ def preview(stack: Stack, project: Project = None, refresh: Refresh = False) -> 
 def destroy(stack: Stack, project: Project = None, yes: Yes = False, parallel: Parallel = PARALLEL) -> None:
     """Remove everything that a stack made: the list, a question, one row per step.
 
-    The empty stack, its history and its file stay. The kept kubeconfig and outputs are removed.
+    Refused while jobs run, unless removal.cancel_jobs is set, and while other stacks are on the cluster. The
+    empty stack, its history and its file stay. The kept kubeconfig and outputs are removed.
 
     Exit code 0: removed; 1: failed, or declined; 64: nothing was started (bad usage, no such stack, no
     pulumi, no terminal to ask on); 70: an error of busbar itself; 130: interrupted.

@@ -115,7 +115,7 @@ def _of_consumer(
     """The guard of a stack on the cluster of another stack, which its state names."""
     resources = json.loads(state.text)["deployment"].get("resources") or []
     inputs = {each["urn"].rpartition("::")[2]: each.get("inputs") or {} for each in resources}
-    stacks = [each["inputs"]["name"] for each in resources if each["type"] == _REFERENCE]
+    stacks = [each["id"] for each in resources if each["type"] == _REFERENCE]
     if not stacks or CLUSTER_ID not in inputs:
         return guard()  # An update that was refused has made nothing.
     cluster, known = stacks[0], inputs[CLUSTER_ID]["input"]["id"]

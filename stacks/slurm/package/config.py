@@ -51,10 +51,10 @@ _INSTEAD = {
 WRITTEN = frozenset((
     "accountingstoragehost", "accountingstoragetype", "authtype", "clustername", "credtype", "grestypes",
     "healthcheckinterval", "healthchecknodestate", "healthcheckprogram", "include", "jobacctgathertype",
-    "nodename", "partitionname", "prologflags", "proctracktype", "propagateresourcelimitsexcept",
-    "reconfigflags", "returntoservice", "selecttype", "selecttypeparameters", "slurmctldhost", "slurmctldlogfile",
-    "slurmctldparameters", "slurmctldport", "slurmdlogfile", "slurmdspooldir", "slurmdport", "slurmuser",
-    "statesavelocation", "taskplugin", "topologyplugin",
+    "nodename", "partitionname", "proctracktype", "prologflags", "propagateresourcelimitsexcept",
+    "reconfigflags", "returntoservice", "selecttype", "selecttypeparameters", "slurmctldhost",
+    "slurmctldlogfile", "slurmctldparameters", "slurmctldport", "slurmdlogfile", "slurmdport",
+    "slurmdspooldir", "slurmuser", "statesavelocation", "taskplugin", "topologyplugin",
 ))  # fmt: skip
 
 # No part of the path is `.` or `..`.

@@ -42,7 +42,7 @@ def test_the_nodes_have_what_preflight_counted() -> None:
     ],
 )
 def test_a_time_limit_is_written_as_slurm_shows_it(given: str, shown: str) -> None:
-    made = slurm(partitions={"gpu": {"pools": ["h100"], "max_time": given}})
+    made = slurm(partitions={"gpu": {"pools": ["h100"], "max_time": given, "default": True}})
     assert f"MaxTime={shown} State=UP" in text("slurm.conf", made)
 
 

@@ -66,7 +66,7 @@ class Site:
 
     def consumer(self, project: str = "busbar-training", **section: Any) -> Guard:
         resources = [
-            {"urn": "urn::a", "type": "pulumi:pulumi:StackReference", "inputs": {"name": "o/busbar/site"}},
+            {"urn": "urn::a", "type": "pulumi:pulumi:StackReference", "id": "o/busbar/site"},
             {"urn": "urn::cluster-id", "type": "pulumi:index:Stash", "inputs": {"input": {"id": "11"}}},
         ]
         return self.guard(project, {"cluster": "o/busbar/site", **section}, resources=resources)
