@@ -260,13 +260,13 @@ def _findings(slurm: Slurm) -> Iterator[Finding]:
         yield floating(("sidecar_image",), slurm.sidecar_image)
     for name, values in (("values", slurm.values), ("operator_values", slurm.operator_values)):
         refused = {
-            path: key
+            below: key
             for pattern, key in REFUSED[name].items()
-            for path in _matching(values, pattern.split("/"))
+            for below in _matching(values, pattern.split("/"))
         }
-        for path, key in refused.items():
+        for below, key in refused.items():
             yield Finding(
-                (name, *path),
+                (name, *below),
                 "is a value that busbar sets itself, or that its updates rely on",
                 f"remove it; {key} of the stack sets it" if key else "remove it",
             )
