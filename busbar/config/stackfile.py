@@ -565,15 +565,11 @@ def written(path: Path, name: str) -> Any:
 
 
 def quarantined(path: Path) -> set[str]:
-    """The names of hosts that a stack file of any project lists with a quarantine, unchecked.
-
-    Raises ConfigError.
-    """
+    """The names of hosts that a valid stack file of any project lists with a quarantine."""
     sections = [each for each in _config(path, _document(path))[1].values() if isinstance(each, Mapping)]
-    groups = [each.get("hosts") for each in sections]
-    lists = [hosts for each in groups if isinstance(each, Mapping) for hosts in each.values()]
-    listed = [host for hosts in lists if isinstance(hosts, list) for host in hosts]
-    return {str(host.get("name")) for host in listed if isinstance(host, Mapping) and host.get("quarantine")}
+    lists = [hosts for each in sections for hosts in (each.get("hosts") or {}).values()]
+    hosts = [host for each in lists if isinstance(each, list) for host in each]
+    return {host["name"] for host in hosts if host.get("quarantine")}
 
 
 def kept_hosts(path: Path) -> Path | None:

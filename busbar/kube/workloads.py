@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
 
 from busbar.exits import Failed
 from busbar.helm.releases import statuses
-from busbar.kube.client import Api, JsonObject
+from busbar.kube.client import Api
 from busbar.kube.gpus import IDLE_LABEL, MEASURED_BY, active_pods, requests
 from busbar.kube.objects import NAMESPACES, OWNER, delete, find
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
@@ -33,41 +32,23 @@ class Workload:
 
 
 def workloads(api: Api) -> list[Workload]:
-    """All workloads that hold devices; a pod that shares its devices by jobs of its own is none.
-
-    Raises ApiError.
-    """
-
-    @cache
-    def plurals(version: str) -> dict[str, str]:
-        listing = find(api, f"/apis/{version}" if "/" in version else f"/api/{version}") or {}
-        return {
-            each["kind"]: each["name"] for each in listing.get("resources") or () if "/" not in each["name"]
-        }
-
-    def owner_of(item: JsonObject, namespace: str) -> tuple[JsonObject, str] | None:
-        """The object that controls this one, and its path; None where the API has none."""
-        for reference in item["metadata"].get("ownerReferences") or ():
-            version, kind = reference["apiVersion"], reference["kind"]
-            if reference.get("controller") and (plural := plurals(version).get(kind)):
-                base = f"/apis/{version}" if "/" in version else f"/api/{version}"
-                path = f"{base}/namespaces/{namespace}/{plural}/{reference['name']}"
-                found = find(api, path)
-                return ({"kind": kind, **found}, path) if found else None
-        return None
-
+    """All that hold devices; a pod that gives its devices to jobs of its own is none. Raises ApiError."""
     found: dict[str, Workload] = {}
     for pod in active_pods(api):
-        metadata = pod["metadata"]
-        marks = {*(metadata.get("labels") or {}), *(metadata.get("annotations") or {})}
+        made, namespace = pod["metadata"], pod["metadata"]["namespace"]
+        marks = {*(made.get("labels") or {}), *(made.get("annotations") or {})}
         if not requests(pod["spec"]) or {IDLE_LABEL, MEASURED_BY} & marks:
             continue
-        namespace = metadata["namespace"]
-        item, path = pod, f"/api/v1/namespaces/{namespace}/pods/{metadata['name']}"
-        while owner := owner_of(item, namespace):
-            item, path = owner
-        made = item["metadata"]
-        found[path] = Workload(item.get("kind") or "Pod", namespace, made["name"], path, made["uid"])
+        kind, path = "Pod", f"/api/v1/namespaces/{namespace}/pods/{made['name']}"
+        while owner := next(
+            (each for each in made.get("ownerReferences") or () if each.get("controller")), None
+        ):
+            base = f"/apis/{owner['apiVersion']}/namespaces/{namespace}"
+            above = f"{base}/{owner['kind'].lower()}s/{owner['name']}"
+            if (item := find(api, above)) is None:
+                break
+            kind, path, made = owner["kind"], above, item["metadata"]
+        found[path] = Workload(kind, namespace, made["name"], path, made["uid"])
     return [found[path] for path in sorted(found)]
 
 
@@ -91,11 +72,10 @@ def end(api: Api, look: Callable[[], Iterable[Workload]], clock: Clock, progress
 
 def owners(api: Api) -> dict[str, str]:
     """Namespace -> PROJECT/STACK of the stack that has made it. Raises ApiError."""
-    marks = {
-        each["metadata"]["name"]: (each["metadata"].get("annotations") or {}).get(OWNER, "")
-        for each in api.list(NAMESPACES)
+    spaces = {
+        each["metadata"]["name"]: each["metadata"].get("annotations") or {} for each in api.list(NAMESPACES)
     }
-    return {name: mark.rpartition("/")[0] for name, mark in marks.items() if mark}
+    return {name: marks[OWNER].rpartition("/")[0] for name, marks in spaces.items() if OWNER in marks}
 
 
 def releases_by_stack(api: Api) -> dict[str, list[str]]:

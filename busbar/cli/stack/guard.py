@@ -90,23 +90,17 @@ def guard_of(target: Target, state: Snapshot, outputs: Callable[[], Mapping[str,
         return guard()
 
     def find(ends: bool) -> Sequence[str]:
-        _refuse_stacks(api, own)
+        others = {stack: names for stack, names in releases_by_stack(api).items() if stack != own}
+        if others:
+            texts = (
+                f"{listed(names)} of {stack}. Fix: `busbar destroy {stack.rpartition('/')[2]}` in the folder "
+                f"of {stack.partition('/')[0]}"
+                for stack, names in others.items()
+            )
+            raise Failed("\n".join(["other stacks are on this cluster; nothing was removed:", *texts]))
         return _of_pods(api, lambda each, owner: owner.get(each.namespace) != own, ends)
 
     return guard(find)
-
-
-def _refuse_stacks(api: RestApi, own: str) -> None:
-    """Refuse while other stacks have releases on the cluster, with or without jobs."""
-    texts = []
-    for stack, names in releases_by_stack(api).items():
-        if stack != own:
-            project, _, name = stack.partition("/")
-            texts.append(
-                f"{project}: {listed(names)}. Fix: `busbar destroy {name}` in the folder of {project}"
-            )
-    if texts:
-        raise Failed("\n".join(["other stacks are on this cluster; nothing was removed:", *texts]))
 
 
 def _of_consumer(
@@ -114,21 +108,20 @@ def _of_consumer(
 ) -> Guard:
     """The guard of a stack on the cluster of another stack, which its state names."""
     resources = json.loads(state.text)["deployment"].get("resources") or []
-    inputs = {each["urn"].rpartition("::")[2]: each.get("inputs") or {} for each in resources}
     stacks = [each["id"] for each in resources if each["type"] == _REFERENCE]
-    if not stacks or CLUSTER_ID not in inputs:
+    known = [each["inputs"]["input"]["id"] for each in resources if each["urn"].endswith(f"::{CLUSTER_ID}")]
+    if not (stacks and known):
         return guard()  # An update that was refused has made nothing.
-    cluster, known = stacks[0], inputs[CLUSTER_ID]["input"]["id"]
     try:
-        outputs = json.loads(read_outputs(cluster, target.project))
+        outputs = json.loads(read_outputs(stacks[0], target.project))
     except SecretError as error:
         if not NO_STACK.search(str(error)):
             raise
         outputs = {}
     current = outputs.get("cluster_id") or outputs.get("cluster_name")
-    if current != known:
-        what = "has another cluster now" if current else "has no cluster any more"
-        return guard(gone=f"{cluster} {what}; the one with the id {known}, on which this stack was, is gone")
+    if current != known[0]:
+        what = "another cluster now" if current else "no cluster any more"
+        return guard(gone=f"{stacks[0]} has {what}; {known[0]}, on which this stack was, is gone")
     api = RestApi(outputs[KUBECONFIG])
 
     def counts(each: Workload, owner: Mapping[str, str]) -> bool:
@@ -145,9 +138,9 @@ def _of_pods(
     api: RestApi, counts: Callable[[Workload, Mapping[str, str]], bool], ends: bool
 ) -> Sequence[str]:
     """The workloads that count and hold devices; with `ends` they have ended."""
+    owner = owners(api)
 
     def look() -> list[Workload]:
-        owner = owners(api)
         return [each for each in workloads(api) if counts(each, owner)]
 
     if ends:

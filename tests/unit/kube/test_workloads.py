@@ -26,11 +26,6 @@ def pod(name: str, requests: dict[str, str], **metadata: Any) -> dict[str, Any]:
     return {"metadata": found, "spec": {"containers": [{"resources": {"requests": requests}}]}}
 
 
-def kinds(**found: str) -> dict[str, Any]:
-    names = [(kind, name) for kind, plural in found.items() for name in (plural, f"{plural}/status")]
-    return {"resources": [{"kind": kind, "name": name} for kind, name in names]}
-
-
 def cluster(*pods: dict[str, Any]) -> Cluster:
     """Pods of a TrainJob are those of a Job of a JobSet of it."""
     of_train_job = owned("trainer.kubeflow.org/v1alpha1", "TrainJob", "llama")
@@ -40,9 +35,6 @@ def cluster(*pods: dict[str, Any]) -> Cluster:
     return Cluster(
         {
             "/api/v1/pods": [*pods],
-            "/apis/batch/v1": kinds(Job="jobs"),
-            "/apis/jobset.x-k8s.io/v1alpha2": kinds(JobSet="jobsets"),
-            "/apis/trainer.kubeflow.org/v1alpha1": kinds(TrainJob="trainjobs"),
             "/apis/batch/v1/namespaces/ml/jobs/llama-node": job,
             f"{JOBSETS}/llama": jobset,
             TRAIN_JOB: {"metadata": {"name": "llama", "uid": "train"}},

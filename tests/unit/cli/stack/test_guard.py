@@ -107,7 +107,7 @@ def test_the_releases_of_another_stack_keep_a_cluster_whatever_the_switch_says(m
     with pytest.raises(Failed) as refused:
         found.check()
     assert str(refused.value).splitlines()[1:] == [
-        "busbar-slurm_k8s: slurm-operator, slurm. Fix: `busbar destroy dev` in the folder of busbar-slurm_k8s"
+        "slurm-operator, slurm of busbar-slurm_k8s/dev. Fix: `busbar destroy dev` in the folder of busbar-slurm_k8s"
     ]
 
 
