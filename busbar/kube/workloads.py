@@ -1,12 +1,11 @@
-"""Finds and ends what holds the devices of a cluster, and names the stacks that have releases on it."""
+"""Finds and ends what holds the devices of a cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from busbar.exits import Failed
-from busbar.helm.releases import statuses
 from busbar.kube.client import Api
 from busbar.kube.gpus import IDLE_LABEL, MEASURED_BY, active_pods, requests
 from busbar.kube.objects import NAMESPACES, OWNER, delete, find
@@ -17,8 +16,7 @@ END_SECONDS = 180
 """How long pods may take to end; their grace period is 30 s by default."""
 
 
-@dataclass(frozen=True)
-class Workload:
+class Workload(NamedTuple):
     """The object that made pods which hold GPUs or HCAs, such as an MPIJob, or one such pod."""
 
     kind: str
@@ -76,12 +74,3 @@ def owners(api: Api) -> dict[str, str]:
         each["metadata"]["name"]: each["metadata"].get("annotations") or {} for each in api.list(NAMESPACES)
     }
     return {name: marks[OWNER].rpartition("/")[0] for name, marks in spaces.items() if OWNER in marks}
-
-
-def releases_by_stack(api: Api) -> dict[str, list[str]]:
-    """PROJECT/STACK -> the names of its Helm releases. Raises ApiError."""
-    owner, found = owners(api), dict[str, list[str]]()
-    for namespace, name in sorted(statuses(api)):
-        if namespace in owner:
-            found.setdefault(owner[namespace], []).append(name)
-    return found

@@ -7,9 +7,10 @@ import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from busbar.capability import Capability, capabilities
+from busbar.capability import capabilities
 from busbar.cli.output import progress
 from busbar.cli.stack.engine import Snapshot
 from busbar.cli.stack.errors import NO_STACK
@@ -19,10 +20,11 @@ from busbar.cli.stackfile import SecretError, capability_of, read_outputs
 from busbar.config import ConfigError, stackfile
 from busbar.config.stackfile import KEY, PROJECT
 from busbar.exits import Failed
+from busbar.helm.releases import statuses
 from busbar.hosts.inventory import Inventory
 from busbar.kube.client import ApiError, RestApi
 from busbar.kube.wait import SystemClock
-from busbar.kube.workloads import Workload, end, owners, releases_by_stack, workloads
+from busbar.kube.workloads import Workload, end, owners, workloads
 from busbar.names import CLUSTER_ID
 from busbar.operations.verify import UnknownState, connect
 from busbar.text import listed
@@ -76,42 +78,68 @@ def guard_of(target: Target, state: Snapshot, outputs: Callable[[], Mapping[str,
         return Guard(target)
     removal = given.get("removal") if isinstance(given, Mapping) else None
     may_end = isinstance(removal, Mapping) and removal.get("cancel_jobs") is True
-    guard, own = partial(Guard, target, may_end=may_end), f"{project}/{target.name}"
+    jobs = pkgutil.resolve_name(capability.jobs) if capability and capability.jobs else lambda *_: ()
     if capability and capability.operations:
-        return guard(partial(pkgutil.resolve_name(capability.jobs), path)) if capability.jobs else guard()
-    if capability:
-        return _of_consumer(guard, capability, own, state, target)
-    if not (kubeconfig := outputs().get(KUBECONFIG)):
-        return guard()
-    try:
-        api = connect(str(kubeconfig), Inventory.of(stackfile.read(path).cluster()))
-    except (ConfigError, UnknownState) as error:
-        progress(f"warning: nothing runs without an API, and it is not responding: {error}")
-        return guard()
+        return Guard(target, partial(jobs, path), may_end)
+    api, gone = _consumed(state, target) if capability else (_own(path, outputs()), "")
+    if api is None:
+        return Guard(target, gone=gone)
+    cluster, own = api, f"{project}/{target.name}"
+    kinds = capability.job_kinds if capability else ()
 
     def find(ends: bool) -> Sequence[str]:
-        others = {stack: names for stack, names in releases_by_stack(api).items() if stack != own}
-        if others:
-            texts = (
-                f"{listed(names)} of {stack}. Fix: `busbar destroy {stack.rpartition('/')[2]}` in the folder "
-                f"of {stack.partition('/')[0]}"
-                for stack, names in others.items()
+        owner = owners(cluster)
+        if not capability:
+            _refuse_others(cluster, owner, own)
+
+        def look() -> list[Workload]:
+            """Those of the stack; on its own cluster those of all others than the stack."""
+            mine = (
+                (each, owner.get(each.namespace) == own or each.kind in kinds) for each in workloads(cluster)
             )
-            raise Failed("\n".join(["other stacks are on this cluster; nothing was removed:", *texts]))
-        return _of_pods(api, lambda each, owner: owner.get(each.namespace) != own, ends)
+            return [each for each, is_mine in mine if is_mine is bool(capability)]
 
-    return guard(find)
+        if ends:
+            end(cluster, look, SystemClock(), progress)
+        return [*map(str, look()), *jobs(cluster, ends)]
+
+    return Guard(target, find, may_end)
 
 
-def _of_consumer(
-    guard: Callable[..., Guard], capability: Capability, own: str, state: Snapshot, target: Target
-) -> Guard:
-    """The guard of a stack on the cluster of another stack, which its state names."""
+def _own(path: Path, outputs: Mapping[str, Any]) -> RestApi | None:
+    """The API of the stack's own cluster; None without one, or where it is not responding."""
+    if not (kubeconfig := outputs.get(KUBECONFIG)):
+        return None
+    try:
+        return connect(str(kubeconfig), Inventory.of(stackfile.read(path).cluster()))
+    except (ConfigError, UnknownState) as error:
+        progress(f"warning: nothing runs without an API, and it is not responding: {error}")
+        return None
+
+
+def _refuse_others(api: RestApi, owner: Mapping[str, str], own: str) -> None:
+    """Refuse while other stacks have Helm releases on the cluster, with or without jobs."""
+    found: dict[str, list[str]] = {}
+    for namespace, release in sorted(statuses(api)):
+        if (stack := owner.get(namespace, own)) != own:
+            found.setdefault(stack, []).append(release)
+    texts = []
+    for stack, releases in found.items():
+        project, _, name = stack.partition("/")
+        texts.append(
+            f"{listed(releases)} of {stack}. Fix: `busbar destroy {name}` in the folder of {project}"
+        )
+    if texts:
+        raise Failed("\n".join(["other stacks are on this cluster; nothing was removed:", *texts]))
+
+
+def _consumed(state: Snapshot, target: Target) -> tuple[RestApi | None, str]:
+    """The API of the cluster on which a stack is, which its state names; or why that one is gone."""
     resources = json.loads(state.text)["deployment"].get("resources") or []
     stacks = [each["id"] for each in resources if each["type"] == _REFERENCE]
     known = [each["inputs"]["input"]["id"] for each in resources if each["urn"].endswith(f"::{CLUSTER_ID}")]
     if not (stacks and known):
-        return guard()  # An update that was refused has made nothing.
+        return None, ""  # An update that was refused has made nothing.
     try:
         outputs = json.loads(read_outputs(stacks[0], target.project))
     except SecretError as error:
@@ -119,30 +147,7 @@ def _of_consumer(
             raise
         outputs = {}
     current = outputs.get("cluster_id") or outputs.get("cluster_name")
-    if current != known[0]:
-        what = "another cluster now" if current else "no cluster any more"
-        return guard(gone=f"{stacks[0]} has {what}; {known[0]}, on which this stack was, is gone")
-    api = RestApi(outputs[KUBECONFIG])
-
-    def counts(each: Workload, owner: Mapping[str, str]) -> bool:
-        return owner.get(each.namespace) == own or each.kind in capability.job_kinds
-
-    def find(ends: bool) -> Sequence[str]:
-        of_pods = _of_pods(api, counts, ends)
-        return [*of_pods, *(pkgutil.resolve_name(capability.jobs)(api, ends) if capability.jobs else ())]
-
-    return guard(find)
-
-
-def _of_pods(
-    api: RestApi, counts: Callable[[Workload, Mapping[str, str]], bool], ends: bool
-) -> Sequence[str]:
-    """The workloads that count and hold devices; with `ends` they have ended."""
-    owner = owners(api)
-
-    def look() -> list[Workload]:
-        return [each for each in workloads(api) if counts(each, owner)]
-
-    if ends:
-        end(api, look, SystemClock(), progress)
-    return [*map(str, look())]
+    if current == known[0]:
+        return RestApi(outputs[KUBECONFIG]), ""
+    what = "another cluster now" if current else "no cluster any more"
+    return None, f"{stacks[0]} has {what}; {known[0]}, on which this stack was, is gone"

@@ -87,30 +87,12 @@ def test_pods_that_do_not_end_are_named() -> None:
         workloads.end(there, lambda: workloads.workloads(there), Clock(), lambda _: None)
 
 
-def test_releases_are_those_of_the_stack_that_made_their_namespace() -> None:
-    def space(name: str, owner: str = "") -> dict[str, Any]:
-        return {"metadata": {"name": name, "annotations": {OWNER: owner} if owner else {}}}
+def test_a_namespace_is_that_of_the_stack_whose_mark_it_has() -> None:
+    def space(name: str, **annotations: str) -> dict[str, Any]:
+        return {"metadata": {"name": name, "annotations": annotations}}
 
-    def record(namespace: str, name: str) -> dict[str, Any]:
-        labels = {"name": name, "version": "1", "status": "deployed"}
-        return {"metadata": {"namespace": namespace, "labels": labels}}
-
+    mark = {OWNER: "busbar-slurm_k8s/dev/slurm-namespace"}
     there = Cluster(
-        {
-            "/api/v1/namespaces": [
-                space("slinky", "busbar-slurm_k8s/dev/slurm-operator-namespace"),
-                space("slurm", "busbar-slurm_k8s/dev/slurm-namespace"),
-                space("kept", "busbar-training/dev/namespace"),
-                space("gpu-operator", "busbar/dev/cluster-gpu-operator-namespace"),
-                space("site"),
-            ],
-            "/api/v1/secrets": [
-                record("slurm", "slurm"), record("slinky", "slurm-operator"),
-                record("gpu-operator", "gpu-operator"), record("site", "grafana"),
-            ],
-        }
-    )  # fmt: skip
-    assert workloads.releases_by_stack(there) == {
-        "busbar-slurm_k8s/dev": ["slurm-operator", "slurm"],
-        "busbar/dev": ["gpu-operator"],
-    }
+        {"/api/v1/namespaces": [space("slurm", **mark), space("site"), {"metadata": {"name": "bare"}}]}
+    )
+    assert workloads.owners(there) == {"slurm": "busbar-slurm_k8s/dev"}

@@ -36,7 +36,7 @@ class Site:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
         self.workloads: list[Workload] = []
-        self.releases: dict[str, list[str]] = {}
+        self.releases: dict[tuple[str, str], str] = {}
         self.owners: dict[str, str] = {}
         self.ended: list[str] = []
         self.of_cluster: dict[str, Any] = {"cluster_id": "11", **KUBECONFIG}
@@ -44,7 +44,7 @@ class Site:
         monkeypatch.setattr(guard, "RestApi", lambda _: self)
         monkeypatch.setattr(guard, "workloads", lambda _: self.workloads)
         monkeypatch.setattr(guard, "owners", lambda _: self.owners)
-        monkeypatch.setattr(guard, "releases_by_stack", lambda _: self.releases)
+        monkeypatch.setattr(guard, "statuses", lambda _: self.releases)
         monkeypatch.setattr(guard, "end", self.end)
         monkeypatch.setattr(guard, "read_outputs", lambda *_: json.dumps(self.of_cluster))
 
@@ -102,12 +102,15 @@ def test_a_job_that_has_started_since_the_first_question_is_named(made: Site) ->
 
 
 def test_the_releases_of_another_stack_keep_a_cluster_whatever_the_switch_says(made: Site) -> None:
-    made.releases = {"busbar-slurm_k8s/dev": ["slurm-operator", "slurm"], "busbar/prod": ["gpu-operator"]}
+    made.owners = {"slinky": "busbar-slurm_k8s/dev", "slurm": "busbar-slurm_k8s/dev", "gpu": "busbar/prod"}
+    names = [("slinky", "slurm-operator"), ("slurm", "slurm"), ("gpu", "gpu-operator"), ("site", "grafana")]
+    made.releases = dict.fromkeys(names, "deployed")
     found = made.cluster(removal={"cancel_jobs": True})
     with pytest.raises(Failed) as refused:
         found.check()
     assert str(refused.value).splitlines()[1:] == [
-        "slurm-operator, slurm of busbar-slurm_k8s/dev. Fix: `busbar destroy dev` in the folder of busbar-slurm_k8s"
+        "slurm-operator, slurm of busbar-slurm_k8s/dev. "
+        "Fix: `busbar destroy dev` in the folder of busbar-slurm_k8s"
     ]
 
 
