@@ -9,19 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from busbar.kube.client import ApiError, JsonObject
-from busbar.kube.objects import find
+from busbar.kube.client import ApiError
 from busbar.kube.wait import Pending
 from stacks.slurm_k8s.package.rest import (
     BUSY,
     OF_OPERATOR,
-    POD_LABELS,
     USER,
     ProxyApi,
     SlurmApi,
     SlurmNode,
+    clusters,
 )
-from stacks.slurm_k8s.package.values import JWT_KEY
 
 OURS = "busbar: "
 
@@ -84,12 +82,3 @@ def node_states(api: ProxyApi) -> dict[str, str]:
         except ApiError as error:
             found |= {pod["spec"].get("nodeName", ""): f"in Slurm: unknown: {error}" for pod in pods}
     return found
-
-
-def clusters(api: ProxyApi, **query: str) -> dict[SlurmApi, list[JsonObject]]:
-    """The Slurm clusters of busbar with worker pods. Another one, without busbar's key, cannot be asked."""
-    found: dict[str, list[JsonObject]] = {}
-    for pod in api.list("/api/v1/pods", labelSelector=POD_LABELS, **query):
-        found.setdefault(pod["metadata"]["namespace"], []).append(pod)
-    key = "/api/v1/namespaces/{}/secrets/" + JWT_KEY
-    return {SlurmApi(api, name): pods for name, pods in found.items() if find(api, key.format(name))}

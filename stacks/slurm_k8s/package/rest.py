@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from busbar.kube.client import Api, ApiError, JsonObject
+from busbar.kube.objects import find
 from stacks.slurm_k8s.package.values import JWT_KEY, RELEASE
 
 # Served by slurmrestd 25.05 to 26.05; the client of slurm-operator speaks it too.
@@ -221,3 +222,12 @@ def pod_host(pod: JsonObject) -> str:
 def transient(error: ApiError) -> bool:
     """Whether slurmrestd, its Service or its key may only not be there yet."""
     return error.transient or error.not_found
+
+
+def clusters(api: ProxyApi, **query: str) -> dict[SlurmApi, list[JsonObject]]:
+    """The Slurm clusters of busbar with worker pods. Another one, without busbar's key, cannot be asked."""
+    found: dict[str, list[JsonObject]] = {}
+    for pod in api.list("/api/v1/pods", labelSelector=POD_LABELS, **query):
+        found.setdefault(pod["metadata"]["namespace"], []).append(pod)
+    key = "/api/v1/namespaces/{}/secrets/" + JWT_KEY
+    return {SlurmApi(api, name): pods for name, pods in found.items() if find(api, key.format(name))}

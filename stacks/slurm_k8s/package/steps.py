@@ -18,8 +18,7 @@ from busbar.kube.wait import (
     wait_until,
 )
 from busbar.text import listed
-from stacks.slurm_k8s.package.drain import clusters
-from stacks.slurm_k8s.package.rest import POD_LABELS, ProxyApi, SlurmApi, transient
+from stacks.slurm_k8s.package.rest import POD_LABELS, ProxyApi, SlurmApi, clusters, transient
 from stacks.slurm_k8s.package.roll import Roll, RollSpec
 from stacks.slurm_k8s.package.values import API_VERSION, OPERATOR, RELEASE
 
