@@ -296,13 +296,6 @@ def _values(where: tuple[str, ...], values: Mapping[str, Any]) -> Iterator[Findi
     """The keys that Helm values must not have, at any depth."""
     for key, value in values.items():
         path = (*where, key)
-        if key == "taintKubeNodes" and value is True:
-            yield Finding(
-                path,
-                "evicts every pod from nodes of Slurm that does not tolerate its NoExecute taint: CoreDNS, "
-                "the operator, slurmctld",
-                "remove it; the GPUs are held by the pods of Slurm",
-            )
         if key == "nodePort" and value == SSH_PORT:
             yield _takes_sshd(path, "takes port 22")
         if key == "replicas" and where[-1:] == ("restapi",) and value in (0, "0"):

@@ -21,7 +21,6 @@ TAKES_SSHD = {"service": {"spec": {"type": "LoadBalancer"}}}
     [
         ({"login": {"service": "LoadBalancer"}}, "login.port", "takes port 22 of the hosts"),
         ({"values": {"loginsets": {"x": TAKES_SSHD}}}, "values.loginsets.x.service", "takes port 22"),
-        ({"values": {"nodesets": {"h100": {"taintKubeNodes": True}}}}, "taintKubeNodes", "evicts every pod"),
         ({"operator_values": {"crds": {"enabled": True}}}, "operator_values.crds", "rely on"),
         (
             {"values": {"controller": {"persistence": {"enabled": False}}}},
@@ -109,7 +108,6 @@ def test_what_would_harm_the_cluster_is_refused_with_its_place(
     [
         {"login": {"service": "LoadBalancer", "port": 2222}},
         {"login": {"service": "NodePort"}},
-        {"values": {"nodesets": {"h100": {"taintKubeNodes": False}}}},
         {"values": {"loginsets": {"x": {"service": {"port": 2222, "spec": {"type": "LoadBalancer"}}}}}},
         {"values": {"restapi": {"service": {"spec": {"type": "LoadBalancer"}}, "replicas": 3}}},
         {"values": {"configFiles": {"topology.yaml": "[]", "cgroup.conf": "CgroupPlugin=disabled"}}},
