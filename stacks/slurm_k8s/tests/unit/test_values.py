@@ -144,6 +144,7 @@ CONF = {
     "TaskPlugin=task/affinity,task/cgroup",
     "AuthInfo=cred_expire=30",
     "PropagateResourceLimitsExcept=MEMLOCK",
+    "ReconfigFlags=KeepPartState",
 }
 CONF_OF_ACCOUNTING = {"AccountingStorageTRES=gres/gpu", "JobAcctGatherType=jobacct_gather/cgroup"}
 
