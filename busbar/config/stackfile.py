@@ -566,7 +566,8 @@ def written(path: Path, name: str) -> Any:
 
 def quarantined(path: Path) -> set[str]:
     """The names of hosts that a valid stack file of any project lists with a quarantine."""
-    sections = [each for each in _config(path, _document(path))[1].values() if isinstance(each, Mapping)]
+    config = _config(path, _document(path))[1] if path.is_file() else {}
+    sections = [each for each in config.values() if isinstance(each, Mapping)]
     lists = [hosts for each in sections for hosts in (each.get("hosts") or {}).values()]
     hosts = [host for each in lists if isinstance(each, list) for host in each]
     return {host["name"] for host in hosts if host.get("quarantine")}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from lab.hosts import nspawn
+from stacks.slurm.lab import topology
 from stacks.slurm.lab.hosts import boot
 from stacks.slurm.tests.lab.conftest import SLURM, Site, unmeasured
 from tests.support.lab import eventually
@@ -81,7 +82,8 @@ def test_a_dead_host_in_quarantine_fails_no_update(site: Site) -> None:
         host["quarantine"] = "no power"
 
     site.wait_idle()
-    nspawn.stop(nspawn.folder("compute-3"))
+    [gone] = [host for host in topology.HOSTS if host.name == "compute-3"]
+    nspawn.stop(nspawn.folder(gone))
     try:
         for _ in range(2):
             code, text = site.up(dead)
