@@ -122,6 +122,7 @@ more-scontrol() {
       ;;
   esac
 }
+more-pgrep() { state steps; }
 more-srun() { state mpi; }
 more-squeue() { if [[ $* == *"-t running,completing,suspended "* || $* == *" -u "* ]]; then state jobs; fi; }
 more-mariadb() { record "mariadb: $(paste -sd ' ')"; }

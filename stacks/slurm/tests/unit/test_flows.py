@@ -484,6 +484,7 @@ def test_a_slurm_without_its_own_key_is_too_old(host: Host) -> None:
 NODE = "NodeName=gpu-1 Gres=gpu:h100:8(S:0-1) State=IDLE Partitions=h100"
 MEMBER = {
     **{**OWNER, "NODE_NAME": "gpu-1", "UNIT": "slurmd", "CONTROLLER": "10.0.0.1:6817", "GPUS": "8"},
+    "CANCEL_JOBS": "false",
 }
 
 
