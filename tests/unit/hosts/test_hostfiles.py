@@ -181,7 +181,7 @@ def test_the_kubeconfig_points_at_the_load_balancer() -> None:
 
 @pytest.mark.parametrize("text", ["", "no kubeconfig", "clusters: []"])
 def test_a_text_that_is_not_a_kubeconfig_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a kubeconfig"):
+    with pytest.raises(ValueError, match="not a kubeconfig"):
         with_server(text, server="https://10.0.0.1:6443", name="site")
 
 

@@ -61,7 +61,7 @@ def found(api: Cluster, k3s: Mapping[str, Any] | None = None, **sections: Any) -
     content = site(**sections)
     content["k3s"].update(k3s or {})
     cluster = config.load(content, root=Path())
-    return [(each.what, each.fix) for each in problems(api, cluster)]
+    return [(each.what, str(each.fix)) for each in problems(api, cluster)]
 
 
 def test_a_cluster_that_works_has_no_problem() -> None:

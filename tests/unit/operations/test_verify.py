@@ -340,7 +340,7 @@ def test_a_cluster_that_was_made_anew_is_an_error_that_says_so(clients: dict[str
         clients[url].failures = [UnknownAuthority(f"GET {url}", None, "self-signed certificate")]
     with pytest.raises(UnknownState, match="the cluster was made anew") as raised:
         read_state(KUBECONFIG, inventory)
-    assert "raise k3s.rotate.certificates by one" in raised.value.fix
+    assert "raise k3s.rotate.certificates by one" in str(raised.value.fix)
     clients[servers[0]].failures = [unreachable()]
     clients[inventory.api_endpoint].failures = [UnknownAuthority("GET /", None, "self-signed")]
     with pytest.raises(UnknownState, match="self-signed"):

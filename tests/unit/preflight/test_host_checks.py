@@ -59,7 +59,7 @@ def test_only_a_gpu_that_is_missing_is_looked_for(expected: int, looks: bool) ->
         for each in findings(required=REQUIRED.model_copy(update={"gpus": expected}))
         if "GPU" in each.what
     ]
-    assert ("fell off the bus" in found.fix, "correct pools.*.gpus" in found.fix) == (looks, True)
+    assert ("fell off the bus" in str(found.fix), "correct pools.*.gpus" in str(found.fix)) == (looks, True)
 
 
 @pytest.mark.parametrize("role", ["lb", "server"])

@@ -384,11 +384,11 @@ def test_history_draws_a_picture_per_pool_with_a_dot_per_run(cluster: Foreign) -
     assert done.exit_code == 1
     drawn = ET.parse("history.svg").getroot()
     spaces = {"svg": "http://www.w3.org/2000/svg"}
-    names = [each.get("aria-label") for each in drawn.findall("svg:svg", spaces)]
+    names = [each.text for each in drawn.findall(".//svg:text[@class='ink name']", spaces)]
     assert names == ["pool h100: bus bandwidth, GB/s", "pool b200: bus bandwidth, GB/s"]
     dots = drawn.findall(".//svg:circle", spaces)
     assert len(dots) == 7
-    bad = [each.findtext("svg:title", "", spaces) for each in dots if "bad" in each.get("style", "")]
+    bad = [each.findtext("svg:title", "", spaces) for each in dots if "bad" in each.get("class", "")]
     assert [text.partition(". ")[2][:22] for text in bad] == [
         "measure, 2 nodes, pass",  # and low
         "measure, 2 nodes, fail",
