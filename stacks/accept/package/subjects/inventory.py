@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from busbar import finding
 from busbar.exits import NoVerdict
-from busbar.hosts import finding, scripts
+from busbar.hosts import scripts
 from busbar.preflight.hardware_checks import check_hardware
 from busbar.preflight.health_checks import check_health
 from busbar.preflight.network_checks import choose_rails
