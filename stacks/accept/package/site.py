@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from busbar.collect.spec import expectation
 from busbar.config import Cluster
@@ -42,6 +42,12 @@ class Pool(OutputModel):
     """Runs on one node, on a pair, and on one rail of a pair -> expected busbw, where it is known."""
     soak_hours: float = 0.0
     """Length of the soak; 0 without one."""
+
+    @field_validator("expectation")
+    @classmethod
+    def _is_an_expectation(cls, value: dict[str, Any]) -> dict[str, Any]:
+        Expectation.model_validate({**value, "collectives": [*COLLECTIVES]})
+        return value
 
     @cached_property
     def expected_gbps(self) -> dict[str, float | None]:

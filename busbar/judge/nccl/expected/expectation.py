@@ -72,7 +72,7 @@ class Expectation(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _fill_from_profile(cls, data: Any) -> Any:
-        if not isinstance(data, dict) or not data.get("profile"):
+        if not isinstance(data, dict) or not isinstance(data.get("profile"), str) or not data["profile"]:
             return data
         profile = profiles.load(data["profile"])
         filled = dict(data)

@@ -260,8 +260,10 @@ def test_the_page_shows_the_soak_over_time_with_its_low_intervals_and_changes(fo
     assert found["verdict"] == "refused"
     page = texts[document.REPORT]
     picture = page[page.index("Soak over time") :]
-    assert (picture.count('class="onedot"'), picture.count('r="4" style=')) == (made.INTERVALS, 2)
-    assert picture.count('<line class="cap"') == 1
+    good, low = picture.count('<circle class="onedot"'), picture.count('<circle class="baddot"')
+    assert (good + low, low) == (made.INTERVALS, 2)
+    upright = re.findall(r'class="cap" points="([\d.]+),34.0 \1,284.0"', picture)
+    assert len(upright) == 1
 
 
 def test_a_long_soak_is_drawn_with_a_part_of_its_intervals(
