@@ -425,7 +425,7 @@ k3s_started_at() {
 
 # k3s_record_machine UNIT KUBECONFIG: notes on the Node which machine it is; k3s-nodes.sh compares it with preflight's.
 k3s_record_machine() {
-  poll 60 timeout 30 "$K3S" kubectl --kubeconfig "$2" annotate node "$NODE_NAME" "busbar/machine=$(machine)" --overwrite >&2 || {
+  poll 60 timeout 30 "$K3S" kubectl --kubeconfig "$2" annotate node "$NODE_NAME" "busbar/machine=$(machine)" --overwrite >/dev/null || {
     k3s_journal "$1"
     die "setting the annotation busbar/machine on Node $NODE_NAME failed" "see the log above; fix the cause and retry"
   }

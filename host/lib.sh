@@ -44,12 +44,21 @@ truth() {
   if "$@"; then printf true; else printf false; fi
 }
 
-# acquire_lock: waits for an earlier run on this host whose connection broke and which is still running.
+# acquire_lock: waits for an earlier run on this host whose connection broke and which is still running. If its own connection
+# breaks meanwhile it ends: nobody would read its facts, and the steps of the next update would queue behind it.
 acquire_lock() {
+  local asked_by
   exec 9>"$LOCK_FILE"
+  asked_by=$(grandparent)
   flock -w "$LOCK_DEADLINE" 9 ||
     die "timed out after ${LOCK_DEADLINE} s: another busbar step is still running on this host" \
-      "find it with fuser -v $LOCK_FILE; wait for it or stop it, and retry"
+      "see it with: ps -eo pid,etimes,args | grep '[t]imeout -k'; wait for it or end it, and retry"
+  [[ $(grandparent) == "$asked_by" ]] || die "the connection broke while it waited; no changes made" "retry"
+}
+
+# grandparent: the process that has started `timeout` with this script: another one once its SSH connection has ended.
+grandparent() {
+  awk '$1 == "PPid:" { print $2 }' "/proc/$PPID/status"
 }
 
 # Exit status of a subshell that has already reported its error.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import ClassVar
 
 import pytest
 
+from busbar.hosts.scripts import text
 from tests.unit.hosts.bash import output, run
 
 BINARY = b"\x7fELF, as far as this test is concerned"
@@ -24,6 +27,23 @@ def test_a_step_waits_for_the_one_before_it_on_the_same_host(tmp_path: Path) -> 
         "haproxy", earlier + "LOCK_FILE=$1 LOCK_DEADLINE=30; acquire_lock; echo later", str(tmp_path / "l")
     )
     assert text.split() == ["earlier", "later"]
+
+
+def test_a_step_whose_connection_breaks_while_it_waits_changes_nothing(tmp_path: Path) -> None:
+    lock, changed = tmp_path / "l", tmp_path / "changed"
+    waits = f'LOCK_FILE={lock} LOCK_DEADLINE=30; acquire_lock; touch "{changed}"'
+    script = tmp_path / "step.sh"
+    script.write_text(f"{text('haproxy').rstrip().removesuffix('main')}{waits}\n")
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        # The shell stands for sshd: it starts `timeout` and ends.
+        subprocess.run(["sh", "-c", f"timeout 60 bash {script} 2>{tmp_path}/said & sleep 1"], check=True)
+    deadline = time.monotonic() + 30
+    said = tmp_path / "said"
+    while "the connection broke" not in said.read_text() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert "the connection broke while it waited; no changes made" in said.read_text()
+    assert not changed.exists()
 
 
 def test_write_file_writes_content_and_mode(tmp_path: Path) -> None:
