@@ -14,6 +14,7 @@ from busbar.config.types import (
     ChartVersion,
     DnsLabel,
     DnsSubdomain,
+    Float,
     Image,
     Int,
     JsonObject,
@@ -152,6 +153,11 @@ class Watch(ConfigModel):
     )
     dcgm_namespace: DnsLabel = Field(
         default="gpu-operator", description="Namespace in which dcgm-exporter runs."
+    )
+    hung_power_fraction: Annotated[Float, Field(gt=0, lt=1)] = Field(
+        default=0.3,
+        description="GPUs of a pod at 100 % utilization that draw less than this fraction of their power "
+        "limit for ten minutes belong to a hung job. The default was never seen on a GPU.",
     )
     node_problem_detector: NodeProblemDetector = Field(
         default=NodeProblemDetector(), description="Faults in the kernel's log as conditions of Nodes."

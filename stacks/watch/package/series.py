@@ -39,11 +39,18 @@ class SeriesSpec(StrictModel):
     pools: dict[str, PoolLaunch]
     results: dict[str, PoolResult]
     max_age_hours: int | None = Field(default=None)
+    hung_power_fraction: float
 
     @classmethod
     def of(cls, cluster: ClusterOutputs, watch: Watch) -> SeriesSpec:
         """The request for the outputs of the cluster's stack."""
-        empty = cls(namespace=watch.namespace, pools={}, results={}, max_age_hours=watch.max_age_hours)
+        empty = cls(
+            namespace=watch.namespace,
+            pools={},
+            results={},
+            max_age_hours=watch.max_age_hours,
+            hung_power_fraction=watch.hung_power_fraction,
+        )
         return empty.with_outputs(cluster)
 
     def with_outputs(self, cluster: ClusterOutputs) -> SeriesSpec:
@@ -147,6 +154,7 @@ def render(
     yield Sample("busbar_metrics_written_timestamp_seconds", {}, now.timestamp())
     if spec.max_age_hours:
         yield Sample("busbar_nccl_max_age_seconds", {}, spec.max_age_hours * 3600)
+    yield Sample("busbar_gpu_hung_power_fraction", {}, spec.hung_power_fraction)
     yield from filter(None, out.values())
     for pool, launch in sorted(spec.pools.items()):
         for node in launch.workers:

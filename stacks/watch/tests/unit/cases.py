@@ -54,6 +54,16 @@ def health(watch: str, code: str, values: str) -> Series:
     return gpu("DCGM_EXP_GPU_HEALTH_STATUS", values, f',health_watch="{watch}",health_error_code="{code}"')
 
 
+def busy(util: str, watts: str, number: int = 0, pod: str = "train-1") -> Series:
+    """Utilization, power and power limit of a GPU that a pod holds."""
+    labels = f',exported_namespace="jobs",exported_pod="{pod}"' if pod else ""
+    return {
+        **gpu("DCGM_FI_DEV_GPU_UTIL", util, labels, number),
+        **gpu("DCGM_FI_DEV_POWER_USAGE", watts, labels, number),
+        **gpu("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", "700x60", labels, number),
+    }
+
+
 def sxid(kind: str, values: str) -> Series:
     return {f'DCGM_FI_DEV_NVSWITCH_{kind}_ERRORS{{node="gpu-1",nvswitch="2"}}': values}
 
@@ -89,6 +99,7 @@ KUBERNETES: Series = {
     'kube_node_status_condition{node="gpu-1",condition="Ready",status="true"}': "1x200",
 }
 WRITTEN = "busbar_metrics_written_timestamp_seconds"
+FRACTION = {"busbar_gpu_hung_power_fraction": "0.3x60"}
 LAST_RUN = 'busbar_nccl_last_run_timestamp_seconds{pool="h100"}'
 RATE = rails("rate_bytes_per_second", "5e10x60", "5e10x60")
 FLAT, ONE = "7x60", "7x20 8x40"
@@ -162,6 +173,17 @@ CASES: Mapping[str, Case] = {
     "BusbarGpuPowerBrake": Case(
         gpu("DCGM_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN_NS", "0+6000000000x60"),
         gpu("DCGM_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN_NS", "0+540000000x60"),
+    ),
+    # One of two busy GPUs of a pod draws less than 30 % of its limit. A GPU without a pod is not counted, nor
+    # one whose utilization was below 100 % eight minutes ago.
+    "BusbarGpuHung": Case(
+        {**FRACTION, **busy("100x60", "180x60"), **busy("100x60", "650x60", number=1)},
+        {
+            **FRACTION,
+            **busy("100x60", "650x60"),
+            **busy("100x60", "180x60", number=1, pod=""),
+            **busy("100x20 97x1 100x39", "180x60", number=2),
+        },
     ),
     "BusbarGpuRowRemapFailed": Case(
         gpu("DCGM_FI_DEV_ROW_REMAP_FAILURE", "1x60"), gpu("DCGM_FI_DEV_ROW_REMAP_FAILURE", "0x60")

@@ -62,7 +62,9 @@ SETTINGS = {
         "BusbarRailPacketsLost", "BusbarRailSlowRestarts",
         "BusbarRailOutOfBuffer", "BusbarRailsNotRead", "BusbarRailsUnknown", "BusbarGpuPowerBrake",
     },
-    ("warning", "10m"): {"BusbarGpuNvlinkReplays", "BusbarGpuPcieReplays", "BusbarGpuHot"},
+    ("warning", "10m"): {
+        "BusbarGpuNvlinkReplays", "BusbarGpuPcieReplays", "BusbarGpuHot", "BusbarGpuHung",
+    },
     ("warning", "15m"): {
         "BusbarRailRemoteErrors", "BusbarRailCounterSaturated", "BusbarGpuCountersAbsent",
         "BusbarGpusUnknown", "BusbarNodesUnknown",

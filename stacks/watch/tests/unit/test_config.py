@@ -72,6 +72,7 @@ def test_only_the_cluster_must_be_named_and_no_prometheus_is_touched_by_default(
         ({"cluster": "prod"}, "cluster: 'prod' is not a stack as ORGANIZATION/PROJECT/STACK"),
         ({"dashboard": True}, "dashboard: unknown key"),
         ({"max_age_hours": 0}, "max_age_hours: 0 is too small: expected at least 1"),
+        ({"hung_power_fraction": 1}, "hung_power_fraction: 1 is too large: expected less than 1"),
         ({"check": {"run": 0}}, "check.run: 0 is too small: expected at least 1"),
     ],
 )
