@@ -8,6 +8,7 @@ https://helm.ngc.nvidia.com/nvidia: with a leading `v` for the GPU Operator, wit
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,8 +26,22 @@ K3S_BASE_URL: Final = "https://github.com/k3s-io/k3s/releases/download"
 GPU_OPERATOR: Final = "v26.7.0"
 NETWORK_OPERATOR: Final = "26.7.0"
 # Editors offer these; any other version may be given.
-GPU_OPERATORS: Final = (GPU_OPERATOR, "v26.3.3")
-NETWORK_OPERATORS: Final = (NETWORK_OPERATOR, "26.1.2")
+GPU_OPERATORS: Final = (GPU_OPERATOR, "v26.3.3", "v26.7.2")
+NETWORK_OPERATORS: Final = (NETWORK_OPERATOR, "26.1.2", "26.10.0")
+# Offered versions that busbar was not run with: what their public pages and charts say.
+NOT_RUN: Final = {
+    "v26.7.2": "its chart was not seen; since v26.7.1 the operator's GPU pods also wait for the host's "
+    "kernel module nvidia (NVIDIA/gpu-operator#2881)",
+    "26.10.0": "its chart was not seen; the image list of 26.10.0-beta.3 has the images of busbar's "
+    "NicClusterPolicy, under names of the same form",
+}
+# Both operators support an upgrade within a major release (YY.MM) or to the next one only (their life-cycle
+# pages). This is one version of each major release, by which an upgrade over several can go.
+GPU_OPERATOR_RELEASES: Final = ("v25.3.4", "v25.10.1", "v26.3.3", GPU_OPERATOR)
+NETWORK_OPERATOR_RELEASES: Final = (
+    *("25.1.0", "25.4.0", "25.7.0", "25.10.0", "26.1.2", "26.4.2"),
+    *(NETWORK_OPERATOR, "26.10.0"),
+)
 NVIDIA_CHARTS: Final = "https://helm.ngc.nvidia.com/nvidia"
 NETWORK_OPERATOR_IMAGES: Final = "nvcr.io/nvidia/mellanox"
 
@@ -93,6 +108,15 @@ def release(text: str) -> Version | None:
     """
     found = re.match(r"v?(\d+(?:\.\d+)*)", text)
     return Version(found[1]) if found else None
+
+
+def left_out(releases: Sequence[str], installed: str, wanted: str) -> list[str]:
+    """Return those of `releases` by which an upgrade from `installed` to `wanted` must go first."""
+    before, after = release(installed), release(wanted)
+    if before is None or after is None:
+        return []
+    majors = {each: Version(each).release[:2] for each in releases}
+    return [each for each, major in majors.items() if before.release[:2] < major < after.release[:2]]
 
 
 # Fixed release of k3s-io/k3s#13485: etcd 3.5 of K3s 1.33 keeps replaced servers as members; 3.6 counts them.

@@ -678,6 +678,12 @@ def untested_versions(cluster: Cluster) -> Iterator[Finding]:
     if gpu.enabled and network.enabled and not versions.known_set(k3s, gpu.version, network.version):
         text = "this combination of K3s, GPU Operator and Network Operator is in no known set; it is untested"
         yield Finding(("versions",), text, f"use {versions.IN_WORDS}")
+    for key, operator, default in (
+        ("gpu_operator", gpu, versions.GPU_OPERATOR),
+        ("network_operator", network, versions.NETWORK_OPERATOR),
+    ):
+        if operator.enabled and (note := versions.NOT_RUN.get(operator.version)):
+            yield Finding((key, "version"), f"was not run: {note}", f"use {default}", repr(operator.version))
 
 
 def _of_k3s(cluster: Cluster) -> Iterator[Finding]:

@@ -13,12 +13,14 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from busbar import versions
 from busbar.exits import Failed
+from busbar.finding import STACK, Finding, Fix
 from busbar.kube.batches import answer
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.objects import find
@@ -226,9 +228,32 @@ def missing(api: Api, expected: Expected) -> list[str]:
     return [f"{each} is not on the cluster" for each in gone]
 
 
-def _deployed(api: Api, namespace: str, release: str) -> bool:
+def _deployed(api: Api, namespace: str, release: str) -> list[JsonObject]:
     selector = f"owner=helm,name={release},status=deployed"
-    return bool(api.list(f"/api/v1/namespaces/{namespace}/secrets", labelSelector=selector))
+    return api.list(f"/api/v1/namespaces/{namespace}/secrets", labelSelector=selector)
+
+
+def skipped_releases(
+    api: Api, namespace: str, release: str, key: str, wanted: str, known: Sequence[str]
+) -> Finding | None:
+    """Find that an upgrade of what is deployed to `wanted` leaves out major releases among `known`.
+
+    `key`: that of the operator in the configuration. Raises ApiError.
+    """
+    records = _deployed(api, namespace, release)
+    if not records:
+        return None
+    newest = max(records, key=_revision)
+    installed = str(decode(newest["data"]["release"])["chart"]["metadata"]["version"])
+    between = versions.left_out(known, installed, wanted)
+    if not between:
+        return None
+    text = (
+        f"cannot follow {installed}, which is installed: only an upgrade to the next major release is "
+        f"supported, and {' and '.join(between)} would be left out"
+    )
+    fix = Fix(f"upgrade to {', then to '.join(between)} first, each with", ("up", STACK))
+    return Finding((key, "version"), text, fix, found=repr(wanted))
 
 
 def _exists(api: Api, namespace: str) -> bool:

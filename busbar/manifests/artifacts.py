@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import yaml
 
+from busbar.config import Chart as ChartConfig
 from busbar.config import Cluster, GpuOperator, NetworkOperator, files
 from busbar.config.files import resolve
 from busbar.hosts import nfs
@@ -41,6 +42,13 @@ def read_chart(path: Path) -> Chart:
         return _chart(_unpacked(path.read_bytes()))
     found = (each for each in path.rglob("*") if each.name in _READ or each.suffix == ".tgz")
     return _chart({str(each.relative_to(path)): each.read_bytes() for each in found})
+
+
+def chart_version(config: ChartConfig, project: Path) -> str:
+    """The version that is installed: a folder or an archive has one of its own. Raises as `read_chart`."""
+    if not config.is_local:
+        return config.version
+    return str(read_chart(resolve(project, config.chart)).about.get("version"))
 
 
 def images_of_chart(chart: Chart, values: Mapping[str, Any]) -> set[str]:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import yaml
 
+from busbar import versions
 from busbar.config import NetworkOperator
 from busbar.config.cluster import CONTROL_PLANE, Cluster, Taint
 from busbar.manifests.scheduling import CONTROL_PLANE_TOLERATION, exact_tolerations, worker_tolerations
@@ -43,8 +44,9 @@ class Operator:
     the taints of the workers. `on_servers`: those that give tolerations to what is not on every worker.
     `policy`: a kube.allocatable.PolicySpec as JSON. `fix`: what to check where its devices do not appear.
     `labels`: those of the Nodes on which its device plugin runs. `lease`: that of the pod that acts.
-    `needed`: label `app` of the DaemonSets without which a job gets no devices, by the Helm value whose
-    `enabled` leaves it out. `seconds_per_node`: what a worker adds to the timeout of the wait.
+    `releases`: one version of each major release, none of which an upgrade may leave out. `needed`: label
+    `app` of the DaemonSets without which a job gets no devices, by the Helm value whose `enabled` leaves it
+    out. `seconds_per_node`: what a worker adds to the timeout of the wait.
     """
 
     config_key: str
@@ -56,6 +58,7 @@ class Operator:
     fix: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     lease: str = ""
+    releases: Sequence[str] = ()
     needed: Mapping[str, str] = field(default_factory=dict)
     seconds_per_node: int = 0
     renews_crds: bool = False
@@ -153,6 +156,7 @@ GPU_OPERATOR = Operator(
     fix="run `nvidia-smi` on the node; if it lists the GPUs, see the GPU Operator's pods named above, and "
     "run `systemctl restart k3s-agent` if the NVIDIA runtime was installed after K3s",
     lease="53822513.nvidia.com",
+    releases=versions.GPU_OPERATOR_RELEASES,
     needed={
         "toolkit": "nvidia-container-toolkit-daemonset",
         "devicePlugin": "nvidia-device-plugin-daemonset",
@@ -182,6 +186,7 @@ NETWORK_OPERATOR = Operator(
     "they agree, their driver was loaded after the device plugin had looked for them, at its start: "
     f"`{RESTART_HCA_PLUGIN}`. A reboot can bring the fault back, because the driver may be late again",
     lease="12620820.mellanox.com",
+    releases=versions.NETWORK_OPERATOR_RELEASES,
     needed={"sriovDevicePlugin": "sriovdp"},
     # One node at a time, because its DaemonSet has no updateStrategy: a pod ends, another one pulls its image
     # and starts, and after 4 s it offers the HCAs (manifests/state-sriov-device-plugin).

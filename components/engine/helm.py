@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,11 @@ from busbar.components.engine.local_command import create_cluster_command
 from busbar.config import Chart
 from busbar.config import cluster as models
 from busbar.config.cluster import Taint
+from busbar.exits import Failed
 from busbar.helm import releases
 from busbar.kube.client import Api, ApiError, RestApi
 from busbar.kube.wait import TimedOut
+from busbar.manifests.artifacts import chart_version
 from busbar.manifests.names import digest
 from busbar.manifests.operators import Operator
 
@@ -222,6 +225,16 @@ def create_recovery_hooks(
     )
 
 
+def check_upgrade(operator: Operator, chart: Chart, api: Api) -> None:
+    """Raise Failed where the chart leaves out a major release; `busbar up` says so before it begins."""
+    wanted = chart_version(chart, Path())
+    found = releases.skipped_releases(
+        api, operator.namespace, operator.release, operator.config_key, wanted, operator.releases
+    )
+    if found:
+        raise Failed(str(found.on(pulumi.get_stack())))
+
+
 @dataclass(frozen=True, kw_only=True)
 class OperatorArgs:
     """The cluster of an operator, and its section of `busbar:cluster`."""
@@ -278,6 +291,7 @@ class HelmOperator(pulumi.ComponentResource):
                 timeout_seconds=config.timeout_seconds,
                 image=image,
                 await_ready=await_ready,
+                before_change=partial(check_upgrade, operator, chart) if operator.releases else None,
             )
             self._made, self.version = [made], made.version
         self.releases = [each.release for each in self._made]

@@ -16,7 +16,7 @@ from busbar.cli.stack import copies, keep, recovery, session
 from busbar.cli.stack.changes import PlannedChanges
 from busbar.cli.stack.engine import Snapshot, import_state, open_stack, snapshot
 from busbar.cli.stack.errors import reasons
-from busbar.cli.stack.guard import guard_of
+from busbar.cli.stack.guard import check_upgrades, guard_of
 from busbar.cli.stack.report import next_run, report, show_uncleaned, unchanged
 from busbar.cli.stack.rows import Rows, resource_name
 from busbar.cli.stack.session import Session
@@ -44,6 +44,7 @@ def up(target: Target, options: Options) -> int:
     def run(s: Session) -> int:
         stack = open_stack(s.engine, target, create=s.say)
         state = _read_state(stack)
+        check_upgrades(target, state, lambda: keep.of(stack.outputs()).values)
         again = _apply_again(s, state, options)
         if not options.skip_preview:
             plan, failure = _preview(s, stack, options, again)
@@ -100,7 +101,9 @@ def _apply_again(s: Session, state: Snapshot, options: Options) -> list[str] | N
 def preview(target: Target, options: Options) -> int:
     def run(s: Session) -> int:
         stack = open_stack(s.engine, target, create=s.say)
-        plan, failure = _preview(s, stack, options, _apply_again(s, _read_state(stack), options))
+        state = _read_state(stack)
+        check_upgrades(target, state, lambda: keep.of(stack.outputs()).values)
+        plan, failure = _preview(s, stack, options, _apply_again(s, state, options))
         return s.fail(reasons(plan.errors, failure, printed=plan.printed)) if failure else DONE
 
     return session.run("preview", target, run)

@@ -1,4 +1,4 @@
-"""Asks what a destroy would end, before anything is removed: jobs, and the releases of other stacks."""
+"""Asks what must not be, before anything is changed: what a destroy would end, and upgrades over releases."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from busbar import versions
 from busbar.capability import capabilities
 from busbar.cli.output import progress
 from busbar.cli.stack.engine import Snapshot
@@ -20,16 +21,21 @@ from busbar.cli.stackfile import SecretError, capability_of, read_outputs
 from busbar.config import ConfigError, stackfile
 from busbar.config.stackfile import KEY, PROJECT
 from busbar.exits import Failed
-from busbar.helm.releases import statuses
+from busbar.helm.releases import skipped_releases, statuses
 from busbar.hosts.inventory import Inventory
 from busbar.kube.client import ApiError, RestApi
 from busbar.kube.wait import SystemClock
 from busbar.kube.workloads import Workload, end, owners, workloads
+from busbar.manifests.artifacts import chart_version
+from busbar.manifests.operators import GPU_OPERATOR, NETWORK_OPERATOR
 from busbar.names import CLUSTER_ID
 from busbar.operations.verify import UnknownState, connect
 from busbar.text import listed
 
 _REFERENCE = "pulumi:pulumi:StackReference"
+_RELEASE = "kubernetes:helm.sh/v3:Release"
+_IN_STEPS = (GPU_OPERATOR, NETWORK_OPERATOR)
+"""The operators that are upgraded to the next major release only."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +137,44 @@ def _refuse_others(api: RestApi, owner: Mapping[str, str], own: str) -> None:
         )
     if texts:
         raise Failed("\n".join(["other stacks are on this cluster; nothing was removed:", *texts]))
+
+
+def check_upgrades(target: Target, state: Snapshot, outputs: Callable[[], Mapping[str, Any]]) -> None:
+    """Raise Failed where an update would upgrade an operator and leave out a major release.
+
+    The cluster is asked only where the state says so: what is installed stands in Helm's records.
+    """
+    resources = json.loads(state.text)["deployment"].get("resources") or []
+    known = {
+        each["inputs"].get("name"): ((each.get("outputs") or {}).get("status") or {}).get("version")
+        for each in resources
+        if each["type"] == _RELEASE
+    }
+    if not known.keys() & {each.release for each in _IN_STEPS}:
+        return
+    leaps = []
+    try:
+        cluster = stackfile.read(target.project / target.file).cluster()
+        for each in _IN_STEPS:
+            if not (config := each.config(cluster)).enabled:
+                continue
+            installed, version = str(known.get(each.release)), chart_version(config, target.project)
+            if versions.left_out(each.releases, installed, version):
+                leaps.append((each, version))
+    except (ConfigError, OSError, ValueError):
+        return  # The program says what is wrong, and asks again before each upgrade.
+    if not leaps:
+        return
+    try:
+        api = connect(str(outputs().get(KUBECONFIG)), Inventory.of(cluster))
+        found = [
+            skipped_releases(api, each.namespace, each.release, each.config_key, version, each.releases)
+            for each, version in leaps
+        ]
+    except (ApiError, UnknownState) as error:
+        raise Failed(f"it is unknown which operators are installed: {error}; no changes made") from error
+    if texts := [str(each.on(target.name)) for each in found if each]:
+        raise Failed("\n".join(["no changes made:", *texts]))
 
 
 def _consumed(state: Snapshot, target: Target) -> tuple[RestApi | None, str]:

@@ -10,8 +10,12 @@ import pulumi
 import pytest
 
 from busbar.components.engine import cluster
-from busbar.components.engine.helm import create_recovery_hooks
+from busbar.components.engine.helm import check_upgrade, create_recovery_hooks
+from busbar.config import NetworkOperator
+from busbar.exits import Failed
 from busbar.helm import releases
+from busbar.manifests.operators import NETWORK_OPERATOR
+from tests.unit.helm.test_installed import deployed
 
 RELEASE = ("gpu-operator-release", "gpu-operator", "operators", "KUBECONFIG")
 
@@ -75,3 +79,12 @@ def test_a_failed_installation_names_hook_jobs_and_is_not_repeated(
     on_error: Any = hook
     assert asyncio.run(on_error(None)) is False
     assert warnings == ["KUBECONFIG operators: no node"]
+
+
+def test_plain_pulumi_up_does_not_upgrade_over_a_major_release_either(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pulumi, "get_stack", lambda: "prod")
+    check_upgrade(NETWORK_OPERATOR, NetworkOperator(version="26.4.2"), deployed("26.1.2"))
+    with pytest.raises(Failed, match=r"'26\.7\.0' cannot follow 26\.1\.2.* with: busbar up prod$"):
+        check_upgrade(NETWORK_OPERATOR, NetworkOperator(version="26.7.0"), deployed("26.1.2"))

@@ -78,3 +78,38 @@ def test_a_combination_outside_the_table_is_a_warning() -> None:
 def test_a_single_worker_and_a_single_server_are_warned_about() -> None:
     notes = warnings(load(site(servers=1, workers={"h100": 1})))
     assert [note.path for note in notes] == [("hosts", "workers"), ("hosts", "servers")]
+
+
+@pytest.mark.parametrize(
+    ("installed", "wanted", "between"),
+    [
+        ("26.1.2", "26.10.0", ["26.4.2", "26.7.0"]),
+        ("26.1.2", "26.7.0", ["26.4.2"]),
+        ("26.7.0", "26.10.0", []),
+        ("26.7.0-rc.2", "26.7.0", []),
+        ("26.10.0", "26.1.2", []),
+        ("0.1.0", "0.2.0", []),
+        ("none", "26.10.0", []),
+    ],
+)
+def test_the_major_releases_that_an_upgrade_leaves_out(
+    installed: str, wanted: str, between: list[str]
+) -> None:
+    assert versions.left_out(versions.NETWORK_OPERATOR_RELEASES, installed, wanted) == between
+
+
+def test_the_gpu_operator_of_set_a_is_upgraded_to_that_of_set_b_in_one_step() -> None:
+    known = versions.GPU_OPERATOR_RELEASES
+    assert versions.left_out(known, "v26.3.3", versions.GPU_OPERATOR) == []
+    assert versions.left_out(known, "v25.3.4", versions.GPU_OPERATOR) == ["v25.10.1", "v26.3.3"]
+
+
+def test_versions_that_were_not_run_are_offered_and_a_warning() -> None:
+    gpu, network = {"version": "v26.7.2"}, {"version": "26.10.0"}
+    found = [*map(str, untested_versions(load(site(gpu_operator=gpu, network_operator=network))))]
+    assert [each.split(": ")[0] for each in found] == [
+        "versions", "gpu_operator.version", "network_operator.version",
+    ]  # fmt: skip
+    assert found[1].startswith("gpu_operator.version: 'v26.7.2' was not run: its chart was not seen; ")
+    assert found[2].endswith("Fix: use 26.7.0")
+    assert versions.NOT_RUN.keys() <= {*versions.GPU_OPERATORS, *versions.NETWORK_OPERATORS}

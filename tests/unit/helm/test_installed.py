@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from busbar.helm.releases import missing
+from busbar.helm.releases import encode, missing, skipped_releases
 from busbar.kube.client import ApiError
+from busbar.versions import NETWORK_OPERATOR_RELEASES
 from tests.support.kube_cluster import Cluster, unreachable
 
 RELEASE = ("gpu-operator", "gpu-operator")
@@ -65,3 +66,53 @@ def test_an_error_of_the_api_is_no_absence() -> None:
     api.failures = [unreachable()]
     with pytest.raises(ApiError):
         missing(api, [("nccl-validation", None)])
+
+
+def deployed(*charts: str, status: str = "deployed") -> Counting:
+    """Helm's records of a release, oldest first, each with the version of its chart."""
+    records = [
+        {
+            "metadata": {
+                "labels": {
+                    **secret(status, "network-operator")["metadata"]["labels"],
+                    "version": str(number),
+                }
+            },
+            "data": {"release": encode({"chart": {"metadata": {"version": version}}})},
+        }
+        for number, version in enumerate(charts, 9)
+    ]
+    return Counting({NETWORK_SECRETS: records})
+
+
+NETWORK_SECRETS = "/api/v1/namespaces/nvidia-network-operator/secrets"
+
+
+def skipped(api: Cluster, wanted: str) -> str | None:
+    found = skipped_releases(
+        api,
+        "nvidia-network-operator",
+        "network-operator",
+        "network_operator",
+        wanted,
+        NETWORK_OPERATOR_RELEASES,
+    )
+    return str(found) if found else None
+
+
+def test_an_upgrade_over_major_releases_is_named_with_those_between() -> None:
+    assert skipped(deployed("26.1.0", "26.1.2"), "26.10.0") == (
+        "network_operator.version: '26.10.0' cannot follow 26.1.2, which is installed: only an upgrade to "
+        "the next major release is supported, and 26.4.2 and 26.7.0 would be left out. "
+        "Fix: upgrade to 26.4.2, then to 26.7.0 first, each with: busbar up STACK"
+    )
+
+
+@pytest.mark.parametrize("wanted", ["26.1.9", "26.4.0", "26.1.0"])
+def test_an_upgrade_to_the_next_major_release_leaves_out_none(wanted: str) -> None:
+    assert skipped(deployed("26.1.2"), wanted) is None
+
+
+@pytest.mark.parametrize("api", [deployed(), deployed("26.1.2", status="failed")])
+def test_what_was_never_deployed_is_not_upgraded(api: Counting) -> None:
+    assert skipped(api, "26.10.0") is None

@@ -12,7 +12,7 @@ import yaml
 
 from busbar.cli.stack import guard
 from busbar.cli.stack.engine import Snapshot
-from busbar.cli.stack.guard import Guard, guard_of
+from busbar.cli.stack.guard import Guard, check_upgrades, guard_of
 from busbar.cli.stack.target import Target
 from busbar.cli.stackfile import SecretError
 from busbar.config import ConfigError
@@ -21,6 +21,7 @@ from busbar.kube.client import ApiError
 from busbar.kube.workloads import Workload
 from busbar.operations.verify import UnknownState
 from tests.support.clusters import site
+from tests.unit.helm.test_installed import deployed
 
 KUBECONFIG = {"kubeconfig": "text"}
 SWITCH = r"set removal\.cancel_jobs: true in Pulumi\.prod\.yaml, which ends them; then retry"
@@ -207,3 +208,73 @@ def test_a_state_is_emptied_and_keeps_its_secrets_provider() -> None:
     kept = {"version": 3, "deployment": {"secrets_providers": {"type": "passphrase"}, "resources": [1]}}
     emptied = json.loads(Snapshot((), (), json.dumps(kept)).emptied)["deployment"]
     assert emptied == {"secrets_providers": {"type": "passphrase"}, "resources": [], "pending_operations": []}
+
+
+def upgrade(folder: Path, network: Mapping[str, Any], in_state: str | None) -> None:
+    """Ask about an update of a stack whose state has this version of the Network Operator."""
+    (folder / "Pulumi.yaml").write_text("name: busbar\n")
+    content = {"config": {"busbar:cluster": site(network_operator=network)}}
+    (folder / "Pulumi.prod.yaml").write_text(yaml.safe_dump(content))
+    release = {
+        "type": "kubernetes:helm.sh/v3:Release",
+        "inputs": {"name": "network-operator"},
+        "outputs": {"status": {"version": in_state}},
+    }
+    state = json.dumps({"deployment": {"resources": [release] if in_state else []}})
+    check_upgrades(Target(folder, "prod"), Snapshot((), (), state), lambda: KUBECONFIG)
+
+
+def test_an_upgrade_over_a_major_release_is_refused_with_those_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "connect", lambda *_: deployed("26.1.2"))
+    with pytest.raises(
+        Failed, match=r"^no changes made:\nnetwork_operator\.version: '26\.10\.0' cannot"
+    ) as told:
+        upgrade(tmp_path, {"version": "26.10.0"}, "26.1.2")
+    assert str(told.value).endswith("upgrade to 26.4.2, then to 26.7.0 first, each with: busbar up prod")
+
+
+def test_helm_s_records_decide_where_they_differ_from_the_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "connect", lambda *_: deployed("26.7.0"))
+    upgrade(tmp_path, {"version": "26.10.0"}, "26.1.2")
+
+
+@pytest.mark.parametrize(
+    ("network", "in_state"),
+    [
+        ({"version": "26.7.0"}, "26.7.0"),
+        ({"version": "26.4.2"}, "26.1.2"),
+        ({"version": "26.10.0"}, None),
+        ({"version": "26.10.0", "enabled": False}, "26.1.2"),
+    ],
+)
+def test_a_step_that_leaves_out_nothing_does_not_ask_the_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, network: Mapping[str, Any], in_state: str | None
+) -> None:
+    monkeypatch.setattr(guard, "connect", lambda *_: pytest.fail("asked"))
+    upgrade(tmp_path, network, in_state)
+
+
+def test_a_local_chart_has_its_own_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "connect", lambda *_: deployed("26.1.2"))
+    (tmp_path / "chart").mkdir()
+    about = tmp_path / "chart" / "Chart.yaml"
+    about.write_text("name: network-operator\nversion: 26.4.2\n")
+    upgrade(tmp_path, {"chart": "./chart"}, "26.1.2")
+    about.write_text("name: network-operator\nversion: 26.7.0\n")
+    with pytest.raises(Failed, match=r"'26\.7\.0' cannot follow 26\.1\.2"):
+        upgrade(tmp_path, {"chart": "./chart"}, "26.1.2")
+
+
+def test_a_leap_is_no_pass_where_the_cluster_does_not_respond(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*_: Any) -> None:
+        raise UnknownState("no route to host")
+
+    monkeypatch.setattr(guard, "connect", silent)
+    with pytest.raises(Failed, match="it is unknown which operators are installed: no route to host"):
+        upgrade(tmp_path, {"version": "26.10.0"}, "26.1.2")
