@@ -172,7 +172,12 @@ def check_upgrades(target: Target, state: Snapshot, outputs: Callable[[], Mappin
             for each, version in leaps
         ]
     except (ApiError, UnknownState) as error:
-        raise Failed(f"it is unknown which operators are installed: {error}; no changes made") from error
+        reason = error.what if isinstance(error, Failed) else error
+        raise Failed(
+            f"no changes made: {leaps[0][0].release} {leaps[0][1]} leaves out a major release, unless Helm "
+            f"has another one deployed than the state says, which is unknown: {reason}",
+            "make the Kubernetes API respond, or write back the former version",
+        ) from error
     if texts := [str(each.on(target.name)) for each in found if each]:
         raise Failed("\n".join(["no changes made:", *texts]))
 

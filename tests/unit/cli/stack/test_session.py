@@ -18,7 +18,7 @@ from busbar.cli.stack.engine import Interrupts, Snapshot
 from busbar.cli.stack.rows import Rows
 from busbar.cli.stack.session import Session
 from busbar.cli.stack.target import Options, Target
-from busbar.exits import DONE, FAILED
+from busbar.exits import DONE, FAILED, Failed
 from busbar.names import removal_of
 from busbar.operations import removal
 from tests.support.ssh_hosts import at
@@ -130,6 +130,24 @@ def test_a_step_that_broke_off_in_an_earlier_update_is_applied_again(
     assert commands.up(target, Options(yes=True, refresh=True, parallel=7)) == DONE
     same = {"refresh": True, "parallel": 7, "replace": [worker]}
     assert asked == [tuple(same.values()), {**same, "continue_on_error": True}]
+
+
+@pytest.mark.parametrize("command", [commands.up, commands.preview])
+def test_an_upgrade_over_a_release_is_refused_before_the_engine_plans_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Any
+) -> None:
+    def refuse(target: Target, state: Snapshot, outputs: Any) -> None:
+        raise Failed(f"{target.name} {state.resources} {outputs()}")
+
+    secret = auto.OutputValue("text", secret=True)
+    stack = SimpleNamespace(name="prod", outputs=lambda: {"kubeconfig": secret})
+    session: Any = SimpleNamespace(target=Target(tmp_path, "prod"), engine=None, say=print)
+    monkeypatch.setattr(commands, "open_stack", lambda *_, **__: stack)
+    monkeypatch.setattr(commands, "snapshot", lambda _: Snapshot(("urn",), ()))
+    monkeypatch.setattr(commands, "check_upgrades", refuse)
+    monkeypatch.setattr("busbar.cli.stack.session.run", lambda verb, target, run, **_: run(session))
+    with pytest.raises(Failed, match=r"prod \('urn',\) {'kubeconfig': 'text'}"):
+        command(session.target, Options(yes=True))
 
 
 def test_a_host_that_could_not_be_cleaned_is_named_until_it_is_installed_again(
