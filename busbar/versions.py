@@ -37,11 +37,8 @@ NOT_RUN: Final = {
 }
 # Both operators support an upgrade within a major release (YY.MM) or to the next one only (their life-cycle
 # pages). This is one version of each major release, by which an upgrade over several can go.
-GPU_OPERATOR_RELEASES: Final = ("v25.3.4", "v25.10.1", "v26.3.3", GPU_OPERATOR)
-NETWORK_OPERATOR_RELEASES: Final = (
-    *("25.1.0", "25.4.0", "25.7.0", "25.10.0", "26.1.2", "26.4.2"),
-    *(NETWORK_OPERATOR, "26.10.0"),
-)
+GPU_OPERATOR_RELEASES: Final = ("v25.10.1", "v26.3.3", GPU_OPERATOR)
+NETWORK_OPERATOR_RELEASES: Final = ("25.10.0", "26.1.2", "26.4.2", NETWORK_OPERATOR, "26.10.0")
 NVIDIA_CHARTS: Final = "https://helm.ngc.nvidia.com/nvidia"
 NETWORK_OPERATOR_IMAGES: Final = "nvcr.io/nvidia/mellanox"
 

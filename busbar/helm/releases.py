@@ -13,14 +13,12 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from busbar import versions
 from busbar.exits import Failed
-from busbar.finding import STACK, Finding, Fix
 from busbar.kube.batches import answer
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.objects import find
@@ -233,27 +231,10 @@ def _deployed(api: Api, namespace: str, release: str) -> list[JsonObject]:
     return api.list(f"/api/v1/namespaces/{namespace}/secrets", labelSelector=selector)
 
 
-def skipped_releases(
-    api: Api, namespace: str, release: str, key: str, wanted: str, known: Sequence[str]
-) -> Finding | None:
-    """Find that an upgrade of what is deployed to `wanted` leaves out major releases among `known`.
-
-    `key`: that of the operator in the configuration. Raises ApiError.
-    """
-    records = _deployed(api, namespace, release)
-    if not records:
-        return None
-    newest = max(records, key=_revision)
-    installed = str(decode(newest["data"]["release"])["chart"]["metadata"]["version"])
-    between = versions.left_out(known, installed, wanted)
-    if not between:
-        return None
-    text = (
-        f"cannot follow {installed}, which is installed: only an upgrade to the next major release is "
-        f"supported, and {' and '.join(between)} would be left out"
-    )
-    fix = Fix(f"upgrade to {', then to '.join(between)} first, each with", ("up", STACK))
-    return Finding((key, "version"), text, fix, found=repr(wanted))
+def deployed_version(api: Api, namespace: str, release: str) -> str:
+    """The version of the deployed chart; "" without one. Raises ApiError."""
+    records = sorted(_deployed(api, namespace, release), key=_revision)
+    return str(decode(records[-1]["data"]["release"])["chart"]["metadata"]["version"]) if records else ""
 
 
 def _exists(api: Api, namespace: str) -> bool:

@@ -17,6 +17,7 @@ import yaml
 from busbar import versions
 from busbar.config import NetworkOperator
 from busbar.config.cluster import CONTROL_PLANE, Cluster, Taint
+from busbar.finding import STACK, Finding, Fix
 from busbar.manifests.scheduling import CONTROL_PLANE_TOLERATION, exact_tolerations, worker_tolerations
 
 Values = dict[str, Any]
@@ -78,6 +79,16 @@ class Operator:
         Raises ValueError where the file is not a mapping, and OSError.
         """
         return merge(merge(load(folder, self.release), self.derived(config, taints)), config.values)
+
+    def skipped_releases(self, installed: str, wanted: str) -> Finding | None:
+        """Find that an upgrade from `installed` to `wanted` leaves out major releases, and name them."""
+        between = versions.left_out(self.releases, installed, wanted)
+        text = (
+            f"cannot follow {installed}, which is installed: only an upgrade to the next major release is "
+            f"supported, and {' and '.join(between)} would be left out"
+        )
+        fix = Fix(f"upgrade to {', then to '.join(between)} first, each with", ("up", STACK))
+        return Finding((self.config_key, "version"), text, fix, repr(wanted)) if between else None
 
     def wait_request(self, config: OperatorConfig, resource: str, nodes: Mapping[str, int]) -> dict[str, Any]:
         """stdin of `busbar wait allocatable`; `nodes` is the number of devices by node name.

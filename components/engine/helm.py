@@ -227,11 +227,8 @@ def create_recovery_hooks(
 
 def check_upgrade(operator: Operator, chart: Chart, api: Api) -> None:
     """Raise Failed where the chart leaves out a major release; `busbar up` says so before it begins."""
-    wanted = chart_version(chart, Path())
-    found = releases.skipped_releases(
-        api, operator.namespace, operator.release, operator.config_key, wanted, operator.releases
-    )
-    if found:
+    installed = releases.deployed_version(api, operator.namespace, operator.release)
+    if found := operator.skipped_releases(installed, chart_version(chart, Path())):
         raise Failed(str(found.on(pulumi.get_stack())))
 
 

@@ -1,4 +1,4 @@
-"""Asks what must not be, before anything is changed: what a destroy would end, and upgrades over releases."""
+"""Asks, before anything is changed, what a destroy would end, and which releases an upgrade leaves out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from busbar import versions
 from busbar.capability import capabilities
 from busbar.cli.output import progress
 from busbar.cli.stack.engine import Snapshot
@@ -21,7 +20,7 @@ from busbar.cli.stackfile import SecretError, capability_of, read_outputs
 from busbar.config import ConfigError, stackfile
 from busbar.config.stackfile import KEY, PROJECT
 from busbar.exits import Failed
-from busbar.helm.releases import skipped_releases, statuses
+from busbar.helm.releases import deployed_version, statuses
 from busbar.hosts.inventory import Inventory
 from busbar.kube.client import ApiError, RestApi
 from busbar.kube.wait import SystemClock
@@ -34,8 +33,6 @@ from busbar.text import listed
 
 _REFERENCE = "pulumi:pulumi:StackReference"
 _RELEASE = "kubernetes:helm.sh/v3:Release"
-_IN_STEPS = (GPU_OPERATOR, NETWORK_OPERATOR)
-"""The operators that are upgraded to the next major release only."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +139,7 @@ def _refuse_others(api: RestApi, owner: Mapping[str, str], own: str) -> None:
 def check_upgrades(target: Target, state: Snapshot, outputs: Callable[[], Mapping[str, Any]]) -> None:
     """Raise Failed where an update would upgrade an operator and leave out a major release.
 
-    The cluster is asked only where the state says so: what is installed stands in Helm's records.
+    Only where the state says so, the cluster is asked: Helm's records decide.
     """
     resources = json.loads(state.text)["deployment"].get("resources") or []
     known = {
@@ -150,26 +147,23 @@ def check_upgrades(target: Target, state: Snapshot, outputs: Callable[[], Mappin
         for each in resources
         if each["type"] == _RELEASE
     }
-    if not known.keys() & {each.release for each in _IN_STEPS}:
+    operators = [each for each in (GPU_OPERATOR, NETWORK_OPERATOR) if known.get(each.release)]
+    if not operators:
         return
-    leaps = []
     try:
         cluster = stackfile.read(target.project / target.file).cluster()
-        for each in _IN_STEPS:
-            if not (config := each.config(cluster)).enabled:
-                continue
-            installed, version = str(known.get(each.release)), chart_version(config, target.project)
-            if versions.left_out(each.releases, installed, version):
-                leaps.append((each, version))
+        configs = [(each, each.config(cluster)) for each in operators]
+        wanted = [(each, chart_version(config, target.project)) for each, config in configs if config.enabled]
     except (ConfigError, OSError, ValueError):
         return  # The program says what is wrong, and asks again before each upgrade.
+    leaps = [(each, new) for each, new in wanted if each.skipped_releases(str(known[each.release]), new)]
     if not leaps:
         return
     try:
         api = connect(str(outputs().get(KUBECONFIG)), Inventory.of(cluster))
         found = [
-            skipped_releases(api, each.namespace, each.release, each.config_key, version, each.releases)
-            for each, version in leaps
+            each.skipped_releases(deployed_version(api, each.namespace, each.release), new)
+            for each, new in leaps
         ]
     except (ApiError, UnknownState) as error:
         reason = error.what if isinstance(error, Failed) else error

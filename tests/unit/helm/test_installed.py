@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from busbar.helm.releases import encode, missing, skipped_releases
+from busbar.helm.releases import deployed_version, encode, missing
 from busbar.kube.client import ApiError
-from busbar.versions import NETWORK_OPERATOR_RELEASES
+from busbar.manifests.operators import NETWORK_OPERATOR
 from tests.support.kube_cluster import Cluster, unreachable
 
 RELEASE = ("gpu-operator", "gpu-operator")
@@ -89,14 +89,8 @@ NETWORK_SECRETS = "/api/v1/namespaces/nvidia-network-operator/secrets"
 
 
 def skipped(api: Cluster, wanted: str) -> str | None:
-    found = skipped_releases(
-        api,
-        "nvidia-network-operator",
-        "network-operator",
-        "network_operator",
-        wanted,
-        NETWORK_OPERATOR_RELEASES,
-    )
+    installed = deployed_version(api, NETWORK_OPERATOR.namespace, NETWORK_OPERATOR.release)
+    found = NETWORK_OPERATOR.skipped_releases(installed, wanted)
     return str(found) if found else None
 
 
