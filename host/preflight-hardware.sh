@@ -6,6 +6,8 @@
 NVIDIA_SMI_SECONDS=60
 # mlnx_qos is a Python program; there may be 16 ports.
 QOS_SECONDS=2
+# One call opens all HCAs.
+DEVINFO_SECONDS=10
 INFINIBAND=/sys/class/infiniband
 PCI=/sys/bus/pci/devices
 MODULES=/sys/module
@@ -74,22 +76,57 @@ rdma_is_shared() {
   [[ $(cat "$MODULES/ib_core/parameters/netns_mode" 2>/dev/null) != [N0] ]]
 }
 
-# hcas: [{"name","port","link_layer","state","rate","fw","pci","netdevs","vfs","default_route"}], one per port; of a
-# RoCE port also "qos".
+# hcas: [{"name","port","link_layer","state","rate","fw","active_mtu","pkeys","pci","netdevs","vfs","default_route"}],
+# one per port; of a RoCE port also "gids" (their types), "netdev_mtu" and "qos".
 hcas() {
-  local port device list="" gateways
+  local port device list="" gateways mtus
   gateways=$(default_route_interfaces)
+  mtus=$(active_mtus)
   for port in "$INFINIBAND"/*/ports/*; do
     [[ -d $port ]] || continue
     device=${port%/ports/*}
     list+="${list:+,}{\"name\":$(json "${device##*/}"),\"port\":${port##*/}"
     list+=",\"link_layer\":$(sysfs "$port/link_layer"),\"state\":$(sysfs "$port/state")"
     list+=",\"rate\":$(sysfs "$port/rate"),\"fw\":$(sysfs "$device/fw_ver")"
+    list+=",\"active_mtu\":$(json "$(active_mtu "${device##*/}/${port##*/}" <<<"$mtus")"),\"pkeys\":{$(numbered "$port/pkeys")}"
     list+=",$(pci_function "$device/device" "$gateways")"
-    [[ $(cat "$port/link_layer" 2>/dev/null) != Ethernet ]] || list+=",\"qos\":$(qos "$device" "${port##*/}")"
+    [[ $(cat "$port/link_layer" 2>/dev/null) != Ethernet ]] || list+=",$(roce "$device" "$port")"
     list+="}"
   done
   printf '[%s]' "$list"
+}
+
+# active_mtus: "HCA/PORT MTU" of all ports; sysfs has no such file.
+active_mtus() {
+  { timeout "$DEVINFO_SECONDS" ibv_devinfo 2>/dev/null || true; } |
+    awk '$1 == "hca_id:" { hca = $2 } $1 == "port:" { port = $2 } $1 == "active_mtu:" { print hca "/" port, $2 }'
+}
+
+# active_mtu HCA/PORT: the MTU among those on stdin, or why it is unknown.
+active_mtu() {
+  local mtu
+  mtu=$(awk -v port="$1" '$1 == port { print $2 }')
+  if [[ -n $mtu ]]; then
+    printf '%s' "$mtu"
+  elif command -v ibv_devinfo >/dev/null; then
+    printf 'unknown: ibv_devinfo does not show it'
+  else
+    printf 'unknown: ibv_devinfo is not installed'
+  fi
+}
+
+# numbered FOLDER: "NUMBER":"TEXT" of each entry of a table in sysfs; an empty entry is 0x0000, or cannot be read.
+numbered() {
+  (cd "$1" 2>/dev/null && grep -Hsv '^0x0000$' -- * || true) |
+    awk -F : '{ printf "%s\"%s\":\"%s\"", comma, $1, $2; comma = "," }'
+}
+
+# roce DEVICE PORT: what only a RoCE port has.
+roce() {
+  local netdev
+  netdev=$(first_netdev "$1/device")
+  printf '"gids":{%s},"netdev_mtu":%s,"qos":%s' "$(numbered "$2/gid_attrs/types")" \
+    "$(sysfs "$1/device/net/$netdev/mtu")" "$(qos "$1" "${2##*/}")"
 }
 
 default_route_interfaces() {

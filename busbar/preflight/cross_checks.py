@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
-from typing import Literal
+from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 from busbar import names
 from busbar.finding import STACK, Finding, Fix
 from busbar.preflight import unchangeable
 from busbar.preflight.facts import OTHER_PCI, RAIL_PCI, HostRecord
+from busbar.preflight.hardware_checks import FULL_KEYS, FULL_MEMBER, is_limited
 from busbar.preflight.report import Report
 from busbar.preflight.spec import SHARED, Spec
-from busbar.text import counted
+from busbar.text import counted, listed
 
 # Facts that must be equal on all workers of a pool: key, level of a difference, and title.
 _EQUAL_FACTS: tuple[tuple[str, Literal["error", "warning"], str], ...] = (
@@ -21,6 +22,17 @@ _EQUAL_FACTS: tuple[tuple[str, Literal["error", "warning"], str], ...] = (
     ("hca_firmware", "warning", "HCA firmware"),
     ("roce", "warning", "RoCE settings"),
 )
+
+# Facts of a rail's port (hardware_checks.port_facts), with what makes them equal.
+_EQUAL_OF_PORTS = {
+    "active MTU": "set one MTU in the subnet manager (RoCE: on interfaces and switches), and compare "
+    "active_mtu of ibv_devinfo",
+    "MTU of the network interface": "ip link set INTERFACE mtu MTU, and make it permanent",
+    "P_Key": "put the ports of all workers into one partition, at the same index (subnet manager; cat "
+    "/sys/class/infiniband/*/ports/*/pkeys/*)",
+    "GID type": "give the network interfaces their addresses in the same order (show_gids), or leave "
+    "NCCL_IB_GID_INDEX out of validation.env",
+}
 
 
 def check_across_hosts(
@@ -37,8 +49,9 @@ def check_across_hosts(
         *_unchangeable_keys(spec, reports),
         *_shared_address_in_use(spec, reports),
         *_pool_mismatches(spec, records),
+        *port_mismatches(pools_of(spec, records), {name: each.facts for name, each in records.items()}),
         *_kernel_mismatches(spec, reports),
-        *_rails_elsewhere(spec, records),
+        *_differentelsewhere(spec, records),
     ]
 
 
@@ -183,11 +196,7 @@ def _unlike_their_pool(
     spec: Spec, values: Mapping[str, str], level: Literal["error", "warning"], title: str
 ) -> Iterator[Finding]:
     """Find workers whose value differs from that of most of their pool."""
-    pools: dict[str, list[str]] = defaultdict(list)
-    for host in spec.hosts:
-        if host.pool and host.name in values and host.name not in spec.quarantined:
-            pools[host.pool].append(host.name)
-    for pool, hosts in pools.items():
+    for pool, hosts in pools_of(spec, values).items():
         common = Counter(values[name] for name in hosts).most_common(1)[0][0]
         for name in hosts:
             if values[name] != common:
@@ -200,7 +209,71 @@ def _unlike_their_pool(
                 )
 
 
-def _rails_elsewhere(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Finding]:
+def pools_of(spec: Spec, known: Container[str]) -> dict[str, list[str]]:
+    """The workers of each pool that are compared: those that are known, and not in quarantine."""
+    pools: dict[str, list[str]] = defaultdict(list)
+    for host in spec.hosts:
+        if host.pool and host.name in known and host.name not in spec.quarantined:
+            pools[host.pool].append(host.name)
+    return pools
+
+
+def port_mismatches(
+    pools: Mapping[str, Sequence[str]], known: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Finding]:
+    """Find rails that cannot talk to the same rails of their pool. `known`: the facts of each host."""
+    for pool, hosts in pools.items():
+        ports = {name: known[name].get("ports", {}) for name in hosts}
+        for title, fix in _EQUAL_OF_PORTS.items():
+            values = {
+                name: {rail: _comparable(found[title]) for rail, found in rails.items() if title in found}
+                for name, rails in ports.items()
+            }
+            counts: dict[str, Counter[str]] = defaultdict(Counter)
+            for of_host in values.values():
+                for rail, value in of_host.items():
+                    counts[rail][value] += 1
+            common = {rail: count.most_common(1)[0][0] for rail, count in counts.items()}
+            for name, of_host in values.items():
+                differing: dict[tuple[str, str], list[str]] = defaultdict(list)
+                for rail, value in of_host.items():
+                    if value != common[rail]:
+                        differing[value, common[rail]].append(rail)
+                for (got, most), different in differing.items():
+                    what = (
+                        f"has {title} {got} on {listed(different)}, most workers of pool {pool} have {most}"
+                    )
+                    yield Finding((name,), f"{what}: RDMA between them fails", fix)
+        yield from _limited_members(pool, ports)
+
+
+def _comparable(text: str) -> str:
+    """A fact of a port as it is compared: a P_Key without its membership, as that of a full member."""
+    return f"0x{int(text, 16) | FULL_MEMBER:04x}" if text.startswith("0x") else text
+
+
+def _limited_members(pool: str, ports: Mapping[str, Mapping[str, Mapping[str, str]]]) -> Iterator[Finding]:
+    """Find rails that are limited members of their partition on several hosts."""
+    limited: dict[str, list[str]] = defaultdict(list)
+    for name, of_host in ports.items():
+        for rail, found in of_host.items():
+            if is_limited(found.get("P_Key", "0xffff")):
+                limited[rail].append(name)
+    for name, of_host in ports.items():
+        rails = [rail for rail in of_host if name in limited[rail] and len(limited[rail]) > 1]
+        if rails:
+            found = of_host[rails[0]]
+            yield Finding(
+                (name,),
+                f"is a limited member of its partition on {listed(rails)} (P_Key {found['P_Key']}), as "
+                f"{counted(len(limited[rails[0]]) - 1, 'other worker')} of pool {pool}: two limited members "
+                f"cannot talk. P_Keys with full membership there: {found[FULL_KEYS]}",
+                "set NCCL_IB_PKEY in validation.env to the index of one with full membership, or make the "
+                "ports full members in the subnet manager",
+            )
+
+
+def _differentelsewhere(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Finding]:
     """Find other HCAs at a rail's PCI address: the SR-IOV device plugin has one list for all nodes."""
     workers = [host for host in spec.hosts if host.role == "worker" and host.name in records]
     rails: dict[str, str] = {}

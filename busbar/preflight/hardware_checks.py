@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 
 from packaging.version import Version
 
@@ -10,7 +11,7 @@ from busbar import versions
 from busbar.finding import Finding, Fix, error, warning
 from busbar.hosts import supported_os
 from busbar.preflight.network_checks import Rails, check_flow_control, choose_rails
-from busbar.preflight.report import Report
+from busbar.preflight.report import Hca, Report
 from busbar.preflight.spec import HostRequirements
 from busbar.text import counted, listed
 
@@ -20,6 +21,8 @@ DMA_BUF_KERNEL = Version("5.12")
 DMA_BUF_DRIVER = Version("515")
 NO_VERSION = Version("0")
 # State and status in `nvidia-smi -q`; N/A also on A100 with a Fabric Manager that runs.
+UNKNOWN = "unknown: "
+FULL_MEMBER, FULL_KEYS = 0x8000, "full P_Keys"
 FABRIC_IS_UP, NO_FABRIC = "Completed, Success", ("N/A", "Not Supported")
 
 
@@ -31,6 +34,7 @@ def check_hardware(required: HostRequirements, report: Report) -> Iterator[Findi
     else:
         yield from _count(required, report.gpus.pci if report.gpus else 0, "on the PCI bus")
     yield from _rails(required, report)
+    yield from _ports(required, report)
     yield from check_flow_control(required, report.hcas)
     yield from _memlock(required, report)
     yield from _hcas_of_pods(required, report)
@@ -219,6 +223,63 @@ def _between_devices(report: Report) -> Iterator[Finding]:
     ):
         if devices:
             yield warning(f"{what} ({listed(devices)}): GPUDirect RDMA is slow, or fails", fix)
+
+
+def _ports(required: HostRequirements, report: Report) -> Iterator[Finding]:
+    """Check what RDMA needs of each rail's port; cross_checks compares the rest with the other hosts."""
+    if required.transport == "socket":
+        return
+    unknown: dict[str, list[str]] = defaultdict(list)
+    for name, port in choose_rails(report.hcas, required).ports.items():
+        entries = f"/sys/class/infiniband/{port.name}/ports/{port.port}"
+        if port.active_mtu.startswith(UNKNOWN) and not port.netdev_mtu:
+            unknown[port.active_mtu].append(name)
+        if required.link_layer == "infiniband" and str(required.pkey_index) not in port.pkeys:
+            yield error(
+                f"rail {name} has no P_Key at index {required.pkey_index}, which NCCL takes; got "
+                f"{indexed(port.pkeys)}",
+                f"put the port into the job's partition in the subnet manager, or set NCCL_IB_PKEY in "
+                f"validation.env to an index of {entries}/pkeys",
+            )
+        if required.gid_index is not None and str(required.gid_index) not in port.gids:
+            yield error(
+                f"rail {name} has no GID at index {required.gid_index}, which NCCL_IB_GID_INDEX names; got "
+                f"{indexed(port.gids)}",
+                f"give its network interface an address, or set NCCL_IB_GID_INDEX in validation.env to an "
+                f"index of {entries}/gid_attrs/types",
+            )
+    for why, names in unknown.items():
+        yield warning(
+            f"the active MTU of rails {listed(names)} is {why}: another MTU than that of the other hosts "
+            "breaks RDMA",
+            f"{supported_os.install(report.os, 'ibverbs-utils') or 'install ibv_devinfo'}, and see that "
+            "ibv_devinfo lists these HCAs",
+        )
+
+
+def is_limited(pkey: str) -> bool:
+    """Whether a port is only a limited member of the partition: two of them cannot talk."""
+    return not int(pkey, 16) & FULL_MEMBER
+
+
+def indexed(entries: Mapping[str, str]) -> str:
+    """The entries of a port's table, such as `0: 0x7fff, 1: 0x8a17`."""
+    return ", ".join(f"{index}: {text}" for index, text in entries.items()) or "none"
+
+
+def port_facts(required: HostRequirements, port: Hca) -> dict[str, str]:
+    """The facts of a rail's port that the hosts are compared by; those that are unknown are left out.
+
+    `FULL_KEYS`: the P_Keys with full membership.
+    """
+    full = {index: key for index, key in port.pkeys.items() if not is_limited(key)}
+    found = {"P_Key": port.pkeys.get(str(required.pkey_index)), FULL_KEYS: indexed(full)}
+    if required.link_layer == "ethernet":
+        gid = port.gids.get(str(required.gid_index))
+        found = {"GID type": gid, "MTU of the network interface": port.netdev_mtu}
+    if not port.active_mtu.startswith(UNKNOWN):
+        found["active MTU"] = port.active_mtu
+    return {title: text for title, text in found.items() if text}
 
 
 def _hcas_of_pods(required: HostRequirements, report: Report) -> Iterator[Finding]:

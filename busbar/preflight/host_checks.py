@@ -9,7 +9,7 @@ from busbar import versions
 from busbar.finding import Finding, Fix, error, of_host, warning
 from busbar.hosts import supported_os
 from busbar.hosts.inventory import Host
-from busbar.preflight.hardware_checks import check_hardware
+from busbar.preflight.hardware_checks import check_hardware, port_facts
 from busbar.preflight.health_checks import check_health
 from busbar.preflight.network_checks import NODE_ROLES, check_network, choose_rails, flows
 from busbar.preflight.report import Hca, Report
@@ -80,6 +80,8 @@ def host_facts(required: HostRequirements, report: Report) -> dict[str, Any]:
         }
         if report.nfs_client is not None and not report.nfs_client.installed:
             kept["nfs_client"] = False
+        if required.transport != "socket":
+            kept["ports"] = {name: port_facts(required, port) for name, port in rails.ports.items()}
         if required.flow_control != "ignore":
             kept["roce"] = sorted({str(flow) for flow in flows(required, report.hcas).values()})
     return kept

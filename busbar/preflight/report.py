@@ -114,7 +114,9 @@ class Hca(StrictModel):
     """One port of one HCA, with the texts of sysfs: "InfiniBand", "4: ACTIVE", "400 Gb/sec (4X NDR)".
 
     `pci`: address of its PCI function ("0000:1b:00.0", or empty). `netdevs`, `vfs`: its network interfaces
-    and number of VFs. `default_route`: whether one of these interfaces carries it. `qos`: for a RoCE port.
+    and number of VFs. `default_route`: whether one of these interfaces carries it. `active_mtu`: "4096", or
+    "unknown: " and the reason. `pkeys`: index -> P_Key ("0xffff"). For a RoCE port `gids`: index -> type
+    ("RoCE v2"), `netdev_mtu` and `qos`.
     """
 
     name: str
@@ -123,10 +125,14 @@ class Hca(StrictModel):
     state: str
     rate: str
     fw: str
+    active_mtu: str
+    pkeys: dict[str, str]
     pci: str
     netdevs: tuple[str, ...]
     vfs: int
     default_route: bool
+    gids: dict[str, str] = Field(default={})
+    netdev_mtu: str = ""
     qos: Qos | None = None
 
 

@@ -82,6 +82,10 @@ class HostRequirements(StrictModel):
     traffic_class: int = 0
     service_level: int = 0
     """Traffic class and service level that NCCL gives its RoCE packets."""
+    pkey_index: int = 0
+    """The index of the P_Key that NCCL takes on InfiniBand."""
+    gid_index: int | None = None
+    """The index of the GID on RoCE; None: NCCL chooses it."""
 
 
 class NfsRequirements(StrictModel):
@@ -199,7 +203,7 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
             offered=network.enabled and "pciAddresses" not in network.selectors,
             all_hcas_with_gds=network.enabled and _mounts_all_hcas(cluster.gpu_operator),
             netdev_selectors=tuple(sorted(NETDEV_SELECTORS & set(network.selectors))),
-            **_roce(cluster, name),
+            **_fabric(cluster, name),
         )
     if proxy := cluster.http_proxy:
         through = {"proxy": proxy.url, "downloads": ()}
@@ -261,22 +265,33 @@ def nfs_requirements(export: nfs.Export, clients: Sequence[Host]) -> dict[str, A
     return required.model_dump(mode="json")
 
 
-def _roce(cluster: Cluster, pool: str) -> dict[str, Any]:
-    """Requirements for RoCE rails; empty where NCCL does not use them."""
+def _fabric(cluster: Cluster, pool: str) -> dict[str, Any]:
+    """Requirements that the settings of NCCL make for the rails; empty where NCCL does not use them."""
     configured = cluster.pools[pool]
-    is_tcp = cluster.validation_of(pool).required_transport == "socket"
-    if configured.link_layer != "ethernet" or is_tcp:
+    if cluster.validation_of(pool).required_transport == "socket":
         return {}
     env = nccljob.resolve(cluster, pool, []).env
+    indexes = table_indexes(configured.link_layer, env)
+    if configured.link_layer != "ethernet":
+        return indexes
     return {
+        **indexes,
         "flow_control": configured.flow_control,
         "traffic_class": _nccl_number(env.get("NCCL_IB_TC")),
         "service_level": _nccl_number(env.get("NCCL_IB_SL")),
     }
 
 
+def table_indexes(link_layer: str, env: Mapping[str, str]) -> dict[str, Any]:
+    """The entries of a port's tables that NCCL takes with these variables, as requirements."""
+    gid = env.get("NCCL_IB_GID_INDEX", "")
+    if link_layer != "ethernet":
+        return {"pkey_index": _nccl_number(env.get("NCCL_IB_PKEY"))}
+    return {"gid_index": int(gid) if gid.isdigit() else None}
+
+
 def _nccl_number(text: str | None) -> int:
-    """NCCL's reading of NCCL_IB_TC and NCCL_IB_SL: 0 if unset, -1 or not a number (src/misc/param.cc)."""
+    """NCCL's reading of NCCL_IB_TC, _SL and _PKEY: 0 if unset, -1 or not a number (src/misc/param.cc)."""
     try:
         return max(int(text or "0", 0), 0)
     except ValueError:

@@ -13,6 +13,7 @@ CLOCK = (1_000_000.0, 1_000_002.0)
 def hca(name: str, **changes: Any) -> dict[str, Any]:
     """One port of an HCA at 400 Gb/s InfiniBand."""
     port = {"port": 1, "link_layer": "InfiniBand", "state": "4: ACTIVE", "rate": "400 Gb/sec (4X NDR)"}
+    port |= {"active_mtu": "4096", "pkeys": {"0": "0xffff"}}
     number = int("".join(filter(str.isdigit, name.removeprefix("mlx5"))) or 0)
     function = {"pci": f"0000:{0x20 + number:02x}:00.0", "netdevs": [], "vfs": 0, "default_route": False}
     return {"name": name, "fw": "28.43.2566", **port, **function, **changes}

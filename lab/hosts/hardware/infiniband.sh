@@ -39,7 +39,9 @@ number=0
 while read -r hca rate state kind; do
   folder=$stage/infiniband/$hca
   address=$(printf '0000:%02x:00.0' $((32 + number)))
-  mkdir -p "$folder/ports/1/gids"
+  mkdir -p "$folder/ports/1/gids" "$folder/ports/1/pkeys"
+  printf '0xffff\n' > "$folder/ports/1/pkeys/0"
+  printf '0x0000\n' > "$folder/ports/1/pkeys/1"
   case $kind in
     roce)
       link_layer=Ethernet function=/run/busbar-lab/pci/$address

@@ -16,7 +16,7 @@ from busbar.manifests import shell
 from busbar.manifests.launcher import PROGRAM_FOLDERS
 from busbar.manifests.names import digest
 from busbar.preflight import spec as core
-from busbar.preflight.cross_checks import before_1_0, duplicate_machine_ids
+from busbar.preflight.cross_checks import before_1_0, duplicate_machine_ids, pools_of, port_mismatches
 from busbar.preflight.facts import HostRecord, with_warnings
 from busbar.preflight.hardware_checks import check_hardware
 from busbar.preflight.health_checks import check_health
@@ -102,7 +102,10 @@ def spec_of(slurm: Slurm) -> dict[str, Any]:
     required = {"lb": HostRequirements(min_disk_gb=1)}
     for name, pool in slurm.pools.items():
         required[requirements_key("worker", name)] = HostRequirements(
-            **pool.required, min_disk_gb=1, transport=slurm.validation_of(name).required_transport
+            **pool.required,
+            min_disk_gb=1,
+            transport=slurm.validation_of(name).required_transport,
+            **core.table_indexes(pool.link_layer, slurm.validation_of(name).env),
         )
     plain = {key: each.model_dump(mode="json") for key, each in required.items()}
     export, clients = home_export(slurm)
@@ -345,6 +348,7 @@ def _programs(report: Report) -> Iterator[Finding]:
 def check_across(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Finding]:
     """Compare the hosts: machines listed twice, equal users and homes, compatible versions."""
     yield from duplicate_machine_ids(spec, records)
+    yield from port_mismatches(pools_of(spec, records), {name: each.facts for name, each in records.items()})
     # A host that is left out has no fingerprint: its facts may answer other questions.
     found = {host.name: records[host.name] for host in spec.hosts if host.name in records}
     known = {name: record.facts for name, record in found.items() if record.fingerprint}

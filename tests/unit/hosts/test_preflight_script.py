@@ -58,11 +58,53 @@ def test_every_port_of_every_hca_is_reported(tmp_path: Path) -> None:
         "state": "4: ACTIVE",
         "rate": "400 Gb/sec (4X NDR)",
         "fw": "28.43.2566",
+        "active_mtu": "unknown: ibv_devinfo is not installed",
+        "pkeys": {},
         "pci": "",
         "netdevs": [],
         "vfs": 0,
         "default_route": False,
     }
+
+
+# ibv_devinfo of rdma-core, reduced.
+DEVINFO = """\
+hca_id:\tmlx5_0
+\ttransport:\t\t\tInfiniBand (0)
+\tfw_ver:\t\t\t\t28.43.2566
+\tphys_port_cnt:\t\t\t2
+\t\tport:\t1
+\t\t\tstate:\t\t\tPORT_ACTIVE (4)
+\t\t\tmax_mtu:\t\t4096 (5)
+\t\t\tactive_mtu:\t\t4096 (5)
+\t\t\tlink_layer:\t\tInfiniBand
+
+\t\tport:\t2
+\t\t\tstate:\t\t\tPORT_ACTIVE (4)
+\t\t\tmax_mtu:\t\t4096 (5)
+\t\t\tactive_mtu:\t\t2048 (4)
+\t\t\tlink_layer:\t\tInfiniBand
+"""
+
+
+def test_a_port_is_reported_with_its_active_mtu_or_why_it_is_unknown(tmp_path: Path) -> None:
+    for port in ("mlx5_0/ports/1", "mlx5_0/ports/2", "mlx5_1/ports/1"):
+        (tmp_path / "ib" / port).mkdir(parents=True)
+    given = printing(tmp_path, "ibv_devinfo", DEVINFO) + f"INFINIBAND={tmp_path}/ib; hcas"
+    found = [each["active_mtu"] for each in json.loads(output("preflight", given))]
+    assert found == ["4096", "2048", "unknown: ibv_devinfo does not show it"]
+
+
+def test_a_port_is_reported_with_its_p_keys_and_types_of_gids(tmp_path: Path) -> None:
+    device = roce_port(tmp_path)
+    write(device / "device/net/ens1np0/mtu", "9000\n")
+    for index, key in enumerate(("0x7fff", "0x8a17", "0x0000")):
+        write(device / f"ports/1/pkeys/{index}", f"{key}\n")
+    for index, kind in enumerate(("IB/RoCE v1", "RoCE v2")):
+        write(device / f"ports/1/gid_attrs/types/{index}", f"{kind}\n")
+    (found,) = json.loads(output("preflight", f"INFINIBAND={tmp_path}; hcas"))
+    assert found["pkeys"] == {"0": "0x7fff", "1": "0x8a17"}
+    assert (found["gids"], found["netdev_mtu"]) == ({"0": "IB/RoCE v1", "1": "RoCE v2"}, "9000")
 
 
 def test_an_hca_is_reported_with_its_pci_function(tmp_path: Path) -> None:
@@ -373,7 +415,7 @@ def test_a_roce_port_is_reported_with_its_priorities(tmp_path: Path) -> None:
 
 def test_what_a_roce_port_does_not_tell_is_null_and_an_empty_answer_is_empty(tmp_path: Path) -> None:
     roce_port(tmp_path)
-    programs = "command() { [[ $2 == dcb ]]; }; timeout() { [[ $3 == -N ]]; }; "
+    programs = "command() { [[ $2 == dcb ]]; }; timeout() { [[ ${3:-} == -N ]]; }; "
     (found,) = json.loads(output("preflight", f"INFINIBAND={tmp_path}; {programs} hcas"))
     assert found["qos"] == {
         "mlnx_qos": None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from busbar.cli.before import show_hosts
@@ -10,8 +12,9 @@ from busbar.preflight.cross_checks import check_across_hosts
 from busbar.preflight.facts import HostRecord, pack, rail_addresses, read, unpack
 from busbar.preflight.host_checks import host_facts
 from busbar.preflight.output import lines, table
+from busbar.preflight.spec import HostRequirements
 from busbar.preflight.survey import Outcome
-from tests.support.reports import report
+from tests.support.reports import hca, report
 from tests.unit.preflight.samples import REQUIRED, a_host, spec
 
 # Linux hands a program at most this much in one environment variable (MAX_ARG_STRLEN).
@@ -58,6 +61,62 @@ def test_a_different_firmware_is_a_warning() -> None:
     hosts["worker-3"] = passed("m3", hca_firmware=["28.39.1002"])
     (finding,) = check_across_hosts(THREE, {}, hosts)
     assert (finding.host, finding.kind) == ("worker-3", "warning")
+
+
+RDMA = REQUIRED.model_copy(update={"transport": "gpudirect-rdma"})
+ROCE = RDMA.model_copy(update={"link_layer": "ethernet", "gid_index": 3})
+
+
+def ports(required: HostRequirements, **workers: dict[str, Any]) -> list[Finding]:
+    """The findings across workers whose rails all have these values."""
+    reports = {
+        name: report(hcas=[hca(f"mlx5_{n}", **values) for n in range(8)]) for name, values in workers.items()
+    }
+    records = {name: HostRecord("f", name, host_facts(required, each)) for name, each in reports.items()}
+    of_pool = spec(*(a_host(name.replace("_", "-")) for name in workers), required=required)
+    return check_across_hosts(of_pool, {}, {name.replace("_", "-"): each for name, each in records.items()})
+
+
+def test_rails_with_another_active_mtu_are_an_error_with_both_values() -> None:
+    (found,) = ports(RDMA, worker_1={}, worker_2={"active_mtu": "2048"})
+    assert (found.host, found.kind) == ("worker-2", "error")
+    assert found.what == (
+        "has active MTU 2048 on mlx5_0, mlx5_1, mlx5_2, mlx5_3 and 4 more, most workers of pool h100 have "
+        "4096: RDMA between them fails"
+    )
+    assert ports(REQUIRED, worker_1={}, worker_2={"active_mtu": "2048"}) == [], "TCP does not use them"
+
+
+def test_an_unknown_mtu_equals_none_and_differs_from_none() -> None:
+    unknown = {"active_mtu": "unknown: ibv_devinfo is not installed"}
+    assert ports(RDMA, worker_1={}, worker_2=unknown) == []
+    port = {"link_layer": "Ethernet", "netdev_mtu": "9000", "gids": {"3": "RoCE v2"}, **unknown}
+    (found,) = ports(ROCE, worker_1=port, worker_2=port, worker_3=port | {"netdev_mtu": "1500"})
+    assert (found.host, found.kind) == ("worker-3", "error")
+    assert found.what.startswith("has MTU of the network interface 1500 on mlx5_0")
+
+
+def test_another_p_key_is_an_error_and_another_membership_is_none() -> None:
+    (found,) = ports(RDMA, worker_1={}, worker_2={}, worker_3={"pkeys": {"0": "0x8a17"}})
+    assert (found.host, found.kind) == ("worker-3", "error")
+    assert found.what.startswith("has P_Key 0x8a17 on mlx5_0") and "h100 have 0xffff" in found.what
+    assert ports(RDMA, worker_1={}, worker_2={"pkeys": {"0": "0x7fff"}}) == []
+
+
+def test_two_limited_members_are_told_the_keys_with_full_membership() -> None:
+    limited = {"pkeys": {"0": "0x7fff", "1": "0x8a17"}}
+    found = ports(RDMA, worker_1=limited, worker_2=limited)
+    assert [(each.host, each.kind) for each in found] == [("worker-1", "error"), ("worker-2", "error")]
+    assert "limited member" in found[0].what and "full membership there: 1: 0x8a17" in found[0].what
+    with_index = RDMA.model_copy(update={"pkey_index": 1})
+    assert ports(with_index, worker_1=limited, worker_2=limited) == []
+
+
+def test_a_gid_of_another_type_at_the_index_of_the_job_is_an_error() -> None:
+    port = {"link_layer": "Ethernet", "netdev_mtu": "9000", "gids": {"3": "RoCE v2"}}
+    (found,) = ports(ROCE, worker_1=port, worker_2=port | {"gids": {"3": "IB/RoCE v1"}})
+    assert (found.host, found.kind) == ("worker-2", "error")
+    assert found.what.startswith("has GID type IB/RoCE v1 on mlx5_0")
 
 
 def test_another_kernel_is_a_warning_among_the_hosts_that_were_asked_now() -> None:

@@ -349,6 +349,48 @@ def test_facts_hold_nothing_that_changes_on_its_own() -> None:
     assert one == later
 
 
+RDMA = REQUIRED.model_copy(update={"transport": "gpudirect-rdma"})
+
+
+@pytest.mark.parametrize(
+    ("required", "port", "kind", "what"),
+    [
+        (
+            {},
+            {"active_mtu": "unknown: ibv_devinfo is not installed"},
+            "warning",
+            "the active MTU of rails mlx5_3 is unknown: ibv_devinfo is not installed",
+        ),
+        (
+            {"pkey_index": 1},
+            {"pkeys": {"0": "0x7fff"}},
+            "error",
+            "rail mlx5_3 has no P_Key at index 1, which NCCL takes; got 0: 0x7fff",
+        ),
+        (
+            {"link_layer": "ethernet", "gid_index": 3},
+            {"gids": {"0": "IB/RoCE v1", "1": "RoCE v2"}},
+            "error",
+            "rail mlx5_3 has no GID at index 3, which NCCL_IB_GID_INDEX names; got 0: IB/RoCE v1, 1: RoCE v2",
+        ),
+    ],
+)
+def test_a_rail_that_rdma_cannot_use_is_named(
+    required: dict[str, Any], port: dict[str, Any], kind: str, what: str
+) -> None:
+    needs = RDMA.model_copy(update=required)
+    good = {
+        "link_layer": "Ethernet" if needs.link_layer == "ethernet" else "InfiniBand",
+        "pkeys": {"0": "0x7fff", "1": "0x8a17"},
+        "gids": {"3": "RoCE v2"},
+    }
+    ports = [hca(f"mlx5_{n}", **good) for n in range(8)]
+    assert findings(required=needs, hcas=ports) == []
+    ports[3] |= port
+    found = only(findings(required=needs, hcas=ports))
+    assert found.kind == kind and found.what.startswith(what)
+
+
 def test_facts_list_the_rails_in_their_natural_order() -> None:
     ports = [hca(f"mlx5_{n}") for n in (10, 2, 1)]
     assert host_facts(REQUIRED, report(hcas=ports))["rails"] == ["mlx5_1", "mlx5_2", "mlx5_10"]
