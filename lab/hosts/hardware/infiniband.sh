@@ -49,7 +49,10 @@ while read -r hca rate state kind; do
         mkdir -p "$function/net/ens${number}np0/ecn/$point/enable"
         for priority in {0..7}; do printf '1\n' > "$function/net/ens${number}np0/ecn/$point/enable/$priority"; done
       done
-      mkdir -p "$folder/tc/1"
+      printf '9000\n' > "$function/net/ens${number}np0/mtu"
+      mkdir -p "$folder/tc/1" "$folder/ports/1/gid_attrs/types"
+      printf 'IB/RoCE v1\n' > "$folder/ports/1/gid_attrs/types/0"
+      printf 'RoCE v2\n' | tee "$folder/ports/1/gid_attrs/types/"{1..3} > /dev/null
       printf 'Global tclass=106\n' > "$folder/tc/1/traffic_class"
       ;;
     # As in the device plugin of the lab. The link leads nowhere; its name is the PCI address.

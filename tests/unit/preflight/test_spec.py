@@ -129,6 +129,23 @@ def test_flow_control_is_judged_for_the_traffic_class_of_nccl_where_the_rails_ar
     assert (required.flow_control, required.traffic_class, required.service_level) == asked_for
 
 
+@pytest.mark.parametrize(
+    ("pool", "env", "indexes"),
+    [
+        ({}, {}, (0, None)),
+        ({}, {"NCCL_IB_PKEY": "1", "NCCL_IB_GID_INDEX": "3"}, (1, None)),
+        ({"link_layer": "ethernet"}, {"NCCL_IB_GID_INDEX": "3"}, (0, 3)),
+        ({"link_layer": "ethernet"}, {"NCCL_IB_GID_INDEX": "-1"}, (0, None)),
+    ],
+)
+def test_the_entries_that_nccl_takes_from_a_port_are_those_of_its_variables(
+    pool: dict[str, Any], env: dict[str, str], indexes: tuple[int, int | None]
+) -> None:
+    spec = asked(pool, validation={"env": env})
+    required = spec.requirements_of(spec.hosts[2])
+    assert (required.pkey_index, required.gid_index) == indexes
+
+
 def with_nfs(folder: str = "/srv/busbar", workers: int = 2) -> Spec:
     cluster = site(workers={"h100": workers}, nfs_server={"host": "lb-1", "folder": folder})
     return Spec.model_validate(spec_of(load(cluster), login={}))

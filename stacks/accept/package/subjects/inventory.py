@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 from busbar import finding
 from busbar.exits import NoVerdict
 from busbar.hosts import scripts
+from busbar.preflight.cross_checks import port_mismatches
 from busbar.preflight.hardware_checks import check_hardware
 from busbar.preflight.health_checks import check_health
+from busbar.preflight.host_checks import host_facts
 from busbar.preflight.network_checks import choose_rails
 from busbar.preflight.report import Report
 from busbar.preflight.spec import Answer, query
@@ -160,7 +162,10 @@ def _speeds(report: Report) -> list[list[str]]:
     return [LINK.findall(part) for part in parts]
 
 
-@kind("inventory.same", "the same driver, VBIOS, HCA firmware and number of NVLinks on all nodes")
+_MTUS = {"active MTU", "MTU of the network interface"}
+
+
+@kind("inventory.same", "the same driver, VBIOS, HCA firmware, NVLinks, MTU and P_Keys on all nodes")
 def _same(asked: Question) -> Finding:
     kinds: dict[str, dict[str, list[str]]] = {}
     lacking = [name for name in asked.pool.workers if name not in asked.reports]
@@ -179,6 +184,13 @@ def _same(asked: Question) -> Finding:
         if len(by_value) > 1:
             texts = (f"{value} on {listed(names)}" for value, names in by_value.items())
             return Finding("fail", f"{key}: {'; '.join(texts)}")
+    facts = {name: host_facts(asked.pool.required, report) for name, report in asked.reports.items()}
+    pool = {asked.row.parts[1]: [*facts]}
+    if apart := [f"{each.host} {each.what}" for each in port_mismatches(pool, facts)]:
+        return Finding("fail", sentences(apart))
+    for name, each in facts.items():
+        if not all(_MTUS & port.keys() for port in each.get("ports", {}).values()):
+            lacking.append(f"{name} (active MTU)")
     if lacking or not kinds:
         return Finding("unknown", f"not known of {listed(lacking) or 'any node'}")
     return Finding("pass", ", ".join(f"{key} {next(iter(values))}" for key, values in kinds.items()))

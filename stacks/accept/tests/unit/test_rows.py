@@ -164,6 +164,10 @@ def other_firmware(hosts: Hosts) -> None:
     hosts["worker-2"]["hcas"][0]["fw"] = "28.39.1002"
 
 
+def other_mtu(hosts: Hosts) -> None:
+    hosts["worker-2"]["hcas"][0]["active_mtu"] = "2048"
+
+
 def slow_link(hosts: Hosts) -> None:
     also = hosts["worker-2"]["also"]
     also["nvlinks"] = also["nvlinks"].replace("Link 7: 26.562 GB/s", "Link 7: <inactive>", 1)
@@ -207,6 +211,7 @@ def test_workers_with_a_single_gpu_have_no_nvlink(folder: Path) -> None:
         ("inventory.hardware", fewer("hcas")),
         ("inventory.same", also("gpus", vbios="96.01")),
         ("inventory.same", other_firmware),
+        ("inventory.same", other_mtu),
         ("inventory.ecc", also("gpus", ecc="Disabled")),
         ("inventory.nvlinks", slow_link),
         ("inventory.nvlinks", without_links(1)),
