@@ -8,20 +8,27 @@ NVIDIA_SMI_SECONDS=60
 QOS_SECONDS=2
 # One call opens all HCAs.
 DEVINFO_SECONDS=10
+# The exit status of nvidia-smi.
+INFOROM_IS_CORRUPTED=14
+LIBRARY_FOLDERS=(/usr/lib/x86_64-linux-gnu /usr/lib/aarch64-linux-gnu /usr/lib64 /usr/lib)
 INFINIBAND=/sys/class/infiniband
 PCI=/sys/bus/pci/devices
 MODULES=/sys/module
 
-# gpus: {"status":"ok|missing|failed","error":"...","list":[{"model","driver","persistence_mode","mig"}],"pci":8}
+# gpus: {"status":"ok|missing|failed","error":"...","inforom":"...","list":[{"model","driver","persistence_mode","mig"}],
+# "pci":8,"empty_libraries":["..."]}
 gpus() {
-  local output line name mode mig list="" status=ok error=""
+  local output="" line name mode mig list="" status=ok error="" inforom="" code=0
   if ! command -v nvidia-smi >/dev/null; then
     status=missing
-  elif ! output=$(timeout "$NVIDIA_SMI_SECONDS" nvidia-smi \
-    --query-gpu=name,driver_version,persistence_mode,mig.mode.current \
-    --format=csv,noheader 2>&1); then
-    status=failed error=${output:0:300}
   else
+    # Without arguments it ends with 14 where an infoROM is corrupted; with -q it ends with 0 (microsoft/pai#3756).
+    output=$(timeout "$NVIDIA_SMI_SECONDS" nvidia-smi 2>&1) || code=$?
+    [[ $code != "$INFOROM_IS_CORRUPTED" ]] || code=0 inforom=$(grep -i inforom <<<"$output" || last_lines "$output")
+    [[ $code != 0 ]] || output=$(timeout "$NVIDIA_SMI_SECONDS" nvidia-smi \
+      --query-gpu=name,driver_version,persistence_mode,mig.mode.current \
+      --format=csv,noheader 2>&1) || code=$?
+    [[ $code == 0 || $code == "$INFOROM_IS_CORRUPTED" ]] || status=failed error=$(last_lines "$output") output=""
     while IFS= read -r line; do
       [[ $line == *", "*", "*", "* ]] || continue
       # From the end: the name may contain a comma.
@@ -35,7 +42,23 @@ gpus() {
       list+=",\"persistence_mode\":$mode,\"mig\":$mig}"
     done <<<"$output"
   fi
-  printf '{"status":"%s","error":%s,"list":[%s],"pci":%s}' "$status" "$(json "$error")" "$list" "$(pci_gpus)"
+  printf '{"status":"%s","error":%s,"inforom":%s,"list":[%s],"pci":%s,"empty_libraries":[%s]}' "$status" \
+    "$(json "$error")" "$(json "$inforom")" "$list" "$(pci_gpus)" "$(empty_libraries | json_list)"
+}
+
+# last_lines TEXT: the end of it, where nvidia-smi says what is wrong; healthy GPUs come first.
+last_lines() {
+  tail -n 3 <<<"$1" | tail -c 300
+}
+
+# empty_libraries: the driver's libraries that have 0 bytes. ldconfig leaves an empty file out of a new cache.
+empty_libraries() {
+  local file
+  { { ldconfig -p || true; } 2>/dev/null | awk '$1 ~ /^lib(cuda|nvidia-ml)\.so\.1$/ { print $NF }'
+    printf '%s\n' "${LIBRARY_FOLDERS[@]/%//libcuda.so.1}" "${LIBRARY_FOLDERS[@]/%//libnvidia-ml.so.1}"
+  } | sort -u | while IFS= read -r file; do
+    [[ ! -e $file || -s $file ]] || readlink -f "$file"
+  done | sort -u
 }
 
 # pci_gpus: NVIDIA devices of the PCI classes VGA and 3D controller; needs no driver.

@@ -45,6 +45,17 @@ def check_hardware(required: HostRequirements, report: Report) -> Iterator[Findi
 
 def _gpus(required: HostRequirements, report: Report) -> Iterator[Finding]:
     gpus = report.gpus
+    if gpus is not None and gpus.empty_libraries:
+        yield error(
+            f"{', '.join(gpus.empty_libraries)} of the NVIDIA driver has 0 bytes: programs cannot load it",
+            "install the driver's packages again (apt-get install --reinstall; dpkg -S FILE names them), and "
+            "check the disk: df -h, dmesg",
+        )
+    if gpus is not None and gpus.inforom:
+        yield error(
+            f"nvidia-smi exits with 14, which the GPU Operator takes for a missing driver: {gpus.inforom}",
+            "have the vendor replace the GPU; until then set quarantine: REASON for the host (stack file)",
+        )
     if gpus is None:
         yield error("report has no GPUs", "run preflight again: the report is incomplete")
     elif gpus.status == "missing":

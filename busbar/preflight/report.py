@@ -72,12 +72,17 @@ class Gpu(StrictModel):
 
 
 class Gpus(StrictModel):
-    """Result of nvidia-smi (`error` is its output if it failed), and the number of GPUs on the PCI bus."""
+    """Result of nvidia-smi (`error` is the end of its output if it failed). `pci`: GPUs on the PCI bus.
+
+    `inforom`: its lines about a corrupted infoROM. `empty_libraries`: files of the driver that have 0 bytes.
+    """
 
     status: Literal["ok", "missing", "failed"]
     error: str
+    inforom: str = ""
     list: tuple[Gpu, ...]
     pci: int
+    empty_libraries: tuple[str, ...] = ()
 
 
 class FabricManager(StrictModel):

@@ -322,8 +322,8 @@ def _driver_in_container(cluster: Cluster) -> bool:
     return cluster.gpu_operator.enabled and isinstance(driver, dict) and driver.get("enabled") is True
 
 
-# nvidia-smi alone may take 60 s (host/preflight-hardware.sh), and 6 x 20 s more (host/preflight-health.sh).
-SCRIPT_SECONDS = 195
+# nvidia-smi may take 2 x 60 s (host/preflight-hardware.sh), and 6 x 20 s more (host/preflight-health.sh).
+SCRIPT_SECONDS = 255
 
 
 @dataclass(frozen=True)

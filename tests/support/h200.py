@@ -15,7 +15,8 @@ SAMPLE = (
     "--format=csv,noheader,nounits "
     f"--query-gpu=pci.bus_id,ecc.errors.uncorrected.volatile.total,{_REASONS},temperature.gpu,clocks.sm"
 )
-# Every question of host/ and stacks/*/host, with the answer of an idle GPU.
+# Every question of host/ and stacks/*/host, with the answer of an idle GPU. Without arguments only
+# the exit status is read.
 NVIDIA_SMI = {
     "--query-gpu=name,driver_version,persistence_mode,mig.mode.current --format=csv,noheader": (
         "NVIDIA H200, 580.159.04, Enabled, Disabled\n"
@@ -66,6 +67,6 @@ def install(folder: Path, answers: Mapping[str, str] = NVIDIA_SMI) -> str:
     folder.mkdir()
     cases = "".join(f"  {quote(asked)}) printf %s {quote(text)} ;;\n" for asked, text in answers.items())
     program = folder / "nvidia-smi"
-    program.write_text(f'#!/bin/bash\ncase "$*" in\n{cases}  *) exit 2 ;;\nesac\n')
+    program.write_text(f'#!/bin/bash\ncase "$*" in\n{cases}  "") ;;\n  *) exit 2 ;;\nesac\n')
     program.chmod(0o755)
     return f"PATH={folder}:$PATH; "

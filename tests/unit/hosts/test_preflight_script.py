@@ -140,6 +140,40 @@ def test_gpus_are_reported_with_model_driver_and_persistence_mode() -> None:
     ]
 
 
+TABLE = """\
++-----------------------------------------------------------------------------------------+
+| NVIDIA-SMI 595.58.03              Driver Version: 595.58.03      CUDA Version: 13.2     |
++-----------------------------------------------------------------------------------------+
+"""
+
+
+def test_a_corrupted_inforom_is_reported_beside_the_gpus() -> None:
+    warning = "WARNING: infoROM is corrupted at gpu 0000:9D:00.0"
+    query = "NVIDIA H100, 595.58.03, Enabled, Disabled"
+    answer = f"if (($# > 2)); then echo '{query}'; else printf '%s' '{TABLE}{warning}'; fi"
+    program = f"timeout() {{ {answer}; return 14; }}"
+    found = json.loads(output("preflight", f"{program}; nvidia-smi() {{ :; }}; gpus"))
+    assert (found["status"], found["inforom"], len(found["list"])) == ("ok", warning, 1)
+
+
+def test_of_a_failing_nvidia_smi_the_end_is_quoted() -> None:
+    found = json.loads(output("preflight", smi(TABLE * 4 + "Unable to determine the device handle", 15)))
+    assert (found["status"], found["list"]) == ("failed", [])
+    assert found["error"].endswith("Unable to determine the device handle")
+
+
+def test_a_library_of_the_driver_with_0_bytes_is_reported(tmp_path: Path) -> None:
+    write(tmp_path / "libcuda.so.580.95.05", "ELF")
+    write(tmp_path / "libnvidia-ml.so.580.95.05", "")
+    for name in ("libcuda", "libnvidia-ml"):
+        (tmp_path / f"{name}.so.1").symlink_to(f"{name}.so.580.95.05")
+    empty = f"{tmp_path}/libnvidia-ml.so.580.95.05\n"
+    assert output("preflight", f"ldconfig() {{ :; }}; LIBRARY_FOLDERS=({tmp_path}); empty_libraries") == empty
+    line = f"\tlibnvidia-ml.so.1 (libc6,x86-64) => {tmp_path}/libnvidia-ml.so.1"
+    cache = f"ldconfig() {{ echo '{line}'; }}; LIBRARY_FOLDERS=(/none); empty_libraries"
+    assert output("preflight", cache) == empty
+
+
 def test_a_failing_nvidia_smi_is_quoted() -> None:
     found = json.loads(output("preflight", smi("Failed to initialize NVML: mismatch", 18)))
     assert (found["status"], found["list"]) == ("failed", [])

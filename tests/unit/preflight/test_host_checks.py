@@ -349,6 +349,17 @@ def test_facts_hold_nothing_that_changes_on_its_own() -> None:
     assert one == later
 
 
+def test_a_corrupted_inforom_and_an_empty_library_of_the_driver_are_errors() -> None:
+    good = report().gpus
+    assert good is not None
+    gpus = good.model_dump()
+    found = only(findings(gpus=gpus | {"inforom": "WARNING: infoROM is corrupted at gpu 0000:9D:00.0"}))
+    assert found.kind == "error" and "infoROM is corrupted at gpu 0000:9D:00.0" in found.what
+    library = "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.95.05"
+    found = only(findings(gpus=gpus | {"empty_libraries": [library]}))
+    assert found.kind == "error" and found.what.startswith(f"{library} of the NVIDIA driver has 0 bytes")
+
+
 RDMA = REQUIRED.model_copy(update={"transport": "gpudirect-rdma"})
 
 

@@ -56,3 +56,12 @@ def test_the_active_mtu_of_each_hca_is_read_as_from_the_real_ibv_devinfo(tmp_pat
         "mlx5_0/1 4096",
         "mlx5_1/1 2048",
     ]
+
+
+def test_a_corrupted_inforom_ends_the_program_with_14(tmp_path: Path) -> None:
+    (tmp_path / "gpus").write_text("2\n")
+    (tmp_path / "inforom").write_text("0000:11:00.0\n")
+    text = SIMULATOR.read_text().replace("/usr/local/lib/busbar-lab", str(tmp_path))
+    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 14
+    assert done.stdout.splitlines()[-1] == "WARNING: infoROM is corrupted at gpu 0000:11:00.0"
