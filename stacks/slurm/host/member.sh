@@ -60,7 +60,7 @@ configure_unit() {
   {
     printf '# Written by busbar\n'
     [[ $UNIT != slurmd ]] || printf '[Unit]\nAfter=nvidia-persistenced.service\n'
-    printf '[Service]\nEnvironment="%s_OPTIONS=--conf-server %s"\nLimitMEMLOCK=infinity\nRestart=on-failure\nRestartSec=10\n' "${UNIT^^}" "$CONTROLLER"
+    printf '[Service]\nEnvironment="%s_OPTIONS=--conf-server %s"\nLimitMEMLOCK=infinity\nLimitNOFILE=1048576\nRestart=on-failure\nRestartSec=10\n' "${UNIT^^}" "$CONTROLLER"
     [[ $UNIT != slurmd ]] || wait_for_devices
   } | write_file "$file" 0644
   [[ -z $before || $(cat "$file") == "$before" ]] || systemctl daemon-reload

@@ -95,8 +95,9 @@ def _cluster(slurm: Slurm, facts: Facts) -> Iterator[str]:
     yield "ReturnToService=2"
     # A partition that an administrator has closed stays closed when the file is read again.
     yield "ReconfigFlags=KeepPartState"
-    # The memlock limit of a login host must not apply to jobs: RDMA needs that of slurmd.
-    yield "PropagateResourceLimitsExcept=MEMLOCK"
+    # Two limits of a login host must not apply to jobs, which need those of slurmd: RDMA locks memory, and
+    # an all-to-all of NCCL over many hosts opens more than 1024 sockets.
+    yield "PropagateResourceLimitsExcept=MEMLOCK,NOFILE"
     if slurm.accounting.enabled:
         yield "AccountingStorageType=accounting_storage/slurmdbd"
         yield f"AccountingStorageHost={controller.address}"

@@ -40,7 +40,7 @@ _CONF: Values = {
     # The wait after a pod is gone: a job may start again after 30 s, not 120 s (Slurm's default). The
     # operator adds what its pods need.
     "AuthInfo": "cred_expire=30",
-    "PropagateResourceLimitsExcept": "MEMLOCK",
+    "PropagateResourceLimitsExcept": "MEMLOCK,NOFILE",
     # A partition that an administrator has closed stays closed when the file is read again.
     "ReconfigFlags": "KeepPartState",
 }

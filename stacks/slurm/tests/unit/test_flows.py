@@ -528,6 +528,7 @@ def test_jobs_of_a_compute_host_may_lock_all_memory_as_rdma_needs(host: Host) ->
         "[Service]",
         'Environment="SLURMD_OPTIONS=--conf-server 10.0.0.1:6817"',
         "LimitMEMLOCK=infinity",
+        "LimitNOFILE=1048576",
         "Restart=on-failure",
         "RestartSec=10",
         "TimeoutStartSec=390",

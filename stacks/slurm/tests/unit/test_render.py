@@ -89,7 +89,7 @@ def test_a_cluster_is_configured_as_daemons_clients_and_jobs_with_rdma_need_it()
     assert head == render.HEAD and {
         *("ClusterName=site", "SlurmctldHost=ctl(10.0.0.1)", "SlurmctldPort=6817", "SlurmUser=slurm"),
         *("SlurmctldParameters=enable_configless", "AuthType=auth/slurm", "CredType=cred/slurm"),
-        *("ReturnToService=2", "PropagateResourceLimitsExcept=MEMLOCK", "GresTypes=gpu"),
+        *("ReturnToService=2", "PropagateResourceLimitsExcept=MEMLOCK,NOFILE", "GresTypes=gpu"),
         *("AccountingStorageType=accounting_storage/slurmdbd", "AccountingStorageHost=10.0.0.1"),
         *("HealthCheckProgram=/usr/local/lib/busbar/slurm-health", "HealthCheckNodeState=IDLE"),
         *("SelectType=select/cons_tres", "SelectTypeParameters=CR_Core_Memory"),

@@ -143,7 +143,7 @@ CONF = {
     "PrologFlags=Contain",
     "TaskPlugin=task/affinity,task/cgroup",
     "AuthInfo=cred_expire=30",
-    "PropagateResourceLimitsExcept=MEMLOCK",
+    "PropagateResourceLimitsExcept=MEMLOCK,NOFILE",
     "ReconfigFlags=KeepPartState",
 }
 CONF_OF_ACCOUNTING = {"AccountingStorageTRES=gres/gpu", "JobAcctGatherType=jobacct_gather/cgroup"}
@@ -165,7 +165,7 @@ def test_the_lab_leaves_out_what_operator_1_0_writes_itself() -> None:
         "PrologFlags=Contain",
         "TaskPlugin=task/affinity,task/cgroup",
         "AuthInfo=use_client_ids,cred_expire=30",
-        "PropagateResourceLimitsExcept=MEMLOCK",
+        "PropagateResourceLimitsExcept=MEMLOCK,NOFILE",
         "ReconfigFlags=KeepPartState",
     }
 
