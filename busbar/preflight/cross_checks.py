@@ -39,6 +39,8 @@ def check_across_hosts(
     spec: Spec, reports: Mapping[str, Report], records: Mapping[str, HostRecord]
 ) -> list[Finding]:
     """Findings about several hosts. `reports`: hosts queried now; `records`: all hosts with facts."""
+    # A host that is left out has no fingerprint: its facts may be of other entries of the tables.
+    known = {name: each.facts for name, each in records.items() if each.fingerprint}
     return [
         *duplicate_machine_ids(spec, records),
         *_duplicate_hostnames(reports),
@@ -49,7 +51,7 @@ def check_across_hosts(
         *_unchangeable_keys(spec, reports),
         *_shared_address_in_use(spec, reports),
         *_pool_mismatches(spec, records),
-        *port_mismatches(pools_of(spec, records), {name: each.facts for name, each in records.items()}),
+        *port_mismatches(pools_of(spec, known), known),
         *_kernel_mismatches(spec, reports),
         *_differentelsewhere(spec, records),
     ]

@@ -348,10 +348,10 @@ def _programs(report: Report) -> Iterator[Finding]:
 def check_across(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Finding]:
     """Compare the hosts: machines listed twice, equal users and homes, compatible versions."""
     yield from duplicate_machine_ids(spec, records)
-    yield from port_mismatches(pools_of(spec, records), {name: each.facts for name, each in records.items()})
     # A host that is left out has no fingerprint: its facts may answer other questions.
     found = {host.name: records[host.name] for host in spec.hosts if host.name in records}
     known = {name: record.facts for name, record in found.items() if record.fingerprint}
+    yield from port_mismatches(pools_of(spec, known), known)
     ids = {
         name: found["slurm_ids"] if found["slurm_ids"] != ":" else PACKAGE_IDS
         for name, found in known.items()

@@ -14,7 +14,7 @@ from stacks.slurm.package import preflight
 from stacks.slurm.package.preflight import Spec
 from stacks.slurm.tests.support import ALSO, compute, configured, reported, slurm, spec
 from stacks.slurm.tests.support import host as plain_host
-from tests.support.reports import CLOCK
+from tests.support.reports import CLOCK, hca
 
 CTL, LOGIN, GPU_1, GPU_2 = preflight.hosts_of(slurm())
 
@@ -190,6 +190,24 @@ def test_hosts_are_compared_with_each_other(
     of: Spec | None, change: dict[str, Any], expected: list[str]
 ) -> None:
     assert across(change, of) == expected
+
+
+def test_rails_that_cannot_talk_to_those_of_another_compute_host_are_named() -> None:
+    validation = {"transport": "rdma", "expected_busbw_gbps": 50, "env": {"NCCL_IB_PKEY": "1"}}
+    of = spec(slurm(validation=validation))
+    keys = {"pkeys": {"0": "0x7fff", "1": "0x8a17"}}
+    good, other = [hca(f"mlx5_{n}", **keys) for n in range(8)], [hca(f"mlx5_{n}", **keys) for n in range(8)]
+    other[5]["active_mtu"] = "2048"
+    found = []
+    for second in (good, other):
+        records = {}
+        for host, hcas in ((GPU_1, good), (GPU_2, second)):
+            facts = preflight.facts_of(of, host, reported({"hostname": host.name}, hcas=hcas))
+            records[host.name] = HostRecord("x", host.name, facts)
+        found.append([f"{each.host} {each.what}" for each in preflight.check_across(of, records)])
+    assert found[0] == []
+    [only] = found[1]
+    assert only.startswith("gpu-2 has active MTU 2048 on mlx5_5, most workers of pool h100 have 4096")
 
 
 def test_one_machine_listed_as_two_hosts_is_named() -> None:
