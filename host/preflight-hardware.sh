@@ -140,7 +140,7 @@ active_mtu() {
 
 # numbered FOLDER: "NUMBER":"TEXT" of each entry of a table in sysfs; an empty entry is 0x0000, or cannot be read.
 numbered() {
-  (cd "$1" 2>/dev/null && grep -Hsv '^0x0000$' -- * || true) |
+  (cd "$1" 2>/dev/null && grep -Hsv -e '^0x0000$' -e '^$' -- * || true) |
     awk -F : '{ printf "%s\"%s\":\"%s\"", comma, $1, $2; comma = "," }'
 }
 

@@ -98,7 +98,7 @@ def test_a_port_is_reported_with_its_active_mtu_or_why_it_is_unknown(tmp_path: P
 def test_a_port_is_reported_with_its_p_keys_and_types_of_gids(tmp_path: Path) -> None:
     device = roce_port(tmp_path)
     write(device / "device/net/ens1np0/mtu", "9000\n")
-    for index, key in enumerate(("0x7fff", "0x8a17", "0x0000")):
+    for index, key in enumerate(("0x7fff", "0x8a17", "0x0000", "")):
         write(device / f"ports/1/pkeys/{index}", f"{key}\n")
     for index, kind in enumerate(("IB/RoCE v1", "RoCE v2")):
         write(device / f"ports/1/gid_attrs/types/{index}", f"{kind}\n")
