@@ -17,6 +17,7 @@ import urllib3
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from busbar.exits import Misuse, NoVerdict
+from busbar.finding import STACK, Fix
 from busbar.kube.kubeconfig import Login, find_context, parse, pem
 
 JsonObject = dict[str, Any]
@@ -115,6 +116,14 @@ class ApiError(NoVerdict):
 
 class UnknownAuthority(ApiError):
     """The server has a certificate of another authority than that of the kubeconfig."""
+
+
+def read_kubeconfig_again(first_server: str) -> Fix:
+    """The fix where all servers have certificates of an UnknownAuthority: the cluster was made anew."""
+    return Fix(
+        command=("up", STACK, "--converge", first_server),
+        when=", which reads the kubeconfig again; then the same with --converge cluster",
+    )
 
 
 class Api(Protocol):

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial, reduce
 
+from busbar.finding import STACK, Finding, Fix
 from busbar.kube.client import Api, ApiError, JsonObject, RestApi
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, SystemClock, TimedOut, wait_until
 
@@ -333,6 +334,14 @@ def delete(api: Api, name: str, deadline: Deadline) -> None:
         wait_until(partial(gone, path), deadline, poll_seconds=0.5)
 
 
+def without_node(*hosts: str) -> Finding:
+    """Hosts whose Node somebody has deleted. With the Node of a server etcd has lost a member."""
+    names = ",".join(hosts)
+    return Finding(
+        (names,), "no Node in the cluster", Fix(command=("up", STACK, "--converge", names)), kind="drift"
+    )
+
+
 # K3s on the leader of etcd looks at all members every 15 s, and writes the condition EtcdIsVoter of their
 # Nodes then (k3s-io/k3s pkg/etcd/etcd.go manageLearners): that of a restarted server may still be False.
 DEADLINE_SECONDS = 60
@@ -340,36 +349,47 @@ POLL_SECONDS = 2
 VOTER = "EtcdIsVoter"
 
 
-def ask_servers(kubeconfig: str, servers: Iterable[str]) -> str:
+def ask_servers(kubeconfig: str, servers: Iterable[str]) -> list[Finding]:
     """As `server_problems`, of the cluster of a kubeconfig. Raises ValueError where that is unusable."""
     return server_problems(RestApi(kubeconfig), tuple(servers), SystemClock())
 
 
-def server_problems(api: Api, servers: Iterable[str], clock: Clock) -> str:
+def server_problems(api: Api, servers: Iterable[str], clock: Clock) -> list[Finding]:
     """Which servers are not Ready and voters in etcd within 60 s, and why; empty where all are.
 
     Raises ApiError, and TimedOut where the API is not responding.
     """
 
+    last = list[Finding]()
+
     def all_serve() -> bool | Pending:
         found = {node.name: node for node in read(api)}
-        wrong = {name: _problem(api, found.get(name.lower())) for name in servers}
-        text = "; ".join(f"{name}: {problem}" for name, problem in wrong.items() if problem)
-        return Pending(text) if text else True
+        asked = [_problem(api, name, found.get(name.lower())) for name in servers]
+        last[:] = [each for each in asked if each]
+        return not last or Pending("; ".join(f"{each.host}: {each.what}" for each in last))
 
     try:
         wait_until(all_serve, Deadline(clock, DEADLINE_SECONDS), poll_seconds=POLL_SECONDS)
     except TimedOut as timeout:
         if timeout.error:
             raise
-        return timeout.state
-    return ""
+    return last
 
 
-def _problem(api: Api, node: Node | None) -> str:
-    """Why the server does not serve; empty where it does."""
+def _problem(api: Api, name: str, node: Node | None) -> Finding | None:
     if node is None:
-        return "the cluster has no Node with this name"
+        return without_node(name)
+    what = _why_not_serving(api, node)
+    fix = Fix(
+        f"journalctl -u k3s -n 50 --no-pager on {name} says why; where K3s is gone",
+        ("up", STACK, "--converge", name),
+        "; where the machine is gone: busbar docs operations Failures",
+    )
+    return Finding((name,), what, fix) if what else None
+
+
+def _why_not_serving(api: Api, node: Node) -> str:
+    """Why the server does not serve; empty where it does."""
     if not node.ready:
         return "the Node is not Ready"
     if VOTER not in node.conditions:

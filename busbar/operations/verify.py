@@ -17,9 +17,9 @@ from busbar.hosts.k3s import worker_taints
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError, on_each
 from busbar.hosts.scripts import with_server
 from busbar.kube import health, nodes
-from busbar.kube.client import ApiError, RestApi, UnknownAuthority
+from busbar.kube.client import ApiError, RestApi, UnknownAuthority, read_kubeconfig_again
 from busbar.kube.gpus import count
-from busbar.kube.nodes import CORDONED, Node, NodeTaint
+from busbar.kube.nodes import CORDONED, Node, NodeTaint, without_node
 from busbar.manifests.operators import Operator
 from busbar.manifests.scheduling import GPU_RESOURCE
 from busbar.preflight import unchangeable
@@ -148,8 +148,7 @@ def _of_any(kubeconfig: str, inventory: Inventory, ask: Callable[[RestApi], Answ
         raise UnknownState(
             "the API and all servers have certificates of another authority than the stack's kubeconfig: the "
             f"cluster was made anew ({errors[0]})",
-            "raise k3s.rotate.certificates by one and run busbar up STACK, which reads the kubeconfig again; "
-            "then busbar up STACK --converge cluster",
+            read_kubeconfig_again(inventory.servers[0].name),
         )
     raise UnknownState(errors[0], errors[0].fix or (_ENDPOINT_FIX if errors[0].status is None else ""))
 
@@ -213,7 +212,7 @@ def compare(inventory: Inventory, state: ClusterState, operators: Sequence[Opera
     for host in hosts:
         node = state.nodes.get(host.name)
         if node is None:
-            found.append(drift(host.name, "has no Node in the cluster"))
+            found.append(without_node(host.name))
             continue
         found += _availability(host, node)
         if host.name in inventory.cordoned and not node.unschedulable:

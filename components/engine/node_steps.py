@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -14,11 +14,12 @@ from busbar.capability import drain_hooks
 from busbar.components.engine.hosts import stack_folder
 from busbar.components.engine.local_command import create_cluster_command
 from busbar.config import Cluster
+from busbar.finding import Finding, with_fix
 from busbar.hosts import k3s, scripts
 from busbar.hosts.inventory import Inventory
 from busbar.kube import batches, health
 from busbar.kube import nodes as cluster_servers
-from busbar.kube.client import ApiError, RestApi
+from busbar.kube.client import ApiError, RestApi, UnknownAuthority, read_kubeconfig_again
 from busbar.kube.drain import after_restart, before_restart
 from busbar.kube.wait import SystemClock, TimedOut
 
@@ -111,7 +112,7 @@ def scheduler_hooks(
 
 
 async def fail_unless_ready(
-    cluster: Cluster, servers: Iterable[str], workers: Iterable[str], kubeconfig: pulumi.Input[str]
+    cluster: Cluster, servers: Sequence[str], workers: Iterable[str], kubeconfig: pulumi.Input[str]
 ) -> None:
     """Raise pulumi.RunError if a server does not serve, a worker is not Ready, the cluster does not work
     (busbar.kube.health), or the API is not responding.
@@ -121,7 +122,7 @@ async def fail_unless_ready(
     This is needed for hosts whose step had nothing to do: the engine compares configurations, and does not
     notice a host that has crashed since.
     """
-    text = await pulumi.Output.from_input(kubeconfig).future()
+    text, stack = await pulumi.Output.from_input(kubeconfig).future(), pulumi.get_stack()
     if pulumi.runtime.is_dry_run() or text is None:
         return
     try:
@@ -132,21 +133,23 @@ async def fail_unless_ready(
         pulumi.warn(f"it is unknown whether servers and workers are running: {error}")
         return
     except (ApiError, TimedOut) as error:
-        raise pulumi.RunError(f"it is unknown whether servers and workers are running: {error}") from None
+        what = f"it is unknown whether servers and workers are running: {error}"
+        cause = error.error if isinstance(error, TimedOut) else error
+        fix = read_kubeconfig_again(servers[0]).on(stack) if isinstance(cause, UnknownAuthority) else ""
+        raise pulumi.RunError(with_fix(what, fix)) from None
     for name in sorted({*workers} & found.drained.keys()):
         pulumi.warn(f"{name} stays cordoned, it was drained: {found.drained[name]}")
-    wrong: list[str] = []
-    if problems:
-        wrong.append(
-            f"{problems}. Fix: see journalctl -u k3s there, repair the host and retry; where K3s is gone, "
-            "add --converge HOST; where the host is gone, see docs/operations.md, Failures"
+    expected = sorted({*workers} - found.drained.keys())
+    missing = [name for name in expected if name.lower() not in found.names]
+    down = [name for name in expected if name.lower() in found.names - found.ready]
+    wrong = [*problems, *unable]
+    if missing:
+        wrong.append(cluster_servers.without_node(*missing))
+    if down:
+        fix = (
+            "journalctl -u k3s-agent -n 50 --no-pager there says why; repair the host, put it in quarantine, "
+            "or take it out of hosts.workers; then busbar up STACK"
         )
-    serving = found.ready | found.drained.keys()
-    if down := sorted(name for name in workers if name.lower() not in serving):
-        wrong.append(
-            f"{', '.join(down)}: the Node is missing or not Ready. Fix: see journalctl -u k3s-agent there, "
-            "repair the host and retry; or take it out of hosts.workers"
-        )
-    wrong += map(str, unable)
+        wrong.append(Finding((", ".join(down),), "the Node is not Ready", fix))
     if wrong:
-        raise pulumi.RunError("\n".join(wrong))
+        raise pulumi.RunError("\n".join(str(each.on(stack)) for each in wrong))

@@ -23,6 +23,7 @@ from pulumi.runtime import mocks, resource, settings, stack
 from pulumi.runtime.proto import engine_pb2, source_pb2
 
 from busbar.components.engine import node_steps
+from busbar.finding import Finding
 from busbar.helm import releases
 from busbar.kube import batches, health, nodes
 from busbar.names import removal_of
@@ -298,8 +299,8 @@ def run_program(
     return run
 
 
-def _ask_servers(kubeconfig: str, names: Iterable[str]) -> str:
-    return "; ".join(f"{name}: {DEAD_SERVERS[name]}" for name in names if name in DEAD_SERVERS)
+def _ask_servers(kubeconfig: str, names: Iterable[str]) -> list[Finding]:
+    return [Finding((name,), DEAD_SERVERS[name]) for name in names if name in DEAD_SERVERS]
 
 
 def _run_path(program: Path) -> None:

@@ -38,6 +38,7 @@ _NODES = ("-rejoin", "-nodes", "-taints")
 _WITH_NODE = (names.CONTROL_PLANE, names.WORKER)
 # A release that was uninstalled and is installed again may have the revision that it had.
 _WAITS = (f"{names.GPU_OPERATOR}-gpus", f"{names.NETWORK_OPERATOR}-hcas")
+_KUBECONFIG = f"-{names.CONTROL_PLANE}-kubeconfig"
 
 
 def up(target: Target, options: Options) -> int:
@@ -276,8 +277,8 @@ def to_apply_again(state: Snapshot, hosts: Sequence[str]) -> list[str]:
     """The URNs of the resources that install `hosts`. The engine replaces them, which runs them again.
 
     Their replacement uninstalls nothing, because the removal of a host is a separate resource, which is not
-    in the list. "cluster" adds the waits for what the charts bring. Raises Misuse for a host that is not
-    in the state.
+    in the list. "cluster" and workers add the waits for what the charts bring, and servers the kubeconfig.
+    Raises Misuse for a host that is not in the state.
     """
     urns = {resource_name(urn): urn for urn in state.resources}
     installed = names.installations(urns)
@@ -285,13 +286,19 @@ def to_apply_again(state: Snapshot, hosts: Sequence[str]) -> list[str]:
         chosen = installed
     else:
         chosen = [name for host in hosts if host != CHARTS for name in _resources_of(host, installed)]
-    waits = [name for name in urns if name.endswith(_WAITS)] if {ALL, CHARTS} & {*hosts} else []
-    before: list[str] = []
+    components = [names.component_of(name) for name in chosen]
+    before, after = list[str](), list[str]()
     if chosen:
         before = [name for name in urns if name.endswith(_PREFLIGHT)]
-    if any(names.component_of(name).endswith(_WITH_NODE) for name in chosen):
+    if any(each.endswith(_WITH_NODE) for each in components):
         before += [name for step in _NODES for name in urns if name.endswith(f"-{names.CONTROL_PLANE}{step}")]
-    return [urns[name] for name in (*before, *chosen, *waits)]
+    # The cluster may have been made anew, with another CA.
+    if any(each.endswith(names.CONTROL_PLANE) for each in components):
+        after += [name for name in urns if name.endswith(_KUBECONFIG)]
+    # A Node that is made anew offers no devices at first.
+    if {ALL, CHARTS} & {*hosts} or any(each.endswith(names.WORKER) for each in components):
+        after += [name for name in urns if name.endswith(_WAITS)]
+    return [urns[name] for name in (*before, *chosen, *after)]
 
 
 def broken_off(state: Snapshot, urns: Collection[str]) -> list[str]:

@@ -13,9 +13,10 @@ import pytest
 
 from busbar import config
 from busbar.components.engine import node_steps
+from busbar.finding import Finding
 from busbar.hosts import scripts
 from busbar.kube import batches, health, nodes
-from busbar.kube.client import ApiError
+from busbar.kube.client import ApiError, UnknownAuthority
 from busbar.kube.drain import PodsRemain
 from busbar.kube.wait import TimedOut
 from tests.support.clusters import site
@@ -46,10 +47,10 @@ def test_an_api_that_does_not_answer_fails_the_update_and_an_unusable_kubeconfig
             raise of_workers
         return batches.Nodes(names=frozenset(["gpu-1"]), ready=frozenset(["gpu-1"]))
 
-    def ask_servers(*_: Any) -> str:
+    def ask_servers(*_: Any) -> list[Finding]:
         if of_servers:
             raise of_servers
-        return ""
+        return []
 
     said: list[str] = []
     monkeypatch.setattr(batches, "ask", ask)
@@ -63,12 +64,24 @@ def test_an_api_that_does_not_answer_fails_the_update_and_an_unusable_kubeconfig
     assert [*said, *([str(caught.value)] if caught else [])] == [text]
 
 
+def test_a_cluster_that_was_made_anew_fails_the_update_with_the_fix_of_verify(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def ask(*_: Any, **__: Any) -> batches.Nodes:
+        raise TimedOut(20, "no answer", UnknownAuthority("GET /api/v1/nodes", None, "self-signed"))
+
+    monkeypatch.setattr(batches, "ask", ask)
+    monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: False)
+    with pytest.raises(pulumi.RunError, match=r"Fix: busbar up \S+ --converge server-1, which reads"):
+        asyncio.run(node_steps.fail_unless_ready(CLUSTER, ["server-1"], ["gpu-1"], "a kubeconfig"))
+
+
 def test_a_cluster_that_does_not_work_fails_the_update_with_what_to_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ready = batches.Nodes(names=frozenset(["gpu-1"]), ready=frozenset(["gpu-1"]))
     monkeypatch.setattr(batches, "ask", lambda *_, **__: ready)
-    monkeypatch.setattr(nodes, "ask_servers", lambda *_: "")
+    monkeypatch.setattr(nodes, "ask_servers", lambda *_: [])
     monkeypatch.setattr(health, "await_health", lambda *_: [health.problem("no scheduler", "start one")])
     monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: False)
     with pytest.raises(pulumi.RunError, match=r"^cluster: no scheduler\. Fix: start one$"):

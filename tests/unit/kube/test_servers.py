@@ -45,15 +45,18 @@ class Cluster(Nodes):
 
 def end(cluster: Cluster, *names: str) -> str:
     """What is wrong at the end of an update with these servers, by default three; empty for nothing."""
-    return nodes.server_problems(cluster, names or NAMES, cluster.clock)
+    found = nodes.server_problems(cluster, names or NAMES, cluster.clock)
+    return "; ".join(f"{each.host}: {each.what}" for each in found)
 
 
 def test_servers_that_are_ready_and_vote_end_the_update_well() -> None:
     assert end(Cluster()) == ""
 
 
-def test_a_server_without_a_node_is_named() -> None:
-    assert end(Cluster(without="s-2")) == "s-2: the cluster has no Node with this name"
+def test_a_server_without_a_node_is_named_with_the_command_that_verify_prints() -> None:
+    cluster = Cluster(without="s-2")
+    assert nodes.server_problems(cluster, NAMES, cluster.clock) == [nodes.without_node("s-2")]
+    assert str(nodes.without_node("s-2").fix) == "busbar up STACK --converge s-2"
 
 
 def test_a_server_that_is_not_ready_is_named() -> None:

@@ -115,7 +115,7 @@ def test_gpus_that_nvidia_smi_cannot_list_are_not_said_to_be_none() -> None:
             replace(NODE, reported=("GpuXid of NVSentinel (79)", "KernelDeadlock")),
             "condition GpuXid of NVSentinel (79); condition KernelDeadlock",
         ),
-        (replace(NODE, name="other"), "has no Node in the cluster"),
+        (replace(NODE, name="other"), "no Node in the cluster"),
         (
             replace(NODE, allocatable={"nvidia.com/gpu": "8", "nvidia.com/hostdev": "7"}),
             "nvidia.com/hostdev: 7 allocatable, 8 rails on the host",

@@ -75,10 +75,17 @@ def test_the_charts_are_compared_with_the_cluster_and_no_host_is_touched() -> No
     assert [Options(converge=(name,)).refreshes for name in ("cluster", "all", "w-1")] == [True, True, False]
 
 
-def test_gpus_and_hcas_are_waited_for_again_with_the_charts_only() -> None:
+def test_gpus_and_hcas_are_waited_for_again_with_the_charts_and_with_workers() -> None:
     assert again("cluster", more=WAITS) == [*WAITS]
     assert again("all", more=WAITS) == [PREFLIGHT, *NODES, *HOSTS, *WAITS]
-    assert not {*again("w-1", more=WAITS)} & {*WAITS}
+    assert again("w-1", more=WAITS)[-2:] == [*WAITS], "a Node that is made anew has none at first"
+    assert not {*again("s-1", more=WAITS)} & {*WAITS}
+
+
+def test_the_kubeconfig_is_read_again_with_a_server_which_may_have_another_ca() -> None:
+    kubeconfig = "busbar-control-plane-kubeconfig"
+    assert again("s-1", more=(kubeconfig,))[-1] == kubeconfig
+    assert kubeconfig not in again("w-1", more=(kubeconfig,))
 
 
 def test_an_unknown_host_is_bad_usage_and_the_known_ones_are_named() -> None:
