@@ -65,6 +65,11 @@ has_left_etcd() {
   [[ -n $(node_field "$1" "{.metadata.annotations.${ETCD_REMOVED//./\\.}}" || true) ]]
 }
 
+# is_removed: whether K3s has found that its member was removed, as with its Node (k3s-io/k3s pkg/etcd/etcd.go).
+is_removed() {
+  [[ -e $K3S_DATA_DIR/server/db/etcd/tombstone ]]
+}
+
 # is_torn_down: whether the whole cluster is being removed: then no server has to leave etcd.
 is_torn_down() {
   [[ -n $(find "$TEARDOWN" -mmin "-$TEARDOWN_MINUTES" 2>/dev/null || true) ]]

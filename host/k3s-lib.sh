@@ -299,7 +299,7 @@ k3s_await() {
       k3s_journal "$unit"
       k3s_die_if_refused "$unit"
       k3s_die_of_etcd "$unit"
-      die "$unit crashed $((crashes > 0 ? crashes : 1)) times" "see the log above; fix the cause and retry"
+      die "$unit crashed $((crashes > 0 ? crashes : 1)) times" "repair what the last line with level=fatal or panic names, above or in: journalctl -u $unit -n 50 --no-pager; then retry"
     fi
     # Reading the journal is expensive on a busy host: every tenth time.
     if ((++turns % 10 == 0)); then k3s_die_if_refused "$unit"; fi
@@ -310,7 +310,7 @@ k3s_await() {
     fi
     if ((SECONDS >= deadline)); then
       k3s_journal "$unit"
-      die "$what: timed out after $seconds s" "see the log of $unit above, and journalctl -u $unit"
+      die "$what: timed out after $seconds s" "look above for what it repeats, such as a server or a registry that does not answer; more: journalctl -u $unit -n 50 --no-pager"
     fi
     sleep 0.5
   done
@@ -371,7 +371,7 @@ k3s_die_of_etcd() {
         "move the files that the log above names away: K3s then writes them from etcd; then retry"
       ;;
     *"critical configuration value mismatch"*)
-      die "keys that all servers share differ between this one and the running ones: see the log above" \
+      die "keys that all servers share differ between this one and the running ones; K3s names them in the lines with 'mismatch' above" \
         "write back their former values until this server has joined; then change them in an update of their own"
       ;;
   esac
@@ -427,7 +427,7 @@ k3s_started_at() {
 k3s_record_machine() {
   poll 60 timeout 30 "$K3S" kubectl --kubeconfig "$2" annotate node "$NODE_NAME" "busbar/machine=$(machine)" --overwrite >/dev/null || {
     k3s_journal "$1"
-    die "setting the annotation busbar/machine on Node $NODE_NAME failed" "see the log above; fix the cause and retry"
+    die "setting the annotation busbar/machine on Node $NODE_NAME failed" "kubectl says why above; if no server answers: journalctl -u k3s -n 50 --no-pager on each server"
   }
 }
 

@@ -40,6 +40,19 @@ main() {
 
 prepare_hosts() {
   REPLACED=""
+  if is_removed; then
+    # It joins again in its own step. Until then the other servers are the cluster.
+    [[ ${AFTER:-} != true ]] ||
+      die "etcd has removed this server, because its Node was deleted" "busbar up STACK --converge $NODE_NAME"
+    note "etcd has removed this server, so nothing is prepared here"
+  else
+    prepare_cluster
+  fi
+  printf '{"node":%s,"replaced":[%s],"ca_sha256":%s}\n' "$(json "$NODE_NAME")" "$REPLACED" \
+    "$(json "$(sed -n 's/^K10\([0-9a-f]\{64\}\)::.*/\1/p' "$TOKEN_FILE" 2>/dev/null || true)")"
+}
+
+prepare_cluster() {
   [[ ${AFTER:-} != true ]] || poll "$START_DEADLINE" systemctl is-active --quiet k3s ||
     die "K3s is not running here, so the cluster does not know its configured hosts" "see: journalctl -u k3s; then retry"
   # Without it a new machine as server 1 would find no cluster to join, and begin a second one.
@@ -54,13 +67,11 @@ prepare_hosts() {
     replace_nodes "$nodes"
     [[ ${AFTER:-} != true ]] || note_hosts
   fi
-  printf '{"node":%s,"replaced":[%s],"ca_sha256":%s}\n' "$(json "$NODE_NAME")" "$REPLACED" \
-    "$(json "$(sed -n 's/^K10\([0-9a-f]\{64\}\)::.*/\1/p' "$TOKEN_FILE" 2>/dev/null || true)")"
 }
 
 # note_hosts: the names of the configured servers.
 note_hosts() {
-  api 30 apply -f - >&2 <<EOF || die "recording the hosts in the cluster failed" "see the log above; then retry"
+  api 30 apply -f - >&2 <<EOF || die "recording the hosts in the cluster failed" "do what kubectl says above (k3s kubectl -n kube-system get configmap $CONFIGURED), then retry"
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: $CONFIGURED, namespace: kube-system}

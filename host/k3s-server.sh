@@ -112,7 +112,7 @@ snapshot_before_upgrade() {
   fi
   k3s_subcommand 120 etcd-snapshot save --name "busbar-before-${VERSION//[^a-zA-Z0-9.-]/-}" ||
     die "the snapshot of etcd before the upgrade to $VERSION failed; no changes made" \
-      "see the log above, and the free space: df -h $K3S_DATA_DIR/server/db/snapshots"
+      "k3s etcd-snapshot save, on this server, prints why; the free space: df -h $K3S_DATA_DIR/server/db/snapshots"
 }
 
 # refuse_new_identity: a server with data keeps its name, which is its name in etcd, and its token, which the data
@@ -197,11 +197,6 @@ membership_line() {
   poll "$PEER_DEADLINE" peer_reachable "$peer" ||
     die "server 1 ($peer:6443) is not reachable from here after $PEER_DEADLINE s" "$SERVER_PORTS"
   printf 'server: "https://%s:6443"' "$(bracketed "$peer")"
-}
-
-# is_removed: whether K3s has found that its member was removed, as with its Node (k3s-io/k3s pkg/etcd/etcd.go).
-is_removed() {
-  [[ -e $K3S_DATA_DIR/server/db/etcd/tombstone ]]
 }
 
 # pin_peer_ca LINE: server 1, which makes the CA, has a token without it. When its machine was replaced, it joins with one that

@@ -76,7 +76,7 @@ on_error() {
   trap - ERR
   [[ $1 != "$EXIT_REPORTED" ]] || exit "$((BASH_SUBSHELL > 0 ? EXIT_REPORTED : 1))"
   die "line $2 of ${BUSBAR_SCRIPT:-$0} failed (status $1): ${3%%$'\n'*}" \
-    "see the log above; fix the cause and retry"
+    "that command says why in the lines above; if it says nothing: journalctl -n 50 --no-pager on this host; then retry"
 }
 
 # machine: identifies the machine without disclosing its machine-id (man machine-id).

@@ -54,7 +54,7 @@ apt_install() {
   if ! apt_install_downloaded "$@"; then
     apt_update
     apt_change 480 install -y --no-install-recommends "$@" ||
-      die "apt-get install $* failed" "see the log above; install $* by hand or in the image of the host, and retry"
+      die "apt-get install $* failed" "repair what apt's lines with E: name above (apt-get update; apt-get install $*), and retry"
   fi
   exec 7>&-
 }
@@ -72,7 +72,7 @@ package_download() {
   flock 7
   apt_update
   apt_run 480 install -y --no-install-recommends --download-only "$1" >&2 ||
-    die "the download of package $1 failed" "see the log above"
+    die "the download of package $1 failed" "repair what apt's lines with E: name above (apt-get update; apt-get install --download-only $1)"
   exec 7>&-
 }
 

@@ -68,7 +68,7 @@ class RollingUpdate:
             self._is_reported = True
             pulumi.log.warn(
                 f"{', '.join(failed)}: not updated; no other agent of pool {self._pool} restarts. "
-                "Fix: see the error above; fix the cause and retry"
+                f"Fix: each has an error of its own, with a Fix; then busbar up {pulumi.get_stack()}"
             )
         return [*servers, *(self._nodes[name] for name in failed)]
 

@@ -137,7 +137,7 @@ load() {
     hold_down
     timeout 60 scontrol reconfigure >&2 ||
       die "slurmctld refuses the new configuration and runs on with the former one, which was put back: $(last_lines slurmctld)" \
-        "see the log above; fix the configuration and retry"
+        "correct what its last error names, in the stack file (parameters, partitions), and retry"
   fi
   start_unit slurmctld "$(sha256sum "$SLURM_KEY") $(slurm_version slurmctld)"
   printf '%s\n' "$files" >"$STATE_DIR/config.loaded"

@@ -32,7 +32,7 @@ create_user() {
     printf '%s\n' "$1" >>"$STATE_DIR/users.created"
     useradd -u "$2" -U -M -d "$folder" -s /bin/bash "$1" >&2 || {
       forget_user "$1"
-      die "user $1 cannot be created" "see the log above"
+      die "user $1 cannot be created" "useradd says why above; then retry"
     }
   fi
   [[ -d $folder ]] || install -d -m 0700 -o "$1" -g "$2" "$folder" 2>/dev/null || [[ -d $folder ]] ||

@@ -337,7 +337,7 @@ def test_a_host_that_is_a_server_becomes_no_worker(worker: Host) -> None:
         ),
         (
             "k3s * annotate *",
-            "setting the annotation busbar/machine on Node worker-1 failed. Fix: see the log",
+            "setting the annotation busbar/machine on Node worker-1 failed. Fix: kubectl says why",
         ),
         (
             "k3s *{.spec.podCIDR}",
@@ -346,7 +346,7 @@ def test_a_host_that_is_a_server_becomes_no_worker(worker: Host) -> None:
         ("k3s *busbar/cordoned*", "uncordoning Node worker-1 failed. Fix: retry, or run: kubectl uncordon"),
         (
             "k3s *kubeletVersion}",
-            "Node worker-1 Ready: timed out after 420 s. Fix: see the log of k3s-agent above",
+            "Node worker-1 Ready: timed out after 420 s. Fix: look above for what it repeats",
         ),
         ("mktemp *k3s-agent.service*", "failed (status 60): "),
     ],
@@ -365,7 +365,7 @@ def test_a_step_of_a_new_worker_that_fails_says_why_and_nothing_counts_as_applie
         ("k3s *busbar/cordoned*", "uncordoning Node worker-1 failed"),
         (
             "k3s *unschedulable}",
-            "cordoning Node worker-1 failed; the agent was not restarted. Fix: see the log",
+            "cordoning Node worker-1 failed; the agent was not restarted. Fix: kubectl says why",
         ),
         (
             "k3s *get pods *",

@@ -108,6 +108,32 @@ def test_the_first_bring_up_has_nothing_to_prepare(tmp_path: Path) -> None:
     assert done.stdout == '{"node":"s-1","replaced":[],"ca_sha256":""}\n', done.stderr
 
 
+def prepared_after_removal(root: Path, **values: str) -> subprocess.CompletedProcess[str]:
+    """On a server whose Node was deleted; K3s does not run there."""
+    cluster(root, "s-1|aaaa|Unknown|yes")
+    (root / "server/db/etcd").mkdir(parents=True)
+    (root / "server/db/etcd/tombstone").touch()
+    call = f"K3S_DATA_DIR={root}; ETCD_DATA=$K3S_DATA_DIR/server/db/etcd; systemctl() {{ return 3; }}; main"
+    payload = {"machines": "s-1 cccc"}
+    done, log = performed(root, "k3s-nodes", call, payload, VERB="install", NODE_NAME="s-2", **values)
+    assert log == []
+    return done
+
+
+def test_a_server_that_etcd_has_removed_prepares_nothing_and_stops_no_update(tmp_path: Path) -> None:
+    done = prepared_after_removal(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "s-2: etcd has removed this server, so nothing is prepared here" in done.stderr
+
+
+def test_server_1_that_etcd_has_removed_is_to_be_joined_again_first(tmp_path: Path) -> None:
+    done = prepared_after_removal(tmp_path, AFTER="true")
+    assert done.returncode == 1
+    assert done.stderr.endswith(
+        "etcd has removed this server, because its Node was deleted. Fix: busbar up STACK --converge s-2\n"
+    )
+
+
 def test_a_replaced_server_1_waits_until_k3s_runs_on_the_server_whose_cluster_it_belongs_to(
     tmp_path: Path,
 ) -> None:
