@@ -66,6 +66,11 @@ users() {
   printf '%s' "$list"
 }
 
+# slurm_cluster: the name that slurmctld has written beside its state, newer ones with an id (NAME|ID). With another one it ends.
+slurm_cluster() {
+  { head -n 1 /var/lib/slurm/slurmctld/clustername 2>/dev/null || true; } | cut -d '|' -f 1
+}
+
 slurm_report() {
   local sockets cores threads ids version
   read -r sockets cores threads < <(cpu_shape)
@@ -73,7 +78,7 @@ slurm_report() {
   version=$(dpkg-query -W -f '${Version}' slurm-client 2>/dev/null || dpkg-query -W -f '${Version}' slurm-smd-client 2>/dev/null || true)
   printf '{"hostname":%s,"slurm_ids":%s,"available":%s,"installed":%s' "$(json "$(hostname -s)")" "$(json "$ids")" \
     "$(json "$(slurm_version_available)")" "$(json "$version")"
-  printf ',"foreign":%s,"role":%s' "$(json "$(slurm_foreign)")" "$(json "$(owner_field role)")"
+  printf ',"foreign":%s,"role":%s,"cluster":%s' "$(json "$(slurm_foreign)")" "$(json "$(owner_field role)")" "$(json "$(slurm_cluster)")"
   printf ',"sockets":%s,"cores":%s,"threads":%s,"gpu_minors":[%s]' "$sockets" "$cores" "$threads" "$(gpu_minors)"
   printf ',"users":{%s},"missing_debs":%s,"missing_programs":%s,"pmix":%s' "$(users)" "$(json "$(missing_debs)")" \
     "$(json "$(missing_programs)")" "$(grep -c 'libpmix\.so' <<<"$(ldconfig -p 2>/dev/null || true)" || true)"

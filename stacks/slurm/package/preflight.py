@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from busbar import names
-from busbar.finding import Finding, error, of_host, warning
+from busbar.finding import STACK, Finding, Fix, error, of_host, warning
 from busbar.hosts import nfs, scripts
 from busbar.hosts.inventory import Host, host_of
 from busbar.hosts.remote import Hosts
@@ -44,6 +44,8 @@ PACKAGE_IDS = "64030:64030"
 class Spec(core.Spec):
     """The stdin of `busbar slurm preflight`: hosts and hardware as for the core, and values for Slurm."""
 
+    cluster: str
+    """The name of the cluster."""
     controller: str
     """Name of the controller's host."""
     accounting: bool
@@ -115,6 +117,7 @@ def spec_of(slurm: Slurm) -> dict[str, Any]:
     required_nfs = {**core.nfs_requirements(export, clients), "squash": "none"} if export else None
     return {
         **core.without_login(hosts_of(slurm), plain, required_nfs, [*slurm.quarantine]),
+        "cluster": slurm.name,
         "controller": slurm.hosts.controller.name,
         "accounting": slurm.accounting.enabled,
         "packages": slurm.packages,
@@ -211,6 +214,7 @@ def check(spec: Spec, host: Host, report: Report, clock: tuple[float, float]) ->
     yield from check_clock(report, clock)
     yield from _resources(report)
     yield from _owners(spec, report)
+    yield from _name(spec, host, report)
     yield from _ports(spec, host, report)
     yield from _version(spec, report)
     yield from _users(spec, report)
@@ -273,6 +277,19 @@ def _owners(spec: Spec, report: Report) -> Iterator[Finding]:
         yield error(
             f"has a Slurm that busbar did not install: {foreign}",
             "remove that Slurm, or move the file away if nothing uses it",
+        )
+
+
+def _name(spec: Spec, host: Host, report: Report) -> Iterator[Finding]:
+    """Refuse another name than that of the state folder (slurmctld's src/slurmctld/controller.c)."""
+    first = str(report.also["cluster"])
+    if host.name == spec.controller and first not in ("", spec.cluster):
+        yield error(
+            f"name cannot be changed: slurmctld's state is of cluster {first}, the file says {spec.cluster}",
+            Fix(
+                f"write back name: {first}; for a cluster with another name, make it anew after",
+                ("destroy", STACK),
+            ),
         )
 
 

@@ -62,7 +62,14 @@ def facts(made: Slurm, **of_host: Mapping[str, Any]) -> dict[str, dict[str, Any]
 
 
 ALSO = {
-    **{"hostname": "gpu-1", "slurm_ids": ":", "available": "24.11.5-4", "installed": "", "foreign": ""},
+    **{
+        "hostname": "gpu-1",
+        "slurm_ids": ":",
+        "available": "24.11.5-4",
+        "installed": "",
+        "foreign": "",
+        "cluster": "",
+    },
     **{
         "role": "",
         "sockets": 2,

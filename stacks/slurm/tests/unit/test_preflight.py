@@ -27,6 +27,19 @@ def found(
     return [f"{each.kind} {each.what}" for each in checks]
 
 
+def test_the_name_of_a_cluster_with_state_cannot_be_changed_and_the_former_one_is_the_way_back() -> None:
+    plain: dict[str, Any] = {"gpus": None, "fabric_manager": None, "gdr": None, "hcas": []}
+    name = spec().cluster
+    assert found({"cluster": name}, host=CTL, **plain) == []
+    [finding] = preflight.check(spec(), CTL, reported({"cluster": "former"}, **plain), CLOCK)
+    assert finding.what == (
+        f"name cannot be changed: slurmctld's state is of cluster former, the file says {name}"
+    )
+    assert str(finding.fix).startswith("write back name: former; ")
+    assert found({"cluster": "former"}, host=GPU_1) == [], "slurmctld does not run there"
+    assert spec(cluster="other").fingerprint(CTL) != spec().fingerprint(CTL), "the controller is asked again"
+
+
 def test_a_good_host_has_no_findings() -> None:
     assert found() == []
     assert found(host=CTL, gpus=None, fabric_manager=None, gdr=None, hcas=[]) == []

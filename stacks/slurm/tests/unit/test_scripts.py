@@ -436,6 +436,19 @@ def test_a_slurm_that_others_have_configured_is_named_in_the_survey(tmp_path: Pa
         assert output("preflight", f"owner_field() {{ echo Slurm login host; }}; {text}") == ""
 
 
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [(None, ""), ("mysite", "mysite"), ("mysite\n", "mysite"), ("mysite|2049\n", "mysite")],
+)
+def test_the_survey_has_the_name_that_slurmctld_keeps_its_state_for(
+    tmp_path: Path, written: str | None, name: str
+) -> None:
+    if written is not None:
+        (tmp_path / "clustername").write_text(written)
+    text = scripts.part("slurm/survey").replace(" /var/lib/slurm/slurmctld/", f" {tmp_path}/")
+    assert output("preflight", text.rstrip().removesuffix("slurm_report") + "slurm_cluster").strip() == name
+
+
 def test_the_survey_finds_the_newest_package_of_a_folder(tmp_path: Path) -> None:
     for version in ("24.05.1-1", "24.11.5-1"):
         (tmp_path / f"slurm-smd-client_{version}_amd64.deb").write_text(version)
