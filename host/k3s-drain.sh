@@ -85,7 +85,8 @@ kubelet_version() {
 # the error names the pods and the budgets.
 drain_node() {
   local deadline=$((SECONDS + $1)) pods left noted=-30
-  poll 60 cordon || die "cordoning Node $NODE_NAME failed; the agent was not restarted" "kubectl says why above; if no server answers: journalctl -u k3s -n 50 --no-pager on each server; then retry"
+  poll 60 cordon || die "cordoning Node $NODE_NAME failed; the agent was not restarted" \
+    "kubectl says why above; if no server answers: journalctl -u k3s -n 50 --no-pager on each server; then retry"
   while :; do
     if pods=$(pods_to_evict); then
       [[ -n $pods ]] || return 0

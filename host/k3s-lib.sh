@@ -299,7 +299,8 @@ k3s_await() {
       k3s_journal "$unit"
       k3s_die_if_refused "$unit"
       k3s_die_of_etcd "$unit"
-      die "$unit crashed $((crashes > 0 ? crashes : 1)) times" "repair what the last line with level=fatal or panic names, above or in: journalctl -u $unit -n 50 --no-pager; then retry"
+      die "$unit crashed $((crashes > 0 ? crashes : 1)) times" \
+        "repair what the last line with level=fatal or panic names, above or in: journalctl -u $unit -n 50 --no-pager; then retry"
     fi
     # Reading the journal is expensive on a busy host: every tenth time.
     if ((++turns % 10 == 0)); then k3s_die_if_refused "$unit"; fi
@@ -310,7 +311,8 @@ k3s_await() {
     fi
     if ((SECONDS >= deadline)); then
       k3s_journal "$unit"
-      die "$what: timed out after $seconds s" "look above for what it repeats, such as a server or a registry that does not answer; more: journalctl -u $unit -n 50 --no-pager"
+      die "$what: timed out after $seconds s" \
+        "look above for what it repeats, such as a server or a registry that does not answer; more: journalctl -u $unit -n 50 --no-pager"
     fi
     sleep 0.5
   done
@@ -427,7 +429,8 @@ k3s_started_at() {
 k3s_record_machine() {
   poll 60 timeout 30 "$K3S" kubectl --kubeconfig "$2" annotate node "$NODE_NAME" "busbar/machine=$(machine)" --overwrite >/dev/null || {
     k3s_journal "$1"
-    die "setting the annotation busbar/machine on Node $NODE_NAME failed" "kubectl says why above; if no server answers: journalctl -u k3s -n 50 --no-pager on each server"
+    die "setting the annotation busbar/machine on Node $NODE_NAME failed" \
+      "kubectl says why above; if no server answers: journalctl -u k3s -n 50 --no-pager on each server"
   }
 }
 

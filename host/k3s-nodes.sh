@@ -71,7 +71,7 @@ prepare_cluster() {
 
 # note_hosts: the names of the configured servers.
 note_hosts() {
-  api 30 apply -f - >&2 <<EOF || die "recording the hosts in the cluster failed" "do what kubectl says above (k3s kubectl -n kube-system get configmap $CONFIGURED), then retry"
+  api 30 apply -f - >&2 <<EOF || die "recording the hosts in the cluster failed" "repair what kubectl names above, then retry"
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: $CONFIGURED, namespace: kube-system}

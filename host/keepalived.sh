@@ -32,7 +32,8 @@ configure_part() {
   payload "${unit}_${file##*.}" | write_file "$new" 0644
   if ! "${@:4}" "$new" >&2; then
     rm -f "$new"
-    die "$unit refuses the new configuration; the old one stays active" "it names a line above: correct the key of the stack file from which that line comes, and retry"
+    die "$unit refuses the new configuration; the old one stays active" \
+      "it names a line above: correct the key of the stack file from which that line comes, and retry"
   fi
   systemctl enable -q "$unit" 2>/dev/null || true
   loads=$(cat "$new" "$beside" | sha256sum)
