@@ -30,7 +30,7 @@ install_agent() {
   claim_host worker
   record_preexisting_files
   k3s_download
-  restart_after_drift "$UNIT"
+  restart_after_drift "$UNIT" "$KUBELET_KUBECONFIG"
   with_rotations "$UNIT" apply_agent "$address"
   apply_labels
   k3s_record_machine "$UNIT" "$KUBELET_KUBECONFIG"
@@ -43,7 +43,10 @@ install_agent() {
 # apply_agent LINE: with a line of config.yaml that depends on this host.
 apply_agent() {
   k3s_write_files "$UNIT" agent "$1"
-  if ! k3s_is_current "$UNIT" && systemctl is-active --quiet "$UNIT"; then prepare_restart; fi
+  # A Node that was deleted has no pods to wait for.
+  if [[ -z ${K3S_NODE_IS_DELETED:-} ]] && ! k3s_is_current "$UNIT" && systemctl is-active --quiet "$UNIT"; then
+    prepare_restart
+  fi
   k3s_start "$UNIT"
   await_node
   if ! k3s_has_pod_network_of_node "$KUBELET_KUBECONFIG"; then

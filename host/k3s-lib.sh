@@ -318,10 +318,19 @@ k3s_await() {
   done
 }
 
-# restart_after_drift UNIT: K3s may run with files that were changed since they were applied: then it restarts.
+# restart_after_drift UNIT KUBECONFIG: K3s may run with files that were changed since they were applied, or without its Node,
+# which a kubelet makes at its start only: then it restarts. Sets K3S_NODE_IS_DELETED.
 restart_after_drift() {
+  local node
   if [[ -s $STATE_DIR/applied.sha256 ]] && ! grep -v '/etc/keepalived/' "$STATE_DIR/applied.sha256" | sha256sum --check --status 2>/dev/null; then
     note "files were changed since the last update: restarting $1 with the configured files"
+    rm -f "$STATE_DIR/$1.sha256"
+  fi
+  if node=$(timeout 10 "$K3S" kubectl --kubeconfig "$2" get node "$NODE_NAME" --ignore-not-found -o name 2>/dev/null) &&
+    [[ -z $node ]]; then
+    note "Node $NODE_NAME was deleted: restarting $1, which makes it again"
+    # shellcheck disable=SC2034 # read by k3s-agent.sh
+    K3S_NODE_IS_DELETED=true
     rm -f "$STATE_DIR/$1.sha256"
   fi
 }

@@ -39,7 +39,7 @@ install_server() {
   rm -f "$TEARDOWN" "$LEAVING"
   record_preexisting_files
   k3s_download
-  restart_after_drift "$UNIT"
+  restart_after_drift "$UNIT" "$KUBECONFIG_FILE"
   membership=$(membership_line)
   if is_removed; then
     note "etcd has removed this server: K3s moves its data aside (server/db/etcd-old-*) and joins anew"

@@ -173,6 +173,18 @@ def test_files_that_somebody_changed_are_written_again_and_the_agent_restarts(wo
     assert worker.said == [says]
 
 
+def test_an_agent_whose_node_was_deleted_restarts_at_once_because_nothing_can_be_drained(
+    worker: Host,
+) -> None:
+    worker.state("deleted", "")
+    steps = install(worker, DRAIN="always")
+    in_order(steps, FORGOTTEN, RESTARTED, READY, RECORDED[0])
+    assert worker.said == ["Node worker-1 was deleted: restarting k3s-agent, which makes it again"]
+    assert not [
+        step for step in steps if step.startswith("kubectl patch node") and 'unschedulable":true' in step
+    ]
+
+
 PROXY = "[Service]\nEnvironment=HTTPS_PROXY=http://proxy:3128\nEnvironment=NO_PROXY=localhost,.svc\n"
 PROXY_FILE = "etc/systemd/system/k3s-agent.service.d/20-busbar-proxy.conf"
 
