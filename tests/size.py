@@ -27,9 +27,11 @@ PARTS = {
     "stacks/slurm": r"stacks/slurm/(?!tests/|lab/|.*\.md$|schema\.json$)",
     "rest": r"",
 }
-# Lines and files. What came after a budget was set has an allowance with its name.
+# What came after the budget of the bring-up was set, in lines.
+ALLOWANCES = {"what cannot be changed": 600, "facts before NCCL": 700, "administrators of Slurm": 250}
+# Lines and files.
 BUDGETS = {
-    "bring-up": (26_800, 200),
+    "bring-up": (26_800 + sum(ALLOWANCES.values()), 200),
     "judge": (8_400, 55),
     "fabric": (4_300, 30),
     "stacks/slurm": (3_800, None),
