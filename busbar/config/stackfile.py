@@ -565,8 +565,14 @@ def written(path: Path, name: str) -> Any:
 
 
 def quarantined(path: Path) -> set[str]:
-    """The names of hosts that a valid stack file of any project lists with a quarantine."""
-    config = _config(path, _document(path))[1] if path.is_file() else {}
+    """The names of hosts that a valid stack file of any project lists with a quarantine.
+
+    The file of another program may have no configuration, or none at all.
+    """
+    try:
+        config = _config(path, _document(path))[1]
+    except ConfigError:
+        return set()
     sections = [each for each in config.values() if isinstance(each, Mapping)]
     lists = [hosts for each in sections for hosts in (each.get("hosts") or {}).values()]
     hosts = [host for each in lists if isinstance(each, list) for host in each]

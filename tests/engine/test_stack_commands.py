@@ -355,7 +355,7 @@ def test_a_failed_gate_ends_with_its_reasons_the_report_and_the_next_command(sit
         "- busbw: 1 GB/s, expected 400 GB/s",
         "report: .busbar/dev/lab/report.html",
     ]
-    assert "validation.run in Pulumi.dev.yaml" in done.lines[-1] and "busbar up dev" in done.lines[-1]
+    assert "set validation.run: 2 in Pulumi.dev.yaml" in done.lines[-1] and "busbar up dev" in done.lines[-1]
     assert site.busbar("status", "dev").code == 1
 
 
