@@ -281,8 +281,9 @@ etcd_members() {
 # which are empty where its API does not answer.
 first_values() {
   local nodes="" services="" dns=""
-  if systemctl is-active --quiet k3s; then
-    nodes=$(api 15 get nodes -o "jsonpath={range .items[*]}{.metadata.name}|{.spec.podCIDR}|{.metadata.annotations.etcd\.k3s\.cattle\.io/node-address}{\"\n\"}{end}" 2>/dev/null || true)
+  # Where the API does not answer the first question, it is not asked again.
+  if systemctl is-active --quiet k3s &&
+    nodes=$(api 15 get nodes -o "jsonpath={range .items[*]}{.metadata.name}|{.spec.podCIDR}|{.metadata.annotations.etcd\.k3s\.cattle\.io/node-address}{\"\n\"}{end}" 2>/dev/null); then
     # Kubernetes before 1.33 has none.
     services=$(api 15 get servicecidr kubernetes -o "jsonpath={.spec.cidrs[0]}" 2>/dev/null || true)
     dns=$(api 15 -n kube-system get service kube-dns -o "jsonpath={.spec.clusterIP}" 2>/dev/null || true)

@@ -564,17 +564,21 @@ def written(path: Path, name: str) -> Any:
     return _config(path, _document(path))[1].get(name)
 
 
-def quarantined(path: Path) -> set[str]:
-    """The names of hosts that a valid stack file of any project lists with a quarantine.
+def sections(path: Path) -> list[Mapping[str, Any]]:
+    """The objects in the configuration of a valid stack file of any project, `hosts` and all else.
 
-    The file of another program may have no configuration, or none at all.
+    The file of another program may have no configuration, or be missing.
     """
     try:
         config = _config(path, _document(path))[1]
     except ConfigError:
-        return set()
-    sections = [each for each in config.values() if isinstance(each, Mapping)]
-    lists = [hosts for each in sections for hosts in (each.get("hosts") or {}).values()]
+        return []
+    return [each for each in config.values() if isinstance(each, Mapping)]
+
+
+def quarantined(path: Path) -> set[str]:
+    """The names of hosts that a valid stack file of any project lists with a quarantine."""
+    lists = [hosts for each in sections(path) for hosts in (each.get("hosts") or {}).values()]
     hosts = [host for each in lists if isinstance(each, list) for host in each]
     return {host["name"] for host in hosts if host.get("quarantine")}
 

@@ -120,7 +120,7 @@ class _Printed:
         return f"; it printed: {' / '.join(lines)}" if lines else "; it printed nothing"
 
 
-# What sudo says to a user without the rule, and to one for whom sudoers has `requiretty`.
+# Sudo's message to a user without the rule, and to one for whom sudoers has `requiretty`.
 _SUDO = r"^sudo(-rs)?: |not in the sudoers file|is not allowed to (run|execute)|sudo: .*not found"
 # Text of a login -> first step. In /etc/sudoers.d the last of two lines counts, so the name sorts after all.
 _LOGINS = {

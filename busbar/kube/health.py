@@ -1,4 +1,4 @@
-"""What a cluster must be able to do, beyond having what was applied: asked through its API."""
+"""The checks that a cluster works, beyond having what was applied; they ask its API."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def await_health(kubeconfig: str, cluster: Cluster, clock: Clock | None = None) 
 
 
 def problems(api: Api, cluster: Cluster) -> list[Finding]:
-    """What the cluster cannot do; all questions are asked at once. Raises ApiError."""
+    """Return what the cluster cannot do; all questions are asked at once. Raises ApiError."""
     questions: list[Callable[[], Iterator[Finding]]] = [
         lambda: _controllers(api),
         lambda: _pod_networks(api, cluster.k3s.cluster_cidr),
@@ -100,7 +100,7 @@ def _pod_networks(api: Api, cluster_cidr: str) -> Iterator[Finding]:
 
 
 def outside(networks: Iterable[str], whole: str) -> list[str]:
-    """Those of the networks that are not within the whole one."""
+    """Return the networks that are not within the whole one."""
     around = ipaddress.ip_network(whole)
 
     def is_within(part: str) -> bool:

@@ -350,7 +350,7 @@ VOTER = "EtcdIsVoter"
 
 
 def ask_servers(kubeconfig: str, servers: Iterable[str]) -> list[Finding]:
-    """As `server_problems`, of the cluster of a kubeconfig. Raises ValueError where that is unusable."""
+    """Run `server_problems` for the cluster of a kubeconfig. Raises ValueError where that is unusable."""
     return server_problems(RestApi(kubeconfig), tuple(servers), SystemClock())
 
 

@@ -90,7 +90,7 @@ def _set(
     taints = _change(Node.of(found), wanted, before) if found else None
     if found and taints is not None:
         progress(f"taints of {name}: {' '.join(map(str, taints)) or 'none'}")
-        # Those that the Node has stay as they are, with the time at which they came.
+        # Taints that the Node has stay as they are, with the time at which they came.
         has = {NodeTaint.of(each): each for each in (found.get("spec") or {}).get("taints") or []}
         version = {"resourceVersion": found["metadata"]["resourceVersion"]}
         objects = [has.get(each) or asdict(each) for each in taints]

@@ -41,7 +41,8 @@ def workloads(api: Api) -> list[Workload]:
         while owner := next(
             (each for each in made.get("ownerReferences") or () if each.get("controller")), None
         ):
-            base = f"/apis/{owner['apiVersion']}/namespaces/{namespace}"
+            version = owner["apiVersion"]
+            base = f"/{'apis' if '/' in version else 'api'}/{version}/namespaces/{namespace}"
             above = f"{base}/{owner['kind'].lower()}s/{owner['name']}"
             if (item := find(api, above)) is None:
                 break
@@ -65,7 +66,7 @@ def end(api: Api, look: Callable[[], Iterable[Workload]], clock: Clock, progress
     try:
         wait_until(ended, Deadline(clock, END_SECONDS), poll_seconds=2, progress=progress)
     except TimedOut as timeout:
-        raise Failed(f"{timeout}; nothing was removed. Fix: kubectl get pods -A; then retry") from timeout
+        raise Failed(f"{timeout}; nothing was removed", "kubectl get pods -A; then retry") from timeout
 
 
 def owners(api: Api) -> dict[str, str]:

@@ -49,7 +49,7 @@ class Owner(StrictModel):
 
 
 class FirstValues(StrictModel):
-    """What the cluster of a server was made with: its note, and objects of the cluster where its API answers.
+    """Values that the cluster of a server was made with, from its note and from its API where that answers.
 
     `note`: key of the stack file -> value. `pod_networks`: of the Nodes. `etcd_addresses`: of the servers, by
     name.

@@ -53,13 +53,15 @@ class Guard:
             jobs = self.find(ends and self.may_end)
         except ApiError as error:
             raise Failed(
-                f"it is unknown whether jobs run: {error}; nothing was removed. Fix: make the Kubernetes API "
-                "respond; if the machines of the cluster are gone: first busbar destroy of its own stack"
+                f"it is unknown whether jobs run: {error.what}; nothing was removed",
+                "make the Kubernetes API respond; if the machines of the cluster are gone: first "
+                "busbar destroy of its own stack",
             ) from error
         if jobs and (ends or not self.may_end):
             raise Failed(
-                f"jobs are running or pending: {listed(jobs)}; nothing was removed. Fix: wait for their end, "
-                f"or set removal.cancel_jobs: true in {self.target.file}, which ends them; then retry"
+                f"jobs are running or pending: {listed(jobs)}; nothing was removed",
+                "wait for their end, or set removal.cancel_jobs: true "
+                f"in {self.target.file}, which ends them; then retry",
             )
         if jobs:
             progress(f"removal.cancel_jobs: {listed(jobs)} will be ended first")
@@ -96,7 +98,7 @@ def guard_of(target: Target, state: Snapshot, outputs: Callable[[], Mapping[str,
             _refuse_others(cluster, owner, own)
 
         def look() -> list[Workload]:
-            """Those of the stack; on its own cluster those of all others than the stack."""
+            """Find those of the stack; on its own cluster those of all others than the stack."""
             mine = (
                 (each, owner.get(each.namespace) == own or each.kind in kinds) for each in workloads(cluster)
             )
@@ -166,10 +168,9 @@ def check_upgrades(target: Target, state: Snapshot, outputs: Callable[[], Mappin
             for each, new in leaps
         ]
     except (ApiError, UnknownState) as error:
-        reason = error.what if isinstance(error, Failed) else error
         raise Failed(
             f"no changes made: {leaps[0][0].release} {leaps[0][1]} leaves out a major release, unless Helm "
-            f"has another one deployed than the state says, which is unknown: {reason}",
+            f"has another one deployed than the state says, which is unknown: {error.what}",
             "make the Kubernetes API respond, or write back the former version",
         ) from error
     if texts := [str(each.on(target.name)) for each in found if each]:

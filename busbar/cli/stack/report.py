@@ -6,7 +6,6 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-import yaml
 from pulumi import automation as auto
 from rich.console import Console
 from rich.text import Text
@@ -16,6 +15,7 @@ from busbar.cli.output import print_text
 from busbar.cli.stack import keep, rows
 from busbar.cli.stack.engine import Snapshot, snapshot
 from busbar.cli.stack.target import Target
+from busbar.config import stackfile
 from busbar.exits import DONE, FAILED
 from busbar.finding import Fix
 from busbar.kube import nodes
@@ -75,10 +75,9 @@ def unchanged(gate: Gate, target: Target) -> str:
 
 
 def next_run(gate: Gate, target: Target) -> str:
-    """What to write into the stack file so that the next update measures again."""
+    """Name the value with which the next update measures again."""
     section, _, key = gate.raised.partition(".")
-    config = yaml.safe_load((target.project / target.file).read_text(encoding="utf-8")).get("config") or {}
-    parts = [part.get(section) or {} for part in config.values() if isinstance(part, dict)]
+    parts = [each.get(section) or {} for each in stackfile.sections(target.project / target.file)]
     number = next((part[key] for part in parts if key in part), 1)
     return f"set {gate.raised}: {number + 1} in {target.file}"
 

@@ -53,14 +53,14 @@ WhyAbsent = Callable[[list[str]], dict[str, str]]
 
 
 class Result(StrictModel):
-    """Of one group: GB/s of bus bandwidth, or None and the reason."""
+    """One group's bus bandwidth in GB/s, or None and the reason."""
 
     busbw: float | None
     reason: str = ""
 
 
 class StageVerdict(verdict.Verdict):
-    """What is kept beside the log: whether the stage came to its end, and what its groups gave."""
+    """The record beside the log: whether the stage came to its end, and what its groups gave."""
 
     schema_: Literal[1] = Field(default=1, alias="schema")
     results: dict[str, Result]
@@ -121,7 +121,7 @@ class StageLog:
         return found
 
     def _judged(self, group: Group) -> Result:
-        """What the block says. A gate that lacks what is not printed here does not count."""
+        """Return the values of the block. A gate that lacks what is not printed here does not count."""
         log = read_lines(self._block)
         self.hcas = self.hcas or next(iter(log.evidence.hcas_of_host.values()), ())
         expectation = Expectation(

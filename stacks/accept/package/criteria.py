@@ -67,7 +67,7 @@ def texts(site: Site) -> dict[str, tuple[str, str]]:
 
 
 def expected_of(kind: Kind, pool: Pool, collective: str) -> dict[str, float | str]:
-    """What a row says of the yardstick of its pool, without what is not known."""
+    """A row's text on the yardstick of its pool, without what is not known."""
     return {name: value for name, value in kind.expects(pool, collective).items() if value}
 
 
@@ -99,7 +99,7 @@ def read(path: Path, site: Site) -> Criteria:
 
 
 def differences(agreed: Criteria, own: Criteria) -> Iterator[str]:
-    """What both sides have agreed on, and the criteria of a folder do not say, row by row."""
+    """Rows for what both sides agreed on and the criteria of a folder do not say."""
     before, now = ({row.id: row for row in each.rows} for each in (agreed, own))
     for name in dict.fromkeys([*before, *now]):
         if name not in now or name not in before:

@@ -107,7 +107,7 @@ def acceptance(folder: Path, evidence: Evidence, hashes: Mapping[str, str]) -> d
 
 
 def _node(evidence: Evidence, name: str) -> dict[str, Any]:
-    """What a worker is made of, for a list of parts."""
+    """The parts of a worker, for a list of parts."""
     report = evidence.inventory.hosts.get(name) if evidence.inventory else None
     if report is None:
         met = [found.hosts[name].machine for _, found in evidence.met if name in found.hosts]

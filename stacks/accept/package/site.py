@@ -35,7 +35,7 @@ class Pool(OutputModel):
     """Worker -> the reason."""
     required: HostRequirements
     expectation: dict[str, Any]
-    """What every log of the pool is judged by, as the stack says (busbar.judge.nccl.Expectation)."""
+    """The stack's expectation of every log of the pool (busbar.judge.nccl.Expectation)."""
     rail_groups: dict[str, str] = Field(default={})
     """Worker -> topology.rail_group, where the stack has one."""
     group_gbps: dict[Kind, float] = Field(default={})

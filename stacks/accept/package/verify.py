@@ -30,7 +30,7 @@ from stacks.accept.package.subjects.inventory import NO_VALUE
 
 _SUM = re.compile(r"([0-9a-f]{64})  (\S+)")
 MAX_SUMS = 4 << 20
-# What every release finds in the evidence; all else is judged.
+# Every release reads these from the evidence; all else is judged.
 FACTS = (
     "schema", "run", "stack", "cluster", "cluster_id", "began", "ended", "criteria", "sum", "files", "nodes",
 )  # fmt: skip
@@ -38,7 +38,7 @@ FACTS = (
 
 @dataclass(frozen=True)
 class Agreed:
-    """What the buyer knows beside the folder; None, or empty, where nobody asks for it.
+    """The buyer's own knowledge beside the folder; None, or empty, where nobody asks for it.
 
     `machines`: a file with a line per machine: its id, or the serial of it or of one of its parts.
     """
@@ -125,7 +125,7 @@ def page(folder: Path, found: Verified) -> str:
 
 
 def _refusals(folder: Path, again: Mapping[str, Any], agreed: Agreed) -> Iterator[str]:
-    """What is not as agreed. Raises Misuse for a file of the buyer that cannot be read."""
+    """Return what is not as agreed. Raises Misuse for a file of the buyer that cannot be read."""
     if agreed.criteria:
         yield from criteria.differences(criteria.parse(agreed.criteria), criteria.parse(folder / CRITERIA))
     if agreed.cluster_id and again["cluster_id"] != agreed.cluster_id:

@@ -1,4 +1,4 @@
-"""What stacks/training puts on a cluster: operators, networks, shared storage, and the training run."""
+"""The objects of stacks/training on a cluster: operators, networks, shared storage, and the training run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class InstalledOperator(pulumi.ComponentResource):
     version: pulumi.Output[str | None]
     """The version that runs; None if it is not wanted."""
     installed: Sequence[Installed] = ()
-    """What this component installs, for the check at the end of an update."""
+    """The releases of this component, for the check at the end of an update."""
 
     def __init__(
         self,

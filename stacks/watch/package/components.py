@@ -1,4 +1,4 @@
-"""What stacks/watch puts on a cluster: Prometheus, exporters, series, rules, and node-problem-detector."""
+"""The objects of stacks/watch on a cluster: Prometheus, exporters, series, rules, node-problem-detector."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Release(pulumi.ComponentResource):
     """
 
     installed: Sequence[Installed] = ()
-    """What this component installs, for the check at the end of an update."""
+    """The releases of this component, for the check at the end of an update."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Monitoring(pulumi.ComponentResource):
     namespace: pulumi.Resource
     """The namespace of all these objects; it admits privileged pods."""
     installed: Sequence[Installed] = ()
-    """What this component installs, for the check at the end of an update."""
+    """The releases of this component, for the check at the end of an update."""
 
     def __init__(self, watch: Watch, cluster: ClusterOutputs, opts: ResourceOptions) -> None:
         """`cluster`: the outputs of a cluster that has passed."""

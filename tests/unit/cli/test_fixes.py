@@ -43,7 +43,7 @@ def commands_of(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def problems(words: list[str]) -> list[str]:
-    """What a command has that the command line does not have."""
+    """Return options of a command that the command line does not have."""
     command, words = APP, list(words)
     while hasattr(command, "commands"):
         word = words.pop(0) if words else "nothing"

@@ -1,4 +1,4 @@
-"""What a cluster cannot do though everything is as applied, and what to do."""
+"""A cluster that does not work though everything is as applied, and its cure."""
 
 from __future__ import annotations
 

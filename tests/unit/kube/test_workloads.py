@@ -1,4 +1,4 @@
-"""What holds the devices of a cluster, and how it is ended."""
+"""Workloads that hold the devices of a cluster, and how they are ended."""
 
 from __future__ import annotations
 
@@ -56,6 +56,14 @@ def test_a_pod_that_holds_a_device_is_named(resource: str) -> None:
 def test_a_pod_whose_owner_is_gone_is_named_itself() -> None:
     [found] = workloads.workloads(cluster(pod("lone", GPUS, **owned("batch/v1", "Job", "other"))))
     assert str(found) == "Pod ml/lone"
+
+
+def test_an_owner_of_the_core_group_is_named() -> None:
+    path = "/api/v1/namespaces/ml/replicationcontrollers/web"
+    there = cluster(pod("web-a", GPUS, **owned("v1", "ReplicationController", "web")))
+    there.objects[path] = {"metadata": {"name": "web", "uid": "rc"}}
+    [found] = workloads.workloads(there)
+    assert (str(found), found.path) == ("ReplicationController ml/web", path)
 
 
 @pytest.mark.parametrize(

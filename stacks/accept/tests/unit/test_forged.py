@@ -1,4 +1,4 @@
-"""What a seller could change in a folder, sign, and hand over: none is accepted, and the reason is named."""
+"""Folders that a seller changed, signed and handed over: none is accepted, and the reason is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an administrator did by hand stays, and what a user runs is not ended without a word."""
+"""An administrator's own changes stay, and a user's jobs are not ended without a word."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ more-dpkg-query() {
   for file in "$STATE"/version.*; do [[ ! -e $file ]] || echo "${file#*/version.} installed"; done
 }
 
-# What slurmctld has read.
+# The configuration that slurmctld has read.
 read_conf() { real cp "$ROOT/etc/slurm/slurm.conf" "$STATE/read" 2>/dev/null || true; }
 accepted() { ! grep -qs -e MaxJobCuont -e refused "$ROOT"/etc/slurm/*.conf; }
 

@@ -89,7 +89,7 @@ class SlurmCrds(pulumi.ComponentResource):
     """Makes the release of the CRDs. Their removal removes every Slurm cluster, so it comes last of all."""
 
     installed: Sequence[Installed] = ()
-    """What this component installs, for the check at the end of an update."""
+    """The releases of this component, for the check at the end of an update."""
 
     def __init__(self, name: str, args: SlurmArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:slurm_k8s:SlurmCrds", name, None, opts)
@@ -101,7 +101,7 @@ class SlurmOperator(pulumi.ComponentResource):
     """Makes the release of the operator, and ends when its webhook accepts objects."""
 
     installed: Sequence[Installed] = ()
-    """What this component installs, for the check at the end of an update."""
+    """The releases of this component, for the check at the end of an update."""
 
     def __init__(self, name: str, args: SlurmArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:slurm_k8s:SlurmOperator", name, None, opts)
@@ -128,7 +128,7 @@ class SlurmCluster(pulumi.ComponentResource):
     measured: dict[str, pulumi.Output[dict[str, Any]]]
     """Pool -> its PoolResult as JSON values; empty without a measurement."""
     installed: Sequence[Installed] = ()
-    """What this component installs, for the check at the end of an update."""
+    """The releases of this component, for the check at the end of an update."""
 
     def __init__(self, name: str, args: SlurmArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:slurm_k8s:SlurmCluster", name, None, opts)

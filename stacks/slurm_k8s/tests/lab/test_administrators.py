@@ -1,4 +1,4 @@
-"""What an administrator did in Slurm stays, and what a user runs is not ended without a word.
+"""An administrator's changes in Slurm stay, and a user's jobs are not ended without a word.
 
 The drills are one story, in this order.
 """

@@ -8,10 +8,12 @@ import pytest
 
 from busbar.cli.stack.commands import broken_off, to_apply_again
 from busbar.cli.stack.engine import Snapshot
-from busbar.cli.stack.target import Options
+from busbar.cli.stack.report import next_run
+from busbar.cli.stack.target import Options, Target
 from busbar.config import stackfile
 from busbar.exits import USAGE, Misuse
 from busbar.names import removal_of
+from busbar.outputs import CLUSTER
 
 NODES = ("busbar-control-plane-rejoin", "busbar-control-plane-nodes", "busbar-control-plane-taints")
 PREFLIGHT = "busbar-preflight-hosts"
@@ -110,6 +112,24 @@ def test_hosts_in_quarantine_are_known_in_the_file_of_any_project(tmp_path: Path
     assert stackfile.quarantined(path) == set()
     path.unlink()
     assert stackfile.quarantined(path) == set()
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        (
+            "config:\n  busbar:cluster:\n    validation: {run: 7}\n",
+            "set validation.run: 8 in Pulumi.dev.yaml",
+        ),
+        ("config:\n  busbar:cluster:\n    name: dev\n", "set validation.run: 2 in Pulumi.dev.yaml"),
+        ("encryptionsalt: v1:abc\n", "set validation.run: 2 in Pulumi.dev.yaml"),
+    ],
+)
+def test_the_value_that_measures_again_is_one_more_than_that_of_the_file(
+    tmp_path: Path, config: str, says: str
+) -> None:
+    (tmp_path / "Pulumi.dev.yaml").write_text(config)
+    assert next_run(CLUSTER, Target(tmp_path, "dev")) == says
 
 
 def test_only_steps_that_install_a_host_of_the_stack_are_applied_again_after_a_failure() -> None:

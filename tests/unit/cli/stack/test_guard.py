@@ -1,4 +1,4 @@
-"""What a destroy refuses, ends, or finds to be gone."""
+"""Jobs and objects that a destroy refuses, ends, or finds to be gone."""
 
 from __future__ import annotations
 
