@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -110,17 +111,21 @@ class RunningUpdate:
         assert code == 0, self.printed
         return True
 
+    def hang_up(self) -> None:
+        """Tell all of it that its terminal is gone, as the kernel does."""
+        os.killpg(self._process.pid, signal.SIGHUP)
+
     def kill(self) -> None:
         """End all of it at once, as if its machine lost power: nothing of it can still note anything."""
         deadline = time.monotonic() + END_SECONDS
-        while living := self._living():
+        while living := self.living():
             for process in living:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
             assert time.monotonic() < deadline, f"still there: {living}"
         self._process.wait(END_SECONDS)
 
-    def _living(self) -> list[psutil.Process]:
+    def living(self) -> list[psutil.Process]:
         """Its processes, whoever their parent is by now: they inherit the mark."""
         found = []
         for process in psutil.process_iter():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from busbar.exits import Failed
 from busbar.helm.releases import deployed_version, statuses
 from busbar.hosts.inventory import Inventory
 from busbar.kube.client import ApiError, RestApi
-from busbar.kube.wait import SystemClock
+from busbar.kube.wait import Clock, Deadline, SystemClock, TimedOut, wait_until
 from busbar.kube.workloads import Workload, end, owners, workloads
 from busbar.manifests.artifacts import chart_version
 from busbar.manifests.operators import GPU_OPERATOR, NETWORK_OPERATOR
@@ -31,6 +31,8 @@ from busbar.names import CLUSTER_ID
 from busbar.operations.verify import UnknownState, connect
 from busbar.text import listed
 
+# A load balancer needs some seconds to notice that a server is gone.
+_API_SECONDS, _POLL_SECONDS = 30.0, 2.0
 _REFERENCE = "pulumi:pulumi:StackReference"
 _RELEASE = "kubernetes:helm.sh/v3:Release"
 
@@ -46,14 +48,20 @@ class Guard:
     find: Callable[[bool], Sequence[str]] = lambda _: ()
     may_end: bool = False
     gone: str = ""
+    clock: Clock = field(default_factory=SystemClock)
 
     def check(self, *, ends: bool = False) -> None:
         """Raise Failed for jobs that a destroy would end; with `ends` they are ended if the file says so."""
         try:
-            jobs = self.find(ends and self.may_end)
-        except ApiError as error:
+            jobs = wait_until(
+                lambda: self.find(ends and self.may_end),
+                Deadline(self.clock, _API_SECONDS),
+                poll_seconds=_POLL_SECONDS,
+                progress=progress,
+            )
+        except (ApiError, TimedOut) as error:
             raise Failed(
-                f"it is unknown whether jobs run: {error.what}; nothing was removed",
+                f"it is unknown whether jobs run: {error}; nothing was removed",
                 "make the Kubernetes API respond; if the machines of the cluster are gone: first "
                 "busbar destroy of its own stack",
             ) from error

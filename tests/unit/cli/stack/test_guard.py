@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from busbar.kube.client import ApiError
 from busbar.kube.workloads import Workload
 from busbar.operations.verify import UnknownState
 from tests.support.clusters import site
+from tests.support.kube_cluster import Clock
 from tests.unit.helm.test_installed import deployed
 
 KUBECONFIG = {"kubeconfig": "text"}
@@ -138,9 +140,24 @@ def test_an_api_that_stops_responding_is_no_evidence(made: Site, monkeypatch: py
     def silent(_: Any) -> None:
         raise ApiError("GET /api/v1/pods", None, "connection refused")
 
-    found = made.cluster()
+    found = replace(made.cluster(), clock=Clock())
     monkeypatch.setattr(guard, "workloads", silent)
-    with pytest.raises(Failed, match="it is unknown whether jobs run"):
+    with pytest.raises(Failed, match=r"it is unknown whether jobs run: timed out after 30 s: .*refused"):
+        found.check()
+
+
+def test_an_api_that_loses_a_server_is_asked_again(made: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [ApiError("GET /api/v1/pods", None, "connection aborted"), [workload("ml", "train")]]
+
+    def asked(_: Any) -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, ApiError):
+            raise answer
+        return answer
+
+    found = replace(made.cluster(), clock=Clock())
+    monkeypatch.setattr(guard, "workloads", asked)
+    with pytest.raises(Failed, match="jobs are running or pending: MPIJob ml/train; nothing was removed"):
         found.check()
 
 
