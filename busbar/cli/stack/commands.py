@@ -230,8 +230,6 @@ def _gate_failed(s: Session, outputs: keep.Outputs, gate: Gate) -> int:
     found = outputs.values.get(gate.reasons) or ["the outputs give no reason"]
     name = outputs.values.get("cluster_name") or s.target.name
     s.fail([f"  - {reason}" for reason in found], title=f"{gate.title} for cluster {name}")
-    for path in sorted(s.target.folder.glob("*/report.html")):
-        s.say(f"report: {keep.near(path)}")
     s.say(f"Next: after the repair {next_run(gate, s.target)}, then `{s.command}`.")
     if gate == CLUSTER:
         hooks.call("gate_failed", s.target.project / s.target.file, s.say)

@@ -33,6 +33,7 @@ from busbar.text import listed
 
 # A load balancer needs some seconds to notice that a server is gone.
 _API_SECONDS, _POLL_SECONDS = 30.0, 2.0
+_NO_API = "warning: nothing runs without an API, and it is not responding"
 _REFERENCE = "pulumi:pulumi:StackReference"
 _RELEASE = "kubernetes:helm.sh/v3:Release"
 
@@ -42,12 +43,14 @@ class Guard:
     """The question of one destroy. `find`: the jobs that run; with True it ends them, and finds what remains.
 
     `may_end`: whether the stack file allows that. `gone`: why nothing of the stack exists any more, or "".
+    `own`: whether the cluster that is asked is the stack's own, so that nobody else can make it respond.
     """
 
     target: Target
     find: Callable[[bool], Sequence[str]] = lambda _: ()
     may_end: bool = False
     gone: str = ""
+    own: bool = False
     clock: Clock = field(default_factory=SystemClock)
 
     def check(self, *, ends: bool = False) -> None:
@@ -60,6 +63,9 @@ class Guard:
                 progress=progress,
             )
         except (ApiError, TimedOut) as error:
+            if self.own and isinstance(error, TimedOut):
+                progress(f"{_NO_API}: {error}")
+                return
             raise Failed(
                 f"it is unknown whether jobs run: {error}; nothing was removed",
                 "make the Kubernetes API respond; if the machines of the cluster are gone: first "
@@ -116,7 +122,7 @@ def guard_of(target: Target, state: Snapshot, outputs: Callable[[], Mapping[str,
             end(cluster, look, SystemClock(), progress)
         return [*map(str, look()), *jobs(cluster, ends)]
 
-    return Guard(target, find, may_end)
+    return Guard(target, find, may_end, own=not capability)
 
 
 def _own(path: Path, outputs: Mapping[str, Any]) -> RestApi | None:
@@ -126,7 +132,7 @@ def _own(path: Path, outputs: Mapping[str, Any]) -> RestApi | None:
     try:
         return connect(str(kubeconfig), Inventory.of(stackfile.read(path).cluster()))
     except (ConfigError, UnknownState) as error:
-        progress(f"warning: nothing runs without an API, and it is not responding: {error}")
+        progress(f"{_NO_API}: {error}")
         return None
 
 

@@ -140,10 +140,20 @@ def test_an_api_that_stops_responding_is_no_evidence(made: Site, monkeypatch: py
     def silent(_: Any) -> None:
         raise ApiError("GET /api/v1/pods", None, "connection refused")
 
-    found = replace(made.cluster(), clock=Clock())
     monkeypatch.setattr(guard, "workloads", silent)
     with pytest.raises(Failed, match=r"it is unknown whether jobs run: timed out after 30 s: .*refused"):
-        found.check()
+        replace(made.consumer(), clock=Clock()).check()
+
+
+def test_a_cluster_that_has_lost_its_quorum_can_be_destroyed(
+    made: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def silent(_: Any) -> None:
+        raise ApiError("GET /api/v1/pods", None, "timed out")
+
+    monkeypatch.setattr(guard, "workloads", silent)
+    replace(made.cluster(), clock=Clock()).check()
+    assert "it is not responding: timed out after 30 s" in capsys.readouterr().err
 
 
 def test_an_api_that_loses_a_server_is_asked_again(made: Site, monkeypatch: pytest.MonkeyPatch) -> None:
