@@ -291,11 +291,7 @@ def previous_result() -> Mapping[str, HostRecord]:
 
 
 def end_preflight(
-    spec: Spec,
-    outcome: Outcome,
-    previous: Mapping[str, HostRecord] | None = None,
-    *,
-    listed: bool = True,
+    spec: Spec, outcome: Outcome, previous: Mapping[str, HostRecord] | None = None, *, listed: bool = True
 ) -> None:
     """Print the findings, if `listed`, and the summary. Ends the command with 1 if a host is not ready.
 

@@ -81,8 +81,7 @@ Rails = Annotated[
 ]
 RateGbps = Annotated[float | None, value(SYSTEM, "GBIT", "Gb/s of one rail: NDR 400, HDR 200.", min=0)]
 Gpu = Annotated[
-    str | None,
-    value(SYSTEM, "MODEL", "H100, A100, ...: must match the device list; sets the NVLink rate."),
+    str | None, value(SYSTEM, "MODEL", "H100, A100, ...: must match the device list; sets the NVLink rate.")
 ]
 Algorithm = Annotated[
     str | None,
@@ -121,8 +120,7 @@ Plugin = Annotated[
     ),
 ]
 Hcas = Annotated[
-    list[str] | None,
-    value(EXPECTED, "NAME", "mlx5_0, ...: must be opened, and no other; repeat for each."),
+    list[str] | None, value(EXPECTED, "NAME", "mlx5_0, ...: must be opened, and no other; repeat for each.")
 ]
 MinNccl = Annotated[str | None, value(EXPECTED, "X.Y.Z", "Oldest NCCL release that is accepted.")]
 AcceptWarn = Annotated[

@@ -33,22 +33,11 @@ if TYPE_CHECKING:
 Worker = Annotated[str, typer.Argument(metavar="HOST", help="Name of a worker.")]
 _MIB = 1 << 20
 # A support bundle has the versions of these packages.
-PACKAGES = (
-    "pulumi",
-    "pulumi-command",
-    "pulumi-kubernetes",
-    "pulumi-random",
-    "urllib3",
-    "asyncssh",
-)
+PACKAGES = ("pulumi", "pulumi-command", "pulumi-kubernetes", "pulumi-random", "urllib3", "asyncssh")
 COMMAND_SECONDS = 60
 
 
-def verify(
-    stack: Stack,
-    project: Project = None,
-    as_json: AsJson = False,
-) -> None:
+def verify(stack: Stack, project: Project = None, as_json: AsJson = False) -> None:
     """Compare hosts and cluster with the configuration: files, units, Nodes, labels, taints, charts.
 
     Exit code 0: nothing differs; 1: something differs, or could not be verified; 64: no such stack, or one
@@ -77,11 +66,7 @@ def _show_differences(found: Verified, stack: str) -> None:
             typer.echo(f"Fix: {fix}")
 
 
-def nodes(
-    stack: Stack,
-    project: Project = None,
-    as_json: AsJson = False,
-) -> None:
+def nodes(stack: Stack, project: Project = None, as_json: AsJson = False) -> None:
     """Check GPUs, PCIe links, HCAs and Nodes of all workers, at any time.
 
     Exit code 0: no errors, every Node Ready; 1: an error, or a Node that is not Ready or cannot be read;
@@ -142,11 +127,7 @@ def uncordon(stack: Stack, host: Worker, project: Project = None) -> None:
     typer.echo(operations_of(path).uncordon(path, host))
 
 
-def snapshots(
-    stack: Stack,
-    as_json: AsJson = False,
-    project: Project = None,
-) -> None:
+def snapshots(stack: Stack, as_json: AsJson = False, project: Project = None) -> None:
     """List the snapshots of etcd on the servers, and in the bucket while K3s is running; the newest first.
 
     Exit code 0: all servers answered; 1: not all of them; 64: no such stack.
@@ -178,8 +159,7 @@ def snapshots(
 def restore(
     stack: Stack,
     snapshot: Annotated[
-        str,
-        typer.Option(help="Name as `busbar snapshots` lists it, or path of a file on a server."),
+        str, typer.Option(help="Name as `busbar snapshots` lists it, or path of a file on a server.")
     ],
     s3: Annotated[
         bool, typer.Option("--s3", help="Take it from the bucket (k3s.snapshots.s3), by name.")

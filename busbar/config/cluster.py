@@ -250,7 +250,7 @@ class Hosts(ConfigModel):
         "servers or more share it.",
     )
     servers: Annotated[list[HostConfig], Field(min_length=1), AfterValidator(_odd)] = Field(
-        description="K3s servers with embedded etcd: an odd number, because etcd needs a majority.",
+        description="K3s servers with embedded etcd: an odd number, because etcd needs a majority."
     )
     workers: list[Worker] = Field(min_length=1, description="Hosts with GPUs and HCAs.")
     nfs_server: HostConfig | None = Field(
@@ -932,8 +932,7 @@ class NetworkOperator(Chart):
         default=versions.NETWORK_OPERATOR_IMAGES, description="Registry folder of the operands' images."
     )
     secondary_networks: bool = Field(
-        default=False,
-        description="Also run Multus, CNI plugins, IPoIB and nv-ipam, for secondary networks.",
+        default=False, description="Also run Multus, CNI plugins, IPoIB and nv-ipam, for secondary networks."
     )
 
 

@@ -460,9 +460,7 @@ class StackFile:
         if not has_list(self.data):
             return load(self.data, **more)
         found = with_listed_hosts(
-            self.data,
-            roles or ROLES,
-            lambda given: read_kept(given, self.project, self.stack),
+            self.data, roles or ROLES, lambda given: read_kept(given, self.project, self.stack)
         )
         return found.load(load, **more)
 

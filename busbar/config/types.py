@@ -14,13 +14,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue, WithJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
@@ -371,8 +365,7 @@ Cidr = Annotated[str, AfterValidator(_cidr)]
 HostKey = Annotated[str, AfterValidator(_host_key), Field(json_schema_extra={"pattern": "^ssh-ed25519 "})]
 Port = Annotated[Int, Field(ge=1, le=65535)]
 UserName = Annotated[
-    str,
-    Matching(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]{0,63}\$?", "a login name: letters, digits and _ . @ \\ -"),
+    str, Matching(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]{0,63}\$?", "a login name: letters, digits and _ . @ \\ -")
 ]
 """A login; `DOMAIN\\user` and `user@domain` are allowed, a leading `-` and shell characters are not."""
 InterfaceName = Annotated[
@@ -557,13 +550,11 @@ def _archive(url: str) -> str:
 DnsLabel = Annotated[
     str,
     Matching(
-        _DNS_LABEL,
-        "a DNS label: lower-case letters, digits and '-', 1 to 63 characters, no '-' at the ends",
+        _DNS_LABEL, "a DNS label: lower-case letters, digits and '-', 1 to 63 characters, no '-' at the ends"
     ),
 ]
 DnsSubdomain = Annotated[
-    str,
-    Matching(_DNS_SUBDOMAIN, "the name of a Kubernetes object: lower-case letters, digits, '-' and '.'"),
+    str, Matching(_DNS_SUBDOMAIN, "the name of a Kubernetes object: lower-case letters, digits, '-' and '.'")
 ]
 RuntimeClass = Annotated[str, Matching(rf"({_DNS_SUBDOMAIN})?", "the name of a RuntimeClass")]
 Quantity = Annotated[

@@ -203,10 +203,7 @@ async def _through_servers(hosts: Hosts, servers: Sequence[Host], node: str, say
     for server in servers:
         try:
             facts = await hosts.run(
-                server,
-                "k3s-nodes",
-                {"NODE_NAME": node, "VERB": "remove"},
-                seconds=NODE_SECONDS,
+                server, "k3s-nodes", {"NODE_NAME": node, "VERB": "remove"}, seconds=NODE_SECONDS
             )
         except (ScriptError, UnreachableError) as error:
             say(str(error))

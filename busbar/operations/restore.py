@@ -198,10 +198,7 @@ async def plan(
         if not s3:
             try:
                 await hosts.run(
-                    state.host,
-                    SCRIPT,
-                    {"VERB": "check", "SNAPSHOT": snapshot.path},
-                    seconds=CHECK_SECONDS,
+                    state.host, SCRIPT, {"VERB": "check", "SNAPSHOT": snapshot.path}, seconds=CHECK_SECONDS
                 )
             except (ScriptError, UnreachableError) as error:
                 raise RestoreError(str(error)) from None

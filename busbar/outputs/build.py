@@ -71,9 +71,7 @@ def build_outputs(
 
 
 def build_measured(
-    name: str,
-    results: Mapping[str, Mapping[str, Any]],
-    too_few: Mapping[str, Sequence[str]] | None = None,
+    name: str, results: Mapping[str, Mapping[str, Any]], too_few: Mapping[str, Sequence[str]] | None = None
 ) -> dict[str, Any]:
     """The outputs of a stack that only measured the cluster `name`, which busbar did not make.
 

@@ -74,14 +74,8 @@ _FIXES: tuple[tuple[re.Pattern[str], Fix | str], ...] = (
         NOT_LOGGED_IN,
         "`pulumi login`, or, to keep the state in a folder, export PULUMI_BACKEND_URL=file:///PATH/OF/A/FOLDER.",
     ),
-    (
-        NO_STATE_FOLDER,
-        "create the folder that PULUMI_BACKEND_URL names, or correct the variable.",
-    ),
-    (
-        NO_VIRTUALENV,
-        "`make venv` in the checkout creates the Python environment that Pulumi.yaml names.",
-    ),
+    (NO_STATE_FOLDER, "create the folder that PULUMI_BACKEND_URL names, or correct the variable."),
+    (NO_VIRTUALENV, "`make venv` in the checkout creates the Python environment that Pulumi.yaml names."),
     # Without the option it also rebuilds the Python environment, with any python3 on PATH.
     (NO_PLUGIN, "`pulumi install --no-dependencies` in the project folder installs the plugins."),
     (
@@ -92,28 +86,16 @@ _FIXES: tuple[tuple[re.Pattern[str], Fix | str], ...] = (
             "; if a machine is gone for good, take it out of hosts",
         ),
     ),
-    (
-        LOGIN_REFUSED,
-        Fix("see which hosts refuse the key, or have another host key", ("preflight", STACK)),
-    ),
+    (LOGIN_REFUSED, Fix("see which hosts refuse the key, or have another host key", ("preflight", STACK))),
     (
         NOT_WRITTEN,
         "let your user write to the folder of the backend, or free space there: df -h; then retry.",
     ),
-    (
-        LOCKED,
-        "wait until that update has ended. If its process is gone: `pulumi cancel STACK`, then retry.",
-    ),
+    (LOCKED, "wait until that update has ended. If its process is gone: `pulumi cancel STACK`, then retry."),
 )
 
 # Errors that only report that another error occurred.
-_FOLLOW_UPS = (
-    UPDATE_FAILED,
-    PROGRAM_FAILED,
-    COMPONENT_SKIPPED,
-    PROVIDER_SKIPPED,
-    SECRET_MISSING,
-)
+_FOLLOW_UPS = (UPDATE_FAILED, PROGRAM_FAILED, COMPONENT_SKIPPED, PROVIDER_SKIPPED, SECRET_MISSING)
 
 
 def reasons(errors: Iterable[str], stderr: str, *, printed: Iterable[str] = ()) -> list[str]:
