@@ -17,10 +17,6 @@ VALIDATION_NAMESPACE = "busbar-validation"
 """The namespace of the measurements on the cluster."""
 CLUSTER_ID = "cluster-id"
 """The Stash by which the stack of a capability keeps to its cluster; its input is `{"id": ID}`."""
-STATE_BEFORE_1_0 = (
-    "the state of this stack was written by a busbar before 1.0, and this one does not read it. Nothing was "
-    "changed. Fix: run `busbar destroy` with the busbar that wrote it, then bring up anew with this one"
-)
 _REMOVAL = "-removal"
 
 
@@ -54,11 +50,6 @@ def host_of(name: str) -> str:
 def is_removal(name: str) -> bool:
     """Whether the resource uninstalls a host when it is deleted."""
     return component_of(name).endswith(_REMOVAL) and bool(host_of(name))
-
-
-def is_mark_before_1_0(owner: str) -> bool:
-    """Whether an owner mark (PROJECT/STACK/RESOURCE) is of a busbar before 1.0."""
-    return "/" in owner and "@" not in owner
 
 
 def token(kind: str, rotation: int, cluster: str = CLUSTER) -> str:

@@ -107,9 +107,7 @@ def _other_clusters(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Findi
     """Find hosts that were installed by another cluster, possibly one whose stack is lost."""
     for name, report in reports.items():
         mark = report.owner
-        if names.is_mark_before_1_0(mark.owner):
-            yield Finding((name,), *before_1_0(mark.owner))
-        elif spec.install_id is not None and mark.install_id not in ("", spec.install_id):
+        if spec.install_id is not None and mark.install_id not in ("", spec.install_id):
             yield Finding(
                 (name,),
                 f"belongs to another cluster: {mark.owner} installed it",
@@ -120,14 +118,6 @@ def _other_clusters(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Findi
                     "; if that cluster is to lose the host, remove it from that one's file and update that",
                 ),
             )
-
-
-def before_1_0(owner: str) -> tuple[str, Fix]:
-    """What is wrong with a host that a busbar before 1.0 has installed, and what to do."""
-    return (
-        f"was installed by a busbar before 1.0 ({owner}), whose state this one does not read",
-        Fix("remove it with `destroy` of that busbar, or uninstall it", ("docs", "hosts", "'By hand'")),
-    )
 
 
 def _swapped_workers(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Finding]:

@@ -34,7 +34,7 @@ from busbar.config.stackfile import (
 )
 from busbar.hosts import proxy
 from busbar.hosts.inventory import Host, Inventory
-from busbar.names import CLUSTER_ID, STATE_BEFORE_1_0
+from busbar.names import CLUSTER_ID
 from busbar.outputs import FOLLOW_UP, ClusterOutputs, ContractError
 from busbar.text import listed
 from busbar.writing import write_whole
@@ -272,14 +272,12 @@ async def load_cluster(stack: str) -> ClusterOutputs:
 async def refuse_other_cluster(name: str, identifier: str) -> None:
     """Record that this stack is for the cluster `name`, before anything on it is registered.
 
-    The update or preview fails if the state has another identifier, or is from before 1.0. Otherwise the
-    engine would treat resources of the other cluster as those of this one.
+    The update or preview fails if the state has another identifier. Otherwise the engine would treat
+    resources of the other cluster as those of this one.
     """
 
     def before_update(args: pulumi.ResourceHookArgs) -> None:
-        recorded = (args.old_inputs or {}).get("input")
-        if not isinstance(recorded, Mapping):
-            raise ValueError(STATE_BEFORE_1_0)
+        recorded = (args.old_inputs or {})["input"]
         raise ValueError(
             f"cluster {name} is another one than before: its id is {identifier}, expected {recorded['id']}. "
             "Nothing was changed. Fix: configure the former cluster again; or, to move, first run "

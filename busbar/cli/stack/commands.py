@@ -22,7 +22,7 @@ from busbar.cli.stack.rows import Rows, resource_name
 from busbar.cli.stack.session import Session
 from busbar.cli.stack.target import ALL, CHARTS, Options, Target
 from busbar.config import stackfile
-from busbar.exits import DONE, FAILED, Failed, Misuse
+from busbar.exits import DONE, FAILED, Misuse
 from busbar.finding import Fix, with_fix
 from busbar.kube.client import RestApi
 from busbar.operations import removal
@@ -44,7 +44,7 @@ _KUBECONFIG = f"-{names.CONTROL_PLANE}-kubeconfig"
 def up(target: Target, options: Options) -> int:
     def run(s: Session) -> int:
         stack = open_stack(s.engine, target, create=s.say)
-        state = _read_state(stack)
+        state = snapshot(stack)
         check_upgrades(target, state, lambda: keep.of(stack.outputs()).values)
         again = _apply_again(s, state, options)
         if not options.skip_preview:
@@ -76,14 +76,6 @@ def up(target: Target, options: Options) -> int:
     return session.run("up", target, run, asks=not options.yes)
 
 
-def _read_state(stack: auto.Stack) -> Snapshot:
-    """The state, before the engine acts on it. Raises Failed if a busbar before 1.0 wrote it."""
-    state = snapshot(stack)
-    if state.is_before_1_0:
-        raise Failed(f"stack {stack.name}: {names.STATE_BEFORE_1_0}")
-    return state
-
-
 def _apply_again(s: Session, state: Snapshot, options: Options) -> list[str] | None:
     """The URNs of steps on hosts that run although nothing in them has changed."""
     failed = keep.failed_steps(s.target.folder)
@@ -102,7 +94,7 @@ def _apply_again(s: Session, state: Snapshot, options: Options) -> list[str] | N
 def preview(target: Target, options: Options) -> int:
     def run(s: Session) -> int:
         stack = open_stack(s.engine, target, create=s.say)
-        state = _read_state(stack)
+        state = snapshot(stack)
         check_upgrades(target, state, lambda: keep.of(stack.outputs()).values)
         plan, failure = _preview(s, stack, options, _apply_again(s, state, options))
         return s.fail(reasons(plan.errors, failure, printed=plan.printed)) if failure else DONE
@@ -113,7 +105,7 @@ def preview(target: Target, options: Options) -> int:
 def destroy(target: Target, options: Options) -> int:
     def run(s: Session) -> int:
         stack = open_stack(s.engine, target)
-        state = _read_state(stack)
+        state = snapshot(stack)
         if not state.resources:
             s.say(f"stack {target.name} has no resources")
             return DONE

@@ -17,7 +17,6 @@ from typing import Any
 from pulumi import automation as auto
 from pulumi.automation.errors import create_command_error
 
-from busbar import names
 from busbar.cli.stack.errors import NO_PULUMI_CLI
 from busbar.cli.stack.target import Target
 from busbar.exits import Misuse
@@ -92,8 +91,6 @@ class Snapshot:
     pending: tuple[tuple[str, str], ...]
     text: str = '{"deployment": {}}'
     """The whole export."""
-    is_before_1_0: bool = False
-    """Whether a busbar before 1.0 wrote it: its resources have other names, and would be deleted."""
     made: tuple[str, ...] = ()
     """URNs of what was made outside of the state. An update that preflight refuses makes nothing there."""
 
@@ -156,7 +153,6 @@ def snapshot(stack: auto.Stack) -> Snapshot:
             for operation in deployment.get("pending_operations") or ()
         ),
         done.stdout,
-        any(map(_is_before_1_0, resources)),
         tuple(resource["urn"] for resource in resources if _is_made(resource)),
     )
 
@@ -164,14 +160,6 @@ def snapshot(stack: auto.Stack) -> Snapshot:
 def _is_made(resource: Mapping[str, Any]) -> bool:
     """True if the resource exists outside of the state, unlike components, providers, tokens and Stashes."""
     return bool(resource.get("custom")) and not resource["type"].startswith(("pulumi:", "random:"))
-
-
-def _is_before_1_0(resource: Mapping[str, Any]) -> bool:
-    name, inputs = resource["urn"].rpartition("::")[2], resource.get("inputs") or {}
-    if name == names.CLUSTER_ID:
-        return not isinstance(inputs.get("input"), Mapping)
-    # Steps of capabilities end in -removal too, and uninstall no host.
-    return str(inputs.get("delete", "")).endswith("busbar remove host") and not names.host_of(name)
 
 
 class Interrupts:

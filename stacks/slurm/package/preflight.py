@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from busbar import names
 from busbar.finding import STACK, Finding, Fix, error, of_host, warning
 from busbar.hosts import nfs, scripts
 from busbar.hosts.inventory import Host, host_of
@@ -16,7 +15,7 @@ from busbar.manifests import shell
 from busbar.manifests.launcher import PROGRAM_FOLDERS
 from busbar.manifests.names import digest
 from busbar.preflight import spec as core
-from busbar.preflight.cross_checks import before_1_0, duplicate_machine_ids, pools_of, port_mismatches
+from busbar.preflight.cross_checks import duplicate_machine_ids, pools_of, port_mismatches
 from busbar.preflight.facts import HostRecord, with_warnings
 from busbar.preflight.hardware_checks import check_hardware
 from busbar.preflight.health_checks import check_health
@@ -269,8 +268,6 @@ def _owners(spec: Spec, report: Report) -> Iterator[Finding]:
         yield error(
             f"is a {role} of another cluster ({owner.owner})", "use another host, or remove it there first"
         )
-    elif names.is_mark_before_1_0(owner.owner):
-        yield error(*before_1_0(owner.owner))
     elif owner.install_id and spec.install_id is not None and owner.install_id != spec.install_id:
         yield error(f"belongs to another cluster ({owner.owner})", "remove it there first")
     if foreign := report.also["foreign"]:

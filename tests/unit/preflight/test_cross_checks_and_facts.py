@@ -242,14 +242,6 @@ def mark(resource: str, install_id: str = OURS) -> dict[str, str]:
     return {"owner": f"busbar/prod/{resource}", "install_id": install_id}
 
 
-@pytest.mark.parametrize("known", [OURS, "", None])
-def test_a_host_that_a_busbar_before_1_0_installed_is_refused_with_what_to_do(known: str | None) -> None:
-    site = spec(a_host("worker-1")).model_copy(update={"install_id": known})
-    [finding] = check_across_hosts(site, {"worker-1": report(owner=mark("worker-worker-1"))}, {})
-    assert "before 1.0 (busbar/prod/worker-worker-1)" in finding.what
-    assert "remove it with `destroy` of that busbar" in str(finding.fix)
-
-
 @pytest.mark.parametrize("known", [OURS, ""])
 def test_a_host_of_another_cluster_is_refused_also_by_a_stack_that_has_installed_nothing(known: str) -> None:
     site = spec(a_host("worker-1")).model_copy(update={"install_id": known})

@@ -70,11 +70,6 @@ def test_a_good_host_has_no_findings() -> None:
             "error has a Slurm that busbar did not install: /etc/slurm/slurm.conf",
         ),
         (
-            {"role": "Slurm slurmd host"},
-            {"owner": {"owner": "busbar-slurm/b/compute-gpu-1", "install_id": "f" * 16}},
-            "error was installed by a busbar before 1.0 (busbar-slurm/b/compute-gpu-1), whose state",
-        ),
-        (
             {},
             {"listening": [{"port": 6818, "process": "nc"}]},
             "error TCP port 6818 of slurmd is in use by nc",
