@@ -1,7 +1,5 @@
 """An address of the Kubernetes API without load balancers of busbar: that of the servers, or of the site."""
 
-from dataclasses import dataclass
-
 import pulumi
 from pulumi_command import local
 
@@ -12,26 +10,26 @@ from busbar.components.engine.stack import StackConfig
 DEADLINE_SECONDS = 300
 
 
-@dataclass(frozen=True, kw_only=True)
-class ApiEndpointArgs:
-    """The configuration, and the kubeconfig (secret), whose server is the endpoint."""
-
-    config: StackConfig
-    kubeconfig: pulumi.Input[str]
-
-
 class ApiEndpoint(pulumi.ComponentResource):
-    """Makes one Command, which ends when /readyz is 200 at an address without a load balancer of busbar."""
+    """Makes one Command, which ends when /readyz is 200 at the server of the kubeconfig (secret), without a
+    load balancer of busbar."""
 
     steps: list[local.Command]
 
-    def __init__(self, name: str, args: ApiEndpointArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        config: StackConfig,
+        kubeconfig: pulumi.Input[str],
+    ) -> None:
         super().__init__("busbar:index:ApiEndpoint", name, None, opts)
         setting = "hosts.virtual_ip"
         fix = "let this machine reach it by TCP port 6443; see on the servers: journalctl -u keepalived"
-        if args.config.cluster.api_endpoint:
+        if config.cluster.api_endpoint:
             setting = "api_endpoint"
-            servers = ", ".join(server.address for server in args.config.inventory.servers)
+            servers = ", ".join(server.address for server in config.inventory.servers)
             fix = (
                 f"have it pass TCP port 6443 on to port 6443 of the servers ({servers}) without ending TLS, "
                 "each checked by GET https://SERVER:6443/readyz"
@@ -40,7 +38,7 @@ class ApiEndpoint(pulumi.ComponentResource):
             f"{name}-ready",
             "wait api",
             {"setting": setting, "fix": fix, "deadline_seconds": DEADLINE_SECONDS},
-            args.kubeconfig,
+            kubeconfig,
             pulumi.ResourceOptions(parent=self),
         )
         self.steps = [ready]

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 import pulumi
 
 from busbar import names, outputs
-from busbar.components.api_endpoint import ApiEndpoint, ApiEndpointArgs
-from busbar.components.control_plane import K3sControlPlane, K3sControlPlaneArgs
+from busbar.components.api_endpoint import ApiEndpoint
+from busbar.components.control_plane import K3sControlPlane
 from busbar.components.engine.cluster import create_cluster_provider, deleted_with
 from busbar.components.engine.helm import Installed, check_after_deletions
 from busbar.components.engine.join_tokens import JoinTokens
@@ -21,45 +21,18 @@ from busbar.components.engine.stack import (
     fail_unless_passed,
     read_stack,
 )
-from busbar.components.gpu_operator import GpuOperator, GpuOperatorArgs
-from busbar.components.load_balancer import HAProxyLoadBalancer, HAProxyLoadBalancerArgs
-from busbar.components.mpi_operator import MpiOperator, MpiOperatorArgs
-from busbar.components.nccl_validation import FabricValidation, FabricValidationArgs
-from busbar.components.network_operator import NetworkOperator, NetworkOperatorArgs
-from busbar.components.nfs_server import NfsServer, NfsServerArgs
-from busbar.components.preflight import Preflight, PreflightArgs, prepare_hosts
-from busbar.components.worker_pool import InfiniBandWorkerPool, InfiniBandWorkerPoolArgs
+from busbar.components.gpu_operator import GpuOperator
+from busbar.components.load_balancer import HAProxyLoadBalancer
+from busbar.components.mpi_operator import MpiOperator
+from busbar.components.nccl_validation import FabricValidation
+from busbar.components.network_operator import NetworkOperator
+from busbar.components.nfs_server import NfsServer
+from busbar.components.preflight import Preflight, prepare_hosts
+from busbar.components.worker_pool import InfiniBandWorkerPool
 from busbar.hosts import nfs, proxy
 from busbar.manifests.operators import GPU_OPERATOR, MPI_OPERATOR, NETWORK_OPERATOR
 from busbar.manifests.scheduling import taints_of
 from busbar.preflight.facts import rail_addresses
-
-_SECRETS = {
-    "ssh_private_key": "sshPrivateKey",
-    "ssh_private_key_password": "sshPrivateKeyPassword",
-    "registry_credentials": "registryCredentials",
-    "s3_access_key": "s3AccessKey",
-    "s3_secret_key": "s3SecretKey",
-}
-
-
-class ClusterArgs(TypedDict):
-    """The configuration of a stack, from anywhere."""
-
-    config: Mapping[str, Any]
-    """The object `busbar:cluster`: the hosts, pools, versions and the validation."""
-    project: NotRequired[str]
-    """Folder that relative paths in `config` start from; by default the folder of the program."""
-    ssh_private_key: NotRequired[pulumi.Input[str]]
-    """Secret. Private key for all hosts, if neither ssh.key_file nor ssh.agent is used."""
-    ssh_private_key_password: NotRequired[pulumi.Input[str]]
-    """Secret. Passphrase of the private key, if it has one."""
-    registry_credentials: NotRequired[pulumi.Input[str]]
-    """Secret. Logins for registries as JSON: {"HOST": {"username": .., "password": ..}}."""
-    s3_access_key: NotRequired[pulumi.Input[str]]
-    """Secret. Access key for the bucket of k3s.snapshots.s3."""
-    s3_secret_key: NotRequired[pulumi.Input[str]]
-    """Secret. Secret key for the bucket of k3s.snapshots.s3."""
 
 
 class Cluster(pulumi.ComponentResource):
@@ -70,49 +43,33 @@ class Cluster(pulumi.ComponentResource):
     measured.
     """
 
-    contract_version: pulumi.Output[int]
-    """Version of the contract of the outputs."""
-    cluster_name: pulumi.Output[str]
-    """Name of the cluster."""
-    cluster_id: pulumi.Output[str]
-    """Identifies the cluster as long as it exists, whatever is renamed."""
-    api_endpoint: pulumi.Output[str]
-    """URL of the Kubernetes API: at the load balancer, the virtual IP or `api_endpoint`."""
-    k3s_version: pulumi.Output[str | None]
-    """The release as found on server 1."""
-    versions: pulumi.Output[dict[str, str]]
-    """Component -> version of the software that was found running on K3s."""
-    nccl_busbw_gbps: pulumi.Output[float | None]
-    """Bus bandwidth of the worst pool in GB/s (10^9 bytes)."""
-    nccl_expected_gbps: pulumi.Output[float | None]
-    """Expected bus bandwidth of that pool in GB/s."""
-    nccl_fraction: pulumi.Output[float | None]
-    """Measured / expected bus bandwidth."""
-    nccl_passed: pulumi.Output[bool]
-    """The value to gate on; also false without evidence."""
-    nccl_reasons: pulumi.Output[list[str]]
-    """Why the validation did not pass; empty on a pass."""
-    nfs_server: pulumi.Output[dict[str, str] | None]
-    """`address` and `export` of the NFS server that workers mount, if busbar made one."""
-    details: pulumi.Output[str]
-    """Hosts and pools in detail: JSON (schema/details.schema.json)."""
+    outputs: pulumi.Output[dict[str, Any]]
+    """All outputs of the contract but the kubeconfig."""
     kubeconfig: pulumi.Output[str]
     """Secret; its server is `api_endpoint`."""
 
-    def __init__(self, name: str, args: ClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Raises pulumi.RunError with every finding of the configuration, before anything is registered."""
-        given: Mapping[str, Any] = args
-        secrets = {_SECRETS[key]: pulumi.Output.secret(given[key]) for key in _SECRETS if given.get(key)}
-        config = StackConfig.of(args["config"], secrets, Path(args.get("project") or Path.cwd()))
+    def __init__(
+        self,
+        name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        data: Mapping[str, Any],
+        secrets: Mapping[str, pulumi.Output[str]],
+        project: Path,
+    ) -> None:
+        """`data`: the object `busbar:cluster`. `secrets`: those that are set, by key
+        (busbar.config.stackfile.SECRETS). `project`: the folder that relative paths in `data` start from.
+
+        Raises pulumi.RunError with every finding of the configuration, before anything is registered.
+        """
+        config = StackConfig.of(data, secrets, project)
         super().__init__("busbar:index:Cluster", name, None, opts)
         self._name = name
         inventory, rotate = config.inventory, config.cluster.k3s.rotate
         tokens = JoinTokens(name, servers=rotate.server_token, agents=rotate.agent_token, parent=self)
 
         # Every host is checked before any of them is changed.
-        preflight = Preflight(
-            f"{name}-preflight", PreflightArgs(config=config, install_id=tokens.install_id), self._after()
-        )
+        preflight = Preflight(f"{name}-preflight", self._after(), config=config, install_id=tokens.install_id)
 
         # All hosts download what they install later. Nothing waits for it.
         prepare_hosts(f"{name}-prepare", config, self._after(preflight))
@@ -120,8 +77,10 @@ class Cluster(pulumi.ComponentResource):
         # The servers, one after another.
         servers = K3sControlPlane(
             f"{name}-{names.CONTROL_PLANE}",
-            K3sControlPlaneArgs(config=config, tokens=tokens, machines=preflight.machines),
             self._after(preflight),
+            config=config,
+            tokens=tokens,
+            machines=preflight.machines,
         )
         kubeconfig, install_id = servers.kubeconfig, servers.install_id
 
@@ -130,29 +89,30 @@ class Cluster(pulumi.ComponentResource):
         api_front = (
             HAProxyLoadBalancer(
                 f"{name}-load-balancer",
-                HAProxyLoadBalancerArgs(config=config, ca_pem=servers.ca_pem, install_id=install_id),
                 self._after(preflight),
+                config=config,
+                ca_pem=servers.ca_pem,
+                install_id=install_id,
             )
             if inventory.load_balancers
             else ApiEndpoint(
                 f"{name}-api-endpoint",
-                ApiEndpointArgs(config=config, kubeconfig=kubeconfig),
                 self._after(*servers.steps),
+                config=config,
+                kubeconfig=kubeconfig,
             )
         )
 
         # Workers: in a new cluster beside servers 2 and 3, else after all servers (engine/rolling_update.py).
         nfs_server = NfsServer(
             f"{name}-nfs-server",
-            NfsServerArgs(
-                login=config.login,
-                install_id=install_id,
-                export=nfs.export_of(inventory),
-                fronts=inventory.fronts,
-                workers=inventory.workers,
-                environment=proxy.environment(inventory),
-            ),
             self._after(preflight),
+            login=config.login,
+            install_id=install_id,
+            export=nfs.export_of(inventory),
+            fronts=inventory.fronts,
+            workers=inventory.workers,
+            environment=proxy.environment(inventory),
         )
         taints = set_taints(
             f"{name}-{names.CONTROL_PLANE}-taints",
@@ -164,18 +124,16 @@ class Cluster(pulumi.ComponentResource):
         pools = {
             pool: InfiniBandWorkerPool(
                 f"{name}-pool-{pool}",
-                InfiniBandWorkerPoolArgs(
-                    config=config,
-                    pool=pool,
-                    prefix=f"{name}-{names.WORKER}",
-                    install_id=install_id,
-                    kubeconfig=kubeconfig,
-                    servers=servers.servers,
-                    agent_token=servers.agent_token,
-                    registries_yaml=servers.registries_yaml,
-                    unreachable=preflight.unreachable,
-                ),
                 self._after(servers.prepared, api_front, *nfs_server.removals),
+                config=config,
+                pool=pool,
+                prefix=f"{name}-{names.WORKER}",
+                install_id=install_id,
+                kubeconfig=kubeconfig,
+                servers=servers.servers,
+                agent_token=servers.agent_token,
+                registries_yaml=servers.registries_yaml,
+                unreachable=preflight.unreachable,
             )
             for pool in sorted(configured)
         }
@@ -195,43 +153,38 @@ class Cluster(pulumi.ComponentResource):
         tolerated = taints_of(configured.values())
         gpu = GpuOperator(
             f"{name}-{names.GPU_OPERATOR}",
-            GpuOperatorArgs(
-                kubeconfig=kubeconfig,
-                config=GPU_OPERATOR.config(config.cluster),
-                nodes={node: each.gpus for node, each in hardware.items()},
-                taints=tolerated,
-            ),
             self._after(*workers, **on_cluster),
+            kubeconfig=kubeconfig,
+            config=GPU_OPERATOR.config(config.cluster),
+            nodes={node: each.gpus for node, each in hardware.items()},
+            taints=tolerated,
         )
         network = NetworkOperator(
             f"{name}-{names.NETWORK_OPERATOR}",
-            NetworkOperatorArgs(
-                kubeconfig=kubeconfig,
-                config=NETWORK_OPERATOR.config(config.cluster),
-                nodes={node: each.rails for node, each in hardware.items()},
-                taints=tolerated,
-                rails=preflight.hosts.apply(rail_addresses),
-            ),
             # The GPU Operator brings node-feature-discovery, whose CRD the network chart's rules need. There
             # is no wait for GPUs, which need minutes to appear.
             self._after(*workers, *gpu.releases, **on_cluster),
+            kubeconfig=kubeconfig,
+            config=NETWORK_OPERATOR.config(config.cluster),
+            nodes={node: each.rails for node, each in hardware.items()},
+            taints=tolerated,
+            rails=preflight.hosts.apply(rail_addresses),
         )
         mpi = MpiOperator(
             f"{name}-mpi-operator",
-            MpiOperatorArgs(kubeconfig=kubeconfig, config=MPI_OPERATOR.config(config.cluster)),
             self._after(*workers, **on_cluster),
+            kubeconfig=kubeconfig,
+            config=MPI_OPERATOR.config(config.cluster),
         )
 
         # The measurements wait for all of this. Their image is pulled when the workers of a pool have joined.
         fabric = FabricValidation(
             f"{name}-nccl",
-            FabricValidationArgs(
-                inventory=inventory,
-                kubeconfig=kubeconfig,
-                workers=pools,
-                after=[*servers.steps, taints, gpu, network, mpi],
-            ),
             self._after(**on_cluster),
+            inventory=inventory,
+            kubeconfig=kubeconfig,
+            workers=pools,
+            after=[*servers.steps, taints, gpu, network, mpi],
         )
 
         versions = {
@@ -241,10 +194,9 @@ class Cluster(pulumi.ComponentResource):
             "mpi_operator": mpi.version,
         }
         self.kubeconfig = kubeconfig
-        self._outputs: pulumi.Output[dict[str, Any]] = pulumi.Output.all(
+        self.outputs = pulumi.Output.all(
             cluster_id=tokens.install_id, versions=versions, facts=preflight.hosts, results=fabric.results
         ).apply(lambda found: outputs.build_outputs(config.cluster, **found))
-        self._set_outputs(self._outputs)
         self._inventory, self._servers = inventory, servers
         # The namespaces and Helm releases, for the check at the end of an update.
         self.installed: Sequence[Installed] = [
@@ -260,34 +212,17 @@ class Cluster(pulumi.ComponentResource):
         """The options of a part of the cluster that comes after these resources."""
         return pulumi.ResourceOptions(parent=self, depends_on=[*resources], **more)
 
-    def _set_outputs(self, found: pulumi.Output[dict[str, Any]]) -> None:
-        self.contract_version = found["contract_version"]
-        self.cluster_name = found["cluster_name"]
-        self.cluster_id = found["cluster_id"]
-        self.api_endpoint = found["api_endpoint"]
-        self.k3s_version = found["k3s_version"]
-        self.versions = found["versions"]
-        self.nccl_busbw_gbps = found["nccl_busbw_gbps"]
-        self.nccl_expected_gbps = found["nccl_expected_gbps"]
-        self.nccl_fraction = found["nccl_fraction"]
-        self.nccl_passed = found["nccl_passed"]
-        self.nccl_reasons = found["nccl_reasons"]
-        self.nfs_server = found["nfs_server"]
-        self.details = found["details"]
-
     @classmethod
     def of_stack(cls, name: str, project: Path) -> "Cluster":
         """Make the cluster that the configuration of the selected stack describes; `project` is the program's
         folder. Raises pulumi.RunError."""
         data, secrets = read_stack()
-        args: Any = {"config": data, "project": str(project)}
-        args |= {key: secrets[name] for key, name in _SECRETS.items() if name in secrets}
-        return cls(name, args)
+        return cls(name, data=data, secrets=secrets, project=project)
 
     def export(self) -> None:
         """Export the outputs: all of them, or none if one is not known or a step failed."""
-        names = (*outputs.NAMES, "kubeconfig")
-        export_all({name: getattr(self, name) for name in names}, self._steps)
+        found = {name: self.outputs[name] for name in outputs.NAMES}
+        export_all({**found, "kubeconfig": self.kubeconfig}, self._steps)
 
     def check_at_the_end(self) -> None:
         """Make the update fail if a release or namespace of the cluster is not on it after the deletions."""
@@ -300,7 +235,7 @@ class Cluster(pulumi.ComponentResource):
         does not serve, or a worker's Node is not Ready. The engine then deletes nothing.
         """
         inventory = self._inventory
-        await fail_unless_passed(self._outputs, enforce=inventory.cluster.validation.is_gate)
+        await fail_unless_passed(self.outputs, enforce=inventory.cluster.validation.is_gate)
         await fail_unless_made(self._steps)
         stale = remove_stale_nodes(
             f"{self._name}-{names.CONTROL_PLANE}-stale-nodes",

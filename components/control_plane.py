@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pulumi
@@ -31,15 +30,6 @@ KUBECONFIG_DEADLINE_SECONDS = 960
 NODES_DEADLINE_SECONDS = 1200
 
 
-@dataclass(frozen=True, kw_only=True)
-class K3sControlPlaneArgs:
-    """The configuration and the tokens. `machines`: host -> identity of its machine (Preflight.machines)."""
-
-    config: StackConfig
-    tokens: JoinTokens
-    machines: pulumi.Input[Mapping[str, str]]
-
-
 class K3sControlPlane(pulumi.ComponentResource):
     """Makes two Commands per server, and one that reads the kubeconfig.
 
@@ -47,7 +37,7 @@ class K3sControlPlane(pulumi.ComponentResource):
     A server's `-removal` acts when it is deleted; `-teardown` is deleted only by `destroy`, and first.
     `-nodes`, on server 1, prepares an existing cluster for replaced machines, and tells it which servers are
     configured; `-rejoin`, on server 2, prepares it for a replaced server 1, and tells that one the CA
-    (host/k3s-nodes.sh).
+    (host/k3s-nodes.sh). `machines`: host -> identity of its machine (Preflight.machines).
     """
 
     kubeconfig: pulumi.Output[str]
@@ -75,16 +65,22 @@ class K3sControlPlane(pulumi.ComponentResource):
     """The removal of server 1. Resources on the cluster are `deleted_with` it."""
 
     def __init__(
-        self, name: str, args: K3sControlPlaneArgs, opts: pulumi.ResourceOptions | None = None
+        self,
+        name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        config: StackConfig,
+        tokens: JoinTokens,
+        machines: pulumi.Input[Mapping[str, str]],
     ) -> None:
         super().__init__("busbar:index:K3sControlPlane", name, None, opts)
-        self._prefix, self._args, self._config = name, args, args.config
-        inventory = args.config.inventory
+        self._prefix, self._config, self._machines = name, config, machines
+        inventory = config.inventory
         self._servers = inventory.servers
         self.registries_yaml = self._render_registries()
-        self._server_token = args.tokens.server.current
-        self._agent_token = args.tokens.agent.current
-        self.install_id = args.tokens.install_id
+        self._server_token = tokens.server.current
+        self._agent_token = tokens.agent.current
+        self.install_id = tokens.install_id
         first, *others = self._servers
         rejoin = [self._prepare_nodes(f"{name}-rejoin", others[0], of=[first])] if others else []
         peer_ca = rejoin[0].stdout.apply(known_ca) if rejoin else None
@@ -101,7 +97,7 @@ class K3sControlPlane(pulumi.ComponentResource):
         create_teardown(
             f"{name}-teardown",
             self._servers,
-            args.config.login,
+            config.login,
             pulumi.ResourceOptions(parent=self, depends_on=nodes),
         )
 
@@ -120,7 +116,7 @@ class K3sControlPlane(pulumi.ComponentResource):
     def _prepare_nodes(
         self, name: str, on: Host, *, of: Sequence[Host], after: Sequence[remote.Command] = ()
     ) -> remote.Command:
-        machines = pulumi.Output.from_input(self._args.machines).apply(
+        machines = pulumi.Output.from_input(self._machines).apply(
             lambda found: "\n".join(f"{host.name} {found.get(host.name, '')}" for host in of)
         )
         return create_host_command(

@@ -1,7 +1,5 @@
 """HAProxy in front of the Kubernetes API, on one host or on two that share a virtual IP."""
 
-from dataclasses import dataclass
-
 import pulumi
 from pulumi_command import remote
 
@@ -15,17 +13,11 @@ from busbar.hosts.inventory import API_PORT, Host
 DEADLINE_SECONDS = 900
 
 
-@dataclass(frozen=True, kw_only=True)
-class HAProxyLoadBalancerArgs:
-    """The configuration, and outputs of K3sControlPlane: the CA verifies the servers' certificates."""
-
-    config: StackConfig
-    ca_pem: pulumi.Input[str]
-    install_id: pulumi.Input[str]
-
-
 class HAProxyLoadBalancer(pulumi.ComponentResource):
-    """Makes two Commands per load balancer: its removal, and one that ends when /readyz is 200 through it."""
+    """Makes two Commands per load balancer: its removal, and one that ends when /readyz is 200 through it.
+
+    `ca_pem`, which verifies the servers' certificates, and `install_id` are those of K3sControlPlane.
+    """
 
     endpoint: pulumi.Output[str]
     """`https://<virtual IP or address>:6443`, known once the load balancers answer."""
@@ -33,24 +25,30 @@ class HAProxyLoadBalancer(pulumi.ComponentResource):
     """One Command per load balancer, in the order of the configuration."""
 
     def __init__(
-        self, name: str, args: HAProxyLoadBalancerArgs, opts: pulumi.ResourceOptions | None = None
+        self,
+        name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        config: StackConfig,
+        ca_pem: pulumi.Input[str],
+        install_id: pulumi.Input[str],
     ) -> None:
         super().__init__("busbar:index:HAProxyLoadBalancer", name, None, opts)
-        self._args = args
+        self._config, self._ca_pem, self._install_id = config, ca_pem, install_id
         self.steps = []
         self._removals: list[pulumi.Resource] = []
-        for host in args.config.inventory.load_balancers:
+        for host in config.inventory.load_balancers:
             # The load balancers change one at a time, so that one of them always works.
             self.steps.append(self._install(name, host))
         answered = pulumi.Output.all(*(step.stdout for step in self.steps))
-        self.endpoint = answered.apply(lambda _: args.config.inventory.api_endpoint)
+        self.endpoint = answered.apply(lambda _: config.inventory.api_endpoint)
         self.register_outputs({"endpoint": self.endpoint})
 
     def _install(self, component: str, host: Host) -> remote.Command:
         name = names.on_host(component, host.name)
-        config, inventory = self._args.config, self._args.config.inventory
+        config, inventory = self._config, self._config.inventory
         balancers, shared = inventory.load_balancers, config.cluster.hosts.virtual_ip
-        on = config.host_args(host, name, self._args.install_id)
+        on = config.host_args(host, name, self._install_id)
         ca_file = {"CA_FILE": haproxy.CA_FILE}
         shared_address = {"VIRTUAL_IP": shared.address if shared else ""}
         after_other_removals = pulumi.ResourceOptions(parent=self, depends_on=[*self._removals])
@@ -66,6 +64,6 @@ class HAProxyLoadBalancer(pulumi.ComponentResource):
             payload={
                 "haproxy_cfg": haproxy.haproxy_config(balancers, inventory.servers, shared),
                 "keepalived_conf": haproxy.keepalived_config(balancers, shared, host),
-                "ca_pem": self._args.ca_pem,
+                "ca_pem": self._ca_pem,
             },
         )

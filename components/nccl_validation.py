@@ -6,7 +6,6 @@ The image can be pulled before, while the operators install.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,26 +31,15 @@ from busbar.names import VALIDATION_NAMESPACE
 from busbar.outputs.contract import current_result
 
 
-@dataclass(frozen=True, kw_only=True)
-class NcclValidationArgs:
-    """The measurement, and the settings that it is judged by.
-
-    `job`: as busbar.manifests.nccljob.nccl_job makes it of these settings. Its namespace must exist and admit
-    privileged pods. `in_quarantine`: whether further Nodes of the pool are in quarantine.
-    """
-
-    kubeconfig: pulumi.Input[str]
-    job: NcclJob
-    validation: Validation
-    in_quarantine: bool = False
-
-
 class NcclValidation(pulumi.ComponentResource):
     """Makes the MPIJob, the Command that collects its log, and the ConfigMap of a topology file if set.
 
     The job runs again when something else is asked for (nodes, versions, image, arguments, `validation.run`),
     because its name is a digest of that. If only the expectation or the judge changes, the same log is judged
     again.
+
+    `job`: as busbar.manifests.nccljob.nccl_job makes it of `validation`. Its namespace must exist and admit
+    privileged pods. `in_quarantine`: whether further Nodes of the pool are in quarantine.
     """
 
     result: pulumi.Output[Mapping[str, Any]]
@@ -60,13 +48,19 @@ class NcclValidation(pulumi.ComponentResource):
     """The name of the MPIJob."""
 
     def __init__(
-        self, name: str, args: NcclValidationArgs, opts: pulumi.ResourceOptions | None = None
+        self,
+        name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        kubeconfig: pulumi.Input[str],
+        job: NcclJob,
+        validation: Validation,
+        in_quarantine: bool = False,
     ) -> None:
         super().__init__("busbar:index:NcclValidation", name, None, opts)
-        job, validation = args.job, args.validation
         manifest = mpijob.render(job)
         self.job = manifest["metadata"]["name"]
-        if busy := WhenBusy.of(validation, in_quarantine=args.in_quarantine):
+        if busy := WhenBusy.of(validation, in_quarantine=in_quarantine):
             manifest["metadata"]["annotations"] |= busy.annotations
         own, ahead = pulumi.ResourceOptions(parent=self), list[pulumi.Resource]()
         if job.topology:
@@ -90,7 +84,7 @@ class NcclValidation(pulumi.ComponentResource):
             f"{name}-collect",
             "nccl collect",
             spec,
-            args.kubeconfig,
+            kubeconfig,
             pulumi.ResourceOptions(parent=self, depends_on=[mpi_job]),
             triggers=[digest_in_first_folder(f"{name}-folder", asked, self)],
             with_previous_result=True,
@@ -100,20 +94,11 @@ class NcclValidation(pulumi.ComponentResource):
         self.register_outputs({"result": self.result, "job": self.job})
 
 
-@dataclass(frozen=True, kw_only=True)
-class FabricValidationArgs:
-    """`workers`: pool -> what its image pull waits for. `after`: what the measurements wait for."""
-
-    inventory: Inventory
-    kubeconfig: pulumi.Input[str]
-    workers: Mapping[str, pulumi.Resource]
-    after: Sequence[pulumi.Resource]
-
-
 class FabricValidation(pulumi.ComponentResource):
     """Makes the namespace of the measurements, an NcclValidation per pool, and pulls their image before.
 
-    It makes nothing if `validation.enabled` is false.
+    It makes nothing if `validation.enabled` is false. `workers`: pool -> what its image pull waits for.
+    `after`: what the measurements wait for.
     """
 
     results: Mapping[str, pulumi.Output[Any]]
@@ -122,28 +107,25 @@ class FabricValidation(pulumi.ComponentResource):
     """The namespace, for the check at the end of an update."""
 
     def __init__(
-        self, name: str, args: FabricValidationArgs, opts: pulumi.ResourceOptions | None = None
+        self,
+        name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        inventory: Inventory,
+        kubeconfig: pulumi.Input[str],
+        workers: Mapping[str, pulumi.Resource],
+        after: Sequence[pulumi.Resource],
     ) -> None:
         super().__init__("busbar:index:FabricValidation", name, None, opts)
-        found: dict[str, NcclValidation] = {}
-        if args.inventory.cluster.validation.enabled:
-            found = self._measure(name, args)
-        self.measurements = list(found.values())
-        self.results = {pool: each.result for pool, each in found.items()}
-        self.register_outputs({"pools": list(found)})
-
-    def _measure(self, name: str, args: FabricValidationArgs) -> dict[str, NcclValidation]:
-        def child(after: Sequence[pulumi.Resource]) -> pulumi.ResourceOptions:
-            return pulumi.ResourceOptions(parent=self, depends_on=after)
-
-        inventory, cluster = args.inventory, args.inventory.cluster
-        # The pods of the measurements lock memory, which only a privileged namespace allows.
-        namespace = create_privileged_namespace(
-            f"{name}-namespace", VALIDATION_NAMESPACE, args.kubeconfig, child([])
-        )
-        self.installed = [Installed(namespace, VALIDATION_NAMESPACE)]
-        found: dict[str, NcclValidation] = {}
-        for pool in cluster.pools:
+        cluster, found = inventory.cluster, dict[str, NcclValidation]()
+        pools = [*cluster.pools] if cluster.validation.enabled else []
+        namespaces: list[pulumi.Resource] = []
+        if pools:
+            own = pulumi.ResourceOptions(parent=self)
+            # The pods of the measurements lock memory, which only a privileged namespace allows.
+            made = create_privileged_namespace(f"{name}-namespace", VALIDATION_NAMESPACE, kubeconfig, own)
+            self.installed, namespaces = [Installed(made, VALIDATION_NAMESPACE)], [made]
+        for pool in pools:
             validation = cluster.validation_of(pool)
             file = validation.topology_file
             job = nccljob.resolve(
@@ -159,19 +141,19 @@ class FabricValidation(pulumi.ComponentResource):
                 f"{name}-{pool}-image",
                 "nccl pull-image",
                 pull,
-                args.kubeconfig,
-                child([namespace, args.workers[pool]]),
+                kubeconfig,
+                pulumi.ResourceOptions(parent=self, depends_on=[*namespaces, workers[pool]]),
                 triggers=[digest(pull)],
             )
             found[pool] = NcclValidation(
                 f"{name}-{pool}",
-                NcclValidationArgs(
-                    kubeconfig=args.kubeconfig,
-                    job=job,
-                    validation=validation,
-                    in_quarantine=bool(inventory.unusable_of(pool)),
-                ),
                 # One after the other: pools that share switches would share their bandwidth.
-                child([namespace, *args.after, *found.values()]),
+                pulumi.ResourceOptions(parent=self, depends_on=[*namespaces, *after, *found.values()]),
+                kubeconfig=kubeconfig,
+                job=job,
+                validation=validation,
+                in_quarantine=bool(inventory.unusable_of(pool)),
             )
-        return found
+        self.measurements = list(found.values())
+        self.results = {pool: each.result for pool, each in found.items()}
+        self.register_outputs({"pools": list(found)})

@@ -1,7 +1,6 @@
 """An NFS server for the workers, on its own host, a load balancer or a server."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import pulumi
 from pulumi_command import local, remote
@@ -16,28 +15,12 @@ SCRIPT = "nfs-server"
 DEADLINE_SECONDS = 900
 
 
-@dataclass(frozen=True, kw_only=True)
-class NfsServerArgs:
-    """The folder of a host, and the workers that mount it.
-
-    `fronts`: load balancers and servers. `install_id`: `K3sControlPlane.install_id`. `environment`: the proxy
-    of the hosts (busbar.hosts.proxy). `folder_mode`: mode of a newly made folder; by default workers may
-    write there.
-    """
-
-    login: SshLogin
-    install_id: pulumi.Input[str]
-    export: nfs.Export | None
-    fronts: Sequence[Host] = ()
-    workers: Sequence[Host] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
-    folder_mode: str = ""
-
-
 class NfsServer(pulumi.ComponentResource):
     """Makes two Commands: its removal, and one that ends when the folder is exported to all workers.
 
-    Without an export it makes nothing.
+    Without an export it makes nothing. `fronts`: load balancers and servers. `workers`: those that mount it.
+    `install_id`: that of K3sControlPlane. `environment`: the proxy of the hosts (busbar.hosts.proxy).
+    `folder_mode`: mode of a newly made folder; by default workers may write there.
     """
 
     steps: list[remote.Command]
@@ -45,40 +28,54 @@ class NfsServer(pulumi.ComponentResource):
     removals: list[local.Command]
     """The removal. Workers depend on it to be removed first: a mount of a server that is gone hangs."""
 
-    def __init__(self, name: str, args: NfsServerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        login: SshLogin,
+        install_id: pulumi.Input[str],
+        export: nfs.Export | None,
+        fronts: Sequence[Host] = (),
+        workers: Sequence[Host] = (),
+        environment: Mapping[str, str] | None = None,
+        folder_mode: str = "",
+    ) -> None:
         super().__init__("busbar:index:NfsServer", name, None, opts)
         self.steps, self.removals = [], []
-        if args.export:
-            self._install(names.on_host(name, args.export.host.name), args, args.export)
-        self.register_outputs({"folder": args.export.folder if args.export else ""})
+        if export:
+            on = HostArgs(
+                login=login,
+                host=export.host,
+                owner=names.on_host(name, export.host.name),
+                install_id=install_id,
+                fronts=fronts,
+                environment=environment or {},
+            )
+            self._install(on, export, workers, {"FOLDER_MODE": folder_mode} if folder_mode else {})
+        self.register_outputs({"folder": export.folder if export else ""})
 
-    def _install(self, name: str, args: NfsServerArgs, export: nfs.Export) -> None:
+    def _install(
+        self, on: HostArgs, export: nfs.Export, workers: Sequence[Host], more: Mapping[str, str]
+    ) -> None:
         values = {
             "FOLDER": export.folder,
             "SQUASH": export.config.squash,
             "ALLOW_SYSTEM_DISK": "true" if export.config.allow_system_disk else "false",
-            **({"FOLDER_MODE": args.folder_mode} if args.folder_mode else {}),
+            **more,
         }
-        on = HostArgs(
-            login=args.login,
-            host=export.host,
-            owner=name,
-            install_id=args.install_id,
-            fronts=args.fronts,
-            environment=args.environment,
-        )
         removal = create_host_removal(
             on, SCRIPT, DEADLINE_SECONDS, values, pulumi.ResourceOptions(parent=self)
         )
         self.removals = [removal]
         self.steps = [
             create_host_command(
-                name,
+                on.owner,
                 on,
                 SCRIPT,
                 DEADLINE_SECONDS,
                 {"NODE_NAME": export.host.name, **values},
                 pulumi.ResourceOptions(parent=self, depends_on=[removal]),
-                payload={"exports": nfs.exports(export, args.workers), "nfs_conf": nfs.CONFIG},
+                payload={"exports": nfs.exports(export, workers), "nfs_conf": nfs.CONFIG},
             )
         ]

@@ -1,7 +1,6 @@
 """The phases of all hosts at once: each is checked before any is changed, and downloads what it will need."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pulumi
@@ -18,31 +17,30 @@ from busbar.preflight.spec import spec_of
 PREPARE_SECONDS = 600
 
 
-@dataclass(frozen=True, kw_only=True)
-class PreflightArgs:
-    """The configuration. By `install_id`, that of JoinTokens, hosts of another cluster are found."""
-
-    config: StackConfig
-    install_id: pulumi.Input[str]
-
-
 class Preflight(pulumi.ComponentResource):
     """Makes one Command: `busbar preflight` over all hosts in parallel, failing with all findings at once.
 
     `hosts`: host name -> its facts {"gpus", "gpu_model", "driver", "rails", ...}. `machines`: host name ->
     identity of its machine (busbar.preflight.facts.machine). `unreachable`: the workers that did not respond
-    to the last query.
+    to the last query. By `install_id`, that of JoinTokens, hosts of another cluster are found.
     """
 
     hosts: pulumi.Output[Mapping[str, dict[str, Any]]]
     machines: pulumi.Output[Mapping[str, str]]
     unreachable: pulumi.Output[Sequence[str]]
 
-    def __init__(self, name: str, args: PreflightArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        config: StackConfig,
+        install_id: pulumi.Input[str],
+    ) -> None:
         super().__init__("busbar:index:Preflight", name, None, opts)
-        spec = spec_of(args.config.cluster, login={}, project=args.config.project)
-        stdin: pulumi.Output[str] = pulumi.Output.from_input(args.install_id).apply(
-            lambda known: with_login({**spec, "install_id": known}, args.config.login)
+        spec = spec_of(config.cluster, login={}, project=config.project)
+        stdin: pulumi.Output[str] = pulumi.Output.from_input(install_id).apply(
+            lambda known: with_login({**spec, "install_id": known}, config.login)
         )
         own = pulumi.ResourceOptions(parent=self)
         # Hosts that passed with the same spec are not checked again.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import pulumi
 from pulumi_command import remote
@@ -50,31 +49,16 @@ AGENT_DEADLINE_SECONDS = 1200
 REMOVAL_DEADLINE_SECONDS = 600
 
 
-@dataclass(frozen=True, kw_only=True)
-class InfiniBandWorkerPoolArgs:
-    """The configuration, the name of the pool in it, and how its workers join.
-
-    `prefix`: begins the names of the workers' resources. It is the same in all pools, so that a worker that
-    moves to another one keeps its resources. `unreachable`: the workers that preflight did not reach. The
-    others are outputs of K3sControlPlane. Of `servers` those with a Node change before any worker.
-    """
-
-    config: StackConfig
-    pool: str
-    prefix: str
-    install_id: pulumi.Input[str]
-    kubeconfig: pulumi.Input[str]
-    servers: Mapping[str, remote.Command]
-    agent_token: pulumi.Input[str]
-    registries_yaml: pulumi.Input[str]
-    unreachable: pulumi.Input[Sequence[str]]
-
-
 class InfiniBandWorkerPool(pulumi.ComponentResource):
     """Makes two Commands per worker: the K3s agent, and one that acts only when the worker is removed.
 
     The agent depends on its removal. Running agents change a few at a time (engine/rolling_update.py), all
     others at once. The Node of a removed worker is drained and deleted before (engine/node_steps.py).
+
+    `pool`: its name in the configuration. `prefix`: begins the names of the workers' resources. It is the
+    same in all pools, so that a worker that moves to another one keeps its resources. `unreachable`: the
+    workers that preflight did not reach. The others are outputs of K3sControlPlane. Of `servers` those with a
+    Node change before any worker.
     """
 
     steps: list[remote.Command]
@@ -83,39 +67,53 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
     """Names of the Nodes, known once all of them are Ready."""
 
     def __init__(
-        self, name: str, args: InfiniBandWorkerPoolArgs, opts: pulumi.ResourceOptions | None = None
+        self,
+        name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        config: StackConfig,
+        pool: str,
+        prefix: str,
+        install_id: pulumi.Input[str],
+        kubeconfig: pulumi.Input[str],
+        servers: Mapping[str, remote.Command],
+        agent_token: pulumi.Input[str],
+        registries_yaml: pulumi.Input[str],
+        unreachable: pulumi.Input[Sequence[str]],
     ) -> None:
         super().__init__("busbar:index:InfiniBandWorkerPool", name, None, opts)
-        self._args, self._k3s = args, args.config.cluster.k3s
-        settings = self._settings = args.config.cluster.pools[args.pool]
-        workers = self._workers = args.config.inventory.workers_of(args.pool)
+        self._config, self._k3s = config, config.cluster.k3s
+        self._prefix, self._install_id = prefix, install_id
+        self._agent_token, self._registries_yaml = agent_token, registries_yaml
+        settings = self._settings = config.cluster.pools[pool]
+        workers = self._workers = config.inventory.workers_of(pool)
         self._install_values = {
-            **k3s.download_values(self._k3s, "worker", args.config.project),
+            **k3s.download_values(self._k3s, "worker", config.project),
             **k3s.rotation_values(self._k3s, "certificates"),
         }
         hosts = {self._agent(host): host for host in workers}
-        delivery = create_delivery_hook(f"{name}-delivery", args.config.login, hosts)
+        delivery = create_delivery_hook(f"{name}-delivery", config.login, hosts)
         self._hooks = pulumi.ResourceHookBinding(on_error=[delivery])
         if settings.drain != "never":
             of_schedulers = scheduler_hooks(
                 name,
                 {agent: host.name for agent, host in hosts.items()},
-                args.kubeconfig,
+                kubeconfig,
                 seconds=settings.drain_timeout_seconds,
                 version=self._k3s.version if settings.drain == "upgrade" else None,
             )
             self._hooks = pulumi.ResourceHookBinding.merge(self._hooks, of_schedulers)
         by_name: dict[str, remote.Command] = {}
         self._rolling = RollingUpdate(
-            args.pool,
+            pool,
             by_name,
             limit=settings.restarts_at_once(len(workers)),
             jobs=settings.running_jobs != "keep",
             # The component's URN is known when everything that it depends on is done.
             begin=self.urn,
-            kubeconfig=args.kubeconfig,
-            servers=args.servers,
-            unreachable=args.unreachable,
+            kubeconfig=kubeconfig,
+            servers=servers,
+            unreachable=unreachable,
         )
         for host in workers:
             by_name[host.name] = self._install(host)
@@ -126,12 +124,11 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
 
     def _agent(self, host: Host) -> str:
         """The resource that installs this worker."""
-        return names.on_host(self._args.prefix, host.name)
+        return names.on_host(self._prefix, host.name)
 
     def _install(self, host: Host) -> remote.Command:
-        args, pool = self._args, self._settings
-        name, workers = self._agent(host), len(self._workers)
-        on = args.config.host_args(host, name, args.install_id)
+        pool, name, workers = self._settings, self._agent(host), len(self._workers)
+        on = self._config.host_args(host, name, self._install_id)
         removal = create_host_removal(
             on, "k3s-agent", REMOVAL_DEADLINE_SECONDS, {}, pulumi.ResourceOptions(parent=self)
         )
@@ -154,19 +151,19 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
             ),
             payload={
                 "config": self._render_config(host),
-                "registries": args.registries_yaml,
+                "registries": self._registries_yaml,
                 **proxy.payload(on.environment),
             },
             delivered=True,
         )
 
     def _render_config(self, host: Host) -> pulumi.Output[str]:
-        return pulumi.Output.from_input(self._args.agent_token).apply(
+        return pulumi.Output.from_input(self._agent_token).apply(
             lambda token: k3s.agent_config(
                 self._k3s,
                 self._settings,
                 node_name=host.name,
-                server=self._args.config.inventory.api_endpoint,
+                server=self._config.inventory.api_endpoint,
                 token=token,
                 labels=host.labels,
             )

@@ -232,23 +232,6 @@ def check_upgrade(operator: Operator, chart: Chart, api: Api) -> None:
         raise Failed(str(found.on(pulumi.get_stack())))
 
 
-@dataclass(frozen=True, kw_only=True)
-class OperatorArgs:
-    """The cluster of an operator, and its section of `busbar:cluster`."""
-
-    kubeconfig: pulumi.Input[str]
-    config: models.GpuOperator | models.NetworkOperator | models.MpiOperator
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeviceOperatorArgs(OperatorArgs):
-    """`nodes`: Node name -> number of devices that it must offer in the end. `taints`: of these Nodes."""
-
-    config: models.GpuOperator | models.NetworkOperator
-    nodes: Mapping[str, int]
-    taints: Sequence[Taint] = ()
-
-
 class HelmOperator(pulumi.ComponentResource):
     """Makes the Namespace and the Helm Release; neither if another tool has installed the operator."""
 
@@ -263,17 +246,18 @@ class HelmOperator(pulumi.ComponentResource):
         self,
         operator: Operator,
         name: str,
-        args: OperatorArgs,
         opts: pulumi.ResourceOptions | None,
         *,
+        kubeconfig: pulumi.Input[str],
+        config: models.GpuOperator | models.NetworkOperator | models.MpiOperator,
         chart: Chart,
         taints: Sequence[Taint] = (),
         image: str | None = None,
         await_ready: bool = False,
     ) -> None:
-        """`chart`, `image` and `await_ready` are those of `create_release`."""
+        """`config`: its section of the configuration. The others are those of `create_release`."""
         super().__init__(f"busbar:index:{type(self).__name__}", name, None, opts)
-        self._operator, config = operator, args.config
+        self._operator, self._kubeconfig = operator, kubeconfig
         self._values = operator.values(HELM_VALUES, config, taints)
         self._made: list[InstalledRelease] = []
         self.version = pulumi.Output.from_input(None)
@@ -283,7 +267,7 @@ class HelmOperator(pulumi.ComponentResource):
                 operator,
                 chart,
                 self._values,
-                args.kubeconfig,
+                kubeconfig,
                 self,
                 timeout_seconds=config.timeout_seconds,
                 image=image,
@@ -297,19 +281,20 @@ class HelmOperator(pulumi.ComponentResource):
     def _wait_for_devices(
         self,
         name: str,
+        config: models.GpuOperator | models.NetworkOperator,
         resource: str,
-        args: DeviceOperatorArgs,
+        nodes: Mapping[str, int],
         after: Sequence[pulumi.Resource],
         *triggers: pulumi.Input[Any],
     ) -> pulumi.Output[str]:
-        """Register the Command that waits until all Nodes offer their units of `resource`."""
+        """Register the Command that waits until `nodes` offer so many units of `resource` each."""
         wait = create_cluster_command(
             name,
             "wait allocatable",
-            self._operator.wait_request(args.config, resource, args.nodes),
-            args.kubeconfig,
+            self._operator.wait_request(config, resource, nodes),
+            self._kubeconfig,
             pulumi.ResourceOptions(parent=self, depends_on=after, replacement_trigger=changes(*self._made)),
-            triggers=[digest(self._values), *triggers, args.config.version],
+            triggers=[digest(self._values), *triggers, config.version],
         )
         return wait.stdout
 

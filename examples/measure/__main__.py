@@ -14,7 +14,7 @@ from pydantic import Field
 
 from busbar.components.engine.cluster import create_cluster_provider, create_privileged_namespace
 from busbar.components.engine.stack import export_all, fail_unless_passed, refuse_other_cluster
-from busbar.components.nccl_validation import NcclValidation, NcclValidationArgs
+from busbar.components.nccl_validation import NcclValidation
 from busbar.config import ConfigError, section
 from busbar.config.cluster import Hardware, Taint, Validation
 from busbar.kube.client import ApiError, RestApi
@@ -66,8 +66,10 @@ async def main() -> None:
     )
     measured = NcclValidation(
         f"nccl-{given.pool}",
-        NcclValidationArgs(kubeconfig=kubeconfig, job=job, validation=given.validation),
         pulumi.ResourceOptions(provider=provider, depends_on=[namespace]),
+        kubeconfig=kubeconfig,
+        job=job,
+        validation=given.validation,
     )
 
     outputs = measured.result.apply(lambda result: build_measured(name, {given.pool: result}))

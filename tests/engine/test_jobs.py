@@ -51,10 +51,10 @@ PROGRAM = """
     job = nccl_job("h100", ["gpu-1", "gpu-2"], hardware, validation)
     measured = nccl_validation.NcclValidation(
         "nccl-h100",
-        nccl_validation.NcclValidationArgs(
-            kubeconfig=kubeconfig, job=job, validation=validation
-        ),
         pulumi.ResourceOptions(provider=provider),
+        kubeconfig=kubeconfig,
+        job=job,
+        validation=validation,
     )
     pulumi.export("verdict", measured.result["verdict"])
 """

@@ -138,23 +138,23 @@ PROGRAM = """
     tokens = join_tokens.JoinTokens("busbar")
     plane = control_plane.K3sControlPlane(
         "busbar-control-plane",
-        control_plane.K3sControlPlaneArgs(config=config, tokens=tokens, machines={}),
+        config=config,
+        tokens=tokens,
+        machines={},
     )
     balancer = load_balancer.HAProxyLoadBalancer(
         "busbar-load-balancer",
-        load_balancer.HAProxyLoadBalancerArgs(
-            config=config, ca_pem=plane.ca_pem, install_id=plane.install_id
-        ),
+        config=config,
+        ca_pem=plane.ca_pem,
+        install_id=plane.install_id,
     )
     pools = [
         worker_pool.InfiniBandWorkerPool(
             f"busbar-pool-{pool}",
-            worker_pool.InfiniBandWorkerPoolArgs(
-                config=config, pool=pool, prefix="busbar-worker", install_id=plane.install_id,
-                kubeconfig=plane.kubeconfig, servers=plane.servers, unreachable=[],
-                agent_token=plane.agent_token, registries_yaml="",
-            ),
             pulumi.ResourceOptions(depends_on=[balancer]),
+            config=config, pool=pool, prefix="busbar-worker", install_id=plane.install_id,
+            kubeconfig=plane.kubeconfig, servers=plane.servers, unreachable=[],
+            agent_token=plane.agent_token, registries_yaml="",
         )
         for pool in inventory.cluster.pools
     ]

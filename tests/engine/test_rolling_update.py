@@ -89,14 +89,12 @@ PROGRAM = """
     inventory = Inventory.of(busbar.config.load(SITE["cluster"], root=ROOT))
     worker_pool.InfiniBandWorkerPool(
         "pool-a",
-        worker_pool.InfiniBandWorkerPoolArgs(
-            config=StackConfig(
-                cluster=inventory.cluster, inventory=inventory, login=Login(), secrets={}, project=ROOT
-            ),
-            pool="a", prefix="busbar-worker", install_id="1", kubeconfig="the kubeconfig",
-            servers={name: server(name) for name in SITE["servers"]},
-            unreachable=SITE["unreachable"], agent_token="t", registries_yaml="",
+        config=StackConfig(
+            cluster=inventory.cluster, inventory=inventory, login=Login(), secrets={}, project=ROOT
         ),
+        pool="a", prefix="busbar-worker", install_id="1", kubeconfig="the kubeconfig",
+        servers={name: server(name) for name in SITE["servers"]},
+        unreachable=SITE["unreachable"], agent_token="t", registries_yaml="",
     )
 """
 

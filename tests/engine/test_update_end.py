@@ -55,10 +55,10 @@ PROGRAM = """
     parent = pulumi.ComponentResource(f"tiny:index:{kind}", "parent") if kind else None
     operator = gpu_operator.GpuOperator(
         "gpu-operator",
-        gpu_operator.GpuOperatorArgs(
-            kubeconfig=kubeconfig, nodes={"gpu-1": 8}, config=cluster.GpuOperator(chart=str(ROOT / "chart"))
-        ),
         pulumi.ResourceOptions(provider=provider, parent=parent),
+        kubeconfig=kubeconfig,
+        nodes={"gpu-1": 8},
+        config=cluster.GpuOperator(chart=str(ROOT / "chart")),
     )
     check_after_deletions(kubeconfig, operator.installed)
 

@@ -28,9 +28,9 @@ FOLDER = Path(__file__).resolve().parent
 async def main() -> None:
     for name in ("east", "west"):
         config = json.loads((FOLDER / f"{name}.json").read_text())
-        cluster = Cluster(name, {"config": config, "project": str(FOLDER)})
+        cluster = Cluster(name, data=config, secrets={}, project=FOLDER)
         cluster.check_at_the_end()
-        pulumi.export(name, cluster.cluster_id)
+        pulumi.export(name, cluster.outputs["cluster_id"])
         await cluster.finish()
 
 

@@ -22,10 +22,10 @@ from tests.support.verdicts import passing
 
 PROGRAM = """
 import pulumi, pulumi_kubernetes as kubernetes
-from busbar.components.gpu_operator import GpuOperator, GpuOperatorArgs
-from busbar.components.mpi_operator import MpiOperator, MpiOperatorArgs
-from busbar.components.nccl_validation import NcclValidation, NcclValidationArgs
-from busbar.components.network_operator import NetworkOperator, NetworkOperatorArgs
+from busbar.components.gpu_operator import GpuOperator
+from busbar.components.mpi_operator import MpiOperator
+from busbar.components.nccl_validation import NcclValidation
+from busbar.components.network_operator import NetworkOperator
 from busbar.config import cluster
 from busbar.config.cluster import Hardware, Validation
 from busbar.manifests.nccljob import nccl_job
@@ -34,27 +34,29 @@ kubeconfig = "a kubeconfig"
 on_cluster = pulumi.ResourceOptions(provider=kubernetes.Provider("mine", kubeconfig=kubeconfig))
 gpus = GpuOperator(
     "gpus",
-    GpuOperatorArgs(kubeconfig=kubeconfig, config=cluster.GpuOperator(), nodes={"n1": 8, "n2": 8}),
     on_cluster,
+    kubeconfig=kubeconfig,
+    config=cluster.GpuOperator(),
+    nodes={"n1": 8, "n2": 8},
 )
 hcas = NetworkOperator(
     "hcas",
-    NetworkOperatorArgs(
-        kubeconfig=kubeconfig,
-        config=cluster.NetworkOperator(),
-        nodes={"n1": 4, "n2": 4},
-        rails=["0000:1b:00.0"],
-    ),
     on_cluster,
+    kubeconfig=kubeconfig,
+    config=cluster.NetworkOperator(),
+    nodes={"n1": 4, "n2": 4},
+    rails=["0000:1b:00.0"],
 )
 image = cluster.MpiOperator(image="registry.example/mpi:1")
-mpi = MpiOperator("mpi", MpiOperatorArgs(kubeconfig=kubeconfig, config=image), on_cluster)
+mpi = MpiOperator("mpi", on_cluster, kubeconfig=kubeconfig, config=image)
 validation = Validation(iterations=7)
 job = nccl_job("b200", ["n1", "n2"], Hardware(gpus=8, rails=4, rate_gbps=400), validation)
 measured = NcclValidation(
     "nccl",
-    NcclValidationArgs(kubeconfig=kubeconfig, job=job, validation=validation),
     pulumi.ResourceOptions.merge(on_cluster, pulumi.ResourceOptions(depends_on=[gpus, hcas, mpi])),
+    kubeconfig=kubeconfig,
+    job=job,
+    validation=validation,
 )
 pulumi.export("verdict", measured.result.apply(lambda result: result["verdict"]))
 """
@@ -63,36 +65,32 @@ ON_HOSTS = """
 import pulumi
 from pathlib import Path
 from busbar.hosts import nfs
-from busbar.components.api_endpoint import ApiEndpoint, ApiEndpointArgs
-from busbar.components.control_plane import K3sControlPlane, K3sControlPlaneArgs
+from busbar.components.api_endpoint import ApiEndpoint
+from busbar.components.control_plane import K3sControlPlane
 from busbar.components.engine.join_tokens import JoinTokens
 from busbar.components.engine.stack import StackConfig
-from busbar.components.load_balancer import HAProxyLoadBalancer, HAProxyLoadBalancerArgs
-from busbar.components.nfs_server import NfsServer, NfsServerArgs
-from busbar.components.preflight import Preflight, PreflightArgs
-from busbar.components.worker_pool import InfiniBandWorkerPool, InfiniBandWorkerPoolArgs
+from busbar.components.load_balancer import HAProxyLoadBalancer
+from busbar.components.nfs_server import NfsServer
+from busbar.components.preflight import Preflight
+from busbar.components.worker_pool import InfiniBandWorkerPool
 
 secrets = {"sshPrivateKey": pulumi.Output.secret("the key")}
 config = StackConfig.of(CONFIG, secrets, Path())
 inventory = config.inventory
 tokens = JoinTokens("plane")
-checks = Preflight("checks", PreflightArgs(config=config, install_id=tokens.install_id))
-plane = K3sControlPlane(
-    "plane", K3sControlPlaneArgs(config=config, tokens=tokens, machines=checks.machines)
-)
+checks = Preflight("checks", config=config, install_id=tokens.install_id)
+plane = K3sControlPlane("plane", config=config, tokens=tokens, machines=checks.machines)
 of_plane = {"kubeconfig": plane.kubeconfig, "servers": plane.servers, "agent_token": plane.agent_token}
-HAProxyLoadBalancer(
-    "api", HAProxyLoadBalancerArgs(config=config, ca_pem=plane.ca_pem, install_id=plane.install_id)
+HAProxyLoadBalancer("api", config=config, ca_pem=plane.ca_pem, install_id=plane.install_id)
+ApiEndpoint("endpoint", config=config, kubeconfig=plane.kubeconfig)
+NfsServer(
+    "nfs", login=config.login, install_id=plane.install_id, export=nfs.export_of(inventory),
+    fronts=inventory.fronts, workers=inventory.workers,
 )
-ApiEndpoint("endpoint", ApiEndpointArgs(config=config, kubeconfig=plane.kubeconfig))
-NfsServer("nfs", NfsServerArgs(
-    login=config.login, install_id=plane.install_id, fronts=inventory.fronts, workers=inventory.workers,
-    export=nfs.export_of(inventory),
-))
-InfiniBandWorkerPool("pool", InfiniBandWorkerPoolArgs(
-    config=config, pool="h100", prefix="gpu", install_id=plane.install_id, unreachable=checks.unreachable,
-    registries_yaml=plane.registries_yaml, **of_plane,
-))
+InfiniBandWorkerPool(
+    "pool", config=config, pool="h100", prefix="gpu", install_id=plane.install_id,
+    unreachable=checks.unreachable, registries_yaml=plane.registries_yaml, **of_plane,
+)
 pulumi.export("kubeconfig", plane.kubeconfig)
 """
 ON_ITS_HOSTS = site(

@@ -19,7 +19,7 @@ from busbar.components.engine.hosts import (
 )
 from busbar.components.engine.join_tokens import TOKEN_ARGUMENTS, create_password
 from busbar.components.engine.local_command import create_hosts_command
-from busbar.components.nfs_server import NfsServer, NfsServerArgs
+from busbar.components.nfs_server import NfsServer
 from busbar.hosts import k3s
 from busbar.hosts.inventory import Host
 from busbar.preflight import facts
@@ -83,7 +83,9 @@ class SlurmHosts(pulumi.ComponentResource):
     def _export_homes(self, name: str) -> NfsServer:
         """The server of the homes, if home.nfs is set. It is removed last: a mount without server hangs."""
         export, clients = preflight.home_export(self._slurm)
-        args = NfsServerArgs(
+        return NfsServer(
+            name,
+            pulumi.ResourceOptions(parent=self, depends_on=[self.checked]),
             login=self._login,
             install_id=self._install_id,
             export=export,
@@ -91,7 +93,6 @@ class SlurmHosts(pulumi.ComponentResource):
             workers=clients,
             folder_mode="0755",
         )
-        return NfsServer(name, args, pulumi.ResourceOptions(parent=self, depends_on=[self.checked]))
 
     def _common(self, host: Host) -> dict[str, str]:
         """Values of the scripts of all roles."""
