@@ -23,6 +23,8 @@ class ConfigModel(BaseModel):
         # `pulumi config set --path` may store `1.30` or `0123` as a number: accept it as text.
         coerce_numbers_to_str=True,
         str_strip_whitespace=True,
+        # The text below a key is its description in schemas and messages.
+        use_attribute_docstrings=True,
     )
 
 

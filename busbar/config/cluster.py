@@ -75,15 +75,17 @@ if TYPE_CHECKING:
 class Bastion(ConfigModel):
     """A jump host in front of all others; the same key or agent is used for it."""
 
-    address: Address = Field(description="IP address or name of the jump host.")
-    user: UserName = Field(default="root", description="Login on the jump host; sudo is not needed there.")
-    port: Port = Field(default=22, description="SSH port of the jump host.")
-    api_proxy_url: Url | None = Field(
-        default=None,
-        description="HTTP proxy to the Kubernetes API (proxy-url of the kubeconfig), where this machine "
-        "cannot reach the load balancer directly, such as http://127.0.0.1:3128.",
-    )
-    host_key: HostKey = Field(description="The jump host's ed25519 host key: `ssh-ed25519 AAAA...`.")
+    address: Address
+    """IP address or name of the jump host."""
+    user: UserName = "root"
+    """Login on the jump host; sudo is not needed there."""
+    port: Port = 22
+    """SSH port of the jump host."""
+    api_proxy_url: Url | None = None
+    """HTTP proxy to the Kubernetes API (proxy-url of the kubeconfig), where this machine cannot reach the
+    load balancer directly, such as http://127.0.0.1:3128."""
+    host_key: HostKey
+    """The jump host's ed25519 host key: `ssh-ed25519 AAAA...`."""
 
 
 class Ssh(ConfigModel):
@@ -92,28 +94,31 @@ class Ssh(ConfigModel):
     The key comes from exactly one source: `key_file`, the ssh-agent, or the secret `busbar:sshPrivateKey`.
     """
 
-    user: UserName = Field(
-        default="root", description="Login on the hosts; a user other than root needs passwordless sudo."
-    )
-    port: Port = Field(default=22, description="SSH port of the hosts.")
-    key_file: NonEmpty | None = Field(
-        default=None,
-        description="File with the private key, relative to the project folder; `~` is your home.",
-    )
-    agent: bool = Field(
-        default=False, description="Use the ssh-agent at SSH_AUTH_SOCK: no key is stored in the Pulumi state."
-    )
-    bastion: Bastion | None = Field(default=None, description="Jump host in front of all hosts.")
+    user: UserName = "root"
+    """Login on the hosts; a user other than root needs passwordless sudo."""
+    port: Port = 22
+    """SSH port of the hosts."""
+    key_file: NonEmpty | None = None
+    """File with the private key, relative to the project folder; `~` is your home."""
+    agent: bool = False
+    """Use the ssh-agent at SSH_AUTH_SOCK: no key is stored in the Pulumi state."""
+    bastion: Bastion | None = None
+    """Jump host in front of all hosts."""
 
 
 class HostConfig(ConfigModel):
     """One machine that is reachable over SSH."""
 
-    name: DnsLabel = Field(description="Name of the host; for servers and workers also the name of the node.")
-    address: Address = Field(description="IP address or host name, for SSH and for the cluster's traffic.")
-    host_key: HostKey = Field(description="The host's ed25519 host key: `ssh-keyscan -t ed25519 ADDRESS`.")
-    user: UserName | None = Field(default=None, description="Login on this host; by default ssh.user.")
-    port: Port | None = Field(default=None, description="SSH port of this host; by default ssh.port.")
+    name: DnsLabel
+    """Name of the host; for servers and workers also the name of the node."""
+    address: Address
+    """IP address or host name, for SSH and for the cluster's traffic."""
+    host_key: HostKey
+    """The host's ed25519 host key: `ssh-keyscan -t ed25519 ADDRESS`."""
+    user: UserName | None = None
+    """Login on this host; by default ssh.user."""
+    port: Port | None = None
+    """SSH port of this host; by default ssh.port."""
 
 
 Place = Annotated[LabelValue, Field(min_length=1)]
@@ -132,15 +137,13 @@ SWITCHES = ("block", "rail_group")
 class Topology(ConfigModel):
     """Names of the site's own; all workers of a pool have the same levels, or none."""
 
-    rail_group: Place | None = Field(
-        default=None,
-        description="The leaf switches that its rails end at: hosts with the same ones are one hop apart on "
-        "every rail (a scalable unit). In a fabric without rails: the leaf.",
-    )
-    block: Place | None = Field(default=None, description="The rail groups below the same spine switches.")
-    nvlink_domain: Place | None = Field(
-        default=None, description="The hosts whose GPUs share NVLink, such as the rack of a GB200 NVL72."
-    )
+    rail_group: Place | None = None
+    """The leaf switches that its rails end at: hosts with the same ones are one hop apart on every rail (a
+    scalable unit). In a fabric without rails: the leaf."""
+    block: Place | None = None
+    """The rail groups below the same spine switches."""
+    nvlink_domain: Place | None = None
+    """The hosts whose GPUs share NVLink, such as the rack of a GB200 NVL72."""
 
     def labels(self) -> dict[str, str]:
         """The labels of the Node, the farthest level first."""
@@ -154,51 +157,46 @@ Reason = Annotated[NonEmpty, Field(max_length=200)]
 class Worker(HostConfig):
     """A machine with GPUs and HCAs."""
 
-    pool: DnsLabel | None = Field(default=None, description="Name of its pool; optional with a single pool.")
-    topology: Topology = Field(default=Topology(), description="Where it is in the fabric, for schedulers.")
-    quarantine: Reason | None = Field(
-        default=None,
-        description="Why no new job may start on it (a taint busbar/quarantine; in Slurm a drain). It is "
-        "left out of measurements, waits for GPUs and the pools of the outputs. To end it, delete the line.",
-    )
+    pool: DnsLabel | None = None
+    """Name of its pool; optional with a single pool."""
+    topology: Topology = Topology()
+    """Where it is in the fabric, for schedulers."""
+    quarantine: Reason | None = None
+    """Why no new job may start on it (a taint busbar/quarantine; in Slurm a drain). It is left out of
+    measurements, waits for GPUs and the pools of the outputs. To end it, delete the line."""
 
 
 class VirtualIp(ConfigModel):
     """The address that two load balancers, or without any the servers, share by VRRP (keepalived)."""
 
-    address: IpAddress = Field(description="The shared address, at which the Kubernetes API is reached.")
-    interface: InterfaceName = Field(description="Network interface of these hosts that carries it.")
-    router_id: Annotated[Int, Field(ge=1, le=255)] = Field(
-        default=51, description="VRRP router id; must be unique on the network segment."
-    )
+    address: IpAddress
+    """The shared address, at which the Kubernetes API is reached."""
+    interface: InterfaceName
+    """Network interface of these hosts that carries it."""
+    router_id: Annotated[Int, Field(ge=1, le=255)] = 51
+    """VRRP router id; must be unique on the network segment."""
 
 
 class ApiEndpoint(ConfigModel):
     """An endpoint of the site's own (an appliance, kube-vip, DNS), in place of load balancers."""
 
-    address: Address = Field(
-        description="IP address or host name. It passes TCP port 6443 on to port 6443 of the servers, "
-        "without ending TLS."
-    )
+    address: Address
+    """IP address or host name. It passes TCP port 6443 on to port 6443 of the servers, without ending TLS."""
 
 
 class HostsFrom(ConfigModel):
     """A list of hosts that something else writes: a file, or the output of another stack."""
 
-    file: NonEmpty | None = Field(
-        default=None, description="JSON file with the list, relative to the project folder."
-    )
-    stack: NonEmpty | None = Field(
-        default=None, description="Stack that exports the list, as organization/project/stack."
-    )
-    output: NonEmpty = Field(default="hosts", description="The output of that stack with the list.")
-    allow_removal: bool = Field(
-        default=False,
-        description="Drain and remove workers that are no longer in the list; without it, the update fails.",
-    )
-    quarantine: dict[DnsLabel, Reason] = Field(
-        default={}, description="Worker -> why no new job may start on it, as hosts.workers[].quarantine."
-    )
+    file: NonEmpty | None = None
+    """JSON file with the list, relative to the project folder."""
+    stack: NonEmpty | None = None
+    """Stack that exports the list, as organization/project/stack."""
+    output: NonEmpty = "hosts"
+    """The output of that stack with the list."""
+    allow_removal: bool = False
+    """Drain and remove workers that are no longer in the list; without it, the update fails."""
+    quarantine: dict[DnsLabel, Reason] = Field(default={})
+    """Worker -> why no new job may start on it, as hosts.workers[].quarantine."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -238,51 +236,37 @@ class Hosts(ConfigModel):
 
     model_config = ConfigDict(json_schema_extra=_required_beside_list)
 
-    load_balancers: list[HostConfig] = Field(
-        default=[],
-        max_length=2,
-        description="Hosts for HAProxy: 1, or 2 that share hosts.virtual_ip. None with api_endpoint, or if "
-        "the servers share hosts.virtual_ip.",
-    )
-    virtual_ip: VirtualIp | None = Field(
-        default=None,
-        description="Required with two load balancers, not allowed with one. Without load balancers three "
-        "servers or more share it.",
-    )
-    servers: Annotated[list[HostConfig], Field(min_length=1), AfterValidator(_odd)] = Field(
-        description="K3s servers with embedded etcd: an odd number, because etcd needs a majority."
-    )
-    workers: list[Worker] = Field(min_length=1, description="Hosts with GPUs and HCAs.")
-    nfs_server: HostConfig | None = Field(
-        default=None, description="A host that is only the NFS server of the section nfs_server."
-    )
+    load_balancers: list[HostConfig] = Field(default=[], max_length=2)
+    """Hosts for HAProxy: 1, or 2 that share hosts.virtual_ip. None with api_endpoint, or if the servers share
+    hosts.virtual_ip."""
+    virtual_ip: VirtualIp | None = None
+    """Required with two load balancers, not allowed with one. Without load balancers three servers or more
+    share it."""
+    servers: Annotated[list[HostConfig], Field(min_length=1), AfterValidator(_odd)]
+    """K3s servers with embedded etcd: an odd number, because etcd needs a majority."""
+    workers: list[Worker] = Field(min_length=1)
+    """Hosts with GPUs and HCAs."""
+    nfs_server: HostConfig | None = None
+    """A host that is only the NFS server of the section nfs_server."""
 
 
 class NfsServer(ConfigModel):
     """One folder, exported to the workers and to nobody else. busbar never deletes its data."""
 
-    host: DnsLabel | None = Field(
-        default=None,
-        description="Name of the load balancer or server that exports the folder; by default the host of "
-        "hosts.nfs_server.",
-    )
-    folder: ExportedFolder = Field(
-        description="Folder to export; created if missing. Its data stay when the stack is destroyed."
-    )
-    min_free_gb: Annotated[Int, Field(ge=1)] = Field(
-        default=100, description="Free space in GB (10^9 bytes) that the folder's disk must have at first."
-    )
-    squash: Literal["all", "root", "none"] = Field(
-        default="all",
-        description="Which users of the workers are nobody in the folder (exports(5)). all: every one, so "
-        "that pods of all users share files. root: root, whose pods then need folders that anyone may write. "
-        "none: whoever is root in a pod is root in the folder.",
-    )
-    allow_system_disk: bool = Field(
-        default=False,
-        description="Allow a folder on the disk of the operating system: jobs can fill it, and a worker that "
-        "forges file handles reaches other files there (exports(5), subtree_check).",
-    )
+    host: DnsLabel | None = None
+    """Name of the load balancer or server that exports the folder; by default the host of
+    hosts.nfs_server."""
+    folder: ExportedFolder
+    """Folder to export; created if missing. Its data stay when the stack is destroyed."""
+    min_free_gb: Annotated[Int, Field(ge=1)] = 100
+    """Free space in GB (10^9 bytes) that the folder's disk must have at first."""
+    squash: Literal["all", "root", "none"] = "all"
+    """Which users of the workers are nobody in the folder (exports(5)). all: every one, so that pods of all
+    users share files. root: root, whose pods then need folders that anyone may write. none: whoever is root
+    in a pod is root in the folder."""
+    allow_system_disk: bool = False
+    """Allow a folder on the disk of the operating system: jobs can fill it, and a worker that forges file
+    handles reaches other files there (exports(5), subtree_check)."""
 
 
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "alltoall", "sendrecv", "broadcast"]
@@ -317,34 +301,22 @@ class NcclPoolSettings(ConfigModel):
 
     model_config = ConfigDict(json_schema_extra=_without_defaults)
 
-    profile: ProfileName | None = Field(
-        default=None,
-        description="Profile of a known system, such as h100-ib-8x400; its settings become the defaults.",
-    )
-    transport: Transport | None = Field(
-        default=None,
-        description="Transport that NCCL must prove to use; by default the profile's, else gpudirect-rdma.",
-    )
-    algorithm: Algorithm = Field(
-        default="auto", description="Algorithm that NCCL is told to use (NCCL_ALGO)."
-    )
-    expected_busbw_gbps: Annotated[Float, Field(gt=0)] | None = Field(
-        default=None, description="Expected bus bandwidth in GB/s (10^9 bytes), instead of the computed one."
-    )
-    expected_by_collective: dict[Collective, Annotated[Float, Field(gt=0)]] = Field(
-        default={},
-        description="Expected bus bandwidth in GB/s by collective; expected_busbw_gbps is the first one's.",
-    )
-    tolerance: Annotated[Float, Field(ge=0, lt=1)] = Field(
-        default=0.1,
-        description="Accepted shortfall as a fraction of the expected bandwidth: 0.1 accepts 90 %.",
-    )
-    env: dict[EnvName, Text] = Field(
-        default={}, description="Additional environment variables of the ranks, such as NCCL_DEBUG_SUBSYS."
-    )
-    hcas: list[HcaName] = Field(
-        default=[], description="HCAs that NCCL must use (NCCL_IB_HCA); by default all rails."
-    )
+    profile: ProfileName | None = None
+    """Profile of a known system, such as h100-ib-8x400; its settings become the defaults."""
+    transport: Transport | None = None
+    """Transport that NCCL must prove to use; by default the profile's, else gpudirect-rdma."""
+    algorithm: Algorithm = "auto"
+    """Algorithm that NCCL is told to use (NCCL_ALGO)."""
+    expected_busbw_gbps: Annotated[Float, Field(gt=0)] | None = None
+    """Expected bus bandwidth in GB/s (10^9 bytes), instead of the computed one."""
+    expected_by_collective: dict[Collective, Annotated[Float, Field(gt=0)]] = Field(default={})
+    """Expected bus bandwidth in GB/s by collective; expected_busbw_gbps is the first one's."""
+    tolerance: Annotated[Float, Field(ge=0, lt=1)] = 0.1
+    """Accepted shortfall as a fraction of the expected bandwidth: 0.1 accepts 90 %."""
+    env: dict[EnvName, Text] = Field(default={})
+    """Additional environment variables of the ranks, such as NCCL_DEBUG_SUBSYS."""
+    hcas: list[HcaName] = Field(default=[])
+    """HCAs that NCCL must use (NCCL_IB_HCA); by default all rails."""
 
 
 class NcclSettings(NcclPoolSettings):
@@ -352,44 +324,39 @@ class NcclSettings(NcclPoolSettings):
 
     model_config = ConfigDict(json_schema_extra=None)
 
-    enabled: bool = Field(
-        default=True, description="Run the NCCL validation; if false, nccl_passed is false."
-    )
-    enforce: bool = Field(default=True, description="Let `pulumi up` fail unless the validation passed.")
-    run: Annotated[Int, Field(ge=1)] = Field(
-        default=1,
-        description="Number of the run: raise it to measure again without another change, for example "
-        "after a cable was replaced.",
-    )
-    busy_deadline_seconds: Annotated[Int, Field(ge=30)] = Field(
-        default=3600, description="How long when_busy: wait waits for the GPUs, in seconds."
-    )
-    min_nodes_fraction: Annotated[Float, Field(gt=0, le=1)] = Field(
-        default=0.9,
-        description="Part of a pool's workers, without those in quarantine, that must be measured; with "
-        "fewer, nccl_passed is false.",
-    )
+    enabled: bool = True
+    """Run the NCCL validation; if false, nccl_passed is false."""
+    enforce: bool = True
+    """Let `pulumi up` fail unless the validation passed."""
+    run: Annotated[Int, Field(ge=1)] = 1
+    """Number of the run: raise it to measure again without another change, for example after a cable was
+    replaced."""
+    busy_deadline_seconds: Annotated[Int, Field(ge=30)] = 3600
+    """How long when_busy: wait waits for the GPUs, in seconds."""
+    min_nodes_fraction: Annotated[Float, Field(gt=0, le=1)] = 0.9
+    """Part of a pool's workers, without those in quarantine, that must be measured; with fewer, nccl_passed
+    is false."""
     collectives: Annotated[list[Collective], Field(min_length=1), AfterValidator(_once)] = Field(
-        default=["all_reduce"], description="Collectives to measure; the first one is the headline result."
+        default=["all_reduce"]
     )
-    min_bytes: Bytes = Field(default=512 << 20, description="Smallest message, such as 512M (binary units).")
-    max_bytes: Bytes = Field(default=8 << 30, description="Largest message; busbw is taken at this size.")
-    step_factor: Annotated[Int, Field(ge=2)] = Field(
-        default=2, description="Factor from one size to the next."
-    )
-    iterations: Annotated[Int, Field(ge=1)] = Field(default=20, description="Timed iterations per size.")
-    warmup: Annotated[Int, Field(ge=0)] = Field(default=5, description="Iterations before the timed ones.")
-    accept_warnings: list[Annotated[Text, Field(min_length=8)]] = Field(
-        default=[],
-        description="Parts of lines that busbar does not know and the log may have: WARN lines of NCCL, and "
-        "lines that look like the end of a job. Known failures are never accepted.",
-    )
-    slots_per_worker: Annotated[Int, Field(ge=1)] | None = Field(
-        default=None, description="Ranks per worker; by default the pool's GPUs."
-    )
-    deadline_seconds: Annotated[Int, Field(ge=30)] = Field(
-        default=1800, description="Time limit of the job in seconds."
-    )
+    """Collectives to measure; the first one is the headline result."""
+    min_bytes: Bytes = 512 << 20
+    """Smallest message, such as 512M (binary units)."""
+    max_bytes: Bytes = 8 << 30
+    """Largest message; busbw is taken at this size."""
+    step_factor: Annotated[Int, Field(ge=2)] = 2
+    """Factor from one size to the next."""
+    iterations: Annotated[Int, Field(ge=1)] = 20
+    """Timed iterations per size."""
+    warmup: Annotated[Int, Field(ge=0)] = 5
+    """Iterations before the timed ones."""
+    accept_warnings: list[Annotated[Text, Field(min_length=8)]] = Field(default=[])
+    """Parts of lines that busbar does not know and the log may have: WARN lines of NCCL, and lines that look
+    like the end of a job. Known failures are never accepted."""
+    slots_per_worker: Annotated[Int, Field(ge=1)] | None = None
+    """Ranks per worker; by default the pool's GPUs."""
+    deadline_seconds: Annotated[Int, Field(ge=30)] = 1800
+    """Time limit of the job in seconds."""
 
     def of_pool(self, own: NcclPoolSettings | None) -> Self:
         """The validation of a pool: its OWN values, else these. Its `env` is merged over this one."""
@@ -424,13 +391,10 @@ class NcclSettings(NcclPoolSettings):
 class PodSettings(ConfigModel):
     """Settings of the pods of a measurement."""
 
-    image: Image = Field(
-        default=versions.NCCL_TESTS_IMAGE, description="Image with nccl-tests, Open MPI and sshd."
-    )
-    topology_file: NonEmpty | None = Field(
-        default=None,
-        description="NCCL topology XML on the machine that runs Pulumi, relative to the project folder.",
-    )
+    image: Image = versions.NCCL_TESTS_IMAGE
+    """Image with nccl-tests, Open MPI and sshd."""
+    topology_file: NonEmpty | None = None
+    """NCCL topology XML on the machine that runs Pulumi, relative to the project folder."""
 
 
 class PoolValidation(NcclPoolSettings, PodSettings):
@@ -440,56 +404,48 @@ class PoolValidation(NcclPoolSettings, PodSettings):
 class Diagnose(ConfigModel):
     """Settings of `busbar diagnose`, which finds the slow node, rail or switch of a pool."""
 
-    when: Literal["never", "on_failure"] = Field(
-        default="never",
-        description="When `busbar up` runs it. on_failure: at once after a failed gate, for each pool that "
-        "did not pass.",
-    )
+    when: Literal["never", "on_failure"] = "never"
+    """When `busbar up` runs it. on_failure: at once after a failed gate, for each pool that did not pass."""
 
 
 class Validation(NcclSettings, PodSettings):
     """An MPIJob of nccl-tests per pool, and the gate on its result."""
 
-    when_busy: Literal["fail", "wait", "keep"] = Field(
-        default="fail",
-        description="What a new measurement does while pods hold the GPUs that it needs. fail: after three "
-        "minutes the update fails, except where a quarantine begins or ends, which keeps the former verdict. "
-        "wait: it waits for them. keep: the former verdict stays, for the workers that it measured, and says "
-        "what has changed since; without one, the update fails.",
-    )
-    shm_size: Memory = Field(default="64Gi", description="Size of /dev/shm per worker pod; counts as memory.")
-    memory: Memory | None = Field(default=None, description="Memory limit per worker pod; by default none.")
-    runtime_class: RuntimeClass = Field(
-        default="nvidia", description="RuntimeClass of the worker pods; empty for none."
-    )
-    diagnose: Diagnose = Field(default=Diagnose(), description="When `busbar up` runs `busbar diagnose`.")
+    when_busy: Literal["fail", "wait", "keep"] = "fail"
+    """What a new measurement does while pods hold the GPUs that it needs. fail: after three minutes the
+    update fails, except where a quarantine begins or ends, which keeps the former verdict. wait: it waits for
+    them. keep: the former verdict stays, for the workers that it measured, and says what has changed since;
+    without one, the update fails."""
+    shm_size: Memory = "64Gi"
+    """Size of /dev/shm per worker pod; counts as memory."""
+    memory: Memory | None = None
+    """Memory limit per worker pod; by default none."""
+    runtime_class: RuntimeClass = "nvidia"
+    """RuntimeClass of the worker pods; empty for none."""
+    diagnose: Diagnose = Diagnose()
+    """When `busbar up` runs `busbar diagnose`."""
 
 
 class Gpus(ConfigModel):
     """The GPUs of a host; used alone where its rails do not count, or come from a profile."""
 
-    gpus: Annotated[Int, Field(ge=1, le=64)] = Field(description="GPUs per worker.")
-    gpu_model: NonEmpty | None = Field(
-        default=None, description="Text that the GPU's product name must contain, such as H100."
-    )
+    gpus: Annotated[Int, Field(ge=1, le=64)]
+    """GPUs per worker."""
+    gpu_model: NonEmpty | None = None
+    """Text that the GPU's product name must contain, such as H100."""
 
 
 class Hardware(Gpus):
     """The hardware that every host of a pool must have; preflight fails for a host that has less."""
 
-    rails: Annotated[Int, Field(ge=1, le=64)] = Field(
-        description="HCA ports per worker that carry NCCL traffic: active, and at rate_gbps."
-    )
-    rate_gbps: Annotated[Float, Field(gt=0, le=3200)] = Field(
-        description="Rate of one rail in Gb/s: 400 for NDR."
-    )
-    link_layer: Literal["infiniband", "ethernet"] = Field(
-        default="infiniband", description="Link layer of the rails; ethernet means RoCE."
-    )
-    ignore_hcas: list[HcaPattern] = Field(
-        default=[],
-        description="HCAs that are not rails (storage, management), such as mlx5_4; shell patterns work.",
-    )
+    rails: Annotated[Int, Field(ge=1, le=64)]
+    """HCA ports per worker that carry NCCL traffic: active, and at rate_gbps."""
+    rate_gbps: Annotated[Float, Field(gt=0, le=3200)]
+    """Rate of one rail in Gb/s: 400 for NDR."""
+    link_layer: Literal["infiniband", "ethernet"] = "infiniband"
+    """Link layer of the rails; ethernet means RoCE."""
+    ignore_hcas: list[HcaPattern] = Field(default=[])
+    """HCAs that are not rails (storage, management), such as mlx5_4; shell patterns work."""
 
     @property
     def required(self) -> dict[str, Any]:
@@ -516,9 +472,8 @@ class Hardware(Gpus):
 class MeasuredPool(Hardware):
     """A pool of hosts, and its own settings of the measurement."""
 
-    validation: NcclPoolSettings | None = Field(
-        default=None, description="What differs in the NCCL validation of this pool, by its hardware."
-    )
+    validation: NcclPoolSettings | None = None
+    """What differs in the NCCL validation of this pool, by its hardware."""
 
     def quarantined_at_once(self, workers: int) -> int:
         """How many of the pool's workers a diagnosis may put in quarantine at once."""
@@ -541,9 +496,12 @@ FlowControl = Literal["warn", "require", "ignore"]
 class Taint(ConfigModel):
     """A taint of a pool's workers."""
 
-    key: LabelKey = Field(description="Key of the taint.")
-    value: LabelValue = Field(default="", description="Value of the taint; may be empty.")
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = Field(description="Effect of the taint.")
+    key: LabelKey
+    """Key of the taint."""
+    value: LabelValue = ""
+    """Value of the taint; may be empty."""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+    """Effect of the taint."""
 
     @classmethod
     def parse(cls, text: str) -> Taint:
@@ -574,61 +532,40 @@ def _distinct(taints: list[Taint]) -> list[Taint]:
 class Pool(MeasuredPool):
     """Requirements for every worker of the pool, and how K3s is updated on it."""
 
-    labels: dict[NodeLabelKey, LabelValue] = Field(
-        default={}, description="Labels of the workers; a change is applied to running ones too."
-    )
-    taints: Annotated[list[Taint], AfterValidator(_distinct)] = Field(
-        default=[], description="Taints of the workers; a change is applied to running ones too."
-    )
-    min_disk_gb: Annotated[Int, Field(ge=1)] = Field(
-        default=50, description="Free space per worker in GB (10^9 bytes) where K3s keeps images."
-    )
-    flow_control: FlowControl = Field(
-        default="warn",
-        description="RoCE rails: what preflight reports where the priority of NCCL's traffic class has "
-        "neither PFC nor ECN on the host, or where this cannot be read. warn: a warning. require: an error. "
-        "ignore: nothing.",
-    )
-    max_unavailable: MaxUnavailable = Field(
-        default="10%",
-        description="How many running agents of the pool may restart at the same time when their version or "
-        "configuration changes: a number, or a percentage of the pool, rounded up.",
-    )
-    pause_seconds: Annotated[Int, Field(ge=0, le=3600)] | None = Field(
-        default=None,
-        description="How long a worker must have been Ready after a restart of its agent before the next "
-        "ones restart. Without it: 60 where more than one may restart at the same time, else 0.",
-    )
-    drain: Literal["never", "upgrade", "always"] = Field(
-        default="upgrade",
-        description="When a worker is drained before its agent restarts: never, for another version of K3s, "
-        "or always. Disruption budgets are honoured. Pods of jobs, of DaemonSets and without a controller "
-        "stay, and keep running.",
-    )
-    drain_timeout_seconds: Annotated[Int, Field(ge=10, le=3600)] = Field(
-        default=600,
-        description="How long a drain may take. A worker that is not drained by then is uncordoned, its "
-        "agent does not restart, and the update fails.",
-    )
-    running_jobs: Literal["keep", "wait", "refuse"] = Field(
-        default="keep",
-        description="What an agent that has to restart does while pods of a job (Job, MPIJob) run on its "
-        "worker. keep: it restarts, and they keep running; no drain evicts them. wait: it waits for their "
-        "end, an hour at most. refuse: the update fails at this worker.",
-    )
-    quarantine_cordon: bool = Field(
-        default=False,
-        description="Also cordon the Nodes of workers in quarantine, for schedulers that heed no taint of "
-        "Kubernetes, such as that of Slinky.",
-    )
-    quarantine_limit: MaxUnavailable = Field(
-        default="10%",
-        description="How many workers of the pool `busbar diagnose --quarantine` may put in quarantine at "
-        "once: a number, or a percentage of the pool, rounded down, at least 1.",
-    )
-    validation: PoolValidation | None = Field(
-        default=None, description="What differs in the NCCL validation of this pool, by its hardware."
-    )
+    labels: dict[NodeLabelKey, LabelValue] = Field(default={})
+    """Labels of the workers; a change is applied to running ones too."""
+    taints: Annotated[list[Taint], AfterValidator(_distinct)] = Field(default=[])
+    """Taints of the workers; a change is applied to running ones too."""
+    min_disk_gb: Annotated[Int, Field(ge=1)] = 50
+    """Free space per worker in GB (10^9 bytes) where K3s keeps images."""
+    flow_control: FlowControl = "warn"
+    """RoCE rails: what preflight reports where the priority of NCCL's traffic class has neither PFC nor ECN
+    on the host, or where this cannot be read. warn: a warning. require: an error. ignore: nothing."""
+    max_unavailable: MaxUnavailable = "10%"
+    """How many running agents of the pool may restart at the same time when their version or configuration
+    changes: a number, or a percentage of the pool, rounded up."""
+    pause_seconds: Annotated[Int, Field(ge=0, le=3600)] | None = None
+    """How long a worker must have been Ready after a restart of its agent before the next ones restart.
+    Without it: 60 where more than one may restart at the same time, else 0."""
+    drain: Literal["never", "upgrade", "always"] = "upgrade"
+    """When a worker is drained before its agent restarts: never, for another version of K3s, or always.
+    Disruption budgets are honoured. Pods of jobs, of DaemonSets and without a controller stay, and keep
+    running."""
+    drain_timeout_seconds: Annotated[Int, Field(ge=10, le=3600)] = 600
+    """How long a drain may take. A worker that is not drained by then is uncordoned, its agent does not
+    restart, and the update fails."""
+    running_jobs: Literal["keep", "wait", "refuse"] = "keep"
+    """What an agent that has to restart does while pods of a job (Job, MPIJob) run on its worker. keep: it
+    restarts, and they keep running; no drain evicts them. wait: it waits for their end, an hour at most.
+    refuse: the update fails at this worker."""
+    quarantine_cordon: bool = False
+    """Also cordon the Nodes of workers in quarantine, for schedulers that heed no taint of Kubernetes, such
+    as that of Slinky."""
+    quarantine_limit: MaxUnavailable = "10%"
+    """How many workers of the pool `busbar diagnose --quarantine` may put in quarantine at once: a number, or
+    a percentage of the pool, rounded down, at least 1."""
+    validation: PoolValidation | None = None
+    """What differs in the NCCL validation of this pool, by its hardware."""
 
     def restarts_at_once(self, workers: int) -> int:
         """`max_unavailable` as a number, for a pool with this number of workers."""
@@ -653,12 +590,11 @@ class Pool(MeasuredPool):
 class HttpProxy(ConfigModel):
     """The proxy for K3s, its containerd, and the downloads and packages of the host scripts."""
 
-    url: ProxyUrl = Field(description="URL of the proxy for http and https, with its port and without login.")
-    no_proxy: list[Unproxied] = Field(
-        default=[],
-        description="What is reached directly beside hosts, API, pods and services: names, domains "
-        "(.example.com), addresses and networks. The network of the hosts stands for their addresses.",
-    )
+    url: ProxyUrl
+    """URL of the proxy for http and https, with its port and without login."""
+    no_proxy: list[Unproxied] = Field(default=[])
+    """What is reached directly beside hosts, API, pods and services: names, domains (.example.com), addresses
+    and networks. The network of the hosts stands for their addresses."""
 
     @property
     def direct(self) -> list[str]:
@@ -683,22 +619,21 @@ class HttpProxy(ConfigModel):
 class Checksums(ConfigModel):
     """sha256 of the K3s binary for each architecture."""
 
-    amd64: Sha256 | None = Field(default=None, description="sha256 of the file `k3s`.")
-    arm64: Sha256 | None = Field(default=None, description="sha256 of the file `k3s-arm64`.")
+    amd64: Sha256 | None = None
+    """sha256 of the file `k3s`."""
+    arm64: Sha256 | None = None
+    """sha256 of the file `k3s-arm64`."""
 
 
 class ImageArchive(ConfigModel):
     """An archive of container images for hosts without access to a registry."""
 
-    url: ArchiveUrl = Field(
-        description="URL of the archive (.tar, .tar.gz, .tgz or .tar.zst); each host fetches it."
-    )
-    roles: list[Literal["server", "worker"]] = Field(
-        default=["server", "worker"], min_length=1, description="Which hosts get it."
-    )
-    sha256: Sha256 | None = Field(
-        default=None, description="Its checksum; by default looked up in k3s.checksums_file by file name."
-    )
+    url: ArchiveUrl
+    """URL of the archive (.tar, .tar.gz, .tgz or .tar.zst); each host fetches it."""
+    roles: list[Literal["server", "worker"]] = Field(default=["server", "worker"], min_length=1)
+    """Which hosts get it."""
+    sha256: Sha256 | None = None
+    """Its checksum; by default looked up in k3s.checksums_file by file name."""
 
 
 def _own_names(images: list[ImageArchive]) -> list[ImageArchive]:
@@ -745,20 +680,25 @@ class Registries(ConfigModel):
 class S3(ConfigModel):
     """A bucket for etcd snapshots. The keys are the secrets busbar:s3AccessKey and busbar:s3SecretKey."""
 
-    endpoint: Endpoint = Field(default="s3.amazonaws.com", description="HOST or HOST:PORT of the S3 service.")
-    bucket: BucketName = Field(description="Name of the bucket.")
-    region: BucketRegion = Field(default="us-east-1", description="Region of the bucket.")
-    folder: BucketFolder | None = Field(default=None, description="Folder inside the bucket.")
+    endpoint: Endpoint = "s3.amazonaws.com"
+    """HOST or HOST:PORT of the S3 service."""
+    bucket: BucketName
+    """Name of the bucket."""
+    region: BucketRegion = "us-east-1"
+    """Region of the bucket."""
+    folder: BucketFolder | None = None
+    """Folder inside the bucket."""
 
 
 class Snapshots(ConfigModel):
     """Scheduled snapshots of etcd."""
 
-    schedule: CronSchedule = Field(default="0 */12 * * *", description="Cron schedule with five fields.")
-    retention: Annotated[Int, Field(ge=1)] = Field(
-        default=5, description="Number of snapshots that each server keeps."
-    )
-    s3: S3 | None = Field(default=None, description="Also copy each snapshot to a bucket.")
+    schedule: CronSchedule = "0 */12 * * *"
+    """Cron schedule with five fields."""
+    retention: Annotated[Int, Field(ge=1)] = 5
+    """Number of snapshots that each server keeps."""
+    s3: S3 | None = None
+    """Also copy each snapshot to a bucket."""
 
 
 Rotation = Annotated[Int, Field(ge=0)]
@@ -767,14 +707,12 @@ Rotation = Annotated[Int, Field(ge=0)]
 class Rotate(ConfigModel):
     """Rotations in a running cluster: raise a number by one, and run an update (docs/hosts.md)."""
 
-    certificates: Rotation = Field(
-        default=0, description="Certificates of all servers and workers; the authorities (CA) stay."
-    )
-    server_token: Rotation = Field(
-        default=0,
-        description="Token that servers join with. Earlier snapshots of etcd need the earlier token.",
-    )
-    agent_token: Rotation = Field(default=0, description="Token that workers join with.")
+    certificates: Rotation = 0
+    """Certificates of all servers and workers; the authorities (CA) stay."""
+    server_token: Rotation = 0
+    """Token that servers join with. Earlier snapshots of etcd need the earlier token."""
+    agent_token: Rotation = 0
+    """Token that workers join with."""
 
 
 def _as_texts(value: Any) -> Any:
@@ -792,65 +730,47 @@ def _as_texts(value: Any) -> Any:
 class Authentication(ConfigModel):
     """Users of the Kubernetes API. Their permissions come from the site's ClusterRoleBindings (RBAC)."""
 
-    jwt: list[Annotated[JsonObject, AfterValidator(_as_texts)]] = Field(
-        default=[],
-        description="Issuers of tokens (OIDC): JWTAuthenticators of apiserver.config.k8s.io, passed on as "
-        "given. Servers load them without a restart; those that the API server refuses fail the update.",
-    )
+    jwt: list[Annotated[JsonObject, AfterValidator(_as_texts)]] = Field(default=[])
+    """Issuers of tokens (OIDC): JWTAuthenticators of apiserver.config.k8s.io, passed on as given. Servers
+    load them without a restart; those that the API server refuses fail the update."""
 
 
 class K3s(ConfigModel):
     """The Kubernetes distribution on servers and workers."""
 
-    version: K3sVersion = Field(default=versions.K3S, description="Release of K3s, such as v1.35.6+k3s1.")
-    base_url: ReleasesUrl = Field(
-        default=versions.K3S_BASE_URL,
-        description="Base URL of the releases; a mirror keeps the layout <base>/<version>/k3s.",
-    )
-    sha256: Checksums | None = Field(
-        default=None,
-        description="Checksums of the binary, for a release whose checksum busbar does not contain.",
-    )
-    checksums_file: NonEmpty | None = Field(
-        default=None,
-        description="sha256sum file with the binary and the image archives, relative to the project folder.",
-    )
-    cluster_cidr: Cidr = Field(
-        default="10.44.0.0/14",
-        description="Network of the pods: a /24 per server and worker. Cannot be changed later.",
-    )
-    service_cidr: Cidr = Field(default="10.43.0.0/16", description="Network of the services.")
-    flannel_backend: Literal["vxlan", "host-gw", "wireguard-native", "none"] = Field(
-        default="vxlan", description="How pods of different hosts reach each other."
-    )
-    tls_san: list[Address] = Field(
-        default=[],
-        description="Further names and addresses of the API in its certificate, such as a name in DNS. "
-        "Those of the load balancers are in it.",
-    )
-    disable: list[Component] = Field(
-        default=["traefik", "servicelb"], description="Packaged components of K3s that are not installed."
-    )
-    images: Annotated[list[ImageArchive], AfterValidator(_own_names)] = Field(
-        default=[], description="Image archives for hosts without access to a registry (air gap)."
-    )
-    server_args: JsonObject = Field(
-        default={}, description="Additional keys of config.yaml on the servers; lists are appended."
-    )
-    agent_args: JsonObject = Field(
-        default={}, description="Additional keys of config.yaml on the workers; lists are appended."
-    )
-    registries: JsonObject = Field(
-        default={},
-        description="registries.yaml: mirrors and TLS; logins are the secret busbar:registryCredentials.",
-    )
-    authentication: Authentication = Field(
-        default=Authentication(), description="Users of the Kubernetes API from issuers of the site (OIDC)."
-    )
-    snapshots: Snapshots = Field(default=Snapshots(), description="Snapshots of etcd.")
-    rotate: Rotate = Field(
-        default=Rotate(), description="Rotation of certificates, keys and tokens, by numbers that only rise."
-    )
+    version: K3sVersion = versions.K3S
+    """Release of K3s, such as v1.35.6+k3s1."""
+    base_url: ReleasesUrl = versions.K3S_BASE_URL
+    """Base URL of the releases; a mirror keeps the layout <base>/<version>/k3s."""
+    sha256: Checksums | None = None
+    """Checksums of the binary, for a release whose checksum busbar does not contain."""
+    checksums_file: NonEmpty | None = None
+    """sha256sum file with the binary and the image archives, relative to the project folder."""
+    cluster_cidr: Cidr = "10.44.0.0/14"
+    """Network of the pods: a /24 per server and worker. Cannot be changed later."""
+    service_cidr: Cidr = "10.43.0.0/16"
+    """Network of the services."""
+    flannel_backend: Literal["vxlan", "host-gw", "wireguard-native", "none"] = "vxlan"
+    """How pods of different hosts reach each other."""
+    tls_san: list[Address] = Field(default=[])
+    """Further names and addresses of the API in its certificate, such as a name in DNS. Those of the load
+    balancers are in it."""
+    disable: list[Component] = Field(default=["traefik", "servicelb"])
+    """Packaged components of K3s that are not installed."""
+    images: Annotated[list[ImageArchive], AfterValidator(_own_names)] = Field(default=[])
+    """Image archives for hosts without access to a registry (air gap)."""
+    server_args: JsonObject = Field(default={})
+    """Additional keys of config.yaml on the servers; lists are appended."""
+    agent_args: JsonObject = Field(default={})
+    """Additional keys of config.yaml on the workers; lists are appended."""
+    registries: JsonObject = Field(default={})
+    """registries.yaml: mirrors and TLS; logins are the secret busbar:registryCredentials."""
+    authentication: Authentication = Authentication()
+    """Users of the Kubernetes API from issuers of the site (OIDC)."""
+    snapshots: Snapshots = Snapshots()
+    """Snapshots of etcd."""
+    rotate: Rotate = Rotate()
+    """Rotation of certificates, keys and tokens, by numbers that only rise."""
 
 
 def arguments_of(config: Mapping[str, Any], key: str) -> list[str]:
@@ -866,9 +786,6 @@ def parsed(argument: str) -> tuple[str, str]:
 
 
 HCA_RESOURCE = "nvidia.com/hostdev"
-_ENABLED = "Install it; false if another tool has installed it."
-_CHART = "Name of the chart, a local path, or an oci:// URL."
-_VALUES = "Values merged over helm_values/; lists are replaced."
 
 
 class Chart(ConfigModel):
@@ -876,13 +793,13 @@ class Chart(ConfigModel):
 
     # A folder or an archive has one version, which is not configured.
     version: ChartVersion = ""
-    repository: Url | None = Field(
-        default=versions.NVIDIA_CHARTS,
-        description="Helm repository; not used for a local chart or an oci:// URL.",
-    )
+    repository: Url | None = versions.NVIDIA_CHARTS
+    """Helm repository; not used for a local chart or an oci:// URL."""
     chart: ChartName
-    values: JsonObject = Field(default={}, description=_VALUES)
-    enabled: bool = Field(default=True, description=_ENABLED)
+    values: JsonObject = Field(default={})
+    """Values merged over helm_values/; lists are replaced."""
+    enabled: bool = True
+    """Install it; false if another tool has installed it."""
 
     @property
     def is_local(self) -> bool:
@@ -898,53 +815,46 @@ class Chart(ConfigModel):
 class GpuOperator(Chart):
     """NVIDIA GPU Operator: driver, container toolkit, device plugin -> `nvidia.com/gpu`."""
 
-    version: Annotated[ChartVersion, Offered(lambda: versions.GPU_OPERATORS)] = Field(
-        default=versions.GPU_OPERATOR, description="Version of the chart, with a leading v."
-    )
-    chart: ChartName = Field(default="gpu-operator", description=_CHART)
-    timeout_seconds: Seconds = Field(
-        default=1800,
-        description="Time until every GPU must be allocatable, in seconds; 5 s per worker are added.",
-    )
+    version: Annotated[ChartVersion, Offered(lambda: versions.GPU_OPERATORS)] = versions.GPU_OPERATOR
+    """Version of the chart, with a leading v."""
+    chart: ChartName = "gpu-operator"
+    """Name of the chart, a local path, or an oci:// URL."""
+    timeout_seconds: Seconds = 1800
+    """Time until every GPU must be allocatable, in seconds; 5 s per worker are added."""
 
 
 class NetworkOperator(Chart):
     """NVIDIA Network Operator: SR-IOV device plugin -> allocatable HCAs."""
 
-    version: Annotated[ChartVersion, Offered(lambda: versions.NETWORK_OPERATORS)] = Field(
-        default=versions.NETWORK_OPERATOR, description="Version of the chart, without a leading v."
-    )
-    chart: ChartName = Field(default="network-operator", description=_CHART)
-    timeout_seconds: Seconds = Field(
-        default=900,
-        description="Time until every HCA must be allocatable, in seconds; 20 s per worker are added: "
-        "device plugins are replaced one node at a time.",
-    )
-    resource: ResourceName = Field(
-        default=HCA_RESOURCE, description="Name of the extended resource for the HCAs."
-    )
-    selectors: JsonObject = Field(
-        default={},
-        description="Selectors of the SR-IOV device plugin merged over the defaults: vendor 15b3, RDMA, and "
-        "pciAddresses with the rails that preflight has found.",
-    )
-    image_repository: ImageFolder = Field(
-        default=versions.NETWORK_OPERATOR_IMAGES, description="Registry folder of the operands' images."
-    )
-    secondary_networks: bool = Field(
-        default=False, description="Also run Multus, CNI plugins, IPoIB and nv-ipam, for secondary networks."
-    )
+    version: Annotated[ChartVersion, Offered(lambda: versions.NETWORK_OPERATORS)] = versions.NETWORK_OPERATOR
+    """Version of the chart, without a leading v."""
+    chart: ChartName = "network-operator"
+    """Name of the chart, a local path, or an oci:// URL."""
+    timeout_seconds: Seconds = 900
+    """Time until every HCA must be allocatable, in seconds; 20 s per worker are added: device plugins are
+    replaced one node at a time."""
+    resource: ResourceName = HCA_RESOURCE
+    """Name of the extended resource for the HCAs."""
+    selectors: JsonObject = Field(default={})
+    """Selectors of the SR-IOV device plugin merged over the defaults: vendor 15b3, RDMA, and pciAddresses
+    with the rails that preflight has found."""
+    image_repository: ImageFolder = versions.NETWORK_OPERATOR_IMAGES
+    """Registry folder of the operands' images."""
+    secondary_networks: bool = False
+    """Also run Multus, CNI plugins, IPoIB and nv-ipam, for secondary networks."""
 
 
 class MpiOperator(ConfigModel):
     """Kubeflow MPI Operator, from charts/mpi-operator of this project."""
 
-    enabled: bool = Field(default=True, description=_ENABLED)
-    image: Image = Field(default=versions.MPI_OPERATOR_IMAGE, description="Image of the controller.")
-    values: JsonObject = Field(default={}, description=_VALUES)
-    timeout_seconds: Seconds = Field(
-        default=300, description="Time until the controller must be available, in seconds."
-    )
+    enabled: bool = True
+    """Install it; false if another tool has installed it."""
+    image: Image = versions.MPI_OPERATOR_IMAGE
+    """Image of the controller."""
+    values: JsonObject = Field(default={})
+    """Values merged over helm_values/; lists are replaced."""
+    timeout_seconds: Seconds = 300
+    """Time until the controller must be available, in seconds."""
 
 
 P = TypeVar("P", bound=MeasuredPool, covariant=True)
@@ -973,14 +883,13 @@ class MeasuredCluster(ConfigModel, Generic[P, V]):
     model_config = ConfigDict(json_schema_extra=_hosts_or_list)
 
     name: DnsLabel
-    ssh: Ssh = Field(description="How to log in to the hosts.")
-    pools: Annotated[dict[DnsLabel, P], Field(min_length=1)] = Field(
-        description="Pools by name: groups of identical hosts with GPUs, and what each of them must have."
-    )
+    ssh: Ssh
+    """How to log in to the hosts."""
+    pools: Annotated[dict[DnsLabel, P], Field(min_length=1)]
+    """Pools by name: groups of identical hosts with GPUs, and what each of them must have."""
     validation: V
-    hosts_from: Annotated[HostsFrom | None, AfterValidator(_unread)] = Field(
-        default=None, description="A list of hosts elsewhere, in place of the lists below hosts."
-    )
+    hosts_from: Annotated[HostsFrom | None, AfterValidator(_unread)] = None
+    """A list of hosts elsewhere, in place of the lists below hosts."""
     hosts: ConfigModel
 
     @property
@@ -1012,11 +921,9 @@ AnyCluster: TypeAlias = "MeasuredCluster[MeasuredPool, NcclSettings]"
 class Removal(ConfigModel):
     """The treatment of running jobs by a destroy."""
 
-    cancel_jobs: bool = Field(
-        default=False,
-        description="End jobs that run or wait, and go on when they have ended; by default a destroy names "
-        "them and refuses.",
-    )
+    cancel_jobs: bool = False
+    """End jobs that run or wait, and go on when they have ended; by default a destroy names them and
+    refuses."""
 
 
 class Cluster(MeasuredCluster[Pool, Validation]):
@@ -1026,26 +933,28 @@ class Cluster(MeasuredCluster[Pool, Validation]):
     of servers, version sets); constructing the model directly checks each value on its own only.
     """
 
-    name: DnsLabel = Field(description="Name of the cluster.")
-    hosts: Hosts = Field(description="The hosts by role.")
-    http_proxy: HttpProxy | None = Field(
-        default=None, description="The proxy by which the hosts reach what is outside; by default none."
-    )
-    api_endpoint: ApiEndpoint | None = Field(
-        default=None,
-        description="An endpoint of the Kubernetes API that the site has, in place of load balancers.",
-    )
-    k3s: K3s = Field(default=K3s(), description="The Kubernetes distribution.")
-    gpu_operator: GpuOperator = Field(default=GpuOperator(), description="NVIDIA GPU Operator.")
-    network_operator: NetworkOperator = Field(
-        default=NetworkOperator(), description="NVIDIA Network Operator."
-    )
-    mpi_operator: MpiOperator = Field(default=MpiOperator(), description="Kubeflow MPI Operator.")
-    nfs_server: NfsServer | None = Field(
-        default=None, description="An NFS server for the workers, set up on a host; by default none."
-    )
-    validation: Validation = Field(default=Validation(), description="The NCCL validation and its gate.")
-    removal: Removal = Field(default=Removal(), description="What a destroy does with running jobs.")
+    name: DnsLabel
+    """Name of the cluster."""
+    hosts: Hosts
+    """The hosts by role."""
+    http_proxy: HttpProxy | None = None
+    """The proxy by which the hosts reach what is outside; by default none."""
+    api_endpoint: ApiEndpoint | None = None
+    """An endpoint of the Kubernetes API that the site has, in place of load balancers."""
+    k3s: K3s = K3s()
+    """The Kubernetes distribution."""
+    gpu_operator: GpuOperator = GpuOperator()
+    """NVIDIA GPU Operator."""
+    network_operator: NetworkOperator = NetworkOperator()
+    """NVIDIA Network Operator."""
+    mpi_operator: MpiOperator = MpiOperator()
+    """Kubeflow MPI Operator."""
+    nfs_server: NfsServer | None = None
+    """An NFS server for the workers, set up on a host; by default none."""
+    validation: Validation = Validation()
+    """The NCCL validation and its gate."""
+    removal: Removal = Removal()
+    """What a destroy does with running jobs."""
 
     @property
     def workers(self) -> Sequence[Worker]:

@@ -74,7 +74,8 @@ def finding(error: ErrorDetails, root: type[BaseModel]) -> Finding:
         fields = model.model_fields if model else {}
         if kind == "missing":
             field = fields.get(str(loc[-1]))
-            return Finding(loc, f"missing: {field.description}" if field and field.description else "missing")
+            text = " ".join((field.description or "").split()) if field else ""
+            return Finding(loc, f"missing: {text}" if text else "missing")
         hint = did_you_mean(str(loc[-1]), fields) or f"; expected one of: {', '.join(fields)}"
         return Finding(loc, f"unknown key{hint}")
     is_silent = (kind == "busbar" and isinstance(error["input"], list)) or (

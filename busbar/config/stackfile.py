@@ -86,7 +86,7 @@ def project_schema(
 
 
 def tidy(node: Any, *, is_mapping_of_fields: bool = False) -> Any:
-    """Remove titles and `default: null`, and name bounds as JSON Schema does."""
+    """Remove titles, `default: null` and line breaks, and name bounds as JSON Schema does."""
     if isinstance(node, list):
         return [tidy(item) for item in node]
     if not isinstance(node, dict):
@@ -97,6 +97,8 @@ def tidy(node: Any, *, is_mapping_of_fields: bool = False) -> Any:
             if key == "title" or (key == "default" and value is None):
                 continue
             key = _KEYWORDS.get(key, key)
+            if key == "description":
+                value = " ".join(value.split())
         if key == "default":
             made[key] = value
         else:
@@ -223,34 +225,40 @@ Guid = Annotated[
 class ListedHca(ConfigModel):
     """An HCA of a host."""
 
-    name: HcaName = Field(description="Its name on the host, such as mlx5_0.")
-    guid: Guid | None = Field(default=None, description="Its node GUID.")
+    name: HcaName
+    """Its name on the host, such as mlx5_0."""
+    guid: Guid | None = None
+    """Its node GUID."""
 
 
 class ListedHost(HostConfig):
     """A host that is reachable over SSH."""
 
-    role: Literal["load_balancer", "server", "worker", "nfs_server", "controller", "login"] = Field(
-        description="What it becomes; in Slurm: controller, login, and worker for compute hosts."
-    )
-    host_key: HostKey | None = Field(  # type: ignore[assignment]
-        default=None, description="Its ed25519 host key. No cluster is made without it: `busbar hosts keys`."
-    )
-    pool: DnsLabel | None = Field(default=None, description="Pool of a worker; optional with a single pool.")
-    topology: Topology | None = Field(default=None, description="Where a worker is in the fabric.")
-    gpus: Annotated[Int, Field(ge=0, le=64)] | None = Field(
-        default=None, description="Number of its GPUs. For other programs; preflight counts those it finds."
-    )
-    hcas: list[ListedHca] | None = Field(default=None, description="Its HCAs. For other programs.")
-    provider_id: NonEmpty | None = Field(default=None, description="Its id at the provider.")
+    role: Literal["load_balancer", "server", "worker", "nfs_server", "controller", "login"]
+    """What it becomes; in Slurm: controller, login, and worker for compute hosts."""
+    host_key: HostKey | None = None  # type: ignore[assignment]
+    """Its ed25519 host key. No cluster is made without it: `busbar hosts keys`."""
+    pool: DnsLabel | None = None
+    """Pool of a worker; optional with a single pool."""
+    topology: Topology | None = None
+    """Where a worker is in the fabric."""
+    gpus: Annotated[Int, Field(ge=0, le=64)] | None = None
+    """Number of its GPUs. For other programs; preflight counts those it finds."""
+    hcas: list[ListedHca] | None = None
+    """Its HCAs. For other programs."""
+    provider_id: NonEmpty | None = None
+    """Its id at the provider."""
 
 
 class HostList(ConfigModel):
     """Hosts, in the order in which a stack file would list them. It has no secret."""
 
-    version: Literal[1] = Field(description="Version of this contract.")
-    source: NonEmpty | None = Field(default=None, description="Where the list was read, in a kept copy.")
-    hosts: Annotated[list[ListedHost], Field(min_length=1)] = Field(description="The hosts of one cluster.")
+    version: Literal[1]
+    """Version of this contract."""
+    source: NonEmpty | None = None
+    """Where the list was read, in a kept copy."""
+    hosts: Annotated[list[ListedHost], Field(min_length=1)]
+    """The hosts of one cluster."""
 
     def text(self, source: str | None = None) -> str:
         """The list as JSON."""
