@@ -33,35 +33,27 @@ class Operations(Protocol):
 
     def verify(self, path: Path) -> Verified:
         """Compare hosts and cluster with the configuration and the last update."""
-        ...
 
     def host_keys(self, path: Path) -> tuple[StackFile, tuple[Ssh, list[Offer]]]:
         """The file, whose other sections may be invalid, and its hosts (busbar.hosts.host_keys.listed)."""
-        ...
 
     def preflight(self, path: Path) -> tuple[Spec, Outcome]:
         """Query all hosts; nothing is changed."""
-        ...
 
     def needs(self, path: Path) -> Needs:
         """The packages and images that the hosts fetch; no host is queried."""
-        ...
 
     def nodes(self, path: Path) -> Workers:
         """Query the workers, and the scheduler for the states of their nodes; nothing is changed."""
-        ...
 
     def drain(self, path: Path, host: str, reason: str, *, end_jobs: bool) -> str:
         """Keep jobs away from a worker, and wait for those on it. Returns what to print."""
-        ...
 
     def uncordon(self, path: Path, host: str) -> str:
         """End such a drain once the worker is fit for jobs. Returns what to print."""
-        ...
 
     def keepers(self, path: Path) -> tuple[Login, Sequence[Host]]:
         """The login, and the hosts that keep copies of the state (busbar.operations.state_copies)."""
-        ...
 
 
 def operations_of(path: Path) -> Operations:

@@ -21,6 +21,7 @@ from busbar.cli.stackfile import (
     load_stack,
     login_of,
     read_secret,
+    read_state,
 )
 from busbar.text import counted
 
@@ -366,11 +367,10 @@ def _engine(stack: str, project: Path) -> dict[str, Any]:
 
     from busbar.support.bundle import engine_state
 
-    text = _run("pulumi", "stack", "export", "--stack", stack, "--cwd", str(project), "--non-interactive")
     try:
-        return engine_state(json.loads(text))
-    except ValueError:
-        return {"error": text}
+        return engine_state(json.loads(read_state(stack, project)))
+    except (SecretError, ValueError) as error:
+        return {"error": str(error)}
 
 
 def _run(*words: str) -> str:

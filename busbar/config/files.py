@@ -111,36 +111,23 @@ def read_checksums(k3s: K3s, project: Path) -> dict[str, str]:
     """
     if not k3s.checksums_file:
         return {}
+    where = ("k3s", "checksums_file")
     try:
-        text = (project / Path(k3s.checksums_file).expanduser()).read_text()
+        text = resolve(project, k3s.checksums_file).read_text()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not a text file"
         published = f"{k3s.base_url}/{quote(k3s.version, safe='')}/sha256sum-amd64.txt"
-        raise ConfigError(
-            [
-                Finding(
-                    ("k3s", "checksums_file"),
-                    f"cannot be read: {reason}",
-                    f"save the file published with the release there: {published}",
-                    repr(k3s.checksums_file),
-                )
-            ]
-        ) from None
+        fix = f"save the file published with the release there: {published}"
+        problem = Finding(where, f"cannot be read: {reason}", fix, repr(k3s.checksums_file))
+        raise ConfigError([problem]) from None
     sums: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
         found = _SUM_LINE.fullmatch(line.rstrip())
         if found is None:
-            raise ConfigError(
-                [
-                    Finding(
-                        ("k3s", "checksums_file"),
-                        f"line {number} of {k3s.checksums_file!r} is not in the format of sha256sum: "
-                        f"{line[:80]!r}",
-                    )
-                ]
-            )
+            at = f"line {number} of {k3s.checksums_file!r}"
+            raise ConfigError([Finding(where, f"{at} is not in the format of sha256sum: {line[:80]!r}")])
         sums[found["name"].rpartition("/")[2]] = found["sum"].lower()
     return sums
 

@@ -594,11 +594,7 @@ def kept_hosts(path: Path) -> Path | None:
     text = path.read_text(encoding="utf-8", errors="replace")
     if "hosts_from" not in text:
         return None
-    try:
-        config = _config(path, _document(path))[1]
-    except ConfigError:
-        return None
-    given = [value["hosts_from"] for value in config.values() if has_list(value)]
+    given = [each["hosts_from"] for each in sections(path) if has_list(each)]
     has_stack = any(isinstance(each, Mapping) and each.get("stack") for each in given)
     return kept_in(path.parent, stack_of(path)) if has_stack else None
 

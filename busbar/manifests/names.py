@@ -36,12 +36,8 @@ def job_name(pool: str, content: Mapping[str, Any]) -> str:
 _MODES = ("enforce", "audit", "warn")
 
 
-def render_namespace(
-    name: str,
-    level: Literal["privileged", "baseline"] = "privileged",
-    labels: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
-    """The Namespace, with more `labels` if any. The level holds whatever the cluster's default is."""
+def render_namespace(name: str, level: Literal["privileged", "baseline"] = "privileged") -> dict[str, Any]:
+    """The Namespace. The level holds whatever the cluster's default is."""
     return {
         "apiVersion": "v1",
         "kind": "Namespace",
@@ -50,7 +46,6 @@ def render_namespace(
             "labels": {
                 "app.kubernetes.io/managed-by": "busbar",
                 **{f"pod-security.kubernetes.io/{mode}": level for mode in _MODES},
-                **(labels or {}),
             },
         },
     }

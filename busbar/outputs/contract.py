@@ -89,13 +89,14 @@ def _launch(
 ) -> PoolLaunch:
     job = nccljob.resolve(cluster, pool, [worker.name for worker in workers])
     configured, validation = cluster.pools[pool], cluster.validation_of(pool)
+    found = {worker.name: facts.get(worker.name, {}) for worker in workers}
     # All workers of a pool have the same levels.
     levels = tuple(key for key, _ in workers[0].labels)
     return PoolLaunch(
         workers=job.nodes,
         gpus=configured.gpus,
         rails=configured.rails,
-        rail_hcas=_rail_hcas(job.nodes, configured.rails, facts) or None,
+        rail_hcas=_rail_hcas(found, configured.rails) or None,
         rate_gbps=configured.rate_gbps,
         link_layer=configured.link_layer,
         transport=job.transport,
@@ -115,26 +116,16 @@ def _launch(
         },
         topology_file=validation.topology_file,
         topology=levels or None,
-        interfaces=_interfaces([facts.get(worker.name, {}).get("rail_interfaces") for worker in workers]),
-        roce=tuple(
-            sorted({state for worker in workers for state in facts.get(worker.name, {}).get("roce", ())})
-        )
-        or None,
-        without_nfs=tuple(
-            worker.name for worker in workers if facts.get(worker.name, {}).get("nfs_client") is False
-        )
-        or None,
+        interfaces=_interfaces([each.get("rail_interfaces") for each in found.values()]),
+        roce=tuple(sorted({state for each in found.values() for state in each.get("roce", ())})) or None,
+        without_nfs=tuple(name for name, each in found.items() if each.get("nfs_client") is False) or None,
     )
 
 
-def _rail_hcas(
-    workers: Sequence[str], rails: int, facts: Mapping[str, Mapping[str, Any]]
-) -> dict[str, tuple[str, ...]]:
+def _rail_hcas(facts: Mapping[str, Mapping[str, Any]], rails: int) -> dict[str, tuple[str, ...]]:
     """Worker -> its rails, without workers that have another number: they were in quarantine at preflight."""
-    found = {worker: facts.get(worker, {}).get("rails") for worker in workers}
-    return {
-        name: tuple(hcas) for name, hcas in found.items() if isinstance(hcas, list) and len(hcas) == rails
-    }
+    found = {name: each["rails"] for name, each in facts.items() if isinstance(each.get("rails"), list)}
+    return {name: tuple(hcas) for name, hcas in found.items() if len(hcas) == rails}
 
 
 def _interfaces(found: Sequence[Sequence[str] | None]) -> tuple[tuple[str, ...], ...] | None:

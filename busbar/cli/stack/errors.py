@@ -3,99 +3,82 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from busbar.finding import STACK, Fix
 
-# Errors that stop the Pulumi engine before it begins.
-NO_PASSPHRASE = re.compile(r"passphrase must be set")
-WRONG_PASSPHRASE = re.compile(r"incorrect passphrase")
-NOT_LOGGED_IN = re.compile(r"PULUMI_ACCESS_TOKEN must be set|not logged in|pulumi login")
+# What the Pulumi engine says.
 NO_STACK = re.compile(r"no stack named")
 NO_OUTPUT = re.compile(r"does not have output property")
-NO_STATE_FOLDER = re.compile(r"unable to open state directory")
-NO_VIRTUALENV = re.compile(r"virtual ?env")
-NO_PLUGIN = re.compile(r"no resource plugin|could not find plugin")
-LOCKED = re.compile(r"currently locked by|Another update is currently in progress")
 LOCK_HOLDER = re.compile(r"created by \S+@(?P<host>\S+) \(pid (?P<pid>\d+)\) at (?P<since>\S+)")
 """One holder of a lock in a file backend."""
 TRUNCATED = re.compile(r"unexpected end of JSON input")
 """A file of a file backend is truncated."""
-NOT_WRITTEN = re.compile(
-    r"\.pulumi.*: (operation not permitted|permission denied|read-only file system|no space left on device)"
-)
-"""The engine cannot write into the folder of its backend."""
 UNREADABLE_STATE = re.compile(r"failed to load checkpoint")
-
-# The engine's warning about steps that an earlier update did not finish.
 PENDING = re.compile(r"pending operations from previous deployment")
+"""The warning about steps that an earlier update did not finish."""
 PENDING_STEP = re.compile(r"^\s*\* (?P<urn>urn:\S+), interrupted while (?P<kind>\w+)", re.MULTILINE)
 """One line per step, below PENDING. The kind is creating, updating, deleting, ..."""
-
-# Errors that only report that another error occurred.
-UPDATE_FAILED = re.compile(r"^(update|preview|destroy|refresh) (failed|cancell?ed)$")
-PROGRAM_FAILED = re.compile(r"exited with non-zero exit code")
-COMPONENT_SKIPPED = re.compile(r"cannot complete a resource .* whose registration isn't pending")
-"""A component that was not begun because an earlier step failed."""
-PROVIDER_SKIPPED = re.compile(r"unknown provider 'urn:\S+' for resource ")
-"""A resource whose provider was not begun because an earlier step failed."""
 PLUGIN_NOTE = re.compile(r"^using pulumi-")
 """A plugin on PATH is used."""
 
-# pulumi-command: SSH, and a command that failed. It puts the command, quoted as Go does, between the reason
-# and what was printed (provider/pkg/provider/remote/commandOutputs.go).
-UNREACHABLE = re.compile(r"dial tcp [^ ]+: (i/o timeout|connect: )|ssh: rejected: connect failed \(")
-UNREACHABLE_STEP = re.compile(
+# pulumi-command: a command that failed. It puts the command, quoted as Go does, between the reason and what
+# was printed (provider/pkg/provider/remote/commandOutputs.go).
+_UNREACHABLE_STEP = re.compile(
     r"^(?P<step>[\w.-]+): .*dial tcp (?P<address>\S+): (?P<why>[^\n]*)", re.DOTALL | re.MULTILINE
 )
-LOGIN_REFUSED = re.compile(r"ssh: (handshake failed|unable to authenticate)")
-COMMAND = re.compile(r': running "(?:[^"\\]|\\.)*":\n?')
-CONNECTION_ENDED = re.compile(r"^(?P<step>[\w.-]+): (?P<why>wait: remote command exited without [^\n]*)$")
-SCRIPT_FAILED = re.compile(r"exit(?:ed with)? status \d+:\n")
-
-# Error of any plugin in Go.
-SECRET_MISSING = re.compile(r"malformed RPC secret: missing value")
-"""A step with a secret whose input a failed step did not return; it only follows that error."""
-
+_COMMAND = re.compile(r': running "(?:[^"\\]|\\.)*":\n?')
+_CONNECTION_ENDED = re.compile(r"^(?P<step>[\w.-]+): (?P<why>wait: remote command exited without [^\n]*)$")
+_SCRIPT_FAILED = re.compile(r"exit(?:ed with)? status \d+:\n")
 
 NO_PULUMI_CLI = (
     "the command `pulumi` is not on PATH. "
     "Fix: install the Pulumi CLI (https://www.pulumi.com/docs/install/) and open a new shell."
 )
 
-# Text of the engine -> fix. The text itself is always shown first.
-_FIXES: tuple[tuple[re.Pattern[str], Fix | str], ...] = (
-    (
-        NO_PASSPHRASE,
-        "export PULUMI_CONFIG_PASSPHRASE, or PULUMI_CONFIG_PASSPHRASE_FILE=/PATH/OF/A/FILE that holds it.",
+# Text of the engine or of SSH -> fix. The text itself is always shown first.
+_FIXES: Mapping[str, Fix | str] = {
+    r"passphrase must be set": (
+        "export PULUMI_CONFIG_PASSPHRASE, or PULUMI_CONFIG_PASSPHRASE_FILE=/PATH/OF/A/FILE that holds it."
     ),
-    (WRONG_PASSPHRASE, "export the PULUMI_CONFIG_PASSPHRASE with which this stack was created."),
-    (
-        NOT_LOGGED_IN,
-        "`pulumi login`, or, to keep the state in a folder, export PULUMI_BACKEND_URL=file:///PATH/OF/A/FOLDER.",
+    r"incorrect passphrase": "export the PULUMI_CONFIG_PASSPHRASE with which this stack was created.",
+    r"PULUMI_ACCESS_TOKEN must be set|not logged in|pulumi login": (
+        "`pulumi login`, or, to keep the state in a folder, export PULUMI_BACKEND_URL=file:///PATH/OF/A/FOLDER."
     ),
-    (NO_STATE_FOLDER, "create the folder that PULUMI_BACKEND_URL names, or correct the variable."),
-    (NO_VIRTUALENV, "`make venv` in the checkout creates the Python environment that Pulumi.yaml names."),
+    r"unable to open state directory": (
+        "create the folder that PULUMI_BACKEND_URL names, or correct the variable."
+    ),
+    r"virtual ?env": "`make venv` in the checkout creates the Python environment that Pulumi.yaml names.",
     # Without the option it also rebuilds the Python environment, with any python3 on PATH.
-    (NO_PLUGIN, "`pulumi install --no-dependencies` in the project folder installs the plugins."),
-    (
-        UNREACHABLE,
-        Fix(
-            "see which hosts do not answer",
-            ("preflight", STACK),
-            "; if a machine is gone for good, take it out of hosts",
-        ),
+    r"no resource plugin|could not find plugin": (
+        "`pulumi install --no-dependencies` in the project folder installs the plugins."
     ),
-    (LOGIN_REFUSED, Fix("see which hosts refuse the key, or have another host key", ("preflight", STACK))),
-    (
-        NOT_WRITTEN,
-        "let your user write to the folder of the backend, or free space there: df -h; then retry.",
+    r"dial tcp [^ ]+: (i/o timeout|connect: )|ssh: rejected: connect failed \(": Fix(
+        "see which hosts do not answer",
+        ("preflight", STACK),
+        "; if a machine is gone for good, take it out of hosts",
     ),
-    (LOCKED, "wait until that update has ended. If its process is gone: `pulumi cancel STACK`, then retry."),
-)
+    r"ssh: (handshake failed|unable to authenticate)": Fix(
+        "see which hosts refuse the key, or have another host key", ("preflight", STACK)
+    ),
+    r"\.pulumi.*: (operation not permitted|permission denied|read-only file system|no space left on)": (
+        "let your user write to the folder of the backend, or free space there: df -h; then retry."
+    ),
+    r"currently locked by|Another update is currently in progress": (
+        "wait until that update has ended. If its process is gone: `pulumi cancel STACK`, then retry."
+    ),
+}
 
 # Errors that only report that another error occurred.
-_FOLLOW_UPS = (UPDATE_FAILED, PROGRAM_FAILED, COMPONENT_SKIPPED, PROVIDER_SKIPPED, SECRET_MISSING)
+_FOLLOW_UP = re.compile(
+    r"^(update|preview|destroy|refresh) (failed|cancell?ed)$"
+    r"|exited with non-zero exit code"
+    # A component, or the provider of a resource, was not begun because an earlier step failed.
+    r"|cannot complete a resource .* whose registration isn't pending"
+    r"|unknown provider 'urn:\S+' for resource "
+    # A step with a secret whose input a failed step did not return.
+    r"|malformed RPC secret: missing value"
+)
 
 
 def reasons(errors: Iterable[str], stderr: str, *, printed: Iterable[str] = ()) -> list[str]:
@@ -108,30 +91,26 @@ def reasons(errors: Iterable[str], stderr: str, *, printed: Iterable[str] = ()) 
     found = [text.strip() for text in errors] or ["\n".join(lines).strip() or "the engine gave no reason"]
     from busbar.outputs import FOLLOW_UP  # `busbar nccl` does without the packages that this imports
 
-    own = [
-        _named(text)
-        for text in found
-        if FOLLOW_UP not in text and not any(known.search(text) for known in _FOLLOW_UPS)
-    ]
+    own = [_named(text) for text in found if FOLLOW_UP not in text and not _FOLLOW_UP.search(text)]
     return list(dict.fromkeys(own or [*(text.strip() for text in printed), *found]))
 
 
 def _named(text: str) -> str:
     """A connection error as a sentence about its host; any other error without the text of the command."""
-    ran = COMMAND.search(text)
+    ran = _COMMAND.search(text)
     if not ran:
-        if found := UNREACHABLE_STEP.search(text):
+        if found := _UNREACHABLE_STEP.search(text):
             why = f"dial tcp {found['address']}: {found['why'].strip()}"
             return f"{found['step']}: is not responding ({why}); no changes made there"
         return text
     text = f"{text[: ran.start()]}:\n{text[ran.end() :]}".rstrip(":\n")
-    if found := CONNECTION_ENDED.search(text):
+    if found := _CONNECTION_ENDED.search(text):
         return f"{found['step']}: the SSH connection ended while its script ran ({found['why']})"
     return text
 
 
 def fixes(errors: Iterable[str], stack: str) -> list[str]:
     """Fixes for the known errors; the output of scripts is ignored, because it has its own fixes."""
-    known = "\n".join(SCRIPT_FAILED.split(text, maxsplit=1)[0] for text in errors)
-    found = [fix for pattern, fix in _FIXES if pattern.search(known)]
+    known = "\n".join(_SCRIPT_FAILED.split(text, maxsplit=1)[0] for text in errors)
+    found = [fix for pattern, fix in _FIXES.items() if re.search(pattern, known)]
     return [str(fix.on(stack)) if isinstance(fix, Fix) else fix for fix in found]
