@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -95,6 +95,3 @@ def closure(root: Distribution, *extras: str) -> dict[str, Distribution]:
                 found[name] = distribution(name)
                 open_.append((found[name], frozenset(need.extras)))
     return found
-
-
-__all__ = ["DISTRIBUTION", "PackageNotFoundError", "closure", "commit", "line", "requirements", "wheel"]

@@ -53,30 +53,22 @@ NCCL_TESTS_IMAGE: Final = "ghcr.io/coreweave/nccl-tests:12.9.1-devel-ubuntu22.04
 
 @dataclass(frozen=True)
 class VersionSet:
-    """A combination that is known to work, according to the vendors."""
+    """A combination that is known to work, according to the vendors: K3s, GPU Operator, Network Operator."""
 
     name: str
-    k3s: SpecifierSet
-    gpu_operator: SpecifierSet
-    network_operator: SpecifierSet
+    ranges: tuple[str, str, str]
     note: str
 
-
-_K3S_135 = SpecifierSet(">=1.35.2,<1.36")
 
 SETS: Final = (
     VersionSet(
         "A",
-        _K3S_135,
-        SpecifierSet(">=26.3.3,<26.4"),
-        SpecifierSet(">=26.1.2,<26.2"),
+        (">=1.35.2,<1.36", ">=26.3.3,<26.4", ">=26.1.2,<26.2"),
         "in the GPU Operator's own list for GPUDirect RDMA; Network Operator 26.1 is at its end of support",
     ),
     VersionSet(
         "B",
-        _K3S_135,
-        SpecifierSet(">=26.7,<26.8"),
-        SpecifierSet(">=26.7,<26.8"),
+        (">=1.35.2,<1.36", ">=26.7,<26.8", ">=26.7,<26.8"),
         "current on both sides; GPUDirect RDMA is stated by the Network Operator's page only",
     ),
 )
@@ -87,15 +79,11 @@ IN_WORDS: Final = (
 
 # These do not read the AuthenticationConfiguration that the load balancer's health check of /readyz needs
 # (k3s-io/k3s#12245).
-K3S_WITHOUT_READYZ: Final = (
-    SpecifierSet("<1.31.9"),
-    SpecifierSet(">=1.32,<1.32.5"),
-    SpecifierSet(">=1.33,<1.33.1"),
-)
+K3S_WITHOUT_READYZ: Final = ("<1.31.9", ">=1.32,<1.32.5", ">=1.33,<1.33.1")
 # A GPU Operator and a Network Operator that do not support GPUDirect RDMA together
 # (NVIDIA/cloud-native-stack, README of 26.6.0).
-GPU_OPERATOR_WITHOUT_GPUDIRECT: Final = SpecifierSet(">=26.3.2,<26.3.3")
-NETWORK_OPERATOR_WITHOUT_GPUDIRECT: Final = SpecifierSet(">=26.4.0,<26.4.1")
+GPU_OPERATOR_WITHOUT_GPUDIRECT: Final = ">=26.3.2,<26.3.3"
+NETWORK_OPERATOR_WITHOUT_GPUDIRECT: Final = ">=26.4.0,<26.4.1"
 
 
 def release(text: str) -> Version | None:
@@ -131,19 +119,11 @@ def keeps_removed_members(installed: str, wanted: str) -> bool:
 
 def known_set(k3s: str, gpu_operator: str, network_operator: str) -> VersionSet | None:
     """The known set that the three versions belong to."""
-    return next(
-        (
-            each
-            for each in SETS
-            if contains(each.k3s, k3s)
-            and contains(each.gpu_operator, gpu_operator)
-            and contains(each.network_operator, network_operator)
-        ),
-        None,
-    )
+    given = (k3s, gpu_operator, network_operator)
+    return next((each for each in SETS if all(map(contains, each.ranges, given))), None)
 
 
-def contains(wanted: SpecifierSet, version: str) -> bool:
+def contains(wanted: str, version: str) -> bool:
     """Return whether a range contains the release of `version`; False for a text that is no version."""
     number = release(version)
-    return number is not None and number in wanted
+    return number is not None and number in SpecifierSet(wanted)

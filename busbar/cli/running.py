@@ -184,14 +184,14 @@ def restore(
     import asyncio
 
     from busbar.hosts.inventory import Inventory
-    from busbar.operations import lock, restore
+    from busbar.operations import lock
     from busbar.operations import restore as operation
 
     stopped = "; K3s may be stopped on servers. Fix: run the same command again"
     with when_interrupted(stopped):
         file, cluster = load_stack(stack, project)
         login, inventory = login_of(file, cluster.ssh), Inventory.of(cluster)
-        plan = asyncio.run(restore.plan(inventory, login, snapshot, s3=s3, server=server))
+        plan = asyncio.run(operation.plan(inventory, login, snapshot, s3=s3, server=server))
         _explain(plan)
         confirm(yes)
         with lock.held(login, plan.servers, f"busbar restore {stack}", on_all=True):

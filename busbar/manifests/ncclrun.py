@@ -96,6 +96,7 @@ def nccl_run(pool: str, nodes: Sequence[str], hardware: Gpus, validation: NcclSe
     algorithm = validation.chosen("algorithm")
     env, all_reduce_env = _env(validation, profile, transport, algorithm)
     rails = hardware if isinstance(hardware, Hardware) else None
+    of_profile = profile.mpi_args if profile else ()
     return NcclRun(
         pool=pool,
         nodes=tuple(nodes),
@@ -116,7 +117,8 @@ def nccl_run(pool: str, nodes: Sequence[str], hardware: Gpus, validation: NcclSe
         host_paths={path.path: path.type for path in profile.host_paths} if profile else {},
         env=env,
         all_reduce_env=all_reduce_env,
-        mpi_args=_long_options(profile.mpi_args) if profile and profile.mpi_args else DEFAULT_MPI_ARGS,
+        # `--bind-to` for `-bind-to`: Open MPI 4 takes both forms, 5 warns about the second.
+        mpi_args=tuple(re.sub(r"^-(?=[^-].)", "--", each) for each in of_profile) or DEFAULT_MPI_ARGS,
         run=validation.run,
     )
 
@@ -138,8 +140,3 @@ def _env(
     env |= validation.env
     only_all_reduce = ("NCCL_ALGO",) if "NCCL_ALGO" in env and algorithm not in ("ring", "auto") else ()
     return env, only_all_reduce
-
-
-def _long_options(args: Sequence[str]) -> tuple[str, ...]:
-    """`-bind-to` as `--bind-to`: Open MPI 4 takes both forms, 5 warns about the first."""
-    return tuple(re.sub(r"^-(?=[^-].)", "--", arg) for arg in args)

@@ -112,7 +112,7 @@ def _launch(
         env={
             name: value
             for name, value in job.env.items()
-            if _is_setting(name) and name not in job.all_reduce_env
+            if not name.startswith("OMPI_") and name not in (*_OF_THE_VALIDATION, *job.all_reduce_env)
         },
         topology_file=validation.topology_file,
         topology=levels or None,
@@ -133,10 +133,6 @@ def _interfaces(found: Sequence[Sequence[str] | None]) -> tuple[tuple[str, ...],
     if len(known) != len(found) or len({len(names) for names in known}) != 1:
         return None
     return tuple(tuple(sorted(set(names))) for names in zip(*known, strict=True))
-
-
-def _is_setting(name: str) -> bool:
-    return not name.startswith("OMPI_") and name not in _OF_THE_VALIDATION
 
 
 Curve = tuple[tuple[int, float], ...]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import pulumi
 from pulumi.runtime import get_config_env, invoke, is_config_secret
@@ -291,12 +291,6 @@ async def refuse_other_cluster(name: str, identifier: str) -> None:
         raise pulumi.RunError(f"nothing is updated on cluster {name} {FOLLOW_UP}")
 
 
-class Gate(Protocol):
-    """Returns why an update has to fail by its outputs; None if it may succeed."""
-
-    def __call__(self, outputs: Mapping[str, Any], /, *, enforce: bool) -> str | None: ...
-
-
 def export_all(values: Mapping[str, pulumi.Input[Any]], steps: Iterable[Step] = ()) -> None:
     """Export all values; if one is unknown or one of `steps` failed, none, so that the former ones stay.
 
@@ -323,7 +317,10 @@ async def _fail_unless_known(values: Iterable[pulumi.Output[Any]], reason: str) 
 
 
 async def fail_unless_passed(
-    built: pulumi.Output[dict[str, Any]], *, enforce: bool, gate: Gate = outputs.CLUSTER.refusal
+    built: pulumi.Output[dict[str, Any]],
+    *,
+    enforce: bool,
+    gate: Callable[..., str | None] = outputs.CLUSTER.refusal,
 ) -> None:
     """Raise pulumi.RunError with the reasons if the gate does not pass. The outputs are kept nevertheless.
 

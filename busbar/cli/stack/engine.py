@@ -172,7 +172,6 @@ class Interrupts:
     def __init__(self, say: Callable[[str], None]) -> None:
         self.count = 0
         self._say = say
-        self._passed = 0
         self._starting = False
         self._child: subprocess.Popen[str] | None = None
         self._former: dict[signal.Signals, Any] = {}
@@ -190,11 +189,10 @@ class Interrupts:
     @contextmanager
     def passed_on(self, start: Callable[[], subprocess.Popen[str]]) -> Iterator[subprocess.Popen[str]]:
         """Start a child in its own session, and pass signals on to it until the block ends."""
-        self._passed = self.count
-        self._starting = True
+        before, self._starting = self.count, True
         try:
             self._child = start()
-            if self.count > self._passed:
+            if self.count > before:
                 self._pass_on()  # a signal that came while the child was being started
             yield self._child
         finally:
@@ -216,7 +214,7 @@ class Interrupts:
 
     def _pass_on(self) -> None:
         """Pass a signal on. The engine ends gracefully at the first SIGINT and at once at the second."""
-        child, self._passed = self._child, self.count
+        child = self._child
         if child is None or child.poll() is not None:
             return
         if self.count <= 2:
