@@ -49,10 +49,7 @@ class Gate:
         return made
 
     def refusal(self, outputs: Mapping[str, Any], /, *, enforce: bool) -> str | None:
-        """Why `pulumi up` has to fail, as a text for the terminal; None if it may succeed.
-
-        Without `enforce` it may always succeed; consumers still see `passed` in the outputs.
-        """
+        """Why `pulumi up` has to fail, for the terminal; None if it may succeed, always without `enforce`."""
         if not enforce or outputs.get(self.passed) is True:
             return None
         listed = "\n".join(f"  - {reason}" for reason in outputs.get(self.reasons) or ["there is no result"])
@@ -176,10 +173,7 @@ def node_states(api: Any) -> dict[str, str]:
 def notify(
     connect: Callable[[], Any], say: Callable[[str], None], outputs: Mapping[str, Any] | None = None
 ) -> None:
-    """Tell capabilities that a cluster has changed: after a verdict, a drain, or an update with its outputs.
-
-    That has succeeded or failed by itself, so an error of a capability, or of CONNECT, is only a warning.
-    """
+    """Tell capabilities that a cluster has changed. Their errors, and those of CONNECT, are only warnings."""
     for each in capabilities():
         if each.changed:
             try:

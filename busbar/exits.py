@@ -9,10 +9,7 @@ DONE, FAILED, NO_VERDICT, USAGE, SOFTWARE, INTERRUPTED = 0, 1, 2, 64, 70, 130
 
 
 class Failed(Exception):
-    """The result is bad, or a command did not do its work; the text has the reason and the fix.
-
-    `what`: the text without the fix.
-    """
+    """A command did not do its work; the text has the reason and the fix, `what` only the reason."""
 
     exit_code = FAILED
 

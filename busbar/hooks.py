@@ -1,7 +1,4 @@
-"""Functions of the fabric that the bring-up calls by name, because it does not import the fabric.
-
-A hook is called at one place of the bring-up. Its function is imported when it is called.
-"""
+"""Functions of the fabric that the bring-up calls by name, because it does not import the fabric."""
 
 from __future__ import annotations
 

@@ -74,10 +74,7 @@ def _source(found: Distribution) -> str:
 
 
 def closure(root: Distribution, *extras: str) -> dict[str, Distribution]:
-    """All direct and indirect requirements of `root` with its `extras`, by name.
-
-    Raises PackageNotFoundError.
-    """
+    """All requirements of `root` with its `extras`, by name. Raises PackageNotFoundError."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 

@@ -87,10 +87,7 @@ NETWORK_OPERATOR_WITHOUT_GPUDIRECT: Final = ">=26.4.0,<26.4.1"
 
 
 def release(text: str) -> Version | None:
-    """`v1.35.6+k3s1` -> 1.35.6; None if the text does not start with a version.
-
-    Build metadata and pre-release are dropped, so that kernel versions (6.8.0-60-generic) compare too.
-    """
+    """`v1.35.6+k3s1` -> 1.35.6, also of a kernel's version; None for a text that begins with none."""
     found = re.match(r"v?(\d+(?:\.\d+)*)", text)
     return Version(found[1]) if found else None
 

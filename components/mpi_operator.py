@@ -14,10 +14,7 @@ CHART = Path(__file__).resolve().parents[1] / "charts" / "mpi-operator"
 
 
 class MpiOperator(HelmOperator):
-    """Makes the Namespace and the Helm Release of charts/mpi-operator, which carries the CRD.
-
-    If another tool has installed the operator it makes nothing.
-    """
+    """Makes the Namespace and the Release of charts/mpi-operator, if it is not installed by others."""
 
     def __init__(
         self,

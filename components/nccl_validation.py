@@ -1,7 +1,4 @@
-"""The NCCL measurement of some nodes: an MPIJob, and the collection of its launcher's log into a verdict.
-
-The image can be pulled before, while the operators install.
-"""
+"""The NCCL measurement of some nodes: an MPIJob, and the collection of its log into a verdict."""
 
 from __future__ import annotations
 

@@ -54,10 +54,7 @@ class Preflight(pulumi.ComponentResource):
 
 
 def prepare_hosts(name: str, config: StackConfig, opts: pulumi.ResourceOptions) -> local.Command:
-    """Register the Command by which all hosts of the cluster download what they install.
-
-    Nothing depends on it, and it does not fail: the installation of a host downloads what is missing.
-    """
+    """Register the Command by which all hosts download what they install. It fails nothing."""
     inventory, settings = config.inventory, config.cluster.k3s
     roles, environment = ("server", "worker"), proxy.environment(inventory)
     values = {role: {**k3s.download_values(settings, role, config.project), **environment} for role in roles}

@@ -52,10 +52,7 @@ def when_interrupted(text: str) -> Iterator[None]:
 
 
 def end(error: BaseException, *, changes: bool = False) -> int:
-    """Print why a command has ended; returns the exit code.
-
-    `changes`: the command changes something, so that an error is a failure and not a missing verdict.
-    """
+    """Print why a command has ended; returns the exit code. `changes`: it changes something."""
     if isinstance(error, typer.Exit):
         return error.exit_code
     if isinstance(error, typer.Abort):  # the end of input at a question

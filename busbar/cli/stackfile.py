@@ -52,10 +52,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 def load_stack(stack: str, project: Path | None = None) -> tuple[StackFile, Cluster]:
-    """The stack file and its validated configuration.
-
-    Raises NoStackFileError, ConfigError, and Misuse for a stack of a capability.
-    """
+    """The stack file and its configuration. Raises NoStackFileError, ConfigError and Misuse."""
     from busbar.config import stackfile
 
     path = find_file(stack, project)
@@ -118,10 +115,7 @@ def read_output(stack: str, project: Path, name: str) -> str:
 
 
 def login_of(file: StackFile, ssh: Ssh) -> Login:
-    """The login that `ssh` describes, for any project; the rest of its configuration may be invalid.
-
-    Raises SecretError.
-    """
+    """The login that `ssh` describes; the rest of the file may be invalid. Raises SecretError."""
     from busbar.hosts.inventory import Login
 
     needed = set() if ssh.agent else {"sshPrivateKey", "sshPrivateKeyPassword"} & file.secret_keys
@@ -154,10 +148,7 @@ def kubeconfig_of(file: StackFile) -> str:
 
 
 def cluster_api(file: StackFile, cluster: Cluster) -> RestApi:
-    """A client of the stack's cluster, through the load balancer or, if that is not responding, any server.
-
-    Raises SecretError and UnknownState.
-    """
+    """A client of the cluster, by its API or any server. Raises SecretError and UnknownState."""
     from busbar.hosts.inventory import Inventory
     from busbar.operations.verify import connect
 

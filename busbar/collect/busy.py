@@ -22,10 +22,7 @@ PATIENCE_SECONDS = 30.0
 
 
 class Kept(Exception):
-    """The former verdict stays. `found`: that with its record, as `summarize` gives it.
-
-    With `kept` it is on another job, because the GPUs for the wanted one are held.
-    """
+    """The former verdict stays: `found`, with its record. With `kept` it is on another job."""
 
     def __init__(self, found: JsonObject) -> None:
         super().__init__("the former verdict stays")
@@ -41,10 +38,7 @@ class WhenBusy:
 
     @classmethod
     def of(cls, validation: Validation, *, in_quarantine: bool = False) -> WhenBusy | None:
-        """The configured policy; None for `fail`, the default.
-
-        IN_QUARANTINE: whether a worker of the pool is: `fail` keeps the former verdict then.
-        """
+        """The configured policy; None for `fail`, which is `keep` while a worker is in quarantine."""
         if validation.when_busy == "keep" or (in_quarantine and validation.when_busy == "fail"):
             return cls(PATIENCE_SECONDS, keep=True)
         return cls(validation.busy_deadline_seconds) if validation.when_busy == "wait" else None
@@ -62,10 +56,7 @@ class WhenBusy:
 
 
 def holders(api: Api, job: JsonObject) -> list[str]:
-    """List the Nodes of an MPIJob that are not free, each with the pods of others or why it was drained.
-
-    Raises ApiError.
-    """
+    """List the Nodes of an MPIJob that are held or drained, each with the reason. Raises ApiError."""
     worker = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
     limits = worker["containers"][0]["resources"]["limits"]
     needs = {name: count(limits, name) for name in limits if "/" in name}

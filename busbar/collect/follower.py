@@ -26,11 +26,7 @@ _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\
 
 
 class LogFollower:
-    """Follows one container that runs once (restartPolicy Never).
-
-    `gaps` counts the reconnections that repeated no line: lines may be missing there. `reconnections` counts
-    all.
-    """
+    """Follows a container that runs once. `gaps`: reconnections that repeated no line, of all."""
 
     def __init__(
         self,

@@ -91,10 +91,7 @@ class JobWatch(Watch):
             return None  # the job has failed for a reason that is known
 
     def resume(self) -> None:
-        """Let a suspended job run, and wait until its operator has seen that.
-
-        Its launcher may start before its workers: it waits for their names and tries again to reach them.
-        """
+        """Let a suspended job run, and wait until its operator has seen that."""
 
         def resumed() -> bool | Pending:
             job = self._job()
@@ -130,10 +127,7 @@ class JobWatch(Watch):
             self.resume()
 
     def _await_gpus(self, policy: WhenBusy, deadline: Deadline) -> None:
-        """Return when no pod of others holds what the workers need, or the job has started before.
-
-        Meanwhile the job is suspended, so that it holds no GPUs of other Nodes.
-        """
+        """Return when others hold nothing that the workers need, or the job runs. It is suspended before."""
         held: list[str] = []
 
         def free() -> bool | Pending:

@@ -88,10 +88,7 @@ def _name(uid: str) -> str:
 
 
 def former_result(api: Api, job: JsonObject) -> JsonObject | None:
-    """The result of the last update of the job's pool, where that is a verdict with evidence.
-
-    Raises ApiError, as `after_quarantine` does.
-    """
+    """The result of the last update of the job's pool if it is a pass or a fail. Raises ApiError."""
     results = _of_updates(api, *_pool_of(job))
     return results[0] if results and results[0]["verdict"] in ("pass", "fail") else None
 

@@ -181,10 +181,7 @@ class Watch(ABC):
         return LogFollower(self._api, self._namespace, pod, self.container, self.deadline, self._progress)
 
     def first_pod(self) -> JsonObject:
-        """Wait for the container that writes the log to start, and return its pod.
-
-        Raises JobNeverStarted when it cannot start or has not at the deadline, and Rejected.
-        """
+        """The pod that writes the log, once that has started. Raises JobNeverStarted and Rejected."""
         pods: list[JsonObject] = []
         started_at: float | None = None
         # A job that ends at its own deadline deletes its pods, but not the events that say what they lacked.
@@ -219,10 +216,7 @@ class Watch(ABC):
             ) from timeout
 
     def outcome(self, wait_seconds: float = CONDITION_SECONDS) -> JobOutcome:
-        """How the job ended, once its log has.
-
-        Waits `wait_seconds`, also beyond the deadline, for the controller to record it.
-        """
+        """How the job ended. Waits `wait_seconds`, also after the deadline, for the record of it."""
 
         def recorded() -> JobOutcome | Pending:
             for condition in true_conditions(self._api.get(self.path)):
@@ -243,10 +237,7 @@ class Watch(ABC):
             return JobOutcome(None, [str(timeout.error or timeout.state), *self._findings_if_any()])
 
     def suspend(self) -> None:
-        """Stop a job that has not ended, so that its pods release their GPUs.
-
-        Suspended, not deleted: the object stays for inspection, and Pulumi still finds it.
-        """
+        """Stop a job that has not ended: its pods release their GPUs, and the object stays."""
         try:
             self._api.merge(self.path, {"spec": self.suspended})
             self._progress(f"{self.name}: suspended; its {self.workers} release their GPUs")

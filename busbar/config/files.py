@@ -105,10 +105,7 @@ _SUM_LINE = re.compile(r"(?P<sum>[0-9a-fA-F]{64}) [ *](?P<name>\S.*)")
 
 
 def read_checksums(k3s: K3s, project: Path) -> dict[str, str]:
-    """`k3s.checksums_file` as {file name: sha256}; empty if none is configured.
-
-    Raises ConfigError if the file cannot be read or is not in the format of sha256sum.
-    """
+    """{file name: sha256} of `k3s.checksums_file`. Raises ConfigError where it has another format."""
     if not k3s.checksums_file:
         return {}
     where = ("k3s", "checksums_file")

@@ -18,10 +18,7 @@ M = TypeVar("M", bound=ConfigModel)
 
 
 class ConfigError(Misuse, ValueError):
-    """The configuration is invalid; `str()` lists every finding, one per line.
-
-    Raised before any resource is created.
-    """
+    """The configuration is invalid, and nothing was created; `str()` lists every finding, one per line."""
 
     def __init__(self, findings: Iterable[Finding]) -> None:
         self.findings = list(findings)
@@ -46,10 +43,7 @@ def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str
 
 
 def unknown_keys(keys: Iterable[str], project: str, known: Sequence[str]) -> Iterator[Finding]:
-    """A finding for each key `<project>:<name>` of a stack whose name is not known.
-
-    Other namespaces pass: they belong to providers.
-    """
+    """A finding for each unknown key `<project>:<name>`; other namespaces belong to providers."""
     for key in keys:
         namespace, _, name = key.partition(":")
         if namespace == project and name not in known:

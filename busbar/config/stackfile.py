@@ -178,10 +178,7 @@ _LOGIN_FORM = 'expected {"registry.example.com": {"username": "...", "password":
 
 
 def registry_credentials(text: str) -> dict[str, dict[str, str]]:
-    """Registry -> its `auth` as in registries.yaml (username and password, auth, or identity_token).
-
-    Raises ConfigError for any other text; the message shows nothing of it.
-    """
+    """Registry -> its `auth` in registries.yaml. Raises ConfigError, which shows nothing of the text."""
     key = "busbar:registryCredentials"
     try:
         content: Any = json.loads(text)
@@ -298,10 +295,7 @@ class ListedHosts:
 def with_listed_hosts(
     data: Mapping[str, Any], roles: Mapping[str, str], read: Callable[[HostsFrom], Any]
 ) -> ListedHosts:
-    """The configuration DATA with the list of its `hosts_from`, which READ returns.
-
-    `roles`: as ROLES. Raises ConfigError for an invalid list; its hosts are not checked together.
-    """
+    """The configuration DATA with the hosts of its `hosts_from`, which READ returns. Raises ConfigError."""
     given = section(HostsFrom, "hosts_from", data["hosts_from"])
     hosts = data.get("hosts") or {}
     keys = {role: key.removesuffix("[]") for role, key in roles.items()}
@@ -352,10 +346,7 @@ def kept_in(project: Path, stack: str) -> Path:
 
 
 def read_kept(given: HostsFrom, project: Path, stack: str) -> Any:
-    """The content of the list for commands beside the engine: a file, or the copy of a stack's output.
-
-    Raises ConfigError.
-    """
+    """The list for commands beside the engine: a file, or the kept copy of an output. Raises ConfigError."""
     if given.file is not None:
         return read_file(given, project)
     path, where = kept_in(project, stack), ("hosts_from", "stack")
@@ -433,10 +424,7 @@ class NoStackFileError(Misuse, FileNotFoundError):
 
 @dataclass(frozen=True)
 class StackFile:
-    """A stack file as written: the object of its project, and the names of the secrets that are set.
-
-    `namespace`: the prefix of its keys, the name of its project.
-    """
+    """A stack file as written: its object, and the secrets that are set. `namespace`: of its keys."""
 
     path: Path
     data: Any
@@ -460,10 +448,7 @@ class StackFile:
         return self.load(load)
 
     def load(self, load: Callable[..., C], roles: Mapping[str, str] | None = None) -> C:
-        """The configuration, validated by LOAD, with the hosts of `hosts_from`. Raises ConfigError.
-
-        `roles`: as busbar.config.ROLES, which it is by default.
-        """
+        """The configuration by LOAD, with hosts of `hosts_from` (`roles`: as ROLES). Raises ConfigError."""
         more = {"secret_keys": self.secret_keys, "root": self.project}
         if not has_list(self.data):
             return load(self.data, **more)
@@ -557,10 +542,7 @@ def read(
 
 
 def keys(path: Path) -> set[str]:
-    """The keys of a stack file of any project, `<project>:<name>`; none where an environment adds to them.
-
-    Raises ConfigError.
-    """
+    """The keys `<project>:<name>` of a file; none where an environment adds to them. Raises ConfigError."""
     document = _document(path)
     return set() if engine_yaml.value_of(document, "environment") else set(_config(path, document)[1])
 
@@ -571,10 +553,7 @@ def written(path: Path, name: str) -> Any:
 
 
 def sections(path: Path) -> list[Mapping[str, Any]]:
-    """The objects in the configuration of a valid stack file of any project, `hosts` and all else.
-
-    The file of another program may have no configuration, or be missing.
-    """
+    """The objects in the configuration of a stack file of any project; none where it cannot be read."""
     try:
         config = _config(path, _document(path))[1]
     except ConfigError:
@@ -610,10 +589,7 @@ def project_name(folder: Path | None) -> str | None:
 
 
 def _config(path: Path, document: Node | None) -> tuple[Node, dict[str, Any]]:
-    """The object `config` of a stack file of any project, as written: `<project>:<key>` -> value.
-
-    Raises ConfigError if there is no such object, or a key is there twice.
-    """
+    """The object `config`: its node, and `<project>:<key>` -> value. Raises ConfigError."""
     node = engine_yaml.value_of(document, "config")
     try:
         config = engine_yaml.construct(node)

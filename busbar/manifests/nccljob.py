@@ -97,10 +97,7 @@ def resolve(
     validation: Validation | None = None,
     topology: TopologyFile | None = None,
 ) -> NcclJob:
-    """The measurement of one pool of a cluster; see `nccl_job`. Raises KeyError for an unknown pool.
-
-    `validation`: another one than that of the pool.
-    """
+    """The measurement of a pool, with its own or another `validation` (`nccl_job`). Raises KeyError."""
     pool = cluster.pools[pool_name]
     return nccl_job(
         pool_name,

@@ -74,10 +74,7 @@ class Operator:
         return section.model_copy(update={"values": merge(derived, section.values)})
 
     def values(self, folder: Path, config: OperatorConfig, taints: Sequence[Taint] = ()) -> Values:
-        """The release's values: `folder`/<release>.yaml, then the derived ones, then the stack's own.
-
-        Raises ValueError where the file is not a mapping, and OSError.
-        """
+        """Values of the release's file, derived ones, the stack's own. Raises ValueError and OSError."""
         return merge(merge(load(folder, self.release), self.derived(config, taints)), config.values)
 
     def skipped_releases(self, installed: str, wanted: str) -> Finding | None:
@@ -263,10 +260,7 @@ def _secondary_networks(config: NetworkOperator) -> dict[str, Any]:
 
 
 def plugin_config(config: NetworkOperator, rails: Sequence[str]) -> dict[str, Any]:
-    """The device plugin's configuration: one resource, and the selectors of its devices.
-
-    Raises ValueError without rails: the plugin takes an empty list as "all HCAs".
-    """
+    """The device plugin's configuration. Raises ValueError without rails, which it takes as all HCAs."""
     if not rails and "pciAddresses" not in config.selectors:
         raise ValueError("no PCI address of a rail is known. Fix: run preflight again (pulumi up)")
     prefix, _, name = config.resource.rpartition("/")

@@ -61,10 +61,7 @@ def exact_tolerations(taints: Iterable[Taint]) -> list[Toleration]:
 
 
 def pod_on(nodes: Iterable[str], taints: Iterable[Taint], container: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec of a pod with one container, on one of `nodes` and in spite of the taints of their pool.
-
-    An image that is on the node is not pulled again.
-    """
+    """The spec of a pod with one container, on one of `nodes` in spite of the taints of their pool."""
     term = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": sorted(nodes)}]}
     return {
         "automountServiceAccountToken": False,

@@ -11,10 +11,7 @@ Values = Mapping[str, str | int | Sequence[str]]
 
 
 def script(values: Values, *files: str) -> str:
-    """The script of some files: their values as assignments, one per line, and the files in their order.
-
-    A sequence is an array.
-    """
+    """The script of some files: their values as assignments (a sequence is an array), and the files."""
     assigned = "".join(
         f"{name}={shlex.quote(str(value)) if isinstance(value, str | int) else f'({shlex.join(value)})'}\n"
         for name, value in values.items()

@@ -1,7 +1,4 @@
-"""Downloads on all hosts at once what they install later, one after another.
-
-It is best effort: nothing waits for it, and the installation of a host downloads what is missing.
-"""
+"""Downloads on all hosts at once what they install later; nothing waits for it."""
 
 from __future__ import annotations
 
@@ -34,10 +31,7 @@ class Preparation(StrictModel):
 
 
 async def prepare(spec: Preparation, previous: Mapping[str, str], say: Say) -> dict[str, str]:
-    """Prepare the hosts whose digest is not that of `previous`; host name -> digest of all that are prepared.
-
-    Why others are not is printed.
-    """
+    """Prepare the hosts whose digest is not in `previous`; returns the digests of all that are prepared."""
     wanted = {host.name: spec.digest(host) for host in spec.hosts}
     prepared = {name: each for name, each in wanted.items() if previous.get(name) == each}
     missing = [host for host in spec.hosts if host.name not in prepared]

@@ -122,10 +122,7 @@ def _connect_seconds(spec: HostRemoval) -> float:
 
 
 async def remove_host(spec: HostRemoval, say: Say) -> str | None:
-    """Remove what busbar installed on the host. Returns why nothing could be removed; None on success.
-
-    Raises ScriptError if the host responds but its removal fails, or if it is not certain that it is gone.
-    """
+    """Remove what busbar installed. Returns why nothing could be removed, or None. Raises ScriptError."""
     async with Hosts.open(spec.login, say) as hosts:
         try:
             await hosts.run(
@@ -143,10 +140,7 @@ async def remove_host(spec: HostRemoval, say: Say) -> str | None:
 
 
 async def announce_teardown(spec: Teardown, say: Say, *, kept: bool = False) -> None:
-    """Tell every responding server that the whole cluster is being removed, or (`kept`) that it is not.
-
-    A server that is not responding is reported, and at a teardown again when it is removed itself.
-    """
+    """Tell responding servers that the cluster is being removed, or (`kept`) not; the others are reported."""
     values = {"VERB": "keep" if kept else "teardown"}
     async with Hosts.open(spec.login, say) as hosts:
 

@@ -307,10 +307,7 @@ class ServerState:
 
 
 async def ask(hosts: Hosts, servers: Sequence[Host], path: str = "") -> list[ServerState | str]:
-    """Per server, in their order: its state, or the reason why there is none.
-
-    `path`: a file in any folder that counts as a snapshot if it exists.
-    """
+    """Per server its state, or why there is none. `path`: a file that counts as a snapshot if it exists."""
 
     async def one(server: Host) -> ServerState:
         values = {"VERB": "list", "SNAPSHOT": path}

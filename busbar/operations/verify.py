@@ -111,10 +111,7 @@ def read_state(
     *,
     works: bool = False,
 ) -> ClusterState:
-    """The current state of the cluster, read through the load balancer or, if it is not responding, a server.
-
-    `works`: ask also what the cluster cannot do. Raises UnknownState.
-    """
+    """The state of the cluster, by its API or a server; `works`: with its problems. Raises UnknownState."""
 
     def read(api: RestApi) -> ClusterState:
         known = {node.name: node for node in nodes.read(api)}
@@ -271,10 +268,7 @@ def _labels_and_taints(inventory: Inventory, host: Host, node: Node) -> list[Fin
 
 @dataclass(frozen=True)
 class Workers:
-    """Preflight's result for the workers of `spec`; `nodes`: worker name -> state of its Node (`states`).
-
-    `ready`: the states of Nodes that can start jobs.
-    """
+    """Preflight's result for the workers. `nodes`: worker -> state of its Node; `ready`: the good ones."""
 
     spec: Spec
     outcome: Outcome
@@ -283,10 +277,7 @@ class Workers:
 
     @property
     def are_well(self) -> bool:
-        """Whether no worker has an error and every Node is ready, without foreign taints or conditions.
-
-        Nodes in quarantine do not count.
-        """
+        """Whether no worker has an error, and every Node that is not in quarantine is ready."""
         usable = {state for name, state in self.nodes.items() if name not in self.spec.quarantined}
         return not self.outcome.errors and usable <= {*self.ready}
 

@@ -75,10 +75,7 @@ class PoolLaunch(OutputModel):
 
 
 def launches(inventory: Inventory, facts: Mapping[str, Mapping[str, Any]]) -> dict[str, PoolLaunch]:
-    """Every pool that has workers; `facts` of preflight by host.
-
-    Raises as busbar.manifests.nccljob.resolve does.
-    """
+    """Every pool that has workers; `facts` of preflight by host. Raises as nccljob.resolve does."""
     cluster = inventory.cluster
     workers = {name: inventory.usable_of(name) for name in cluster.pools}
     return {name: _launch(cluster, name, hosts, facts) for name, hosts in workers.items() if hosts}
@@ -247,10 +244,7 @@ def summarize(
 
 
 def read_result(stdout: str | None) -> dict[str, Any]:
-    """The PoolResult that `busbar nccl collect` printed, as JSON values.
-
-    Never raises: any other text is a verdict "unknown".
-    """
+    """The PoolResult that `busbar nccl collect` printed, as JSON values; any other text is `unknown`."""
     try:
         return PoolResult.model_validate(_printed(stdout or "")).model_dump(mode="json", exclude_none=True)
     except ValidationError as error:
@@ -445,10 +439,7 @@ class ClusterOutputs(Details):
 
     @classmethod
     def from_dict(cls, outputs: Mapping[str, Any]) -> ClusterOutputs:
-        """Read outputs as `pulumi stack output --json` prints them; all numbers may be floats.
-
-        Raises ContractError for another contract version, a missing output, or one of another type.
-        """
+        """Read outputs as `pulumi stack output --json` prints them. Raises ContractError."""
         check_version(outputs)
         missing = [key for key in NAMES if key not in outputs and key not in _OPTIONAL]
         if missing:

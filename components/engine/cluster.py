@@ -115,11 +115,7 @@ def deleted_with(resource: pulumi.Resource) -> pulumi.ResourceTransformation:
 
 
 def of_fixed_name(opts: pulumi.ResourceOptions) -> pulumi.ResourceOptions:
-    """Options of an object whose name is fixed: it is deleted before its replacement is created.
-
-    The provider adopts existing objects. A replacement created first would be the former object, which the
-    engine deletes at the end of the update.
-    """
+    """Options of an object of fixed name: a replacement made first would be the former object, adopted."""
     return pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(delete_before_replace=True))
 
 

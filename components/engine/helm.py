@@ -1,7 +1,4 @@
-"""Helm releases: their installation, the repairs before it, and the check at the end of an update.
-
-busbar.helm.releases describes what an interrupted update leaves in Helm's records.
-"""
+"""Helm releases: installation, repairs before it (busbar.helm.releases), the check after an update."""
 
 from __future__ import annotations
 

@@ -183,10 +183,7 @@ def owner_mark(name: str) -> str:
 def create_host_removal(
     on: HostArgs, script: str, timeout_seconds: int, values: Mapping[str, str], opts: pulumi.ResourceOptions
 ) -> local.Command:
-    """Register the removal of what `on.owner` installs: `script` runs with `values` and VERB=remove.
-
-    The installation depends on it, so that an incomplete one is removed too.
-    """
+    """Register the removal of what `on.owner` installs, also in part: `script` with `values`, VERB=remove."""
     spec = {
         "host": target(on.host),
         "script": script,

@@ -19,10 +19,7 @@ TOKEN_ARGUMENTS = (
 
 
 class JoinTokens:
-    """The tokens of the cluster of this name; made before preflight, which needs `install_id`.
-
-    `servers`, `agents`: number of rotations of the token (`k3s.rotate`).
-    """
+    """The tokens of the cluster of this name. `servers`, `agents`: numbers of rotations (`k3s.rotate`)."""
 
     def __init__(
         self, name: str, *, servers: int = 0, agents: int = 0, parent: pulumi.Resource | None = None

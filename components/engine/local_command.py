@@ -69,20 +69,14 @@ def create_hosts_command(
 
 
 def digest_in_first_folder(name: str, spec: Mapping[str, Any], parent: pulumi.Resource) -> pulumi.Output[str]:
-    """The digest of a request, for `triggers`, with the `folder` that the first update had.
-
-    A folder has the stack's name, so a renamed stack replaces nothing.
-    """
+    """The digest of a request with its first `folder`, for `triggers`: a renamed stack replaces nothing."""
     opts = pulumi.ResourceOptions(parent=parent)
     first: pulumi.Output[str] = pulumi.Stash(name, input=spec["folder"], opts=opts).output
     return first.apply(lambda folder: digest({**spec, "folder": folder}))
 
 
 def busbar_command(*words: str) -> str:
-    """`<python> -m busbar <words>`, quoted, for a `local.Command` that runs in the project folder.
-
-    The interpreter is the program's own, because plugins do not get its PATH.
-    """
+    """`<python> -m busbar <words>`, quoted, by the program's own interpreter: plugins lack its PATH."""
     return shlex.join([from_project(sys.executable), "-m", "busbar", *words])
 
 

@@ -29,10 +29,7 @@ Found = TypeVar("Found")
 def set_taints(
     name: str, inventory: Inventory, kubeconfig: pulumi.Input[str], opts: pulumi.ResourceOptions
 ) -> local.Command:
-    """Register the Command that sets changed taints of workers that have joined, and their quarantine.
-
-    The Command depends on no worker, so a failed worker does not keep the others from their taints.
-    """
+    """Register the Command that sets changed taints and quarantines. It depends on no worker."""
     spec = {
         "taints": k3s.worker_taints(inventory),
         "quarantine": dict(inventory.quarantine),

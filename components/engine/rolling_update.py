@@ -50,10 +50,7 @@ class RollingUpdate:
         self._is_reported = False
 
     def ahead_of(self, worker: str) -> pulumi.Output[list[remote.Command]]:
-        """The `depends_on` of a worker: the servers that it waits for, and failed Commands, which prevent it.
-
-        It is known when the worker may change.
-        """
+        """The `depends_on` of a worker, known at its turn: servers, and failed Commands, which prevent it."""
         return pulumi.Output.from_input(self._ahead_of(worker))
 
     async def _ahead_of(self, worker: str) -> list[remote.Command]:

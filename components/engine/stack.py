@@ -51,10 +51,7 @@ def load_listed(
     root: Path,
     **more: Any,
 ) -> T:
-    """Load a configuration with the hosts of its list, and keep the list in .busbar/STACK/hosts.json.
-
-    Shows which hosts come and go. Raises ConfigError, also where a host has left the list (`_refuse_lost`).
-    """
+    """Load a configuration with its list of hosts, and keep that. Raises ConfigError, also for lost hosts."""
     found = with_listed_hosts(
         data, roles or ROLES, lambda given: read_file(given, root) if given.file else _read_output(given)
     )
@@ -154,10 +151,7 @@ DEBUG_MESSAGES = "BUSBAR_DEBUG_MESSAGES"
 
 @dataclass(frozen=True, kw_only=True)
 class StackConfig:
-    """A checked configuration. Secrets are Outputs; values that shape the graph are plain.
-
-    `secrets`: the secrets that are set, by key (busbar.config.SECRETS).
-    """
+    """A checked configuration; `secrets`: those that are set, by key (busbar.config.SECRETS)."""
 
     cluster: config.Cluster
     inventory: Inventory
@@ -170,10 +164,7 @@ class StackConfig:
     def of(
         cls, data: Mapping[str, Any], secrets: Mapping[str, pulumi.Output[str]], project: Path
     ) -> StackConfig:
-        """Check the object `busbar:cluster`; `secrets` and `project` as above.
-
-        Raises pulumi.RunError with every finding, before any resource is registered.
-        """
+        """Check the object `busbar:cluster`. Raises pulumi.RunError with every finding."""
         cluster, login = checked(data, secrets, project, config.load, config.warnings)
         return cls(
             cluster=cluster, inventory=Inventory.of(cluster), login=login, secrets=secrets, project=project
@@ -250,10 +241,7 @@ def invalid(error: config.ConfigError) -> pulumi.RunError:
 
 
 def load_config(project: ProjectConfig[Config]) -> Config:
-    """The configuration of the selected stack.
-
-    Raises pulumi.RunError with every finding, before any resource is registered.
-    """
+    """The configuration of the selected stack. Raises pulumi.RunError with every finding."""
     data, _ = read_stack(project.project, project.key, project.secrets)
     try:
         return project.load(data)

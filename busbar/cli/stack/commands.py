@@ -1,7 +1,4 @@
-"""`up`, `preview`, `destroy` and `status`; each prints what happened and returns the exit code.
-
-All raise Misuse or Failed if nothing was started.
-"""
+"""`up`, `preview`, `destroy`, `status`. Each returns the exit code; Misuse or Failed: nothing was started."""
 
 from __future__ import annotations
 
@@ -292,10 +289,7 @@ def to_apply_again(state: Snapshot, hosts: Sequence[str]) -> list[str]:
 
 
 def broken_off(state: Snapshot, urns: Collection[str]) -> list[str]:
-    """The `urns` that install a host of the stack, where an earlier update failed or was killed.
-
-    The engine compares with the state before that update, so with the former configuration it does nothing.
-    """
+    """The `urns` that install a host, where an earlier update failed: the engine would do nothing there."""
     known = {resource_name(urn): urn for urn in state.resources}
     failed = {resource_name(urn) for urn in urns}
     return [known[name] for name in names.installations(known) if name in failed]

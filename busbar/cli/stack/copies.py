@@ -32,10 +32,7 @@ _KEYS = {
 
 
 def keep(s: Session, former: Snapshot, state: Snapshot) -> None:
-    """Keep a copy of the state, unless the newest one of this folder has the same resources.
-
-    `former`: the state before the update, which is over: what goes wrong here is a warning.
-    """
+    """Keep a copy of the state if it is not that of the newest one here. What goes wrong is a warning."""
     if not state.resources:
         return
     target, project = s.target, stackfile.project_name(s.target.project) or ""

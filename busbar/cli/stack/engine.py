@@ -103,10 +103,7 @@ class Snapshot:
 
 
 def open_stack(engine: Engine, target: Target, *, create: Callable[[str], None] | None = None) -> auto.Stack:
-    """Select and return the stack. With `create` it may be created, and `create` gets a message about that.
-
-    Raises Misuse if it does not exist and `create` is None; CommandError as the engine.
-    """
+    """Select the stack, or create it and tell `create`, if given. Raises Misuse and CommandError."""
     workspace = auto.LocalWorkspace(work_dir=str(target.project), pulumi_command=engine)
     try:
         return auto.Stack.select(target.stack, workspace)

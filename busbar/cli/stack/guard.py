@@ -82,10 +82,7 @@ class Guard:
 
 
 def guard_of(target: Target, state: Snapshot, outputs: Callable[[], Mapping[str, Any]]) -> Guard:
-    """The guard of a stack with this state and these outputs; one that asks nothing for other programs.
-
-    Raises ConfigError where the stack file cannot be read, and SecretError.
-    """
+    """The guard of a stack; of another program's it asks nothing. Raises ConfigError and SecretError."""
     path, project = target.project / target.file, stackfile.project_name(target.project) or ""
     try:
         capability = capability_of(path)
@@ -153,10 +150,7 @@ def _refuse_others(api: RestApi, owner: Mapping[str, str], own: str) -> None:
 
 
 def check_upgrades(target: Target, state: Snapshot, outputs: Callable[[], Mapping[str, Any]]) -> None:
-    """Raise Failed where an update would upgrade an operator and leave out a major release.
-
-    Only where the state says so, the cluster is asked: Helm's records decide.
-    """
+    """Raise Failed where an update would leave out a major release of an operator, by Helm's records."""
     resources = json.loads(state.text)["deployment"].get("resources") or []
     known = {
         each["inputs"].get("name"): ((each.get("outputs") or {}).get("status") or {}).get("version")

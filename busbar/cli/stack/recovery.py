@@ -78,10 +78,7 @@ def _await_end(stack: str, pid: int, since: str, say: Callable[[str], None]) -> 
 
 
 def _lives(pid: int) -> bool:
-    """Whether the process is running; a zombie is not.
-
-    Process 1 of a container may not wait for its children, which then remain zombies.
-    """
+    """Whether the process is running; a zombie, as process 1 of a container may leave it, is not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -110,10 +107,7 @@ def _stat(pid: int) -> Sequence[str]:
 
 
 def interrupted_steps(warning: str) -> tuple[tuple[str, str], ...]:
-    """(URN, kind) of the steps in the engine's warning of pending steps; empty for any other text.
-
-    The kind is the engine's: creating, updating, deleting, ...
-    """
+    """(URN, kind: creating, updating, ...) of the steps in the engine's warning; empty for any other text."""
     if not PENDING.search(warning):
         return ()
     return tuple((match["urn"], match["kind"]) for match in PENDING_STEP.finditer(warning))

@@ -114,10 +114,7 @@ class Session:
 
 
 def run(verb: str, target: Target, command: Callable[[Session], int], *, asks: bool = False) -> int:
-    """Run a command with an engine; the engine's errors and interruptions become messages and exit codes.
-
-    `asks`: whether the command asks a question. Raises Misuse if nothing was started.
-    """
+    """Run a command, which may ask (`asks`), with an engine. Raises Misuse if nothing was started."""
     if asks and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Misuse(NO_TERMINAL)
     console = LastingConsole(highlight=False, soft_wrap=True)
@@ -137,10 +134,7 @@ def run(verb: str, target: Target, command: Callable[[Session], int], *, asks: b
 
 
 class LastingConsole(Console):
-    """A console on stdout that discards its output once the terminal is lost or the reader ends (`| head`).
-
-    Its errors must not end a command that watches over the engine: the engine would go on alone.
-    """
+    """A console without errors once nobody reads it: they would leave the engine alone."""
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print, or discard the output if there is no reader."""
@@ -156,10 +150,7 @@ class LastingConsole(Console):
 
 @contextmanager
 def operation_lock(target: Target, command: str) -> Iterator[None]:
-    """Hold the lock of busbar.operations.lock on all servers that answer. Raises LockedError if it is taken.
-
-    A stack without a valid cluster, such as one of another project, has no servers to lock.
-    """
+    """Lock all servers that answer, if there are any (busbar.operations.lock). Raises LockedError."""
     try:
         file = stackfile.read(target.project / target.file)
         cluster = file.cluster()

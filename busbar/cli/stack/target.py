@@ -20,10 +20,7 @@ _STACK_FILE = re.compile(r"Pulumi\.(?P<stack>.+)\.ya?ml")
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the commands.
-
-    `parallel`: the number of steps at the same time. `converge`: hosts to apply again.
-    """
+    """Options of the commands; `converge`: hosts to apply again."""
 
     yes: bool = False
     skip_preview: bool = False
