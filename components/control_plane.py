@@ -77,7 +77,10 @@ class K3sControlPlane(pulumi.ComponentResource):
         self._prefix, self._config, self._machines = name, config, machines
         inventory = config.inventory
         self._servers = inventory.servers
-        self.registries_yaml = self._render_registries()
+        settings, credentials = config.cluster.k3s, config.registry_credentials
+        self.registries_yaml = pulumi.Output.from_input(credentials).apply(
+            lambda known: k3s.registries(settings, known or {})
+        )
         self._server_token = tokens.server.current
         self._agent_token = tokens.agent.current
         self.install_id = tokens.install_id
@@ -132,10 +135,7 @@ class K3sControlPlane(pulumi.ComponentResource):
     def _install(
         self, host: Host, after: Sequence[pulumi.Resource], peer_ca: pulumi.Input[str] | None = None
     ) -> tuple[local.Command, remote.Command]:
-        """Register the removal of a server, which acts when it is deleted, and the installation.
-
-        `peer_ca`: for server 1 of several, the hash of the CA of the cluster that the others run.
-        """
+        """Register a server's removal and installation. `peer_ca`: hash of the CA that server 1 must have."""
         config, settings = self._config, self._config.cluster.k3s
         shared = None if config.inventory.load_balancers else config.cluster.hosts.virtual_ip
         on = config.host_args(host, names.on_host(self._prefix, host.name), self.install_id)
@@ -205,12 +205,6 @@ class K3sControlPlane(pulumi.ComponentResource):
                 )
             )
         )
-
-    def _render_registries(self) -> pulumi.Output[str]:
-        settings, credentials = self._config.cluster.k3s, self._config.registry_credentials
-        if credentials is None:
-            return pulumi.Output.from_input(k3s.registries(settings))
-        return credentials.apply(lambda known: k3s.registries(settings, known))
 
     def _render_config(self, host: Host) -> pulumi.Output[str]:
         settings, inventory = self._config.cluster.k3s, self._config.inventory

@@ -26,7 +26,7 @@ _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\
 
 
 class LogFollower:
-    """Follows a container that runs once. `gaps`: reconnections that repeated no line, of all."""
+    """Follows a container that runs once. `gaps` of its `reconnections` may have lost lines."""
 
     def __init__(
         self,

@@ -134,7 +134,12 @@ async def remove_host(spec: HostRemoval, say: Say) -> str | None:
             )
         except UnreachableError as error:
             await _check_gone(hosts, spec, error)
-            await _leave(hosts, spec, say)
+            servers = [other for other in spec.others if other.role == "server"]
+            if spec.host.role == "server" and not await _leave(hosts, servers, spec.host.name, say):
+                say(
+                    f"{spec.host.name}: no other server of its cluster is running; its etcd member is not "
+                    "removed"
+                )
             return error.finding.what
     return None
 
@@ -162,9 +167,10 @@ async def _check_gone(hosts: Hosts, spec: HostRemoval, error: UnreachableError) 
             f"{spec.resource} leaves it as it is"
         )
     if not await _any_answers(hosts, spec.others):
+        asked = ", ".join(other.name for other in spec.others) or "there is none"
         raise ScriptError(
             f"{spec.host.name}: {error.finding.what}; no other host of the cluster answers either "
-            f"({_names(spec.others) or 'there is none'}), so it is not known to be gone. Fix: check "
+            f"({asked}), so it is not known to be gone. Fix: check "
             "the network of this machine (VPN, bastion); if all machines are gone: `pulumi stack rm STACK "
             "--force --preserve-config`, which forgets them and keeps the stack file"
         )
@@ -181,15 +187,8 @@ async def _any_answers(hosts: Hosts, others: Sequence[Host]) -> bool:
     return any(await asyncio.gather(*(answers(other) for other in others)))
 
 
-async def _leave(hosts: Hosts, spec: HostRemoval, say: Say) -> None:
-    """Remove a gone server from etcd, and its Node, unless no server of its cluster runs any more."""
-    servers = [other for other in spec.others if other.role == "server"]
-    if spec.host.role == "server" and not await _through_servers(hosts, servers, spec.host.name, say):
-        say(f"{spec.host.name}: no other server of its cluster is running; its etcd member is not removed")
-
-
-async def _through_servers(hosts: Hosts, servers: Sequence[Host], node: str, say: Say) -> bool:
-    """Whether a server that runs K3s has removed this one (or kept it for a reason that it prints).
+async def _leave(hosts: Hosts, servers: Sequence[Host], node: str, say: Say) -> bool:
+    """Remove a gone server from etcd, and its Node; False where no server of its cluster runs any more.
 
     If one server fails, the next one is tried. Raises the first ScriptError if all failed.
     """
@@ -209,7 +208,3 @@ async def _through_servers(hosts: Hosts, servers: Sequence[Host], node: str, say
     if failed:
         raise failed
     return False
-
-
-def _names(hosts: Sequence[Host]) -> str:
-    return ", ".join(host.name for host in hosts)

@@ -103,15 +103,10 @@ def _keepers(target: Target) -> tuple[Login | None, Sequence[Host]]:
 
 def _refuse_known(state: Snapshot, target: Target) -> None:
     if state.made:
-        raise Failed(
-            f"the state of stack {target.name} has {counted(len(state.made), 'resource')}, and only a lost "
-            "one is recovered",
-            Fix(
-                "to go on with it",
-                ("up", target.name),
-                f"; to forget it: `pulumi stack rm --force --preserve-config {target.name}`",
-            ),
-        )
+        has = f"the state of stack {target.name} has {counted(len(state.made), 'resource')}"
+        forget = f"; to forget it: `pulumi stack rm --force --preserve-config {target.name}`"
+        fix = Fix("to go on with it", ("up", target.name), forget)
+        raise Failed(f"{has}, and only a lost one is recovered", fix)
 
 
 def _newest(found: Sequence[Kept | str]) -> list[Header]:

@@ -110,13 +110,9 @@ def open_stack(engine: Engine, target: Target, *, create: Callable[[str], None] 
     except auto.StackNotFoundError:
         backend = workspace.who_am_i().url
         if create is None:
-            raise Misuse(
-                f"stack {target.name} does not exist in {backend}",
-                Fix(
-                    "if it exists in another backend, `pulumi login` there; to create it here",
-                    ("up", target.name),
-                ),
-            ) from None
+            what = "if it exists in another backend, `pulumi login` there; to create it here"
+            fix = Fix(what, ("up", target.name))
+            raise Misuse(f"stack {target.name} does not exist in {backend}", fix) from None
         stack = auto.Stack.create(target.stack, workspace)
         create(f"created stack {target.name} in {backend}")
         return stack
@@ -150,13 +146,13 @@ def snapshot(stack: auto.Stack) -> Snapshot:
             for operation in deployment.get("pending_operations") or ()
         ),
         done.stdout,
-        tuple(resource["urn"] for resource in resources if _is_made(resource)),
+        # Components, providers, tokens and Stashes exist in the state only.
+        tuple(
+            resource["urn"]
+            for resource in resources
+            if resource.get("custom") and not resource["type"].startswith(("pulumi:", "random:"))
+        ),
     )
-
-
-def _is_made(resource: Mapping[str, Any]) -> bool:
-    """True if the resource exists outside of the state, unlike components, providers, tokens and Stashes."""
-    return bool(resource.get("custom")) and not resource["type"].startswith(("pulumi:", "random:"))
 
 
 class Interrupts:

@@ -34,7 +34,8 @@ _API_SECONDS = 5.0
 
 def report(console: Console, stack: auto.Stack, target: Target, *, as_json: bool = False) -> int:
     """Print the state of a stack; returns DONE only if it is good. Raises CommandError."""
-    last = _last_update(stack)
+    history = stack.history(page_size=_HISTORY, show_secrets=False)
+    last = next((entry for entry in history if entry.kind in _UPDATES), None)
     state = snapshot(stack)
     outputs = keep.of(stack.outputs())
     good = last is not None and last.result == _SUCCEEDED and not state.pending and not outputs.failed_gate
@@ -80,12 +81,6 @@ def next_run(gate: Gate, target: Target) -> str:
     parts = [each.get(section) or {} for each in stackfile.sections(target.project / target.file)]
     number = next((part[key] for part in parts if key in part), 1)
     return f"set {gate.raised}: {number + 1} in {target.file}"
-
-
-def _last_update(stack: auto.Stack) -> auto.UpdateSummary | None:
-    """The newest entry of the history that is an update or a destroy, not a refresh."""
-    history = stack.history(page_size=_HISTORY, show_secrets=False)
-    return next((entry for entry in history if entry.kind in _UPDATES), None)
 
 
 def _describe(last: auto.UpdateSummary | None) -> str:
