@@ -81,8 +81,8 @@ class K3sControlPlane(pulumi.ComponentResource):
         self.registries_yaml = pulumi.Output.from_input(credentials).apply(
             lambda known: k3s.registries(settings, known or {})
         )
-        self._server_token = tokens.server.current
-        self._agent_token = tokens.agent.current
+        self._server_token = tokens.server
+        self._agent_token = tokens.agent
         self.install_id = tokens.install_id
         first, *others = self._servers
         rejoin = [self._prepare_nodes(f"{name}-rejoin", others[0], of=[first])] if others else []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pulumi
 import pulumi_random as random
 
@@ -19,28 +17,28 @@ TOKEN_ARGUMENTS = (
 
 
 class JoinTokens:
-    """The tokens of the cluster of this name. `servers`, `agents`: numbers of rotations (`k3s.rotate`)."""
+    """The tokens of the cluster of this name. `servers`, `agents`: numbers of rotations (`k3s.rotate`).
+
+    Those before a rotation stay in the state: a snapshot needs the token of its time.
+    """
 
     def __init__(
         self, name: str, *, servers: int = 0, agents: int = 0, parent: pulumi.Resource | None = None
     ) -> None:
         opts = pulumi.ResourceOptions(parent=parent, ignore_changes=[*TOKEN_ARGUMENTS])
-        self.server = _JoinToken([names.token("server", each, name) for each in range(servers + 1)], opts)
-        self.agent = _JoinToken([names.token("agent", each, name) for each in range(agents + 1)], opts)
-        self.install_id: pulumi.Output[str] = pulumi.Output.unsecret(self.server.first.apply(k3s.install_id))
+
+        def made(kind: str, rotations: int) -> list[pulumi.Output[str]]:
+            of_rotations = [names.token(kind, each, name) for each in range(rotations + 1)]
+            return [create_password(each, opts).result for each in of_rotations]
+
+        of_servers = made("server", servers)
+        self.server = of_servers[-1]
+        """Secret; the token with which servers join."""
+        self.agent = made("agent", agents)[-1]
+        """Secret; the token with which agents join."""
+        self.install_id: pulumi.Output[str] = pulumi.Output.unsecret(of_servers[0].apply(k3s.install_id))
         """Identifies this cluster on its hosts. It is not secret, and unchanged by rotations because it is
         derived from the first server token."""
-
-
-class _JoinToken:
-    """One RandomPassword, and one per rotation. All stay in the state: a snapshot needs that of its time."""
-
-    def __init__(self, of_rotations: Sequence[str], opts: pulumi.ResourceOptions) -> None:
-        passwords = [create_password(name, opts) for name in of_rotations]
-        self.first: pulumi.Output[str] = passwords[0].result
-        """Secret; the first token, unchanged by rotations."""
-        self.current: pulumi.Output[str] = passwords[-1].result
-        """Secret; the token to join with."""
 
 
 def create_password(name: str, opts: pulumi.ResourceOptions) -> random.RandomPassword:
