@@ -14,7 +14,7 @@ from busbar.exits import NoVerdict
 from busbar.judge.checks import JobOutcome
 from busbar.judge.collector import JobNeverStarted
 from busbar.kube import pods as kube_pods
-from busbar.kube import rollout
+from busbar.kube.allocatable import TOOLKIT_LABEL, restarts
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.gpus import GpuNode, requests
 from busbar.kube.nodes import NODES
@@ -75,8 +75,8 @@ def await_devices(
         nodes = {name: node for node in api.list(NODES) if (name := node["metadata"]["name"]) in needs}
         lacking = [*_lacking(needs, nodes)]
         try:
-            toolkits = api.list("/api/v1/pods", labelSelector=rollout.TOOLKIT_LABEL)
-            lacking += rollout.restarts(api, toolkits, nodes)
+            toolkits = api.list("/api/v1/pods", labelSelector=TOOLKIT_LABEL)
+            lacking += restarts(api, toolkits, nodes)
             stable = STABLE_SECONDS
         except ApiError as error:
             if error.status != 403:

@@ -1,27 +1,43 @@
 """Wait until every worker offers exactly the devices that its pool expects.
 
-An operator's own "ready" is not enough: it also reports ready when it found no GPU at all, and its rollout
-differs by minutes between the nodes (NVIDIA/aicr#1862). What counts is what the scheduler can allocate, and
-of an operator that busbar has installed how far its rollout is on each node.
+An operator's own "ready" is not enough: it also reports ready when it found no GPU at all, its rollout
+differs by minutes between the nodes (NVIDIA/aicr#1862), after an update the former operator reports the new
+policy as ready until its lease expires (NVIDIA/gpu-operator#1567), and one broken node keeps the policy at
+notReady. What counts is what the scheduler can allocate, and of an operator that busbar has installed how far
+its rollout is on each node.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from operator import itemgetter
 
 from pydantic import Field
 
 from busbar.exits import Failed
-from busbar.kube import rollout
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.gpus import active_pods, count, held_by
-from busbar.kube.nodes import Node
+from busbar.kube.nodes import Node, renewals
+from busbar.kube.objects import find
 from busbar.kube.pods import issues_of, namespace_report, readiness
-from busbar.kube.rollout import RolloutSpec
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
 from busbar.models import StrictModel
 from busbar.text import listed
+
+TOOLKIT_LABEL = "app=nvidia-container-toolkit-daemonset"
+TOOLKIT = "nvidia-container-toolkit-ctr"
+# The toolkit sleeps for 5 s, installs, and then signals containerd, with which K3s's agent ends. systemd
+# starts that again within 13 s.
+TOOLKIT_SECONDS = 30
+POLL_SECONDS = 1.5
+# Lists of hundreds of Nodes and pods are megabytes: the more there are, the longer the interval.
+NODES_PER_SECOND = 100
+_REVISION = "deployment.kubernetes.io/revision"
+_HASH = "controller-revision-hash"
+_NAMED_NODES = 10
 
 
 class PolicySpec(StrictModel):
@@ -85,10 +101,16 @@ def policy_state_of(spec: PolicySpec, policy: JsonObject) -> PolicyState:
     return PolicyState(state == "ready" and current and not empty, summary, current)
 
 
-POLL_SECONDS = 1.5
-# Lists of hundreds of Nodes and pods are megabytes: the more there are, the longer the interval.
-NODES_PER_SECOND = 100
-_NAMED_NODES = 10
+class RolloutSpec(StrictModel):
+    """What of an operator decides."""
+
+    lease: str | None = Field(description="The operator's lease; None: the operator itself does not matter.")
+    apps: list[str] = Field(description="Label `app` of the DaemonSets without which jobs get no devices.")
+
+    @property
+    def selector(self) -> str:
+        """Of these DaemonSets, and of their pods and revisions."""
+        return f"app in ({','.join(self.apps)})"
 
 
 class AllocatableSpec(StrictModel):
@@ -220,14 +242,14 @@ class _Look:
         state = _summary(self._spec, self, out)
         if self.missing or self.unready:
             return Pending(state)
-        now, renewal = self._clock.now(), rollout.renewal(self._api, self._spec.namespace, self._spec.rollout)
+        now, renewed = self._clock.now(), renewal(self._api, self._spec.namespace, self._spec.rollout)
         if since is None:
-            self._renewal_then = renewal
+            self._renewal_then = renewed
         self._good_since = now if since is None else since
         if self.restarts or now - self._good_since < self._spec.stable_seconds:
             return Pending(state)
         # An operator that hangs, or has not begun yet, leaves everything as it was.
-        if renewal is not None and renewal == self._renewal_then:
+        if renewed is not None and renewed == self._renewal_then:
             self.unready = ["the operator to renew its lease"]
             return Pending(_summary(self._spec, self, out))
         if remarks:
@@ -257,10 +279,11 @@ class _Look:
         if spec.rollout is None or spec.namespace is None:
             self.unready = unready if spec.policy and spec.policy.must_be_ready else []
             return []
-        pods = rollout.pods(self._api, spec.namespace, spec.rollout)
-        self.unready = rollout.pending(self._api, spec.namespace, spec.rollout, pods, nodes)
+        path = f"/api/v1/namespaces/{spec.namespace}/pods"
+        pods = self._api.list(path, labelSelector=spec.rollout.selector)
+        self.unready = pending(self._api, spec.namespace, spec.rollout, pods, nodes)
         self.unready += [policy.summary for policy in found if not policy.current]
-        self.restarts = rollout.restarts(self._api, pods, nodes)
+        self.restarts = restarts(self._api, pods, nodes)
         return unready
 
 
@@ -329,3 +352,124 @@ def _explain(api: Api, spec: AllocatableSpec, look: _Look, error: ApiError | Non
     if spec.fix:
         lines.append(f"Fix: {spec.fix}")
     return "\n  ".join(lines)
+
+
+def pending(
+    api: Api, namespace: str, spec: RolloutSpec, pods: Iterable[JsonObject], nodes: Iterable[str]
+) -> list[str]:
+    """What the rollout lacks on NODES, one noun phrase each. PODS: of the DaemonSets. Raises ApiError."""
+    apps = f"/apis/apps/v1/namespaces/{namespace}"
+    daemon_sets = api.list(f"{apps}/daemonsets", labelSelector=spec.selector)
+    revisions = api.list(f"{apps}/controllerrevisions", labelSelector=spec.selector)
+    lacking = [*_leader(api, namespace, spec.lease)] if spec.lease else []
+    for app in spec.apps:
+        found = [each for each in daemon_sets if (each["metadata"].get("labels") or {}).get("app") == app]
+        names = listed([each["metadata"]["name"] for each in found], _NAMED_NODES)
+        if not found:
+            lacking.append(f"a DaemonSet app={app}, which does not exist")
+        elif not all(map(_observed, found)):
+            lacking.append(f"DaemonSet {names}, which has changed")
+        elif left := _left(found, revisions, pods, nodes):
+            lacking.append(f"DaemonSet {names} on {listed(left, _NAMED_NODES)}")
+    return lacking
+
+
+def renewal(api: Api, namespace: str | None, spec: RolloutSpec | None) -> str | None:
+    """The time at which the operator has renewed its lease, every 2 s while it works; None without a lease.
+
+    Raises ApiError.
+    """
+    if not (namespace and spec and spec.lease):
+        return None
+    return str(_lease(api, namespace, spec.lease).get("renewTime"))
+
+
+def restarts(api: Api, pods: Iterable[JsonObject], nodes: Mapping[str, JsonObject]) -> list[str]:
+    """On which of NODES the toolkit, whose pod is in PODS, may still restart the agent. Raises ApiError."""
+    of_toolkit = [
+        (pod["spec"].get("nodeName"), container)
+        for pod in pods
+        for container in (pod.get("status") or {}).get("containerStatuses") or []
+        if container.get("name") == TOOLKIT and pod["spec"].get("nodeName") in nodes
+    ]
+    if not of_toolkit:
+        return []
+    renewed = renewals(api)
+    found = []
+    for node, container in of_toolkit:
+        started = ((container.get("state") or {}).get("running") or {}).get("startedAt")
+        conditions = nodes[node]["status"].get("conditions") or []
+        ready = [each.get("lastTransitionTime") for each in conditions if each.get("type") == "Ready"]
+        # All times are by the clock of the node's kubelet.
+        begun = [datetime.fromisoformat(at) for at in (started, *ready) if at]
+        until = max(begun) + timedelta(seconds=TOOLKIT_SECONDS) if started else None
+        if until is None or node not in renewed or renewed[node][0] < until:
+            found.append(node)
+    what = f"which {TOOLKIT} may restart until it has run for {TOOLKIT_SECONDS} s"
+    return [f"the agent on {listed(sorted({*found}), _NAMED_NODES)}, {what}"] if found else []
+
+
+def _leader(api: Api, namespace: str, name: str) -> Iterable[str]:
+    """What keeps the current operator from acting. An operator does not release its lease when it ends."""
+    apps = f"/apis/apps/v1/namespaces/{namespace}"
+    holder = str(_lease(api, namespace, name).get("holderIdentity") or "")
+    # <pod>_<uuid>
+    pod = find(api, f"/api/v1/namespaces/{namespace}/pods/{holder.rpartition('_')[0]}") if holder else None
+    if pod and not _ends(pod):
+        replica_set = find(api, f"{apps}/replicasets/{_controller(pod).get('name')}") or {"metadata": {}}
+        deployment = find(api, f"{apps}/deployments/{_controller(replica_set).get('name')}")
+        if deployment and not (_rolled_out(deployment) and _revision(replica_set) == _revision(deployment)):
+            yield f"Deployment {deployment['metadata']['name']} to be rolled out"
+        if deployment:
+            return
+    yield f"lease {name}, to be taken by the current pod of the operator (held by {holder or 'nobody'})"
+
+
+def _lease(api: Api, namespace: str, name: str) -> JsonObject:
+    found = find(api, f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}") or JsonObject()
+    return found.get("spec") or JsonObject()
+
+
+def _rolled_out(deployment: JsonObject) -> bool:
+    replicas, status = deployment["spec"].get("replicas", 1), deployment.get("status") or {}
+    counts = [status.get(key, 0) for key in ("replicas", "updatedReplicas", "availableReplicas")]
+    return _observed(deployment) and counts == [replicas] * 3
+
+
+def _observed(found: JsonObject) -> bool:
+    """Whether the controller has seen the object as it is."""
+    return bool((found.get("status") or {}).get("observedGeneration") == found["metadata"].get("generation"))
+
+
+def _revision(found: JsonObject) -> object:
+    return (found["metadata"].get("annotations") or {}).get(_REVISION)
+
+
+def _left(
+    daemon_sets: Iterable[JsonObject],
+    revisions: Iterable[JsonObject],
+    pods: Iterable[JsonObject],
+    nodes: Iterable[str],
+) -> list[str]:
+    """The nodes on which no pod of the DaemonSets is available, or one of an earlier revision is left."""
+    current: dict[str, str | None] = {each["metadata"]["uid"]: None for each in daemon_sets}
+    for each in sorted(revisions, key=itemgetter("revision")):
+        if (uid := _controller(each).get("uid")) in current:
+            current[uid] = (each["metadata"].get("labels") or {}).get(_HASH)
+    good: dict[str, list[bool]] = defaultdict(list)
+    for pod in pods:
+        owner, labels = _controller(pod).get("uid"), pod["metadata"].get("labels") or {}
+        if owner in current:
+            is_current = bool(labels.get(_HASH)) and labels.get(_HASH) == current[owner] and not _ends(pod)
+            good[pod["spec"].get("nodeName")].append(is_current and readiness([pod])[0] == 1)
+    return [node for node in nodes if not good[node] or not all(good[node])]
+
+
+def _ends(pod: JsonObject) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
+
+
+def _controller(found: JsonObject) -> JsonObject:
+    """The owner reference of what controls the object; empty where nothing does."""
+    owners = found["metadata"].get("ownerReferences") or []
+    return next((owner for owner in owners if owner.get("controller")), JsonObject())

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from busbar.kube.allocatable import AllocatableSpec, NotAllocatable, wait
+from busbar.kube.allocatable import AllocatableSpec, NotAllocatable, RolloutSpec, wait
 from busbar.kube.client import JsonObject
-from busbar.kube.rollout import RolloutSpec
 from tests.support import rolled_out as made
 from tests.support.kube_cluster import Clock, Cluster, node
 
