@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from busbar.collect.spec import CollectSpec, JobSpec
     from busbar.kube.allocatable import AllocatableSpec
     from busbar.kube.client import RestApi
-    from busbar.kube.endpoint import EndpointSpec
-    from busbar.kube.stale_nodes import StaleNodesSpec
+    from busbar.kube.drain import StaleNodesSpec
+    from busbar.kube.health import EndpointSpec
     from busbar.kube.taints import TaintsSpec
     from busbar.manifests.image_pull import ImagePull
     from busbar.operations.preparation import Preparation
@@ -127,17 +127,17 @@ def allocatable(api: RestApi, spec: AllocatableSpec) -> Any:
     return {"resource": spec.resource, "nodes": spec.nodes}
 
 
-@engine_command("wait api", "busbar.kube.endpoint:EndpointSpec")
+@engine_command("wait api", "busbar.kube.health:EndpointSpec")
 def api_endpoint(api: RestApi, spec: EndpointSpec) -> Any:
     """Wait for /readyz of the Kubernetes API; the request is JSON on stdin.
 
     stdin: {"setting": "api_endpoint", "fix": "...", "deadline_seconds": 300}. The cluster: KUBECONFIG. Prints
     {"server"} when it answers; otherwise prints why it does not, and exits with 1.
     """
-    from busbar.kube import endpoint
+    from busbar.kube import health
     from busbar.kube.wait import SystemClock
 
-    endpoint.wait(api, spec, SystemClock(), progress)
+    health.await_endpoint(api, spec, SystemClock(), progress)
     return {"server": api.server}
 
 
@@ -200,19 +200,19 @@ def remove_keep(spec: Teardown) -> None:
     asyncio.run(removal.announce_teardown(spec, say, kept=True))
 
 
-@engine_command("remove nodes", "busbar.kube.stale_nodes:StaleNodesSpec")
+@engine_command("remove nodes", "busbar.kube.drain:StaleNodesSpec")
 def remove_nodes(api: RestApi, spec: StaleNodesSpec) -> Any:
     """Drain and delete the Nodes of workers that are not configured any more; prints {"deleted"}.
 
     stdin: {"workers": ["gpu-1"], "folder": ".busbar/STACK"}. The cluster: KUBECONFIG.
     """
     from busbar.capability import drain_hooks
-    from busbar.kube import stale_nodes
+    from busbar.kube import drain
     from busbar.kube.wait import SystemClock
     from busbar.operations import removal
 
     stop_on_sigterm()  # which uncordons the nodes that it has cordoned
-    deleted = stale_nodes.remove(api, spec, SystemClock(), progress, partial(drain_hooks, api))
+    deleted = drain.remove_stale_nodes(api, spec, SystemClock(), progress, partial(drain_hooks, api))
     for name in (name for name, was_silent in deleted.items() if was_silent):
         removal.note_silent(Path(spec.folder), name)
     return {"deleted": [*deleted]}

@@ -7,11 +7,15 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 
+from pydantic import Field
+
 from busbar.config import Cluster
+from busbar.exits import Failed
 from busbar.finding import STACK, Finding, Fix
 from busbar.kube.client import Api, ApiError, JsonObject, RestApi
 from busbar.kube.nodes import NODES
-from busbar.kube.wait import Clock, Deadline, Pending, SystemClock, TimedOut, wait_until
+from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, SystemClock, TimedOut, wait_until
+from busbar.models import StrictModel
 from busbar.names import VALIDATION_NAMESPACE
 from busbar.text import listed
 
@@ -160,3 +164,30 @@ def _silent_webhooks(api: Api, error: ApiError) -> list[str]:
             if error.status == 504 or any(f'{_FAILED} "{name}"' in error.reason for name in names):
                 found.append(f"{kind} {each['metadata']['name']}")
     return found
+
+
+class EndpointSpec(StrictModel):
+    """The JSON that `busbar wait api` reads on stdin."""
+
+    setting: str = Field(description="The key of its address, for the error message.")
+    fix: str = Field(description="What to check where it is not responding.")
+    deadline_seconds: float = Field(gt=0)
+
+
+class NotReachable(Failed):
+    """The API did not respond at the endpoint; the text has the last reason and what to do."""
+
+
+def await_endpoint(api: Api, spec: EndpointSpec, clock: Clock, progress: ProgressCallback) -> None:
+    """Return when /readyz answers 200 with a certificate of the cluster's CA. Raises NotReachable."""
+    deadline = Deadline(clock, spec.deadline_seconds)
+
+    def ask() -> None:
+        for _ in api.stream("/readyz"):
+            pass
+
+    try:
+        # Any answer may change: a load balancer that knows no server yet answers for itself.
+        wait_until(ask, deadline, poll_seconds=POLL_SECONDS, progress=progress, retry_on=lambda _: True)
+    except TimedOut as error:
+        raise NotReachable(f"{spec.setting}: {error}. Fix: {spec.fix}; then retry") from None

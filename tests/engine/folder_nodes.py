@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from busbar.kube import stale_nodes
 from busbar.kube.client import JsonObject
+from busbar.kube.drain import StaleNodesSpec, remove_stale_nodes
 from busbar.kube.nodes import MACHINE, NODES
 from busbar.kube.wait import SystemClock
 from tests.support.kube_cluster import Cluster, not_found
@@ -60,5 +60,5 @@ class Folders(Cluster):
 
 
 if __name__ == "__main__":
-    spec = stale_nodes.StaleNodesSpec.model_validate_json(sys.stdin.read())
-    stale_nodes.remove(Folders(Path(sys.argv[1])), spec, SystemClock(), print)
+    spec = StaleNodesSpec.model_validate_json(sys.stdin.read())
+    remove_stale_nodes(Folders(Path(sys.argv[1])), spec, SystemClock(), print)

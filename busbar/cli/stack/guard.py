@@ -23,8 +23,8 @@ from busbar.exits import Failed
 from busbar.helm.releases import deployed_version, statuses
 from busbar.hosts.inventory import Inventory
 from busbar.kube.client import ApiError, RestApi
+from busbar.kube.gpus import Workload, end, owners, workloads
 from busbar.kube.wait import Clock, Deadline, SystemClock, TimedOut, wait_until
-from busbar.kube.workloads import Workload, end, owners, workloads
 from busbar.manifests.artifacts import chart_version
 from busbar.manifests.operators import GPU_OPERATOR, NETWORK_OPERATOR
 from busbar.names import CLUSTER_ID

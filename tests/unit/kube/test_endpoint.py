@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from busbar.kube import endpoint
+from busbar.kube import health
 from busbar.kube.client import RestApi
 from tests.support.kube_cluster import Clock
 from tests.unit.kube.api_server import Server, dropped, running, self_signed, status
 
-SPEC = endpoint.EndpointSpec(setting="api_endpoint", fix="repair it", deadline_seconds=60)
+SPEC = health.EndpointSpec(setting="api_endpoint", fix="repair it", deadline_seconds=60)
 
 
 def wait(server: Server, **cluster: str) -> list[str]:
     """What it says while it waits."""
     said: list[str] = []
     api = RestApi(server.kubeconfig_of({"token": "short-fake-token"}, **cluster))
-    endpoint.wait(api, SPEC, Clock(), said.append)
+    health.await_endpoint(api, SPEC, Clock(), said.append)
     return said
 
 
@@ -38,7 +38,7 @@ def test_an_endpoint_with_another_certificate_never_is_the_cluster(tmp_path: Pat
     ca = base64.b64encode(self_signed(tmp_path).read_bytes()).decode()
     with running() as server:
         server.secure(self_signed(tmp_path / "own"))
-        with pytest.raises(endpoint.NotReachable, match="certificate verify failed") as failed:
+        with pytest.raises(health.NotReachable, match="certificate verify failed") as failed:
             wait(server, **{"certificate-authority-data": ca})
         assert server.requests == []
     assert str(failed.value).startswith("api_endpoint: timed out after 60 s: ")

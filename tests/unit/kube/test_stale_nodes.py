@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from busbar.kube import nodes, stale_nodes
+from busbar.kube import drain, nodes
+from busbar.kube.drain import DRAIN_SECONDS, NodesRemain, StaleNodesSpec
 from busbar.kube.nodes import CORDONED, LEASES, NODES
-from busbar.kube.stale_nodes import DRAIN_SECONDS, NodesRemain, StaleNodesSpec
 from busbar.kube.wait import TimedOut
 from tests.support.kube_cluster import Cluster, unreachable
 from tests.unit.kube.node_cluster import BUDGET, Nodes, asking, node, pod
@@ -21,7 +21,7 @@ def remove(cluster: Nodes, *workers: str, said: list[str] | None = None) -> list
 def _removed(cluster: Nodes, *workers: str, said: list[str] | None = None) -> dict[str, bool]:
     say = (said if said is not None else []).append
     spec = StaleNodesSpec(workers=list(workers), folder=".busbar/dev")
-    return stale_nodes.remove(cluster, spec, cluster.clock, say)
+    return drain.remove_stale_nodes(cluster, spec, cluster.clock, say)
 
 
 def test_a_worker_that_left_the_configuration_is_drained_and_deleted() -> None:
@@ -212,7 +212,7 @@ def test_without_an_answer_of_the_api_no_node_is_touched() -> None:
 def test_schedulers_drain_a_removed_worker_and_its_pods_are_evicted_when_their_jobs_have_ended() -> None:
     cluster = Nodes(node("w-1", "b"), pods=(pod("app", "w-1"),))
     spec = StaleNodesSpec(workers=[], folder=".busbar/dev")
-    stale_nodes.remove(cluster, spec, cluster.clock, print, asking(cluster, 20))
+    drain.remove_stale_nodes(cluster, spec, cluster.clock, print, asking(cluster, 20))
     assert cluster.clock.now() >= 20
     told = "w-1 drained by the scheduler: removed from the cluster"
     assert cluster.log == [told, "w-1 cordoned", "app evicted", "w-1 deleted"]
@@ -227,5 +227,5 @@ def test_schedulers_start_jobs_again_on_a_worker_whose_removal_was_interrupted()
     cluster.clock.at(10, interrupt)
     with pytest.raises(KeyboardInterrupt):
         spec = StaleNodesSpec(workers=[], folder=".busbar/dev")
-        stale_nodes.remove(cluster, spec, cluster.clock, print, asking(cluster, 1000))
+        drain.remove_stale_nodes(cluster, spec, cluster.clock, print, asking(cluster, 1000))
     assert cluster.log[-2:] == ["w-1 uncordoned", "w-1 back in the scheduler"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from busbar.exits import Failed
-from busbar.kube import workloads
+from busbar.kube import gpus
 from busbar.kube.gpus import IDLE_LABEL, MEASURED_BY
 from busbar.kube.objects import OWNER
 from tests.support.kube_cluster import Clock, Cluster
@@ -44,17 +44,17 @@ def cluster(*pods: dict[str, Any]) -> Cluster:
 
 def test_the_pods_of_a_training_are_the_object_that_a_person_has_made() -> None:
     of_job = owned("batch/v1", "Job", "llama-node")
-    [found] = workloads.workloads(cluster(pod("a", GPUS, **of_job), pod("b", GPUS, **of_job)))
+    [found] = gpus.workloads(cluster(pod("a", GPUS, **of_job), pod("b", GPUS, **of_job)))
     assert (str(found), found.path) == ("TrainJob ml/llama", TRAIN_JOB)
 
 
 @pytest.mark.parametrize("resource", ["nvidia.com/gpu", "nvidia.com/hostdev", "rdma/rails"])
 def test_a_pod_that_holds_a_device_is_named(resource: str) -> None:
-    assert [*map(str, workloads.workloads(cluster(pod("lone", {resource: "1"}))))] == ["Pod ml/lone"]
+    assert [*map(str, gpus.workloads(cluster(pod("lone", {resource: "1"}))))] == ["Pod ml/lone"]
 
 
 def test_a_pod_whose_owner_is_gone_is_named_itself() -> None:
-    [found] = workloads.workloads(cluster(pod("lone", GPUS, **owned("batch/v1", "Job", "other"))))
+    [found] = gpus.workloads(cluster(pod("lone", GPUS, **owned("batch/v1", "Job", "other"))))
     assert str(found) == "Pod ml/lone"
 
 
@@ -62,7 +62,7 @@ def test_an_owner_of_the_core_group_is_named() -> None:
     path = "/api/v1/namespaces/ml/replicationcontrollers/web"
     there = cluster(pod("web-a", GPUS, **owned("v1", "ReplicationController", "web")))
     there.objects[path] = {"metadata": {"name": "web", "uid": "rc"}}
-    [found] = workloads.workloads(there)
+    [found] = gpus.workloads(there)
     assert (str(found), found.path) == ("ReplicationController ml/web", path)
 
 
@@ -76,14 +76,14 @@ def test_an_owner_of_the_core_group_is_named() -> None:
     ],
 )
 def test_pods_without_devices_or_jobs_of_their_own_are_none(found: dict[str, Any]) -> None:
-    assert workloads.workloads(cluster(found)) == []
+    assert gpus.workloads(cluster(found)) == []
 
 
 def test_workloads_are_deleted_and_their_pods_waited_for() -> None:
     there, clock = cluster(pod("a", GPUS, **owned("batch/v1", "Job", "llama-node"))), Clock()
     clock.at(10, lambda: there.objects["/api/v1/pods"].clear())
     said: list[str] = []
-    workloads.end(there, lambda: workloads.workloads(there), clock, said.append)
+    gpus.end(there, lambda: gpus.workloads(there), clock, said.append)
     assert {path for path, _ in there.deleted} == {TRAIN_JOB}
     assert 10 <= clock.time < 15
     assert "TrainJob ml/llama" in said[0]
@@ -92,7 +92,7 @@ def test_workloads_are_deleted_and_their_pods_waited_for() -> None:
 def test_pods_that_do_not_end_are_named() -> None:
     there = cluster(pod("lone", GPUS))
     with pytest.raises(Failed, match=r"Pod ml/lone; nothing was removed"):
-        workloads.end(there, lambda: workloads.workloads(there), Clock(), lambda _: None)
+        gpus.end(there, lambda: gpus.workloads(there), Clock(), lambda _: None)
 
 
 def test_a_namespace_is_that_of_the_stack_whose_mark_it_has() -> None:
@@ -103,4 +103,4 @@ def test_a_namespace_is_that_of_the_stack_whose_mark_it_has() -> None:
     there = Cluster(
         {"/api/v1/namespaces": [space("slurm", **mark), space("site"), {"metadata": {"name": "bare"}}]}
     )
-    assert workloads.owners(there) == {"slurm": "busbar-slurm_k8s/dev"}
+    assert gpus.owners(there) == {"slurm": "busbar-slurm_k8s/dev"}

@@ -19,7 +19,7 @@ from busbar.cli.stackfile import SecretError
 from busbar.config import ConfigError
 from busbar.exits import Failed
 from busbar.kube.client import ApiError
-from busbar.kube.workloads import Workload
+from busbar.kube.gpus import Workload
 from busbar.operations.verify import UnknownState
 from tests.support.clusters import site
 from tests.support.kube_cluster import Clock
