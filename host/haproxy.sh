@@ -64,10 +64,7 @@ backends() {
 }
 
 remove_balancer() {
-  may_remove || {
-    removed false
-    return
-  }
+  may_remove || return 0
   remove_keepalived
   remove_part haproxy "$CONFIG"
   rm -f "$CA_FILE"

@@ -20,7 +20,8 @@ main() {
 }
 
 remove_agent() {
-  if may_remove; then k3s_uninstall k3s-agent; else removed false; fi
+  may_remove || return 0
+  k3s_uninstall "$UNIT"
 }
 
 install_agent() {

@@ -20,6 +20,11 @@ api() {
   NO_PROXY="*" timeout "$seconds" "$K3S" kubectl --kubeconfig "$KUBECONFIG_FILE" ${API_SERVER:+--server "$API_SERVER"} "$@"
 }
 
+# ca_sha256: the hash of the cluster's CA, which K3s pins in its token; empty before there is one.
+ca_sha256() {
+  sed -n 's/^K10\([0-9a-f]\{64\}\)::.*/\1/p' "$K3S_DATA_DIR/server/token" 2>/dev/null || true
+}
+
 # node_field NODE JSONPATH: empty if the Node does not exist or lacks it; fails if the API is not responding.
 node_field() {
   api 30 get node "$1" --ignore-not-found -o "jsonpath=$2"

@@ -26,7 +26,8 @@ prepare_restart() {
   # An update that was interrupted has left it cordoned.
   poll 60 uncordon || die "uncordoning Node $NODE_NAME failed" "retry, or run: kubectl uncordon $NODE_NAME"
   [[ $RUNNING_JOBS == keep ]] || await_jobs
-  if wants_drain "$DRAIN"; then drain_node "$DRAIN_SECONDS"; fi
+  # Without an answer on the version of the kubelet the worker is drained.
+  if [[ $DRAIN == always || ($DRAIN == upgrade && $(kubelet_version) != "$VERSION") ]]; then drain_node; fi
   IS_PREPARED=true
 }
 
@@ -67,24 +68,15 @@ as_kubelet() {
   timeout 30 "$K3S" kubectl --kubeconfig "$KUBELET_KUBECONFIG" "$@"
 }
 
-# wants_drain WHEN: whether this restart is one to drain for: never, upgrade (to another version of K3s), always.
-wants_drain() {
-  case $1 in
-    always) return 0 ;;
-    upgrade) [[ $(kubelet_version) != "$VERSION" ]] ;;
-    *) return 1 ;;
-  esac
-}
-
-# kubelet_version: of the kubelet that runs; empty without an answer, so that the worker is drained.
+# kubelet_version: of the kubelet that runs; empty without an answer.
 kubelet_version() {
   as_kubelet get node "$NODE_NAME" -o 'jsonpath={.status.nodeInfo.kubeletVersion}' || true
 }
 
-# drain_node SECONDS: returns when all pods that can start elsewhere have gone. Otherwise the Node is uncordoned, and
+# drain_node: returns when all pods that can start elsewhere have gone. Otherwise the Node is uncordoned, and
 # the error names the pods and the budgets.
 drain_node() {
-  local deadline=$((SECONDS + $1)) pods left noted=-30
+  local deadline=$((SECONDS + DRAIN_SECONDS)) pods left noted=-30
   poll 60 cordon || die "cordoning Node $NODE_NAME failed; the agent was not restarted" \
     "kubectl says why above; if no server answers: journalctl -u k3s -n 50 --no-pager on each server; then retry"
   while :; do
@@ -96,7 +88,7 @@ drain_node() {
     fi
     if ((SECONDS >= deadline)); then
       poll 60 uncordon || note "uncordoning Node $NODE_NAME failed: kubectl uncordon $NODE_NAME"
-      die "drain timed out after $1 s: $left; the agent was not restarted" \
+      die "drain timed out after $DRAIN_SECONDS s: $left; the agent was not restarted" \
         "let the budget allow an eviction (more replicas, free nodes), or set drain: never for this worker's pool; then retry"
     fi
     # A connection that broke ends the script at the next note.

@@ -24,8 +24,6 @@
 NOT_READY_DEADLINE=120
 START_DEADLINE=60
 ETCD_DATA=$K3S_DATA_DIR/server/db/etcd
-# With the hash of the CA in it.
-TOKEN_FILE=$K3S_DATA_DIR/server/token
 
 main() {
   begin_verb install remove teardown keep
@@ -48,8 +46,7 @@ prepare_hosts() {
   else
     prepare_cluster
   fi
-  printf '{"node":%s,"replaced":[%s],"ca_sha256":%s}\n' "$(json "$NODE_NAME")" "$REPLACED" \
-    "$(json "$(sed -n 's/^K10\([0-9a-f]\{64\}\)::.*/\1/p' "$TOKEN_FILE" 2>/dev/null || true)")"
+  printf '{"node":%s,"replaced":[%s],"ca_sha256":%s}\n' "$(json "$NODE_NAME")" "$REPLACED" "$(json "$(ca_sha256)")"
 }
 
 prepare_cluster() {

@@ -93,14 +93,9 @@ share_address() {
   fi
   install_package keepalived
   configure_keepalived
-  poll "$VIRTUAL_IP_DEADLINE" virtual_ip_answers ||
+  poll "$VIRTUAL_IP_DEADLINE" server_answers "$(bracketed "$VIRTUAL_IP")" ||
     die "the virtual IP $VIRTUAL_IP is not responding after $VIRTUAL_IP_DEADLINE s" \
       "check hosts.virtual_ip.interface (ip link), journalctl -u keepalived, and that the servers reach each other by VRRP (protocol 112)"
-}
-
-virtual_ip_answers() {
-  [[ $(curl -s --noproxy '*' --connect-timeout 3 --max-time 6 --cacert "$K3S_DATA_DIR/server/tls/server-ca.crt" \
-    "https://$(bracketed "$VIRTUAL_IP"):6443/readyz" 2>/dev/null) == ok ]]
 }
 
 # snapshot_before_upgrade: of etcd, before a running server gets another binary; `busbar` never deletes it.
@@ -310,18 +305,14 @@ loaded_auth_config() {
 
 facts() {
   local ca=$K3S_DATA_DIR/server/tls/server-ca.crt hash
-  # The token contains the hash that K3s pins.
-  hash=$(sed -n 's/^K10\([0-9a-f]\{64\}\)::.*/\1/p' "$K3S_DATA_DIR/server/token")
+  hash=$(ca_sha256)
   [[ -n $hash ]] || die "$K3S_DATA_DIR/server/token is not a secure token" "see: journalctl -u k3s"
   printf '{"node":%s,"version":%s,"ca_sha256":%s,"ca_pem":%s}\n' "$(json "$NODE_NAME")" \
     "$(json "$(k3s_version)")" "$(json "$hash")" "$(json "$(<"$ca")")"
 }
 
 remove_server() {
-  may_remove || {
-    removed false
-    return
-  }
+  may_remove || return 0
   leave_cluster
   remove_keepalived
   k3s_uninstall "$UNIT"

@@ -114,10 +114,7 @@ exported_clients() {
 }
 
 remove_server() {
-  may_remove || {
-    removed false
-    return
-  }
+  may_remove || return 0
   poll "$LEASE_DEADLINE" no_clients ||
     die "$FOLDER is still mounted by $(active_clients | paste -sd, -)" \
       "unmount it there (destroy the stacks whose pods use it), and retry"

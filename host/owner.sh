@@ -28,7 +28,7 @@ claim_host() {
     write_file "$STATE_DIR/owner" 0600
 }
 
-# may_remove: whether this host is still what VERB=remove was made for; says why not.
+# may_remove: whether this host is still what VERB=remove was made for; else says why not, and prints the facts.
 may_remove() {
   rm -rf "$STATE_DIR.removed"
   if [[ ! -s $STATE_DIR/owner ]]; then
@@ -36,11 +36,13 @@ may_remove() {
     rm -rf "$STATE_DIR/downloads"
     rmdir "$STATE_DIR" 2>/dev/null || true
     note "nothing here is marked as installed by busbar ($STATE_DIR/owner is missing); no changes made"
+    removed false
     return 1
   fi
   [[ -n ${OWNER:-} ]] || return 0
   if [[ $(owner_field owner) != "$OWNER" || $(owner_field install_id) != "${INSTALL_ID:-}" ]]; then
     note "this host now belongs to $(owner_field owner), not to $OWNER; no changes made"
+    removed false
     return 1
   fi
 }

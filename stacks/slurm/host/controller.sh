@@ -259,10 +259,7 @@ set_drain_of() {
 }
 
 remove_controller() {
-  may_remove || {
-    removed false
-    return
-  }
+  may_remove || return 0
   remove_unit slurmctld
   remove_accounting
   remove_rest slurmctld "${CONFIG_FILES[@]}"

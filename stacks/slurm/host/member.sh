@@ -167,10 +167,7 @@ steps() {
 }
 
 remove_member() {
-  may_remove || {
-    removed false
-    return
-  }
+  may_remove || return 0
   [[ $UNIT != slurmd ]] || end_steps
   remove_unit "$UNIT"
   rm -f "$HEALTH_PROGRAM"

@@ -58,14 +58,14 @@ def drained(
     kept: str = "",
     node: str = FREE,
     later: str = ":",
-    call: str = "drain_node 60",
+    call: str = "drain_node",
 ) -> subprocess.CompletedProcess[str]:
     (root / "pods").write_text(pods)
     (root / "kept").write_text(kept)
     (root / "node").write_text(f"{node}\n")
     (root / "evicted").touch()
     start = f"LATER() {{ {later}; }};"
-    return run("k3s-agent", f"{start}{API}{call}", ROOT=str(root))
+    return run("k3s-agent", f"{start}{API}{call}", ROOT=str(root), DRAIN_SECONDS="60")
 
 
 def evicted(root: Path) -> list[str]:
@@ -133,7 +133,7 @@ def test_a_pod_that_is_gone_before_its_eviction_does_not_hold_the_drain_up(tmp_p
 def test_only_a_node_that_is_cordoned_for_an_update_alone_is_uncordoned(
     tmp_path: Path, before: str, after: str
 ) -> None:
-    done = drained(tmp_path, "", node=before, call="drain_node 60; uncordon")
+    done = drained(tmp_path, "", node=before, call="drain_node; uncordon")
     assert (done.returncode, (tmp_path / "node").read_text()) == (0, f"{after}\n"), done.stderr
 
 
@@ -166,6 +166,7 @@ def test_the_host_reads_all_notes_of_a_node_and_finds_the_cordons_that_the_progr
 def test_a_pool_says_for_which_restarts_its_workers_are_drained(
     tmp_path: Path, when: str, runs: str, wants: bool
 ) -> None:
-    call = f"{API} if wants_drain {when}; then echo drain; fi"
-    done = run("k3s-agent", call, ROOT=str(tmp_path), RUNS=runs, VERSION="v1.35.6+k3s1")
+    call = f"{API} poll() {{ :; }}; drain_node() {{ echo drain; }}; prepare_restart"
+    values = {"RUNNING_JOBS": "keep", "DRAIN": when, "RUNS": runs, "VERSION": "v1.35.6+k3s1"}
+    done = run("k3s-agent", call, ROOT=str(tmp_path), **values)
     assert done.stdout == ("drain\n" if wants else ""), done.stderr

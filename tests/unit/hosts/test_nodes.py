@@ -33,8 +33,9 @@ def test_the_password_of_a_replaced_machine_is_gone_before_the_new_one_joins(tmp
 
 def test_a_server_tells_the_ca_of_its_cluster(tmp_path: Path) -> None:
     cluster(tmp_path, "s-1|a|True|yes")
-    (tmp_path / "token").write_text(f"K10{'b' * 64}::server:secret\n")
-    call = f"TOKEN_FILE={tmp_path}/token; main"
+    (tmp_path / "server").mkdir()
+    (tmp_path / "server/token").write_text(f"K10{'b' * 64}::server:secret\n")
+    call = f"K3S_DATA_DIR={tmp_path}; main"
     done, _ = performed(tmp_path, "k3s-nodes", call, {"machines": ""}, VERB="install", NODE_NAME="s-1")
     assert done.stdout == f'{{"node":"s-1","replaced":[],"ca_sha256":"{"b" * 64}"}}\n'
 

@@ -24,7 +24,7 @@ as_kubelet() {
   esac
 }
 uncordon() { echo uncordoned; }
-drain_node() { echo "drained in $1 s"; }
+drain_node() { echo "drained in $DRAIN_SECONDS s"; }
 sleep() { SECONDS=$((SECONDS + 10)); LATER; }
 """
 OTHERS = "DaemonSet gpu-operator/plugin-x\nReplicaSet site/web-1\n site/bare\n"
