@@ -14,12 +14,11 @@ from busbar.exits import Failed
 from busbar.finding import STACK, Finding, Fix
 from busbar.kube.client import Api, ApiError, JsonObject, RestApi
 from busbar.kube.nodes import NODES
-from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, SystemClock, TimedOut, wait_until
+from busbar.kube.wait import Clock, Deadline, ProgressCallback, SystemClock, TimedOut, lasting, wait_until
 from busbar.models import StrictModel
 from busbar.names import VALIDATION_NAMESPACE
 from busbar.text import listed
 
-DEADLINE_SECONDS = 60
 POLL_SECONDS = 2
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
@@ -41,22 +40,9 @@ def problem(what: str, fix: Fix | str) -> Finding:
 
 
 def await_health(kubeconfig: str, cluster: Cluster, clock: Clock | None = None) -> list[Finding]:
-    """The problems that have lasted for 60 s: a server that was restarted needs some seconds.
-
-    Raises ApiError, TimedOut where the API is not responding, and ValueError for an unusable kubeconfig.
-    """
-    api, last = RestApi(kubeconfig), list[Finding]()
-
-    def works() -> bool | Pending:
-        last[:] = problems(api, cluster)
-        return not last or Pending("; ".join(each.what for each in last))
-
-    try:
-        wait_until(works, Deadline(clock or SystemClock(), DEADLINE_SECONDS), poll_seconds=POLL_SECONDS)
-    except TimedOut as timeout:
-        if timeout.error:
-            raise
-    return last
+    """The problems that last. Raises as `lasting`, and ValueError for an unusable kubeconfig."""
+    api = RestApi(kubeconfig)
+    return lasting(lambda: problems(api, cluster), clock or SystemClock())
 
 
 def problems(api: Api, cluster: Cluster) -> list[Finding]:

@@ -11,7 +11,7 @@ from functools import partial, reduce
 
 from busbar.finding import STACK, Finding, Fix
 from busbar.kube.client import Api, ApiError, JsonObject, RestApi
-from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, SystemClock, TimedOut, wait_until
+from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, SystemClock, lasting, wait_until
 
 NODES = "/api/v1/nodes"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -342,38 +342,24 @@ def without_node(*hosts: str) -> Finding:
     )
 
 
-# K3s on the leader of etcd looks at all members every 15 s, and writes the condition EtcdIsVoter of their
-# Nodes then (k3s-io/k3s pkg/etcd/etcd.go manageLearners): that of a restarted server may still be False.
-DEADLINE_SECONDS = 60
-POLL_SECONDS = 2
 VOTER = "EtcdIsVoter"
 
 
 def ask_servers(kubeconfig: str, servers: Iterable[str]) -> list[Finding]:
     """Run `server_problems` for the cluster of a kubeconfig. Raises ValueError where that is unusable."""
-    return server_problems(RestApi(kubeconfig), tuple(servers), SystemClock())
+    return server_problems(RestApi(kubeconfig), servers, SystemClock())
 
 
 def server_problems(api: Api, servers: Iterable[str], clock: Clock) -> list[Finding]:
-    """Which servers are not Ready and voters in etcd within 60 s, and why; empty where all are.
+    """Which servers are not Ready and voters in etcd, and why; empty where all are. Raises as `lasting`."""
+    expected = tuple(servers)
 
-    Raises ApiError, and TimedOut where the API is not responding.
-    """
-
-    last = list[Finding]()
-
-    def all_serve() -> bool | Pending:
+    def look() -> list[Finding]:
         found = {node.name: node for node in read(api)}
-        asked = [_problem(api, name, found.get(name.lower())) for name in servers]
-        last[:] = [each for each in asked if each]
-        return not last or Pending("; ".join(f"{each.host}: {each.what}" for each in last))
+        asked = (_problem(api, name, found.get(name.lower())) for name in expected)
+        return [each for each in asked if each]
 
-    try:
-        wait_until(all_serve, Deadline(clock, DEADLINE_SECONDS), poll_seconds=POLL_SECONDS)
-    except TimedOut as timeout:
-        if timeout.error:
-            raise
-    return last
+    return lasting(look, clock)
 
 
 def _problem(api: Api, name: str, node: Node | None) -> Finding | None:

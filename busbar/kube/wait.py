@@ -12,9 +12,13 @@ from operator import attrgetter
 from typing import Protocol, TypeVar
 
 from busbar.exits import NoVerdict
+from busbar.finding import Finding
 from busbar.kube.client import ApiError
 
 HEARTBEAT_SECONDS = 30.0
+# K3s on the leader of etcd looks at all members every 15 s, and writes the condition EtcdIsVoter of their
+# Nodes then (k3s-io/k3s pkg/etcd/etcd.go manageLearners): that of a restarted server may still be False.
+LASTING_SECONDS = 60.0
 
 ProgressCallback = Callable[[str], None]
 Result = TypeVar("Result")
@@ -115,3 +119,22 @@ def wait_until(
         if deadline.passed:
             raise TimedOut(deadline.seconds, found.state, error)
         deadline.pause(poll_seconds if found.poll_seconds is None else found.poll_seconds)
+
+
+def lasting(look: Callable[[], list[Finding]], clock: Clock) -> list[Finding]:
+    """Return what `look` still finds after 60 s: a server that was restarted needs some seconds.
+
+    Raises ApiError, and TimedOut where the API is not responding.
+    """
+    last: list[Finding] = []
+
+    def is_over() -> bool | Pending:
+        last[:] = look()
+        return not last or Pending("; ".join(f"{each.host}: {each.what}" for each in last))
+
+    try:
+        wait_until(is_over, Deadline(clock, LASTING_SECONDS), poll_seconds=2)
+    except TimedOut as timeout:
+        if timeout.error:
+            raise
+    return last
