@@ -319,7 +319,7 @@ def _begin(folder: Path, site: Site, criteria: Path | None, options: dict[str, s
     rows = contract.offered(site)
     begun = Begun(run=named, began=now(), busbar=release(), site=site, rows=rows, options=options)
     write_whole(folder / CRITERIA, text or contract.text(contract.default(site)))
-    write_json(folder / FOLDER / RUN, begun.model_dump(mode="json"))
+    write_json(folder / FOLDER / RUN, begun)
     return named
 
 
@@ -328,7 +328,7 @@ def _options(
 ) -> dict[str, str]:
     """The options that the run keeps. Raises Misuse."""
     from stacks.accept.package.evidence import DCGM_IMAGE
-    from stacks.accept.package.wiring import read_design
+    from stacks.accept.package.subjects.cabling import read_design
 
     given = {"storage": storage} if storage else {}
     given |= {"training": str(training.resolve())} if training else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from busbar.release import commit
 from busbar.writing import write_whole
 from stacks.accept.package import criteria as contract
 from stacks.accept.package import kinds
-from stacks.accept.package.evidence import Evidence, Judged, Printed, Untrusted, files_of, sha256
+from stacks.accept.package.evidence import Evidence, Untrusted, files_of, or_none, sha256
 from stacks.accept.package.subjects import KINDS
 from stacks.accept.package.subjects.inventory import devices
 from stacks.accept.package.subjects.nodes import known_of
@@ -56,9 +56,11 @@ def acceptance(folder: Path, evidence: Evidence, hashes: Mapping[str, str]) -> d
     installed = {each.owner.install_id for each in reports.values()}
     if len(installed) > 1:
         raise Untrusted("the inventory has workers of several clusters")
-    logs = [log for stage in STAGES for pool in pools if (log := _log(evidence, stage, pool))]
+    logs = [
+        log for stage in STAGES for pool in pools if (log := or_none(partial(evidence.judged, stage, pool)))
+    ]
     said = {log.verdict.simulated for log in logs} | {_told(each, "simulated") for each in reports.values()}
-    printed = [each for stage in STAGES if (each := _printed(evidence, stage))]
+    printed = [each for stage in STAGES if (each := or_none(partial(evidence.printed, stage)))]
     said |= {str(host.get("simulated") or "") for each in printed for host in each.hosts.values()}
     versions: dict[str, str | None] = {}
     for log in logs:
@@ -125,20 +127,6 @@ def _node(evidence: Evidence, name: str) -> dict[str, Any]:
     }
 
 
-def _log(evidence: Evidence, stage: str, pool: str) -> Judged | None:
-    try:
-        return evidence.judged(stage, pool)
-    except Untrusted:
-        return None  # its rows say why
-
-
-def _printed(evidence: Evidence, stage: str) -> Printed | None:
-    try:
-        return evidence.printed(stage)
-    except Untrusted:
-        return None  # its rows say why
-
-
 def _told(report: Report | None, key: str) -> str | None:
     """A text that the script of accept has reported."""
     found = report.also.get(key) if report else None
@@ -155,15 +143,15 @@ def headline(found: Mapping[str, Any], verdict: str = "") -> str:
 
 def report(found: Mapping[str, Any], evidence: Evidence, signers: Sequence[str] = ()) -> str:
     """The page: no script, font or link. SIGNERS: a text on each signature that is known."""
-    curves = {}
-    for pool in evidence.begun.site.pools:
-        log, more = _log(evidence, "collectives", pool), _log(evidence, "repeats", pool)
+    curves, pools = {}, evidence.begun.site.pools
+    for pool in pools:
+        log, more = (or_none(partial(evidence.judged, stage, pool)) for stage in ("collectives", "repeats"))
         for name, result in log.verdict.collectives.items() if log else ():
             if result.curve:
                 runs = more.by_size.get(name) if more else None
                 curves[f"{pool}: {name}"] = Markup(curve_svg(name, result, inline=True, runs=runs))
-    heat = {pool: map_ for pool in evidence.begun.site.pools if (map_ := _heat_map(evidence, pool))}
-    series = {pool: made for pool in evidence.begun.site.pools if (made := dots(evidence, pool))}
+    heat = {pool: made for pool in pools if (made := or_none(partial(_heat_map, evidence, pool)))}
+    series = {pool: made for pool in pools if (made := or_none(partial(dots, evidence, pool)))}
     soak = Markup(series_svg(series)) if series else ""
     return _template().render(
         found=found, signers=signers, headline=headline(found), style=style(), curves=curves, soak=soak,
@@ -174,13 +162,10 @@ def report(found: Mapping[str, Any], evidence: Evidence, signers: Sequence[str] 
 def _heat_map(evidence: Evidence, pool: str) -> tuple[Markup, dict[str, list[float | None]]] | None:
     """The nodes and rails of a pool, and GB/s of each node: alone, its best pair, its slowest rail.
 
-    None without a run of them.
+    None without a run of them. Raises Untrusted.
     """
     facts = evidence.begun.site.pools[pool]
-    try:
-        known = known_of(evidence, pool, facts)
-    except Untrusted:
-        return None  # its rows say why
+    known = known_of(evidence, pool, facts)
     if not (cells := cells_of(known, both=True)):
         return None
     figures: dict[str, list[float | None]] = {}

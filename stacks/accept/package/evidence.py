@@ -5,20 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import pkgutil
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from functools import cached_property, partial
+from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
-from busbar.capability import capabilities
 from busbar.exits import Failed, NoVerdict
 from busbar.fabric.diagnosis.stages import StageLog, group_begins
 from busbar.fabric.localise import Group
@@ -32,24 +30,22 @@ from busbar.preflight.report import Report
 from busbar.writing import write_whole
 from busbar.zstd import ZstdError, ZstdFile
 from stacks.accept.package.site import Site
-from stacks.accept.package.soak import Interval, Watched, watch
-from stacks.accept.package.wiring import Fabric, Row, read_design
 
 FOLDER = "evidence"
 INVENTORY = "inventory"
 RUN, STAGE, HOSTS, PRINTED = "run.json", "stage.json", "hosts.json.zst", "printed.json.zst"
 LOG_FILES = (LOG, SOURCE)
 DCGM_IMAGE = "dcgm-image"
-SOAK, SEGMENT, SAMPLES = "soak", "segment.json", ".samples.zst"
+# The last stage, whose rows say whether the machines are still the same.
+MACHINES = "machines"
+SOAK, SEGMENT = "soak", "segment.json"
+# The stages of jobs over all nodes, with the letter in the names of their jobs.
+WHOLE = {"collectives": "c", "repeats": "r", SOAK: "k"}
 # Kubernetes writes times in this form.
 TIME = "%Y-%m-%dT%H:%M:%SZ"
-SKEW = timedelta(minutes=5)
+SKEW_SECONDS = 300
 # 440 reports have 7 MB.
 MAX_JSON = 16 << 20
-# The limit is that of all files together: zstd may make GB of a few KB.
-MAX_UNPACKED = 2 << 30
-# A line of a sample, with 100 Xids.
-MAX_SAMPLE = 256 << 10
 _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*){0,5}")
 
 
@@ -89,6 +85,11 @@ class Stage(OfRun):
     ended: str
     notes: dict[str, str] = Field(default={})
 
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The times (epoch) between which its evidence must be. Raises ValueError."""
+        return time_of(self.began) - SKEW_SECONDS, time_of(self.ended) + SKEW_SECONDS
+
 
 class Inventory(OfRun):
     """The reports of the workers (busbar.preflight.report). `failed`: host -> why there is none."""
@@ -121,20 +122,8 @@ class Machines(OfRun):
     failed: dict[str, str] = Field(default={})
 
 
-class Segment(OfRun):
-    """A job of a soak, written before it begins. `ended`: by the cluster's clock; empty until then.
-
-    `failed`: how an interval has ended; the job was removed then, and its log is not kept.
-    """
-
-    nodes: tuple[str, ...]
-    runs: int
-    iterations: int
-    ended: str = ""
-    failed: str = ""
-
-
 Read = TypeVar("Read", bound=OfRun)
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -228,15 +217,6 @@ def read_json(path: Path) -> Any:
         raise Untrusted(f"{path.name} cannot be read: {type(error).__name__}") from None
 
 
-def unpacked_bytes(path: Path) -> int:
-    """The size of a packed file when unpacked, counted up to a little more than MAX_UNPACKED."""
-    size = 0
-    with ZstdFile(path) as file:
-        while size <= MAX_UNPACKED and (chunk := file.read(1 << 20)):
-            size += len(chunk)
-    return size
-
-
 class Evidence:
     """The evidence below a folder. Everything is read when it is asked for; all methods raise Untrusted."""
 
@@ -250,46 +230,26 @@ class Evidence:
         self._running = running
         self._runs: dict[tuple[str, str], list[Runs]] = {}
         self._judged = {} if known is None else known
-        self._watched: dict[str, dict[str, Watched]] = {}
 
     @cached_property
     def begun(self) -> Begun:
         """The run."""
-        if found := self._read(Begun, RUN):
+        if found := self.read(Begun, RUN):
             return found
         raise Untrusted(f"{FOLDER}/{RUN} is missing")
 
     @cached_property
     def inventory(self) -> Inventory | None:
         """The inventory; None without one."""
-        return self._read(Inventory, f"{INVENTORY}/{HOSTS}")
+        return self.read(Inventory, f"{INVENTORY}/{HOSTS}")
 
     def printed(self, stage: str) -> Printed | None:
         """The output of the hosts in a stage; None without it."""
-        return self._read(Printed, f"{stage}/{PRINTED}")
-
-    @cached_property
-    def fabric(self) -> Fabric:
-        """The fabric that ibnetdiscover has seen."""
-        found = self.printed("cabling")
-        texts = [str(each.get("text")) for each in found.hosts.values()] if found else []
-        try:
-            return Fabric.read("".join(texts))
-        except ValueError as error:
-            raise Untrusted(str(error)) from None
-
-    @cached_property
-    def design(self) -> list[Row]:
-        """The rows of the cabling's design; none without one."""
-        text = self.begun.options.get("cabling")
-        try:
-            return read_design(text) if text else []
-        except ValueError as error:
-            raise Untrusted(f"the design of the cabling: {error}") from None
+        return self.read(Printed, f"{stage}/{PRINTED}")
 
     def stage(self, name: str) -> Stage | None:
         """A stage that has ended; None if it has not. The stage that asks counts as ended."""
-        found = self._read(Stage, f"{name}/{STAGE}")
+        found = self.read(Stage, f"{name}/{STAGE}")
         if self._running and self._running.stage == name:
             found = self._running
         if found and (found.stage != name or not self.begun.began <= found.began <= found.ended):
@@ -305,7 +265,7 @@ class Evidence:
             found.append((INVENTORY, Machines(run=self.begun.run, at=first.began, hosts=hosts)))
         for folder in sorted(self.folder.iterdir()):
             for path in machines_files(folder)[:-1]:
-                stage, asked = self.stage(folder.name), self._read(Machines, f"{folder.name}/{path.name}")
+                stage, asked = self.stage(folder.name), self.read(Machines, f"{folder.name}/{path.name}")
                 if stage and asked and not stage.began <= asked.at <= stage.ended:
                     raise Untrusted(f"{folder.name}/{path.name} is of {asked.at}, not in its stage")
                 found += [(folder.name, asked)] if asked else []
@@ -347,122 +307,24 @@ class Evidence:
 
     def runs(self, stage: str, pool: str) -> list[Runs]:
         """The runs on one or two nodes of a stage, judged again: those of its jobs, in order."""
-        folder = self.folder / stage / pool
         if (stage, pool) not in self._runs:
-            parts = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-            self._runs[stage, pool] = [self._read_runs(stage, pool, part) for part in parts]
+            self._runs[stage, pool] = [self._read_runs(stage, pool, part) for part in self.parts(stage, pool)]
         return self._runs[stage, pool]
 
-    def _read_runs(self, stage: str, pool: str, part: str) -> Runs:
-        archive, where = Archive(self.folder / stage / pool / part), f"{stage}/{pool}/{part}"
-        if not _has_log(archive):
-            raise Untrusted(f"{where} has no complete log")
-        with _judging(archive, where):
-            record = Record.model_validate(archive.record())
-            if not record.complete:
-                raise Untrusted(f"{where} has no complete log")
-            self._bind(where, pool, record, self.stage(stage), "", stage)
-            places, nodes = self.begun.site.pools[pool].rail_groups, {*record.nodes}
-            names = dict.fromkeys(filter(None, map(group_begins, archive.log_lines())))
-            named = (Group.of_name(name, places) for name in names)
-            groups = [group for group in named if group and nodes.issuperset(group.nodes)]
-            given = record.expectation or {}
-            slots, size = given["gpus_per_node"], given["max_bytes"]
-            log = StageLog(groups, record.nodes, slots, size, lambda missing: {})
-            for line in archive.log_lines():
-                log.line(line)
-            self._know(f"{where}/{LOG}", pool, log.hcas)
-        found = {group: log.results[group.name].busbw for group in groups if group.name in log.results}
-        return Runs(found, log.hcas, record)
-
-    def segment(self, pool: str, part: str) -> Segment | None:
-        """A segment of the soak; None before it."""
-        return self._read(Segment, f"{SOAK}/{pool}/{part}/{SEGMENT}")
-
-    def segments(self, pool: str) -> list[Judged | None]:
-        """The segments of the soak of a pool, in order; None for one without a complete log."""
-        folder = self.folder / SOAK / pool
-        parts = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-        if parts != [f"{number:03}" for number in range(len(parts))]:
-            raise Untrusted(f"{SOAK}/{pool} has the segments {', '.join(parts)[:80]}, expected 000 and on")
-        return [self.judged(SOAK, pool, part) for part in parts]
-
-    def intervals(self, pool: str) -> list[Interval]:
-        """The intervals of the soak in order of time: those of a segment share its time evenly."""
-        found: list[Interval] = []
-        for index, log in enumerate(self.segments(pool)):
-            segment = self.segment(pool, f"{index:03}")
-            if log is None or segment is None or not segment.ended or "all_reduce" not in log.busbw:
-                continue
-            where, stage = f"{SOAK}/{pool}/{index:03}", self.stage(SOAK)
-            try:
-                texts = (log.record.measured_at or "", segment.ended, stage.ended if stage else "")
-                began, ended, latest = (time_of(text).timestamp() for text in texts)
-            except ValueError:
-                raise Untrusted(f"{where} ended at {segment.ended!r}, not a time in its stage") from None
-            loads = [seconds for _, seconds in log.seconds["all_reduce"]]
-            span = (ended - began) / len(loads)
-            # The times of the cluster are whole seconds.
-            if sum(loads) > ended - began + 2:
-                raise Untrusted(f"{where} has {sum(loads):.0f} s of load in {ended - began:.0f} s")
-            if ended > latest + SKEW.total_seconds():
-                raise Untrusted(f"{where} ended at {segment.ended!r}, not a time in its stage")
-            if found and began < found[-1].at + found[-1].span - 2:
-                raise Untrusted(f"{where} began before the end of the segment before it")
-            found += [
-                Interval(began + place * span, span, seconds, busbw)
-                for place, (seconds, busbw) in enumerate(zip(loads, log.busbw["all_reduce"], strict=True))
-            ]
-        return found
-
-    def watched(self, pool: str) -> dict[str, Watched]:
-        """The samples of the soak by node; without a node that has none."""
-        if pool not in self._watched:
-            folder, found = self.folder / SOAK / pool, dict[str, Watched]()
-            for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-                name = path.name.removesuffix(SAMPLES)
-                if path.is_dir():
-                    continue
-                if name == path.name or name not in self.begun.site.pools[pool].workers:
-                    raise Untrusted(f"{SOAK}/{pool}/{path.name} is not of a worker of the pool")
-                try:
-                    found[name] = watch(self._samples(path, name))
-                except Untrusted:
-                    raise
-                except Exception as error:  # as for logs
-                    what = f"{path.name} is not what a sampler writes: {type(error).__name__}"
-                    raise Untrusted(what) from None
-            self._watched[pool] = found
-        return self._watched[pool]
-
-    def _samples(self, path: Path, node: str) -> Iterator[dict[str, Any]]:
-        stage = self.stage(SOAK)
-        limits = stage and (time_of(stage.began) - SKEW, time_of(stage.ended) + SKEW)
-        report = self.inventory.hosts.get(node) if self.inventory else None
-        with ZstdFile(path) as file:
-            for number, line in enumerate(iter(partial(file.readline, MAX_SAMPLE), b"")):
-                sample: dict[str, Any] = json.loads(line)
-                if number == 0 or "run" in sample:
-                    whose = sample.get("run"), sample.get("node")
-                    if whose != (self.begun.run, node):
-                        raise Untrusted(f"{path.name} is of {whose!r}, expected {(self.begun.run, node)!r}")
-                    if report and report.machine != sample["machine"]:
-                        raise Untrusted(f"{path.name} is of another machine than the inventory's {node}")
-                if not limits or not limits[0].timestamp() <= sample["t"] <= limits[1].timestamp():
-                    raise Untrusted(f"{path.name} has a sample of {sample['t']!r}, not in its stage")
-                yield sample
+    def parts(self, stage: str, pool: str) -> list[str]:
+        """The names of the folders of the jobs of a stage, in order."""
+        folder = self.folder / stage / pool
+        return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
 
     def _judge(self, stage: str, pool: str, part: str) -> Judged | None:
-        archive = Archive(self.folder / stage / pool / part)
-        if not _has_log(archive):
-            return None
-        with _judging(archive, f"{stage}/{pool}"):
-            found, record = judge_archive(archive), Record.model_validate(archive.record())
-            if found is None or not record.complete:
+        archive, where = Archive(self.folder / stage / pool / part), f"{stage}/{pool}{part and f'/{part}'}"
+        with judging(where):
+            record = self._record(archive, where, stage, pool, part)
+            found = judge_archive(archive) if record else None
+            if record is None or found is None:
                 return None
-            self._bind(f"{stage}/{pool}", pool, record, self.stage(stage), part)
             for names in found[0].evidence.hcas_of_host.values():
-                self._know(f"{stage}/{pool}/{LOG}", pool, names)
+                self._know(f"{where}/{LOG}", pool, names)
         judged = Judged(found[1], record, {}, {}, {})
         for run in found[0].runs:
             if run.rows and (name := infer(run).name) and run.busbw is not None:
@@ -474,40 +336,45 @@ class Evidence:
                         sizes.setdefault(row.size, []).append(value)
         return judged
 
-    def training(self, pool: str) -> Any:
-        """The verdict on the training run of a pool, judged again by its capability; None without one."""
-        where, stage = f"training/{pool}", self.stage("training")
-        archive = Archive(self.folder / where)
-        if stage is None or not _has_log(archive):
-            return None
-        with _judging(archive, where) as kept:
-            if not {*kept["expectation"]["nodes"]} <= {*self.begun.site.pools[pool].workers}:
-                raise Untrusted(f"{where} ran on other nodes than workers of pool {pool}")
-            # An update of another stack runs it, between the begin of this run and the end of its stage.
-            begin, end = time_of(self.begun.began) - SKEW, time_of(stage.ended) + SKEW
-            if not begin <= time_of(str(kept["measured_at"])) <= end:
-                raise Untrusted(f"{where} began at {str(kept['measured_at'])[:80]}, not during this run")
-            [judge] = [each.judge for each in capabilities() if each.name == "training" and each.judge]
-            return pkgutil.resolve_name(judge)(archive.folder)
+    def _read_runs(self, stage: str, pool: str, part: str) -> Runs:
+        archive, where = Archive(self.folder / stage / pool / part), f"{stage}/{pool}/{part}"
+        with judging(where):
+            if (record := self._record(archive, where, stage, pool, part)) is None:
+                raise Untrusted(f"{where} has no complete log")
+            places, nodes = self.begun.site.pools[pool].rail_groups, {*record.nodes}
+            names = dict.fromkeys(filter(None, map(group_begins, archive.log_lines())))
+            named = (Group.of_name(name, places) for name in names)
+            groups = [group for group in named if group and nodes.issuperset(group.nodes)]
+            slots, size = record.expectation["gpus_per_node"], record.expectation["max_bytes"]
+            log = StageLog(groups, record.nodes, slots, size, lambda missing: {})
+            for line in archive.log_lines():
+                log.line(line)
+            self._know(f"{where}/{LOG}", pool, log.hcas)
+        found = {group: log.results[group.name].busbw for group in groups if group.name in log.results}
+        return Runs(found, log.hcas, record)
 
-    def _bind(
-        self, where: str, pool: str, record: Record, stage: Stage | None, part: str, of_stage: str = ""
-    ) -> None:
-        """Compare job, nodes and time of a log with those of this run, and of a stage of its own name."""
+    def _record(self, archive: Archive, where: str, stage: str, pool: str, part: str) -> Record | None:
+        """The record of a complete log, which is of this run; None without one."""
+        if not has_log(archive):
+            return None
+        record = Record.model_validate(read_json(archive.folder / SOURCE))
+        if not record.complete:
+            return None
         job = record.settings.get(JOB, "")
         workers = [f"{job}-worker-{index}" for index in range(len(record.nodes))]
-        number = [*self.begun.site.pools].index(pool)
-        of = f"{segment_of(self.begun.run, number, part)}-" if part else f"{self.begun.run}-"
-        of = f"{stage_job(self.begun.run, of_stage, number)}-" if of_stage else of
-        if f"-{of}" not in job or (record.expectation or {}).get("hosts") != workers:
+        of = job_of(
+            self.begun.run, stage, [*self.begun.site.pools].index(pool), part if stage == SOAK else ""
+        )
+        if f"-{of}-" not in job or record.expectation.get("hosts") != workers:
             raise Untrusted(f"{where} is the log of job {job[:80]!r}, expected one of {self.begun.run}")
         if not record.nodes or not {*record.nodes} <= {*self.begun.site.pools[pool].workers}:
             raise Untrusted(f"{where} was measured on other nodes than workers of pool {pool}")
-        self._compare(where, pool, record, of_stage or where.partition("/")[0])
+        self._compare(where, pool, record, stage)
         # The cluster's clock says when a job was created.
-        limits = stage and (time_of(stage.began) - SKEW, time_of(stage.ended) + SKEW)
-        if not limits or not limits[0] <= time_of(record.measured_at or "") <= limits[1]:
+        ended = self.stage(stage)
+        if not ended or not ended.limits[0] <= time_of(record.measured_at or "") <= ended.limits[1]:
             raise Untrusted(f"{where} was measured at {record.measured_at}, not in its stage")
+        return record
 
     def _compare(self, where: str, pool: str, record: Record, stage: str) -> None:
         """Compare the expectation of a log with that of the site. Raises Contradiction."""
@@ -515,7 +382,7 @@ class Evidence:
         wanted = {**facts.expectation, "nodes": len(record.nodes)}
         if stage not in ("collectives", "repeats"):
             wanted["min_bytes"] = wanted["max_bytes"]
-        if stage not in ("collectives", "repeats", SOAK):
+        if stage not in WHOLE:
             # A diagnosis has rings, and rails by the names that NCCL gave them.
             wanted |= {"algorithm": "ring", "hcas": given.get("hcas")}
         own = {key: value for key, value in given.items() if key not in ("hosts", "collectives")}
@@ -535,7 +402,8 @@ class Evidence:
         if known and (unknown := sorted(parts - known)):
             raise Contradiction(f"{where} names the HCA {unknown[0][:80]}, which no worker of {pool} has")
 
-    def _read(self, model: type[Read], path: str) -> Read | None:
+    def read(self, model: type[Read], path: str) -> Read | None:
+        """A file of this run; None without it."""
         if not (self.folder / path).is_file():
             return None
         try:
@@ -548,30 +416,32 @@ class Evidence:
         return found
 
 
-def _has_log(archive: Archive) -> bool:
+def has_log(archive: Archive) -> bool:
+    """Whether a folder has a log and its record."""
     return all((archive.folder / name).is_file() for name in LOG_FILES)
 
 
 @contextmanager
-def _judging(archive: Archive, where: str) -> Iterator[Any]:
-    """Judge a log, given its record. Raises Untrusted for any fault of a reader."""
+def judging(where: str) -> Iterator[None]:
+    """Read and judge a log. Raises Untrusted for any fault of a reader."""
     try:
-        kept = read_json(archive.folder / SOURCE)
-        yield kept
+        yield
     except Untrusted:
         raise
     except Exception as error:  # hostile bytes make a reader raise anything
         raise Untrusted(f"{where} cannot be judged: {type(error).__name__}") from None
 
 
-def stage_job(run: str, stage: str, pool: int) -> str:
-    """The run of a stage of nodes, pairs and rails, by the number of its pool."""
-    return f"{run}-{stage}{pool}"
+def or_none(read: Callable[[], Found]) -> Found | None:
+    """What is read, or None where it cannot be trusted: its rows say why."""
+    with suppress(Untrusted):
+        return read()
+    return None
 
 
-def segment_of(run: str, pool: int, part: str = "") -> str:
-    """The run of a segment of the soak, by the number of its pool; without PART the begin of all."""
-    return f"{run}-k{pool}{part and f'-{part}'}"
+def job_of(run: str, stage: str, pool: int, part: str = "") -> str:
+    """The begin of the names of a stage's jobs, by the number of its pool; PART: of a segment of a soak."""
+    return f"{run}-{WHOLE.get(stage, stage)}{pool}{part and f'-{part}'}"
 
 
 def _seconds(run: Run) -> tuple[float, float]:
@@ -582,19 +452,25 @@ def _seconds(run: Run) -> tuple[float, float]:
     return max(time for size, time in each if size == largest), iterations * sum(time for _, time in each)
 
 
-def time_of(text: str) -> datetime:
-    """A time of TIME's form. Raises ValueError."""
-    return datetime.strptime(text, TIME).replace(tzinfo=UTC)
+def time_of(text: str) -> float:
+    """The seconds since the epoch of a time of TIME's form. Raises ValueError."""
+    return datetime.strptime(text, TIME).replace(tzinfo=UTC).timestamp()
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON as a whole, packed if the name ends with .zst."""
-    text = json.dumps(value, indent=1)
-    if path.suffix != ".zst":
+    """Write JSON, or a model, as a whole, packed if the name ends with .zst."""
+    made = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+    text = json.dumps(made, indent=1)
+    if path.suffix == ".zst":
+        write_packed(path, text.encode())
+    else:
         write_whole(path, text + "\n")
-        return
+
+
+def write_packed(path: Path, data: bytes) -> None:
+    """Write a packed file as a whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}")
     with ZstdFile(new, "w") as file:
-        file.write(text.encode())
+        file.write(data)
     new.replace(path)

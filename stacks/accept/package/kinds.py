@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -12,13 +12,11 @@ from busbar.config.types import Float, Text
 from busbar.models import ConfigModel
 from busbar.preflight.report import Report
 from busbar.text import counted, listed
-from stacks.accept.package.evidence import FOLDER, Contradiction, Evidence, Judged, Untrusted
+from stacks.accept.package.evidence import FOLDER, MACHINES, Contradiction, Evidence, Judged, Untrusted
 from stacks.accept.package.site import Pool
 
 # The stages that name single nodes, which later stages leave out.
 OF_NODES = ("nvlink", "pairs", "rails")
-# The last stage, whose rows say whether the machines are still the same.
-MACHINES = "machines"
 Outcome = Literal["pass", "fail", "unknown", "not run"]
 
 
@@ -63,6 +61,11 @@ class Question:
     evidence: Evidence
 
     @property
+    def name(self) -> str:
+        """The name of the pool."""
+        return self.row.parts[1]
+
+    @property
     def reports(self) -> dict[str, Report]:
         """The reports of the pool's workers."""
         found = self.evidence.inventory
@@ -70,10 +73,14 @@ class Question:
 
     def log(self, stage: str) -> Judged:
         """The judged log of the pool in a stage. Raises Untrusted without a complete one."""
-        _, pool, _, _ = self.row.parts
-        if found := self.evidence.judged(stage, pool):
+        if found := self.evidence.judged(stage, self.name):
             return found
-        raise Untrusted(f"{stage}/{pool} has no complete log")
+        raise Untrusted(f"{stage}/{self.name} has no complete log")
+
+    def took_part(self, nodes: Collection[str]) -> Finding:
+        """How many nodes took part, and which workers did not."""
+        out = [name for name in self.pool.workers if name not in nodes]
+        return Finding("pass", f"{counted(len(nodes), 'node')}{but(out)}", len(nodes))
 
 
 Find = Callable[[Question], Finding]
@@ -120,25 +127,26 @@ def kind(name: str, *about: Any, **more: Any) -> Callable[[Find], Find]:
 
 
 def on_each(look: Look) -> Find:
-    """A kind that looks at each worker. The worst counts: a problem, then a missing fact or report."""
+    """A kind that looks at the report of each worker."""
 
     def find(asked: Question) -> Finding:
         reports, pool = asked.reports, asked.pool
         said = [(state, f"{name}: {what}") for name in reports for state, what in look(pool, reports[name])]
         said += [("unknown", f"{name}: no report") for name in pool.workers if name not in reports]
-        good = Finding("pass", f"good on {counted(len(reports), 'node')}")
-        return worst(said) or (good if reports else Finding("unknown", "the pool has no workers"))
+        return worst(said, pool)
 
     return find
 
 
-def worst(said: Sequence[tuple[Outcome, str]]) -> Finding | None:
-    """The finding on all that was said: a problem, then a missing fact, then what was not run."""
+def worst(said: Sequence[tuple[Outcome, str]], pool: Pool) -> Finding:
+    """The finding on what was said of a pool: a problem, then a missing fact, then what was not run."""
     states: tuple[Outcome, ...] = ("fail", "unknown", "not run")
     for state in states:
         if texts := [text for each, text in said if each == state]:
             return Finding(state, sentences(texts, 8))
-    return None
+    if not pool.workers:
+        return Finding("unknown", "the pool has no workers")
+    return Finding("pass", f"good on {counted(len(pool.workers), 'node')}")
 
 
 def sentences(items: Sequence[str], limit: int = 4) -> str:
@@ -162,11 +170,6 @@ def counting(name: str, measured: str, **more: Any) -> Callable[[Find], Find]:
     return kind(name, measured, "nodes", lambda pool: len(pool.workers), source, MOST_NODES, **more)
 
 
-def results(rows: Iterable[Row], evidence: Evidence, hashes: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Every row with its result, as JSON values. HASHES: file -> sha256."""
-    return [_result(row, evidence, hashes) for row in rows]
-
-
 def failed_nodes(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Node -> the first required row that it fails, with the reason."""
     found: dict[str, str] = {}
@@ -182,6 +185,11 @@ def verdict(rows: Iterable[Mapping[str, Any]]) -> Literal["accepted", "refused",
     if "fail" in states:
         return "refused"
     return "accepted" if states == {"pass"} else "undecided"
+
+
+def results(rows: Iterable[Row], evidence: Evidence, hashes: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Every row with its result, as JSON values. HASHES: file -> sha256."""
+    return [_result(row, evidence, hashes) for row in rows]
 
 
 def _result(row: Row, evidence: Evidence, hashes: Mapping[str, str]) -> dict[str, Any]:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from busbar.kube.client import RestApi
     from busbar.preflight.spec import Spec
 
+QUARANTINED = "every worker is in quarantine"
 # Seconds of the question of who a host is.
 ASK_SECONDS = 90
 
@@ -134,13 +135,12 @@ def run_stage(planned: Planned, on: Running) -> None:
     on.say(f"stage {planned.name}")
     try:
         if planned.name != INVENTORY:
-            write_json(machines_files(folder)[-1], ask_machines(on, at).model_dump(mode="json"))
+            write_json(machines_files(folder)[-1], ask_machines(on, at))
         no_login = planned.logs_in and not on.logs_in
         notes = dict.fromkeys(on.site.pools, "no login") if no_login else planned.run(on)
     except NoVerdict as error:
         raise NoVerdict(f"stage {planned.name}: {error}; the same command continues here") from error
-    ended = Stage(run=on.run, stage=planned.name, began=began, ended=now(), notes=notes)
-    write_json(folder / STAGE, ended.model_dump(mode="json"))
+    write_json(folder / STAGE, Stage(run=on.run, stage=planned.name, began=began, ended=now(), notes=notes))
 
 
 def measure_on(

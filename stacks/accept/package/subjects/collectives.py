@@ -13,9 +13,9 @@ from busbar.hosts.inventory import Inventory as HostInventory
 from busbar.kube.wait import Deadline, Pending, wait_until
 from busbar.text import counted, listed
 from busbar.versions import release
-from stacks.accept.package.evidence import LOG_FILES, SEGMENT, Judged, Untrusted
-from stacks.accept.package.kinds import Finding, Question, but, counting, kind, sentences
-from stacks.accept.package.running import Planned, Running
+from stacks.accept.package.evidence import LOG_FILES, SEGMENT, Judged, Untrusted, job_of
+from stacks.accept.package.kinds import Finding, Question, counting, kind, sentences
+from stacks.accept.package.running import QUARANTINED, Planned, Running
 from stacks.accept.package.site import COLLECTIVES, Pool, validation_of
 
 if TYPE_CHECKING:
@@ -56,8 +56,7 @@ def _took_part(asked: Question) -> Finding:
     nodes = {*log.record.nodes}
     if log.verdict.nodes != len(nodes):
         return Finding("unknown", f"the log is of {log.verdict.nodes} nodes, its job had {len(nodes)}")
-    out = [name for name in asked.pool.workers if name not in nodes]
-    return Finding("pass", f"{counted(len(nodes), 'node')}{but(out)}", len(nodes))
+    return asked.took_part(nodes)
 
 
 @kind("collectives.diagnostics", "NCCL's own diagnostics (NCCL 2.31 and newer)", required=False)
@@ -152,11 +151,11 @@ def fabric(stage: str, runs: Sequence[str], env: Mapping[str, str], on: Running)
 
     pools = on.site.pools
     notes = {
-        name: "every worker fails alone" if pool.workers else "every worker is in quarantine"
+        name: "every worker fails alone" if pool.workers else QUARANTINED
         for name, pool in pools.items()
         if not on.good(name)
     }
-    jobs = {name: f"{on.run}-{stage[0]}{number}" for number, name in enumerate(pools) if name not in notes}
+    jobs = {name: job_of(on.run, stage, number) for number, name in enumerate(pools) if name not in notes}
     clean_up(on, jobs.values())
     for pool, job in jobs.items():
         on.say(f"pool {pool}: {counted(len(runs), 'run')} of nccl-tests")

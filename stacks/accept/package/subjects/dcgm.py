@@ -22,7 +22,7 @@ from busbar.kube.wait import Deadline, Pending, TimedOut, wait_until
 from busbar.manifests import names
 from busbar.manifests.scheduling import GPU_RESOURCE, PRIORITY_CLASSES, pod_on, priority_class
 from busbar.text import counted, listed
-from stacks.accept.package.evidence import Printed, stage_job
+from stacks.accept.package.evidence import Printed, job_of
 from stacks.accept.package.running import Running
 from stacks.accept.package.site import validation_of
 from stacks.accept.package.subjects.collectives import clean_up, plan_when_free
@@ -83,7 +83,7 @@ class Pods(Plan):
 
 def in_pods(on: Running, number: int, pool: str, image: str) -> Printed:
     """The output of dcgmi diag on the free nodes of a pool. Raises as `plan_when_free`, and Preempted."""
-    begin = stage_job(on.run, "stress", number)
+    begin = job_of(on.run, "stress", number)
     clean_up(on, [begin])
     name = f"{begin}-{os.urandom(2).hex()}"
     planned = plan_when_free(on, pool, name, validation_of(on.cluster.validation_of(pool)))

@@ -61,6 +61,11 @@ def _nodes(asked: Question) -> Finding:
     return Finding("pass", f"{counted(len(names), 'node')}{why}", len(names))
 
 
+def expected_rate(pool: Pool, _: str) -> dict[str, float]:
+    """The yardstick of a row on the rate of rails."""
+    return {"rate_gbps": pool.required.rate_gbps}
+
+
 Devices = Mapping[str, Sequence[Mapping[str, str]]]
 
 
@@ -96,7 +101,7 @@ def _gpus(asked: Question) -> Finding:
 
 @kind(
     "inventory.hcas", "rails at their rate, with GUID", "rails per node", lambda pool: pool.required.rails,
-    "pools.rails", expects=lambda pool, _: {"rate_gbps": pool.required.rate_gbps},
+    "pools.rails", expects=expected_rate,
 )  # fmt: skip
 def _hcas(asked: Question) -> Finding:
     named = {}
@@ -224,7 +229,7 @@ def ask_workers(on: Running) -> Inventory:
 
 def inventory(on: Running) -> dict[str, str]:
     """Keep the reports of all workers."""
-    write_json(on.at("inventory") / HOSTS, ask_workers(on).model_dump(mode="json"))
+    write_json(on.at("inventory") / HOSTS, ask_workers(on))
     return {}
 
 

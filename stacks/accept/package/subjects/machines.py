@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from busbar.text import counted
-from stacks.accept.package.evidence import time_of
-from stacks.accept.package.kinds import MACHINES, Finding, Question, kind, sentences
+from stacks.accept.package.evidence import MACHINES, time_of
+from stacks.accept.package.kinds import Finding, Question, kind, sentences
 from stacks.accept.package.running import Planned
 
 # Hours in which a run must end, with the soak besides; and those that criteria may allow.
@@ -14,7 +14,7 @@ AGE_HOURS, MOST_HOURS = 168.0, 2160.0
 @kind(f"{MACHINES}.same", "the same machines, GPUs and HCAs from the first stage to the last")
 def _same(asked: Question) -> Finding:
     evidence, workers = asked.evidence, asked.pool.workers
-    if changed := evidence.exchanged(asked.row.parts[1]):
+    if changed := evidence.exchanged(asked.name):
         return Finding("fail", sentences([what for _, what in changed]))
     met = evidence.met
     if not met or met[-1][0] != MACHINES or not workers:
@@ -54,7 +54,7 @@ def _age(asked: Question) -> Finding:
     stage, begun = asked.evidence.stage(MACHINES), asked.evidence.begun
     if stage is None:
         return Finding("unknown", "the run has not ended")
-    hours = (time_of(stage.ended) - time_of(begun.began)).total_seconds() / 3600
+    hours = (time_of(stage.ended) - time_of(begun.began)) / 3600
     return Finding("pass", f"{hours:.3g} h, from {begun.began} to {stage.ended}", round(hours, 3))
 
 

@@ -17,8 +17,8 @@ from busbar.fabric.localise.groups import GOOD
 from busbar.fabric.localise.peers import SLOW, rails_of_all
 from busbar.hosts.inventory import Inventory
 from busbar.text import counted, listed
-from stacks.accept.package.evidence import Evidence, Untrusted, stage_job
-from stacks.accept.package.kinds import OF_NODES, Finding, Question, but, counting, kind, sentences
+from stacks.accept.package.evidence import Evidence, job_of, or_none
+from stacks.accept.package.kinds import OF_NODES, Finding, Question, counting, kind, sentences
 from stacks.accept.package.running import Planned, Running
 from stacks.accept.package.site import Pool, validation_of
 from stacks.accept.package.subjects.collectives import START_SECONDS, clean_up, keep_logs, plan_when_free
@@ -64,15 +64,10 @@ def known_of(evidence: Evidence, pool: str, facts: Pool) -> Known:
     return comparable(Known(results, facts.group_gbps))
 
 
-def _took_part(asked: Question, nodes: set[str]) -> Finding:
-    out = [name for name in asked.pool.workers if name not in nodes]
-    return Finding("pass", f"{counted(len(nodes), 'node')}{but(out)}", len(nodes))
-
-
 def _alone(asked: Question, expected: float | None, *, by_hcas: bool) -> Finding:
     """The slowest node: the better one of two runs, the second best of four."""
     runs: dict[str, list[float]] = {}
-    for job in asked.evidence.runs("nvlink", asked.row.parts[1]):
+    for job in asked.evidence.runs("nvlink", asked.name):
         if (job.record.settings.get(f"env {NO_NVLINK}") == "1") == by_hcas:
             for group, busbw in job.results.items():
                 runs.setdefault(group.nodes[0], []).append(busbw or 0.0)
@@ -120,7 +115,7 @@ def _own_hcas(asked: Question) -> Finding:
 
 @counting("pairs.nodes", "nodes that took part", nodes=2)
 def _in_pairs(asked: Question) -> Finding:
-    return _took_part(asked, {node for group in _results(asked) for node in group.nodes})
+    return asked.took_part({node for group in _results(asked) for node in group.nodes})
 
 
 @kind(
@@ -158,7 +153,7 @@ def _slow_pairs(asked: Question) -> Finding:
 def _with_rails(asked: Question) -> Finding:
     ran = {(node, group.rail) for group in _results(asked) for node in group.nodes}
     rails = range(asked.pool.required.rails)
-    return _took_part(asked, {node for node, _ in ran if all((node, rail) in ran for rail in rails)})
+    return asked.took_part({node for node, _ in ran if all((node, rail) in ran for rail in rails)})
 
 
 @kind(
@@ -166,11 +161,11 @@ def _with_rails(asked: Question) -> Finding:
     when=_has_rails, expects=lambda pool, _: _expected(pool, of_rails=True), nodes=2,
 )  # fmt: skip
 def _slow_rails(asked: Question) -> Finding:
-    results, (_, pool, _, _) = _results(asked), asked.row.parts
+    results = _results(asked)
     known = Known(results, asked.pool.group_gbps)
     before, again = rails_of_all(known)
     nodes = sorted({node for group in results for node in group.nodes})
-    hcas = next((runs.hcas for runs in asked.evidence.runs("nvlink", pool) if runs.hcas), ())
+    hcas = next((runs.hcas for runs in asked.evidence.runs("nvlink", asked.name) if runs.hcas), ())
     texts = []
     for (node, rail), (runs, peers) in sorted(again.slow.items()):
         where = " or ".join(nodes) if len(nodes) == 2 else node
@@ -263,7 +258,7 @@ Jobs = Sequence[tuple[type[_Numbered], Mapping[str, str]]]
 def diagnose(stage: str, jobs: Jobs, on: Running) -> dict[str, str]:
     """Run a stage on all workers of each pool. Raises NoVerdict."""
     notes: dict[str, str] = {}
-    names = {pool: stage_job(on.run, stage, number) for number, pool in enumerate(on.site.pools)}
+    names = {pool: job_of(on.run, stage, number) for number, pool in enumerate(on.site.pools)}
     clean_up(on, names.values())
     for pool, facts in on.site.pools.items():
         hcas = _hcas(on, pool) if stage == "rails" else ()
@@ -308,10 +303,8 @@ def _hcas(on: Running, pool: str) -> tuple[str, ...]:
     """The HCAs by rail: those of the configuration, else those that NCCL named in runs of a node alone."""
     if configured := on.cluster.validation_of(pool).hcas:
         return tuple(configured)
-    try:
-        return next((runs.hcas for runs in Evidence(on.folder).runs("nvlink", pool) if runs.hcas), ())
-    except Untrusted:
-        return ()
+    runs = or_none(lambda: Evidence(on.folder).runs("nvlink", pool)) or []
+    return next((each.hcas for each in runs if each.hcas), ())
 
 
 def _seconds(first: float, again: float) -> Callable[[int], int]:

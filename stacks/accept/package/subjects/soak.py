@@ -17,24 +17,22 @@ from busbar.fabric.localise.groups import GOOD
 from busbar.judge.nccl.report.svg import Dot
 from busbar.preflight.health_checks import SYMBOL_ERRORS_PER_HOUR
 from busbar.text import counted, listed
-from busbar.zstd import ZstdFile
 from stacks.accept.package import soak
 from stacks.accept.package.evidence import (
-    SAMPLES,
     SEGMENT,
     SOAK,
     Evidence,
     Judged,
-    Segment,
     Stage,
     Untrusted,
-    segment_of,
+    job_of,
     write_json,
+    write_packed,
 )
 from stacks.accept.package.kinds import Find, Finding, Question, but, kind, sentences
 from stacks.accept.package.running import Planned, Running, measure_on, now
 from stacks.accept.package.site import validation_of
-from stacks.accept.package.soak import Interval, Watched
+from stacks.accept.package.soak import SAMPLES, Interval, Segment, Watched
 from stacks.accept.package.subjects.collectives import (
     RUN_SECONDS,
     START_SECONDS,
@@ -57,10 +55,9 @@ _below = partial(_row, least=False)
 
 @_row("soak.load", "each job of the soak is whole, its data is correct, and all planned intervals ran")
 def _load(asked: Question) -> Finding:
-    pool = asked.row.parts[1]
-    logs = asked.evidence.segments(pool)
-    for number, log in enumerate(logs):
-        segment = asked.evidence.segment(pool, f"{number:03}")
+    jobs = soak.segments(asked.evidence, asked.name)
+    logs = [log for _, log in jobs]
+    for number, (segment, log) in enumerate(jobs):
         if segment and segment.failed:
             return Finding("fail", f"job {number + 1}: {segment.failed}")
         if log is None or segment is None or not segment.ended:
@@ -79,7 +76,7 @@ def _load(asked: Question) -> Finding:
 
 @_row("soak.hours", "load for which every node has samples", "h", lambda pool: pool.soak_hours, "--soak")
 def _hours(asked: Question) -> Finding:
-    intervals, watched = asked.evidence.intervals(asked.row.parts[1]), _watched(asked)
+    intervals, watched = soak.intervals(asked.evidence, asked.name), _watched(asked)
     hours = round(soak.covered(intervals, watched) / 3600, 6)
     load = f"{sum(each.seconds for each in intervals) / 3600:.4g} h in {counted(len(intervals), 'interval')}"
     is_enough = hours >= (asked.row.threshold or 0)
@@ -199,7 +196,7 @@ def _after(asked: Question) -> Finding:
 def _by_node(asked: Question, *stages: str) -> dict[tuple[str, str], float]:
     """Node, and alone or in pairs -> the better one of two runs over NVLink or the fabric, in GB/s."""
     found: dict[tuple[str, str], list[float]] = {}
-    jobs = [job for stage in stages for job in asked.evidence.runs(stage, asked.row.parts[1])]
+    jobs = [job for stage in stages for job in asked.evidence.runs(stage, asked.name)]
     for job in jobs:
         for group, busbw in job.results.items() if f"env {NO_NVLINK}" not in job.record.settings else ():
             how = "alone" if len(group.nodes) == 1 else "pairs"
@@ -209,11 +206,11 @@ def _by_node(asked: Question, *stages: str) -> dict[tuple[str, str], float]:
 
 
 def dots(evidence: Evidence, pool: str) -> list[Dot]:
-    """The intervals for the page, with every low one and every change; at most MOST_DOTS of the others."""
-    try:
-        found, watched = evidence.intervals(pool), evidence.watched(pool)
-    except Untrusted:
-        return []  # its rows say why
+    """The intervals for the page, with every low one and every change; at most MOST_DOTS of the others.
+
+    Raises Untrusted.
+    """
+    found, watched = soak.intervals(evidence, pool), soak.watched(evidence, pool)
     middle = median([each.busbw for each in found] or [0])
     low, step = middle * (1 - LOW_PERCENT / 100), len(found) // MOST_DOTS + 1
     changes = sorted(event.at for node in watched.values() for event in node.events)
@@ -228,7 +225,7 @@ def dots(evidence: Evidence, pool: str) -> list[Dot]:
 
 def _series(asked: Question) -> tuple[list[Interval], float]:
     """The intervals and their spread. Raises Untrusted where they are too few."""
-    found = asked.evidence.intervals(asked.row.parts[1])
+    found = soak.intervals(asked.evidence, asked.name)
     if len(found) < soak.LEAST_INTERVALS or min(each.busbw for each in found) <= 0:
         raise Untrusted(f"{counted(len(found), 'interval')}, at least {soak.LEAST_INTERVALS} are needed")
     return found, soak.spread([each.busbw for each in found])
@@ -236,7 +233,7 @@ def _series(asked: Question) -> tuple[list[Interval], float]:
 
 def _watched(asked: Question) -> dict[str, Watched]:
     """The samples of all workers. Raises Untrusted where a worker has none."""
-    found = asked.evidence.watched(asked.row.parts[1])
+    found = soak.watched(asked.evidence, asked.name)
     if silent := [name for name in asked.pool.workers if name not in found or not found[name].times]:
         raise Untrusted(f"no samples of {listed(silent)}")
     return found
@@ -248,7 +245,7 @@ def _events(
     """The events of all nodes in this time, as texts; of KINDS, or all."""
     found = [
         (each.at, f"{name}: {each.text} at {_at(each.at)}")
-        for name, node in asked.evidence.watched(asked.row.parts[1]).items()
+        for name, node in soak.watched(asked.evidence, asked.name).items()
         for each in node.events
         if begin <= each.at <= end and (each.kind in kinds if kinds else each.kind != "saturated")
     ]
@@ -301,16 +298,17 @@ def _soak(on: Running, number: int, pool: str, iterations: int) -> None:
         so_far = Stage(run=on.run, stage=SOAK, began=before.begun.began, ended=now())
         done = Evidence(on.folder, so_far, known)
         try:
-            logs, intervals, watched = done.segments(pool), done.intervals(pool), done.watched(pool)
+            jobs, intervals = soak.segments(done, pool), soak.intervals(done, pool)
+            watched = soak.watched(done, pool)
         except Untrusted as error:
             on.say(f"warning: {error}")
             break
         load = sum(each.seconds for each in intervals)
         # The last job may not have ended. One that has failed is the end of the soak.
-        last = done.segment(pool, f"{len(logs) - 1:03}") if logs else None
+        last = jobs[-1][0] if jobs else None
         unfinished = last if last and not last.ended else None
-        number_of_job = len(logs) - bool(unfinished)
-        has_failed = any(not (log and log.record.outcome.succeeded) for log in logs[:number_of_job])
+        number_of_job = len(jobs) - bool(unfinished)
+        has_failed = any(not (log and log.record.outcome.succeeded) for _, log in jobs[:number_of_job])
         left = asked - (soak.covered(intervals, watched) if watched else load)
         on.say(f"pool {pool}: {load / 3600:.3g} of {asked / 3600:g} h of load")
         if has_failed or left <= 0 or load > 1.1 * asked + soak.INTERVAL_SECONDS:
@@ -320,10 +318,10 @@ def _soak(on: Running, number: int, pool: str, iterations: int) -> None:
         limit = round(START_SECONDS + segment.runs * (1.5 * soak.INTERVAL_SECONDS + RUN_SECONDS))
         _sample(on, pool, "start", LIMIT_SECONDS=str(2 * limit), SAMPLE_SECONDS=str(soak.SAMPLE_SECONDS))
         part = f"{number_of_job:03}"
-        _run(on, pool, part, segment_of(on.run, number, part), segment, limit)
+        _run(on, pool, part, job_of(on.run, SOAK, number, part), segment, limit)
         _fetch(on, pool)
     # A process that was killed after the end of a job has left it.
-    clean_up(on, [segment_of(on.run, number)])
+    clean_up(on, [job_of(on.run, SOAK, number)])
     _sample(on, pool, "stop")
 
 
@@ -342,7 +340,7 @@ def _run(on: Running, pool: str, part: str, job: str, segment: Segment, limit: i
     segment = segment.model_copy(update={"nodes": planned.job.nodes})
 
     def note(**values: str) -> None:
-        write_json(folder / SEGMENT, segment.model_copy(update=values).model_dump(mode="json"))
+        write_json(folder / SEGMENT, segment.model_copy(update=values))
 
     note()
 
@@ -385,11 +383,7 @@ def _fetch(on: Running, pool: str) -> None:
     """Fetch the samples so far. Of a host that is not responding those fetched before are kept."""
     for name, facts in _sample(on, pool, "fetch").items():
         if text := zlib.decompressobj(31).decompress(base64.b64decode(facts["samples"]), MOST_BYTES):
-            path = on.at(SOAK) / pool / f"{name}{SAMPLES}"
-            new = path.with_name(f".{path.name}")
-            with ZstdFile(new, "w") as file:
-                file.write(text)
-            new.replace(path)
+            write_packed(on.at(SOAK) / pool / f"{name}{SAMPLES}", text)
 
 
 STAGE = Planned(SOAK, soak_all, True, lambda nodes: START_SECONDS, continues=True, logs_in=True)

@@ -10,7 +10,7 @@ from typing import Any
 from busbar.text import counted, listed
 from stacks.accept.package.evidence import PRINTED, Evidence, Printed, Untrusted, write_json
 from stacks.accept.package.kinds import Finding, Question, kind, sentences
-from stacks.accept.package.running import Planned, Running, measure_on
+from stacks.accept.package.running import QUARANTINED, Planned, Running, measure_on
 from stacks.accept.package.site import Pool
 
 # fio writes as much per node.
@@ -121,7 +121,7 @@ def storage(on: Running) -> dict[str, str]:
     folder, found, notes = Evidence(on.folder).begun.options.get("storage"), Printed(run=on.run, hosts={}), {}
     for name, pool in on.site.pools.items():
         if not folder or not pool.workers:
-            notes[name] = "every worker is in quarantine" if folder else "no folder is given (--storage PATH)"
+            notes[name] = QUARANTINED if folder else "no folder is given (--storage PATH)"
             continue
         values = {"FOLDER": folder, "RUN": on.run}
         first = pool.workers[:1]
@@ -132,7 +132,7 @@ def storage(on: Running) -> dict[str, str]:
         finally:
             for why in measure_on(on, first, "clear", MOUNT_SECONDS, **values).failed.values():
                 on.say(f"warning: {why}. Fix: remove {folder}/.busbar-{on.run}")
-    write_json(on.at("storage") / PRINTED, found.model_dump(mode="json"))
+    write_json(on.at("storage") / PRINTED, found)
     return notes
 
 

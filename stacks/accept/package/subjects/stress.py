@@ -11,7 +11,7 @@ from typing import Any
 from busbar.text import counted, listed
 from stacks.accept.package.evidence import DCGM_IMAGE, PRINTED, Evidence, Printed, Untrusted, write_json
 from stacks.accept.package.kinds import Find, Finding, Outcome, Question, kind, sentences, worst
-from stacks.accept.package.running import Planned, Running, measure_on
+from stacks.accept.package.running import QUARANTINED, Planned, Running, measure_on
 from stacks.accept.package.site import Pool
 from stacks.accept.package.soak import THROTTLED
 from stacks.accept.package.subjects.collectives import free_nodes
@@ -41,8 +41,7 @@ def on_each_host(look: Look) -> Find:
                 said += [(state, f"{name}: {what}") for state, what in look(asked.pool, hosts[name])]
             else:
                 said.append(("unknown", failed.get(name, f"{name}: no result")))
-        good = Finding("pass", f"good on {counted(len(hosts), 'node')}")
-        found = worst(said) or (good if said or hosts else Finding("unknown", "there is no result"))
+        found = worst(said, asked.pool)
         images = sorted({str(each["image_id"]) for each in hosts.values() if each.get("image_id")})
         return replace(found, reason=f"{found.reason}; image {listed(images)}") if images else found
 
@@ -138,7 +137,7 @@ def stress(on: Running) -> dict[str, str]:
     image = Evidence(on.folder).begun.options.get(DCGM_IMAGE)
     for number, (name, pool) in enumerate(on.site.pools.items()):
         if not pool.workers:
-            notes[name] = "every worker is in quarantine"
+            notes[name] = QUARANTINED
         elif not (image or on.logs_in):
             notes[name] = f"no login, and no --{DCGM_IMAGE}"
         if name in notes:
@@ -149,7 +148,7 @@ def stress(on: Running) -> dict[str, str]:
             notes[name] = f"no DCGM{f' in {image}' if image else ''}: {errors[0]}"
         found.hosts.update(printed.hosts)
         found.failed.update(printed.failed)
-    write_json(on.at("stress") / PRINTED, found.model_dump(mode="json"))
+    write_json(on.at("stress") / PRINTED, found)
     return notes
 
 

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import pkgutil
 import shutil
 from pathlib import Path
 from typing import Any
 
+from busbar.capability import capabilities
 from busbar.exits import NoVerdict
-from busbar.judge.archive import SOURCE
+from busbar.judge.archive import SOURCE, Archive
 from busbar.text import counted
-from stacks.accept.package.evidence import LOG_FILES, Evidence, Untrusted, read_json, time_of
-from stacks.accept.package.kinds import Finding, Question, but, counting, kind, sentences
+from stacks.accept.package.evidence import (
+    LOG_FILES,
+    SKEW_SECONDS,
+    Evidence,
+    Untrusted,
+    has_log,
+    judging,
+    read_json,
+    time_of,
+)
+from stacks.accept.package.kinds import Finding, Question, counting, kind, sentences
 from stacks.accept.package.running import Planned, Running
 
 # The checks of stacks/training on a checkpoint: it was written, and all ranks have resumed from it.
@@ -18,10 +29,21 @@ OF_CHECKPOINT = ("checkpoint", "recovery")
 
 
 def _verdict(asked: Question) -> Any:
-    """The verdict. Raises Untrusted without one."""
-    if (found := asked.evidence.training(asked.row.parts[1])) is None:
+    """The verdict on the training run of a pool, judged again by its capability. Raises Untrusted."""
+    evidence, where = asked.evidence, f"training/{asked.name}"
+    stage, archive = evidence.stage("training"), Archive(evidence.folder / where)
+    if stage is None or not has_log(archive):
         raise Untrusted("there is no complete log of the training run")
-    return found
+    with judging(where):
+        kept = read_json(archive.folder / SOURCE)
+        if not {*kept["expectation"]["nodes"]} <= {*asked.pool.workers}:
+            raise Untrusted(f"{where} ran on other nodes than workers of pool {asked.name}")
+        # An update of another stack runs it, between the begin of this run and the end of its stage.
+        begin, at = time_of(evidence.begun.began) - SKEW_SECONDS, time_of(str(kept["measured_at"]))
+        if not begin <= at <= stage.limits[1]:
+            raise Untrusted(f"{where} began at {str(kept['measured_at'])[:80]}, not during this run")
+        [judge] = [each.judge for each in capabilities() if each.name == "training" and each.judge]
+        return pkgutil.resolve_name(judge)(archive.folder)
 
 
 @kind("training.proof", "a training run passes every check of stacks/training", required=False)
@@ -35,9 +57,7 @@ def _proof(asked: Question) -> Finding:
 
 @counting("training.nodes", "nodes that took part", required=False)
 def _nodes(asked: Question) -> Finding:
-    nodes = {*_verdict(asked).expectation["nodes"]}
-    out = [name for name in asked.pool.workers if name not in nodes]
-    return Finding("pass", f"{counted(len(nodes), 'node')}{but(out)}", len(nodes))
+    return asked.took_part({*_verdict(asked).expectation["nodes"]})
 
 
 @kind("training.checkpoint", "all nodes resume from the checkpoint that one of them wrote", required=False)
@@ -63,11 +83,12 @@ def training(on: Running) -> dict[str, str]:
     folder = Path(given)
     try:
         kept = read_json(folder / SOURCE)
-        nodes, at = {*kept["expectation"]["nodes"]}, time_of(str(kept["measured_at"]))
+        nodes, at = {*kept["expectation"]["nodes"]}, str(kept["measured_at"])
+        is_earlier = time_of(at) < time_of(begun.began)
     except (Untrusted, KeyError, TypeError, ValueError) as error:
         raise NoVerdict(f"{folder} has no proof of a training run ({error}). Fix: {AGAIN}") from None
-    if at < time_of(begun.began):
-        raise NoVerdict(f"the proof in {folder} is of {at:%Y-%m-%d %H:%M} UTC, before this run. Fix: {AGAIN}")
+    if is_earlier:
+        raise NoVerdict(f"the proof in {folder} is of {at}, before this run. Fix: {AGAIN}")
     pools = [name for name, pool in on.site.pools.items() if nodes and nodes <= {*pool.workers}]
     if not pools:
         raise NoVerdict(f"the proof in {folder} ran on nodes of no pool: {', '.join(sorted(nodes))}")

@@ -29,7 +29,6 @@ from stacks.accept.package.evidence import (
     HOSTS,
     PRINTED,
     RUN,
-    SAMPLES,
     SEGMENT,
     SOAK,
     STAGE,
@@ -40,15 +39,15 @@ from stacks.accept.package.evidence import (
     Printed,
     Stage,
     files_of,
+    job_of,
     machine_of,
-    segment_of,
     sha256,
-    stage_job,
     write_json,
 )
 from stacks.accept.package.site import COLLECTIVES, Site, validation_of
+from stacks.accept.package.soak import SAMPLES
+from stacks.accept.package.subjects.cabling import Fabric, write_design
 from stacks.accept.package.subjects.collectives import RUNS
-from stacks.accept.package.wiring import Fabric, write_design
 from stacks.accept.tests.net import Net
 from stacks.training.tests.unit import made as proof
 from tests.support.clusters import site
@@ -177,7 +176,7 @@ def groups(
     hcas = tuple(f"mlx5_{rail}" for rail in range(8))
     work = Work(planned, 600, hcas, archive.folder)
     whole = nccljob.resolve(made, "h100", WORKERS, validation=validation)
-    job = replace(work.run(whole), pool=stage_job(RUN_NAME, stage, 0), stage=work.stage)
+    job = replace(work.run(whole), pool=job_of(RUN_NAME, stage, 0), stage=work.stage)
     manifest = mpijob.render(job)
     lines = [FIRST_LINE]
     for group in planned:
@@ -268,7 +267,7 @@ def segment(
     validation = validation_of(made.validation_of("h100"), ["all_reduce"] * len(values), NCCL_DEBUG="WARN")
     validation = validation.model_copy(update={"min_bytes": 1 << 33})
     job = nccljob.resolve(made, "h100", WORKERS, validation=validation)
-    manifest = mpijob.render(replace(job, pool=segment_of(RUN_NAME, 0, part)))
+    manifest = mpijob.render(replace(job, pool=job_of(RUN_NAME, SOAK, 0, part)))
     wanted = expectation(validation, job, manifest["metadata"]["name"])
     archive = Archive(folder / FOLDER / SOAK / "h100" / part)
     with archive.new_log() as sink, ZstdFile(sink, "w") as file:

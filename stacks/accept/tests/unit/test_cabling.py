@@ -17,7 +17,7 @@ from stacks.accept.package import commands
 from stacks.accept.package.evidence import Inventory, Printed
 from stacks.accept.package.running import Running, run_stage
 from stacks.accept.package.subjects import cabling as stage
-from stacks.accept.package.wiring import read_design
+from stacks.accept.package.subjects.cabling import read_design
 from stacks.accept.tests.net import Net
 from stacks.accept.tests.unit import made
 from tests.support.cli import busbar

@@ -272,7 +272,7 @@ def test_a_long_soak_is_drawn_with_a_part_of_its_intervals(
     count, span = 2016, 300.0
     values = [360.0 if n == 777 else 390.0 for n in range(count)]
     found = [soak.Interval(made.START + n * span, span, span, value) for n, value in enumerate(values)]
-    monkeypatch.setattr(Evidence, "intervals", lambda self, pool: found)
+    monkeypatch.setattr(soak, "intervals", lambda evidence, pool: found)
     drawn = dots(Evidence(folder), "h100")
     assert len(drawn) <= 506 and [dot.busbw for dot in drawn if dot.is_bad] == [360.0]
 
