@@ -327,8 +327,8 @@ def _options(
     cabling: Path | None, storage: str | None, training: Path | None, dcgm_image: str | None = None
 ) -> dict[str, str]:
     """The options that the run keeps. Raises Misuse."""
-    from stacks.accept.package.evidence import DCGM_IMAGE
     from stacks.accept.package.subjects.cabling import read_design
+    from stacks.accept.package.subjects.stress import DCGM_IMAGE
 
     given = {"storage": storage} if storage else {}
     given |= {"training": str(training.resolve())} if training else {}

@@ -53,22 +53,18 @@ def _possible(name: str, pool: Pool) -> Iterator[tuple[Kind, Row]]:
                 threshold=kind.limit(pool) if kind.limit else None,
                 unit=kind.unit,
                 source=kind.source.format(origin=pool.origin(collective or COLLECTIVES[0])),
-                expected=expected_of(kind, pool, collective),
+                # Without what is not known.
+                expected={key: value for key, value in kind.expects(pool, collective).items() if value},
                 required=is_required and (not collective or pool.expected_gbps[collective] is not None),
             )
             if kind.when(pool):
                 yield kind, row
 
 
-def texts(site: Site) -> dict[str, tuple[str, str]]:
-    """Row -> what this release says of its meaning and of the origin of its threshold."""
-    possible = (row for name, pool in site.pools.items() for _, row in _possible(name, pool))
-    return {row.id: (row.measured, row.source) for row in possible}
-
-
-def expected_of(kind: Kind, pool: Pool, collective: str) -> dict[str, float | str]:
-    """A row's text on the yardstick of its pool, without what is not known."""
-    return {name: value for name, value in kind.expects(pool, collective).items() if value}
+def possible(site: Site) -> dict[str, Row]:
+    """Id -> the row as this release would write it, of every row that criteria of the site may have."""
+    rows = (row for name, pool in site.pools.items() for _, row in _possible(name, pool))
+    return {row.id: row for row in rows}
 
 
 def offered(site: Site) -> tuple[str, ...]:
@@ -113,33 +109,31 @@ def differences(agreed: Criteria, own: Criteria) -> Iterator[str]:
 
 def _faults(criteria: Criteria, site: Site) -> Iterator[str]:
     """The faults of criteria, each as a sentence with its fix."""
-    known = texts(site)
+    known = possible(site)
     seen: set[str] = set()
     for row in criteria.rows:
-        if row.id not in known or row.id in seen:
+        usual = known.get(row.id)
+        if usual is None or row.id in seen:
             what = "is there twice" if row.id in seen else "unknown row"
             what += ", without --soak" if row.id.startswith("soak.") else ""
             yield f"{row.id}: {what}. Fix: busbar accept criteria --for {site.stack} lists all, each once"
             continue
         seen.add(row.id)
-        _, pool, collective, key = row.parts
-        kind = KINDS[key]
-        wanted = expected_of(kind, site.pools[pool], collective)
-        for name in sorted({*wanted, *row.expected}):
-            got, of_run = row.expected.get(name), wanted.get(name)
+        for name in sorted({*usual.expected, *row.expected}):
+            got, of_run = row.expected.get(name), usual.expected.get(name)
             if got != of_run:
                 fix = "Fix: agree on one of them"
                 yield f"{row.id}: expected.{name} is {got}, the stack of the run has {of_run}. {fix}"
-        if kind.limit is None and (row.threshold is not None or row.unit):
-            yield f"{row.id}: has a threshold or a unit, expected none. Fix: remove them"
-        if kind.limit is None:
+        if usual.threshold is None:
+            if row.threshold is not None or row.unit:
+                yield f"{row.id}: has a threshold or a unit, expected none. Fix: remove them"
             continue
-        ceiling = kind.ceiling or kind.limit(site.pools[pool])
-        if row.unit != kind.unit:
-            yield f"{row.id}: unit is {row.unit!r}, expected {kind.unit!r}. Fix: write this unit"
+        if row.unit != usual.unit:
+            yield f"{row.id}: unit is {row.unit!r}, expected {usual.unit!r}. Fix: write this unit"
+        ceiling = KINDS[row.parts[3]].ceiling or usual.threshold
         if row.threshold is None or not 0 < row.threshold <= ceiling:
             got = "missing" if row.threshold is None else f"{row.threshold:g}"
-            yield f"{row.id}: threshold is {got}, expected more than 0 and at most {ceiling:g} {kind.unit}"
+            yield f"{row.id}: threshold is {got}, expected more than 0 and at most {ceiling:g} {usual.unit}"
 
 
 def stages_of(rows: Iterable[Row]) -> set[str]:

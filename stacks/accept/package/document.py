@@ -71,10 +71,13 @@ def acceptance(folder: Path, evidence: Evidence, hashes: Mapping[str, str]) -> d
     taken_out = [
         each for each in dict.fromkeys((*begun.rows, *contract.offered(begun.site))) if each not in here
     ]
-    usual = contract.texts(begun.site)
+    usual = contract.possible(begun.site)
     for row in found:
-        own = zip((row["measured"], row["source"]), usual[row["id"]], strict=True)
-        row["own_words"] = any(text and text != ours for text, ours in own)
+        ours = usual[row["id"]]
+        row["own_words"] = row["measured"] not in ("", ours.measured) or row["source"] not in (
+            "",
+            ours.source,
+        )
     quarantined = {name: why for pool in pools.values() for name, why in pool.quarantined.items()}
     left_out = {name: f"in quarantine: {why}" for name, why in quarantined.items()}
     left_out |= kinds.failed_nodes(found)

@@ -35,7 +35,6 @@ FOLDER = "evidence"
 INVENTORY = "inventory"
 RUN, STAGE, HOSTS, PRINTED = "run.json", "stage.json", "hosts.json.zst", "printed.json.zst"
 LOG_FILES = (LOG, SOURCE)
-DCGM_IMAGE = "dcgm-image"
 # The last stage, whose rows say whether the machines are still the same.
 MACHINES = "machines"
 SOAK, SEGMENT = "soak", "segment.json"

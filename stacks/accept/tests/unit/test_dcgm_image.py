@@ -13,9 +13,10 @@ from busbar.config.stackfile import StackFile
 from busbar.exits import Misuse, NoVerdict
 from busbar.kube.client import ApiError, JsonObject
 from stacks.accept.package import commands
-from stacks.accept.package.evidence import DCGM_IMAGE, Evidence
+from stacks.accept.package.evidence import Evidence
 from stacks.accept.package.running import Running, run_stage
 from stacks.accept.package.subjects import stress
+from stacks.accept.package.subjects.stress import DCGM_IMAGE
 from stacks.accept.tests.unit import made
 from stacks.accept.tests.unit.test_run import OnGpus
 from tests.support.cli import busbar
