@@ -154,7 +154,7 @@ def report(found: Mapping[str, Any], evidence: Evidence, signers: Sequence[str] 
                 runs = more.by_size.get(name) if more else None
                 curves[f"{pool}: {name}"] = Markup(curve_svg(name, result, inline=True, runs=runs))
     heat = {pool: made for pool in pools if (made := or_none(partial(_heat_map, evidence, pool)))}
-    series = {pool: made for pool in pools if (made := or_none(partial(dots, evidence, pool)))}
+    series = {pool: shown for pool in pools if (shown := or_none(partial(dots, evidence, pool)))}
     soak = Markup(series_svg(series)) if series else ""
     return _template().render(
         found=found, signers=signers, headline=headline(found), style=style(), curves=curves, soak=soak,
