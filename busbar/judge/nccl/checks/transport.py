@@ -58,7 +58,7 @@ def inside_a_host(context: Context) -> str | None:
 
 
 def _misplaced(evidence: Evidence, hosts: dict[int, str], seen: set[int]) -> str | None:
-    for host, _, rank in sorted(evidence.links.ends):
+    for (host, _), rank in sorted(evidence.links.ends):
         if rank not in hosts:
             return f"{host or 'a process'} prints an edge of rank {rank}, which the device list does not have"
         if host and short(host) != hosts[rank]:
@@ -74,7 +74,7 @@ def _of_another_rank(evidence: Evidence, ranks: list[Rank]) -> str | None:
     own: dict[tuple[str, int], set[int]] = {}
     for r in ranks:
         own.setdefault((short(r.host), r.pid), set()).add(r.rank)
-    for host, pid, rank in sorted(evidence.links.ends):
+    for (host, pid), rank in sorted(evidence.links.ends):
         if rank not in own.get((short(host), pid), {rank}):
             return f"pid {pid} on {host} prints an edge of rank {rank}, which the device list has elsewhere"
     return None
@@ -158,7 +158,7 @@ def _channels(evidence: Evidence, seen: set[int]) -> int | str:
 
 def _without_channels(evidence: Evidence, hosts: dict[int, str]) -> str | None:
     """Find a host without edges where only pairs of ranks communicate (sendrecv, alltoall)."""
-    speaking = {hosts[rank] for _, _, rank in evidence.links.ends}
+    speaking = {hosts[rank] for _, rank in evidence.links.ends}
     silent = sorted(set(hosts.values()) - speaking)
     return f"{silent[0]} has none" if silent else None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ Kind = Literal["cause", "crash", "peer", "symptom", "echo"]  # as failures.yaml 
 EVIDENCE_WIDTH = 400
 MAX_UNUSUAL = 512  # with the texts of all of them a verdict still fits into its ConfigMap
 VALUE = re.compile(r"%[\d.]*(?:l{0,2}|z)[a-z]")  # %s, %d, %lx
+DIGIT = re.compile(r"[1-9]")
 PROCESS = re.compile(r"[\w.\-]{1,255}:\d+(?=:\d+ \[)")
 HOST = re.compile(r"([\w.\-]{1,255}):\d+:\d+ \[")
 WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")  # sbatch -> sbatch; OOMKilled -> OOM, Killed
@@ -132,6 +133,13 @@ class _Table:
         """True if TEXT has the beginning of a known text that has no word."""
         return any(around[0] in text for around, _, _ in self.texts.get("", ()))
 
+    def near(self, said: set[str]) -> Iterator[list[str]]:
+        """The known texts, in parts, that a line with the words SAID may hold."""
+        for word in ("", *(self.texts.keys() & said)):
+            yield from (around for around, _, _ in self.texts.get(word, ()))
+        for word in self.stated.keys() & said:
+            yield from ([text] for text in self.stated[word])
+
     def shown(
         self, text: str, said: set[str], stated: Iterable[str], *, started: bool, stage: Stage
     ) -> list[Failure]:
@@ -219,13 +227,19 @@ class LineRules:
         self._found = FoundLines()
         self._started = False
 
+    def concerns(self, text: str) -> bool:
+        """False if an INFO message like TEXT shows nothing, whatever its numbers are."""
+        if self._measured and "Init COMPLETE" in text:
+            return True
+        shape = DIGIT.sub("0", text)
+        return any(
+            holds(shape, [DIGIT.sub("0", part) for part in around]) for around in table().near(words(text))
+        )
+
     def look(
         self, text: str, line: int, *, level: str | None = None, started: bool = True, stage: Stage = "before"
-    ) -> bool:
-        """Count every known failure in one cleaned line, or keep the line if it is unusual.
-
-        False where it is neither, and does not decide between causes.
-        """
+    ) -> None:
+        """Count every known failure in one cleaned line, or keep the line if it is unusual."""
         if started and not self._started:
             self._started = True
             self._known = {name: found for name, found in self._known.items() if not failure(name).retried}
@@ -233,7 +247,7 @@ class LineRules:
             self._set_up.add(process_of(text))
         known, said = table(), words(text)
         if level == "INFO" and said.isdisjoint(known.anchors) and not known.has_wordless(text):
-            return False
+            return
         stated = [t for word in known.stated.keys() & said for t in known.stated[word] if t in text]
         for each in stated:
             hosts = self._found.stated.setdefault(each, set())
@@ -242,7 +256,8 @@ class LineRules:
         shown = known.shown(text, said, self._found.stated, started=started, stage=stage)
         for found in shown:
             self._count(found, LogLine(found.name, line, text[:EVIDENCE_WIDTH]), stage)
-        return bool(shown) or self._look_unusual(text, line, level, stage, started) or bool(stated)
+        if not shown:
+            self._look_unusual(text, line, level, stage, started)
 
     def _count(self, known: Failure, line: LogLine, stage: Stage) -> None:
         new = KnownLine(
@@ -253,28 +268,29 @@ class LineRules:
         if stage == "table" and found.among_rows is None:
             found.among_rows = line
 
-    def _look_unusual(self, text: str, line: int, level: str | None, stage: Stage, started: bool) -> bool:
+    def _look_unusual(self, text: str, line: int, level: str | None, stage: Stage, started: bool) -> None:
         """Keep TEXT if it is unusual, with what it says of the run."""
         sort = unusual.sort_of(text, level)
         if sort is not None:
             measures = self._measured and process_of(text) in self._set_up
             self._keep(text, line, sort, "table" if measures else stage)
-            return True
+            return
         if level is not None or text.startswith("# "):
-            return False
+            return
         if unusual.MISSING.search(text) is not None:
             self._found.missing = self._found.missing or LogLine(text, line, text[:EVIDENCE_WIDTH])
-            return True
+            return
         ends = unusual.is_end(text)
         if stage != "before" and unusual.ends_the_run(text):
-            return self._add(Unusual("other", "ended badly", LogLine("", line, text[:EVIDENCE_WIDTH])))
+            self._add(Unusual("other", "ended badly", LogLine("", line, text[:EVIDENCE_WIDTH])))
+            return
         foreign = stage == "after" and not text.isascii()
         if not (ends or foreign or unusual.names_failure(text)):
-            return False
+            return
         about = started or unusual.HARDWARE.search(text) is not None
         first = LogLine("", line, text[:EVIDENCE_WIDTH])
         says: Decides = "fault" if not ends and unusual.is_fault(text) else ""
-        return self._add(Unusual("other", says, first, about_hardware=about))
+        self._add(Unusual("other", says, first, about_hardware=about))
 
     def _keep(self, text: str, line: int, sort: Sort, stage: Stage) -> None:
         """Keep a line of NCCL or of the kernel. What NCCL says before the first row disturbs no row."""
@@ -284,7 +300,7 @@ class LineRules:
         says = unusual.decides(sort, stage) if form not in self._before else ""
         self._add(Unusual(sort, says, LogLine("", line, text[:EVIDENCE_WIDTH])))
 
-    def _add(self, line: Unusual) -> bool:
+    def _add(self, line: Unusual) -> None:
         key = unusual.form(line.first.text), line.decides
         if key in self._unusual:
             self._unusual[key].count += 1
@@ -292,7 +308,6 @@ class LineRules:
             self._unusual[key] = line
         else:
             self._found.uncounted += 1
-        return True
 
     def found(self) -> FoundLines:
         """Known failures, fatal ones first, and unusual lines, each in the order of the log."""

@@ -7,11 +7,9 @@ The part before `via` is the link (channel, ranks, direction), the part behind i
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Literal
 
 from busbar.judge.nccl.log import patterns as p
@@ -19,7 +17,8 @@ from busbar.judge.nccl.log.records import LogLine
 
 MAX_LINKS = 400_000
 MAX_ENDS = 65_536
-End = tuple[str, int, int]  # host, pid, own rank
+Process = tuple[str, int]  # host and pid; "" and 0 where they were not printed
+End = tuple[Process, int]  # a process and its own rank
 RANK_BITS = 22
 RANK_MASK = (1 << RANK_BITS) - 1
 
@@ -36,18 +35,18 @@ class Links:
     balance: Counter[int] = field(default_factory=Counter)  # device -> edges sent, less those received
     overflow: bool = False
 
-    def end(self, host: str, pid: int, rank: int) -> None:
-        """Record that the process PID on HOST (0, "": not printed) printed an edge of its own RANK."""
-        end = host, pid, rank
+    def add(self, process: Process, link: bytes, key: int, sent: bool, *, first: bool) -> None:
+        """Add one end of a LINK as PROCESS printed it, with its KEY (`pack`).
+
+        Both ends print the same LINK. FIRST: it is of connection 0.
+        """
+        end = process, (key >> RANK_BITS if sent else key) & RANK_MASK
         if end not in self.ends:
             self.overflow |= len(self.ends) >= MAX_ENDS
             if not self.overflow:
                 self.ends.add(end)
-
-    def add(self, text: str, key: int | None, sent: bool) -> None:
-        """Add one end of a link: TEXT as printed, equal at both ends; KEY (`pack`) for connection 0."""
-        self.difference += hash(text) if sent else -hash(text)
-        if key is None:
+        self.difference += hash(link) if sent else -hash(link)
+        if not first:
             return
         mine = self.sent if sent else self.received
         mine.add(key)
@@ -86,7 +85,6 @@ def unpack(keys: Iterable[int]) -> Iterator[tuple[int, int, int]]:
 
 
 Kind = Literal["NET", "COLLNET", "P2P", "SHM"]
-MAX_KNOWN = 128  # letters of a transport that is remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,40 +110,6 @@ class EdgeCounts:
     count: int = 0
 
 
-@dataclass(slots=True)  # one per line, and a frozen one takes three times as long to make
-class Edge:
-    """One end of a link, as printed in `link`.
-
-    `direction` is send, receive or "" (inside a host), `target` is -1 for CollNet.
-    """
-
-    transport: Transport
-    direction: str
-    link: str
-    channel: int
-    connection: int
-    source: int
-    target: int
-
-
-def read_edge(body: str) -> Edge | None:
-    """The edge that a whole message states, or None."""
-    match = p.EDGE.fullmatch(body)
-    if match is None:
-        return None
-    text = match["transport"]
-    transport = _known_transport(text) if len(text) < MAX_KNOWN else read_transport(text)
-    return None if transport is None else Edge(transport, match["direction"] or "", *link(match))
-
-
-def link(match: re.Match[str]) -> tuple[str, int, int, int, int]:
-    """The link of a match of EDGE: as printed, then its channel, connection, source and target."""
-    text, channel, connection, source, target = match.group(
-        "link", "channel", "connection", "source", "target"
-    )
-    return text, int(channel), int(connection or "0"), int(source), int(target or "-1")
-
-
 def read_transport(text: str) -> Transport | None:
     """The transport that TEXT states; None if it is not in a known form."""
     match = p.TRANSPORT.fullmatch(text)
@@ -159,6 +123,3 @@ def read_transport(text: str) -> Transport | None:
     if match["p2p"] is not None:
         return Transport("P2P", match["p2p"].removeprefix("P2P/"), None, False, match["p2p"])
     return Transport("SHM", match["shm"], None, False, match["shm"])
-
-
-_known_transport = lru_cache(maxsize=1024)(read_transport)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from busbar.judge.nccl.log import patterns as p
-from busbar.judge.nccl.log.edges import Edge, EdgeCounts, Links, pack
+from busbar.judge.nccl.log.edges import EdgeCounts, Links, Process, Transport, pack
 from busbar.judge.nccl.log.records import LogLine
 
 KEEP = 64  # distinct texts kept of each kind; a log of any length stays small
@@ -101,28 +101,34 @@ class Evidence:
         else:
             self.lost.add("facts")
 
-    def edge(self, edge: Edge, process: tuple[str, int], line: int, text: str) -> None:
-        """Add an edge printed by PROCESS: its host and pid, or "" and 0."""
-        label = edge.transport.label
-        if label not in self.edges:
+    def edge(
+        self, edge: re.Match[bytes], transport: Transport, process: Process, line: int, text: bytes
+    ) -> None:
+        """Add an EDGE (a match of patterns.EDGE) over TRANSPORT that PROCESS printed."""
+        counts = self.edges.get(transport.label)
+        if counts is None:
             if len(self.edges) >= KEEP_LABELS:
                 self.lost.add("edges")
                 return
-            self.edges[label] = EdgeCounts(edge.transport, LogLine(label, line, text[:EVIDENCE_WIDTH]))
-        self.edges[label].count += 1
-        if edge.transport.kind in ("P2P", "SHM"):
-            self.inside.setdefault(process[0], set()).add(label)
-        if edge.transport.kind != "NET" or edge.transport.device is None:
+            first = LogLine(transport.label, line, text.decode("utf-8", "replace")[:EVIDENCE_WIDTH])
+            counts = self.edges[transport.label] = EdgeCounts(transport, first)
+        counts.count += 1
+        if transport.kind in ("P2P", "SHM"):
+            self.inside.setdefault(process[0], set()).add(transport.label)
+        if transport.kind != "NET" or transport.device is None:
             return
-        self.rails.setdefault(process[0], set()).add(edge.transport.device)
-        self.net_directions[edge.direction] += 1
-        if edge.direction:
-            sent = edge.direction == "send"
-            own = edge.source if sent else edge.target
-            self.links.end(*process, own)
-            self.links.balance[edge.transport.device] += 1 if sent else -1
-            key = pack(edge.channel, edge.source, edge.target) if edge.connection == 0 else None
-            self.links.add(edge.link, key, sent)
+        self.rails.setdefault(process[0], set()).add(transport.device)
+        link, channel, connection, source, target, direction = edge.group(
+            "link", "channel", "connection", "source", "target", "direction"
+        )
+        if direction is None:
+            self.net_directions[""] += 1
+            return
+        sent = direction == b"send"
+        self.net_directions["send" if sent else "receive"] += 1
+        self.links.balance[transport.device] += 1 if sent else -1
+        key = pack(int(channel), int(source), int(target or -1))
+        self.links.add(process, link, key, sent, first=not connection or int(connection) == 0)
 
     @classmethod
     def merged(cls, parts: Iterable[Evidence]) -> Evidence:
@@ -251,8 +257,11 @@ class Fact:
     of_host: str = ""
     example: str = ""
 
-    def take(self, evidence: Evidence, match: Match, host: str, line: int, text: str) -> None:
-        """Add a MATCH in a message of HOST to EVIDENCE."""
+    def take(self, evidence: Evidence, body: str, host: str, line: int, text: str) -> None:
+        """Add the fact to EVIDENCE if BODY, a message of HOST, states it."""
+        match = self.pattern.search(body)
+        if match is None:
+            return
         if self.keep is not None:
             self.keep(evidence, match, host, line, text)
         if self.of_host:
@@ -261,12 +270,9 @@ class Fact:
             evidence.of_host(name, groups["value"][:LONGEST_VALUE], host)
 
 
-FoundFact = tuple[Fact, Match]
-
-
-def find(body: str) -> list[FoundFact]:
-    """The facts that a message states."""
-    return [(f, m) for f in FACTS if f.contains in body and (m := f.pattern.search(body)) is not None]
+def candidates(body: str) -> tuple[Fact, ...]:
+    """The facts that a message like BODY may state, whatever its numbers are."""
+    return tuple(fact for fact in FACTS if fact.contains in body)
 
 
 def _fact(before: str, contains: str, behind: str, keeper: Keep) -> Fact:

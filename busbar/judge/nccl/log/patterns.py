@@ -112,16 +112,22 @@ ASKED_HIGH = _ascii(r"\s(?:-e|--maxbytes)[ =]?(\d{1,15}[KMGkmg]?)(?:\s|$)")
 # ... NCCL INFO NCCL version 2.22.3+cuda12.6          each process, from 2.22
 NCCL_VERSION = _ascii(r"(?:^|\s)(?:NCCL|RCCL) version[ :]+v?(\d+\.\d+[\w.+\-]*)")
 HCA = _ascii(r"\[(?P<device>\d+)\]\s?(?P<name>[\w.\-]+):(?P<port>\d+)/(?P<layer>IB|RoCE)(/SHARP)?")
-# Channel 07/0 : 6[6] -> 15[7] [receive]
-# Ring 00 : 0 -> 1 [send]                          NCCL <= 2.4
-# CollNet 00/0 : 3 [send]
-_LINK = (
-    r"(?P<link>(?:Channel|Ring|Coll|CollNet|Tree) (?P<channel>\d{1,4})(?:/(?P<connection>\d{1,4}))? : "
-    r"(?P<source>\d{1,6})(?:\[\w{1,20}\])?(?: -> (?P<target>\d{1,6})(?:\[\w{1,20}\])?)?)"
-    r"(?: \[(?P<direction>send|receive)\])?"
+# Channel 07/0 : 6[6] -> 15[7] [receive] via NET/IBext/3/GDRDMA
+# Ring 00 : 0 -> 1 [send] via NET/Socket/0         NCCL <= 2.4
+# CollNet 00/0 : 3 [send] via COLLNET/SHARP/0
+_EDGE = (
+    rb"(?P<link>(?:Channel|Ring|Coll|CollNet|Tree) (?P<channel>\d{1,4})(?:/(?P<connection>\d{1,4}))? : "
+    rb"(?P<source>\d{1,6})(?:\[\w{1,20}\])?(?: -> (?P<target>\d{1,6})(?:\[\w{1,20}\])?)?)"
+    rb"(?: \[(?P<direction>send|receive)\])? via (?P<transport>.+)"
 )
-#   ... via NET/IBext/3/GDRDMA
-EDGE = _ascii(_LINK + r" via (?P<transport>.+)", re.DOTALL)
+EDGE = re.compile(_EDGE, re.DOTALL)
+# gcn151:1904979:1905031 [0] NCCL INFO Using network IB                 an edge, or any other message
+INFO = b" NCCL INFO "
+MESSAGE = re.compile(
+    rb"(?!\d\d:\d\d:\d\d )(?P<host>[A-Za-z0-9_][\w.\-]{0,254}):(?P<pid>\d{1,20}):\d{1,20} \[-?\d{0,9}\]"
+    rb" NCCL INFO (?:" + _EDGE + rb")?",
+    re.DOTALL,
+)
 # NET/IBext/3/GDRDMA | NET/AWS Libfabric/0(8)/GDRDMA/Shared | P2P/CUMEM/read | SHM/direct/direct
 # P2P/IPC/read comm 0x7f2e5c001000 nRanks 16       NCCL 2.12
 TRANSPORT = _ascii(

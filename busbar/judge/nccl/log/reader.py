@@ -10,14 +10,14 @@ from datetime import datetime
 
 from busbar.judge.nccl.log import patterns as p
 from busbar.judge.nccl.log.clean import clean, is_csv, is_start, width
-from busbar.judge.nccl.log.edges import read_edge
+from busbar.judge.nccl.log.edges import Process, Transport, read_transport
 from busbar.judge.nccl.log.evidence import (
     EVIDENCE_WIDTH,
     KEEP_HOSTS,
     MACHINE,
     Evidence,
-    FoundFact,
-    find,
+    Fact,
+    candidates,
     plain_facts,
 )
 from busbar.judge.nccl.log.messages import Message, find_message
@@ -34,7 +34,6 @@ from busbar.judge.nccl.log.records import (
 from busbar.judge.nccl.log.source import BLOCK, MAX_LINE, Source, SourceError, open_log
 from busbar.judge.nccl.log.tables import RunBuilder
 
-Process = tuple[str, int]  # host, pid
 MAX_PROCESSES = 65_536
 
 
@@ -144,18 +143,13 @@ MAX_SKEW = 60.0  # by which a clock may be set back
 HOUR = 3600.0
 # text after MAX_TEXT that would have been read; lists of ranks and host names have none
 READABLE = re.compile(rb"NCCL |# |\d +\d+ +[a-z]")
-# how nearly every line begins, behind at most a pod, a time and a tag: the process of an INFO message
-HEAD = re.compile(
-    rb"(?:\[pod/[^\]\s]{1,250}\] ?)?"
-    rb"(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)? )?"
-    rb"(?:\[\d{1,6},\d{1,6}\]<std(?:out|err)>:? ?)?(?!\d\d:\d\d:\d\d )"
-    rb"([A-Za-z0-9_][\w.\-]{0,254}):(\d{1,20}):\d{1,20} \[-?\d{0,9}\] NCCL INFO "
-)
+# the shape of a text: all its digits are 0, so that messages of all ranks have a few shapes
+SHAPE = bytes.maketrans(b"123456789", b"000000000")
 # 2026-05-05T06:16:47.123456789Z stdout P text      a part of a line in a CRI file; F is the last one
 CRI = re.compile(rb"\S{20,40} (stdout|stderr) ([PF]) ")
 FEWEST = 3  # bytes of a line that says anything
 SHORT = 7  # a text with fewer letters is neither a part of a table nor of a message
-MAX_KNOWN = 4096  # processes and bodies of messages that are remembered
+MAX_KNOWN = 4096  # processes, and shapes of messages, that are remembered
 OF_HOST = re.compile(r"[a-z0-9][a-z0-9.\-]*")
 GLUED_NUMBER = re.compile(r"-?\d+(?=[A-Za-z])")
 
@@ -247,10 +241,12 @@ class LogReader:
         self._missing: LogLine | None = None  # zeros where lines of the run have been
         self._last_line = b""
         self._raw = b""  # the line that is read
-        # what need not be found again while the same program prints: the evidence of a process, and the facts
-        # in a body of a message that says nothing else
-        self._processes: dict[tuple[bytes, bytes], tuple[Evidence, tuple[str, int]]] = {}
-        self._bodies: dict[str, list[FoundFact]] = {}
+        # of the processes that print while no other line stands between their messages
+        self._processes: dict[tuple[bytes, bytes], tuple[Evidence, Process]] = {}
+        # shapes of texts before a process, transports, and shapes of messages with the facts they may state
+        self._prefixes: set[bytes] = {b""}
+        self._transports: dict[bytes, Transport] = {}
+        self._shapes: dict[bytes, tuple[Fact, ...]] = {}
         self._row_at: tuple[datetime, int] | None = None  # the last row's time and line
         self.gap: LogLine | None = None
         self._date: str | None = None
@@ -311,20 +307,9 @@ class LogReader:
     def _line(self, line: bytes, number: int) -> None:
         """Take one line."""
         self._raw = line
-        if (
-            len(line) <= MAX_TEXT
-            and not self._parts
-            and (head := HEAD.match(line)) is not None
-            and line.isascii()
-        ):
-            start, end = head.start(1), head.end()
-            text = line[start:].decode("ascii").rstrip()
-            # such a text would come out of `clean` as it is
-            alone = "NCCL " not in text[end - start :] and "," not in text and "]<std" not in text
-            if alone and text.isprintable():
-                evidence, process = self._process(head)
-                self._message(evidence, "INFO", process, text[end - start :].strip(), number, text)
-                return
+        message = find_info(line.rstrip()) if not self._parts else None
+        if message is not None and self._take(message, number):
+            return
         if self._parts or b" P " in line[:64]:
             joined = self._joined(line)
             if joined is None:
@@ -342,6 +327,52 @@ class LogReader:
         for text in texts or ():
             if text:
                 self._read(text, number)
+        if message is not None and texts == [_text(message.string[message.start() :])]:
+            self._remember(message, texts[0])
+
+    def _take(self, message: re.Match[bytes], number: int) -> bool:
+        """Take an INFO message if what stands before it and its shape are known, as of nearly every line."""
+        line, start = message.string, message.start()
+        if line[:start].translate(SHAPE) not in self._prefixes:
+            return False
+        via = message["transport"]
+        if via is not None:
+            transport = self._transports.get(via)
+            if transport is None:
+                return False
+            evidence, process = self._process(message)
+            evidence.edge(message, transport, process, number, line[start:])
+            return True
+        raw = line[message.end() :]
+        facts = self._shapes.get(raw.translate(SHAPE))
+        if facts is None:
+            return False
+        evidence, process = self._process(message)
+        if facts:
+            body, text = _text(raw).strip(), _text(line[start:])
+            for fact in facts:
+                fact.take(evidence, body, process[0], number, text)
+        return True
+
+    def _remember(self, message: re.Match[bytes], text: str) -> None:
+        """Remember the prefix and the shape of an INFO message that `clean` leaves as TEXT."""
+        line, start, via = message.string, message.start(), message["transport"]
+        raw = line[message.end() :]
+        body = _text(raw)
+        if "NCCL " in body or (via is not None and b"NCCL " in via) or len(line) > EVIDENCE_WIDTH:
+            return
+        if len(self._prefixes) < MAX_KNOWN and b" P " not in line[:start]:
+            self._prefixes.add(line[:start].translate(SHAPE))
+        if via is not None:
+            transport = read_transport(_text(via))
+            if transport is not None and len(self._transports) < MAX_KNOWN:
+                self._transports[via] = transport
+        elif len(self._shapes) < MAX_KNOWN and not (
+            p.names_transport(body)
+            or p.names_process(body)
+            or (self._matcher is not None and self._matcher.concerns(text))
+        ):
+            self._shapes[raw.translate(SHAPE)] = candidates(body)
 
     def _joined(self, line: bytes) -> bytes | None:
         """LINE of a CRI file behind the parts before it; None for a part that others follow."""
@@ -372,71 +403,64 @@ class LogReader:
             if following is not None:
                 end, next_host = self._unglue(text, following, message.end)
             body = text[message.end : end].strip()
-            evidence = self._evidence(host, message.pid)
-            process = host, whole(message.pid or "0")
+            evidence, process = self._speaker(host, message.pid)
             self._message(evidence, message.level, process, body, number, text[start:end])
             message, start, host = following, end, next_host
 
-    def _process(self, head: re.Match[bytes]) -> tuple[Evidence, tuple[str, int]]:
-        """The evidence to which a message of the process in HEAD belongs, and the process."""
-        key = head[1], head[2]
+    def _process(self, message: re.Match[bytes]) -> tuple[Evidence, Process]:
+        """The evidence to which a MESSAGE belongs, and its process."""
+        key = message["host"], message["pid"]
         found = self._processes.get(key)
         if found is None:
-            host, pid = head[1].decode("ascii"), head[2].decode("ascii")
-            found = self._evidence(host, pid), (host, whole(pid))
+            found = self._speaker(_text(key[0]), _text(key[1]))
             if len(self._processes) < MAX_KNOWN:
                 self._processes[key] = found
         return found
+
+    def _speaker(self, host: str, pid: str | None) -> tuple[Evidence, Process]:
+        """The evidence to which a message of NCCL belongs, and its process ("" and 0: not printed)."""
+        evidence = self._evidence(host, pid)
+        evidence.speaks = True
+        if host and len(self.hosts) < KEEP_HOSTS:
+            self.hosts.add(host)
+            evidence.hosts.add(host)
+        return evidence, (host, whole(pid or "0"))
 
     def _evidence(self, host: str, pid: str | None) -> Evidence:
         """The evidence to which a message of a process belongs."""
         return self._binding.evidence(host, None if pid is None else whole(pid), *self._at)
 
     def _message(
-        self, evidence: Evidence, level: str, process: tuple[str, int], body: str, line: int, text: str
+        self, evidence: Evidence, level: str, process: Process, body: str, line: int, text: str
     ) -> None:
-        """Take one message of PROCESS: host and pid, "" and 0 where they were not printed."""
-        host = process[0]
-        evidence.speaks = True
-        if host and len(self.hosts) < KEEP_HOSTS:
-            self.hosts.add(host)
-            evidence.hosts.add(host)
+        """Take one message of PROCESS."""
         if (not body and level == "INFO") or level in ("TRACE", "CALL"):
             return  # what a trace shows is said by INFO and WARN
         if level == "WARN":
             evidence.keep("warnings", body, line, text)
-        elif (edge := read_edge(body)) is not None:
-            evidence.edge(edge, process, line, text)
-            return
-        facts = self._bodies.get(body) if level == "INFO" else None
-        if facts is None:
-            facts, said = find(body), True
-            if p.names_transport(body):
-                evidence.keep("unread_edges", body, line, text)
-            elif p.names_process(body):
-                evidence.keep("unread_messages", body, line, text)
-            else:
-                said = False
-            known = self._look(text, line, level) or said or level != "INFO"
-            if not known and len(body) < EVIDENCE_WIDTH and len(self._bodies) < MAX_KNOWN:
-                self._bodies[body] = facts
-        for fact, match in facts:
-            fact.take(evidence, match, host, line, text)
+        elif (edge := p.EDGE.fullmatch(body.encode("utf-8", "replace"))) is not None:
+            transport = read_transport(_text(edge["transport"]))
+            if transport is not None:
+                evidence.edge(edge, transport, process, line, text.encode("utf-8", "replace"))
+                return
+        for fact in candidates(body):
+            fact.take(evidence, body, process[0], line, text)
+        if p.names_transport(body):
+            evidence.keep("unread_edges", body, line, text)
+        elif p.names_process(body):
+            evidence.keep("unread_messages", body, line, text)
+        self._look(text, line, level)
 
-    def _look(self, text: str, line: int, level: str | None = None) -> bool:
-        """Whether the matcher recognizes TEXT."""
+    def _look(self, text: str, line: int, level: str | None = None) -> None:
+        """Show TEXT to the matcher."""
         builder = self.builder
-        return (
-            bool(text)
-            and self._matcher is not None
-            and self._matcher.look(text, line, level=level, started=builder.started, stage=builder.stage)
-        )
+        if text and self._matcher is not None:
+            self._matcher.look(text, line, level=level, started=builder.started, stage=builder.stage)
 
     def _plain(self, text: str, number: int) -> None:
         """Take a text that is not a message of NCCL."""
         rows = self._rows()
         self._processes.clear()
-        self._bodies.clear()
         self.builder.add(text, number)
         if self._rows() > rows:
             self._time_row(number, first=not rows)
@@ -504,6 +528,19 @@ def _is_another(before: str, *, inside: bool) -> bool:
     if OF_HOST.fullmatch(before) is None or before.isdigit():
         return False
     return not (inside and before.isalpha() and len(before) >= 4)
+
+
+def find_info(line: bytes) -> re.Match[bytes] | None:
+    """The first INFO message in LINE and its process, behind whatever a launcher or collector wrote."""
+    at = line.find(p.INFO)
+    gpu = line.rfind(b" ", 0, at) if 0 < at < MAX_TEXT else -1
+    if gpu < 0:
+        return None
+    begin = line.rfind(b" ", 0, gpu) + 1
+    found = p.MESSAGE.match(line, begin)
+    if found is None and (tag := line.rfind(b">:", begin, gpu)) >= 0:
+        found = p.MESSAGE.match(line, tag + 2)
+    return found
 
 
 def _text(line: bytes) -> str:

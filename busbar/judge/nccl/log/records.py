@@ -372,12 +372,15 @@ class FoundLines:
 class LineMatcher(Protocol):
     """Recognizes lines on behalf of a caller (known failures, see busbar.judge.nccl.diagnose)."""
 
+    def concerns(self, text: str) -> bool:
+        """False if an INFO message like TEXT shows nothing, whatever its numbers are."""
+
     def look(
         self, text: str, line: int, *, level: str | None = None, started: bool = True, stage: Stage = "before"
-    ) -> bool:
+    ) -> None:
         """Count what one cleaned line, or a message of NCCL of this LEVEL, shows.
 
-        STARTED: a program of nccl-tests had printed something before it. False where the line shows nothing.
+        STARTED: a program of nccl-tests had printed something before it.
         """
 
     def found(self) -> FoundLines:

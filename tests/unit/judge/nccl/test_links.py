@@ -12,8 +12,9 @@ import pytest
 
 from busbar.judge.nccl import Expectation
 from busbar.judge.nccl.checks.transport import incomplete
-from busbar.judge.nccl.log.edges import Edge, EdgeCounts, End, Links, Transport, pack, read_edge
+from busbar.judge.nccl.log.edges import EdgeCounts, End, Links, Transport, pack, read_transport
 from busbar.judge.nccl.log.evidence import TEXTS, Evidence
+from busbar.judge.nccl.log.patterns import EDGE
 from busbar.judge.nccl.log.records import LogLine
 from tests.unit.judge.nccl.tables import MIB, context, row, said, table
 
@@ -35,9 +36,8 @@ def printed(links: Iterable[Link], per_host: int = 2, connection: int = 0, **fac
 def say(links: Links, host: str, link: Link, sent: bool, connection: int = 0) -> None:
     """One end of a link, as a process on HOST prints it."""
     channel, source, target = link
-    links.end(host, 0, source if sent else target)
-    text = f"{channel}/{connection}: {source} -> {target}"
-    links.add(text, pack(*link) if connection == 0 else None, sent)
+    text = f"{channel}/{connection}: {source} -> {target}".encode()
+    links.add((host, 0), text, pack(*link), sent, first=connection == 0)
 
 
 def missing(evidence: Evidence, ranks: int = 4, per_host: int = 2, **want: Any) -> str | None:
@@ -59,6 +59,7 @@ def refusal(evidence: Evidence) -> tuple[str, str] | None:
 
 
 LINE = LogLine("x", 3, "x")
+NUMBERS = {"channel": 0, "connection": 0, "source": 0, "target": -1}
 FACTS: dict[str, Any] = {
     **{kind: {"x": LINE} for kind in TEXTS},
     **{kind: {"a"} for kind in ("hosts", "lost")},
@@ -69,7 +70,7 @@ PART = Evidence(
     rails={"a": {0}},
     inside={"a": {"P2P"}},
     net_directions=Counter(send=1),
-    links=Links(7, {1}, {2}, {("a", 9, 0)}, Counter({0: 1}), overflow=True),
+    links=Links(7, {1}, {2}, {(("a", 9), 0)}, Counter({0: 1}), overflow=True),
     hcas_of_host={"a": ("mlx5_0",)},
     facts={"NCCL_IB_TC": {"106": {"a"}}},
     told=1,
@@ -118,8 +119,12 @@ def test_what_was_printed_in_parts_of_a_log_is_whole_when_they_are_put_together(
 )
 def test_an_edge_is_read_whole(link: str, via: str, edge: tuple[Any, ...]) -> None:
     *transport, direction, channel, connection, source, target = edge
-    whole = Edge(Transport(*transport), direction, link, channel, connection, source, target)
-    assert read_edge(link + via) == whole
+    found = EDGE.fullmatch(f"{link}{via}".encode())
+    assert found is not None
+    numbers = [int(found[name] or default) for name, default in NUMBERS.items()]
+    assert numbers == [channel, connection, source, target]
+    assert (found["link"].decode(), (found["direction"] or b"").decode()) == (link, direction)
+    assert read_transport(found["transport"].decode()) == Transport(*transport)
 
 
 def test_rings_whose_edges_are_all_there_are_complete() -> None:
@@ -143,13 +148,13 @@ def test_an_edge_that_only_one_end_printed_shows_that_lines_are_missing() -> Non
     ("ends", "seen", "reason"),
     [
         (
-            {("worker-0", 0, 16)},
+            {(("worker-0", 0), 16)},
             [],
             "worker-0 prints an edge of rank 16, which the device list does not have",
         ),
-        ({("", 0, 16)}, [], "a process prints an edge of rank 16, which the device list does not have"),
+        ({(("", 0), 16)}, [], "a process prints an edge of rank 16, which the device list does not have"),
         (
-            {("worker-1", 0, 3)},
+            {(("worker-1", 0), 3)},
             [],
             "worker-1 prints an edge of rank 3, which the device list has on worker-0",
         ),
@@ -166,15 +171,15 @@ def test_an_edge_of_a_rank_that_is_not_listed_or_listed_elsewhere_is_misplaced(
 
 
 def test_a_message_without_its_host_is_not_misplaced() -> None:
-    ends = {("", 0, 3), ("worker-0.site", 0, 1), ("worker-1", 0, 9)}
+    ends = {(("", 0), 3), (("worker-0.site", 0), 1), (("worker-1", 0), 9)}
     assert refusal(Evidence(links=Links(ends=ends))) is None
 
 
 def test_a_process_prints_edges_of_its_own_ranks_only() -> None:
-    own = {("worker-0", 103, 3), ("worker-1", 109, 9)}
+    own = {(("worker-0", 103), 3), (("worker-1", 109), 9)}
     assert refusal(Evidence(links=Links(ends=own))) is None
     reason = "pid 103 on worker-0 prints an edge of rank 5, which the device list has elsewhere"
-    other = Evidence(links=Links(ends={*own, ("worker-0", 103, 5)}))
+    other = Evidence(links=Links(ends={*own, (("worker-0", 103), 5)}))
     assert refusal(other) == ("transport.misplaced_edge", reason)
 
 

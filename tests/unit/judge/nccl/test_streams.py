@@ -14,6 +14,7 @@ import pytest
 import zstandard
 
 from busbar.judge.nccl import Expectation, judge_log, read_file, read_lines
+from busbar.judge.nccl.log.evidence import FACTS
 from busbar.judge.nccl.log.reader import ParsedLog, read_blocks
 from busbar.judge.nccl.log.source import BLOCK, Source, SourceError
 from tests.support import shared
@@ -137,6 +138,27 @@ def test_lines_beyond_one_block_are_read_whole() -> None:
     assert log.evidence.via["P2P/CUMEM"] == len(made.info)
     assert log.date == "2026-05-05 06:16:47"
     assert judge_log(log, WANT).reasons == []
+
+
+@pytest.mark.parametrize("prefix", ["", "2026-11-25T10:00:{:02d}.123456789Z stdout F ", "[1,{}]<stdout>:"])
+def test_messages_that_differ_only_in_numbers_are_each_read(prefix: str) -> None:
+    made = Made()
+    sizes = ["524288", "131072", "524288", "262144"]
+    for host, size in enumerate(sizes):
+        made.info.append(f"worker-{host}:40:90 [0] NCCL INFO P2P Chunksize set to {size}")
+        made.info.append(f"worker-{host}:40:90 [0] NCCL INFO NVLS Head  0:  0 {host}")
+    lines = [prefix.format(n % 60) + line for n, line in enumerate(made.lines())]
+    log = read_lines(lines)
+    found = {
+        size: {"worker-0", "worker-2"} if size == "524288" else {f"worker-{n}"}
+        for n, size in enumerate(sizes)
+    }
+    assert log.evidence.facts["P2P chunk size"] == found
+    assert facts(log)["rows"] == facts(read_lines(made.lines()))["rows"]
+
+
+def test_every_text_of_a_fact_is_found_whatever_the_numbers_are() -> None:
+    assert [fact.contains for fact in FACTS if any(map(str.isdigit, fact.contains))] == []
 
 
 def test_a_line_of_100_mb_is_cut_and_named(tmp_path: Path) -> None:
