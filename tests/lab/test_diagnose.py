@@ -31,7 +31,7 @@ Fault = AbstractContextManager[None]
 
 WORKERS = ("worker-1", "worker-2", "worker-3", "worker-4")
 HCAS = ("mlx5_1", "mlx5_3")
-DIAGNOSE_SECONDS, END_SECONDS = 900, 120
+DIAGNOSE_SECONDS, END_SECONDS, PATHS_SECONDS = 900, 120, 120
 # GB/s. A pair of the lab reaches five times as much where nothing else runs, and two cores are noisy.
 # The lab's hosts share the CPUs that carry their traffic.
 ONE_GROUP_AT_A_TIME = """
@@ -46,6 +46,7 @@ INJECTED, SPREAD, TENTH = 200, 0.03, 0.9  # GB/s of a rail, of one run, what a s
 CPU_MICROSECONDS = 5_000  # of each 100,000
 DEVICE = "$(ip -o route get 10.77.0.11 | grep -o 'dev [^ ]*' | cut -d' ' -f2)"
 RAILS = "/usr/local/lib/busbar-lab/rails"
+PATHS = "/usr/local/lib/busbar-lab/paths"
 # Those of workers that listen: they accept connections and do not answer. systemd makes one $ of two.
 FREEZE = """\
 systemd-run --quiet --unit drill-freeze bash -c 'while sleep 0.2; do
@@ -183,6 +184,11 @@ class Site:
         )
         return done.returncode, {**found, "said": done.stderr}
 
+    def paths(self) -> subprocess.CompletedProcess[str]:
+        """Measures the paths of all workers; in less than two minutes."""
+        words = (sys.executable, "-m", "busbar", "diagnose", "dev", "--paths", "--json")
+        return self.lab.run(*words, cwd=self.stack.folder, seconds=PATHS_SECONDS)
+
     def start(self) -> subprocess.Popen[str]:
         return subprocess.Popen(
             self.command, env=self.lab.environment, cwd=self.stack.folder, text=True,
@@ -254,6 +260,24 @@ def site(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_slow_is_named_and_nothing_else(site: Site, name: str) -> None:
     assert site.judge(CASES[name]) == []
+
+
+def test_a_slow_path_to_a_gpu_is_named_and_its_step_can_be_followed(site: Site) -> None:
+    """The printed step leads to the host and to the HCA, where `lspci` tells of ACS; the lab has no device."""
+    fault = "mlx5_3 gpu 41"
+    with fault_on(site.lab, "worker-3", f"echo {fault} >{PATHS}", f"rm {PATHS}"):
+        done = site.paths()
+        found = json.loads(done.stdout)
+        [row] = found["rows"]
+        assert done.returncode == 1, done.stderr
+        assert row["path"].startswith("worker-3 mlx5_3 with GPU 0000:")
+        assert row["measured"] == "41 Gb/s"
+        assert row["points_to"].startswith("the way between GPU and HCA")
+        assert found["not_run"] == []
+    healthy = site.paths()
+    assert (healthy.returncode, json.loads(healthy.stdout)["rows"]) == (0, []), healthy.stderr
+    for worker in WORKERS:
+        assert site.lab.ssh(worker, "pgrep -x ib_write_bw || true").strip() == ""
 
 
 def test_an_interrupted_diagnosis_continues_in_the_stage_that_it_was_in(site: Site) -> None:

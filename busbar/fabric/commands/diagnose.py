@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from busbar.cli.ending import end, when_interrupted
-from busbar.cli.output import fail, print_text, progress
+from busbar.cli.output import fail, print_result, print_text, progress
 from busbar.cli.stackfile import AsJson, Project, Stack, capability_of, cluster_api, find_file
-from busbar.exits import FAILED, NO_VERDICT, USAGE, Failed
+from busbar.exits import FAILED, NO_VERDICT, USAGE, Failed, NoVerdict
+from busbar.text import counted, listed
 
 if TYPE_CHECKING:
     from busbar.config import Cluster
     from busbar.config.cluster import AnyCluster
     from busbar.config.stackfile import StackFile
     from busbar.fabric.diagnosis import Backend, Findings, Scope, State
+    from busbar.fabric.paths import Found
     from busbar.hosts.inventory import Host
 
 FOLDER = "diagnosis"
@@ -55,12 +59,22 @@ def diagnose(
             "--quarantine put there), and end it in the stack file for those that pass.",
         ),
     ] = False,
+    paths: Annotated[
+        bool,
+        typer.Option(
+            "--paths",
+            help="In place of NCCL, measure each rail with ib_write_bw on the hosts: alone with the memory "
+            "of the host and of a GPU, then with a partner.",
+        ),
+    ] = False,
 ) -> None:
     """Find the slow node, rail or switch of a pool by short NCCL runs on one or two nodes each.
 
     A few jobs run, which hold the GPUs of the nodes that they measure; none is left at the end. Results are
     kept in .busbar/STACK/POOL/diagnosis: after an interruption, or at the end of its time, the same command
     continues.
+
+    With --paths it logs in to the workers instead, and nothing is kept.
 
     Exit code 0: all nodes were measured and nothing is slow; 1: something is named; 2: no verdict, as where
     a node could not be measured; 64: bad usage; 130: interrupted.
@@ -69,6 +83,12 @@ def diagnose(
         fail("--quarantine and --release exclude each other", USAGE)
     path = find_file(stack, project)
     capability = capability_of(path)
+    if paths:
+        if quarantine or release:
+            fail("--paths excludes --quarantine and --release", USAGE)
+        if capability:
+            fail("--paths measures the workers of a K3s stack, and this is another one", USAGE)
+        raise typer.Exit(_paths(path, pool, nodes, as_json=as_json))
     on_site = capability.on_hosts(path).diagnose if capability else _diagnose
     code = on_site(path, pool, nodes, as_json=as_json, quarantine=quarantine, release=release)
     raise typer.Exit(code)
@@ -91,6 +111,62 @@ def _diagnose(
         progress(f"{node} stays in quarantine: {why}")
     _edit(file, {node: None for node in judged if node not in kept})
     return found.exit_code or (NO_VERDICT if kept else 0)
+
+
+def _paths(path: Path, pool: str | None, nodes: str | None, *, as_json: bool) -> int:
+    """Measure the paths of a pool's workers, and print what is slow. Returns the exit code.
+
+    Raises NoVerdict while pods hold GPUs or HCAs of the workers.
+    """
+    from busbar.cli.k3s import spec_of_stack
+    from busbar.config import stackfile
+    from busbar.fabric import paths
+    from busbar.fabric.diagnosis.stages import places_of
+    from busbar.hosts.inventory import Inventory
+    from busbar.hosts.remote import Hosts
+    from busbar.kube.gpus import active_pods, held_by
+
+    file = stackfile.read(path)
+    cluster = file.cluster()
+    inventory = Inventory.of(cluster)
+    chosen, named = one_pool([*cluster.pools], inventory.workers, pool, nodes)
+    names = [host.name for host in inventory.usable_of(chosen)] if named is None else named
+    held = held_by(active_pods(cluster_api(file, cluster)))
+    pods = [f"{pod} on {name}" for name in names for by in held.get(name, {}).values() for pod in by]
+    if pods:
+        raise NoVerdict(
+            f"pods hold GPUs or HCAs: {listed([*dict.fromkeys(pods)])}",
+            "wait for them or end them, or choose other workers with --nodes A,B",
+        )
+    spec = spec_of_stack(file, cluster)
+    workers = {host.name: host for host in inventory.workers if host.name in names}
+    rounds = paths.rounds_of(names, places_of(cluster.hosts.workers))
+    rails = max((spec.requirements_of(host).rails for host in workers.values()), default=0)
+    progress(paths.plan_text(len(names), rails, rounds))
+
+    async def measure() -> paths.Found:
+        async with Hosts.open(spec.login, progress) as hosts:
+            return await paths.measure(hosts, workers, spec.requirements_of, rounds, progress)
+
+    found = asyncio.run(measure())
+    for why in found.not_run:
+        progress(f"not run: {why}")
+    result = {
+        "stack": file.stack,
+        "pool": chosen,
+        "rows": [asdict(row) for row in found.rows],
+        "paths": [each.model_dump() for each in found.paths],
+        "not_run": found.not_run,
+    }
+    print_result(result, as_json, lambda: _show(found))
+    return found.exit_code
+
+
+def _show(found: Found) -> None:
+    for row in found.rows:
+        print_text(f"{row.path}: {row.measured}, expected {row.expected}\n  points to {row.points_to}")
+    measured, slow = counted(len(found.paths), "path"), len(found.rows)
+    print_text(f"{measured} measured, {slow} slow, {len(found.not_run)} not run")
 
 
 def put_in_quarantine(file: StackFile, cluster: AnyCluster, found: Findings, **where: str) -> None:
@@ -170,6 +246,7 @@ def after_failed_gate(path: Path, say: Callable[[str], None]) -> None:
             say("Fix: correct it (`busbar check-config` names each finding), then `busbar diagnose`.")
         return
     say(f"`busbar diagnose {file.stack}` finds which node, rail or switch is slow.")
+    say(f"`busbar diagnose {file.stack} --paths` measures each rail without NCCL.")
     for pool in cluster.pools:
         verdict = Archive(file.project / ".busbar" / file.stack / pool).verdict() or {}
         if cluster.validation_of(pool).diagnose.when == "on_failure" and verdict.get("passed") is False:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import yaml
 
 from busbar.cli import stackfile
 from busbar.collect.watch import Unreachable
+from busbar.fabric import paths
 from busbar.fabric.commands.diagnose import after_failed_gate
 from busbar.fabric.diagnosis import Diagnosis, Scope, State
 from busbar.fabric.localise import Group
@@ -18,7 +21,7 @@ from busbar.fabric.measure.run import Interrupted
 from busbar.kube.client import ApiError
 from tests.support.cli import busbar
 from tests.support.clusters import site
-from tests.unit.fabric.measure.foreign import Foreign
+from tests.unit.fabric.measure.foreign import Foreign, holder
 
 
 @pytest.fixture
@@ -202,7 +205,10 @@ def test_a_failed_gate_diagnoses_the_pools_that_did_not_pass_where_the_configura
     said: list[str] = []
     after_failed_gate(failed_stack(when, passed=passed), said.append)
     assert [scope.pool for scope in seen] == pools
-    assert said == ["`busbar diagnose prod` finds which node, rail or switch is slow."]
+    assert said == [
+        "`busbar diagnose prod` finds which node, rail or switch is slow.",
+        "`busbar diagnose prod --paths` measures each rail without NCCL.",
+    ]
 
 
 def test_the_stack_of_another_program_that_makes_a_cluster_is_not_diagnosed(tmp_path: Path) -> None:
@@ -240,3 +246,59 @@ def test_a_diagnosis_that_cannot_run_does_not_change_how_the_update_ends(
 
     monkeypatch.setattr(Diagnosis, "run", fails)
     after_failed_gate(failed_stack("on_failure", passed=False), print)
+
+
+@pytest.fixture
+def measured(found: State, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The workers whose paths are measured from now on; the paths of gpu-2 to its GPU are slow."""
+    asked: list[list[str]] = []
+
+    async def measure(_: object, workers: dict[str, Any], *__: object) -> paths.Found:
+        asked.append([*workers])
+        known = paths.Found({name: {"mlx5_0": paths.Rail("mlx5_0/1", 400, None)} for name in workers})
+        for name in workers:
+            each = {"rail": "mlx5_0", "memory": "gpu", "gpu": "0000:1b:00.0", "why": ""}
+            known.take(name, [{**each, "gbps": 41.0 if name == "gpu-2" else 392.0}])
+        return known
+
+    @asynccontextmanager
+    async def opened(*_: object) -> AsyncIterator[None]:
+        yield
+
+    monkeypatch.setattr("busbar.hosts.remote.Hosts.open", opened)
+    monkeypatch.setattr(paths, "measure", measure)
+    return asked
+
+
+def test_the_paths_of_a_pool_are_measured_and_a_slow_one_is_named(measured: list[list[str]]) -> None:
+    done = diagnose("--pool", "h100", "--paths")
+    assert (measured, done.exit_code) == ([["gpu-1", "gpu-2", "gpu-3"]], 1)
+    assert "plan: 8 rails with 2 memories on 3 hosts at once, about 96 s" in done.stderr
+    assert done.stdout.splitlines() == [
+        "gpu-2 mlx5_0 with GPU 0000:1b:00.0: 41 Gb/s, expected at least 380 Gb/s, the median of all hosts is "
+        "392 Gb/s",
+        f"  points to {paths.GPU_TO_HCA}",
+        "3 paths measured, 1 slow, 0 not run",
+    ]
+
+
+def test_the_slow_paths_are_printed_as_json(measured: list[list[str]]) -> None:
+    done = diagnose("--pool", "h100", "--paths", "--nodes", "gpu-2", "--json")
+    printed = json.loads(done.stdout)
+    assert (printed["stack"], printed["pool"], printed["not_run"]) == ("prod", "h100", [])
+    assert [row["points_to"] for row in printed["rows"]] == [paths.GPU_TO_HCA]
+
+
+def test_no_path_is_measured_while_a_pod_holds_devices_of_a_worker(
+    measured: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("busbar.kube.gpus.active_pods", lambda _: [holder("gpu-2", "train", 1)])
+    done = diagnose("--pool", "h100", "--paths")
+    assert (measured, done.exit_code) == ([], 2)
+    assert "pods hold GPUs or HCAs: ml/train on gpu-2. Fix: wait for them or end them" in done.stderr
+    assert diagnose("--pool", "h100", "--paths", "--nodes", "gpu-1,gpu-3").exit_code == 0
+
+
+def test_paths_put_no_worker_in_quarantine(measured: list[list[str]]) -> None:
+    done = diagnose("--pool", "h100", "--paths", "--quarantine")
+    assert (done.exit_code, "--paths excludes --quarantine and --release" in done.stderr) == (64, True)

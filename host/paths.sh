@@ -1,0 +1,182 @@
+#!/usr/bin/env bash
+# Measures the paths of a host's rails with ib_write_bw of perftest: a rail in loopback, and to the same rail of a partner. A rail
+# is HCA/PORT, or HCA/PORT/GID_INDEX.
+#
+# VERB=look: facts {"hcas" (host/preflight-hardware.sh),"links": {"HCA": {"width","speed"}}}.
+# VERB=loopback: RAILS; facts {"paths"}: each rail with the memory of the host, then with that of the nearest GPU.
+# VERB=serve: RAILS; waits for the clients of all rails. Facts {"paths":[]}.
+# VERB=connect: RAILS, ADDRESS; facts {"paths"}: each rail to the server there.
+# "paths": [{"rail","memory","gpu","gbps","why"}]; "gbps" is null where there is no result, and "why" has the reason.
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib preflight-hardware preflight-health
+
+PROGRAM=ib_write_bw
+# The first rail has this TCP port, the next one the next.
+FIRST_PORT=18600
+BYTES=8388608
+RUN_SECONDS=3
+# The longest time of one run; no server outlives it by more than the runs before its own.
+MOST_SECONDS=20
+CONNECT_SECONDS=10
+
+main() {
+  begin_verb look loopback serve connect
+  if [[ $VERB == look ]]; then
+    look
+    return
+  fi
+  [[ -n $(type -P "$PROGRAM" || true) ]] || die "perftest is not installed" "apt-get install perftest (dnf install perftest)"
+  # busbar passes words.
+  read -ra RAILS <<<"$RAILS"
+  FOLDER=$(mktemp -d)
+  trap 'end_servers; rm -rf "$FOLDER"' EXIT
+  "paths_$VERB"
+}
+
+look() {
+  local device links=""
+  for device in "$INFINIBAND"/*; do
+    [[ ! -e $device ]] || links+=",$(json "${device##*/}"):{\"width\":$(sysfs "$device/device/current_link_width"),\"speed\":$(
+      sysfs "$device/device/current_link_speed")}"
+  done
+  printf '{"hcas":%s,"links":{%s}}\n' "$(hcas)" "${links#,}"
+}
+
+paths_loopback() {
+  local number gpu list=""
+  readarray -t GPUS < <(timeout "$NVIDIA_SMI_SECONDS" nvidia-smi --query-gpu=pci.bus_id --format=csv,noheader 2>/dev/null || true)
+  for number in "${!RAILS[@]}"; do
+    list+=",$(loopback "$number" host "")"
+    gpu=$(nearest_gpu "$number")
+    if [[ -n $gpu ]]; then
+      list+=",$(loopback "$number" gpu "$gpu")"
+    else
+      list+=",$(path "$number" gpu "" "" "nvidia-smi shows no GPU")"
+    fi
+  done
+  printf '{"paths":[%s]}\n' "${list#,}"
+}
+
+# loopback NUMBER MEMORY GPU: one run, server and client on the same HCA.
+loopback() {
+  local options=()
+  # perftest refuses the other order (linux-rdma/perftest#336).
+  [[ -z $3 ]] || options+=("--use_cuda_bus_id=$3")
+  [[ -z $3 || -d $MODULES/nvidia_peermem || -d $MODULES/nv_peer_mem ]] || options+=(--use_cuda_dmabuf)
+  start_server "$1" "$MOST_SECONDS" "${options[@]}"
+  connect "$1" "$2" "$3" 127.0.0.1 "${options[@]}"
+  end_servers
+}
+
+paths_serve() {
+  local number
+  for number in "${!RAILS[@]}"; do
+    start_server "$number" "$((CONNECT_SECONDS + ${#RAILS[@]} * MOST_SECONDS))"
+  done
+  wait
+  printf '{"paths":[]}\n'
+}
+
+paths_connect() {
+  local number list=""
+  for number in "${!RAILS[@]}"; do
+    # shellcheck disable=SC2153 # a value
+    list+=",$(connect "$number" partner "" "$ADDRESS")"
+  done
+  printf '{"paths":[%s]}\n' "${list#,}"
+}
+
+# words NUMBER: the command of a rail, on the CPUs beside its HCA.
+words() {
+  local hca port gid cpus
+  IFS=/ read -r hca port gid <<<"${RAILS[$1]}"
+  cpus=$(cat "$INFINIBAND/$hca/device/local_cpulist" 2>/dev/null || true)
+  WORDS=("$PROGRAM" -d "$hca" -i "$port" -p "$((FIRST_PORT + $1))" -s "$BYTES" -F -D "$RUN_SECONDS" --report_gbits)
+  [[ -z $gid ]] || WORDS+=(-x "$gid")
+  [[ -z $cpus ]] || WORDS=(taskset -c "$cpus" "${WORDS[@]}")
+  # Lines that were printed before a timeout are not lost.
+  WORDS=(stdbuf -oL "${WORDS[@]}")
+}
+
+# start_server NUMBER SECONDS OPTION...
+start_server() {
+  local number=$1 seconds=$2
+  shift 2
+  words "$number"
+  timeout -k 2 "$seconds" "${WORDS[@]}" "$@" >"$FOLDER/server.$number" 2>&1 &
+}
+
+end_servers() {
+  local pids
+  pids=$(jobs -p)
+  # shellcheck disable=SC2086 # words
+  [[ -z $pids ]] || kill $pids 2>/dev/null || true
+  wait
+}
+
+# connect NUMBER MEMORY GPU ADDRESS OPTION...: the client's result as JSON. Its server may start later.
+connect() {
+  local number=$1 memory=$2 gpu=$3 address=$4 code deadline=$((SECONDS + CONNECT_SECONDS)) gbps why="" said="$FOLDER/client"
+  shift 4
+  words "$number"
+  while :; do
+    code=0
+    timeout -k 2 "$MOST_SECONDS" "${WORDS[@]}" "$@" "$address" >"$said" 2>&1 || code=$?
+    grep -q "Couldn't connect to" "$said" || break
+    # A server that has ended says why.
+    if has_ended "$number" || ((SECONDS >= deadline)); then break; fi
+    sleep 0.2
+  done
+  gbps=$(awk -v bytes="$BYTES" '$1 == bytes && NF >= 5 { print $4 }' "$said" | tail -n 1)
+  if [[ $code == 124 || $code == 137 ]]; then
+    gbps="" why="timed out after $MOST_SECONDS s"
+    # perftest prints this title once both ends have met.
+    [[ $memory != partner ]] || grep -q "BW Test" "$said" || why="Couldn't connect to $address:$((FIRST_PORT + number)): $why"
+  elif [[ $code != 0 || -z $gbps ]]; then
+    gbps="" why=$(reason "$FOLDER/server.$number" "$said")
+  fi
+  path "$number" "$memory" "$gpu" "$gbps" "$why"
+}
+
+# has_ended NUMBER: whether a server of this host has ended.
+has_ended() {
+  [[ -e $FOLDER/server.$1 && -z $(jobs -r) ]]
+}
+
+# reason FILE...: the line that says why perftest has no result; its usage follows some of them.
+reason() {
+  local known="Invalid Command or flag|Unsupported memory type|Failed to load CUDA|DMA-BUF is not supported|Couldn't allocate MR"
+  known+="|Couldn't connect to"
+  { grep -hsE -m 1 "$known" "$@" || grep -hsvE '^[ -]*$' "$@" | tail -n 1 || echo "no result, and no reason"; } |
+    head -n 1 | sed 's/^ *//'
+}
+
+# path NUMBER MEMORY GPU GBPS WHY
+path() {
+  printf '{"rail":%s,"memory":"%s","gpu":%s,"gbps":%s,"why":%s}' "$(json "${RAILS[$1]%%/*}")" "$2" "$(json "$3")" \
+    "${4:-null}" "$(json "$5")"
+}
+
+# nearest_gpu NUMBER: the PCI address of the GPU that shares most bridges with the HCA of a rail. Of several that share as many,
+# and where the kernel does not show them, each rail takes another one.
+nearest_gpu() {
+  local hca=${RAILS[$1]%%/*} gpu address mine common most=-1 found=()
+  mine=$(readlink -f "$INFINIBAND/$hca/device" || true)
+  for gpu in "${GPUS[@]}"; do
+    # nvidia-smi prints a domain of eight digits and capital letters.
+    address=${gpu,,}
+    [[ ${#address} != 16 ]] || address=${address:4}
+    common=$(shared_folders "$mine" "$(readlink -f "$PCI/$address" || true)")
+    ((common <= most)) || found=() most=$common
+    ((common < most)) || found+=("$address")
+  done
+  [[ ${#found[@]} == 0 ]] || printf '%s' "${found[$(($1 % ${#found[@]}))]}"
+}
+
+# shared_folders PATH PATH: the number of folders with which both begin.
+shared_folders() {
+  awk -v one="$1" -v other="$2" 'BEGIN { count = split(one, a, "/"); split(other, b, "/")
+    for (i = 1; i <= count && a[i] == b[i]; i++) shared++
+    print shared + 0 }'
+}
+
+main

@@ -1,0 +1,260 @@
+"""The paths of rails: host/paths.sh with the simulated ib_write_bw, and what its results say."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from busbar.fabric import paths
+from busbar.fabric.paths import BETWEEN, GPU_TO_HCA, PCIE, REFUSED, Found, Rail, pcie_gbps, rounds_of
+from busbar.hosts.inventory import Host
+from busbar.hosts.remote import ScriptError
+from lab.hosts import disk
+from tests.support.reports import hca
+from tests.unit.hosts.bash import run
+from tests.unit.preflight.samples import REQUIRED, a_host
+
+SIMULATOR = Path(disk.__file__).parent / "hardware/ib_write_bw"
+GPUS = "printf '%s\\n' 00000000:10:00.0 00000000:11:00.0"
+
+
+class Machine:
+    """A host of the lab with two HCAs and two GPUs, in a folder."""
+
+    def __init__(self, folder: Path, *faults: str, perftest: bool = True) -> None:
+        self.folder = folder
+        for name in ("mlx5_1", "mlx5_3"):
+            port = folder / name / "ports/1"
+            port.mkdir(parents=True, exist_ok=True)
+            (port / "rate").write_text("400 Gb/sec (4X NDR)\n")
+        (folder / "bin").mkdir(exist_ok=True)
+        (folder / "paths").write_text("".join(f"{each}\n" for each in faults))
+        self.program("nvidia-smi", f"#!/bin/sh\n{GPUS}\n")
+        text = SIMULATOR.read_text().replace("/usr/local/lib/busbar-lab/paths", str(folder / "paths"))
+        if perftest:
+            self.program("ib_write_bw", text.replace("/sys/class/infiniband", str(folder)))
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+
+    def program(self, name: str, text: str) -> None:
+        file = self.folder / "bin" / name
+        file.write_text(text)
+        file.chmod(0o755)
+
+    def ask(self, verb: str, more: str = "") -> list[dict[str, Any]]:
+        """The paths that a verb finds. Runs take no time, and a silent one ends after 2 s."""
+        call = (
+            f"PATH={self.folder}/bin:$PATH INFINIBAND={self.folder} PCI={self.folder} MODULES={self.folder}\n"
+            f"RUN_SECONDS=0 MOST_SECONDS=2 CONNECT_SECONDS=1 FIRST_PORT={self.port} FOLDER=$(mktemp -d)\n"
+            f"RAILS=(mlx5_1/1 mlx5_3/1)\n{more}\npaths_{verb}\n[[ -z $(jobs -r) ]]"
+        )
+        done = run("paths", call)
+        assert done.returncode == 0, done.stderr
+        found: list[dict[str, Any]] = json.loads(done.stdout)["paths"]
+        return found
+
+
+def results(answer: list[dict[str, Any]]) -> dict[tuple[str, str], Any]:
+    return {(each["rail"], each["memory"]): each["gbps"] or each["why"] for each in answer}
+
+
+def test_each_rail_is_measured_with_the_memory_of_the_host_and_of_a_gpu(tmp_path: Path) -> None:
+    answer = Machine(tmp_path, "mlx5_3 gpu 41").ask("loopback")
+    assert results(answer) == {
+        ("mlx5_1", "host"): 392.0,
+        ("mlx5_1", "gpu"): 392.0,
+        ("mlx5_3", "host"): 392.0,
+        ("mlx5_3", "gpu"): 41.0,
+    }
+    assert [each["gpu"] for each in answer] == ["", "0000:10:00.0", "", "0000:11:00.0"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ("mlx5_1 gpu refused", "Couldn't allocate MR"),
+        ("mlx5_1 gpu unbuilt", "Invalid Command or flag."),
+        ("mlx5_1 gpu silent", "timed out after 2 s"),
+    ],
+)
+def test_a_path_without_a_result_has_the_reason(tmp_path: Path, fault: str, why: str) -> None:
+    found = results(Machine(tmp_path, fault).ask("loopback"))
+    assert (found["mlx5_1", "gpu"], found["mlx5_1", "host"]) == (why, 392.0)
+
+
+def test_the_order_of_the_options_is_the_one_that_perftest_takes(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    words = "ib_write_bw -d mlx5_1 --use_cuda_dmabuf --use_cuda_bus_id=0000:10:00.0"
+    done = run("paths", f"PATH={tmp_path}/bin:$PATH; {words}")
+    assert (done.returncode, done.stderr) == (1, "CUDA DMA-BUF cannot be used without CUDA\n")
+    assert results(machine.ask("loopback"))["mlx5_1", "gpu"] == 392.0, "nvidia-peermem is not loaded here"
+
+
+def test_an_hca_is_measured_with_the_gpu_below_its_switch(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    for device, switch in (("mlx5_1", "b"), ("0000:10:00.0", "a"), ("0000:11:00.0", "b")):
+        target = tmp_path / "devices" / switch / device
+        target.mkdir(parents=True)
+        link = tmp_path / device / "device" if device == "mlx5_1" else tmp_path / device
+        link.symlink_to(target)
+    gpus = {each["rail"]: each["gpu"] for each in machine.ask("loopback") if each["gpu"]}
+    assert gpus["mlx5_1"] == "0000:11:00.0"
+
+
+def test_a_server_of_another_host_that_does_not_answer_is_no_slow_path(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    found = results(machine.ask("connect", "ADDRESS=127.0.0.1"))
+    assert found["mlx5_1", "partner"] == f"Couldn't connect to 127.0.0.1:{machine.port}"
+
+
+def test_a_rail_is_measured_with_a_partner_that_serves(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "mlx5_3 partner 97.5")
+    # The simulator tells hosts by their addresses.
+    both = "ADDRESS=127.0.0.2 MOST_SECONDS=4\npaths_serve >/dev/null &\n"
+    found = results(machine.ask("connect", both))
+    assert found == {("mlx5_1", "partner"): 392.0, ("mlx5_3", "partner"): 97.5}
+
+
+class FakeHosts:
+    """Answers of host/paths.sh by host: "perftest" is missing on those of `without`."""
+
+    def __init__(self, *, slow: str = "", without: str = "") -> None:
+        self.slow, self.without, self.asked = slow, without, list[tuple[str, str, str]]()
+
+    async def run(self, host: Host, _: str, values: dict[str, str], *, seconds: int) -> dict[str, Any]:
+        verb, rails = values["VERB"], values.get("RAILS", "")
+        self.asked.append((host.name, verb, rails))
+        if verb == "look":
+            return {"hcas": [hca("mlx5_1")], "links": {}}
+        if host.name == self.without:
+            raise ScriptError(
+                "paths failed: perftest is not installed", host.name, "apt-get install perftest"
+            )
+        memories = {"loopback": ("host", "gpu"), "serve": (), "connect": ("partner",)}[verb]
+        gbps = 41.0 if host.name == self.slow and verb == "loopback" else 392.0
+        each = {"rail": "mlx5_1", "gpu": "", "gbps": gbps, "why": ""}
+        return {"paths": [{**each, "memory": memory} for memory in memories]}
+
+
+def measured(hosts: FakeHosts) -> Found:
+    workers = {f"worker-{n}": a_host(f"worker-{n}") for n in range(1, 5)}
+    rounds = [[("worker-1", "worker-2"), ("worker-3", "worker-4")]]
+    required = REQUIRED.model_copy(update={"rails": 1})
+    found = paths.measure(cast(Any, hosts), workers, lambda _: required, rounds, lambda _: None)
+    return asyncio.run(found)
+
+
+def test_hosts_are_measured_alone_and_then_in_pairs() -> None:
+    hosts = FakeHosts(slow="worker-3")
+    found = measured(hosts)
+    assert {row.path.split()[0] for row in found.rows} == {"worker-3"}
+    assert len(found.paths) == 4 * 2 + 2
+    assert [each for each in hosts.asked if each[1] == "serve"] == [
+        ("worker-1", "serve", "mlx5_1/1"),
+        ("worker-3", "serve", "mlx5_1/1"),
+    ]
+
+
+def test_a_host_that_cannot_be_measured_is_in_no_pair() -> None:
+    found = measured(FakeHosts(without="worker-2"))
+    assert found.not_run == [
+        "worker-2: paths failed: perftest is not installed. Fix: apt-get install perftest",
+        "worker-1 and worker-2: no result in loopback",
+    ]
+    assert found.exit_code == 2
+
+
+def test_a_host_without_perftest_says_how_to_install_it(tmp_path: Path) -> None:
+    Machine(tmp_path, perftest=False)
+    done = run("paths", "PROGRAM=no-such-program VERB=loopback RAILS=mlx5_1/1; begin_verb() { :; }; main")
+    assert "perftest is not installed. Fix: apt-get install perftest" in done.stderr
+
+
+def found_on(*faults: tuple[str, str, str, float | None, str]) -> Found:
+    """Four hosts with one rail of 400 Gb/s, with faults: host, memory, peer, Gb/s, why."""
+    names = [f"worker-{number}" for number in range(1, 5)]
+    found = Found({name: {"mlx5_1": Rail("mlx5_1/1", 400, 504.1)} for name in names})
+    known = {(host, memory): (gbps, why) for host, memory, _, gbps, why in faults}
+    for name, peer in zip(names, ["", "worker-1", "", "worker-3"], strict=True):
+        for memory in ("host", "gpu", "partner") if peer else ("host", "gpu"):
+            gbps, why = known.get((name, memory), (392.0, ""))
+            each = {"rail": "mlx5_1", "memory": memory, "gpu": "", "gbps": gbps, "why": why}
+            found.take(name, [each], peer if memory == "partner" else "")
+    return found
+
+
+def test_healthy_paths_give_no_row() -> None:
+    found = found_on()
+    assert (found.rows, found.not_run, found.exit_code) == ([], [], 0)
+
+
+@pytest.mark.parametrize(
+    ("faults", "rows"),
+    [
+        (
+            [("worker-2", "host", "", 90.0, ""), ("worker-2", "gpu", "", 91.0, "")],
+            [("worker-2 mlx5_1 with host memory", PCIE), ("worker-2 mlx5_1 with GPU", PCIE)],
+        ),
+        ([("worker-2", "gpu", "", 41.0, "")], [("worker-2 mlx5_1 with GPU", GPU_TO_HCA)]),
+        ([("worker-2", "gpu", "", None, "Couldn't allocate MR")], [("worker-2 mlx5_1 with GPU", REFUSED)]),
+        (
+            [("worker-2", "partner", "", None, "timed out after 20 s")],
+            [("worker-2 mlx5_1 with worker-1", BETWEEN)],
+        ),
+        (
+            [("worker-1", "gpu", "", 41.0, ""), ("worker-2", "partner", "", 41.0, "")],
+            [("worker-1 mlx5_1 with GPU", GPU_TO_HCA)],
+        ),
+    ],
+)
+def test_each_slow_path_is_named_with_what_it_points_to(faults: Any, rows: Any) -> None:
+    found = found_on(*faults)
+    assert [(row.path, row.points_to) for row in found.rows] == rows
+    assert found.exit_code == 1
+
+
+def test_a_path_above_the_floor_is_slow_beside_its_peers() -> None:
+    found = found_on(("worker-2", "gpu", "", 185.0, ""))
+    for rails in found.rails.values():
+        rails["mlx5_1"] = Rail("mlx5_1/1", 200, None)
+    [row] = found.rows
+    assert row.expected == "at least 180 Gb/s, the median of all hosts is 392 Gb/s"
+
+
+def test_what_was_not_measured_is_not_run_with_its_fix() -> None:
+    found = found_on(("worker-2", "gpu", "", None, "Invalid Command or flag."))
+    assert found.not_run == [
+        "worker-2 mlx5_1 with GPU: Invalid Command or flag. Fix: build perftest with CUDA (docs/localise.md)"
+    ]
+    assert (found.rows, found.exit_code) == ([], 2)
+    assert Found(not_run=["worker-1: perftest is not installed"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("speed", "width", "gbps"),
+    [("32.0 GT/s PCIe", "16", 504.1), ("5.0 GT/s PCIe", "8", 32.0), ("Unknown", "16", None), ("", "", None)],
+)
+def test_the_rate_of_a_pcie_link_is_that_after_its_encoding(
+    speed: str, width: str, gbps: float | None
+) -> None:
+    assert pcie_gbps({"speed": speed, "width": width}) == gbps
+
+
+def test_the_floor_of_an_unusual_link_is_nine_tenths_of_the_smaller_limit() -> None:
+    assert (Rail("a/1", 100, 63.0).floor, Rail("a/1", 100, None).floor) == (56.7, 90.0)
+
+
+def test_the_plan_says_the_runs_and_their_time() -> None:
+    for hosts, pairs in ((4, 2), (440, 220)):
+        rounds = rounds_of([f"worker-{number}" for number in range(hosts)], {})
+        text = paths.plan_text(hosts, 8, rounds)
+        assert text == (
+            f"plan: 8 rails with 2 memories on {hosts} hosts at once, about 96 s; "
+            f"then {pairs} pairs in 1 round, about 48 s"
+        )
