@@ -114,3 +114,31 @@ translated() {
     [[ $(cat "$device/iommu_group/type" 2>/dev/null || echo identity) == identity ]] || echo "${device##*/}"
   done
 }
+
+# pci_settings: {"ADDRESS":{"MaxPayload","MaxReadReq","RlxdOrd","ATSCtl"}} of GPUs and HCAs, as lspci prints them.
+pci_settings() {
+  { timeout "$HEALTH_SECONDS" lspci -D -vv 2>/dev/null || true; } | awk -v wanted="$(pci_addresses | paste -sd ' ')" '
+    BEGIN { count = split(wanted, list, " "); for (i = 1; i <= count; i++) is_wanted[list[i]] = 1; printf "{" }
+    function keep(name, text) { if (device in is_wanted) found[device] = found[device] ",\"" name "\":\"" text "\"" }
+    /^[0-9a-f]/ { device = $1 }
+    match($0, /RlxdOrd[+-]/) { keep("RlxdOrd", substr($0, RSTART + 7, 1)) }
+    /MaxPayload [0-9]+ bytes, MaxReadReq/ { keep("MaxPayload", $2); keep("MaxReadReq", $5) }
+    match($0, /ATSCtl:[ \t]*Enable[+-]/) { keep("ATSCtl", substr($0, RSTART + RLENGTH - 1, 1)) }
+    END { for (each in found) { printf "%s\"%s\":{%s}", comma, each, substr(found[each], 2); comma = "," }; printf "}" }'
+}
+
+# pci_addresses: of GPUs and HCAs.
+pci_addresses() {
+  local device
+  for device in "$PCI"/*; do
+    ! is_gpu "$device" || basename "$device"
+  done
+  for device in "$INFINIBAND"/*/device; do
+    [[ ! -L $device ]] || basename "$(readlink "$device")"
+  done
+}
+
+# virtual_machine: its kind ("kvm"), "none", or nothing where systemd does not tell.
+virtual_machine() {
+  timeout "$HEALTH_SECONDS" systemd-detect-virt --vm 2>/dev/null || true
+}

@@ -21,6 +21,8 @@ _EQUAL_FACTS: tuple[tuple[str, Literal["error", "warning"], str], ...] = (
     ("gpu_model", "error", "GPU model"),
     ("hca_firmware", "warning", "HCA firmware"),
     ("roce", "warning", "RoCE settings"),
+    ("hca_pci", "warning", "PCI settings of rails"),
+    ("gpu_pci", "warning", "PCI settings of GPUs"),
 )
 
 # Facts of a rail's port (hardware_checks.port_facts), with what makes them equal.

@@ -22,6 +22,7 @@ DMA_BUF_DRIVER = Version("515")
 NO_VERSION = Version("0")
 # State and status in `nvidia-smi -q`; N/A also on A100 with a Fabric Manager that runs.
 UNKNOWN = "unknown: "
+MAX_READ_REQUEST = 4096
 FULL_MEMBER, FULL_KEYS = 0x8000, "full P_Keys"
 FABRIC_IS_UP, NO_FABRIC = "Completed, Success", ("N/A", "Not Supported")
 
@@ -41,6 +42,7 @@ def check_hardware(required: HostRequirements, report: Report) -> Iterator[Findi
     if required.transport == "gpudirect-rdma" and required.driver_on_host:
         yield from _gpudirect(report)
     yield from _between_devices(report)
+    yield from _pci_settings(required, report)
 
 
 def _gpus(required: HostRequirements, report: Report) -> Iterator[Finding]:
@@ -234,6 +236,36 @@ def _between_devices(report: Report) -> Iterator[Finding]:
     ):
         if devices:
             yield warning(f"{what} ({listed(devices)}): GPUDirect RDMA is slow, or fails", fix)
+
+
+def _pci_settings(required: HostRequirements, report: Report) -> Iterator[Finding]:
+    """Check what the PCI functions of the rails are set to; cross_checks compares them with other hosts."""
+    rails = choose_rails(report.hcas, required).ports
+    settings = {name: report.pci_settings.get(port.pci, {}) for name, port in rails.items()}
+    small = [
+        name
+        for name, found in settings.items()
+        if int(found.get("MaxReadReq", MAX_READ_REQUEST)) < MAX_READ_REQUEST
+    ]
+    if small:
+        sizes = sorted({settings[name]["MaxReadReq"] for name in small})
+        yield warning(
+            f"MaxReadReq of {listed(small)} is {', '.join(sizes)} bytes, NVIDIA's NIC configuration operator "
+            f"sets {MAX_READ_REQUEST}",
+            "set it in the firmware of the host, or with setpci; then measure again",
+        )
+    off = [name for name, found in settings.items() if found.get("ATSCtl") == "-"]
+    if off and report.virtual_machine not in ("", "none"):
+        yield warning(
+            f"ATS is off (ATSCtl: Enable-) on {listed(off)} in a virtual machine ({report.virtual_machine}): "
+            "GPUDirect RDMA is slow",
+            "enable ATS of the HCAs on the hypervisor, where ACS is to be looked at too",
+        )
+
+
+def pci_text(settings: Mapping[str, str]) -> str:
+    """The settings of a PCI function in one line."""
+    return ", ".join(f"{name} {value}" for name, value in sorted(settings.items()))
 
 
 def _ports(required: HostRequirements, report: Report) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from busbar import versions
 from busbar.finding import Finding, Fix, error, of_host, warning
 from busbar.hosts import supported_os
 from busbar.hosts.inventory import Host
-from busbar.preflight.hardware_checks import check_hardware, port_facts
+from busbar.preflight.hardware_checks import check_hardware, pci_text, port_facts
 from busbar.preflight.health_checks import check_health
 from busbar.preflight.network_checks import NODE_ROLES, check_network, choose_rails, flows
 from busbar.preflight.report import Hca, Report
@@ -78,6 +78,12 @@ def host_facts(required: HostRequirements, report: Report) -> dict[str, Any]:
             # In the order of their PCI addresses.
             **({"rail_interfaces": interfaces} if any(interfaces) else {}),
         }
+        for key, addresses in (
+            ("hca_pci", report.pci_settings.keys() & used),
+            ("gpu_pci", report.pci_settings.keys() - {hca.pci for hca in report.hcas}),
+        ):
+            if addresses:
+                kept[key] = sorted({pci_text(report.pci_settings[address]) for address in addresses})
         if report.nfs_client is not None and not report.nfs_client.installed:
             kept["nfs_client"] = False
         if required.transport != "socket":

@@ -55,7 +55,14 @@ def install_base(host: Host, disk: Path, rancher: Path, client_key: str, named: 
         _copy(LAB / "hosts" / "base" / program, own / program)
     if host.role in ("worker", "gpu"):
         _copy(LAB / "hosts" / "hardware" / "infiniband.sh", own / "infiniband.sh")
-        for program in ("nvidia-smi", "nvidia-container-runtime", "mlnx_qos", "ibv_devinfo", "ib_write_bw"):
+        for program in (
+            "nvidia-smi",
+            "nvidia-container-runtime",
+            "mlnx_qos",
+            "ibv_devinfo",
+            "ib_write_bw",
+            "lspci",
+        ):
             _copy(LAB / "hosts" / "hardware" / program, disk / "usr/bin" / program)
         _write(own / "gpus", f"{WORKER_GPUS}\n")
         _write(own / "hcas", "".join(f"{name} {rate} {state}\n" for name, rate, state in WORKER_HCAS))

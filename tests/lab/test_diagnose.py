@@ -263,7 +263,6 @@ def test_what_is_slow_is_named_and_nothing_else(site: Site, name: str) -> None:
 
 
 def test_a_slow_path_to_a_gpu_is_named_and_its_step_can_be_followed(site: Site) -> None:
-    """The printed step leads to the host and to the HCA, where `lspci` tells of ACS; the lab has no device."""
     fault = "mlx5_3 gpu 41"
     with fault_on(site.lab, "worker-3", f"echo {fault} >{PATHS}", f"rm {PATHS}"):
         done = site.paths()

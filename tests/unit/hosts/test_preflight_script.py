@@ -355,6 +355,41 @@ def test_bridges_that_redirect_and_devices_that_the_iommu_translates_are_reporte
     assert output("preflight", given + "translated").split() == ["0000:18:00.0"]
 
 
+# lspci -D -vv of pciutils 3.7, reduced to the lines about these settings and some that look alike.
+LSPCI_SETTINGS = """\
+0000:18:00.0 3D controller: NVIDIA Corporation GH100 [H100 SXM5 80GB] (rev a1)
+\tCapabilities: [60] Express (v2) Endpoint, MSI 00
+\t\tDevCap:\tMaxPayload 256 bytes, PhantFunc 0, Latency L0s unlimited, L1 <64us
+\t\tDevCtl:\tCorrErr+ NonFatalErr+ FatalErr+ UnsupReq-
+\t\t\tRlxdOrd+ ExtTag+ PhantFunc- AuxPwr- NoSnoop+
+\t\t\tMaxPayload 256 bytes, MaxReadReq 4096 bytes
+0000:19:00.0 Infiniband controller: Mellanox Technologies MT2910 Family [ConnectX-7]
+\t\tDevCap:\tMaxPayload 512 bytes, PhantFunc 0, Latency L0s unlimited, L1 unlimited
+\t\t\tRlxdOrd- ExtTag+ PhantFunc- AuxPwr- NoSnoop+ FLReset-
+\t\t\tMaxPayload 256 bytes, MaxReadReq 512 bytes
+\tCapabilities: [1c0 v1] Address Translation Service (ATS)
+\t\tATSCap:\tInvalidate Queue Depth: 00
+\t\tATSCtl:\tEnable-, Smallest Translation Unit: 00
+0000:1a:00.0 Non-Volatile memory controller: Samsung Electronics Co Ltd NVMe SSD Controller PM173X
+\t\t\tRlxdOrd+ ExtTag+ PhantFunc- AuxPwr- NoSnoop+
+\t\t\tMaxPayload 128 bytes, MaxReadReq 512 bytes"""
+
+
+def test_the_pci_settings_of_gpus_and_hcas_are_reported(tmp_path: Path) -> None:
+    pci_device(tmp_path, "pci0000:15/0000:18:00.0")
+    (tmp_path / "ib/mlx5_0").mkdir(parents=True)
+    (tmp_path / "ib/mlx5_0/device").symlink_to("../../../devices/pci0000:15/0000:19:00.0")
+    given = (
+        f"PCI={tmp_path}/pci; INFINIBAND={tmp_path}/ib; timeout() {{ cat <<'EOF'\n{LSPCI_SETTINGS}\nEOF\n}}; "
+    )
+    assert json.loads(output("preflight", given + "pci_settings")) == {
+        "0000:18:00.0": {"RlxdOrd": "+", "MaxPayload": "256", "MaxReadReq": "4096"},
+        "0000:19:00.0": {"RlxdOrd": "-", "MaxPayload": "256", "MaxReadReq": "512", "ATSCtl": "-"},
+    }
+    without = f"PCI={tmp_path}/pci; INFINIBAND={tmp_path}/ib; timeout() {{ return 127; }}; "
+    assert output("preflight", without + "pci_settings; virtual_machine") == "{}"
+
+
 def test_a_host_without_lspci_reports_no_bridges(tmp_path: Path) -> None:
     pci_device(tmp_path, "pci0000:15/0000:15:01.0/0000:18:00.0")
     given = f"PCI={tmp_path}/pci; timeout() {{ return 127; }}; "
@@ -612,7 +647,7 @@ main
 
 
 WORKERS = {"gpus", "fabric_manager", "gdr", "hcas", "rdma_is_shared", "health", "nfs_client"}
-WORKERS |= {"fabric", "redirecting", "translated"}
+WORKERS |= {"fabric", "pci_settings", "redirecting", "translated", "virtual_machine"}
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,19 @@ def test_a_different_firmware_is_a_warning() -> None:
     assert (finding.host, finding.kind) == ("worker-3", "warning")
 
 
+def test_a_host_whose_pci_settings_differ_or_are_not_known_is_a_warning() -> None:
+    settings = {hca(f"mlx5_{n}")["pci"]: {"MaxReadReq": "4096", "RlxdOrd": "+"} for n in range(8)}
+    reports = {name: report(pci_settings=settings) for name in ("worker-1", "worker-2")}
+    for changed, got in ((settings | {hca("mlx5_3")["pci"]: {"MaxReadReq": "512"}}, "512"), ({}, "none")):
+        reports["worker-3"] = report(pci_settings=changed)
+        hosts = {name: HostRecord("f", name, host_facts(REQUIRED, each)) for name, each in reports.items()}
+        (finding,) = check_across_hosts(THREE, {}, hosts)
+        assert (finding.host, finding.kind) == ("worker-3", "warning")
+        assert "PCI settings of rails" in finding.what
+        assert got in finding.what
+        assert "most workers of pool h100 have MaxReadReq 4096, RlxdOrd +" in finding.what
+
+
 RDMA = REQUIRED.model_copy(update={"transport": "gpudirect-rdma"})
 ROCE = RDMA.model_copy(update={"link_layer": "ethernet", "gid_index": 3})
 

@@ -647,3 +647,26 @@ def test_a_shared_address_in_no_network_of_the_load_balancer_is_named(managed: l
     )
     assert finding.kind == level
     assert "no network with hosts.virtual_ip.address 10.0.0.100, got 10.0.1.0/24, fd00::/8" in finding.what
+
+
+def pci(**changes: str) -> dict[str, Any]:
+    """A report whose eight rails have these settings, and good ones otherwise."""
+    settings = {"MaxPayload": "256", "MaxReadReq": "4096", "RlxdOrd": "+", "ATSCtl": "+"} | changes
+    return {"pci_settings": {hca(f"mlx5_{n}")["pci"]: settings for n in range(8)}}
+
+
+@pytest.mark.parametrize(
+    ("found", "what", "fix"),
+    [
+        (pci(MaxReadReq="512"), "MaxReadReq of mlx5_0, mlx5_1, mlx5_2, mlx5_3 and 4 more is 512", "setpci"),
+        (pci(ATSCtl="-") | {"virtual_machine": "kvm"}, "in a virtual machine (kvm)", "on the hypervisor"),
+    ],
+)
+def test_pci_settings_that_make_rdma_slow_are_a_warning(found: dict[str, Any], what: str, fix: str) -> None:
+    finding = only(findings(**found))
+    assert (finding.kind, what in finding.what, fix in str(finding.fix)) == ("warning", True, True)
+
+
+@pytest.mark.parametrize("found", [pci(), pci(ATSCtl="-") | {"virtual_machine": "none"}])
+def test_good_pci_settings_are_no_finding(found: dict[str, Any]) -> None:
+    assert findings(**found) == []
