@@ -130,28 +130,25 @@ class Found:
     def rows(self) -> list[Row]:
         """The slow paths. A path between hosts is named only where both ends are well by themselves."""
         slow = [path for path in self.paths if self._is_slow(path)]
-        alone = {(path.host, path.rail): path for path in slow if path.memory == "host"}
-        bad = {(path.host, path.rail) for path in slow if path.memory != "partner"}
-        return [
-            Row(str(path), path.result, self._expected(path), self._points_to(path, alone))
-            for path in slow
-            if (path.memory != "partner" or not {(path.host, path.rail), (path.peer, path.rail)} & bad)
-        ]
+        alone = {(path.host, path.rail) for path in slow if path.memory != "partner"}
+        with_host_memory = {(path.host, path.rail) for path in slow if path.memory == "host"}
+        rows = []
+        for path in slow:
+            if path.memory != "partner":
+                gpu = REFUSED if path.is_refused else GPU_TO_HCA
+                points_to = PCIE if (path.host, path.rail) in with_host_memory else gpu
+            elif alone.isdisjoint({(path.host, path.rail), (path.peer, path.rail)}):
+                points_to = BETWEEN
+            else:
+                continue
+            rows.append(Row(str(path), path.result, self._expected(path), points_to))
+        return rows
 
     def _is_slow(self, path: Path) -> bool:
         if path.gbps is None:
             return path.is_silent or path.is_refused
-        return path.gbps < max(self._floor(path), PART_OF_MEDIAN * self._median(path))
-
-    def _points_to(self, path: Path, alone: Mapping[tuple[str, str], Path]) -> str:
-        if path.memory == "partner":
-            return BETWEEN
-        if path.is_refused:
-            return REFUSED
-        return PCIE if (path.host, path.rail) in alone else GPU_TO_HCA
-
-    def _floor(self, path: Path) -> float:
-        return self.rails[path.host][path.rail].floor
+        floor = self.rails[path.host][path.rail].floor
+        return path.gbps < max(floor, PART_OF_MEDIAN * self._median(path))
 
     def _median(self, path: Path) -> float:
         """The median of the same path on all hosts; 0 where few hosts have one."""
@@ -163,11 +160,9 @@ class Found:
         return statistics.median(same) if len(same) >= FEWEST_FOR_A_MEDIAN else 0.0
 
     def _expected(self, path: Path) -> str:
+        text = f"at least {self.rails[path.host][path.rail].floor:g} Gb/s"
         median = self._median(path)
-        texts = [f"at least {self._floor(path):g} Gb/s"]
-        if median:
-            texts.append(f"the median of all hosts is {median:g} Gb/s")
-        return ", ".join(texts)
+        return f"{text}, the median of all hosts is {median:g} Gb/s" if median else text
 
     def take(self, host: str, answer: Sequence[Mapping[str, Any]] | str, peer: str = "") -> None:
         """Keep the results of a host, or the reason why there are none."""
