@@ -122,8 +122,8 @@ connect() {
     code=0
     timeout -k 2 "$MOST_SECONDS" "${WORDS[@]}" "$@" "$address" >"$said" 2>&1 || code=$?
     grep -q "Couldn't connect to" "$said" || break
-    # A server that has ended says why.
-    if has_ended "$number" || ((SECONDS >= deadline)); then break; fi
+    # A server of this host that has ended says why.
+    if [[ -e $FOLDER/server.$number && -z $(jobs -r) ]] || ((SECONDS >= deadline)); then break; fi
     sleep 0.2
   done
   gbps=$(awk -v bytes="$BYTES" '$1 == bytes && NF >= 5 { print $4 }' "$said" | tail -n 1)
@@ -135,11 +135,6 @@ connect() {
     gbps="" why=$(reason "$FOLDER/server.$number" "$said")
   fi
   path "$number" "$memory" "$gpu" "$gbps" "$why"
-}
-
-# has_ended NUMBER: whether a server of this host has ended.
-has_ended() {
-  [[ -e $FOLDER/server.$1 && -z $(jobs -r) ]]
 }
 
 # reason FILE...: the line that says why perftest has no result; its usage follows some of them.

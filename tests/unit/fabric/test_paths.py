@@ -96,6 +96,17 @@ def test_the_order_of_the_options_is_the_one_that_perftest_takes(tmp_path: Path)
     assert results(machine.ask("loopback"))["mlx5_1", "gpu"] == 392.0, "nvidia-peermem is not loaded here"
 
 
+def test_the_whole_script_measures_the_rails_that_it_is_given(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    call = (
+        f"begin_verb() {{ set -eEuo pipefail; trap 'exit 9' ERR; }}; PATH={tmp_path}/bin:$PATH "
+        f"INFINIBAND={tmp_path} PCI={tmp_path} RUN_SECONDS=0 FIRST_PORT={machine.port}; main"
+    )
+    done = run("paths", call, VERB="loopback", RAILS="mlx5_1/1 mlx5_3/1")
+    assert done.returncode == 0, done.stderr
+    assert [each["gbps"] for each in json.loads(done.stdout)["paths"]] == [392.0] * 4
+
+
 def test_an_hca_is_measured_with_the_gpu_below_its_switch(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     for device, switch in (("mlx5_1", "b"), ("0000:10:00.0", "a"), ("0000:11:00.0", "b")):
