@@ -262,7 +262,7 @@ def test_what_is_slow_is_named_and_nothing_else(site: Site, name: str) -> None:
     assert site.judge(CASES[name]) == []
 
 
-def test_a_slow_path_to_a_gpu_is_named_and_its_step_can_be_followed(site: Site) -> None:
+def test_a_slow_path_to_a_gpu_is_named_and_gone_once_it_is_repaired(site: Site) -> None:
     fault = "mlx5_3 gpu 41"
     with fault_on(site.lab, "worker-3", f"echo {fault} >{PATHS}", f"rm {PATHS}"):
         done = site.paths()
