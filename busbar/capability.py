@@ -91,6 +91,11 @@ class Capability:
     """Function that makes a DrainHook of a Node, or None."""
     nodes: str | None = None
     """Function of an Api by which `busbar nodes` names Nodes that start no jobs: Node -> why."""
+    ready: str | None = None
+    """Function by which `busbar verify` asks whether it works, if it has no hosts of its own: the path of a
+    stack file, the outputs of its cluster, an Api -> Findings. Raises ApiError."""
+    waits: Collection[str] = ()
+    """The steps of its project that wait until it works, which `up --converge cluster` runs again."""
     jobs: str | None = None
     """Function by which a destroy asks for its jobs: an Api, or the path of the stack file if it has hosts of
     its own, and whether to end them -> those that run. Raises Failed where that is unknown."""

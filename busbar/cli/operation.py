@@ -68,6 +68,16 @@ def operations_of(path: Path) -> Operations:
     return k3s
 
 
+def verify(path: Path) -> Verified:
+    """The differences of any stack. Raises as the Operations, and SecretError."""
+    capability = capability_of(path)
+    if capability and not capability.operations:
+        from busbar.cli import charts
+
+        return charts.verify(path, capability.ready)
+    return operations_of(path).verify(path)
+
+
 def confirm(yes: bool) -> None:
     """Ask whether to go on, unless `yes`; ends the command with 1 on a no, with 64 without a terminal."""
     if yes:

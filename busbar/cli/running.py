@@ -41,13 +41,15 @@ COMMAND_SECONDS = 60
 def verify(stack: Stack, project: Project = None, as_json: AsJson = False) -> None:
     """Compare hosts and cluster with the configuration: files, units, Nodes, labels, taints, charts.
 
-    Exit code 0: nothing differs; 1: something differs, or could not be verified; 64: no such stack, or one
-    without hosts.
+    Of a stack on another one's cluster: the objects of its charts, and whether it works.
+
+    Exit code 0: nothing differs; 1: something differs, or could not be verified; 64: no such stack.
     """
+    from busbar.cli import operation
     from busbar.config.stackfile import stack_of
 
     path = find_file(stack, project)
-    found, name = operations_of(path).verify(path), stack_of(path)
+    found, name = operation.verify(path), stack_of(path)
     print_result({"stack": name, **found.data(name)}, as_json, lambda: _show_differences(found, name))
     if found.drift:
         raise typer.Exit(1)

@@ -221,19 +221,21 @@ def missing(api: Api, expected: Expected) -> list[str]:
     """The answer of `ask`, with one request per release, and per namespace without one. Raises ApiError."""
     releases = sorted((namespace, release) for namespace, release in expected if release)
     others = {namespace for namespace, _ in expected} - {namespace for namespace, _ in releases}
-    gone = [f"Helm release {space}/{name}" for space, name in releases if not _deployed(api, space, name)]
+    gone = [f"Helm release {space}/{name}" for space, name in releases if not deployed(api, space, name)]
     gone += [f"namespace {namespace}" for namespace in sorted(others) if not _exists(api, namespace)]
     return [f"{each} is not on the cluster" for each in gone]
 
 
-def _deployed(api: Api, namespace: str, release: str) -> list[JsonObject]:
+def deployed(api: Api, namespace: str, release: str) -> list[JsonObject]:
+    """The deployed records of a release, the newest last. Raises ApiError."""
     selector = f"owner=helm,name={release},status=deployed"
-    return api.list(f"/api/v1/namespaces/{namespace}/secrets", labelSelector=selector)
+    found = api.list(f"/api/v1/namespaces/{namespace}/secrets", labelSelector=selector)
+    return sorted(found, key=_revision)
 
 
 def deployed_version(api: Api, namespace: str, release: str) -> str:
     """The version of the deployed chart; "" without one. Raises ApiError."""
-    records = sorted(_deployed(api, namespace, release), key=_revision)
+    records = deployed(api, namespace, release)
     return str(decode(records[-1]["data"]["release"])["chart"]["metadata"]["version"]) if records else ""
 
 

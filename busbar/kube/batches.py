@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from busbar.kube import nodes
 from busbar.kube.client import Api, JsonObject, RestApi
-from busbar.kube.wait import Deadline, SystemClock, wait_until
+from busbar.kube.wait import Deadline, Pending, SystemClock, wait_until
 
 Answer = TypeVar("Answer")
 
@@ -44,7 +44,7 @@ def ask(kubeconfig: str, *, jobs: bool) -> Nodes:
     return answer(kubeconfig, lambda api: read(api, jobs=jobs))
 
 
-def answer(kubeconfig: str, look: Callable[[Api], Answer]) -> Answer:
+def answer(kubeconfig: str, look: Callable[[RestApi], Answer | Pending]) -> Answer:
     """What `look` finds in a cluster. Raises as `ask`."""
     api, deadline = RestApi(kubeconfig), Deadline(SystemClock(), DEADLINE_SECONDS)
     return wait_until(lambda: look(api), deadline, poll_seconds=POLL_SECONDS)

@@ -141,6 +141,9 @@ class Api(Protocol):
     def merge(self, path: str, body: Mapping[str, Any]) -> JsonObject:
         """Merge-patch the object at `path`."""
 
+    def apply(self, path: str, body: Mapping[str, Any], **query: str) -> JsonObject:
+        """Set the fields of `body` on the object at `path`, or make it (server-side apply, forced)."""
+
     def delete(self, path: str, **preconditions: str) -> JsonObject:
         """Delete the object at `path`; 409 where its uid or resourceVersion is not as in `preconditions`."""
 
@@ -199,6 +202,11 @@ class RestApi:
 
     def merge(self, path: str, body: Mapping[str, Any]) -> JsonObject:
         return self._json("PATCH", path, {}, body, "application/merge-patch+json")
+
+    def apply(self, path: str, body: Mapping[str, Any], **query: str) -> JsonObject:
+        query = {"fieldManager": "busbar", "force": "true", **query}
+        # JSON is YAML too.
+        return self._json("PATCH", path, query, body, "application/apply-patch+yaml")
 
     def delete(self, path: str, **preconditions: str) -> JsonObject:
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": preconditions}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -219,12 +219,19 @@ def compare(inventory: Inventory, state: ClusterState, operators: Sequence[Opera
         found += [Finding((host.name,), f"condition {each}", fix, kind="site") for each in node.reported]
     for name in sorted(set(state.nodes) - {host.name for host in hosts}):
         found.append(drift(CLUSTER, f"Node {name} is not in the configuration"))
-    for operator in operators:
-        status = state.releases.get((operator.namespace, operator.release))
+    expected = ((operator.namespace, operator.release) for operator in operators)
+    return [*found, *installed(expected, state.releases), *state.problems]
+
+
+def installed(
+    expected: Iterable[tuple[str, str]], releases: Mapping[tuple[str, str], str]
+) -> Iterator[Finding]:
+    """The expected releases (namespace, name) that are not deployed. `releases`: as of ClusterState."""
+    for namespace, name in expected:
+        status = releases.get((namespace, name))
         if status != _DEPLOYED:
             what = "is not installed" if status is None else f"is {status}, expected {_DEPLOYED}"
-            found.append(drift(CLUSTER, f"Helm release {operator.namespace}/{operator.release} {what}"))
-    return [*found, *state.problems]
+            yield drift(CLUSTER, f"Helm release {namespace}/{name} {what}")
 
 
 def _availability(host: Host, node: Node) -> list[Finding]:

@@ -22,9 +22,11 @@ from busbar.config import Chart
 from busbar.config import cluster as models
 from busbar.config.cluster import Taint
 from busbar.exits import Failed
+from busbar.finding import Finding
 from busbar.helm import releases
+from busbar.kube.batches import answer
 from busbar.kube.client import Api, ApiError, RestApi
-from busbar.kube.wait import TimedOut
+from busbar.kube.wait import Pending, TimedOut
 from busbar.manifests.artifacts import chart_version
 from busbar.manifests.names import digest
 from busbar.manifests.operators import Operator
@@ -296,8 +298,15 @@ class HelmOperator(pulumi.ComponentResource):
         return wait.stdout
 
 
-def check_after_deletions(kubeconfig: pulumi.Input[str], made: Sequence[Installed]) -> None:
-    """Make the update fail if a release or namespace of `made` is not on the cluster at its end.
+Ready = Callable[[RestApi], Sequence[Finding]]
+"""What does not work of that which a program has made; empty where all does. Raises ApiError."""
+
+
+def check_after_deletions(
+    kubeconfig: pulumi.Input[str], made: Sequence[Installed], ready: Ready | None = None
+) -> None:
+    """Make the update fail if a release or namespace of `made` is not on the cluster at its end, or does not
+    work, which `ready` says.
 
     The engine deletes after the program: the former parts of replacements, also those that an earlier update
     has left, and resources whose URN is not registered any more. Each deletion removes an object by its name,
@@ -315,7 +324,7 @@ def check_after_deletions(kubeconfig: pulumi.Input[str], made: Sequence[Installe
                 await _warn_of_hook_jobs(kubeconfig, warned)
         finally:
             await ended
-        await _fail_unless_installed(kubeconfig, made)
+        await _fail_unless_installed(kubeconfig, made, ready)
 
     sdk._wait_for_shutdown = wait_and_check
 
@@ -334,22 +343,47 @@ async def _warn_of_hook_jobs(kubeconfig: pulumi.Input[str], warned: set[str]) ->
     warned.update(found)
 
 
-async def _fail_unless_installed(kubeconfig: pulumi.Input[str], made: Sequence[Installed]) -> None:
-    """Raise pulumi.RunError if a release or namespace of `made` is not on the cluster, or if the API is not
-    responding. Resources that failed in this update are not checked: they have their own errors."""
+async def _fail_unless_installed(
+    kubeconfig: pulumi.Input[str], made: Sequence[Installed], ready: Ready | None
+) -> None:
+    """Raise pulumi.RunError if a release or namespace of `made` is not on the cluster, or does not work, or
+    if the API is not responding. Resources that failed in this update are not checked: they have their own
+    errors."""
     text = await pulumi.Output.from_input(kubeconfig).future()
     expected = [(each.namespace, each.release) for each in made if await each.resource.id.is_known()]
     if pulumi.runtime.is_dry_run() or text is None:
         return
+    problems: list[Finding] = []
     try:
         missing = await asyncio.to_thread(releases.ask, text, expected)
+        if ready and not missing and len(expected) == len(made):
+            problems = await asyncio.to_thread(_problems, text, ready)
     except ValueError as error:
         pulumi.warn(f"it is unknown whether the Helm releases are installed: {error}")
         return
     except (ApiError, TimedOut) as error:
-        raise pulumi.RunError(f"it is unknown whether the Helm releases are installed: {error}") from None
+        raise pulumi.RunError(f"it is unknown whether what is installed works: {error}") from None
     if missing:
         raise pulumi.RunError(
             "\n".join(f"{each}, although this stack has installed it" for each in missing)
             + f"\nFix: `busbar up {pulumi.get_stack()} --converge cluster`, or `pulumi up --refresh`"
         )
+    if problems:
+        listed = "\n".join(str(each.on(pulumi.get_stack())) for each in problems)
+        raise pulumi.RunError(f"{listed}\n`busbar verify {pulumi.get_stack()}` compares all of it")
+
+
+def _problems(kubeconfig: str, ready: Ready) -> list[Finding]:
+    """What does not work, also after 20 s. Raises as busbar.kube.batches.answer."""
+    found: list[Finding] = []
+
+    def look(api: RestApi) -> bool | Pending:
+        found[:] = ready(api)
+        return Pending(str(found[0])) if found else True
+
+    try:
+        answer(kubeconfig, look)
+    except TimedOut:
+        if not found:
+            raise
+    return found

@@ -78,6 +78,10 @@ class Cluster:
         self.patched.append((path, dict(body)))
         return dict(body)
 
+    def apply(self, path: str, body: Mapping[str, Any], **query: str) -> JsonObject:
+        self._fail()
+        raise NotImplementedError(path)
+
     def delete(self, path: str, **preconditions: str) -> JsonObject:
         self._fail()
         self.deleted.append((path, preconditions))

@@ -8,7 +8,8 @@ import typer
 from pulumi import automation as auto
 
 from busbar import hooks, names
-from busbar.capability import Gate, notify
+from busbar.capability import Gate, notify, of_project
+from busbar.cli.charts import Consumed, consumed, differences
 from busbar.cli.stack import copies, keep, recovery, session
 from busbar.cli.stack.changes import PlannedChanges
 from busbar.cli.stack.engine import Snapshot, import_state, open_stack, snapshot
@@ -21,6 +22,8 @@ from busbar.cli.stack.target import ALL, CHARTS, Options, Target
 from busbar.config import stackfile
 from busbar.exits import DONE, FAILED, Misuse
 from busbar.finding import Fix, with_fix
+from busbar.helm import drift
+from busbar.helm.drift import Difference
 from busbar.kube.client import RestApi
 from busbar.operations import removal
 from busbar.outputs import CLUSTER, GATE
@@ -44,6 +47,7 @@ def up(target: Target, options: Options) -> int:
         state = snapshot(stack)
         check_upgrades(target, state, lambda: keep.of(stack.outputs()).values)
         again = _apply_again(s, state, options)
+        on, changed = _changed_charts(s, state, options)
         if not options.skip_preview:
             plan, failure = _preview(s, stack, options, again)
             if failure:
@@ -57,6 +61,9 @@ def up(target: Target, options: Options) -> int:
             s.say("no changes made")
             return FAILED
         s.title(s.command)
+        if on.api:
+            s.changing = True
+            drift.apply(on.api, changed)
         rows, result, failure = s.update(
             stack,
             stack.up,
@@ -82,10 +89,22 @@ def _apply_again(s: Session, state: Snapshot, options: Options) -> list[str] | N
     if repeated := [urn for urn in broken_off(state, failed) if names.host_of(resource_name(urn)) not in off]:
         steps = ", ".join(map(resource_name, repeated))
         s.say(f"{steps}: failed or interrupted in an earlier update, applied again")
-    chosen = to_apply_again(state, options.converge)
+    capability = of_project([stackfile.project_name(s.target.project) or ""])
+    chosen = to_apply_again(state, options.converge, capability.waits if capability else ())
     if chosen:
         s.say(f"--converge applies again: {listed([*map(resource_name, chosen)], _SHOWN_STEPS)}")
     return [*dict.fromkeys([*chosen, *repeated])]
+
+
+def _changed_charts(s: Session, state: Snapshot, options: Options) -> tuple[Consumed, list[Difference]]:
+    """The cluster of another stack, and what `--converge` applies again there. Raises ApiError."""
+    if not options.applies_charts:
+        return Consumed(), []
+    on = consumed(state.text, s.target.project)
+    found = differences(on)
+    for each in found:
+        s.say(each.what if each.refused else f"--converge applies again: {each.what}")
+    return on, [each for each in found if not each.refused]
 
 
 def preview(target: Target, options: Options) -> int:
@@ -93,7 +112,9 @@ def preview(target: Target, options: Options) -> int:
         stack = open_stack(s.engine, target, create=s.say)
         state = snapshot(stack)
         check_upgrades(target, state, lambda: keep.of(stack.outputs()).values)
-        plan, failure = _preview(s, stack, options, _apply_again(s, state, options))
+        again = _apply_again(s, state, options)
+        _changed_charts(s, state, options)
+        plan, failure = _preview(s, stack, options, again)
         return s.fail(reasons(plan.errors, failure, printed=plan.printed)) if failure else DONE
 
     return session.run("preview", target, run)
@@ -260,11 +281,12 @@ def _unrecorded(state: Snapshot) -> str:
     )
 
 
-def to_apply_again(state: Snapshot, hosts: Sequence[str]) -> list[str]:
+def to_apply_again(state: Snapshot, hosts: Sequence[str], waits: Collection[str] = ()) -> list[str]:
     """The URNs of the resources that install `hosts`. The engine replaces them, which runs them again.
 
     Their replacement uninstalls nothing, because the removal of a host is a separate resource, which is not
     in the list. "cluster" and workers add the waits for what the charts bring, and servers the kubeconfig.
+    `waits`: such waits of a capability.
     Raises Misuse for a host that is not in the state.
     """
     urns = {resource_name(urn): urn for urn in state.resources}
@@ -284,7 +306,7 @@ def to_apply_again(state: Snapshot, hosts: Sequence[str]) -> list[str]:
         after += [name for name in urns if name.endswith(_KUBECONFIG)]
     # A Node that is made anew offers no devices at first.
     if {ALL, CHARTS} & {*hosts} or any(each.endswith(names.WORKER) for each in components):
-        after += [name for name in urns if name.endswith(_WAITS)]
+        after += [name for name in urns if name.endswith(_WAITS) or name in waits]
     return [urns[name] for name in (*before, *chosen, *after)]
 
 
@@ -299,6 +321,6 @@ def _resources_of(host: str, installed: Sequence[str]) -> list[str]:
     found = [name for name in installed if names.host_of(name) == host]
     if not found:
         known = ", ".join(dict.fromkeys(map(names.host_of, installed)))
-        fix = f"name some of {known}; {CHARTS}; or {ALL}." if known else "leave the option out."
+        fix = f"name some of {known}; {CHARTS}; or {ALL}." if known else f"name {CHARTS} or {ALL}."
         raise Misuse(f"--converge {host}: the stack has no such host", fix)
     return found

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from busbar.capability import capabilities
+from busbar.cli.charts import RELEASE, Consumed, consumed
 from busbar.cli.output import progress
 from busbar.cli.stack.engine import Snapshot
-from busbar.cli.stack.errors import NO_STACK
 from busbar.cli.stack.keep import KUBECONFIG
 from busbar.cli.stack.target import Target
-from busbar.cli.stackfile import SecretError, capability_of, read_outputs
+from busbar.cli.stackfile import capability_of
 from busbar.config import ConfigError, stackfile
 from busbar.config.stackfile import KEY, PROJECT
 from busbar.exits import Failed
@@ -27,15 +27,12 @@ from busbar.kube.gpus import Workload, end, owners, workloads
 from busbar.kube.wait import Clock, Deadline, SystemClock, TimedOut, wait_until
 from busbar.manifests.artifacts import chart_version
 from busbar.manifests.operators import GPU_OPERATOR, NETWORK_OPERATOR
-from busbar.names import CLUSTER_ID
 from busbar.operations.verify import UnknownState, connect
 from busbar.text import listed
 
 # A load balancer needs some seconds to notice that a server is gone.
 _API_SECONDS, _POLL_SECONDS = 30.0, 2.0
 _NO_API = "warning: nothing runs without an API, and it is not responding"
-_REFERENCE = "pulumi:pulumi:StackReference"
-_RELEASE = "kubernetes:helm.sh/v3:Release"
 
 
 @dataclass(frozen=True)
@@ -97,10 +94,10 @@ def guard_of(target: Target, state: Snapshot, outputs: Callable[[], Mapping[str,
     jobs = pkgutil.resolve_name(capability.jobs) if capability and capability.jobs else lambda *_: ()
     if capability and capability.operations:
         return Guard(target, partial(jobs, path), may_end)
-    api, gone = _consumed(state, target) if capability else (_own(path, outputs()), "")
-    if api is None:
-        return Guard(target, gone=gone)
-    cluster, own = api, f"{project}/{target.name}"
+    on = consumed(state.text, target.project) if capability else Consumed(_own(path, outputs()))
+    if on.api is None:
+        return Guard(target, gone=on.gone)
+    cluster, own = on.api, f"{project}/{target.name}"
     kinds = capability.job_kinds if capability else ()
 
     def find(ends: bool) -> Sequence[str]:
@@ -155,7 +152,7 @@ def check_upgrades(target: Target, state: Snapshot, outputs: Callable[[], Mappin
     known = {
         each["inputs"].get("name"): ((each.get("outputs") or {}).get("status") or {}).get("version")
         for each in resources
-        if each["type"] == _RELEASE
+        if each["type"] == RELEASE
     }
     operators = [each for each in (GPU_OPERATOR, NETWORK_OPERATOR) if known.get(each.release)]
     if not operators:
@@ -183,23 +180,3 @@ def check_upgrades(target: Target, state: Snapshot, outputs: Callable[[], Mappin
         ) from error
     if texts := [str(each.on(target.name)) for each in found if each]:
         raise Failed("\n".join(["no changes made:", *texts]))
-
-
-def _consumed(state: Snapshot, target: Target) -> tuple[RestApi | None, str]:
-    """The API of the cluster on which a stack is, which its state names; or why that one is gone."""
-    resources = json.loads(state.text)["deployment"].get("resources") or []
-    stacks = [each["id"] for each in resources if each["type"] == _REFERENCE]
-    known = [each["inputs"]["input"]["id"] for each in resources if each["urn"].endswith(f"::{CLUSTER_ID}")]
-    if not (stacks and known):
-        return None, ""  # An update that was refused has made nothing.
-    try:
-        outputs = json.loads(read_outputs(stacks[0], target.project))
-    except SecretError as error:
-        if not NO_STACK.search(str(error)):
-            raise
-        outputs = {}
-    current = outputs.get("cluster_id") or outputs.get("cluster_name")
-    if current == known[0]:
-        return RestApi(outputs[KUBECONFIG]), ""
-    what = "another cluster now" if current else "no cluster any more"
-    return None, f"{stacks[0]} has {what}; {known[0]}, on which this stack was, is gone"

@@ -12,7 +12,7 @@ from busbar.capability import FOLDER, Capability, capabilities
 from busbar.config.stackfile import EXAMPLE
 from tests.support.cli import busbar
 
-ON_HOSTS = ["preflight {}", "verify {}", "nodes {}", "images {}", "measure {}", "history {}"]
+ON_HOSTS = ["preflight {}", "nodes {}", "images {}", "measure {}", "history {}"]
 ON_HOSTS += ["hosts keys {}", "drain {} gpu-1", "uncordon {} gpu-1", "diagnose {}"]
 OF_MEASUREMENTS = ("measure", "history")
 OF_K3S = ("snapshots {}", "restore {} --snapshot x")

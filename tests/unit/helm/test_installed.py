@@ -34,7 +34,7 @@ class Counting(Cluster):
 
 
 def secret(status: str, name: str = "gpu-operator") -> dict[str, Any]:
-    return {"metadata": {"labels": {"owner": "helm", "name": name, "status": status}}}
+    return {"metadata": {"labels": {"owner": "helm", "name": name, "status": status, "version": "1"}}}
 
 
 def test_a_deployed_release_is_there_and_one_request_says_so() -> None:

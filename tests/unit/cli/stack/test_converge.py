@@ -97,7 +97,7 @@ def test_an_unknown_host_is_bad_usage_and_the_known_ones_are_named() -> None:
 
 
 def test_a_host_of_a_stack_without_hosts_is_bad_usage_too() -> None:
-    with pytest.raises(Misuse, match=r"no such host\. Fix: leave the option out"):
+    with pytest.raises(Misuse, match=r"no such host\. Fix: name cluster or all"):
         to_apply_again(Snapshot((), ()), ["w-1"])
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from busbar.cli import charts
 from busbar.cli.stack import guard
 from busbar.cli.stack.engine import Snapshot
 from busbar.cli.stack.guard import Guard, check_upgrades, guard_of
@@ -44,12 +45,12 @@ class Site:
         self.ended: list[str] = []
         self.of_cluster: dict[str, Any] = {"cluster_id": "11", **KUBECONFIG}
         monkeypatch.setattr(guard, "connect", lambda *_: self)
-        monkeypatch.setattr(guard, "RestApi", lambda _: self)
+        monkeypatch.setattr(charts, "RestApi", lambda _: self)
         monkeypatch.setattr(guard, "workloads", lambda _: self.workloads)
         monkeypatch.setattr(guard, "owners", lambda _: self.owners)
         monkeypatch.setattr(guard, "statuses", lambda _: self.releases)
         monkeypatch.setattr(guard, "end", self.end)
-        monkeypatch.setattr(guard, "read_outputs", lambda *_: json.dumps(self.of_cluster))
+        monkeypatch.setattr(charts, "read_outputs", lambda *_: json.dumps(self.of_cluster))
 
     def end(self, _: Any, look: Any, *__: Any) -> None:
         self.ended = [each.name for each in look()]
@@ -200,9 +201,9 @@ def test_a_stack_whose_cluster_s_stack_is_gone_has_nothing_left(
 
         return read
 
-    monkeypatch.setattr(guard, "read_outputs", failing("no stack named 'site' found"))
+    monkeypatch.setattr(charts, "read_outputs", failing("no stack named 'site' found"))
     assert made.consumer().gone
-    monkeypatch.setattr(guard, "read_outputs", failing("passphrase must be set"))
+    monkeypatch.setattr(charts, "read_outputs", failing("passphrase must be set"))
     with pytest.raises(SecretError, match="passphrase"):
         made.consumer()
 

@@ -1,0 +1,87 @@
+"""What a stack has installed on the cluster of another stack: `busbar verify` and `up --converge` of it."""
+
+from __future__ import annotations
+
+import json
+import pkgutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from busbar.cli.stack.errors import NO_STACK
+from busbar.cli.stackfile import SecretError, read_outputs, read_state
+from busbar.config import stackfile
+from busbar.finding import STACK, Finding, Fix
+from busbar.helm import drift as charts
+from busbar.helm.drift import Difference
+from busbar.helm.releases import statuses
+from busbar.kube.client import ApiError, RestApi
+from busbar.names import CLUSTER_ID
+from busbar.operations.verify import CLUSTER, Verified, drift, installed
+
+_REFERENCE = "pulumi:pulumi:StackReference"
+RELEASE = "kubernetes:helm.sh/v3:Release"
+
+
+class Consumed(NamedTuple):
+    """The cluster on which a stack is, and the stack's Helm releases there, (namespace, name).
+
+    `api`: None of a stack that has made nothing, and where the cluster is gone; `gone` then says so.
+    `outputs`: of the cluster's stack.
+    """
+
+    api: RestApi | None = None
+    outputs: Mapping[str, Any] = {}
+    releases: Sequence[tuple[str, str]] = ()
+    gone: str = ""
+
+
+def consumed(state: str, project: Path) -> Consumed:
+    """The cluster that the state of a stack names. Raises SecretError."""
+    resources = json.loads(state)["deployment"].get("resources") or []
+    stacks = [each["id"] for each in resources if each["type"] == _REFERENCE]
+    known = [each["inputs"]["input"]["id"] for each in resources if each["urn"].endswith(f"::{CLUSTER_ID}")]
+    if not (stacks and known):
+        return Consumed()  # An update that was refused has made nothing.
+    try:
+        outputs = json.loads(read_outputs(stacks[0], project))
+    except SecretError as error:
+        if not NO_STACK.search(str(error)):
+            raise
+        outputs = {}
+    current = outputs.get("cluster_id") or outputs.get("cluster_name")
+    if current != known[0]:
+        what = "another cluster now" if current else "no cluster any more"
+        return Consumed(gone=f"{stacks[0]} has {what}; {known[0]}, on which this stack was, is gone")
+    made = [each["inputs"] for each in resources if each["type"] == RELEASE and not each.get("delete")]
+    releases = [(each["namespace"], each["name"]) for each in made]
+    return Consumed(RestApi(outputs["kubeconfig"]), outputs, releases)
+
+
+def differences(found: Consumed) -> list[Difference]:
+    """The objects of the releases that are not as Helm has applied them. Raises ApiError."""
+    return charts.differences(found.api, found.releases) if found.api else []
+
+
+def verify(path: Path, ready: str | None) -> Verified:
+    """As busbar.cli.operation.Operations. `ready`: as of a capability. Raises SecretError."""
+    found = [*_findings(path, ready)]
+    names = dict.fromkeys([CLUSTER, *(each.host for each in found)])
+    return Verified([(name, "") for name in names], found)
+
+
+def _findings(path: Path, ready: str | None) -> Iterator[Finding]:
+    on = consumed(read_state(stackfile.stack_of(path), path.parent), path.parent)
+    if on.api is None:
+        fix = Fix(command=("destroy" if on.gone else "up", STACK))
+        yield Finding((CLUSTER,), on.gone or "this stack has installed nothing", fix, kind="unknown")
+        return
+    try:
+        yield from installed(on.releases, statuses(on.api))
+        for each in differences(on):
+            refused = Finding((CLUSTER,), each.what, "repair what the API server names", kind="site")
+            yield refused if each.refused else drift(CLUSTER, each.what)
+        if ready:
+            yield from pkgutil.resolve_name(ready)(path, on.outputs, on.api)
+    except ApiError as error:
+        yield Finding((CLUSTER,), f"it cannot be compared: {error}", error.fix, kind="unknown")
