@@ -28,6 +28,7 @@ from stacks.slurm_k8s.package.components.slurm import (
 from stacks.slurm_k8s.package.config import CONFIG
 from stacks.slurm_k8s.package.outputs import NAMES, build_outputs
 from stacks.slurm_k8s.package.pools import Refused, pools_of
+from stacks.slurm_k8s.package.ready import ReadySpec, works
 from stacks.slurm_k8s.package.values import survey_spec
 
 PROJECT = Path(__file__).resolve().parent
@@ -54,7 +55,12 @@ async def main() -> None:
     gone = create_step("slurm-gone", "after-removal", args, of_operator, at_removal=True)
     after = [operator, change, gone]
     running = SlurmCluster("slurm", args, ResourceOptions(provider=provider, depends_on=after))
-    check_after_deletions(cluster.kubeconfig, [*crds.installed, *operator.installed, *running.installed])
+    wanted = ReadySpec.of(slurm, pools)
+    check_after_deletions(
+        cluster.kubeconfig,
+        [*crds.installed, *operator.installed, *running.installed],
+        (lambda api: works(api, wanted)) if slurm.probe.enforce else None,
+    )
     # Named, because Output.all() of nothing is an empty list.
     found = pulumi.Output.all(printed=running.result, results=running.measured)
     outputs = found.apply(lambda known: build_outputs(slurm, cluster.cluster_name, pools, **known))

@@ -18,6 +18,8 @@ CAPABILITY = Capability(
     gate=GATE,
     drains="stacks.slurm_k8s.package.drain:hook",
     nodes="stacks.slurm_k8s.package.drain:node_states",
+    ready="stacks.slurm_k8s.package.operations:ready",
+    waits=("slurm-roll", "slurm-ready"),
     jobs="stacks.slurm_k8s.package.steps:running_jobs",
     measure="stacks.slurm_k8s.package.operations:measure",
 )

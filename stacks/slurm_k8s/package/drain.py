@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from busbar.kube.client import ApiError
+from busbar.kube.objects import find
 from busbar.kube.wait import Pending
 from stacks.slurm_k8s.package.rest import (
     BUSY,
@@ -20,6 +21,7 @@ from stacks.slurm_k8s.package.rest import (
     SlurmNode,
     clusters,
 )
+from stacks.slurm_k8s.package.values import API_VERSION, workers_of
 
 OURS = "busbar: "
 
@@ -74,11 +76,18 @@ def hook(api: ProxyApi, node: str, reason: str, *, end_jobs: bool) -> SlurmDrain
 
 
 def node_states(api: ProxyApi) -> dict[str, str]:
-    """Node -> why Slurm starts no jobs there. Raises ApiError."""
+    """Node -> why Slurm starts no jobs there, or that Slurm lacks it. Raises ApiError."""
     found: dict[str, str] = {}
+    wanted: dict[str, set[str]] = {}
+    for nodeset in (find(api, f"/apis/{API_VERSION}/nodesets") or {}).get("items") or ():
+        wanted.setdefault(nodeset["metadata"]["namespace"], set()).update(workers_of(nodeset))
     for slurm, pods in clusters(api).items():
         try:
-            found |= {each.on: f"in Slurm: {each.problem}" for each in slurm.nodes().values() if each.problem}
+            nodes = slurm.nodes().values()
         except ApiError as error:
             found |= {pod["spec"].get("nodeName", ""): f"in Slurm: unknown: {error}" for pod in pods}
+            continue
+        lacking = wanted.get(slurm.namespace, set()) - {each.on for each in nodes}
+        found |= dict.fromkeys(sorted(lacking), "no node of Slurm")
+        found |= {each.on: f"in Slurm: {each.problem}" for each in nodes if each.problem}
     return found

@@ -22,6 +22,7 @@ from busbar.config.stackfile import StackFile
 from busbar.exits import DONE, FAILED, NO_VERDICT, Misuse, NoVerdict
 from busbar.fabric import slurm as fabric
 from busbar.fabric.commands.measure import asked
+from busbar.finding import Finding
 from busbar.hosts.inventory import Inventory
 from busbar.judge.tables import notes
 from busbar.kube.client import RestApi
@@ -30,14 +31,17 @@ from busbar.manifests import sbatch
 from busbar.manifests.names import job_name
 from busbar.manifests.ncclrun import nccl_run
 from busbar.models import StrictModel
+from busbar.operations.verify import CLUSTER
+from busbar.outputs import ClusterOutputs
 from busbar.outputs.build import build_measured
 from busbar.outputs.contract import summarize
 from busbar.outputs.summary import pool_notes, pools_of, tables
 from busbar.text import listed
-from stacks.slurm_k8s.package import config
+from stacks.slurm_k8s.package import config, pools
 from stacks.slurm_k8s.package.config import Slurm
 from stacks.slurm_k8s.package.outputs import not_measured
 from stacks.slurm_k8s.package.reach import in_pods
+from stacks.slurm_k8s.package.ready import ReadySpec, works
 from stacks.slurm_k8s.package.rest import SlurmApi
 
 
@@ -83,6 +87,17 @@ def measure(
         Console().print(Group(*tables(made, pools, None), *notes(pool_notes(pools, None))))
     verdicts = {each["verdict"] for each in results.values()}
     return FAILED if "fail" in verdicts else DONE if made["nccl_passed"] else NO_VERDICT
+
+
+def ready(path: Path, outputs: Mapping[str, Any], api: RestApi) -> list[Finding]:
+    """What keeps jobs from running on the stack (busbar.capability.Capability.ready)."""
+    slurm = config.read(path)
+    try:
+        used = pools.pools_of(ClusterOutputs.from_dict(outputs), slurm)
+    except ValueError as error:
+        what = f"the nodes that Slurm needs are not known: {error}"
+        return [Finding((CLUSTER,), what, f"busbar status of {slurm.cluster}", kind="unknown")]
+    return works(api, ReadySpec.of(slurm, used))
 
 
 class UpdateSpec(StrictModel):

@@ -8,17 +8,24 @@ from typing import Any
 
 from pydantic import Field
 
+from busbar.finding import STACK, Finding, Fix
 from busbar.kube.client import Api, ApiError
 from busbar.kube.objects import find
 from busbar.kube.pods import issues_of, namespace_report
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
 from busbar.models import StrictModel
+from busbar.operations.verify import CLUSTER
 from busbar.text import listed
-from stacks.slurm_k8s.package.rest import ENDED, SlurmApi, SlurmNode, states_of, transient
+from stacks.slurm_k8s.package.config import Slurm
+from stacks.slurm_k8s.package.pools import Pool
+from stacks.slurm_k8s.package.rest import ENDED, ProxyApi, SlurmApi, SlurmNode, states_of, transient
 from stacks.slurm_k8s.package.survey import place
-from stacks.slurm_k8s.package.values import LOGIN_SERVICE
+from stacks.slurm_k8s.package.values import LOGIN_SERVICE, RELEASE, levels
 
 POLL_SECONDS = 3.0
+COMPLETING_SECONDS = 120.0
+"""How long a job may take to end its processes: KillWait and UnkillableStepTimeout, 90 s by default, and the
+time of an epilog. What slurm_conf sets for these is added."""
 PROBE_SECONDS = 180
 # Every node of the job checks its GPUs, and the memory that it may lock.
 _PROBE = """\
@@ -51,7 +58,29 @@ class ReadySpec(StrictModel):
     namespace: str
     levels: dict[str, tuple[str, ...]] = Field(default={})
     pools: dict[str, PoolSpec]
+    completing_seconds: float = COMPLETING_SECONDS
     deadline_seconds: float = Field(gt=0)
+
+    @classmethod
+    def of(cls, slurm: Slurm, pools: Mapping[str, Pool]) -> ReadySpec:
+        """The request for a configuration."""
+        limits = {name.lower(): value for name, value in slurm.slurm_conf.items()}
+        own = [limits.get(name, "") for name in ("killwait", "unkillablesteptimeout")]
+        return cls(
+            namespace=slurm.namespace,
+            pools={
+                name: PoolSpec(
+                    workers=pool.launch.workers,
+                    gpus=pool.launch.gpus,
+                    gres=pool.gres,
+                    memlock=pool.needs_memlock,
+                )
+                for name, pool in pools.items()
+            },
+            levels=levels(pools),
+            completing_seconds=COMPLETING_SECONDS + sum(int(each) for each in own if each.isdigit()),
+            deadline_seconds=slurm.timeout_seconds,
+        )
 
 
 def ready(
@@ -64,17 +93,7 @@ def ready(
     def look() -> bool | Pending:
         known.clear()
         known.update({node.on: node for node in slurm.nodes().values() if node.on})
-        waits = {
-            pod["spec"].get("nodeName", ""): f": pod {issue}"
-            for pod in slurm.worker_pods()
-            for issue in issues_of(pod)
-        }
-        reasons[:] = [text for pool in spec.pools.values() for text in _missing(pool, known, waits)]
-        login = find(api, f"/apis/apps/v1/namespaces/{spec.namespace}/deployments/{LOGIN_SERVICE}")
-        if login and not (login.get("status") or {}).get("readyReplicas"):
-            reasons.append(
-                f"no pod of Deployment {spec.namespace}/{LOGIN_SERVICE} is ready: nobody can submit"
-            )
+        reasons[:] = map(str, problems(slurm, api, spec, known))
         return Pending(reasons[0]) if reasons else True
 
     deadline = Deadline(clock, spec.deadline_seconds)
@@ -91,7 +110,43 @@ def ready(
     return {"passed": not reasons, "reasons": reasons, "nodes": nodes, "drained": drained}
 
 
-def _missing(pool: PoolSpec, known: Mapping[str, SlurmNode], waits: Mapping[str, str]) -> Iterator[str]:
+def works(api: ProxyApi, spec: ReadySpec) -> list[Finding]:
+    """What keeps jobs from running now; changes nothing. Raises ApiError."""
+    slurm = SlurmApi(api, spec.namespace)
+    known = {node.on: node for node in slurm.nodes().values() if node.on}
+    return [*problems(slurm, api, spec, known)]
+
+
+def problems(slurm: SlurmApi, api: Api, spec: ReadySpec, known: Mapping[str, SlurmNode]) -> Iterator[Finding]:
+    """What keeps jobs from running; `known`: Node -> its node of Slurm. Raises ApiError."""
+    waits = {
+        pod["spec"].get("nodeName", ""): f": pod {issue}"
+        for pod in slurm.worker_pods()
+        for issue in issues_of(pod)
+    }
+    for pool in spec.pools.values():
+        yield from _missing(spec.namespace, pool, known, waits)
+    login = find(api, f"/apis/apps/v1/namespaces/{spec.namespace}/deployments/{LOGIN_SERVICE}")
+    if login and not (login.get("status") or {}).get("readyReplicas"):
+        what = f"no pod of Deployment {spec.namespace}/{LOGIN_SERVICE} is ready: nobody can submit"
+        yield _problem(CLUSTER, what, f"kubectl -n {spec.namespace} describe pods")
+    for job, nodes, seconds in slurm.completing():
+        if seconds > spec.completing_seconds:
+            what = f"job {job} of Slurm is completing on {nodes} for {seconds:.0f} s, expected at most "
+            fix = (
+                f"kubectl -n {spec.namespace} delete pod {RELEASE}-worker-NODE for each of these nodes where "
+                "no other job runs, which ends its processes; reboot the host of a pod that does not end"
+            )
+            yield _problem(CLUSTER, f"{what}{spec.completing_seconds:.0f} s", fix)
+
+
+def _problem(host: str, what: str, fix: Fix | str) -> Finding:
+    return Finding((host,), what, fix, kind="site")
+
+
+def _missing(
+    namespace: str, pool: PoolSpec, known: Mapping[str, SlurmNode], waits: Mapping[str, str]
+) -> Iterator[Finding]:
     """The reasons that keep workers of a pool from jobs. What a person has set is respected.
 
     `waits`: Node -> why the pod of slurmd there is not ready.
@@ -99,11 +154,16 @@ def _missing(pool: PoolSpec, known: Mapping[str, SlurmNode], waits: Mapping[str,
     for worker in pool.workers:
         node = known.get(worker)
         if node is None:
-            yield f"{worker}: no node of Slurm{waits.get(worker, '')}"
+            other = f"; else: kubectl -n {namespace} get pods -o wide, and repair the host of the pod"
+            command = ("up", STACK, "--converge", CLUSTER)
+            fix = Fix("if `busbar verify` names its NodeSet", command, when=other)
+            yield _problem(worker, f"no node of Slurm{waits.get(worker, '')}", fix)
         elif node.problem and not node.kept_away:
-            yield f"{worker}: {node.name} is {node.problem}"
+            repair = f"repair what the reason names; then: scontrol update nodename={node.name} state=resume"
+            yield _problem(worker, f"{node.name} is {node.problem}", repair)
         elif pool.gres not in re.split(r"[(,]", node.gres):
-            yield f"{worker}: {node.name} has GRES {node.gres or 'null'}, expected {pool.gres}"
+            what = f"{node.name} has GRES {node.gres or 'null'}, expected {pool.gres}"
+            yield _problem(worker, what, "compare gres.conf with /dev/nvidia* in the pod of slurmd there")
 
 
 def probe(

@@ -174,6 +174,15 @@ class SlurmApi:
         states = {int(each["job_id"]): {*states_of(each)} for each in jobs}
         return [job for job, found in states.items() if not ENDED & found or "COMPLETING" in found]
 
+    def completing(self) -> list[tuple[int, str, float]]:
+        """Jobs that have ended, and whose processes have not: number, nodes, and for how many seconds."""
+        jobs = self._asked().get(f"{self._base}/jobs/").get("jobs") or []
+        return [
+            (int(each["job_id"]), str(each.get("nodes") or ""), time.time() - each["end_time"]["number"])
+            for each in jobs
+            if "COMPLETING" in states_of(each)
+        ]
+
     def forget_cordon(self, on: str) -> None:
         """Take the operator's mark of a cordon away from the pod on a Node; with OnDelete it leaves it."""
         for pod in self.worker_pods():

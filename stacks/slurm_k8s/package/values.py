@@ -191,6 +191,14 @@ def _nodeset(slurm: Slurm, pool: Pool, *, is_default: bool) -> Values:
     }
 
 
+def workers_of(nodeset: Values) -> list[str]:
+    """The Nodes for which a NodeSet was made: those of its affinity, however many replicas it has now."""
+    pod = nodeset["spec"]["template"]["spec"]
+    required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    [term] = required["nodeSelectorTerms"]
+    return list(term["matchExpressions"][0]["values"])
+
+
 def _login(slurm: Slurm) -> Values:
     service: Values = {"spec": {"type": slurm.login.service}, "port": slurm.login.port}
     found: Values = {

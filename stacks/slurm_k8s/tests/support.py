@@ -77,6 +77,7 @@ class SlurmCluster(Cluster):
         super().__init__(
             {
                 f"{REST}/nodes/": {"nodes": [*nodes]},
+                f"{REST}/jobs/": {"jobs": []},
                 f"/api/v1/namespaces/slurm/secrets/{JWT_KEY}": key,
                 PODS: pods,
                 "/api/v1/namespaces/slurm/events": [],

@@ -28,7 +28,7 @@ from stacks.slurm_k8s.package.config import PASSWORD, PROJECT
 from stacks.slurm_k8s.package.config import Slurm as SlurmConfig
 from stacks.slurm_k8s.package.outputs import CONTRACT_VERSION, nodes_to_measure
 from stacks.slurm_k8s.package.pools import Pool
-from stacks.slurm_k8s.package.ready import PoolSpec, ReadySpec
+from stacks.slurm_k8s.package.ready import ReadySpec
 from stacks.slurm_k8s.package.steps import StepSpec, await_slurmrestd
 
 # auth/slurm takes up to 1,024 bytes; HS256 needs 32.
@@ -160,7 +160,7 @@ class SlurmCluster(pulumi.ComponentResource):
             parent=self, depends_on=[*made, guard], replacement_trigger=changes(chart)
         )
         roll = create_step(f"{name}-roll", "roll", args, after)
-        spec = _ready_spec(slurm, args.pools).model_dump(mode="json")
+        spec = ReadySpec.of(slurm, args.pools).model_dump(mode="json")
         ready = create_cluster_command(
             f"{name}-ready",
             "slurm_k8s ready",
@@ -210,23 +210,6 @@ def _measure_spec(slurm: SlurmConfig, pool: Pool, printed: str) -> dict[str, Any
         "run": slurm.probe.run,
         "measured_as": digest({"launch": launch, "images": [slurm.images, slurm.image_tag]}),
     }
-
-
-def _ready_spec(slurm: SlurmConfig, pools: Mapping[str, Pool]) -> ReadySpec:
-    return ReadySpec(
-        namespace=slurm.namespace,
-        pools={
-            name: PoolSpec(
-                workers=pool.launch.workers,
-                gpus=pool.launch.gpus,
-                gres=pool.gres,
-                memlock=pool.needs_memlock,
-            )
-            for name, pool in pools.items()
-        },
-        levels=values.levels(pools),
-        deadline_seconds=slurm.timeout_seconds,
-    )
 
 
 def _create_release(

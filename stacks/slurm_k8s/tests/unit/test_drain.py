@@ -7,10 +7,14 @@ from typing import Any
 import pytest
 
 from busbar.kube.wait import Pending
+from stacks.slurm_k8s.package import values
 from stacks.slurm_k8s.package.drain import SlurmDrain, hook, node_states
 from stacks.slurm_k8s.package.rest import POD_CORDON
 from stacks.slurm_k8s.package.values import JWT_KEY
-from stacks.slurm_k8s.tests.support import PODS, REST, SlurmCluster, node, pod
+from stacks.slurm_k8s.tests.support import PODS, REST, SlurmCluster, node, pod, pools, slurm
+from tests.support.shared import PROJECT
+
+FOLDER = PROJECT / "stacks" / "slurm_k8s" / "helm_values"
 
 
 def made(cluster: SlurmCluster, *, end_jobs: bool = False) -> SlurmDrain:
@@ -116,6 +120,17 @@ def test_busbar_nodes_names_what_starts_no_jobs_in_slurm_with_its_reason() -> No
     cluster = SlurmCluster(node("h100-0", "ALLOCATED"), drained)
     cluster.objects["/api/v1/pods"] = cluster.objects[PODS]
     assert node_states(cluster) == {"gpu-2": "in Slurm: IDLE+DRAIN: ticket 12"}
+
+
+def test_a_worker_that_slurm_lacks_is_named_however_many_replicas_its_nodeset_has() -> None:
+    given = slurm()
+    values_of_pool = values.slurm(FOLDER, given, pools(given))["nodesets"]["h100"]
+    spec = {"replicas": 1, "template": {"spec": values_of_pool["podSpec"]}}
+    nodeset = {"metadata": {"name": "slurm-worker-h100", "namespace": "slurm"}, "spec": spec}
+    cluster = SlurmCluster(node("h100-0"))
+    cluster.objects["/api/v1/pods"] = cluster.objects[PODS]
+    cluster.objects["/apis/slinky.slurm.net/v1beta1/nodesets"] = {"items": [nodeset]}
+    assert node_states(cluster) == {"gpu-2": "no node of Slurm"}
 
 
 def test_what_slurm_does_not_say_is_unknown() -> None:

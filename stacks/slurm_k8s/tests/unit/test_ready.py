@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from busbar.kube.client import ApiError
-from stacks.slurm_k8s.package.ready import PoolSpec, ReadySpec, ready
+from stacks.slurm_k8s.package.ready import PoolSpec, ReadySpec, ready, works
 from stacks.slurm_k8s.package.rest import TOKEN_SECONDS, SlurmApi, token
-from stacks.slurm_k8s.tests.support import KEY, PODS, REST, SlurmCluster, node, pod
+from stacks.slurm_k8s.tests.support import KEY, PODS, REST, SlurmCluster, node, pod, pools, slurm
 from tests.support.kube_cluster import Clock
 
 POOL = PoolSpec(workers=("gpu-1", "gpu-2"), gpus=8, gres="gpu:h100:8", memlock=True)
@@ -85,7 +85,7 @@ def test_a_node_that_gives_jobs_no_gpus_is_named_at_the_deadline(second: Any, sa
 
 def test_a_worker_without_a_node_is_named_with_the_reason_of_its_pod() -> None:
     cluster = SlurmCluster(node("h100-0"))
-    assert result(cluster)["reasons"][0] == "gpu-2: no node of Slurm"
+    assert result(cluster)["reasons"][0].startswith("gpu-2: no node of Slurm. Fix: if `busbar verify` names")
     waiting = {"name": "logfile", "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}
     cluster.objects[PODS].append({**pod("h100-1", "gpu-2"), "status": {"initContainerStatuses": [waiting]}})
     reason = result(cluster)["reasons"][0]
@@ -142,3 +142,29 @@ def test_pods_over_tcp_need_no_locked_memory() -> None:
     cluster = SlurmCluster(node("h100-0"), node("h100-1"))
     result(cluster, pool=POOL.model_copy(update={"memlock": False}))
     assert "[ any = any ]" in cluster.submitted[0]["script"]
+
+
+def test_a_job_that_does_not_end_its_processes_is_named_with_the_step_that_does() -> None:
+    def reasons(ended: int, **limits: str) -> list[str]:
+        given = slurm(slurm_conf=limits)
+        cluster = SlurmCluster(node("h100-0"), node("h100-1", "COMPLETING"))
+        job = {"job_id": 9, "job_state": ["CANCELLED", "COMPLETING"], "nodes": "h100-1"}
+        job["end_time"] = {"set": True, "number": time.time() - ended}
+        cluster.objects[f"{REST}/jobs/"] = {"jobs": [job, {"job_id": 8, "job_state": ["RUNNING"]}]}
+        return [*map(str, works(cluster, ReadySpec.of(given, pools(given))))]
+
+    [text] = reasons(130)
+    assert text.startswith(
+        "cluster: job 9 of Slurm is completing on h100-1 for 130 s, expected at most 120 s"
+    )
+    assert "kubectl -n slurm delete pod slurm-worker-NODE for each of these nodes" in text
+    assert reasons(110) == []
+    assert reasons(290, KillWait="180") == []
+
+
+def test_the_question_of_every_update_runs_no_job() -> None:
+    given = slurm()
+    cluster = SlurmCluster(node("h100-0"))
+    [problem] = works(cluster, ReadySpec.of(given, pools(given)))
+    assert (problem.host, problem.what) == ("gpu-2", "no node of Slurm")
+    assert cluster.submitted == []
