@@ -159,12 +159,13 @@ def _is_same(live: Any, wanted: Any, path: tuple[int | str, ...]) -> bool:
     if not {"limits", "requests"} & {*path[-2:-1]}:
         return False
     try:
-        return _quantity(live) == _quantity(wanted)
+        return quantity(live) == quantity(wanted)
     except (ArithmeticError, KeyError):
         return False
 
 
-def _quantity(value: Any) -> Decimal:
+def quantity(value: Any) -> Decimal:
+    """The number of a quantity of Kubernetes, such as `4Gi`. Raises ArithmeticError or KeyError."""
     text = str(value)
     number = text.rstrip("numkKMGTPEi")
     return Decimal(number) * Decimal(_UNITS[text[len(number) :]])

@@ -129,6 +129,12 @@ def values(k3s: K3s) -> dict[str, str]:
     return {key.name: key.value(k3s) for key in KEYS}
 
 
+def refusal(where: str, key: str, first: str, now: str, fix: str) -> Finding:
+    """A change of a key that is not possible. `fix` has a place for the first value, as that of a Key."""
+    what = f"{key} cannot be changed: the cluster was made with {first}, the file says {now}"
+    return Finding((where,), what, fix.format(first=first))
+
+
 def check(configured: Mapping[str, str], servers: Mapping[str, Report]) -> Iterator[Finding]:
     """Find changes that a running cluster would not survive; `configured`: as `values`."""
     found = {name: report.first_values for name, report in servers.items() if report.first_values}
@@ -141,8 +147,7 @@ def check(configured: Mapping[str, str], servers: Mapping[str, Report]) -> Itera
             continue
         refused.add(key.name)
         if key.follows not in refused:
-            what = f"{key.name} cannot be changed: the cluster was made with {first}, the file says {now}"
-            yield Finding((next(iter(found)),), what, key.fix.format(first=first))
+            yield refusal(next(iter(found)), key.name, first, now, key.fix)
     members = next((each.etcd_addresses for each in found.values() if each.etcd_addresses), {})
     for name in found:
         address, now = members.get(name), servers[name].node_address

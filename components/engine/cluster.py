@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pulumi
 import pulumi_kubernetes as kubernetes
 
 from busbar.components.engine.hosts import owner_mark
-from busbar.kube.client import Api, RestApi
+from busbar.finding import Finding
+from busbar.kube import batches
+from busbar.kube.client import Api, ApiError, RestApi
 from busbar.kube.objects import claim_namespace
+from busbar.kube.wait import TimedOut
 from busbar.manifests import names as namespaces
 
 _KINDS: dict[str, Any] = {
@@ -117,6 +120,16 @@ def deleted_with(resource: pulumi.Resource) -> pulumi.ResourceTransformation:
 def of_fixed_name(opts: pulumi.ResourceOptions) -> pulumi.ResourceOptions:
     """Options of an object of fixed name: a replacement made first would be the former object, adopted."""
     return pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(delete_before_replace=True))
+
+
+async def refuse_changes(kubeconfig: str, look: Callable[[RestApi], Sequence[Finding]]) -> None:
+    """Let the update or preview fail with what `look` finds, before anything is registered."""
+    try:
+        found = await asyncio.to_thread(batches.answer, kubeconfig, look)
+    except (ApiError, TimedOut, ValueError) as error:
+        raise pulumi.RunError(f"the cluster cannot be asked what must not be changed: {error}") from None
+    if found:
+        raise pulumi.RunError("\n".join(map(str, found)))
 
 
 async def run_on_cluster(kubeconfig: pulumi.Input[str], step: Callable[[Api], str | None]) -> None:

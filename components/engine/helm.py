@@ -24,7 +24,7 @@ from busbar.config.cluster import Taint
 from busbar.exits import Failed
 from busbar.finding import Finding
 from busbar.helm import releases
-from busbar.kube.batches import answer
+from busbar.kube import batches
 from busbar.kube.client import Api, ApiError, RestApi
 from busbar.kube.wait import Pending, TimedOut
 from busbar.manifests.artifacts import chart_version
@@ -382,7 +382,7 @@ def _problems(kubeconfig: str, ready: Ready) -> list[Finding]:
         return Pending(str(found[0])) if found else True
 
     try:
-        answer(kubeconfig, look)
+        batches.answer(kubeconfig, look)
     except TimedOut:
         if not found:
             raise

@@ -5,7 +5,7 @@ from pathlib import Path
 import pulumi
 from pulumi import ResourceOptions
 
-from busbar.components.engine.cluster import create_cluster_provider
+from busbar.components.engine.cluster import create_cluster_provider, refuse_changes
 from busbar.components.engine.helm import check_after_deletions
 from busbar.components.engine.local_command import create_cluster_command
 from busbar.components.engine.stack import (
@@ -29,6 +29,7 @@ from stacks.slurm_k8s.package.config import CONFIG
 from stacks.slurm_k8s.package.outputs import NAMES, build_outputs
 from stacks.slurm_k8s.package.pools import Refused, pools_of
 from stacks.slurm_k8s.package.ready import ReadySpec, works
+from stacks.slurm_k8s.package.survey import changed_state
 from stacks.slurm_k8s.package.values import survey_spec
 
 PROJECT = Path(__file__).resolve().parent
@@ -42,6 +43,7 @@ async def main() -> None:
     except Refused as refused:
         raise pulumi.RunError(str(refused)) from None
     await refuse_other_cluster(cluster.cluster_name, cluster.identifier)
+    await refuse_changes(cluster.kubeconfig, lambda api: changed_state(api, slurm.namespace, slurm.state))
     provider = create_cluster_provider(cluster.kubeconfig, cluster.identifier)
     spec = survey_spec(slurm, pools).model_dump(mode="json")
     survey = create_cluster_command(

@@ -7,17 +7,22 @@ from typing import Any
 
 from pydantic import Field
 
+from busbar.finding import Finding
+from busbar.helm.drift import quantity
 from busbar.kube.client import Api, JsonObject
 from busbar.kube.gpus import active_pods, held_by
 from busbar.kube.nodes import NODES
 from busbar.kube.objects import find
 from busbar.manifests.scheduling import GPU_RESOURCE
 from busbar.models import StrictModel
+from busbar.preflight.unchangeable import refusal
 from busbar.text import listed
+from stacks.slurm_k8s.package.config import State
 
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodesets.slinky.slurm.net"
 CRDS_RELEASE = "slurm-operator-crds"
+_SLURMCTLD = "slurm-controller"
 # Their volumes are folders or disks of one machine (K3s' own class; static local volumes).
 _OF_ONE_NODE = ("rancher.io/local-path", "kubernetes.io/no-provisioner")
 # The topology and its root in topology.yaml; Slurm makes the switches below of each node's own place.
@@ -40,6 +45,25 @@ class SurveySpec(StrictModel):
 def findings(api: Api, spec: SurveySpec) -> list[str]:
     """Every obstacle, with its fix; empty where there is none. Raises ApiError."""
     return [*_foreign_crds(api), *_busy(api, spec), *_storage(api.list(CLASSES), spec)]
+
+
+def changed_state(api: Api, namespace: str, state: State) -> list[Finding]:
+    """The changes of slurmctld's volume: a StatefulSet keeps the first one. Raises ApiError."""
+    found = find(api, f"/apis/apps/v1/namespaces/{namespace}/statefulsets/{_SLURMCTLD}")
+    fix = f"write back {{first}}; for another volume: busbar destroy, kubectl delete namespace {namespace}, "
+    fix += "which ends all jobs, and busbar up"
+    refused = []
+    for each in found["spec"].get("volumeClaimTemplates") or () if found else ():
+        size, storage_class = (
+            each["spec"]["resources"]["requests"]["storage"],
+            each["spec"].get("storageClassName"),
+        )
+        if quantity(size) != quantity(state.size):
+            refused.append(refusal(_SLURMCTLD, "state.size", size, state.size, fix))
+        if storage_class != state.storage_class:
+            first, now = (name or "the default class" for name in (storage_class, state.storage_class))
+            refused.append(refusal(_SLURMCTLD, "state.storage_class", first, now, fix))
+    return refused
 
 
 def place(api: Api, levels: Mapping[str, Sequence[str]]) -> bool:

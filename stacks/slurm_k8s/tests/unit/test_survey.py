@@ -8,7 +8,7 @@ import pytest
 
 from busbar.kube.nodes import NODES
 from stacks.slurm_k8s.package import values
-from stacks.slurm_k8s.package.survey import CLASSES, CRD, findings, place
+from stacks.slurm_k8s.package.survey import CLASSES, CRD, changed_state, findings, place
 from stacks.slurm_k8s.tests.support import pools, slurm
 from tests.support.kube_cluster import Cluster
 
@@ -107,3 +107,29 @@ def test_nodes_of_a_pool_without_switches_share_one() -> None:
 
 def test_without_a_topology_no_node_is_read() -> None:
     assert place(Cluster(), {})
+
+
+def test_the_volume_of_slurmctld_cannot_be_changed_once_it_is_made() -> None:
+    path = "/apis/apps/v1/namespaces/slurm/statefulsets/slurm-controller"
+
+    def changed(first: str, of_class: str | None = None, **state: Any) -> list[str]:
+        claim: dict[str, Any] = {"resources": {"requests": {"storage": first}}}
+        claim |= {"storageClassName": of_class} if of_class else {}
+        made = {"spec": {"volumeClaimTemplates": [{"metadata": {"name": "statesave"}, "spec": claim}]}}
+        given = slurm(state=state)
+        return [*map(str, changed_state(Cluster({path: made}), "slurm", given.state))]
+
+    assert changed("4Gi") == changed("4096Mi") == changed("4Gi", "fast", storage_class="fast") == []
+    [size] = changed("4Gi", size="8Gi")
+    assert (
+        "state.size cannot be changed: the cluster was made with 4Gi, the file says 8Gi. Fix: write" in size
+    )
+    [of_class] = changed("4Gi", "fast")
+    assert (
+        "storage_class cannot be changed: the cluster was made with fast, the file says the def" in of_class
+    )
+    assert "Fix: write back fast; for another volume: busbar destroy" in of_class
+
+
+def test_before_slurmctld_is_made_its_volume_is_free() -> None:
+    assert changed_state(Cluster({}), "slurm", slurm(state={"size": "8Gi"}).state) == []
