@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field
 
 from busbar.config.checks import floating
 from busbar.config.cluster import Removal, Taint
+from busbar.config.findings import did_you_mean
 from busbar.config.project import ProjectConfig
 from busbar.config.types import (
     ChartVersion,
@@ -208,6 +209,48 @@ _OF_THE_OPERATOR = frozenset((
 ))  # fmt: skip
 # Without these no node has GPUs, stays in service when its pod is replaced, or keeps a closed partition.
 _OF_BUSBAR = frozenset(("grestypes", "reconfigflags", "returntoservice"))
+_LIKE = 0.85
+# The parameters of Slurm 26.05 (src/common/read_config.c), by which a misspelt one is known. A name that is
+# not like one of them may be that of a later release.
+_KNOWN = """
+    AccountingStorageBackupHost AccountingStorageEnforce AccountingStorageExternalHost AccountingStorageHost
+    AccountingStorageParameters AccountingStoragePort AccountingStorageTRES AccountingStorageType
+    AccountingStoreFlags AcctGatherEnergyType AcctGatherFilesystemType AcctGatherInterconnectType
+    AcctGatherNodeFreq AcctGatherProfileType AllowSpecResourcesUsage AuthAltParameters AuthAltTypes AuthInfo
+    AuthType BatchStartTimeout BcastExclude BcastParameters BurstBufferType CertgenParameters CertgenType
+    CertmgrParameters CertmgrType CliFilterParameters CliFilterPlugins ClusterName CommunicationParameters
+    CompleteWait CpuFreqDef CpuFreqGovernors CredType DataParserParameters DebugFlags DefCPUPerGPU
+    DefMemPerCPU DefMemPerGPU DefMemPerNode DependencyParameters DisableRootJobs DownNodes EioTimeout
+    EnforcePartLimits Epilog EpilogMsgTime EpilogSlurmctld EpilogTimeout FairShareDampeningFactor
+    FederationParameters FirstJobId GetEnvTimeout GpuFreqDef GresTypes GroupUpdateForce GroupUpdateTime
+    HashPlugin HealthCheckInterval HealthCheckNodeState HealthCheckProgram HealthCheckTimeout HttpParserType
+    InactiveLimit Include InteractiveStepOptions JobAcctGatherFrequency JobAcctGatherParams
+    JobAcctGatherType JobCompHost JobCompLoc JobCompParams JobCompPass JobCompPort JobCompType JobCompUser
+    JobContainerType JobDefaults JobFileAppend JobRequeue JobSubmitPlugins KeepAliveTime KillOnBadExit
+    KillWait LaunchParameters LicenseParameters Licenses LogTimeFormat MailDomain MailProg MaxArraySize
+    MaxBatchRequeue MaxDBDMsgs MaxJobCount MaxJobId MaxMemPerCPU MaxMemPerNode MaxNodeCount MaxStepCount
+    MaxTasksPerNode MCSParameters MCSPlugin MessageTimeout MetricsAuthUsers MetricsParameters MetricsType
+    MinJobAge MpiDefault MpiParams NamespaceType NodeFeaturesPlugins NodeName NodeSet OverTimeLimit
+    PartitionName PluginDir PlugStackConfig PreemptExemptTime PreemptMode PreemptParameters PreemptType
+    PrEpParameters PrEpPlugins PriorityCalcPeriod PriorityDecayHalfLife PriorityFavorSmall PriorityFlags
+    PriorityMaxAge PriorityParameters PrioritySiteFactorParameters PrioritySiteFactorPlugin PriorityType
+    PriorityUsageResetPeriod PriorityWeightAge PriorityWeightAssoc PriorityWeightFairShare
+    PriorityWeightJobSize PriorityWeightPartition PriorityWeightQOS PriorityWeightTRES PrivateData
+    ProctrackType Prolog PrologEpilogTimeout PrologFlags PrologSlurmctld PrologTimeout PropagatePrioProcess
+    PropagateResourceLimits PropagateResourceLimitsExcept RebootProgram ReconfigFlags RequeueExit
+    RequeueExitHold ResumeFailProgram ResumeProgram ResumeRate ResumeTimeout ResvEpilog ResvOverRun
+    ResvProlog ReturnToService SchedulerParameters SchedulerTimeSlice SchedulerType ScronParameters
+    SelectType SelectTypeParameters SlurmctldAddr SlurmctldDebug SlurmctldHost SlurmctldHttpAuthParameters
+    SlurmctldLogFile SlurmctldParameters SlurmctldPidFile SlurmctldPort SlurmctldPrimaryOffProg
+    SlurmctldPrimaryOnProg SlurmctldSyslogDebug SlurmctldTimeout SlurmdDebug SlurmdHttpAuthParameters
+    SlurmdLogFile SlurmdParameters SlurmdPidFile SlurmdPort SlurmdSpecOverride SlurmdSpoolDir
+    SlurmdSyslogDebug SlurmdTimeout SlurmdUser SlurmSchedLogFile SlurmSchedLogLevel SlurmUser SrunEpilog
+    SrunPortRange SrunProlog StateSaveLocation SuspendExcNodes SuspendExcParts SuspendExcStates
+    SuspendProgram SuspendRate SuspendTime SuspendTimeout SwitchParameters SwitchType TaskEpilog TaskPlugin
+    TaskPluginParam TaskProlog TCPTimeout TLSParameters TLSType TmpFS TopologyParam TopologyPlugin
+    TrackWCKey TreeWidth UnkillableStepProgram UnkillableStepTimeout UrlParserType UsePAM VSizeFactor
+    WaitTime X11Parameters
+"""
 
 _OF_A_POOL = (
     "enabled", "replicas", "scalingMode", "updateStrategy", "oversubscribeNode", "slurmd/resources",
@@ -248,6 +291,7 @@ def _findings(slurm: Slurm) -> Iterator[Finding]:
     if slurm.login.service == "LoadBalancer" and slurm.login.port == SSH_PORT:
         yield _takes_sshd(("login", "port"))
     seen: dict[str, str] = {}
+    known = {name.lower() for name in _KNOWN.split()}
     for name, value in slurm.slurm_conf.items():
         path = ("slurm_conf", name)
         if name.lower() in _OF_THE_OPERATOR:
@@ -256,6 +300,8 @@ def _findings(slurm: Slurm) -> Iterator[Finding]:
             yield Finding(path, "is set by busbar, whose updates rely on it", "remove it", repr(value))
         elif (first := seen.setdefault(name.lower(), name)) != name:
             yield Finding(path, f"is {first} once more, as Slurm reads it", "keep one")
+        elif name.lower() not in known and (hint := did_you_mean(name, _KNOWN.split(), cutoff=_LIKE)):
+            yield Finding(path, f"is not a parameter of slurm.conf{hint}", "write it so, or remove it")
     if is_floating(slurm.sidecar_image):
         yield floating(("sidecar_image",), slurm.sidecar_image)
     for name, values in (("values", slurm.values), ("operator_values", slurm.operator_values)):

@@ -76,6 +76,11 @@ TAKES_SSHD = {"service": {"spec": {"type": "LoadBalancer"}}}
             "slurm_conf.maxjobcount: ",
             "is MaxJobCount once more",
         ),
+        (
+            {"slurm_conf": {"KillWiat": 60}},
+            "slurm_conf.KillWiat: ",
+            "is not a parameter of slurm.conf; did you mean 'KillWait'?",
+        ),
         ({"slurm_conf": {"NodeName": "x"}}, "slurm_conf.NodeName: ", "is set by the operator"),
         ({"slurm_conf": {"ReturnToService": 0}}, "slurm_conf.ReturnToService: ", "updates rely on it"),
         ({"slurm_conf": {"TaskPlugin": "x NodeName=y"}}, "slurm_conf.TaskPlugin", "a value without blanks"),
@@ -134,3 +139,8 @@ def test_the_stack_files_of_the_folder_are_valid_and_are_described(stack: str) -
 
 def test_a_version_may_have_a_leading_v() -> None:
     assert slurm(version="v1.2.2").version == "v1.2.2"
+
+
+def test_parameters_of_slurm_and_those_of_a_later_release_are_taken() -> None:
+    given = {"DefMemPerGPU": "100", "EpilogTimeout": "60", "prologtimeout": "60", "QuantumParameters": "x"}
+    assert slurm(slurm_conf=given).slurm_conf == given
