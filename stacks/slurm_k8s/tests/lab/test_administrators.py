@@ -90,3 +90,53 @@ def test_a_destroy_of_slurm_or_of_its_cluster_under_a_job_names_it_and_refuses(
     assert "other stacks are on this cluster; nothing was removed" in text
     assert "`busbar destroy dev` in the folder of busbar-slurm_k8s" in text
     until(lambda: slurm.has_ended_well(job), SECONDS, "the job has ended in its first run")
+
+
+def test_a_nodeset_with_fewer_replicas_is_named_by_verify_and_mended_by_converge(
+    lab: Lab, slurm: Slurm
+) -> None:
+    before = slurm.nodes()
+    lab.kubectl('patch nodeset slurm-worker-lab -n slurm --type=merge -p \'{"spec": {"replicas": 1}}\'')
+    until(lambda: len(workers(lab)) == 1, SECONDS, "one pod of slurmd is left")
+    found = lab.run(*BUSBAR, "verify", *STACK)
+    text = found.stdout + found.stderr
+    assert found.returncode == 1, text
+    assert "NodeSet slurm/slurm-worker-lab: spec.replicas is 1, expected 2" in text
+    assert "Fix: busbar up dev --converge cluster" in text
+    assert "no node of Slurm" in lab.run(*BUSBAR, "nodes", "dev").stdout
+    unchanged = lab.run(*BUSBAR, "up", *STACK, "--yes", seconds=SECONDS)
+    assert unchanged.returncode == 1, unchanged.stdout + unchanged.stderr
+    assert "no node of Slurm" in unchanged.stdout + unchanged.stderr
+    mended = lab.run(*BUSBAR, "up", *STACK, "--yes", "--converge", "cluster", seconds=900)
+    assert mended.returncode == 0, mended.stdout + mended.stderr
+    assert set(slurm.nodes()) == set(before)
+    verified = lab.run(*BUSBAR, "verify", *STACK)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+def workers(lab: Lab) -> list[str]:
+    """The pods of slurmd."""
+    return lab.kubectl("get pods -n slurm -l app.kubernetes.io/component=worker -o name").split()
+
+
+def test_a_node_that_is_completing_for_ever_is_named_with_the_step_that_ends_it(
+    lab: Lab, slurm: Slurm
+) -> None:
+    node = slurm.on()["worker-1"]
+    job = slurm.young_job(node, 600)
+    pod = f"slurm-worker-{node}"
+    lab.kubectl(f"exec -n slurm {pod} -c slurmd -- sh -c 'pkill -STOP slurmstepd'")
+    slurm(f"scancel {job}")
+    try:
+        # Its limit is two minutes.
+        until(lambda: f"job {job} of Slurm is completing" in verified(lab), SECONDS, "the job is named")
+        assert "kubectl -n slurm delete pod slurm-worker-NODE" in verified(lab)
+    finally:
+        lab.kubectl(f"delete pod -n slurm {pod}")
+    until(lambda: slurm.nodes().get(node) == "idle", SECONDS, "the node is idle")
+    assert "is completing" not in verified(lab)
+
+
+def verified(lab: Lab) -> str:
+    """What `busbar verify` prints of the stack."""
+    return lab.run(*BUSBAR, "verify", *STACK).stdout
