@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -66,7 +67,7 @@ spec:
 def api(server: ApiServer) -> RestApi:
     api = server.api
     api.create("/api/v1/namespaces", {"metadata": {"name": "site"}})
-    texts = [*_manifests(MANIFEST)]
+    texts: list[Mapping[str, Any]] = [*_manifests(MANIFEST)]
     server.kubectl("create", "--namespace=site", "--field-manager=helm", "-f", "-", objects=texts)
     labels = {"owner": "helm", "name": "made", "status": "deployed", "version": "3"}
     record = {"metadata": {"name": "sh.helm.release.v1.made.v3", "labels": labels}}

@@ -65,7 +65,7 @@ class IdleApi:
     def __init__(self, api: Api, plan: Plan) -> None:
         self._api, self._plan = api, plan
         self.get, self.list = api.get, api.list
-        self.create, self.merge, self.delete = api.create, api.merge, api.delete
+        self.create, self.merge, self.apply, self.delete = api.create, api.merge, api.apply, api.delete
 
     def stream(self, path: str, **query: str) -> Iterator[bytes]:
         if ended := preempted(self._api, self._plan):

@@ -84,6 +84,12 @@ def test_gpus_and_hcas_are_waited_for_again_with_the_charts_and_with_workers() -
     assert not {*again("s-1", more=WAITS)} & {*WAITS}
 
 
+def test_the_waits_of_a_capability_run_again_with_its_charts() -> None:
+    state = Snapshot(tuple(f"urn:pulumi:dev::busbar-x::x::{name}" for name in ("x-change", "x-ready")), ())
+    assert to_apply_again(state, ["cluster"], ["x-ready"]) == [state.resources[1]]
+    assert to_apply_again(state, [], ["x-ready"]) == []
+
+
 def test_the_kubeconfig_is_read_again_with_a_server_which_may_have_another_ca() -> None:
     kubeconfig = "busbar-control-plane-kubeconfig"
     assert again("s-1", more=(kubeconfig,))[-1] == kubeconfig

@@ -1,0 +1,97 @@
+"""`busbar verify` of a stack whose charts are on the cluster of another stack."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbar.cli import charts
+from busbar.finding import Finding
+from busbar.helm.drift import Difference
+from busbar.kube.client import ApiError
+
+RESOURCES = [
+    {"urn": "urn::a", "type": "pulumi:pulumi:StackReference", "id": "o/busbar/site"},
+    {"urn": "urn::cluster-id", "type": "pulumi:index:Stash", "inputs": {"input": {"id": "11"}}},
+    {
+        "urn": "urn::b",
+        "type": "kubernetes:helm.sh/v3:Release",
+        "inputs": {"namespace": "slurm", "name": "slurm"},
+    },
+]
+OUTPUTS = {"cluster_id": "11", "kubeconfig": "text"}
+PATCHED = Difference("/x", {}, "NodeSet slurm/lab: spec.replicas is 1, expected 2")
+REFUSED = Difference("/y", {}, "Service slurm/x cannot be compared: no", refused=True)
+
+
+def works(path: Path, outputs: dict[str, Any], api: object) -> list[Finding]:
+    assert outputs == OUTPUTS
+    return [Finding(("worker-1",), "no node of Slurm", "repair it", kind="site")]
+
+
+def rows(
+    monkeypatch: pytest.MonkeyPatch,
+    *differences: Difference | ApiError,
+    resources: list[dict[str, Any]] = RESOURCES,
+    cluster: str = "11",
+    status: str = "deployed",
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """The fixes, and host and difference of each row."""
+
+    def compared(_: object, releases: list[tuple[str, str]]) -> list[Difference]:
+        assert releases == [("slurm", "slurm")]
+        for each in differences:
+            if isinstance(each, ApiError):
+                raise each
+        return [each for each in differences if isinstance(each, Difference)]
+
+    state = json.dumps({"deployment": {"resources": resources}})
+    monkeypatch.setattr(charts, "read_state", lambda *_: state)
+    monkeypatch.setattr(charts, "read_outputs", lambda *_: json.dumps({**OUTPUTS, "cluster_id": cluster}))
+    monkeypatch.setattr(charts, "RestApi", lambda _: object())
+    monkeypatch.setattr(charts, "statuses", lambda _: {("slurm", "slurm"): status})
+    monkeypatch.setattr(charts.charts, "differences", compared)
+    found = charts.verify(Path("Pulumi.dev.yaml"), f"{__name__}:works" if cluster == "11" else None)
+    return [*found.fixes("dev")], [(each.host, each.what) for each in found.drift]
+
+
+@pytest.fixture(autouse=True)
+def question(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(charts.pkgutil, "resolve_name", lambda _: works)
+
+
+def test_a_changed_object_is_converged_and_what_does_not_work_has_its_own_fix(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fixes, found = rows(monkeypatch, PATCHED, REFUSED)
+    assert found == [("cluster", PATCHED.what), ("cluster", REFUSED.what), ("worker-1", "no node of Slurm")]
+    assert fixes == [
+        "busbar up dev --converge cluster",
+        "cluster: repair what the API server names",
+        "worker-1: repair it",
+    ]
+
+
+def test_a_release_that_is_not_deployed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, [first, *_] = rows(monkeypatch, status="failed")
+    assert first == ("cluster", "Helm release slurm/slurm is failed, expected deployed")
+
+
+def test_without_an_answer_nothing_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, [(_, what)] = rows(monkeypatch, ApiError("GET /x", None, "connection refused"))
+    assert what == "it cannot be compared: GET /x: connection refused"
+
+
+def test_a_stack_that_has_installed_nothing_or_whose_cluster_is_gone_is_not_verified(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert rows(monkeypatch, resources=[]) == (
+        ["cluster: busbar up dev"],
+        [("cluster", "this stack has installed nothing")],
+    )
+    fixes, [(_, what)] = rows(monkeypatch, cluster="12")
+    assert what == "o/busbar/site has another cluster now; 11, on which this stack was, is gone"
+    assert fixes == ["cluster: busbar destroy dev"]
