@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pkgutil
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ import pytest
 
 from busbar.cli import charts
 from busbar.finding import Finding
+from busbar.helm import drift
 from busbar.helm.drift import Difference
 from busbar.kube.client import ApiError
 
-RESOURCES = [
+RESOURCES: list[dict[str, Any]] = [
     {"urn": "urn::a", "type": "pulumi:pulumi:StackReference", "id": "o/busbar/site"},
     {"urn": "urn::cluster-id", "type": "pulumi:index:Stash", "inputs": {"input": {"id": "11"}}},
     {
@@ -53,14 +55,14 @@ def rows(
     monkeypatch.setattr(charts, "read_outputs", lambda *_: json.dumps({**OUTPUTS, "cluster_id": cluster}))
     monkeypatch.setattr(charts, "RestApi", lambda _: object())
     monkeypatch.setattr(charts, "statuses", lambda _: {("slurm", "slurm"): status})
-    monkeypatch.setattr(charts.charts, "differences", compared)
+    monkeypatch.setattr(drift, "differences", compared)
     found = charts.verify(Path("Pulumi.dev.yaml"), f"{__name__}:works" if cluster == "11" else None)
     return [*found.fixes("dev")], [(each.host, each.what) for each in found.drift]
 
 
 @pytest.fixture(autouse=True)
 def question(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(charts.pkgutil, "resolve_name", lambda _: works)
+    monkeypatch.setattr(pkgutil, "resolve_name", lambda _: works)
 
 
 def test_a_changed_object_is_converged_and_what_does_not_work_has_its_own_fix(
