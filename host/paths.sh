@@ -24,7 +24,7 @@ main() {
     look
     return
   fi
-  [[ -n $(type -P "$PROGRAM" || true) ]] || die "perftest is not installed" "apt-get install perftest (dnf install perftest)"
+  [[ -n $(type -P "$PROGRAM" || true) ]] || die "perftest is not installed" "install the package perftest of this system"
   # busbar passes words.
   read -ra RAILS <<<"$RAILS"
   FOLDER=$(mktemp -d)
