@@ -145,7 +145,7 @@ class FakeHosts:
             return {"hcas": [hca("mlx5_1")], "links": {}}
         if host.name == self.without:
             raise ScriptError(
-                "paths failed: perftest is not installed", host.name, "apt-get install perftest"
+                "paths failed: perftest is not installed", host.name, "install the package perftest of this system"
             )
         memories = {"loopback": ("host", "gpu"), "serve": (), "connect": ("partner",)}[verb]
         gbps = 41.0 if host.name == self.slow and verb == "loopback" else 392.0
@@ -175,7 +175,7 @@ def test_hosts_are_measured_alone_and_then_in_pairs() -> None:
 def test_a_host_that_cannot_be_measured_is_in_no_pair() -> None:
     found = measured(FakeHosts(without="worker-2"))
     assert found.not_run == [
-        "worker-2: paths failed: perftest is not installed. Fix: apt-get install perftest",
+        "worker-2: paths failed: perftest is not installed. Fix: install the package perftest of this system",
         "worker-1 and worker-2: no result in loopback",
     ]
     assert found.exit_code == 2
@@ -184,7 +184,7 @@ def test_a_host_that_cannot_be_measured_is_in_no_pair() -> None:
 def test_a_host_without_perftest_says_how_to_install_it(tmp_path: Path) -> None:
     Machine(tmp_path, perftest=False)
     done = run("paths", "PROGRAM=no-such-program VERB=loopback RAILS=mlx5_1/1; begin_verb() { :; }; main")
-    assert "perftest is not installed. Fix: apt-get install perftest" in done.stderr
+    assert "perftest is not installed. Fix: install the package perftest of this system" in done.stderr
 
 
 def found_on(*faults: tuple[str, str, str, float | None, str]) -> Found:
