@@ -17,10 +17,6 @@ from busbar.cli.stack import errors
 from tests.support.engine import throwaway_project
 
 SECONDS = 300
-OF_PLUGINS = {
-    "UNREACHABLE", "UNREACHABLE_STEP", "LOGIN_REFUSED", "COMMAND", "CONNECTION_ENDED", "SCRIPT_FAILED",
-    "SECRET_MISSING",
-}  # fmt: skip
 
 PROGRAM = """
     import os, pathlib, time
@@ -133,35 +129,41 @@ def without_virtualenv(engine: Engine) -> str:
     return engine.up()
 
 
-CASES: Mapping[str, Callable[[Engine], str]] = {
-    "NO_PASSPHRASE": lambda engine: engine.up(PULUMI_CONFIG_PASSPHRASE=None),
-    "WRONG_PASSPHRASE": lambda engine: engine.up(PULUMI_CONFIG_PASSPHRASE="another"),
-    "NOT_LOGGED_IN": lambda engine: engine(
-        "stack", "ls", PULUMI_BACKEND_URL=None, PULUMI_HOME=str(engine.folder / "home")
-    ),
+Case = Callable[[Engine], str]
+
+# Name of a text in errors.py -> what makes it.
+TEXTS: Mapping[str, Case] = {
     "NO_STACK": lambda engine: engine("stack", "export", "--stack", "prod"),
     "NO_OUTPUT": lambda engine: engine("stack", "output", "kubeconfig", "--stack", "dev"),
-    "NO_STATE_FOLDER": lambda engine: engine.up(PULUMI_BACKEND_URL="file:///nowhere/at/all"),
-    "NOT_WRITTEN": lambda engine: engine.up(PULUMI_BACKEND_URL="file:///sys"),
-    "NO_VIRTUALENV": without_virtualenv,
-    "NO_PLUGIN": lambda engine: engine.up(MODE="plugin", PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION="true"),
-    "LOCKED": locked,
     "LOCK_HOLDER": locked,
     "TRUNCATED": damaged("locks/organization/tiny/dev/1.json.2.tmp"),
     "UNREADABLE_STATE": damaged("stacks/tiny/dev.json"),
     "PENDING": interrupted,
     "PENDING_STEP": interrupted,
-    "UPDATE_FAILED": lambda engine: engine.up(MODE="fail"),
-    "PROGRAM_FAILED": lambda engine: engine.up(MODE="exit"),
-    "COMPONENT_SKIPPED": lambda engine: engine.up("--continue-on-error", MODE="fail"),
-    "PROVIDER_SKIPPED": lambda engine: engine.up("--continue-on-error", MODE="provider"),
     "PLUGIN_NOTE": lambda engine: engine.up(),
 }
-
-
-def _names(case: Callable[[Engine], str]) -> str:
-    """The texts that a case makes."""
-    return " ".join(name for name, each in CASES.items() if each is case)
+# Begin of a fix -> what makes the error that it is for.
+FIXES: Mapping[str, Case] = {
+    "export PULUMI_CONFIG_PASSPHRASE, or": lambda engine: engine.up(PULUMI_CONFIG_PASSPHRASE=None),
+    "export the PULUMI_CONFIG_PASSPHRASE": lambda engine: engine.up(PULUMI_CONFIG_PASSPHRASE="another"),
+    "`pulumi login`": lambda engine: engine(
+        "stack", "ls", PULUMI_BACKEND_URL=None, PULUMI_HOME=str(engine.folder / "home")
+    ),
+    "create the folder": lambda engine: engine.up(PULUMI_BACKEND_URL="file:///nowhere/at/all"),
+    "let your user write": lambda engine: engine.up(PULUMI_BACKEND_URL="file:///sys"),
+    "`make venv`": without_virtualenv,
+    "`pulumi install": lambda engine: engine.up(
+        MODE="plugin", PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION="true"
+    ),
+    "wait until that update has ended": locked,
+}
+# Part of an error that only follows another one -> what makes it.
+FOLLOWING: Mapping[str, Case] = {
+    "update failed": lambda engine: engine.up(MODE="fail"),
+    "exited with non-zero exit code": lambda engine: engine.up(MODE="exit"),
+    "whose registration isn't pending": lambda engine: engine.up("--continue-on-error", MODE="fail"),
+    "unknown provider": lambda engine: engine.up("--continue-on-error", MODE="provider"),
+}
 
 
 @pytest.fixture
@@ -173,14 +175,32 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
     made.kill()
 
 
-@pytest.mark.parametrize("case", dict.fromkeys(CASES.values(), 0), ids=_names)
-def test_the_engine_says_it_in_this_way(case: Callable[[Engine], str], engine: Engine) -> None:
-    printed = case(engine)
-    messages = [re.sub(r"^\s*(error|warning): ", "", line) for line in printed.splitlines()]
-    for name in _names(case).split():
-        assert any(map(getattr(errors, name).search, messages)), printed
+def messages(printed: str) -> list[str]:
+    return [re.sub(r"^\s*(error|warning): ", "", line) for line in printed.splitlines()]
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_engine_says_it_in_this_way(name: str, engine: Engine) -> None:
+    printed = TEXTS[name](engine)
+    assert any(map(getattr(errors, name).search, messages(printed))), printed
+
+
+@pytest.mark.parametrize("begin", FIXES)
+def test_an_error_of_the_engine_has_this_fix(begin: str, engine: Engine) -> None:
+    printed = FIXES[begin](engine)
+    assert any(fix.startswith(begin) for fix in errors.fixes(messages(printed), "dev")), printed
+
+
+@pytest.mark.parametrize("part", FOLLOWING)
+def test_an_error_that_only_follows_another_one_is_not_shown(part: str, engine: Engine) -> None:
+    printed = FOLLOWING[part](engine)
+    found = [line.rpartition("error: ")[2].strip() for line in printed.splitlines() if part in line]
+    assert found and errors.reasons([*found, "the cause"], "") == ["the cause"], printed
 
 
 def test_every_text_of_the_engine_is_made_here() -> None:
-    texts = {name for name, value in vars(errors).items() if isinstance(value, re.Pattern)}
-    assert texts == {*CASES, *OF_PLUGINS}
+    named = {name for name, value in vars(errors).items() if isinstance(value, re.Pattern)}
+    assert {name for name in named if not name.startswith("_")} == {*TEXTS}
+    # The others are fixes for errors of SSH.
+    fixes = [fix for fix in errors._FIXES.values() if isinstance(fix, str)]
+    assert [fix for fix in fixes if not any(map(fix.startswith, FIXES))] == []
