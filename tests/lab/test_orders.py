@@ -125,10 +125,8 @@ def test_a_renamed_pool_keeps_its_workers(lab: Lab, changed: Change) -> None:
 
     changed(rename)
     assert before == (lab.uids("nodes"), lab.last_start("worker-1"))
-    pools = {
-        each["name"]: each.get("pool") for each in json.loads(json.loads(lab.outputs()["details"]))["nodes"]
-    }
-    assert pools["worker-1"] == "renamed"
+    pools = json.loads(json.loads(lab.outputs()["details"]))["pools"]
+    assert {name: each["workers"] for name, each in pools.items()} == {"renamed": ["worker-1", "worker-2"]}
 
 
 def test_an_update_completes_what_a_targeted_destroy_has_removed(lab: Lab) -> None:
