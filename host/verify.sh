@@ -51,7 +51,11 @@ verify_part() {
     verify_units
     verify_files
     case $ROLE in
-      server) verify_k3s k3s ;;
+      server)
+        verify_k3s k3s
+        # K3s runs on, and its Node is Ready for some 40 s more (k3s-io/k3s pkg/etcd/etcd.go).
+        [[ ! -e $K3S_DATA_DIR/server/db/etcd/tombstone ]] || drift "etcd has removed this server"
+        ;;
       worker) verify_k3s k3s-agent ;;
     esac
   fi

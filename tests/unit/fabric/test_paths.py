@@ -145,7 +145,9 @@ class FakeHosts:
             return {"hcas": [hca("mlx5_1")], "links": {}}
         if host.name == self.without:
             raise ScriptError(
-                "paths failed: perftest is not installed", host.name, "install the package perftest of this system"
+                "paths failed: perftest is not installed",
+                host.name,
+                "install the package perftest of this system",
             )
         memories = {"loopback": ("host", "gpu"), "serve": (), "connect": ("partner",)}[verb]
         gbps = 41.0 if host.name == self.slow and verb == "loopback" else 392.0

@@ -568,6 +568,13 @@ def test_a_file_with_secrets_that_others_can_read_is_named(worker: Path, name: s
     assert drift_of(worker) == [f"{worker}/{name} can be read by others (mode {mode:o}, expected 600)"]
 
 
+def test_a_server_whose_member_was_removed_is_named_before_its_node_is_not_ready(host: Path) -> None:
+    write(host / "data/server/db/etcd/tombstone", "")
+    stubs = f"begin() {{ :; }}; systemctl() {{ [[ $1 != show ]] || echo infinity; }}; {places(host)}"
+    facts = json.loads(output("verify", f"{stubs} main", ROLE="server"))
+    assert facts["drift"] == ["etcd has removed this server"]
+
+
 @pytest.mark.parametrize(("role", "unit"), [("lb", "haproxy"), ("server", "k3s"), ("worker", "k3s-agent")])
 def test_a_stopped_unit_is_named(host: Path, role: str, unit: str) -> None:
     assert f"{unit} is not running (inactive)" in reported(host, role, active="inactive")["drift"]
