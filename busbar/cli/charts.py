@@ -1,4 +1,4 @@
-"""What a stack has installed on the cluster of another stack: `busbar verify` and `up --converge` of it."""
+"""The charts of a stack on the cluster of another stack, for `busbar verify` and `up --converge`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def differences(found: Consumed) -> list[Difference]:
 
 
 def verify(path: Path, ready: str | None) -> Verified:
-    """As busbar.cli.operation.Operations. `ready`: as of a capability. Raises SecretError."""
+    """Compare a stack, as Operations do. `ready`: of its capability. Raises SecretError."""
     found = [*_findings(path, ready)]
     names = dict.fromkeys([CLUSTER, *(each.host for each in found)])
     return Verified([(name, "") for name in names], found)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 import yaml
@@ -18,7 +17,7 @@ from busbar.exits import Failed
 from busbar.finding import path_of
 from busbar.helm.releases import decode, deployed
 from busbar.kube.client import Api, ApiError, JsonObject
-from busbar.kube.objects import find
+from busbar.kube.objects import find, quantity
 from busbar.text import listed
 
 _OF_SERVER = {"creationTimestamp", "generation", "managedFields", "resourceVersion", "uid"}
@@ -26,11 +25,6 @@ _NAMED_FIELDS = 3
 _SHOWN = 60
 # The controller of HorizontalPodAutoscalers, by which name the API server knows it.
 _AUTOSCALER = "kube-controller-manager"
-_UNITS = {
-    **{"n": "1e-9", "u": "1e-6", "m": "1e-3", "": "1"},
-    **{unit: f"1e{3 * number}" for number, unit in enumerate(("k", "M", "G", "T", "P", "E"), 1)},
-    **{f"{unit}i": str(1024**number) for number, unit in enumerate("KMGTPE", 1)},
-}
 
 
 class _Loader(yaml.SafeLoader):
@@ -162,13 +156,6 @@ def _is_same(live: Any, wanted: Any, path: tuple[int | str, ...]) -> bool:
         return quantity(live) == quantity(wanted)
     except (ArithmeticError, KeyError):
         return False
-
-
-def quantity(value: Any) -> Decimal:
-    """The number of a quantity of Kubernetes, such as `4Gi`. Raises ArithmeticError or KeyError."""
-    text = str(value)
-    number = text.rstrip("numkKMGTPEi")
-    return Decimal(number) * Decimal(_UNITS[text[len(number) :]])
 
 
 def _shown(value: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from busbar.exits import Failed
 from busbar.kube.client import Api, JsonObject
 from busbar.kube.nodes import Node
-from busbar.kube.objects import NAMESPACES, OWNER, delete, find
+from busbar.kube.objects import NAMESPACES, OWNER, delete, find, quantity
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
 from busbar.text import listed
 
@@ -24,8 +24,6 @@ IDLE_LABEL = "busbar/idle"
 """Of pods of a measurement that end for any other pod."""
 MEASURED_BY = "busbar/measured-by"
 """An annotation of pods that hold GPUs for jobs of their own: the command that measures these GPUs."""
-_SCALE = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_SCALE |= {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 
 Held = Mapping[str, Mapping[str, Mapping[str, int]]]
 """By Node and extended resource: pod (NAMESPACE/NAME) -> units."""
@@ -84,10 +82,8 @@ class GpuNode:
 
 def count(resources: Mapping[str, Any] | None, name: str) -> int:
     """Units of an extended resource in `allocatable`, `capacity` or the requests of a container."""
-    value = str((resources or {}).get(name, "0"))
     # A whole number, which the API may print as 1k; bytes, as some plugins count, as 64Gi.
-    digits = value.rstrip("kKMGTi")
-    return int(digits) * _SCALE[value[len(digits) :]]
+    return int(quantity((resources or {}).get(name, "0")))
 
 
 def active_pods(api: Api) -> list[JsonObject]:

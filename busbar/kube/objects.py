@@ -1,9 +1,10 @@
-"""Objects that may exist already, or be gone already."""
+"""Objects that may exist already, or be gone already, and the quantities in them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,11 @@ from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.wait import Clock, Deadline, ProgressCallback, SystemClock, TimedOut, wait_until
 
 POLL_SECONDS = 1.0
+_UNITS = {
+    **{"n": "1e-9", "u": "1e-6", "m": "1e-3", "": "1"},
+    **{unit: f"1e{3 * number}" for number, unit in enumerate(("k", "M", "G", "T", "P", "E"), 1)},
+    **{f"{unit}i": str(1024**number) for number, unit in enumerate("KMGTPE", 1)},
+}
 
 
 @dataclass(frozen=True)
@@ -112,3 +118,10 @@ def claim_namespace(api: Api, name: str, owner: str, clock: Clock | None = None)
             f"{mark}, expected {owner}. Fix: configure another namespace; if this one may be "
             f"deleted with the stack, run `kubectl annotate namespace {name} {OWNER}={owner} --overwrite`"
         )
+
+
+def quantity(value: Any) -> Decimal:
+    """The number of a quantity of Kubernetes, such as `4Gi`. Raises ArithmeticError or KeyError."""
+    text = str(value)
+    number = text.rstrip("numkKMGTPEi")
+    return Decimal(number) * Decimal(_UNITS[text[len(number) :]])

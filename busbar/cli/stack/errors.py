@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from busbar.finding import STACK, Fix
 
-# What the Pulumi engine says.
+# Texts of the Pulumi engine.
 NO_STACK = re.compile(r"no stack named")
 NO_OUTPUT = re.compile(r"does not have output property")
 LOCK_HOLDER = re.compile(r"created by \S+@(?P<host>\S+) \(pid (?P<pid>\d+)\) at (?P<since>\S+)")

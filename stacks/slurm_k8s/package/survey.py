@@ -8,11 +8,10 @@ from typing import Any
 from pydantic import Field
 
 from busbar.finding import Finding
-from busbar.helm.drift import quantity
 from busbar.kube.client import Api, JsonObject
 from busbar.kube.gpus import active_pods, held_by
 from busbar.kube.nodes import NODES
-from busbar.kube.objects import find
+from busbar.kube.objects import find, quantity
 from busbar.manifests.scheduling import GPU_RESOURCE
 from busbar.models import StrictModel
 from busbar.preflight.unchangeable import refusal
