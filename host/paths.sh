@@ -127,7 +127,10 @@ connect() {
     sleep 0.2
   done
   gbps=$(awk -v bytes="$BYTES" '$1 == bytes && NF >= 5 { print $4 }' "$said" | tail -n 1)
-  if [[ $code == 124 || $code == 137 ]]; then
+  # The client then met another program.
+  if grep -qs "Couldn't listen to" "$FOLDER/server.$number"; then
+    gbps="" why=$(reason "$FOLDER/server.$number")
+  elif [[ $code == 124 || $code == 137 ]]; then
     gbps="" why="timed out after $MOST_SECONDS s"
     # perftest prints this title once both ends have met.
     [[ $memory != partner ]] || grep -q "BW Test" "$said" || why="Couldn't connect to $address:$((FIRST_PORT + number)): $why"
@@ -140,7 +143,7 @@ connect() {
 # reason FILE...: the line that says why perftest has no result; its usage follows some of them.
 reason() {
   local known="Invalid Command or flag|Unsupported memory type|Failed to load CUDA|DMA-BUF is not supported|Couldn't allocate MR"
-  known+="|Couldn't connect to"
+  known+="|Couldn't listen to port|Couldn't connect to"
   { grep -hsE -m 1 "$known" "$@" || grep -hsvE '^[ -]*$' "$@" | tail -n 1 || echo "no result, and no reason"; } |
     head -n 1 | sed 's/^ *//'
 }

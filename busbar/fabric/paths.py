@@ -49,6 +49,7 @@ FIXES = {
     "Invalid Command or flag": _BUILD,
     "Unsupported memory type": _BUILD,
     "Failed to load CUDA": f"install the driver's libcuda.so.1, or {_BUILD}",
+    "Couldn't listen to port": "end the program of this host that has this TCP port",
     "Couldn't connect to": "open this TCP port between the hosts",
 }
 _REFUSALS = ("Couldn't allocate MR", "DMA-BUF is not supported")

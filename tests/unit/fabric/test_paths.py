@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import socket
 from pathlib import Path
 from typing import Any, cast
@@ -23,6 +24,19 @@ SIMULATOR = Path(disk.__file__).parent / "hardware/ib_write_bw"
 GPUS = "printf '%s\\n' 00000000:10:00.0 00000000:11:00.0"
 
 
+def two_free_ports() -> int:
+    """The first of two neighbouring free TCP ports. The kernel gives none of this range to a client."""
+    for first in random.sample(range(10_000, 30_000, 2), 100):
+        try:
+            for port in (first, first + 1):
+                with socket.socket() as free:
+                    free.bind(("", port))
+        except OSError:
+            continue
+        return first
+    raise AssertionError("no two neighbouring ports are free")
+
+
 class Machine:
     """A host of the lab with two HCAs and two GPUs, in a folder."""
 
@@ -38,9 +52,7 @@ class Machine:
         text = SIMULATOR.read_text().replace("/usr/local/lib/busbar-lab/paths", str(folder / "paths"))
         if perftest:
             self.program("ib_write_bw", text.replace("/sys/class/infiniband", str(folder)))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = two_free_ports()
 
     def program(self, name: str, text: str) -> None:
         file = self.folder / "bin" / name
@@ -122,6 +134,16 @@ def test_a_server_of_another_host_that_does_not_answer_is_no_slow_path(tmp_path:
     machine = Machine(tmp_path)
     found = results(machine.ask("connect", "ADDRESS=127.0.0.1"))
     assert found["mlx5_1", "partner"] == f"Couldn't connect to 127.0.0.1:{machine.port}"
+
+
+def test_a_port_that_another_program_has_is_no_slow_path(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    with socket.socket() as other:
+        other.bind(("", machine.port + 1))
+        other.listen()
+        found = results(machine.ask("loopback"))
+    assert found["mlx5_1", "host"] == 392.0
+    assert found["mlx5_3", "host"] == f"Couldn't listen to port {machine.port + 1}"
 
 
 def test_a_rail_is_measured_with_a_partner_that_serves(tmp_path: Path) -> None:
