@@ -122,10 +122,14 @@ def of_fixed_name(opts: pulumi.ResourceOptions) -> pulumi.ResourceOptions:
     return pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(delete_before_replace=True))
 
 
-async def refuse_changes(kubeconfig: str, look: Callable[[RestApi], Sequence[Finding]]) -> None:
-    """Let the update or preview fail with what `look` finds, before anything is registered."""
+async def refuse_changes(kubeconfig: pulumi.Input[str], look: Callable[[RestApi], Sequence[Finding]]) -> None:
+    """Let the update or preview fail with what `look` finds, before anything is registered.
+
+    `kubeconfig`: of another stack, so that a preview knows it too.
+    """
+    text = await pulumi.Output.from_input(kubeconfig).future()
     try:
-        found = await asyncio.to_thread(batches.answer, kubeconfig, look)
+        found = await asyncio.to_thread(batches.answer, str(text), look)
     except (ApiError, TimedOut, ValueError) as error:
         raise pulumi.RunError(f"the cluster cannot be asked what must not be changed: {error}") from None
     if found:

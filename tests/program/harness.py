@@ -281,7 +281,7 @@ def run_program(
             # A quarter of the time: where the program made each resource.
             mock.patch.object(resource, "_get_stack_trace", source_pb2.StackTrace),
             mock.patch.object(batches, "ask", ask_nodes),
-            mock.patch.object(batches, "answer", lambda *_: []),
+            mock.patch.object(batches, "answer", _answer),
             mock.patch.object(node_steps, "batches", SimpleNamespace(ask=lambda *_, **__: at_the_end)),
             mock.patch.object(nodes, "ask_servers", _ask_servers),
             mock.patch.object(health, "await_health", lambda *_: []),
@@ -298,6 +298,11 @@ def run_program(
         loop.close()
         asyncio.set_event_loop(None)
     return run
+
+
+def _answer(kubeconfig: str, _: object) -> list[Finding]:
+    assert isinstance(kubeconfig, str), "an Output is no kubeconfig"
+    return []
 
 
 def _ask_servers(kubeconfig: str, names: Iterable[str]) -> list[Finding]:
