@@ -280,12 +280,14 @@ def run_program(
             mock.patch.object(stack, "_wait_for_shutdown", stack._wait_for_shutdown),
             # A quarter of the time: where the program made each resource.
             mock.patch.object(resource, "_get_stack_trace", source_pb2.StackTrace),
-            mock.patch.object(batches, "ask", ask_nodes),
-            mock.patch.object(batches, "answer", _answer),
-            mock.patch.object(node_steps, "batches", SimpleNamespace(ask=lambda *_, **__: at_the_end)),
-            mock.patch.object(nodes, "ask_servers", _ask_servers),
-            mock.patch.object(health, "await_health", lambda *_: []),
-            mock.patch.object(releases, "ask", lambda _, expected: run.ask_installed(expected)),
+            mock.patch.object(batches, "ask", _asked(ask_nodes)),
+            mock.patch.object(batches, "answer", _asked(lambda *_: [])),
+            mock.patch.object(
+                node_steps, "batches", SimpleNamespace(ask=_asked(lambda *_, **__: at_the_end))
+            ),
+            mock.patch.object(nodes, "ask_servers", _asked(_ask_servers)),
+            mock.patch.object(health, "await_health", _asked(lambda *_: [])),
+            mock.patch.object(releases, "ask", _asked(lambda _, expected: run.ask_installed(expected))),
         ):
             loop.run_until_complete(stack.run_in_stack(lambda: _run_path(program)))
     except Exception as error:
@@ -300,12 +302,17 @@ def run_program(
     return run
 
 
-def _answer(kubeconfig: str, _: object) -> list[Finding]:
-    assert isinstance(kubeconfig, str), "an Output is no kubeconfig"
-    return []
+def _asked(answer: Callable[..., Any]) -> Callable[..., Any]:
+    """A question to a cluster, which takes a kubeconfig: the SDK's Outputs are none."""
+
+    def ask(kubeconfig: object, *args: Any, **options: Any) -> Any:
+        assert isinstance(kubeconfig, str)
+        return answer(kubeconfig, *args, **options)
+
+    return ask
 
 
-def _ask_servers(kubeconfig: str, names: Iterable[str]) -> list[Finding]:
+def _ask_servers(_: str, names: Iterable[str]) -> list[Finding]:
     return [Finding((name,), DEAD_SERVERS[name]) for name in names if name in DEAD_SERVERS]
 
 
