@@ -59,7 +59,7 @@ slow: $(VENV)/.ready
 
 lab-unit: $(VENV)/.ready
 	@$(BIN)/python -m lab build --charts
-	@$(PYTEST) -q lab/tests/unit
+	@$(PYTEST) -q lab/tests/unit lab/offline/tests
 
 lab: $(VENV)/.ready
 	@$(PYTEST) -v --durations=25 -m "not drill" lab/tests/programs tests/lab $(wildcard stacks/*/tests/lab)

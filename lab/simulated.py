@@ -17,7 +17,7 @@ def parts() -> dict[str, str]:
         "container images": "archives built here from Debian packages and Go modules, loaded from the mirror",
     }
     if k3s_is_replaced():
-        found["K3s"] = "lab/go/k3s: K3s' files and commands around Kubernetes built from its Go modules"
+        found["K3s"] = "lab/offline/k3s: K3s' files and commands around Kubernetes built from its Go modules"
     cli = environment.pulumi()
     if cli is not None and cli.parent == tools():
         found["Pulumi CLI"] = "the official source, built here from its Go modules"

@@ -19,7 +19,7 @@ NOT_COUNTED = re.compile(
 # The first pattern that matches a path is its part. Chart extracts are data.
 PARTS = {
     "chart extracts": r"tests/.*/extracts/|stacks/[^/]+/tests/.*/extracts/",
-    "lab/offline": r"lab/(offline|go/k3s)/",
+    "lab/offline": r"lab/offline/",
     "judge": r"busbar/judge/",
     "paths": r"busbar/fabric/paths\.py$|host/paths\.sh$",
     "fabric": r"busbar/fabric/|host/slurm-job\.sh$",

@@ -24,7 +24,7 @@ _SOURCES = (".go", ".mod", ".sum", ".yaml", ".json", ".tmpl", ".s", ".c", ".h")
 # The linker drops DWARF, so the compiler need not write it.
 FLAGS = ("-trimpath", "-gcflags=all=-dwarf=false")
 _LDFLAGS = "-s -w"
-_REPLACED = re.compile(r"=> (\./\S+)$", re.MULTILINE)
+_REPLACED = re.compile(r"=> (\.\.?/\S+)$", re.MULTILINE)
 _MEMORY_MIB = 3072
 
 
@@ -51,7 +51,7 @@ class Tool:
         if self.sources:
             digest.update(Path(inspect.getfile(self.sources)).read_bytes())
         for file in sorted(_sources(self.module)):
-            digest.update(str(file.relative_to(self.module)).encode() + b"\0")
+            digest.update(os.path.relpath(file, self.module).encode() + b"\0")
             digest.update(file.read_bytes())
         return digest.hexdigest()
 
@@ -64,13 +64,18 @@ class Tool:
 def _sources(module: Path) -> Iterator[Path]:
     """The files that a module's programs are built from.
 
-    Of the modules inside the folder they are only those that its go.mod takes in place of others.
+    Of other modules of the lab they are only those that its go.mod takes in place of others.
     """
     replaced = {(module / path).resolve() for path in _REPLACED.findall((module / "go.mod").read_text())}
-    nested = {file.parent for file in module.rglob("go.mod")} - {module} - replaced
-    for path in module.rglob("*"):
-        if path.suffix in _SOURCES and not path.name.endswith("_test.go") and nested.isdisjoint(path.parents):
-            yield path
+    for folder in (module, *replaced):
+        nested = {file.parent for file in folder.rglob("go.mod")} - {folder}
+        for path in folder.rglob("*"):
+            if (
+                path.suffix in _SOURCES
+                and not path.name.endswith("_test.go")
+                and nested.isdisjoint(path.parents)
+            ):
+                yield path
 
 
 def up_to_date(tool: Tool) -> bool:

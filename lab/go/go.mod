@@ -11,6 +11,7 @@ tool (
 )
 
 require (
+	busbar/lab/k3s v0.0.0
 	github.com/containerd/containerd/v2 v2.2.9
 	github.com/coredns/coredns v1.13.1
 	github.com/fluxcd/pkg/ssa v0.66.0
@@ -508,7 +509,8 @@ require (
 )
 
 replace (
-	github.com/pb33f/libopenapi => ./openapi
+	busbar/lab/k3s => ../offline/k3s
+	github.com/pb33f/libopenapi => ../offline/openapi
 	k8s.io/api => k8s.io/api v0.35.0
 	k8s.io/apiextensions-apiserver => k8s.io/apiextensions-apiserver v0.35.0
 	k8s.io/apimachinery => k8s.io/apimachinery v0.35.0

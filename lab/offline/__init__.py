@@ -40,10 +40,10 @@ def _kubernetes_version(version: str) -> str:
 
 
 # It reports the version that a real site would get: the product runs `k3s --version`.
-K3S = Tool("k3s-replacement", "./k3s", ldflags=_kubernetes_version(versions.K3S))
+K3S = Tool("k3s-replacement", "busbar/lab/k3s", ldflags=_kubernetes_version(versions.K3S))
 # K3s brings its own containerd. Under the name `ctr` the first one is containerd's client.
 CONTAINERD = (
-    Tool("containerd", "./containerd"),
+    Tool("containerd", "busbar/lab/k3s/containerd"),
     Tool("containerd-shim-runc-v2", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2"),
 )
 HELM = Tool("helm", "helm.sh/helm/v3/cmd/helm", ldflags="-X helm.sh/helm/v3/internal/version.version=v3.21.1")

@@ -1,7 +1,7 @@
 """The official Pulumi Kubernetes provider, built from its Go module.
 
 Two lines of it do not compile with the versions of lab/go/go.mod, and one file of its SDK imports all typed
-kinds of Kubernetes (lab/go/kinds says more). Both modules are copied from Go's module cache for the build,
+kinds of Kubernetes (kinds/kinds.go says more). Both modules are copied from Go's module cache for the build,
 and changed in the copy.
 """
 
@@ -35,7 +35,9 @@ def _sources(folder: Path) -> Path:
             each.chmod(0o755)
     for name, before, after in _EDITS:
         edit(provider / name, before, after)
-    shutil.copyfile(MODULE / "kinds" / "kinds.go", sdk / "go" / "kubernetes" / "yaml" / "v2" / "kinds.go")
+    shutil.copyfile(
+        Path(__file__).parent / "kinds" / "kinds.go", sdk / "go" / "kubernetes" / "yaml" / "v2" / "kinds.go"
+    )
     _embed(provider, "schema", version=_VERSION)
     _embed(provider, "terraform-mapping")
     return with_copies(folder, {_PROVIDER: provider, _SDK: sdk})

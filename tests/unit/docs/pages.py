@@ -13,7 +13,7 @@ _PLACES = (
     "docs/*.md",
     "lab/*.md",
     "lab/*/*.md",
-    "lab/go/*/*.md",
+    "lab/offline/*/*.md",
     "stacks/*/*.md",
     "stacks/*/*/*.md",
     "examples/*/*.md",

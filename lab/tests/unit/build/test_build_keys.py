@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,6 +48,16 @@ def test_a_module_inside_that_takes_the_place_of_another_makes_another_key(tool:
     assert tool.key() != before
 
 
+def test_a_module_beside_it_that_takes_the_place_of_another_makes_another_key(tool: Tool) -> None:
+    inner = replace(tool, module=tool.module / "inner")
+    (inner.module / "go.mod").write_text("module example\n\nreplace example.org/large => ../small\n")
+    (tool.module / "small").mkdir()
+    (tool.module / "small" / "go.mod").write_text("module example.org/large\n")
+    before = inner.key()
+    (tool.module / "small" / "small.go").write_text("package large\n")
+    assert inner.key() != before
+
+
 def test_other_flags_make_another_key(tool: Tool) -> None:
     assert replace(tool, ldflags="-X main.version=v1.2.3").key() != tool.key()
     assert replace(tool, tags=("netgo",)).key() != tool.key()
@@ -65,3 +76,9 @@ def test_every_tool_pins_its_versions_in_a_module() -> None:
 
 def test_the_replacement_of_k3s_is_built_from_the_minor_release_that_it_reports() -> None:
     assert f"k8s.io/kubernetes {versions.K3S.rpartition('.')[0]}." in (MODULE / "go.mod").read_text()
+
+
+def test_the_replacement_of_k3s_names_the_versions_of_the_one_module() -> None:
+    required = re.compile(r"^\t(\S+) (v\S+)", re.MULTILINE)
+    shared = set(required.findall((MODULE / "go.mod").read_text()))
+    assert set(required.findall((offline.OFFLINE / "k3s/go.mod").read_text())) <= shared

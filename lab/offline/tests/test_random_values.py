@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 
 from lab.offline.plugins.sdk.values import UNKNOWN, Secret, reveal
-from lab.tests.unit.offline.plugin_engine import Engine
+from lab.offline.tests.plugin_engine import Engine
 
 PASSWORD = "random:index/randomPassword:RandomPassword"
 STRING = "random:index/randomString:RandomString"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.tests.unit.offline.plugin_engine import Engine, OperationFailed
+from lab.offline.tests.plugin_engine import Engine, OperationFailed
 
 TOKEN = "command:local:Command"
 

@@ -9,8 +9,8 @@ import pytest
 
 from lab.offline.plugins.command.provider import CommandProvider
 from lab.offline.plugins.random.provider import RandomProvider
-from lab.tests.unit.offline.loopback_host import SshHost
-from lab.tests.unit.offline.plugin_engine import Engine
+from lab.offline.tests.loopback_host import SshHost
+from lab.offline.tests.plugin_engine import Engine
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import asyncssh
 import pytest
 
 from lab.offline.plugins.sdk.values import SIGNATURE_KEY, UNKNOWN, Secret, reveal
-from lab.tests.unit.offline.loopback_host import SshHost
-from lab.tests.unit.offline.plugin_engine import Engine, OperationFailed
+from lab.offline.tests.loopback_host import SshHost
+from lab.offline.tests.plugin_engine import Engine, OperationFailed
 
 COMMAND = "command:remote:Command"
 COPY = "command:remote:CopyToRemote"
