@@ -75,9 +75,8 @@ drills: $(VENV)/.ready  ## day-2 changes on running hosts, too long for `make te
 bench: $(VENV)/.ready  ## print the figures of bench/ (ratios within one run)
 	@for f in nccl_stream nccl_hostile preview_440 bring_up; do echo "== $$f"; $(BIN)/python bench/$$f.py || exit 1; done
 
-mutants: $(VENV)/.ready  ## seed faults, print what the tests miss (SAMPLE=60 AREA= ONLY=file:line SEED=1 GOAL=95 JOBS=1)
-	@$(BIN)/python tests/mutants $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(AREA),--area $(AREA)) \
-	  $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED)) $(if $(GOAL),--goal $(GOAL)) $(if $(JOBS),--jobs $(JOBS))
+mutants: $(VENV)/.ready  ## seed faults into MODULE, print those that TESTS miss (BASE=main: only lines that differ from it)
+	@tests/mutants.sh "$(MODULE)" "$(TESTS)" "$(BASE)"
 
 SCHEMA_OF = $(BIN)/python -c 'import json, pkgutil, sys; print(json.dumps(pkgutil.resolve_name(sys.argv[1])(), indent=2))'
 
