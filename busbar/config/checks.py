@@ -32,7 +32,7 @@ from busbar.config.cluster import (
 from busbar.config.findings import did_you_mean, finding
 from busbar.config.types import PACKAGED, is_floating
 from busbar.finding import Finding, Fix, KeyPath, path_of
-from busbar.judge.nccl.expected.system import is_gpu, models
+from busbar.judge.nccl.expected.system import is_gpu
 from busbar.text import counted, listed
 
 _Ip: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -514,10 +514,9 @@ def server_taints(cluster: Cluster) -> Iterator[Finding]:
 _EVIDENCE = ("INFO", "TRACE")
 _FABRICS = {"infiniband": "infiniband", "ethernet": "roce"}
 _OTHER_PROFILE = (
-    "a profile of this hardware (busbar nccl profiles), or none: the pool's numbers are used then"
+    "give the pool a validation.profile of its hardware (busbar nccl profiles), or null: the pool's numbers "
+    "are used then"
 )
-# From here on a name is a misspelt NCCL.
-_MISSPELT = 0.7
 # Settings that keep NCCL from a transport that it must prove: variable -> values, and what NCCL uses then.
 _KEEPS_FROM_RDMA = {"NCCL_IB_DISABLE": ({"1"}, "TCP"), "NCCL_NET": ({"socket"}, "TCP")}
 _KEEPS_FROM_GPUDIRECT = {"NCCL_NET_GDR_LEVEL": ({"0", "loc"}, "RDMA from the host's memory")}
@@ -559,9 +558,6 @@ def _of_one_section(
         if name == "NCCL_IB_HCA":
             fix = f"list the HCAs in {path_of(where)}.hcas"
             yield Finding(path, "the gate does not see what is set here", fix)
-        prefix, _, rest = name.partition("_")
-        if prefix != "NCCL" and rest and did_you_mean(prefix, ["NCCL"], cutoff=_MISSPELT):
-            yield Finding(path, "no library reads it", f"NCCL_{rest}")
 
 
 def hardware(cluster: AnyCluster) -> Iterator[Finding]:
@@ -576,7 +572,7 @@ def hardware(cluster: AnyCluster) -> Iterator[Finding]:
             fix = f"{_OTHER_PROFILE}; if TCP is meant, set {path_of(where[:-1])}.transport: socket"
             yield Finding(where, text, fix)
         yield from _contradictions(cluster, name)
-    yield from _unfit(cluster)[0]
+        yield from _of_other_system(cluster, name, pool)
 
 
 def _contradictions(cluster: AnyCluster, name: str) -> Iterator[Finding]:
@@ -592,35 +588,10 @@ def _contradictions(cluster: AnyCluster, name: str) -> Iterator[Finding]:
             yield Finding((*_path(cluster, name, "env"), variable), text, fix)
 
 
-def _is_own(cluster: AnyCluster, pool: str, key: str) -> bool:
-    own = cluster.pools[pool].validation
-    return own is not None and key in own.model_fields_set
-
-
 def _path(cluster: AnyCluster, pool: str, key: str) -> KeyPath:
     """The path of the setting that a pool uses: its own, else that of `validation`."""
-    return ("pools", pool, "validation", key) if _is_own(cluster, pool, key) else ("validation", key)
-
-
-def _unfit(cluster: AnyCluster) -> tuple[list[Finding], list[Finding]]:
-    """Errors and warnings about profiles and expected values that do not fit the hardware of a pool.
-
-    A pool's own value must fit the pool; one of `validation` must fit at least one of the pools that use it.
-    """
-    errors: list[Finding] = []
-    warned: list[Finding] = []
-    found = {name: list(_of_other_system(cluster, name, pool)) for name, pool in cluster.pools.items()}
-    for each in (each for of_pool in found.values() for each in of_pool):
-        is_own, key = each.path[0] == "pools", _key_of(each)
-        users = [other for other in found if not _is_own(cluster, other, key)]
-        fits_none = all(key in map(_key_of, found[other]) for other in users)
-        (errors if is_own or fits_none else warned).append(each)
-    return errors, warned
-
-
-def _key_of(finding: Finding) -> str:
-    """The key, in `validation` or in a pool's section, of the value that a finding is about."""
-    return str(finding.path[3 if finding.path[0] == "pools" else 1])
+    own = cluster.pools[pool].validation
+    return ("pools", pool, "validation", key) if own and key in own.model_fields_set else ("validation", key)
 
 
 def _of_other_system(cluster: AnyCluster, name: str, pool: Hardware) -> Iterator[Finding]:
@@ -635,7 +606,7 @@ def _of_other_system(cluster: AnyCluster, name: str, pool: Hardware) -> Iterator
     for path, given, ceiling, _ in _given(cluster, name, pool):
         if ceiling is not None and given > ceiling:
             text = f"{given:g} GB/s is more than pools.{name} can carry, {ceiling:.4g} GB/s"
-            yield Finding(path, text, "give GB/s (10^9 bytes), not Gb/s")
+            yield Finding(path, text, "give GB/s (10^9 bytes), not Gb/s, or the pool a value of its own")
 
 
 def _given(
@@ -663,7 +634,6 @@ def warnings(cluster: Cluster) -> list[Finding]:
     """Findings about settings that are allowed but probably not intended."""
     return [
         *_of_k3s(cluster),
-        *_of_addresses(cluster),
         *_of_launch(cluster),
         *measurement_warnings(cluster),
         *_of_host_keys(cluster),
@@ -710,14 +680,6 @@ def _of_k3s(cluster: Cluster) -> Iterator[Finding]:
                 "set a prefix, or add a userValidationRule with the expression "
                 "user.groups.all(group, !group.startsWith('system:'))",
             )
-
-
-def _of_addresses(cluster: Cluster) -> Iterator[Finding]:
-    for path, host in hosts_of(cluster):
-        address = _ip(host.address)
-        if host.address == "localhost" or (address and (address.is_loopback or address.is_link_local)):
-            text = "is not one that other hosts reach"
-            yield Finding((*path, "address"), text, "give its own", repr(host.address))
 
 
 def _of_host_keys(cluster: Cluster) -> Iterator[Finding]:
@@ -770,9 +732,6 @@ def _of_sizes(cluster: Cluster) -> Iterator[Finding]:
     if len(hosts.workers) == 1 and cluster.validation.enabled:
         text = "with one worker the validation stays on the host and tests no fabric"
         yield Finding(("hosts", "workers"), text)
-    if not cluster.validation.enabled:
-        text = "false: the NCCL validation does not run; nccl_passed will be false"
-        yield Finding(("validation", "enabled"), text)
     if cluster.nfs_server and len(hosts.workers) > NFS_WORKERS:
         text = f"{len(hosts.workers)} workers share one NFS server, which is enough for about {NFS_WORKERS}"
         yield Finding(
@@ -787,9 +746,7 @@ def measurement_warnings(cluster: AnyCluster) -> list[Finding]:
     """Warnings, each once, about settings that pass more results than probably intended."""
     if not cluster.validation.enabled:
         return []
-    found = _unfit(cluster)[1]
-    for name, pool in cluster.pools.items():
-        found += _of_pool(cluster, name, pool)
+    found = (each for name, pool in cluster.pools.items() for each in _of_pool(cluster, name, pool))
     return list(dict.fromkeys(found))
 
 
@@ -808,22 +765,12 @@ def _of_pool(cluster: AnyCluster, name: str, pool: Hardware) -> Iterator[Finding
     if wanted.required_transport != "socket" and wanted.chosen("max_bytes") < _LARGE_BYTES:
         text = f"{wanted.chosen('max_bytes')} bytes are too few for the bandwidth of a fabric"
         yield Finding(("validation", "max_bytes"), text, "8G")
-    profile = wanted.system
-    numbers = (pool.gpus, pool.rails, pool.rate_gbps)
-    if profile and (profile.gpus_per_node, profile.rails, profile.rate_gbps) != numbers:
-        yield Finding(
-            _path(cluster, name, "profile"),
-            f"{profile.name} has {counted(profile.gpus_per_node, 'GPU')} and "
-            f"{counted(profile.rails, 'rail')} of {profile.rate_gbps:g} Gb/s. Those of pools.{name} count, "
-            f"{pool.gpus} and {pool.rails} of {pool.rate_gbps:g} Gb/s",
-        )
 
 
 _EFA = "the default image has no aws-ofi-nccl, and preflight counts no EFA port as a rail"
 _NVL72 = "its pods claim no ComputeDomain and get no IMEX channel, so NVLink between hosts is not used"
 # Systems whose logs busbar judges, but where it does not launch jobs, with the reason.
 _JUDGED_ONLY = {"efa": _EFA, "efa-p4d": _EFA, "gb200-nvl72": _NVL72, "gb200-multirack": _NVL72}
-_LOOK_ALIKE = str.maketrans("OI", "01")
 
 
 def _of_launch(cluster: Cluster) -> list[Finding]:
@@ -844,9 +791,6 @@ def _launch_warning(cluster: Cluster, name: str, pool: Hardware) -> Finding | No
         text = f"busbar judges logs of {profile}, and does not launch jobs there: {reason}"
         return Finding(_path(cluster, name, "profile"), text, fix)
     model = pool.gpu_model or ""
-    if not models(model) and (meant := models(model.upper().translate(_LOOK_ALIKE))):
-        text = f"has a letter for a digit; did you mean {', '.join(meant)}?"
-        return Finding(("pools", name, "gpu_model"), text, found=repr(model))
     if re.search(r"GB[23]00", model, re.IGNORECASE):
         text = f"busbar judges logs of {model}, and does not launch jobs there: {_NVL72}"
         return Finding(("pools", name, "gpu_model"), text, fix)

@@ -45,13 +45,12 @@ from busbar.config.types import (
     LabelKey,
     LabelValue,
     Matching,
-    Memory,
     NodeLabelKey,
     NonEmpty,
     Offered,
     Port,
     ProxyUrl,
-    ReleasesUrl,
+    Quantity,
     ResourceName,
     RuntimeClass,
     Seconds,
@@ -416,9 +415,9 @@ class Validation(NcclSettings, PodSettings):
     update fails, except where a quarantine begins or ends, which keeps the former verdict. wait: it waits for
     them. keep: the former verdict stays, for the workers that it measured, and says what has changed since;
     without one, the update fails."""
-    shm_size: Memory = "64Gi"
+    shm_size: Quantity = "64Gi"
     """Size of /dev/shm per worker pod; counts as memory."""
-    memory: Memory | None = None
+    memory: Quantity | None = None
     """Memory limit per worker pod; by default none."""
     runtime_class: RuntimeClass = "nvidia"
     """RuntimeClass of the worker pods; empty for none."""
@@ -740,7 +739,7 @@ class K3s(ConfigModel):
 
     version: K3sVersion = versions.K3S
     """Release of K3s, such as v1.35.6+k3s1."""
-    base_url: ReleasesUrl = versions.K3S_BASE_URL
+    base_url: Url = versions.K3S_BASE_URL
     """Base URL of the releases; a mirror keeps the layout <base>/<version>/k3s."""
     sha256: Checksums | None = None
     """Checksums of the binary, for a release whose checksum busbar does not contain."""

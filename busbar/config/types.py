@@ -6,24 +6,21 @@ Every error text continues the sentence `<path>: <value> ...`, which `busbar.con
 from __future__ import annotations
 
 import ipaddress
-import math
 import posixpath
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue, WithJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from busbar import versions
-from busbar.config.findings import did_you_mean
 from busbar.names import VALIDATION_NAMESPACE
 
-_SIZE = re.compile(r"([0-9]+)\s*(?:([KMGT])(iB?|B)?|B)?", re.IGNORECASE)
-_UNIT_BYTES = {None: 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SIZE = re.compile(r"([0-9]+)\s*(?:([KMGT])(?:iB?)?|B)?", re.IGNORECASE)
+_UNIT_BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -41,8 +38,7 @@ class Matching:
     expected: str
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        checked = core_schema.no_info_after_validator_function(self._check, handler(source))
-        return core_schema.no_info_before_validator_function(finite, checked)
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -81,13 +77,6 @@ def bool_as_text(value: Any) -> Any:
     return str(value).lower() if isinstance(value, bool) else value
 
 
-def finite(value: Any) -> Any:
-    # `coerce_numbers_to_str` would turn .nan and .inf into the texts "nan" and "inf".
-    if isinstance(value, float) and not math.isfinite(value):
-        raise invalid("is not a finite number")
-    return value
-
-
 def _no_control_characters(value: str) -> str:
     if _CONTROL.search(value):
         raise invalid("contains a control character (line break, tab, NUL)")
@@ -97,24 +86,14 @@ def _no_control_characters(value: str) -> str:
 def _size(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    if isinstance(value, str):
-        found = _SIZE.fullmatch(value.strip())
-        if not found:
-            raise invalid("is not a size: a number of bytes, or one with K, M or G (binary), such as 512M")
-        unit = found[2]
-        if (found[3] or "").upper() == "B":
-            number, binary = found[1], f"{unit.upper()}iB"
-            raise invalid(
-                "has a decimal unit; those of nccl-tests are binary", f"{number}{binary}, or a bare number"
-            )
-        return int(found[1]) * _UNIT_BYTES[unit.upper() if unit else None]
-    return value
-
-
-def _sha256(value: str) -> str:
-    if not re.fullmatch(r"[0-9a-fA-F]{64}", value):
-        raise invalid("is not a sha256 checksum: 64 hexadecimal digits")
-    return value.lower()
+    if not isinstance(value, str):
+        return value
+    if not (found := _SIZE.fullmatch(value.strip())):
+        raise invalid(
+            "is not a size: a number of bytes, or one with K, M or G, such as 512M; these are binary in "
+            "nccl-tests, so there is no MB"
+        )
+    return int(found[1]) * _UNIT_BYTES[(found[2] or "").upper()]
 
 
 # The characters of RFC 3986. `'` and `;` are legal there; hosts receive URLs shell-quoted.
@@ -127,33 +106,6 @@ def _url(value: str) -> str:
     if "@" in value.split("/")[2]:
         raise invalid("contains a login, which would appear in logs and state; use a mirror without login")
     return value.rstrip("/")
-
-
-def _json_object(value: dict[str, Any]) -> dict[str, Any]:
-    """Refuse what JSON and Pulumi cannot carry: dates, NaN, keys that are not texts."""
-    bad = _not_json(value, "")
-    if bad is not None:
-        raise invalid(bad)
-    return value
-
-
-def _not_json(value: Any, path: str) -> str | None:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if not isinstance(key, str):
-                return f"has a key that is not a text at {path or 'its top level'}: {key!r}; quote it"
-            if found := _not_json(item, f"{path}.{key}" if path else key):
-                return found
-        return None
-    if isinstance(value, list):
-        return next(
-            (found for i, item in enumerate(value) if (found := _not_json(item, f"{path}[{i}]"))), None
-        )
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"has a number that is not finite at {path}: {value!r}"
-    if value is None or isinstance(value, (str, int, float)):
-        return None
-    return f"has a {type(value).__name__} at {path}: {str(value)!r}; quote it to make it a text"
 
 
 # Field, its bounds, and the names that may stand for numbers (robfig/cron spec.go, which K3s uses).
@@ -214,14 +166,11 @@ Seconds = Annotated[Int, Field(ge=1)]
 Text = Annotated[
     str,
     BeforeValidator(bool_as_text),
-    BeforeValidator(finite),
     AfterValidator(_no_control_characters),
     TEXT_OR_NUMBER,
 ]
 """A text that may be written as a number or a boolean: a label's value, an environment variable."""
-NonEmpty = Annotated[
-    str, BeforeValidator(finite), Field(min_length=1), AfterValidator(_no_control_characters)
-]
+NonEmpty = Annotated[str, Field(min_length=1), AfterValidator(_no_control_characters)]
 Bytes = Annotated[
     int,
     BeforeValidator(_size),
@@ -230,10 +179,13 @@ Bytes = Annotated[
     WithJsonSchema({"type": ["integer", "string"]}),
 ]
 """A number of bytes; `512M` is 512 x 2^20, as nccl-tests reads it, and `512MB` is refused."""
-Sha256 = Annotated[str, AfterValidator(_sha256)]
+Sha256 = Annotated[
+    str, Matching(r"[0-9a-fA-F]{64}", "a sha256 checksum: 64 hexadecimal digits"), AfterValidator(str.lower)
+]
 Url = Annotated[str, AfterValidator(_url)]
-JsonObject = Annotated[dict[str, Any], AfterValidator(_json_object)]
-"""Free keys that are passed on (Helm values, config.yaml): everything in it can be written as JSON."""
+JsonObject = dict[str, Any]
+"""Free keys that are passed on (Helm values, config.yaml). What has no form in JSON is refused in a stack
+file (busbar.config.engine_yaml)."""
 StackName = Annotated[
     str,
     Matching(
@@ -276,14 +228,7 @@ def _address(value: str) -> str:
     labels = value.split(".")
     if len(value) <= 253 and all(map(_HOST_LABEL.fullmatch, labels)) and not labels[-1].isdigit():
         return value.lower()
-    hint = ""
-    if value.startswith("["):
-        hint = ": write an IPv6 address without brackets"
-    elif "@" in value:
-        hint = ": give the login as `user`"
-    elif ":" in value:
-        hint = ": without scheme and port (the SSH port of a host is its key `port`)"
-    raise invalid(f"is not an IPv4/IPv6 address or a host name{hint}")
+    raise invalid("is not an IPv4/IPv6 address or a host name, without scheme, login, port and brackets")
 
 
 def _ip(value: str) -> str:
@@ -313,18 +258,11 @@ def _host_key(value: str) -> str:
     golang.org/x/crypto/ssh, which pulumi-command uses, cannot pin an `ssh-rsa` line against a current sshd
     ("no common algorithm"). Every supported distribution has an ed25519 key.
     """
-    words = value.split()
-    if "ssh-ed25519" in words[1:]:
-        raise invalid("starts with a host name, as in known_hosts; start at `ssh-ed25519`")
-    if words[:1] != ["ssh-ed25519"]:
-        raise invalid(
-            "is not an ed25519 host key: expected `ssh-ed25519 AAAA...` (ssh-keyscan -t ed25519 HOST)"
-        )
-    key = " ".join(words[:2])
+    key = " ".join(value.split()[:2])
     if not _HOST_KEY.fullmatch(key):
         raise invalid(
-            "is not a host key: expected 68 characters of base64 after `ssh-ed25519`; was it truncated, or "
-            "is it a placeholder?"
+            "is not an ed25519 host key: expected `ssh-ed25519` and 68 characters of base64, without a host "
+            "name in front (ssh-keyscan -t ed25519 HOST)"
         )
     return key
 
@@ -359,7 +297,7 @@ def _unproxied(value: str) -> str:
     return str(network) if "/" in value else str(network.network_address)
 
 
-Address = Annotated[str, BeforeValidator(finite), AfterValidator(_address)]
+Address = Annotated[str, AfterValidator(_address)]
 IpAddress = Annotated[str, AfterValidator(_ip)]
 Cidr = Annotated[str, AfterValidator(_cidr)]
 HostKey = Annotated[str, AfterValidator(_host_key), Field(json_schema_extra={"pattern": "^ssh-ed25519 "})]
@@ -387,12 +325,12 @@ HcaName = Annotated[
 HcaPattern = Annotated[
     str, Matching(r"[A-Za-z0-9_.*?!\[\]-]+", "the name of an HCA such as mlx5_4, or a shell pattern of one")
 ]
-ProxyUrl = Annotated[str, BeforeValidator(finite), AfterValidator(_proxy_url)]
-Unproxied = Annotated[str, BeforeValidator(finite), AfterValidator(_unproxied)]
+ProxyUrl = Annotated[str, AfterValidator(_proxy_url)]
+Unproxied = Annotated[str, AfterValidator(_unproxied)]
 
 _DNS_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _DNS_SUBDOMAIN = rf"{_DNS_LABEL}(\.{_DNS_LABEL})*"
-_LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_LABEL_NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 
 # The grammar of distribution/reference: [host[:port]/]path[:tag][@digest].
 _IMAGE_HOST = r"([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(:[0-9]{1,5})?"
@@ -407,17 +345,9 @@ _MAX_SUBDOMAIN = 253
 def _label_key(value: str) -> str:
     prefix, slash, name = value.rpartition("/")
     prefix_is_valid = not slash or (len(prefix) <= _MAX_SUBDOMAIN and re.fullmatch(_DNS_SUBDOMAIN, prefix))
-    if not (_LABEL_NAME.fullmatch(name) and prefix_is_valid):
+    if not (re.fullmatch(_LABEL_NAME, name) and prefix_is_valid):
         raise invalid(
             "is not a Kubernetes label key: [dns.domain/]name, the name up to 63 of A-Z a-z 0-9 - _ ."
-        )
-    return value
-
-
-def _label_value(value: str) -> str:
-    if value and not _LABEL_NAME.fullmatch(value):
-        raise invalid(
-            "is not a Kubernetes label value: up to 63 of A-Z a-z 0-9 - _ ., alphanumeric at the ends"
         )
     return value
 
@@ -481,12 +411,6 @@ def repository_of(chart: str, repository: str | None) -> str | None:
     return None if is_local_chart(chart) or chart.startswith("oci://") else repository
 
 
-def _chart(value: str) -> str:
-    if is_local_chart(value) or re.fullmatch(r"(oci://)?[A-Za-z0-9][A-Za-z0-9._:/-]*", value):
-        return value
-    raise invalid("is not a chart: a name such as gpu-operator, a local path, or an oci:// URL without login")
-
-
 # kubernetes/kubernetes staging/src/k8s.io/kubelet/pkg/apis/well_known_labels.go
 _LABELS_OF_KUBELET = re.compile(
     r"(beta\.)?kubernetes\.io/(os|arch)|kubernetes\.io/hostname|beta\.kubernetes\.io/instance-type"
@@ -510,10 +434,6 @@ PACKAGED = ("coredns", "servicelb", "traefik", "local-storage", "metrics-server"
 """Components that K3s brings, and that can be disabled (k3s-io/k3s pkg/cli/cmds/server.go, `--disable`)."""
 
 
-# A name at least this similar to a component is misspelt; others may be manifests of the site (our-storage).
-_MISSPELT = 0.8
-
-
 def _opens_readyz(version: str) -> str:
     if any(versions.contains(each, version) for each in versions.K3S_WITHOUT_READYZ):
         raise invalid(
@@ -521,30 +441,6 @@ def _opens_readyz(version: str) -> str:
             "use v1.31.9, v1.32.5, v1.33.1 or later",
         )
     return version
-
-
-def _folder_of_releases(url: str) -> str:
-    """Refuse the URL of one release: busbar appends the version and the file name."""
-    release = re.search(RELEASE.replace(r"\+", r"(?:\+|%2B|-)"), url, re.IGNORECASE)
-    at_github = urlsplit(url).hostname == "github.com" and not url.endswith("/releases/download")
-    if not (release or at_github):
-        return url
-    what = f"contains the version {release[0]}" if release else "is not the folder of the releases"
-    folder = url[: release.start()].rstrip("/") if release and not at_github else versions.K3S_BASE_URL
-    raise invalid(f"{what}; busbar downloads <base_url>/<k3s.version>/k3s", folder)
-
-
-def _not_misspelt(component: str) -> str:
-    """Refuse a misspelt component, because K3s silently installs every one that is not in the list."""
-    if component not in PACKAGED and (hint := did_you_mean(component, PACKAGED, cutoff=_MISSPELT)):
-        raise invalid(f"is not a component of K3s{hint}")
-    return component
-
-
-def _archive(url: str) -> str:
-    if not url.endswith((".tar", ".tar.gz", ".tgz", ".tar.zst")):
-        raise invalid("is not a .tar, .tar.gz, .tgz or .tar.zst archive")
-    return url
 
 
 DnsLabel = Annotated[
@@ -560,29 +456,25 @@ RuntimeClass = Annotated[str, Matching(rf"({_DNS_SUBDOMAIN})?", "the name of a R
 Quantity = Annotated[
     str, Matching(r"[0-9]+(\.[0-9]+)?(m|k|[KMGTPE]i?)?", "a Kubernetes quantity such as 64Gi or 500m")
 ]
-_UNITS = {"": 1.0, "m": 1e-3, "k": 1e3} | {
-    f"{unit}{binary}": float((1024 if binary else 1000) ** power)
-    for power, unit in enumerate("KMGTPE", 1)
-    for binary in ("", "i")
-}
-_LEAST_MEMORY = 1 << 20
-
-
-def _memory(value: str) -> str:
-    number = value.rstrip("mkKMGTPEi")
-    if float(number) * _UNITS[value.removeprefix(number)] < _LEAST_MEMORY:
-        raise invalid("is less than a MiB: a number alone is bytes, and m thousandths", f"{number}Gi")
-    return value
-
-
-Memory = Annotated[Quantity, AfterValidator(_memory)]
 LabelKey = Annotated[str, AfterValidator(_label_key)]
 NodeLabelKey = Annotated[LabelKey, AfterValidator(_kubelet_accepts)]
 LabelValue = Annotated[
-    str, BeforeValidator(bool_as_text), BeforeValidator(finite), AfterValidator(_label_value), TEXT_OR_NUMBER
+    str,
+    BeforeValidator(bool_as_text),
+    Matching(
+        rf"({_LABEL_NAME})?",
+        "a Kubernetes label value: up to 63 of A-Z a-z 0-9 - _ ., alphanumeric at the ends",
+    ),
+    TEXT_OR_NUMBER,
 ]
 ResourceName = Annotated[str, AfterValidator(_resource_name)]
-ChartName = Annotated[NonEmpty, AfterValidator(_chart)]
+ChartName = Annotated[
+    NonEmpty,
+    Matching(
+        r"(oci://)?[A-Za-z0-9][A-Za-z0-9._:/-]*|[./~].*|.+\.tgz",
+        "a chart: a name such as gpu-operator, a local path, or an oci:// URL without login",
+    ),
+]
 ChartVersion = Annotated[
     str,
     Matching(
@@ -610,6 +502,7 @@ K3sVersion = Annotated[
     AfterValidator(_opens_readyz),
     Offered(lambda: (versions.K3S,)),
 ]
-Component = Annotated[DnsLabel, AfterValidator(_not_misspelt), Offered(lambda: PACKAGED)]
-ReleasesUrl = Annotated[Url, AfterValidator(_folder_of_releases)]
-ArchiveUrl = Annotated[Url, AfterValidator(_archive)]
+Component = Annotated[DnsLabel, Offered(lambda: PACKAGED)]
+ArchiveUrl = Annotated[
+    Url, Matching(r".*\.(tar|tar\.gz|tgz|tar\.zst)", "a .tar, .tar.gz, .tgz or .tar.zst archive")
+]

@@ -24,7 +24,8 @@ def test_a_section_by_itself_reports_all_its_errors_below_its_path() -> None:
     with pytest.raises(ConfigError) as caught:
         section(Bastion, "bastion", {"address": "10.0.0.300", "host_key": host_key("a"), "usr": "jump"})
     assert [*map(str, caught.value.findings)] == [
-        "bastion.address: '10.0.0.300' is not an IPv4/IPv6 address or a host name",
+        "bastion.address: '10.0.0.300' is not an IPv4/IPv6 address or a host name, without scheme, login, "
+        "port and brackets",
         "bastion.usr: unknown key; did you mean 'user'?",
     ]
 
@@ -44,20 +45,20 @@ def edited(path: str, value: Any) -> dict[str, Any]:
     ("path", "value", "message"),
     [
         ("hosts.workers[1].address", "10.0.0.300", "'10.0.0.300' is not an IPv4/IPv6 address or a host name"),
-        ("hosts.workers[1].address", "10.0.0.3:22", "(the SSH port of a host is its key `port`)"),
-        ("hosts.workers[1].address", "root@gpu-1", "give the login as `user`"),
+        ("hosts.workers[1].address", "10.0.0.3:22", "or a host name, without scheme, login, port and"),
+        ("hosts.workers[1].address", "root@gpu-1", "or a host name, without scheme, login, port and"),
         ("hosts.workers[1].address", "0.0.0.0", "is not the address of one machine"),
         ("hosts.workers[1].address", "255.255.255.255", "is not the address of one machine"),
         ("hosts.workers[1].address", "ff02::1", "is not the address of one machine"),
-        ("hosts.workers[1].address", "[2001:db8::1]", "without brackets"),
+        ("hosts.workers[1].address", "[2001:db8::1]", "port and brackets"),
         ("hosts.workers[0].name", "GPU_1", "'GPU_1' is not a DNS label"),
         ("hosts.workers[0].name", "gpu.example", "is not a DNS label"),
         ("hosts.servers[0].port", 70000, "70000 is too large: expected at most 65535"),
         ("hosts.servers[0].host_key", "ssh-rsa AAAAB3NzaC1yc2E=", "is not an ed25519 host key"),
-        ("hosts.servers[0].host_key", "ssh-ed25519", "is not a host key"),
-        ("hosts.servers[0].host_key", "ssh-ed25519 AAAA...", "was it truncated, or is it a placeholder"),
-        ("hosts.servers[0].host_key", host_key("x")[:-8], "was it truncated"),
-        ("hosts.servers[0].host_key", f"gpu-1 {host_key('x')}", "starts with a host name, as in known_hosts"),
+        ("hosts.servers[0].host_key", "ssh-ed25519", "is not an ed25519 host key"),
+        ("hosts.servers[0].host_key", "ssh-ed25519 AAAA...", "and 68 characters of base64"),
+        ("hosts.servers[0].host_key", host_key("x")[:-8], "and 68 characters of base64"),
+        ("hosts.servers[0].host_key", f"gpu-1 {host_key('x')}", "without a host name in front"),
         ("pools.h100.gpus", True, "True is true or false where a number is expected"),
         ("pools.h100.gpus", "eight", "'eight' is not a whole number"),
         ("pools.h100.gpus", 7.5, "7.5 is not a whole number"),
@@ -93,11 +94,10 @@ def edited(path: str, value: Any) -> dict[str, Any]:
         ("k3s.base_url", "ftp://mirror/k3s", "is not an http(s) URL"),
         ("k3s.base_url", "https://me:pw@mirror/k3s", "contains a login"),
         ("validation.min_bytes", "5X", "'5X' is not a size"),
+        ("validation.max_bytes", "8GB", "such as 512M; these are binary in nccl-tests, so there is no MB"),
         ("validation.transport", "rmda", "'rmda' is not one of 'gpudirect-rdma', 'rdma' or 'socket'"),
         ("validation.collectives", [], "got none, expected at least 1"),
         ("validation.shm_size", "64 GB", "'64 GB' is not a Kubernetes quantity"),
-        ("validation.shm_size", "64", "is less than a MiB: a number alone is bytes, and m thousandths"),
-        ("validation.memory", "512m", "Fix: 512Gi"),
         ("k3s.snapshots.schedule", "0 25 * * *", "has '25' as the hour, expected 0 to 23"),
         ("k3s.snapshots.schedule", "60 * * * *", "has '60' as the minute, expected 0 to 59"),
         ("k3s.snapshots.schedule", "0 0 0 * *", "has '0' as the day of the month, expected 1 to 31"),
@@ -193,16 +193,12 @@ def test_keys_of_registries_and_hubs_are_refused_wherever_they_are(path: str, va
     assert "aaaa" not in found and "bbbb" not in found
 
 
-def test_a_letter_for_a_digit_in_the_name_of_a_gpu_is_a_warning() -> None:
-    found = [*map(str, warnings(load(edited("pools.h100.gpu_model", "H1OO"))))]
-    assert "pools.h100.gpu_model: 'H1OO' has a letter for a digit; did you mean H100?" in found
-
-
 def test_the_text_of_the_error_has_one_line_for_each_finding() -> None:
     with pytest.raises(ConfigError) as caught:
         load(edited("hosts.workers[1].address", "10.0.0.300"))
     assert str(caught.value) == (
-        "hosts.workers[1].address: '10.0.0.300' is not an IPv4/IPv6 address or a host name"
+        "hosts.workers[1].address: '10.0.0.300' is not an IPv4/IPv6 address or a host name, without scheme, "
+        "login, port and brackets"
     )
 
 
@@ -539,39 +535,6 @@ def test_a_label_that_the_kubelet_refuses_is_refused() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("url", "fix"),
-    [
-        ("https://mirror/k3s/v1.35.6+k3s1", "https://mirror/k3s"),
-        ("https://mirror/k3s/v1.35.6%2Bk3s1/k3s", "https://mirror/k3s"),
-        ("https://github.com/k3s-io/k3s/releases", "https://github.com/k3s-io/k3s/releases/download"),
-        (
-            "https://github.com/k3s-io/k3s/releases/tag/v1.35.6+k3s1",
-            "https://github.com/k3s-io/k3s/releases/download",
-        ),
-    ],
-)
-def test_a_base_url_with_more_than_the_folder_of_the_releases_is_refused(url: str, fix: str) -> None:
-    (found,) = findings(edited("k3s.base_url", url))
-    assert found.startswith(f"k3s.base_url: '{url}' ") and found.endswith(f"Fix: {fix}")
-    assert ("contains the version v1.35.6" in found) == ("1.35" in url)
-
-
-@pytest.mark.parametrize("url", ["https://mirror/k3s", "https://github.com/site/k3s/releases/download"])
-def test_a_mirror_of_the_releases_is_accepted(url: str) -> None:
-    assert load(edited("k3s.base_url", url)).k3s.base_url == url
-
-
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [("treafik", "traefik"), ("service-lb", "servicelb"), ("metricsserver", "metrics-server")],
-)
-def test_a_misspelt_component_is_refused_with_the_one_that_was_meant(name: str, meant: str) -> None:
-    assert findings(edited("k3s.disable", [name])) == [
-        f"k3s.disable[0]: {name!r} is not a component of K3s; did you mean {meant!r}?"
-    ]
-
-
 @pytest.mark.parametrize("schedule", ["0 */12 * * *", "5,35 0-6/2 1 JAN-mar Mon", "? 0 * * ?", "@every 6h"])
 def test_a_schedule_that_k3s_reads_is_accepted(schedule: str) -> None:
     assert load(edited("k3s.snapshots.schedule", schedule)).k3s.snapshots.schedule == schedule
@@ -616,15 +579,6 @@ def test_what_a_cluster_cannot_do_without_is_a_warning() -> None:
     assert [text for text in found if text.startswith("k3s.disable[1]: without coredns the launcher of the")]
     found = [*map(str, warnings(load(edited("k3s.flannel_backend", "none"))))]
     assert [text for text in found if text.startswith("k3s.flannel_backend: none: no Node becomes Ready")]
-
-
-@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "169.254.1.1", "localhost"])
-def test_an_address_that_only_the_host_reaches_is_a_warning(address: str) -> None:
-    data = edited("hosts.load_balancers[0].address", address)
-    assert (
-        f"hosts.load_balancers[0].address: '{address}' is not one that other hosts reach. Fix: give its own"
-        in map(str, warnings(load(data)))
-    )
 
 
 @pytest.mark.parametrize(
@@ -704,12 +658,6 @@ def test_a_text_that_is_too_short_is_shown() -> None:
 def test_what_k3s_does_not_bring_may_be_a_manifest_of_the_site() -> None:
     found = [*map(str, warnings(load(edited("k3s.disable", ["traefik", "our-storage"]))))]
     assert [text for text in found if text.startswith("k3s.disable[1]: 'our-storage' is not a component")]
-
-
-@pytest.mark.parametrize(("given", "meant"), [("8GB", "8GiB"), ("512 mb", "512MiB"), ("1TB", "1TiB")])
-def test_a_decimal_unit_is_refused_with_the_binary_one(given: str, meant: str) -> None:
-    (found,) = findings(edited("validation.max_bytes", given))
-    assert f"{given!r} has a decimal unit" in found and f"Fix: {meant}, or" in found
 
 
 def test_more_ranks_than_gpus_are_refused() -> None:

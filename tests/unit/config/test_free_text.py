@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import datetime
 from typing import Any
 
 import pytest
@@ -60,7 +59,7 @@ STRICT_TEXTS = [
 
 
 @pytest.mark.parametrize("path", STRICT_TEXTS)
-@pytest.mark.parametrize("value", [INJECTION, "$(id)", "a b", "a\nb", "-1x ", float("nan")], ids=repr)
+@pytest.mark.parametrize("value", [INJECTION, "$(id)", "a b", "a\nb", "-1x "], ids=repr)
 def test_a_text_that_is_not_in_the_form_of_its_field_is_refused(path: str, value: Any) -> None:
     assert any(finding.startswith(f"{path}: ") for finding in findings(with_value(path, value)))
 
@@ -118,9 +117,6 @@ def test_the_usual_forms_of_a_login_are_accepted(user: str) -> None:
         ("gpu_operator.chart", "oci://me:pw@registry/chart", "is not a chart"),
         ("network_operator.resource", "hostdev", "is not an extended resource"),
         ("network_operator.resource", "kubernetes.io/hostdev", "is not an extended resource"),
-        ("gpu_operator.values", {"a": [{"b": float("nan")}]}, "a number that is not finite at a[0].b"),
-        ("gpu_operator.values", {"a": {1: "x"}}, "a key that is not a text at a: 1; quote it"),
-        ("k3s.server_args", {"x": datetime.date(2026, 1, 1)}, "has a date at x: '2026-01-01'"),
     ],
 )
 def test_a_text_that_breaks_what_it_is_put_into_is_refused(path: str, value: Any, message: str) -> None:

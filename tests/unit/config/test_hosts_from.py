@@ -134,7 +134,8 @@ def test_hosts_in_the_stack_file_and_a_list_exclude_each_other(tmp_path: Path) -
         (
             changed(("hosts", 4, "host_key"), "-----BEGIN OPENSSH PRIVATE KEY-----\nb3"),
             "hosts[4].host_key (server-3 in hosts.json): (a private key) is not an ed25519 host key: "
-            "expected `ssh-ed25519 AAAA...` (ssh-keyscan -t ed25519 HOST)",
+            "expected `ssh-ed25519` and 68 characters of base64, without a host name in front (ssh-keyscan "
+            "-t ed25519 HOST)",
         ),
         (
             json.dumps({**HOSTS, "hosts": [{**host, "host_key": None} for host in HOSTS["hosts"][2:]]}),

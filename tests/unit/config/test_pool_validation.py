@@ -101,10 +101,13 @@ def test_another_expectation_of_a_pool_does_not_excuse_the_profile_that_it_share
     assert refused(data).startswith("validation.profile: roce is for roce, ")
 
 
-def test_a_pool_with_a_profile_of_its_own_does_not_excuse_one_that_fits_none_of_its_users() -> None:
-    data = two_pools({}, profile="h100-ib-8x400")
-    data["pools"]["h100"]["validation"] = {"profile": "h100-ib-8x400"}
-    assert refused(data).startswith("validation.profile: h100-ib-8x400 is for H100, and pools.old")
+@pytest.mark.parametrize(
+    "shared", [{"profile": "h100-ib-8x400"}, {"expected_busbw_gbps": 380}], ids=["profile", "bandwidth"]
+)
+def test_what_all_pools_share_has_to_fit_each_of_them_or_be_taken_back(shared: dict[str, Any]) -> None:
+    [key] = shared
+    assert "pools.old" in refused(two_pools({}, **shared))
+    assert getattr(load(two_pools({key: None}, **shared)).validation_of("old"), key) is None
 
 
 def test_a_low_expectation_of_a_pool_is_a_warning_with_its_path() -> None:

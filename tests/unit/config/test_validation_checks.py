@@ -61,11 +61,6 @@ def test_the_profile_of_the_pool_is_accepted_without_a_word() -> None:
     assert warned(validation={"profile": "h100-ib-8x400"}) == []
 
 
-def test_other_rails_than_those_of_the_profile_are_named() -> None:
-    [said] = warned(validation={"profile": "h100-ib-8x400"}, pools=pool(rails=4))
-    assert said.endswith("has 8 GPUs and 8 rails of 400 Gb/s. Those of pools.h100 count, 8 and 4 of 400 Gb/s")
-
-
 @pytest.mark.parametrize(
     ("given", "path"),
     [
@@ -79,7 +74,7 @@ def test_other_rails_than_those_of_the_profile_are_named() -> None:
 def test_an_expectation_in_gigabits_is_refused(given: dict[str, Any], path: str) -> None:
     said = refused(validation=given)
     assert said.startswith(f"{path}: 3200 GB/s is more than pools.h100 can carry, ")
-    assert said.endswith("Fix: give GB/s (10^9 bytes), not Gb/s")
+    assert said.endswith("Fix: give GB/s (10^9 bytes), not Gb/s, or the pool a value of its own")
 
 
 def test_an_expectation_at_the_ceiling_is_accepted() -> None:
@@ -125,13 +120,6 @@ def test_a_variable_that_fits_the_transport_is_accepted() -> None:
     assert load(site(validation={"env": {"NCCL_NET": "IB", "NCCL_NET_GDR_LEVEL": "SYS"}}))
 
 
-def test_a_misspelt_nccl_is_refused_and_variables_of_others_are_not() -> None:
-    assert refused(validation={"env": {"NCLL_IB_TC": "106"}}) == (
-        "validation.env.NCLL_IB_TC: no library reads it. Fix: NCCL_IB_TC"
-    )
-    assert load(site(validation={"env": {"UCX_TLS": "tcp", "OMPI_MCA_btl": "tcp", "NCCLX": "1"}}))
-
-
 def test_messages_too_small_for_a_fabric_are_a_warning() -> None:
     small = {"min_bytes": "1M", "max_bytes": "1023M"}
     [said] = warned(validation=small)
@@ -162,13 +150,6 @@ def test_hcas_are_not_chosen_by_an_environment_variable() -> None:
 
 def test_a_validation_that_is_switched_off_is_not_compared() -> None:
     assert load(site(validation={"enabled": False, "profile": "a40"}))
-
-
-def test_an_expectation_that_one_of_two_pools_cannot_carry_is_a_warning() -> None:
-    data = site(workers={"h100": 2, "old": 2}, validation={"expected_busbw_gbps": 380})
-    data["pools"]["old"] |= {"gpu_model": "A100", "rate_gbps": 100}
-    [said] = [text for text in map(str, warnings(load(data))) if text.startswith("validation.")]
-    assert said.startswith("validation.expected_busbw_gbps: 380 GB/s is more than pools.old can carry, ")
 
 
 def test_the_algorithm_of_the_profile_sets_the_ceiling_as_it_does_for_the_job() -> None:
