@@ -53,7 +53,7 @@ class Operations(Protocol):
         """End such a drain once the worker is fit for jobs. Returns what to print."""
 
     def keepers(self, path: Path) -> tuple[Login, Sequence[Host]]:
-        """The login, and the hosts that keep copies of the state (busbar.operations.state_copies)."""
+        """The login, and the hosts that keep copies of the state (busbar/cli/stack/copies.py)."""
 
 
 def operations_of(path: Path) -> Operations:

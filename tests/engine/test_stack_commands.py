@@ -18,7 +18,6 @@ import termios
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -142,14 +141,6 @@ class Site:
             start_new_session=terminal is not None,
             preexec_fn=None if terminal is None else _own_terminal,
         )  # fmt: skip
-
-    def left_alone(self, *arguments: str) -> psutil.Process:
-        """The engine of an update that goes on with `second` after its busbar was killed."""
-        update = self.started(*arguments)
-        engine = _engine(update)
-        update.kill()
-        update.wait(SECONDS)
-        return engine
 
     def killed(self, *arguments: str) -> int:
         """An update that is killed in the middle of `second`; returns the process of its engine."""
@@ -407,29 +398,7 @@ def test_the_lock_of_a_running_update_is_respected(site: Site) -> None:
     printed, _ = update.communicate(timeout=SECONDS)
     assert update.returncode == 0, printed
     assert other.code == 1, other.text
-    assert "currently locked by" in other.text and "pulumi cancel" in other.text
-
-
-def test_the_repeat_of_a_killed_command_names_the_engine_that_goes_on_and_waits_for_its_end(
-    site: Site,
-) -> None:
-    site.configure(word="five and a half", wait=str(site.folder / "wait"))
-    engine = site.left_alone("up", "dev", "--yes", "--skip-preview")
-    # The lock has whole seconds.
-    began = datetime.fromtimestamp(int(engine.create_time()), UTC)
-    repeat = site.begun("up", "dev", "--yes", "--skip-preview")
-    printed = _read_until(repeat, "waiting for it")
-    site.waiting("go").touch()
-    named = re.search(
-        r"stack dev: the engine of a killed command is still running \(process (\d+), since (\S+)\)", printed
-    )
-    assert named and int(named[1]) == engine.pid, printed
-    assert 0 <= (datetime.fromisoformat(named[2]) - began).total_seconds() < SECONDS
-    rest, _ = repeat.communicate(timeout=SECONDS)
-    assert repeat.returncode == 0, rest
-    assert not runs(engine)
-    assert "word five and a half" in Done(0, rest).lines
-    assert site.pending() == []
+    assert "currently locked by" in other.text and "`kill -INT PID` ends its engine" in other.text
 
 
 def test_a_killed_update_leaves_a_lock_and_a_pending_step_and_the_next_one_clears_both(site: Site) -> None:

@@ -23,9 +23,6 @@ from busbar.exits import Misuse
 from busbar.finding import Fix
 
 Output = Callable[[str], Any]
-# Variable in the engine's environment with the pid of the process that started it and forwards signals.
-WATCHER = "BUSBAR_PID"
-
 KILL_AFTER_SECONDS = 30
 # A lost terminal and a cancelled CI job end an update as Ctrl-C does.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -61,8 +58,7 @@ class Engine(auto.PulumiCommand):
     ) -> auto.CommandResult:
         """Run like PulumiCommand.run, but call the callbacks after the end. Raises CommandError."""
         command = [self.command, "--non-interactive", *args]
-        own = {"PULUMI_AUTOMATION_API": "true", WATCHER: str(os.getpid())}
-        env = {**os.environ, **additional_env, **own}
+        env = {**os.environ, **additional_env, "PULUMI_AUTOMATION_API": "true"}
 
         def start() -> subprocess.Popen[str]:
             return subprocess.Popen(

@@ -10,7 +10,7 @@ from busbar.finding import STACK, Fix
 # Texts of the Pulumi engine.
 NO_STACK = re.compile(r"no stack named")
 NO_OUTPUT = re.compile(r"does not have output property")
-LOCK_HOLDER = re.compile(r"created by \S+@(?P<host>\S+) \(pid (?P<pid>\d+)\) at (?P<since>\S+)")
+LOCK_HOLDER = re.compile(r"created by \S+@(?P<host>\S+) \(pid (?P<pid>\d+)\)")
 """One holder of a lock in a file backend."""
 TRUNCATED = re.compile(r"unexpected end of JSON input")
 """A file of a file backend is truncated."""
@@ -21,6 +21,8 @@ PENDING_STEP = re.compile(r"^\s*\* (?P<urn>urn:\S+), interrupted while (?P<kind>
 """One line per step, below PENDING. The kind is creating, updating, deleting, ..."""
 PLUGIN_NOTE = re.compile(r"^using pulumi-")
 """A plugin on PATH is used."""
+
+LOST = Fix("follow the page", ("docs", "sites", "'A lost state file'"))
 
 # pulumi-command: a command that failed. It puts the command, quoted as Go does, between the reason and what
 # was printed (provider/pkg/provider/remote/commandOutputs.go).
@@ -65,7 +67,8 @@ _FIXES: Mapping[str, Fix | str] = {
         "let your user write to the folder of the backend, or free space there: df -h; then retry."
     ),
     r"currently locked by|Another update is currently in progress": (
-        "wait until that update has ended. If its process is gone: `pulumi cancel STACK`, then retry."
+        "wait until that update has ended; `kill -INT PID` ends its engine after the running steps. If its "
+        "process is gone: `pulumi cancel STACK`, then retry."
     ),
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -14,14 +14,8 @@ from urllib.parse import unquote, urlsplit
 
 from pulumi import automation as auto
 
-from busbar.cli.stack.engine import WATCHER, Snapshot
-from busbar.cli.stack.errors import LOCK_HOLDER, PENDING, PENDING_STEP, TRUNCATED
-from busbar.exits import Failed
-from busbar.kube.wait import Deadline, Pending, SystemClock, TimedOut, wait_until
-from busbar.operations.state_copies import LOST
-
-# Time limit in seconds for the wait for an engine whose busbar was killed.
-ABANDONED_SECONDS = 1800
+from busbar.cli.stack.engine import Snapshot
+from busbar.cli.stack.errors import LOCK_HOLDER, LOST, PENDING, PENDING_STEP, TRUNCATED
 
 Result = TypeVar("Result")
 
@@ -32,23 +26,16 @@ SETTLE_SECONDS = 3
 def without_stale_lock(stack: auto.Stack, say: Callable[[str], None], update: Callable[[], Result]) -> Result:
     """Run `update`. If a dead process of this machine left the stack locked, unlock it and repeat.
 
-    An engine whose busbar was killed continues, so this waits for its end. An empty lock, which a full disk
-    causes, is removed. Raises Failed if the engine does not end, and ConcurrentUpdateError if another
-    holder is alive, or on another machine.
+    An empty lock, which a full disk causes, is removed. Raises ConcurrentUpdateError if a holder is alive, as
+    the engine of a busbar that was killed, or on another machine.
     """
     try:
         return update()
     except auto.ConcurrentUpdateError as error:
         holders = [match.groupdict() for match in LOCK_HOLDER.finditer(str(error))]
-        if not holders or any(holder["host"] != os.uname().nodename for holder in holders):
+        here = os.uname().nodename
+        if not holders or any(each["host"] != here or _lives(int(each["pid"])) for each in holders):
             raise
-        living = {int(holder["pid"]): holder["since"] for holder in holders if _lives(int(holder["pid"]))}
-        if not all(map(_is_abandoned, living)):
-            raise
-        for pid, since in living.items():
-            _await_end(stack.name, pid, since, say)
-        if living:  # One that ended by itself has removed its lock.
-            return without_stale_lock(stack, say, update)
         pids = ", ".join(holder["pid"] for holder in holders)
         say(f"removed the lock of an update that was killed (process {pids})")
         stack.cancel()
@@ -62,21 +49,6 @@ def without_stale_lock(stack: auto.Stack, say: Callable[[str], None], update: Ca
         return without_stale_lock(stack, say, update)
 
 
-def _await_end(stack: str, pid: int, since: str, say: Callable[[str], None]) -> None:
-    what = f"stack {stack}: the engine of a killed command is still running (process {pid}, since {since})"
-    end = f"`kill -INT {pid}` ends it after the running steps"
-    waiting = Pending(f"{what}; waiting for it; {end}")
-    try:
-        wait_until(
-            lambda: waiting if _lives(pid) else True,
-            Deadline(SystemClock(), ABANDONED_SECONDS),
-            poll_seconds=1,
-            progress=say,
-        )
-    except TimedOut:
-        raise Failed(f"{what}: timed out after {ABANDONED_SECONDS} s. Fix: {end}; then retry") from None
-
-
 def _lives(pid: int) -> bool:
     """Whether the process is running; a zombie, as process 1 of a container may leave it, is not."""
     try:
@@ -85,25 +57,11 @@ def _lives(pid: int) -> bool:
         return False
     except PermissionError:
         return True
-    return _stat(pid)[0] not in ("Z", "X")
-
-
-def _is_abandoned(pid: int) -> bool:
-    """Whether the process is an engine whose busbar has ended; False where that cannot be read."""
     try:
-        variables = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
-    except OSError:  # not Linux, or another user's
-        return False
-    watched_by = f"{WATCHER}={_stat(pid)[1]}"
-    return any(each.startswith(f"{WATCHER}=") and each != watched_by for each in variables)
-
-
-def _stat(pid: int) -> Sequence[str]:
-    """The state and the parent of a process; empty texts where they cannot be read."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[:2]
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
     except OSError:  # not Linux, or gone since
-        return ("", "")
+        return True
+    return state not in ("Z", "X")
 
 
 def interrupted_steps(warning: str) -> tuple[tuple[str, str], ...]:
