@@ -79,10 +79,8 @@ class Capability:
     busbar/fabric/commands, if it has hosts of its own."""
     measure: str | None = None
     """Function by which `busbar measure` serves its stacks, if it has no hosts of its own."""
-    host_groups: Mapping[str, str] = field(default_factory=dict)
-    """Group of another tool's inventory -> its key in the section `hosts`, with `[]` after that of a list."""
     host_roles: Mapping[str, str] = field(default_factory=dict)
-    """The same of the roles in a list of hosts (busbar.config.stackfile.ROLES)."""
+    """Role in a list of hosts -> its key in the section `hosts` (busbar.config.stackfile.ROLES)."""
     changed: str | None = None
     """Function that `notify` calls."""
     repeat: str = ""

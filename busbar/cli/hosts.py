@@ -1,28 +1,16 @@
-"""`busbar hosts`: SSH host keys, and hosts from another tool's inventory."""
+"""`busbar hosts keys`: the SSH host keys of all hosts."""
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from busbar.cli.operation import operations_of
 from busbar.cli.output import error, fail, print_result, print_table, print_text, progress
 from busbar.cli.stackfile import AsJson, Project, Stack, find_file, login_of
-from busbar.exits import USAGE
 
 if TYPE_CHECKING:
     from busbar.hosts.host_keys import Offer
-    from busbar.hosts.inventories import ImportedHosts
-
-
-def register(group: typer.Typer) -> None:
-    group.command()(keys)
-    group.command("import")(import_hosts)
 
 
 def keys(stack: Stack, project: Project = None, as_json: AsJson = False) -> None:
@@ -59,74 +47,6 @@ def keys(stack: Stack, project: Project = None, as_json: AsJson = False) -> None
     bad = [each for each in offers if each.problem or each.has_changed]
     if bad:
         fail(f"{len(bad)} of {len(offers)} host keys are not as pinned, or not known", 1)
-
-
-def import_hosts(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The inventory; - for stdin.")],
-    as_list: Annotated[
-        bool, typer.Option("--json", help="Print a list for hosts_from instead (docs/sites.md).")
-    ] = False,
-    project: Project = None,
-) -> None:
-    """Print the section `hosts` from another tool's inventory; nothing is written, and no host is asked.
-
-    FILE has the JSON of `ansible-inventory -i INVENTORY --list` (k3s-ansible, Kubespray or DeepOps). What is
-    missing is a comment in the section. Groups and variables without a place there are named on stderr. A
-    list is for the project of this folder.
-
-    Exit code 0: printed; 1: no group of it is known; 64: it cannot be read, or gives no valid list.
-    """
-    from busbar.capability import capabilities
-    from busbar.hosts import inventories
-
-    try:
-        text = sys.stdin.read() if file == "-" else Path(file).expanduser().read_text(encoding="utf-8")
-        found = inventories.parse(text)
-    except (OSError, ValueError) as problem:
-        reason = getattr(problem, "strerror", None) or problem
-        given = "INVENTORY" if file == "-" else shlex.quote(file)
-        fail(
-            f"{file}: {reason}. Fix: ansible-inventory -i {given} --list | busbar hosts import - (with "
-            "Terraform: busbar docs sites 'Hosts from elsewhere')",
-            USAGE,
-        )
-    if as_list:
-        _print_list(file, found, project)
-        return
-    tables = {"": inventories.GROUPS, **{each.name: each.host_groups for each in capabilities()}}
-    notes: list[str] = []
-    printed: list[str] = []
-    for name, table in tables.items():
-        core = () if name else ("load_balancers", "servers", "workers")
-        section, more = inventories.section(found, table, core)
-        notes += more
-        if section:
-            printed.append(f"# of stacks/{name}\n{section}" if name else section)
-    for note in [*notes, *inventories.unknown(found, [*tables.values()])]:
-        progress(f"{file}: {note}")
-    if not printed:
-        known = ", ".join(sorted(group for table in tables.values() for group in table))
-        fail(f"{file}: no hosts in a known group, expected one of: {known}", 1)
-    print_text("---\n".join(printed))
-    progress("Missing beside it: pools, and the pool of each worker where there are several.")
-    progress("Host keys: busbar hosts keys STACK")
-
-
-def _print_list(file: str, found: ImportedHosts, project: Path | None) -> None:
-    """Print the contract of busbar.config.stackfile.HostList, for the project of a folder."""
-    from busbar.capability import of_project
-    from busbar.config import stackfile
-    from busbar.config.stackfile import ROLES, host_list
-    from busbar.hosts import inventories
-
-    name = stackfile.project_name(stackfile.project_folder(project, Path.cwd()))
-    capability = of_project([name] if name else [])
-    groups = capability.host_groups if capability else inventories.GROUPS
-    roles = capability.host_roles if capability else ROLES
-    listed, notes = inventories.host_list(found, groups, roles)
-    for note in [*notes, *inventories.unknown(found, [groups])]:
-        progress(f"{file}: {note}")
-    print_text(host_list(listed, file).text().rstrip())
 
 
 def _row(offer: Offer) -> dict[str, Any]:

@@ -36,7 +36,7 @@ MODULES: tuple[tuple[str, str, str | None, tuple[str, ...]], ...] = (
     ("busbar.cli.running", "", RUNNING, ("verify", "nodes", "drain", "uncordon")),
     ("busbar.fabric.commands.diagnose", "", RUNNING, ("diagnose",)),
     ("busbar.cli.running", "", RUNNING, ("snapshots", "restore", "support_bundle")),
-    ("busbar.cli.hosts", "hosts", None, ()),
+    ("busbar.cli.hosts", "hosts", None, ("keys",)),
     ("busbar.fabric.commands.measure", "", FABRIC, ("measure",)),
     ("busbar.fabric.commands.history", "", FABRIC, ("history",)),
     ("busbar.fabric.commands.nccl", "nccl", None, ()),
@@ -97,7 +97,7 @@ def build(arguments: Sequence[str] = ()) -> Any:
     app.callback()(_options)
     groups = {
         "": app,
-        "hosts": typer.Typer(help="SSH host keys; hosts from other inventories.", no_args_is_help=True),
+        "hosts": typer.Typer(help="SSH host keys.", no_args_is_help=True),
         "nccl": typer.Typer(
             help="Measure a cluster with nccl-tests; read and judge its logs.", no_args_is_help=True
         ),

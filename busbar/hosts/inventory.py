@@ -207,6 +207,15 @@ def api_url(address: str) -> str:
     return f"https://{url_host(address)}:{API_PORT}"
 
 
+def is_address(text: str) -> bool:
+    """Return whether the text is an IP address, not a name."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
 def url_host(address: str) -> str:
     """The address as written in a URL: an IPv6 address gets brackets."""
     try:

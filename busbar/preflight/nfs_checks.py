@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from busbar.finding import Finding, error, of_host, warning
 from busbar.hosts import nfs, supported_os
-from busbar.hosts.inventories import is_address
-from busbar.hosts.inventory import Host
+from busbar.hosts.inventory import Host, is_address
 from busbar.preflight.report import NfsFolder, Report
 from busbar.preflight.spec import NfsRequirements
 

@@ -17,7 +17,5 @@ CAPABILITY = Capability(
     ),
     operations="stacks.slurm.package.operations",
     jobs="stacks.slurm.package.operations:running_jobs",
-    # Groups of DeepOps' config.example/inventory.
-    host_groups={"slurm-master": "controller", "slurm-login": "login[]", "slurm-node": "compute[]"},
     host_roles={"controller": "controller", "login": "login[]", "worker": "compute[]"},
 )

@@ -22,7 +22,6 @@ FIRST: dict[str, tuple[str, tuple[str, ...]]] = {
     "docs": ("busbar.capability.capabilities", ("hosts",)),
     "init": ("busbar.release.requirements", ("dir",)),
     "schema": ("busbar.config.stackfile.project_folder", ()),
-    "hosts import": ("pathlib.Path.read_text", ("file",)),
     "nccl run": ("busbar.kube.client.connect", ()),
     "nccl clean": ("busbar.kube.client.connect", ()),
     "nccl check": ("busbar.judge.nccl.read_file", ("log",)),

@@ -65,7 +65,7 @@ NEED_STACK: dict[str, Call] = {
     "remove nodes": ((), {"workers": [], "folder": "."}, 64),
     "set-taints": ((), {"taints": {}}, 64),
 }
-NEED_NOTHING = {"docs", "hosts import", "nccl check", "nccl profiles"}
+NEED_NOTHING = {"docs", "nccl check", "nccl profiles"}
 GROUPS = ("nccl", "remove", "hosts")
 
 
