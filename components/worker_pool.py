@@ -9,7 +9,7 @@ from pulumi_command import remote
 
 from busbar import names
 from busbar.components.engine.hosts import SshLogin, create_host_command, create_host_removal
-from busbar.components.engine.node_steps import scheduler_hooks
+from busbar.components.engine.node_steps import restart_hooks
 from busbar.components.engine.rolling_update import RollingUpdate
 from busbar.components.engine.stack import StackConfig
 from busbar.hosts import k3s, proxy, scripts
@@ -93,16 +93,15 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
         }
         hosts = {self._agent(host): host for host in workers}
         delivery = create_delivery_hook(f"{name}-delivery", config.login, hosts)
-        self._hooks = pulumi.ResourceHookBinding(on_error=[delivery])
-        if settings.drain != "never":
-            of_schedulers = scheduler_hooks(
+        self._hooks = pulumi.ResourceHookBinding.merge(
+            pulumi.ResourceHookBinding(on_error=[delivery]),
+            restart_hooks(
                 name,
                 {agent: host.name for agent, host in hosts.items()},
                 kubeconfig,
                 seconds=settings.drain_timeout_seconds,
-                version=self._k3s.version if settings.drain == "upgrade" else None,
-            )
-            self._hooks = pulumi.ResourceHookBinding.merge(self._hooks, of_schedulers)
+            ),
+        )
         by_name: dict[str, remote.Command] = {}
         self._rolling = RollingUpdate(
             pool,

@@ -3,11 +3,12 @@
 # nodes).
 #
 # Values: OWNER, INSTALL_ID, NODE_NAME, NODE_ADDRESS, VERSION, URL_AMD64, SHA256_AMD64 (or ARM64), IMAGES (lines "sha256 url"),
-#   RUNNING_JOBS, JOBS_SECONDS, DRAIN, DRAIN_SECONDS, PAUSE_SECONDS (k3s-drain.sh), ROTATE_CERTIFICATES (k3s-rotation.sh).
+#   ROTATE_CERTIFICATES (k3s-rotation.sh); of the pool, for an agent that runs and has to restart: RUNNING_JOBS (keep, wait, refuse),
+#   JOBS_SECONDS (of wait), DRAIN (never, upgrade, always), PAUSE_SECONDS.
 # Payload: config (config.yaml without node-ip, flannel-iface), registries (registries.yaml, may be empty), proxy (drop-in of the
 #   unit with the environment of a proxy, may be left out).
 # Facts: {"node","version"}, of a removal {"removed"}
-[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib lib-install owner k3s-lib k3s-rotation k3s-drain k3s-remove
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib lib-install owner k3s-lib k3s-rotation k3s-remove
 
 UNIT=k3s-agent
 READY_DEADLINE=420
@@ -35,7 +36,6 @@ install_agent() {
   with_rotations "$UNIT" apply_agent "$address"
   apply_labels
   k3s_record_machine "$UNIT" "$KUBELET_KUBECONFIG"
-  poll 60 uncordon || die "uncordoning Node $NODE_NAME failed" "retry, or run: kubectl uncordon $NODE_NAME"
   record_applied_hash "$UNIT"
   pause_after_restart
   printf '{"node":%s,"version":%s}\n' "$(json "$NODE_NAME")" "$(json "$(k3s_version)")"
@@ -54,6 +54,76 @@ apply_agent() {
     k3s_renew_pod_network "$UNIT" "$KUBELET_KUBECONFIG"
     await_node
   fi
+}
+
+# prepare_restart: returns when this agent may restart. A Node that is not Ready is unavailable already: nothing there can
+# be drained.
+prepare_restart() {
+  poll 20 k3s_node_is_ready "$KUBELET_KUBECONFIG" || return 0
+  [[ $RUNNING_JOBS == keep ]] || await_jobs
+  ! needs_drain || is_drained || ask_for_drain
+  IS_PREPARED=true
+}
+
+# await_jobs: without an answer of the API a job may run.
+await_jobs() {
+  local running looks=0 deadline=$((SECONDS + JOBS_SECONDS))
+  while running=$(running_jobs) || running="unknown, the API is not responding"; [[ -n $running ]]; do
+    [[ $RUNNING_JOBS == wait ]] ||
+      die "jobs are running here: $running; the agent was not restarted" \
+        "retry when they have ended, or set running_jobs of this worker's pool"
+    ((SECONDS < deadline)) || die "jobs are still running here after $JOBS_SECONDS s: $running" "retry when they have ended"
+    # A connection that broke ends the script at the next note.
+    ((looks++ % 10)) || note "waiting for jobs to end: $running"
+    sleep 3
+  done
+}
+
+# running_jobs: NAMESPACE/NAME of the pods of jobs of any kind (Job, MPIJob) on this Node.
+running_jobs() {
+  as_kubelet get pods -A --field-selector "spec.nodeName=$NODE_NAME,status.phase=Running" \
+    -o 'jsonpath={range .items[*]}{.metadata.ownerReferences[0].kind} {.metadata.namespace}/{.metadata.name}{"\n"}{end}' |
+    awk '$1 ~ /Job$/ { print $2 }' | paste -sd ' '
+}
+
+# needs_drain: without an answer on the version of the kubelet the worker is drained.
+needs_drain() {
+  [[ $DRAIN == always || ($DRAIN == upgrade && $(node_value '{.status.nodeInfo.kubeletVersion}') != "$VERSION") ]]
+}
+
+# is_drained: whether this update has drained the worker (busbar/kube/drain.py).
+is_drained() {
+  [[ -n $(node_value '{.metadata.annotations.busbar/cordoned}') ]]
+}
+
+# ask_for_drain: the program that runs this script drains the worker then, and runs it again (components/engine/node_steps.py).
+ask_for_drain() {
+  # What this run has written is no change of somebody else.
+  rm -f "$STATE_DIR/applied.sha256"
+  echo '{"not_drained": true}' >&2
+  die "the agent has to restart, and the pods of this worker have to leave first; it was not restarted" \
+    "busbar up STACK --converge $NODE_NAME, which drains it; by hand: kubectl drain, and this again with DRAIN=never"
+}
+
+# node_value JSONPATH: of this host's Node; empty without an answer.
+node_value() {
+  as_kubelet get node "$NODE_NAME" -o "jsonpath=$1" || true
+}
+
+# pause_after_restart: the next agents restart when this Node has been Ready for PAUSE_SECONDS.
+pause_after_restart() {
+  local since=$SECONDS
+  [[ -n ${IS_PREPARED:-} ]] || return 0
+  while ((SECONDS < since + PAUSE_SECONDS)); do
+    poll 60 k3s_is_back "$UNIT" "$KUBELET_KUBECONFIG" ||
+      die "Node $NODE_NAME is no longer Ready, $((SECONDS - since)) s after its restart" "see: journalctl -u $UNIT"
+    sleep 3
+  done
+}
+
+# as_kubelet ARGUMENTS...: kubectl with the rights of the kubelet, which may read its Node and the pods bound to it, and label its Node.
+as_kubelet() {
+  timeout 30 "$K3S" kubectl --kubeconfig "$KUBELET_KUBECONFIG" "$@"
 }
 
 await_node() {

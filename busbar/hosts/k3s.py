@@ -151,12 +151,11 @@ def taints(pool: Pool) -> list[str]:
 
 
 def restart_values(pool: Pool, workers: int) -> dict[str, str]:
-    """Values of host/k3s-drain.sh: how running agents restart in a pool with this number of workers."""
+    """Values of host/k3s-agent.sh: how running agents restart in a pool with this number of workers."""
     return {
         "RUNNING_JOBS": pool.running_jobs,
         "JOBS_SECONDS": str(JOBS_SECONDS),
         "DRAIN": pool.drain,
-        "DRAIN_SECONDS": str(pool.drain_timeout_seconds),
         "PAUSE_SECONDS": str(pool.pause_after_restart(workers)),
     }
 
@@ -164,7 +163,7 @@ def restart_values(pool: Pool, workers: int) -> dict[str, str]:
 def restart_seconds(pool: Pool, workers: int) -> int:
     """The longest time in seconds that an agent of the pool takes before and after its restart."""
     jobs = JOBS_SECONDS if pool.running_jobs == "wait" else 0
-    return jobs + pool.drain_timeout_seconds + pool.pause_after_restart(workers)
+    return jobs + pool.pause_after_restart(workers)
 
 
 def secure_token(user: str, password: str, *, ca_sha256: str) -> str:

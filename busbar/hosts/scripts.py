@@ -40,6 +40,9 @@ DELIVERED: Mapping[str, str] = {"worker": "k3s-agent"}
 # A folder in memory, so nothing in it outlives a reboot. host/lib.sh names it too.
 DELIVERED_DIR = "/run/busbar"
 
+# The line on stderr by which host/k3s-agent.sh asks for a drain of its worker, before it fails.
+NOT_DRAINED = '{"not_drained": true}'
+
 # The lower-case names are for curl and apt.
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*|https?_proxy|no_proxy")
 _PAYLOAD_NAME = re.compile(r"[a-z][a-z0-9_]*")

@@ -1,18 +1,17 @@
-"""Takes a worker out for a repair and puts it back, and drains and deletes the Nodes of removed workers.
+"""Drains Nodes: of a worker that is repaired, restarts its agent, or is not configured any more.
 
-Unlike the drain of an update (host/k3s-drain.sh) `busbar drain` ends with a cordoned Node, also where pods
-remain.
+After `busbar drain` the Node stays cordoned, also where pods remain. An update puts it back.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from operator import attrgetter
-from typing import Protocol
+from typing import Literal, Protocol
 
 from pydantic import Field
 
@@ -29,24 +28,34 @@ from busbar.models import StrictModel
 _STAY = frozenset({"DaemonSet", "Node"})
 
 
-Stays = Callable[[JsonObject], str]
-"""Pod -> why its eviction is not asked for; "" where it is."""
+Lost = Literal["evict", "await", "leave"]
+"""The treatment of pods that nothing starts again elsewhere: of jobs, and those without a controller."""
 
 
-def evict_all(api: Api, node: str, stays: Stays = lambda pod: "") -> str:
+def evict_all(api: Api, node: str, lost: Lost) -> str:
     """Ask for the eviction of the Node's pods; those that are left, with what keeps each. Raises ApiError."""
     left = []
     for pod in api.list("/api/v1/pods", fieldSelector=f"spec.nodeName={node}"):
         metadata, is_over = pod["metadata"], (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-        if not is_over and not owners(pod) & _STAY:
-            keeps = "ending" if metadata.get("deletionTimestamp") else stays(pod) or _evict(api, pod)
-            left.append(f"{metadata['namespace']}/{metadata['name']} ({keeps})")
+        stays = "" if lost == "evict" else _is_lost(pod)
+        if is_over or _owners(pod) & _STAY or (stays and lost == "leave"):
+            continue
+        keeps = "ending" if metadata.get("deletionTimestamp") else stays or _evict(api, pod)
+        left.append(f"{metadata['namespace']}/{metadata['name']} ({keeps})")
     return "; ".join(left)
 
 
-def owners(pod: JsonObject) -> set[str]:
+def _owners(pod: JsonObject) -> set[str]:
     """The kinds of what owns a pod."""
     return {str(each.get("kind")) for each in pod["metadata"].get("ownerReferences") or []}
+
+
+def _is_lost(pod: JsonObject) -> str:
+    """Why an eviction would end the pod for good; "" where it would not."""
+    kinds = _owners(pod)
+    if not kinds:
+        return "has no controller"
+    return "of a job" if any(kind.endswith("Job") for kind in kinds) else ""
 
 
 def _evict(api: Api, pod: JsonObject) -> str:
@@ -63,6 +72,7 @@ def _evict(api: Api, pod: JsonObject) -> str:
 
 POLL_SECONDS = 3.0
 CHANGE_SECONDS = 60.0
+RESTART, REMOVED = "restart of K3s", "removed from the cluster"
 
 
 class DrainHook(Protocol):
@@ -123,18 +133,31 @@ def drain(
     `end_jobs` evicted too. Those of a machine that is not responding are not waited for. Raises PodsRemain,
     after which the Node stays cordoned, and ApiError or TimedOut where it could not be cordoned.
     """
+    _take_out(api, name, DRAINED, reason, by, hooks, clock, progress)
+    progress(f"{name} is cordoned: {reason}")
+    lost: Lost = "evict" if end_jobs else "await"
+    if left := wait_for_pods(api, {name: hooks}, Deadline(clock, seconds), progress, lost):
+        raise PodsRemain(f"drain of {name} timed out after {seconds:.0f} s: {left[name]}")
+
+
+def _take_out(
+    api: Api,
+    name: str,
+    key: str,
+    reason: str,
+    by: str,
+    hooks: Sequence[DrainHook],
+    clock: Clock,
+    progress: ProgressCallback,
+) -> None:
+    """Let schedulers start no new jobs on a Node, and cordon it with a note. Raises ApiError and TimedOut."""
 
     def take_out() -> bool:
         for hook in hooks:
             hook.begin()
-        return nodes.take_out(api, name, DRAINED, reason, by, datetime.now(UTC))
+        return nodes.take_out(api, name, key, reason, by, datetime.now(UTC))
 
     changed(take_out, clock, progress)
-    progress(f"{name} is cordoned: {reason}")
-
-    stays: Stays = (lambda pod: "") if end_jobs else _is_lost
-    if left := wait_for_pods(api, {name: hooks}, Deadline(clock, seconds), progress, stays=stays):
-        raise PodsRemain(f"drain of {name} timed out after {seconds:.0f} s: {left[name]}")
 
 
 def wait_for_pods(
@@ -142,8 +165,7 @@ def wait_for_pods(
     draining: Mapping[str, Sequence[DrainHook]],
     deadline: Deadline,
     progress: ProgressCallback,
-    *,
-    stays: Stays = lambda pod: "",
+    lost: Lost,
     left: Callable[[str, bool], None] = lambda node, silent: None,
 ) -> dict[str, str]:
     """Evict the pods of Nodes side by side, each once its schedulers have no jobs there, until all have left.
@@ -160,10 +182,10 @@ def wait_for_pods(
             if not found or not Node.of(found).ready or name in silent:
                 progress(SILENT.format(name))
                 keeps[name] = ""
-            elif state := held(draining[name]):
-                keeps[name] = state.state
+            elif state := _held(draining[name]):
+                keeps[name] = state
             else:
-                pods = evict_all(api, name, stays)
+                pods = evict_all(api, name, lost)
                 keeps[name] = f"remaining pods: {pods}" if pods else ""
             if not keeps[name]:
                 del keeps[name]
@@ -176,58 +198,39 @@ def wait_for_pods(
     return keeps
 
 
-def held(hooks: Iterable[DrainHook]) -> Pending | None:
-    """The reason that keeps the pods of a Node from their eviction; None where there is none."""
-    return next((state for each in hooks if isinstance(state := each.released(), Pending)), None)
+def _held(hooks: Iterable[DrainHook]) -> str:
+    """The reason that keeps the pods of a Node from their eviction; "" where there is none."""
+    states = (hook.released() for hook in hooks)
+    return next((state.state for state in states if isinstance(state, Pending)), "")
 
 
-def before_restart(
-    api: Api,
-    name: str,
-    hooks: Hooks,
-    seconds: float,
-    clock: Clock,
-    progress: ProgressCallback,
-    *,
-    version: str | None = None,
-) -> bool:
-    """Return when schedulers have no jobs on a Node, whose pods are evicted then (host/k3s-drain.sh).
+def drain_for_restart(
+    api: Api, name: str, hooks: Hooks, seconds: float, clock: Clock, progress: ProgressCallback
+) -> None:
+    """Drain a Node whose agent is going to restart (host/k3s-agent.sh), until `end_restart`.
 
-    `version`: of a kubelet that is not drained. Whether there is one. Raises PodsRemain at the deadline; they
-    go on then.
+    Pods that nothing starts again elsewhere stay, and keep running meanwhile. Raises PodsRemain, ApiError and
+    TimedOut.
     """
-    asked: list[DrainHook] = []
-
-    def done() -> bool | Pending:
-        found = find(api, f"{NODES}/{name}")
-        if not found or not Node.of(found).ready or Node.of(found).kubelet == version:
-            return True
-        asked[:] = hooks(name, "restart of K3s")
-        for hook in asked:
-            hook.begin()
-        return held(asked) or True
-
-    try:
-        wait_until(done, Deadline(clock, seconds), poll_seconds=POLL_SECONDS, progress=progress)
-    except TimedOut as timeout:
-        after_restart(api, name, hooks)
-        raise PodsRemain(f"drain of {name} {timeout}; its agent was not restarted. Fix: retry") from timeout
-    return bool(asked)
+    draining = hooks(name, RESTART)
+    _take_out(api, name, CORDONED, RESTART, "an update", draining, clock, progress)
+    if left := wait_for_pods(api, {name: draining}, Deadline(clock, seconds), progress, "leave"):
+        raise PodsRemain(
+            f"drain of {name} timed out after {seconds:.0f} s: {left[name]}; its agent was not restarted",
+            "let the budget allow an eviction (more replicas, free nodes), or set drain: never for this worker's "
+            "pool; then retry",
+        )
 
 
-def after_restart(api: Api, name: str, hooks: Hooks) -> None:
-    """Let schedulers start jobs on a Node again that is not out for another reason. Raises ApiError."""
-    if found := find(api, f"{NODES}/{name}"):
-        node = Node.of(found)
+def end_restart(api: Api, name: str, hooks: Hooks, clock: Clock) -> None:
+    """Put back a Node that an update has drained, also one that was interrupted.
+
+    The cordon of another note stays, and so does that of somebody else. Raises ApiError and TimedOut.
+    """
+    found = find(api, f"{NODES}/{name}")
+    if found and CORDONED in (node := Node.of(found)).notes:
+        changed(partial(nodes.put_back, api, name, CORDONED), clock)
         tell(hooks, name, reason_of(node.quarantine, node.drained))
-
-
-def _is_lost(pod: JsonObject) -> str:
-    """Why an eviction would end the pod for good."""
-    kinds = owners(pod)
-    if not kinds:
-        return "has no controller"
-    return "of a job" if any(kind.endswith("Job") for kind in kinds) else ""
 
 
 def uncordon(
@@ -258,7 +261,7 @@ def uncordon(
     return changed(put_back, clock, progress)
 
 
-def changed(change: Callable[[], bool], clock: Clock, progress: ProgressCallback) -> bool:
+def changed(change: Callable[[], bool], clock: Clock, progress: ProgressCallback | None = None) -> bool:
     """Change a Node, again where somebody else changed it at the same time. Raises ApiError and TimedOut."""
     return wait_until(
         change,
@@ -269,7 +272,6 @@ def changed(change: Callable[[], bool], clock: Clock, progress: ProgressCallback
     )
 
 
-REMOVED = "removed from the cluster"
 READ_SECONDS = 60.0
 DRAIN_SECONDS = 300.0
 DELETE_SECONDS = 60.0
@@ -302,15 +304,45 @@ def remove_stale_nodes(
         poll_seconds=POLL_SECONDS,
         progress=progress,
     )
-    stale = list(stale_nodes(found, spec.workers))
-    removal = _Removal(api, clock, progress, hooks, silent)
+    machines = Counter(node.machine for node in found)
+    stale = [*stale_nodes(found, spec.workers)]
+    draining: dict[str, Sequence[DrainHook]] = {}
+    failed: dict[str, str] = {}
+
+    def delete(name: str, is_silent: bool = False) -> None:
+        silent.update({name} if is_silent else ())
+        try:
+            nodes.delete(api, name, Deadline(clock, DELETE_SECONDS))
+            draining.pop(name, None)
+        except (ApiError, TimedOut) as error:
+            failed[name] = str(error)
+
     for at in range(0, len(stale), AT_ONCE):
-        removal.remove(stale[at : at + AT_ONCE], [node.machine for node in found])
-    if removal.failed:
-        reasons = "; ".join(f"{name} ({reason})" for name, reason in removal.failed.items())
+        try:
+            for node in stale[at : at + AT_ONCE]:
+                if machines[node.machine] > 1:
+                    progress(f"the machine of Node {node.name} has another Node now; nothing to drain")
+                    delete(node.name)
+                elif not node.ready or node.name in silent:
+                    progress(SILENT.format(node.name))
+                    delete(node.name)
+                else:
+                    progress(f"{node.name} is no longer configured: draining and deleting its Node")
+                    asked = draining[node.name] = hooks(node.name, REMOVED)
+                    _take_out(api, node.name, CORDONED, REMOVED, "an update", asked, clock, progress)
+            deadline = Deadline(clock, DRAIN_SECONDS)
+            for name, keeps in wait_for_pods(api, {**draining}, deadline, progress, "evict", delete).items():
+                waited = f"drain of {name} timed out after {DRAIN_SECONDS:.0f} s"
+                progress(f"{waited}: {keeps}; deleting the Node anyway")
+                delete(name)
+        finally:
+            for name in sorted(draining):
+                _put_back_removed(api, name, draining.pop(name), clock, progress)
+    if failed:
+        reasons = "; ".join(f"{name} ({reason})" for name, reason in failed.items())
         raise NodesRemain(
             f"these Nodes could not be deleted: {reasons}. Fix: make the API answer, or run on a server: "
-            f"k3s kubectl delete node {' '.join(removal.failed)}; then retry"
+            f"k3s kubectl delete node {' '.join(failed)}; then retry"
         )
     return {node.name: node.name in silent for node in stale}
 
@@ -323,72 +355,14 @@ def stale_nodes(found: Sequence[Node], workers: Sequence[str]) -> Iterator[Node]
             yield node
 
 
-@dataclass
-class _Removal:
-    """Drains Nodes side by side, and deletes each when nothing runs there any more.
-
-    `silent`: Nodes whose kubelets are. `failed`: why Nodes could not be deleted.
-    """
-
-    api: Api
-    clock: Clock
-    progress: ProgressCallback
-    hooks: Hooks
-    silent: set[str]
-    out: dict[str, Sequence[DrainHook]] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
-
-    def remove(self, batch: Sequence[Node], machines: Sequence[str]) -> None:
-        """Remove Nodes; `machines`: those of all Nodes. Nothing runs on a Node whose machine is gone."""
-        try:
-            for node in batch:
-                if machines.count(node.machine) > 1:
-                    self.progress(f"the machine of Node {node.name} has another Node now; nothing to drain")
-                    self._delete(node.name)
-                elif not node.ready or node.name in self.silent:
-                    self.progress(SILENT.format(node.name))
-                    self._delete(node.name)
-                else:
-                    self.progress(f"{node.name} is no longer configured: draining and deleting its Node")
-                    changed(partial(self._take_out, node.name), self.clock, self.progress)
-            self._drain()
-        finally:
-            for name in sorted(self.out):
-                self._put_back(name)
-            self.out.clear()
-
-    def _take_out(self, name: str) -> bool:
-        self.out[name] = self.hooks(name, REMOVED)
-        for hook in self.out[name]:
-            hook.begin()
-        return nodes.take_out(self.api, name, CORDONED, REMOVED, "an update", datetime.now(UTC))
-
-    def _put_back(self, name: str) -> None:
-        try:
-            put_back = partial(nodes.put_back, self.api, name, CORDONED)
-            wait_until(
-                put_back,
-                Deadline(self.clock, CHANGE_SECONDS),
-                poll_seconds=1,
-                retry_on=attrgetter("conflict"),
-            )
-            for hook in self.out[name]:
-                hook.end()
-        except (ApiError, TimedOut) as error:
-            self.progress(f"uncordoning Node {name} failed: {error}. Fix: kubectl uncordon {name}")
-
-    def _drain(self) -> None:
-        deadline = Deadline(self.clock, DRAIN_SECONDS)
-        left = wait_for_pods(self.api, {**self.out}, deadline, self.progress, left=self._delete)
-        for name, keeps in left.items():
-            waited = f"drain of {name} timed out after {DRAIN_SECONDS:.0f} s"
-            self.progress(f"{waited}: {keeps}; deleting the Node anyway")
-            self._delete(name)
-
-    def _delete(self, name: str, silent: bool = False) -> None:
-        self.silent |= {name} if silent else set()
-        try:
-            nodes.delete(self.api, name, Deadline(self.clock, DELETE_SECONDS))
-            self.out.pop(name, None)
-        except (ApiError, TimedOut) as error:
-            self.failed[name] = str(error)
+def _put_back_removed(
+    api: Api, name: str, hooks: Sequence[DrainHook], clock: Clock, progress: ProgressCallback
+) -> None:
+    """Uncordon a Node that could not be deleted; an API that is not responding is not waited for."""
+    put_back = partial(nodes.put_back, api, name, CORDONED)
+    try:
+        wait_until(put_back, Deadline(clock, CHANGE_SECONDS), poll_seconds=1, retry_on=attrgetter("conflict"))
+        for hook in hooks:
+            hook.end()
+    except (ApiError, TimedOut) as error:
+        progress(f"uncordoning Node {name} failed: {error}. Fix: kubectl uncordon {name}")

@@ -17,15 +17,15 @@ NODES = "/api/v1/nodes"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 # The digest of the machine-id that a Node was made on (host/k3s-lib.sh); only busbar's Nodes have it.
 MACHINE = "busbar/machine"
-# Annotations with a Note. On a Node that an update drains (host/k3s-drain.sh writes it too):
+# Annotations with a Note. On a Node that an update drains:
 CORDONED = "busbar/cordoned"
 # On a Node in quarantine. The taint of the same key keeps jobs away.
 QUARANTINE = "busbar/quarantine"
 # On a Node that `busbar drain` has taken out.
 DRAINED = "busbar/drained"
 _NOTES = (CORDONED, QUARANTINE, DRAINED)
-# Programs that the API records for a cordon of ours: our user agent (host/k3s-drain.sh has it too), none, and
-# "ancient-changes" once more than ten programs have changed the Node (managedFields).
+# Programs that the API records for a cordon of ours: our user agent, none, and "ancient-changes" once more
+# than ten programs have changed the Node (managedFields).
 _OUR_MANAGERS = ("busbar", "", "ancient-changes")
 # Labels of a Node that NVSentinel has cordoned or tainted (NVIDIA/NVSentinel, fault-quarantine).
 _OWNER, _OWNERS_REASON = "k8saas.nvidia.com/cordon-by", "k8saas.nvidia.com/cordon-reason"
@@ -97,7 +97,7 @@ class Note:
 
     @property
     def text(self) -> str:
-        """The annotation. host/k3s-drain.sh looks for `"cordoned":true` in it."""
+        """The annotation."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     def __str__(self) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
 
 import pulumi
 from pulumi_command import local
@@ -14,16 +14,15 @@ from busbar.capability import drain_hooks
 from busbar.components.engine.hosts import stack_folder
 from busbar.components.engine.local_command import create_cluster_command
 from busbar.config import Cluster
+from busbar.exits import Failed
 from busbar.finding import Finding, with_fix
 from busbar.hosts import k3s, scripts
 from busbar.hosts.inventory import Inventory
 from busbar.kube import batches, health
 from busbar.kube import nodes as cluster_servers
 from busbar.kube.client import ApiError, RestApi, UnknownAuthority, read_kubeconfig_again
-from busbar.kube.drain import after_restart, before_restart
+from busbar.kube.drain import drain_for_restart, end_restart
 from busbar.kube.wait import SystemClock, TimedOut
-
-Found = TypeVar("Found")
 
 
 def set_taints(
@@ -50,61 +49,65 @@ def remove_stale_nodes(
     return create_cluster_command(name, "remove nodes", spec, kubeconfig, opts)
 
 
-def scheduler_hooks(
-    name: str,
-    workers: Mapping[str, str],
-    kubeconfig: pulumi.Input[str],
-    *,
-    seconds: float,
-    version: str | None,
+def restart_hooks(
+    name: str, workers: Mapping[str, str], kubeconfig: pulumi.Input[str], *, seconds: float
 ) -> pulumi.ResourceHookBinding:
-    """Hooks of Commands that may evict the pods of a worker (host/k3s-drain.sh): schedulers drain it before.
+    """Hooks that drain a worker whose agent has to restart: its Command fails then, and runs again.
 
-    `workers`: name of a Command -> its worker. `seconds`: how long that may take. `version`: that of K3s, if
-    only an update from another one evicts pods.
+    Only the script on the host knows whether it has to (host/k3s-agent.sh). `workers`: name of a Command ->
+    its worker. `seconds`: how long a drain may take.
     """
-    asked: set[str] = set()
+    drained: set[str] = set()
+    # A drain takes minutes, and the event loop's own threads are few.
+    threads = ThreadPoolExecutor(len(workers) or 1)
 
-    async def before(args: pulumi.ResourceHookArgs) -> None:
-        loop, node = asyncio.get_running_loop(), workers[args.name]
+    async def on_cluster(step: Callable[[RestApi], None]) -> None:
+        text = str(await pulumi.Output.from_input(kubeconfig).future())
+        await asyncio.get_running_loop().run_in_executor(threads, lambda: step(RestApi(text)))
+
+    async def drain(command: str) -> None:
+        loop, node, clock = asyncio.get_running_loop(), workers[command], SystemClock()
 
         def say(line: str) -> None:
             loop.call_soon_threadsafe(pulumi.log.info, line)
 
-        def begin(api: RestApi) -> bool:
-            hooks = partial(drain_hooks, api)
-            return before_restart(api, node, hooks, seconds, SystemClock(), say, version=version)
-
-        if await on_cluster(begin):
-            asked.add(args.name)
+        drained.add(command)
+        await on_cluster(
+            lambda api: drain_for_restart(api, node, partial(drain_hooks, api), seconds, clock, say)
+        )
 
     async def end(command: str) -> None:
-        if command in asked:
-            node = workers[command]
-            await on_cluster(lambda api: after_restart(api, node, partial(drain_hooks, api)))
+        await on_cluster(
+            lambda api: end_restart(api, workers[command], partial(drain_hooks, api), SystemClock())
+        )
 
-    async def on_cluster(step: Callable[[RestApi], Found]) -> Found:
-        text = str(await pulumi.Output.from_input(kubeconfig).future())
-        # In a thread, because the program's event loop serves the engine meanwhile.
-        return await asyncio.to_thread(lambda: step(RestApi(text)))
+    async def before(args: pulumi.ResourceHookArgs) -> None:
+        # An update that was interrupted may have left the worker cordoned.
+        await end(args.name)
 
-    def after(args: pulumi.ResourceHookArgs) -> Awaitable[None] | None:
-        return end(args.name) if asked else None
+    async def after(args: pulumi.ResourceHookArgs) -> None:
+        if args.name in drained:
+            await end(args.name)
 
     async def failed(args: pulumi.ErrorHookArgs) -> bool:
-        # Where the script was missing it runs again (script_delivery.py).
-        if scripts.not_delivered(scripts.DELIVERED["worker"]) not in args.errors[0].splitlines():
+        if scripts.NOT_DRAINED in args.errors[0].splitlines() and args.name not in drained:
+            try:
+                await drain(args.name)
+                return True
+            except Failed as error:
+                pulumi.log.error(str(error))
+        if args.name in drained:
             await end(args.name)
         return False
 
-    begins, ends = pulumi.ResourceHook(f"{name}-drain", before), pulumi.ResourceHook(f"{name}-back", after)
+    begins, ends = pulumi.ResourceHook(f"{name}-begin", before), pulumi.ResourceHook(f"{name}-back", after)
     return pulumi.ResourceHookBinding(
         # A step that has failed before is replaced.
         before_create=[begins],
         before_update=[begins],
         after_create=[ends],
         after_update=[ends],
-        on_error=[pulumi.ErrorHook(f"{name}-failed", failed)],
+        on_error=[pulumi.ErrorHook(f"{name}-drain", failed)],
     )
 
 

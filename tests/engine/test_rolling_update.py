@@ -73,8 +73,8 @@ PROGRAM = """
     hosts.remote.Command = command
     hosts.local = SimpleNamespace(Command=removal_command, Logging=local.Logging)
     batches.ask = ask
-    # There is no API, and no scheduler to be asked through it.
-    worker_pool.scheduler_hooks = lambda *_, **__: pulumi.ResourceHookBinding()
+    # There is no API, through which a worker would be drained.
+    worker_pool.restart_hooks = lambda *_, **__: pulumi.ResourceHookBinding()
 
     class Login:
         def connection(self, host):

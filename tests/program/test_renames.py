@@ -222,14 +222,14 @@ def test_the_taints_of_every_worker_are_set_also_of_those_without_any() -> None:
 def test_each_worker_is_told_how_its_agent_restarts_and_has_the_time_for_that() -> None:
     cluster = deepcopy(CLUSTER)
     cluster["pools"]["a"] |= {"max_unavailable": "60%", "running_jobs": "wait"}
-    cluster["pools"]["b"] |= {"drain": "always", "drain_timeout_seconds": 90, "pause_seconds": 30}
+    cluster["pools"]["b"] |= {"drain": "always", "pause_seconds": 30}
     run = performed(cluster)
     commands = [run.named(f"busbar-worker@gpu-{number}").inputs["create"] for number in (1, 3)]
-    keys = ("RUNNING_JOBS", "DRAIN", "DRAIN_SECONDS", "PAUSE_SECONDS")
+    keys = ("RUNNING_JOBS", "DRAIN", "PAUSE_SECONDS")
     assert [[values(text)[key] for key in keys] for text in commands] == [
-        ["wait", "upgrade", "600", "60"],
-        ["keep", "always", "90", "30"],
+        ["wait", "upgrade", "60"],
+        ["keep", "always", "30"],
     ]
     seconds = [int(re.search(r"timeout -k \d+ (\d+) ", text)[1]) for text in commands]  # type: ignore[index]
     installed = worker_pool.AGENT_DEADLINE_SECONDS
-    assert seconds == [installed + 3600 + 600 + 60, installed + 90 + 30]
+    assert seconds == [installed + 3600 + 60, installed + 30]

@@ -17,10 +17,9 @@ from busbar.finding import Finding
 from busbar.hosts import scripts
 from busbar.kube import batches, health, nodes
 from busbar.kube.client import ApiError, UnknownAuthority
-from busbar.kube.drain import PodsRemain
 from busbar.kube.wait import TimedOut
 from tests.support.clusters import site
-from tests.unit.kube.node_cluster import Nodes, Scheduler, node
+from tests.unit.kube.node_cluster import Nodes, Scheduler, node, pod
 
 CLUSTER = config.load(site(), root=Path())
 REFUSED = ApiError("GET /api/v1/nodes", 403, "forbidden")
@@ -89,67 +88,63 @@ def test_a_cluster_that_does_not_work_fails_the_update_with_what_to_do(
 
 
 @pytest.fixture
-def restart(monkeypatch: pytest.MonkeyPatch) -> Nodes:
-    """The cluster of a worker with jobs of a scheduler; hooks are called directly."""
-    found = node("w-1", "b")
-    found["status"]["nodeInfo"] = {"kubeletVersion": "v1.35.5"}
-    cluster = Nodes(found)
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Nodes:
+    """The cluster of a worker with a pod, and with jobs of a scheduler; hooks are called directly."""
+    cluster = Nodes(node("w-1", "b"), pods=(pod("app", "w-1"),))
     monkeypatch.setattr(pulumi, "ResourceHook", lambda name, callback: callback)
     monkeypatch.setattr(pulumi, "ErrorHook", lambda name, callback: callback)
     monkeypatch.setattr(pulumi.log, "info", lambda _: None)
+    monkeypatch.setattr(pulumi.log, "error", cluster.log.append)
     monkeypatch.setattr(node_steps, "RestApi", lambda _: cluster)
     monkeypatch.setattr(node_steps, "drain_hooks", lambda api, on, why: [Scheduler(api, on, why, 20)])
     monkeypatch.setattr(node_steps, "SystemClock", lambda: cluster.clock)
     return cluster
 
 
-def hooks(version: str | None = "v1.35.6", seconds: float = 60) -> Any:
-    return node_steps.scheduler_hooks(
-        "pool", {"worker-w-1": "w-1"}, "KUBECONFIG", seconds=seconds, version=version
-    )
+def hooks(seconds: float = 60) -> Any:
+    return node_steps.restart_hooks("pool", {"worker-w-1": "w-1"}, "KUBECONFIG", seconds=seconds)
 
 
 def called(hook: Any, *errors: str) -> Any:
-    async def run() -> Any:
-        found = hook(SimpleNamespace(name="worker-w-1", errors=errors))
-        return await found if found else None
-
-    return asyncio.run(run())
+    return asyncio.run(hook(SimpleNamespace(name="worker-w-1", errors=errors)))
 
 
-DRAINED, BACK = "w-1 drained by the scheduler: restart of K3s", "w-1 back in the scheduler"
+ASKS = f"exit status 1: running:\n{scripts.NOT_DRAINED}\nbusbar: w-1: it was not restarted"
+DRAINED = ["w-1 drained by the scheduler: restart of K3s", "w-1 cordoned", "app evicted"]
+BACK = ["w-1 uncordoned", "w-1 back in the scheduler"]
 
 
-def test_a_scheduler_has_no_jobs_there_while_an_agent_restarts_and_starts_them_afterwards(
-    restart: Nodes,
+def test_a_worker_whose_agent_has_to_restart_is_drained_once_and_put_back_after_its_second_run(
+    cluster: Nodes,
 ) -> None:
     binding = hooks()
     called(binding.before_update[0])
-    assert {*restart.log} == {DRAINED} and restart.clock.now() >= 20
+    assert called(binding.on_error[0], ASKS) is True
+    assert cluster.log == DRAINED
     called(binding.after_update[0])
-    assert restart.log[-1] == BACK
+    assert cluster.log == DRAINED + BACK
+    assert called(binding.on_error[0], ASKS, ASKS) is False, "no third run"
 
 
-def test_a_scheduler_is_not_asked_for_the_same_version_of_k3s_and_is_told_nothing(restart: Nodes) -> None:
-    binding = hooks("v1.35.5")
-    called(binding.before_create[0])
-    called(binding.after_create[0])
-    assert restart.log == []
-
-
-@pytest.mark.parametrize(
-    ("error", "is_back"), [("failed", True), (scripts.not_delivered("k3s-agent"), False)]
-)
-def test_a_scheduler_starts_jobs_where_the_agent_failed_and_does_not_run_again(
-    error: str, is_back: bool, restart: Nodes
-) -> None:
+def test_a_worker_that_does_not_ask_is_not_drained(cluster: Nodes) -> None:
     binding = hooks()
-    called(binding.before_update[0])
-    assert called(binding.on_error[0], error) is False
-    assert (restart.log[-1] == BACK) is is_back
+    called(binding.before_create[0])
+    assert called(binding.on_error[0], scripts.not_delivered("k3s-agent")) is False
+    called(binding.after_create[0])
+    assert cluster.log == []
 
 
-def test_an_agent_is_not_restarted_while_jobs_remain(restart: Nodes) -> None:
-    with pytest.raises(PodsRemain, match="its agent was not restarted"):
-        called(hooks(seconds=10).before_update[0])
-    assert restart.log[-1] == BACK
+def test_a_worker_whose_update_was_interrupted_or_fails_after_its_drain_is_put_back(cluster: Nodes) -> None:
+    called(hooks().on_error[0], ASKS)
+    called((binding := hooks()).before_update[0])
+    assert cluster.log == DRAINED + BACK
+    cluster.log.clear()
+    called(binding.on_error[0], ASKS)
+    assert called(binding.on_error[0], "not Ready", ASKS) is False
+    assert cluster.log[-2:] == BACK
+
+
+def test_an_agent_is_not_restarted_while_jobs_remain(cluster: Nodes) -> None:
+    assert called(hooks(seconds=10).on_error[0], ASKS) is False
+    assert "drain of w-1 timed out after 10 s: jobs of the scheduler; its agent was not" in cluster.log[2]
+    assert cluster.log[-2:] == BACK

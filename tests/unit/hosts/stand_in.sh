@@ -84,7 +84,6 @@ k3s() { # VERSION ARGUMENTS...
         *".status.nodeInfo.kubeletVersion}") state kubelet ;;
         "get node "*" --ignore-not-found -o name") if [[ ! -e $STATE/deleted ]]; then echo "node/$3"; fi ;;
         *"annotations.busbar/cordoned}"*) state cordoned ;;
-        *"{.spec.unschedulable}") state unschedulable ;;
         *"{.spec.podCIDR}") echo 10.42.1.0/24 ;;
         *"{.metadata.annotations.etcd"*) state left ;;
         *"{.metadata.labels.node-role"*) echo true ;;
@@ -98,12 +97,6 @@ k3s() { # VERSION ARGUMENTS...
           record "kubectl ${via:+--server $via }$*"
           case $* in
             *"annotate node "*etcd*) echo "$3" >"$STATE/left" ;;
-            "patch node "*why*)
-              echo true >"$STATE/unschedulable"
-              echo 'true|busbar|{"cordoned":true}|' >"$STATE/cordoned"
-              ;;
-            "patch node "*) real rm -f "$STATE/cordoned" "$STATE/unschedulable" ;;
-            *"create --raw"*) : >"$STATE/pods" ;;
           esac
           ;;
       esac

@@ -19,7 +19,7 @@ OWNER = {"OWNER": "busbar/dev/worker-1", "INSTALL_ID": "11", "NODE_NAME": "worke
 VALUES = {
     **OWNER,
     "NODE_ADDRESS": "10.0.0.21",
-    **{"RUNNING_JOBS": "keep", "DRAIN": "upgrade", "DRAIN_SECONDS": "60", "PAUSE_SECONDS": "0"},
+    **{"RUNNING_JOBS": "keep", "DRAIN": "upgrade", "PAUSE_SECONDS": "0"},
 }
 
 
@@ -67,7 +67,7 @@ def test_what_was_downloaded_ahead_changes_nothing_until_the_installation_moves_
     assert worker.facts("prepare", {}, NODE_NAME="worker-1", **release) == {"node": "worker-1"}
     added = worker.files().keys() - before.keys()
     assert added == {f"/var/lib/busbar/downloads/{release['SHA256_AMD64']}"}
-    assert "write /usr/local/bin/k3s" in (steps := install(worker, version=NEXT))
+    assert "write /usr/local/bin/k3s" in (steps := install(worker, version=NEXT, DRAIN="never"))
     assert [step for step in steps if step.startswith("download ")] == []
     assert worker.files().keys() == before.keys()
 
@@ -138,18 +138,14 @@ def test_an_update_that_changes_nothing_restarts_nothing_and_writes_no_file(work
     assert changes(install(worker)) == []
 
 
-def test_an_upgrade_drains_the_worker_before_its_restart_and_uncordons_it_after(worker: Host) -> None:
-    worker.state("pods", "ReplicaSet|site/web-1|\n")
-    patch = "kubectl patch node worker-1 --field-manager busbar --type merge -p "
-    uncordoned = patch + '{"metadata":{"annotations":{"busbar/cordoned":null}},"spec":{"unschedulable":null}}'
-    evicted = "kubectl -v=8 create --raw /api/v1/namespaces/site/pods/web-1/eviction -f -"
+def test_an_upgrade_restarts_a_worker_when_it_has_been_drained(worker: Host) -> None:
+    says = refused(worker, **worker.release(NEXT))
+    assert "the agent has to restart, and the pods of this worker have to leave first; it was not" in says
+    assert RESTARTED not in worker.steps
+    worker.state("cordoned", '{"why":"restart of K3s"}')
     steps = install(worker, version=NEXT)
-    in_order(steps, f"download https://mirror/k3s-{NEXT}", "write /usr/local/bin/k3s", RESTARTED)
-    [cordoned] = [
-        step for step in steps if step.startswith(patch) and step.endswith('"unschedulable":true}}')
-    ]
-    in_order(steps, cordoned, evicted, FORGOTTEN, RESTARTED, READY, uncordoned)
-    in_order(steps, READY, RECORDED)
+    in_order(steps, FORGOTTEN, RESTARTED, READY, RECORDED)
+    assert worker.said == []
 
 
 def test_another_configuration_restarts_the_agent_and_rotates_what_is_due_with_the_same_restart(
@@ -180,9 +176,6 @@ def test_an_agent_whose_node_was_deleted_restarts_at_once_because_nothing_can_be
     steps = install(worker, DRAIN="always")
     in_order(steps, FORGOTTEN, RESTARTED, READY, RECORDED[0])
     assert worker.said == ["Node worker-1 was deleted: restarting k3s-agent, which makes it again"]
-    assert not [
-        step for step in steps if step.startswith("kubectl patch node") and 'unschedulable":true' in step
-    ]
 
 
 PROXY = "[Service]\nEnvironment=HTTPS_PROXY=http://proxy:3128\nEnvironment=NO_PROXY=localhost,.svc\n"
@@ -355,7 +348,6 @@ def test_a_host_that_is_a_server_becomes_no_worker(worker: Host) -> None:
             "k3s *{.spec.podCIDR}",
             "the pod CIDR of Node worker-1 is unknown: the API is not responding. Fix: retry",
         ),
-        ("k3s *busbar/cordoned*", "uncordoning Node worker-1 failed. Fix: retry, or run: kubectl uncordon"),
         (
             "k3s *kubeletVersion}",
             "Node worker-1 Ready: timed out after 420 s. Fix: look above for what it repeats",
@@ -371,25 +363,10 @@ def test_a_step_of_a_new_worker_that_fails_says_why_and_nothing_counts_as_applie
     assert "write /var/lib/busbar/k3s-agent.sha256" not in host.steps
 
 
-@pytest.mark.parametrize(
-    ("fails", "says"),
-    [
-        ("k3s *busbar/cordoned*", "uncordoning Node worker-1 failed"),
-        (
-            "k3s *unschedulable}",
-            "cordoning Node worker-1 failed; the agent was not restarted. Fix: kubectl says why",
-        ),
-        (
-            "k3s *get pods *",
-            "drain timed out after 60 s: unknown, the API is not responding; the agent was not",
-        ),
-    ],
-)
-def test_a_running_worker_that_cannot_be_drained_is_not_restarted(
-    worker: Host, fails: str, says: str
-) -> None:
+def test_a_running_worker_is_not_restarted_where_nothing_tells_that_it_is_drained(worker: Host) -> None:
     config = CONFIG + "kubelet-arg:\n- v=1\n"
-    assert says in refused(worker, fails, config, DRAIN="always")
+    says = "the pods of this worker have to leave first"
+    assert says in refused(worker, "k3s *busbar/cordoned*", config, DRAIN="always")
     assert RESTARTED not in worker.steps
 
 

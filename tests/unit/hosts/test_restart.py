@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from busbar.hosts import scripts
 from tests.unit.hosts.bash import run
 
-# The API that the kubelet sees: `pods` are lines "KIND NAMESPACE/NAME" of running ones. LATER runs after each
-# look. Only `sleep` takes time.
+# The API that the kubelet sees: `pods` are lines "KIND NAMESPACE/NAME" of running ones, RUNS is the version
+# of the kubelet, NOTE that of an update on the Node. LATER runs after each look. Only `sleep` takes time.
 API = r"""
 unset SECONDS
 SECONDS=0 UNIT=k3s-agent
@@ -20,11 +21,12 @@ k3s_is_back() { k3s_node_is_ready; }
 as_kubelet() {
   case "$*" in
     *"spec.nodeName=worker-1,status.phase=Running"*) cat "$ROOT/pods" ;;
+    *kubeletVersion*) [[ -n ${RUNS:-} ]] && echo "$RUNS" ;;
+    *busbar/cordoned*) echo "${NOTE:-}" ;;
     *) echo "unexpected: $*" >&2; return 1 ;;
   esac
 }
-uncordon() { echo uncordoned; }
-drain_node() { echo "drained in $DRAIN_SECONDS s"; }
+rm() { echo "rm $2"; }
 sleep() { SECONDS=$((SECONDS + 10)); LATER; }
 """
 OTHERS = "DaemonSet gpu-operator/plugin-x\nReplicaSet site/web-1\n site/bare\n"
@@ -41,20 +43,36 @@ def restarted(
     **values: str,
 ) -> subprocess.CompletedProcess[str]:
     (root / "pods").write_text(pods)
-    settings = {"RUNNING_JOBS": jobs, "JOBS_SECONDS": "60", "DRAIN": drain, "DRAIN_SECONDS": "90"}
+    settings = {"RUNNING_JOBS": jobs, "JOBS_SECONDS": "60", "DRAIN": drain, "VERSION": "v1.35.6+k3s1"}
     start = f"LATER() {{ {later}; }};"
     return run(
         "k3s-agent", f"{start}{API}{call}", ROOT=str(root), **{**settings, "PAUSE_SECONDS": "30", **values}
     )
 
 
-def test_a_worker_that_an_interrupted_update_cordoned_takes_pods_before_it_is_drained(tmp_path: Path) -> None:
-    done = restarted(tmp_path, drain="always")
-    assert done.stdout == "uncordoned\ndrained in 90 s\nrestarts\n", done.stderr
+@pytest.mark.parametrize(
+    ("drain", "runs", "asks"),
+    [
+        ("never", "v1.35.5+k3s1", False),
+        ("upgrade", "v1.35.5+k3s1", True),
+        ("upgrade", "v1.35.6+k3s1", False),
+        ("upgrade", "", True),  # no answer
+        ("always", "v1.35.6+k3s1", True),
+    ],
+)
+def test_a_pool_says_for_which_restarts_a_worker_asks_to_be_drained_first(
+    drain: str, runs: str, asks: bool, tmp_path: Path
+) -> None:
+    done = restarted(tmp_path, drain=drain, RUNS=runs)
+    assert (done.stdout == "restarts\n") is not asks, done.stderr
+    assert (scripts.NOT_DRAINED in done.stderr.splitlines()) is asks
+    # The next run does not take the files of this one for changes of somebody else.
+    assert ("rm /var/lib/busbar/applied.sha256\n" in done.stdout) is asks
 
 
-def test_a_pool_that_is_never_drained_is_not(tmp_path: Path) -> None:
-    assert restarted(tmp_path).stdout == "uncordoned\nrestarts\n"
+def test_a_worker_that_this_update_has_drained_restarts(tmp_path: Path) -> None:
+    done = restarted(tmp_path, drain="always", NOTE='{"why":"restart of K3s"}')
+    assert done.stdout == "restarts\n", done.stderr
 
 
 def test_a_node_that_is_not_ready_restarts_at_once(tmp_path: Path) -> None:
@@ -64,25 +82,25 @@ def test_a_node_that_is_not_ready_restarts_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("jobs", ["wait", "refuse"])
 def test_pods_that_are_not_of_a_job_hold_no_restart_up(tmp_path: Path, jobs: str) -> None:
-    assert restarted(tmp_path, OTHERS, jobs=jobs).stdout == "uncordoned\nrestarts\n"
+    assert restarted(tmp_path, OTHERS, jobs=jobs).stdout == "restarts\n"
 
 
 def test_a_restart_waits_for_the_end_of_jobs_and_names_them(tmp_path: Path) -> None:
     jobs = OTHERS + "MPIJob team/train-worker-0\nJob team/evaluate-x\n"
     done = restarted(tmp_path, jobs, jobs="wait", later=">$ROOT/pods")
-    assert done.stdout == "uncordoned\nrestarts\n"
+    assert done.stdout == "restarts\n"
     assert "waiting for jobs to end: team/train-worker-0 team/evaluate-x\n" in done.stderr
 
 
 def test_a_job_that_does_not_end_fails_the_update_and_nothing_restarts(tmp_path: Path) -> None:
     done = restarted(tmp_path, "MPIJob team/train-worker-0\n", jobs="wait", drain="always")
-    assert (done.returncode, done.stdout) == (1, "uncordoned\n")
+    assert (done.returncode, done.stdout) == (1, "")
     assert "jobs are still running here after 60 s: team/train-worker-0. Fix: " in done.stderr
 
 
 def test_a_restart_is_refused_while_a_job_runs(tmp_path: Path) -> None:
     done = restarted(tmp_path, "MPIJob team/train-worker-0\n", jobs="refuse", later="exit 99")
-    assert (done.returncode, done.stdout) == (1, "uncordoned\n")
+    assert (done.returncode, done.stdout) == (1, "")
     assert "jobs are running here: team/train-worker-0; the agent was not restarted. Fix: " in done.stderr
 
 
@@ -98,7 +116,7 @@ PAUSE = "pause_after_restart; echo $SECONDS"
 
 def test_a_worker_is_done_when_it_has_been_ready_for_the_pause_after_its_restart(tmp_path: Path) -> None:
     done = restarted(tmp_path, call=f"prepare_restart; {PAUSE}")
-    assert done.stdout == "uncordoned\n30\n", done.stderr
+    assert done.stdout == "30\n", done.stderr
 
 
 def test_a_worker_that_did_not_restart_does_not_pause(tmp_path: Path) -> None:

@@ -11,8 +11,17 @@ import pytest
 from busbar.kube import nodes
 from busbar.kube.allocatable import AllocatableSpec, NotAllocatable, wait
 from busbar.kube.client import ApiError, JsonObject
-from busbar.kube.drain import NotDrained, PodsRemain, after_restart, before_restart, drain, uncordon
-from busbar.kube.nodes import DRAINED, NODES, QUARANTINE, Node
+from busbar.kube.drain import (
+    Hooks,
+    NotDrained,
+    PodsRemain,
+    drain,
+    drain_for_restart,
+    end_restart,
+    no_hooks,
+    uncordon,
+)
+from busbar.kube.nodes import CORDONED, DRAINED, NODES, QUARANTINE, Node
 from tests.support.kube_cluster import unreachable
 from tests.unit.kube.node_cluster import BUDGET, Contended, Nodes, Scheduler, asking, node, pod
 
@@ -88,36 +97,60 @@ def test_a_worker_that_comes_back_starts_jobs_of_schedulers_unless_it_is_in_quar
     assert cluster.log == ["w-1 uncordoned", told]
 
 
-def restarting(version: str, *pods: JsonObject, ready: bool = True) -> Nodes:
-    found = node("w-1", "b", ready=ready)
-    found["status"]["nodeInfo"] = {"kubeletVersion": version}
-    return Nodes(found, pods=pods)
+def before_restart(cluster: Nodes, hooks: Hooks = no_hooks, said: list[str] | None = None) -> None:
+    say = (said if said is not None else []).append
+    drain_for_restart(cluster, "w-1", hooks, 60, cluster.clock, say)
 
 
-def test_jobs_of_schedulers_have_ended_before_an_agent_restarts_and_nothing_is_cordoned_or_evicted() -> None:
-    cluster = restarting("v1.35.5", pod("app", "w-1"))
-    asked = before_restart(cluster, "w-1", asking(cluster, 20), 60, cluster.clock, print, version="v1.35.6")
-    assert asked and cluster.clock.now() >= 20
-    assert {*cluster.log} == {"w-1 drained by the scheduler: restart of K3s"}
-    after_restart(cluster, "w-1", asking(cluster))
-    assert cluster.log[-1] == "w-1 back in the scheduler"
+def test_an_agent_restarts_when_jobs_of_schedulers_have_ended_and_pods_that_start_elsewhere_have_left() -> (
+    None
+):
+    staying = (pod("train", "w-1", "MPIJob"), pod("bare", "w-1", owner=""), pod("agent", "w-1", "DaemonSet"))
+    cluster = Nodes(node("w-1", "b"), pods=(pod("app", "w-1"), *staying))
+    before_restart(cluster, asking(cluster, 20))
+    told = "w-1 drained by the scheduler: restart of K3s"
+    assert cluster.log == [told, "w-1 cordoned", "app evicted"] and cluster.clock.now() >= 20
+    assert seen(cluster).notes[CORDONED].why == "restart of K3s"
+    end_restart(cluster, "w-1", asking(cluster), cluster.clock)
+    assert cluster.log[-2:] == ["w-1 uncordoned", "w-1 back in the scheduler"]
+    assert not seen(cluster).notes
 
 
-@pytest.mark.parametrize(
-    "cluster",
-    [restarting("v1.35.6"), restarting("v1.35.5", ready=False), Nodes()],
-    ids=["same version", "not Ready", "no Node"],
-)
-def test_schedulers_are_not_asked_where_nothing_is_evicted(cluster: Nodes) -> None:
-    assert not before_restart(cluster, "w-1", asking(cluster), 60, cluster.clock, print, version="v1.35.6")
+@pytest.mark.parametrize("cluster", [Nodes(node("w-1", "b")), Nodes()], ids=["not drained", "no Node"])
+def test_a_worker_that_no_update_has_drained_is_left_alone_after_a_restart(cluster: Nodes) -> None:
+    end_restart(cluster, "w-1", asking(cluster), cluster.clock)
     assert cluster.log == []
 
 
-def test_an_agent_does_not_restart_while_jobs_of_a_scheduler_remain_which_then_starts_more() -> None:
-    cluster = restarting("v1.35.5")
+def test_a_drain_before_a_restart_that_a_budget_blocks_names_pod_and_budget() -> None:
+    cluster, said = Nodes(node("w-1", "b"), pods=(pod("app", "w-1"),)), list[str]()
+    cluster.refused = {"app"}
+    with pytest.raises(PodsRemain) as remain:
+        before_restart(cluster, said=said)
+    assert str(remain.value).startswith(
+        f"drain of w-1 timed out after 60 s: remaining pods: default/app ({BUDGET}); its agent was not "
+        "restarted. Fix: let the budget allow an eviction"
+    )
+    assert f"draining; w-1: remaining pods: default/app ({BUDGET})" in said[0]
+
+
+def test_an_agent_does_not_restart_while_jobs_of_a_scheduler_remain() -> None:
+    cluster = Nodes(node("w-1", "b"), pods=(pod("app", "w-1"),))
     with pytest.raises(PodsRemain, match="jobs of the scheduler; its agent was not restarted"):
-        before_restart(cluster, "w-1", asking(cluster, 1000), 60, cluster.clock, print)
-    assert cluster.log[-1] == "w-1 back in the scheduler"
+        before_restart(cluster, asking(cluster, 1000))
+    assert "app evicted" not in cluster.log
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_the_cordon_of_another_note_and_that_of_an_admin_stay_after_a_restart(held: bool) -> None:
+    before = node("w-1", "b")
+    before["spec"]["unschedulable"] = not held
+    cluster = Nodes(before)
+    if held:
+        drained(cluster)
+    before_restart(cluster)
+    end_restart(cluster, "w-1", asking(cluster), cluster.clock)
+    assert seen(cluster).unschedulable and CORDONED not in seen(cluster).notes
 
 
 def test_a_scheduler_that_keeps_its_jobs_keeps_the_pods_and_the_worker_stays_cordoned() -> None:
