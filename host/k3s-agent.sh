@@ -34,7 +34,6 @@ install_agent() {
   k3s_download
   restart_after_drift "$UNIT" "$KUBELET_KUBECONFIG"
   with_rotations "$UNIT" apply_agent "$address"
-  apply_labels
   k3s_record_machine "$UNIT" "$KUBELET_KUBECONFIG"
   record_applied_hash "$UNIT"
   pause_after_restart
@@ -121,26 +120,13 @@ pause_after_restart() {
   done
 }
 
-# as_kubelet ARGUMENTS...: kubectl with the rights of the kubelet, which may read its Node and the pods bound to it, and label its Node.
+# as_kubelet ARGUMENTS...: kubectl with the rights of the kubelet, which may read its Node and the pods bound to it.
 as_kubelet() {
   timeout 30 "$K3S" kubectl --kubeconfig "$KUBELET_KUBECONFIG" "$@"
 }
 
 await_node() {
   k3s_await "$UNIT" "$(k3s_ready_seconds "$READY_DEADLINE")" "Node $NODE_NAME Ready" k3s_is_back "$UNIT" "$KUBELET_KUBECONFIG"
-}
-
-# apply_labels: K3s sets labels only when the node registers, so changes are applied here, in the batches of a pool. The
-# kubelet's rights are enough for labels, not for taints. kubectl changes nothing where the Node has all of them.
-apply_labels() {
-  local record=$STATE_DIR/labels label changes=()
-  mapfile -t changes < <(desired_value node-label)
-  while read -r label; do
-    [[ " ${changes[*]} " == *" ${label%%=*}="* ]] || changes+=("${label%%=*}-")
-  done < <(cat "$record" 2>/dev/null || true)
-  ((${#changes[@]} == 0)) || poll 60 as_kubelet label node "$NODE_NAME" --overwrite "${changes[@]}" >/dev/null ||
-    die "setting the labels failed: ${changes[*]}" "set them by hand: kubectl label node $NODE_NAME ${changes[*]}"
-  desired_value node-label | write_file "$record" 0600
 }
 
 main

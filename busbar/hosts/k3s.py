@@ -92,15 +92,13 @@ def agent_config(
 
     `labels`: the worker's own, beside those of the pool.
 
-    K3s applies labels and taints at the first registration only; later changes are applied by
-    host/k3s-agent.sh (labels) and busbar.kube.taints.
+    K3s applies labels and taints at the first registration only; busbar.kube.taints applies later changes.
     """
-    all_labels = {**pool.labels, **{each[0]: each[1] for each in labels}}
     config: dict[str, Any] = {
         "node-name": node_name,
         "server": server,
         "token": token,
-        "node-label": [f"{key}={value}" for key, value in sorted(all_labels.items())],
+        "node-label": _labels(pool, labels),
         "node-taint": taints(pool),
     }
     filled = {key: value for key, value in config.items() if value != []}
@@ -133,6 +131,20 @@ def download_values(k3s: K3s, role: str, project: Path) -> dict[str, str]:
 def install_seconds(k3s: K3s, role: str, seconds: int) -> int:
     """The time limit of an installation that takes `seconds` without image archives."""
     return seconds + (ARCHIVES_SECONDS if any(role in image.roles for image in k3s.images) else 0)
+
+
+def worker_labels(inventory: Inventory) -> dict[str, list[str]]:
+    """Worker name -> labels, KEY=VALUE: those of the pool, and its own."""
+    return {
+        host.name: _labels(pool, host.labels)
+        for name, pool in inventory.cluster.pools.items()
+        for host in inventory.workers_of(name)
+    }
+
+
+def _labels(pool: Pool, own: Sequence[Sequence[str]]) -> list[str]:
+    labels = {**pool.labels, **{each[0]: each[1] for each in own}}
+    return [f"{key}={value}" for key, value in sorted(labels.items())]
 
 
 def worker_taints(inventory: Inventory) -> dict[str, list[str]]:

@@ -1,12 +1,12 @@
-"""Sets the taints of Nodes that have joined; K3s sets them only when a Node registers.
+"""Sets labels and taints of Nodes that have joined; K3s sets them only when a Node registers.
 
-Taints that were configured and are not any more are removed, those of anybody else stay. What was configured
-is in a ConfigMap: lines "NODE KEY=VALUE:EFFECT...".
+Those that were configured and are not any more are removed, those of anybody else stay. What was configured
+is in a ConfigMap: lines "NODE KEY=VALUE... KEY=VALUE:EFFECT...".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
@@ -14,7 +14,7 @@ from functools import partial
 from pydantic import Field
 
 from busbar.kube import nodes
-from busbar.kube.client import Api, ApiError
+from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.drain import Hooks, no_hooks, reason_of, tell
 from busbar.kube.nodes import NODES, QUARANTINE, Node, NodeTaint
 from busbar.kube.objects import create_or_merge, find
@@ -33,6 +33,7 @@ class TaintsSpec(StrictModel):
     taints: dict[str, list[str]] = Field(
         description="The taints of every worker, KEY=VALUE:EFFECT, by its name."
     )
+    labels: dict[str, list[str]] = Field(default={}, description="Their labels, KEY=VALUE.")
     quarantine: dict[str, str] = Field(default={}, description="Why workers are in quarantine, by name.")
     cordon: list[str] = Field(default=[], description="Those of them whose Nodes are cordoned too.")
 
@@ -40,7 +41,7 @@ class TaintsSpec(StrictModel):
 def apply(
     api: Api, spec: TaintsSpec, clock: Clock, progress: ProgressCallback, hooks: Hooks = no_hooks
 ) -> list[str]:
-    """Set the taints, and note why Nodes are in quarantine; the names of those that were changed.
+    """Set labels and taints, and note why Nodes are in quarantine; the names of those that were changed.
 
     Schedulers with jobs on a Node in quarantine are told the reason: what runs there goes on. What was
     configured is noted last, so that an interrupted run is finished by the next one. Raises ApiError, and
@@ -49,21 +50,21 @@ def apply(
     deadline = Deadline(clock, SECONDS)
     # Somebody else may change an object at the same time.
     write = partial(wait_until, deadline=deadline, poll_seconds=1, retry_on=_may_pass)
-    wanted = _by_node(spec.taints)
+    # K3s writes names of Nodes in lower case.
+    wanted = {name.lower(): [*spec.labels.get(name, ()), *texts] for name, texts in spec.taints.items()}
     reasons = {name.lower(): reason for name, reason in spec.quarantine.items()}
     cordoned = {name.lower() for name in spec.cordon}
     record = wait_until(partial(_read_record, api), deadline, poll_seconds=1, progress=progress)
     noted = (line.split() for line in record.splitlines() if line.strip())
-    before = _by_node({name: texts for name, *texts in noted})
+    before = {name: texts for name, *texts in noted}
     found = wait_until(lambda: nodes.read(api), deadline, poll_seconds=1, progress=progress)
     changed = []
     for node in found:
         if node.name not in wanted:
             continue
-        taints, reason, cordon = wanted[node.name], reasons.get(node.name, ""), node.name in cordoned
-        former = before.get(node.name, ())
-        is_changed = _change(node, taints, former) is not None
-        is_changed = is_changed and write(partial(_set, api, node.name, taints, former, progress))
+        reason, cordon = reasons.get(node.name, ""), node.name in cordoned
+        marks = wanted[node.name], before.get(node.name, [])
+        is_changed = bool(_changes(node, *marks)) and write(partial(_set, api, node.name, *marks, progress))
         if not _is_noted(node, reason, cordon=cordon):
             is_changed = True
             write(partial(_note, api, node, reason, hooks, cordon=cordon))
@@ -75,7 +76,7 @@ def apply(
             nodes.record_event(api, node.name, *what, progress, is_bad=bool(reason))
         if is_changed:
             changed.append(node.name)
-    now = "".join(f"{' '.join([name, *map(str, taints)])}\n" for name, taints in wanted.items())
+    now = "".join(f"{' '.join([name, *texts])}\n" for name, texts in wanted.items())
     if now != record:
         made = {"metadata": {"name": RECORD}, "data": {_KEY: now}}
         write(partial(create_or_merge, api, _CONFIG_MAPS, made))
@@ -83,19 +84,40 @@ def apply(
 
 
 def _set(
-    api: Api, name: str, wanted: Sequence[NodeTaint], before: Sequence[NodeTaint], progress: ProgressCallback
+    api: Api, name: str, wanted: Sequence[str], before: Sequence[str], progress: ProgressCallback
 ) -> bool:
+    """Set labels and taints of a Node, unless it is gone or has them."""
     path = f"{NODES}/{name}"
     found = find(api, path)
-    taints = _change(Node.of(found), wanted, before) if found else None
-    if found and taints is not None:
-        progress(f"taints of {name}: {' '.join(map(str, taints)) or 'none'}")
-        # Taints that the Node has stay as they are, with the time at which they came.
-        has = {NodeTaint.of(each): each for each in (found.get("spec") or {}).get("taints") or []}
-        version = {"resourceVersion": found["metadata"]["resourceVersion"]}
-        objects = [has.get(each) or asdict(each) for each in taints]
-        api.merge(path, {"metadata": version, "spec": {"taints": objects}})
-    return taints is not None
+    changes = _changes(Node.of(found), wanted, before) if found else {}
+    if not found or not changes:
+        return False
+    progress(f"labels and taints of {name}: {' '.join(wanted) or 'none'}")
+    metadata = {"resourceVersion": found["metadata"]["resourceVersion"], "labels": changes["labels"]}
+    # Taints that the Node has stay as they are, with the time at which they came.
+    has = {NodeTaint.of(each): each for each in (found.get("spec") or {}).get("taints") or []}
+    objects = [has.get(each) or asdict(each) for each in changes["taints"]]
+    api.merge(path, {"metadata": metadata, "spec": {"taints": objects}})
+    return True
+
+
+def _changes(node: Node, wanted: Sequence[str], before: Sequence[str]) -> JsonObject:
+    """The labels that change, None for one that goes, and all taints; empty where the Node has all."""
+    labels = {**dict.fromkeys(_labels(before)), **_labels(wanted)}
+    labels = {key: value for key, value in labels.items() if node.labels.get(key) != value}
+    ours = {taint.identity for taint in _taints([*wanted, *before])}
+    taints = [*(taint for taint in node.taints if taint.identity not in ours), *_taints(wanted)]
+    has_all = not labels and set(taints) == set(node.taints)
+    return {} if has_all else {"labels": labels, "taints": taints}
+
+
+def _labels(texts: Sequence[str]) -> dict[str, str | None]:
+    pairs = (text.partition("=") for text in texts if ":" not in text)
+    return {key: value for key, _, value in pairs}
+
+
+def _taints(texts: Sequence[str]) -> list[NodeTaint]:
+    return [NodeTaint.parse(text) for text in texts if ":" in text]
 
 
 def _note(api: Api, node: Node, reason: str, hooks: Hooks, *, cordon: bool) -> None:
@@ -117,18 +139,6 @@ def _is_noted(node: Node, reason: str, *, cordon: bool) -> bool:
 
 def _may_pass(error: ApiError) -> bool:
     return error.transient or error.conflict
-
-
-def _change(node: Node, wanted: Sequence[NodeTaint], before: Iterable[NodeTaint]) -> list[NodeTaint] | None:
-    """All taints that the Node is to have; None if these are those that it has."""
-    ours = {taint.identity for taint in (*wanted, *before)}
-    taints = [*(taint for taint in node.taints if taint.identity not in ours), *wanted]
-    return None if set(taints) == set(node.taints) else taints
-
-
-def _by_node(texts: Mapping[str, Iterable[str]]) -> dict[str, list[NodeTaint]]:
-    """K3s writes names of Nodes in lower case."""
-    return {name.lower(): [*map(NodeTaint.parse, taints)] for name, taints in texts.items()}
 
 
 def _read_record(api: Api) -> str:

@@ -28,9 +28,10 @@ from busbar.kube.wait import SystemClock, TimedOut
 def set_taints(
     name: str, inventory: Inventory, kubeconfig: pulumi.Input[str], opts: pulumi.ResourceOptions
 ) -> local.Command:
-    """Register the Command that sets changed taints and quarantines. It depends on no worker."""
+    """Register the Command that sets changed labels, taints and quarantines. It depends on no worker."""
     spec = {
         "taints": k3s.worker_taints(inventory),
+        "labels": k3s.worker_labels(inventory),
         "quarantine": dict(inventory.quarantine),
         "cordon": [*inventory.cordoned],
     }

@@ -207,8 +207,9 @@ def test_no_change_of_an_argument_makes_a_new_token(run: Run) -> None:
         assert given and given <= set(token.request.ignoreChanges)
 
 
-def test_the_taints_of_every_worker_are_set_also_of_those_without_any() -> None:
+def test_labels_and_taints_of_every_worker_are_set_also_of_those_without_any() -> None:
     cluster = deepcopy(CLUSTER)
+    cluster["pools"]["a"]["labels"] = {"zone": "a"}
     cluster["pools"]["a"]["taints"] = [
         {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"},
         {"key": "busy", "effect": "NoExecute"},
@@ -216,7 +217,9 @@ def test_the_taints_of_every_worker_are_set_also_of_those_without_any() -> None:
     step = performed(cluster).named("busbar-control-plane-taints")
     tainted = ["nvidia.com/gpu=present:NoSchedule", "busy=:NoExecute"]
     taints = {"gpu-1": tainted, "gpu-2": tainted, "gpu-3": []}
-    assert json.loads(step.inputs["stdin"]) == {"taints": taints, "quarantine": {}, "cordon": []}
+    labels = {"gpu-1": ["zone=a"], "gpu-2": ["zone=a"], "gpu-3": []}
+    given = {"taints": taints, "labels": labels, "quarantine": {}, "cordon": []}
+    assert json.loads(step.inputs["stdin"]) == given
 
 
 def test_each_worker_is_told_how_its_agent_restarts_and_has_the_time_for_that() -> None:

@@ -98,9 +98,7 @@ def test_a_new_worker_is_marked_first_and_its_state_recorded_last(tmp_path: Path
     downloaded = f"download https://mirror/k3s-{VERSION}"
     in_order(steps, "write /var/lib/busbar/owner", found, downloaded, settings, RELOADED, RESTARTED, READY)
     in_order(steps, ["systemctl enable -q k3s-agent", "systemctl reset-failed k3s-agent"], RESTARTED)
-    labelled = ["kubectl label node worker-1 --overwrite rack=1", "write /var/lib/busbar/labels"]
-    in_order(steps, READY, [*labelled, NOTED], RECORDED)
-    in_order(steps, *labelled)
+    in_order(steps, READY, NOTED, RECORDED)
     assert steps.count(RESTARTED) == 1
 
 
@@ -117,7 +115,6 @@ def test_the_files_of_a_worker_have_their_modes_and_its_config_the_lines_of_this
                 "absent",
                 "applied.sha256",
                 "k3s-agent.sha256",
-                "labels",
                 "mounts",
                 "owner",
                 "preexisting",
@@ -336,10 +333,6 @@ def test_a_host_that_is_a_server_becomes_no_worker(worker: Host) -> None:
     [
         ("curl *-o *", f"download of https://mirror/k3s-{VERSION} failed: "),
         ("systemctl enable *", "systemctl enable k3s-agent failed. Fix: see: systemctl status k3s-agent"),
-        (
-            "k3s * label node *",
-            "setting the labels failed: rack=1. Fix: set them by hand: kubectl label node",
-        ),
         (
             "k3s * annotate *",
             "setting the annotation busbar/machine on Node worker-1 failed. Fix: kubectl says why",

@@ -432,22 +432,6 @@ def test_the_processes_of_pods_are_those_below_the_containerd_of_k3s() -> None:
     assert sorted(done.split()[1:]) == ["40", "50", "51", "52", "53"]
 
 
-def labelled(tmp_path: Path, *labels: str) -> list[str]:
-    """The arguments of `kubectl label`; empty where it is not called."""
-    config = "node-label:\n" + "".join(f"- {label}\n" for label in labels) if labels else "node-name: a\n"
-    payload = hostscript.stdin("k3s-agent", {"config": config}).partition("\n")[0]
-    recorded = f'timeout() {{ shift 9; echo "$@" >&2; }}; STATE_DIR={tmp_path}; apply_labels 2>&1'
-    return output("k3s-agent", recorded, PAYLOAD=payload).split()
-
-
-def test_labels_that_change_after_registration_arrive_at_the_node(tmp_path: Path) -> None:
-    assert labelled(tmp_path, "zone=a", "rack=1") == ["zone=a", "rack=1"]
-    assert labelled(tmp_path, "zone=a", "rack=1") == ["zone=a", "rack=1"], "somebody may have removed one"
-    assert labelled(tmp_path, "my-zone=b", "rack=2") == ["my-zone=b", "rack=2", "zone-"]
-    assert labelled(tmp_path) == ["my-zone-", "rack-"]
-    assert labelled(tmp_path) == []
-
-
 INTERFACES = """ip() { cat <<'EOF'
 1: lo    inet 127.0.0.1/8 scope host lo
 1: lo    inet 10.9.9.9/32 scope global lo

@@ -165,6 +165,28 @@ def test_a_taint_that_stays_keeps_the_time_at_which_it_came() -> None:
     assert found["taints"][0]["timeAdded"] == "2026-01-01T00:00:00Z"
 
 
+def label(cluster: Nodes, *labels: str) -> dict[str, str]:
+    """The labels of w-1 after these were set."""
+    spec = taints.TaintsSpec(taints={"w-1": [GPU]}, labels={"w-1": [*labels]})
+    taints.apply(cluster, spec, cluster.clock, lambda _: None)
+    found: dict[str, str] = cluster.objects[f"{NODES}/w-1"]["metadata"]["labels"]
+    return found
+
+
+def test_labels_that_change_after_registration_arrive_at_the_node_and_those_of_others_stay() -> None:
+    cluster = Nodes(node("w-1", "b"))
+    own = cluster.objects[f"{NODES}/w-1"]["metadata"]["labels"]
+    own["site"] = "x"
+    assert label(cluster, "zone=a", "rack=") == {"site": "x", "zone": "a", "rack": ""}
+    del own["zone"]
+    assert label(cluster, "zone=a", "rack=2") == {"site": "x", "zone": "a", "rack": "2"}
+    cluster.log.clear()
+    label(cluster, "zone=a", "rack=2")
+    assert cluster.log == []
+    assert label(cluster, "zone=a") == {"site": "x", "zone": "a"}
+    assert (label(cluster), cluster.taints("w-1")) == ({"site": "x"}, {GPU})
+
+
 def test_taints_as_configured_change_nothing() -> None:
     cluster = Nodes(node("w-1", "b"))
     apply(cluster, w_1=[GPU])
