@@ -15,7 +15,7 @@ from busbar.components.engine.join_tokens import JoinTokens
 from busbar.components.engine.stack import StackConfig
 from busbar.hosts import haproxy, k3s, proxy
 from busbar.hosts.inventory import Host
-from busbar.hosts.scripts import known_ca, kubeconfig_text, server_facts, with_server
+from busbar.hosts.scripts import script_result, with_server
 from busbar.preflight import unchangeable
 
 SCRIPT = "k3s-server"
@@ -86,9 +86,9 @@ class K3sControlPlane(pulumi.ComponentResource):
         self.install_id = tokens.install_id
         first, *others = self._servers
         rejoin = [self._prepare_nodes(f"{name}-rejoin", others[0], of=[first])] if others else []
-        peer_ca = rejoin[0].stdout.apply(known_ca) if rejoin else None
+        peer_ca = rejoin[0].stdout.apply(lambda text: script_result(text)["ca_sha256"]) if rejoin else None
         self.foundation, self._first = self._install(first, rejoin, peer_ca)
-        self._facts = self._first.stdout.apply(server_facts)
+        self._facts = self._first.stdout.apply(script_result)
         joining = [*others, *inventory.workers]
         self.prepared = self._prepare_nodes(f"{name}-nodes", first, of=joining, after=[self._first])
         self.servers = {first.name: self._first}
@@ -198,7 +198,7 @@ class K3sControlPlane(pulumi.ComponentResource):
         return pulumi.Output.secret(
             command.stdout.apply(
                 lambda text: with_server(
-                    kubeconfig_text(text),
+                    script_result(text)["kubeconfig"],
                     server=self._config.inventory.api_endpoint,
                     name=self._config.cluster.name,
                     proxy_url=bastion.api_proxy_url if bastion else None,

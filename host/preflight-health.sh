@@ -100,42 +100,39 @@ gpus_and_hcas() {
   done
 }
 
-# redirecting: the bridges above them at which ACS sends traffic between devices to the CPU. A root port is there.
-redirecting() {
-  { timeout "$HEALTH_SECONDS" lspci -D -vv 2>/dev/null || true; } |
-    awk '/^[0-9a-f]/ { bridge = $1 } /ACSCtl:.* ReqRedir\+/ { print bridge }' |
-    { grep -xFf <(gpus_and_hcas | awk -F / '{ for (i = NF - 1; i > 1 && $(i - 1) !~ /^pci/; i--) print $i }') || true; }
+# between_devices: "redirecting": the bridges above GPUs and HCAs at which ACS sends traffic between devices to the CPU. A root
+# port is there. "translated": GPUs and HCAs whose addresses the IOMMU translates. "pci_settings":
+# {"ADDRESS":{"MaxPayload","MaxReadReq","RlxdOrd","ATSCtl"}} of GPUs and HCAs, as lspci prints them.
+between_devices() {
+  local folders bus
+  folders=$(gpus_and_hcas)
+  bus=$(timeout "$HEALTH_SECONDS" lspci -D -vv 2>/dev/null || true)
+  printf '"redirecting":[%s]' "$(redirecting "$folders" <<<"$bus" | json_list)"
+  printf ',"translated":[%s]' "$(translated <<<"$folders" | json_list)"
+  printf ',"pci_settings":%s' "$(pci_settings "$(sed 's|.*/||' <<<"$folders")" <<<"$bus")"
 }
 
-# translated: those of them whose addresses the IOMMU translates.
+redirecting() {
+  awk '/^[0-9a-f]/ { bridge = $1 } /ACSCtl:.* ReqRedir\+/ { print bridge }' |
+    { grep -xFf <(awk -F / '{ for (i = NF - 1; i > 1 && $(i - 1) !~ /^pci/; i--) print $i }' <<<"$1") || true; }
+}
+
 translated() {
   local device
-  gpus_and_hcas | while IFS= read -r device; do
+  while IFS= read -r device; do
     [[ $(cat "$device/iommu_group/type" 2>/dev/null || echo identity) == identity ]] || echo "${device##*/}"
   done
 }
 
-# pci_settings: {"ADDRESS":{"MaxPayload","MaxReadReq","RlxdOrd","ATSCtl"}} of GPUs and HCAs, as lspci prints them.
 pci_settings() {
-  { timeout "$HEALTH_SECONDS" lspci -D -vv 2>/dev/null || true; } | awk -v wanted="$(pci_addresses | paste -sd ' ')" '
-    BEGIN { count = split(wanted, list, " "); for (i = 1; i <= count; i++) is_wanted[list[i]] = 1; printf "{" }
+  awk -v wanted="$1" '
+    BEGIN { count = split(wanted, list, "\n"); for (i = 1; i <= count; i++) is_wanted[list[i]]; printf "{" }
     function keep(name, text) { if (device in is_wanted) found[device] = found[device] ",\"" name "\":\"" text "\"" }
     /^[0-9a-f]/ { device = $1 }
     match($0, /RlxdOrd[+-]/) { keep("RlxdOrd", substr($0, RSTART + 7, 1)) }
     /MaxPayload [0-9]+ bytes, MaxReadReq/ { keep("MaxPayload", $2); keep("MaxReadReq", $5) }
     match($0, /ATSCtl:[ \t]*Enable[+-]/) { keep("ATSCtl", substr($0, RSTART + RLENGTH - 1, 1)) }
     END { for (each in found) { printf "%s\"%s\":{%s}", comma, each, substr(found[each], 2); comma = "," }; printf "}" }'
-}
-
-# pci_addresses: of GPUs and HCAs.
-pci_addresses() {
-  local device
-  for device in "$PCI"/*; do
-    ! is_gpu "$device" || basename "$device"
-  done
-  for device in "$INFINIBAND"/*/device; do
-    [[ ! -L $device ]] || basename "$(readlink "$device")"
-  done
 }
 
 # virtual_machine: its kind ("kvm"), "none", or nothing where systemd does not tell.

@@ -30,8 +30,7 @@ main() {
   if [[ ${ROLE:=worker} == worker ]]; then
     hardware=",\"gpus\":$(gpus),\"fabric_manager\":$(fabric_manager),\"gdr\":$(gdr),\"hcas\":$(hcas),\"rdma_is_shared\":$(truth rdma_is_shared)"
     hardware+=",\"health\":$(health),\"fabric\":[$(fabric | json_list)]"
-    hardware+=",\"pci_settings\":$(pci_settings),\"virtual_machine\":$(json "$(virtual_machine)")"
-    hardware+=",\"redirecting\":[$(redirecting | json_list)],\"translated\":[$(translated | json_list)]"
+    hardware+=",\"virtual_machine\":$(json "$(virtual_machine)"),$(between_devices)"
   fi
   [[ $ROLE != worker && -z ${NFS_SERVER:-} ]] || hardware+=",\"nfs_client\":$(nfs_client "${NFS_SERVER:-}")"
   if [[ $ROLE == server ]]; then

@@ -157,35 +157,15 @@ def packed(text: str) -> str:
 
 
 def script_result(stdout: str) -> dict[str, Any]:
-    """The object in the last line of `stdout`. Raises ValueError if there is none."""
-    lines = stdout.strip().splitlines()
-    last = lines[-1] if lines else ""
-    found = json.loads(last[max(last.find('{"'), 0) :])
+    """The object in the last line of `stdout`. Raises ValueError if there is none, without quoting it."""
+    last = (stdout.strip().splitlines() or [""])[-1]
+    try:
+        found = json.loads(last[max(last.find('{"'), 0) :])
+    except ValueError:
+        found = None
     if not isinstance(found, dict):
-        raise ValueError("the last line is not a JSON object")
+        raise ValueError("a script on a host exited 0 without a facts line")
     return found
-
-
-def server_facts(stdout: str) -> dict[str, Any]:
-    """The facts of host/k3s-server.sh. Raises ValueError with what came instead."""
-    try:
-        return script_result(stdout)
-    except ValueError as error:
-        what = "host/k3s-server.sh exited 0 without a facts line"
-        raise ValueError(f"{what} ({error}): {stdout[-200:]!r}") from None
-
-
-def known_ca(stdout: str) -> str:
-    """The hash of the cluster's CA that host/k3s-nodes.sh printed; "" before there is a cluster."""
-    return str(script_result(stdout).get("ca_sha256", ""))
-
-
-def kubeconfig_text(stdout: str) -> str:
-    """The kubeconfig that host/kubeconfig.sh printed. Raises ValueError, without showing anything of it."""
-    try:
-        return str(script_result(stdout)["kubeconfig"])
-    except (ValueError, KeyError):
-        raise ValueError("host/kubeconfig.sh exited 0 without a kubeconfig line") from None
 
 
 def with_server(kubeconfig: str, *, server: str, name: str, proxy_url: str | None = None) -> str:

@@ -342,6 +342,12 @@ LSPCI = """\
 \t\tACSCtl: SrcValid+ TransBlk- ReqRedir+ CmpltRedir+ UpstreamFwd+ EgressCtrl- DirectTrans-"""
 
 
+def between_devices(tmp_path: Path, lspci: str) -> Any:
+    """The part of the report, where `timeout` is what runs lspci."""
+    given = f"PCI={tmp_path}/pci; INFINIBAND={tmp_path}/ib; timeout() {{ {lspci}\n}}; between_devices"
+    return json.loads(f"{{{output('preflight', given)}}}")
+
+
 def test_bridges_that_redirect_and_devices_that_the_iommu_translates_are_reported(tmp_path: Path) -> None:
     above = "pci0000:15/0000:15:01.0/0000:16:00.0"
     gpu = pci_device(tmp_path, f"{above}/0000:17:00.0/0000:18:00.0")
@@ -350,9 +356,8 @@ def test_bridges_that_redirect_and_devices_that_the_iommu_translates_are_reporte
     (tmp_path / "ib/mlx5_0/device").symlink_to(hca)
     write(gpu / "iommu_group/type", "DMA-FQ\n")
     write(hca / "iommu_group/type", "identity\n")
-    given = f"PCI={tmp_path}/pci; INFINIBAND={tmp_path}/ib; timeout() {{ cat <<'EOF'\n{LSPCI}\nEOF\n}}; "
-    assert output("preflight", given + "redirecting").split() == ["0000:17:00.0"]
-    assert output("preflight", given + "translated").split() == ["0000:18:00.0"]
+    found = between_devices(tmp_path, f"cat <<'EOF'\n{LSPCI}\nEOF\n")
+    assert found == {"redirecting": ["0000:17:00.0"], "translated": ["0000:18:00.0"], "pci_settings": {}}
 
 
 # lspci -D -vv of pciutils 3.7, reduced to the lines about these settings and some that look alike.
@@ -378,22 +383,16 @@ LSPCI_SETTINGS = """\
 def test_the_pci_settings_of_gpus_and_hcas_are_reported(tmp_path: Path) -> None:
     pci_device(tmp_path, "pci0000:15/0000:18:00.0")
     (tmp_path / "ib/mlx5_0").mkdir(parents=True)
-    (tmp_path / "ib/mlx5_0/device").symlink_to("../../../devices/pci0000:15/0000:19:00.0")
-    given = (
-        f"PCI={tmp_path}/pci; INFINIBAND={tmp_path}/ib; timeout() {{ cat <<'EOF'\n{LSPCI_SETTINGS}\nEOF\n}}; "
-    )
-    assert json.loads(output("preflight", given + "pci_settings")) == {
+    (tmp_path / "devices/pci0000:15/0000:19:00.0").mkdir()
+    (tmp_path / "ib/mlx5_0/device").symlink_to("../../devices/pci0000:15/0000:19:00.0")
+    found = between_devices(tmp_path, f"cat <<'EOF'\n{LSPCI_SETTINGS}\nEOF\n")
+    assert found["pci_settings"] == {
         "0000:18:00.0": {"RlxdOrd": "+", "MaxPayload": "256", "MaxReadReq": "4096"},
         "0000:19:00.0": {"RlxdOrd": "-", "MaxPayload": "256", "MaxReadReq": "512", "ATSCtl": "-"},
     }
-    without = f"PCI={tmp_path}/pci; INFINIBAND={tmp_path}/ib; timeout() {{ return 127; }}; "
-    assert output("preflight", without + "pci_settings; virtual_machine") == "{}"
-
-
-def test_a_host_without_lspci_reports_no_bridges(tmp_path: Path) -> None:
-    pci_device(tmp_path, "pci0000:15/0000:15:01.0/0000:18:00.0")
-    given = f"PCI={tmp_path}/pci; timeout() {{ return 127; }}; "
-    assert output("preflight", given + "redirecting; translated") == ""
+    nothing = {"redirecting": [], "translated": [], "pci_settings": {}}
+    assert between_devices(tmp_path, "return 127") == nothing
+    assert output("preflight", "timeout() { return 127; }; virtual_machine") == ""
 
 
 def test_nvswitches_are_counted_on_the_pci_bus(tmp_path: Path) -> None:
