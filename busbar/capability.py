@@ -75,8 +75,8 @@ class Capability:
     gate: Gate | None = None
     """The gate of the updates of that project."""
     operations: str | None = None
-    """Module with the functions of busbar.cli.operation.Operations, and `measure` and `diagnose` as those of
-    busbar/fabric/commands, if it has hosts of its own."""
+    """Module with the functions of busbar.cli.operation.Operations, and `measure`, `diagnose` and `paths` (of
+    `diagnose --paths`) as those of busbar/fabric/commands, if it has hosts of its own."""
     measure: str | None = None
     """Function by which `busbar measure` serves its stacks, if it has no hosts of its own."""
     host_roles: Mapping[str, str] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 # Measures the paths of a host's rails with ib_write_bw of perftest: a rail in loopback, and to the same rail of a partner. A rail
 # is HCA/PORT, or HCA/PORT/GID_INDEX.
 #
-# VERB=look: facts {"hcas" (host/preflight-hardware.sh),"links": {"HCA": {"width","speed"}}}.
+# VERB=look: facts {"hcas" (host/preflight-hardware.sh),"links" (host/preflight-health.sh)}.
 # VERB=loopback: RAILS; facts {"paths"}: each rail with the memory of the host, then with that of the nearest GPU.
 # VERB=serve: RAILS; waits for the clients of all rails. Facts {"paths":[]}.
 # VERB=connect: RAILS, ADDRESS; facts {"paths"}: each rail to the server there.
@@ -20,25 +20,16 @@ CONNECT_SECONDS=10
 
 main() {
   begin_verb look loopback serve connect
-  if [[ $VERB == look ]]; then
-    look
+  [[ $VERB != look ]] || {
+    printf '{"hcas":%s,"links":[%s]}\n' "$(hcas)" "$(pcie_links)"
     return
-  fi
+  }
   [[ -n $(type -P "$PROGRAM" || true) ]] || die "perftest is not installed" "install the package perftest of this system"
   # busbar passes words.
   read -ra RAILS <<<"$RAILS"
   FOLDER=$(mktemp -d)
   trap 'end_servers; rm -rf "$FOLDER"' EXIT
   "paths_$VERB"
-}
-
-look() {
-  local device links=""
-  for device in "$INFINIBAND"/*; do
-    [[ ! -e $device ]] || links+=",$(json "${device##*/}"):{\"width\":$(sysfs "$device/device/current_link_width"),\"speed\":$(
-      sysfs "$device/device/current_link_speed")}"
-  done
-  printf '{"hcas":%s,"links":{%s}}\n' "$(hcas)" "${links#,}"
 }
 
 paths_loopback() {
@@ -148,33 +139,31 @@ reason() {
     head -n 1 | sed 's/^ *//'
 }
 
-# path NUMBER MEMORY GPU GBPS WHY
+# path NUMBER MEMORY GPU GBPS WHY: "rail" is the name that preflight gives it.
 path() {
-  printf '{"rail":%s,"memory":"%s","gpu":%s,"gbps":%s,"why":%s}' "$(json "${RAILS[$1]%%/*}")" "$2" "$(json "$3")" \
-    "${4:-null}" "$(json "$5")"
+  local hca port
+  IFS=/ read -r hca port _ <<<"${RAILS[$1]}"
+  [[ $port == 1 ]] || hca+=:$port
+  printf '{"rail":%s,"memory":"%s","gpu":%s,"gbps":%s,"why":%s}' "$(json "$hca")" "$2" "$(json "$3")" "${4:-null}" "$(json "$5")"
 }
 
 # nearest_gpu NUMBER: the PCI address of the GPU that shares most bridges with the HCA of a rail. Of several that share as many,
 # and where the kernel does not show them, each rail takes another one.
 nearest_gpu() {
-  local hca=${RAILS[$1]%%/*} gpu address mine common most=-1 found=()
-  mine=$(readlink -f "$INFINIBAND/$hca/device" || true)
+  local gpu address mine common most=-1 found=()
+  mine=$(readlink -f "$INFINIBAND/${RAILS[$1]%%/*}/device" || true)
   for gpu in "${GPUS[@]}"; do
     # nvidia-smi prints a domain of eight digits and capital letters.
     address=${gpu,,}
     [[ ${#address} != 16 ]] || address=${address:4}
-    common=$(shared_folders "$mine" "$(readlink -f "$PCI/$address" || true)")
+    common=$(awk -v one="$mine" -v other="$(readlink -f "$PCI/$address" || true)" 'BEGIN {
+      count = split(one, a, "/"); split(other, b, "/")
+      for (i = 1; i <= count && a[i] == b[i]; i++) shared++
+      print shared + 0 }')
     ((common <= most)) || found=() most=$common
     ((common < most)) || found+=("$address")
   done
   [[ ${#found[@]} == 0 ]] || printf '%s' "${found[$(($1 % ${#found[@]}))]}"
-}
-
-# shared_folders PATH PATH: the number of folders with which both begin.
-shared_folders() {
-  awk -v one="$1" -v other="$2" 'BEGIN { count = split(one, a, "/"); split(other, b, "/")
-    for (i = 1; i <= count && a[i] == b[i]; i++) shared++
-    print shared + 0 }'
 }
 
 main

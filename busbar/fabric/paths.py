@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from busbar.exits import FAILED, NO_VERDICT
 from busbar.fabric.localise import Places, plan
@@ -190,22 +190,21 @@ def pcie_gbps(link: Mapping[str, str]) -> float | None:
 
 
 def rails_of(answer: Mapping[str, Any], required: HostRequirements) -> tuple[dict[str, Rail], str]:
-    """The rails of a host by HCA, from the facts of VERB=look, and why there are none or too few."""
+    """The rails of a host by name, from the facts of VERB=look, and why there are none or too few."""
     chosen = choose_rails((Hca.model_validate(each) for each in answer["hcas"]), required)
+    links = {link["name"]: link for link in answer["links"]}
     rails = {}
-    for hca in chosen.ports.values():
+    for name, hca in chosen.ports.items():
         word = f"{hca.name}/{hca.port}"
         if hca.link_layer == "Ethernet":
             second = next((index for index, kind in sorted(hca.gids.items()) if kind == "RoCE v2"), "")
             index = second if required.gid_index is None else str(required.gid_index)
             word += f"/{index}" if index else ""
-        rails[hca.name] = Rail(word, rate_gbps(hca.rate), pcie_gbps(answer["links"].get(hca.name, {})))
-    missing = required.rails - len(rails)
+        rails[name] = Rail(word, rate_gbps(hca.rate), pcie_gbps(links.get(hca.name, {})))
+    if len(rails) >= required.rails:
+        return rails, ""
     ignored = "; ".join(f"{name}: {why}" for name, why in chosen.ignored.items())
-    return (
-        rails,
-        f"{len(rails)} of {counted(required.rails, 'rail')} found ({ignored})" if missing > 0 else "",
-    )
+    return rails, f"{len(rails)} of {counted(required.rails, 'rail')} found ({ignored or 'no other HCA'})"
 
 
 def rounds_of(nodes: Sequence[str], places: Places) -> list[list[tuple[str, str]]]:
@@ -237,42 +236,34 @@ async def measure(
     """Measure the paths of these workers: first each host alone, all at once; then pairs, round by round."""
     found = Found()
 
-    async def facts(host: Host, verb: str, seconds: int, **values: str) -> dict[str, Any]:
-        return await hosts.run(host, SCRIPT, {"VERB": verb, **values}, seconds=seconds)
-
-    def words(name: str) -> str:
-        return " ".join(rail.word for rail in found.rails[name].values())
+    async def ask(host: Host, verb: str, rails: Sequence[Rail] = (), **values: str) -> dict[str, Any]:
+        seconds = LOOK_SECONDS + (2 if verb == "loopback" else 1) * len(rails) * MOST_SECONDS
+        values |= {"VERB": verb, "RAILS": " ".join(rail.word for rail in rails)}
+        return await hosts.run(host, SCRIPT, values, seconds=seconds)
 
     async def alone(host: Host) -> list[dict[str, Any]]:
-        found.rails[host.name], missing = rails_of(await facts(host, "look", LOOK_SECONDS), required(host))
+        rails, missing = rails_of(await ask(host, "look"), required(host))
+        found.rails[host.name] = rails
         if missing:
             found.not_run.append(f"{host.name}: {missing}")
-        if not found.rails[host.name]:
-            return []
-        seconds = LOOK_SECONDS + 2 * len(found.rails[host.name]) * MOST_SECONDS
-        paths: list[dict[str, Any]] = (await facts(host, "loopback", seconds, RAILS=words(host.name)))[
-            "paths"
-        ]
-        return paths
+        return (await ask(host, "loopback", [*rails.values()]))["paths"] if rails else []
 
     async def between(server: Host, client: Host) -> list[dict[str, Any]] | str:
         common = found.rails[client.name].keys() & found.rails[server.name].keys()
-        seconds = LOOK_SECONDS + len(common) * MOST_SECONDS
 
         async def end(host: Host) -> dict[str, Any]:
-            rails = " ".join(rail.word for name, rail in found.rails[host.name].items() if name in common)
+            rails = [rail for name, rail in found.rails[host.name].items() if name in common]
             if host is server:
-                return await facts(host, "serve", seconds, RAILS=rails)
-            return await facts(host, "connect", seconds, RAILS=rails, ADDRESS=server.address)
+                return await ask(host, "serve", rails)
+            return await ask(host, "connect", rails, ADDRESS=server.address)
 
         served, connected = await on_each([server, client], end)
         if isinstance(served, str):
             return served
-        return connected if isinstance(connected, str) else cast(list[dict[str, Any]], connected["paths"])
+        return connected if isinstance(connected, str) else connected["paths"]
 
     say(f"loopback on {counted(len(workers), 'host')}")
-    answers = await on_each(workers.values(), alone)
-    for name, answer in zip(workers, answers, strict=True):
+    for name, answer in zip(workers, await on_each(workers.values(), alone), strict=True):
         found.take(name, answer)
     ready = {path.host for path in found.paths}
     for number, pairs in enumerate(rounds, 1):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,11 +18,14 @@ from busbar.text import counted, listed
 
 if TYPE_CHECKING:
     from busbar.config import Cluster
-    from busbar.config.cluster import AnyCluster
+    from busbar.config.cluster import AnyCluster, Worker
     from busbar.config.stackfile import StackFile
     from busbar.fabric.diagnosis import Backend, Findings, Scope, State
     from busbar.fabric.paths import Found
     from busbar.hosts.inventory import Host
+    from busbar.hosts.remote import Say
+    from busbar.kube.client import Api
+    from busbar.preflight.spec import Spec
 
 FOLDER = "diagnosis"
 KEPT = ". What is known is kept: busbar diagnose {stack} continues"
@@ -86,9 +89,8 @@ def diagnose(
     if paths:
         if quarantine or release:
             fail("--paths excludes --quarantine and --release", USAGE)
-        if capability:
-            fail("--paths measures the workers of a K3s stack, and this is another one", USAGE)
-        raise typer.Exit(_paths(path, pool, nodes, as_json=as_json))
+        of_site = capability.on_hosts(path).paths if capability else _paths
+        raise typer.Exit(of_site(path, pool, nodes, as_json=as_json))
     on_site = capability.on_hosts(path).diagnose if capability else _diagnose
     code = on_site(path, pool, nodes, as_json=as_json, quarantine=quarantine, release=release)
     raise typer.Exit(code)
@@ -114,46 +116,65 @@ def _diagnose(
 
 
 def _paths(path: Path, pool: str | None, nodes: str | None, *, as_json: bool) -> int:
-    """Measure the paths of a pool's workers, and print what is slow. Returns the exit code.
-
-    Raises NoVerdict while pods hold GPUs or HCAs of the workers.
-    """
+    """Measure the paths of a pool of a K3s cluster, and print them. Returns the exit code."""
     from busbar.cli.k3s import spec_of_stack
     from busbar.config import stackfile
-    from busbar.fabric import paths
-    from busbar.fabric.diagnosis.stages import places_of
     from busbar.hosts.inventory import Inventory
-    from busbar.hosts.remote import Hosts
-    from busbar.kube.gpus import active_pods, held_by
 
     file = stackfile.read(path)
     cluster = file.cluster()
     inventory = Inventory.of(cluster)
     chosen, named = one_pool([*cluster.pools], inventory.workers, pool, nodes)
     names = [host.name for host in inventory.usable_of(chosen)] if named is None else named
-    held = held_by(active_pods(cluster_api(file, cluster)))
-    pods = [f"{pod} on {name}" for name in names for by in held.get(name, {}).values() for pod in by]
-    if pods:
-        raise NoVerdict(
-            f"pods hold GPUs or HCAs: {listed([*dict.fromkeys(pods)])}",
-            "wait for them or end them, or choose other workers with --nodes A,B",
-        )
+    held = pods_on(names, cluster_api(file, cluster))
     spec = spec_of_stack(file, cluster)
-    workers = {host.name: host for host in inventory.workers if host.name in names}
-    rounds = paths.rounds_of(names, places_of(cluster.hosts.workers))
+    return show_paths(file.stack, chosen, measure_paths(spec, names, cluster.hosts.workers, held), as_json)
+
+
+def pods_on(names: Sequence[str], api: Api) -> list[str]:
+    """The pods that hold GPUs or HCAs of these workers. Raises ApiError."""
+    from busbar.kube.gpus import active_pods, held_by
+
+    held = held_by(active_pods(api))
+    found = [f"{pod} on {name}" for name in names for by in held.get(name, {}).values() for pod in by]
+    return [*dict.fromkeys(found)]
+
+
+def measure_paths(
+    spec: Spec, names: Sequence[str], places: Iterable[Worker], held: Sequence[str], say: Say = progress
+) -> Found:
+    """Measure the paths of these workers over SSH. `held`: what runs on them.
+
+    Raises NoVerdict while something does, and ScriptError for the bastion.
+    """
+    from busbar.fabric import paths
+    from busbar.fabric.diagnosis.stages import places_of
+    from busbar.hosts.remote import Hosts
+
+    if held:
+        raise NoVerdict(
+            f"GPUs or HCAs are in use: {listed(held)}",
+            "wait for these jobs or end them, or choose other workers with --nodes A,B",
+        )
+    workers = {host.name: host for host in spec.hosts if host.name in names}
+    rounds = paths.rounds_of(names, places_of(places))
     rails = max((spec.requirements_of(host).rails for host in workers.values()), default=0)
-    progress(paths.plan_text(len(names), rails, rounds))
+    say(paths.plan_text(len(workers), rails, rounds))
 
-    async def measure() -> paths.Found:
-        async with Hosts.open(spec.login, progress) as hosts:
-            return await paths.measure(hosts, workers, spec.requirements_of, rounds, progress)
+    async def measure() -> Found:
+        async with Hosts.open(spec.login, say) as hosts:
+            return await paths.measure(hosts, workers, spec.requirements_of, rounds, say)
 
-    found = asyncio.run(measure())
+    return asyncio.run(measure())
+
+
+def show_paths(stack: str, pool: str, found: Found, as_json: bool) -> int:
+    """Print the paths that are slow, and what was not run. Returns the exit code."""
     for why in found.not_run:
         progress(f"not run: {why}")
     result = {
-        "stack": file.stack,
-        "pool": chosen,
+        "stack": stack,
+        "pool": pool,
         "rows": [asdict(row) for row in found.rows],
         "paths": [each.model_dump() for each in found.paths],
         "not_run": found.not_run,

@@ -21,7 +21,15 @@ from busbar.config import Ssh, stackfile
 from busbar.config.findings import did_you_mean
 from busbar.config.stackfile import StackFile
 from busbar.exits import DONE, FAILED, NO_VERDICT, Failed, Misuse
-from busbar.fabric.commands.diagnose import FOLDER, KEPT, one_pool, put_in_quarantine, run
+from busbar.fabric.commands.diagnose import (
+    FOLDER,
+    KEPT,
+    measure_paths,
+    one_pool,
+    put_in_quarantine,
+    run,
+    show_paths,
+)
 from busbar.fabric.commands.measure import asked
 from busbar.fabric.diagnosis import Scope
 from busbar.fabric.diagnosis.stages import places_of
@@ -52,6 +60,8 @@ POLL_SECONDS = 3.0
 READY_SECONDS = 300
 # How long host/node.sh waits for the end of jobs, with its questions.
 END_JOBS_SECONDS = 200
+# States of sinfo(1) of a node with jobs.
+WITH_JOBS = ("allocated", "completing", "draining", "failing", "mixed")
 ROLES = {"controller": "lb", "login": "lb", "compute": "worker"}
 
 
@@ -277,6 +287,23 @@ def diagnose(
         section = f"{config.PROJECT}:{config.KEY}"
         put_in_quarantine(file, slurm, found, section=section, role="compute")
     return found.exit_code
+
+
+def paths(path: Path, pool: str | None, nodes: str | None, *, as_json: bool) -> int:
+    """Measure the paths of a pool over SSH, and print them. Returns the exit code.
+
+    Raises NoVerdict while jobs hold its nodes, and ScriptError, UnreachableError without slurmctld's answer.
+    """
+    slurm, file = config.read(path)
+    spec = _spec(slurm, file)
+    workers = [host for host in spec.hosts if host.pool]
+    chosen, named = one_pool([*slurm.pools], workers, pool, nodes)
+    held = {host.name for host in slurm.workers_of(chosen) if host.quarantine}
+    names = named or [host.name for host in workers if host.pool == chosen and host.name not in held]
+    known = _ask(spec.login, lambda hosts: drift.read_nodes(hosts, spec.hosts[0]))
+    states = {name: known[name]["state"].lower() for name in names if name in known}
+    busy = [f"jobs on {name} ({state})" for name, state in states.items() if state.startswith(WITH_JOBS)]
+    return show_paths(file.stack, chosen, measure_paths(spec, names, slurm.workers, busy), as_json)
 
 
 def _part(slurm: Slurm, pool: str | None, nodes: str | None, minutes: int | None) -> Slurm:

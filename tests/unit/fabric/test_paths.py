@@ -12,7 +12,17 @@ from typing import Any, cast
 import pytest
 
 from busbar.fabric import paths
-from busbar.fabric.paths import BETWEEN, GPU_TO_HCA, PCIE, REFUSED, Found, Rail, pcie_gbps, rounds_of
+from busbar.fabric.paths import (
+    BETWEEN,
+    GPU_TO_HCA,
+    PCIE,
+    REFUSED,
+    Found,
+    Rail,
+    pcie_gbps,
+    rails_of,
+    rounds_of,
+)
 from busbar.hosts.inventory import Host
 from busbar.hosts.remote import ScriptError
 from lab.hosts import disk
@@ -60,10 +70,10 @@ class Machine:
         file.chmod(0o755)
 
     def ask(self, verb: str, more: str = "") -> list[dict[str, Any]]:
-        """The paths that a verb finds. Runs take no time, and a silent one ends after 2 s."""
+        """The paths that a verb finds. Runs take no time, and a silent one ends after 5 s."""
         call = (
             f"PATH={self.folder}/bin:$PATH INFINIBAND={self.folder} PCI={self.folder} MODULES={self.folder}\n"
-            f"RUN_SECONDS=0 MOST_SECONDS=2 CONNECT_SECONDS=1 FIRST_PORT={self.port} FOLDER=$(mktemp -d)\n"
+            f"RUN_SECONDS=0 MOST_SECONDS=5 CONNECT_SECONDS=20 FIRST_PORT={self.port} FOLDER=$(mktemp -d)\n"
             f"RAILS=(mlx5_1/1 mlx5_3/1)\n{more}\npaths_{verb}\n[[ -z $(jobs -r) ]]"
         )
         done = run("paths", call)
@@ -92,7 +102,7 @@ def test_each_rail_is_measured_with_the_memory_of_the_host_and_of_a_gpu(tmp_path
     [
         ("mlx5_1 gpu refused", "Couldn't allocate MR"),
         ("mlx5_1 gpu unbuilt", "Invalid Command or flag."),
-        ("mlx5_1 gpu silent", "timed out after 2 s"),
+        ("mlx5_1 gpu silent", "timed out after 5 s"),
     ],
 )
 def test_a_path_without_a_result_has_the_reason(tmp_path: Path, fault: str, why: str) -> None:
@@ -132,7 +142,7 @@ def test_an_hca_is_measured_with_the_gpu_below_its_switch(tmp_path: Path) -> Non
 
 def test_a_server_of_another_host_that_does_not_answer_is_no_slow_path(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
-    found = results(machine.ask("connect", "ADDRESS=127.0.0.1"))
+    found = results(machine.ask("connect", "ADDRESS=127.0.0.1 CONNECT_SECONDS=1"))
     assert found["mlx5_1", "partner"] == f"Couldn't connect to 127.0.0.1:{machine.port}"
 
 
@@ -149,7 +159,7 @@ def test_a_port_that_another_program_has_is_no_slow_path(tmp_path: Path) -> None
 def test_a_rail_is_measured_with_a_partner_that_serves(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "mlx5_3 partner 97.5")
     # The simulator tells hosts by their addresses.
-    both = "ADDRESS=127.0.0.2 MOST_SECONDS=4\npaths_serve >/dev/null &\n"
+    both = "ADDRESS=127.0.0.2\npaths_serve >/dev/null &\n"
     found = results(machine.ask("connect", both))
     assert found == {("mlx5_1", "partner"): 392.0, ("mlx5_3", "partner"): 97.5}
 
@@ -164,7 +174,7 @@ class FakeHosts:
         verb, rails = values["VERB"], values.get("RAILS", "")
         self.asked.append((host.name, verb, rails))
         if verb == "look":
-            return {"hcas": [hca("mlx5_1")], "links": {}}
+            return {"hcas": [hca("mlx5_1")], "links": []}
         if host.name == self.without:
             raise ScriptError(
                 "paths failed: perftest is not installed",
@@ -279,6 +289,19 @@ def test_the_rate_of_a_pcie_link_is_that_after_its_encoding(
     speed: str, width: str, gbps: float | None
 ) -> None:
     assert pcie_gbps({"speed": speed, "width": width}) == gbps
+
+
+def test_the_second_port_of_an_hca_is_a_rail_of_its_own(tmp_path: Path) -> None:
+    required = REQUIRED.model_copy(update={"rails": 3})
+    answer = {"hcas": [hca("mlx5_1"), hca("mlx5_1", port=2)], "links": []}
+    rails, missing = rails_of(answer, required)
+    assert {name: rail.word for name, rail in rails.items()} == {"mlx5_1": "mlx5_1/1", "mlx5_1:2": "mlx5_1/2"}
+    assert missing == "2 of 3 rails found (no other HCA)"
+    port = tmp_path / "mlx5_1/ports/2"
+    port.mkdir(parents=True)
+    (port / "rate").write_text("400 Gb/sec (4X NDR)\n")
+    answered = Machine(tmp_path).ask("loopback", "RAILS=(mlx5_1/2)")
+    assert {each["rail"] for each in answered} == {"mlx5_1:2"}
 
 
 def test_the_floor_of_an_unusual_link_is_nine_tenths_of_the_smaller_limit() -> None:

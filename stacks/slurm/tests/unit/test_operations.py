@@ -26,6 +26,7 @@ from stacks.slurm.package.preflight import Spec
 from stacks.slurm.tests.support import compute, configured, facts, slurm
 from tests.support.cli import busbar
 from tests.support.clusters import host_key
+from tests.support.reports import hca
 
 
 def test_the_module_has_the_functions_by_which_the_core_serves_its_stacks() -> None:
@@ -68,6 +69,16 @@ class Site:
     async def run(self, host: Any, script: str, values: Mapping[str, str], **__: object) -> Any:
         if values["VERB"] == "daemon":
             return {"active": not self.is_off}
+        if script == "paths":
+            self.given.append({"host": host.name, **values})
+            if values["VERB"] == "look":
+                return {"hcas": [hca(f"mlx5_{number}") for number in range(8)], "links": []}
+            rails = [word.partition("/")[0] for word in values["RAILS"].split()]
+            memories = {"loopback": ("host", "gpu"), "serve": (), "connect": ("partner",)}[values["VERB"]]
+            each = {"gpu": "", "gbps": 392.0, "why": ""}
+            return {
+                "paths": [{**each, "rail": rail, "memory": memory} for rail in rails for memory in memories]
+            }
         assert host.name == "ctl"
         if script == "slurm/node":
             self.given.append(values)
@@ -347,3 +358,22 @@ def test_every_package_of_the_host_scripts_is_listed() -> None:
         for line in re.findall(r"install_slurm (.*)|mysql=\((.*)\)", text):
             installed |= {word.strip("+") for word in "".join(line).split() if word[0] not in '"$'}
     assert installed - {"client"} <= {*OF_OS}
+
+
+def test_paths_are_measured_over_ssh_where_no_job_runs(site: Site) -> None:
+    site.nodes = {f"gpu-{number}": {"state": "idle", "reason": "", "by": ""} for number in (1, 2)}
+    done = site("diagnose", "{}", "--paths", "--json")
+    found = json.loads(done.stdout)
+    assert (done.exit_code, found["rows"], found["not_run"], len(found["paths"])) == (0, [], [], 40)
+    asked = sorted(each["VERB"] for each in site.given)
+    assert asked == ["connect", "look", "look", "loopback", "loopback", "serve"]
+
+
+def test_paths_are_not_measured_while_jobs_hold_a_node(site: Site) -> None:
+    site.nodes = {"gpu-1": {"state": "idle"}, "gpu-2": {"state": "mixed"}}
+    done = site("diagnose", "{}", "--paths")
+    assert done.exit_code == 2
+    assert (
+        "GPUs or HCAs are in use: jobs on gpu-2 (mixed). Fix: wait for these jobs or end them" in done.stderr
+    )
+    assert site.given == []
