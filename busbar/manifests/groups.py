@@ -8,8 +8,6 @@ from busbar.manifests import launcher, shell
 from busbar.manifests.nccljob import NcclJob, Stage
 from busbar.manifests.ncclrun import NcclRun
 
-NODE_FILE = "/run/busbar-node"
-"""On a worker: the name of its node."""
 WORKER_SECONDS = 180
 """A worker that does not answer by then is left out."""
 # One that accepts connections and does not answer them so often is not waited for any longer.
@@ -37,7 +35,6 @@ def script(job: NcclJob, stage: Stage) -> str:
         **values(job, stage),
         "PROGRAM_FIX": launcher.PROGRAM_FIX,
         "HOSTFILE": launcher.HOSTFILE,
-        "NODE_FILE": NODE_FILE,
         "SSH_ARGS": launcher.SSH_ARGS,
         "LOGIN_SECONDS": LOGIN_SECONDS,
         "HANGS": _HANGS,

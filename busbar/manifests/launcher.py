@@ -17,6 +17,8 @@ Raise it where a new text measures something else, and say so in the release not
 again."""
 
 HOSTFILE = "/etc/mpi/hostfile"
+NODE_FILE = "/run/busbar-node"
+"""In a worker's pod: the name of its node."""
 
 # Where public images keep nccl-tests when it is not on PATH.
 PROGRAM_FOLDERS = (
@@ -71,6 +73,7 @@ def common(job: NcclRun) -> dict[str, Any]:
         "COUNT_LINE": COUNT_LINE,
         "COUNT_SECONDS": COUNT_SECONDS,
         "PROGRAM_FOLDERS": PROGRAM_FOLDERS,
+        "NODE_FILE": NODE_FILE,
         "MEASURE_SECONDS": max(job.deadline_seconds - MARGIN_SECONDS, 1),
         "ARGUMENTS": [*map(str, arguments)],
     }

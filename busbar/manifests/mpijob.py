@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from busbar.manifests import groups
-from busbar.manifests.launcher import LAUNCHER, script
+from busbar.manifests.launcher import LAUNCHER, NODE_FILE, script
 from busbar.manifests.names import job_name
 from busbar.manifests.nccljob import TOPOLOGY_FOLDER, NcclJob
 from busbar.manifests.scheduling import GPU_RESOURCE, HCA_CHECK, HOSTNAME, NODE_ENV, REQUIRED, pod_on
@@ -107,10 +107,13 @@ def _worker(job: NcclJob, name: str) -> dict[str, Any]:
     for index, (path, kind) in enumerate(sorted(job.host_paths.items())):
         volumes.append({"name": f"host-{index}", "hostPath": {"path": path, "type": kind}})
         mounts.append({"name": f"host-{index}", "mountPath": path})
+    # A stage goes on without the workers that do not come.
+    check = HCA_CHECK if job.hca_resources and not job.stage else ""
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": job.image,
-        "command": ["/bin/bash", "-c", _SSHD],
+        "command": ["/bin/bash", "-c", f'{check}echo "$BUSBAR_NODE" >{NODE_FILE} && {_SSHD}'],
+        "env": [dict(NODE_ENV)],
         "readinessProbe": {"tcpSocket": {"port": SSH_PORT}, "periodSeconds": 2},
         "resources": {"limits": limits},
         "volumeMounts": mounts,
@@ -118,10 +121,6 @@ def _worker(job: NcclJob, name: str) -> dict[str, Any]:
     if job.locks_memory:
         # Registering memory with an HCA locks it; without the capability the limit of the runtime applies.
         container["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
-    if job.stage or job.hca_resources:
-        before = f'echo "$BUSBAR_NODE" >{groups.NODE_FILE} && ' if job.stage else HCA_CHECK
-        container["command"] = ["/bin/bash", "-c", f"{before}{_SSHD}"]
-        container["env"] = [dict(NODE_ENV)]
     pod = pod_on(job.nodes, job.taints, container)
     pod["volumes"] = volumes
     if job.runtime_class:

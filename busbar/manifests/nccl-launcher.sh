@@ -29,5 +29,7 @@ mpi=("${mpirun[@]}" -np "$RANKS" --hostfile "$HOSTFILE" "${MPI_ARGS[@]}")
 # run_collective SECONDS COLLECTIVE ARGUMENTS...: with arguments for mpirun.
 run_collective() {
   local program
-  program=$(find_program "$2_perf") && timeout --kill-after=5 "$1" "${mpi[@]}" "${@:3}" "$program" "${ARGUMENTS[@]}"
+  # shellcheck disable=SC2016 # for the shell of the rank
+  program=$(find_program "$2_perf") && timeout --kill-after=5 "$1" "${mpi[@]}" "${@:3}" /bin/bash -c \
+    "$(declare -p NODE_FILE; declare -f describe_host)"$'\n''describe_host; exec "$@"' busbar "$program" "${ARGUMENTS[@]}"
 }

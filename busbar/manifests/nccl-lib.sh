@@ -2,7 +2,8 @@
 # Functions of all scripts that run nccl-tests.
 #
 # Values: FIRST_LINE, LAST_LINE, COUNT_LINE (busbar/judge), COUNT_SECONDS (for the count at the end: a process that outlives
-# mpirun keeps the pipe open), PROGRAM_FOLDERS (where public images keep nccl-tests when they are not on PATH), PROGRAM_FIX.
+# mpirun keeps the pipe open), PROGRAM_FOLDERS (where public images keep nccl-tests when they are not on PATH), PROGRAM_FIX,
+# NODE_FILE (in a worker's pod: the name of its node).
 # shellcheck disable=SC2034 # mpirun is read by the scripts that follow
 
 # start_log: counts all output on its way out, so that a log that was cut is noticed: the kubelet serves one that was rotated twice
@@ -40,6 +41,18 @@ find_program() {
   done
   echo "# busbar: no program $1 on PATH or in ${PROGRAM_FOLDERS[*]}. Fix: $PROGRAM_FIX" >&2
   return 127
+}
+
+# describe_host: the first rank of each host prints what its processes may open, and which libraries of the driver are empty.
+# shellcheck disable=SC2329 # ranks call it
+describe_host() {
+  [[ ${OMPI_COMM_WORLD_LOCAL_RANK:-${SLURM_LOCALID:-0}} == 0 ]] || return 0
+  local host=${SLURMD_NODENAME:-${HOSTNAME%%.*}} file
+  [[ ! -s $NODE_FILE ]] || host=$(<"$NODE_FILE")
+  echo "# busbar: open files on $host: soft $(ulimit -Sn), hard $(ulimit -Hn)"
+  for file in /usr/lib{,64,/*-linux-gnu}/lib{cuda,nvidia-ml}.so.1; do
+    [[ ! -e $file || -s $file ]] || echo "# busbar: driver library on $host has 0 bytes: $file"
+  done
 }
 
 # find_mpirun MESSAGE OPTION...: sets `mpirun`, with these options and the one by which each line names its rank; ends the script

@@ -63,10 +63,11 @@ fi
 # shellcheck disable=SC2329
 run_rank() {
   local program
+  describe_host
   program=$(find_program "$1_perf") && exec "$program" "${@:2}"
 }
 # shellcheck disable=SC2016 # for the shell of the rank
-rank="$(declare -p PROGRAM_FOLDERS PROGRAM_FIX; declare -f find_program run_rank)"$'\n''run_rank "$@"'
+rank="$(declare -p PROGRAM_FOLDERS PROGRAM_FIX NODE_FILE; declare -f find_program describe_host run_rank)"$'\n''run_rank "$@"'
 
 # run_collective SECONDS COLLECTIVE ARGUMENTS...: with arguments for env.
 run_collective() {

@@ -16,6 +16,7 @@ from busbar.judge.nccl.diagnose.known import LineRules
 from busbar.judge.nccl.expected import JUDGE
 from busbar.judge.nccl.expected.expectation import Expectation
 from busbar.judge.nccl.log import reader
+from busbar.judge.nccl.log.evidence import OPEN_FILES
 from busbar.judge.nccl.log.reader import ParsedLog
 from busbar.judge.nccl.log.tables import infer
 from busbar.judge.nccl.verdict import Verdict
@@ -88,6 +89,7 @@ def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None =
         remarks=remarks(context, diagnoses),
         more_remarks=log.uncounted,
         environment=dict(e.partition("=")[::2] for e in evidence.environment),
+        open_files={limits: sorted(hosts) for limits, hosts in evidence.facts.get(OPEN_FILES, {}).items()},
         tests_version=next((r.preamble.tests_version for r in log.runs if r.preamble.tests_version), None),
         gpu=preamble.ranks[0].gpu or None if preamble else None,
         expectation=_expectation(context),

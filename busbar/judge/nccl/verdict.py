@@ -45,6 +45,9 @@ class Verdict(verdict.Verdict):
     remarks: list[Remark] = Field(default_factory=list, description="what is unusual and decides nothing")
     more_remarks: int = Field(default=0, description="unusual lines that are not among the remarks")
     environment: dict[str, str] = Field(default_factory=dict)
+    open_files: dict[str, list[str]] = Field(
+        default_factory=dict, description="limits of a rank, such as `soft 1024, hard 524288` -> its hosts"
+    )
     tests_version: str | None = None
     gpu: str | None = None
     expectation: dict[str, Any]

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from busbar.judge import COUNT_LINE, FIRST_LINE, LAST_LINE
+from busbar.judge.nccl import Expectation, judge
 from busbar.judge.nccl.expected import profiles
 from busbar.manifests.launcher import HOSTFILE, script
 from busbar.manifests.nccljob import NcclJob
@@ -23,11 +24,12 @@ from tests.support.kube_site import job
 
 MPIRUN = """#!/bin/bash
 if [[ ${1:-} == --version ]]; then echo "mpirun (Open MPI) ${OPEN_MPI:-4.1.4}"; exit; fi
-printf 'mpirun'; printf ' <%s>' "$@"; echo
+printf 'mpirun'; printf ' <%s>' "${@//$'\\n'/; }"; echo
 for word in "$@"; do
   [[ $word == *"${FAILING:-nothing}"* ]] && exit 3
 done
-exit 0
+while [[ $1 != /bin/bash ]]; do shift; done
+OMPI_COMM_WORLD_LOCAL_RANK=0 "$@" && OMPI_COMM_WORLD_LOCAL_RANK=1 "$@"
 """
 
 
@@ -84,6 +86,22 @@ def test_mpirun_gets_one_rank_per_gpu_the_sizes_and_the_environment_by_name(prog
         f" <{programs}/all_reduce_perf> <-b> <536870912> <-e> <8589934592> <-f> <2>"
         " <-n> <20> <-w> <5> <-c> <1> <-g> <1>"
     )
+
+
+def test_the_first_rank_of_each_host_prints_its_limits_before_the_program_starts(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("busbar.manifests.launcher.NODE_FILE", str(programs / "node"))
+    (programs / "node").write_text("gpu-7\n")
+    (programs / "all_reduce_perf").write_text("#!/bin/bash\necho rank $OMPI_COMM_WORLD_LOCAL_RANK\n")
+    bash = "#!/bin/bash\nulimit -Sn 1024; ulimit -Hn 4096\n"
+    (programs / "mpirun").write_text(MPIRUN.replace("#!/bin/bash\n", bash))
+    done = run(job(), programs)
+    limits = "# busbar: open files on gpu-7: soft 1024, hard 4096"
+    assert done.stdout.splitlines()[3:6] == [limits, "rank 0", "rank 1"]
+    verdict = judge(done.stdout.splitlines(), Expectation())
+    assert verdict.open_files == {"soft 1024, hard 4096": ["gpu-7"]}
+    assert [each.evidence for each in verdict.diagnoses if each.name == "few-open-files"] == [limits]
 
 
 def test_ssh_options_arrive_as_one_word(programs: Path) -> None:

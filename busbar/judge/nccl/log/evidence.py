@@ -21,6 +21,7 @@ KEEP_HOSTS = 65536
 KEEP_LABELS = 1024
 EVIDENCE_WIDTH = 400
 MACHINE = "machine"  # the fact of a pod that is the Node on which it runs
+OPEN_FILES = "open files"  # the fact of a host that are the limits of its ranks
 # dictionaries: a text -> the first line that states it
 TEXTS = (
     "networks", "versions", "topology_set", "topology_failed", "hcas", "plugin_paths", "environment",

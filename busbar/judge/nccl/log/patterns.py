@@ -174,5 +174,7 @@ POD = _ascii(
     r"(?P<node>[\w.\-]+)"
     r"|Successfully assigned (?:[\w.\-]+/)?(?P<assigned>[\w.\-]+) to (?P<to>[\w.\-]+))"
 )
+# # busbar: open files on gpu-7: soft 1024, hard 524288
+OPEN_FILES = _ascii(r"# busbar: open files on (?P<host>[\w.\-]+): (?P<limits>soft (?P<soft>\w+), hard \w+)$")
 # # simulated: CPU program in place of nccl-tests
 SIMULATED = _ascii(r"#\s*simulated:\s*(\S.*)")

@@ -15,6 +15,7 @@ from busbar.judge.nccl.log.evidence import (
     EVIDENCE_WIDTH,
     KEEP_HOSTS,
     MACHINE,
+    OPEN_FILES,
     Evidence,
     Fact,
     candidates,
@@ -469,6 +470,8 @@ class LogReader:
         self._at = self.builder.program
         for kind, value in plain_facts(text):
             self._evidence("", None).keep(kind, value, number, text)
+        if "open files on" in text and (limits := p.OPEN_FILES.match(text)) is not None:
+            self._evidence("", None).of_host(OPEN_FILES, limits["limits"], limits["host"])
         if ("Running" in text or "assigned" in text) and (pod := p.POD.search(text)) is not None:
             name, node = pod["pod"] or pod["assigned"], pod["node"] or pod["to"]
             self._evidence("", None).of_host(MACHINE, node, name)
