@@ -152,10 +152,7 @@ def measure_paths(
     from busbar.hosts.remote import Hosts
 
     if held:
-        raise NoVerdict(
-            f"GPUs or HCAs are in use: {listed(held)}",
-            "wait for these jobs or end them, or choose other workers with --nodes A,B",
-        )
+        raise NoVerdict(f"GPUs or HCAs are in use: {listed(held)}", "wait for these jobs, or end them")
     workers = {host.name: host for host in spec.hosts if host.name in names}
     rounds = paths.rounds_of(names, places_of(places))
     rails = max((spec.requirements_of(host).rails for host in workers.values()), default=0)

@@ -7,6 +7,7 @@ The order of the imports is that of the criteria, and STAGES are in the order in
 from stacks.accept.package.kinds import KINDS as KINDS
 from stacks.accept.package.subjects import inventory as inventory
 from stacks.accept.package.subjects import cabling as cabling
+from stacks.accept.package.subjects import paths as paths
 from stacks.accept.package.subjects import nodes as nodes
 from stacks.accept.package.subjects import collectives as collectives
 from stacks.accept.package.subjects import stress as stress
@@ -17,7 +18,7 @@ from stacks.accept.package.subjects import machines as machines
 # isort: on
 
 STAGES = (
-    inventory.STAGE, cabling.STAGE, nodes.NVLINK, nodes.PAIRS, nodes.RAILS, collectives.FIRST,
+    inventory.STAGE, cabling.STAGE, paths.STAGE, nodes.NVLINK, nodes.PAIRS, nodes.RAILS, collectives.FIRST,
     collectives.REPEATS, stress.STAGE, storage.STAGE, training.STAGE, soak.STAGE, nodes.AFTER,
     machines.STAGE,
 )  # fmt: skip

@@ -10,6 +10,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from busbar.hosts.inventory import Inventory as HostInventory
+from busbar.judge import few_files
 from busbar.kube.wait import Deadline, Pending, wait_until
 from busbar.text import counted, listed
 from busbar.versions import release
@@ -57,6 +58,17 @@ def _took_part(asked: Question) -> Finding:
     if log.verdict.nodes != len(nodes):
         return Finding("unknown", f"the log is of {log.verdict.nodes} nodes, its job had {len(nodes)}")
     return asked.took_part(nodes)
+
+
+@kind("collectives.files", "every rank may have more than 1024 files open", required=False)
+def _files(asked: Question) -> Finding:
+    limits = asked.log("collectives").verdict.open_files
+    if few := [f"{each} on {listed(hosts, 4)}" for each, hosts in limits.items() if few_files(each)]:
+        return Finding("fail", sentences(few))
+    silent = len(asked.log("collectives").record.nodes) - sum(map(len, limits.values()))
+    if silent > 0:
+        return Finding("unknown", f"{counted(silent, 'node')} printed no limit")
+    return Finding("pass", "; ".join(limits))
 
 
 @kind("collectives.diagnostics", "NCCL's own diagnostics (NCCL 2.31 and newer)", required=False)

@@ -17,6 +17,7 @@ from busbar.collect.spec import expectation, settings_of
 from busbar.config import Cluster, load
 from busbar.fabric.diagnosis.stages import Work
 from busbar.fabric.localise import Group, Known, plan, plan_rails
+from busbar.fabric.paths import Found, Rail
 from busbar.judge import FIRST_LINE, LAST_LINE
 from busbar.judge.archive import Archive, JobOutcome, Record
 from busbar.manifests import mpijob, nccljob
@@ -48,6 +49,7 @@ from stacks.accept.package.site import COLLECTIVES, Site, validation_of
 from stacks.accept.package.soak import SAMPLES
 from stacks.accept.package.subjects.cabling import Fabric, write_design
 from stacks.accept.package.subjects.collectives import RUNS
+from stacks.accept.package.subjects.paths import PATHS, Paths
 from stacks.accept.tests.net import Net
 from stacks.training.tests.unit import made as proof
 from tests.support.clusters import site
@@ -112,6 +114,8 @@ def log(
         made.hosts, made.name, made.peak = hosts, name, next(next_[name])
         made.low = made.high if iterations else made.low
         printed = [line for line in made.lines() if not (warn and "NCCL INFO" in line)]
+        files = [f"# busbar: open files on {host}: soft 1048576, hard 1048576" for host in hosts]
+        printed = files + printed
         lines += [f"# busbar: measuring {name}", *printed, f"# busbar: {name} ended with exit code 0"]
     text = "".join(f"{line}\n" for line in [*lines, f"{LAST_LINE} 0"])
     return text.replace(" iters: 20 ", f" iters: {iterations} ") if iterations else text
@@ -241,6 +245,18 @@ def printed(folder: Path, stage: str, hosts: dict[str, Any], run: str = RUN_NAME
     """What the script of accept has printed on hosts."""
     found = Printed(run=run, hosts=hosts).model_dump(mode="json")
     write_json(folder / FOLDER / stage / PRINTED, found)
+
+
+def paths(folder: Path, change: Callable[[Found], None] = lambda found: None) -> None:
+    """The paths of both workers, with eight rails each."""
+    found = Found()
+    for name, peer in zip(WORKERS, ["", WORKERS[0]], strict=True):
+        found.rails[name] = {f"mlx5_{hca}": Rail(f"mlx5_{hca}/1", 400, 504.1) for hca in range(8)}
+        for memory in ("host", "gpu", *(["partner"] if peer else [])):
+            about = {"memory": memory, "gpu": "", "gbps": 392.0, "why": ""}
+            found.take(name, [{"rail": rail, **about} for rail in found.rails[name]], peer)
+    change(found)
+    write_json(folder / FOLDER / "paths" / PATHS, Paths(run=RUN_NAME, pools={"h100": found}))
 
 
 def soak_log(hosts: list[str], values: Sequence[float], seconds: float = 300.5) -> str:
@@ -431,6 +447,7 @@ def evidence(folder: Path) -> Path:
     more = {f"fio-{width}": fio() for width in (nodes // 2, nodes)}
     printed(folder, "storage", {name: stored(**more) for name in WORKERS})
     printed(folder, "cabling", {"worker-1": {"text": cabling().text()}})
+    paths(folder)
     collective(folder, "collectives")
     collective(folder, "repeats")
     nodes_pairs_rails(folder)

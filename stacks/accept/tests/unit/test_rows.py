@@ -13,6 +13,7 @@ import yaml
 
 from busbar.config import load
 from busbar.exits import Misuse
+from busbar.fabric.paths import Found, Rail
 from stacks.accept.package import criteria as contract
 from stacks.accept.package import document
 from stacks.accept.package.evidence import Evidence, read_json, write_json
@@ -601,6 +602,47 @@ def test_fewer_repeated_runs_than_planned_are_unknown(folder: Path) -> None:
     assert made.result(folder, ROWS["repeats.log"]).result == "unknown"
     assert made.result(folder, "repeats.h100.alltoall.busbw").result == "unknown"
     assert made.result(folder, "repeats.h100.all_reduce.busbw").result == "pass"
+
+
+def test_a_slow_path_fails_its_row_and_one_without_a_result_is_not_run(folder: Path) -> None:
+    def slow(found: Found) -> None:
+        found.paths = [
+            path.model_copy(update={"gbps": 41.0})
+            if path.memory == "gpu" and path.host == "worker-2"
+            else path
+            for path in found.paths
+        ]
+
+    made.paths(folder, slow)
+    row = made.result(folder, ROWS["paths.slow"])
+    assert row.result == "fail"
+    expected = (
+        "worker-2 mlx5_0 with GPU: 41 Gb/s, expected at least 380 Gb/s; see the way between GPU and HCA"
+    )
+    assert row.reason.startswith(expected)
+    for change, result, reason in (
+        (
+            lambda found: found.not_run.append("worker-1: perftest is not installed"),
+            "not run",
+            "worker-1: perftest",
+        ),
+        (lambda found: found.paths.clear(), "not run", "worker-1: no result; worker-2: no result"),
+        (lambda found: found.rails["worker-1"].update(mlx5_0=Rail("a", 1, 1)), "unknown", "of another rate"),
+        (lambda found: found.rails.clear(), "unknown", "cannot be judged: KeyError"),
+    ):
+        made.paths(folder, change)
+        row = made.result(folder, ROWS["paths.slow"])
+        assert (row.result, reason in row.reason) == (result, True), row.reason
+
+
+def test_few_open_files_fail_their_row_and_a_silent_node_leaves_it_open(folder: Path) -> None:
+    made.collective(folder, "collectives", text=lambda log: log.replace("soft 1048576", "soft 1024"))
+    row = made.result(folder, ROWS["collectives.files"])
+    assert (row.result, row.reason.startswith("soft 1024, hard 1048576 on ")) == ("fail", True)
+    assert made.result(folder, ROWS["collectives.proof"]).result == "pass"
+    made.collective(folder, "collectives", text=lambda log: log.replace("open files on", "files on"))
+    row = made.result(folder, ROWS["collectives.files"])
+    assert (row.result, row.reason) == ("unknown", "2 nodes printed no limit")
 
 
 def test_what_nccls_own_diagnostics_print_becomes_a_row(folder: Path) -> None:

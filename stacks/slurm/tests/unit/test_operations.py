@@ -374,6 +374,6 @@ def test_paths_are_not_measured_while_jobs_hold_a_node(site: Site) -> None:
     done = site("diagnose", "{}", "--paths")
     assert done.exit_code == 2
     assert (
-        "GPUs or HCAs are in use: jobs on gpu-2 (mixed). Fix: wait for these jobs or end them" in done.stderr
+        "GPUs or HCAs are in use: jobs on gpu-2 (mixed). Fix: wait for these jobs, or end them" in done.stderr
     )
     assert site.given == []
