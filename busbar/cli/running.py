@@ -72,6 +72,8 @@ def _show_differences(found: Verified, stack: str) -> None:
 def nodes(stack: Stack, project: Project = None, as_json: AsJson = False) -> None:
     """Check GPUs, PCIe links, HCAs and Nodes of all workers, at any time.
 
+    It also names workers whose last measurement ran with few open files.
+
     Exit code 0: no errors, every Node Ready; 1: an error, or a Node that is not Ready or cannot be read;
     64: no such stack.
     """
@@ -79,10 +81,13 @@ def nodes(stack: Stack, project: Project = None, as_json: AsJson = False) -> Non
 
     from busbar.cli.before import show_hosts
     from busbar.config.stackfile import stack_of
+    from busbar.operations.verify import few_open_files
 
     path = find_file(stack, project)
     found, name = operations_of(path).nodes(path), stack_of(path)
-    found = replace(found, outcome=found.outcome.on(name))
+    measured = few_open_files(path.parent / ".busbar" / name, (host.pool for host in found.spec.hosts))
+    outcome = replace(found.outcome, findings=[*found.outcome.findings, *measured])
+    found = replace(found, outcome=outcome.on(name))
     result = {"stack": name, **found.data()}
     print_result(result, as_json, lambda: show_hosts(found.spec, found.outcome, found.nodes))
     if not found.are_well:

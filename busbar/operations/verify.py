@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from busbar.config import Cluster
@@ -16,6 +17,8 @@ from busbar.hosts.inventory import API_PORT, Host, Inventory, Login, url_host
 from busbar.hosts.k3s import worker_taints
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError, on_each
 from busbar.hosts.scripts import with_server
+from busbar.judge import few_files
+from busbar.judge.archive import VERDICT, Archive
 from busbar.kube import health, nodes
 from busbar.kube.client import ApiError, RestApi, UnknownAuthority, read_kubeconfig_again
 from busbar.kube.gpus import count
@@ -46,6 +49,10 @@ _DNS_FIX = (
 _BLOCKING = ("NoSchedule", "NoExecute")
 _KUBERNETES = "node.kubernetes.io/"
 
+_OPEN_FILES_FIX = (
+    "set LimitNOFILE=1048576 for k3s-agent or slurmd, restart it and measure again: NCCL needs more for "
+    "all-to-all over many hosts"
+)
 READY = "Ready"
 UNKNOWN = "unknown"
 
@@ -322,6 +329,18 @@ async def inspect(spec: Spec, inventory: Inventory, state: Callable[[], ClusterS
         problem = Finding((CLUSTER,), f"Nodes cannot be read: {error.what}", error.fix)
         outcome = replace(outcome, findings=[*outcome.findings, problem])
     return Workers(workers, outcome, nodes)
+
+
+def few_open_files(folder: Path, pools: Iterable[str | None]) -> Iterator[Finding]:
+    """Find workers that had few open files in the last measurement of their pool. `folder`: of the stack."""
+    for pool in sorted({*filter(None, pools)}):
+        verdicts = sorted((folder / pool).rglob(VERDICT), key=lambda path: path.stat().st_mtime)
+        verdict = Archive(verdicts[-1].parent).verdict() if verdicts else None
+        for limits, names in ((verdict or {}).get("open_files") or {}).items():
+            if few_files(limits):
+                what = f"a process of the last measurement could open few files: {limits}"
+                for name in names:
+                    yield Finding((name,), what, _OPEN_FILES_FIX, kind="warning")
 
 
 def states(inventory: Inventory, state: ClusterState, outcome: Outcome) -> dict[str, str]:

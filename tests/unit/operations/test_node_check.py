@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +15,17 @@ import yaml
 
 from busbar import config
 from busbar.hosts.inventory import Inventory
+from busbar.judge.archive import Archive
 from busbar.kube.nodes import Node, NodeTaint
-from busbar.operations.verify import CLUSTER, ClusterState, UnknownState, Workers, inspect, states
+from busbar.operations.verify import (
+    CLUSTER,
+    ClusterState,
+    UnknownState,
+    Workers,
+    few_open_files,
+    inspect,
+    states,
+)
 from busbar.preflight.spec import Spec, spec_of
 from busbar.preflight.survey import Outcome
 from tests.support.cli import busbar
@@ -163,6 +173,23 @@ def test_the_command_shows_the_nodes_and_fails_where_one_takes_no_jobs(
     (tmp_path / "Pulumi.prod.yaml").write_text(yaml.safe_dump({"config": {"busbar:cluster": site()}}))
     done = busbar("nodes", str(tmp_path / "Pulumi.prod.yaml"))
     assert (done.exit_code, state in done.stdout) == (code, True), done.output
+
+
+def test_workers_whose_last_measurement_had_few_open_files_are_named(tmp_path: Path) -> None:
+    pool = tmp_path / "h100"
+    limits = {"soft 1024, hard 524288": ["gpu-2"], "soft 1048576, hard 1048576": ["gpu-1"]}
+    for number, (folder, found) in enumerate(((pool, {}), (pool / "runs/20261129", limits))):
+        Archive(folder).save_verdict({"open_files": found})
+        os.utime(folder / "verdict.json", (number, number))
+    [finding] = few_open_files(tmp_path, ["h100", "h100", "a100", None])
+    assert (finding.kind, str(finding)) == (
+        "warning",
+        "gpu-2: a process of the last measurement could open few files: soft 1024, hard 524288. Fix: set "
+        "LimitNOFILE=1048576 for k3s-agent or slurmd, restart it and measure again: NCCL needs more for "
+        "all-to-all over many hosts",
+    )
+    os.utime(pool / "verdict.json", (9, 9))
+    assert [*few_open_files(tmp_path, ["h100"])] == []
 
 
 def test_nodes_that_cannot_be_read_are_unknown_and_not_well() -> None:
