@@ -33,7 +33,8 @@ class Gate:
     """The gate of a project: the names of the outputs that decide whether an update has succeeded.
 
     `raised`: the configuration key that, raised by one, measures again. `summary`: the module whose function
-    `summary` makes the tables.
+    `summary` makes the tables. `contract`: the value of the output `version`, raised when an output changes
+    its meaning or is removed; a new output alone does not raise it.
     """
 
     version: str
@@ -42,6 +43,7 @@ class Gate:
     title: str
     raised: str
     summary: str
+    contract: int = 1
 
     def tables(self, outputs: Mapping[str, Any], *, folder: Path | None = None) -> RenderableType:
         """The outputs for a terminal; `folder` is where verdicts were kept. Raises ValueError."""
@@ -74,6 +76,9 @@ class Capability:
     """Module with `stack_schema`, if there is a Pulumi project, which is called busbar-NAME."""
     gate: Gate | None = None
     """The gate of the updates of that project."""
+    steps: Mapping[str, str] = field(default_factory=dict)
+    """Step of its updates -> function by which `busbar step` runs it: an Api, the request (a model), a Clock
+    and a ProgressCallback -> what is printed, as JSON."""
     operations: str | None = None
     """Module with the functions of busbar.cli.operation.Operations, and `measure`, `diagnose` and `paths` (of
     `diagnose --paths`) as those of busbar/fabric/commands, if it has hosts of its own."""

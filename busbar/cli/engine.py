@@ -1,6 +1,6 @@
 """The hidden commands that the engine runs: one JSON request on stdin, one line on stdout.
 
-`ENGINE_COMMANDS` has all of them, those of capabilities once their modules are imported. Exit code 0: done;
+`ENGINE_COMMANDS` has all of them; `step` runs those of capabilities. Exit code 0: done;
 1: the cluster or a host cannot be reached or refuses, or a wait timed out; 64: a request that is not valid,
 or no kubeconfig. The engine keeps nothing of a command that failed, and runs it again in the next update.
 """
@@ -8,14 +8,16 @@ or no kubeconfig. The engine keeps nothing of a command that failed, and runs it
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import os
+import pkgutil
 import signal
 import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -43,7 +45,7 @@ Found = TypeVar("Found")
 PREVIOUS_RESULT = "PULUMI_COMMAND_STDOUT"
 """The variable in which the command plugin passes the previous result, where the program asks for that."""
 
-ENGINE_COMMANDS: dict[str, Callable[[], None]] = {}
+ENGINE_COMMANDS: dict[str, Callable[..., None]] = {}
 """Commands by their words after `busbar`. Those of `remove` stay within 1.x: a later release removes a host
 by the words that the state has."""
 # Time in seconds that the API may not respond before a pull: a load balancer may fail over meanwhile.
@@ -62,15 +64,41 @@ def engine_command(
         def run() -> None:
             module, name = model.split(":")
             spec = request(getattr(importlib.import_module(module), name))
-            found = _on_cluster(act, spec) if on_cluster else act(spec)
-            if found is not None:
-                typer.echo(found if isinstance(found, str) else json.dumps(found, sort_keys=True))
+            _print(_on_cluster(act, spec) if on_cluster else act(spec))
 
         run.__doc__ = act.__doc__
         ENGINE_COMMANDS[words] = run
         return run
 
     return made
+
+
+def step(
+    capability: Annotated[str, typer.Argument(help="Name of the capability.")],
+    name: Annotated[str, typer.Argument(help="Name of its step.")],
+) -> None:
+    """Run a step of a capability on its cluster; the request is JSON on stdin, the result on stdout.
+
+    The step is one of `steps` in its door, with what it needs and prints. The cluster: KUBECONFIG.
+    """
+    from busbar.capability import capabilities
+    from busbar.kube.wait import SystemClock
+
+    steps = {f"{each.name} {step}": path for each in capabilities() for step, path in each.steps.items()}
+    if (path := steps.get(f"{capability} {name}")) is None:
+        fail(f"step: {capability} {name} is not one of {', '.join(sorted(steps))}", USAGE)
+    act = pkgutil.resolve_name(path)
+    _, model, *_ = inspect.signature(act, eval_str=True).parameters.values()
+    spec = request(model.annotation)
+    _print(_on_cluster(lambda api, spec: act(api, spec, SystemClock(), progress), spec))
+
+
+ENGINE_COMMANDS["step"] = step
+
+
+def _print(found: Any) -> None:
+    if found is not None:
+        typer.echo(found if isinstance(found, str) else json.dumps(found, sort_keys=True))
 
 
 def _on_cluster(act: Callable[..., Any], spec: BaseModel) -> Any:

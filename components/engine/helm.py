@@ -29,7 +29,7 @@ from busbar.kube.client import Api, ApiError, RestApi
 from busbar.kube.wait import Pending, TimedOut
 from busbar.manifests.artifacts import chart_version
 from busbar.manifests.names import digest
-from busbar.manifests.operators import Operator
+from busbar.manifests.operators import Operator, OperatorConfig
 
 HELM_VALUES = Path(__file__).resolve().parents[2] / "helm_values"
 # Number of past revisions that stay as Secrets in the cluster; 0 would mean all of them.
@@ -248,16 +248,18 @@ class HelmOperator(pulumi.ComponentResource):
         opts: pulumi.ResourceOptions | None,
         *,
         kubeconfig: pulumi.Input[str],
-        config: models.GpuOperator | models.NetworkOperator | models.MpiOperator,
+        config: OperatorConfig,
         chart: Chart,
         taints: Sequence[Taint] = (),
         image: str | None = None,
         await_ready: bool = False,
+        helm_values: Path = HELM_VALUES,
     ) -> None:
-        """`config`: its section of the configuration. The others are those of `create_release`."""
+        """`config`: its section of the configuration. `helm_values`: the folder with its values. The others
+        are those of `create_release`."""
         super().__init__(f"busbar:index:{type(self).__name__}", name, None, opts)
         self._operator, self._kubeconfig = operator, kubeconfig
-        self._values = operator.values(HELM_VALUES, config, taints)
+        self._values = operator.values(helm_values, config, taints)
         self._made: list[InstalledRelease] = []
         self.version = pulumi.Output.from_input(None)
         if config.enabled:

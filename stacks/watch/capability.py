@@ -16,6 +16,12 @@ CAPABILITY = Capability(
     commands="stacks.watch.package.commands",
     schema="stacks.watch.package.config",
     gate=GATE,
+    steps={
+        "survey": "stacks.watch.package.check:survey",
+        "write": "stacks.watch.package.series:write_now",
+        "check": "stacks.watch.package.check:check",
+    },
+    ready="stacks.watch.package.check:ready",
     changed="stacks.watch.package.series:follow",
     repeat="busbar watch refresh STACK",
 )

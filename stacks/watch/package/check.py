@@ -1,21 +1,26 @@
-"""Checks that the monitoring works: series are served, all rails are read, Prometheus has rules and data."""
+"""Checks that nothing is in the way of the monitoring, and that it works: series are served, all rails are
+read, Prometheus has rules and data."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
+from busbar.finding import Finding, with_fix
+from busbar.frame import CheckResult, crds_of, not_of_release, refuse, unready, without_class
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
 from busbar.models import StrictModel
+from busbar.operations.verify import CLUSTER
 from busbar.text import listed
-from stacks.watch.package import render
-from stacks.watch.package.config import Watch
-from stacks.watch.package.manifests import METRICS, PORT, RAILS
+from stacks.watch.package import config, render
+from stacks.watch.package.config import Stack, Watch
+from stacks.watch.package.manifests import CRDS, METRICS, PORT, RAILS, STACK
 from stacks.watch.package.series import CONFIG_MAP, FILE
 
 Port = tuple[str, ...]
@@ -32,8 +37,52 @@ _NAMED = re.compile(
 _STATE = re.compile(r'^node_infiniband_state_id\{device="([^"]+)",port="([^"]+)"\}', re.MULTILINE)
 
 
+# Queries whose numbers are those of the Nodes that are read, and one for the targets that are down.
+_READ = ("busbar_node_rails_expected", f'count by (node) (node_infiniband_state_id{{job="{RAILS}"}})')
+DOWN = f'up{{job="{METRICS}"}} == 0 or up{{job="{RAILS}"}} == 0 and on (node) busbar_node_rails_expected'
+GROUP = "monitoring.coreos.com"
+NEEDED = ("servicemonitors", "prometheusrules")
+
+
+class SurveySpec(StrictModel):
+    """The request of the step `survey`: the parts that will be installed."""
+
+    install: bool
+    storage_class: str | None = None
+
+    @classmethod
+    def of(cls, stack: Stack) -> SurveySpec:
+        """The request for a configuration."""
+        return cls(install=stack.enabled, storage_class=stack.storage_class)
+
+
+def survey(api: Api, spec: SurveySpec, *_: object) -> None:
+    """The step `survey`, before anything is installed. Raises Failed with every obstacle; ApiError."""
+    refuse(obstacles(api, spec))
+
+
+def obstacles(api: Api, spec: SurveySpec) -> Iterator[Finding]:
+    """Find what is in the way on the cluster. Raises ApiError."""
+    crds = crds_of(api, GROUP)
+    if not spec.install:
+        known = {each["metadata"]["name"] for each in crds}
+        if missing := [name for kind in NEEDED if (name := f"{kind}.{GROUP}") not in known]:
+            what = f"is existing, and the cluster has no CRD {', '.join(missing)}"
+            fix = "install the Prometheus Operator, or set stack.mode: install"
+            yield Finding(("stack", "mode"), what, fix)
+        return
+    if foreign := not_of_release(crds, CRDS.release):
+        yield Finding(
+            ("stack", "mode"),
+            f"is install, and busbar did not install the CRDs of {GROUP}: {listed(foreign)}",
+            "if their operator runs, set stack.mode: existing; if it is gone, delete them (kubectl delete "
+            "crd ...), which deletes every object of these kinds",
+        )
+    yield from without_class(api, spec.storage_class, ("stack", "storage_class"))
+
+
 class CheckSpec(StrictModel):
-    """Stdin of `busbar watch check`. `groups`: the groups of rules that a Prometheus must have loaded."""
+    """The request of the step `check`. `groups`: the groups of rules that a Prometheus must have loaded."""
 
     namespace: str
     groups: tuple[str, ...] = ()
@@ -46,20 +95,37 @@ class CheckSpec(StrictModel):
         return cls(namespace=watch.namespace, groups=groups, deadline_seconds=watch.stack.timeout_seconds)
 
 
+class Result(CheckResult):
+    """The result of the step `check`. `nodes`: the number of Nodes all of whose rails are read."""
+
+    nodes: int = 0
+
+
 def check(api: Api, spec: CheckSpec, clock: Clock, progress: ProgressCallback) -> dict[str, Any]:
-    """Look until there are no problems, or until the deadline. Returns {"passed", "reasons", "nodes"}."""
+    """The step `check`: look until there are no problems, or until the deadline. Returns a Result."""
     seen = _Look(api, spec)
     reasons: list[str] = []
 
     def look() -> int | Pending:
-        reasons[:] = seen.problems()
+        reasons[:] = [with_fix(each.what, each.fix) for each in seen.problems()]
         return Pending(reasons[0]) if reasons else len(seen.read)
 
     try:
         wait_until(look, Deadline(clock, spec.deadline_seconds), poll_seconds=POLL_SECONDS, progress=progress)
     except TimedOut as error:
         reasons = reasons or [error.state]
-    return {"passed": not reasons, "reasons": reasons, "nodes": len(seen.read)}
+    return Result(passed=not reasons, reasons=reasons, nodes=len(seen.read)).model_dump()
+
+
+def ready(path: Path, outputs: Mapping[str, Any], api: Api) -> list[Finding]:
+    """What of the monitoring does not work now (busbar.capability.Capability.ready)."""
+    watch = config.read(path)
+    installed = [STACK.namespace] if watch.stack.enabled else []
+    return [*unready(api, [watch.namespace, *installed]), *_Look(api, CheckSpec.of(watch)).problems()]
+
+
+def _problem(what: str, fix: str) -> Finding:
+    return Finding((CLUSTER,), what, fix, kind="site")
 
 
 class _Look:
@@ -69,24 +135,26 @@ class _Look:
         self._api, self._spec = api, spec
         self.read: set[str] = set()
 
-    def problems(self) -> list[str]:
+    def problems(self) -> list[Finding]:
         stored = self._api.get(f"/api/v1/namespaces/{self._spec.namespace}/configmaps/{CONFIG_MAP}")
         text = str((stored.get("data") or {}).get(FILE))
         expected = {node: int(rails) for node, rails in _EXPECTED.findall(text)}
         if not expected:
-            return ["no node is expected to have rails: the cluster's outputs name no usable worker"]
+            what = "no node is expected to have rails: the cluster's outputs name no usable worker"
+            return [_problem(what, "repair the workers, then run `busbar watch refresh`")]
         named: dict[str, set[Port]] = {}
         for node, *port in _NAMED.findall(text):
             named.setdefault(node, set()).add(tuple(port))
         return [*self._served(text), *self._rails(expected, named), *self._loaded(len(expected))]
 
-    def _served(self, text: str) -> Iterator[str]:
+    def _served(self, text: str) -> Iterator[Finding]:
         written = _WRITTEN.findall(text)
         served = [_WRITTEN.findall(self._metrics(pod)) for pod in self._pods(METRICS).values()]
         if not any([*map(float, each)] == [*map(float, written)] for each in served):
-            yield f"{METRICS} does not serve what was written last (kubelet takes up to 90 s to mount it)"
+            what = f"{METRICS} does not serve what was written last (kubelet takes up to 90 s to mount it)"
+            yield _problem(what, f"kubectl -n {self._spec.namespace} describe pods -l app={METRICS}")
 
-    def _rails(self, expected: Mapping[str, int], named: Mapping[str, set[Port]]) -> Iterator[str]:
+    def _rails(self, expected: Mapping[str, int], named: Mapping[str, set[Port]]) -> Iterator[Finding]:
         """Nodes of which a rail is not read, as one problem."""
         pods = self._pods(RAILS)
         asked = [node for node in expected if node not in self.read]
@@ -99,20 +167,22 @@ class _Look:
             missing = ", ".join(map(":".join, sorted(named.get(node, set()) - found[node])))
             short.append(f"{node} {len(found[node])}/{expected[node]} (missing: {missing or 'not named'})")
         if short:
-            yield (
-                f"node_exporter does not read all rails: {listed(short)}. Fix: look at the pods of {RAILS}, "
-                "at `devices`, and for files in /sys/class/infiniband/*/ports/* that cannot be read "
-                "(node_exporter#3265); if an HCA was replaced or renamed, or none is named, let preflight "
-                "ask the host again (busbar docs hosts Preflight)"
+            yield _problem(
+                f"node_exporter does not read all rails: {listed(short)}",
+                f"look at the pods of {RAILS}, at `devices`, and for files in "
+                "/sys/class/infiniband/*/ports/* that cannot be read (node_exporter#3265); if an HCA was "
+                "replaced or renamed, or none is named, let preflight ask the host again (busbar docs hosts "
+                "Preflight)",
             )
 
-    def _loaded(self, nodes: int) -> Iterator[str]:
+    def _loaded(self, nodes: int) -> Iterator[Finding]:
         if not self._spec.groups:
             return
         services = self._api.list("/api/v1/services", labelSelector="operated-prometheus=true")
         problems = [_prometheus(self._api, each, self._spec.groups, nodes) for each in services]
         if not services:
-            yield "no Prometheus runs: the operator has made no Service with the label operated-prometheus"
+            what = "no Prometheus runs: the operator has made no Service with the label operated-prometheus"
+            yield _problem(what, "repair the Prometheus Operator and its object Prometheus")
         elif all(problems):
             yield from filter(None, problems)
 
@@ -133,25 +203,30 @@ class _Look:
             return ""  # it does not run yet
 
 
-def _prometheus(api: Api, service: JsonObject, groups: tuple[str, ...], nodes: int) -> str | None:
+def _prometheus(api: Api, service: JsonObject, groups: tuple[str, ...], nodes: int) -> Finding | None:
     """The problem of one Prometheus; None if it has all rules and reads all nodes."""
     namespace, name = service["metadata"]["namespace"], service["metadata"]["name"]
+    what = f"Prometheus {namespace}/{name}"
     path = f"/api/v1/namespaces/{namespace}/services/{name}:{PROMETHEUS_PORT}/proxy/api/v1"
+
+    def query(text: str) -> list[JsonObject]:
+        found: list[JsonObject] = api.get(f"{path}/query", query=text)["data"]["result"]
+        return found
+
     try:
         loaded = {group["name"] for group in api.get(f"{path}/rules", type="alert")["data"]["groups"]}
-        queries = (
-            "busbar_node_rails_expected",
-            f'count by (node) (node_infiniband_state_id{{job="{RAILS}"}})',
-        )
-        counts = [api.get(f"{path}/query", query=f"count({query}) or vector(0)") for query in queries]
-        read = [int(each["data"]["result"][0]["value"][1]) for each in counts]
+        read = min(int(query(f"count({each}) or vector(0)")[0]["value"][1]) for each in _READ)
+        down = [each["metric"].get("node", METRICS) for each in query(DOWN)] if read < nodes else []
     except (ApiError, KeyError) as error:
-        return f"Prometheus {namespace}/{name} is not responding: {error}"
+        return _problem(f"{what} is not responding: {error}", f"kubectl -n {namespace} describe pods")
     if missing := [group for group in groups if group not in loaded]:
-        return (
-            f"Prometheus {namespace}/{name} has not loaded {', '.join(missing)}. Fix: compare "
-            "stack.release_label with its ruleSelector and serviceMonitorSelector"
+        fix = "compare stack.release_label with its ruleSelector and serviceMonitorSelector"
+        return _problem(f"{what} has not loaded {', '.join(missing)}", fix)
+    if read < nodes:
+        targets = f"; targets that are down: {listed(sorted(down))}" if down else ""
+        fix = (
+            "repair the pods of these targets; without one compare its serviceMonitorSelector with "
+            "stack.release_label"
         )
-    if min(read) < nodes:
-        return f"Prometheus {namespace}/{name} reads {min(read)} of {nodes} nodes"
+        return _problem(f"{what} reads {read} of {nodes} nodes{targets}", fix)
     return None

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from busbar.cli.engine import engine_command
-from busbar.cli.output import progress
 from busbar.cli.stackfile import Project, Stack, find_file, read_outputs
 from busbar.exits import Failed, NoVerdict
 
@@ -15,10 +13,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from busbar.config import Finding
-    from busbar.kube.client import RestApi
-    from stacks.watch.package.check import CheckSpec
-    from stacks.watch.package.series import SeriesSpec
-    from stacks.watch.package.survey import SurveySpec
 
 
 def register(group: typer.Typer) -> None:
@@ -51,7 +45,6 @@ def refresh(stack: Stack, project: Project = None) -> None:
     read, or the cluster refuses; 64: no such stack.
     """
     import json
-    from datetime import UTC, datetime
 
     from busbar.kube.client import RestApi
     from busbar.outputs import ClusterOutputs
@@ -63,45 +56,7 @@ def refresh(stack: Stack, project: Project = None) -> None:
         outputs = json.loads(read_outputs(watch.cluster, path.parent))
         cluster = ClusterOutputs.from_dict(outputs)
         api = RestApi(str(cluster.kubeconfig))
-        found = series.write(api, series.SeriesSpec.of(cluster, watch), datetime.now(UTC))
+        found = series.write_now(api, series.SeriesSpec.of(cluster, watch))
     except (NoVerdict, ValueError) as error:
         raise Failed(f"{watch.cluster}: {error}") from error
     typer.echo(json.dumps(found, sort_keys=True))
-
-
-@engine_command("watch survey", "stacks.watch.package.survey:SurveySpec")
-def survey(api: RestApi, spec: SurveySpec) -> Any:
-    """Name what on the cluster is in the way; the request is JSON on stdin (survey.SurveySpec).
-
-    The cluster: KUBECONFIG. Prints {"findings": []}; exits with 1 and every finding where there is one.
-    """
-    from stacks.watch.package.survey import findings
-
-    if found := findings(api, spec):
-        raise Failed("nothing was installed:\n" + "\n".join(f"  - {each}" for each in found))
-    return {"findings": []}
-
-
-@engine_command("watch write", "stacks.watch.package.series:SeriesSpec")
-def write(api: RestApi, spec: SeriesSpec) -> Any:
-    """Write busbar's series into the cluster; the request is JSON on stdin (series.SeriesSpec).
-
-    The cluster: KUBECONFIG. Prints {"series", "quarantined"}.
-    """
-    from datetime import UTC, datetime
-
-    from stacks.watch.package import series
-
-    return series.write(api, spec, datetime.now(UTC))
-
-
-@engine_command("watch check", "stacks.watch.package.check:CheckSpec")
-def check(api: RestApi, spec: CheckSpec) -> Any:
-    """Wait until the monitoring is seen to work; the request is JSON on stdin (check.CheckSpec).
-
-    The cluster: KUBECONFIG. Prints {"passed", "reasons", "nodes"}; the exit code is 0 for any result.
-    """
-    from busbar.kube.wait import SystemClock
-    from stacks.watch.package import check as checks
-
-    return checks.check(api, spec, SystemClock(), progress)

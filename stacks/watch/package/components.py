@@ -1,54 +1,23 @@
-"""The objects of stacks/watch on a cluster: Prometheus, exporters, series, rules, node-problem-detector."""
+"""The objects of stacks/watch on a cluster: exporters, series, rules, dashboards, node-problem-detector."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pulumi
 import pulumi_kubernetes as kubernetes
 import pulumi_random as random
 from pulumi import ResourceOptions
+from pydantic_core import to_jsonable_python
 
-from busbar.components.engine.cluster import create_object, create_privileged_namespace, of_fixed_name
-from busbar.components.engine.helm import Installed, create_release
-from busbar.components.engine.local_command import create_cluster_command
-from busbar.config import Chart
+from busbar.components.engine.cluster import create_object, of_fixed_name
+from busbar.components.frame import Installation
 from busbar.manifests.names import digest
-from busbar.manifests.operators import Operator, Values
-from busbar.outputs import ClusterOutputs
+from stacks.watch.capability import GATE
 from stacks.watch.package import manifests, node_problems
 from stacks.watch.package.check import CheckSpec
-from stacks.watch.package.config import Stack, Watch
-from stacks.watch.package.outputs import CONTRACT_VERSION
+from stacks.watch.package.config import Watch
 from stacks.watch.package.series import SeriesSpec
-
-
-class Release(pulumi.ComponentResource):
-    """Makes a release of kube-prometheus-stack or of its CRDs, or nothing unless stack.mode is install.
-
-    Helm does not wait for it: `busbar watch check` tests at the end.
-    """
-
-    installed: Sequence[Installed] = ()
-    """The releases of this component, for the check at the end of an update."""
-
-    def __init__(
-        self,
-        name: str,
-        operator: Operator,
-        chart: Chart,
-        values: Values,
-        stack: Stack,
-        kubeconfig: pulumi.Input[str],
-        opts: ResourceOptions,
-    ) -> None:
-        super().__init__("busbar:watch:Release", name, None, opts)
-        if stack.enabled:
-            timeout = stack.timeout_seconds
-            made = create_release(name, operator, chart, values, kubeconfig, self, timeout_seconds=timeout)
-            self.installed = made.installed
-        self.register_outputs({})
 
 
 def create_grafana_password(opts: ResourceOptions) -> None:
@@ -74,26 +43,18 @@ class Monitoring(pulumi.ComponentResource):
     """
 
     result: pulumi.Output[str]
-    """The output of `busbar watch check`."""
+    """The output of the step `check`."""
     namespace: pulumi.Resource
     """The namespace of all these objects; it admits privileged pods."""
-    installed: Sequence[Installed] = ()
-    """The releases of this component, for the check at the end of an update."""
 
-    def __init__(self, watch: Watch, cluster: ClusterOutputs, opts: ResourceOptions) -> None:
-        """`cluster`: the outputs of a cluster that has passed."""
-        name, kubeconfig = "monitoring", cluster.kubeconfig
+    def __init__(self, on: Installation[Watch], opts: ResourceOptions) -> None:
+        name, watch = "monitoring", on.config
         super().__init__("busbar:watch:Monitoring", name, None, opts)
         mine = ResourceOptions(parent=self)
-        self.namespace = namespace = create_privileged_namespace(
-            f"{name}-namespace", watch.namespace, kubeconfig, mine, configurable=True
-        )
-        self.installed = [Installed(namespace, watch.namespace)]
+        self.namespace = namespace = on.namespace(f"{name}-namespace", watch.namespace, mine)
         inside = ResourceOptions(parent=self, depends_on=[namespace], deleted_with=namespace)
-        spec = SeriesSpec.of(cluster, watch).model_dump(mode="json", exclude_none=True)
-        written = create_cluster_command(
-            f"{name}-series", "watch write", spec, kubeconfig, inside, triggers=[digest(spec)]
-        )
+        series = SeriesSpec.of(on.cluster, watch)
+        written = on.step(f"{name}-series", "write", series, inside)
         made: list[pulumi.Resource] = [written]
         # The pod that serves the series mounts their ConfigMap.
         after = ResourceOptions(parent=self, depends_on=[written], deleted_with=namespace)
@@ -106,19 +67,12 @@ class Monitoring(pulumi.ComponentResource):
                 create_object(f"{name}-{manifest['metadata']['name']}", manifest, inside)
         if watch.dcgm:
             create_object(f"{name}-{manifests.DCGM_COUNTERS}", manifests.dcgm_counters(watch), mine)
-        all_of_it = [*manifests.workloads(watch), *manifests.monitoring(watch)]
-        check = CheckSpec.of(watch).model_dump(mode="json")
-        checked = create_cluster_command(
-            f"{name}-check",
-            "watch check",
-            check,
-            kubeconfig,
-            ResourceOptions(parent=self, depends_on=made),
-            triggers=[
-                digest({**check, "run": watch.check.run, "series": spec, "of": all_of_it}),
-                f"contract {CONTRACT_VERSION}",
-            ],
-        )
+        check = CheckSpec.of(watch)
+        objects = [*manifests.workloads(watch), *manifests.monitoring(watch)]
+        asked = {"check": check, "run": watch.check.run, "series": series, "of": objects}
+        triggers = [digest(to_jsonable_python(asked)), f"contract {GATE.contract}"]
+        after = ResourceOptions(parent=self, depends_on=made)
+        checked = on.step(f"{name}-check", "check", check, after, triggers)
         self.result = checked.stdout.apply(lambda text: text or "")
         self.register_outputs({"result": self.result})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -23,13 +23,13 @@ from busbar.config.types import (
     NonEmpty,
     Quantity,
     Seconds,
-    StackName,
     Url,
     invalid,
-    is_local_chart,
     own_namespace,
 )
 from busbar.finding import Finding
+from busbar.frame import InstalledChart, OnCluster
+from busbar.manifests.operators import merge
 from busbar.models import ConfigModel
 from stacks.watch.package import versions
 
@@ -102,6 +102,30 @@ class Stack(ConfigModel):
         """True if kube-prometheus-stack is installed."""
         return self.mode == "install"
 
+    @property
+    def crds(self) -> InstalledChart:
+        """The chart of the CRDs."""
+        return self._chart(chart=self.crds_chart, version=self.crds_version)
+
+    @property
+    def prometheus(self) -> InstalledChart:
+        """The chart of Prometheus, with the values that follow from these keys."""
+        claim = {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": self.storage}},
+            **({"storageClassName": self.storage_class} if self.storage_class else {}),
+        }
+        derived = {
+            "retention": f"{self.retention_days}d",
+            "storageSpec": {"volumeClaimTemplate": {"spec": claim}},
+        }
+        values = merge({"prometheus": {"prometheusSpec": derived}}, self.values)
+        return self._chart(chart=self.chart, version=self.version, values=values)
+
+    def _chart(self, **more: Any) -> InstalledChart:
+        shared = {"repository": self.repository, "timeout_seconds": self.timeout_seconds}
+        return InstalledChart(enabled=self.enabled, **shared, **more)
+
 
 class Check(ConfigModel):
     """Settings of the check that exporters and rules work."""
@@ -126,12 +150,9 @@ class NodeProblemDetector(ConfigModel):
     )
 
 
-class Watch(ConfigModel):
+class Watch(OnCluster):
     """The monitoring of one cluster."""
 
-    cluster: StackName = Field(
-        description="The stack that created the cluster, as organization/busbar/STACK."
-    )
     namespace: Annotated[DnsLabel, own_namespace("busbar-watch", *OPERATOR_NAMESPACES)] = Field(
         default="busbar-watch", description="Namespace of exporters and rules."
     )
@@ -181,9 +202,8 @@ def _findings(watch: Watch) -> Iterator[Finding]:
     if stack.mode != "existing" and stack.release_label is not None:
         text = f"is not used with stack.mode: {stack.mode}"
         yield Finding(("stack", "release_label"), text, found=repr(stack.release_label))
-    for key, chart in (("chart", stack.chart), ("crds_chart", stack.crds_chart)):
-        if stack.enabled and not (is_local_chart(chart) or stack.repository or "://" in chart):
-            yield Finding(("stack", key), "is a name, and stack.repository is not set", found=repr(chart))
+    yield from stack.prometheus.without_source("stack", "chart")
+    yield from stack.crds.without_source("stack", "crds_chart")
 
 
 CONFIG = ProjectConfig(

@@ -7,9 +7,9 @@ from typing import Any
 
 import yaml
 
-from busbar.manifests.operators import Operator, Values, load, merge
+from busbar.manifests.operators import Operator
 from stacks.watch.package import render
-from stacks.watch.package.config import Stack, Watch
+from stacks.watch.package.config import Watch
 
 Manifest = dict[str, Any]
 
@@ -85,18 +85,3 @@ def _complete(manifest: Manifest, watch: Watch) -> Manifest:
     if manifest.get("apiVersion") == MONITORING and watch.stack.release_label:
         labels["release"] = watch.stack.release_label
     return {**manifest, "metadata": {**metadata, "namespace": watch.namespace, "labels": labels}}
-
-
-def values(folder: Path, stack: Stack) -> Values:
-    """`folder`/kube-prometheus-stack.yaml, then values derived from `stack`, then its own `values`."""
-    claim: dict[str, Any] = {
-        "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": stack.storage}},
-        **({"storageClassName": stack.storage_class} if stack.storage_class else {}),
-    }
-    spec = {
-        "retention": f"{stack.retention_days}d",
-        "storageSpec": {"volumeClaimTemplate": {"spec": claim}},
-    }
-    derived = {"prometheus": {"prometheusSpec": spec}}
-    return merge(merge(load(folder, STACK.release), derived), stack.values)

@@ -7,60 +7,55 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from busbar.frame import StackOutputs, headline
+from stacks.watch.capability import GATE
+from stacks.watch.package.check import Result
 from stacks.watch.package.config import Watch
 from stacks.watch.package.manifests import DCGM_COUNTERS, GRAFANA_SECRET, STACK
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-CONTRACT_VERSION = 1
-"""Raised when an output changes its meaning or is removed; a new output alone does not raise it."""
+
+class Outputs(StackOutputs):
+    """The outputs, in the order of their export."""
+
+    watch_contract_version: int = GATE.contract
+    watch_passed: bool
+    watch_reasons: list[str]
+    nodes_read: int
+    prometheus: str
+    grafana_secret: str | None = None
+    gpu_operator_values: dict[str, Any] | None = None
 
 
 def build_outputs(watch: Watch, cluster_name: str, printed: str | None) -> dict[str, Any]:
-    """All outputs. `printed`: by `busbar watch check`; any other text is not a pass."""
-    passed, reasons, nodes = _read(printed)
-    found = {
-        "watch_contract_version": CONTRACT_VERSION,
-        "cluster_name": cluster_name,
-        "namespace": watch.namespace,
-        "watch_passed": passed,
-        "watch_reasons": reasons,
-        "nodes_read": nodes,
-        "prometheus": watch.stack.mode,
-    }
-    if watch.stack.enabled:
-        found["grafana_secret"] = f"{STACK.namespace}/{GRAFANA_SECRET}"
-    if watch.dcgm:
-        found["gpu_operator_values"] = {"dcgmExporter": {"config": {"name": DCGM_COUNTERS}}}
-    return found
-
-
-def _read(printed: str | None) -> tuple[bool, list[str], int]:
-    try:
-        found = json.loads(printed or "")
-        reasons = [str(each) for each in found["reasons"]]
-        return found["passed"] is True and not reasons, reasons, int(found["nodes"])
-    except (ValueError, KeyError, TypeError) as error:
-        return False, [f"the output of `busbar watch check` cannot be read: {error!r}"], 0
+    """All outputs. `printed`: by the step `check`; any other text is not a pass."""
+    found = Result.read(printed, "watch check")
+    counters = {"dcgmExporter": {"config": {"name": DCGM_COUNTERS}}}
+    return Outputs(
+        cluster_name=cluster_name,
+        namespace=watch.namespace,
+        watch_passed=found.passed,
+        watch_reasons=found.reasons,
+        nodes_read=found.nodes,
+        prometheus=watch.stack.mode,
+        grafana_secret=f"{STACK.namespace}/{GRAFANA_SECRET}" if watch.stack.enabled else None,
+        gpu_operator_values=counters if watch.dcgm else None,
+    ).model_dump()
 
 
 def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> RenderableType:
-    """Render the outputs (build_outputs). Raises ValueError for outputs of another contract version."""
+    """Render the outputs for a terminal. Raises ValueError for those of another contract."""
     from rich.console import Group
 
-    from busbar.judge.tables import not_passed, notes, passed
+    from busbar.judge.tables import notes
 
-    version = outputs.get("watch_contract_version")
-    if version != CONTRACT_VERSION:
-        raise ValueError(f"unsupported watch_contract_version {version} (supported: {CONTRACT_VERSION})")
-    if outputs.get("watch_passed") is True:
-        head = passed(f"all rails of {outputs['nodes_read']:.0f} nodes are read")
-    else:
-        head = not_passed("monitoring is not complete", outputs.get("watch_reasons"))
-    found = [(name, outputs.get(name)) for name in ("cluster_name", "prometheus", "grafana_secret")]
-    if values := outputs.get("gpu_operator_values"):
-        found.append(
-            ("GPU counters", f"set gpu_operator.values: {json.dumps(values)} in the cluster's stack")
-        )
-    return Group(head, *notes((name.split("_")[0], str(value)) for name, value in found if value is not None))
+    found = Outputs.read(GATE, outputs)
+    shown = [("cluster", found.cluster_name), ("prometheus", found.prometheus)]
+    if found.grafana_secret:
+        shown.append(("grafana", found.grafana_secret))
+    if found.gpu_operator_values:
+        values = json.dumps(found.gpu_operator_values)
+        shown.append(("GPU counters", f"set gpu_operator.values: {values} in the cluster's stack"))
+    return Group(headline(GATE, outputs, f"all rails of {found.nodes_read} nodes are read"), *notes(shown))

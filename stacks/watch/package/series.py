@@ -33,7 +33,7 @@ _DEVICE = re.compile(r"[^A-Za-z0-9]")
 
 
 class SeriesSpec(StrictModel):
-    """Stdin of `busbar watch write`: the values from which the series are made."""
+    """The request of the step `write`: the values from which the series are made."""
 
     namespace: str
     pools: dict[str, PoolLaunch]
@@ -90,7 +90,12 @@ def follow(api: Api, outputs: Mapping[str, Any] | None) -> None:
         spec = SeriesSpec.model_validate_json(each["data"][SPEC])
         if outputs:
             spec = spec.with_outputs(ClusterOutputs.from_dict(outputs))
-        write(api, spec, datetime.now(UTC))
+        write_now(api, spec)
+
+
+def write_now(api: Api, spec: SeriesSpec, *_: object) -> dict[str, Any]:
+    """The step `write`, which the engine runs."""
+    return write(api, spec, datetime.now(UTC))
 
 
 def write(api: Api, spec: SeriesSpec, now: datetime) -> dict[str, Any]:

@@ -41,6 +41,7 @@ MORE: dict[str, tuple[str, ...]] = {
 }
 SHOWN_WORDS = [" ".join(words) for words in SHOWN]
 ALL = [*SHOWN_WORDS, *ENGINE_COMMANDS]
+A_STEP = next((each.name, step) for each in capabilities() for step in each.steps)
 TEXT = "the API says no"
 
 
@@ -63,7 +64,7 @@ def ended(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], t
         on_a_stack = ("busbar.config.stackfile.find", ("prod", *MORE.get(words, ())))
         first, arguments = FIRST.get(words, on_a_stack)
         if words in ENGINE_COMMANDS:
-            first, arguments = "busbar.cli.engine.request", ()
+            first, arguments = "busbar.cli.engine.request", A_STEP if words == "step" else ()
         monkeypatch.setattr(first, fails)
         monkeypatch.setattr(sys, "argv", ["busbar", *words.split(), *arguments])
         with pytest.raises(SystemExit) as end:

@@ -10,7 +10,7 @@ import pulumi
 import pytest
 from pulumi.runtime import mocks
 
-from stacks.watch.package.outputs import CONTRACT_VERSION
+from stacks.watch.capability import GATE
 from stacks.watch.tests.support import CLUSTER, EXISTING, INSTALL, configured, outputs
 from tests.program.answers import KUBECONFIG
 from tests.program.harness import LOCAL, PROVIDER, RELEASE, ROOT, STASH, Resource, Run, run_program, texts
@@ -99,7 +99,7 @@ def test_an_existing_prometheus_gets_monitors_and_rules_with_its_label_after_the
     [rule] = run.of_type(RULE)
     assert rule.inputs["metadata"]["labels"]["release"] == "prometheus"
     assert run.of_type(RELEASE) == []
-    assert command(run, "survey") == "watch survey"
+    assert command(run, "survey") == "step watch survey"
 
 
 def test_nothing_is_made_before_the_survey_has_ended() -> None:
@@ -141,7 +141,7 @@ def test_a_chart_of_a_folder_has_no_version_and_no_repository() -> None:
 def test_the_series_are_written_before_the_pod_that_serves_them_and_checked_at_the_end() -> None:
     run = up(stack=EXISTING)
     series, check = run.named("monitoring-series"), run.named("monitoring-check")
-    assert (command(run, series.name), command(run, check.name)) == ("watch write", "watch check")
+    assert (command(run, series.name), command(run, check.name)) == ("step watch write", "step watch check")
     [deployment] = run.of_type(DEPLOYMENT)
     assert run.waits_for(deployment, series)
     for each in [deployment, *run.of_type(DAEMON_SET), *run.of_type(MONITOR), *run.of_type(RULE)]:
@@ -177,7 +177,7 @@ def test_the_check_runs_again_when_its_number_or_what_it_checks_changes_and_the_
 
 
 def test_a_result_is_asked_for_again_when_its_contract_changes() -> None:
-    assert f"contract {CONTRACT_VERSION}" in triggers(up(), "monitoring-check")
+    assert f"contract {GATE.contract}" in triggers(up(), "monitoring-check")
 
 
 def test_the_survey_runs_again_for_another_storage_class() -> None:

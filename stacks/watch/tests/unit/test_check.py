@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import yaml
+
 from busbar.kube.client import ApiError
-from stacks.watch.package.check import CheckSpec, check
-from stacks.watch.tests.support import EXISTING, Served, watch
+from stacks.watch.package import check as check_of
+from stacks.watch.package.check import CheckSpec, check, ready
+from stacks.watch.tests.support import EXISTING, INSTALL, Served, configured, watch
 from tests.support.kube_cluster import Clock
 
 SPACE = "/api/v1/namespaces/busbar-watch"
@@ -41,6 +45,7 @@ class Site(Served):
         # As node_exporter prints the number.
         self.texts[self.of("metrics")] = TEXT.replace("1795500000", "1.7955e+09")
         self.texts |= {self.of("rails-1"): PORTS, self.of("rails-2"): PORTS}
+        self.workloads: dict[str, Any] = {}
         self.prometheus = [{"metadata": {"namespace": "monitoring", "name": "prometheus-operated"}}]
         groups = [{"name": f"busbar-{name}"} for name in ("cluster", "rails", "gpus")]
         self.objects[f"{PROXY}/rules"] = {"data": {"groups": groups}}
@@ -48,7 +53,9 @@ class Site(Served):
             self.queries[f"count({query}) or vector(0)"] = {"data": {"result": [{"value": [0, "2"]}]}}
 
     def list(self, path: str, **query: str) -> list[Any]:
-        return self.prometheus if path == "/api/v1/services" else self.pods[query["labelSelector"]]
+        if path == "/api/v1/services":
+            return self.prometheus
+        return self.pods[query["labelSelector"]] if query else self.workloads.get(path, [])
 
     @staticmethod
     def of(name: str) -> str:
@@ -165,10 +172,21 @@ def test_one_of_several_prometheus_is_enough() -> None:
     assert result(site)["passed"] is True
 
 
-def test_rules_without_data_are_no_pass() -> None:
-    site = Site()
-    site.queries[f"count({READ}) or vector(0)"] = {"data": {"result": [{"value": [0, "0"]}]}}
-    assert result(site)["reasons"] == ["Prometheus monitoring/prometheus-operated reads 0 of 2 nodes"]
+def reads(site: Site, nodes: str, *down: dict[str, str]) -> str:
+    """The reason where Prometheus has series of so many nodes, and these targets are down."""
+    site.queries[f"count({READ}) or vector(0)"] = {"data": {"result": [{"value": [0, nodes]}]}}
+    site.queries[check_of.DOWN] = {"data": {"result": [{"metric": each} for each in down]}}
+    [reason] = result(site)["reasons"]
+    return str(reason)
+
+
+def test_rules_without_data_are_no_pass_and_targets_that_are_down_are_named() -> None:
+    said = "Prometheus monitoring/prometheus-operated reads"
+    assert reads(Site(), "0").startswith(f"{said} 0 of 2 nodes. Fix: ")
+    rails, series = {"job": "busbar-rails", "node": "gpu-2"}, {"job": "busbar-metrics"}
+    assert reads(Site(), "1", rails, series).startswith(
+        f"{said} 1 of 2 nodes; targets that are down: busbar-metrics, gpu-2. Fix: "
+    )
 
 
 def test_a_prometheus_that_does_not_answer_is_named() -> None:
@@ -181,9 +199,9 @@ def test_a_prometheus_that_does_not_answer_is_named() -> None:
 def test_a_cluster_of_which_nothing_is_expected_is_no_pass() -> None:
     site = Site()
     site.objects[f"{SPACE}/configmaps/busbar-metrics"] = {"data": {}}
-    assert result(site)["reasons"] == [
-        "no node is expected to have rails: the cluster's outputs name no usable worker"
-    ]
+    [reason] = result(site)["reasons"]
+    expected = "no node is expected to have rails: the cluster's outputs name no usable worker"
+    assert reason.startswith(f"{expected}. Fix: ")
 
 
 def test_an_api_that_does_not_answer_until_the_deadline_is_the_reason() -> None:
@@ -192,3 +210,17 @@ def test_an_api_that_does_not_answer_until_the_deadline_is_the_reason() -> None:
     found = result(site)
     assert found["passed"] is False
     assert found["reasons"] == ["waiting for the API: GET: refused"]
+
+
+def test_verify_names_what_the_check_would_and_workloads_without_their_pods(tmp_path: Path) -> None:
+    file = tmp_path / "Pulumi.prod.yaml"
+    file.write_text(yaml.safe_dump({"config": {"busbar-watch:watch": configured(stack=INSTALL)}}))
+    site = Site()
+    assert ready(file, {}, site) == []
+    operator = {"metadata": {"name": "operator"}, "spec": {"replicas": 1}, "status": {}}
+    site.workloads = {"/apis/apps/v1/namespaces/kube-prometheus-stack/deployments": [operator]}
+    site.prometheus = []
+    assert [(each.path, each.kind) for each in ready(file, {}, site)] == [(("cluster",), "site")] * 2
+    unready, without = ready(file, {}, site)
+    assert unready.what == "Deployment kube-prometheus-stack/operator has 0 of 1 pods ready"
+    assert without.what.startswith("no Prometheus runs")

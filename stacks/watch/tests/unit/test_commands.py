@@ -11,10 +11,10 @@ import yaml
 from typer.testing import Result
 
 from busbar.cli.stackfile import SecretError
+from busbar.frame import CRDS
 from busbar.kube.nodes import NODES
 from stacks.watch.package import commands
 from stacks.watch.package.series import SeriesSpec
-from stacks.watch.package.survey import CRD_PATH
 from stacks.watch.tests.support import CLUSTER, Served, cluster, configured, outputs, watch
 from tests.program.answers import KUBECONFIG
 from tests.support import cli
@@ -24,13 +24,13 @@ STORED = "/api/v1/namespaces/busbar-watch/configmaps/busbar-metrics"
 
 
 def busbar(*words: str, stdin: Any = None) -> Result:
-    return cli.busbar("watch", *words, stdin=None if stdin is None else json.dumps(stdin))
+    return cli.busbar(*words, stdin=None if stdin is None else json.dumps(stdin))
 
 
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> Served:
     """The cluster that every command finds."""
-    made = Served({NODES: [], CRD_PATH: [], "/api/v1/namespaces/nccl/configmaps": []})
+    made = Served({NODES: [], CRDS: [], "/api/v1/namespaces/nccl/configmaps": []})
     made.server = "https://api"  # type: ignore[attr-defined]
     monkeypatch.setattr("busbar.kube.client.connect", lambda: made)
     monkeypatch.setattr(
@@ -65,7 +65,7 @@ def test_refresh_writes_the_series_of_the_cluster_as_its_stack_says_now_also_aft
 ) -> None:
     text = json.dumps({**outputs(failing()), "kubeconfig": KUBECONFIG})
     asked = exported(monkeypatch, text)
-    result = busbar("refresh", stack)
+    result = busbar("watch", "refresh", stack)
     assert result.exit_code == 0, result.output
     assert asked == [(CLUSTER, Path(stack).parent)]
     assert 'busbar_nccl_passed{pool="h100"} 0' in api.objects[STORED]["data"]["busbar.prom"]
@@ -84,7 +84,7 @@ def test_refresh_names_the_stack_whose_outputs_it_cannot_read(
     api: Served, stack: str, monkeypatch: pytest.MonkeyPatch, text: str | SecretError, reason: str
 ) -> None:
     exported(monkeypatch, text)
-    result = busbar("refresh", stack)
+    result = busbar("watch", "refresh", stack)
     assert result.exit_code == 1
     assert f"error: {CLUSTER}: " in result.stderr and reason in result.stderr
     assert STORED not in api.objects
@@ -92,24 +92,25 @@ def test_refresh_names_the_stack_whose_outputs_it_cannot_read(
 
 def test_the_engine_s_writing_prints_how_many_series_there_are(api: Served) -> None:
     spec = SeriesSpec.of(cluster(), watch()).model_dump(mode="json", exclude_none=True)
-    result = busbar("write", stdin=spec)
+    result = busbar("step", "watch", "write", stdin=spec)
     assert result.exit_code == 0, result.output
     written = api.objects[STORED]["data"]["busbar.prom"].splitlines()
     assert json.loads(result.stdout) == {"series": len(written), "quarantined": []}
 
 
 def test_a_survey_with_findings_ends_the_update_with_all_of_them(api: Served) -> None:
-    result = busbar("survey", stdin={"install": False})
+    result = busbar("step", "watch", "survey", stdin={"install": False})
     assert result.exit_code == 1
-    assert "error: nothing was installed:\n  - stack.mode is existing" in result.stderr
+    assert "error: nothing was installed:\n  - stack.mode: is existing" in result.stderr
     for kind in ("servicemonitors", "prometheusrules"):
         name = f"{kind}.monitoring.coreos.com"
-        api.objects[CRD_PATH].append({"metadata": {"name": name}, "spec": {"group": "monitoring.coreos.com"}})
-    assert json.loads(busbar("survey", stdin={"install": False}).stdout) == {"findings": []}
+        api.objects[CRDS].append({"metadata": {"name": name}, "spec": {"group": "monitoring.coreos.com"}})
+    done = busbar("step", "watch", "survey", stdin={"install": False})
+    assert (done.exit_code, done.stdout) == (0, "")
 
 
 def test_a_check_that_does_not_pass_is_a_result_and_no_error_of_the_command(api: Served) -> None:
     api.objects[STORED] = {"data": {}}
-    result = busbar("check", stdin={"namespace": "busbar-watch", "deadline_seconds": 0.01})
+    result = busbar("step", "watch", "check", stdin={"namespace": "busbar-watch", "deadline_seconds": 0.01})
     assert result.exit_code == 0
     assert json.loads(result.stdout)["passed"] is False

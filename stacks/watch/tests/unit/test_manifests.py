@@ -8,13 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from stacks.watch.package import manifests
-from stacks.watch.package.manifests import GRAFANA_SECRET, STACK, values
+from stacks.watch.package.manifests import GRAFANA_SECRET, STACK
 from stacks.watch.package.series import CONFIG_MAP, Sample, SeriesSpec, render
 from stacks.watch.tests.support import EXISTING, cluster, watch
 from stacks.watch.tests.unit.cases import COUNTERS, ROCE
 
 ROOT = Path(__file__).resolve().parents[4]
 HELM_VALUES = ROOT / "stacks" / "watch" / "helm_values"
+
+
+def values(**stack: Any) -> dict[str, Any]:
+    """The values of Prometheus where it is installed."""
+    return STACK.values(HELM_VALUES, watch(stack={"mode": "install", **stack}).stack.prometheus)
 
 
 def of_kind(found: list[Any], kind: str) -> dict[str, Any]:
@@ -175,28 +180,21 @@ def written() -> list[Sample]:
 
 
 def test_values_of_prometheus_follow_from_the_configuration_and_the_stack_s_own_come_last() -> None:
-    configured = watch(
-        stack={
-            "mode": "install",
-            "storage_class": "fast",
-            "retention_days": 3,
-            "values": {"prometheus": {"prometheusSpec": {"retention": "4d"}}},
-        }
-    )
-    spec = values(HELM_VALUES, configured.stack)["prometheus"]["prometheusSpec"]
+    own = {"prometheus": {"prometheusSpec": {"retention": "4d"}}}
+    spec = values(storage_class="fast", retention_days=3, values=own)["prometheus"]["prometheusSpec"]
     assert spec["retention"] == "4d"
     assert spec["resources"] == {"requests": {"memory": "4Gi"}}
     claim = spec["storageSpec"]["volumeClaimTemplate"]["spec"]
     assert (claim["storageClassName"], claim["resources"]) == ("fast", {"requests": {"storage": "200Gi"}})
     for kind in ("rule", "serviceMonitor", "podMonitor", "probe", "scrapeConfig"):
         assert spec[f"{kind}SelectorNilUsesHelmValues"] is False
-    default = values(HELM_VALUES, watch(stack={"mode": "install"}).stack)["prometheus"]["prometheusSpec"]
+    default = values()["prometheus"]["prometheusSpec"]
     assert default["retention"] == "10d"
     assert "storageClassName" not in default["storageSpec"]["volumeClaimTemplate"]["spec"]
 
 
 def test_grafana_finds_the_dashboards_and_the_password_that_busbar_makes() -> None:
-    grafana = values(HELM_VALUES, watch(stack={"mode": "install"}).stack)["grafana"]
+    grafana = values()["grafana"]
     assert grafana == {
         "admin": {"existingSecret": GRAFANA_SECRET},
         "sidecar": {"dashboards": {"searchNamespace": "ALL"}},
@@ -206,7 +204,7 @@ def test_grafana_finds_the_dashboards_and_the_password_that_busbar_makes() -> No
 
 
 def test_parts_of_k3s_that_have_no_endpoint_of_their_own_are_not_read() -> None:
-    found = values(HELM_VALUES, watch(stack={"mode": "install"}).stack)
+    found = values()
     for part in ("kubeControllerManager", "kubeScheduler", "kubeProxy", "kubeEtcd"):
         assert found[part] == {"enabled": False}
     assert not any(found["defaultRules"]["rules"].values())

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from stacks.watch.package.survey import CLASSES, CRD_PATH, SurveySpec, findings
+from busbar.frame import CLASSES, CRDS
+from stacks.watch.package.check import SurveySpec, obstacles
 from stacks.watch.tests.support import EXISTING, INSTALL, Served, watch
 
 OURS = {"meta.helm.sh/release-name": "prometheus-operator-crds"}
@@ -25,11 +26,11 @@ def crd(kind: str, annotations: dict[str, str] | None = None, group: str = "moni
 
 def api(**objects: Any) -> Served:
     made = {"crds": [], "classes": [DEFAULT], **objects}
-    return Served({CRD_PATH: made["crds"], CLASSES: made["classes"]})
+    return Served({CRDS: made["crds"], CLASSES: made["classes"]})
 
 
 def found(cluster: Served, **stack: Any) -> list[str]:
-    return findings(cluster, SurveySpec.of(watch(stack={**INSTALL, **stack}).stack))
+    return [*map(str, obstacles(cluster, SurveySpec.of(watch(stack={**INSTALL, **stack}).stack)))]
 
 
 def test_a_cluster_on_which_nothing_is_in_the_way_has_no_findings() -> None:
@@ -40,8 +41,8 @@ def test_crds_of_somebody_else_are_named() -> None:
     theirs = {"meta.helm.sh/release-name": "monitoring"}
     [text] = found(api(crds=[crd("prometheuses"), crd("probes", OURS), crd("rules", theirs)]))
     assert text.startswith(
-        "CRDs of monitoring.coreos.com that busbar did not install: prometheuses.monitoring.coreos.com, "
-        "rules.monitoring.coreos.com. Fix: "
+        "stack.mode: is install, and busbar did not install the CRDs of monitoring.coreos.com: "
+        "prometheuses.monitoring.coreos.com, rules.monitoring.coreos.com. Fix: "
     )
     assert "set stack.mode: existing" in text
 
@@ -52,20 +53,21 @@ def test_crds_of_an_earlier_update_are_busbars_own() -> None:
 
 def test_a_storage_class_that_does_not_exist_is_named() -> None:
     [text] = found(api(), storage_class="fast")
-    assert text.startswith("there is no StorageClass fast; the cluster has local-path. Fix:")
+    said = "stack.storage_class: there is no StorageClass fast; the cluster has local-path. Fix: "
+    assert text.startswith(said)
     assert found(api(), storage_class="local-path") == []
 
 
 @pytest.mark.parametrize("classes", [[], [{"metadata": {"name": "slow"}}], [NO_DEFAULT]])
 def test_without_a_default_storage_class_one_must_be_named(classes: Any) -> None:
     [text] = found(api(classes=classes))
-    assert text.startswith("no StorageClass is the default one; the cluster has")
+    assert text.startswith("stack.storage_class: no StorageClass is the default one; the cluster has")
 
 
 def test_an_existing_operator_must_have_its_crds_and_nothing_else_is_asked() -> None:
     spec = SurveySpec.of(watch(stack=EXISTING).stack)
-    [text] = findings(Served({CRD_PATH: [crd("servicemonitors")]}), spec)
-    assert text.startswith(
-        "stack.mode is existing, and the cluster has no CRD prometheusrules.monitoring.coreos.com."
+    [found] = obstacles(Served({CRDS: [crd("servicemonitors")]}), spec)
+    assert str(found).startswith(
+        "stack.mode: is existing, and the cluster has no CRD prometheusrules.monitoring.coreos.com."
     )
-    assert findings(Served({CRD_PATH: [crd("servicemonitors"), crd("prometheusrules")]}), spec) == []
+    assert [*obstacles(Served({CRDS: [crd("servicemonitors"), crd("prometheusrules")]}), spec)] == []

@@ -10,7 +10,7 @@ import yaml
 
 from stacks.watch.lab import images, tools
 from stacks.watch.lab.part import PART
-from stacks.watch.package.manifests import STACK, values
+from stacks.watch.package.manifests import STACK
 from stacks.watch.package.versions import NODE_PROBLEM_DETECTOR_IMAGE
 from stacks.watch.tests.support import watch
 from tests.unit.charts.published import helm
@@ -20,7 +20,8 @@ CHART = HERE / "lab" / "charts" / "kube-prometheus-stack"
 
 
 def rendered() -> dict[str, Any]:
-    given = yaml.safe_dump(values(HERE / "helm_values", watch(stack={"mode": "install"}).stack))
+    chart = watch(stack={"mode": "install"}).stack.prometheus
+    given = yaml.safe_dump(STACK.values(HERE / "helm_values", chart))
     done = subprocess.run(
         [helm(), "template", STACK.release, str(CHART), "-n", STACK.namespace, "-f", "-"],
         input=given, capture_output=True, text=True, timeout=120, check=False,

@@ -1,0 +1,152 @@
+"""The program of a capability on another stack's cluster: `run` does all that is not its own.
+
+A program refuses a cluster that has not passed, installs its charts and objects, waits for them by steps
+(`busbar step`), exports its outputs, and fails unless they pass its gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+from pulumi_command import local
+from pydantic import BaseModel
+
+from busbar.capability import Capability
+from busbar.components.engine.cluster import create_cluster_provider, create_privileged_namespace
+from busbar.components.engine.helm import HelmOperator, Installed, check_after_deletions
+from busbar.components.engine.local_command import create_cluster_command
+from busbar.components.engine.stack import (
+    end_quietly_when_interrupted,
+    export_all,
+    fail_unless_passed,
+    load_cluster,
+    load_config,
+    refuse_other_cluster,
+)
+from busbar.config.project import ProjectConfig
+from busbar.frame import InstalledChart, OnCluster
+from busbar.manifests.names import digest
+from busbar.manifests.operators import Operator
+from busbar.outputs import ClusterOutputs
+
+C = TypeVar("C", bound=OnCluster)
+
+
+@dataclass(frozen=True)
+class Installation(Generic[C]):
+    """A stack while its program registers its resources.
+
+    `name`: of the capability. `cluster`: the outputs of a cluster that has passed. `helm_values`: the folder
+    with the values of the charts. `made`: releases and namespaces, which must be there after the update.
+    """
+
+    name: str
+    config: C
+    cluster: ClusterOutputs
+    helm_values: Path
+    provider: kubernetes.Provider
+    made: list[Installed] = field(default_factory=list)
+
+    def after(self, *resources: pulumi.Resource) -> pulumi.ResourceOptions:
+        """Options of an object on the cluster that is made after these resources."""
+        return pulumi.ResourceOptions(provider=self.provider, depends_on=resources)
+
+    def chart(
+        self,
+        name: str,
+        operator: Operator,
+        chart: InstalledChart,
+        opts: pulumi.ResourceOptions,
+        *,
+        image: str | None = None,
+        await_ready: bool = False,
+    ) -> HelmOperator:
+        """Register the namespace and the release of a chart, or nothing unless it is enabled.
+
+        `image` and `await_ready`: as in busbar.components.engine.helm.create_release.
+        """
+        release = HelmOperator(
+            operator,
+            name,
+            opts,
+            kubeconfig=self.cluster.kubeconfig,
+            config=chart,
+            chart=chart,
+            image=image,
+            await_ready=await_ready,
+            helm_values=self.helm_values,
+        )
+        self.made.extend(release.installed)
+        return release
+
+    def namespace(
+        self, name: str, namespace: str, opts: pulumi.ResourceOptions
+    ) -> kubernetes.core.v1.Namespace:
+        """Register the configured namespace of the capability's own objects, which admits privileged pods."""
+        kubeconfig = self.cluster.kubeconfig
+        made = create_privileged_namespace(name, namespace, kubeconfig, opts, configurable=True)
+        self.made.append(Installed(made, namespace))
+        return made
+
+    def step(
+        self,
+        name: str,
+        step: str,
+        spec: BaseModel,
+        opts: pulumi.ResourceOptions,
+        triggers: Sequence[pulumi.Input[Any]] | None = None,
+    ) -> local.Command:
+        """Register a step of the capability. It runs again when `triggers` change, by default its request."""
+        plain = spec.model_dump(mode="json", exclude_none=True)
+        return create_cluster_command(
+            name,
+            f"step {self.name} {step}",
+            plain,
+            self.cluster.kubeconfig,
+            opts,
+            triggers=[digest(plain)] if triggers is None else triggers,
+        )
+
+
+def run(
+    capability: Capability,
+    project: ProjectConfig[C],
+    folder: Path,
+    install: Callable[[Installation[C]], pulumi.Output[dict[str, Any]]],
+    *,
+    outputs: type[BaseModel],
+    enforce: Callable[[C], bool],
+    refusals: Callable[[ClusterOutputs, C], Iterable[str]] = lambda *_: (),
+) -> None:
+    """Run the program of `folder`.
+
+    `install` registers its resources; the values that it returns are exported by the fields of `outputs`.
+    `enforce`: whether `pulumi up` fails unless they pass the gate. `refusals`: why nothing may be installed
+    on a cluster that has passed, each with its fix.
+    """
+    gate = capability.gate
+    assert gate is not None  # which each capability with a project has
+
+    async def main() -> None:
+        config = load_config(project)
+        cluster = await load_cluster(config.cluster)
+        if cluster.refusal:
+            fix = f"repair what the reasons name, run `pulumi up` on {config.cluster}, then run this again."
+            raise pulumi.RunError(f"{cluster.refusal}\nFix: {fix}")
+        if found := [f"{config.cluster}: {each}" for each in refusals(cluster, config)]:
+            raise pulumi.RunError("\n".join(found))
+        await refuse_other_cluster(cluster.cluster_name, cluster.identifier)
+        provider = create_cluster_provider(cluster.kubeconfig, cluster.identifier)
+        on = Installation(capability.name, config, cluster, folder / "helm_values", provider)
+        built = install(on)
+        check_after_deletions(cluster.kubeconfig, on.made)
+        export_all({name: built[name] for name in outputs.model_fields})
+        await fail_unless_passed(built, enforce=enforce(config), gate=gate.refusal)
+
+    end_quietly_when_interrupted()
+    pulumi.run(main)
