@@ -6,7 +6,7 @@ A program refuses a cluster that has not passed, installs its charts and objects
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from busbar.capability import Capability
 from busbar.components.engine.cluster import create_cluster_provider, create_privileged_namespace
 from busbar.components.engine.helm import HelmOperator, Installed, check_after_deletions
-from busbar.components.engine.local_command import create_cluster_command
+from busbar.components.engine.local_command import create_cluster_command, digest_in_first_folder
 from busbar.components.engine.stack import (
     end_quietly_when_interrupted,
     export_all,
@@ -99,17 +99,23 @@ class Installation(Generic[C]):
         step: str,
         spec: BaseModel,
         opts: pulumi.ResourceOptions,
-        triggers: Sequence[pulumi.Input[Any]] | None = None,
+        *triggers: pulumi.Input[Any],
     ) -> local.Command:
-        """Register a step of the capability. It runs again when `triggers` change, by default its request."""
+        """Register a step of the capability. It runs again when its request or `triggers` change.
+
+        A request with another `folder`, that of a renamed stack, is the same one.
+        """
         plain = spec.model_dump(mode="json", exclude_none=True)
+        asked: pulumi.Input[str] = digest(plain)
+        if "folder" in plain:
+            asked = digest_in_first_folder(f"{name}-folder", plain, opts.parent)
         return create_cluster_command(
             name,
             f"step {self.name} {step}",
             plain,
             self.cluster.kubeconfig,
             opts,
-            triggers=[digest(plain)] if triggers is None else triggers,
+            triggers=[asked, *triggers],
         )
 
 

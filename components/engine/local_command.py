@@ -68,7 +68,9 @@ def create_hosts_command(
     )
 
 
-def digest_in_first_folder(name: str, spec: Mapping[str, Any], parent: pulumi.Resource) -> pulumi.Output[str]:
+def digest_in_first_folder(
+    name: str, spec: Mapping[str, Any], parent: pulumi.Resource | None
+) -> pulumi.Output[str]:
     """The digest of a request with its first `folder`, for `triggers`: a renamed stack replaces nothing."""
     opts = pulumi.ResourceOptions(parent=parent)
     first: pulumi.Output[str] = pulumi.Stash(name, input=spec["folder"], opts=opts).output

@@ -1,130 +1,82 @@
 """The program of stacks/training: trains on a measured fabric. Wiring only; see package/components.py."""
 
 from pathlib import Path
+from typing import Any
 
 import pulumi
 from pulumi import ResourceOptions
 
-from busbar.components.engine.cluster import create_cluster_provider, create_privileged_namespace
-from busbar.components.engine.helm import Installed, check_after_deletions
 from busbar.components.engine.local_command import from_project
-from busbar.components.engine.stack import (
-    end_quietly_when_interrupted,
-    export_all,
-    fail_unless_passed,
-    load_cluster,
-    load_config,
-    refuse_other_cluster,
-)
-from busbar.config import Chart
-from stacks.training.capability import GATE
-from stacks.training.package import config, target
+from busbar.components.frame import Installation, run
+from stacks.training.capability import CAPABILITY
+from stacks.training.package import target, trainer
 from stacks.training.package.components import (
-    InstalledOperator,
     SharedStorage,
     TrainingProof,
     create_networks,
     create_runtimes,
     create_volume,
 )
+from stacks.training.package.config import CONFIG, Training
 from stacks.training.package.networks import MULTUS
-from stacks.training.package.outputs import NAMES, build_outputs
-from stacks.training.package.trainer import TRAINER, TRAINING_OPERATOR, TRAINING_OPERATOR_CHART
+from stacks.training.package.outputs import Outputs, build_outputs
 
 PROJECT = Path(__file__).resolve().parent
-HELM_VALUES = PROJECT / "helm_values"
 
 
-async def main() -> None:
-    training = load_config(config.CONFIG)
-    cluster = await load_cluster(training.cluster)
-    try:
-        training = target.with_cluster_export(cluster, training)
-        targets = target.targets(cluster, training)
-    except target.Refused as refused:
-        raise pulumi.RunError(str(refused)) from None
-    await refuse_other_cluster(cluster.cluster_name, cluster.identifier)
+def install(on: Installation[Training]) -> pulumi.Output[dict[str, Any]]:
+    training = target.with_cluster_export(on.cluster, on.config)
+    targets = target.targets(on.cluster, training)
     for warning in target.warnings(targets, training):
         pulumi.warn(warning)
 
-    kubeconfig = cluster.kubeconfig
-    provider = create_cluster_provider(kubeconfig, cluster.identifier)
-    opts = ResourceOptions(provider=provider)
-    trainer = InstalledOperator(
-        "trainer",
-        TRAINER,
-        training.trainer,
-        TRAINER.values(HELM_VALUES, training.trainer),
-        kubeconfig,
-        opts,
-        wanted=training.trainer.enabled,
-        timeout_seconds=training.trainer.timeout_seconds,
-    )
-    runtimes = create_runtimes(training, targets, ResourceOptions(provider=provider, depends_on=[trainer]))
-    multus = InstalledOperator(
-        "multus",
-        MULTUS,
-        training.multus,
-        MULTUS.values(HELM_VALUES, training.multus),
-        kubeconfig,
-        opts,
-        wanted=training.multus.enabled and any(training.networks.values()),
-        timeout_seconds=training.multus.timeout_seconds,
-    )
-    of_operator = training.training_operator
-    training_operator = InstalledOperator(
+    # All three are awaited: a webhook whose controller does not run refuses every job, and a pod that starts
+    # on a node before Multus runs there only has eth0.
+    of_trainer = on.chart("trainer", trainer.TRAINER, training.trainer, on.after(), await_ready=True)
+    runtimes = create_runtimes(training, targets, on.after(of_trainer))
+    wanted = training.multus.enabled and any(training.networks.values())
+    chart = training.multus.model_copy(update={"enabled": wanted})
+    multus = on.chart("multus", MULTUS, chart, on.after(), await_ready=True)
+    path = from_project(str(trainer.TRAINING_OPERATOR_CHART))
+    training_operator = on.chart(
         "training-operator",
-        TRAINING_OPERATOR,
-        Chart(chart=from_project(str(TRAINING_OPERATOR_CHART))),
-        {"image": of_operator.image, "initContainerImage": of_operator.init_image},
-        kubeconfig,
-        opts,
-        wanted=of_operator.enabled,
-        timeout_seconds=of_operator.timeout_seconds,
-        image=of_operator.image,
+        trainer.TRAINING_OPERATOR,
+        trainer.training_operator(training.training_operator, path),
+        on.after(),
+        image=training.training_operator.image,
+        await_ready=True,
     )
-    volumes = create_volume(training, opts)
+    volumes = create_volume(training, on.after())
     # Its pods lock memory for RDMA. They are deleted before Multus, which removes their interfaces. The
     # namespace stays if its claim stays.
-    namespace = create_privileged_namespace(
-        "namespace",
-        training.namespace,
-        kubeconfig,
-        ResourceOptions(
-            provider=provider,
-            depends_on=[multus, *volumes],
-            retain_on_delete=training.storage.keeps_claim,
-        ),
-        configurable=True,
-    )
-    networks = create_networks(training, ResourceOptions(provider=provider, depends_on=[multus, namespace]))
+    stays = ResourceOptions(retain_on_delete=training.storage.keeps_claim)
+    opts = ResourceOptions.merge(on.after(multus, *volumes), stays)
+    namespace = on.namespace("namespace", training.namespace, opts)
+    networks = create_networks(training, on.after(multus, namespace))
     workers = [worker for each in targets.values() for worker in each.launch.workers]
-    storage = SharedStorage(training, namespace, workers, kubeconfig, opts)
+    storage = SharedStorage(on, training, namespace, workers)
 
     proofs: dict[str, TrainingProof] = {}
     for pool, each in targets.items() if training.proof.enabled else ():
         # One pool at a time: together they would share switches, and so the bandwidth.
-        after = ResourceOptions(provider=provider, depends_on=[*networks, *proofs.values()])
-        proofs[pool] = TrainingProof(
-            training, each, PROJECT / "program", namespace, storage.ready, kubeconfig, after
-        )
-
-    releases = [each for made in (trainer, multus, training_operator) for each in made.installed]
-    check_after_deletions(kubeconfig, [Installed(namespace, training.namespace), *releases])
-    # Named, because Output.all() of nothing is an empty list.
-    built = pulumi.Output.all(results={pool: proof.result for pool, proof in proofs.items()}).apply(
-        lambda found: build_outputs(training, cluster.cluster_name, targets, found["results"])
-    )
-    installed = {
-        "trainer_version": trainer.version,
-        "runtimes": runtimes,
-        "multus_version": multus.version,
-        "training_operator_version": training_operator.version,
-        "storage": storage.description,
-    }
-    export_all({**installed, **{name: built[name] for name in NAMES}})
-    await fail_unless_passed(built, enforce=training.proof.is_gate, gate=GATE.refusal)
+        after = on.after(*networks, *proofs.values())
+        proofs[pool] = TrainingProof(on, training, each, PROJECT / "program", namespace, storage.ready, after)
+    return pulumi.Output.all(
+        results={pool: proof.result for pool, proof in proofs.items()},
+        trainer_version=of_trainer.version,
+        runtimes=runtimes,
+        multus_version=multus.version,
+        training_operator_version=training_operator.version,
+        storage=storage.description,
+    ).apply(lambda found: build_outputs(training, on.cluster.cluster_name, targets, **found))
 
 
-end_quietly_when_interrupted()
-pulumi.run(main)
+run(
+    CAPABILITY,
+    CONFIG,
+    PROJECT,
+    install,
+    outputs=Outputs,
+    enforce=lambda training: training.proof.is_gate,
+    refusals=target.refusals,
+)

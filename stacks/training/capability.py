@@ -16,6 +16,11 @@ CAPABILITY = Capability(
     commands="stacks.training.package.commands",
     schema="stacks.training.package.config",
     gate=GATE,
+    steps={
+        "collect": "stacks.training.package.collect:collect_run",
+        "bind-claim": "stacks.training.package.storage:bind",
+    },
+    ready="stacks.training.package.commands:ready",
     job_kinds=("TrainJob", "PyTorchJob"),
     judge="stacks.training.package.collect:judge_folder",
 )

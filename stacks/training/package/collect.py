@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+from busbar.cli.engine import followed
 from busbar.collect.spec import GRACE_SECONDS, JobSpec
 from busbar.collect.watch import CONDITION_SECONDS, POLL_SECONDS, Watch
-from busbar.judge.archive import Archive
+from busbar.judge.archive import VERDICT, Archive
 from busbar.judge.checks import JobOutcome
 from busbar.judge.collector import Collector
 from busbar.kube import objects
@@ -17,6 +19,7 @@ from busbar.kube.client import Api, JsonObject
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, wait_until
 from stacks.training.package.config import Training
 from stacks.training.package.log import TrainingLog, progress_text, read_lines
+from stacks.training.package.outputs import summarize
 from stacks.training.package.proof import CONTAINER, INDEX_ANNOTATION, JOB_LABEL, RUN_LABEL
 from stacks.training.package.target import Expectation, Target, expectation
 from stacks.training.package.verdict import Verdict, judge
@@ -25,20 +28,30 @@ _SET_BY_THE_API = ("controller-uid", RUN_LABEL, "job-name", JOB_LABEL)
 
 
 class CollectSpec(JobSpec):
-    """stdin of `busbar training collect`: the Job of a training run."""
+    """The request of the step `collect`: the Job of a training run."""
 
     expectation: Expectation
 
 
-def collect_spec(target: Target, training: Training, job: str, *, folder: str) -> dict[str, Any]:
-    """The spec of one pool's run, as plain JSON values."""
+def collect_spec(target: Target, training: Training, job: str, *, folder: str) -> CollectSpec:
+    """The request for one pool's run."""
     return CollectSpec(
         namespace=training.namespace,
         job=job,
         folder=folder,
         deadline_seconds=training.proof.deadline_seconds + GRACE_SECONDS,
         expectation=expectation(target, training),
-    ).model_dump(mode="json", exclude_none=True)
+    )
+
+
+def collect_run(api: Api, spec: CollectSpec, clock: Clock, progress: ProgressCallback) -> dict[str, Any]:
+    """The step `collect`: follow the Job, judge its log, and keep both. Returns the verdict in short.
+
+    Raises ApiError, and Failed when nothing is known or kubelets have rejected the job's pods twice.
+    """
+    follow = partial(collect, api, spec, clock, progress)
+    verdict = followed("Job", "the job's first pod", spec, follow)
+    return summarize(verdict, verdict_file=f"{spec.folder}/{VERDICT}")
 
 
 def collect(api: Api, spec: CollectSpec, clock: Clock, progress: ProgressCallback) -> Verdict:

@@ -1,24 +1,21 @@
-"""`busbar training`: the configuration of stacks/training; from a running job, or its log, to a verdict."""
+"""`busbar training`: the configuration of stacks/training, its log judged again, and what `verify` asks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from busbar.cli.engine import compact, engine_command, followed
-from busbar.cli.output import fail, print_text, progress
+from busbar.cli.output import fail, print_text
 from busbar.cli.stackfile import AsJson
 from busbar.exits import USAGE
 
 if TYPE_CHECKING:
     from busbar.config import Finding
     from busbar.kube.client import RestApi
-    from stacks.training.package.collect import CollectSpec
     from stacks.training.package.config import Training
-    from stacks.training.package.storage import ClaimSpec
 
 
 def register(group: typer.Typer) -> None:
@@ -68,36 +65,16 @@ def _describe(training: Training) -> Iterator[str]:
         yield f"Training Operator: {operator.image}"
 
 
-@engine_command("training collect", "stacks.training.package.collect:CollectSpec")
-def collect(api: RestApi, spec: CollectSpec) -> str:
-    """Follow the job of a training run and judge its log; the request is JSON on stdin.
+def ready(path: Path, outputs: Mapping[str, Any], api: RestApi) -> list[Finding]:
+    """What of the installed software does not work (busbar.capability.Capability.ready)."""
+    from busbar.frame import unready
+    from busbar.outputs import ClusterOutputs
+    from stacks.training.package import config, networks, storage, target, trainer
 
-    stdin: {"namespace", "job", "folder", "deadline_seconds", "expectation": {...}}. The cluster: KUBECONFIG.
-    Prints the verdict in short as JSON (outputs.summarize). Exit code 0 for any verdict, also
-    a failure; 1 when the cluster cannot be reached or refuses, or when restarting kubelets have rejected the
-    job's pods twice; 64 for a request that is not valid. The log and the whole verdict are written to
-    `folder`.
-    """
-    from busbar.judge.archive import VERDICT
-    from busbar.kube.wait import SystemClock
-    from stacks.training.package.collect import collect as run
-    from stacks.training.package.outputs import summarize
-
-    verdict = followed("Job", "the job's first pod", spec, lambda: run(api, spec, SystemClock(), progress))
-    return compact(summarize(verdict, verdict_file=f"{spec.folder}/{VERDICT}"))
-
-
-@engine_command("training bind-claim", "stacks.training.package.storage:ClaimSpec")
-def bind_claim(api: RestApi, spec: ClaimSpec) -> Any:
-    """Wait until a claim is bound, and set its volume to Retain; the request is JSON on stdin.
-
-    stdin: {"namespace", "claim", "class_name", "worker", "deadline_seconds"}. The cluster:
-    KUBECONFIG. Prints {"claim", "volume", "capacity"}; exits with 1 and the claim's events at the deadline.
-    """
-    from busbar.kube.wait import SystemClock
-    from stacks.training.package.storage import bind
-
-    return bind(api, spec, SystemClock(), progress)
+    training = target.with_cluster_export(ClusterOutputs.from_dict(outputs), config.read(path))
+    charts = (trainer.TRAINER, trainer.TRAINING_OPERATOR, networks.MULTUS)
+    found = unready(api, [each.namespace for each in charts])
+    return [*found, *storage.unbound(api, training.storage, training.namespace)]
 
 
 def check(

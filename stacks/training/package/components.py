@@ -11,57 +11,13 @@ import pulumi_kubernetes as kubernetes
 from pulumi import ResourceOptions
 
 from busbar.components.engine.cluster import create_custom_resource, create_object, of_fixed_name
-from busbar.components.engine.helm import Installed, create_release
-from busbar.components.engine.local_command import create_cluster_command, digest_in_first_folder
-from busbar.config import Chart
-from busbar.manifests.names import digest
-from busbar.manifests.operators import Operator, Values
+from busbar.components.frame import Installation
+from stacks.training.capability import GATE
 from stacks.training.package import networks, proof, storage, trainer
 from stacks.training.package.collect import collect_spec
 from stacks.training.package.config import Training
-from stacks.training.package.outputs import CONTRACT_VERSION, read_summary
+from stacks.training.package.outputs import read_summary
 from stacks.training.package.target import Target
-
-
-class InstalledOperator(pulumi.ComponentResource):
-    """Makes the Namespace and the Helm Release of an operator. Unless it is `wanted`, it makes nothing."""
-
-    version: pulumi.Output[str | None]
-    """The version that runs; None if it is not wanted."""
-    installed: Sequence[Installed] = ()
-    """The releases of this component, for the check at the end of an update."""
-
-    def __init__(
-        self,
-        name: str,
-        operator: Operator,
-        chart: Chart,
-        values: Values,
-        kubeconfig: pulumi.Input[str],
-        opts: ResourceOptions,
-        *,
-        wanted: bool,
-        timeout_seconds: int,
-        image: str | None = None,
-    ) -> None:
-        super().__init__("busbar:training:InstalledOperator", name, None, opts)
-        self.version = pulumi.Output.from_input(None)
-        if wanted:
-            made = create_release(
-                name,
-                operator,
-                chart,
-                values,
-                kubeconfig,
-                self,
-                timeout_seconds=timeout_seconds,
-                image=image,
-                # A webhook whose controller does not run refuses every job, and a pod that starts on a node
-                # before Multus runs there only has eth0.
-                await_ready=True,
-            )
-            self.installed, self.version = made.installed, made.version
-        self.register_outputs({"version": self.version})
 
 
 def create_runtimes(training: Training, targets: Mapping[str, Target], opts: ResourceOptions) -> list[str]:
@@ -117,14 +73,13 @@ class SharedStorage(pulumi.ComponentResource):
 
     def __init__(
         self,
+        on: Installation[Training],
         training: Training,
         namespace: kubernetes.core.v1.Namespace,
         workers: Sequence[str],
-        kubeconfig: pulumi.Input[str],
-        opts: ResourceOptions,
     ) -> None:
         """`namespace` has the claim. `workers`: the nodes that mount it."""
-        super().__init__("busbar:training:SharedStorage", "storage", None, opts)
+        super().__init__("busbar:training:SharedStorage", "storage", None, on.after())
         config = training.storage
         self.ready = []
         self.description = pulumi.Output.from_input({"mode": config.mode})
@@ -151,15 +106,14 @@ class SharedStorage(pulumi.ComponentResource):
                 class_name=config.class_name,
                 worker=min(workers),
                 deadline_seconds=config.bind_timeout_seconds,
-            ).model_dump(mode="json")
-            bound = create_cluster_command(
+            )
+            bound = on.step(
                 "storage-bind",
-                "training bind-claim",
+                "bind-claim",
                 spec,
-                kubeconfig,
                 ResourceOptions(parent=self, depends_on=[claim]),
                 # A claim that was made again is not bound yet, even under the same name.
-                triggers=[digest(spec), claim.metadata.uid],
+                claim.metadata.uid,
             )
             self.ready = [bound]
             self.description = bound.stdout.apply(
@@ -183,13 +137,13 @@ class TrainingProof(pulumi.ComponentResource):
 
     def __init__(
         self,
+        on: Installation[Training],
         training: Training,
         target: Target,
         program: Path,
         namespace: kubernetes.core.v1.Namespace,
         ready: Sequence[pulumi.Resource],
-        kubeconfig: pulumi.Input[str],
-        opts: ResourceOptions | None = None,
+        opts: ResourceOptions,
     ) -> None:
         """One pool. `program`: the folder of the training program. `namespace` is shared by the pools.
 
@@ -219,15 +173,13 @@ class TrainingProof(pulumi.ComponentResource):
             ),
         )
         folder = f".busbar/{pulumi.get_stack()}/{target.pool}"
-        spec = collect_spec(target, training, self.job, folder=folder)
-        collect = create_cluster_command(
+        collect = on.step(
             f"{name}-collect",
-            "training collect",
-            spec,
-            kubeconfig,
+            "collect",
+            collect_spec(target, training, self.job, folder=folder),
             ResourceOptions(parent=self, depends_on=[job]),
             # Another contract makes another output.
-            triggers=[digest_in_first_folder(f"{name}-folder", spec, self), f"contract {CONTRACT_VERSION}"],
+            f"contract {GATE.contract}",
         )
         self.result = collect.stdout.apply(read_summary)
         self.register_outputs({"result": self.result, "job": self.job})

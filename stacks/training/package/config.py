@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from busbar.config.cluster import Chart, Removal
+from busbar.config.cluster import Removal
 from busbar.config.project import ProjectConfig
 from busbar.config.types import (
     Bytes,
@@ -19,15 +19,14 @@ from busbar.config.types import (
     Image,
     Int,
     InterfaceName,
-    JsonObject,
     Quantity,
     Seconds,
-    StackName,
     Text,
     Url,
     own_namespace,
 )
 from busbar.finding import Finding
+from busbar.frame import InstalledChart, OnCluster
 from busbar.models import ConfigModel
 from stacks.training.package import versions
 from stacks.training.package.networks import Network, environment
@@ -46,124 +45,88 @@ MIN_DEADLINE_SECONDS = 120
 class DeepSpeed(ConfigModel):
     """A ClusterTrainingRuntime per pool whose ranks are started by mpirun, as DeepSpeed's are."""
 
-    enabled: bool = Field(default=False, description="Make the runtimes busbar-deepspeed-<pool>.")
-    image: Image = Field(
-        default=versions.DEEPSPEED_IMAGE,
-        description="Image with Open MPI, and an sshd that user 1000 may run by /home/mpiuser/.sshd_config.",
-    )
-
-
-class InstalledChart(Chart):
-    """A chart that is installed if enabled."""
-
-    enabled: bool = Field(default=False, description="Install it.")
-    repository: Url | None = Field(
-        default=None, description="Helm repository; not used for a local chart or an oci:// URL."
-    )
-    values: JsonObject = Field(
-        default={}, description="Values merged over stacks/training/helm_values/; lists are replaced."
-    )
+    enabled: bool = False
+    """Make the runtimes busbar-deepspeed-<pool>."""
+    image: Image = versions.DEEPSPEED_IMAGE
+    """Image with Open MPI, and an sshd that user 1000 may run by /home/mpiuser/.sshd_config."""
 
 
 class Trainer(InstalledChart):
     """Kubeflow Trainer v2 with JobSet, and a ClusterTrainingRuntime per pool, which TrainJobs refer to."""
 
-    version: ChartVersion = Field(default=versions.TRAINER, description="Version of the chart.")
-    chart: ChartName = Field(
-        default=versions.TRAINER_CHART, description="Name of the chart, a local path, or an oci:// URL."
-    )
-    timeout_seconds: Seconds = Field(
-        default=600, description="Time until the controllers must be available, in seconds."
-    )
-    image: Image = Field(
-        default=versions.TORCH_IMAGE, description="Image of the runtimes; a TrainJob may name another."
-    )
-    deepspeed: DeepSpeed = Field(default=DeepSpeed(), description="Runtimes for mpirun.")
+    version: ChartVersion = versions.TRAINER
+    """Version of the chart."""
+    chart: ChartName = versions.TRAINER_CHART
+    """Name of the chart, a local path, or an oci:// URL."""
+    image: Image = versions.TORCH_IMAGE
+    """Image of the runtimes; a TrainJob may name another."""
+    deepspeed: DeepSpeed = DeepSpeed()
+    """Runtimes for mpirun."""
 
 
 class Multus(InstalledChart):
     """Multus with whereabouts: the chart rke2-multus, which the documentation of K3s names."""
 
-    enabled: bool = Field(
-        default=True,
-        description="Install it where a pool has networks; false if another tool has installed both.",
-    )
-    version: ChartVersion = Field(
-        default=versions.MULTUS, description="Version of the chart, with a leading v."
-    )
-    repository: Url | None = Field(
-        default=versions.RKE2_CHARTS,
-        description="Helm repository; not used for a local chart or an oci:// URL.",
-    )
-    chart: ChartName = Field(
-        default="rke2-multus", description="Name of the chart, a local path, or an oci:// URL."
-    )
-    timeout_seconds: Seconds = Field(
-        default=300, description="Time until it must run on every node, in seconds."
-    )
+    enabled: bool = True
+    """Install it where a pool has networks; false if another tool has installed both."""
+    version: ChartVersion = versions.MULTUS
+    """Version of the chart, with a leading v."""
+    repository: Url | None = versions.RKE2_CHARTS
+    """Helm repository; not used for a local chart or an oci:// URL."""
+    chart: ChartName = "rke2-multus"
+    """Name of the chart, a local path, or an oci:// URL."""
 
 
 class TrainingOperator(ConfigModel):
     """Kubeflow Training Operator v1, from the manifests of its release."""
 
-    enabled: bool = Field(default=False, description="Install it.")
-    image: Image = Field(
-        default=versions.TRAINING_OPERATOR_IMAGE, description="Image of the controller; its tags are commits."
-    )
-    init_image: Image = Field(
-        default=versions.INIT_IMAGE,
-        description="Image in which a PyTorchJob's workers wait for their master; it must have nslookup.",
-    )
-    timeout_seconds: Seconds = Field(
-        default=300, description="Time until the controller must be available, in seconds."
-    )
+    enabled: bool = False
+    """Install it."""
+    image: Image = versions.TRAINING_OPERATOR_IMAGE
+    """Image of the controller; its tags are commits."""
+    init_image: Image = versions.INIT_IMAGE
+    """Image in which a PyTorchJob's workers wait for their master; it must have nslookup."""
+    timeout_seconds: Seconds = 300
+    """Time until the controller must be available, in seconds."""
 
 
 class Proof(ConfigModel):
     """A short training run per pool, and the gate on its result."""
 
-    enabled: bool = Field(default=True, description="Run it; if false, training_passed is false.")
-    enforce: bool = Field(default=True, description="Let `pulumi up` fail unless the run passed.")
-    run: Annotated[Int, Field(ge=1)] = Field(
-        default=1, description="Number of the run: raise it to train again without another change."
-    )
-    image: Image = Field(default=versions.TORCH_IMAGE, description="Image with Python 3 and torch.")
-    backend: Literal["nccl", "gloo"] = Field(
-        default="nccl", description="torch.distributed backend; gloo trains on CPUs over TCP."
-    )
-    ranks_per_node: Annotated[Int, Field(ge=1)] | None = Field(
-        default=None, description="Ranks per worker; by default the pool's GPUs."
-    )
-    gradient_bytes: Bytes | None = Field(
-        default=None,
-        description="Size of all gradients, such as 1G; by default the largest measured message up to 1 GiB.",
-    )
-    steps: Annotated[Int, Field(ge=8, le=1000)] = Field(default=30, description="Training steps.")
-    iterations: Annotated[Int, Field(ge=3, le=1000)] = Field(
-        default=10, description="Samples of each measured time."
-    )
-    min_loss_drop: Annotated[Float, Field(gt=0, lt=1)] = Field(
-        default=0.5, description="Part of the first loss that the last one must be below it: 0.5 is half."
-    )
-    min_busbw_fraction: Annotated[Float, Field(gt=0, le=1)] = Field(
-        default=0.7,
-        description="Part of the busbw of nccl-tests that the all-reduce of the gradients must reach.",
-    )
-    interfaces: list[InterfaceName] = Field(
-        default=[],
-        description="Network interfaces that every pod must have, besides those of `networks`, such as net1.",
-    )
-    env: dict[EnvName, Text] = Field(default={}, description="Additional environment variables of the ranks.")
-    cpu: Quantity | None = Field(default=None, description="CPUs requested per pod; by default none.")
-    memory: Quantity | None = Field(
-        default=None, description="Memory limit per pod; by default that of the cluster's validation."
-    )
-    deadline_seconds: Annotated[Int, Field(ge=MIN_DEADLINE_SECONDS)] = Field(
-        default=1200, description="Time limit of the job in seconds."
-    )
-    collective_timeout_seconds: Annotated[Int, Field(ge=10)] = Field(
-        default=60, description="Time limit of one collective in seconds: then the ranks end with an error."
-    )
+    enabled: bool = True
+    """Run it; if false, training_passed is false."""
+    enforce: bool = True
+    """Let `pulumi up` fail unless the run passed."""
+    run: Annotated[Int, Field(ge=1)] = 1
+    """Number of the run: raise it to train again without another change."""
+    image: Image = versions.TORCH_IMAGE
+    """Image with Python 3 and torch."""
+    backend: Literal["nccl", "gloo"] = "nccl"
+    """torch.distributed backend; gloo trains on CPUs over TCP."""
+    ranks_per_node: Annotated[Int, Field(ge=1)] | None = None
+    """Ranks per worker; by default the pool's GPUs."""
+    gradient_bytes: Bytes | None = None
+    """Size of all gradients, such as 1G; by default the largest measured message up to 1 GiB."""
+    steps: Annotated[Int, Field(ge=8, le=1000)] = 30
+    """Training steps."""
+    iterations: Annotated[Int, Field(ge=3, le=1000)] = 10
+    """Samples of each measured time."""
+    min_loss_drop: Annotated[Float, Field(gt=0, lt=1)] = 0.5
+    """Part of the first loss that the last one must be below it: 0.5 is half."""
+    min_busbw_fraction: Annotated[Float, Field(gt=0, le=1)] = 0.7
+    """Part of the busbw of nccl-tests that the all-reduce of the gradients must reach."""
+    interfaces: list[InterfaceName] = Field(default=[])
+    """Network interfaces that every pod must have, besides those of `networks`, such as net1."""
+    env: dict[EnvName, Text] = Field(default={})
+    """Additional environment variables of the ranks."""
+    cpu: Quantity | None = None
+    """CPUs requested per pod; by default none."""
+    memory: Quantity | None = None
+    """Memory limit per pod; by default that of the cluster's validation."""
+    deadline_seconds: Annotated[Int, Field(ge=MIN_DEADLINE_SECONDS)] = 1200
+    """Time limit of the job in seconds."""
+    collective_timeout_seconds: Annotated[Int, Field(ge=10)] = 60
+    """Time limit of one collective in seconds: then the ranks end with an error."""
 
     @property
     def is_gate(self) -> bool:
@@ -171,27 +134,27 @@ class Proof(ConfigModel):
         return self.enabled and self.enforce
 
 
-class Training(ConfigModel):
+class Training(OnCluster):
     """The software for training on one cluster, and the training run that proves it."""
 
-    cluster: StackName = Field(
-        description="The stack that created the cluster, as organization/busbar/STACK."
-    )
-    namespace: Annotated[DnsLabel, own_namespace("busbar-training", *OPERATOR_NAMESPACES)] = Field(
-        default="busbar-training", description="Namespace of the training run."
-    )
-    pools: list[DnsLabel] = Field(default=[], description="Pools of the cluster to use; by default all.")
-    proof: Proof = Field(default=Proof(), description="The training run and its gate.")
-    storage: Storage = Field(default=Storage(), description="Shared storage for checkpoints.")
-    trainer: Trainer = Field(default=Trainer(), description="Kubeflow Trainer v2.")
-    networks: dict[DnsLabel, list[Network]] = Field(
-        default={}, description="By pool: interfaces of its pods besides eth0: net1, net2, ... in this order."
-    )
-    multus: Multus = Field(default=Multus(), description="What attaches `networks` to pods.")
-    training_operator: TrainingOperator = Field(
-        default=TrainingOperator(), description="Kubeflow Training Operator v1, for PyTorchJobs."
-    )
-    removal: Removal = Field(default=Removal(), description="What a destroy does with running jobs.")
+    namespace: Annotated[DnsLabel, own_namespace("busbar-training", *OPERATOR_NAMESPACES)] = "busbar-training"
+    """Namespace of the training run."""
+    pools: list[DnsLabel] = Field(default=[])
+    """Pools of the cluster to use; by default all."""
+    proof: Proof = Proof()
+    """The training run and its gate."""
+    storage: Storage = Storage()
+    """Shared storage for checkpoints."""
+    trainer: Trainer = Trainer()
+    """Kubeflow Trainer v2."""
+    networks: dict[DnsLabel, list[Network]] = Field(default={})
+    """By pool: interfaces of its pods besides eth0: net1, net2, ... in this order."""
+    multus: Multus = Multus()
+    """What attaches `networks` to pods."""
+    training_operator: TrainingOperator = TrainingOperator()
+    """Kubeflow Training Operator v1, for PyTorchJobs."""
+    removal: Removal = Removal()
+    """What a destroy does with running jobs."""
 
 
 def _findings(training: Training) -> Iterator[Finding]:
@@ -201,11 +164,9 @@ def _findings(training: Training) -> Iterator[Finding]:
             yield Finding(("pools", index), "is listed twice", found=repr(pool))
     yield from storage_findings(training.storage)
     trainer, proof = training.trainer, training.proof
-    charts = {"trainer": trainer, **({"multus": training.multus} if any(training.networks.values()) else {})}
-    for key, chart in charts.items():
-        if chart.enabled and not (chart.is_local or chart.repository_url or "://" in chart.chart):
-            text = f"is a name, and {key}.repository is not set"
-            yield Finding((key, "chart"), text, found=repr(chart.chart))
+    yield from trainer.without_source("trainer", "chart")
+    if any(training.networks.values()):
+        yield from training.multus.without_source("multus", "chart")
     if trainer.deepspeed.enabled and not trainer.enabled:
         yield Finding(("trainer", "deepspeed", "enabled"), "needs Trainer", "set trainer.enabled: true")
     if proof.collective_timeout_seconds * 2 > proof.deadline_seconds:

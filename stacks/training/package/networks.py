@@ -53,31 +53,25 @@ def _master(value: str) -> str:
 class Network(ConfigModel):
     """One network of a pool: one more interface of its pods, or one per device."""
 
-    name: DnsLabel = Field(description="Name of the network, such as rail0.")
-    type: Literal["macvlan", "host-device", "ib-sriov"] = Field(
-        description="macvlan: shares an Ethernet rail (RoCE). host-device: gives the pod whole devices. "
-        "ib-sriov: InfiniBand VFs."
-    )
-    master: Annotated[InterfaceName, AfterValidator(_master)] | None = Field(
-        default=None, description="macvlan: the rail's network interface on every worker."
-    )
-    mode: Literal["bridge", "private", "vepa", "passthru"] | None = Field(
-        default=None, description="macvlan: its mode; by default bridge."
-    )
-    mtu: Annotated[Int, Field(ge=1280, le=9978)] | None = Field(
-        default=None,
-        description="macvlan: MTU; by default the master's. RDMA uses 4096 only below a larger one.",
-    )
-    resource: ResourceName | None = Field(
-        default=None,
-        description="host-device and ib-sriov: the extended resource whose devices are the interfaces.",
-    )
-    count: Annotated[Int, Field(ge=1, le=64)] | None = Field(
-        default=None,
-        description="host-device and ib-sriov: devices per pod; by default those of the validation, else 1.",
-    )
-    subnet: Cidr = Field(description="Addresses of the network; each rail has a subnet of its own.")
-    exclude: list[Cidr] = Field(default=[], description="Parts of the subnet that pods must not get.")
+    name: DnsLabel
+    """Name of the network, such as rail0."""
+    type: Literal["macvlan", "host-device", "ib-sriov"]
+    """macvlan: shares an Ethernet rail (RoCE). host-device: gives the pod whole devices. ib-sriov: InfiniBand
+    VFs."""
+    master: Annotated[InterfaceName, AfterValidator(_master)] | None = None
+    """macvlan: the rail's network interface on every worker."""
+    mode: Literal["bridge", "private", "vepa", "passthru"] | None = None
+    """macvlan: its mode; by default bridge."""
+    mtu: Annotated[Int, Field(ge=1280, le=9978)] | None = None
+    """macvlan: MTU; by default the master's. RDMA uses 4096 only below a larger one."""
+    resource: ResourceName | None = None
+    """host-device and ib-sriov: the extended resource whose devices are the interfaces."""
+    count: Annotated[Int, Field(ge=1, le=64)] | None = None
+    """host-device and ib-sriov: devices per pod; by default those of the validation, else 1."""
+    subnet: Cidr
+    """Addresses of the network; each rail has a subnet of its own."""
+    exclude: list[Cidr] = Field(default=[])
+    """Parts of the subnet that pods must not get."""
 
 
 def environment(env: Mapping[str, str], networks: Mapping[str, Sequence[Network]]) -> Iterator[Finding]:

@@ -2,37 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from busbar.frame import StackOutputs, headline
 from busbar.judge.archive import VERDICT
 from busbar.judge.nccl.units import duration, gbps, share, size
-from busbar.judge.tables import check_table, kept_verdict, not_passed, notes, passed, styled, table
+from busbar.judge.tables import check_table, kept_verdict, not_passed, notes, styled, table
 from busbar.judge.verdict import read_verdict
 from busbar.models import number
 from busbar.outputs.summary import NOT_MEASURED
+from stacks.training.capability import GATE
 from stacks.training.package.config import Training
 from stacks.training.package.target import Target
 from stacks.training.package.verdict import SCHEMA, Verdict
 
-CONTRACT_VERSION = 1
-"""Raised when an output changes its meaning or is removed; a new output alone does not raise it."""
 
-NAMES = (
-    "training_contract_version",
-    "cluster_name",
-    "namespace",
-    "training_passed",
-    "training_reasons",
-    "training",
-)
-"""The outputs, in the order of their export."""
+class Outputs(StackOutputs):
+    """The outputs, in the order of their export. `training`: FIELDS of the result of each pool."""
+
+    training_contract_version: int = GATE.contract
+    training_passed: bool
+    training_reasons: list[str]
+    training: dict[str, dict[str, Any]]
+    trainer_version: str | None = None
+    runtimes: list[str] = Field(default=[])
+    multus_version: str | None = None
+    training_operator_version: str | None = None
+    storage: dict[str, Any] = Field(default={})
+
 
 # Decimals of an exported number: a time in seconds to the microsecond.
 DIGITS = 4
@@ -48,7 +53,7 @@ FIELDS = (*_TEXTS, *_NUMBERS, "simulated", "verdict_file")
 
 
 def summarize(verdict: Verdict, *, verdict_file: str | None = None) -> dict[str, Any]:
-    """The output of `busbar training collect`: FIELDS of a verdict, and `schema`, `passed`, `reasons`."""
+    """The output of the step `collect`: FIELDS of a verdict, and `schema`, `passed`, `reasons`."""
     values = verdict.model_dump(mode="json")
     short = {
         **{key: values[key] for key in ("schema", "passed", "reasons", *_TEXTS)},
@@ -63,8 +68,8 @@ def _digits(name: str) -> int:
 
 
 def read_summary(stdout: str | None) -> dict[str, Any]:
-    """The verdict that `busbar training collect` printed. Never raises: any other text is "unknown"."""
-    return read_verdict(stdout, command="training collect", schema=SCHEMA)
+    """The verdict that the step `collect` printed. Never raises: any other text is "unknown"."""
+    return read_verdict(stdout, command="step training collect", schema=SCHEMA)
 
 
 def build_outputs(
@@ -72,24 +77,25 @@ def build_outputs(
     cluster_name: str,
     targets: Mapping[str, Target],
     results: Mapping[str, Mapping[str, Any]],
+    **installed: Any,
 ) -> dict[str, Any]:
-    """All outputs. `results`: pool -> the result of `summarize`.
+    """All outputs. `results`: pool -> the result of `summarize`. `installed`: outputs on what is installed.
 
     Fails closed: a pool without a result, or with one that is anything but a plain pass, makes
     `training_passed` false, and `training_reasons` says why.
     """
     reasons = {pool: _reasons(results.get(pool), training.proof.enabled) for pool in targets}
     several = len(targets) > 1
-    return {
-        "training_contract_version": CONTRACT_VERSION,
-        "cluster_name": cluster_name,
-        "namespace": training.namespace,
-        "training_passed": bool(targets) and not any(reasons.values()),
-        "training_reasons": [
+    return Outputs(
+        cluster_name=cluster_name,
+        namespace=training.namespace,
+        training_passed=bool(targets) and not any(reasons.values()),
+        training_reasons=[
             f"pool {pool}: {reason}" if several else reason for pool in reasons for reason in reasons[pool]
         ],
-        "training": {pool: _exported(result, targets[pool]) for pool, result in results.items()},
-    }
+        training={pool: _exported(result, targets[pool]) for pool, result in results.items()},
+        **installed,
+    ).model_dump()
 
 
 def _exported(result: Mapping[str, Any], target: Target) -> dict[str, Any]:
@@ -124,33 +130,21 @@ def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> Render
     this machine and belongs to the outputs, its checks are shown too. Raises ValueError for outputs of
     another contract version.
     """
-    version = outputs.get("training_contract_version")
-    if version != CONTRACT_VERSION:
-        raise ValueError(f"unsupported training_contract_version {version} (supported: {CONTRACT_VERSION})")
-    pools: Mapping[str, Mapping[str, Any]] = outputs.get("training") or {}
+    found = Outputs.read(GATE, outputs)
+    pools = found.training
     verdicts = {
         pool: kept_verdict(pool, folder, entry.get(_LOCATION), partial(_is_of, entry))
         for pool, entry in pools.items()
     }
-    parts: list[RenderableType] = [_headline(outputs)]
+    busbw = {pool: entry["busbw_gbps"] for pool, entry in pools.items() if "busbw_gbps" in entry}
+    reached = "; ".join(f"{pool}: all-reduce of the gradients {gbps(busbw[pool])}" for pool in busbw)
+    unmeasured = not_passed("", found.training_reasons, NOT_MEASURED)
+    parts: list[RenderableType] = [headline(GATE, outputs, reached) if pools else unmeasured]
     if pools:
         parts.append(_table(pools))
     if any(verdicts.values()):
         parts.append(check_table(verdicts))
-    return Group(*parts, *notes(_notes(outputs, pools, folder)))
-
-
-def _headline(outputs: Mapping[str, Any]) -> Text:
-    if outputs.get("training_passed") is True:
-        pools: Mapping[str, Mapping[str, Any]] = outputs.get("training") or {}
-        shown = "; ".join(
-            f"{pool}: all-reduce of the gradients {gbps(entry['busbw_gbps'])}"
-            for pool, entry in pools.items()
-        )
-        return passed(shown)
-    if not outputs.get("training"):
-        return not_passed("", outputs.get("training_reasons"), NOT_MEASURED)
-    return not_passed("training run failed", outputs.get("training_reasons"))
+    return Group(*parts, *notes(_notes(found, folder)))
 
 
 def _table(pools: Mapping[str, Mapping[str, Any]]) -> Table:
@@ -215,21 +209,17 @@ _ROWS: tuple[tuple[str, Render], ...] = (
 )
 
 
-def _notes(
-    outputs: Mapping[str, Any], pools: Mapping[str, Mapping[str, Any]], folder: Path | None
-) -> list[tuple[str, str]]:
-    found = [("cluster", str(outputs.get("cluster_name")))]
-    if outputs.get("runtimes"):
-        found.append(("runtimes", ", ".join(map(str, outputs["runtimes"]))))
-    storage: Mapping[str, Any] = outputs.get("storage") or {}
-    if storage.get("claim"):
-        found.append(("claim", f"{storage['namespace']}/{storage['claim']}"))
-    for pool, entry in pools.items():
-        if entry.get(_LOCATION):
-            found.append(("verdict", f"{folder}/{pool}/{VERDICT}" if folder else str(entry[_LOCATION])))
-        if entry.get(_SIMULATED):
-            found.append(("simulated", f"{pool}: {entry[_SIMULATED]}"))
-    return found
+def _notes(outputs: Outputs, folder: Path | None) -> Iterator[tuple[str, str]]:
+    yield "cluster", outputs.cluster_name
+    if outputs.runtimes:
+        yield "runtimes", ", ".join(outputs.runtimes)
+    if claim := outputs.storage.get("claim"):
+        yield "claim", f"{outputs.storage['namespace']}/{claim}"
+    for pool, entry in outputs.training.items():
+        if location := entry.get(_LOCATION):
+            yield "verdict", f"{folder}/{pool}/{VERDICT}" if folder else str(location)
+        if simulated := entry.get(_SIMULATED):
+            yield "simulated", f"{pool}: {simulated}"
 
 
 def _is_of(entry: Mapping[str, Any], verdict: Any) -> bool:

@@ -27,6 +27,7 @@ from busbar.kube.pods import events_about
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
 from busbar.manifests.names import digest, short
 from busbar.models import ConfigModel
+from busbar.operations.verify import CLUSTER
 
 FolderPath = Annotated[
     str,
@@ -71,47 +72,35 @@ MountOption = Annotated[
 class Nfs(ConfigModel):
     """An export of an NFS server that every worker reaches: any one, or that of the cluster's stack."""
 
-    from_cluster: bool = Field(
-        default=False, description="Take server and export from the output nfs_server of the cluster."
-    )
-    server: Annotated[Address, AfterValidator(_server)] | None = Field(
-        default=None, description="Address of the server, or a name that the hosts resolve."
-    )
-    export: ExportPath | None = Field(
-        default=None, description="Exported folder; with NFSv4, below the server's root."
-    )
-    options: list[MountOption] = Field(
-        default=["nfsvers=4.2", "hard", "noatime", "nconnect=8"],
-        description="Mount options; a list replaces these. nconnect needs Linux 5.3 on the workers.",
-    )
+    from_cluster: bool = False
+    """Take server and export from the output nfs_server of the cluster."""
+    server: Annotated[Address, AfterValidator(_server)] | None = None
+    """Address of the server, or a name that the hosts resolve."""
+    export: ExportPath | None = None
+    """Exported folder; with NFSv4, below the server's root."""
+    options: list[MountOption] = Field(default=["nfsvers=4.2", "hard", "noatime", "nconnect=8"])
+    """Mount options; a list replaces these. nconnect needs Linux 5.3 on the workers."""
 
 
 class Storage(ConfigModel):
     """Storage that all workers share: checkpoints are on it, and the run proves that it is shared."""
 
-    mode: Literal["none", "path", "class", "nfs"] = Field(
-        default="none",
-        description="none: checkpoints are local to the first pod. path: a file system that every worker has "
-        "mounted at the same place, such as Lustre, WEKA or NFS. class: a claim of a StorageClass. nfs: an "
-        "export of an NFS server.",
-    )
-    path: FolderPath | None = Field(
-        default=None, description="Folder on that file system; it must exist on every worker. For mode path."
-    )
-    class_name: DnsSubdomain | None = Field(
-        default=None,
-        description="StorageClass whose volumes many nodes may mount for writing. For mode class.",
-    )
-    size: Quantity | None = Field(default=None, description="Size of the claim. For mode class.")
-    nfs: Nfs | None = Field(default=None, description="The export. For mode nfs.")
-    claim: DnsLabel = Field(
-        default="shared",
-        max_length=40,
-        description="First part of the name of the PersistentVolumeClaim. For modes class and nfs.",
-    )
-    bind_timeout_seconds: Seconds = Field(
-        default=300, description="Time until the claim must be bound, in seconds. For modes class and nfs."
-    )
+    mode: Literal["none", "path", "class", "nfs"] = "none"
+    """none: checkpoints are local to the first pod. path: a file system that every worker has mounted at the
+    same place, such as Lustre, WEKA or NFS. class: a claim of a StorageClass. nfs: an export of an NFS
+    server."""
+    path: FolderPath | None = None
+    """Folder on that file system; it must exist on every worker. For mode path."""
+    class_name: DnsSubdomain | None = None
+    """StorageClass whose volumes many nodes may mount for writing. For mode class."""
+    size: Quantity | None = None
+    """Size of the claim. For mode class."""
+    nfs: Nfs | None = None
+    """The export. For mode nfs."""
+    claim: Annotated[DnsLabel, Field(max_length=40)] = "shared"
+    """First part of the name of the PersistentVolumeClaim. For modes class and nfs."""
+    bind_timeout_seconds: Seconds = 300
+    """Time until the claim must be bound, in seconds. For modes class and nfs."""
 
     @property
     def is_shared(self) -> bool:
@@ -180,7 +169,7 @@ def _source(nfs: Nfs) -> Iterator[Finding]:
 _NOMINAL_SIZE = "1Ti"
 _SHARED = ["ReadWriteMany"]
 _LABELS = {"app.kubernetes.io/managed-by": "busbar"}
-# `busbar training bind-claim` waits, and reports why a claim is not bound.
+# The step `bind-claim` waits, and reports why a claim is not bound.
 _NO_WAIT = {"pulumi.com/skipAwait": "true"}
 
 
@@ -266,7 +255,7 @@ class StorageRefused(Failed):
 
 
 class ClaimSpec(BaseModel):
-    """Stdin of `busbar training bind-claim`."""
+    """The request of the step `bind-claim`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -278,7 +267,7 @@ class ClaimSpec(BaseModel):
 
 
 def bind(api: Api, spec: ClaimSpec, clock: Clock, progress: ProgressCallback) -> JsonObject:
-    """Wait until the claim is bound, and retain its volume. Returns claim, volume, capacity.
+    """The step `bind-claim`: await the bound claim, retain its volume. Returns claim, volume, capacity.
 
     The volume is provided at once even if the class waits for the first pod, so that its policy is changed
     before a job writes to it. The reclaim policy becomes Retain, so that deleting the claim or its namespace
@@ -334,8 +323,20 @@ def _events(api: Api, spec: ClaimSpec) -> Sequence[str]:
     return events_about(events, [spec.claim], types=("Warning", "Normal")).get(spec.claim, [])
 
 
+def unbound(api: Api, storage: Storage, namespace: str) -> Iterator[Finding]:
+    """Find that the claim of the configuration is not bound. Raises ApiError."""
+    name = claim_name(storage)
+    path = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}"
+    found = objects.find(api, path) if storage.has_claim else {"status": {"phase": "Bound"}}
+    phase = "missing" if found is None else (found.get("status") or {}).get("phase")
+    if phase != "Bound":
+        fix = f"kubectl -n {namespace} describe pvc {name}, whose events name the reason"
+        what = f"PersistentVolumeClaim {namespace}/{name} is {phase}, expected Bound"
+        yield Finding((CLUSTER,), what, fix, kind="site")
+
+
 def read_binding(stdout: str | None, mode: str, namespace: str) -> dict[str, Any]:
-    """The stack's output `storage`, from that of `busbar training bind-claim`; other texts add nothing."""
+    """The stack's output `storage`, from that of the step `bind-claim`; other texts add nothing."""
     try:
         found = json.loads(stdout or "")
     except ValueError:

@@ -24,10 +24,6 @@ DEFAULT_GRADIENT_BYTES = 1 << 30
 ALL_REDUCE = "all_reduce"
 
 
-class Refused(ValueError):
-    """Raised if nothing may be created on this cluster; the text has the reason and the fix."""
-
-
 @dataclass(frozen=True)
 class Target:
     """One pool: the settings of its pods, and the measured result of its fabric.
@@ -58,19 +54,10 @@ class Target:
 
 
 def with_cluster_export(cluster: ClusterOutputs, training: Training) -> Training:
-    """The configuration, with server and export of the cluster if `storage.nfs.from_cluster` is set.
-
-    Raises Refused if the cluster has none.
-    """
-    storage = training.storage
-    if storage.nfs is None or not storage.nfs.from_cluster:
+    """The configuration, with server and export of the cluster if `storage.nfs.from_cluster` is set."""
+    storage, found = training.storage, cluster.nfs_server
+    if storage.nfs is None or not storage.nfs.from_cluster or found is None:
         return training
-    found = cluster.nfs_server
-    if found is None:
-        raise Refused(
-            f"{training.cluster}: has no output `nfs_server`, which storage.nfs.from_cluster needs. Fix: add "
-            "nfs_server to its configuration and run `pulumi up` on it; or give storage.nfs.server and export"
-        )
     nfs = storage.nfs.model_copy(
         update={"from_cluster": False, "server": found.address, "export": found.export}
     )
@@ -78,15 +65,7 @@ def with_cluster_export(cluster: ClusterOutputs, training: Training) -> Training
 
 
 def targets(cluster: ClusterOutputs, training: Training) -> dict[str, Target]:
-    """The pools of `training` on a cluster that has passed. Raises Refused with every reason."""
-    if cluster.refusal:
-        raise Refused(
-            f"{cluster.refusal}\n"
-            f"Fix: repair what the reasons name, run `pulumi up` on {training.cluster}, then run this again."
-        )
-    problems = list(_problems(cluster, training))
-    if problems:
-        raise Refused("\n".join(f"{training.cluster}: {problem}" for problem in problems))
+    """The pools of `training` on a cluster for which there are no `refusals`."""
     return {
         pool: Target(pool, cluster.pools[pool], cluster.nccl[pool], _attached(cluster, training, pool))
         for pool in training.pools or sorted(cluster.pools)
@@ -135,7 +114,14 @@ def busbw_at(curve: Curve, size: int) -> float | None:
     return curve[-1][1]
 
 
-def _problems(cluster: ClusterOutputs, training: Training) -> Iterator[str]:
+def refusals(cluster: ClusterOutputs, training: Training) -> Iterator[str]:
+    """The reasons why nothing may be installed on a cluster that has passed, each with its fix."""
+    nfs = training.storage.nfs
+    if nfs and nfs.from_cluster and cluster.nfs_server is None:
+        yield (
+            "has no output `nfs_server`, which storage.nfs.from_cluster needs. Fix: add nfs_server to its "
+            "configuration and run `pulumi up` on it; or give storage.nfs.server and export"
+        )
     for pool in training.networks:
         if pool not in cluster.pools:
             known = ", ".join(sorted(cluster.pools))

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from busbar.frame import InstalledChart
 from busbar.manifests.launcher import HOSTFILE
 from busbar.manifests.operators import Operator
 from stacks.training.package import networks, pod, versions
-from stacks.training.package.config import Trainer
+from stacks.training.package.config import Trainer, TrainingOperator
 from stacks.training.package.target import Target
 
 API_VERSION = "trainer.kubeflow.org/v1alpha1"
@@ -30,6 +31,16 @@ TRAINING_OPERATOR = Operator(
 TRAINING_OPERATOR_CHART = (
     Path(__file__).resolve().parents[1] / "charts" / f"training-operator-{versions.TRAINING_OPERATOR}.tgz"
 )
+
+
+def training_operator(config: TrainingOperator, chart: str) -> InstalledChart:
+    """The chart of the Training Operator, which is at the path `chart`."""
+    return InstalledChart(
+        enabled=config.enabled,
+        chart=chart,
+        timeout_seconds=config.timeout_seconds,
+        values={"image": config.image, "initContainerImage": config.init_image},
+    )
 
 
 # User and port of sshd in the image (kubeflow/mpi-operator v0.8.2, build/base).

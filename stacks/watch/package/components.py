@@ -8,7 +8,6 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 import pulumi_random as random
 from pulumi import ResourceOptions
-from pydantic_core import to_jsonable_python
 
 from busbar.components.engine.cluster import create_object, of_fixed_name
 from busbar.components.frame import Installation
@@ -69,10 +68,9 @@ class Monitoring(pulumi.ComponentResource):
             create_object(f"{name}-{manifests.DCGM_COUNTERS}", manifests.dcgm_counters(watch), mine)
         check = CheckSpec.of(watch)
         objects = [*manifests.workloads(watch), *manifests.monitoring(watch)]
-        asked = {"check": check, "run": watch.check.run, "series": series, "of": objects}
-        triggers = [digest(to_jsonable_python(asked)), f"contract {GATE.contract}"]
+        asked = digest({"run": watch.check.run, "series": series.model_dump(mode="json"), "of": objects})
         after = ResourceOptions(parent=self, depends_on=made)
-        checked = on.step(f"{name}-check", "check", check, after, triggers)
+        checked = on.step(f"{name}-check", "check", check, after, asked, f"contract {GATE.contract}")
         self.result = checked.stdout.apply(lambda text: text or "")
         self.register_outputs({"result": self.result})
 

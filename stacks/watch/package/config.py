@@ -59,43 +59,31 @@ Counter = Annotated[
 class Stack(ConfigModel):
     """The source of Prometheus, Alertmanager and Grafana."""
 
-    mode: Literal["none", "existing", "install"] = Field(
-        default="none",
-        description="none: the exporters only. existing: also ServiceMonitors, rules and dashboards, "
-        "for a Prometheus Operator that is there. install: kube-prometheus-stack too.",
-    )
-    release_label: LabelValue | None = Field(
-        default=None,
-        description="Value of the label `release` by which an existing Prometheus selects its objects.",
-    )
-    repository: Url | None = Field(
-        default=versions.PROMETHEUS_CHARTS,
-        description="Helm repository; not used for a local chart or an oci:// URL.",
-    )
-    version: ChartVersion = Field(
-        default=versions.KUBE_PROMETHEUS_STACK, description="Version of kube-prometheus-stack."
-    )
-    chart: ChartName = Field(
-        default="kube-prometheus-stack", description="Name of the chart, a local path, or an oci:// URL."
-    )
-    crds_version: ChartVersion = Field(
-        default=versions.PROMETHEUS_OPERATOR_CRDS,
-        description="Version of the chart with the CRDs; it must be of the same operator.",
-    )
-    crds_chart: ChartName = Field(
-        default="prometheus-operator-crds", description="The same for the CRDs, which are installed first."
-    )
-    values: JsonObject = Field(
-        default={}, description="Values merged over stacks/watch/helm_values/; lists are replaced."
-    )
-    storage: Quantity = Field(default="200Gi", description="Size of Prometheus' volume.")
-    storage_class: DnsSubdomain | None = Field(
-        default=None, description="StorageClass of that volume; by default the cluster's default one."
-    )
-    retention_days: Annotated[Int, Field(ge=1)] = Field(default=10, description="Days that series are kept.")
-    timeout_seconds: Seconds = Field(
-        default=600, description="Time until Prometheus must have loaded the rules and read the exporters."
-    )
+    mode: Literal["none", "existing", "install"] = "none"
+    """none: the exporters only. existing: also ServiceMonitors, rules and dashboards, for a Prometheus
+    Operator that is there. install: kube-prometheus-stack too."""
+    release_label: LabelValue | None = None
+    """Value of the label `release` by which an existing Prometheus selects its objects."""
+    repository: Url | None = versions.PROMETHEUS_CHARTS
+    """Helm repository; not used for a local chart or an oci:// URL."""
+    version: ChartVersion = versions.KUBE_PROMETHEUS_STACK
+    """Version of kube-prometheus-stack."""
+    chart: ChartName = "kube-prometheus-stack"
+    """Name of the chart, a local path, or an oci:// URL."""
+    crds_version: ChartVersion = versions.PROMETHEUS_OPERATOR_CRDS
+    """Version of the chart with the CRDs; it must be of the same operator."""
+    crds_chart: ChartName = "prometheus-operator-crds"
+    """The same for the CRDs, which are installed first."""
+    values: JsonObject = Field(default={})
+    """Values merged over stacks/watch/helm_values/; lists are replaced."""
+    storage: Quantity = "200Gi"
+    """Size of Prometheus' volume."""
+    storage_class: DnsSubdomain | None = None
+    """StorageClass of that volume; by default the cluster's default one."""
+    retention_days: Annotated[Int, Field(ge=1)] = 10
+    """Days that series are kept."""
+    timeout_seconds: Seconds = 600
+    """Time until Prometheus must have loaded the rules and read the exporters."""
 
     @property
     def enabled(self) -> bool:
@@ -123,70 +111,55 @@ class Stack(ConfigModel):
         return self._chart(chart=self.chart, version=self.version, values=values)
 
     def _chart(self, **more: Any) -> InstalledChart:
-        shared = {"repository": self.repository, "timeout_seconds": self.timeout_seconds}
-        return InstalledChart(enabled=self.enabled, **shared, **more)
+        more |= {"repository": self.repository, "timeout_seconds": self.timeout_seconds}
+        return InstalledChart(enabled=self.enabled, **more)
 
 
 class Check(ConfigModel):
     """Settings of the check that exporters and rules work."""
 
-    enforce: bool = Field(default=True, description="Let `pulumi up` fail unless it passed.")
-    run: Annotated[Int, Field(ge=1)] = Field(
-        default=1, description="Number of the check: raise it to check again without another change."
-    )
+    enforce: bool = True
+    """Let `pulumi up` fail unless it passed."""
+    run: Annotated[Int, Field(ge=1)] = 1
+    """Number of the check: raise it to check again without another change."""
 
 
 class NodeProblemDetector(ConfigModel):
     """node-problem-detector on every worker, with busbar's rules for the kernel's log."""
 
-    enabled: bool = Field(
-        default=False,
-        description="Set the conditions BusbarGPU and BusbarRail of Nodes, and Events, by the kernel's log. "
-        "busbar does not act on them.",
-    )
-    image: Image = Field(
-        default=versions.NODE_PROBLEM_DETECTOR_IMAGE,
-        description="Image with /node-problem-detector.",
-    )
+    enabled: bool = False
+    """Set the conditions BusbarGPU and BusbarRail of Nodes, and Events, by the kernel's log. busbar does not
+    act on them."""
+    image: Image = versions.NODE_PROBLEM_DETECTOR_IMAGE
+    """Image with /node-problem-detector."""
 
 
 class Watch(OnCluster):
     """The monitoring of one cluster."""
 
-    namespace: Annotated[DnsLabel, own_namespace("busbar-watch", *OPERATOR_NAMESPACES)] = Field(
-        default="busbar-watch", description="Namespace of exporters and rules."
-    )
-    stack: Stack = Field(default=Stack(), description="Prometheus: none, an existing one, or installed.")
-    image: Image = Field(
-        default=versions.NODE_EXPORTER_IMAGE, description="Image with node_exporter as its entry point."
-    )
-    devices: Expression | None = Field(
-        default=None,
-        description="Regular expression of the HCAs to read, such as mlx5_[0-7]; by default all.",
-    )
-    missing_counters: list[Counter] = Field(
-        default=[],
-        description="Counters that this site's HCAs do not have, such as virtual functions: no alert on "
-        "their absence.",
-    )
-    dcgm: bool = Field(
-        default=True, description="Counters for dcgm-exporter, its ServiceMonitor, and the rules on GPUs."
-    )
-    dcgm_namespace: DnsLabel = Field(
-        default="gpu-operator", description="Namespace in which dcgm-exporter runs."
-    )
-    hung_power_fraction: Annotated[Float, Field(gt=0, lt=1)] = Field(
-        default=0.3,
-        description="GPUs of a pod at 100 % utilization that draw less than this fraction of their power "
-        "limit for ten minutes belong to a hung job. The default was never seen on a GPU.",
-    )
-    node_problem_detector: NodeProblemDetector = Field(
-        default=NodeProblemDetector(), description="Faults in the kernel's log as conditions of Nodes."
-    )
-    max_age_hours: Annotated[Int, Field(ge=1)] | None = Field(
-        default=None, description="Alert when the last measurement of a pool is older; by default never."
-    )
-    check: Check = Field(default=Check(), description="The check that ends an update, and its gate.")
+    namespace: Annotated[DnsLabel, own_namespace("busbar-watch", *OPERATOR_NAMESPACES)] = "busbar-watch"
+    """Namespace of exporters and rules."""
+    stack: Stack = Stack()
+    """Prometheus: none, an existing one, or installed."""
+    image: Image = versions.NODE_EXPORTER_IMAGE
+    """Image with node_exporter as its entry point."""
+    devices: Expression | None = None
+    """Regular expression of the HCAs to read, such as mlx5_[0-7]; by default all."""
+    missing_counters: list[Counter] = Field(default=[])
+    """Counters that this site's HCAs do not have, such as virtual functions: no alert on their absence."""
+    dcgm: bool = True
+    """Counters for dcgm-exporter, its ServiceMonitor, and the rules on GPUs."""
+    dcgm_namespace: DnsLabel = "gpu-operator"
+    """Namespace in which dcgm-exporter runs."""
+    hung_power_fraction: Annotated[Float, Field(gt=0, lt=1)] = 0.3
+    """GPUs of a pod at 100 % utilization that draw less than this fraction of their power limit for ten
+    minutes belong to a hung job. The default was never seen on a GPU."""
+    node_problem_detector: NodeProblemDetector = NodeProblemDetector()
+    """Faults in the kernel's log as conditions of Nodes."""
+    max_age_hours: Annotated[Int, Field(ge=1)] | None = None
+    """Alert when the last measurement of a pool is older; by default never."""
+    check: Check = Check()
+    """The check that ends an update, and its gate."""
 
 
 def _findings(watch: Watch) -> Iterator[Finding]:

@@ -12,7 +12,8 @@ from pulumi.runtime import mocks
 
 from busbar.collect.spec import GRACE_SECONDS
 from busbar.manifests.names import digest
-from stacks.training.package.outputs import CONTRACT_VERSION, summarize
+from stacks.training.capability import GATE
+from stacks.training.package.outputs import summarize
 from stacks.training.tests.support import CLUSTER, configured
 from stacks.training.tests.unit.made import first, verdict
 from tests.program.answers import CLIENT_KEY, KUBECONFIG
@@ -213,7 +214,7 @@ def test_a_command_runs_again_when_what_it_is_asked_changes() -> None:
 
 
 def test_a_verdict_is_asked_for_again_when_its_contract_changes() -> None:
-    assert f"contract {CONTRACT_VERSION}" in up().named("training-h100-collect").inputs["triggers"]
+    assert f"contract {GATE.contract}" in up().named("training-h100-collect").inputs["triggers"]
 
 
 def test_what_is_in_the_namespace_is_made_after_it_and_what_the_engine_may_skip_goes_with_it() -> None:

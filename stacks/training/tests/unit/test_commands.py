@@ -22,7 +22,7 @@ from tests.support.shared import PROJECT
 
 
 def busbar(*words: str, stdin: Any = None) -> Result:
-    return cli.busbar("training", *words, stdin=json.dumps(stdin))
+    return cli.busbar(*words, stdin=json.dumps(stdin))
 
 
 # ---- check -----------------------------------------------------------------------------------------------
@@ -34,7 +34,7 @@ def judged(folder: Path, log: bytes, *words: str) -> Result:
     (folder / "run.log").write_bytes(log)
     expectation = expected().model_dump(mode="json", exclude_none=True)
     (folder / "verdict.json").write_text(json.dumps({"schema": SCHEMA, "expectation": expectation}))
-    return busbar("check", str(folder / "run.log"), *words)
+    return busbar("training", "check", str(folder / "run.log"), *words)
 
 
 def test_a_kept_log_is_judged_again_with_a_line_per_check(tmp_path: Path) -> None:
@@ -88,9 +88,9 @@ def test_the_expectation_may_be_in_another_folder_and_must_be_somewhere(tmp_path
     log = tmp_path / "elsewhere" / "run.log"
     log.parent.mkdir()
     log.write_bytes(WHOLE)
-    done = busbar("check", str(log))
+    done = busbar("training", "check", str(log))
     assert (done.exit_code, "Fix: --verdict FILE" in done.stderr) == (64, True)
-    assert busbar("check", str(log), "--verdict", str(tmp_path / "verdict.json")).exit_code == 0
+    assert busbar("training", "check", str(log), "--verdict", str(tmp_path / "verdict.json")).exit_code == 0
 
 
 def test_a_log_of_nccl_tests_is_called_so(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_job_is_followed_and_its_verdict_printed_in_one_line(
     monkeypatch.setattr(wait, "SystemClock", Clock)
     expectation = expected().model_dump(mode="json", exclude_none=True)
     request = {"namespace": "train", "job": "run", "folder": str(tmp_path), "deadline_seconds": 600}
-    done = busbar("collect", stdin={**request, "expectation": expectation})
+    done = busbar("step", "training", "collect", stdin={**request, "expectation": expectation})
     assert done.exit_code == 0, done.output
     [line] = done.stdout.splitlines()
     printed = json.loads(line)

@@ -97,7 +97,8 @@ def test_a_proof_that_is_switched_off_is_no_gate() -> None:
         ),
         (
             configured(trainer={"enabled": True, "chart": "kubeflow-trainer"}),
-            "trainer.chart: 'kubeflow-trainer' is a name, and trainer.repository is not set",
+            "trainer.chart: 'kubeflow-trainer' is a name, and trainer.repository is not set. Fix: set it, "
+            "or give a local path or an oci:// URL",
         ),
         (
             configured(trainer={"deepspeed": {"enabled": True}}),

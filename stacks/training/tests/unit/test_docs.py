@@ -48,7 +48,7 @@ def test_the_table_of_the_configuration_has_every_key_and_its_default() -> None:
 
 
 def test_the_docs_name_every_output_and_check() -> None:
-    assert not {*outputs.NAMES, *(check.__name__ for check in CHECKS)} - DOCS.words()
+    assert not {*outputs.Outputs.model_fields, *(check.__name__ for check in CHECKS)} - DOCS.words()
 
 
 def flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:

@@ -98,7 +98,8 @@ def test_networks_of_a_pool_that_is_not_used_are_refused() -> None:
 def test_a_chart_by_its_name_needs_a_repository_only_where_it_is_installed() -> None:
     nowhere = {"repository": None}
     assert findings(rail(0), multus=nowhere) == [
-        "multus.chart: 'rke2-multus' is a name, and multus.repository is not set"
+        "multus.chart: 'rke2-multus' is a name, and multus.repository is not set. Fix: set it, or give a "
+        "local path or an oci:// URL"
     ]
     assert training(multus=nowhere).multus.repository is None
     assert training(networks={"h100": [rail(0)]}, multus={**nowhere, "enabled": False}).networks

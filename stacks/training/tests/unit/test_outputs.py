@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stacks.training.capability import GATE
-from stacks.training.package.outputs import FIELDS, NAMES, build_outputs, read_summary, summarize
+from stacks.training.package.outputs import FIELDS, Outputs, build_outputs, read_summary, summarize
 from stacks.training.package.target import targets
 from stacks.training.tests.support import cluster, training
 from stacks.training.tests.unit.made import first, second, verdict
@@ -23,7 +23,7 @@ def outputs(result: dict[str, Any] | None, **config: Any) -> dict[str, Any]:
 
 def test_a_pass_is_exported_with_its_numbers() -> None:
     found = outputs(summarize(verdict(), verdict_file=".busbar/x/verdict.json"))
-    assert tuple(found) == NAMES
+    assert tuple(found) == tuple(Outputs.model_fields)
     assert (found["training_passed"], found["training_reasons"]) == (True, [])
     assert found["training"]["h100"]["busbw_gbps"] == pytest.approx(390.17, abs=0.01)
     assert set(found["training"]["h100"]) <= set(FIELDS)
@@ -90,7 +90,7 @@ def test_what_was_simulated_when_the_fabric_was_measured_is_exported() -> None:
 def test_any_other_text_of_the_command_is_a_verdict_unknown(text: str | None) -> None:
     found = read_summary(text)
     assert (found["verdict"], found["passed"]) == ("unknown", False)
-    assert "`busbar training collect` cannot be read" in found["reasons"][0]
+    assert "`busbar step training collect` cannot be read" in found["reasons"][0]
 
 
 def test_what_the_command_prints_is_read_again() -> None:

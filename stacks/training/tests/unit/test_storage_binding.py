@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from stacks.training.package.commands import ready
 from stacks.training.package.storage import (
     SELECTED_NODE,
     ClaimSpec,
     StorageRefused,
     bind,
+    claim_name,
     read_binding,
 )
+from stacks.training.tests.support import configured, training
 from tests.support.kube_cluster import Clock, Cluster, unreachable, warning
+from tests.support.measured import outputs
 
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 CLAIM = "/api/v1/namespaces/busbar-training/persistentvolumeclaims/shared-1"
@@ -158,3 +164,43 @@ def test_the_output_names_the_claim_for_the_jobs_of_others() -> None:
 @pytest.mark.parametrize("printed", [None, "", "Traceback", "[]"])
 def test_other_texts_add_nothing_to_the_output(printed: str | None) -> None:
     assert read_binding(printed, "nfs", "team") == {"mode": "nfs", "namespace": "team"}
+
+
+# ---- `busbar verify` -------------------------------------------------------------------------------------
+
+CLASS = {"mode": "class", "class_name": "weka", "size": "1Ti"}
+APPS = "/apis/apps/v1/namespaces"
+OPERATORS = ("kubeflow-system", "training-operator", "multus")
+
+
+def verified(folder: Path, found: dict[str, Any], storage: dict[str, Any]) -> list[str]:
+    """What `busbar verify` shows of a cluster with these objects, and without others."""
+    file = folder / "Pulumi.prod.yaml"
+    config = {"busbar-training:training": configured(storage=storage)}
+    file.write_text(yaml.safe_dump({"config": config}))
+    lists = [
+        f"{APPS}/{name}/{kind}s" for name in OPERATORS for kind in ("deployment", "daemonset", "statefulset")
+    ]
+    core = [f"/api/v1/namespaces/{name}/{kind}" for name in OPERATORS for kind in ("pods", "events")]
+    api = Cluster({**{path: [] for path in (*lists, *core)}, **found})
+    return [each.what for each in ready(file, outputs(), api)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("phase", "said"), [("Bound", []), ("Pending", ["Pending"]), ("Lost", ["Lost"]), (None, ["missing"])]
+)
+def test_a_claim_that_is_not_bound_any_more_is_found(
+    phase: str | None, said: list[str], tmp_path: Path
+) -> None:
+    name = claim_name(training(storage=CLASS).storage)
+    path = f"/api/v1/namespaces/busbar-training/persistentvolumeclaims/{name}"
+    found = {path: claim(phase)} if phase else {}
+    what = f"PersistentVolumeClaim busbar-training/{name} is {{}}, expected Bound"
+    assert verified(tmp_path, found, CLASS) == [what.format(each) for each in said]
+
+
+def test_an_operator_that_does_not_run_is_found_and_without_a_claim_none_is_asked_for(tmp_path: Path) -> None:
+    controller = {"metadata": {"name": "controller"}, "spec": {"replicas": 1}, "status": {}}
+    found = {f"{APPS}/kubeflow-system/deployments": [controller]}
+    said = ["Deployment kubeflow-system/controller has 0 of 1 pods ready"]
+    assert verified(tmp_path, found, {"mode": "path", "path": "/mnt/shared"}) == said

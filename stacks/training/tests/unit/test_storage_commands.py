@@ -1,4 +1,4 @@
-"""`busbar training bind-claim` as the engine runs it."""
+"""The step `bind-claim` as the engine runs it."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return api
 
 
-def busbar(*words: str, stdin: Any) -> Any:
-    return cli.busbar("training", *words, stdin=json.dumps(stdin))
+def bind(**request: Any) -> Any:
+    return cli.busbar("step", "training", "bind-claim", stdin=json.dumps({**QUESTION, **request}))
 
 
 @pytest.mark.usefixtures("cluster")
 def test_a_bound_claim_is_printed_and_what_was_changed_goes_to_stderr() -> None:
-    done = busbar("bind-claim", stdin=QUESTION)
+    done = bind()
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout) == {"claim": "shared-1", "volume": "pv-1", "capacity": "1Ti"}
     assert "reclaim policy Delete changed to Retain" in done.stderr
@@ -56,11 +56,11 @@ def test_a_bound_claim_is_printed_and_what_was_changed_goes_to_stderr() -> None:
 
 def test_a_claim_that_is_not_bound_in_time_ends_it_with_1_and_its_state(cluster: Cluster) -> None:
     cluster.objects[CLAIM]["status"]["phase"] = "Pending"
-    done = busbar("bind-claim", stdin=QUESTION)
+    done = bind()
     assert (done.exit_code, done.stdout) == (1, "")
     assert "timed out after 60 s: PersistentVolumeClaim team/shared-1 is Pending" in done.stderr
 
 
 @pytest.mark.usefixtures("cluster")
 def test_a_question_that_is_not_valid_is_bad_usage() -> None:
-    assert busbar("bind-claim", stdin={**QUESTION, "worker": ""}).exit_code == 64
+    assert bind(worker="").exit_code == 64

@@ -9,7 +9,7 @@ import pytest
 from stacks.training.package.storage import Storage, claim, claim_name, nfs_volume, pod_volume
 
 NAMESPACE = "busbar-training"
-# The engine waits for nothing: `busbar training bind-claim` does.
+# The engine waits for nothing: the step `bind-claim` does.
 MANAGED = {
     "labels": {"app.kubernetes.io/managed-by": "busbar"},
     "annotations": {"pulumi.com/skipAwait": "true"},

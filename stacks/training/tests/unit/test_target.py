@@ -13,17 +13,16 @@ from busbar.outputs.contract import launches
 from stacks.training.package.collect import CollectSpec, collect_spec
 from stacks.training.package.storage import claim_name
 from stacks.training.package.target import (
-    Refused,
     busbw_at,
     expectation,
+    refusals,
     targets,
     warnings,
     with_cluster_export,
 )
-from stacks.training.tests.support import CLUSTER, cluster, curve, training
+from stacks.training.tests.support import cluster, curve, training
 from tests.support import measured
 from tests.support.clusters import site
-from tests.support.verdicts import failing
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -31,9 +30,7 @@ FABRIC = {"nodes": 2, "gpu": "H100", "rate_gbps": 400.0, "transport": "gpudirect
 
 
 def refusal(found: ClusterOutputs, **config: Any) -> str:
-    with pytest.raises(Refused) as caught:
-        targets(found, training(**config))
-    return str(caught.value)
+    return "\n".join(refusals(found, training(**config)))
 
 
 def with_curve(measured: dict[str, Any]) -> ClusterOutputs:
@@ -47,16 +44,9 @@ def test_a_cluster_that_passed_gives_its_pools_with_their_launch_settings_and_th
     assert found["h100"].curve == ((MIB, 100.0),)
 
 
-def test_a_cluster_that_failed_is_refused_with_its_reasons_and_what_to_do() -> None:
-    text = refusal(cluster(failing("GDRDMA is missing on 3 channels")))
-    assert "nccl_passed is false" in text
-    assert "GDRDMA is missing on 3 channels" in text
-    assert f"Fix: repair what the reasons name, run `pulumi up` on {CLUSTER}" in text
-
-
 def test_a_pool_that_the_cluster_does_not_have_is_refused() -> None:
     assert refusal(cluster(), pools=["b200"]) == (
-        f"{CLUSTER}: has no pool b200. Fix: list in `pools` only pools of the cluster: h100"
+        "has no pool b200. Fix: list in `pools` only pools of the cluster: h100"
     )
 
 
@@ -135,8 +125,8 @@ def test_fewer_ranks_than_gpus_need_not_use_every_rail_and_gloo_names_no_gpu() -
 
 def test_a_collector_expects_of_nccl_what_the_program_did() -> None:
     [target] = targets(cluster(curve(B1048576=100.0)), training()).values()
-    spec = CollectSpec.model_validate(collect_spec(target, training(), "job", folder="folder"))
-    assert spec.expectation == expectation(target, training())
+    sent = collect_spec(target, training(), "job", folder="folder").model_dump_json(exclude_none=True)
+    assert CollectSpec.model_validate_json(sent).expectation == expectation(target, training())
 
 
 def test_a_topology_file_that_the_run_does_not_have_is_a_warning() -> None:
@@ -164,8 +154,7 @@ def test_the_export_of_the_cluster_takes_the_place_of_a_named_one() -> None:
     nfs = with_cluster_export(found, asked).storage.nfs
     assert nfs is not None
     assert (nfs.server, nfs.export) == ("10.0.0.9", "/srv/busbar")
-    with pytest.raises(Refused, match=r"has no output `nfs_server`, .* Fix: add nfs_server to its config"):
-        with_cluster_export(cluster(), asked)
+    assert "has no output `nfs_server`" in "".join(refusals(cluster(), asked))
     named = training(storage={"mode": "nfs", "nfs": {"server": "10.0.0.5", "export": "/srv/x"}})
     assert with_cluster_export(found, named) == named
 
