@@ -251,7 +251,7 @@ class Context:
     def is_whole(self) -> bool:
         """Whether the log has everything from the arguments to the summary; an excerpt may lack lines."""
         runs = self.judged
-        return bool(runs) and all(
+        return bool(runs and self.log.missing is None) and all(
             r.preamble.banner is not None and r.closed and r.preamble.ranks for r in runs
         )
 

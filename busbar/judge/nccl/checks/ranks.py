@@ -66,6 +66,8 @@ def _one_rank(context: Context) -> Check:
 
 def _is_excerpt(context: Context) -> bool:
     """Whether lines of a device list are missing, in a log that lacks other parts too."""
+    if context.log.missing is not None:
+        return True
     if context.is_whole:
         return False
     counted = [int(n) for n in context.evidence.communicators]

@@ -47,7 +47,8 @@ def source(context: Context) -> Check:
             f"{log.long_lines} lines cannot be read whole: they are too long, or in an unknown form",
         )
     if log.missing is not None:
-        return unknown("source.lines_missing", "lines of the log are missing", log.missing)
+        fix = "keep every line that the launcher prints (Ray: RAY_DEDUP_LOGS=0), and run again"
+        return unknown("source.lines_missing", "lines of the log are missing", log.missing, fix)
     if lost := log.evidence.lost - {"warnings"}:
         reason = f"more different texts on {', '.join(sorted(lost))} were printed than are kept"
         return unknown("source.lists_too_long", reason)

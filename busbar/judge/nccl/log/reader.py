@@ -148,6 +148,8 @@ READABLE = re.compile(rb"NCCL |# |\d +\d+ +[a-z]")
 SHAPE = bytes.maketrans(b"123456789", b"000000000")
 # 2026-05-05T06:16:47.123456789Z stdout P text      a part of a line in a CRI file; F is the last one
 CRI = re.compile(rb"\S{20,40} (stdout|stderr) ([PF]) ")
+# text [repeated 15x across cluster] (Ray deduplicates logs ..): Ray leaves out lines like this one
+REPEATED = re.compile(rb" \[repeated \d+x across cluster\].*")
 FEWEST = 3  # bytes of a line that says anything
 SHORT = 7  # a text with fewer letters is neither a part of a table nor of a message
 MAX_KNOWN = 4096  # processes, and shapes of messages, that are remembered
@@ -307,6 +309,9 @@ class LogReader:
 
     def _line(self, line: bytes, number: int) -> None:
         """Take one line."""
+        if b"x across cluster]" in line and (repeated := REPEATED.search(line)) is not None:
+            self._missing = self._missing or LogLine("", number, _text(line)[:EVIDENCE_WIDTH])
+            line = line[: repeated.start()]
         self._raw = line
         message = find_info(line.rstrip()) if not self._parts else None
         if message is not None and self._take(message, number):

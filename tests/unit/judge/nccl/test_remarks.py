@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -139,6 +141,21 @@ def test_errors_stand_before_warnings_before_the_kernel_before_the_rest() -> Non
 )
 def test_a_log_that_lost_lines_leaves_no_verdict(line: str) -> None:
     assert with_line(line, "among").check("source").code == "source.lines_missing"
+
+
+def test_lines_that_ray_left_out_are_missing_and_no_failure() -> None:
+    made = Made()
+    made.communicator = True
+    kept: dict[str, str] = {}
+    for line in made.lines():
+        # Ray prints the first of the lines that differ in numbers only.
+        shape = re.sub(r"\d+", "0", line) if "NCCL INFO" in line else line
+        tag = " [repeated 7x across cluster] (Ray deduplicates logs by default.)" if "Using" in line else ""
+        kept.setdefault(shape, line + tag)
+    verdict = judge(kept.values(), WANT)
+    codes = {check.code for check in verdict.checks if check.status in ("fail", "unknown")}
+    assert {"source.lines_missing", "ranks.excerpt"} <= codes
+    assert (verdict.verdict, verdict.hcas[:1], verdict.diagnoses) == ("unknown", ["mlx5_0"], [])
 
 
 @pytest.mark.parametrize(
