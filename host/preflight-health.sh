@@ -102,14 +102,15 @@ gpus_and_hcas() {
 
 # between_devices: "redirecting": the bridges above GPUs and HCAs at which ACS sends traffic between devices to the CPU. A root
 # port is there. "translated": GPUs and HCAs whose addresses the IOMMU translates. "pci_settings":
-# {"ADDRESS":{"MaxPayload","MaxReadReq","RlxdOrd","ATSCtl"}} of GPUs and HCAs, as lspci prints them.
+# {"ADDRESS":{"MaxPayload","MaxReadReq","RlxdOrd","ATSCtl"}} of GPUs and HCAs, as lspci prints them; null without it.
 between_devices() {
-  local folders bus
+  local folders bus settings=null
   folders=$(gpus_and_hcas)
   bus=$(timeout "$HEALTH_SECONDS" lspci -D -vv 2>/dev/null || true)
   printf '"redirecting":[%s]' "$(redirecting "$folders" <<<"$bus" | json_list)"
   printf ',"translated":[%s]' "$(translated <<<"$folders" | json_list)"
-  printf ',"pci_settings":%s' "$(pci_settings "$(sed 's|.*/||' <<<"$folders")" <<<"$bus")"
+  [[ -z $(type -P lspci || true) ]] || settings=$(pci_settings "$(sed 's|.*/||' <<<"$folders")" <<<"$bus")
+  printf ',"pci_settings":%s' "$settings"
 }
 
 redirecting() {

@@ -241,7 +241,14 @@ def _between_devices(report: Report) -> Iterator[Finding]:
 def _pci_settings(required: HostRequirements, report: Report) -> Iterator[Finding]:
     """Check what the PCI functions of the rails are set to; cross_checks compares them with other hosts."""
     rails = choose_rails(report.hcas, required).ports
-    settings = {name: report.pci_settings.get(port.pci, {}) for name, port in rails.items()}
+    known = report.pci_settings
+    if known is None and rails:
+        yield warning(
+            f"MaxPayload, MaxReadReq, RlxdOrd and ATSCtl of {listed([*rails])} and of GPUs are unknown: "
+            "lspci is not installed",
+            supported_os.install(report.os, "pciutils") or "install lspci",
+        )
+    settings = {name: (known or {}).get(port.pci, {}) for name, port in rails.items()}
     small = [
         name
         for name, found in settings.items()

@@ -78,12 +78,13 @@ def host_facts(required: HostRequirements, report: Report) -> dict[str, Any]:
             # In the order of their PCI addresses.
             **({"rail_interfaces": interfaces} if any(interfaces) else {}),
         }
+        settings = report.pci_settings or {}
         for key, addresses in (
-            ("hca_pci", report.pci_settings.keys() & used),
-            ("gpu_pci", report.pci_settings.keys() - {hca.pci for hca in report.hcas}),
+            ("hca_pci", settings.keys() & used),
+            ("gpu_pci", settings.keys() - {hca.pci for hca in report.hcas}),
         ):
             if addresses:
-                kept[key] = sorted({pci_text(report.pci_settings[address]) for address in addresses})
+                kept[key] = sorted({pci_text(settings[address]) for address in addresses})
         if report.nfs_client is not None and not report.nfs_client.installed:
             kept["nfs_client"] = False
         if required.transport != "socket":

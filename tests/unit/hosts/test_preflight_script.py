@@ -342,9 +342,10 @@ LSPCI = """\
 \t\tACSCtl: SrcValid+ TransBlk- ReqRedir+ CmpltRedir+ UpstreamFwd+ EgressCtrl- DirectTrans-"""
 
 
-def between_devices(tmp_path: Path, lspci: str) -> Any:
+def between_devices(tmp_path: Path, lspci: str, path: str = "/usr/bin/lspci") -> Any:
     """The part of the report, where `timeout` is what runs lspci."""
-    given = f"PCI={tmp_path}/pci; INFINIBAND={tmp_path}/ib; timeout() {{ {lspci}\n}}; between_devices"
+    given = f"PCI={tmp_path}/pci; INFINIBAND={tmp_path}/ib; type() {{ echo {path}; }}\n"
+    given += f"timeout() {{ {lspci}\n}}; between_devices"
     return json.loads(f"{{{output('preflight', given)}}}")
 
 
@@ -390,8 +391,8 @@ def test_the_pci_settings_of_gpus_and_hcas_are_reported(tmp_path: Path) -> None:
         "0000:18:00.0": {"RlxdOrd": "+", "MaxPayload": "256", "MaxReadReq": "4096"},
         "0000:19:00.0": {"RlxdOrd": "-", "MaxPayload": "256", "MaxReadReq": "512", "ATSCtl": "-"},
     }
-    nothing = {"redirecting": [], "translated": [], "pci_settings": {}}
-    assert between_devices(tmp_path, "return 127") == nothing
+    nothing = {"redirecting": [], "translated": [], "pci_settings": None}
+    assert between_devices(tmp_path, "return 127", path="") == nothing
     assert output("preflight", "timeout() { return 127; }; virtual_machine") == ""
 
 

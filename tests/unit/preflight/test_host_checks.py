@@ -659,6 +659,7 @@ def pci(**changes: str) -> dict[str, Any]:
     ("found", "what", "fix"),
     [
         (pci(MaxReadReq="512"), "MaxReadReq of mlx5_0, mlx5_1, mlx5_2, mlx5_3 and 4 more is 512", "setpci"),
+        ({"pci_settings": None}, "and of GPUs are unknown: lspci is not installed", "install pciutils"),
         (pci(ATSCtl="-") | {"virtual_machine": "kvm"}, "in a virtual machine (kvm)", "on the hypervisor"),
     ],
 )
