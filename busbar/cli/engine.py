@@ -232,18 +232,15 @@ def remove_keep(spec: Teardown) -> None:
 def remove_nodes(api: RestApi, spec: StaleNodesSpec) -> Any:
     """Drain and delete the Nodes of workers that are not configured any more; prints {"deleted"}.
 
-    stdin: {"workers": ["gpu-1"], "folder": ".busbar/STACK"}. The cluster: KUBECONFIG.
+    stdin: {"workers": ["gpu-1"]}. The cluster: KUBECONFIG.
     """
     from busbar.capability import drain_hooks
     from busbar.kube import drain
     from busbar.kube.wait import SystemClock
-    from busbar.operations import removal
 
     stop_on_sigterm()  # which uncordons the nodes that it has cordoned
-    deleted = drain.remove_stale_nodes(api, spec, SystemClock(), progress, partial(drain_hooks, api))
-    for name in (name for name, was_silent in deleted.items() if was_silent):
-        removal.note_silent(Path(spec.folder), name)
-    return {"deleted": [*deleted]}
+    hooks = partial(drain_hooks, api)
+    return {"deleted": drain.remove_stale_nodes(api, spec, SystemClock(), progress, hooks)}
 
 
 @engine_command("nccl pull-image", "busbar.manifests.image_pull:ImagePull")

@@ -18,7 +18,7 @@ from busbar.config import engine_yaml
 from busbar.config.cluster import Cluster, HostConfig, HostsFrom, Topology, has_list
 from busbar.config.files import resolve
 from busbar.config.findings import ConfigError, did_you_mean, finding, section, show, unknown_keys
-from busbar.config.types import DnsLabel, HcaName, HostKey, Int, Matching, NonEmpty
+from busbar.config.types import DnsLabel, HostKey, NonEmpty
 from busbar.exits import Misuse
 from busbar.finding import Finding, Fix, KeyPath
 from busbar.models import ConfigModel
@@ -211,21 +211,7 @@ ROLES: Mapping[str, str] = {
     "nfs_server": "nfs_server",
 }
 # The keys of a host in a list that a stack file does not have.
-OF_LIST = {"role", "gpus", "hcas", "provider_id"}
-
-Guid = Annotated[
-    str,
-    Matching(r"(0x)?[0-9a-fA-F]{16}|([0-9a-fA-F]{4}:){3}[0-9a-fA-F]{4}", "a GUID, as 9803:9b03:0067:ab12"),
-]
-
-
-class ListedHca(ConfigModel):
-    """An HCA of a host."""
-
-    name: HcaName
-    """Its name on the host, such as mlx5_0."""
-    guid: Guid | None = None
-    """Its node GUID."""
+OF_LIST = {"role", "provider_id"}
 
 
 class ListedHost(HostConfig):
@@ -239,12 +225,8 @@ class ListedHost(HostConfig):
     """Pool of a worker; optional with a single pool."""
     topology: Topology | None = None
     """Where a worker is in the fabric."""
-    gpus: Annotated[Int, Field(ge=0, le=64)] | None = None
-    """Number of its GPUs. For other programs; preflight counts those it finds."""
-    hcas: list[ListedHca] | None = None
-    """Its HCAs. For other programs."""
     provider_id: NonEmpty | None = None
-    """Its id at the provider."""
+    """Its id at the provider. For other programs."""
 
 
 class HostList(ConfigModel):

@@ -166,12 +166,12 @@ def wait_for_pods(
     deadline: Deadline,
     progress: ProgressCallback,
     lost: Lost,
-    left: Callable[[str, bool], None] = lambda node, silent: None,
+    left: Callable[[str], None] = lambda node: None,
 ) -> dict[str, str]:
     """Evict the pods of Nodes side by side, each once its schedulers have no jobs there, until all have left.
 
-    `left` is called at once with each Node that is done, and whether its kubelet is silent. Returns what
-    keeps the others at the deadline. Raises ApiError.
+    `left` is called at once with each Node that is done. Returns what keeps the others at the deadline.
+    Raises ApiError.
     """
     keeps = dict.fromkeys(draining, "no answer")
 
@@ -189,7 +189,7 @@ def wait_for_pods(
                 keeps[name] = f"remaining pods: {pods}" if pods else ""
             if not keeps[name]:
                 del keeps[name]
-                left(name, name in silent)
+                left(name)
         texts = (f"{name}: {keep}" for name, keep in keeps.items())
         return not keeps or Pending(f"draining; {'; '.join(texts)}")
 
@@ -282,7 +282,6 @@ class StaleNodesSpec(StrictModel):
     """The JSON that `busbar remove nodes` reads on stdin."""
 
     workers: list[str] = Field(description="All workers of the configuration, by name.")
-    folder: str = Field(description="Where it is noted which of the machines were silent.")
 
 
 class NodesRemain(Failed):
@@ -291,8 +290,8 @@ class NodesRemain(Failed):
 
 def remove_stale_nodes(
     api: Api, spec: StaleNodesSpec, clock: Clock, progress: ProgressCallback, hooks: Hooks = no_hooks
-) -> dict[str, bool]:
-    """The Nodes that were deleted, and whether their kubelets were silent. Safe to run again.
+) -> list[str]:
+    """The Nodes that were deleted. Safe to run again.
 
     Ten are drained at the same time, by schedulers first. A drain that takes longer than DRAIN_SECONDS, or
     whose machine died meanwhile, does not keep the Node. Raises ApiError, TimedOut (no Nodes could be read),
@@ -309,8 +308,7 @@ def remove_stale_nodes(
     draining: dict[str, Sequence[DrainHook]] = {}
     failed: dict[str, str] = {}
 
-    def delete(name: str, is_silent: bool = False) -> None:
-        silent.update({name} if is_silent else ())
+    def delete(name: str) -> None:
         try:
             nodes.delete(api, name, Deadline(clock, DELETE_SECONDS))
             draining.pop(name, None)
@@ -344,7 +342,7 @@ def remove_stale_nodes(
             f"these Nodes could not be deleted: {reasons}. Fix: make the API answer, or run on a server: "
             f"k3s kubectl delete node {' '.join(failed)}; then retry"
         )
-    return {node.name: node.name in silent for node in stale}
+    return [node.name for node in stale]
 
 
 def stale_nodes(found: Sequence[Node], workers: Sequence[str]) -> Iterator[Node]:

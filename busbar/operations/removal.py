@@ -1,14 +1,13 @@
 """Removes hosts: those no longer configured, or all at `destroy`. A machine that is gone is not an error.
 
 A host that is not responding counts as gone only if another host of the cluster responds: otherwise the
-network of this machine may be down. Hosts that could not be cleaned are recorded (operations/uncleaned.py).
+network of this machine may be down. Hosts that could not be cleaned are recorded.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -68,8 +67,6 @@ def read_records(folder: Path, *, listed: Collection[str]) -> list[Record]:
 
 # Time in seconds for a rebooting host to respond again.
 CONNECT_SECONDS = 45.0
-# Time in seconds for which a note is valid: the kubelet was silent for 40 s when the Node was deleted.
-SILENT_SECONDS = 300
 NODE_SECONDS = 600
 TEARDOWN_SECONDS = 30
 
@@ -87,7 +84,7 @@ class HostRemoval(StrictModel):
     others: tuple[Host, ...]
     """Load balancers and other servers; the Node and etcd member of a server leave through one of these."""
     folder: str
-    """Folder of the records about hosts that could not be cleaned, and about silent hosts."""
+    """Folder of the records about hosts that could not be cleaned."""
     resource: str
 
 
@@ -99,28 +96,6 @@ class Teardown(StrictModel):
     servers: tuple[Host, ...]
 
 
-def note_silent(folder: Path, node: str) -> None:
-    """Note that the machine of this Node was silent for a while, so it is not a host that just reboots."""
-    path = _silent(folder, node)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-
-
-def _silent(folder: Path, name: str) -> Path:
-    return folder / "silent" / name.lower()
-
-
-def _connect_seconds(spec: HostRemoval) -> float:
-    """Time in seconds for retrying connections; a note of silence counts once."""
-    path = _silent(Path(spec.folder), spec.host.name)
-    try:
-        age = time.time() - path.stat().st_mtime
-        path.unlink()
-    except FileNotFoundError:
-        return CONNECT_SECONDS
-    return 0 if age < SILENT_SECONDS else CONNECT_SECONDS
-
-
 async def remove_host(spec: HostRemoval, say: Say) -> str | None:
     """Remove what busbar installed. Returns why nothing could be removed, or None. Raises ScriptError."""
     async with Hosts.open(spec.login, say) as hosts:
@@ -130,7 +105,7 @@ async def remove_host(spec: HostRemoval, say: Say) -> str | None:
                 spec.script,
                 {**spec.values, "VERB": "remove"},
                 seconds=spec.timeout_seconds,
-                connect_seconds=_connect_seconds(spec),
+                connect_seconds=CONNECT_SECONDS,
             )
         except UnreachableError as error:
             await _check_gone(hosts, spec, error)

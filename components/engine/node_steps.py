@@ -11,7 +11,6 @@ import pulumi
 from pulumi_command import local
 
 from busbar.capability import drain_hooks
-from busbar.components.engine.hosts import stack_folder
 from busbar.components.engine.local_command import create_cluster_command
 from busbar.config import Cluster
 from busbar.exits import Failed
@@ -46,8 +45,7 @@ def remove_stale_nodes(
     It runs whenever the set of workers has changed, after the pools and the measurements. The engine
     uninstalls those hosts at the end of the update, and only if no step has failed.
     """
-    spec = {"workers": sorted(workers), "folder": stack_folder()}
-    return create_cluster_command(name, "remove nodes", spec, kubeconfig, opts)
+    return create_cluster_command(name, "remove nodes", {"workers": sorted(workers)}, kubeconfig, opts)
 
 
 def restart_hooks(

@@ -7,21 +7,16 @@ of what a killed update left behind, and exit codes.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
-from busbar.cli.output import progress
 from busbar.cli.stack.target import PARALLEL, Options, Target, find
 from busbar.cli.stackfile import AsJson, Project, Stack, Yes
-
-if TYPE_CHECKING:
-    from busbar.config.stackfile import StackFile
 
 BEGAN = time.monotonic()
 """Start of this process, to a few tenths of a second; the import of pulumi, which takes seconds, is later."""
@@ -145,20 +140,7 @@ def _check(path: Path) -> None:
     if capability and written:
         capability.describe(path)
     elif written and (name == PROJECT or f"{PROJECT}:{KEY}" in written):
-        _warn_of_versions(stackfile.read(path))
-
-
-def _warn_of_versions(file: StackFile) -> None:
-    """Print the warning about a set of versions where the last update had another set."""
-    from busbar.config import untested_versions
-
-    cluster = file.cluster()
-    chosen = {cluster.k3s.version, cluster.gpu_operator.version, cluster.network_operator.version}
-    kept = file.project / ".busbar" / file.stack / "outputs.json"
-    outputs = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
-    if not chosen <= {outputs.get("k3s_version"), *outputs.get("versions", {}).values()}:
-        for each in untested_versions(cluster):
-            progress(f"warning: {each}")
+        stackfile.read(path).cluster()
 
 
 def _commands() -> ModuleType:

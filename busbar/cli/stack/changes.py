@@ -10,7 +10,6 @@ from pulumi.automation.events import EngineEvent, OpType, StepEventMetadata, Ste
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from busbar import names
 from busbar.cli.stack import rows
 from busbar.hosts.scripts import values_of
 from busbar.text import listed
@@ -34,11 +33,6 @@ _STYLES = {"replace": "bold yellow", "delete": "bold red", "update": "yellow", "
 _ONE_ROW_EACH = {"replace", "delete"}
 _NAMES_IN_A_ROW = 8
 _LEFT_OVER = ("an earlier update that replaced it and did not finish",)
-_RELEASE = "kubernetes:helm.sh/v3:Release"
-_LOSES_LABELS = (
-    "the GPU Operator's Node Feature Discovery is uninstalled, and removes the labels of all Nodes: no HCA "
-    "is allocatable until that of the Network Operator (values.nfd.enabled), or of the site, has set them"
-)
 # Texts about the rotations (k3s.rotate), shown beside their steps.
 _ROTATIONS = {
     "certificates": "one server at a time, then the workers in batches (max_unavailable); the CA stays",
@@ -71,8 +65,6 @@ class PlannedChanges:
     rotations: dict[str, str] = field(default_factory=dict)
     """Kind of `k3s.rotate` -> `OLD to NEW` number."""
     _replaced: set[str] = field(default_factory=set)
-    _releases: dict[str, OpType] = field(default_factory=dict)
-    """Name of each Helm release -> its step."""
 
     def on_event(self, event: EngineEvent) -> None:
         """Take one engine event of a preview."""
@@ -89,10 +81,7 @@ class PlannedChanges:
 
     def render(self) -> RenderableType:
         """Rows for what is replaced or deleted, one row per other verb, and the counts."""
-        removed = self._release(names.GPU_OPERATOR) == OpType.DELETE
-        stays = self._release(names.NETWORK_OPERATOR) not in (None, OpType.DELETE)
-        warnings = [*self.warnings, *([_LOSES_LABELS] if removed and stays else [])]
-        lines = [Text(f"warning: {warning}", "yellow") for warning in warnings]
+        lines = [Text(f"warning: {warning}", "yellow") for warning in self.warnings]
         for verb in _VERBS:
             changes = [change for change in self.changes if change.verb == verb]
             if verb in _ONE_ROW_EACH:
@@ -107,11 +96,6 @@ class PlannedChanges:
             lines.append(Text(f"rotate  {kind} ({numbers}): {_ROTATIONS[kind]}"))
         return Group(*lines, Text(f"changes: {self.counts()}", "bold"))
 
-    def _release(self, operator: str) -> OpType | None:
-        """The step of an operator's release; None without a step."""
-        ending = names.release(operator)
-        return next((op for name, op in self._releases.items() if name.endswith(ending)), None)
-
     def counts(self) -> str:
         """The counts as text: `1 to replace, 2 to create, 30 unchanged`."""
         found = Counter(change.verb for change in self.changes)
@@ -121,8 +105,6 @@ class PlannedChanges:
     def _planned(self, step: StepEventMetadata) -> None:
         if not rows.is_shown(step):
             return
-        if step.type == _RELEASE:
-            self._releases[rows.resource_name(step.urn)] = step.op
         if step.op == OpType.DELETE_REPLACED and step.old and step.old.delete:
             # The step is part of a replacement in this plan, or of one that an earlier update did not finish.
             if step.urn in self._replaced:

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,11 +22,10 @@ from busbar.exits import Misuse
 from busbar.finding import Fix
 
 Output = Callable[[str], Any]
-KILL_AFTER_SECONDS = 30
 # A lost terminal and a cancelled CI job end an update as Ctrl-C does.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACEFUL = "interrupted: running steps finish, no new ones start. Ctrl-C again stops them where they are."
-FORCED = f"stopping now; the engine is killed if it has not ended in {KILL_AFTER_SECONDS} s."
+FORCED = "stopping now. Ctrl-C again kills the engine."
 KILLED = "killed the engine."
 
 
@@ -209,14 +207,6 @@ class Interrupts:
         if self.count <= 2:
             self._say(GRACEFUL if self.count == 1 else FORCED)
             child.send_signal(signal.SIGINT)
-        if self.count == 2:
-            killer = threading.Timer(KILL_AFTER_SECONDS, self._kill, [child])
-            killer.daemon = True
-            killer.start()
-        elif self.count > 2:
-            self._kill(child)
-
-    def _kill(self, child: subprocess.Popen[str]) -> None:
-        if child.poll() is None:
+        else:
             self._say(KILLED)
             os.killpg(child.pid, signal.SIGKILL)

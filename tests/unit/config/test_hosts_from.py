@@ -27,8 +27,6 @@ FULL = copy.deepcopy(HOSTS)
 FULL["hosts"][-1].update(
     user="ubuntu",
     port=2222,
-    gpus=8,
-    hcas=[{"name": "mlx5_0", "guid": "9803:9b03:0067:ab12"}, {"name": "mlx5_1"}],
     topology={"rail_group": "su-1"},
     provider_id="2b6f",
 )

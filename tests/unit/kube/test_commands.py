@@ -240,18 +240,10 @@ def two_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
     signal.signal(signal.SIGTERM, former)
 
 
-def test_the_removal_of_nodes_notes_whose_machines_were_silent(two_nodes: Nodes, tmp_path: Path) -> None:
-    two_nodes.died, two_nodes.clock.time = {"w-1": 0.0}, 60.0
-    done = busbar("remove", "nodes", stdin={"workers": [], "folder": str(tmp_path)})
-    assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout) == {"deleted": ["w-1", "w-2"]}
-    assert [path.name for path in (tmp_path / "silent").iterdir()] == ["w-1"]
-
-
-def test_a_removal_of_nodes_that_the_engine_stops_uncordons_them(two_nodes: Nodes, tmp_path: Path) -> None:
+def test_a_removal_of_nodes_that_the_engine_stops_uncordons_them(two_nodes: Nodes) -> None:
     two_nodes.pods, two_nodes.refused = [pod("app", "w-1")], {"app"}
     two_nodes.clock.at(10, lambda: os.kill(os.getpid(), signal.SIGTERM))
-    done = busbar("remove", "nodes", stdin={"workers": ["w-2"], "folder": str(tmp_path)})
+    done = busbar("remove", "nodes", stdin={"workers": ["w-2"]})
     assert done.exit_code != 0
     assert two_nodes.log == ["w-1 cordoned", "w-1 uncordoned"]
 

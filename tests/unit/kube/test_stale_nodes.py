@@ -15,12 +15,8 @@ SERVER = node("s-1", "a", server=True)
 
 
 def remove(cluster: Nodes, *workers: str, said: list[str] | None = None) -> list[str]:
-    return [*_removed(cluster, *workers, said=said)]
-
-
-def _removed(cluster: Nodes, *workers: str, said: list[str] | None = None) -> dict[str, bool]:
     say = (said if said is not None else []).append
-    spec = StaleNodesSpec(workers=list(workers), folder=".busbar/dev")
+    spec = StaleNodesSpec(workers=list(workers))
     return drain.remove_stale_nodes(cluster, spec, cluster.clock, say)
 
 
@@ -88,7 +84,7 @@ def test_a_worker_that_died_a_moment_ago_is_deleted_when_its_kubelet_has_been_si
     names, said = [f"w-{number}" for number in range(dead)], list[str]()
     cluster = _of(names)
     cluster.died = dict.fromkeys(names, 0.0)
-    assert _removed(cluster, said=said) == dict.fromkeys(names, True)
+    assert remove(cluster, said=said) == names
     assert 40 <= cluster.clock.time <= 45, "its Node stays Ready for 50 s"
     assert f"Node {names[0]} is silent: its pods cannot be drained" in said[-dead]
 
@@ -100,14 +96,14 @@ def test_a_node_that_is_not_ready_any_more_while_its_kubelet_runs_is_deleted_and
         cluster.objects[f"{NODES}/w-1"]["status"]["conditions"][0]["status"] = "False"
 
     cluster.clock.at(20, unready)
-    assert _removed(cluster) == {"w-1": False}
+    assert remove(cluster) == ["w-1"]
     assert cluster.clock.time < 25
 
 
 def test_a_node_that_was_not_ready_before_is_silent_if_its_kubelet_is() -> None:
     cluster = Nodes(SERVER, node("w-1", "b", ready=False), node("w-2", "c", ready=False))
     cluster.died, cluster.clock.time = {"w-1": 0.0}, 900.0
-    assert _removed(cluster) == {"w-1": True, "w-2": False}
+    assert remove(cluster) == ["w-1", "w-2"]
 
 
 def test_a_kubelet_that_has_noted_no_lease_is_not_silent() -> None:
@@ -211,7 +207,7 @@ def test_without_an_answer_of_the_api_no_node_is_touched() -> None:
 
 def test_schedulers_drain_a_removed_worker_and_its_pods_are_evicted_when_their_jobs_have_ended() -> None:
     cluster = Nodes(node("w-1", "b"), pods=(pod("app", "w-1"),))
-    spec = StaleNodesSpec(workers=[], folder=".busbar/dev")
+    spec = StaleNodesSpec(workers=[])
     drain.remove_stale_nodes(cluster, spec, cluster.clock, print, asking(cluster, 20))
     assert cluster.clock.now() >= 20
     told = "w-1 drained by the scheduler: removed from the cluster"
@@ -226,6 +222,6 @@ def test_schedulers_start_jobs_again_on_a_worker_whose_removal_was_interrupted()
 
     cluster.clock.at(10, interrupt)
     with pytest.raises(KeyboardInterrupt):
-        spec = StaleNodesSpec(workers=[], folder=".busbar/dev")
+        spec = StaleNodesSpec(workers=[])
         drain.remove_stale_nodes(cluster, spec, cluster.clock, print, asking(cluster, 1000))
     assert cluster.log[-2:] == ["w-1 uncordoned", "w-1 back in the scheduler"]

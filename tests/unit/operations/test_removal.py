@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ import pytest
 from typer.testing import Result
 
 from busbar.config import Bastion as Jump
-from busbar.hosts import remote, ssh
+from busbar.hosts import ssh
 from busbar.hosts.inventory import Host
 from busbar.hosts.remote import ScriptError
 from busbar.operations import removal
@@ -91,31 +89,6 @@ def test_a_worker_that_is_gone_is_given_up_and_named_while_another_host_answers(
 
     missed = asyncio.run(scenario())
     assert missed == f"connection to root@{GONE}:22 failed: No route to host"
-
-
-def test_a_worker_that_was_silent_while_its_node_was_drained_is_not_waited_for_once_more(
-    gone: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(removal, "CONNECT_SECONDS", 0.5)
-    monkeypatch.setattr(remote, "RETRY_SECONDS", 0.1)
-
-    async def scenario() -> str | None:
-        async with machine(printing({}, [])) as port:
-            worker, front = at(22, "GPU-1", "worker", address=GONE), at(port, "lb-1", "lb")
-            return await removal.remove_host(spec(worker, front), lambda _: None)
-
-    def is_waited_for() -> bool:
-        gone.clear()
-        assert asyncio.run(scenario()) is not None
-        return len(gone) > 1
-
-    removal.note_silent(Path(".busbar/dev"), "gpu-1")
-    assert not is_waited_for()
-    assert is_waited_for(), "the note counts once"
-    removal.note_silent(Path(".busbar/dev"), "gpu-1")
-    earlier = time.time() - removal.SILENT_SECONDS - 1
-    os.utime(".busbar/dev/silent/gpu-1", (earlier, earlier))
-    assert is_waited_for(), "a note of an earlier update"
 
 
 @pytest.mark.usefixtures("gone")

@@ -62,7 +62,7 @@ NEED_STACK: dict[str, Call] = {
     "remove host": ((), {}, 64),
     "remove cluster": ((), {}, 64),
     "remove keep": ((), {}, 64),
-    "remove nodes": ((), {"workers": [], "folder": "."}, 64),
+    "remove nodes": ((), {"workers": []}, 64),
     "set-taints": ((), {"taints": {}}, 64),
 }
 NEED_NOTHING = {"docs", "nccl check", "nccl profiles"}

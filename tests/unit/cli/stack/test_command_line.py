@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -10,13 +9,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import yaml
 
-from busbar import versions
 from busbar.cli.main import main
 from busbar.cli.stack.target import Options
 from tests.support.cli import busbar
-from tests.support.clusters import site
 
 PROJECT = Path(__file__).resolve().parents[4] / "examples" / "consumer"
 
@@ -45,22 +41,6 @@ def test_only_what_needs_pulumi_imports_it_and_says_how_to_get_it(words: str, en
     if ends:
         assert "Python package pulumi" in done.stderr and "`pip install '.[stack]'`" in done.stderr
         assert "Traceback" not in done.stderr
-
-
-def test_a_warning_about_versions_comes_where_they_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("busbar.cli.stack._commands", lambda: SimpleNamespace(up=lambda *_: 0))
-    network = {"version": "26.4.1"}
-    (tmp_path / "Pulumi.yaml").write_text("name: busbar\n")
-    content = {"config": {"busbar:cluster": site(network_operator=network)}}
-    (tmp_path / "Pulumi.dev.yaml").write_text(yaml.safe_dump(content))
-    assert "warning: versions: this combination" in busbar("up", "dev", "-C", str(tmp_path)).stderr
-    kept = tmp_path / ".busbar/dev/outputs.json"
-    kept.parent.mkdir(parents=True)
-    running = {"gpu_operator": versions.GPU_OPERATOR, "network_operator": "26.4.1"}
-    kept.write_text(json.dumps({"k3s_version": versions.K3S, "versions": running}))
-    assert busbar("up", "dev", "-C", str(tmp_path)).stderr == ""
 
 
 def test_a_proxy_of_the_shell_is_not_used_for_loopback(monkeypatch: pytest.MonkeyPatch) -> None:

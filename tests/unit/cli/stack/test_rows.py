@@ -345,32 +345,6 @@ def test_a_deletion_that_an_earlier_update_left_is_a_change_of_its_own(steps: li
     assert plan.counts() == counts
 
 
-@pytest.mark.parametrize(
-    ("gpu_operator", "network_operator", "warns"),
-    [
-        ("delete", "same", True),
-        ("delete", "update", True),
-        ("delete", "delete", False),
-        ("delete", None, False),
-        ("same", "same", False),
-    ],
-)
-def test_a_plan_without_the_gpu_operator_warns_that_the_hcas_go_with_its_labels(
-    gpu_operator: str, network_operator: str | None, warns: bool
-) -> None:
-    plan = PlannedChanges()
-    for name, kind in (("gpu-operator", gpu_operator), ("network-operator", network_operator)):
-        if kind:
-            event = _planned(kind)
-            assert event.resource_pre_event
-            event.resource_pre_event.metadata.urn = f"urn:x::{name}-release"
-            event.resource_pre_event.metadata.type = "kubernetes:helm.sh/v3:Release"
-            plan.on_event(event)
-    console = Console(file=io.StringIO(), width=300)
-    console.print(plan.render())
-    assert ("no HCA is allocatable" in console.file.getvalue()) is warns  # type: ignore[attr-defined]
-
-
 def test_an_input_that_was_not_there_before_is_a_change() -> None:
     plan = PlannedChanges()
     for event in _events("preview_of_unknown"):
