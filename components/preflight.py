@@ -38,7 +38,7 @@ class Preflight(pulumi.ComponentResource):
         install_id: pulumi.Input[str],
     ) -> None:
         super().__init__("busbar:index:Preflight", name, None, opts)
-        spec = spec_of(config.cluster, login={}, project=config.project)
+        spec = spec_of(config.cluster, project=config.project).data()
         stdin: pulumi.Output[str] = pulumi.Output.from_input(install_id).apply(
             lambda known: with_login({**spec, "install_id": known}, config.login)
         )

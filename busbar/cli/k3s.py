@@ -61,9 +61,8 @@ def preflight(path: Path) -> tuple[Spec, Outcome]:
 
 def spec_of_stack(file: StackFile, cluster: Cluster) -> Spec:
     """The spec of preflight. Raises SecretError."""
-    login = login_of(file, cluster.ssh)
-    known = {"install_id": install_id(file)}
-    return Spec.model_validate(spec_of(cluster, login=login.model_dump()) | known)
+    spec = spec_of(cluster, login=login_of(file, cluster.ssh))
+    return spec.model_copy(update={"install_id": install_id(file)})
 
 
 def needs(path: Path) -> Needs:

@@ -103,8 +103,7 @@ class NfsRequirements(StrictModel):
 class Spec(StrictModel):
     """The stdin of `busbar preflight`; `requirements` is keyed by role, or `worker/<pool>`."""
 
-    schema_version: Literal[2] = 2
-    login: Login
+    login: Login = Login()
     hosts: tuple[Host, ...]
     requirements: dict[str, HostRequirements]
     install_id: str | None = None
@@ -114,6 +113,10 @@ class Spec(StrictModel):
     """Workers whose hardware may be broken: findings about it are warnings."""
     api_endpoint: str | None = None
     """The address of an endpoint of the site, in place of load balancers."""
+
+    def data(self) -> dict[str, Any]:
+        """The spec as plain data, ready for JSON, without what is known later: `login` and `install_id`."""
+        return self.model_dump(mode="json", exclude={"login", "install_id"})
 
     def role_of(self, host: Host) -> str:
         """The role of a host, as the configuration names it."""
@@ -159,8 +162,8 @@ def requirements_key(role: str, pool: str | None) -> str:
     return f"{role}/{pool}" if pool else role
 
 
-def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None = None) -> dict[str, Any]:
-    """The spec as plain data, ready for JSON, without `install_id`.
+def spec_of(cluster: Cluster, *, login: Login | None = None, project: Path | None = None) -> Spec:
+    """The spec without `install_id`.
 
     `project` is the folder that `k3s.checksums_file` starts from; without it the file is ignored.
     """
@@ -208,29 +211,15 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
     if proxy := cluster.http_proxy:
         through = {"proxy": proxy.url, "downloads": ()}
         requirements = {key: each.model_copy(update=through) for key, each in requirements.items()}
-    plain = {key: each.model_dump(mode="json") for key, each in requirements.items()}
-    own = cluster.api_endpoint.address if cluster.api_endpoint else None
     export = nfs.export_of(inventory)
-    required = nfs_requirements(export, inventory.workers) if export else None
-    spec = without_login(inventory.hosts, plain, required, [*inventory.quarantine], own)
-    return {**spec, "login": dict(login)}
-
-
-def without_login(
-    hosts: Sequence[Host],
-    requirements: Mapping[str, Any],
-    nfs_server: Mapping[str, Any] | None,
-    quarantined: Sequence[str],
-    api_endpoint: str | None = None,
-) -> dict[str, Any]:
-    """The spec without its login; `requirements` and `nfs_server` are plain data already."""
-    spec = {
-        "schema_version": 2,
-        "hosts": [host.data() for host in hosts],
-        "requirements": requirements,
-    }
-    optional = {"nfs": nfs_server, "quarantined": list(quarantined), "api_endpoint": api_endpoint}
-    return {**spec, **{key: value for key, value in optional.items() if value}}
+    return Spec(
+        login=login or Login(),
+        hosts=inventory.hosts,
+        requirements=requirements,
+        nfs=nfs_requirements(export, inventory.workers) if export else None,
+        quarantined=tuple(inventory.quarantine),
+        api_endpoint=cluster.api_endpoint.address if cluster.api_endpoint else None,
+    )
 
 
 def _node(
@@ -250,10 +239,10 @@ def _node(
     }
 
 
-def nfs_requirements(export: nfs.Export, clients: Sequence[Host]) -> dict[str, Any]:
-    """NfsRequirements of an export to these hosts, as plain data."""
+def nfs_requirements(export: nfs.Export, clients: Sequence[Host]) -> NfsRequirements:
+    """The requirements for an export to these hosts."""
     config = export.config
-    required = NfsRequirements(
+    return NfsRequirements(
         host=export.host.name,
         address=export.host.address,
         folder=export.folder,
@@ -262,7 +251,6 @@ def nfs_requirements(export: nfs.Export, clients: Sequence[Host]) -> dict[str, A
         allow_system_disk=config.allow_system_disk,
         plan=_plan("nfs-server", nfs.exports(export, clients), nfs.CONFIG),
     )
-    return required.model_dump(mode="json")
 
 
 def _fabric(cluster: Cluster, pool: str) -> dict[str, Any]:

@@ -200,7 +200,7 @@ def test_every_step_on_a_host_and_every_removal_has_the_time_that_it_may_need(ru
             ("busbar-control-plane@server-N", "busbar-control-plane-nodes", "busbar-control-plane-rejoin"),
             1200,
         ),
-        **{"busbar-control-plane-kubeconfig": 960, "busbar-worker@gpu-N": 1800},
+        **{"busbar-control-plane-kubeconfig": 960, "busbar-worker@gpu-N": 1200},
     }
     found = {(name[:-2], each["script"], each["timeout_seconds"]) for name, each in removals}
     assert found == {

@@ -83,7 +83,7 @@ class Site(OutputModel):
     def of(cls, stack: str, cluster: Cluster, **known: int) -> Site:
         """The facts of a stack from its configuration. KNOWN: requirements of hosts in place of its own."""
         inventory = Inventory.of(cluster)
-        requirements = spec_of(cluster, login={})["requirements"]
+        requirements = spec_of(cluster).requirements
         pools, places = {}, {host.name: host.topology.rail_group for host in cluster.hosts.workers}
         groups = {name: group for name, group in places.items() if group}
         for name in cluster.pools:
@@ -99,7 +99,7 @@ class Site(OutputModel):
                 workers=tuple(workers),
                 quarantined={each: inventory.quarantine[each] for each in kept_away},
                 # Another release may install otherwise, and accepts the same hardware.
-                required=HostRequirements(**{**own, "plan": "", **known}),
+                required=own.model_copy(update={"plan": "", **known}),
                 expectation={key: value for key, value in wanted.items() if key not in _OF_JOBS},
                 # TCP does not use the rails.
                 group_gbps={

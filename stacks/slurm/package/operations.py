@@ -230,7 +230,7 @@ def measure(
     stop_on_sigterm()
     with when_interrupted("; the job is cancelled"):
         login = login_of(file, slurm.ssh)
-        spec = Spec.model_validate({**spec_of(slurm), "login": login.model_dump()})
+        spec = spec_of(slurm, login)
         outcome = asyncio.run(survey(spec, {}, is_installed=True))
         end_preflight(spec, outcome)
         facts = {host: record.facts for host, record in outcome.records.items()}
@@ -376,5 +376,4 @@ def _ask(login: Login, ask: Callable[[Hosts], Coroutine[Any, Any, Answer]]) -> A
 
 def _spec(slurm: Slurm, file: StackFile) -> Spec:
     """The spec of preflight. Raises SecretError."""
-    login = login_of(file, slurm.ssh).model_dump()
-    return Spec.model_validate({**spec_of(slurm), "login": login, "install_id": install_id(file)})
+    return spec_of(slurm, login_of(file, slurm.ssh)).model_copy(update={"install_id": install_id(file)})

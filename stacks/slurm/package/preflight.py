@@ -9,7 +9,7 @@ from typing import Any
 
 from busbar.finding import STACK, Finding, Fix, error, of_host, warning
 from busbar.hosts import nfs, scripts
-from busbar.hosts.inventory import Host, host_of
+from busbar.hosts.inventory import Host, Login, host_of
 from busbar.hosts.remote import Hosts
 from busbar.manifests import shell
 from busbar.manifests.launcher import PROGRAM_FOLDERS
@@ -98,8 +98,8 @@ def hosts_of(slurm: Slurm) -> tuple[Host, ...]:
     return tuple(host_of(host, role, ssh, pool) for role, host, pool in listed)
 
 
-def spec_of(slurm: Slurm) -> dict[str, Any]:
-    """The spec as plain data, without login and install_id."""
+def spec_of(slurm: Slurm, login: Login | None = None) -> Spec:
+    """The spec without install_id."""
     required = {"lb": HostRequirements(min_disk_gb=1)}
     for name, pool in slurm.pools.items():
         required[requirements_key("worker", name)] = HostRequirements(
@@ -108,25 +108,28 @@ def spec_of(slurm: Slurm) -> dict[str, Any]:
             transport=slurm.validation_of(name).required_transport,
             **core.table_indexes(pool.link_layer, slurm.validation_of(name).env),
         )
-    plain = {key: each.model_dump(mode="json") for key, each in required.items()}
     export, clients = home_export(slurm)
     # A job with a PATH of its own may find other programs.
     on_host = slurm.validation.enabled and not (slurm.validation.image or "PATH" in slurm.validation.env)
     # The export need not be writable for nobody, because homes are made as root.
-    required_nfs = {**core.nfs_requirements(export, clients), "squash": "none"} if export else None
-    return {
-        **core.without_login(hosts_of(slurm), plain, required_nfs, [*slurm.quarantine]),
-        "cluster": slurm.name,
-        "controller": slurm.hosts.controller.name,
-        "accounting": slurm.accounting.enabled,
-        "packages": slurm.packages,
-        "containers": slurm.container_packages or "",
-        "home_path": slurm.home.folder,
-        "home_shared": slurm.home.shared,
-        "users": {name: user.uid for name, user in slurm.users.accounts.items()},
-        "create_users": slurm.users.create,
-        "programs": [f"{each}_perf" for each in slurm.validation.collectives] if on_host else [],
-    }
+    export_needs = core.nfs_requirements(export, clients) if export else None
+    return Spec(
+        login=login or Login(),
+        hosts=hosts_of(slurm),
+        requirements=required,
+        nfs=export_needs and export_needs.model_copy(update={"squash": "none"}),
+        quarantined=tuple(slurm.quarantine),
+        cluster=slurm.name,
+        controller=slurm.hosts.controller.name,
+        accounting=slurm.accounting.enabled,
+        packages=slurm.packages,
+        containers=slurm.container_packages or "",
+        home_path=slurm.home.folder,
+        home_shared=slurm.home.shared,
+        users={name: user.uid for name, user in slurm.users.accounts.items()},
+        create_users=slurm.users.create,
+        programs=tuple(f"{each}_perf" for each in slurm.validation.collectives) if on_host else (),
+    )
 
 
 def home_export(slurm: Slurm) -> tuple[nfs.Export | None, tuple[Host, ...]]:

@@ -92,5 +92,4 @@ def reported(also: Mapping[str, Any] | None = None, **changes: Any) -> Report:
 
 def spec(made: Slurm | None = None, **changes: Any) -> Spec:
     """The request of `busbar slurm preflight`."""
-    plain = {**preflight.spec_of(made or slurm()), "login": {}, "install_id": "0123456789abcdef"}
-    return Spec.model_validate({**plain, **changes})
+    return preflight.spec_of(made or slurm()).model_copy(update={"install_id": "0123456789abcdef", **changes})

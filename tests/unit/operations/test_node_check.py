@@ -61,7 +61,7 @@ def workers(state: ClusterState | None, **changes: Any) -> Workers:
                 address="127.0.0.1", port=port, host_key=public(HOST), user="root"
             )
             made = config.load(content, root=Path())
-            spec = Spec.model_validate(spec_of(made, login=login().model_dump()))
+            spec = spec_of(made, login=login())
             return await inspect(spec, Inventory.of(made), cluster)
 
     found = asyncio.run(scenario())
@@ -154,7 +154,7 @@ def test_a_worker_in_quarantine_is_shown_with_its_reason_and_the_others_decide()
     state = ClusterState({each.name: each for each in (held, replace(NODE, name="gpu-2"))}, {})
     found = states(inventory, state, Outcome([], {}, 2))
     assert found == {"gpu-1": "in quarantine: fan; its Node is not Ready", "gpu-2": "Ready"}
-    spec = Spec.model_validate(spec_of(inventory.cluster, login={}))
+    spec = spec_of(inventory.cluster)
     assert Workers(spec, Outcome([], {}, 2), found).are_well
     assert not Workers(spec, Outcome([], {}, 2), found | {"gpu-2": "DiskPressure"}).are_well
 

@@ -28,7 +28,7 @@ def asked(pool: dict[str, Any] | None = None, **cluster: Any) -> Spec:
         "k3s": {"sha256": {"amd64": "a" * 64}, **cluster.pop("k3s", {})},
         **cluster,
     }
-    return Spec.model_validate(spec_of(load(content), login={}))
+    return spec_of(load(content))
 
 
 def changed(before: Spec, after: Spec) -> list[str]:
@@ -86,7 +86,7 @@ def test_a_place_in_the_fabric_looks_at_its_worker_again() -> None:
         content = site(workers={"h100": len(groups)})
         for worker, group in zip(content["hosts"]["workers"], groups, strict=True):
             worker["topology"] = {"rail_group": group}
-        return Spec.model_validate(spec_of(load(content), login={}))
+        return spec_of(load(content))
 
     assert changed(placed("a", "b"), placed("a", "c")) == ["gpu-2"]
 
@@ -148,7 +148,7 @@ def test_the_entries_that_nccl_takes_from_a_port_are_those_of_its_variables(
 
 def with_nfs(folder: str = "/srv/busbar", workers: int = 2) -> Spec:
     cluster = site(workers={"h100": workers}, nfs_server={"host": "lb-1", "folder": folder})
-    return Spec.model_validate(spec_of(load(cluster), login={}))
+    return spec_of(load(cluster))
 
 
 def test_the_nfs_server_is_checked_again_when_its_folder_or_its_clients_change() -> None:
@@ -159,14 +159,14 @@ def test_the_nfs_server_is_checked_again_when_its_folder_or_its_clients_change()
 
 
 def test_with_a_new_nfs_server_the_workers_are_checked_too() -> None:
-    without = Spec.model_validate(spec_of(load(site(workers={"h100": 2})), login={}))
+    without = spec_of(load(site(workers={"h100": 2})))
     assert changed(without, with_nfs()) == ["lb-1", "gpu-1", "gpu-2"]
 
 
 def test_a_host_that_is_only_the_nfs_server_needs_little() -> None:
     cluster = site(nfs_server={"folder": "/srv/busbar"})
     cluster["hosts"]["nfs_server"] = host("nfs-1", "192.0.2.50")
-    spec = Spec.model_validate(spec_of(load(cluster), login={}))
+    spec = spec_of(load(cluster))
     assert spec.hosts[-1].role == "nfs"
     assert spec.requirements_of(spec.hosts[-1]).min_disk_gb == 1
 
@@ -211,7 +211,7 @@ def test_the_hosts_that_share_an_address_look_whether_another_machine_has_it(
 ) -> None:
     data = site(load_balancers=load_balancers)
     data["hosts"]["virtual_ip"] = {"address": "192.0.2.100", "interface": "eth0"}
-    spec = Spec.model_validate(spec_of(load(data), login={}))
+    spec = spec_of(load(data))
     assert [each.name for each in spec.hosts if "SHARED_ADDRESS" in spec.values(each)] == sharing
 
 

@@ -70,7 +70,7 @@ class SlurmHosts(pulumi.ComponentResource):
         self.register_outputs({"facts": self.facts})
 
     def _preflight(self, name: str) -> local.Command:
-        spec = preflight.spec_of(self._slurm)
+        spec = preflight.spec_of(self._slurm).data()
         stdin: pulumi.Output[str] = self._install_id.apply(
             lambda known: with_login({**spec, "install_id": known}, self._login)
         )
