@@ -64,6 +64,9 @@ def install_base(host: Host, disk: Path, rancher: Path, client_key: str, named: 
             "lspci",
         ):
             _copy(LAB / "hosts" / "hardware" / program, disk / "usr/bin" / program)
+        # Before the real one in the PATH of a script.
+        name = "systemd-detect-virt"
+        _copy(LAB / "hosts" / "hardware" / name, disk / "usr/local/bin" / name)
         _write(own / "gpus", f"{WORKER_GPUS}\n")
         _write(own / "hcas", "".join(f"{name} {rate} {state}\n" for name, rate, state in WORKER_HCAS))
         for name, _, _ in WORKER_HCAS:

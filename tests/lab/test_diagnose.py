@@ -45,8 +45,8 @@ MEGABITS, MEGABYTES = 80, 10  # of a slow link, of a slow rail
 INJECTED, SPREAD, TENTH = 200, 0.03, 0.9  # GB/s of a rail, of one run, what a slow node has of it
 CPU_MICROSECONDS = 5_000  # of each 100,000
 DEVICE = "$(ip -o route get 10.77.0.11 | grep -o 'dev [^ ]*' | cut -d' ' -f2)"
-RAILS = "/usr/local/lib/busbar-lab/rails"
-PATHS = "/usr/local/lib/busbar-lab/paths"
+LAB = "/usr/local/lib/busbar-lab"
+RAILS, PATHS = f"{LAB}/rails", f"{LAB}/paths"
 # Those of workers that listen: they accept connections and do not answer. systemd makes one $ of two.
 FREEZE = """\
 systemd-run --quiet --unit drill-freeze bash -c 'while sleep 0.2; do
@@ -277,6 +277,33 @@ def test_a_slow_path_to_a_gpu_is_named_and_gone_once_it_is_repaired(site: Site) 
     assert (healthy.returncode, json.loads(healthy.stdout)["rows"]) == (0, []), healthy.stderr
     for worker in WORKERS:
         assert site.lab.ssh(worker, "pgrep -x ib_write_bw || true").strip() == ""
+
+
+PKEY, LIBRARY = "/sys/class/infiniband/mlx5_3/ports/1/pkeys/0", "/usr/lib/x86_64-linux-gnu/libcuda.so.1"
+# Fault of worker-2 -> its end, and what `busbar nodes` says of it.
+FACTS = {
+    f"echo mlx5_3 2048 >{LAB}/mtus": (f"rm {LAB}/mtus", "has active MTU 2048 on mlx5_3, most workers of"),
+    f"echo 0x8a17 >{PKEY}": (f"echo 0xffff >{PKEY}", "has P_Key 0x8a17 on mlx5_3, most workers of"),
+    f"echo 0000:11:00.0 >{LAB}/inforom": (f"rm {LAB}/inforom", "infoROM is corrupted at gpu 0000:11:00.0"),
+    f"touch {LIBRARY}": (f"rm {LIBRARY}", f"{LIBRARY} of the NVIDIA driver has 0 bytes"),
+    f"echo mlx5_1 512 - >{LAB}/pci": (f"rm {LAB}/pci", "MaxReadReq of mlx5_1 is 512 bytes"),
+    f"echo kvm >{LAB}/virtual": (f"rm {LAB}/virtual", "on mlx5_1 in a virtual machine (kvm)"),
+}
+
+
+def test_each_fact_that_breaks_rdma_is_named_with_its_host(site: Site) -> None:
+    site.stack.configure(lambda cluster: cluster["validation"].update(transport="rdma"))
+    words = (sys.executable, "-m", "busbar", "nodes", "dev", "--json")
+    try:
+        with ExitStack() as faults:
+            for begin, (end, _) in FACTS.items():
+                faults.enter_context(fault_on(site.lab, "worker-2", begin, end))
+            found = json.loads(site.lab.run(*words, cwd=site.stack.folder).stdout)["findings"]
+    finally:
+        site.stack.configure(lambda cluster: cluster["validation"].update(transport="socket"))
+    for _, text in FACTS.values():
+        [named] = [each for each in found if text in each["what"]]
+        assert (named["host"], bool(named["fix"])) == ("worker-2", True), named
 
 
 def test_an_interrupted_diagnosis_continues_in_the_stage_that_it_was_in(site: Site) -> None:
