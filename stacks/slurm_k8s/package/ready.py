@@ -27,19 +27,32 @@ COMPLETING_SECONDS = 120.0
 """How long a job may take to end its processes: KillWait and UnkillableStepTimeout, 90 s by default, and the
 time of an epilog. What slurm_conf sets for these is added."""
 PROBE_SECONDS = 180
-# Every node of the job checks its GPUs, and the memory that it may lock.
+# Every node of the job checks its GPUs, the memory that it may lock, and the libraries of the driver. What it
+# prints becomes the job's comment.
 _PROBE = """\
 #!/bin/sh
-srun --ntasks-per-node=1 sh -c '
+said=$(srun --ntasks-per-node=1 sh -c '
   set -- $(echo "$CUDA_VISIBLE_DEVICES" | tr , " ")
   [ $# -eq {gpus} ] || exit 10
   [ {memlock} = any ] || [ "$(ulimit -l)" = unlimited ] || exit 11
-'
+  for name in libcuda.so.1 libnvidia-ml.so.1; do
+    for file in /usr/lib/$name /usr/lib64/$name /usr/lib/*-linux-gnu/$name; do
+      [ ! -e "$file" ] || [ -s "$file" ] || bad="$bad $SLURMD_NODENAME:$file"
+    done
+  done
+  [ -z "$bad" ] || echo "$bad"
+  [ -z "$bad" ] || exit 12
+')
+code=$?
+[ -z "$said" ] || scontrol update jobid="$SLURM_JOB_ID" comment="$(echo $said)"
+exit $code
 """
 _CODES = {
     10: "the job had fewer GPUs than the nodes. Fix: compare gres.conf with /dev/nvidia* in a worker's pod",
     11: "a job may not lock all memory (ulimit -l), which RDMA needs. Fix: set LimitMEMLOCK=infinity for K3s "
     "on the workers and restart it there",
+    12: "a library of the NVIDIA driver has 0 bytes in the pod of slurmd. Fix: where it is empty on the host "
+    "too, install the driver's packages again; else restart the container toolkit there, and delete the pod",
 }
 
 
@@ -216,5 +229,7 @@ def probe(
     if "COMPLETED" in states_of(job):
         return []
     code = int(((job.get("exit_code") or {}).get("return_code") or {}).get("number") or 0)
+    comment = job.get("comment") or ""
+    said = comment.get("job") if isinstance(comment, Mapping) else comment
     why = _CODES.get(code, f"it ended as {'+'.join(states_of(job))} with exit code {code}. Fix: sinfo -R")
-    return [f"pool {name}: probe {number} on {listed(idle)}: {why}"]
+    return [f"pool {name}: probe {number} on {listed(idle)}: {f'{said}: ' if said else ''}{why}"]

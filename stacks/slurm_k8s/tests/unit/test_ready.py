@@ -6,7 +6,9 @@ import base64
 import hashlib
 import hmac
 import json
+import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -127,6 +129,31 @@ def test_a_probe_that_fails_says_what_jobs_lack(code: int, says: str) -> None:
     job = {"job_state": ["FAILED"], "exit_code": {"return_code": {"number": code}}}
     [reason] = result(SlurmCluster(node("h100-0"), node("h100-1"), job=job))["reasons"]
     assert says in reason
+
+
+@pytest.mark.parametrize(("size", "code", "comment"), [(0, 12, "comment=h100-0:{}/libcuda.so.1"), (1, 0, "")])
+def test_a_driver_library_of_0_bytes_in_the_pod_is_named_with_its_node(
+    size: int, code: int, comment: str, tmp_path: Path
+) -> None:
+    cluster = SlurmCluster(node("h100-0"), node("h100-1"))
+    result(cluster)
+    (tmp_path / "libcuda.so.1").write_bytes(bytes(size))
+    for name, text in {"srun": 'shift; exec "$@"', "scontrol": f'echo "$@" >{tmp_path}/said'}.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    script = cluster.submitted[0]["script"].replace("/usr/lib64", str(tmp_path)).replace("all =", "any =")
+    gpus = ",".join(map(str, range(POOL.gpus)))
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "CUDA_VISIBLE_DEVICES": gpus, "SLURM_JOB_ID": "7"}
+    done = subprocess.run(["sh", "-c", script], env={**env, "SLURMD_NODENAME": "h100-0"}, timeout=60)
+    said = (tmp_path / "said").read_text() if comment else ""
+    assert (done.returncode, comment.format(tmp_path) in said) == (code, True)
+
+
+def test_the_comment_of_a_probe_is_in_the_reason() -> None:
+    job = {"job_state": ["FAILED"], "exit_code": {"return_code": {"number": 12}}}
+    job["comment"] = {"job": "h100-1:/usr/lib64/libcuda.so.1"}
+    [reason] = result(SlurmCluster(node("h100-0"), node("h100-1"), job=job))["reasons"]
+    assert "h100-1:/usr/lib64/libcuda.so.1: a library of the NVIDIA driver has 0 bytes" in reason
 
 
 def test_a_probe_that_does_not_start_is_cancelled() -> None:
