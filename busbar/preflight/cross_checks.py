@@ -52,7 +52,7 @@ def check_across_hosts(
         *_quorum_at_risk(spec, reports),
         *_unchangeable_keys(spec, reports),
         *_shared_address_in_use(spec, reports),
-        *_pool_mismatches(spec, records),
+        *pool_mismatches(spec, records),
         *port_mismatches(pools_of(spec, known), known),
         *_kernel_mismatches(spec, reports),
         *_differentelsewhere(spec, records),
@@ -174,7 +174,8 @@ def _unchangeable_keys(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Fi
         yield from unchangeable.check(spec.requirements_of(servers[0]).unchangeable, found)
 
 
-def _pool_mismatches(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Finding]:
+def pool_mismatches(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Finding]:
+    """Find workers whose driver, GPUs, firmware or settings differ from those of most of their pool."""
     for key, level, title in _EQUAL_FACTS:
         values = {name: _text(record.facts.get(key)) for name, record in records.items()}
         yield from _unlike_their_pool(spec, values, level, title)

@@ -15,7 +15,7 @@ from busbar.manifests import shell
 from busbar.manifests.launcher import PROGRAM_FOLDERS
 from busbar.manifests.names import digest
 from busbar.preflight import spec as core
-from busbar.preflight.cross_checks import duplicate_machine_ids, pools_of, port_mismatches
+from busbar.preflight.cross_checks import duplicate_machine_ids, pool_mismatches, pools_of, port_mismatches
 from busbar.preflight.facts import HostRecord, with_warnings
 from busbar.preflight.hardware_checks import check_hardware
 from busbar.preflight.health_checks import check_health
@@ -368,6 +368,7 @@ def check_across(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Find
     # A host that is left out has no fingerprint: its facts may answer other questions.
     found = {host.name: records[host.name] for host in spec.hosts if host.name in records}
     known = {name: record.facts for name, record in found.items() if record.fingerprint}
+    yield from pool_mismatches(spec, {name: records[name] for name in known})
     yield from port_mismatches(pools_of(spec, known), known)
     ids = {
         name: found["slurm_ids"] if found["slurm_ids"] != ":" else PACKAGE_IDS

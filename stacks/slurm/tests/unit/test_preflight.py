@@ -200,22 +200,28 @@ def test_hosts_are_compared_with_each_other(
     assert across(change, of) == expected
 
 
-def test_rails_that_cannot_talk_to_those_of_another_compute_host_are_named() -> None:
+def test_rails_and_settings_that_differ_from_those_of_another_compute_host_are_named() -> None:
     validation = {"transport": "rdma", "expected_busbw_gbps": 50, "env": {"NCCL_IB_PKEY": "1"}}
     of = spec(slurm(validation=validation))
     keys = {"pkeys": {"0": "0x7fff", "1": "0x8a17"}}
-    good, other = [hca(f"mlx5_{n}", **keys) for n in range(8)], [hca(f"mlx5_{n}", **keys) for n in range(8)]
-    other[5]["active_mtu"] = "2048"
-    found = []
-    for second in (good, other):
+
+    def compared(mtu: str, read_request: str) -> list[str]:
         records = {}
-        for host, hcas in ((GPU_1, good), (GPU_2, second)):
-            facts = preflight.facts_of(of, host, reported({"hostname": host.name}, hcas=hcas))
-            records[host.name] = HostRecord("x", host.name, facts)
-        found.append([f"{each.host} {each.what}" for each in preflight.check_across(of, records)])
-    assert found[0] == []
-    [only] = found[1]
-    assert only.startswith("gpu-2 has active MTU 2048 on mlx5_5, most workers of pool h100 have 4096")
+        for host, values in ((GPU_1, ("4096", "4096")), (GPU_2, (mtu, read_request))):
+            hcas = [hca(f"mlx5_{n}", **keys, active_mtu=values[0]) for n in range(8)]
+            settings = {each["pci"]: {"MaxReadReq": values[1]} for each in hcas}
+            report = reported({"hostname": host.name}, hcas=hcas, pci_settings=settings)
+            records[host.name] = HostRecord("x", host.name, preflight.facts_of(of, host, report))
+        return [f"{each.host} {each.what}" for each in preflight.check_across(of, records)]
+
+    assert compared("4096", "4096") == []
+    [mtu] = compared("2048", "4096")
+    assert mtu.startswith(
+        "gpu-2 has active MTU 2048 on mlx5_0, mlx5_1, mlx5_2, mlx5_3 and 4 more, most workers"
+    )
+    [settings] = compared("4096", "512")
+    text = "gpu-2 has PCI settings of rails MaxReadReq 512, most workers of pool h100 have MaxReadReq 4096"
+    assert settings == text
 
 
 def test_one_machine_listed_as_two_hosts_is_named() -> None:
