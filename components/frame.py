@@ -81,6 +81,7 @@ class Installation(Generic[C]):
             await_ready=await_ready,
             helm_values=self.helm_values,
         )
+        release.register_outputs({"version": release.version})
         self.made.extend(release.installed)
         return release
 

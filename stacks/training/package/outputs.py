@@ -22,7 +22,7 @@ from busbar.outputs.summary import NOT_MEASURED
 from stacks.training.capability import GATE
 from stacks.training.package.config import Training
 from stacks.training.package.target import Target
-from stacks.training.package.verdict import SCHEMA, Verdict
+from stacks.training.package.verdict import SCHEMA, Measured, Verdict
 
 
 class Outputs(StackOutputs):
@@ -42,29 +42,19 @@ class Outputs(StackOutputs):
 # Decimals of an exported number: a time in seconds to the microsecond.
 DIGITS = 4
 SECONDS_DIGITS = 6
-_TEXTS = ("verdict", "backend", "torch")
-_NUMBERS = (
-    "ranks", "nodes", "starts", "first_loss", "last_loss", "gradient_bytes", "step_seconds",
-    "allreduce_seconds", "expected_allreduce_seconds", "allreduce_share", "exposed_share",
-    "busbw_gbps", "measured_busbw_gbps", "busbw_fraction", "checkpoint_bytes", "checkpoint_seconds",
-)  # fmt: skip
-FIELDS = (*_TEXTS, *_NUMBERS, "simulated", "verdict_file")
+_LOCATION, _SIMULATED = "verdict_file", "simulated"
+_NOT_OF_POOLS = {"schema_", "passed", "reasons"}
+FIELDS = (*(name for name in Measured.model_fields if name not in _NOT_OF_POOLS), _SIMULATED, _LOCATION)
 """The keys of `training[pool]`; values that were not measured have no key."""
 
 
 def summarize(verdict: Verdict, *, verdict_file: str | None = None) -> dict[str, Any]:
     """The output of the step `collect`: FIELDS of a verdict, and `schema`, `passed`, `reasons`."""
-    values = verdict.model_dump(mode="json")
-    short = {
-        **{key: values[key] for key in ("schema", "passed", "reasons", *_TEXTS)},
-        **{key: number(values[key], digits=_digits(key)) for key in _NUMBERS},
-        "verdict_file": verdict_file,
-    }
-    return {key: value for key, value in short.items() if value is not None}
-
-
-def _digits(name: str) -> int:
-    return SECONDS_DIGITS if name.endswith("_seconds") else DIGITS
+    values = verdict.model_dump(mode="json", include={*Measured.model_fields}, exclude_none=True)
+    for name, value in values.items():
+        if isinstance(value, float):
+            values[name] = round(value, SECONDS_DIGITS if name.endswith("_seconds") else DIGITS)
+    return {**values, _LOCATION: verdict_file} if verdict_file else values
 
 
 def read_summary(stdout: str | None) -> dict[str, Any]:
@@ -120,7 +110,6 @@ def _reasons(result: Mapping[str, Any] | None, enabled: bool) -> list[str]:
 # ---- the tables ------------------------------------------------------------------------------------------
 
 Render = Callable[[Mapping[str, Any]], str | Text]
-_LOCATION, _SIMULATED = "verdict_file", "simulated"
 
 
 def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> RenderableType:

@@ -341,8 +341,8 @@ CHECKS: tuple[Callable[[Run], Check | None], ...] = (
 )  # fmt: skip
 
 
-class Verdict(verdict.Verdict):
-    """Times in seconds (medians), bandwidths in GB/s; None: not measured.
+class Measured(verdict.Verdict):
+    """The part of a verdict that is exported. Times in seconds (medians), bandwidths in GB/s; None: unknown.
 
     `allreduce_share` is the time of the all-reduce as a part of the step, `exposed_share` the part of the
     step that its overlap with the computation does not hide.
@@ -368,6 +368,11 @@ class Verdict(verdict.Verdict):
     checkpoint_bytes: int | None = None
     checkpoint_seconds: float | None = None
     starts: int = 0
+
+
+class Verdict(Measured):
+    """The whole verdict."""
+
     checks: list[Check]
     expectation: dict[str, Any]
 
