@@ -16,7 +16,7 @@ from typing import Any
 from pulumi import automation as auto
 from pulumi.automation.errors import create_command_error
 
-from busbar.cli.stack.errors import NO_PULUMI_CLI
+from busbar.cli.stack.errors import INSTALL_PULUMI
 from busbar.cli.stack.target import Target
 from busbar.exits import Misuse
 from busbar.finding import Fix
@@ -42,9 +42,9 @@ class Engine(auto.PulumiCommand):
         try:
             super().__init__()
         except FileNotFoundError:
-            raise Misuse(NO_PULUMI_CLI) from None
+            raise Misuse("the command `pulumi` is not on PATH", INSTALL_PULUMI) from None
         except (OSError, subprocess.CalledProcessError, auto.InvalidVersionError) as error:
-            raise Misuse(f"`pulumi version` failed: {error}") from None
+            raise Misuse(f"`pulumi version` failed: {error}", INSTALL_PULUMI) from None
 
     def run(
         self,

@@ -33,9 +33,9 @@ _COMMAND = re.compile(r': running "(?:[^"\\]|\\.)*":\n?')
 _CONNECTION_ENDED = re.compile(r"^(?P<step>[\w.-]+): (?P<why>wait: remote command exited without [^\n]*)$")
 _SCRIPT_FAILED = re.compile(r"exit(?:ed with)? status \d+:\n")
 
-NO_PULUMI_CLI = (
-    "the command `pulumi` is not on PATH. "
-    "Fix: install the Pulumi CLI (https://www.pulumi.com/docs/install/) and open a new shell."
+INSTALL_PULUMI = (
+    "install the Pulumi CLI (https://www.pulumi.com/docs/install/) and open a new shell, in which "
+    "`pulumi version` must work"
 )
 
 # Text of the engine or of SSH -> fix. The text itself is always shown first.

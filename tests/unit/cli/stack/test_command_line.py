@@ -43,6 +43,19 @@ def test_only_what_needs_pulumi_imports_it_and_says_how_to_get_it(words: str, en
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_without_a_pulumi_that_can_be_run_the_fix_says_where_to_get_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    if there:
+        (tmp_path / "pulumi").touch(mode=0o644)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = busbar("up", "dev", "-C", str(PROJECT), "--yes")
+    assert done.exit_code == 64
+    assert ("Permission denied" in done.stderr) is there
+    assert "Fix: install the Pulumi CLI (https://www.pulumi.com/docs/install/)" in done.stderr
+
+
 def test_a_proxy_of_the_shell_is_not_used_for_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://192.0.2.1:3128")
     monkeypatch.setenv("NO_PROXY", "10.0.0.0/8,localhost")
