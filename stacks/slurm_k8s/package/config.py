@@ -212,7 +212,7 @@ _OF_BUSBAR = frozenset(("grestypes", "reconfigflags", "returntoservice"))
 _LIKE = 0.85
 # The parameters of Slurm 26.05 (src/common/read_config.c), by which a misspelt one is known. A name that is
 # not like one of them may be that of a later release.
-_KNOWN = """
+_PARAMETERS = """
     AccountingStorageBackupHost AccountingStorageEnforce AccountingStorageExternalHost AccountingStorageHost
     AccountingStorageParameters AccountingStoragePort AccountingStorageTRES AccountingStorageType
     AccountingStoreFlags AcctGatherEnergyType AcctGatherFilesystemType AcctGatherInterconnectType
@@ -251,6 +251,7 @@ _KNOWN = """
     TrackWCKey TreeWidth UnkillableStepProgram UnkillableStepTimeout UrlParserType UsePAM VSizeFactor
     WaitTime X11Parameters
 """
+_KNOWN = {name.lower(): name for name in _PARAMETERS.split()}
 
 _OF_A_POOL = (
     "enabled", "replicas", "scalingMode", "updateStrategy", "oversubscribeNode", "slurmd/resources",
@@ -291,7 +292,6 @@ def _findings(slurm: Slurm) -> Iterator[Finding]:
     if slurm.login.service == "LoadBalancer" and slurm.login.port == SSH_PORT:
         yield _takes_sshd(("login", "port"))
     seen: dict[str, str] = {}
-    known = {name.lower() for name in _KNOWN.split()}
     for name, value in slurm.slurm_conf.items():
         path = ("slurm_conf", name)
         if name.lower() in _OF_THE_OPERATOR:
@@ -300,7 +300,7 @@ def _findings(slurm: Slurm) -> Iterator[Finding]:
             yield Finding(path, "is set by busbar, whose updates rely on it", "remove it", repr(value))
         elif (first := seen.setdefault(name.lower(), name)) != name:
             yield Finding(path, f"is {first} once more, as Slurm reads it", "keep one")
-        elif name.lower() not in known and (hint := did_you_mean(name, _KNOWN.split(), cutoff=_LIKE)):
+        elif name.lower() not in _KNOWN and (hint := did_you_mean(name, _KNOWN.values(), cutoff=_LIKE)):
             yield Finding(path, f"is not a parameter of slurm.conf{hint}", "write it so, or remove it")
     if is_floating(slurm.sidecar_image):
         yield floating(("sidecar_image",), slurm.sidecar_image)

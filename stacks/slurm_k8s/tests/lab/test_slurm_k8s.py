@@ -70,7 +70,8 @@ def test_a_destroy_is_refused_while_a_job_runs_and_removes_nothing(lab: Lab, slu
     until(lambda: slurm.state(job) == "RUNNING", 30, "job runs")
     done = lab.run(*BUSBAR, "destroy", *STACK, "--yes", seconds=300)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert f"jobs of Slurm are running or pending: {job}; nothing was removed" in done.stdout + done.stderr
+    text = f"jobs are running or pending: job {job} of Slurm; nothing was removed"
+    assert text in done.stdout + done.stderr
     assert slurm.state(job) == "RUNNING"
     slurm(f"scancel {job}")
     up = lab.up(cwd=SLURM)
