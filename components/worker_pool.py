@@ -8,7 +8,12 @@ import pulumi
 from pulumi_command import remote
 
 from busbar import names
-from busbar.components.engine.hosts import SshLogin, create_host_command, create_host_removal
+from busbar.components.engine.hosts import (
+    STEP_INPUTS,
+    SshLogin,
+    create_host_command,
+    create_host_removal,
+)
 from busbar.components.engine.node_steps import restart_hooks
 from busbar.components.engine.rolling_update import RollingUpdate
 from busbar.components.engine.stack import StackConfig
@@ -85,6 +90,7 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
         self._config, self._k3s = config, config.cluster.k3s
         self._prefix, self._install_id = prefix, install_id
         self._agent_token, self._registries_yaml = agent_token, registries_yaml
+        self._unreachable = unreachable
         settings = self._settings = config.cluster.pools[pool]
         workers = self._workers = config.inventory.workers_of(pool)
         self._install_values = {
@@ -147,6 +153,7 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
                 parent=self,
                 depends_on=self._rolling.ahead_of(host.name).apply(lambda ahead: [removal, *ahead]),
                 hooks=self._hooks,
+                transforms=[self._leave_out_if_off] if host.name in self._config.inventory.quarantine else [],
             ),
             payload={
                 "config": self._render_config(host),
@@ -155,6 +162,17 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
             },
             delivered=True,
         )
+
+    async def _leave_out_if_off(
+        self, args: pulumi.ResourceTransformArgs
+    ) -> pulumi.ResourceTransformResult | None:
+        """Change nothing on a worker in quarantine that preflight did not reach: it may be off."""
+        worker = names.host_of(args.name)
+        if worker not in (await pulumi.Output.from_input(self._unreachable).future() or ()):
+            return None
+        pulumi.warn(f"{worker} is in quarantine and not responding: its changes wait until it is back")
+        args.opts.ignore_changes = [*STEP_INPUTS]
+        return pulumi.ResourceTransformResult(args.props, args.opts)
 
     def _render_config(self, host: Host) -> pulumi.Output[str]:
         return pulumi.Output.from_input(self._agent_token).apply(

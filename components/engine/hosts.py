@@ -26,6 +26,8 @@ DIAL_ERROR_LIMIT = 3
 # (10:30:100) have not yet logged in. The pauses between the tries grow from 0.1 s by half each time.
 BASTION_DIAL_ERROR_LIMIT = 30
 PER_DIAL_TIMEOUT_SECONDS = 10
+STEP_INPUTS = ("create", "stdin", "connection")
+"""What changes a Command on a host (create_host_command)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -236,6 +236,21 @@ def test_a_worker_that_preflight_cannot_reach_holds_nobody_up(stack: Stack) -> N
     assert sorted(stack.pulumi(*UPDATE)) == ["gpu-2", "gpu-4"]
 
 
+def test_of_two_workers_in_quarantine_the_one_that_is_off_is_left_out_and_catches_up(stack: Stack) -> None:
+    held = stack.cluster["hosts"]["workers"][:2]
+    for worker in held:
+        worker["quarantine"] = "fan 3"
+    stack.unreachable = ["gpu-2"]
+    stack.ready, stack.down = [name for name in WORKERS if name != "gpu-2"], ["gpu-2"]
+    assert sorted(stack.upgrade()) == sorted(stack.ready)
+    assert "gpu-2 is in quarantine and not responding: its changes wait until it is back" in stack.said
+    stack.unreachable, stack.ready, stack.down = [], WORKERS, []
+    assert [*stack.pulumi(*UPDATE)] == ["gpu-2"]
+    for worker in held:
+        del worker["quarantine"]
+    assert stack.pulumi(*UPDATE, "--expect-no-changes") == {}
+
+
 def test_an_agent_that_is_down_is_repaired_at_once_and_counts(stack: Stack) -> None:
     stack.ready, stack.down = [name for name in WORKERS if name != "gpu-12"], ["gpu-12"]
     ran = stack.upgrade()

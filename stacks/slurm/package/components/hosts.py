@@ -11,6 +11,7 @@ from pulumi_command import local, remote
 
 from busbar import names
 from busbar.components.engine.hosts import (
+    STEP_INPUTS,
     HostArgs,
     SshLogin,
     create_host_command,
@@ -159,7 +160,7 @@ class SlurmHosts(pulumi.ComponentResource):
         at_removal = {**values, "CANCEL_JOBS": self._cancel_jobs}
         removal = create_host_removal(on, script, REMOVAL_SECONDS, at_removal, removal_opts)
         # A host in quarantine may be off. It keeps what it has, and catches up when the quarantine ends.
-        kept = ["create", "stdin", "connection"] if host.name in self._slurm.quarantine else None
+        kept = [*STEP_INPUTS] if host.name in self._slurm.quarantine else None
         return create_host_command(
             name,
             on,
