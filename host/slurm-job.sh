@@ -2,7 +2,8 @@
 # The job of a measurement, and what Slurm says of it and of its nodes. All but read and daemon run on the controller.
 #
 # WITHIN (or unset): words of a command, such as `k3s kubectl exec -i -n slurm POD -c slurmd --`, which runs the question in a pod.
-# VERB=nodes: facts {"nodes": {"NAME": {"state","reason","by"}}} (by: slurmctld where the reason is its own, else the user).
+# VERB=nodes: facts {"nodes": {"NAME": {"state","reason","by"}}, "completing": {"NAME": ["JOB", SECONDS]}} (by: slurmctld where the
+#   reason is its own, else the user; completing: the job that ended first of those whose processes have not, and how long ago).
 # VERB=submit: JOB_NAME, PARTITION, NODES (comma-separated), COUNT, LOG; payload script. A job of this name that has not ended
 #   is not submitted again. Facts {"job_id"}.
 # VERB=status: JOB_ID; facts {"known","state","reason","batch_host","exit_code","restarts","submitted","nodes"} (nodes: why those
@@ -42,7 +43,20 @@ asked() {
 job_nodes() {
   local found
   found=$(asked sinfo -h -N -o '%N|%T|%u|%E' | sort -u)
-  printf '{"nodes":{%s}}\n' "$(node_list <<<"$found")"
+  printf '{"nodes":{%s},"completing":{%s}}\n' "$(node_list <<<"$found")" "$(completing)"
+}
+
+completing() {
+  local job nodes ended node list="" seen=" "
+  while IFS='|' read -r job nodes ended; do
+    [[ $ended == [0-9]* ]] || continue
+    for node in $(asked scontrol show hostnames "$nodes"); do
+      [[ $seen != *" $node "* ]] || continue
+      seen+="$node "
+      list+="${list:+,}$(json "$node"):[$(json "$job"),$(($(date +%s) - $(date -d "$ended" +%s)))]"
+    done
+  done < <(asked squeue -h -S e -t completing -o '%i|%N|%e')
+  printf '%s' "$list"
 }
 
 # node_list: lines "NAME|STATE|USER|REASON" as members of an object.

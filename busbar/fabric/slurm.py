@@ -44,6 +44,8 @@ WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
 # Final states of a job that say nothing of the fabric.
 INTERRUPTED = ("CANCELLED", "NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "REVOKED", "DEADLINE")
+# KillWait and UnkillableStepTimeout, 90 s by default, and the time of an epilog.
+COMPLETING_SECONDS = 120
 UNUSABLE = ("down", "drain", "fail", "inval", "unknown", "boot", "power", "maint", "reserved")
 
 
@@ -100,6 +102,18 @@ def why_unusable(found: Mapping[str, str] | None) -> str:
     state = found["state"].lower()
     bad = state.endswith("*") or any(each in state for each in UNUSABLE)
     return f"{found['state']}{': ' if found['reason'] else ''}{found['reason']}" if bad else ""
+
+
+def overdue(job: str, seconds: float, parameters: Mapping[str, str]) -> str:
+    """Why a job that ended SECONDS ago still has its nodes; empty for as long as ending processes may take.
+
+    `parameters`: of slurm.conf; those that make it take longer are added.
+    """
+    given = {name.lower(): value for name, value in parameters.items()}
+    longer = [given.get(name, "") for name in ("killwait", "unkillablesteptimeout")]
+    limit = COMPLETING_SECONDS + sum(int(each) for each in longer if each.isdigit())
+    took = f"job {job} has been completing for {seconds:.0f} s, expected at most {limit} s"
+    return took if seconds > limit else ""
 
 
 class JobSpec(StrictModel):

@@ -165,15 +165,19 @@ await_jobs() {
   [[ -z $(jobs_on "$node") ]] || note "$node: waiting for jobs $(jobs_on "$node")"
   [[ $CANCEL_JOBS != true ]] || scancel "--nodelist=$node" >&2 || true
   poll "$DRAIN_SECONDS" idle "$node" || {
-    local jobs
+    local jobs fix
     jobs=$(jobs_on "$node")
-    die "$node is no longer configured, and jobs $jobs run on it; it stays" \
-      "raise removal.timeout_seconds, or cancel them: scancel ${jobs//,/ }"
+    fix="raise removal.timeout_seconds, or cancel them: scancel ${jobs//,/ }"
+    # Their processes do not end: scancel would do nothing.
+    [[ -n $(jobs_on "$node" running,suspended) ]] ||
+      fix="scontrol update nodename=$node state=down reason=completing; reboot $node; then retry"
+    die "$node is no longer configured, and jobs $jobs run on it; it stays" "$fix"
   }
 }
 
+# jobs_on NODE [STATES]: comma-separated.
 jobs_on() {
-  squeue -h -w "$1" -t running,completing,suspended -o %i | sort -u | paste -sd, -
+  squeue -h -w "$1" -t "${2:-running,completing,suspended}" -o %i | sort -u | paste -sd, -
 }
 
 idle() {

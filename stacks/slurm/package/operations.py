@@ -128,8 +128,9 @@ def nodes(path: Path) -> Workers:
         problem = replace(error.finding, what=f"slurmctld cannot be asked: {error.finding.what}")
         outcome = replace(outcome, findings=[*outcome.findings, problem])
         return Workers(spec, outcome, {host.name: UNKNOWN for host in spec.hosts})
-    bad = {host.name: why_unusable(found.get(host.name)) for host in spec.hosts}
-    states = {name: why or found[name]["state"] for name, why in bad.items()}
+    names = [host.name for host in spec.hosts]
+    bad = {name: why_unusable(found.nodes.get(name)) or found.overdue(name, slurm) for name in names}
+    states = {name: why or found.nodes[name]["state"] for name, why in bad.items()}
     return Workers(spec, outcome, states, [states[name] for name, why in bad.items() if not why])
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from busbar.fabric.slurm import SCRIPT, SCRIPT_SECONDS, why_unusable
+from busbar.fabric.slurm import SCRIPT, SCRIPT_SECONDS, overdue, why_unusable
 from busbar.finding import Finding
 from busbar.hosts.inventory import Host, Login
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
@@ -20,6 +20,10 @@ RESUME = (
     f"when its repair is done, on {{name}}: {HEALTH_PROGRAM} && "
     "scontrol update nodename={name} state=resume"
 )
+COMPLETING = (
+    "scontrol update nodename={name} state=down reason=completing, which also ends other jobs there; then "
+    "reboot {name}: its node is back when slurmd has started"
+)
 # The reason that host/node.sh writes.
 COMMAND_REASON = "busbar drain:"
 # The reasons that host/controller.sh writes.
@@ -28,6 +32,21 @@ UPDATE_REASONS = ("busbar: removed", "busbar: quarantine:")
 SLURMCTLD = "slurmctld"
 # States of a node in a reservation: an administrator, or a user, has made it, and no update ends it.
 RESERVED = ("maint", "reserved")
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The answer of slurmctld. `nodes`: node -> its state, reason and the reason's author.
+
+    `completing`: node -> the job that has ended and whose processes have not, and how many seconds ago.
+    """
+
+    nodes: Mapping[str, Mapping[str, str]]
+    completing: Mapping[str, tuple[str, float]]
+
+    def overdue(self, name: str, slurm: Slurm) -> str:
+        """Why the last job does not leave a node; empty if none is late."""
+        return overdue(*self.completing[name], slurm.parameters) if name in self.completing else ""
 
 
 async def verify(slurm: Slurm, login: Login) -> list[Finding]:
@@ -53,12 +72,10 @@ async def verify(slurm: Slurm, login: Login) -> list[Finding]:
     return [*found, *compare(slurm, nodes)]
 
 
-async def read_nodes(hosts: Hosts, controller: Host) -> Mapping[str, Mapping[str, str]]:
-    """Node -> its state, reason and the reason's author. Raises ScriptError, UnreachableError."""
+async def read_nodes(hosts: Hosts, controller: Host) -> Nodes:
+    """The nodes as slurmctld knows them. Raises ScriptError, UnreachableError."""
     values = {"NODE_NAME": controller.name, "VERB": "nodes"}
-    answer = await hosts.run(controller, SCRIPT, values, seconds=SCRIPT_SECONDS)
-    found: Mapping[str, Mapping[str, str]] = answer["nodes"]
-    return found
+    return Nodes(**await hosts.run(controller, SCRIPT, values, seconds=SCRIPT_SECONDS))
 
 
 def units(slurm: Slurm, host: Host) -> tuple[str, ...]:
@@ -72,11 +89,15 @@ def units(slurm: Slurm, host: Host) -> tuple[str, ...]:
     return ("slurmctld", *(("slurmdbd", "mariadb") if slurm.accounting.enabled else ()), *home)
 
 
-def compare(slurm: Slurm, nodes: Mapping[str, Mapping[str, str]]) -> Iterator[Finding]:
-    """The nodes that start no jobs but are not in quarantine, and those that do but are in quarantine."""
+def compare(slurm: Slurm, known: Nodes) -> Iterator[Finding]:
+    """The nodes that start no jobs but are not in quarantine, those that do but are in quarantine, and those
+    that a job does not leave."""
     controller = slurm.hosts.controller.name
     for host in slurm.hosts.compute:
-        found = nodes.get(host.name)
+        if late := known.overdue(host.name, slurm):
+            fix = COMPLETING.format(name=host.name)
+            yield Finding((host.name,), late, fix, kind="site")
+        found = known.nodes.get(host.name)
         why = why_unusable(found)
         if host.quarantine and not why:
             yield drift(controller, f"node {host.name} is in quarantine and not drained")

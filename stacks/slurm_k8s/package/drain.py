@@ -76,18 +76,22 @@ def hook(api: ProxyApi, node: str, reason: str, *, end_jobs: bool) -> SlurmDrain
 
 
 def node_states(api: ProxyApi) -> dict[str, str]:
-    """Node -> why Slurm starts no jobs there, or that Slurm lacks it. Raises ApiError."""
+    """Node -> why Slurm starts no jobs there, or that Slurm lacks it, or a job does not leave it.
+
+    Raises ApiError.
+    """
     found: dict[str, str] = {}
     wanted: dict[str, set[str]] = {}
     for nodeset in (find(api, f"/apis/{API_VERSION}/nodesets") or {}).get("items") or ():
         wanted.setdefault(nodeset["metadata"]["namespace"], set()).update(workers_of(nodeset))
     for slurm, pods in clusters(api).items():
         try:
-            nodes = slurm.nodes().values()
+            nodes, late = slurm.nodes().values(), slurm.overdue()
         except ApiError as error:
             found |= {pod["spec"].get("nodeName", ""): f"in Slurm: unknown: {error}" for pod in pods}
             continue
         lacking = wanted.get(slurm.namespace, set()) - {each.on for each in nodes}
         found |= dict.fromkeys(sorted(lacking), "no node of Slurm")
-        found |= {each.on: f"in Slurm: {each.problem}" for each in nodes if each.problem}
+        problems = {each.on: each.problem or late.get(each.name) for each in nodes}
+        found |= {on: f"in Slurm: {problem}" for on, problem in problems.items() if problem}
     return found

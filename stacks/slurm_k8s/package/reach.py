@@ -16,7 +16,8 @@ from busbar.hosts.remote import Hosts, UnreachableError
 from busbar.kube.client import Api, ApiError
 from busbar.kube.objects import find
 from busbar.kube.pods import readiness
-from stacks.slurm_k8s.package.values import LOGIN_SERVICE, RELEASE
+from stacks.slurm_k8s.package.rest import pod_of
+from stacks.slurm_k8s.package.values import LOGIN_SERVICE
 
 
 class InPods:
@@ -62,11 +63,6 @@ class InPods:
             if pod is None or readiness([pod]) != (1, 1):
                 found[name] = f"has no ready pod {pod_of(name)}"
         return found
-
-
-def pod_of(node: str) -> str:
-    """The pod of a node of Slurm."""
-    return f"{RELEASE}-worker-{node}"
 
 
 @contextmanager

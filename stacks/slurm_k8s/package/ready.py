@@ -18,14 +18,11 @@ from busbar.operations.verify import CLUSTER
 from busbar.text import listed
 from stacks.slurm_k8s.package.config import Slurm
 from stacks.slurm_k8s.package.pools import Pool
-from stacks.slurm_k8s.package.rest import ENDED, ProxyApi, SlurmApi, SlurmNode, states_of, transient
+from stacks.slurm_k8s.package.rest import ENDED, ProxyApi, SlurmApi, SlurmNode, pod_of, states_of, transient
 from stacks.slurm_k8s.package.survey import place
-from stacks.slurm_k8s.package.values import LOGIN_SERVICE, RELEASE, levels
+from stacks.slurm_k8s.package.values import LOGIN_SERVICE, levels
 
 POLL_SECONDS = 3.0
-COMPLETING_SECONDS = 120.0
-"""How long a job may take to end its processes: KillWait and UnkillableStepTimeout, 90 s by default, and the
-time of an epilog. What slurm_conf sets for these is added."""
 PROBE_SECONDS = 180
 # Every node of the job checks its GPUs, the memory that it may lock, and the libraries of the driver. What it
 # prints becomes the job's comment.
@@ -71,14 +68,11 @@ class ReadySpec(StrictModel):
     namespace: str
     levels: dict[str, tuple[str, ...]] = Field(default={})
     pools: dict[str, PoolSpec]
-    completing_seconds: float = COMPLETING_SECONDS
     deadline_seconds: float = Field(gt=0)
 
     @classmethod
     def of(cls, slurm: Slurm, pools: Mapping[str, Pool]) -> ReadySpec:
         """The request for a configuration."""
-        limits = {name.lower(): value for name, value in slurm.slurm_conf.items()}
-        own = [limits.get(name, "") for name in ("killwait", "unkillablesteptimeout")]
         return cls(
             namespace=slurm.namespace,
             pools={
@@ -91,7 +85,6 @@ class ReadySpec(StrictModel):
                 for name, pool in pools.items()
             },
             levels=levels(pools),
-            completing_seconds=COMPLETING_SECONDS + sum(int(each) for each in own if each.isdigit()),
             deadline_seconds=slurm.timeout_seconds,
         )
 
@@ -143,14 +136,13 @@ def problems(slurm: SlurmApi, api: Api, spec: ReadySpec, known: Mapping[str, Slu
     if login and not (login.get("status") or {}).get("readyReplicas"):
         what = f"no pod of Deployment {spec.namespace}/{LOGIN_SERVICE} is ready: nobody can submit"
         yield _problem(CLUSTER, what, f"kubectl -n {spec.namespace} describe pods")
-    for job, nodes, seconds in slurm.completing():
-        if seconds > spec.completing_seconds:
-            what = f"job {job} of Slurm is completing on {nodes} for {seconds:.0f} s, expected at most "
-            fix = (
-                f"kubectl -n {spec.namespace} delete pod {RELEASE}-worker-NODE for each of these nodes where "
-                "no other job runs, which ends its processes; reboot the host of a pod that does not end"
-            )
-            yield _problem(CLUSTER, f"{what}{spec.completing_seconds:.0f} s", fix)
+    for name, late in slurm.overdue().items():
+        on = next((worker for worker, node in known.items() if node.name == name), CLUSTER)
+        fix = (
+            f"kubectl -n {spec.namespace} delete pod {pod_of(name)}, which ends its processes, and other "
+            "jobs there; reboot the host of a pod that does not end"
+        )
+        yield _problem(on, f"{name}: {late}", fix)
 
 
 def _problem(host: str, what: str, fix: Fix | str) -> Finding:

@@ -11,13 +11,14 @@ import hmac
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from busbar.fabric.slurm import overdue
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.objects import find
-from stacks.slurm_k8s.package.values import JWT_KEY, RELEASE
+from stacks.slurm_k8s.package.values import API_VERSION, JWT_KEY, RELEASE
 
 # Served by slurmrestd 25.05 to 26.05; the client of slurm-operator speaks it too.
 VERSION = "v0.0.44"
@@ -174,14 +175,19 @@ class SlurmApi:
         states = {int(each["job_id"]): {*states_of(each)} for each in jobs}
         return [job for job, found in states.items() if not ENDED & found or "COMPLETING" in found]
 
-    def completing(self) -> list[tuple[int, str, float]]:
-        """Jobs that have ended, and whose processes have not: number, nodes, and for how many seconds."""
+    def overdue(self) -> dict[str, str]:
+        """Node -> which job has ended and does not leave it (busbar.fabric.slurm.overdue)."""
         jobs = self._asked().get(f"{self._base}/jobs/").get("jobs") or []
-        return [
-            (int(each["job_id"]), str(each.get("nodes") or ""), time.time() - each["end_time"]["number"])
-            for each in jobs
-            if "COMPLETING" in states_of(each)
-        ]
+        late = [each for each in jobs if "COMPLETING" in states_of(each)]
+        controller = f"/apis/{API_VERSION}/namespaces/{self.namespace}/controllers/{RELEASE}"
+        found = find(self._kube, controller) if late else None
+        lines = str((found or {"spec": {}})["spec"].get("extraConf") or "").splitlines()
+        parameters = {name: value for name, _, value in (line.partition("=") for line in lines)}
+        texts = {}
+        for each in late:
+            text = overdue(str(each["job_id"]), time.time() - each["end_time"]["number"], parameters)
+            texts |= dict.fromkeys(_names(str(each.get("nodes") or "")) if text else (), text)
+        return texts
 
     def forget_cordon(self, on: str) -> None:
         """Take the operator's mark of a cordon away from the pod on a Node; with OnDelete it leaves it."""
@@ -221,6 +227,19 @@ class SlurmApi:
             self._made_at = time.monotonic()
             self._api = self._kube.sending({"X-SLURM-USER-NAME": USER, "X-SLURM-USER-TOKEN": made})
         return self._api
+
+
+def _names(listed: str) -> Iterator[str]:
+    """The nodes in a list of Slurm: lab-0, lab-1 and lab-3 for `lab-[0-1,3]`."""
+    for name, numbers in re.findall(r"([^,\[\]]+)(?:\[([^\]]*)\])?", listed):
+        for each in numbers.split(","):
+            first, _, last = each.partition("-")
+            yield from map(f"{name}{{}}".format, range(int(first), int(last or first) + 1) if first else [""])
+
+
+def pod_of(node: str) -> str:
+    """The pod of a node of Slurm."""
+    return f"{RELEASE}-worker-{node}"
 
 
 def pod_host(pod: JsonObject) -> str:

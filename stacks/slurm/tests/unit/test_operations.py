@@ -49,6 +49,7 @@ class Site:
     findings: list[Finding] = field(default_factory=list)
     asked: list[Spec] = field(default_factory=list)
     nodes: dict[str, dict[str, str]] = field(default_factory=dict)
+    completing: dict[str, tuple[str, float]] = field(default_factory=dict)
     answers: list[dict[str, Any]] = field(default_factory=list)
     given: list[Mapping[str, str]] = field(default_factory=list)
     is_off: bool = False
@@ -88,7 +89,7 @@ class Site:
         if not self.nodes:
             raise UnreachableError(host, OSError("no route"))
         assert values["VERB"] == "nodes"
-        return {"nodes": self.nodes}
+        return {"nodes": self.nodes, "completing": self.completing}
 
 
 @pytest.fixture
@@ -169,6 +170,15 @@ def test_nodes_shows_the_hardware_of_compute_hosts_beside_the_states_of_slurm(
     state = of_gpu_2["state"] + (": new fan" if of_gpu_2 is DRAINED else "")
     assert {each["name"]: each["node"] for each in found["nodes"]} == {"gpu-1": "idle", "gpu-2": state}
     assert found["nodes"][0]["facts"]["gpus"] == 8
+
+
+def test_nodes_names_the_job_that_does_not_leave_a_node(site: Site) -> None:
+    site.nodes = {"gpu-1": IDLE, "gpu-2": {**IDLE, "state": "completing"}}
+    site.completing = {"gpu-1": ("8", 20), "gpu-2": ("9", 130)}
+    done = site("nodes", "{}", "--json")
+    assert done.exit_code == 1, done.output
+    states = {each["name"]: each["node"] for each in json.loads(done.stdout)["nodes"]}
+    assert states == {"gpu-1": "idle", "gpu-2": "job 9 has been completing for 130 s, expected at most 120 s"}
 
 
 def test_nodes_of_a_slurmctld_that_is_not_responding_are_unknown_and_an_error(site: Site) -> None:

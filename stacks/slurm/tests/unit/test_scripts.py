@@ -143,6 +143,12 @@ drain_removed
             "jobs 7,9 run on it; it stays. Fix: raise removal.timeout_seconds, or cancel them: scancel 7 9",
         ),
         ("true", "", 0, ""),
+        (
+            "true",
+            "[[ $* != *completing* ]] || echo 7",
+            1,
+            "jobs 7 run on it; it stays. Fix: scontrol update nodename=b state=down reason=completing; reboot",
+        ),
     ],
 )
 def test_a_removed_node_is_drained_and_its_jobs_are_respected(
@@ -153,7 +159,8 @@ def test_a_removed_node_is_drained_and_its_jobs_are_respected(
     assert (done.returncode, said in done.stderr) == (status, True), done.stderr
     changes = [f"scontrol update nodename={node} state=drain reason=busbar: removed" for node in ("b", "c")]
     assert done.stdout.splitlines() == changes
-    assert done.stderr.count("scancel --nodelist=") == (2 if cancels == "true" else 0)
+    cancelled = done.stderr.count("scancel --nodelist=")
+    assert cancelled == (0 if cancels == "false" else 1 if jobs else 2)
 
 
 JOBS = """
@@ -290,6 +297,16 @@ def test_the_reason_of_a_node_is_its_whole_line() -> None:
     assert (
         reason_of(f"{shown}   Reason=fan x=3 State=y [ada@2026]\n") == "IDLE+DRAIN|fan x=3 State=y [ada@2026]"
     )
+
+
+def test_of_each_node_the_job_is_told_that_has_been_completing_for_longest() -> None:
+    slurm = (
+        "timeout() { \"${@:2}\"; }; scontrol() { printf '%s\\n' ${3//,/ }; };"
+        "squeue() { printf '9|a,b|%s\\n8|b|%s\\n7|c|NONE\\n' $(date -d '-200 sec' +%FT%T) $(date +%FT%T); };"
+    )
+    found = json.loads(output("slurm-job", f'{slurm} printf "{{%s}}" "$(completing)"'))
+    assert {node: job for node, (job, _) in found.items()} == {"a": "9", "b": "9"}
+    assert 199 <= found["a"][1] <= 260
 
 
 def test_nodes_of_several_partitions_are_listed_once() -> None:

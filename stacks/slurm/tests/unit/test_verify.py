@@ -21,13 +21,13 @@ IDLE = {"state": "idle", "reason": "", "by": "root"}
 DRAINED = {"state": "drained", "reason": "by hand", "by": "root"}
 
 
-def found(*, quarantined: bool = False, **nodes: Any) -> list[Finding]:
-    made = slurm(hosts=compute({"quarantine": "RMA 7"} if quarantined else {}, {}))
-    return [
-        *verify.compare(
-            made, {"gpu-1": IDLE, "gpu-2": IDLE, **{k.replace("_", "-"): v for k, v in nodes.items()}}
-        )
-    ]
+def found(
+    *, quarantined: bool = False, completing: Any = None, parameters: Any = None, **nodes: Any
+) -> list[Finding]:
+    hosts = compute({"quarantine": "RMA 7"} if quarantined else {}, {})
+    made = slurm(hosts=hosts, parameters=parameters or {})
+    known = {"gpu-1": IDLE, "gpu-2": IDLE, **{k.replace("_", "-"): v for k, v in nodes.items()}}
+    return [*verify.compare(made, verify.Nodes(known, completing or {}))]
 
 
 def test_nodes_that_start_jobs_are_as_applied() -> None:
@@ -89,6 +89,16 @@ def test_a_host_in_quarantine_whose_node_starts_jobs_is_a_difference_of_the_cont
 def test_a_drain_of_a_host_in_quarantine_is_expected_and_its_end_is_not() -> None:
     assert found(quarantined=True, gpu_1=DRAINED) == []
     assert [each.host for each in found(quarantined=True, gpu_1={**DRAINED, "state": "down*"})] == ["gpu-1"]
+
+
+def test_a_node_that_a_job_does_not_leave_is_named_with_the_step_that_ends_it() -> None:
+    late = {"gpu-2": ("9", 130)}
+    [one] = found(completing=late)
+    assert (one.host, one.kind) == ("gpu-2", "site")
+    assert one.what == "job 9 has been completing for 130 s, expected at most 120 s"
+    assert one.fix.startswith("scontrol update nodename=gpu-2 state=down reason=completing, which also ends")
+    assert found(completing={"gpu-2": ("9", 110)}) == []
+    assert found(completing=late, parameters={"UnkillableStepTimeout": "60"}) == []
 
 
 def test_a_node_that_is_down_or_not_known_differs() -> None:

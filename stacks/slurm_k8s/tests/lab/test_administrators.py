@@ -129,12 +129,13 @@ def test_a_node_that_is_completing_for_ever_is_named_with_the_step_that_ends_it(
     slurm(f"scancel {job}")
     try:
         # Its limit is two minutes.
-        until(lambda: f"job {job} of Slurm is completing" in verified(lab), SECONDS, "the job is named")
-        assert "kubectl -n slurm delete pod slurm-worker-NODE" in verified(lab)
+        until(lambda: f"job {job} has been completing" in verified(lab), SECONDS, "the job is named")
+        assert f"kubectl -n slurm delete pod {pod}" in verified(lab)
+        assert f"job {job} has been completing" in lab.run(*BUSBAR, "nodes", "dev").stdout
     finally:
         lab.kubectl(f"delete pod -n slurm {pod}")
     until(lambda: slurm.nodes().get(node) == "idle", SECONDS, "the node is idle")
-    assert "is completing" not in verified(lab)
+    assert "has been completing" not in verified(lab)
 
 
 def verified(lab: Lab) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from busbar.kube.client import ApiError
+from stacks.slurm_k8s.package.drain import node_states
 from stacks.slurm_k8s.package.ready import PoolSpec, ReadySpec, ready, works
 from stacks.slurm_k8s.package.rest import TOKEN_SECONDS, SlurmApi, token
 from stacks.slurm_k8s.tests.support import KEY, PODS, REST, SlurmCluster, node, pod, pools, slurm
@@ -171,22 +172,39 @@ def test_pods_over_tcp_need_no_locked_memory() -> None:
     assert "[ any = any ]" in cluster.submitted[0]["script"]
 
 
-def test_a_job_that_does_not_end_its_processes_is_named_with_the_step_that_does() -> None:
-    def reasons(ended: int, **limits: str) -> list[str]:
-        given = slurm(slurm_conf=limits)
-        cluster = SlurmCluster(node("h100-0"), node("h100-1", "COMPLETING"))
-        job = {"job_id": 9, "job_state": ["CANCELLED", "COMPLETING"], "nodes": "h100-1"}
-        job["end_time"] = {"set": True, "number": time.time() - ended}
-        cluster.objects[f"{REST}/jobs/"] = {"jobs": [job, {"job_id": 8, "job_state": ["RUNNING"]}]}
-        return [*map(str, works(cluster, ReadySpec.of(given, pools(given))))]
+CONTROLLER = "/apis/slinky.slurm.net/v1beta1/namespaces/slurm/controllers/slurm"
 
-    [text] = reasons(130)
-    assert text.startswith(
-        "cluster: job 9 of Slurm is completing on h100-1 for 130 s, expected at most 120 s"
+
+def with_late_job(ended: int, conf: str = "") -> SlurmCluster:
+    """Two nodes that a job does not leave, which ended so many seconds ago."""
+    cluster = SlurmCluster(node("h100-0", "COMPLETING"), node("h100-1", "COMPLETING"))
+    job = {"job_id": 9, "job_state": ["CANCELLED", "COMPLETING"], "nodes": "h100-[0-1]"}
+    job["end_time"] = {"set": True, "number": time.time() - ended}
+    cluster.objects["/api/v1/pods"] = cluster.objects[PODS]
+    cluster.objects[f"{REST}/jobs/"] = {"jobs": [job, {"job_id": 8, "job_state": ["RUNNING"]}]}
+    cluster.objects[CONTROLLER] = {"spec": {"extraConf": f"GresTypes=gpu\n{conf}"}}
+    return cluster
+
+
+def test_a_job_that_does_not_end_its_processes_is_named_with_the_step_that_does() -> None:
+    def reasons(ended: int, conf: str = "") -> list[str]:
+        given = slurm()
+        return [*map(str, works(with_late_job(ended, conf), ReadySpec.of(given, pools(given))))]
+
+    first, second = reasons(130)
+    assert first.startswith(
+        "gpu-1: h100-0: job 9 has been completing for 130 s, expected at most 120 s. Fix: kubectl -n slurm "
+        "delete pod slurm-worker-h100-0, which ends its processes"
     )
-    assert "kubectl -n slurm delete pod slurm-worker-NODE for each of these nodes" in text
+    assert second.startswith("gpu-2: h100-1: job 9 has been completing")
     assert reasons(110) == []
-    assert reasons(290, KillWait="180") == []
+    assert reasons(290, "KillWait=180") == []
+
+
+def test_busbar_nodes_names_the_nodes_that_a_job_does_not_leave() -> None:
+    text = "in Slurm: job 9 has been completing for 130 s, expected at most 120 s"
+    assert node_states(with_late_job(130)) == {"gpu-1": text, "gpu-2": text}
+    assert node_states(with_late_job(110)) == {}
 
 
 def test_the_question_of_every_update_runs_no_job() -> None:
