@@ -53,7 +53,8 @@ async def main() -> None:
     crds = SlurmCrds("slurm-crds", args, ResourceOptions(provider=provider, depends_on=[survey]))
     operator = SlurmOperator("slurm-operator", args, ResourceOptions(provider=provider, depends_on=[crds]))
     of_operator = ResourceOptions(depends_on=[operator])
-    change = create_step("slurm-change", "before-change", args, of_operator, [digest(args.given)])
+    releases = [digest([args.given, slurm.version])]
+    change = create_step("slurm-change", "before-change", args, of_operator, releases)
     gone = create_step("slurm-gone", "after-removal", args, of_operator, at_removal=True)
     after = [operator, change, gone]
     running = SlurmCluster("slurm", args, ResourceOptions(provider=provider, depends_on=after))

@@ -22,6 +22,8 @@ from stacks.slurm_k8s.package.values import API_VERSION, JWT_KEY, RELEASE
 
 # Served by slurmrestd 25.05 to 26.05; the client of slurm-operator speaks it too.
 VERSION = "v0.0.44"
+# The first one that changes partitions.
+OF_PARTITIONS = "v0.0.45"
 PORT = 6820
 USER = "slurm"
 UPDATE = "busbar: update"
@@ -135,7 +137,8 @@ class SlurmApi:
         self._api: Api | None = None
         self._made_at = 0.0
         service = f"/api/v1/namespaces/{namespace}/services/{RELEASE}-restapi:{PORT}"
-        self._base = f"{service}/proxy/slurm/{VERSION}"
+        self._proxy = f"{service}/proxy/slurm"
+        self._base = f"{self._proxy}/{VERSION}"
 
     def nodes(self) -> dict[str, SlurmNode]:
         """All nodes by name."""
@@ -188,6 +191,18 @@ class SlurmApi:
             text = overdue(str(each["job_id"]), time.time() - each["end_time"]["number"], parameters)
             texts |= dict.fromkeys(_names(str(each.get("nodes") or "")) if text else (), text)
         return texts
+
+    def time_limits(self) -> dict[str, int | None]:
+        """Partition -> the longest time of its jobs, in minutes; None without a limit."""
+        found = self._asked().get(f"{self._base}/partitions/").get("partitions") or []
+        times = {each["name"]: each["maximums"]["time"] for each in found}
+        return {name: int(time["number"]) if time["set"] else None for name, time in times.items()}
+
+    def limit_time(self, partition: str, minutes: int | None) -> None:
+        """Set the longest time of a partition's jobs. Slurm before 26.05 has not_found for that."""
+        time = {"set": True, "infinite": minutes is None, "number": minutes or 0}
+        body = {"partitions": [{"name": partition, "maximums": {"time": time}}]}
+        self._asked().create(f"{self._proxy}/{OF_PARTITIONS}/partitions/", body)
 
     def forget_cordon(self, on: str) -> None:
         """Take the operator's mark of a cordon away from the pod on a Node; with OnDelete it leaves it."""

@@ -6,6 +6,8 @@ state anew, so an update that was killed goes on where it was.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ from pydantic import Field
 
 from busbar.exits import Failed
 from busbar.kube import objects
-from busbar.kube.client import JsonObject
+from busbar.kube.client import ApiError, JsonObject
 from busbar.kube.nodes import NODES
 from busbar.kube.pods import issues_of, readiness
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
@@ -40,11 +42,16 @@ KEPT = "busbar/slurm-held"
 _COST = "nodeset.slinky.slurm.net/pod-deletion-cost"
 _HASH = "controller.kubernetes.io/hash"
 _AWAY = {"DOWN", "NOT_RESPONDING", "UNKNOWN", "FUTURE", "INVALID_REG"}
+_NODESET = f"{RELEASE}-worker-"
 _GRES = "gres.conf"
 _SLURMCTLD = "app.kubernetes.io/component=controller"
 # Annotation of the ConfigMap, until slurmctld has read gres.conf.
 _UNREAD = "busbar/gres-conf-unread"
 RECONFIGURE_SECONDS = 180
+LIMIT = "busbar/slurm-max-time"
+"""Annotation of a NodeSet: the MaxTime of its partition in slurm.conf, and the one that somebody has set."""
+LIMIT_SECONDS = 30
+"""How long slurmctld may take to read changed files, or to be stopped, after the release has changed."""
 _OPERATOR_PODS = f"app.kubernetes.io/name={OPERATOR.release}"
 OPERATOR_SECONDS = 60
 """How long the operator may take to make the first pod of a NodeSet, once slurmrestd is ready."""
@@ -115,6 +122,63 @@ class Roll:
     clock: Clock
     progress: ProgressCallback
 
+    def note_limits(self) -> None:
+        """Note the time limits of partitions that somebody has changed: slurmctld forgets them."""
+        limits = self.slurm.time_limits()
+        for partition, nodeset in self._partitions().items():
+            written = _max_time(nodeset)
+            if (now := limits.get(partition, written)) != written:
+                self._note_limit(partition, json.dumps([written, now]))
+
+    def _put_back_limits(self) -> None:
+        """Set these again, unless the stack file has another limit now."""
+        held: dict[str, int | None] = {}
+        for partition, nodeset in self._partitions().items():
+            if note := (nodeset["metadata"].get("annotations") or {}).get(LIMIT):
+                written, now = json.loads(note)
+                if written == _max_time(nodeset):
+                    held[partition] = now
+        try:
+            if held:
+                self._hold(held)
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            lost = listed([f"{name} {minutes or 'UNLIMITED'}" for name, minutes in held.items()])
+            self.progress(
+                f"warning: time limits of partitions, in minutes, were changed and are lost: {lost}. Fix: "
+                "scontrol update partitionname=NAME maxtime=MINUTES; with Slurm 26.05 they stay"
+            )
+        for partition, nodeset in self._partitions().items():
+            if LIMIT in (nodeset["metadata"].get("annotations") or {}):
+                self._note_limit(partition, None)
+
+    def _hold(self, limits: Mapping[str, int | None]) -> None:
+        """Set time limits of partitions until slurmctld has read its files, or has started again."""
+        self._touch_slurmctld(str(self.clock.now()))
+        reading = Deadline(self.clock, LIMIT_SECONDS)
+
+        def look() -> bool | Pending:
+            found = self.slurm.time_limits()
+            for partition, minutes in limits.items():
+                if found.get(partition, minutes) != minutes:
+                    self.slurm.limit_time(partition, minutes)
+            return reading.passed or Pending("slurmctld may not have read its files yet")
+
+        self._wait(look, self.spec.timeout_seconds, lambda error: error.transient)
+
+    def _partitions(self) -> dict[str, JsonObject]:
+        """Partition -> the NodeSet that makes it."""
+        return {each["metadata"]["name"].removeprefix(_NODESET): each for each in self._nodesets()}
+
+    def _note_limit(self, partition: str, note: str | None) -> None:
+        self._annotate(f"{self._nodesets_path}/{_NODESET}{partition}", {LIMIT: note})
+
+    def _touch_slurmctld(self, stamp: str) -> None:
+        """Make the kubelet write changed files now: it looks at a pod when that changes, or every minute."""
+        for pod in self.api.list(f"{self._path}/pods", labelSelector=_SLURMCTLD):
+            self._annotate(f"{self._path}/pods/{pod['metadata']['name']}", {_UNREAD: stamp})
+
     def write_gres(self) -> None:
         """Write gres.conf and wait until slurmctld has it; the release writes the same text.
 
@@ -127,10 +191,7 @@ class Roll:
         if str((found.get("data") or {}).get(_GRES, "")).strip() != self.spec.gres_conf.strip():
             unread = {"annotations": {_UNREAD: "true"}}
             found = self.api.merge(path, {"metadata": unread, "data": {_GRES: self.spec.gres_conf}})
-            # The kubelet writes the file when it looks at the pod: at a change of it, or within a minute.
-            for pod in self.api.list(f"{self._path}/pods", labelSelector=_SLURMCTLD):
-                stamp = {_UNREAD: found["metadata"]["resourceVersion"]}
-                self._annotate(f"{self._path}/pods/{pod['metadata']['name']}", stamp)
+            self._touch_slurmctld(found["metadata"]["resourceVersion"])
         if _UNREAD not in (found["metadata"].get("annotations") or {}):
             return
         times = [datetime.fromisoformat(each["time"]) for each in found["metadata"]["managedFields"]]
@@ -169,6 +230,7 @@ class Roll:
         """Replace every outdated pod, at most `max_unavailable` at once."""
         self._restart_idle_operator()
         self._wait(self._settled, self.spec.timeout_seconds)
+        self._put_back_limits()
         self._forget_removed()
         self._put_back()
         outdated = sorted(
@@ -391,11 +453,15 @@ class Roll:
         return found
 
     def _nodesets(self) -> list[JsonObject]:
-        return self.api.list(f"/apis/{API_VERSION}/namespaces/{self.spec.namespace}/nodesets")
+        return self.api.list(self._nodesets_path)
+
+    @property
+    def _nodesets_path(self) -> str:
+        return f"/apis/{API_VERSION}/namespaces/{self.spec.namespace}/nodesets"
 
     @property
     def _workers(self) -> dict[str, set[str]]:
-        return {f"{RELEASE}-worker-{pool}": {*names} for pool, names in self.spec.workers.items()}
+        return {f"{_NODESET}{pool}": {*names} for pool, names in self.spec.workers.items()}
 
     @property
     def _path(self) -> str:
@@ -404,9 +470,28 @@ class Roll:
     def _annotate(self, path: str, annotations: Mapping[str, str | None]) -> None:
         self.api.merge(path, {"metadata": {"annotations": annotations}})
 
-    def _wait(self, look: Callable[[], bool | Pending], seconds: float) -> None:
+    def _wait(
+        self,
+        look: Callable[[], bool | Pending],
+        seconds: float,
+        retry_on: Callable[[ApiError], bool] = transient,
+    ) -> None:
         deadline = Deadline(self.clock, seconds)
-        wait_until(look, deadline, poll_seconds=1, progress=self.progress, retry_on=transient)
+        wait_until(look, deadline, poll_seconds=1, progress=self.progress, retry_on=retry_on)
+
+
+def _max_time(nodeset: JsonObject) -> int | None:
+    """The time limit in slurm.conf of the partition of a NodeSet, in minutes; None for no limit."""
+    config = (nodeset["spec"].get("partition") or {}).get("config") or ""
+    found = re.search(r"\bMaxTime=(?:(\d+)-)?(\d[\d:]*)", config, re.IGNORECASE)
+    if not found:
+        return None
+    days, clock = found[1], [int(each) for each in found[2].split(":")]
+    # Minutes come first without hours, but hours do after days.
+    if not days and len(clock) < 3:
+        clock.insert(0, 0)
+    hours, minutes, seconds = (*clock, 0, 0)[:3]
+    return (24 * int(days or 0) + hours) * 60 + minutes + (seconds > 0)
 
 
 def _owner(pod: JsonObject) -> str:

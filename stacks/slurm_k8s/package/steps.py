@@ -57,6 +57,7 @@ def run(api: ProxyApi, spec: StepSpec, clock: Clock, progress: ProgressCallback)
         progress=progress,
     )
     if spec.step == "before-change" and found == READY:
+        roll.note_limits()
         roll.write_gres()
         return roll.release_leaving()
     return found

@@ -78,6 +78,7 @@ class SlurmCluster(Cluster):
             {
                 f"{REST}/nodes/": {"nodes": [*nodes]},
                 f"{REST}/jobs/": {"jobs": []},
+                f"{REST}/partitions/": {"partitions": []},
                 f"/api/v1/namespaces/slurm/secrets/{JWT_KEY}": key,
                 PODS: pods,
                 "/api/v1/namespaces/slurm/events": [],

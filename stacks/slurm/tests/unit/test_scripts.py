@@ -147,7 +147,7 @@ drain_removed
             "true",
             "[[ $* != *completing* ]] || echo 7",
             1,
-            "jobs 7 run on it; it stays. Fix: scontrol update nodename=b state=down reason=completing; reboot",
+            "jobs 7 run on it; it stays. Fix: scontrol update nodename=b state=down reason=completing; ",
         ),
     ],
 )

@@ -57,14 +57,14 @@ def test_a_down_and_a_drain_by_a_person_outlive_the_pods(lab: Lab, slurm: Slurm)
 
 
 def test_a_closed_partition_stays_closed_through_a_changed_slurm_conf(lab: Lab, slurm: Slurm) -> None:
-    slurm("scontrol update partitionname=lab state=down")
+    slurm("scontrol update partitionname=lab state=down maxtime=60")
     job = slurm.submit("true", "-p lab")
     try:
         updated(lab, *config_with(lab, other_memory))
-        assert slurm("sinfo -h -p lab -o %a").split()[0] == "down"
+        assert slurm("sinfo -h -p lab -o '%a %l'").split() == ["down", "1:00:00"]
         assert slurm.state(job) == "PENDING"
     finally:
-        slurm("scontrol update partitionname=lab state=up")
+        slurm("scontrol update partitionname=lab state=up maxtime=UNLIMITED")
     until(lambda: slurm.state(job) == "COMPLETED", SECONDS, "the job has ended")
     updated(lab)
 

@@ -24,7 +24,7 @@ from stacks.slurm_k8s.tests.support import (
     node,
     pod,
 )
-from tests.support.kube_cluster import Clock
+from tests.support.kube_cluster import Clock, not_found
 
 DIAG = f"{REST}/diag/"
 OPERATORS = "/api/v1/namespaces/slinky/pods"
@@ -56,6 +56,8 @@ class Rolling(SlurmCluster):
         self.clock, self.kill_at, self.changes = clock or Clock(), 0, 0
         self.workers = [f"gpu-{number}" for number, _ in enumerate(nodes, 1)]
         self.nodes: dict[str, JsonObject] = {each["name"]: each for each in nodes}
+        self.limits: dict[str, int | None] = {"h100": None}
+        self.is_slurm_25 = False
         self.away: list[int] = []
         self.order: list[str] = []
         self.killed_jobs: list[str] = []
@@ -83,9 +85,19 @@ class Rolling(SlurmCluster):
     def get(self, path: str, **query: str) -> JsonObject:
         if path == f"{REST}/nodes/":
             return {"nodes": list(self.nodes.values())}
+        if path == f"{REST}/partitions/":
+            times = {name: {"set": bool(each), "number": each or 0} for name, each in self.limits.items()}
+            return {"partitions": [{"name": name, "maximums": {"time": times[name]}} for name in times]}
         return super().get(path, **query)
 
     def create(self, path: str, body: Mapping[str, Any]) -> JsonObject:
+        if path == f"{REST[:-1]}5/partitions/":
+            if self.is_slurm_25:
+                raise not_found(path)
+            [found] = body["partitions"]
+            time = found["maximums"]["time"]
+            self.limits[found["name"]] = None if time["infinite"] else time["number"]
+            return {}
         name = path.removeprefix(f"{REST}/node/")
         if name == path:
             return super().create(path, body)
@@ -162,7 +174,11 @@ class Rolling(SlurmCluster):
 
 
 def step(
-    cluster: Rolling, name: str = "roll", workers: Collection[str] | None = None, **more: Any
+    cluster: Rolling,
+    name: str = "roll",
+    workers: Collection[str] | None = None,
+    said: list[str] | None = None,
+    **more: Any,
 ) -> list[str]:
     words = {
         "step": name,
@@ -172,7 +188,8 @@ def step(
         "timeout_seconds": 60,
         **more,
     }
-    found: list[str] = run(cluster, StepSpec.model_validate(words), cluster.clock, lambda _: None)
+    say = ([] if said is None else said).append
+    found: list[str] = run(cluster, StepSpec.model_validate(words), cluster.clock, say)
     return found
 
 
@@ -186,6 +203,54 @@ def ends(cluster: Rolling, host: str, at: float) -> None:
         cluster.nodes[host]["state"] = sorted(states | {"IDLE"})
 
     cluster.clock.at(at, end)
+
+
+@pytest.mark.parametrize(
+    ("before", "then", "after"),
+    [
+        ("Default=YES State=UP", "Default=YES State=UP", 60),
+        ("MaxTime=7-00:00:00 State=UP", "MaxTime=7-00:00:00 State=UP", 60),
+        ("MaxTime=7-00:00:00 State=UP", "State=UP", 0),
+    ],
+)
+def test_a_time_limit_that_somebody_has_set_stays_unless_the_stack_file_has_another_one(
+    before: str, then: str, after: int
+) -> None:
+    cluster = Rolling(*idle(1), image="1")
+    [nodeset] = cluster.objects[NODESETS]
+    nodeset["spec"]["partition"] = {"config": before}
+    cluster.limits["h100"] = 60
+    step(cluster, "before-change")
+    nodeset["spec"]["partition"] = {"config": then}
+    cluster.clock.at(cluster.clock.time + 6, lambda: cluster.limits.update(h100=0))
+    step(cluster)
+    cluster.clock.pause(10)
+    assert cluster.limits == {"h100": after}
+    assert nodeset["metadata"]["annotations"] == {}
+
+
+def test_a_time_limit_that_slurm_cannot_be_told_is_named() -> None:
+    cluster, said = Rolling(*idle(1), image="1"), list[str]()
+    cluster.limits["h100"], cluster.is_slurm_25 = 60, True
+    step(cluster, "before-change")
+    cluster.limits["h100"] = None
+    step(cluster, said=said)
+    [warning] = [each for each in said if "warning" in each]
+    assert "are lost: h100 60. Fix: scontrol update partitionname=NAME maxtime=MINUTES" in warning
+
+
+@pytest.mark.parametrize(
+    ("written", "minutes"),
+    [("30", 30), ("30:00", 30), ("02:00:00", 120), ("1-2", 1560), ("7-00:00:30", 10081), ("UNLIMITED", None)],
+)
+def test_a_time_limit_of_slurm_conf_is_not_one_that_somebody_has_set(
+    written: str, minutes: int | None
+) -> None:
+    cluster = Rolling(*idle(1))
+    cluster.objects[NODESETS][0]["spec"]["partition"] = {"config": f"MaxTime={written}"}
+    cluster.limits["h100"] = minutes
+    step(cluster, "before-change")
+    assert cluster.changes == 0
 
 
 @pytest.mark.parametrize(("at_once", "most"), [(1, 1), (2, 2)])
