@@ -197,12 +197,12 @@ def sign(folder: Document, key: Key) -> None:
     Exit code 0: signed, whatever the verdict is; 1: the folder is not a whole document, the key does not
     sign, or no ssh-keygen; 2: the folder cannot be read.
     """
-    from stacks.accept.package import document, signatures
     from stacks.accept.package import verify as verifying
+    from stacks.accept.package.document import headline
 
     found = verifying.verify(folder, None)
-    print_text(f"signed: {signatures.sign(folder, key)}")
-    print_text(f"what it says: {document.headline(found.again)}")
+    print_text(f"signed: {verifying.sign(folder, key)}")
+    print_text(f"what it says: {headline(found.again)}")
 
 
 def verify(

@@ -1,15 +1,17 @@
-"""Verifies a document: its files, its signatures, and all evidence judged again by this release."""
+"""Signs a document, and verifies one: its files, its signatures, and all evidence judged again."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from busbar.exits import DONE, FAILED, NO_VERDICT, Misuse
+from busbar.exits import DONE, FAILED, NO_VERDICT, Failed, Misuse, NoVerdict
 from busbar.text import listed
 from busbar.zstd import ZstdFile
 from stacks.accept.package import criteria, document
@@ -24,9 +26,12 @@ from stacks.accept.package.evidence import (
     read_json,
     sha256,
 )
-from stacks.accept.package.signatures import MAX_BYTES, MAX_SIGNATURES, NAME, Signature, check
 from stacks.accept.package.subjects.inventory import NO_VALUE
 
+NAMESPACE = "acceptance@busbar"
+MAX_SIGNATURES, MAX_BYTES = 64, 16 << 10
+SECONDS = 60
+_SIGNATURE = re.compile(rf"{SIGNATURES}/[0-9a-f]{{32}}\.sig")
 _SUM = re.compile(r"([0-9a-f]{64})  (\S+)")
 # The limit is that of all files together: zstd may make GB of a few KB.
 MAX_UNPACKED = 2 << 30
@@ -34,6 +39,19 @@ MAX_UNPACKED = 2 << 30
 FACTS = (
     "schema", "run", "stack", "cluster", "cluster_id", "began", "ended", "criteria", "sum", "files", "nodes",
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A signature. `state`: bad: of other data, or another namespace; unknown: nobody vouches for the key.
+
+    `principal`: the name that allowed_signers gives to a good one.
+    """
+
+    file: str
+    state: Literal["good", "bad", "unknown"]
+    text: str
+    principal: str = ""
 
 
 @dataclass(frozen=True)
@@ -111,7 +129,8 @@ def verify(folder: Path, signers: Path | None, agreed: Agreed | None = None) -> 
     for path, text in texts.items() if same and not found.differences else ():
         if files[path].read_text(encoding="utf-8", errors="replace") != text:
             raise Untrusted(f"{path} is not what its evidence gives")
-    found.signatures = check(folder, signatures, signers)
+    data = (folder / SUMS).read_bytes()
+    found.signatures = [_signature(folder / name, name, data, signers) for name in signatures]
     good = {each.principal for each in found.signatures if each.state == "good"}
     found.unsigned = [name for name in agreed.signed_by if name not in good]
     found.refusals = [*_refusals(folder, again, agreed)]
@@ -174,7 +193,7 @@ def check_files(files: Mapping[str, Path]) -> list[str]:
     """Compare the files with SHA256SUMS; the names of the signatures. Raises Untrusted."""
     signatures = [path for path in files if path.startswith(f"{SIGNATURES}/")]
     for path in signatures:
-        if not NAME.fullmatch(path) or files[path].stat().st_size > MAX_BYTES:
+        if not _SIGNATURE.fullmatch(path) or files[path].stat().st_size > MAX_BYTES:
             raise Untrusted(f"{path!r} is not a signature that busbar writes")
     if len(signatures) > MAX_SIGNATURES:
         raise Untrusted(f"there are more than {MAX_SIGNATURES} signatures")
@@ -246,3 +265,69 @@ def _compare(stored: Mapping[str, Any], again: Mapping[str, Any], *, same: bool)
     if before.keys() != now.keys():
         raise Untrusted(f"{ACCEPTANCE}: its rows are not those of the criteria")
     return found
+
+
+def sign(folder: Path, key: Path) -> Path:
+    """Sign the document with a private key, or with the public key of one in ssh-agent. Raises Failed."""
+    public = key.with_name(f"{key.name}.pub")
+    key = public if not key.exists() and public.exists() else key
+    # The data goes in on stdin: given a file name, ssh-keygen may exit with 0 and write nothing.
+    done = _ssh_keygen("-Y", "sign", "-f", str(key), "-n", NAMESPACE, data=(folder / SUMS).read_bytes())
+    if done.returncode or not done.stdout.startswith(b"-----BEGIN SSH SIGNATURE-----"):
+        said = (done.stderr or done.stdout).decode("utf-8", "replace")
+        fix = f"ssh-add {key.with_suffix('') if key.suffix == '.pub' else key}, and name its public key"
+        fix = f"chmod 600 {key}" if "too open" in said else fix
+        raise Failed(f"{key}: ssh-keygen did not sign: {_said(done)}. Fix: {fix}")
+    path = folder / SIGNATURES / f"{hashlib.sha256(_signer(done.stdout)).hexdigest()[:32]}.sig"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(done.stdout)
+    path.chmod(0o644)
+    return path
+
+
+def _signer(signature: bytes) -> bytes:
+    """The public key in a signature (PROTOCOL.sshsig); a certificate of a key is another one than the key."""
+    blob = base64.b64decode(b"".join(signature.splitlines()[1:-1]))
+    length = int.from_bytes(blob[10:14])
+    return blob[14 : 14 + length]
+
+
+def _signature(file: Path, name: str, data: bytes, signers: Path | None) -> Signature:
+    about = ("-n", NAMESPACE, "-s", str(file))
+    valid = _ssh_keygen("-Y", "check-novalidate", *about, data=data)
+    if valid.returncode:
+        return Signature(name, "bad", f"not of these data in the namespace {NAMESPACE}: {_said(valid)}")
+    key = _key(valid.stdout)
+    if signers is None:
+        return Signature(name, "unknown", f"key {key}: no signers are known. Fix: --signers FILE")
+    found = _ssh_keygen("-Y", "find-principals", "-s", str(file), "-f", str(signers), data=b"")
+    principal = found.stdout.decode("utf-8", "replace").splitlines()
+    if found.returncode or not principal:
+        return Signature(name, "unknown", f"key {key}: {_said(found)}")
+    given = ("-f", str(signers), "-I", principal[0])
+    verified = _ssh_keygen("-Y", "verify", *given, *about, data=data)
+    if verified.returncode:
+        return Signature(name, "unknown", f"key {key} of {principal[0]}: {_said(verified)}")
+    return Signature(name, "good", f"{principal[0]}, key {key}", principal[0])
+
+
+def _key(printed: bytes) -> str:
+    found = re.search(rb"SHA256:[A-Za-z0-9+/]+", printed)
+    return found[0].decode() if found else "?"
+
+
+def _said(done: subprocess.CompletedProcess[bytes]) -> str:
+    text = (done.stderr or done.stdout).decode("utf-8", "replace")
+    told = [line for line in text.splitlines() if "@@@" not in line and not line.startswith("Signing data")]
+    return " ".join(" ".join(told).split())[:300] or f"exit code {done.returncode}"
+
+
+def _ssh_keygen(*words: str, data: bytes) -> subprocess.CompletedProcess[bytes]:
+    try:
+        return subprocess.run(
+            ["ssh-keygen", *words], input=data, capture_output=True, timeout=SECONDS, check=False
+        )
+    except FileNotFoundError:
+        raise NoVerdict("ssh-keygen is not on PATH. Fix: install OpenSSH's client (openssh-client)") from None
+    except subprocess.TimeoutExpired:
+        raise NoVerdict(f"ssh-keygen timed out after {SECONDS} s") from None

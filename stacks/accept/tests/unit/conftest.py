@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from stacks.accept.package import document, running, signatures
+from stacks.accept.package import document, running
 from stacks.accept.package.evidence import Machines, machine_of
+from stacks.accept.package.verify import NAMESPACE, sign
 from stacks.accept.tests.unit import made
 
 
@@ -51,7 +52,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
         subprocess.run(words, check=True)
         public = " ".join((home / f"{name}.pub").read_text().split()[:2])
         if name != "stranger":
-            lines.append(f'{name}@example.com namespaces="{signatures.NAMESPACE}" {public}\n')
+            lines.append(f'{name}@example.com namespaces="{NAMESPACE}" {public}\n')
     (home / "signers").write_text("".join(lines))
     return home
 
@@ -72,5 +73,5 @@ def written(accepted: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def signed(written: Path, keys: Path) -> Path:
     """A copy, signed by the seller."""
-    signatures.sign(written, keys / "seller")
+    sign(written, keys / "seller")
     return written

@@ -15,10 +15,10 @@ import pytest
 
 from busbar.exits import Failed, NoVerdict
 from busbar.fabric.localise import Known, plan_rails
-from stacks.accept.package import document, kinds, signatures
+from stacks.accept.package import document, kinds
 from stacks.accept.package.evidence import Untrusted, write_json
 from stacks.accept.package.subjects.collectives import RUNS
-from stacks.accept.package.verify import Verified, verify
+from stacks.accept.package.verify import NAMESPACE, Verified, _signer, sign, verify
 from stacks.accept.tests.unit import made
 from tests.support.cli import busbar
 
@@ -28,7 +28,7 @@ def data(folder: Path, name: str) -> Any:
 
 
 def test_a_document_that_two_have_signed_is_accepted_elsewhere(signed: Path, keys: Path) -> None:
-    signatures.sign(signed, keys / "buyer")
+    sign(signed, keys / "buyer")
     elsewhere = signed.rename(signed.parent / "elsewhere")
     found = verify(elsewhere, keys / "signers")
     assert (found.exit_code, [each.state for each in found.signatures]) == (0, ["good", "good"])
@@ -48,7 +48,7 @@ def test_the_command_says_the_rows_the_signers_and_the_verdict(signed: Path, key
 
 def test_a_signer_signs_once_and_others_stay(signed: Path, keys: Path) -> None:
     for name in ("seller", "buyer", "buyer"):
-        signatures.sign(signed, keys / name)
+        sign(signed, keys / name)
     assert len(list((signed / "signatures").iterdir())) == 2
 
 
@@ -61,7 +61,7 @@ def test_a_key_in_an_agent_signs_by_its_public_key(
     try:
         subprocess.run(["ssh-add", "-q", str(keys / "buyer")], check=True, env=os.environ)
         (tmp_path / "only.pub").write_text((keys / "buyer.pub").read_text())
-        signatures.sign(signed, tmp_path / "only.pub")
+        sign(signed, tmp_path / "only.pub")
     finally:
         agent.terminate()
         agent.communicate()
@@ -71,16 +71,16 @@ def test_a_key_in_an_agent_signs_by_its_public_key(
 def test_a_key_that_does_not_sign_is_an_error_with_its_reason(signed: Path, tmp_path: Path) -> None:
     (tmp_path / "no-key").write_text("not a key\n")
     with pytest.raises(Failed, match=r"ssh-keygen did not sign: .*Fix: "):
-        signatures.sign(signed, tmp_path / "no-key")
+        sign(signed, tmp_path / "no-key")
 
 
 def test_the_fix_of_a_key_that_others_can_read_is_its_mode(signed: Path, keys: Path, tmp_path: Path) -> None:
     key = Path(shutil.copy(keys / "buyer", tmp_path / "key"))
     key.chmod(0o644)
     with pytest.raises(Failed, match=f"too open.*Fix: chmod 600 {key}"):
-        signatures.sign(signed, key)
+        sign(signed, key)
     key.chmod(0o600)
-    signatures.sign(signed, key)
+    sign(signed, key)
 
 
 def test_a_signature_by_a_certificate_does_not_replace_that_of_its_key(
@@ -95,7 +95,7 @@ def test_a_signature_by_a_certificate_does_not_replace_that_of_its_key(
     try:
         environment = {**os.environ, "SSH_AUTH_SOCK": str(tmp_path / "agent")}
         subprocess.run(["ssh-add", "-q", str(tmp_path / "key")], check=True, env=environment)
-        certificate = ["-Y", "sign", "-f", str(tmp_path / "key-cert.pub"), "-n", signatures.NAMESPACE]
+        certificate = ["-Y", "sign", "-f", str(tmp_path / "key-cert.pub"), "-n", NAMESPACE]
         data = (signed / "SHA256SUMS").read_bytes()
         done = subprocess.run(
             ["ssh-keygen", *certificate], input=data, capture_output=True, check=True, env=environment
@@ -104,7 +104,7 @@ def test_a_signature_by_a_certificate_does_not_replace_that_of_its_key(
         agent.terminate()
         agent.communicate()
     [own] = (signed / "signatures").iterdir()
-    key, certified = signatures._signer(own.read_bytes()), signatures._signer(done.stdout)
+    key, certified = _signer(own.read_bytes()), _signer(done.stdout)
     assert key != certified and b"ssh-ed25519-cert" in certified
 
 
@@ -140,10 +140,10 @@ def test_without_a_signature_nothing_is_decided(accepted: Path, keys: Path) -> N
 
 def test_an_unknown_key_or_no_known_signers_decide_nothing(accepted: Path, folder: Path, keys: Path) -> None:
     document.write(folder)
-    signatures.sign(folder, keys / "stranger")
+    sign(folder, keys / "stranger")
     assert verify(folder, keys / "signers").exit_code == 2
     assert verify(folder, None).exit_code == 2
-    signatures.sign(folder, keys / "seller")
+    sign(folder, keys / "seller")
     assert verify(folder, keys / "signers").exit_code == 0, "one known signer is enough"
 
 
@@ -158,7 +158,7 @@ def test_a_signature_of_other_data_or_in_another_namespace_refuses(
     signed: Path, folder: Path, keys: Path
 ) -> None:
     (file,) = (signed / "signatures").iterdir()
-    for namespace, text in (("file", (signed / "SHA256SUMS").read_bytes()), (signatures.NAMESPACE, b"other")):
+    for namespace, text in (("file", (signed / "SHA256SUMS").read_bytes()), (NAMESPACE, b"other")):
         words = ["ssh-keygen", "-Y", "sign", "-f", str(keys / "seller"), "-n", namespace]
         done = subprocess.run(words, input=text, capture_output=True, check=True)
         file.write_bytes(done.stdout)
@@ -169,11 +169,11 @@ def test_a_signature_of_other_data_or_in_another_namespace_refuses(
 def test_a_fail_refuses_and_a_row_without_a_result_leaves_it_open(folder: Path, keys: Path) -> None:
     made.inventory(folder, lambda hosts: hosts.pop("worker-2"))
     assert document.write(folder)["verdict"] == "refused"
-    signatures.sign(folder, keys / "seller")
+    sign(folder, keys / "seller")
     assert verify(folder, keys / "signers").exit_code == 1
     (folder / "evidence/inventory/stage.json").unlink()
     assert document.write(folder)["verdict"] == "undecided"
-    signatures.sign(folder, keys / "seller")
+    sign(folder, keys / "seller")
     assert verify(folder, keys / "signers").exit_code == 2
 
 
@@ -292,7 +292,7 @@ def test_a_forged_result_is_refused_by_every_release(
     found["verdict"] = "accepted"
     (folder / "acceptance.json").write_text(json.dumps(found, indent=1) + "\n")
     made.sums(folder)
-    signatures.sign(folder, keys / "seller")
+    sign(folder, keys / "seller")
     assert verify(folder, keys / "signers").exit_code == 1
     monkeypatch.setattr("stacks.accept.package.document.__version__", "9.9.9")
     assert verify(folder, keys / "signers").exit_code == 1

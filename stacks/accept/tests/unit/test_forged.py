@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from busbar.exits import Failed
-from stacks.accept.package import document, signatures
+from stacks.accept.package import document
 from stacks.accept.package.evidence import files_of, read_json, write_json
 from stacks.accept.package.site import COLLECTIVES
-from stacks.accept.package.verify import Agreed, verify
+from stacks.accept.package.verify import Agreed, sign, verify
 from stacks.accept.tests.unit import made
 from tests.support.cli import busbar
 
@@ -188,7 +188,7 @@ def handed_over(folder: Path, keys: Path, agreed: Agreed | None = None) -> tuple
 def signed_over(folder: Path, keys: Path, agreed: Agreed | None = None) -> tuple[int, str]:
     """The same for a folder that is signed as it is."""
     made.sums(folder)
-    signatures.sign(folder, keys / "seller")
+    sign(folder, keys / "seller")
     try:
         found = verify(folder, keys / "signers", agreed)
     except Failed as error:
@@ -383,7 +383,7 @@ def test_the_page_of_another_release_is_not_compared_and_this_one_writes_its_own
     document.write(written)
     (written / document.REPORT).write_text("<h1>Accepted on 999 of 999 rows</h1>")
     made.sums(written)
-    signatures.sign(written, keys / "seller")
+    sign(written, keys / "seller")
     own = tmp_path / "own.html"
     done = busbar("accept", "verify", str(written), "--signers", str(keys / "signers"), "--report", str(own))
     assert done.exit_code == 0

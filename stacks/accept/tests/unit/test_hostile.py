@@ -16,9 +16,9 @@ import pytest
 
 from busbar.exits import Failed, Misuse
 from busbar.zstd import ZstdFile
-from stacks.accept.package import document, signatures
+from stacks.accept.package import document
 from stacks.accept.package.evidence import Untrusted, files_of, read_json, write_json
-from stacks.accept.package.verify import verify
+from stacks.accept.package.verify import sign, verify
 from stacks.accept.tests.unit import made
 
 FOLDERS = 1000
@@ -110,7 +110,7 @@ def test_a_forged_folder_is_refused_also_where_its_signature_is_good(
     change, why = FORGED[name]
     change(signed)
     made.sums(signed)
-    signatures.sign(signed, keys / "seller")
+    sign(signed, keys / "seller")
     with pytest.raises(Untrusted, match=why):
         verify(signed, keys / "signers")
 
@@ -185,7 +185,7 @@ def attack(good: Path, keys: Path, work: Path) -> None:
         done = mutate(folder, chance)
         if seed % 10 == 0:
             made.sums(folder)
-            signatures.sign(folder, key)
+            sign(folder, key)
         try:
             code = verify(folder, keys / "signers").exit_code
         except Untrusted:
