@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from busbar.zstd import ZstdFile
-from stacks.accept.package import soak
+from stacks.accept.package.subjects import soak
 from stacks.accept.package.subjects.soak import DRIFT_PERCENT, LOW_PERCENT, LOWEST_PERCENT
 
 GBPS = 390.0

@@ -151,7 +151,7 @@ def report(found: Mapping[str, Any], evidence: Evidence, signers: Sequence[str] 
         log, more = (or_none(partial(evidence.judged, stage, pool)) for stage in ("collectives", "repeats"))
         for name, result in log.verdict.collectives.items() if log else ():
             if result.curve:
-                runs = more.by_size.get(name) if more else None
+                runs = more.by_size(name) if more else None
                 curves[f"{pool}: {name}"] = Markup(curve_svg(name, result, inline=True, runs=runs))
     heat = {pool: made for pool in pools if (made := or_none(partial(_heat_map, evidence, pool)))}
     series = {pool: shown for pool in pools if (shown := or_none(partial(dots, evidence, pool)))}

@@ -126,18 +126,36 @@ Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A kept log, judged by this release. `busbw`: collective -> GB/s of each of its tables.
+class Table:
+    """A table of a log, with the out-of-place busbw in GB/s of each message size in bytes.
 
-    `by_size`: collective -> message size in bytes -> out-of-place busbw of each table in GB/s. `seconds`:
-    collective -> of each table the time of an iteration at the largest message, and of all its iterations.
+    `seconds`: of an iteration at the largest message. `load_seconds`: of all iterations.
     """
+
+    busbw: float
+    sizes: list[tuple[int, float]]
+    seconds: float
+    load_seconds: float
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A kept log, judged by this release. `tables`: collective -> its tables."""
 
     verdict: Verdict
     record: Record
-    busbw: dict[str, list[float]]
-    by_size: dict[str, dict[int, list[float]]]
-    seconds: dict[str, list[tuple[float, float]]]
+    tables: dict[str, list[Table]]
+
+    def busbw(self, collective: str) -> list[float]:
+        """GB/s of each table of a collective."""
+        return [table.busbw for table in self.tables.get(collective, ())]
+
+    def by_size(self, collective: str) -> dict[int, list[float]]:
+        """Message size -> GB/s of each table of a collective."""
+        found: dict[int, list[float]] = {}
+        for size, busbw in (each for table in self.tables.get(collective, ()) for each in table.sizes):
+            found.setdefault(size, []).append(busbw)
+        return found
 
 
 @dataclass(frozen=True)
@@ -324,16 +342,11 @@ class Evidence:
                 return None
             for names in found[0].evidence.hcas_of_host.values():
                 self._know(f"{where}/{LOG}", pool, names)
-        judged = Judged(found[1], record, {}, {}, {})
+        tables: dict[str, list[Table]] = {}
         for run in found[0].runs:
             if run.rows and (name := infer(run).name) and run.busbw is not None:
-                judged.busbw.setdefault(name, []).append(run.busbw)
-                judged.seconds.setdefault(name, []).append(_seconds(run))
-                sizes = judged.by_size.setdefault(name, {})
-                for row in run.rows:
-                    if (value := number(row.out_of_place.busbw)) is not None:
-                        sizes.setdefault(row.size, []).append(value)
-        return judged
+                tables.setdefault(name, []).append(_table(run, run.busbw))
+        return Judged(found[1], record, tables)
 
     def _read_runs(self, stage: str, pool: str, part: str) -> Runs:
         archive, where = Archive(self.folder / stage / pool / part), f"{stage}/{pool}/{part}"
@@ -443,12 +456,17 @@ def job_of(run: str, stage: str, pool: int, part: str = "") -> str:
     return f"{run}-{WHOLE.get(stage, stage)}{pool}{part and f'-{part}'}"
 
 
-def _seconds(run: Run) -> tuple[float, float]:
-    """The time of an iteration at the largest message, and of all iterations of the table."""
+def _table(run: Run, busbw: float) -> Table:
     banner, largest = run.preamble.banner, run.largest_row.size
-    each = [(row.size, sum(amount(half.time) for half in row.measurements) / 1e6) for row in run.rows]
+    times = [(row.size, sum(amount(half.time) for half in row.measurements) / 1e6) for row in run.rows]
     iterations = (banner.iterations if banner else None) or 0
-    return max(time for size, time in each if size == largest), iterations * sum(time for _, time in each)
+    values = ((row.size, number(row.out_of_place.busbw)) for row in run.rows)
+    return Table(
+        busbw,
+        sizes=[(size, value) for size, value in values if value is not None],
+        seconds=max(time for size, time in times if size == largest),
+        load_seconds=iterations * sum(time for _, time in times),
+    )
 
 
 def time_of(text: str) -> float:

@@ -45,7 +45,7 @@ def _yardstick(pool: Pool, collective: str) -> dict[str, Any]:
 )  # fmt: skip
 def _proof(asked: Question) -> Finding:
     log = asked.log("collectives")
-    if missing := [name for name in RUNS if name not in log.busbw]:
+    if missing := [name for name in RUNS if name not in log.tables]:
         return Finding("unknown", f"no table of {listed(missing)}")
     good = f"all gates passed; transport {log.verdict.transport}, all_reduce {log.verdict.busbw_gbps} GB/s"
     return Finding(log.verdict.verdict, good if log.verdict.passed else sentences(log.verdict.reasons, 2))
@@ -93,9 +93,9 @@ def _repeats(asked: Question) -> Finding:
     log = asked.log("repeats")
     if bad := not_whole(log):
         return bad
-    if few := [name for name, runs in RUNS.items() if len(log.busbw.get(name, [])) != runs - 1]:
+    if few := [name for name, runs in RUNS.items() if len(log.busbw(name)) != runs - 1]:
         return Finding("unknown", f"other than the planned number of runs: {', '.join(few)}")
-    return Finding("pass", f"{sum(map(len, log.busbw.values()))} runs, whole and correct")
+    return Finding("pass", f"{sum(map(len, log.tables.values()))} runs, whole and correct")
 
 
 def not_whole(log: Judged) -> Finding | None:
@@ -113,7 +113,7 @@ def _values(asked: Question) -> list[float]:
     first, more, (_, _, name, _) = asked.log("collectives"), asked.log("repeats"), asked.row.parts
     if first.record.nodes != more.record.nodes:
         raise Untrusted("the repeats ran on other nodes than the first run")
-    found = [*first.busbw.get(name, []), *more.busbw.get(name, [])]
+    found = [*first.busbw(name), *more.busbw(name)]
     if len(found) != RUNS[name] or median(found) <= 0:
         raise Untrusted(f"{len(found)} runs with a bandwidth, expected {RUNS[name]}")
     return found

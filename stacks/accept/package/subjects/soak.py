@@ -3,36 +3,42 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 import zlib
-from bisect import bisect
-from collections.abc import Sequence
+from array import array
+from bisect import bisect, bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
-from statistics import median, median_high
+from functools import lru_cache, partial
+from statistics import NormalDist, median, median_high, pstdev
 from typing import Any
 
 from busbar.exits import Misuse
 from busbar.fabric.localise.groups import GOOD
 from busbar.judge.nccl.report.svg import Dot
-from busbar.preflight.health_checks import SYMBOL_ERRORS_PER_HOUR
+from busbar.preflight.health_checks import NEVER, SATURATED, SYMBOL_ERRORS_PER_HOUR
 from busbar.text import counted, listed
-from stacks.accept.package import soak
+from busbar.zstd import ZstdFile
 from stacks.accept.package.evidence import (
     SEGMENT,
+    SKEW_SECONDS,
     SOAK,
     Evidence,
     Judged,
+    OfRun,
     Stage,
     Untrusted,
     job_of,
+    time_of,
     write_json,
     write_packed,
 )
 from stacks.accept.package.kinds import Find, Finding, Question, but, kind, sentences
 from stacks.accept.package.running import Planned, Running, measure_on, now
 from stacks.accept.package.site import validation_of
-from stacks.accept.package.soak import SAMPLES, Interval, Segment, Watched
 from stacks.accept.package.subjects.collectives import (
     RUN_SECONDS,
     START_SECONDS,
@@ -42,6 +48,277 @@ from stacks.accept.package.subjects.collectives import (
     plan_when_free,
 )
 from stacks.accept.package.subjects.nodes import NO_NVLINK
+from stacks.accept.package.subjects.stress import THROTTLED
+
+# An interval is one run of nccl-tests with as many iterations as fill this time.
+INTERVAL_SECONDS = 300
+SAMPLE_SECONDS = 30
+# A run of low intervals is named if chance gives it in less than one of so many soaks. With a spread that
+# needs longer runs than MOST_LOW, a wobble of half an hour may pass.
+SOAKS, LEAST_LOW, MOST_LOW = 1000, 2, 5
+# Fewer intervals do not show their spread.
+LEAST_INTERVALS = 10
+# A sampler's file has room for fewer changes, and a line of it for 100 Xids.
+MOST_EVENTS, MAX_SAMPLE = 100_000, 256 << 10
+SAMPLES = ".samples.zst"
+
+
+class Segment(OfRun):
+    """A job of a soak, written before it begins. `ended`: by the cluster's clock; empty until then.
+
+    `failed`: how an interval has ended; the job was removed then, and its log is not kept.
+    """
+
+    nodes: tuple[str, ...]
+    runs: int
+    iterations: int
+    ended: str = ""
+    failed: str = ""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """One run. `at`: its begin (epoch). `seconds`: of load, in `span` seconds of wall time."""
+
+    at: float
+    span: float
+    seconds: float
+    busbw: float
+
+
+@dataclass(frozen=True)
+class Event:
+    """A change in the samples of a node. `kind`: the row that it belongs to. `key`: what has changed."""
+
+    at: int
+    kind: str
+    key: str
+    text: str
+    amount: int = 1
+
+
+@dataclass
+class Watched:
+    """The samples of a node. `unread`: what the last one could not read.
+
+    `clocks`: MHz, the lowest of all GPUs -> number of samples.
+    """
+
+    times: array[int] = field(default_factory=lambda: array("q"))
+    events: list[Event] = field(default_factory=list)
+    clocks: Counter[int] = field(default_factory=Counter)
+    unread: set[str] = field(default_factory=set)
+
+
+def segments_of(evidence: Evidence, pool: str) -> list[tuple[Segment | None, Judged | None]]:
+    """The jobs of a pool, in order, each with its log; None for a log that is not complete.
+
+    Raises Untrusted, as all that read the evidence.
+    """
+    parts = evidence.parts(SOAK, pool)
+    if parts != [f"{number:03}" for number in range(len(parts))]:
+        raise Untrusted(f"{SOAK}/{pool} has the segments {', '.join(parts)[:80]}, expected 000 and on")
+    files = (f"{SOAK}/{pool}/{part}/{SEGMENT}" for part in parts)
+    return [
+        (evidence.read(Segment, file), evidence.judged(SOAK, pool, part))
+        for file, part in zip(files, parts, strict=True)
+    ]
+
+
+def intervals_of(evidence: Evidence, pool: str) -> list[Interval]:
+    """The intervals of a pool in order of time: those of a segment share its time evenly."""
+    found: list[Interval] = []
+    for index, (segment, log) in enumerate(segments_of(evidence, pool)):
+        if log is None or segment is None or not segment.ended or "all_reduce" not in log.tables:
+            continue
+        where, stage = f"{SOAK}/{pool}/{index:03}", evidence.stage(SOAK)
+        try:
+            texts = (log.record.measured_at or "", segment.ended, stage.ended if stage else "")
+            began, ended, latest = (time_of(text) for text in texts)
+        except ValueError:
+            raise Untrusted(f"{where} ended at {segment.ended!r}, not a time in its stage") from None
+        tables = log.tables["all_reduce"]
+        load, span = sum(table.load_seconds for table in tables), (ended - began) / len(tables)
+        # The times of the cluster are whole seconds.
+        if load > ended - began + 2:
+            raise Untrusted(f"{where} has {load:.0f} s of load in {ended - began:.0f} s")
+        if ended > latest + SKEW_SECONDS:
+            raise Untrusted(f"{where} ended at {segment.ended!r}, not a time in its stage")
+        if found and began < found[-1].at + found[-1].span - 2:
+            raise Untrusted(f"{where} began before the end of the segment before it")
+        found += [
+            Interval(began + place * span, span, table.load_seconds, table.busbw)
+            for place, table in enumerate(tables)
+        ]
+    return found
+
+
+@lru_cache(maxsize=4)
+def watched_of(evidence: Evidence, pool: str) -> dict[str, Watched]:
+    """The samples of a pool by node; without a node that has none."""
+    folder, found = evidence.folder / SOAK / pool, dict[str, Watched]()
+    files = [path for path in sorted(folder.iterdir()) if path.is_file()] if folder.is_dir() else []
+    for path in files:
+        name = path.name.removesuffix(SAMPLES)
+        if name == path.name or name not in evidence.begun.site.pools[pool].workers:
+            raise Untrusted(f"{SOAK}/{pool}/{path.name} is not of a worker of the pool")
+        try:
+            with ZstdFile(path) as file:
+                lines = iter(partial(file.readline, MAX_SAMPLE), b"")
+                found[name] = watch(_samples(evidence, lines, path.name, name))
+        except Untrusted:
+            raise
+        except Exception as error:  # as for logs
+            raise Untrusted(f"{path.name} is not what a sampler writes: {type(error).__name__}") from None
+    return found
+
+
+def _samples(evidence: Evidence, lines: Iterable[bytes], file: str, node: str) -> Iterator[dict[str, Any]]:
+    stage = evidence.stage(SOAK)
+    first, last = stage.limits if stage else (0, 0)
+    report = evidence.inventory.hosts.get(node) if evidence.inventory else None
+    for number, line in enumerate(lines):
+        sample: dict[str, Any] = json.loads(line)
+        if number == 0 or "run" in sample:
+            whose = sample.get("run"), sample.get("node")
+            if whose != (evidence.begun.run, node):
+                raise Untrusted(f"{file} is of {whose!r}, expected {(evidence.begun.run, node)!r}")
+            if report and report.machine != sample["machine"]:
+                raise Untrusted(f"{file} is of another machine than the inventory's {node}")
+        if not first <= sample["t"] <= last:
+            raise Untrusted(f"{file} has a sample of {sample['t']!r}, not in its stage")
+        yield sample
+
+
+def spread(values: Sequence[float]) -> float:
+    """The deviation of an interval by the median, without those that are low or high for a reason."""
+    middle = median(values)
+    usual = 3 * 1.4826 * median(abs(value - middle) for value in values)
+    kept = [value for value in values if abs(value - middle) <= usual]
+    # Few values show less than their spread.
+    return pstdev(kept) / middle * (1 + 3 / len(values))
+
+
+def low_run(count: int, deviation: float, low: float) -> int:
+    """How many intervals in a row must be lower than LOW (a share of the median) to be named; 0: too many."""
+    chance = NormalDist().cdf(-low / deviation) if deviation else 0.0
+    runs = range(LEAST_LOW, MOST_LOW + 1)
+    return next((length for length in runs if count * chance**length * SOAKS < 1), 0)
+
+
+def wobble(values: Sequence[float], length: int) -> tuple[float, int]:
+    """The loss of the lowest run of LENGTH intervals, of which each is as low, and where it begins."""
+    middle = median(values)
+    tops = [max(values[first : first + length]) for first in range(len(values) - length + 1)]
+    worst = min(range(len(tops)), key=tops.__getitem__)
+    return max(1 - tops[worst] / middle, 0.0), worst
+
+
+def drift(values: Sequence[float]) -> tuple[float, float]:
+    """The loss from begin to end, by the medians of the outer thirds, and three deviations of it."""
+    third, middle = len(values) // 3, median(values)
+    loss = (median(values[:third]) - median(values[-third:])) / middle * 1.5
+    flat = [value + loss * middle * place / len(values) for place, value in enumerate(values)]
+    return loss, 3 * 1.5 * 1.2533 * spread(flat) * (2 / third) ** 0.5
+
+
+def covered(intervals: Sequence[Interval], watched: Mapping[str, Watched]) -> float:
+    """Seconds of load for which each node has at least half of its samples."""
+    total = 0.0
+    for each in intervals:
+        least = max(1, int(each.span / SAMPLE_SECONDS / 2))
+        found = (
+            bisect_left(node.times, each.at + each.span) - bisect_left(node.times, each.at)
+            for node in watched.values()
+        )
+        total += each.seconds if all(count >= least for count in found) else 0
+    return total
+
+
+def worst_hour(events: Iterable[Event]) -> tuple[int, str]:
+    """The most that a counter has grown in an hour, and which one; 0 without events."""
+    by_key: dict[str, list[Event]] = {}
+    for each in events:
+        by_key.setdefault(each.key, []).append(each)
+    worst = (0, "")
+    for key, found in by_key.items():
+        first = total = 0
+        for each in found:
+            total += each.amount
+            while found[first].at <= each.at - 3600:
+                total -= found[first].amount
+                first += 1
+            worst = max(worst, (total, key))
+    return worst
+
+
+def watch(samples: Iterable[Mapping[str, Any]]) -> Watched:
+    """The findings in the samples of a node. A sample has only changes; a value of null was not read."""
+    found, state = Watched(), dict[str, Any]()
+    clock = 0
+    for sample in samples:
+        at = sample["t"]
+        if not isinstance(at, int) or (found.times and at < found.times[-1]):
+            raise ValueError("the times of samples are not in order")
+        found.times.append(at)
+        if "boot" in sample and state.get("boot") not in (None, sample["boot"]):
+            found.events.append(Event(at, "reboots", "boot", "rebooted"))
+            state = {}  # its counters began again
+        for key, value in sample.items():
+            if value is not None:
+                found.events += (Event(at, *event) for event in _changes(key, value, state.get(key)))
+                state[key] = value
+            (found.unread.add if value is None else found.unread.discard)(key)
+        if heat := sample.get("heat"):
+            clock = int(heat[1])
+        found.clocks[clock] += 1
+        if len(found.events) > MOST_EVENTS:
+            raise ValueError("too many changes")
+    return found
+
+
+def _changes(key: str, now: Any, before: Any) -> Iterator[tuple[str, str, str, int]]:
+    """The events of a value of the samples: kind, key, text, amount."""
+    if key == "k3s" and before not in (None, now):
+        yield "reboots", "k3s", "K3s restarted", 1
+    elif key == "ports":
+        yield from _ports(now, before)
+    elif key == "gpus":
+        yield from _gpus(now, before)
+    elif key in ("xids", "nvlink") and before is not None:
+        old, new = (text.splitlines() if isinstance(text, str) else text for text in (before, now))
+        what = "NVLink errors: " if key == "nvlink" else ""
+        for line in sorted({*new} - {*old}):
+            yield "gpus", str(line)[:120], f"{what}{str(line).strip()[:200]}", 1
+
+
+def _ports(now: Any, before: Any) -> Iterator[tuple[str, str, str, int]]:
+    """Counters that are not 0, as preflight reports them. One that is lower than before was cleared."""
+    former = {(each["hca"], each["port"], each["counter"]): int(each["value"]) for each in before or ()}
+    for each in now:
+        counter, value = str(each["counter"]), int(each["value"])
+        key = f"{counter} of {each['hca']} port {each['port']}"[:120]
+        old = former.get((each["hca"], each["port"], counter), 0)
+        grown = value - old if value >= old else value
+        if before is None and value == SATURATED.get(counter):
+            yield "saturated", key, f"{key} is {value}, its maximum", 1
+        elif before is not None and grown:
+            kind = "links" if counter == "link_downed" or counter in NEVER else "counters"
+            yield kind, key, f"{key} grew by {grown}", grown
+
+
+def _gpus(now: Any, before: Any) -> Iterator[tuple[str, str, str, int]]:
+    """[PCI address, uncorrected ECC errors, bits of reasons for throttling], each null where unread."""
+    former = {str(bus)[:40]: (errors, bits) for bus, errors, bits in before or ()}
+    for place, errors, bits in now:
+        bus = str(place)[:40]
+        old_errors, old_bits = former.get(bus, (None, 0))
+        if old_errors is not None and errors is not None and int(errors) > int(old_errors):
+            yield "gpus", f"ecc {bus}", f"GPU {bus} has {int(errors)} uncorrected ECC errors", 1
+        for bit, reason in THROTTLED.items():
+            if int(bits or 0) & bit & ~int(old_bits or 0):
+                yield "throttling", f"{bus} {reason}", f"GPU {bus} is throttled: {reason}", 1
+
 
 # A wobble of 5 % is searched for at half of it: a threshold on the fault finds half of them. An interval that
 # is as low as LOWEST_PERCENT counts alone.
@@ -55,7 +332,7 @@ _below = partial(_row, least=False)
 
 @_row("soak.load", "each job of the soak is whole, its data is correct, and all planned intervals ran")
 def _load(asked: Question) -> Finding:
-    jobs = soak.segments(asked.evidence, asked.name)
+    jobs = segments_of(asked.evidence, asked.name)
     logs = [log for _, log in jobs]
     for number, (segment, log) in enumerate(jobs):
         if segment and segment.failed:
@@ -64,7 +341,7 @@ def _load(asked: Question) -> Finding:
             return Finding("unknown", f"job {number + 1} of {len(logs)} has no complete log")
         if bad := not_whole(log):
             return Finding(bad.result, f"job {number + 1} of {len(logs)}: {bad.reason}")
-        ran = len(log.busbw.get("all_reduce", []))
+        ran = len(log.busbw("all_reduce"))
         if ran != segment.runs or log.record.nodes != segment.nodes:
             return Finding("fail", f"job {number + 1}: {ran} of {segment.runs} intervals")
     nodes = min((len(log.record.nodes) for log in logs if log), default=0)
@@ -76,8 +353,8 @@ def _load(asked: Question) -> Finding:
 
 @_row("soak.hours", "load for which every node has samples", "h", lambda pool: pool.soak_hours, "--soak")
 def _hours(asked: Question) -> Finding:
-    intervals, watched = soak.intervals(asked.evidence, asked.name), _watched(asked)
-    hours = round(soak.covered(intervals, watched) / 3600, 6)
+    intervals, watched = intervals_of(asked.evidence, asked.name), _watched(asked)
+    hours = round(covered(intervals, watched) / 3600, 6)
     load = f"{sum(each.seconds for each in intervals) / 3600:.4g} h in {counted(len(intervals), 'interval')}"
     is_enough = hours >= (asked.row.threshold or 0)
     return Finding("pass" if is_enough else "unknown", f"{hours:g} h with samples, of {load}", hours)
@@ -91,10 +368,10 @@ def _wobble(asked: Question) -> Finding:
     intervals, deviation = _series(asked)
     values = [each.busbw for each in intervals]
     low = (asked.row.threshold or LOW_PERCENT) / 100
-    length = soak.low_run(len(values), deviation, low)
+    length = low_run(len(values), deviation, low)
     if not length:
         return Finding("unknown", f"the spread of {deviation:.2%} is too wide to see a wobble")
-    loss, first = soak.wobble(values, length)
+    loss, first = wobble(values, length)
     lowest = 1 - min(values) / median(values)
     if lowest > LOWEST_PERCENT / 100:
         loss, first, length = lowest, values.index(min(values)), 1
@@ -112,7 +389,7 @@ def _wobble(asked: Question) -> Finding:
 )  # fmt: skip
 def _drift(asked: Question) -> Finding:
     intervals, _ = _series(asked)
-    loss, noise = soak.drift([each.busbw for each in intervals])
+    loss, noise = drift([each.busbw for each in intervals])
     if noise > (asked.row.threshold or DRIFT_PERCENT) / 100:
         return Finding("unknown", f"{len(intervals)} intervals show a drift of more than {noise:.2%} only")
     return Finding("pass", f"{loss:.2%} from the first to the last third", round(max(100 * loss, 0), 2))
@@ -154,7 +431,7 @@ def _counters(asked: Question) -> Finding:
     if dark := [name for name, node in watched.items() if "ports" in node.unread]:
         return Finding("unknown", f"ports could not be read on {listed(dark)}")
     grown = {
-        name: soak.worst_hour(each for each in node.events if each.kind == "counters")
+        name: worst_hour(each for each in node.events if each.kind == "counters")
         for name, node in watched.items()
     }
     name = max(grown, key=lambda each: grown[each][0])
@@ -210,7 +487,7 @@ def dots(evidence: Evidence, pool: str) -> list[Dot]:
 
     Raises Untrusted.
     """
-    found, watched = soak.intervals(evidence, pool), soak.watched(evidence, pool)
+    found, watched = intervals_of(evidence, pool), watched_of(evidence, pool)
     middle = median([each.busbw for each in found] or [0])
     low, step = middle * (1 - LOW_PERCENT / 100), len(found) // MOST_DOTS + 1
     changes = sorted(event.at for node in watched.values() for event in node.events)
@@ -225,15 +502,15 @@ def dots(evidence: Evidence, pool: str) -> list[Dot]:
 
 def _series(asked: Question) -> tuple[list[Interval], float]:
     """The intervals and their spread. Raises Untrusted where they are too few."""
-    found = soak.intervals(asked.evidence, asked.name)
-    if len(found) < soak.LEAST_INTERVALS or min(each.busbw for each in found) <= 0:
-        raise Untrusted(f"{counted(len(found), 'interval')}, at least {soak.LEAST_INTERVALS} are needed")
-    return found, soak.spread([each.busbw for each in found])
+    found = intervals_of(asked.evidence, asked.name)
+    if len(found) < LEAST_INTERVALS or min(each.busbw for each in found) <= 0:
+        raise Untrusted(f"{counted(len(found), 'interval')}, at least {LEAST_INTERVALS} are needed")
+    return found, spread([each.busbw for each in found])
 
 
 def _watched(asked: Question) -> dict[str, Watched]:
     """The samples of all workers. Raises Untrusted where a worker has none."""
-    found = soak.watched(asked.evidence, asked.name)
+    found = watched_of(asked.evidence, asked.name)
     if silent := [name for name in asked.pool.workers if name not in found or not found[name].times]:
         raise Untrusted(f"no samples of {listed(silent)}")
     return found
@@ -245,7 +522,7 @@ def _events(
     """The events of all nodes in this time, as texts; of KINDS, or all."""
     found = [
         (each.at, f"{name}: {each.text} at {_at(each.at)}")
-        for name, node in soak.watched(asked.evidence, asked.name).items()
+        for name, node in watched_of(asked.evidence, asked.name).items()
         for each in node.events
         if begin <= each.at <= end and (each.kind in kinds if kinds else each.kind != "saturated")
     ]
@@ -274,8 +551,8 @@ def hours_of(text: str) -> float:
 def runs_of(ranks: int, seconds: float) -> int:
     """How many intervals the next job has, for SECONDS of load."""
     of_log = LOG_BYTES // (RANK_BYTES * ranks + RUN_BYTES)
-    wanted = -(-seconds // soak.INTERVAL_SECONDS)
-    return int(max(min(wanted, of_log, SEGMENT_SECONDS // soak.INTERVAL_SECONDS), 1))
+    wanted = -(-seconds // INTERVAL_SECONDS)
+    return int(max(min(wanted, of_log, SEGMENT_SECONDS // INTERVAL_SECONDS), 1))
 
 
 def soak_all(on: Running) -> dict[str, str]:
@@ -283,8 +560,8 @@ def soak_all(on: Running) -> dict[str, str]:
     notes, before = dict[str, str](), Evidence(on.folder)
     for number, pool in enumerate(on.site.pools):
         first = before.judged("collectives", pool)
-        if first and (times := first.seconds.get("all_reduce")):
-            _soak(on, number, pool, max(round(soak.INTERVAL_SECONDS / max(times[0][0], 1e-6)), 1))
+        if first and (tables := first.tables.get("all_reduce")):
+            _soak(on, number, pool, max(round(INTERVAL_SECONDS / max(tables[0].seconds, 1e-6)), 1))
         else:
             notes[pool] = "the stage collectives has no complete all_reduce of this pool"
     return notes
@@ -298,25 +575,25 @@ def _soak(on: Running, number: int, pool: str, iterations: int) -> None:
         so_far = Stage(run=on.run, stage=SOAK, began=before.begun.began, ended=now())
         done = Evidence(on.folder, so_far, known)
         try:
-            jobs, intervals = soak.segments(done, pool), soak.intervals(done, pool)
-            watched = soak.watched(done, pool)
+            jobs, intervals = segments_of(done, pool), intervals_of(done, pool)
+            watched = watched_of(done, pool)
         except Untrusted as error:
             on.say(f"warning: {error}")
             break
         load = sum(each.seconds for each in intervals)
-        # The last job may not have ended. One that has failed is the end of the soak.
+        # The last job may not have ended. One that has failed is the end of the
         last = jobs[-1][0] if jobs else None
         unfinished = last if last and not last.ended else None
         number_of_job = len(jobs) - bool(unfinished)
         has_failed = any(not (log and log.record.outcome.succeeded) for _, log in jobs[:number_of_job])
-        left = asked - (soak.covered(intervals, watched) if watched else load)
+        left = asked - (covered(intervals, watched) if watched else load)
         on.say(f"pool {pool}: {load / 3600:.3g} of {asked / 3600:g} h of load")
-        if has_failed or left <= 0 or load > 1.1 * asked + soak.INTERVAL_SECONDS:
+        if has_failed or left <= 0 or load > 1.1 * asked + INTERVAL_SECONDS:
             break
         runs = runs_of(len(wanted.workers) * wanted.required.gpus, left)
         segment = unfinished or Segment(run=on.run, nodes=(), runs=runs, iterations=iterations)
-        limit = round(START_SECONDS + segment.runs * (1.5 * soak.INTERVAL_SECONDS + RUN_SECONDS))
-        _sample(on, pool, "start", LIMIT_SECONDS=str(2 * limit), SAMPLE_SECONDS=str(soak.SAMPLE_SECONDS))
+        limit = round(START_SECONDS + segment.runs * (1.5 * INTERVAL_SECONDS + RUN_SECONDS))
+        _sample(on, pool, "start", LIMIT_SECONDS=str(2 * limit), SAMPLE_SECONDS=str(SAMPLE_SECONDS))
         part = f"{number_of_job:03}"
         _run(on, pool, part, job_of(on.run, SOAK, number, part), segment, limit)
         _fetch(on, pool)

@@ -27,7 +27,6 @@ from stacks.accept.package.evidence import PRINTED, Evidence, Printed, Untrusted
 from stacks.accept.package.kinds import Find, Finding, Outcome, Question, kind, sentences, worst
 from stacks.accept.package.running import QUARANTINED, Planned, Running, measure_on
 from stacks.accept.package.site import Pool, validation_of
-from stacks.accept.package.soak import THROTTLED
 from stacks.accept.package.subjects.collectives import clean_up, free_nodes, plan_when_free
 
 # The option that names the image.
@@ -36,6 +35,8 @@ DCGM_IMAGE = "dcgm-image"
 WANTED = (
     "software", "memory", "pcie", "diagnostic", "memory_bandwidth", "targeted_stress", "targeted_power"
 )  # fmt: skip
+# Bits of NVML: slowdown by hardware, by software for heat, by hardware for heat, and by the power brake.
+THROTTLED = {0x08: "hardware slowdown", 0x20: "heat (software)", 0x40: "heat", 0x80: "power brake"}
 # error_severity of DCGM (DCGM dcgm_errors.h).
 CONFIG = 5
 _SAMPLE = re.compile(r"\s*(\d{1,9}) (\S+), 0x([0-9A-Fa-f]{1,16})")

@@ -27,10 +27,9 @@ NAME, WORKERS, HCAS = "drill-soak", ("worker-1", "worker-2"), ("mlx5_1", "mlx5_3
 # Seconds of load of an interval, of all intervals, and between samples; all else is as on a real cluster.
 INTERVAL, LOAD, SAMPLE, RUN_SECONDS = 0.5, 6.5, 2, 420
 FAST = f"""\
-from stacks.accept.package import soak
-from stacks.accept.package.subjects import soak as stage
-soak.INTERVAL_SECONDS, soak.SAMPLE_SECONDS, stage.RUN_SECONDS = {INTERVAL}, {SAMPLE}, 8
-stage.hours_of = lambda text: {LOAD} / 3600
+from stacks.accept.package.subjects import soak
+soak.INTERVAL_SECONDS, soak.SAMPLE_SECONDS, soak.RUN_SECONDS = {INTERVAL}, {SAMPLE}, 8
+soak.hours_of = lambda text: {LOAD} / 3600
 from busbar.cli.main import main
 main()"""
 Running: TypeAlias = subprocess.Popen[str]

@@ -46,10 +46,10 @@ from stacks.accept.package.evidence import (
     write_json,
 )
 from stacks.accept.package.site import COLLECTIVES, Site, validation_of
-from stacks.accept.package.soak import SAMPLES
 from stacks.accept.package.subjects.cabling import Fabric, write_design
 from stacks.accept.package.subjects.collectives import RUNS
 from stacks.accept.package.subjects.paths import PATHS, Paths
+from stacks.accept.package.subjects.soak import SAMPLES
 from stacks.accept.tests.net import Net
 from stacks.training.tests.unit import made as proof
 from tests.support.clusters import site

@@ -20,12 +20,12 @@ from busbar.exits import Misuse, NoVerdict
 from busbar.fabric.localise import Group
 from busbar.kube.client import ApiError, JsonObject
 from busbar.zstd import ZstdFile
-from stacks.accept.package import commands, document, soak
+from stacks.accept.package import commands, document
 from stacks.accept.package import running as running_module
 from stacks.accept.package.criteria import default, stages_of
 from stacks.accept.package.evidence import Evidence
 from stacks.accept.package.running import Running, run_stage
-from stacks.accept.package.subjects import soak as stage
+from stacks.accept.package.subjects import soak
 from stacks.accept.package.subjects.soak import dots
 from stacks.accept.tests.unit import made
 from stacks.accept.tests.unit.test_run import OnGpus
@@ -272,7 +272,7 @@ def test_a_long_soak_is_drawn_with_a_part_of_its_intervals(
     count, span = 2016, 300.0
     values = [360.0 if n == 777 else 390.0 for n in range(count)]
     found = [soak.Interval(made.START + n * span, span, span, value) for n, value in enumerate(values)]
-    monkeypatch.setattr(soak, "intervals", lambda evidence, pool: found)
+    monkeypatch.setattr(soak, "intervals_of", lambda evidence, pool: found)
     drawn = dots(Evidence(folder), "h100")
     assert len(drawn) <= 506 and [dot.busbw for dot in drawn if dot.is_bad] == [360.0]
 
@@ -364,9 +364,9 @@ def on(gpus: Soaked, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
                 found[node] = {"samples": base64.b64encode(gzip.compress(packed.read())).decode()}
         return found
 
-    for module in (stage, running_module):
+    for module in (soak, running_module):
         monkeypatch.setattr(module, "now", lambda: at(gpus.time))
-    monkeypatch.setattr(stage, "_sample", sample)
+    monkeypatch.setattr(soak, "_sample", sample)
     running.__dict__["verbs"] = verbs
     return running
 
@@ -380,7 +380,7 @@ GOOD = dict.fromkeys(("load", "hours", "wobble", "links", "gpus"), "pass")
 
 
 def test_a_soak_ends_when_its_hours_have_load_and_samples(on: Running, gpus: Soaked) -> None:
-    run_stage(stage.STAGE, on)
+    run_stage(soak.STAGE, on)
     assert rows(on.folder) == GOOD
     assert on.__dict__["verbs"] == ["start", "fetch", "stop"] and gpus.left == []
 
@@ -394,13 +394,13 @@ def test_a_job_that_outlives_its_process_is_followed_by_the_next_one(on: Running
 
     gpus.runs = begin
     with pytest.raises(NoVerdict, match="continues here"):
-        run_stage(stage.STAGE, on)
+        run_stage(soak.STAGE, on)
     (job,) = gpus.jobs
     assert "busbar/nccl-run" in job["metadata"]["labels"] and "stop" not in on.__dict__["verbs"]
     gpus.lasts = False
     gpus.hold(holder("worker-2", "own", 8))
     gpus.end(job)
-    run_stage(stage.STAGE, on)
+    run_stage(soak.STAGE, on)
     assert (rows(on.folder), len(gpus.jobs)) == (GOOD, 1)
 
 
@@ -411,7 +411,7 @@ def test_a_job_whose_log_is_kept_is_removed_at_the_end(on: Running, gpus: Soaked
     job = {"labels": {"busbar/nccl-run": f"{made.RUN_NAME}-k0-000"}, "namespace": "ns", "name": "nccl-x"}
     gpus.add(f"{MPIJOBS}/namespaces/ns/mpijobs/nccl-x", {"metadata": job})
     gpus.time = made.START + 3660
-    run_stage(stage.STAGE, on)
+    run_stage(soak.STAGE, on)
     assert (rows(on.folder), gpus.left, gpus.jobs) == (GOOD, [], [])
 
 
@@ -426,13 +426,13 @@ def test_a_job_that_cannot_be_removed_is_named_with_the_kubeconfig_of_its_cluste
     foreign = replace(on, kubeconfig=Path("/k.yaml"), say=said.append)
     foreign.__dict__ |= {"api": gpus, "verbs": []}
     with pytest.raises(NoVerdict):
-        run_stage(stage.STAGE, foreign)
+        run_stage(soak.STAGE, foreign)
     assert [text for text in said if "-k0-000 --kubeconfig /k.yaml" in text]
 
 
 def test_a_pool_without_an_all_reduce_is_not_soaked(on: Running, gpus: Soaked) -> None:
     shutil.rmtree(on.folder / "evidence/collectives")
-    run_stage(stage.STAGE, on)
+    run_stage(soak.STAGE, on)
     assert (row(on.folder, "load").result, gpus.jobs) == ("not run", [])
 
 
@@ -443,7 +443,7 @@ def test_the_rows_of_a_soak_bring_the_stages_that_they_need() -> None:
 
 def test_the_soak_ends_with_a_job_that_fails(on: Running, gpus: Soaked) -> None:
     gpus.succeeds = False
-    run_stage(stage.STAGE, on)
+    run_stage(soak.STAGE, on)
     assert (row(on.folder, "load").result, len(gpus.jobs)) == ("fail", 1)
     assert on.__dict__["verbs"][-1] == "stop"
 
@@ -451,7 +451,7 @@ def test_the_soak_ends_with_a_job_that_fails(on: Running, gpus: Soaked) -> None:
 def test_an_interval_that_fails_ends_the_job_and_the_soak(on: Running, gpus: Soaked) -> None:
     gpus.succeeds = False
     gpus.failure = "all_reduce ended with exit code 0", "all_reduce ended with exit code 3"
-    run_stage(stage.STAGE, on)
+    run_stage(soak.STAGE, on)
     found = row(on.folder, "load")
     assert (found.result, found.reason) == ("fail", "job 1: all_reduce ended with exit code 3")
     assert (gpus.left, len(gpus.jobs), on.__dict__["verbs"][-1]) == ([], 1, "stop")
@@ -469,13 +469,13 @@ def test_the_plan_has_the_hours_of_the_soak_and_says_what_goes_on(monkeypatch: p
 
 
 def test_a_log_stays_below_8_mib() -> None:
-    assert stage.runs_of(64, 1e9) == 144, "12 hours"
-    assert stage.runs_of(3520, 1e9) * (92 * 3520 + 4096) <= 8 << 20
-    assert stage.runs_of(3520, 1e9) >= 24, "2 hours"
-    assert stage.runs_of(64, 301) == 2
+    assert soak.runs_of(64, 1e9) == 144, "12 hours"
+    assert soak.runs_of(3520, 1e9) * (92 * 3520 + 4096) <= 8 << 20
+    assert soak.runs_of(3520, 1e9) >= 24, "2 hours"
+    assert soak.runs_of(64, 301) == 2
 
 
 @pytest.mark.parametrize("text", ["0h", "169h", "72", "3d", "1.5h", "-1h"])
 def test_a_length_out_of_range_is_refused(text: str) -> None:
     with pytest.raises(Misuse, match="expected 1h to 168h"):
-        stage.hours_of(text)
+        soak.hours_of(text)

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from stacks.accept.package import soak
+from stacks.accept.package.subjects import soak
 from tests.support import h200
 from tests.unit.hosts.bash import output
 
