@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -362,7 +362,7 @@ class Diagnosis:
     clock: Clock
     progress: ProgressCallback
     now: float = field(default_factory=time.time)
-    stages: ClassVar[tuple[Stage, ...]] = STAGES
+    stages: tuple[Stage, ...] = STAGES
 
     def run(self) -> State:
         """Run the stages; `stopped` of what is returned says why some did not run.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median, median_high
-from typing import Any, ClassVar
+from typing import Any, NamedTuple
 
 from busbar.exits import NoVerdict
 from busbar.fabric.diagnosis.kubernetes import InCluster, scope_of
@@ -206,9 +206,7 @@ class _Numbered(Diagnosis):
 
 
 class Alone(_Numbered):
-    """Each node alone, then again those that may be slow."""
-
-    stages: ClassVar[tuple[Stage, ...]] = ("A", "B")
+    """Each node alone, in stage B those that may be slow."""
 
     def groups(self, state: State, stage: Stage) -> list[Group]:
         best: dict[str, float] = {}
@@ -220,9 +218,7 @@ class Alone(_Numbered):
 
 
 class Pairs(_Numbered):
-    """Pairs inside and across rail groups, then again those that may be slow."""
-
-    stages: ClassVar[tuple[Stage, ...]] = ("A", "B")
+    """Pairs inside and across rail groups, in stage B those that may be slow."""
 
     def groups(self, state: State, stage: Stage) -> list[Group]:
         return [group for group in super().groups(state, stage) if len(group.nodes) == 2]
@@ -231,31 +227,21 @@ class Pairs(_Numbered):
 class Rails(_Numbered):
     """Every rail of every node, then again those that may be slow."""
 
-    stages: ClassVar[tuple[Stage, ...]] = ("C",)
-
     def groups(self, state: State, stage: Stage) -> list[Group]:
         known = Known({group: busbw for group, busbw, _ in state.results})
         scope, seed = self.scope, int(state.began)
         return [*plan_rails(state.present, scope.places, known, rails=scope.hardware.rails, seed=seed)]
 
 
-class AloneAgain(Alone):
-    """Each node alone, in short."""
+class Job(NamedTuple):
+    """A diagnosis that runs, the stages that it has, and its environment."""
 
-    stages: ClassVar[tuple[Stage, ...]] = ("A",)
-
-
-class PairsAgain(Pairs):
-    """Pairs, in short."""
-
-    stages: ClassVar[tuple[Stage, ...]] = ("A",)
+    what: type[_Numbered]
+    stages: tuple[Stage, ...]
+    env: Mapping[str, str] = {}
 
 
-Jobs = Sequence[tuple[type[_Numbered], Mapping[str, str]]]
-"""The diagnoses that run, each with its environment."""
-
-
-def diagnose(stage: str, jobs: Jobs, on: Running) -> dict[str, str]:
+def diagnose(stage: str, jobs: Sequence[Job], on: Running) -> dict[str, str]:
     """Run a stage on all workers of each pool. Raises NoVerdict."""
     notes: dict[str, str] = {}
     names = {pool: job_of(on.run, stage, number) for number, pool in enumerate(on.site.pools)}
@@ -268,22 +254,14 @@ def diagnose(stage: str, jobs: Jobs, on: Running) -> dict[str, str]:
             notes[pool] = (
                 f"NCCL named {len(hcas)} HCAs for {facts.required.rails} rails. Fix: validation.hcas"
             )
-        for what, env in jobs if pool not in notes else ():
-            _run(on, on.at(stage) / pool, pool, names[pool], what, env, hcas)
+        for job in jobs if pool not in notes else ():
+            _run(on, on.at(stage) / pool, pool, names[pool], job, hcas)
     return notes
 
 
-def _run(
-    on: Running,
-    folder: Path,
-    pool: str,
-    name: str,
-    what: type[_Numbered],
-    env: Mapping[str, str],
-    hcas: tuple[str, ...],
-) -> None:
+def _run(on: Running, folder: Path, pool: str, name: str, job: Job, hcas: tuple[str, ...]) -> None:
     own, inventory = on.cluster.validation_of(pool), Inventory.of(on.cluster)
-    validation = validation_of(own, ["all_reduce"], NCCL_RUN_DIAGNOSTICS="1", **env)
+    validation = validation_of(own, ["all_reduce"], NCCL_RUN_DIAGNOSTICS="1", **job.env)
     nodes = [*on.site.pools[pool].workers]
     plan_when_free(on, pool, name, validation, nodes=nodes)
     runner = InCluster(
@@ -293,7 +271,7 @@ def _run(
     scope = scope_of(inventory, pool, nodes, folder)
     scope = replace(scope, validation=own.model_copy(update={"hcas": [*hcas] or own.hcas}))
     folder.mkdir(parents=True, exist_ok=True)
-    found = what(runner, scope, on.clock, on.say).run()
+    found = job.what(runner, scope, on.clock, on.say, stages=job.stages).run()
     keep_logs(folder)
     if found.stopped:
         raise NoVerdict(f"pool {pool}: {found.stopped}")
@@ -307,29 +285,21 @@ def _hcas(on: Running, pool: str) -> tuple[str, ...]:
     return next((each.hcas for each in runs if each.hcas), ())
 
 
-def _seconds(first: float, again: float) -> Callable[[int], int]:
-    return lambda nodes: round(START_SECONDS + first + FEW_SECONDS + again)
+def _diagnosing(stage: str, jobs: Sequence[Job], first: float, again: float) -> Planned:
+    """A stage; FIRST and AGAIN: seconds of the first runs and of those that follow."""
+    seconds = round(START_SECONDS + first + FEW_SECONDS + again)
+    return Planned(stage, partial(diagnose, stage, jobs), True, lambda nodes: seconds)
 
 
-_ALONE = RUNS_ALONE * ALONE_SECONDS
-NVLINK = Planned(
-    "nvlink",
-    partial(diagnose, "nvlink", ((Alone, {}), (Alone, {NO_NVLINK: "1", "NCCL_SHM_DISABLE": "1"}))),
-    True,
-    _seconds(_ALONE, START_SECONDS - FEW_SECONDS + _ALONE),
+WITHOUT_NVLINK = {NO_NVLINK: "1", "NCCL_SHM_DISABLE": "1"}
+# Seconds of all runs alone, and those that the start of a second job of all nodes takes longer.
+_ALONE, _NEXT = RUNS_ALONE * ALONE_SECONDS, START_SECONDS - FEW_SECONDS
+NVLINK = _diagnosing(
+    "nvlink", [Job(Alone, ("A", "B")), Job(Alone, ("A", "B"), WITHOUT_NVLINK)], _ALONE, _NEXT + _ALONE
 )
-PAIRS = Planned(
-    "pairs", partial(diagnose, "pairs", ((Pairs, {}),)), True, _seconds(2 * PAIR_SECONDS, 7 * PAIR_SECONDS)
-)
+PAIRS = _diagnosing("pairs", [Job(Pairs, ("A", "B"))], 2 * PAIR_SECONDS, 7 * PAIR_SECONDS)
 # Eight rails, with two rounds each. Of 440 healthy nodes 26 rounds run again at a spread of 3 % with dips,
 # and none where runs hardly vary.
-RAILS = Planned(
-    "rails", partial(diagnose, "rails", ((Rails, {}),)), True, _seconds(16 * RAIL_SECONDS, 15 * RAIL_SECONDS)
-)
+RAILS = _diagnosing("rails", [Job(Rails, ("C",))], 16 * RAIL_SECONDS, 15 * RAIL_SECONDS)
 # After the soak, in short, to be compared with before.
-AFTER = Planned(
-    "after",
-    partial(diagnose, "after", ((AloneAgain, {}), (PairsAgain, {}))),
-    True,
-    _seconds(_ALONE, START_SECONDS - FEW_SECONDS + 2 * PAIR_SECONDS),
-)
+AFTER = _diagnosing("after", [Job(Alone, ("A",)), Job(Pairs, ("A",))], _ALONE, _NEXT + 2 * PAIR_SECONDS)
