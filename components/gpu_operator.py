@@ -18,8 +18,6 @@ class GpuOperator(HelmOperator):
     node-feature-discovery. `nodes`: Node name -> number of GPUs. `taints`: those of these Nodes.
     """
 
-    ready: pulumi.Output[str]
-
     def __init__(
         self,
         name: str,
@@ -33,5 +31,5 @@ class GpuOperator(HelmOperator):
         super().__init__(
             GPU_OPERATOR, name, opts, kubeconfig=kubeconfig, config=config, chart=config, taints=taints
         )
-        self.ready = self._wait_for_devices(f"{name}-gpus", config, GPU_RESOURCE, nodes, self.releases)
-        self.register_outputs({"version": self.version, "ready": self.ready})
+        self._wait_for_devices(f"{name}-gpus", config, GPU_RESOURCE, nodes, self.releases)
+        self.register_outputs({"version": self.version})

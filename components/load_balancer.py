@@ -19,8 +19,6 @@ class HAProxyLoadBalancer(pulumi.ComponentResource):
     `ca_pem`, which verifies the servers' certificates, and `install_id` are those of K3sControlPlane.
     """
 
-    endpoint: pulumi.Output[str]
-    """`https://<virtual IP or address>:6443`, known once the load balancers answer."""
     steps: list[remote.Command]
     """One Command per load balancer, in the order of the configuration."""
 
@@ -40,9 +38,7 @@ class HAProxyLoadBalancer(pulumi.ComponentResource):
         for host in config.inventory.load_balancers:
             # The load balancers change one at a time, so that one of them always works.
             self.steps.append(self._install(name, host))
-        answered = pulumi.Output.all(*(step.stdout for step in self.steps))
-        self.endpoint = answered.apply(lambda _: config.inventory.api_endpoint)
-        self.register_outputs({"endpoint": self.endpoint})
+        self.register_outputs({"endpoint": config.inventory.api_endpoint})
 
     def _install(self, component: str, host: Host) -> remote.Command:
         name = names.on_host(component, host.name)

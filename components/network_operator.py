@@ -22,8 +22,6 @@ class NetworkOperator(HelmOperator):
     `rails`: PCI addresses of the HCAs, such as 0000:1b:00.0.
     """
 
-    ready: pulumi.Output[str | None]
-
     def __init__(
         self,
         name: str,
@@ -36,7 +34,6 @@ class NetworkOperator(HelmOperator):
         taints: Sequence[Taint] = (),
     ) -> None:
         super().__init__(NETWORK_OPERATOR, name, opts, kubeconfig=kubeconfig, config=config, chart=config)
-        self.ready = pulumi.Output.from_input(None)
         if config.enabled:
             [release] = self.releases
             spec = pulumi.Output.from_input(rails).apply(
@@ -48,7 +45,7 @@ class NetworkOperator(HelmOperator):
                 # The release brings the CRD.
                 pulumi.ResourceOptions(parent=self, depends_on=[release], deleted_with=release),
             )
-            self.ready = self._wait_for_devices(
+            self._wait_for_devices(
                 f"{name}-hcas", config, config.resource, nodes, [policy], spec.apply(digest)
             )
-        self.register_outputs({"version": self.version, "ready": self.ready})
+        self.register_outputs({"version": self.version})

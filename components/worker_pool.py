@@ -68,8 +68,6 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
 
     steps: list[remote.Command]
     """One Command per worker, in the order of the configuration."""
-    node_names: pulumi.Output[list[str]]
-    """Names of the Nodes, known once all of them are Ready."""
 
     def __init__(
         self,
@@ -123,9 +121,7 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
         for host in workers:
             by_name[host.name] = self._install(host)
         self.steps = [*by_name.values()]
-        ready = pulumi.Output.all(*(step.stdout for step in self.steps))
-        self.node_names = ready.apply(lambda _: [host.name for host in workers])
-        self.register_outputs({"node_names": self.node_names})
+        self.register_outputs({"node_names": [host.name for host in workers]})
 
     def _agent(self, host: Host) -> str:
         """The resource that installs this worker."""

@@ -201,13 +201,13 @@ def check(
         fail("; ".join(map(_bad_option, error.errors())), USAGE)
     verdicts: dict[str, Verdict] = {}
     printed: dict[str, list[Table]] = {}
-    reports = {".html": html, ".svg": svg}
+    if len(files) > 1 and (html or svg):
+        fail("--html and --svg are for one FILE. Fix: give one", USAGE)
     for file in dict.fromkeys(files):
         log = read_file(file)
         verdicts[file] = judge_log(log, expectation)
         printed[file] = tables(log) if as_json else []
-        paths = reports if len(files) == 1 else _in_folders(reports, file, len(verdicts))
-        _write(file, verdicts[file], paths)
+        _write(file, verdicts[file], html, svg)
     print_text(_json(verdicts, printed) if as_json else _shown(verdicts, full=full))
     raise typer.Exit(min((v.exit_code for v in verdicts.values()), key=WORST.index))
 
@@ -240,17 +240,6 @@ def _shown(verdicts: dict[str, Verdict], *, full: bool) -> str:
     return "\n".join(verdict_text(v, sys.stdout, full=full) for v in verdicts.values())
 
 
-def _in_folders(reports: dict[str, Path | None], file: str, number: int) -> dict[str, Path | None]:
-    """Paths of the reports on FILE, the NUMBER-th of several, in the folders of REPORTS."""
-    name = "stdin" if file == "-" else Path(file).stem
-    for folder in filter(None, reports.values()):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            fail(f"{folder}: not a folder for the reports of several files: {error.strerror}", USAGE)
-    return {end: folder and folder / f"{number}-{name}{end}" for end, folder in reports.items()}
-
-
 def _without_folder(words: tuple[str, str]) -> str:
     """The second of two WORDS of a command; of an absolute path on this machine, its name."""
     option, equals, value = words[1].rpartition("=") if words[1].startswith("--") else ("", "", words[1])
@@ -258,8 +247,8 @@ def _without_folder(words: tuple[str, str]) -> str:
     return f"{option}{equals}{Path(value).name}" if value.startswith("/") and not of_hosts else words[1]
 
 
-def _write(file: str, verdict: Verdict, reports: dict[str, Path | None]) -> None:
-    if not any(reports.values()):
+def _write(file: str, verdict: Verdict, *paths: Path | None) -> None:
+    if not any(paths):
         return  # the template engine takes a while to import
     from busbar.judge.nccl.report.html import Origin, write_html
     from busbar.judge.nccl.report.svg import NoCurveError, write_svg
@@ -267,7 +256,7 @@ def _write(file: str, verdict: Verdict, reports: dict[str, Path | None]) -> None
     command = shlex.join(["busbar", *map(_without_folder, pairwise(sys.argv))])
     page = partial(write_html, origin=Origin.of(file, command=command))
     writers: tuple[Callable[[Verdict, Path], object], ...] = (page, write_svg)
-    for path, write in zip(reports.values(), writers, strict=True):
+    for path, write in zip(paths, writers, strict=True):
         if path is None:
             continue
         try:

@@ -408,15 +408,10 @@ def k3s_keys(cluster: Cluster) -> Iterator[Finding]:
 
 
 _CONTRADICTS = "contradicts the AuthenticationConfiguration with which busbar opens /livez and /readyz"
-# Mellanox/network-operator#1363: the CNI plugin of Multus never gets a new token.
-_SHORT_TOKENS = ("service-account-extend-token-expiration", "false")
-_ENDS_TOKEN = (
-    "ends the token of Multus after an hour, and then no pod starts (network_operator.secondary_networks)"
-)
 
 
 def api_server_arguments(cluster: Cluster) -> Iterator[Finding]:
-    """No argument of the API server contradicts its port, its users, or what runs in the cluster."""
+    """No argument of the API server contradicts its port or its users."""
     where = ("k3s", "server_args", "kube-apiserver-arg")
     for argument in arguments_of(cluster.k3s.server_args, where[-1]):
         option, _ = parsed(argument)
@@ -429,8 +424,6 @@ def api_server_arguments(cluster: Cluster) -> Iterator[Finding]:
                 f"{argument!r}: the API server does not start with it beside an AuthenticationConfiguration"
             )
             yield Finding(where, text, "use k3s.authentication.jwt")
-        if parsed(argument) == _SHORT_TOKENS and cluster.network_operator.secondary_networks:
-            yield Finding(where, _ENDS_TOKEN, "remove one of the two", repr(argument))
 
 
 # Operators

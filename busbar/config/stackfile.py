@@ -107,26 +107,15 @@ def tidy(node: Any, *, is_mapping_of_fields: bool = False) -> Any:
     return made
 
 
-_SSH_KEY = "remove it and run `pulumi config set --secret busbar:sshPrivateKey < KEYFILE`"
-_SSH_PASSWORD = "remove it and run `pulumi config set --secret busbar:sshPrivateKeyPassword`"
-_TOKEN = "remove it; busbar generates the cluster's tokens and stores them as secrets of the stack"
-_REGISTRY = "remove it and set the secret busbar:registryCredentials"
-_NO_PASSWORDS = "remove it; busbar logs in with a key or the ssh-agent, never with a password"
-_S3 = "remove it and set the secrets busbar:s3AccessKey and busbar:s3SecretKey"
-_ELSEWHERE = "remove it; the stack file and the state would show it. Use a Kubernetes Secret"
-_NESTED = (
-    "remove it; nested secrets reach the program in plain text. Secrets are top-level keys: "
-    + ", ".join(f"busbar:{key}" for key in SECRETS)
+_FIX = (
+    "remove it. busbar makes the cluster's tokens itself, and logs in with a key, never with a password. Its "
+    "own secrets are top-level keys, which `pulumi config set --secret busbar:KEY` sets: "
+    f"{', '.join(SECRETS)}. Any other one belongs into a Kubernetes Secret"
 )
-
-# Pattern of a whole key, in snake case -> what to do.
-_FIXES = (
-    (r"(ssh_)?private_key", _SSH_KEY),
-    (r"((ssh_)?private_)?key_password|passphrase", _SSH_PASSWORD),
-    (r"((agent|server)_)?token", _TOKEN),
-    (r"((etcd_)?s3_)?(access|secret)_key", _S3),
-    (r"registry_credentials", _REGISTRY),
-    (r"(.*_)?api_key", _ELSEWHERE),
+# A whole key, in snake case.
+_SECRET_KEY = re.compile(
+    r"(ssh_)?private_key|((ssh_)?private_)?key_password|passphrase|password|passwd|((agent|server)_)?token"
+    r"|((etcd_)?s3_)?(access|secret)_key|registry_credentials|(.*_)?api_key"
 )
 # NGC's personal keys, and tokens of GitHub and Hugging Face, under whatever key.
 _SECRET_TEXT = re.compile(r"nvapi-[\w-]{20,}|gh[opsu]_\w{30,}|github_pat_\w{30,}|hf_[A-Za-z0-9]{30,}")
@@ -138,33 +127,28 @@ def secrets_in(data: Any, path: KeyPath = ()) -> Iterator[Finding]:
     if isinstance(data, Mapping):
         for key, value in data.items():
             here = (*path, str(key))
-            fix = _fix(here)
-            if fix is None and isinstance(value, Mapping) and set(value) == {"secure"}:
-                fix = _NESTED
-            if fix is None:
+            # Nested secrets reach the program in plain text.
+            is_secret = _is_secret(here) or (isinstance(value, Mapping) and set(value) == {"secure"})
+            if not is_secret:
                 yield from secrets_in(value, here)
             elif value is not None and value != "":
-                yield Finding(here, "is a secret inside busbar:cluster", fix)
+                yield Finding(here, "is a secret inside busbar:cluster", _FIX)
     elif isinstance(data, list):
         for index, value in enumerate(data):
             yield from secrets_in(value, (*path, index))
-    elif isinstance(data, str) and "PRIVATE KEY-----" in data:
-        yield Finding(path, "is a private key inside busbar:cluster", _SSH_KEY)
-    elif isinstance(data, str) and _SECRET_TEXT.search(data):
-        yield Finding(path, "is a secret inside busbar:cluster", _ELSEWHERE)
+    elif isinstance(data, str) and ("PRIVATE KEY-----" in data or _SECRET_TEXT.search(data)):
+        yield Finding(path, "is a secret inside busbar:cluster", _FIX)
 
 
-def _fix(path: KeyPath) -> str | None:
+def _is_secret(path: KeyPath) -> bool:
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(path[-1])).replace("-", "_").lower()
-    if path[:2] == ("k3s", "registries") and name in {"auth", "password", "username", "identity_token"}:
-        return _REGISTRY
+    if path[:2] == ("k3s", "registries") and name in {"auth", "username", "identity_token"}:
+        return True
     if path[:2] == ("k3s", "rotate"):
-        return None  # numbers of rotations
-    if name in {"password", "passwd"}:
-        return _NO_PASSWORDS if path[0] in ("ssh", "hosts") and path[1:] else _ELSEWHERE
+        return False  # numbers of rotations
     if path[:2] == ("validation", "env") and path[2:]:
-        return _ELSEWHERE if _SECRET_VARIABLE.search(name) else None
-    return next((fix for pattern, fix in _FIXES if re.fullmatch(pattern, name)), None)
+        return bool(_SECRET_VARIABLE.search(name))
+    return bool(_SECRET_KEY.fullmatch(name))
 
 
 def plain_text(key: str, project: str = "busbar") -> Finding:

@@ -137,24 +137,18 @@ def _cron(value: str) -> str:
     return value
 
 
-# Folders of the system or of other software: neither they nor a folder below them may be exported.
-SYSTEM_TREES = (
-    *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys"),
-    *("/tmp", "/usr", "/var/cache", "/var/lib", "/var/log", "/var/mail", "/var/spool", "/var/tmp"),
+# Folders of the system or of other software, with all below them, and folders that others share.
+_NOT_EXPORTED = re.compile(
+    r"/(bin|boot|dev|etc|lib|lib32|lib64|proc|root|run|sbin|sys|tmp|usr|var/(cache|lib|log|mail|spool|tmp))(/.*)?"
+    r"|/|/(export|home|media|mnt|opt|srv|var)"
 )
-# Folders shared with others: only a folder below them may be exported.
-SHARED_FOLDERS = ("/", "/export", "/home", "/media", "/mnt", "/opt", "/srv", "/var")
 
 
 def _exported_folder(value: str) -> str:
     if posixpath.normpath(value) != value:
         raise invalid("is not a normalised path", posixpath.normpath(value))
-    tree = next((each for each in SYSTEM_TREES if f"{value}/".startswith(f"{each}/")), None)
-    if tree:
-        raise invalid(f"is a system folder (below {tree})", "use a folder of its own, such as /srv/busbar")
-    if value in SHARED_FOLDERS:
-        below = posixpath.join(value, "busbar")
-        raise invalid("is a shared folder", f"use a folder below it, such as {below}")
+    if _NOT_EXPORTED.fullmatch(value):
+        raise invalid("is a folder of the system, or shared with others", "use one such as /srv/busbar")
     return value
 
 

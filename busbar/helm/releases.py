@@ -13,18 +13,15 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
-from busbar.exits import Failed
 from busbar.kube.batches import answer
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.objects import find
 from busbar.kube.pods import issue_report
 from busbar.kube.wait import Clock, Deadline, Pending, SystemClock, TimedOut, wait_until
-from busbar.text import listed
 
 
 def hook_job_problems(api: Api, namespace: str) -> list[str]:
@@ -45,45 +42,6 @@ def jobs_of_uninstallations(api: Api) -> list[str]:
     records = api.list("/api/v1/secrets", labelSelector="owner=helm,status=uninstalling")
     namespaces = sorted({record["metadata"]["namespace"] for record in records})
     return [line for each in namespaces for line in hook_job_problems(api, each)]
-
-
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_NAMED_FIELDS = 4
-
-
-def has_crds(api: Api, path: str) -> bool:
-    """Return whether the cluster has the CRD of a collection, such as /apis/nvidia.com/v1/clusterpolicies."""
-    _, _, group, _, plural = path.split("/")
-    return find(api, f"{CRDS}/{plural}.{group}") is not None
-
-
-def compare_crds(api: Api, objects: Iterable[JsonObject], show: str) -> None:
-    """Raise Failed where a CRD among `objects` has fields that the one of the cluster lacks.
-
-    `show`: the command that prints the chart's CRDs. Raises ApiError.
-    """
-    old = []
-    for crd in (each for each in objects if each.get("kind") == "CustomResourceDefinition"):
-        name = crd["metadata"]["name"]
-        found = find(api, f"{CRDS}/{name}")
-        if found and (lacking := sorted({*_fields(crd)} - {*_fields(found)})):
-            old.append(f"the CRD {name} of the cluster lacks {listed(lacking, _NAMED_FIELDS)}")
-    if old:
-        fix = f"{show} | kubectl apply --server-side --force-conflicts -f -"
-        raise Failed(f"{'; '.join(old)}, which the chart has: they would be dropped. Fix: {fix}")
-
-
-def _fields(schema: Any, path: str = "") -> Iterator[str]:
-    """VERSION.spec.FIELD of each field, of a CRD or a part of its schema."""
-    if not isinstance(schema, dict):
-        return
-    for version in (schema.get("spec") or {}).get("versions") or ():
-        yield from _fields((version.get("schema") or {}).get("openAPIV3Schema"), version["name"])
-    for name, below in (schema.get("properties") or {}).items():
-        yield f"{path}.{name}"
-        yield from _fields(below, f"{path}.{name}")
-    for part in ("items", "additionalProperties"):
-        yield from _fields(schema.get(part), path)
 
 
 # Helm refuses any operation while the newest record is pending, and an upgrade while it is uninstalling.

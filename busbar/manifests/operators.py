@@ -62,8 +62,6 @@ class Operator:
     releases: Sequence[str] = ()
     needed: Mapping[str, str] = field(default_factory=dict)
     seconds_per_node: int = 0
-    renews_crds: bool = False
-    """Whether a hook of the chart replaces older CRDs also before an installation."""
 
     def config(self, cluster: Cluster) -> Any:
         """Its section of the configuration, with values that follow from the taints of the servers."""
@@ -181,7 +179,6 @@ NETWORK_OPERATOR = Operator(
     config_key="network_operator",
     release="network-operator",
     namespace="nvidia-network-operator",
-    renews_crds=True,
     on_servers=lambda tolerated: {"operator": tolerated},
     policy={"kind": "NicClusterPolicy", "path": "/apis/mellanox.com/v1alpha1/nicclusterpolicies"},
     # Node Feature Discovery sets the first, the operator the second (manifests/state-sriov-device-plugin).

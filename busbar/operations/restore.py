@@ -283,7 +283,6 @@ class ServerState:
 
     host: Host
     install_id: str
-    running: bool
     restoring: bool
     has_s3: bool
     problem: str
@@ -297,7 +296,6 @@ class ServerState:
         return cls(
             host,
             str(facts["install_id"]),
-            bool(facts["running"]),
             bool(facts["restoring"]),
             bool(facts["s3"]),
             str(facts["problem"]),

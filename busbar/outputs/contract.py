@@ -245,12 +245,13 @@ def summarize(
 
 def read_result(stdout: str | None) -> dict[str, Any]:
     """The PoolResult that `busbar nccl collect` printed, as JSON values; any other text is `unknown`."""
-    try:
-        return PoolResult.model_validate(_printed(stdout or "")).model_dump(mode="json", exclude_none=True)
-    except ValidationError as error:
-        problem = problems(error)
-    except (AttributeError, TypeError, ValueError) as error:
-        problem = f"it is not a verdict ({error})"
+    printed = _object(stdout)
+    problem = f"unsupported format {printed.get('format')!r}, supported: {FORMAT}"
+    if printed.get("format") == FORMAT:
+        try:
+            return PoolResult.model_validate(printed).model_dump(mode="json", exclude_none=True)
+        except ValidationError as error:
+            problem = problems(error)
     reason = f"the output of `busbar nccl collect` cannot be read: {problem}. Fix: raise validation.run"
     return {"verdict": "unknown", "reasons": [reason]}
 
@@ -296,13 +297,6 @@ def _object(text: str | None) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _printed(text: str) -> dict[str, Any]:
-    printed = json.loads(text)
-    if printed.get("format") != FORMAT:
-        raise ValueError(f"unsupported format {printed.get('format')!r}, supported: {FORMAT}")
-    return dict(printed)
 
 
 def _points(result: Mapping[str, Any]) -> Iterator[tuple[int, float]]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -91,27 +90,6 @@ def create_release(
     # A folder or an archive has one version, whichever is configured.
     version = None if chart.is_local else chart.version
 
-    async def check(api: RestApi) -> None:
-        policy = operator.policy
-        if not policy or operator.renews_crds:
-            return
-        if not await asyncio.to_thread(releases.has_crds, api, policy["path"]):
-            return
-        request = {
-            "path" if chart.is_local else "chart": chart.chart,
-            "version": version,
-            "fetch_opts": {"repo": repository},
-            "release_name": operator.release,
-            "values": dict(values),
-        }
-        found = await pulumi.runtime.invoke_async(
-            "kubernetes:helm:template", {"jsonOpts": json.dumps(request)}, pulumi.InvokeOptions(parent=parent)
-        )
-        options = {"--repo": repository, "--version": version}
-        given = [f"{key} {value}" for key, value in options.items() if value]
-        command = " ".join(["helm show crds", chart.chart, *given])
-        await asyncio.to_thread(releases.compare_crds, api, list(found["result"]), command)
-
     release = kubernetes.helm.v3.Release(
         resource,
         kubernetes.helm.v3.ReleaseArgs(
@@ -135,7 +113,7 @@ def create_release(
             # Two releases of one name would share their objects, so the old one is deleted first.
             delete_before_replace=True,
             hooks=create_recovery_hooks(
-                resource, operator.release, operator.namespace, kubeconfig, check, before_change
+                resource, operator.release, operator.namespace, kubeconfig, before_change
             ),
         ),
     )
@@ -193,11 +171,10 @@ def create_recovery_hooks(
     release: str,
     namespace: str,
     kubeconfig: pulumi.Input[str],
-    check: Callable[[RestApi], Awaitable[None]] | None = None,
     before_change: Callable[[Api], None] | None = None,
 ) -> pulumi.ResourceHookBinding:
-    """The hooks for the Release resource `name` of a `release` in Helm. `check` is called before its
-    installation, `before_change` also before each upgrade.
+    """The hooks for the Release resource `name` of a `release` in Helm. `before_change` is called before its
+    installation and each upgrade.
     """
 
     async def prepare(step: Callable[[Api, str, str], str | None]) -> None:
@@ -207,8 +184,6 @@ def create_recovery_hooks(
 
     async def before_create(_: pulumi.ResourceHookArgs) -> None:
         await prepare(releases.before_install)
-        if check:
-            await check(RestApi(str(await pulumi.Output.from_input(kubeconfig).future())))
 
     async def before_update(_: pulumi.ResourceHookArgs) -> None:
         await prepare(releases.before_upgrade)
@@ -287,9 +262,9 @@ class HelmOperator(pulumi.ComponentResource):
         nodes: Mapping[str, int],
         after: Sequence[pulumi.Resource],
         *triggers: pulumi.Input[Any],
-    ) -> pulumi.Output[str]:
+    ) -> None:
         """Register the Command that waits until `nodes` offer so many units of `resource` each."""
-        wait = create_cluster_command(
+        create_cluster_command(
             name,
             "wait allocatable",
             self._operator.wait_request(config, resource, nodes),
@@ -297,7 +272,6 @@ class HelmOperator(pulumi.ComponentResource):
             pulumi.ResourceOptions(parent=self, depends_on=after, replacement_trigger=changes(*self._made)),
             triggers=[digest(self._values), *triggers, config.version],
         )
-        return wait.stdout
 
 
 Ready = Callable[[RestApi], Sequence[Finding]]

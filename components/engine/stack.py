@@ -26,7 +26,6 @@ from busbar.config.stackfile import (
     KEY,
     PROJECT,
     ROLES,
-    ListedHosts,
     kept_in,
     plain_text,
     read_file,
@@ -59,8 +58,6 @@ def load_listed(
     gone = [name for name in former if name not in {host.name for host in found.listed.hosts}]
     _refuse_lost(found.given, {name: former[name] for name in gone})
     made = found.load(load, root=root, **more)
-    if former:
-        _show_changes(found, former, gone)
     write_whole(kept_in(root, pulumi.get_stack()), found.listed.text(found.given.source))
     return made
 
@@ -111,19 +108,6 @@ def _refuse_lost(given: HostsFrom, gone: Mapping[str, Mapping[str, Any]]) -> Non
     ]
     if problems:
         raise ConfigError(problems)
-
-
-def _show_changes(found: ListedHosts, former: Mapping[str, Mapping[str, Any]], gone: list[str]) -> None:
-    now = {host.name: host.address for host in found.listed.hosts}
-    moved = [
-        f"{name} {host['address']} -> {now[name]}"
-        for name, host in former.items()
-        if name in now and host["address"] != now[name]
-    ]
-    new = [name for name in now if name not in former]
-    changes = {"added": new, "removed": gone, "with another address": moved}
-    if told := [f"{kind}: {listed(names, _SHOWN)}" for kind, names in changes.items() if names]:
-        pulumi.warn(f"hosts of {found.given.source}: {'; '.join(told)}")
 
 
 def _ask(function: str, arguments: Mapping[str, Any], what: str) -> Any:

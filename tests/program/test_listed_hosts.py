@@ -143,20 +143,6 @@ def test_a_stack_without_a_usable_list_is_refused_and_nothing_is_registered(
     assert not (tmp_path / ".busbar").exists()
 
 
-@pytest.mark.parametrize("preview", [True, False])
-def test_hosts_that_come_and_go_are_named(up: Any, preview: bool) -> None:
-    former = state()
-    former[-1] = {**former[-1], "address": "198.18.9.9"}
-    former.append({"name": "gpu-9", "role": "worker", "address": "198.18.0.9"})
-    del former[0]
-    run = up(Stacks({"hosts": HOSTS}, former), preview=preview, stack=STACK, allow_removal=True)
-    assert run.error is None
-    assert run.messages == [
-        f"hosts of stack {STACK}: added: lb-1; removed: gpu-9; with another address: gpu-3 198.18.9.9 -> "
-        "198.18.0.4"
-    ]
-
-
 def test_a_quarantine_beside_the_list_is_one_of_the_worker(up: Any) -> None:
     reason = "rail 3 is slow"
     workers = [

@@ -11,7 +11,7 @@ import pytest
 from busbar import capability
 from busbar.capability import capabilities
 from busbar.cli.main import build
-from busbar.cli.stack.keep import gate_of
+from busbar.cli.stack.report import gate_of
 from busbar.outputs import CLUSTER
 
 PROJECT = Path(__file__).parents[2]

@@ -10,12 +10,11 @@ from pulumi import automation as auto
 from busbar import hooks, names
 from busbar.capability import Gate, notify, of_project
 from busbar.cli.charts import Consumed, consumed, differences
-from busbar.cli.stack import copies, keep, recovery, session
+from busbar.cli.stack import copies, recovery, report, session
 from busbar.cli.stack.changes import PlannedChanges
 from busbar.cli.stack.engine import Snapshot, import_state, open_stack, snapshot
 from busbar.cli.stack.errors import reasons
 from busbar.cli.stack.guard import check_upgrades, guard_of
-from busbar.cli.stack.report import next_run, report, show_uncleaned, unchanged
 from busbar.cli.stack.rows import Rows, resource_name
 from busbar.cli.stack.session import Session
 from busbar.cli.stack.target import ALL, CHARTS, Options, Target
@@ -45,7 +44,7 @@ def up(target: Target, options: Options) -> int:
     def run(s: Session) -> int:
         stack = open_stack(s.engine, target, create=s.say)
         state = snapshot(stack)
-        check_upgrades(target, state, lambda: keep.of(stack.outputs()).values)
+        check_upgrades(target, state)
         again = _apply_again(s, state, options)
         on, changed = _changed_charts(s, state, options)
         if not options.skip_preview:
@@ -74,7 +73,7 @@ def up(target: Target, options: Options) -> int:
             continue_on_error=True,
         )
         # A second read of the outputs takes seconds in a large stack.
-        outputs = keep.of(result.outputs if result else stack.outputs())
+        outputs = report.outputs_of(result.outputs if result else stack.outputs())
         return _after_up(s, stack, rows, outputs, failure, state)
 
     return session.run("up", target, run, asks=not options.yes)
@@ -82,7 +81,7 @@ def up(target: Target, options: Options) -> int:
 
 def _apply_again(s: Session, state: Snapshot, options: Options) -> list[str] | None:
     """The URNs of steps on hosts that run although nothing in them has changed."""
-    failed = keep.failed_steps(s.target.folder)
+    failed = report.failed_steps(s.target.folder)
     if not failed and not options.converge:
         return None
     off = stackfile.quarantined(s.target.project / s.target.file)
@@ -111,7 +110,7 @@ def preview(target: Target, options: Options) -> int:
     def run(s: Session) -> int:
         stack = open_stack(s.engine, target, create=s.say)
         state = snapshot(stack)
-        check_upgrades(target, state, lambda: keep.of(stack.outputs()).values)
+        check_upgrades(target, state)
         again = _apply_again(s, state, options)
         _changed_charts(s, state, options)
         plan, failure = _preview(s, stack, options, again)
@@ -127,7 +126,7 @@ def destroy(target: Target, options: Options) -> int:
         if not state.resources:
             s.say(f"stack {target.name} has no resources")
             return DONE
-        guard = guard_of(target, state, lambda: keep.of(stack.outputs()).values)
+        guard = guard_of(target, state, lambda: report.outputs_of(stack.outputs()).values)
         if guard.gone:
             s.say(f"{guard.gone}, and so are the resources of this stack: only its state is emptied")
         else:
@@ -153,7 +152,7 @@ def destroy(target: Target, options: Options) -> int:
                 return FAILED
         if guard.gone:
             import_state(stack, state.emptied)
-            keep.remove(target.folder)
+            report.remove_kept(target.folder)
             return DONE
         # Jobs may have started since the first question.
         guard.check(ends=True)
@@ -164,9 +163,9 @@ def destroy(target: Target, options: Options) -> int:
             s.fail(reasons(rows.errors, failure, printed=rows.printed))
             s.say(f"Next: after the repair `{s.command}` again; it continues where this one stopped.")
             return FAILED
-        keep.remove(target.folder)
+        report.remove_kept(target.folder)
         s.title(rows.summary())
-        show_uncleaned(s.console, snapshot(stack), target)
+        report.show_uncleaned(s.console, snapshot(stack), target)
         return DONE
 
     return session.run("destroy", target, run, asks=not options.yes)
@@ -174,7 +173,9 @@ def destroy(target: Target, options: Options) -> int:
 
 def status(target: Target, *, as_json: bool = False) -> int:
     return session.run(
-        "status", target, lambda s: report(s.console, open_stack(s.engine, target), target, as_json=as_json)
+        "status",
+        target,
+        lambda s: report.status(s.console, open_stack(s.engine, target), target, as_json=as_json),
     )
 
 
@@ -203,26 +204,26 @@ def _preview(
 
 
 def _after_up(
-    s: Session, stack: auto.Stack, rows: Rows, outputs: keep.Outputs, failure: str, before: Snapshot
+    s: Session, stack: auto.Stack, rows: Rows, outputs: report.Outputs, failure: str, before: Snapshot
 ) -> int:
     """Keep and show the outputs, keep a copy of the state, and print the next steps."""
     wrote = rows.outputs_written or not failure
     if wrote:
-        keep.keep(outputs, s.target.folder)
-    if outputs.gate == CLUSTER and (kubeconfig := outputs.values.get(keep.KUBECONFIG)):
+        report.keep_outputs(outputs, s.target.folder)
+    if outputs.gate == CLUSTER and (kubeconfig := outputs.values.get(report.KUBECONFIG)):
         notify(lambda: RestApi(kubeconfig), s.say, outputs.values)
     if wrote:
         s.title("" if outputs.gate else "outputs")
-        keep.show(s.console, outputs, s.target)
+        report.show_outputs(s.console, outputs, s.target)
     s.title(rows.summary(failed=bool(failure)), "")
     if not wrote and outputs.values:
-        s.say(keep.former(outputs, s.target.folder))
+        s.say(report.former(outputs, s.target.folder))
     if not rows.counts and not failure and outputs.gate:
-        s.say(unchanged(outputs.gate, s.target))
+        s.say(report.unchanged(outputs.gate, s.target))
     state = before
     if rows.counts or rows.resumes or removal.recorded(s.target.folder):
         state = snapshot(stack)
-        show_uncleaned(s.console, state, s.target)
+        report.show_uncleaned(s.console, state, s.target)
         if rows.resumes and not failure:
             _forget_completed(s, stack, state)
     copies.keep(s, before, state)
@@ -236,11 +237,11 @@ def _after_up(
     return FAILED
 
 
-def _gate_failed(s: Session, outputs: keep.Outputs, gate: Gate) -> int:
+def _gate_failed(s: Session, outputs: report.Outputs, gate: Gate) -> int:
     found = outputs.values.get(gate.reasons) or ["the outputs give no reason"]
     name = outputs.values.get("cluster_name") or s.target.name
     s.fail([f"  - {reason}" for reason in found], title=f"{gate.title} for cluster {name}")
-    s.say(f"Next: after the repair {next_run(gate, s.target)}, then `{s.command}`.")
+    s.say(f"Next: after the repair {report.next_run(gate, s.target)}, then `{s.command}`.")
     if gate == CLUSTER:
         hooks.call("gate_failed", s.target.project / s.target.file, s.say)
     return FAILED

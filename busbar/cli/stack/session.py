@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.text import Text
 
 from busbar.cli.output import NO_TERMINAL, discard_stdout
-from busbar.cli.stack import keep
 from busbar.cli.stack.engine import Engine, Interrupts
 from busbar.cli.stack.errors import UNREADABLE_STATE, fixes, reasons
 from busbar.cli.stack.recovery import StateFiles, without_stale_lock
+from busbar.cli.stack.report import failed_steps, keep_failed_steps
 from busbar.cli.stack.rows import Rows
 from busbar.cli.stack.target import Target
 from busbar.cli.stackfile import login_of
@@ -97,8 +97,8 @@ class Session:
                     result = without_stale_lock(stack, rows.say, act)
                 except auto.CommandError as error:
                     failure = self.engine.stderr or str(error)
-        unfinished = rows.unfinished(keep.failed_steps(self.target.folder))
-        keep.keep_failed_steps(unfinished, self.target.folder)
+        unfinished = rows.unfinished(failed_steps(self.target.folder))
+        keep_failed_steps(unfinished, self.target.folder)
         if failure and self.interrupts.count:
             self._explain_interruption(rows)
             raise KeyboardInterrupt

@@ -71,14 +71,10 @@ def edited(path: str, value: Any) -> dict[str, Any]:
         ("pools.h100.flow_control", "fail", "'fail' is not one of 'warn', 'require' or 'ignore'"),
         ("nfs_server.folder", "srv", "is not an absolute path without spaces, such as /srv/busbar"),
         ("nfs_server.folder", "/srv/../etc", "is not a normalised path. Fix: /etc"),
-        ("nfs_server.folder", "/etc/busbar", "is a system folder (below /etc)"),
-        ("nfs_server.folder", "/var/lib/rancher", "is a system folder (below /var/lib)"),
-        (
-            "nfs_server.folder",
-            "/srv",
-            "is a shared folder. Fix: use a folder below it",
-        ),
-        ("nfs_server.folder", "/", "is a shared folder"),
+        ("nfs_server.folder", "/etc/busbar", "is a folder of the system, or shared with others"),
+        ("nfs_server.folder", "/var/lib/rancher", "is a folder of the system"),
+        ("nfs_server.folder", "/srv", "or shared with others. Fix: use one such as /srv/busbar"),
+        ("nfs_server.folder", "/", "is a folder of the system, or shared with others"),
         (
             "http_proxy.url",
             "http://proxy.example.com",
@@ -189,7 +185,7 @@ def test_a_network_that_contains_many_hosts_is_one_finding() -> None:
 )
 def test_keys_of_registries_and_hubs_are_refused_wherever_they_are(path: str, value: Any) -> None:
     [found] = findings(edited(path, value))
-    assert "is a secret inside busbar:cluster. Fix: remove it; the stack file and the state" in found
+    assert "is a secret inside busbar:cluster. Fix: remove it. " in found
     assert "aaaa" not in found and "bbbb" not in found
 
 

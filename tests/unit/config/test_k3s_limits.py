@@ -148,14 +148,6 @@ def test_labels_are_those_that_the_kubelet_accepts(label: str, accepted: bool) -
         assert found.startswith(f"pools.h100.labels.{label}: {label!r} is a label with which the kubelet ")
 
 
-def test_tokens_of_an_hour_are_refused_where_multus_never_gets_a_new_one() -> None:
-    argument = "service-account-extend-token-expiration=false"
-    k3s = {**SHA, "server_args": {"kube-apiserver-arg": argument}}
-    load(site(k3s=k3s))
-    [found] = findings(site(k3s=k3s, network_operator={"secondary_networks": True}))
-    assert found.startswith(f"k3s.server_args.kube-apiserver-arg: {argument!r} ends the token of Multus")
-
-
 def test_numbers_of_rotations_are_no_secrets_although_they_are_named_after_tokens() -> None:
     numbers = {"certificates": 1, "server_token": 3, "agent_token": 4}
     assert load(site(k3s={**SHA, "rotate": numbers})).k3s.rotate.model_dump() == numbers

@@ -122,10 +122,9 @@ def test_a_verdict_of_a_full_size_sweep_of_440_hosts_stays_below_4_kb() -> None:
 @pytest.mark.parametrize(
     ("printed", "problem"),
     [
-        (None, "it is not a verdict (Expecting value"),
-        ("Killed", "it is not a verdict (Expecting value"),
-        ("[]", "it is not a verdict ("),
-        ('{"passed": "yes"}', "it is not a verdict ("),
+        (None, "unsupported format None, supported: 4"),
+        ("Killed", "unsupported format None, supported: 4"),
+        ("[]", "unsupported format None, supported: 4"),
         ('{"format": 4}', "verdict: Field required"),
         (
             '{"format": 4, "verdict": "good"}',

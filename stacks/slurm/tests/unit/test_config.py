@@ -219,7 +219,7 @@ def test_homes_are_never_those_of_one_user_for_all() -> None:
     [only] = findings(home={"nfs": {"folder": "/srv/home", "squash": "all"}})
     assert only.startswith("home.nfs.squash: ")
     [only] = findings(home={"nfs": {"folder": "/home"}})
-    assert only.startswith("home.nfs.folder: '/home' is a shared folder")
+    assert only.startswith("home.nfs.folder: '/home' is a folder of the system, or shared")
 
 
 def test_what_is_no_object_is_refused() -> None:

@@ -24,7 +24,6 @@ from busbar.kube.gpus import Workload
 from busbar.operations.verify import UnknownState
 from tests.support.clusters import site
 from tests.support.kube_cluster import Clock
-from tests.unit.helm.test_installed import deployed
 
 KUBECONFIG = {"kubeconfig": "text"}
 SWITCH = r"set removal\.cancel_jobs: true in Pulumi\.prod\.yaml, which ends them; then retry"
@@ -249,25 +248,15 @@ def upgrade(folder: Path, network: Mapping[str, Any], in_state: str | None) -> N
         "outputs": {"status": {"version": in_state}},
     }
     state = json.dumps({"deployment": {"resources": [release] if in_state else []}})
-    check_upgrades(Target(folder, "prod"), Snapshot((), (), state), lambda: KUBECONFIG)
+    check_upgrades(Target(folder, "prod"), Snapshot((), (), state))
 
 
-def test_an_upgrade_over_a_major_release_is_refused_with_those_between(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(guard, "connect", lambda *_: deployed("26.1.2"))
+def test_an_upgrade_over_a_major_release_is_refused_with_those_between(tmp_path: Path) -> None:
     with pytest.raises(
         Failed, match=r"^no changes made:\nnetwork_operator\.version: '26\.10\.0' cannot"
     ) as told:
         upgrade(tmp_path, {"version": "26.10.0"}, "26.1.2")
-    assert str(told.value).endswith("upgrade to 26.4.2, then to 26.7.0 first, each with: busbar up prod")
-
-
-def test_helm_s_records_decide_where_they_differ_from_the_state(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(guard, "connect", lambda *_: deployed("26.7.0"))
-    upgrade(tmp_path, {"version": "26.10.0"}, "26.1.2")
+    assert "to 26.4.2, then to 26.7.0 first, each with: busbar up prod\nIf Helm has" in str(told.value)
 
 
 @pytest.mark.parametrize(
@@ -279,15 +268,13 @@ def test_helm_s_records_decide_where_they_differ_from_the_state(
         ({"version": "26.10.0", "enabled": False}, "26.1.2"),
     ],
 )
-def test_a_step_that_leaves_out_nothing_does_not_ask_the_cluster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, network: Mapping[str, Any], in_state: str | None
+def test_an_upgrade_that_leaves_out_nothing_is_accepted(
+    tmp_path: Path, network: Mapping[str, Any], in_state: str | None
 ) -> None:
-    monkeypatch.setattr(guard, "connect", lambda *_: pytest.fail("asked"))
     upgrade(tmp_path, network, in_state)
 
 
-def test_a_local_chart_has_its_own_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "connect", lambda *_: deployed("26.1.2"))
+def test_a_local_chart_has_its_own_version(tmp_path: Path) -> None:
     (tmp_path / "chart").mkdir()
     about = tmp_path / "chart" / "Chart.yaml"
     about.write_text("name: network-operator\nversion: 26.4.2\n")
@@ -295,14 +282,3 @@ def test_a_local_chart_has_its_own_version(tmp_path: Path, monkeypatch: pytest.M
     about.write_text("name: network-operator\nversion: 26.7.0\n")
     with pytest.raises(Failed, match=r"'26\.7\.0' cannot follow 26\.1\.2"):
         upgrade(tmp_path, {"chart": "./chart"}, "26.1.2")
-
-
-def test_a_leap_is_no_pass_where_the_cluster_does_not_respond(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def silent(*_: Any) -> None:
-        raise UnknownState("no route to host")
-
-    monkeypatch.setattr(guard, "connect", silent)
-    with pytest.raises(Failed, match=r"which is unknown: no route to host\. Fix: make"):
-        upgrade(tmp_path, {"version": "26.10.0"}, "26.1.2")

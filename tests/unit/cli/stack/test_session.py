@@ -13,7 +13,7 @@ from pulumi import automation as auto
 from pulumi.automation.errors import create_command_error
 from rich.console import Console
 
-from busbar.cli.stack import commands, keep, report
+from busbar.cli.stack import commands, report
 from busbar.cli.stack.engine import Interrupts, Snapshot
 from busbar.cli.stack.rows import Rows
 from busbar.cli.stack.session import Session
@@ -110,7 +110,7 @@ def test_a_step_that_broke_off_in_an_earlier_update_is_applied_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target, worker = Target(tmp_path, "prod"), "urn:pulumi:prod::busbar::x::busbar-worker@w-1"
-    keep.keep_failed_steps([worker], target.folder)
+    report.keep_failed_steps([worker], target.folder)
     asked: list[Any] = []
 
     def preview(**options: Any) -> None:
@@ -136,17 +136,16 @@ def test_a_step_that_broke_off_in_an_earlier_update_is_applied_again(
 def test_an_upgrade_over_a_release_is_refused_before_the_engine_plans_anything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Any
 ) -> None:
-    def refuse(target: Target, state: Snapshot, outputs: Any) -> None:
-        raise Failed(f"{target.name} {state.resources} {outputs()}")
+    def refuse(target: Target, state: Snapshot) -> None:
+        raise Failed(f"{target.name} {state.resources}")
 
-    secret = auto.OutputValue("text", secret=True)
-    stack = SimpleNamespace(name="prod", outputs=lambda: {"kubeconfig": secret})
+    stack = SimpleNamespace(name="prod")
     session: Any = SimpleNamespace(target=Target(tmp_path, "prod"), engine=None, say=print)
     monkeypatch.setattr(commands, "open_stack", lambda *_, **__: stack)
     monkeypatch.setattr(commands, "snapshot", lambda _: Snapshot(("urn",), ()))
     monkeypatch.setattr(commands, "check_upgrades", refuse)
     monkeypatch.setattr("busbar.cli.stack.session.run", lambda verb, target, run, **_: run(session))
-    with pytest.raises(Failed, match=r"prod \('urn',\) {'kubeconfig': 'text'}"):
+    with pytest.raises(Failed, match=r"prod \('urn',\)"):
         command(session.target, Options(yes=True))
 
 
@@ -170,7 +169,9 @@ def after_up(
     rows = Rows(console)
     rows.resumes = resumes
     session = Session("up", Target(folder, "prod"), console, Interrupts(print), engine)
-    code = commands._after_up(session, stack, rows, keep.Outputs({}, frozenset()), failure, Snapshot((), ()))
+    code = commands._after_up(
+        session, stack, rows, report.Outputs({}, frozenset()), failure, Snapshot((), ())
+    )
     return code, console.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -201,4 +202,4 @@ def test_a_stack_is_good_if_its_last_update_ended_well_and_its_gate_passed(
     found = {name: auto.OutputValue(value, secret=False) for name, value in outputs.items()}
     stack: Any = SimpleNamespace(history=lambda **_: entries, workspace=url, outputs=lambda: found)
     monkeypatch.setattr(report, "snapshot", lambda _: Snapshot((), pending))
-    assert report.report(Console(file=io.StringIO()), stack, Target(tmp_path, "prod")) == code
+    assert report.status(Console(file=io.StringIO()), stack, Target(tmp_path, "prod")) == code

@@ -62,10 +62,10 @@ def test_of_several_files_each_has_a_line_and_the_worst_exit_code_counts(
         )
 
 
-def test_of_several_files_the_json_is_a_list_and_reports_are_in_a_folder(
+def test_of_several_files_the_json_is_a_list_and_no_report_is_written(
     logs: list[str], tmp_path: Path
 ) -> None:
-    folder = tmp_path / "reports"
-    _, text = check(*logs, *PROFILE, "--json", "--html", str(folder))
+    _, text = check(*logs, *PROFILE, "--json")
     assert [v["verdict"] for v in json.loads(text)] == ["pass", "unknown", "fail"]
-    assert sorted(path.name for path in folder.iterdir()) == ["1-a.html", "2-b.html", "3-c.html"]
+    done = busbar("nccl", "check", *logs, "--html", str(tmp_path / "report.html"))
+    assert done.exit_code == 64 and "--html and --svg are for one FILE" in done.stderr

@@ -10,20 +10,28 @@ from pathlib import Path
 
 from rich.console import Console
 
-from busbar.cli.stack.keep import Outputs, failed_steps, former, keep, keep_failed_steps, remove, show
+from busbar.cli.stack.report import (
+    Outputs,
+    failed_steps,
+    former,
+    keep_failed_steps,
+    keep_outputs,
+    remove_kept,
+    show_outputs,
+)
 from busbar.cli.stack.target import Target
 
 
 def _shown(outputs: Outputs, folder: Path) -> str:
     console = Console(file=io.StringIO(), width=110, highlight=False)
-    show(console, outputs, Target(folder, "dev"))
+    show_outputs(console, outputs, Target(folder, "dev"))
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_kubeconfig_and_outputs_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     (tmp_path / "kubeconfig").write_text("old")
     (tmp_path / "kubeconfig").chmod(0o644)
-    keep(Outputs({"kubeconfig": "apiVersion: v1", "word": 5}, frozenset({"kubeconfig"})), tmp_path)
+    keep_outputs(Outputs({"kubeconfig": "apiVersion: v1", "word": 5}, frozenset({"kubeconfig"})), tmp_path)
     assert (tmp_path / "kubeconfig").read_text() == "apiVersion: v1"
     assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {
         "kubeconfig": 0o600,
@@ -32,7 +40,7 @@ def test_kubeconfig_and_outputs_are_readable_by_their_owner_only(tmp_path: Path)
 
 
 def test_no_secret_output_is_written_to_outputs_json(tmp_path: Path) -> None:
-    keep(Outputs({"token": "s3cret", "word": "open"}, frozenset({"token"})), tmp_path)
+    keep_outputs(Outputs({"token": "s3cret", "word": "open"}, frozenset({"token"})), tmp_path)
     assert json.loads((tmp_path / "outputs.json").read_text()) == {"word": "open"}
 
 
@@ -48,7 +56,7 @@ def test_failed_steps_are_noted_until_they_have_ended(tmp_path: Path) -> None:
 def test_outputs_of_an_earlier_update_are_one_line_with_its_time_and_verdict(tmp_path: Path) -> None:
     outputs = Outputs({"contract_version": 3, "nccl_passed": True}, frozenset())
     assert former(outputs, tmp_path) == "outputs are those of an earlier update: PASS"
-    keep(outputs, tmp_path)
+    keep_outputs(outputs, tmp_path)
     os.utime(tmp_path / "outputs.json", (0, 1_700_000_000))
     assert former(outputs, tmp_path) == "outputs are those of 2023-11-14 22:13 UTC: PASS"
     assert former(Outputs({"word": "two"}, frozenset()), tmp_path).endswith("22:13 UTC")
@@ -57,8 +65,8 @@ def test_outputs_of_an_earlier_update_are_one_line_with_its_time_and_verdict(tmp
 def test_after_a_destroy_only_the_reports_stay(tmp_path: Path) -> None:
     keep_failed_steps(["a"], tmp_path)
     (tmp_path / "report.html").touch()
-    keep(Outputs({"kubeconfig": "x"}, frozenset()), tmp_path)
-    remove(tmp_path)
+    keep_outputs(Outputs({"kubeconfig": "x"}, frozenset()), tmp_path)
+    remove_kept(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
