@@ -43,7 +43,7 @@ gpus() {
     done <<<"$output"
   fi
   printf '{"status":"%s","error":%s,"inforom":%s,"list":[%s],"pci":%s,"empty_libraries":[%s]}' "$status" \
-    "$(json "$error")" "$(json "$inforom")" "$list" "$(pci_gpus)" "$(empty_libraries | json_list)"
+    "$(json "$error")" "$(json "$inforom")" "$list" "$(pci_gpus | wc -l)" "$(empty_libraries | json_list)"
 }
 
 # last_lines TEXT: the end of it, where nvidia-smi says what is wrong; healthy GPUs come first.
@@ -61,20 +61,18 @@ empty_libraries() {
   done | sort -u
 }
 
-# pci_gpus: NVIDIA devices of the PCI classes VGA and 3D controller; needs no driver.
+# pci_gpus: the folders of those of the PCI classes VGA and 3D controller.
 pci_gpus() {
-  pci_devices '0x030[02]*'
+  nvidia_devices '0x030[02]*'
 }
 
-# pci_devices CLASS: the number of NVIDIA devices whose PCI class matches the pattern.
-pci_devices() {
-  local device count=0
+# nvidia_devices CLASS: the folders in sysfs of NVIDIA's devices whose PCI class matches the pattern; needs no driver.
+nvidia_devices() {
+  local device
   for device in "$PCI"/*; do
-    [[ $(cat "$device/vendor" 2>/dev/null) == 0x10de ]] || continue
     # shellcheck disable=SC2053 # a pattern
-    [[ $(cat "$device/class" 2>/dev/null) != $1 ]] || count=$((count + 1))
+    [[ $(cat "$device/vendor" "$device/class" 2>/dev/null | paste -sd ' ') != "0x10de "$1 ]] || printf '%s\n' "$device"
   done
-  printf '%s' "$count"
 }
 
 # fabric_manager: version of NVIDIA Fabric Manager, "" if it is not installed, whether it is active, and the number of
@@ -83,7 +81,7 @@ fabric_manager() {
   local version
   version=$({ timeout 10 nv-fabricmanager --version 2>/dev/null || true; } | grep -oE '[0-9]+(\.[0-9]+)+' | head -n 1 || true)
   printf '{"version":%s,"active":%s,"nvswitches":%s}' "$(json "$version")" \
-    "$(truth systemctl is-active --quiet nvidia-fabricmanager.service)" "$(pci_devices '0x0680*')"
+    "$(truth systemctl is-active --quiet nvidia-fabricmanager.service)" "$(nvidia_devices '0x0680*' | wc -l)"
 }
 
 # gdr: kernel modules for GPUDirect RDMA: nvidia-peermem (nv_peer_mem is its predecessor), or the open modules for

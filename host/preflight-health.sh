@@ -42,18 +42,13 @@ nvlink_errors() {
 # pcie_links: [{"name","width","max_width","speed","max_speed"}] of GPUs, by their PCI addresses, and of HCAs.
 pcie_links() {
   local device list=""
-  for device in "$PCI"/*; do
-    is_gpu "$device" || continue
+  for device in $(pci_gpus); do
     list+=$(pcie_link "${device##*/}" "$device")
   done
   for device in "$INFINIBAND"/*; do
     list+=$(pcie_link "${device##*/}" "$device/device")
   done
   printf '%s' "${list#,}"
-}
-
-is_gpu() {
-  [[ $(cat "$1/vendor" "$1/class" 2>/dev/null | paste -sd ' ') == "0x10de 0x030"[02]* ]]
 }
 
 pcie_link() {
@@ -92,10 +87,7 @@ json_list() {
 # gpus_and_hcas: their folders in sysfs, each below those of the bridges above it.
 gpus_and_hcas() {
   local device
-  for device in "$PCI"/*; do
-    ! is_gpu "$device" || readlink -f "$device"
-  done
-  for device in "$INFINIBAND"/*/device; do
+  for device in $(pci_gpus) "$INFINIBAND"/*/device; do
     [[ ! -e $device ]] || readlink -f "$device"
   done
 }

@@ -23,9 +23,8 @@ from busbar.config.cluster import Taint
 from busbar.exits import Failed
 from busbar.finding import Finding
 from busbar.helm import releases
-from busbar.kube import batches
 from busbar.kube.client import Api, ApiError, RestApi
-from busbar.kube.wait import Pending, TimedOut
+from busbar.kube.wait import SystemClock, TimedOut, lasting
 from busbar.manifests.artifacts import chart_version
 from busbar.manifests.names import digest
 from busbar.manifests.operators import Operator, OperatorConfig
@@ -274,7 +273,7 @@ class HelmOperator(pulumi.ComponentResource):
         )
 
 
-Ready = Callable[[RestApi], Sequence[Finding]]
+Ready = Callable[[RestApi], list[Finding]]
 """What does not work of that which a program has made; empty where all does. Raises ApiError."""
 
 
@@ -333,7 +332,7 @@ async def _fail_unless_installed(
     try:
         missing = await asyncio.to_thread(releases.ask, text, expected)
         if ready and not missing and len(expected) == len(made):
-            problems = await asyncio.to_thread(_problems, text, ready)
+            problems = await asyncio.to_thread(lambda: lasting(partial(ready, RestApi(text)), SystemClock()))
     except ValueError as error:
         pulumi.warn(f"it is unknown whether the Helm releases are installed: {error}")
         return
@@ -347,19 +346,3 @@ async def _fail_unless_installed(
     if problems:
         listed = "\n".join(str(each.on(pulumi.get_stack())) for each in problems)
         raise pulumi.RunError(f"{listed}\n`busbar verify {pulumi.get_stack()}` compares all of it")
-
-
-def _problems(kubeconfig: str, ready: Ready) -> list[Finding]:
-    """What does not work, also after 20 s. Raises as busbar.kube.batches.answer."""
-    found: list[Finding] = []
-
-    def look(api: RestApi) -> bool | Pending:
-        found[:] = ready(api)
-        return Pending(str(found[0])) if found else True
-
-    try:
-        batches.answer(kubeconfig, look)
-    except TimedOut:
-        if not found:
-            raise
-    return found
