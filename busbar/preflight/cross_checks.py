@@ -221,24 +221,22 @@ def port_mismatches(
         ports = {name: known[name].get("ports", {}) for name in hosts}
         for title, fix in _EQUAL_OF_PORTS.items():
             values = {
-                name: {rail: _comparable(found[title]) for rail, found in rails.items() if title in found}
+                (name, rail): _comparable(found[title])
                 for name, rails in ports.items()
+                for rail, found in rails.items()
+                if title in found
             }
             counts: dict[str, Counter[str]] = defaultdict(Counter)
-            for of_host in values.values():
-                for rail, value in of_host.items():
-                    counts[rail][value] += 1
-            common = {rail: count.most_common(1)[0][0] for rail, count in counts.items()}
-            for name, of_host in values.items():
-                differing: dict[tuple[str, str], list[str]] = defaultdict(list)
-                for rail, value in of_host.items():
-                    if value != common[rail]:
-                        differing[value, common[rail]].append(rail)
-                for (got, most), different in differing.items():
-                    what = (
-                        f"has {title} {got} on {listed(different)}, most workers of pool {pool} have {most}"
-                    )
-                    yield Finding((name,), f"{what}: RDMA between them fails", fix)
+            for (_, rail), value in values.items():
+                counts[rail][value] += 1
+            differing: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+            for (name, rail), value in values.items():
+                [(most, _)] = counts[rail].most_common(1)
+                if value != most:
+                    differing[name, value, most].append(rail)
+            for (name, got, most), rails in differing.items():
+                what = f"has {title} {got} on {listed(rails)}, most workers of pool {pool} have {most}"
+                yield Finding((name,), f"{what}: RDMA between them fails", fix)
         yield from _limited_members(pool, ports)
 
 

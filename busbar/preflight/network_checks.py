@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -261,58 +261,47 @@ def flow_of(qos: Qos, traffic_class: int, service_level: int) -> Flow:
         priority = priorities.get(traffic_class >> 2)
     elif trust == "pcp":
         priority = service_level if service_level < PRIORITIES else None
-    return Flow(traffic_class, trust, priority, _at(pfc, priority), _ecn(qos, priority))
+    return Flow(traffic_class, trust, priority, _is_on(pfc, priority), _ecn(qos, priority))
 
 
-def _from_mlnx_qos(qos: Qos) -> tuple[str | None, Mapping[int, int], Sequence[bool] | None]:
+def _from_mlnx_qos(qos: Qos) -> tuple[str | None, Mapping[int, int], str]:
+    """Trust, priority by DSCP, and for each priority 1 where PFC is on; empty where it is not shown."""
     text = qos.mlnx_qos or ""
-    trust = _MLNX_TRUST.search(text)
+    trust, pfc = _MLNX_TRUST.search(text), _MLNX_PFC.search(text)
     priorities = {
         int(dscp): int(match["priority"])
         for match in _MLNX_DSCP.finditer(text)
         for dscp in match["dscps"].split(",")
         if dscp
     }
-    pfc = _MLNX_PFC.search(text)
-    return (
-        trust["trust"] if trust else None,
-        priorities,
-        [each == "1" for each in pfc["enabled"].split()] if pfc else None,
-    )
+    return trust["trust"] if trust else None, priorities, "".join(pfc["enabled"].split()) if pfc else ""
 
 
-def _from_dcb(qos: Qos) -> tuple[str | None, Mapping[int, int], Sequence[bool] | None]:
-    pfc = _DCB_PFC.search(qos.dcb_pfc or "")
-    enabled = dict(each.split(":") for each in pfc["enabled"].split()) if pfc else {}
-    states = [enabled[str(n)] == "on" for n in range(PRIORITIES)] if len(enabled) == PRIORITIES else None
+def _from_dcb(qos: Qos) -> tuple[str | None, Mapping[int, int], str]:
+    """The same as `_from_mlnx_qos`."""
+    found = _DCB_PFC.search(qos.dcb_pfc or "")
+    states = sorted(found["enabled"].split()) if found else []
+    pfc = "".join("1" if state.endswith(":on") else "0" for state in states)
     if qos.dcb_app is None:
-        return None, {}, states
+        return None, {}, pfc
     priorities = {int(match["dscp"]): int(match["priority"]) for match in _DCB_APP.finditer(qos.dcb_app)}
-    return "dscp" if priorities else "pcp", priorities, states
+    return "dscp" if priorities else "pcp", priorities, pfc
 
 
 def _ecn(qos: Qos, priority: int | None) -> bool | None:
     """Whether ECN is on. Every rail receives and sends, so DCQCN must be on at both points."""
-    points = [_digits(text) for text in (qos.ecn_np, qos.ecn_rp)]
-    found = [_at(states, priority) for states in points]
-    if False in found:
+    points = {_is_on(digits, priority) for digits in (qos.ecn_np, qos.ecn_rp)}
+    if False in points:
         return False
-    return None if None in found else True
+    return None if None in points else True
 
 
-def _digits(text: str | None) -> Sequence[bool] | None:
-    if text is None or not re.fullmatch(r"[01]{8}", text):
+def _is_on(digits: str | None, priority: int | None) -> bool | None:
+    """The state of a priority among one digit per priority; of an unknown one that of all, if it is one."""
+    if digits is None or not re.fullmatch(r"[01]{8}", digits):
         return None
-    return [each == "1" for each in text]
-
-
-def _at(states: Sequence[bool] | None, priority: int | None) -> bool | None:
-    """The state of a priority. If the priority is unknown: the common state of all, else None."""
-    if states is None:
-        return None
-    if priority is None:
-        return states[0] if len(set(states)) == 1 else None
-    return states[priority]
+    found = {*digits} if priority is None else {digits[priority]}
+    return found == {"1"} if len(found) == 1 else None
 
 
 def _state(known: bool | None) -> str:
