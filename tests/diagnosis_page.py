@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from busbar.judge.nccl.diagnose.known import Failure, failures
+from busbar.judge.nccl.log.known import Failure, failures
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "diagnosis.md"
 
@@ -15,11 +15,12 @@ def generated(page: str) -> str:
     known = failures()
     by_heading = {
         "From the log as a whole": [_row(rule) for rule in known if not rule.lines],
-        "From a line": [_row(rule, f"`{rule.lines[0].example}`") for rule in known if rule.lines],
+        "From a line": [_row(rule, f"`{rule.lines[0].examples[0]}`") for rule in known if rule.lines],
         "How a run ends": [
-            f"| {row.of} | `{row.example.strip()}` | `{rule.name}` |"
+            f"| {row.of} | `{example.strip()}` | `{rule.name}` |"
             for rule in known
             for row in rule.lines
+            for example in row.examples
             if row.of
         ],
     }

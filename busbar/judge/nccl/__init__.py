@@ -1,6 +1,6 @@
 """Read the output of nccl-tests and NCCL, and judge it against what the hardware can do.
 
-Data flow one way: log -> expected -> checks -> diagnose -> verdict -> report; each package imports only the
+Data flow one way: expected, log -> checks -> diagnose -> verdict -> report; each package imports only the
 ones before it. judgement.py puts them together.
 """
 
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from busbar.judge.checks import JobOutcome
     from busbar.judge.nccl.expected.expectation import Expectation
-    from busbar.judge.nccl.judgement import judge, judge_log, read_file, read_lines, tables
+    from busbar.judge.nccl.judgement import judge, judge_log, tables
+    from busbar.judge.nccl.log.reader import read_file, read_lines
     from busbar.judge.nccl.verdict import Verdict
 
 __all__ = ["Expectation", "JobOutcome", "Verdict", "judge", "judge_log", "read_file", "read_lines", "tables"]
@@ -21,7 +22,8 @@ _MODULES = {
     "Expectation": "expected.expectation",
     "JobOutcome": "checks.context",
     "Verdict": "verdict",
-    **dict.fromkeys(("judge", "judge_log", "read_file", "read_lines", "tables"), "judgement"),
+    **dict.fromkeys(("judge", "judge_log", "tables"), "judgement"),
+    **dict.fromkeys(("read_file", "read_lines"), "log.reader"),
 }
 
 

@@ -10,7 +10,7 @@ from busbar.judge import verdict
 from busbar.judge.checks import Overall, Status
 from busbar.judge.nccl.checks.context import Check, CollectiveResult, Point
 from busbar.judge.nccl.checks.transport import ProvenTransport
-from busbar.judge.nccl.diagnose.diagnose import Diagnosis, Remark
+from busbar.judge.nccl.diagnose import Diagnosis, Remark
 
 __all__ = ["Check", "CollectiveResult", "Diagnosis", "Overall", "Point", "Status", "Verdict"]
 
@@ -41,12 +41,12 @@ class Verdict(verdict.Verdict):
     topology_file: str | None
     hcas: list[str]
     checks: list[Check]
-    diagnoses: list[Diagnosis] = Field(default_factory=list)
+    diagnoses: list[Diagnosis] = Field(default=[])
     remarks: list[Remark] = Field(default_factory=list, description="what is unusual and decides nothing")
     more_remarks: int = Field(default=0, description="unusual lines that are not among the remarks")
-    environment: dict[str, str] = Field(default_factory=dict)
+    environment: dict[str, str] = Field(default={})
     open_files: dict[str, list[str]] = Field(
-        default_factory=dict, description="limits of a rank, such as `soft 1024, hard 524288` -> its hosts"
+        default={}, description="limits of a rank, such as `soft 1024, hard 524288` -> its hosts"
     )
     tests_version: str | None = None
     gpu: str | None = None

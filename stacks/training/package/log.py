@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from busbar.judge.nccl.diagnose.known import LineRules
 from busbar.judge.nccl.log.reader import LogReader, ParsedLog
 from busbar.judge.nccl.log.source import Source
 
@@ -264,7 +263,7 @@ class _NcclPart:
     """Feeds the lines of one attempt to busbar.judge.nccl, in blocks; counts `lines` and `bytes`."""
 
     def __init__(self) -> None:
-        self._reader = LogReader(LineRules(measured=True))
+        self._reader = LogReader(measured=True)
         self._block = bytearray()
         self.lines = self.bytes = 0
 
@@ -283,7 +282,7 @@ class _NcclPart:
         """Return the log that was read; the next line begins another part."""
         self._flush()
         read = self._reader.result(Source())
-        self._reader = LogReader(LineRules(measured=True))
+        self._reader = LogReader(measured=True)
         return read
 
     def _flush(self) -> None:

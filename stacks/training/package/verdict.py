@@ -20,10 +20,9 @@ from busbar.judge.checks import Check as Check
 from busbar.judge.checks import JobOutcome, Status, by_status, job_check, run_all
 from busbar.judge.nccl.checks.context import Check as NcclCheck
 from busbar.judge.nccl.checks.context import build
-from busbar.judge.nccl.checks.fabric import gdrdma, mnnvl, rails
-from busbar.judge.nccl.checks.setup import nccl_version, plugin
+from busbar.judge.nccl.checks.setup import gdrdma, mnnvl, nccl_version, plugin, rails
+from busbar.judge.nccl.checks.tables import warnings
 from busbar.judge.nccl.checks.transport import transport
-from busbar.judge.nccl.checks.warnings import warnings
 from busbar.judge.nccl.log.evidence import Evidence
 from busbar.judge.nccl.log.reader import Proof
 from busbar.judge.nccl.log.records import Banner, Preamble, Rank
@@ -86,7 +85,7 @@ def log(run: Run) -> Check:
     wanted, last = run.want.steps, run.last
     if last.end is None:
         at = last.steps[-1].step if last.steps else 0
-        hint = "".join(f" ({known.name}: {known.meaning})" for known in last.nccl.known_lines[:1])
+        hint = "".join(f" ({known.rule.name}: {known.rule.meaning})" for known in last.nccl.known_lines[:1])
         reason = f"the run ended after step {at} of {last.start.steps}, without its last record{hint}"
         return failed("log.no_end", reason)
     if last.end.step != wanted or last.start.steps != wanted:
@@ -105,7 +104,8 @@ def _never_started(run: Run) -> str:
     before = run.log.before
     if before.runs:
         return "this is a log of nccl-tests, not of a training run. Fix: busbar nccl check FILE"
-    why = "; ".join([*run.missing, *(f"{line.name}: {line.meaning}" for line in before.known_lines[:2])])
+    rules = [line.rule for line in before.known_lines[:2]]
+    why = "; ".join([*run.missing, *(f"{rule.name}: {rule.meaning}" for rule in rules)])
     return f"no record of a start: nothing was trained{f' ({why})' if why else ''}"
 
 

@@ -17,13 +17,20 @@ from busbar.judge import checks as shared
 from busbar.judge.checks import Status
 from busbar.judge.nccl.checks.bandwidth import assess, busbw, stability
 from busbar.judge.nccl.checks.context import Check, Context
-from busbar.judge.nccl.checks.fabric import gdrdma, mnnvl, rails, sharp
 from busbar.judge.nccl.checks.hosts import agreement
 from busbar.judge.nccl.checks.ranks import ranks
-from busbar.judge.nccl.checks.setup import hcas, nccl_version, plugin, topology_file
-from busbar.judge.nccl.checks.tables import collective, completeness, correctness, job, source
+from busbar.judge.nccl.checks.setup import (
+    gdrdma,
+    hcas,
+    mnnvl,
+    nccl_version,
+    plugin,
+    rails,
+    sharp,
+    topology_file,
+)
+from busbar.judge.nccl.checks.tables import collective, completeness, correctness, job, source, warnings
 from busbar.judge.nccl.checks.transport import transport
-from busbar.judge.nccl.checks.warnings import warnings
 
 Gate = Callable[[Context], Check | None]  # None: the gate does not apply to what was given
 

@@ -21,7 +21,7 @@ from busbar.judge.nccl.checks.context import (
 )
 from busbar.judge.nccl.checks.setup import advice
 from busbar.judge.nccl.expected.bounds import NO_SYSTEM, Bounds, Rise, envelope
-from busbar.judge.nccl.log.records import LogLine, Row, Run, amount, rounding
+from busbar.judge.nccl.log.records import Row, Run, amount, rounding
 from busbar.judge.nccl.units import compared, duration, exact, gbps, share, size
 
 SATURATION = 64 * 2**20
@@ -66,11 +66,9 @@ def rise(run: Run, known_good: dict[int, Rise]) -> Check | None:
         large = row.size >= SATURATION
         steep = large and following is not None and speed < SLOW_STEP * least.of_next * following
         if steep or slow >= SLOW_SIZES or (slow and large):
-            reason = (
-                f"{gbps(speed)} at {exact(row.size)}: known-good curves of this class have at least "
-                f"{share(least.of_plateau)} of their last row there"
-                + (f", and {share(least.of_next)} of the next size" if steep else "")
-            )
+            usual = f"at least {share(least.of_plateau)} of their last row there"
+            usual += f", and {share(least.of_next)} of the next size" if steep else ""
+            reason = f"{gbps(speed)} at {exact(row.size)}: known-good curves of this class have {usual}"
             return unknown("stability.slow_rise", reason, row.as_line)
     return None
 
@@ -115,9 +113,8 @@ def _end(rows: list[Row], values: list[float], name: str) -> Iterator[Check]:
     before, last = values[-2:]
     said = f"{name} at {exact(rows[-1].size)}: {gbps(last)}"
     if last < (1 - LAST_SIZES) * before:
-        reason = (
-            f"{said}, at {exact(rows[-2].size)}: {gbps(before)}; they must agree within {share(LAST_SIZES)}"
-        )
+        agree = f"they must agree within {share(LAST_SIZES)}"
+        reason = f"{said}, at {exact(rows[-2].size)}: {gbps(before)}; {agree}"
         yield failed("stability.last_sizes", reason, rows[-1].as_line)
     elif last < (1 - FALL) * max(values):
         reason = f"{said}, although smaller messages reach {gbps(max(values))}"
@@ -133,10 +130,9 @@ def _latencies(rows: list[Row], times: list[float], name: str) -> Iterator[Check
     for i in range(NEIGHBOURS + 1, len(rows)):
         least = min(times[i - NEIGHBOURS : i])
         if times[i] < TOO_FAST * least:
-            reason = (
-                f"{name} at {exact(sizes[i])}: {duration(times[i])}, less than half of the time of the "
-                f"{NEIGHBOURS} smaller messages before it ({duration(least)} at least)"
-            )
+            before = f"the {NEIGHBOURS} smaller messages before it ({duration(least)} at least)"
+            at = f"{name} at {exact(sizes[i])}: {duration(times[i])}"
+            reason = f"{at}, less than half of the time of {before}"
             yield failed("stability.latency", reason, rows[i].as_line)
 
 
@@ -158,9 +154,11 @@ def assess(context: Context, name: str) -> Finding:
     """Compare the bandwidth of the collective NAME with its bounds. The worst of its tables counts."""
     bounds = context.expectation.bounds(name)
     runs = [r for r in context.tables.get(name, []) if r.busbw is not None]
-    judged = [(*_status(context, name, bounds, run, run.busbw), run) for run in _with_bandwidth(runs)]
-    worst = min((ORDER_OF_STATUS.index(status) for status, *_ in judged), default=None)
-    run = _decisive([found[3] for found in judged if ORDER_OF_STATUS.index(found[0]) == worst])
+    # small messages only show latencies, and count where there are no others
+    judged = [r for r in runs if r.largest_row.size >= SATURATION] or runs
+    order = [ORDER_OF_STATUS.index(_status(context, name, bounds, r, r.busbw)[0]) for r in judged]
+    worst = [r for r, place in zip(judged, order, strict=True) if place == min(order)]
+    run = min(worst, key=lambda r: (-r.largest_row.size, r.busbw or 0.0), default=None)
     value = run.busbw if run else None
     status, code, reason = _status(context, name, bounds, run, value)
     if run is not None and len(runs) > 1:
@@ -181,32 +179,19 @@ def assess(context: Context, name: str) -> Finding:
     return Finding(status, code, f"{name}: {reason}", found, run)
 
 
-def _with_bandwidth(runs: list[Run]) -> list[Run]:
-    """RUNS without those with small messages only, which show latencies, unless there are no others."""
-    large = [r for r in runs if r.largest_row.size >= SATURATION]
-    return large or runs
-
-
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 3 if value >= 1 else 6)
-
-
-def _decisive(runs: list[Run]) -> Run | None:
-    """The table of a collective with the lowest value at the largest message in all its tables."""
-    if not runs:
-        return None
-    top = max(r.largest_row.size for r in runs)
-    return min((r for r in runs if r.largest_row.size == top), key=lambda r: r.busbw or 0.0)
 
 
 def _status(
     context: Context, name: str, bounds: Bounds, run: Run | None, value: float | None
 ) -> tuple[Status, str, str]:
     """Status, code and reason; the fix comes from `_fix`."""
+    want, system = context.expectation, context.expectation.system
     if run is None or value is None:
         return "unknown", "busbw.no_value", "no value"
     if bounds.floor is None:
-        if context.expectation.transport == "socket":
+        if want.transport == "socket":
             reason = f"{gbps(value)} over TCP; no expected value is configured, and no line rate applies"
             return "not-required", "busbw.not_required", reason
         reason = f"{gbps(value)}, but the expected value is not known: {bounds.reasoning[-1]}"
@@ -215,55 +200,36 @@ def _status(
     if top < bounds.plateau_bytes:
         reason = f"largest message {size(top)}, at least {size(bounds.plateau_bytes)} is needed"
         return "unknown", "busbw.small_messages", reason
-    configured = " (configured)" if context.expectation.given(name) is not None else ""
+    configured = " (configured)" if want.given(name) is not None else ""
+    at, floor = f"{gbps(value)} at {size(top)}", gbps(bounds.floor)
+    part = f", {compared(value, bounds.expected)}" if bounds.expected else ""
     if value < bounds.floor:
         slower = _as_ring(context, name)
-        lost = nvls_lost(context.log.evidence, context.judged, context.expectation.system)
-        if slower is not None and value >= slower and lost is not None:
-            reason = (
-                f"{gbps(value)} at {size(top)} is below the floor of {gbps(bounds.floor)} for NVLS, which is "
-                f"lost on these GPUs: {lost.text[:200]}"
-            )
-            return "fail", "busbw.below_floor", reason
         if slower is not None and value >= slower:
-            reason = (
-                f"{gbps(value)} at {size(top)} is below the floor of {gbps(bounds.floor)} for NVLS, NCCL's "
-                "default here, but not for a ring: the log does not say which was used"
-            )
+            below = f"{at} is below the floor of {floor} for NVLS,"
+            lost = nvls_lost(context.log.evidence, context.judged, system)
+            if lost is not None:
+                reason = f"{below} which is lost on these GPUs: {lost.text[:200]}"
+                return "fail", "busbw.below_floor", reason
+            reason = f"{below} NCCL's default here, but not for a ring: the log does not say which was used"
             return "unknown", "busbw.algorithm_unknown", reason
-        if bounds.low is not None and bounds.expected is not None and value >= bounds.low:
-            reason = (
-                f"{gbps(value)} at {size(top)}, {compared(value, bounds.expected)}, is below the floor of "
-                f"{gbps(bounds.floor)}; {_who_is_as_low(bounds)}"
-            )
-            return "unknown", "busbw.low", reason
-        part = _part_of_line_rate(context, value)
-        code = "busbw.part_of_line_rate" if part else "busbw.below_floor"
+        if bounds.low is not None and value >= bounds.low:
+            healthy = f"healthy systems that nobody tuned are not below {gbps(bounds.low)}"
+            why = NO_SYSTEM if bounds.evidence == "none" else healthy
+            return "unknown", "busbw.low", f"{at}{part}, is below the floor of {floor}; {why}"
+        points_at = _part_of_line_rate(context, value)
+        code = "busbw.part_of_line_rate" if points_at else "busbw.below_floor"
         if bounds.expected and value < FAR_BELOW * bounds.expected:
-            part = (
-                f": only {value / bounds.expected:.1%} of the expected {gbps(bounds.expected)}, as over TCP"
-            )
-            part += " or with throttled GPUs, PCIe or links"
+            far = f"only {value / bounds.expected:.1%} of the expected {gbps(bounds.expected)}"
+            points_at = f": {far}, as over TCP or with throttled GPUs, PCIe or links"
         floor = gbps(bounds.low or bounds.floor)
-        reason = f"{gbps(value)} at {size(top)} is below the floor of {floor}{configured}{part}"
-        return "fail", code, reason
+        return "fail", code, f"{at} is below the floor of {floor}{configured}{points_at}"
     if bounds.ceiling is not None and run.highest_busbw > bounds.ceiling:
         highest = max(run.rows, key=lambda r: max(amount(m.busbw) for m in r.measurements))
         above = f"{gbps(run.highest_busbw)} at {size(highest.size)} is above the ceiling"
-        reason = (
-            f"{above} of {gbps(bounds.ceiling)}: not credible (wrong number of nodes or rails, or mixed runs)"
-        )
-        return "fail", "busbw.above_ceiling", reason
-    part = f", {compared(value, bounds.expected)}" if bounds.expected else ""
-    reason = f"{gbps(value)} at {size(top)}{part}{configured}; floor {gbps(bounds.floor)}"
-    return "pass", "busbw.in_range", reason
-
-
-def _who_is_as_low(bounds: Bounds) -> str:
-    """The reason why a value between `low` and the floor may be that of a healthy system."""
-    if bounds.evidence == "none":
-        return NO_SYSTEM
-    return f"healthy systems that nobody tuned are not below {gbps(bounds.low or 0.0)}"
+        why = "not credible (wrong number of nodes or rails, or mixed runs)"
+        return "fail", "busbw.above_ceiling", f"{above} of {gbps(bounds.ceiling)}: {why}"
+    return "pass", "busbw.in_range", f"{at}{part}{configured}; floor {floor}"
 
 
 def _as_ring(context: Context, name: str) -> float | None:
@@ -319,15 +285,12 @@ def stability(context: Context) -> Check:
             return unknown("stability.no_value", "busbw is 0 at the largest message", row.as_line)
         slack = rounding(row.out_of_place.busbw) + rounding(row.in_place.busbw)
         if abs(one - two) - slack > UNSTEADY * max(one, two):
-            reason = (
-                f"out-of-place {gbps(one)} and in-place {gbps(two)} at {size(row.size)} differ by over "
-                f"{UNSTEADY:.0%}"
-            )
-            return failed("stability.differs", reason, row.as_line)
+            halves = f"out-of-place {gbps(one)} and in-place {gbps(two)} at {size(row.size)}"
+            return failed("stability.differs", f"{halves} differ by over {UNSTEADY:.0%}", row.as_line)
     for banner in (run.preamble.banner for run in context.judged):
         if banner is not None and 0 < (banner.iterations or FEW) < FEW:
             reason = f"{banner.iterations} iterations of each size: their mean is not that of a steady run"
-            return unknown("stability.few_iterations", reason, LogLine("", banner.line, banner.text), "-n 20")
+            return unknown("stability.few_iterations", reason, banner.as_line, "-n 20")
     if (gap := context.log.gap) is not None:
         return unknown("stability.gap", f"the run stood still among its rows: {gap.text}", gap)
     system = context.expectation.system

@@ -14,7 +14,7 @@ from busbar.judge.nccl.expected.expectation import Expectation
 from busbar.judge.nccl.expected.system import BOARD_GPUS, System, board
 from busbar.judge.nccl.log.evidence import Evidence
 from busbar.judge.nccl.log.reader import ParsedLog, Proof, short
-from busbar.judge.nccl.log.records import LogLine, Measurement, Preamble, Rank, Run, amount, number
+from busbar.judge.nccl.log.records import EVIDENCE_WIDTH, LogLine, Measurement, Rank, Run, amount, number
 from busbar.judge.nccl.log.tables import infer
 from busbar.models import StrictModel
 
@@ -103,7 +103,6 @@ def _reduced_by_nvls(run: Run) -> bool:
     return row.redop in ("sum", None) and NOT_NVLS_TYPES.match(row.type) is None
 
 
-EVIDENCE_WIDTH = 400
 FIX = "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,ENV and run again"
 
 
@@ -161,22 +160,18 @@ class Table(StrictModel):
 
 def points(run: Run) -> list[Point]:
     """The rows of a table."""
+
+    def half(m: Measurement) -> PointMeasurement:
+        time, algbw, busbw = amount(m.time), amount(m.algbw), amount(m.busbw)
+        return PointMeasurement(time_us=time, algbw_gbps=algbw, busbw_gbps=busbw, wrong=number(m.errors))
+
     return [
         Point(
             size_bytes=row.size, count=row.count, type=row.type, redop=row.redop,
-            out_of_place=_point(row.out_of_place), in_place=_point(row.in_place),
+            out_of_place=half(row.out_of_place), in_place=half(row.in_place),
         )
         for row in run.rows
     ]  # fmt: skip
-
-
-def _point(measurement: Measurement) -> PointMeasurement:
-    return PointMeasurement(
-        time_us=amount(measurement.time),
-        algbw_gbps=amount(measurement.algbw),
-        busbw_gbps=amount(measurement.busbw),
-        wrong=number(measurement.errors),
-    )
 
 
 def result(status: Status, code: str, reason: str, line: LogLine | None = None, fix: str = "") -> Check:
@@ -250,10 +245,8 @@ class Context:
     @property
     def is_whole(self) -> bool:
         """Whether the log has everything from the arguments to the summary; an excerpt may lack lines."""
-        runs = self.judged
-        return bool(runs and self.log.missing is None) and all(
-            r.preamble.banner is not None and r.closed and r.preamble.ranks for r in runs
-        )
+        whole = (r.preamble.banner is not None and r.closed and r.preamble.ranks for r in self.judged)
+        return bool(self.judged and self.log.missing is None) and all(whole)
 
     @property
     def has_rows(self) -> bool:
@@ -270,37 +263,20 @@ class Context:
 def build(log: ParsedLog, expectation: Expectation, job: JobOutcome | None = None) -> Context:
     """Choose the tables, and complete the expectation from the device list."""
     named = [(infer(r).name, r) for r in log.runs if r.rows]
-    wanted = list(expectation.collectives)
-    if not wanted:
-        wanted = list(dict.fromkeys(name for name, _ in named if name is not None))
+    wanted = expectation.collectives or [*dict.fromkeys(name for name, _ in named if name is not None)]
     tables = {w: [r for name, r in named if name == w] for w in wanted}
-    listed = next((r.preamble for r in _all(tables) or log.runs if r.preamble.ranks), None)
-    given = expectation.nodes is not None
-    if listed is None or _is_part(listed):
-        return Context(log, expectation, job, tables, nodes_given=given)
-    hosts, ranks = len(listed.hosts), len(listed.ranks)
-    if ranks % hosts == 0:
-        expectation = expectation.with_nodes(hosts, ranks // hosts, board({r.gpu for r in listed.ranks}))
-    expectation = _with_algorithm(expectation, log, tables.get("all_reduce", []))
-    return Context(log, expectation, job, tables, hosts, ranks, given)
-
-
-def _with_algorithm(expectation: Expectation, log: ParsedLog, runs: list[Run]) -> Expectation:
-    """EXPECTATION with the algorithm that the log proves, if it leaves the choice to NCCL."""
-    system = expectation.system
-    if expectation.algorithm != "auto" or system is None or not runs:
-        return expectation
-    used = algorithm_used(log.evidence, runs, system)
-    if used is None or (used == "nvls" and system.domains > 2):
-        return expectation
-    return expectation.model_copy(update={"algorithm": used})
-
-
-def _is_part(listed: Preamble) -> bool:
-    """Whether only one host is left of a longer device list, so that others may have taken part."""
-    numbers = {r.rank for r in listed.ranks}
-    return len(listed.hosts) == 1 and len(numbers) <= max(numbers)
-
-
-def _all(tables: dict[str, list[Run]]) -> list[Run]:
-    return [r for runs in tables.values() for r in runs]
+    context = Context(log, expectation, job, tables, nodes_given=expectation.nodes is not None)
+    listed = next((r.preamble for r in context.judged or log.runs if r.preamble.ranks), None)
+    # where one host is left of a longer device list, others may have taken part
+    if listed is None or (len(listed.hosts) == 1 and len(set(listed.numbers)) <= max(listed.numbers)):
+        return context
+    context.nodes, context.ranks = len(listed.hosts), len(listed.ranks)
+    if context.ranks % context.nodes == 0:
+        each, gpu = context.ranks // context.nodes, board({r.gpu for r in listed.ranks})
+        context.expectation = expectation.with_nodes(context.nodes, each, gpu)
+    system, runs = context.expectation.system, tables.get("all_reduce")
+    if context.expectation.algorithm == "auto" and system is not None and runs:
+        used = algorithm_used(log.evidence, runs, system)
+        if used is not None and not (used == "nvls" and system.domains > 2):
+            context.expectation = context.expectation.model_copy(update={"algorithm": used})
+    return context

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from busbar.judge.checks import Status
-from busbar.judge.nccl.checks.context import FIX, Check, Context, passed, result, unknown
+from busbar.judge.nccl.checks.context import FIX, Check, Context, passed, release, result, unknown
 from busbar.judge.nccl.expected.system import BOARD_GPUS
 from busbar.judge.nccl.log.evidence import MACHINE, Evidence
 from busbar.judge.nccl.log.reader import short
@@ -87,17 +87,15 @@ def _versions(context: Context) -> Iterator[Pair]:
     return _first({v: line for v, line in found.items() if not any(o.startswith(f"{v}+") for o in found)})
 
 
-def _networks(context: Context) -> Iterator[Pair]:
-    edges = context.evidence.net_edges.values()
-    return _first({**context.evidence.networks, **{e.transport.name: e.first for e in edges}})
+def networks(evidence: Evidence) -> dict[str, LogLine]:
+    """The networks that processes name, and those of edges."""
+    return {**evidence.networks, **{e.transport.name: e.first for e in evidence.net_edges.values()}}
 
 
 def _libraries(context: Context) -> Iterator[Pair]:
     """The library that nccl-tests loaded, 22902, beside the versions that NCCL prints: 2.29.2."""
-    printed = []
-    for version in context.evidence.versions:
-        if (parts := re.match(r"(\d+)\.(\d+)\.(\d+)", version)) is not None:
-            printed.append(int(parts[1]) * 10_000 + int(parts[2]) * 100 + int(parts[3]))
+    versions = (release(version) for version in context.evidence.versions)
+    printed = [v[0] * 10_000 + v[1] * 100 + v[2] for v in versions if len(v) == 3]
     for run in context.judged:
         library = run.preamble.library or 0
         if library >= 10_000 and printed:
@@ -169,7 +167,7 @@ TABLE = (
     Row("transport protocol", OTHERS, _alike("transport protocol"), "differs"),
     Row("NCCL git version", OTHERS, _alike("NCCL git version"), "differs"),
     Row("NCCL version", OTHERS, _versions, "differs"),
-    Row("network", OTHERS, _networks, "differs"),
+    Row("network", OTHERS, lambda c: _first(networks(c.evidence)), "differs"),
     Row("plugin path", OTHERS, lambda c: _first(c.evidence.plugin_paths), "differs"),
     Row("topology", OTHERS, _alike("topology"), "differs", "unknown"),
     Row("GPU", "on the same host", _gpus, "mixed_gpus", "unknown"),
@@ -187,8 +185,8 @@ SAME = tuple(row.fact for row in TABLE if row.partner == OTHERS)
 def agreement(context: Context) -> Check:
     """Check that printed facts equal their partners in TABLE."""
     found = [check for row in TABLE if (check := _compare(row, context)) is not None]
-    worst = next((check for status in ("fail", "unknown") for check in found if check.status == status), None)
-    return worst or passed("agreement.as_expected", "no printed fact contradicts another or the expectation")
+    equal = passed("agreement.as_expected", "no printed fact contradicts another or the expectation")
+    return min(found, key=lambda check: check.status != "fail", default=equal)
 
 
 def _compare(row: Row, context: Context) -> Check | None:
@@ -201,9 +199,8 @@ def _compare(row: Row, context: Context) -> Check | None:
         reason = f"{row.fact}: {pair.printed}{where}, {row.partner}: {pair.partner}"
         return result(row.status, f"agreement.{row.code}", reason, pair.line)
     if not pairs and row.is_proof(context):
-        return unknown(
-            "agreement.not_printed", f"{row.fact}: not printed, {row.partner}: not proved", fix=FIX
-        )
+        reason = f"{row.fact}: not printed, {row.partner}: not proved"
+        return unknown("agreement.not_printed", reason, fix=FIX)
     return None
 
 

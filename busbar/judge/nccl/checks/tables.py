@@ -1,10 +1,13 @@
-"""Gates on the log and its tables: the job, the completeness of log, tables and rows, and the data."""
+"""Gates on the log and its tables: the job, the completeness of log, tables and rows, the data, and lines."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from busbar.judge import LAST_LINE
 from busbar.judge.checks import job_check
 from busbar.judge.nccl.checks.context import Check, Context, failed, passed, result, unknown
+from busbar.judge.nccl.log.known import KnownLine
 from busbar.judge.nccl.log.records import Banner, LogLine, Measurement, Run, number, rounding
 from busbar.judge.nccl.log.tables import BYTES, IN_PARTS, WHOLE, from_name, infer, is_scaled
 from busbar.judge.nccl.units import exact
@@ -23,8 +26,8 @@ def source(context: Context) -> Check:
     if log.truncated:
         return failed("source.truncated", f"the log is not complete: {log.truncated}")
     if log.form:
-        reason = f"the log is {log.form}, which is not read"
-        return unknown("source.unread_form", reason, fix="give the program's own output as text, .gz or .zst")
+        fix = "give the program's own output as text, .gz or .zst"
+        return unknown("source.unread_form", f"the log is {log.form}, which is not read", fix=fix)
     if any(r.has_several_programs for r in log.runs if not r.rows):
         ended = "a table has no row of its own" if context.has_rows else "none finished"
         reason = f"several programs wrote this log and {ended}: MPI was not effective"
@@ -32,61 +35,40 @@ def source(context: Context) -> Check:
     if not context.has_rows:
         return _without_rows(context)
     if log.dangling is not None and (log.dangling.banner or log.dangling.ranks):
-        return failed(
-            "source.program_without_table",
-            "another program was started after the last table and printed no table",
-        )
+        reason = "another program was started after the last table and printed no table"
+        return failed("source.program_without_table", reason)
     if any(r.preamble.banner is None for r in context.judged):
-        return unknown(
-            "source.beginning_missing",
-            "no `# nThread ..` line before a table: the log's beginning is missing",
-        )
+        reason = "no `# nThread ..` line before a table: the log's beginning is missing"
+        return unknown("source.beginning_missing", reason)
     if log.long_lines:
-        return unknown(
-            "source.long_lines",
-            f"{log.long_lines} lines cannot be read whole: they are too long, or in an unknown form",
-        )
+        reason = f"{log.long_lines} lines cannot be read whole: they are too long, or in an unknown form"
+        return unknown("source.long_lines", reason)
     if log.missing is not None:
         fix = "keep every line that the launcher prints (Ray: RAY_DEDUP_LOGS=0), and run again"
         return unknown("source.lines_missing", "lines of the log are missing", log.missing, fix)
     if lost := log.evidence.lost - {"warnings"}:
         reason = f"more different texts on {', '.join(sorted(lost))} were printed than are kept"
         return unknown("source.lists_too_long", reason)
-    first = next((r.preamble.banner for r in context.judged if r.preamble.banner), None)
-    return passed(
-        "source.whole",
-        f"complete, with the arguments before each table ({len(log.runs)})",
-        LogLine("", first.line, first.text) if first else None,
-    )
+    first = next((r.preamble.banner.as_line for r in context.judged if r.preamble.banner), None)
+    return passed("source.whole", f"complete, with the arguments before each table ({len(log.runs)})", first)
 
 
 def _without_rows(context: Context) -> Check:
-    log = context.log
-    fatal = next((known for known in log.known_lines if known.severity == "fatal"), None)
+    log, without = context.log, "the log ends after the device list, without a row: the run"
+    fatal = next((known for known in log.known_lines if known.rule.severity == "fatal"), None)
     error = fatal.first if fatal else next(iter(log.evidence.test_failures.values()), None)
+    code = log.last_line.removeprefix(LAST_LINE)
     preamble = log.dangling
-    if preamble is None and (error is not None or _launcher_failed(log.last_line)):
+    if preamble is None and (error is not None or (code != log.last_line and code.strip() != "0")):
         # The head of a table is printed before its first size is measured.
         preamble = next((run.preamble for run in reversed(log.runs)), None)
     if preamble is None or not preamble.ranks:
         return unknown("source.no_table", "no table of nccl-tests in this log: nothing was measured")
     if error is not None:
-        return failed(
-            "source.ended_with_error",
-            "the log ends after the device list, without a row: the run ended with an error",
-            error,
-        )
+        return failed("source.ended_with_error", f"{without} ended with an error", error)
     last = preamble.ranks[-1]
-    return failed(
-        "source.ends_after_device_list",
-        "the log ends after the device list, without a row: the run hung or was ended",
-        LogLine("", last.line, f"{last.text}; last line of the log: {log.last_line[:200]}"),
-    )
-
-
-def _launcher_failed(last_line: str) -> bool:
-    begin = f"{LAST_LINE} "
-    return last_line.startswith(begin) and last_line.removeprefix(begin).strip() != "0"
+    line = LogLine("", last.line, f"{last.text}; last line of the log: {log.last_line[:200]}")
+    return failed("source.ends_after_device_list", f"{without} hung or was ended", line)
 
 
 def collective(context: Context) -> Check:
@@ -106,10 +88,8 @@ def collective(context: Context) -> Check:
                 return unknown("collective.uncertain", f"{wanted} is a guess ({found.why}){unnamed}")
             concluded = run.concluded and from_name(run.concluded)
             if concluded and concluded != wanted:
-                return failed(
-                    "collective.mixed",
-                    f"a table began as {wanted} and ended as {concluded}: runs are mixed",
-                )
+                reason = f"a table began as {wanted} and ended as {concluded}: runs are mixed"
+                return failed("collective.mixed", reason)
     why = "; ".join(f"{w}: {infer(runs[0]).why}" for w, runs in context.tables.items())
     return passed("collective.certain", why)
 
@@ -127,20 +107,18 @@ def arithmetic(run: Run) -> Check | None:
     for row in run.rows:
         whole = row.count * BYTES[row.type] * (n if name in IN_PARTS else 1)
         if n and name in (*IN_PARTS, *WHOLE) and whole != row.size:
-            return failed(
-                "completeness.count",
+            reason = (
                 f"line {row.line}: {row.count} elements of {row.type} are not {exact(row.size)} in {name} "
-                f"of {n} ranks: the row is damaged, or of another run",
-                row.as_line,
+                f"of {n} ranks: the row is damaged, or of another run"
             )
+            return failed("completeness.count", reason, row.as_line)
         for measurement in row.measurements:
             if not _consistent(row.size * share, measurement):
-                return failed(
-                    "completeness.arithmetic",
+                reason = (
                     f"line {row.line}: {exact(row.size)} in {measurement.time} us is not {measurement.algbw} "
-                    "GB/s: the row is damaged, or parts of two rows",
-                    row.as_line,
+                    "GB/s: the row is damaged, or parts of two rows"
                 )
+                return failed("completeness.arithmetic", reason, row.as_line)
     return None
 
 
@@ -158,50 +136,44 @@ def size_sweep(run: Run, context: Context) -> Check | None:
     """Compare the sizes of the rows with those of the arguments and the expectation."""
     banner = run.preamble.banner
     if banner is None:
-        return unknown(
-            "completeness.no_banner", "no `# nThread ..` line: how many sizes were asked for is not known"
-        )
-    reason = _arguments(run, banner, context) or _sizes(run, banner, context)
+        reason = "no `# nThread ..` line: how many sizes were asked for is not known"
+        return unknown("completeness.no_banner", reason)
+    reason = next(_other_sizes(run, banner, context), None)
     return failed("completeness.other_sizes", reason) if reason else None
 
 
-def _arguments(run: Run, banner: Banner, context: Context) -> str | None:
-    """The difference between the printed and the expected arguments, or None."""
-    want = context.expectation
-    asked = (
-        ("smallest", banner.min_bytes, want.min_bytes),
-        ("largest", banner.max_bytes, want.max_bytes),
-    )
-    for name, found, expected in asked:
+def _other_sizes(run: Run, banner: Banner, context: Context) -> Iterator[str]:
+    """The differences between expected and printed arguments, and between these and the rows."""
+    want, reduced = context.expectation, run.preamble.reduced_max
+    limits = (("smallest", banner.min_bytes, want.min_bytes), ("largest", banner.max_bytes, want.max_bytes))
+    for name, found, expected in limits:
         if expected is not None and found != expected:
-            return f"{name} message {exact(found)}, expected {exact(expected)}: another run's log"
+            yield f"{name} message {exact(found)}, expected {exact(expected)}: another run's log"
     if want.step_factor is not None and (banner.step, banner.by) != (want.step_factor, "factor"):
-        return f"step {banner.step} ({banner.by}), expected {want.step_factor} (factor): another run's log"
+        yield f"step {banner.step} ({banner.by}), expected {want.step_factor} (factor): another run's log"
     if banner.iterations == 0:
-        return "no iterations (iters: 0): nothing was timed"
-    reduced = run.preamble.reduced_max
+        yield "no iterations (iters: 0): nothing was timed"
     if reduced is not None and want.max_bytes is not None and reduced < want.max_bytes:
-        return f"GPU memory limited messages to {exact(reduced)}, expected {exact(want.max_bytes)}"
-    return None
-
-
-def _sizes(run: Run, banner: Banner, context: Context) -> str | None:
-    """The difference between the sizes of the rows and those of the arguments, or None."""
-    top = banner.max_bytes
-    if run.preamble.reduced_max is not None:
-        top = min(top, run.preamble.reduced_max)
+        yield f"GPU memory limited messages to {exact(reduced)}, expected {exact(want.max_bytes)}"
+    top = banner.max_bytes if reduced is None else min(banner.max_bytes, reduced)
     sizes = _asked_sizes(banner.min_bytes, top, banner.step, banner.by)
     if sizes is None:
-        return f"the arguments give no size sweep ({banner.min_bytes} to {top} by {banner.step})"
+        yield f"the arguments give no size sweep ({banner.min_bytes} to {top} by {banner.step})"
+        return
     kinds: dict[tuple[str, str | None, int | None], list[int]] = {}
     cycle = len({row.key for row in run.rows}) if run.is_cyclic else len(run.rows)
     for row in run.rows[:cycle]:
         kinds.setdefault((row.type, row.redop, row.root), []).append(row.size)
+    # some collectives cut data into ranks x 16 B pieces, all of them into whole elements
+    piece = (context.ranks or 1) * 16
     for got in kinds.values():
-        problem = _compare(sizes, got, context.ranks or 1)
-        if problem:
-            return problem
-    return None
+        if len(sizes) != len(got):
+            asked = f"{len(sizes)} sizes ({exact(sizes[0])} to {exact(sizes[-1])})"
+            yield f"{len(got)} rows, the arguments ask for {asked}"
+            return
+        for asked_size, size in zip(sizes, got, strict=True):
+            if not asked_size - piece < size <= asked_size:
+                yield f"a row of {exact(size)} stands where {exact(asked_size)} was asked for"
 
 
 def _asked_sizes(low: int, high: int, step: int, by: str) -> list[int] | None:
@@ -214,20 +186,6 @@ def _asked_sizes(low: int, high: int, step: int, by: str) -> list[int] | None:
             return sizes if low == high or size == 0 else None
         size = following
     return sizes or None
-
-
-def _compare(want: list[int], got: list[int], ranks: int) -> str | None:
-    if len(want) != len(got):
-        return (
-            f"{len(got)} rows, the arguments ask for {len(want)} sizes "
-            f"({exact(want[0])} to {exact(want[-1])})"
-        )
-    # some collectives cut data into ranks x 16 B pieces, all of them into whole elements
-    piece = ranks * 16
-    for expected, size in zip(want, got, strict=True):
-        if not expected - piece < size <= expected:
-            return f"a row of {exact(size)} stands where {exact(expected)} was asked for"
-    return None
 
 
 def completeness(context: Context) -> Check:
@@ -250,56 +208,36 @@ def completeness(context: Context) -> Check:
         unsure = unsure or problem or _summary(run)
     if unsure:
         return unsure
-    first = context.judged[0]
     rows = ", ".join(str(len(r.rows)) for r in context.judged)
-    return passed(
-        "completeness.complete",
-        f"{rows} rows: all sizes of the arguments, summary present, its average agrees with the rows",
-        LogLine("", first.avg_line or first.line, first.avg_text),
-    )
+    reason = f"{rows} rows: all sizes of the arguments, summary present, its average agrees with the rows"
+    return passed("completeness.complete", reason, context.judged[0].avg_as_line)
 
 
 def _damage(run: Run) -> Check | None:
-    if run.template_rows:
-        return failed(
-            "completeness.placeholders",
-            "a table holds placeholders (XXX, nan) in place of numbers: not a measurement",
-        )
-    if run.has_wrong_precision:
-        return failed(
-            "completeness.wrong_precision",
-            "bandwidths with one decimal: nccl-tests prints two, so the table is not its output",
-        )
-    if run.cpu_time:
-        return failed(
-            "completeness.cpu_time",
-            "the time column is CPU time (-C 1): its bandwidths are not those of the fabric",
-        )
-    if run.other_unit is not None:
-        return failed(
-            "completeness.other_unit",
-            f"a column is in {run.other_unit.value}, where nccl-tests prints (B), (us) or (GB/s)",
-            run.other_unit,
-        )
-    if run.damaged or run.orphans:
-        return unknown(
-            "completeness.damaged",
-            f"{run.damaged} rows and {run.orphans} groups of numbers have a form that is not known: not read",
-        )
-    if run.has_repeated_rows and run.is_picked:
-        reason = "rows only, and a size appears twice: they are of several runs"
-        return unknown("completeness.no_banner", reason)
-    if run.has_repeated_rows:
-        return failed(
-            "completeness.repeated_rows",
-            "a size appears twice: two programs wrote into one table, or the size sweep ran more than once",
-        )
-    if run.rows_after_summary or run.summaries:
-        return failed(
-            "completeness.after_summary",
-            "rows or a second summary follow the summary: two programs wrote into one log",
-        )
-    return None
+    """The first sign that a table is not what one program printed: condition, code, reason."""
+    unit = run.other_unit.value if run.other_unit is not None else ""
+    signs = (
+        (run.template_rows, "placeholders",
+         "a table holds placeholders (XXX, nan) in place of numbers: not a measurement"),
+        (run.has_wrong_precision, "wrong_precision",
+         "bandwidths with one decimal: nccl-tests prints two, so the table is not its output"),
+        (run.cpu_time, "cpu_time",
+         "the time column is CPU time (-C 1): its bandwidths are not those of the fabric"),
+        (unit, "other_unit", f"a column is in {unit}, where nccl-tests prints (B), (us) or (GB/s)"),
+        (run.damaged or run.orphans, "damaged",
+         f"{run.damaged} rows and {run.orphans} groups of numbers have a form that is not known: not read"),
+        (run.has_repeated_rows and run.is_picked, "no_banner",
+         "rows only, and a size appears twice: they are of several runs"),
+        (run.has_repeated_rows, "repeated_rows",
+         "a size appears twice: two programs wrote into one table, or the size sweep ran more than once"),
+        (run.rows_after_summary or run.summaries, "after_summary",
+         "rows or a second summary follow the summary: two programs wrote into one log"),
+    )  # fmt: skip
+    code, reason = next(((code, reason) for shown, code, reason in signs if shown), ("", ""))
+    if not code:
+        return None
+    made = unknown if code in ("damaged", "no_banner") else failed
+    return made(f"completeness.{code}", reason, run.other_unit if code == "other_unit" else None)
 
 
 def _average(run: Run, *, excerpt: bool) -> Check | None:
@@ -307,21 +245,16 @@ def _average(run: Run, *, excerpt: bool) -> Check | None:
         return None
     if number(run.avg or "") is None:
         reason = f"the printed average {run.avg} is not a number: the summary is damaged"
-        return failed("completeness.average", reason, LogLine("", run.avg_line or run.line, run.avg_text))
-    return (unknown if excerpt else failed)(
-        "completeness.average",
-        f"the printed average {run.avg} is not that of the rows ({run.mean_busbw:.4f}): rows are missing or "
-        "belong to another run",
-    )
+        return failed("completeness.average", reason, run.avg_as_line)
+    reason = f"the printed average {run.avg} is not that of the rows ({run.mean_busbw:.4f}): rows are missing"
+    return (unknown if excerpt else failed)("completeness.average", f"{reason} or belong to another run")
 
 
 def _summary(run: Run) -> Check | None:
     if run.avg is not None and run.out_of_bounds is not None:
         return None
-    return unknown(
-        "completeness.no_summary",
-        "the summary (`Out of bounds`, `Avg bus bandwidth`) is missing: the log was cut",
-    )
+    reason = "the summary (`Out of bounds`, `Avg bus bandwidth`) is missing: the log was cut"
+    return unknown("completeness.no_summary", reason)
 
 
 # collectives whose in-place measurement nccl-tests does not compare
@@ -332,20 +265,10 @@ def correctness(context: Context) -> Check:
     """Check that all data was compared, and was correct."""
     if not context.judged:
         return unknown("correctness.no_table", "no table to judge")
-    for run in context.log.runs:
-        problem = _wrong(run)
-        if problem:
-            return problem
-    for run in context.judged:
-        problem = _not_compared(run)
-        if problem:
-            return problem
-    first = context.judged[0]
-    return passed(
-        "correctness.verified",
-        "every row was compared and is right",
-        LogLine("", first.out_of_bounds_line or first.line, first.out_of_bounds_text),
-    )
+    problems = [*map(_wrong, context.log.runs), *map(_not_compared, context.judged)]
+    verified = "every row was compared and is right"
+    verifies = passed("correctness.verified", verified, context.judged[0].out_of_bounds_as_line)
+    return next(filter(None, problems), verifies)
 
 
 def _wrong(run: Run) -> Check | None:
@@ -354,46 +277,91 @@ def _wrong(run: Run) -> Check | None:
         bad = next(r for r in run.rows if any(m.wrong for m in r.measurements))
         return failed("correctness.wrong_values", f"{wrong} rows with wrong values", bad.as_line)
     if run.out_of_bounds_status == "FAILED" or run.out_of_bounds:
-        line = LogLine("", run.out_of_bounds_line or run.line, run.out_of_bounds_text)
-        return failed("correctness.out_of_bounds", "values out of bounds", line)
+        return failed("correctness.out_of_bounds", "values out of bounds", run.out_of_bounds_as_line)
     if run.bitwise_failed is not None:
         return failed("correctness.bitwise", "results of repeated runs differ bit by bit", run.bitwise_failed)
     if run.avg_status == "FAILED":
-        line = LogLine("", run.avg_line or run.line, run.avg_text)
-        return failed("correctness.min_bw", "below the NCCL_TESTS_MIN_BW given to nccl-tests", line)
+        reason = "below the NCCL_TESTS_MIN_BW given to nccl-tests"
+        return failed("correctness.min_bw", reason, run.avg_as_line)
     return None
 
 
 def _not_compared(run: Run) -> Check | None:
     banner = run.preamble.banner
     if run.check_disabled or (banner is not None and banner.validation == 0):
-        return unknown(
-            "correctness.not_compared",
-            "the data was not compared (-c 0): N/A everywhere, although `0 OK` is printed",
-        )
-    reason = _missing(run)
+        reason = "the data was not compared (-c 0): N/A everywhere, although `0 OK` is printed"
+        return unknown("correctness.not_compared", reason)
+    reason = next(_not_stated(run), "")
     return unknown("correctness.not_stated", reason) if reason else None
 
 
-def _counts(errors: str) -> bool:
-    """Whether ERRORS is a non-negative number: a count, or a difference."""
-    value = number(errors)
-    return value is not None and value >= 0 and not errors.startswith("-")
-
-
-def _missing(run: Run) -> str | None:
-    """The missing evidence that every row was compared, or None."""
+def _not_stated(run: Run) -> Iterator[str]:
+    """The missing evidence that every row was compared."""
     banner = run.preamble.banner
     if banner is None or banner.validation is None:
-        return "no `validation: 1` in the arguments: whether the data was compared is not known"
+        yield "no `validation: 1` in the arguments: whether the data was compared is not known"
     if run.error_column is None:
-        return "the header is missing: what the last column is, is not known"
+        yield "the header is missing: what the last column is, is not known"
     if run.out_of_bounds is None or run.out_of_bounds_status != "OK":
-        return "the `Out of bounds values : 0 OK` line is missing"
+        yield "the `Out of bounds values : 0 OK` line is missing"
     out_of_place_only = infer(run).name in OUT_OF_PLACE_ONLY
     for row in run.rows:
         if row.out_of_place.unchecked or (row.in_place.unchecked and not out_of_place_only):
-            return f"a measurement of {exact(row.size)} was not compared (N/A)"
-        if any(not m.unchecked and not _counts(m.errors) for m in row.measurements):
-            return f"the last column of {exact(row.size)} is not a number of errors"
-    return None
+            yield f"a measurement of {exact(row.size)} was not compared (N/A)"
+        if any(not m.unchecked and not m.is_counted for m in row.measurements):
+            yield f"the last column of {exact(row.size)} is not a number of errors"
+
+
+ACCEPT = "find out what it means; --accept-warn TEXT (validation.accept_warnings) accepts it by name"
+
+# what an unusual line says of the run -> code, reason
+MEANS = {
+    "disturbed": ("warnings.disturbed", "among the rows, and not known"),
+    "ended badly": ("warnings.ended_badly", "the program or its launcher did not end well"),
+    "fault": ("warnings.fault", "a tool or a check says that hardware is not well"),
+}
+
+
+def warnings(context: Context) -> Check:
+    """Check that no line of the log is a failure, ends the run or disturbs its rows."""
+    log = context.log
+    fatal = [known for known in log.known_lines if known.rule.severity == "fatal"]
+    if fatal:
+        reason = "; ".join(f"{known.rule.name}: {known.rule.meaning}" for known in fatal[:4])
+        return failed("warnings.known_failure", reason, fatal[0].first)
+    if log.evidence.test_failures:
+        line = next(iter(log.evidence.test_failures.values()))
+        return failed("warnings.test_failure", "nccl-tests reports a failure", line)
+    doubts = _doubts(context)
+    wanted = context.expectation.accept_warnings
+    open_ = [doubt for doubt in doubts if not any(text in doubt[2].text for text in wanted)]
+    if open_:
+        code, why, line = open_[0]
+        more = f" (and {len(open_) - 1} more)" if open_[1:] else ""
+        return unknown(code, f"{why}: {line.text[:200]}{more}", line, ACCEPT)
+    if doubts:
+        reason = "; ".join(line.text[:200] for _, _, line in doubts[:4])
+        return passed("warnings.accepted", f"accepted by name: {reason}", doubts[0][2])
+    checked = next((k.first for k in log.known_lines if k.rule.name == "nccl-diagnostics-passed"), None)
+    if checked is not None:
+        return passed("warnings.none", "no line disturbs the rows; NCCL's own diagnostics passed", checked)
+    return passed("warnings.none", "no line disturbs the rows or ends the run")
+
+
+def _doubts(context: Context) -> list[tuple[str, str, LogLine]]:
+    """Code, reason and line of each doubt about the run, in the order of the log."""
+    found = []
+    for known in context.log.known_lines:
+        if known.rule.no_verdict:
+            found.append(("warnings.no_verdict", known.rule.meaning, known.first))
+        elif known.among_rows is not None and not _is_proven(context, known):
+            found.append(("warnings.disturbed", f"among the rows, {known.rule.meaning}", known.among_rows))
+    for unusual in context.log.unusual:
+        if unusual.decides:
+            found.append((*MEANS[unusual.decides], unusual.first))
+    return sorted(found, key=lambda doubt: doubt[2].line)
+
+
+def _is_proven(context: Context, known: KnownLine) -> bool:
+    """True if the gates that a rule names have proven that its line did no harm."""
+    return bool(known.rule.proven_by) and context.passed.issuperset(known.rule.proven_by)

@@ -3,139 +3,127 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from busbar.judge.nccl.checks.context import FIX, Check, Context, failed, not_required, passed, unknown
 from busbar.judge.nccl.checks.hosts import on_one_machine
 from busbar.judge.nccl.expected.system import VARIANT
-from busbar.judge.nccl.log.edges import EdgeCounts, pack, unpack
-from busbar.judge.nccl.log.evidence import Evidence
+from busbar.judge.nccl.log.evidence import EdgeCounts, Evidence, Link
 from busbar.judge.nccl.log.reader import short
-from busbar.judge.nccl.log.records import Rank
-
-Link = tuple[int, int, int]  # channel, source, target
 
 
 def incomplete(context: Context) -> Check | None:
     """Find missing edges between hosts; None if there are none."""
-    evidence = context.evidence
-    if evidence.links.overflow:
+    links, system = context.evidence.links, context.expectation.system
+    if links.overflow:
         return unknown("transport.edges_missing", "more edges than can be compared")
-    if evidence.links.difference:
+    if links.difference:
         reason = "senders and receivers name different edges: lines of the log are missing or damaged"
         return unknown("transport.one_sided", reason)
-    uneven = [device for device, more in sorted(evidence.links.balance.items()) if more]
+    uneven = [device for device, more in sorted(links.balance.items()) if more]
     if uneven:
         # in every public log both ends of an edge name the same device
         reason = f"as many edges are not sent as received over device {uneven[0]}: one end names another"
         return unknown("transport.one_sided", reason)
-    ranks = context.listed
-    hosts = {r.rank: short(r.host) for r in ranks}
+    hosts, seen = _hosts(context), links.seen
     if not hosts:
         return None
-    seen = evidence.links.seen
-    strange = _misplaced(evidence, hosts, seen) or _of_another_rank(evidence, ranks)
+    strange = next(_misplaced(context, hosts, seen), None)
     if strange:
         return unknown("transport.misplaced_edge", strange)
-    system = context.expectation.system
     if system is not None and system.hosts_per_domain > 1:
         return None  # channels cross between domains, not between all hosts
-    missing = _missing(evidence, hosts, seen)
+    missing = next(_missing(context.evidence, hosts, seen), None)
     return unknown("transport.edges_missing", f"edges are missing: {missing}") if missing else None
+
+
+def _hosts(context: Context) -> dict[int, str]:
+    """The host of each rank."""
+    return {r.rank: short(r.host) for r in context.listed}
 
 
 def inside_a_host(context: Context) -> str | None:
     """Find a network link between two ranks of one host, whose GPUs NVLink joins."""
-    system = context.expectation.system
+    system, hosts = context.expectation.system, _hosts(context)
     if system is None or not system.nvlink_gbps:
         return None
-    hosts = {r.rank: short(r.host) for r in context.listed}
-    for channel, source, target in unpack(context.evidence.links.seen):
+    for channel, source, target in context.evidence.links.seen:
         if source in hosts and hosts[source] == hosts.get(target):
             return f"channel {channel} from rank {source} to {target}, both on {hosts[source]}"
     return None
 
 
-def _misplaced(evidence: Evidence, hosts: dict[int, str], seen: set[int]) -> str | None:
-    for (host, _), rank in sorted(evidence.links.ends):
+def _misplaced(context: Context, hosts: dict[int, str], seen: list[Link]) -> Iterator[str]:
+    """Edges of a rank that the device list does not have, or has on another host or process."""
+    links = context.evidence.links
+    for (host, _), rank in sorted(links.ends):
         if rank not in hosts:
-            return f"{host or 'a process'} prints an edge of rank {rank}, which the device list does not have"
-        if host and short(host) != hosts[rank]:
-            return f"{host} prints an edge of rank {rank}, which the device list has on {hosts[rank]}"
-    for channel, source, target in unpack(seen):
+            yield f"{host or 'a process'} prints an edge of rank {rank}, which the device list does not have"
+        elif host and short(host) != hosts[rank]:
+            yield f"{host} prints an edge of rank {rank}, which the device list has on {hosts[rank]}"
+    for channel, source, target in seen:
         if source not in hosts or target not in hosts:
-            return f"an edge of channel {channel} names a rank that the device list does not have"
-    return None
-
-
-def _of_another_rank(evidence: Evidence, ranks: list[Rank]) -> str | None:
-    """Find a process with edges of a rank that is not its own by the device list."""
+            yield f"an edge of channel {channel} names a rank that the device list does not have"
     own: dict[tuple[str, int], set[int]] = {}
-    for r in ranks:
+    for r in context.listed:
         own.setdefault((short(r.host), r.pid), set()).add(r.rank)
-    for (host, pid), rank in sorted(evidence.links.ends):
+    for (host, pid), rank in sorted(links.ends):
         if rank not in own.get((short(host), pid), {rank}):
-            return f"pid {pid} on {host} prints an edge of rank {rank}, which the device list has elsewhere"
-    return None
+            yield f"pid {pid} on {host} prints an edge of rank {rank}, which the device list has elsewhere"
 
 
-def _missing(evidence: Evidence, hosts: dict[int, str], seen: set[int]) -> str | None:
-    all_hosts = set(hosts.values())
-    leaving: dict[str, set[int]] = {h: set() for h in all_hosts}
-    entering: dict[str, set[int]] = {h: set() for h in all_hosts}
-    for channel, source, target in unpack(seen):
-        if hosts[source] != hosts[target]:
-            leaving[hosts[source]].add(channel)
-            entering[hosts[target]].add(channel)
+def _missing(evidence: Evidence, hosts: dict[int, str], seen: list[Link]) -> Iterator[str]:
+    """Edges that a whole log would have."""
+    links, all_hosts = evidence.links, set(hosts.values())
     if not seen:
-        return _without_channels(evidence, hosts)
-    channels = _channels(evidence, seen)
-    if isinstance(channels, str):
-        return channels
+        # only pairs of ranks communicate (sendrecv, alltoall)
+        silent = sorted(all_hosts - {hosts[rank] for _, rank in links.ends})
+        yield from (f"{host} has none" for host in silent)
+        return
+    if len(evidence.channels) > 1:
+        yield f"processes count {' and '.join(evidence.channels)} channels"
+    channels, between = _channels(evidence, seen), [*_between(seen, hosts)]
+    used: dict[tuple[str, str], set[int]] = {}  # host, way -> channels
+    for channel, source, target in between:
+        used.setdefault((hosts[source], "sending"), set()).add(channel)
+        used.setdefault((hosts[target], "receiving"), set()).add(channel)
     for host in sorted(all_hosts):
-        for way, found in (("sending", leaving[host]), ("receiving", entering[host])):
-            absent = sorted(set(range(channels)) - found)
-            if absent:
+        for way in ("sending", "receiving"):
+            if absent := sorted(set(range(channels)) - used.get((host, way), set())):
                 listed = ", ".join(map(str, absent[:8]))
-                return f"{host} has no {way} edge on {len(absent)} of {channels} channels ({listed})"
+                yield f"{host} has no {way} edge on {len(absent)} of {channels} channels ({listed})"
     for channel, source, target in _planned(evidence, hosts):
-        if not evidence.links.both_ways(channel, source, target):
-            return f"channel {channel} from rank {source} to {target}, which NCCL planned"
-    return _one_way(evidence, hosts, seen) or _without_heads(evidence, hosts, seen)
+        if not links.both_ways(channel, source, target):
+            yield f"channel {channel} from rank {source} to {target}, which NCCL planned"
+    yield from _one_way(evidence, hosts, seen)
+    yield from _without_heads(evidence, hosts, between)
 
 
-def _one_way(evidence: Evidence, hosts: dict[int, str], seen: set[int]) -> str | None:
+def _one_way(evidence: Evidence, hosts: dict[int, str], seen: list[Link]) -> Iterator[str]:
     """Find a missing direction: trees use both, rings one, so a link outside of rings needs its reverse."""
     if len(set(hosts.values())) == len(hosts):
-        return None  # one rank on each host: PAT goes one way too
+        return  # one rank on each host: PAT goes one way too
     rings = {c: dict(zip(r, [*r[1:], r[0]], strict=True)) for c, r in _rings(evidence, len(hosts)).items()}
-    if not rings:
-        return None
-    for channel, source, target in unpack(seen):
+    for channel, source, target in seen if rings else ():
         ring = rings.get(channel)
         if ring is None or ring[source] == target:
             continue
         if not evidence.links.both_ways(channel, target, source):
-            return f"channel {channel} from rank {target} to {source}, the way back of another edge"
-    return None
+            yield f"channel {channel} from rank {target} to {source}, the way back of another edge"
 
 
-def _without_heads(evidence: Evidence, hosts: dict[int, str], seen: set[int]) -> str | None:
+def _without_heads(evidence: Evidence, hosts: dict[int, str], between: list[Link]) -> Iterator[str]:
     """Find missing edges of NVLS trees: if all GPUs of a host are heads, each has both ways per channel."""
     per_host = len(hosts) // len(set(hosts.values()))
     if "NVLS tree" not in evidence.connected or set(evidence.heads) != {str(per_host)}:
-        return None
-    if len(evidence.nvls_channels) != 1:
-        return None
-    between = [(c, a, b) for c, a, b in unpack(seen) if hosts[a] != hosts[b]]
-    sent = {(c, a) for c, a, _ in between}
-    received = {(c, b) for c, _, b in between}
-    for channel in range(int(next(iter(evidence.nvls_channels))[:4])):
+        return
+    sent = {(channel, source) for channel, source, _ in between}
+    received = {(channel, target) for channel, _, target in between}
+    for channel in range(_nvls_channels(evidence) or 0):
         for rank in hosts:
             if (channel, rank) not in sent or (channel, rank) not in received:
-                return f"rank {rank} on channel {channel}, though it is a head of NVLS trees"
-    return None
+                yield f"rank {rank} on channel {channel}, though it is a head of NVLS trees"
 
 
 def _rings(evidence: Evidence, n: int) -> dict[int, list[int]]:
@@ -143,24 +131,19 @@ def _rings(evidence: Evidence, n: int) -> dict[int, list[int]]:
     return {c: list(ring) for c, ring in evidence.rings.items() if sorted(ring) == list(range(n))}
 
 
-def _channels(evidence: Evidence, seen: set[int]) -> int | str:
-    """The number of channels that must have edges, or why it is unknown."""
-    printed = max(seen) // pack(1, 0, 0) + 1
+def _nvls_channels(evidence: Evidence) -> int | None:
+    """The number of channels of NVLS, if all processes print the same."""
+    return int(next(iter(evidence.nvls_channels))[:4]) if len(evidence.nvls_channels) == 1 else None
+
+
+def _channels(evidence: Evidence, seen: list[Link]) -> int:
+    """The number of channels that must have edges."""
+    of_nvls = _nvls_channels(evidence)
     if not evidence.channels:
-        return printed
-    if len(evidence.channels) > 1:
-        return f"processes count {' and '.join(evidence.channels)} channels"
-    if set(evidence.connected) == {"NVLS tree"} and len(evidence.nvls_channels) == 1:
-        # connected when first used (NCCL >= 2.22), and nothing but NVLS was
-        return int(next(iter(evidence.nvls_channels))[:4])
+        return max(channel for channel, _, _ in seen) + 1
+    if set(evidence.connected) == {"NVLS tree"} and of_nvls is not None:
+        return of_nvls  # connected when first used (NCCL >= 2.22), and nothing but NVLS was
     return int(next(iter(evidence.channels))[:4])
-
-
-def _without_channels(evidence: Evidence, hosts: dict[int, str]) -> str | None:
-    """Find a host without edges where only pairs of ranks communicate (sendrecv, alltoall)."""
-    speaking = {hosts[rank] for _, rank in evidence.links.ends}
-    silent = sorted(set(hosts.values()) - speaking)
-    return f"{silent[0]} has none" if silent else None
 
 
 def _planned(evidence: Evidence, hosts: dict[int, str]) -> Iterator[Link]:
@@ -168,15 +151,15 @@ def _planned(evidence: Evidence, hosts: dict[int, str]) -> Iterator[Link]:
     n = len(hosts)
     if "all rings" in evidence.connected:
         for channel, ring in _rings(evidence, n).items():
-            yield from _between(((channel, ring[i], ring[(i + 1) % n]) for i in range(n)), hosts)
+            yield from _between([(channel, ring[i], ring[(i + 1) % n]) for i in range(n)], hosts)
     if "all trees" in evidence.connected:
         for rank, parents in evidence.parents.items():
-            trees = [(c, rank, parent) for c, parent in enumerate(parents)]
-            yield from _between(iter(trees), hosts)
-            yield from _between(((c, parent, child) for c, child, parent in trees), hosts)
+            trees = [(channel, rank, parent) for channel, parent in enumerate(parents)]
+            yield from _between(trees, hosts)
+            yield from _between([(channel, parent, rank) for channel, _, parent in trees], hosts)
 
 
-def _between(links: Iterator[Link], hosts: dict[int, str]) -> Iterator[Link]:
+def _between(links: Iterable[Link], hosts: dict[int, str]) -> Iterator[Link]:
     """The LINKS that join two hosts; a rank without a parent in a tree has -1 there."""
     for channel, source, target in links:
         if source in hosts and target in hosts and hosts[source] != hosts[target]:
@@ -228,11 +211,9 @@ def mnnvl_edges(context: Context) -> set[str]:
 def transport(context: Context) -> Check:
     """Check that every edge between hosts uses the expected transport."""
     evidence, want = context.evidence, context.expectation.transport
-    shared = _shared_memory(context)
-    if shared:
+    if shared := _shared_memory(context):
         return shared
-    together = on_one_machine(context)
-    if together:
+    if together := on_one_machine(context):
         reason = f"{together}: what they exchange does not prove a fabric"
         return unknown("transport.one_machine", reason, fix="one worker for each machine")
     if context.domains == 1:
@@ -245,8 +226,7 @@ def transport(context: Context) -> Check:
         return unknown(code, "how many hosts took part is not known")
     if over_tcp:
         return over_tcp
-    problem = _unread(context)
-    if problem:
+    if problem := _unread(context):
         return problem
     if want is None:
         return _without_expectation(context)
@@ -262,11 +242,9 @@ def transport(context: Context) -> Check:
     if sent != received:
         reason = f"{sent} sending and {received} receiving edges: lines of the log are missing"
         return unknown("transport.one_sided", reason)
-    problem = incomplete(context) if context.proof is not None else None
-    if problem:
+    if context.proof is not None and (problem := incomplete(context)):
         return problem
-    inside = inside_a_host(context) if context.proof is not None else None
-    if inside:
+    if context.proof is not None and (inside := inside_a_host(context)):
         reason = f"NET edges inside a host: its GPUs do not reach each other directly ({inside})"
         return failed("transport.net_inside_node", reason, evidence.first_edge())
     names = ", ".join(f"NET/{n}" for n in sorted(evidence.network_names))
@@ -285,9 +263,7 @@ def _shared_memory(context: Context) -> Check | None:
     if host is None:
         return None
     labels = {label for label, e in evidence.edges.items() if e.transport.kind == "SHM"}
-    reason = (
-        f"every edge inside {host or 'a host'} goes through its memory (SHM), though NVLink joins its GPUs"
-    )
+    reason = f"every edge inside {host or 'a host'} goes through its memory, though NVLink joins its GPUs"
     return failed("transport.shared_memory", reason, evidence.first_edge(labels))
 
 
@@ -318,7 +294,8 @@ def _over_tcp(context: Context) -> Check | None:
     if context.expectation.transport not in ("rdma", "gpudirect-rdma"):
         return None
     reason = "TCP between hosts (NET/Socket), expected RDMA"
-    for evidence in _all(context):
+    # what is not bound to the table may be of its processes
+    for evidence in [context.evidence, *([context.proof.loose] if context.proof is not None else [])]:
         tcp = {label for label, e in evidence.net_edges.items() if e.transport.name == "Socket"}
         if tcp:
             return failed("transport.socket_edge", reason, evidence.first_edge(tcp))
@@ -329,11 +306,6 @@ def _over_tcp(context: Context) -> Check | None:
         reason = f"UCX says that an endpoint has TCP only, whatever the edges are named: {ucx.text[-120:]}"
         return unknown("transport.ucx_over_tcp", reason, ucx, "UCX_TLS=rc,cuda and UCX_NET_DEVICES=<HCAs>")
     return None
-
-
-def _all(context: Context) -> list[Evidence]:
-    """The evidence from the table's processes, and the evidence that may be theirs."""
-    return [context.evidence, *([context.proof.loose] if context.proof is not None else [])]
 
 
 def _expected(counts: EdgeCounts, want: str, allowed: list[str]) -> bool:
@@ -348,11 +320,8 @@ def _expected(counts: EdgeCounts, want: str, allowed: list[str]) -> bool:
 def _one_domain(context: Context) -> Check:
     evidence, want = context.evidence, context.expectation
     if not context.nodes_given and want.rails:
-        return unknown(
-            "transport.single_node",
-            "one host: nothing crossed the fabric",
-            fix="pass --expect-nodes 1 if one host is expected",
-        )
+        fix = "pass --expect-nodes 1 if one host is expected"
+        return unknown("transport.single_node", "one host: nothing crossed the fabric", fix=fix)
     if want.system is not None and want.system.nodes > 1:
         return not_required("transport.not_required", "one NVLink domain: see mnnvl")
     if evidence.net_edges:

@@ -1,6 +1,6 @@
 """Expected busbw, floor and ceiling of one collective on given hardware, with the reasoning in words.
 
-The formulas (formulas.py) give the value; public measurements of the same kind of system (published.py)
+The formulas give the value; public measurements of the same kind of system (published.yaml)
 replace it where one of them differs by more than 10 %. From two NVLink domains on, the value of a larger
 system is also expected of a smaller one, and the expectation never rises with more domains. The floor is
 (1 - tolerance) of the expected value. A healthy system without tuning may lie below it, so there is no
@@ -47,17 +47,17 @@ def formula(system: System, collective: str, algorithm: str) -> Formula:
         return Formula(None, None, "one rank: nothing is exchanged")
     if system.domains == 1:
         return _one_domain(system, collective, algorithm)
-    if collective == "all_reduce":
-        found = _all_reduce(system, algorithm)
-    elif collective in ("all_gather", "reduce_scatter"):
-        found = _gathering(system)
-    elif collective in ("broadcast", "reduce"):
-        found = Formula(ring(system), SLACK * system.line_rate, f"{collective}: each border carries S once")
-    elif collective in ("alltoall", "alltoallv", "sendrecv"):
-        found = _pairwise(system, collective)
-    else:
-        return Formula(None, None, f"{collective}: no formula for its bound is known")
-    return _inside_nvlink(system, collective, found)
+    found = _between_domains(system, collective, algorithm)
+    # a switch does not raise these two: a GPU receives at most the rate of its NVLink and its rails
+    gathers = collective in ("all_gather", "reduce_scatter")
+    cap = system.nvlink_gbps + system.rate_per_gpu if gathers else system.domain_cap
+    expected, ceiling = found.expected, found.ceiling
+    if system.domain_cap is None or cap is None or expected is None or ceiling is None or ceiling <= cap:
+        return found
+    if system.line_rate >= system.nvlink_gbps:
+        # the fabric carries more than NVLink: the ring inside a domain is the limit
+        expected = min(expected, RING_SHARE * system.nvlink_gbps)
+    return Formula(min(expected, cap), cap, f"{found.why}; ceiling is {gbps(cap)} inside a domain")
 
 
 def ring(system: System) -> float:
@@ -75,36 +75,41 @@ def _once(system: System) -> float:
     return 2 * system.line_rate * (system.ranks - 1) / system.ranks
 
 
-def _inside_nvlink(system: System, collective: str, found: Formula) -> Formula:
-    """FOUND, limited by the rate at which the GPUs of a domain exchange data."""
-    cap = system.domain_cap
-    if cap is not None and collective in ("all_gather", "reduce_scatter"):
-        # a switch does not raise them: a GPU receives at most the rate of its NVLink and its rails
-        cap = system.nvlink_gbps + system.rate_per_gpu
-    expected, ceiling, why = found.expected, found.ceiling, found.why
-    if cap is None or expected is None or ceiling is None or ceiling <= cap:
-        return found
-    if system.line_rate >= system.nvlink_gbps:
-        # the fabric carries more than NVLink: the ring inside a domain is the limit
-        expected = min(expected, RING_SHARE * system.nvlink_gbps)
-    return Formula(min(expected, cap), cap, f"{why}; ceiling is {gbps(cap)} inside a domain")
-
-
 def _one_domain(system: System, collective: str, algorithm: str) -> Formula:
     link = system.nvlink_gbps
     if link <= 0:
         of = f" ({system.gpu})" if system.gpu else ""
         return Formula(None, None, f"one node, and how fast NVLink joins its GPUs{of} is not known")
-    expected, ceiling = RING_SHARE * link, link
-    why = f"one NVLink domain: a ring reaches {RING_SHARE:g} of {gbps(link)} per GPU"
-    if collective == "all_reduce":
-        ceiling = max(link, system.domain_cap or link)
-        if algorithm == "nvls" and system.nvls is not None:
-            expected = system.nvls
-            why = f"one NVLink domain with NVLS: {gbps(expected)} is the best published"
-    elif collective in ("gather", "scatter", "hypercube"):
+    if collective in ("gather", "scatter", "hypercube"):
         return Formula(None, link, f"{collective}: no formula for its bound is known")
-    return Formula(expected, ceiling, why)
+    why = f"one NVLink domain: a ring reaches {RING_SHARE:g} of {gbps(link)} per GPU"
+    if collective != "all_reduce":
+        return Formula(RING_SHARE * link, link, why)
+    ceiling = max(link, system.domain_cap or link)
+    if algorithm == "nvls" and system.nvls is not None:
+        best = f"one NVLink domain with NVLS: {gbps(system.nvls)} is the best published"
+        return Formula(system.nvls, ceiling, best)
+    return Formula(RING_SHARE * link, ceiling, why)
+
+
+def _between_domains(system: System, collective: str, algorithm: str) -> Formula:
+    """The bandwidths over the rails, whatever NVLink carries inside a domain."""
+    rate, n, domains, g = system.line_rate, system.ranks, system.domains, system.gpus_per_domain
+    if collective == "all_reduce":
+        return _all_reduce(system, algorithm)
+    if collective in ("all_gather", "reduce_scatter"):
+        best = rate * (n - 1) / n * domains / (domains - 1)
+        why = f"ring: busbw <= B; at best B(n-1)/n x N/(N-1) = {gbps(best)}"
+        return Formula(LARGE_RING_SHARE * rate, max(best, SLACK * rate), why)
+    if collective in ("broadcast", "reduce"):
+        return Formula(ring(system), SLACK * rate, f"{collective}: each border carries S once")
+    if collective == "sendrecv":
+        bound, why = system.rate_per_gpu, "sendrecv: one GPU's rails, b"
+    elif collective in ("alltoall", "alltoallv"):
+        bound, why = rate / g * (n - 1) / (n - g), f"{collective}: B(n-1)/(g(n-g))"
+    else:
+        return Formula(None, None, f"{collective}: no formula for its bound is known")
+    return Formula(LARGE_RING_SHARE * bound, SLACK * bound, f"{why} = {gbps(bound)}")
 
 
 def _all_reduce(system: System, algorithm: str) -> Formula:
@@ -123,24 +128,6 @@ def _all_reduce(system: System, algorithm: str) -> Formula:
         return Formula(TREE_SHARE_OF_MANY * rate, SLACK * rate, why)
     why = f"{system.domains} nodes: a ring loses up to 15 %; above B is not credible"
     return Formula(ring(system), SLACK * rate, why)
-
-
-def _gathering(system: System) -> Formula:
-    rate, n, domains = system.line_rate, system.ranks, system.domains
-    best = rate * (n - 1) / n * domains / (domains - 1)
-    why = f"ring: busbw <= B; at best B(n-1)/n x N/(N-1) = {gbps(best)}"
-    return Formula(LARGE_RING_SHARE * rate, max(best, SLACK * rate), why)
-
-
-def _pairwise(system: System, collective: str) -> Formula:
-    n, g = system.ranks, system.gpus_per_domain
-    if collective == "sendrecv":
-        bound = system.rate_per_gpu
-        why = f"sendrecv: one GPU's rails, b = {gbps(bound)}"
-    else:
-        bound = system.line_rate / g * (n - 1) / (n - g)
-        why = f"{collective}: B(n-1)/(g(n-g)) = {gbps(bound)}"
-    return Formula(LARGE_RING_SHARE * bound, SLACK * bound, why)
 
 
 # algorithm of a run -> algorithms whose published results are comparable

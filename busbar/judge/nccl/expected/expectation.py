@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from busbar.judge.nccl.expected import profiles
 from busbar.judge.nccl.expected.bounds import Bounds, bounds
+from busbar.judge.nccl.expected.profiles import Algorithm, Fabric, Transport
 from busbar.judge.nccl.expected.system import BOARD_GPUS, NVLINK, System, gpu_name
 from busbar.judge.nccl.units import gbps
 
@@ -34,40 +35,31 @@ class Expectation(BaseModel):
     gpus_per_node: int | None = Field(default=None, ge=1)
     rails: int | None = Field(default=None, ge=0)
     rate_gbps: float | None = Field(default=None, ge=0)
-    net_devices: int | None = Field(
-        default=None, ge=0, description="NET devices per host, where NCCL merges rails"
-    )
+    net_devices: int | None = Field(default=None, ge=0, description="per host, where NCCL merges rails")
     gpu: str | None = None
     nvlink_gbps: float | None = Field(default=None, ge=0)
     nodes_per_domain: int = Field(default=1, ge=1)
-    transport: Literal["gpudirect-rdma", "rdma", "socket"] | None = None
-    networks: list[str] = Field(
-        default_factory=list, description="names allowed in `via NET/<name>`; empty: by kind"
-    )
-    fabric: Literal["infiniband", "roce"] | None = Field(
-        default=None, description="link layer of the HCAs that carry data"
-    )
-    algorithm: Literal["ring", "tree", "nvls", "sharp", "auto"] = "auto"
-    collectives: list[str] = Field(
-        default_factory=list, description="first is the headline; empty: what is there"
-    )
+    transport: Transport | None = None
+    networks: list[str] = Field(default=[], description="allowed in `via NET/<name>`; empty: by kind")
+    fabric: Fabric | None = Field(default=None, description="link layer of the HCAs that carry data")
+    algorithm: Algorithm = "auto"
+    collectives: list[str] = Field(default=[], description="first is the headline; empty: what is there")
     min_bytes: int | None = Field(default=None, ge=0)
     max_bytes: int | None = Field(default=None, ge=1)
     step_factor: int | None = Field(default=None, ge=2)
     expected_busbw_gbps: float | None = Field(default=None, gt=0)
-    expected_by_collective: dict[str, float] = Field(default_factory=dict)
+    expected_by_collective: dict[str, float] = {}
     tolerance: float = Field(default=0.1, ge=0, lt=1)
     require_topology_file: bool = False
     topology_file: str | None = None
     require_plugin: str | None = None
     plugin_path: str | None = None
-    hcas: list[str] = Field(default_factory=list)
+    hcas: list[str] = []
     min_nccl: str | None = None
-    accept_warnings: list[Annotated[str, Field(min_length=8)]] = Field(
-        default_factory=list,
-        description="parts of unknown WARN lines and endings that may be there",
-    )
-    hosts: list[str] = Field(default_factory=list, description="worker names that must be in the device list")
+    accept_warnings: list[
+        Annotated[str, Field(min_length=8, description="part of a line that may be there")]
+    ] = []
+    hosts: list[str] = Field(default=[], description="worker names that must be in the device list")
 
     @model_validator(mode="before")
     @classmethod
@@ -93,13 +85,8 @@ class Expectation(BaseModel):
         `gpu` is only used for hosts with 8 GPUs, which NVLink then joins.
         """
         known = self.gpu or (gpu if gpus_per_node == BOARD_GPUS else None)
-        return self.model_copy(
-            update={
-                "nodes": self.nodes or nodes,
-                "gpus_per_node": self.gpus_per_node or gpus_per_node,
-                "gpu": known,
-            }
-        )
+        shape = {"nodes": self.nodes or nodes, "gpus_per_node": self.gpus_per_node or gpus_per_node}
+        return self.model_copy(update={**shape, "gpu": known})
 
     @cached_property
     def system(self) -> System | None:
@@ -122,12 +109,11 @@ class Expectation(BaseModel):
         """Expected value, floor, ceiling and reasoning for COLLECTIVE."""
         system = self.system
         given = self.given(collective)
-        over_tcp = self.transport == "socket" and system is not None and system.domains > 1
-        if over_tcp:
+        if system is None:
+            computed = Bounds(None, None, None, 0, ("nodes or GPUs per node are not known",))
+        elif self.transport == "socket" and system.domains > 1:
             why = "TCP between nodes: no line rate of InfiniBand rails applies"
             computed = Bounds(None, None, None, 0, (why,))
-        elif system is None:
-            computed = Bounds(None, None, None, 0, ("nodes or GPUs per node are not known",))
         else:
             computed = bounds(system, collective, self.algorithm, self.tolerance)
         if given is None:

@@ -55,29 +55,25 @@ class Profile(BaseModel):
     gpus_per_node: int = Field(ge=1)
     rails: int = Field(ge=0, description="HCAs a node that carry data; 0 = no RDMA fabric")
     rate_gbps: float = Field(ge=0, description="Gb/s of one rail, one direction")
-    net_devices: int | None = Field(
-        default=None, description="NET devices a host, where a plugin joins rails"
-    )
+    net_devices: int | None = Field(default=None, description="per host, where a plugin joins rails")
     transport: Transport
-    networks: list[str] = Field(
-        default_factory=list, description="names in `via NET/<name>`, without _v suffix"
-    )
+    networks: list[str] = Field(default=[], description="in `via NET/<name>`, without _v suffix")
     fabric: Fabric | None = Field(default=None, description="link layer of the rails; None: no HCAs")
     algorithm: Algorithm
     nvlink_gbps: float = Field(ge=0, description="GB/s of one GPU's NVLink, one direction; 0 = PCIe only")
     nodes_per_domain: int = Field(default=1, ge=1, description="hosts in one NVLink domain: 18 for NVL72")
-    env: dict[str, str] = Field(default_factory=dict)
-    site_env: dict[str, str] = Field(default_factory=dict)
-    mpi_args: list[str] = Field(default_factory=list)
+    env: dict[str, str] = {}
+    site_env: dict[str, str] = {}
+    mpi_args: list[str] = []
     hca_resource: str | None = None
     hca_count: int = Field(default=0, ge=0)
     workers: int = Field(default=2, ge=1, description="workers of the source's MPIJob")
     slots_per_worker: int = Field(ge=1)
-    extra_resources: dict[str, str] = Field(default_factory=dict)
+    extra_resources: dict[str, str] = {}
     memory: str
     shm_size: str
     runtime_class: str | None = None
-    host_paths: list[HostPath] = Field(default_factory=list)
+    host_paths: list[HostPath] = []
     topology_file: str | None = None
     require_plugin: str | None = Field(default=None, description="network that must carry the data: IBext")
     min_nccl: str | None = Field(default=None, description="oldest NCCL release that is accepted")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 # keys whose string is the line; the outermost object comes first, then this order
@@ -69,50 +68,42 @@ def _object(text: str, at: int) -> list[str] | None:
     if BEGINS.search(text[:at]) is not None:
         return [text]  # a line of the program that has braces
     try:
-        value = json.loads(text[at:])
+        lines = _lines(json.loads(text[at:]))
     except (ValueError, RecursionError):  # the latter: thousands of nested brackets
-        return None if READABLE.search(text, at) is not None else [text]
-    lines = list(_lines(value))
-    if lines:
-        lines += _others(value, lines)
+        lines = []
     return lines or (None if READABLE.search(text, at) is not None else [text])
 
 
-def _lines(value: Any) -> Iterator[str]:
-    """Lines of the outermost strings under a key of KEYS; a list has those of each of its objects."""
-    level = [value]
+def _lines(value: Any) -> list[str]:
+    """Lines of the outermost strings under a key of KEYS, also in lists, and what else the record says.
+
+    That is sentences, and words under a key such as reason or exit_code.
+    """
+    lines: list[str] = []
+    others: list[tuple[str, Any]] = []
+    level = [("", value, True)]  # key, value, and whether its string may be a line
     for _ in range(8):
-        below: list[Any] = []
-        for each in level:
+        below: list[tuple[str, Any, bool]] = []
+        for key, each, outermost in level:
             if isinstance(each, dict):
-                named = {str(k).lower(): v for k, v in each.items()}
-                found = next((named[key] for key in KEYS if isinstance(named.get(key), str)), None)
-                if found is not None:
-                    yield from found.splitlines()
-                else:
-                    below += each.values()
+                named = {str(k).lower(): k for k, v in each.items() if isinstance(v, str)}
+                line = next((named[name] for name in KEYS if name in named), None) if outermost else None
+                lines += each[line].splitlines() if line is not None else ()
+                below += ((f"{key}.{k}", v, outermost and line is None) for k, v in each.items() if k != line)
             elif isinstance(each, list):
-                below += each
+                below += ((key, v, outermost) for v in each)
+            else:
+                others.append((key, each))
         level = below
-
-
-def _others(value: Any, lines: list[str]) -> Iterator[str]:
-    """What a record says besides its LINES: sentences, and words under a key such as reason or exit_code."""
     said = [line.strip() for line in lines if line.strip()]
-    level = [("", value)]
-    for _ in range(8):
-        below: list[tuple[str, Any]] = []
-        for key, each in level:
-            if isinstance(each, dict):
-                below += ((f"{key}.{k}", v) for k, v in each.items())
-            elif isinstance(each, list):
-                below += ((key, v) for v in each)
-            elif isinstance(each, str) and " " in each.strip():
-                if not any(each.strip() in line or line in each for line in said):
-                    yield from each.splitlines()
-            elif STATE.search(key) is not None and isinstance(each, str | int) and str(each).strip():
-                yield f"{key.rpartition('.')[2].replace('_', ' ')}: {each}"
-        level = below
+    found: list[str] = []
+    for key, each in others if lines else ():
+        if isinstance(each, str) and " " in each.strip():
+            if not any(each.strip() in line or line in each for line in said):
+                found += each.splitlines()
+        elif STATE.search(key) is not None and isinstance(each, str | int) and str(each).strip():
+            found.append(f"{key.rpartition('.')[2].replace('_', ' ')}: {each}")
+    return lines + found
 
 
 def _unescaped(text: str) -> list[str] | None:
@@ -220,7 +211,7 @@ def _clean(text: str, depth: int) -> list[str] | None:
     """The lines in TEXT, which is stripped of its prefixes."""
     inner = unwrap(text) if depth else [text]
     if inner is None or inner == [text]:
-        return None if inner is None else [text]
+        return inner
     found: list[str] = []
     for line in inner:
         lines = _clean(_stripped(line), depth - 1)

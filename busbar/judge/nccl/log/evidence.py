@@ -8,29 +8,129 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
 
 from busbar.judge.nccl.log import patterns as p
-from busbar.judge.nccl.log.edges import EdgeCounts, Links, Process, Transport, pack
-from busbar.judge.nccl.log.records import LogLine
+from busbar.judge.nccl.log.records import EVIDENCE_WIDTH, LogLine
 
 KEEP = 64  # distinct texts kept of each kind; a log of any length stays small
 KEEP_HOSTS = 65536
 KEEP_LABELS = 1024
-EVIDENCE_WIDTH = 400
+Texts = dict[str, LogLine]  # a text -> the first line that states it
 MACHINE = "machine"  # the fact of a pod that is the Node on which it runs
 OPEN_FILES = "open files"  # the fact of a host that are the limits of its ranks
-# dictionaries: a text -> the first line that states it
-TEXTS = (
-    "networks", "versions", "topology_set", "topology_failed", "hcas", "plugin_paths", "environment",
-    "algorithms", "warnings", "test_failures", "channels", "nvls_channels", "heads", "connected",
-    "unread_edges", "unread_messages", "simulated", "communicators", "local_ranks", "without_gdr",
-    "multicast", "ucx_over_tcp", "mnnvl", "ring_gdr",
-)  # fmt: skip
-# dictionaries: a host, or a number of ranks -> what it has
-SETS = ("rails", "inside", "hca_links", "initialized", "destroyed")
+
+
+# Channel edges: messages about the transport between two ranks. The part before `via` is the link (channel,
+# ranks, direction), the part behind it the transport.
+#     Channel 07/0 : 6[6] -> 15[7] [receive] via NET/IBext/3/GDRDMA
+MAX_LINKS = 400_000
+MAX_ENDS = 65_536
+Process = tuple[str, int]  # host and pid; "" and 0 where they were not printed
+Link = tuple[int, int, int]  # channel, source, target
+End = tuple[Process, int]  # a process and its own rank
+RANK_BITS = 22
+RANK_MASK = (1 << RANK_BITS) - 1
+
+
+@dataclass
+class Links:
+    """Links over a network, as printed. `difference` is 0 where both ends named the same links."""
+
+    difference: int = 0
+    # (channel, source, target) of connection 0 as one number
+    sent: set[int] = field(default_factory=set)
+    received: set[int] = field(default_factory=set)
+    ends: set[End] = field(default_factory=set)  # of each message
+    balance: Counter[int] = field(default_factory=Counter)  # device -> edges sent, less those received
+    overflow: bool = False
+
+    def add(self, process: Process, link: bytes, key: int, sent: bool, *, first: bool) -> None:
+        """Add one end of a LINK as PROCESS printed it, with its KEY (`pack`).
+
+        Both ends print the same LINK. FIRST: it is of connection 0.
+        """
+        end = process, (key >> RANK_BITS if sent else key) & RANK_MASK
+        if end not in self.ends:
+            self.overflow |= len(self.ends) >= MAX_ENDS
+            if not self.overflow:
+                self.ends.add(end)
+        self.difference += hash(link) if sent else -hash(link)
+        if not first:
+            return
+        mine = self.sent if sent else self.received
+        mine.add(key)
+        if len(mine) > MAX_LINKS:
+            self.overflow = True
+            mine.clear()
+
+    @property
+    def seen(self) -> list[Link]:
+        """Links that the sender or the receiver printed."""
+        keys = self.sent | self.received
+        return [(key >> 2 * RANK_BITS, (key >> RANK_BITS) & RANK_MASK, key & RANK_MASK) for key in keys]
+
+    def both_ways(self, channel: int, source: int, target: int) -> bool:
+        """Whether both sender and receiver printed the link."""
+        key = pack(channel, source, target)
+        return key in self.sent and key in self.received
+
+    def merge(self, other: Links) -> None:
+        """Add everything in OTHER."""
+        self.difference += other.difference
+        self.sent |= other.sent
+        self.received |= other.received
+        self.ends |= other.ends
+        self.balance.update(other.balance)
+        self.overflow |= other.overflow
+
+
+def pack(channel: int, source: int, target: int) -> int:
+    """One number for a link: smaller in memory than a tuple."""
+    return (channel << 2 * RANK_BITS) | ((source & RANK_MASK) << RANK_BITS) | (target & RANK_MASK)
+
+
+Kind = Literal["NET", "COLLNET", "P2P", "SHM"]
+
+
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """The transport of an edge: `NET/IBext/3/GDRDMA` is kind NET, name IBext, device 3, gdr True.
+
+    `label` is the same without the device: NET/IBext/N/GDRDMA.
+    """
+
+    kind: Kind
+    name: str
+    device: int | None
+    gdr: bool
+    label: str
+
+
+@dataclass(slots=True)
+class EdgeCounts:
+    """The number of printed edges with one label, and the first line that shows one."""
+
+    transport: Transport
+    first: LogLine
+    count: int = 0
+
+
+def read_transport(text: str) -> Transport | None:
+    """The transport that TEXT states; None if it is not in a known form."""
+    match = p.TRANSPORT.fullmatch(text)
+    if match is None:
+        return None
+    if match["net"] is not None:
+        kind: Kind = "COLLNET" if match["net"] == "COLLNET" else "NET"
+        name, gdr = match["name"], match["gdr"] is not None
+        label = f"{kind}/{name}/N{match['gdr'] or ''}{match['pci'] or ''}{match['shared'] or ''}"
+        return Transport(kind, name, int(match["dev"]), gdr, label)
+    if match["p2p"] is not None:
+        return Transport("P2P", match["p2p"].removeprefix("P2P/"), None, False, match["p2p"])
+    return Transport("SHM", match["shm"], None, False, match["shm"])
 
 
 @dataclass
@@ -43,46 +143,46 @@ class Evidence:
     # every NET edge is printed by its sender and by its receiver
     net_directions: Counter[str] = field(default_factory=Counter)
     links: Links = field(default_factory=Links)
-    networks: dict[str, LogLine] = field(default_factory=dict)
-    versions: dict[str, LogLine] = field(default_factory=dict)
-    topology_set: dict[str, LogLine] = field(default_factory=dict)
-    topology_failed: dict[str, LogLine] = field(default_factory=dict)
-    hcas: dict[str, LogLine] = field(default_factory=dict)  # one list as printed -> where
+    networks: Texts = field(default_factory=dict)
+    versions: Texts = field(default_factory=dict)
+    topology_set: Texts = field(default_factory=dict)
+    topology_failed: Texts = field(default_factory=dict)
+    hcas: Texts = field(default_factory=dict)  # one list as printed -> where
     hcas_of_host: dict[str, tuple[str, ...]] = field(default_factory=dict)
     # host -> (NET device, HCA, IB or RoCE), as printed by all of its processes; device -1: not known
     hca_links: dict[str, set[tuple[int, str, str]]] = field(default_factory=dict)
-    plugin_paths: dict[str, LogLine] = field(default_factory=dict)
-    environment: dict[str, LogLine] = field(default_factory=dict)
-    algorithms: dict[str, LogLine] = field(default_factory=dict)  # "AllReduce RING" -> where
+    plugin_paths: Texts = field(default_factory=dict)
+    environment: Texts = field(default_factory=dict)
+    algorithms: Texts = field(default_factory=dict)  # "AllReduce RING" -> where
     algorithm_sizes: dict[str, int] = field(default_factory=dict)  # the same -> bytes, the most of all
-    warnings: dict[str, LogLine] = field(default_factory=dict)
-    test_failures: dict[str, LogLine] = field(default_factory=dict)
+    warnings: Texts = field(default_factory=dict)
+    test_failures: Texts = field(default_factory=dict)
     initialized: dict[int, set[int]] = field(default_factory=dict)  # nranks -> ranks that came up
     destroyed: dict[int, set[int]] = field(default_factory=dict)  # nranks -> ranks that came to their end
-    communicators: dict[str, LogLine] = field(default_factory=dict)  # numbers of ranks, in any message
+    communicators: Texts = field(default_factory=dict)  # numbers of ranks, in any message
     counts: dict[tuple[int, int], LogLine] = field(default_factory=dict)  # (nRanks, nNodes) -> where
-    channels: dict[str, LogLine] = field(default_factory=dict)  # number of channels of a collective
-    nvls_channels: dict[str, LogLine] = field(default_factory=dict)
-    multicast: dict[str, LogLine] = field(default_factory=dict)  # what NVLS needs: available, not available
-    heads: dict[str, LogLine] = field(default_factory=dict)  # GPUs of a host in its NVLS trees
-    local_ranks: dict[str, LogLine] = field(default_factory=dict)  # ranks of a host, as NCCL counts them
-    connected: dict[str, LogLine] = field(default_factory=dict)  # all rings, all trees, NVLS tree
+    channels: Texts = field(default_factory=dict)  # number of channels of a collective
+    nvls_channels: Texts = field(default_factory=dict)
+    multicast: Texts = field(default_factory=dict)  # what NVLS needs: available, not available
+    heads: Texts = field(default_factory=dict)  # GPUs of a host in its NVLS trees
+    local_ranks: Texts = field(default_factory=dict)  # ranks of a host, as NCCL counts them
+    connected: Texts = field(default_factory=dict)  # all rings, all trees, NVLS tree
     rings: dict[int, array[int]] = field(default_factory=dict)  # channel -> ranks in their order
     parents: dict[int, array[int]] = field(default_factory=dict)  # rank -> its parent in each channel
-    mnnvl: dict[str, LogLine] = field(default_factory=dict)  # 1: a process uses it; 0: one does not
-    ring_gdr: dict[str, LogLine] = field(default_factory=dict)  # 1, or 0: some edge of the rings has none
+    mnnvl: Texts = field(default_factory=dict)  # 1: a process uses it; 0: one does not
+    ring_gdr: Texts = field(default_factory=dict)  # 1, or 0: some edge of the rings has none
     # messages that name a transport in an unknown form, so it is unknown what they prove
-    unread_edges: dict[str, LogLine] = field(default_factory=dict)
+    unread_edges: Texts = field(default_factory=dict)
     # texts of an NCCL process that are not known messages
-    unread_messages: dict[str, LogLine] = field(default_factory=dict)
-    without_gdr: dict[str, LogLine] = field(default_factory=dict)  # "host device", "host " for all devices
+    unread_messages: Texts = field(default_factory=dict)
+    without_gdr: Texts = field(default_factory=dict)  # "host device", "host " for all devices
     inside: dict[str, set[str]] = field(default_factory=dict)  # host -> edges inside it: P2P/CUMEM, SHM
-    ucx_over_tcp: dict[str, LogLine] = field(default_factory=dict)  # endpoints of UCX with no other lane
+    ucx_over_tcp: Texts = field(default_factory=dict)  # endpoints of UCX with no other lane
     facts: dict[str, dict[str, set[str]]] = field(default_factory=dict)  # name -> value -> hosts that say so
     told: int = 0  # entries of `facts`
     speaks: bool = False  # it has a message of NCCL
     hosts: set[str] = field(default_factory=set)
-    simulated: dict[str, LogLine] = field(default_factory=dict)
+    simulated: Texts = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)  # kinds of which more than KEEP texts were printed
 
     # ---- feeding ------------------------------------------------------------------------------------------
@@ -111,7 +211,7 @@ class Evidence:
             if len(self.edges) >= KEEP_LABELS:
                 self.lost.add("edges")
                 return
-            first = LogLine(transport.label, line, text.decode("utf-8", "replace")[:EVIDENCE_WIDTH])
+            first = LogLine.of(line, text.decode("utf-8", "replace"), transport.label)
             counts = self.edges[transport.label] = EdgeCounts(transport, first)
         counts.count += 1
         if transport.kind in ("P2P", "SHM"):
@@ -153,12 +253,10 @@ class Evidence:
         for kind in (*TEXTS, "counts"):
             facts: dict[object, LogLine] = getattr(self, kind)
             for value, line in getattr(part, kind).items():
-                if value not in facts or line.line < facts[value].line:
-                    facts[value] = line
+                facts[value] = min(facts.get(value, line), line, key=lambda first: first.line)
         for host, names in part.hcas_of_host.items():
-            mine_of_host = self.hcas_of_host.setdefault(host, names)
-            self.hcas_of_host[host] = tuple(name for name in mine_of_host if name in names)
-        for kind in SETS:
+            self.opened(host, names)
+        for kind in ("rails", "inside", "hca_links", "initialized", "destroyed"):
             _unite(getattr(self, kind), getattr(part, kind))
         for name, values in part.facts.items():
             _unite(self.facts.setdefault(name, {}), values)
@@ -170,6 +268,11 @@ class Evidence:
         self.speaks = self.speaks or part.speaks
         self.hosts |= part.hosts
         self.lost |= part.lost
+
+    def opened(self, host: str, names: tuple[str, ...]) -> None:
+        """Keep the HCAs of a HOST that all of its processes opened."""
+        before = self.hcas_of_host.get(host, names)
+        self.hcas_of_host[host] = tuple(name for name in before if name in names)
 
     # ---- reading ------------------------------------------------------------------------------------------
 
@@ -204,40 +307,42 @@ class Evidence:
         return min((counts.first for counts in chosen.values()), key=lambda first: first.line, default=None)
 
 
+# a dictionary of texts that is added above is merged with the others
+TEXTS = tuple(each.name for each in fields(Evidence) if each.type == "Texts")
+
+
 def _unite(mine: dict[Any, set[Any]], others: Mapping[Any, set[Any]]) -> None:
     """Add the sets of OTHERS to those of MINE."""
     for key, values in others.items():
         mine.setdefault(key, set()).update(values)
 
 
-def keep(into: dict[str, LogLine], value: str, line: int, text: str) -> bool:
+def keep(into: Texts, value: str, line: int, text: str) -> bool:
     """Keep the first line that states VALUE; False if there is no more room."""
     if value not in into:
         if len(into) >= KEEP:
             return False
-        into[value] = LogLine(value, line, text[:EVIDENCE_WIDTH])
+        into[value] = LogLine.of(line, text, value)
     return True
 
 
-def plain_facts(text: str) -> list[tuple[str, str]]:
+def plain_facts(text: str) -> Iterator[tuple[str, str]]:
     """Kinds and values in a text that is not an NCCL message: a version, a failed test, a simulation note.
 
     Text that looks like a part of a message is included too; its content is not known.
     """
-    found = []
     if "version" in text and not text.startswith("#") and (match := p.NCCL_VERSION.search(text)):
-        found.append(("versions", match[1]))
+        yield "versions", match[1]
     if "failure" in text and (match := p.TEST_FAILURE.search(text)) is not None:
-        found.append(("test_failures", match[0].strip()))
+        yield "test_failures", match[0].strip()
     if "simulated" in text and (match := p.SIMULATED.match(text)) is not None:
-        found.append(("simulated", match[1]))
+        yield "simulated", match[1]
     if "tcp/" in text and p.UCX_OVER_TCP.search(text) is not None:
-        found.append(("ucx_over_tcp", text[:EVIDENCE_WIDTH]))
+        yield "ucx_over_tcp", text[:EVIDENCE_WIDTH]
     if p.names_transport(text):
-        found.append(("unread_edges", text[:EVIDENCE_WIDTH]))
+        yield "unread_edges", text[:EVIDENCE_WIDTH]
     elif p.names_process(text) or ("NCCL" in text and p.LEVEL.search(text) is not None):
-        found.append(("unread_messages", text[:EVIDENCE_WIDTH]))
-    return found
+        yield "unread_messages", text[:EVIDENCE_WIDTH]
 
 
 Match = re.Match[str]
@@ -276,16 +381,17 @@ def candidates(body: str) -> tuple[Fact, ...]:
     return tuple(fact for fact in FACTS if fact.contains in body)
 
 
-def _fact(before: str, contains: str, behind: str, keeper: Keep) -> Fact:
-    return Fact(contains, re.compile(before + re.escape(contains) + behind, re.ASCII), keeper)
+def _fact(before: str, contains: str, behind: str, keeper: Keep | None, *of_host: str) -> Fact:
+    """A fact in messages with CONTAINS; OF_HOST: the name of what each host says, and such a message."""
+    pattern = re.compile(before + re.escape(contains) + behind, re.ASCII)
+    return Fact(contains, pattern, keeper, *of_host)
 
 
 def _of_host(
     name: str, example: str, before: str, contains: str, behind: str, keeper: Keep | None = None
 ) -> Fact:
     """A fact of each host: NAME of the value in messages such as EXAMPLE."""
-    pattern = re.compile(before + re.escape(contains) + behind, re.ASCII)
-    return Fact(contains, pattern, keeper, name, example)
+    return _fact(before, contains, behind, keeper, name, example)
 
 
 def _value(field_name: str) -> Keep:
@@ -316,12 +422,8 @@ def _hcas(evidence: Evidence, match: Match, host: str, line: int, text: str) -> 
             kept |= links
         elif not links <= kept:
             evidence.lost.add("hca_links")
-    before = evidence.hcas_of_host.get(host)
-    if before is not None:
-        # processes of a host may open different HCAs; only those that all of them opened count
-        evidence.hcas_of_host[host] = tuple(name for name in before if name in names)
-    elif names and len(evidence.hcas_of_host) < KEEP_HOSTS:
-        evidence.hcas_of_host[host] = names
+    if host in evidence.hcas_of_host or (names and len(evidence.hcas_of_host) < KEEP_HOSTS):
+        evidence.opened(host, names)
 
 
 def _without_gdr(evidence: Evidence, match: Match, host: str, line: int, text: str) -> None:
@@ -345,7 +447,7 @@ def _ranks(field_name: str) -> Keep:
 def _counts(evidence: Evidence, match: Match, host: str, line: int, text: str) -> None:
     key = (int(match[2][:7]), int(match[3][:7]))
     if key not in evidence.counts and len(evidence.counts) < KEEP:
-        evidence.counts[key] = LogLine(f"{key[0]}/{key[1]}", line, text[:EVIDENCE_WIDTH])
+        evidence.counts[key] = LogLine.of(line, text, f"{key[0]}/{key[1]}")
     elif key not in evidence.counts:
         evidence.lost.add("counts")
     evidence.keep("local_ranks", match[4][:7], line, text)

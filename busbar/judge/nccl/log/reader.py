@@ -1,4 +1,4 @@
-"""Read a log once, line by line: tables, NCCL's evidence, and the lines that a caller's matcher knows."""
+"""Reads a log once, line by line: tables, NCCL's evidence, known failures and unusual lines."""
 
 from __future__ import annotations
 
@@ -10,30 +10,24 @@ from datetime import datetime
 
 from busbar.judge.nccl.log import patterns as p
 from busbar.judge.nccl.log.clean import clean, is_csv, is_start, width
-from busbar.judge.nccl.log.edges import Process, Transport, read_transport
 from busbar.judge.nccl.log.evidence import (
-    EVIDENCE_WIDTH,
     KEEP_HOSTS,
     MACHINE,
     OPEN_FILES,
     Evidence,
     Fact,
+    Process,
+    Transport,
     candidates,
     plain_facts,
+    read_transport,
 )
-from busbar.judge.nccl.log.messages import Message, find_message
-from busbar.judge.nccl.log.records import (
-    FoundLines,
-    KnownLine,
-    LineMatcher,
-    LogLine,
-    Preamble,
-    Run,
-    Unusual,
-    whole,
-)
+from busbar.judge.nccl.log.known import KnownLine, LineRules
+from busbar.judge.nccl.log.patterns import Message, find_message
+from busbar.judge.nccl.log.records import EVIDENCE_WIDTH, LogLine, Preamble, Run, whole
 from busbar.judge.nccl.log.source import BLOCK, MAX_LINE, Source, SourceError, open_log
 from busbar.judge.nccl.log.tables import RunBuilder
+from busbar.judge.nccl.log.unusual import Unusual
 
 MAX_PROCESSES = 65_536
 
@@ -184,18 +178,18 @@ class ParsedLog:
     date: str | None = None  # the first one that it holds, as printed
 
 
-def read_lines(lines: Iterable[bytes | str], matcher: LineMatcher | None = None) -> ParsedLog:
-    """Read an iterable of lines, with or without their line ends."""
+def read_lines(lines: Iterable[bytes | str]) -> ParsedLog:
+    """Read lines, with or without their line ends, in one pass and bounded memory."""
     source = Source()
-    return read_blocks(source.blocks(as_bytes(lines)), source, matcher)
+    return read_blocks(source.blocks(as_bytes(lines)), source)
 
 
-def read_file(path: str, matcher: LineMatcher | None = None) -> ParsedLog:
-    """Read the file PATH or, for '-', standard input. Raises SourceError if it cannot be read."""
+def read_file(path: str) -> ParsedLog:
+    """Read the log PATH or, for '-', standard input. Raises SourceError if it cannot be read."""
     source = Source()
     stream = open_log(path)
     try:
-        return read_blocks(source.blocks(source.chunks(stream)), source, matcher)
+        return read_blocks(source.blocks(source.chunks(stream)), source)
     except OSError as error:
         raise SourceError(f"{path}: read failed: {error}") from error
     finally:
@@ -203,9 +197,9 @@ def read_file(path: str, matcher: LineMatcher | None = None) -> ParsedLog:
             stream.close()
 
 
-def read_blocks(blocks: Iterable[bytes], source: Source, matcher: LineMatcher | None = None) -> ParsedLog:
+def read_blocks(blocks: Iterable[bytes], source: Source) -> ParsedLog:
     """Read blocks of whole lines, which SOURCE counts, to the end."""
-    reader = LogReader(matcher)
+    reader = LogReader()
     for block in blocks:
         reader.block(block)
     return reader.result(source)
@@ -227,21 +221,18 @@ def as_bytes(lines: Iterable[bytes | str]) -> Iterator[bytes]:
 
 
 class LogReader:
-    """Feed blocks of whole lines to `block`, then call `result`."""
+    """Feed blocks of whole lines to `block`, then call `result`. MEASURED: see LineRules."""
 
-    def __init__(self, matcher: LineMatcher | None = None) -> None:
+    def __init__(self, *, measured: bool = False) -> None:
         self.builder = RunBuilder()
         self.hosts: set[str] = set()  # of all messages so far
         self._binding = Binding()
         self._at = self.builder.program
-        self._matcher = matcher
-        self._lines = 0
+        self._rules = LineRules(measured=measured)
+        self._log = ParsedLog(self.builder.runs, None, Evidence(), [])
         self._width: int | None = None  # where a terminal wrapped the lines
         self._held: list[bytes] = []  # a line's parts so far
         self._parts: dict[bytes, bytes] = {}  # of lines of a CRI file, by stream
-        self._cut = 0  # lines of which a part was not read
-        self._form: str | None = None  # of lines that are not read
-        self._missing: LogLine | None = None  # zeros where lines of the run have been
         self._last_line = b""
         self._raw = b""  # the line that is read
         # of the processes that print while no other line stands between their messages
@@ -251,51 +242,43 @@ class LogReader:
         self._transports: dict[bytes, Transport] = {}
         self._shapes: dict[bytes, tuple[Fact, ...]] = {}
         self._row_at: tuple[datetime, int] | None = None  # the last row's time and line
-        self.gap: LogLine | None = None
-        self._date: str | None = None
 
     def block(self, block: bytes) -> None:
         """Take a block of whole lines."""
-        self._date = self._date or p.date_in(block)
+        log = self._log
+        log.date = log.date or p.date_in(block)
         lines = block.split(b"\n")
         if not lines[-1]:
             lines.pop()
-        if not self._lines:
+        if not log.lines:
             self._width = width([line.rstrip(b"\r") for line in lines])
-        for number, line in enumerate(lines, self._lines + 1):
+        for number, line in enumerate(lines, log.lines + 1):
             if self._width is not None:
                 self._wrapped(line.rstrip(b"\r"), number)
             elif len(line) >= FEWEST:
                 self._line(line, number)
-        self._lines += len(lines)
+        log.lines += len(lines)
         self._last_line = next((x for x in reversed(lines) if not x.isspace() and x), self._last_line)
 
     def result(self, source: Source) -> ParsedLog:
         """Everything that was read from SOURCE."""
-        self._wrapped(b"# ", self._lines + 1)
+        log, rules = self._log, self._rules
+        self._wrapped(b"# ", log.lines + 1)
         self.builder.finish()
         self._list_ranks()
-        found = self._matcher.found() if self._matcher is not None else FoundLines()
-        return ParsedLog(
-            runs=self.builder.runs,
-            dangling=self.builder.dangling,
-            evidence=self._binding.whole(),
-            proofs=self._binding.proofs(self.builder.runs),
-            known_lines=found.known,
-            unusual=found.unusual,
-            uncounted=found.uncounted,
-            missing=self._missing or found.missing,
-            stated=found.stated,
-            lines=self._lines,
-            bytes=source.bytes,
-            sha256=source.sha256.hexdigest(),
-            truncated=source.truncated,
-            gap=self.gap,
-            form=source.form or self._form,
-            long_lines=source.long_lines + self._cut + self.builder.foreign,
-            last_line="".join((clean(_text(self._last_line)) or [""])[-1:])[:EVIDENCE_WIDTH],
-            date=self._date,
-        )
+        log.dangling = self.builder.dangling
+        log.evidence, log.proofs = self._binding.whole(), self._binding.proofs(log.runs)
+        log.known_lines, log.unusual, log.uncounted = rules.known, rules.unusual, rules.uncounted
+        log.missing, log.stated = rules.missing, rules.stated
+        log.bytes, log.sha256, log.truncated = source.bytes, source.sha256.hexdigest(), source.truncated
+        log.form = source.form or log.form
+        log.long_lines += source.long_lines + self.builder.foreign
+        log.last_line = "".join((clean(_text(self._last_line)) or [""])[-1:])[:EVIDENCE_WIDTH]
+        return log
+
+    def _lost(self, number: int, text: str) -> None:
+        """Note that TEXT says that lines of the run are missing."""
+        self._rules.missing = self._rules.missing or LogLine.of(number, text)
 
     def _wrapped(self, line: bytes, number: int) -> None:
         """Take one line of a log that a terminal has wrapped: the rest of a full line, or a beginning."""
@@ -310,7 +293,7 @@ class LogReader:
     def _line(self, line: bytes, number: int) -> None:
         """Take one line."""
         if b"x across cluster]" in line and (repeated := REPEATED.search(line)) is not None:
-            self._missing = self._missing or LogLine("", number, _text(line)[:EVIDENCE_WIDTH])
+            self._lost(number, _text(line))
             line = line[: repeated.start()]
         self._raw = line
         message = find_info(line.rstrip()) if not self._parts else None
@@ -322,14 +305,14 @@ class LogReader:
                 return
             self._raw = line = joined
         if line.startswith(bytes(8)) and self.builder.started and self.builder.stage != "after":
-            self._missing = self._missing or LogLine("", number, "zeros in place of lines")
+            self._lost(number, "zeros in place of lines")
         if len(line) > MAX_TEXT and READABLE.search(line, MAX_TEXT - MAX_HOST) is not None:
-            self._cut += 1
+            self._log.long_lines += 1
         texts = clean(_text(line))
         if texts is None:
-            self._cut += 1
+            self._log.long_lines += 1
             if is_csv(_text(line)):
-                self._form = "CSV"
+                self._log.form = "CSV"
         for text in texts or ():
             if text:
                 self._read(text, number)
@@ -374,9 +357,7 @@ class LogReader:
             if transport is not None and len(self._transports) < MAX_KNOWN:
                 self._transports[via] = transport
         elif len(self._shapes) < MAX_KNOWN and not (
-            p.names_transport(body)
-            or p.names_process(body)
-            or (self._matcher is not None and self._matcher.concerns(text))
+            p.names_transport(body) or p.names_process(body) or self._rules.concerns(text)
         ):
             self._shapes[raw.translate(SHAPE)] = candidates(body)
 
@@ -425,16 +406,12 @@ class LogReader:
 
     def _speaker(self, host: str, pid: str | None) -> tuple[Evidence, Process]:
         """The evidence to which a message of NCCL belongs, and its process ("" and 0: not printed)."""
-        evidence = self._evidence(host, pid)
+        evidence = self._binding.evidence(host, None if pid is None else whole(pid), *self._at)
         evidence.speaks = True
         if host and len(self.hosts) < KEEP_HOSTS:
             self.hosts.add(host)
             evidence.hosts.add(host)
         return evidence, (host, whole(pid or "0"))
-
-    def _evidence(self, host: str, pid: str | None) -> Evidence:
-        """The evidence to which a message of a process belongs."""
-        return self._binding.evidence(host, None if pid is None else whole(pid), *self._at)
 
     def _message(
         self, evidence: Evidence, level: str, process: Process, body: str, line: int, text: str
@@ -458,10 +435,10 @@ class LogReader:
         self._look(text, line, level)
 
     def _look(self, text: str, line: int, level: str | None = None) -> None:
-        """Show TEXT to the matcher."""
-        builder = self.builder
-        if text and self._matcher is not None:
-            self._matcher.look(text, line, level=level, started=builder.started, stage=builder.stage)
+        """Show TEXT to the rules."""
+        if text:
+            stage, started = self.builder.stage, self.builder.started
+            self._rules.look(text, line, level=level, started=started, stage=stage)
 
     def _plain(self, text: str, number: int) -> None:
         """Take a text that is not a message of NCCL."""
@@ -473,13 +450,13 @@ class LogReader:
         if self.builder.listed:
             self._list_ranks()
         self._at = self.builder.program
+        evidence = self._binding.evidence("", None, *self._at)
         for kind, value in plain_facts(text):
-            self._evidence("", None).keep(kind, value, number, text)
+            evidence.keep(kind, value, number, text)
         if "open files on" in text and (limits := p.OPEN_FILES.match(text)) is not None:
-            self._evidence("", None).of_host(OPEN_FILES, limits["limits"], limits["host"])
+            evidence.of_host(OPEN_FILES, limits["limits"], limits["host"])
         if ("Running" in text or "assigned" in text) and (pod := p.POD.search(text)) is not None:
-            name, node = pod["pod"] or pod["assigned"], pod["node"] or pod["to"]
-            self._evidence("", None).of_host(MACHINE, node, name)
+            evidence.of_host(MACHINE, pod["node"] or pod["to"], pod["pod"] or pod["assigned"])
         self._look(text, number)
 
     def _rows(self) -> int:
@@ -493,13 +470,13 @@ class LogReader:
         except ValueError:
             return
         before, self._row_at = self._row_at, (at, number)
-        if before is None or first or self.gap is not None:
+        if before is None or first or self._log.gap is not None:
             return
         seconds = (at - before[0]).total_seconds()
         set_back = -HOUR <= seconds <= MAX_GAP - HOUR  # the end of daylight saving time
         if not (-MAX_SKEW <= seconds <= MAX_GAP or set_back):
             text = f"{seconds:.0f} s between the rows of lines {before[1]} and {number}"
-            self.gap = LogLine(str(seconds), number, text)
+            self._log.gap = LogLine(str(seconds), number, text)
 
     def _list_ranks(self) -> None:
         for rank, program in self.builder.listed:

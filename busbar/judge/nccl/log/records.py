@@ -9,19 +9,27 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal, Protocol
+from typing import Literal
 
 # GB/s; half of it is printed as 0.01 at least
 LEAST_RESOLVED = 0.02
 
 
+EVIDENCE_WIDTH = 400
+
+
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """The first line that states a fact; `text` is at most 400 characters."""
+    """The first line that states a fact; `text` is at most EVIDENCE_WIDTH characters."""
 
     value: str
     line: int
     text: str
+
+    @classmethod
+    def of(cls, line: int, text: str, value: str = "") -> LogLine:
+        """TEXT as printed on a LINE, cut to its width."""
+        return cls(value, line, text[:EVIDENCE_WIDTH])
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +54,12 @@ class Measurement:
     def wrong(self) -> bool:
         """Whether the last column is a number above 0."""
         return amount(self.errors) > 0
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the last column is a non-negative number: a count, or a difference."""
+        value = number(self.errors)
+        return value is not None and value >= 0 and not self.errors.startswith("-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +128,11 @@ class Banner:
     warmup: int | None = None
     ranks_per_process: int | None = None  # threads x GPUs of each
 
+    @property
+    def as_line(self) -> LogLine:
+        """The arguments as evidence."""
+        return LogLine("", self.line, self.text)
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -145,6 +164,11 @@ class Preamble:
     def hosts(self) -> set[str]:
         """Hosts of the device list."""
         return {r.host for r in self.ranks}
+
+    @property
+    def numbers(self) -> list[int]:
+        """The ranks of the device list."""
+        return [r.rank for r in self.ranks]
 
 
 @dataclass
@@ -179,6 +203,16 @@ class Run:
     def closed(self) -> bool:
         """Whether the summary's last line was seen."""
         return self.avg is not None
+
+    @property
+    def avg_as_line(self) -> LogLine:
+        """The average as evidence."""
+        return LogLine("", self.avg_line or self.line, self.avg_text)
+
+    @property
+    def out_of_bounds_as_line(self) -> LogLine:
+        """The count of values out of bounds as evidence."""
+        return LogLine("", self.out_of_bounds_line or self.line, self.out_of_bounds_text)
 
     @property
     def measurements(self) -> Iterator[Measurement]:
@@ -321,67 +355,3 @@ def amount(text: str) -> float:
 
 Stage = Literal["before", "table", "after"]
 """The place of a line: before its program's first row, among its rows, or after its summary."""
-Sort = Literal["error", "warn", "kernel", "other"]
-"""The source of an unusual line: NCCL as an error, NCCL as a warning, the kernel, or anybody else."""
-Decides = Literal["disturbed", "ended badly", "fault", ""]
-"""The meaning of an unusual line for the run: "" means nothing, so the line is a remark only."""
-
-
-@dataclass(slots=True)
-class KnownLine:
-    """A kind of line that a matcher recognized: its name, the first such line, and their number."""
-
-    name: str
-    severity: str
-    meaning: str
-    first: LogLine
-    count: int = 1
-    among_rows: LogLine | None = None
-    """The first such line among the rows of a table."""
-    no_verdict: bool = False
-    """Nobody knows what the line means for the numbers."""
-    proven_by: tuple[str, ...] = ()
-    """Gates whose pass proves that the line did no harm among the rows."""
-
-
-@dataclass(slots=True)
-class Unusual:
-    """A line that no rule knows, the first of `count` that differ only in numbers."""
-
-    sort: Sort
-    decides: Decides
-    first: LogLine
-    count: int = 1
-    about_hardware: bool = True
-    """True if the line names a GPU, an HCA or their software; a host's name may do as well."""
-
-
-@dataclass(slots=True)
-class FoundLines:
-    """Everything that a matcher found. `stated`: texts that decide between causes, and their hosts."""
-
-    known: list[KnownLine] = field(default_factory=list)
-    unusual: list[Unusual] = field(default_factory=list)
-    uncounted: int = 0
-    """Unusual lines beyond what is kept."""
-    missing: LogLine | None = None
-    """A line that says that others were lost."""
-    stated: dict[str, set[str]] = field(default_factory=dict)
-
-
-class LineMatcher(Protocol):
-    """Recognizes lines on behalf of a caller (known failures, see busbar.judge.nccl.diagnose)."""
-
-    def concerns(self, text: str) -> bool:
-        """False if an INFO message like TEXT shows nothing, whatever its numbers are."""
-
-    def look(
-        self, text: str, line: int, *, level: str | None = None, started: bool = True, stage: Stage = "before"
-    ) -> None:
-        """Count what one cleaned line, or a message of NCCL of this LEVEL, shows.
-
-        STARTED: a program of nccl-tests had printed something before it.
-        """
-
-    def found(self) -> FoundLines:
-        """Everything that was recognized."""

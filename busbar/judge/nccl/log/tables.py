@@ -8,7 +8,9 @@ cut or orphaned are counted, so that the gates can refuse them.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 from busbar.judge.nccl.log import patterns as p
 from busbar.judge.nccl.log.records import (
@@ -26,56 +28,66 @@ from busbar.judge.nccl.log.records import (
     whole,
 )
 
-COLLECTIVES = (
-    "all_reduce", "all_gather", "reduce_scatter", "alltoall", "alltoallv", "broadcast", "reduce", "gather",
-    "scatter", "sendrecv", "hypercube",
-)  # fmt: skip
 BYTES = {
     **dict.fromkeys(("int8", "uint8", "char", "f8e4m3", "f8e5m2", "fp8_e4m3", "fp8_e5m2"), 1),
     **dict.fromkeys(("half", "bfloat16"), 2),
     **dict.fromkeys(("int32", "uint32", "float", "int"), 4),
     **dict.fromkeys(("int64", "uint64", "double"), 8),
 }
-# collectives whose rows count the part of one rank, not the whole message
-IN_PARTS = ("all_gather", "reduce_scatter", "alltoall", "gather", "scatter", "hypercube")
-WHOLE = ("all_reduce", "broadcast", "reduce", "sendrecv")
-# collectives that print an operation, and those that print a root; others print none, and -1
-REDUCING = ("all_reduce", "reduce_scatter", "reduce")
-MOVING = ("all_gather", "alltoall", "broadcast", "gather", "scatter")
-ROOTED = ("broadcast", "reduce", "gather", "scatter")
+
+
+class Kind(NamedTuple):
+    """A collective as its rows show it.
+
+    `shares`: busbw / algbw in multiples of (n-1)/n; 0: both are the same. `counts`: whether a row counts the
+    whole message or the part of one rank. `redop`: whether it prints an operation (None: either).
+    """
+
+    shares: int
+    counts: Literal["whole", "part", ""]
+    redop: bool | None = None
+    root: bool = False
+
+
+COLLECTIVES = {
+    "all_reduce": Kind(2, "whole", redop=True),
+    "all_gather": Kind(1, "part", redop=False),
+    "reduce_scatter": Kind(1, "part", redop=True),
+    "alltoall": Kind(1, "part", redop=False),
+    "alltoallv": Kind(1, ""),
+    "broadcast": Kind(0, "whole", redop=False, root=True),
+    "reduce": Kind(0, "whole", redop=True, root=True),
+    "gather": Kind(1, "part", redop=False, root=True),
+    "scatter": Kind(1, "part", redop=False, root=True),
+    "sendrecv": Kind(0, "whole"),
+    "hypercube": Kind(1, "part"),
+}
+IN_PARTS = tuple(name for name, kind in COLLECTIVES.items() if kind.counts == "part")
+WHOLE = tuple(name for name, kind in COLLECTIVES.items() if kind.counts == "whole")
 # below this bandwidth in GB/s, two decimals are too few to compare busbw with algbw
 RESOLVABLE_GBPS = 50.0
 
 
 def factor(collective: str, ranks: int) -> float:
     """busbw / algbw of COLLECTIVE over RANKS ranks. Raises KeyError for an unknown one."""
-    n = float(ranks)
-    if n < 1:
+    if ranks < 1:
         raise KeyError(collective)
-    share = (n - 1) / n
-    return {
-        "all_reduce": 2 * share,
-        "all_gather": share,
-        "reduce_scatter": share,
-        "alltoall": share,
-        "alltoallv": share,
-        "gather": share,
-        "scatter": share,
-        "hypercube": share,
-        "broadcast": 1.0,
-        "reduce": 1.0,
-        "sendrecv": 1.0,
-    }[collective]
+    shares = COLLECTIVES[collective].shares
+    return shares * (ranks - 1) / ranks if shares else 1.0
 
 
 def ratio(run: Run) -> float | None:
     """Mean busbw/algbw of the rows whose algbw is large enough to compare; None without such rows."""
-    values = []
+    values = [busbw / algbw for algbw, busbw in _bandwidths(run) if algbw >= RESOLVABLE_GBPS]
+    return sum(values) / len(values) if values else None
+
+
+def _bandwidths(run: Run) -> Iterator[tuple[float, float]]:
+    """algbw and busbw of the out-of-place measurements that have both."""
     for row in run.rows:
         algbw, busbw = number(row.out_of_place.algbw), number(row.out_of_place.busbw)
-        if algbw is not None and busbw is not None and algbw >= RESOLVABLE_GBPS:
-            values.append(busbw / algbw)
-    return sum(values) / len(values) if values else None
+        if algbw is not None and busbw is not None:
+            yield algbw, busbw
 
 
 def parts(run: Run) -> int | None:
@@ -130,27 +142,32 @@ def from_name(printed: str) -> str | None:
 
 def infer(run: Run) -> Inferred:
     """The collective of RUN: its printed name, else the one that fits (redop, root, ratio, count)."""
+    command = from_name(run.preamble.command) if run.preamble.command else None
     if run.preamble.name is not None:
-        name = from_name(run.preamble.name)
+        name, printed = from_name(run.preamble.name), f"printed: {run.preamble.name}"
         odd = _odd_column(name, run.rows)
         if odd:
-            return Inferred(name, False, f"printed: {run.preamble.name}, but its rows have {odd}")
-        return Inferred(name, name is not None, f"printed: {run.preamble.name}")
+            return Inferred(name, False, f"{printed}, but its rows have {odd}")
+        return Inferred(name, name is not None, printed)
+    # a shell line before the table is only a hint, and never certain
     if not run.rows:
-        return _hinted(run, "no row and no name")
-    k = _best_ratio(run)
-    if k is None or k == 0:
+        return Inferred(command, False, "no row and no name")
+    k = ratio(run)
+    if k is None:
+        algbw, busbw = max(_bandwidths(run), key=lambda pair: pair[0], default=(0.0, 0.0))
+        k = busbw / algbw if algbw else 0.0
+    if k == 0:
         # one rank: busbw is 0 whatever ran
-        return _hinted(run, "busbw is 0 in every row")
+        return Inferred(command, False, "busbw is 0 in every row")
     found = _of_columns(run, k)
     n = parts(run)
     if n is not None and n != 1 and found.name in WHOLE:
         return Inferred(found.name, False, f"{found.why}, but a count is 1/{n} of its message")
     if n == 1 and found.name in IN_PARTS:
         return Inferred(found.name, False, f"{found.why}, but a count is the whole message")
-    command = from_name(run.preamble.command) if run.preamble.command else None
-    if command == found.name and not found.certain and command is not None:
-        return Inferred(command, _fits_alone(command, n), f"{found.why}; the command line names it")
+    if command is not None and command == found.name and not found.certain:
+        fits = n is not None and (command in IN_PARTS if n > 1 else command in WHOLE)
+        return Inferred(command, fits, f"{found.why}; the command line names it")
     if command in ("sendrecv", "all_reduce", "reduce_scatter") and not found.certain:
         return Inferred(command, False, f"the command line names it; {found.why}")
     return found
@@ -158,42 +175,36 @@ def infer(run: Run) -> Inferred:
 
 def _odd_column(name: str | None, rows: list[Row]) -> str | None:
     """The first column that contradicts the collective NAME: an operation or root, or its absence."""
-    if name not in (*REDUCING, *MOVING):
+    kind = COLLECTIVES.get(name or "")
+    if kind is None or kind.redop is None:
         return None
     for row in rows:
-        if row.redop is not None and (row.redop in ("", "none")) == (name in REDUCING):
+        if row.redop is not None and (row.redop not in ("", "none")) != kind.redop:
             return f"redop {row.redop or 'empty'}"
-        if row.root is not None and (row.root >= 0) != (name in ROOTED):
+        if row.root is not None and (row.root >= 0) != kind.root:
             return f"root {row.root}"
     return None
 
 
 def _of_columns(run: Run, k: float) -> Inferred:
-    row = run.largest_row
-    kind = (row.redop, None if row.root is None else ("-1" if row.root < 0 else "root"))
-    skipped = _in_place_unchecked(run)
+    """The collective whose columns RUN has, with busbw = K x algbw."""
+    row, n = run.largest_row, parts(run)
+    reduces, rooted = row.redop not in (None, "", "none"), row.root is not None and row.root >= 0
+    skipped = all(r.in_place.unchecked and not r.out_of_place.unchecked for r in run.rows)
     if is_scaled(run):
-        reducing = kind[0] not in (None, "", "none")
-        name = "reduce_scatter" if reducing else "all_gather"
+        name = "reduce_scatter" if reduces else "all_gather"
         return Inferred(name, True, "a count is a rank's part, and algbw is scaled as by nccl-tests 2.0.0")
-    if kind[0] not in (None, "", "none"):
-        return _reducing(kind[1], k, skipped, _ranks(run), parts(run))
-    return _moving(kind, k, skipped)
-
-
-def _fits_alone(name: str, n: int | None) -> bool:
-    """Whether the count fits the collective NAME, for cases that columns and ratio do not decide."""
-    return n is not None and ((name in IN_PARTS and n > 1) or (name in WHOLE and n == 1))
-
-
-def _hinted(run: Run, why: str) -> Inferred:
-    """The collective named by a shell line before the table, which is only a hint and never certain."""
-    name = from_name(run.preamble.command) if run.preamble.command else None
-    return Inferred(name, False, why)
-
-
-def _reducing(root: str | None, k: float, skipped: bool, ranks: int | None, n: int | None) -> Inferred:
-    if root == "root":
+    if not reduces:
+        if rooted and k > 0.97:
+            return Inferred("broadcast", k > 0.99, "a root, busbw = algbw")
+        if rooted:
+            return Inferred("gather", False, "a root, busbw < algbw: gather or scatter")
+        if row.redop == "":
+            return Inferred("alltoall", True, "redop column without a redop")
+        if skipped:
+            return Inferred("alltoall", True, "no redop, in-place measurement unchecked")
+        return Inferred("all_gather", row.redop == "none" or k < 0.97, "no redop, no root")
+    if rooted:
         return Inferred("reduce", True, "redop and a root")
     if n is not None and n > 1:
         fits = abs(k - (n - 1) / n) < 0.05
@@ -202,51 +213,11 @@ def _reducing(root: str | None, k: float, skipped: bool, ranks: int | None, n: i
         return Inferred("all_reduce", True, f"redop, no root, busbw/algbw {k:.3f} > 1")
     if k < 1 - 0.05:
         return Inferred("reduce_scatter", True, f"redop, no root, busbw/algbw {k:.3f} < 1")
+    ranks = max((r.rank + 1 for r in run.preamble.ranks if r.group == 0), default=0)
     if skipped:
-        return Inferred(
-            "sendrecv", ranks is not None and ranks > 2, "busbw = algbw, in-place measurement unchecked"
-        )
-    certain = ranks == 2
-    return Inferred(
-        "all_reduce", certain, "busbw = algbw: all_reduce of two ranks, or sendrecv before 2.13.1"
-    )
-
-
-def _moving(kind: tuple[str | None, str | None], k: float, skipped: bool) -> Inferred:
-    redop, root = kind
-    if root == "root":
-        if k > 0.97:
-            return Inferred("broadcast", k > 0.99, "a root, busbw = algbw")
-        return Inferred("gather", False, "a root, busbw < algbw: gather or scatter")
-    if redop == "":
-        return Inferred("alltoall", True, "redop column without a redop")
-    if skipped:
-        return Inferred("alltoall", True, "no redop, in-place measurement unchecked")
-    return Inferred("all_gather", redop == "none" or k < 0.97, "no redop, no root")
-
-
-def _best_ratio(run: Run) -> float | None:
-    mean = ratio(run)
-    if mean is not None:
-        return mean
-    best: tuple[float, float] | None = None
-    for row in run.rows:
-        algbw, busbw = number(row.out_of_place.algbw), number(row.out_of_place.busbw)
-        if algbw and busbw is not None and (best is None or algbw > best[0]):
-            best = (algbw, busbw / algbw)
-    return best[1] if best else None
-
-
-def _in_place_unchecked(run: Run) -> bool:
-    def only_in_place(row: Row) -> bool:
-        return row.in_place.unchecked and not row.out_of_place.unchecked
-
-    return all(only_in_place(r) for r in run.rows)
-
-
-def _ranks(run: Run) -> int | None:
-    ranks = {r.rank for r in run.preamble.ranks if r.group == 0}
-    return max(ranks) + 1 if ranks else None
+        return Inferred("sendrecv", ranks > 2, "busbw = algbw, in-place measurement unchecked")
+    why = "busbw = algbw: all_reduce of two ranks, or sendrecv before 2.13.1"
+    return Inferred("all_reduce", ranks == 2, why)
 
 
 QUOTES = ("`", '"', "'", "(", "\u201c", "\u2018")
@@ -348,19 +319,17 @@ class RunBuilder:
     # ---- lines that start with '#' ----------------------------------------------------------------------
 
     def _comment(self, text: str, line: int) -> bool:
-        if p.HEADER.match(text):
-            self._header(text, line)
+        if (match := p.HEADER.match(text)) is not None:
+            self._header(text, line, match)
         elif (match := p.RANK.match(text)) is not None:
             self._rank(match, line)
         elif (match := p.BANNER.match(text)) is not None:
-            self._banner(text, match, line)
+            self._begin("banner", _banner(text, match, line), line)
         elif (match := p.TESTS_VERSION.match(text)) is not None:
-            self._open_preamble("tests_version", line)
-            self._preamble.tests_version = match[1]
+            self._begin("tests_version", match[1], line)
             self._preamble.library = int(match[2]) if match[2] is not None else None
         elif (match := p.STARTING.match(text)) is not None:
-            self._open_preamble("name", line)
-            self._preamble.name = match[1]
+            self._begin("name", match[1], line)
         elif p.UNITS.match(text):
             # nccl-tests prints GB/s and us: numbers in other units cannot be judged
             if self.current is not None and (other := p.OTHER_UNIT.search(text)) is not None:
@@ -382,99 +351,73 @@ class RunBuilder:
             return text.startswith("#") and p.ROW.search(text) is None
         return True
 
-    def _open_preamble(self, what: str, line: int) -> None:
-        """Begin a new program's preamble, or note that a second program printed the same thing."""
+    def _begin(self, what: str, value: Any, line: int) -> None:
+        """Set WHAT a program prints before its table; a second program prints the same again."""
         if getattr(self._preamble, what) is not None:
             self._preamble.repeats += 1
-        if self._preamble.line is None:
-            self._preamble.line = line
-
-    def _banner(self, text: str, match: re.Match[str], line: int) -> None:
-        self._open_preamble("banner", line)
-        banner = Banner(
-            whole(match["min"]), whole(match["max"]), whole(match["step"]), match["by"], line, text
-        )
-        validation = p.VALIDATION.search(text)
-        if validation is not None:
-            banner.validation = whole(validation[1])
-        if (iterations := p.ITERATIONS.search(text)) is not None:
-            banner.iterations = whole(iterations[1])
-        if (warmup := p.WARMUP.search(text)) is not None:
-            banner.warmup = whole(warmup[1])
-        if (process := p.PER_PROCESS.match(text)) is not None:
-            banner.ranks_per_process = whole(process["threads"] or "1") * whole(process["gpus"])
-        self._preamble.banner = banner
+        self._preamble.line = self._preamble.line or line
+        setattr(self._preamble, what, value)
 
     def _rank(self, match: re.Match[str], line: int) -> None:
-        group = whole(match["group"] or "0")
         rank = Rank(
-            whole(match["rank"]), group, whole(match["pid"]), match["host"], whole(match["device"]),
-            match["gpu"].strip(), line, match.string, match["bus"].strip(),
+            whole(match["rank"]), whole(match["group"] or "0"), whole(match["pid"]), match["host"],
+            whole(match["device"]), match["gpu"].strip(), line, match.string, match["bus"].strip(),
         )  # fmt: skip
         self._preamble.ranks.append(rank)
+        self._preamble.line = self._preamble.line or line
         self.hosts.add(rank.host)
         self.listed.append((rank, self._preamble))
-        if self._preamble.line is None:
-            self._preamble.line = line
 
-    def _header(self, text: str, line: int) -> None:
+    def _header(self, text: str, line: int, match: re.Match[str]) -> None:
         self._drop_pending()
-        match = p.HEADER.match(text)
-        assert match is not None
-        before = self.current
-        preamble = self._preamble
-        empty = preamble.line is None
-        if empty and before is not None and not before.rows:
+        before, preamble = self.current, self._preamble
+        if preamble.line is None and before is not None and not before.rows:
             # a second header right after the first: two programs, one preamble between them
             preamble = before.preamble
             preamble.repeats += 1
         preamble.command, self._command = self._command or preamble.command, None
         preamble.asked, self._asked = self._asked, Asked()
-        run = Run(preamble, line)
-        run.error_column = match["error"]
-        run.cpu_time = match["time"] == "cputime"
-        run.columns = tuple(match["middle"].split())
-        run.measurement_width = _measurement_width(text, match["time"])
+        run = Run(
+            preamble, line, match["error"], match["time"] == "cputime", tuple(match["middle"].split()),
+            _measurement_width(text, match["time"]),
+        )  # fmt: skip
         self.runs.append(run)
         self._preamble = Preamble()
 
-    def _out_of_bounds(self, match: re.Match[str], line: int) -> None:
+    def _summarized(self, match: re.Match[str]) -> Run | None:
+        """The table that a summary line ends; None for a text that quotes one."""
         self._drop_pending()
-        run = self.current
-        if run is None or WORDS.search(match.string, match.end()) is not None:
+        return None if WORDS.search(match.string, match.end()) is not None else self.current
+
+    def _out_of_bounds(self, match: re.Match[str], line: int) -> None:
+        run = self._summarized(match)
+        if run is None:
             return
-        if run.out_of_bounds is not None and match.groups() != (
-            str(run.out_of_bounds),
-            run.out_of_bounds_status,
-        ):
+        printed = whole(match[1]), match[2]
+        if run.out_of_bounds is not None and printed != (run.out_of_bounds, run.out_of_bounds_status):
             run.summaries += 1
-        run.out_of_bounds, run.out_of_bounds_status = whole(match[1]), match[2]
+        run.out_of_bounds, run.out_of_bounds_status = printed
         run.out_of_bounds_line, run.out_of_bounds_text = line, match.string
 
     def _avg(self, match: re.Match[str], line: int) -> None:
-        self._drop_pending()
-        run = self.current
-        if run is None or WORDS.search(match.string, match.end()) is not None:
+        run = self._summarized(match)
+        # prose in place of a number is no average; placeholders are kept as printed
+        if run is None or (match[1][:1].islower() and p.VALUE.match(match[1]) is None):
             return
-        if match[1][:1].islower() and p.VALUE.match(match[1]) is None:
-            return  # prose in place of a number; placeholders are kept as printed
-        if run.avg is not None:
-            if (match[1], match[2]) == (run.avg, run.avg_status):
-                return  # the same summary again: a text quotes it
-            run.summaries += 1
+        if match.groups() == (run.avg, run.avg_status):
+            return  # the same summary again: a text quotes it
+        run.summaries += run.avg is not None
         run.avg, run.avg_status, run.avg_line, run.avg_text = match[1], match[2], line, match.string
 
     # ---- rows -------------------------------------------------------------------------------------------
 
     def _run_for_row(self, line: int) -> Run:
         run = self.current
-        fresh = self._preamble.line is not None
-        if run is None or (fresh and (run.closed or run.rows)):
+        if run is None or (self._preamble.line is not None and (run.closed or run.rows)):
             run = Run(self._preamble, line)
             self._preamble = Preamble()
             self.runs.append(run)
-        if run.closed:
-            run.rows_after_summary += 1
+        run.rows_after_summary += run.closed
         return run
 
     def _row(self, text: str, line: int) -> None:
@@ -485,21 +428,19 @@ class RunBuilder:
         self._drop_pending()
         run = self._run_for_row(line)
         tokens = p.STAMP.sub("", match[4]).split()
+        if any("XXX" in t for t in tokens):
+            run.template_rows += 1
+            return
         width = 2 * run.measurement_width or _guess_width(tokens)
         split = len(tokens)
         while split > 0 and len(tokens) - split < width and p.VALUE.match(tokens[split - 1]):
             split -= 1
         values, middle = tokens[split:], tokens[:split]
-        if any("XXX" in t for t in tokens):
-            run.template_rows += 1
-            return
         if len(values) < width:
             # an interrupted row ends in its root, a number too: give it back
             middle, values = self._give_back(run, middle, values)
-        size, count = whole(match[1]), whole(match[2])
-        pending = _Pending(
-            size, count, match[3], middle, values, line, text, len(text[: match.start()].split())
-        )
+        before = len(text[: match.start()].split())
+        pending = _Pending(whole(match[1]), whole(match[2]), match[3], middle, values, line, text, before)
         if len(values) >= width:
             self._complete(run, pending, interleaved=False)
         elif RECORD.search(text, match.start()) is not None:
@@ -541,24 +482,23 @@ class RunBuilder:
             run.damaged += 1
             return
         # after time, algbw, busbw and errors come #bitdiff and statistics, if requested
-        first, second = values[:4], values[half : half + 4]
-        redop, root = _middle(run.columns, pending.middle)
         out_of_place, in_place = (
             Measurement(v[0], v[1], v[2], v[3], v[half - 3] if half >= 8 else "")
             for v in (values[:half], values[half:])
         )
-        if any(number(v) is None for v in (*first[:3], *second[:3])):
+        if any(number(v) is None for v in (*values[:3], *values[half : half + 3])):
             run.template_rows += 1
             return
         self._rows += 1
         if self._rows > MAX_ROWS:
             self.foreign += 1
             return
+        redop, root = _middle(run.columns, pending.middle)
         text = f"{pending.text} .. {' '.join(values)}" if interleaved else pending.text
         run.rows.append(
             Row(
                 pending.size, pending.count, pending.type, redop, root, out_of_place, in_place, pending.line,
-                interleaved=interleaved, text=text,
+                interleaved, text,
             )
         )  # fmt: skip
 
@@ -568,19 +508,24 @@ class RunBuilder:
         self._pending = None
 
 
+def _banner(text: str, match: re.Match[str], line: int) -> Banner:
+    """The arguments in TEXT, whose sizes MATCH has."""
+    found = [p.VALIDATION.search(text), p.ITERATIONS.search(text), p.WARMUP.search(text)]
+    validation, iterations, warmup = (whole(each[1]) if each is not None else None for each in found)
+    process = p.PER_PROCESS.match(text)
+    each = whole(process["threads"] or "1") * whole(process["gpus"]) if process is not None else None
+    low, high, step = whole(match["min"]), whole(match["max"]), whole(match["step"])
+    return Banner(low, high, step, match["by"], line, text, validation, iterations, warmup, each)
+
+
 def _asked(text: str, program: re.Match[str]) -> Asked:
     """The numbers in a command line with the name of a PROGRAM; none of one that starts two programs."""
     launcher, options = text[: program.start()], text[program.end() :]
     if p.COMMAND.search(options) is not None:
         return Asked()
-    processes, nodes = p.ASKED_PROCESSES.search(launcher), p.ASKED_NODES.search(launcher)
-    low, high = p.ASKED_LOW.search(options), p.ASKED_HIGH.search(options)
-    return Asked(
-        int(processes[1]) if processes is not None else None,
-        int(nodes[1]) if nodes is not None else None,
-        _bytes(low[1]) if low is not None else None,
-        _bytes(high[1]) if high is not None else None,
-    )
+    found = [p.ASKED_PROCESSES.search(launcher), p.ASKED_NODES.search(launcher)]
+    found += [p.ASKED_LOW.search(options), p.ASKED_HIGH.search(options)]
+    return Asked(*(_bytes(each[1]) if each is not None else None for each in found))
 
 
 def _bytes(text: str) -> int:

@@ -58,23 +58,33 @@ class Origin:
         return f"{self.log}, no date in it (the file is of {time.strftime(DATE, time.gmtime(self.written))})"
 
 
+def _packaged(name: str) -> str:
+    return resources.files("busbar.judge.nccl.report").joinpath(name).read_text(encoding="utf-8")
+
+
 @cache
 def _template() -> Template:
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(size=size, rate=rate, duration=duration, share=share, gbps=_gbps)
-    text = resources.files("busbar.judge.nccl.report").joinpath("report.html.j2").read_text(encoding="utf-8")
-    return environment.from_string(text)
+    return environment.from_string(_packaged("report.html.j2"))
 
 
 @cache
 def style() -> Markup:
     """The style sheet of pages."""
-    text = resources.files("busbar.judge.nccl.report").joinpath("style.css").read_text(encoding="utf-8")
-    return Markup(text.rstrip("\n"))
+    return Markup(_packaged("style.css").rstrip("\n"))
 
 
 def render_html(verdict: Verdict, origin: Origin) -> str:
     """An HTML page of the VERDICT on the log of ORIGIN."""
+    floor, ceiling = _gbps(verdict.floor_gbps), _gbps(verdict.ceiling_gbps)
+    accepted = f"from {floor}" if ceiling == "-" else f"{floor.removesuffix(' GB/s')} to {ceiling}"
+    network = {k: n for k, n in verdict.channels.items() if k.startswith(("NET/", "COLLNET/"))}
+    direct = sum(n for k, n in network.items() if "/GDRDMA" in k)
+    # NCCL numbers its devices as it lists the HCAs, unless it merges some of them
+    named = list(map(str, range(len(verdict.hcas)))) == list(verdict.hosts_per_rail)
+    # reasons of the job do not belong to a gate
+    gates = {f"{c.name}: {c.sentence}": (c.status, f"{c.name}: {c.reason}") for c in verdict.checks}
     cards = _cards(verdict)
     return _template().render(
         v=verdict,
@@ -84,19 +94,16 @@ def render_html(verdict: Verdict, origin: Origin) -> str:
         lead=LEADS[verdict.verdict],
         curves={n: Markup(curve_svg(n, r, inline=True)) for n, r in verdict.collectives.items()},
         floors={n: _floor_note(r) for n, r in verdict.collectives.items()},
-        reasons=_reasons(verdict),
-        limits=_limits(verdict),
-        edges=_edges(verdict),
-        rails=_rails(verdict),
+        reasons=[gates.get(reason, (verdict.verdict, reason)) for reason in verdict.reasons],
+        limits="not known" if floor == "-" else accepted,
+        edges=f"{direct} of {sum(network.values())}" if network else "",
+        rails=[
+            (device, verdict.hcas[int(device)] if named else "", count, len(verdict.rails_per_host))
+            for device, count in verdict.hosts_per_rail.items()
+        ],
         cards=cards,
         fixes=_fixes(verdict, cards),
     )
-
-
-def _reasons(verdict: Verdict) -> list[tuple[str, str]]:
-    """Status and text of each reason; reasons of the job do not belong to a gate."""
-    gates = {f"{c.name}: {c.sentence}": (c.status, f"{c.name}: {c.reason}") for c in verdict.checks}
-    return [gates.get(reason, (verdict.verdict, reason)) for reason in verdict.reasons]
 
 
 def _facts(verdict: Verdict, origin: Origin) -> list[tuple[str, str]]:
@@ -122,33 +129,11 @@ def _gbps(value: float | None) -> str:
     return "-" if value is None else gbps(value)
 
 
-def _limits(verdict: Verdict) -> str:
-    floor, ceiling = _gbps(verdict.floor_gbps), _gbps(verdict.ceiling_gbps)
-    if floor == "-":
-        return "not known"
-    return f"from {floor}" if ceiling == "-" else f"{floor.removesuffix(' GB/s')} to {ceiling}"
-
-
 def _floor_note(result: CollectiveResult) -> str:
     """The reason why a floor is not in the plot; '' if it is, or if there is none."""
     if result.floor_gbps is None or not result.curve or any(x.name == "floor" for x in limits(result)):
         return ""
     return f"The floor of {gbps(result.floor_gbps)} applies from {size(result.plateau_bytes)} on."
-
-
-def _edges(verdict: Verdict) -> str:
-    """Network edges with GPUDirect RDMA, such as `704 of 704`; '' if no edge was printed."""
-    network = {k: n for k, n in verdict.channels.items() if k.startswith(("NET/", "COLLNET/"))}
-    direct = sum(n for k, n in network.items() if "/GDRDMA" in k)
-    return f"{direct} of {sum(network.values())}" if network else ""
-
-
-def _rails(verdict: Verdict) -> list[tuple[str, str, int, int]]:
-    """A row per device: its number, its HCA if certain, the number of hosts that used it, and all hosts."""
-    devices, hosts = verdict.hosts_per_rail, len(verdict.rails_per_host)
-    # NCCL numbers its devices as it lists the HCAs, unless it merges some of them
-    named = list(map(str, range(len(verdict.hcas)))) == list(devices)
-    return [(d, verdict.hcas[int(d)] if named else "", count, hosts) for d, count in devices.items()]
 
 
 def _cards(verdict: Verdict) -> list[Diagnosis]:

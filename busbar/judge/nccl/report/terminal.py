@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import IO
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
-from busbar.judge.nccl.diagnose.diagnose import Remark
+from busbar.judge.nccl.diagnose import Remark
 from busbar.judge.nccl.units import compared, duration, gbps, rate, size
 from busbar.judge.nccl.verdict import Check, CollectiveResult, Diagnosis, Status, Verdict
 from busbar.judge.tables import STYLES
@@ -41,12 +41,10 @@ def summary(verdict: Verdict, width: int, more: str = FULL) -> list[str]:
     first = HEADLINE[verdict.verdict]
     count = len(verdict.remarks) + verdict.more_remarks
     said = f", {counted(count, 'remark')}" if verdict.passed and count else ""
-    items = [Item(first, f"{measured(verdict)}{said}", 2)]
-    if verdict.simulated:
-        items.append(Item("simulated", verdict.simulated))
-    items += _of_pass(verdict) if verdict.passed else _of_failure(verdict)
-    items += _remarks(verdict)
-    items.append(Item("more", more))
+    simulated = [Item("simulated", verdict.simulated)] if verdict.simulated else []
+    found = _of_pass(verdict) if verdict.passed else _of_failure(verdict)
+    headline = Item(first, f"{measured(verdict)}{said}", 2)
+    items = [headline, *simulated, *found, *_remarks(verdict), Item("more", more)]
     return [line for item in items for line in _wrapped(item, max(width, 40))]
 
 
@@ -90,7 +88,7 @@ def _of_pass(verdict: Verdict) -> list[Item]:
     items += [Item("noted", reason, 2) for reason in accepted]
     noted = [d for d in verdict.diagnoses if d.severity != "note"]
     where = f" ({noted[0].evidence})" if noted and not noted[0].line else ""
-    items += [Item("noted", f"{_title(d)}{where}. Next: {d.next}", 2) for d in noted[:1]]
+    items += [Item("noted", f"{d.name}: {d.meaning}{where}. Next: {d.next}", 2) for d in noted[:1]]
     if noted[1:]:
         items.append(Item("", f"and {', '.join(d.name for d in noted[1:])}"))
     return items
@@ -118,7 +116,7 @@ def _of_failure(verdict: Verdict) -> list[Item]:
     check, known = first_cause(verdict)
     items: list[Item] = []
     if known is not None:
-        items.append(Item("cause", _title(known), 2))
+        items.append(Item("cause", f"{known.name}: {known.meaning}", 2))
     if check is not None:
         items.append(Item("gate" if known else "cause", f"{check.name}: {check.reason}", 3))
     shown = known if known is not None and known.line else check
@@ -143,10 +141,6 @@ def _others(verdict: Verdict, check: Check | None, known: Diagnosis | None) -> s
     seen = [d.name for d in verdict.diagnoses if d.severity != "note" and d is not known]
     parts += [f"seen: {', '.join(seen)}"] if seen else []
     return "; ".join(parts)
-
-
-def _title(known: Diagnosis) -> str:
-    return f"{known.name}: {known.meaning}"
 
 
 def _wrapped(item: Item, width: int) -> list[str]:
@@ -175,12 +169,11 @@ def verdict_text(verdict: Verdict, stream: IO[str], *, full: bool = False, more:
     console = Console(file=out, force_terminal=stream.isatty() or None, highlight=False, soft_wrap=False)
     if full:
         _print_full(console, verdict)
-    else:
-        head, *rest = summary(verdict, console.width, more)
-        word = HEADLINE[verdict.verdict]
-        console.print(Text.assemble((word, STYLES[verdict.verdict]), head[len(word) :]))
-        for line in rest:
-            console.print(Text(line))
+        return out.getvalue()
+    head, *rest = summary(verdict, console.width, more)
+    word = HEADLINE[verdict.verdict]
+    lines = [Text.assemble((word, STYLES[verdict.verdict]), head[len(word) :]), *map(Text, rest)]
+    console.print(*lines, sep="\n")
     return out.getvalue()
 
 
@@ -209,21 +202,15 @@ def _print_full(console: Console, verdict: Verdict) -> None:
         _collective(console, name, result)
     for diagnosis in verdict.diagnoses:
         if diagnosis.severity != "note":
-            console.print(Text(_title_with_line(diagnosis), style="red"))
+            where = f" (line {diagnosis.line})" if diagnosis.line else ""
+            console.print(Text(f"{diagnosis.name}{where}: {diagnosis.meaning}", style="red"))
             console.print(Text(f"  cause: {diagnosis.cause}\n  next:  {diagnosis.next}"))
 
 
-def _title_with_line(diagnosis: Diagnosis) -> str:
-    where = f" (line {diagnosis.line})" if diagnosis.line else ""
-    return f"{diagnosis.name}{where}: {diagnosis.meaning}"
-
-
 def _gates(verdict: Verdict) -> Table:
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    table.add_column(justify="right", style="dim", no_wrap=True)
+    columns = (Column(no_wrap=True), Column(no_wrap=True), Column(overflow="fold"))
+    lines = Column(justify="right", style="dim", no_wrap=True)
+    table = Table(*columns, lines, box=None, pad_edge=False, show_header=False)
     for check in verdict.checks:
         line = f"line {check.line}" if check.line else ""
         table.add_row(
@@ -238,9 +225,8 @@ def _collective(console: Console, name: str, result: CollectiveResult) -> None:
         console.print(Text(f"  {line}", style="dim"))
     if not result.curve:
         return
-    table = Table(box=None, pad_edge=False)
-    for column in ("size", "time", "algbw", "busbw", "in place"):
-        table.add_column(column, justify="right")
+    names = ("size", "time", "algbw", "busbw", "in place")
+    table = Table(*(Column(name, justify="right") for name in names), box=None, pad_edge=False)
     for point in result.curve[-8:]:
         table.add_row(
             size(point.size_bytes), duration(point.out_of_place.time_us), rate(point.out_of_place.algbw_gbps),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 
 from busbar.judge.nccl import Expectation, Verdict, judge, judge_log, read_lines
-from busbar.judge.nccl.diagnose.known import Failure as Rule
-from busbar.judge.nccl.diagnose.known import failures as rules
 from busbar.judge.nccl.expected import profiles
+from busbar.judge.nccl.log.known import Failure as Rule
+from busbar.judge.nccl.log.known import failures as rules
 from busbar.judge.nccl.log.reader import ParsedLog
 from tests.unit.judge.nccl.export import as_object
 from tests.unit.judge.nccl.made.log import Log

@@ -7,8 +7,7 @@ from typing import Any
 
 from busbar.judge.nccl import Expectation
 from busbar.judge.nccl.checks.context import Context
-from busbar.judge.nccl.log.edges import EdgeCounts, read_transport
-from busbar.judge.nccl.log.evidence import Evidence
+from busbar.judge.nccl.log.evidence import EdgeCounts, Evidence, read_transport
 from busbar.judge.nccl.log.reader import ParsedLog, Proof
 from busbar.judge.nccl.log.records import Banner, LogLine, Measurement, Preamble, Rank, Row, Run
 

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from busbar.judge.nccl import Expectation, judge
-from busbar.judge.nccl.diagnose.known import Failure, LineRules, failures
+from busbar.judge.nccl.log.known import Failure, LineRules, failures
 from tests.diagnosis_page import PAGE, generated
 from tests.unit.judge.nccl.logs import Made
 
@@ -16,7 +16,7 @@ LINE_RULES = [failure for failure in failures() if failure.lines]
 def test_the_example_of_every_line_rule_is_found_in_a_log() -> None:
     """Whatever the reader passes over quickly, it does not pass over the line of a known failure."""
     for rule in LINE_RULES:
-        verdict = judge(Made().lines_with(rule.lines[0].example, rule.stages[0]), Expectation())
+        verdict = judge(Made().lines_with(rule.lines[0].examples[0], rule.stages[0]), Expectation())
         assert rule.name in [d.name for d in verdict.diagnoses]
 
 
@@ -29,7 +29,7 @@ def test_every_text_of_a_rule_is_found_whatever_stands_around_it() -> None:
             found = LineRules()
             found.look(line, 1)
             found.look(line, 2, stage="table")
-            assert found.found().known, line
+            assert found.known, line
 
 
 OTHER_FORMS = {
@@ -73,7 +73,7 @@ def test_a_line_that_only_resembles_a_failure_changes_nothing(line: str) -> None
 
 @pytest.mark.parametrize(
     "conditions",
-    [{}, {"contains": ["a"], "example": "a", "codes": ["rails.wrong_count"]}, {"contains": ["a"]}],
+    [{}, {"contains": ["a"], "codes": ["rails.wrong_count"]}, {"contains": ["a"], "matches": "a"}],
 )
 def test_a_rule_has_one_condition_and_a_line_rule_an_example(conditions: dict[str, object]) -> None:
     words = dict.fromkeys(("name", "meaning", "cause", "next"), "x")
@@ -89,8 +89,9 @@ def test_the_tables_of_the_page_on_diagnoses_are_current() -> None:
 def test_every_line_of_a_known_failure_counts_whatever_stood_before_it() -> None:
     for rule in LINE_RULES:
         found = LineRules()
-        texts = ("rank 12 of 40 waits", rule.lines[0].example, "rank 13 of 40", rule.lines[0].example)
+        shown = rule.lines[0].examples[0]
+        texts = ("rank 12 of 40 waits", shown, "rank 13 of 40", shown)
         for line, text in enumerate(texts, 1):
             found.look(text, line, stage=rule.stages[0])
-        known = next(k for k in found.found().known if k.name == rule.name)
+        known = next(k for k in found.known if k.rule == rule)
         assert (known.count, known.first.line) == (2, 2)

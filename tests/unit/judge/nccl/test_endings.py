@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.judge.nccl import Expectation, Verdict, judge
-from busbar.judge.nccl.diagnose.known import failures
+from busbar.judge.nccl.log.known import failures
 from tests.unit.judge.nccl.logs import Made
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
@@ -24,10 +24,11 @@ def with_line(text: str, at: int = len(HEALTHY), **want: list[str]) -> Verdict:
 
 @pytest.mark.parametrize("at", [SECOND_ROW, len(HEALTHY)])
 def test_every_known_ending_fails_a_log_whose_table_is_whole(at: int) -> None:
-    for name, row in ((name, row) for name, row in ROWS if not row.before_start):
-        verdict = with_line(row.example, at)
-        assert verdict.verdict == "fail", row.example
-        assert name in [d.name for d in verdict.diagnoses], row.example
+    rows = ((name, row) for name, row in ROWS if not row.before_start)
+    for name, example in ((name, example) for name, row in rows for example in row.examples):
+        verdict = with_line(example, at)
+        assert verdict.verdict == "fail", example
+        assert name in [d.name for d in verdict.diagnoses], example
 
 
 WHO = st.sampled_from(

@@ -9,7 +9,7 @@ import pytest
 
 from busbar.judge.nccl import Expectation, JobOutcome, Verdict, judge
 from busbar.judge.nccl.checks import GATES
-from busbar.judge.nccl.checks.warnings import warnings
+from busbar.judge.nccl.checks.tables import warnings
 from tests.support.gates import without_case
 from tests.unit.judge.nccl.logs import Made, rack, without
 

@@ -111,7 +111,7 @@ def test_what_few_gpus_of_two_hosts_must_reach_can_be_met() -> None:
         nvlink_gbps=st.sampled_from([0.0, 50.0, 150.0, 300.0, 450.0, 900.0, 1800.0]),
         nodes_per_domain=st.sampled_from([1, 2, 4, 16, 18, 36]),
     ),
-    st.sampled_from(COLLECTIVES),
+    st.sampled_from([*COLLECTIVES]),
     st.sampled_from(ALGORITHMS),
 )
 def test_what_is_expected_of_any_system_can_be_met(system: System, collective: str, algorithm: str) -> None:
@@ -122,7 +122,7 @@ def test_what_is_expected_of_any_system_can_be_met(system: System, collective: s
 @pytest.mark.parametrize("gpu", NVLS)
 def test_nvls_raises_all_reduce_only(gpu: str) -> None:
     one = System(gpu, 1, 8, 8, 400, NVLINK[gpu])
-    for collective in COLLECTIVES[1:]:
+    for collective in [*COLLECTIVES][1:]:
         assert bounds(one, collective, "nvls").expected == bounds(one, collective, "ring").expected
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from busbar.judge.nccl import Expectation
 from busbar.judge.nccl.checks.context import Context
-from busbar.judge.nccl.checks.fabric import gdrdma, mnnvl, rails, sharp
+from busbar.judge.nccl.checks.setup import gdrdma, mnnvl, rails, sharp
 from busbar.judge.nccl.log.evidence import Evidence
 from busbar.judge.nccl.log.records import Banner, LogLine
 from tests.unit.judge.nccl.tables import MIB, context, printed, row, said, table

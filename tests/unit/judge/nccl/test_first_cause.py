@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.judge.nccl import Expectation, Verdict, judge
-from busbar.judge.nccl.diagnose.known import Failure as Rule
-from busbar.judge.nccl.diagnose.known import Instead
-from busbar.judge.nccl.diagnose.known import failure as rule
-from busbar.judge.nccl.diagnose.known import failures as rules
+from busbar.judge.nccl.log.known import Failure as Rule
+from busbar.judge.nccl.log.known import Instead
+from busbar.judge.nccl.log.known import failure as rule
+from busbar.judge.nccl.log.known import failures as rules
 from busbar.judge.nccl.report.terminal import summary
 from tests.unit.judge.nccl.logs import Made
 
@@ -31,7 +31,7 @@ def started() -> list[str]:
 
 
 def line_of(each: Rule) -> str:
-    return each.lines[0].example
+    return each.lines[0].examples[0]
 
 
 def test_every_name_that_a_rule_explains_is_a_rule() -> None:
@@ -81,7 +81,7 @@ def test_a_device_that_may_not_be_opened_is_the_cause_of_tcp() -> None:
 
 def test_a_log_that_passes_has_no_first_cause() -> None:
     made = Made()
-    made.info = [line_of(rule("net-plugin-missing")), line_of(rule("gpudirect-not-for-a-pair"))]
+    made.info = [line_of(rule("nccl-diagnostics-not-measured")), line_of(rule("rails-crossed"))]
     verdict = judge(made.lines(), WANT)
     assert verdict.passed and {d.role for d in verdict.diagnoses} == {"other"}
 

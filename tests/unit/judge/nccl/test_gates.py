@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from busbar.judge.nccl import Expectation, JobOutcome, Verdict, judge
-from busbar.judge.nccl.diagnose.known import failures
+from busbar.judge.nccl.log.known import failures
 from busbar.judge.nccl.verdict import SCHEMA
 from tests.unit.judge.nccl.logs import Made, without
 from tests.unit.judge.nccl.made.log import Log

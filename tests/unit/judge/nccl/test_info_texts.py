@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.judge.nccl import Expectation, Verdict, judge
-from busbar.judge.nccl.diagnose.known import VALUE, failures
-from busbar.judge.nccl.diagnose.known import Failure as Rule
-from busbar.judge.nccl.diagnose.known import failure as rule
 from busbar.judge.nccl.expected.profiles import read_yaml
+from busbar.judge.nccl.log.known import VALUE, failures
+from busbar.judge.nccl.log.known import Failure as Rule
+from busbar.judge.nccl.log.known import failure as rule
 from busbar.judge.nccl.log.records import Stage
 from tests.unit.judge.nccl.logs import Made
 
@@ -21,7 +21,7 @@ STAGES: tuple[Stage, ...] = ("before", "table", "after")
 VALUES = st.sampled_from(["7", "10.0.0.2<45231>", "0x7f2e5c001000", "send", "mlx5_3"])
 TEXTS = [
     (each["name"], text)
-    for each in read_yaml("busbar.judge.nccl.diagnose", "failures.yaml")
+    for each in read_yaml("busbar.judge.nccl.log", "failures.yaml")
     if isinstance(each.get("contains"), dict) and "matches" not in each
     for texts in each["contains"].values()
     for text in texts
@@ -51,7 +51,7 @@ def test_every_listed_text_shows_its_rule_whatever_its_values_are(
 @given(st.sampled_from([r for r in failures() if r.stages != STAGES]))
 def test_a_text_that_counts_at_some_stages_changes_nothing_at_the_others(each: Rule) -> None:
     for stage in set(STAGES) - set(each.stages):
-        assert with_line(each.lines[0].example, stage).reasons == []
+        assert with_line(each.lines[0].examples[0], stage).reasons == []
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -12,8 +12,16 @@ import pytest
 
 from busbar.judge.nccl import Expectation
 from busbar.judge.nccl.checks.transport import incomplete
-from busbar.judge.nccl.log.edges import EdgeCounts, End, Links, Transport, pack, read_transport
-from busbar.judge.nccl.log.evidence import TEXTS, Evidence
+from busbar.judge.nccl.log.evidence import (
+    TEXTS,
+    EdgeCounts,
+    End,
+    Evidence,
+    Links,
+    Transport,
+    pack,
+    read_transport,
+)
 from busbar.judge.nccl.log.patterns import EDGE
 from busbar.judge.nccl.log.records import LogLine
 from tests.unit.judge.nccl.tables import MIB, context, row, said, table

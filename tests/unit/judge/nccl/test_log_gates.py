@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from busbar.judge.nccl.checks.context import Context
-from busbar.judge.nccl.checks.tables import collective, job, source
-from busbar.judge.nccl.checks.warnings import warnings
+from busbar.judge.nccl.checks.tables import collective, job, source, warnings
 from busbar.judge.nccl.log.evidence import Evidence
-from busbar.judge.nccl.log.records import KnownLine, LogLine, Preamble, Rank, Run
-from tests.unit.judge.nccl.tables import LINE, gates_of, named, said, whole, without
+from busbar.judge.nccl.log.known import Failure, KnownLine, Severity
+from busbar.judge.nccl.log.records import LogLine, Preamble, Rank, Run
+from tests.unit.judge.nccl.tables import gates_of, named, said, whole, without
 
 
 def test_a_log_alone_is_not_judged_by_how_its_job_ended() -> None:
@@ -21,6 +21,13 @@ def test_a_log_alone_is_not_judged_by_how_its_job_ended() -> None:
 TWICE = Preamble(repeats=1)
 RANK = Rank(0, 0, 1, "worker-0", 0, "NVIDIA H100", 5, "the first rank")
 LAST = Rank(1, 0, 2, "worker-0", 1, "NVIDIA H100", 6, "the last rank")
+
+
+def known(name: str, severity: Severity, line: int = 9) -> KnownLine:
+    """A line that shows a failure of NAME."""
+    words = {"meaning": name.upper(), "cause": "c", "next": "n"}
+    rule = Failure(name=name, severity=severity, codes=("a.b",), **words)
+    return KnownLine(rule, LogLine("", line, name))
 
 
 @pytest.mark.parametrize(
@@ -79,21 +86,21 @@ def test_evidence_has_at_most_400_characters() -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "failures", "line"),
+    ("lines", "failures", "line"),
     [
-        ([KnownLine("a", "fatal", "A", LINE)], {}, 9),
-        ([KnownLine("a", "warning", "A", LINE)], {}, None),
+        ([known("a", "fatal")], {}, 9),
+        ([known("a", "degraded")], {}, None),
         ([], said("Test NCCL failure", 8), 8),
-        ([KnownLine("a", "fatal", "A", LINE)], said("Test NCCL failure", 8), 9),
+        ([known("a", "fatal")], said("Test NCCL failure", 8), 9),
     ],
 )
 def test_a_run_that_ended_with_an_error_did_not_hang(
-    known: list[KnownLine], failures: dict[str, LogLine], line: int | None
+    lines: list[KnownLine], failures: dict[str, LogLine], line: int | None
 ) -> None:
     check = source(
         gates_of(
             dangling=Preamble(ranks=[LAST]),
-            known_lines=known,
+            known_lines=lines,
             evidence=Evidence(test_failures=failures),
         )
     )
@@ -137,23 +144,20 @@ def test_a_table_is_of_one_collective_beyond_doubt(run: Run, code: str) -> None:
 
 
 def test_at_most_four_known_failures_are_named_and_the_first_is_shown() -> None:
-    known = [
-        KnownLine(name, "fatal", name.upper(), LogLine("", n, name)) for n, name in enumerate("abcde", 1)
-    ]
-    harmless = KnownLine("x", "warning", "X", LINE)
-    check = warnings(gates_of(known_lines=[harmless, *known]))
+    fatal = [known(name, "fatal", n) for n, name in enumerate("abcde", 1)]
+    check = warnings(gates_of(known_lines=[known("x", "degraded"), *fatal]))
     assert (check.code, check.line) == ("warnings.known_failure", 1)
     assert check.reason == "a: A; b: B; c: C; d: D"
 
 
 @pytest.mark.parametrize(
-    ("evidence", "known", "status", "code", "line"),
+    ("evidence", "lines", "status", "code", "line"),
     [
         (Evidence(), [], "pass", "warnings.none", None),
         (Evidence(test_failures=said("failure", 8)), [], "fail", "warnings.test_failure", 8),
         (
             Evidence(warnings=said("a", 3)),
-            [KnownLine("a", "warning", "A", LogLine("a", 3, "line 3"))],
+            [known("a", "degraded")],
             "pass",
             "warnings.none",
             None,
@@ -161,7 +165,7 @@ def test_at_most_four_known_failures_are_named_and_the_first_is_shown() -> None:
     ],
 )
 def test_warnings_of_an_unknown_kind_are_reported(
-    evidence: Evidence, known: list[KnownLine], status: str, code: str, line: int | None
+    evidence: Evidence, lines: list[KnownLine], status: str, code: str, line: int | None
 ) -> None:
-    check = warnings(gates_of(evidence=evidence, known_lines=known))
+    check = warnings(gates_of(evidence=evidence, known_lines=lines))
     assert (check.status, check.code, check.line) == (status, code, line)

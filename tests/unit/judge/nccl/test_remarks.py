@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.judge.nccl import Expectation, Verdict, judge
-from busbar.judge.nccl.diagnose.known import LineRules
+from busbar.judge.nccl.log.known import LineRules
 from busbar.judge.nccl.report.terminal import summary
 from tests.unit.judge.nccl.logs import Made
 
@@ -177,4 +177,4 @@ def test_without_tables_a_process_measures_once_its_communicator_is_set_up() -> 
     rules.look(f"{PROCESS}NCCL WARN a window", 1, level="WARN")
     rules.look(f"{PROCESS}NCCL INFO comm 0x1 rank 3 nranks 16 - Init COMPLETE", 2, level="INFO")
     rules.look(f"{PROCESS}NCCL WARN a ring", 3, level="WARN")
-    assert [line.decides for line in rules.found().unusual] == ["", "disturbed"]
+    assert [line.decides for line in rules.unusual] == ["", "disturbed"]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.judge.nccl import Expectation, Verdict, judge
-from busbar.judge.nccl.log.messages import Message, find_message
+from busbar.judge.nccl.log.patterns import Message, find_message
 from busbar.judge.nccl.report.terminal import summary
 from tests.unit.judge.nccl.logs import Made
 

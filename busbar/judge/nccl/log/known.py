@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from busbar.judge.nccl.diagnose import unusual
 from busbar.judge.nccl.expected.profiles import read_yaml
+from busbar.judge.nccl.log import unusual
 from busbar.judge.nccl.log.evidence import KEEP_HOSTS
-from busbar.judge.nccl.log.records import Decides, FoundLines, KnownLine, LogLine, Sort, Stage, Unusual
+from busbar.judge.nccl.log.records import EVIDENCE_WIDTH, LogLine, Stage
+from busbar.judge.nccl.log.unusual import Decides, Sort, Unusual
 
 Severity = Literal["fatal", "degraded", "note"]
 SEVERITY_ORDER: tuple[Severity, ...] = ("fatal", "degraded", "note")
@@ -21,12 +23,10 @@ Observation = Literal[
     "gap-between-rows", "nvls-lost", "ranks-not-destroyed", "no-warm-up",
 ]  # fmt: skip
 Kind = Literal["cause", "crash", "peer", "symptom", "echo"]  # as failures.yaml explains
-EVIDENCE_WIDTH = 400
 MAX_UNUSUAL = 512  # with the texts of all of them a verdict still fits into its ConfigMap
 VALUE = re.compile(r"%[\d.]*(?:l{0,2}|z)[a-z]")  # %s, %d, %lx
 DIGIT = re.compile(r"[1-9]")
-PROCESS = re.compile(r"[\w.\-]{1,255}:\d+(?=:\d+ \[)")
-HOST = re.compile(r"([\w.\-]{1,255}):\d+:\d+ \[")
+PROCESS = re.compile(r"(?P<host>[\w.\-]{1,255}):\d+(?=:\d+ \[)")
 WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")  # sbatch -> sbatch; OOMKilled -> OOM, Killed
 
 
@@ -54,6 +54,16 @@ class Row(BaseModel):
     def _bounded(cls, value: Any) -> Any:
         # `.*` after each of many possible beginnings takes quadratic time
         return value.replace(".*", f".{{0,{EVIDENCE_WIDTH}}}") if isinstance(value, str) else value
+
+    @property
+    def needs_example(self) -> bool:
+        """Whether the texts alone are not yet a line that counts."""
+        return self.matches is not None or VALUE.search(self.contains[0]) is not None
+
+    @property
+    def examples(self) -> list[str]:
+        """Lines that show it: the example with the first text for its `%s`, or else the texts themselves."""
+        return [self.example.replace("%s", self.contains[0])] if self.example else list(self.contains)
 
 
 class Instead(BaseModel):
@@ -100,8 +110,8 @@ class Failure(BaseModel):
     def _one_condition(self) -> Failure:
         if sum(map(bool, (self.lines, self.codes, self.observed))) != 1:
             raise ValueError(f"failure {self.name}: give one of lines, codes, observed")
-        if any(not row.contains or not row.example for row in self.lines):
-            raise ValueError(f"failure {self.name}: lines have a text and an example")
+        if any(not row.contains or (row.needs_example and not row.example) for row in self.lines):
+            raise ValueError(f"failure {self.name}: lines have a text, and those with `matches` an example")
         return self
 
     @property
@@ -110,15 +120,27 @@ class Failure(BaseModel):
         return self.kind or ("cause" if self.lines else "symptom")
 
 
+@dataclass(slots=True)
+class KnownLine:
+    """The lines that show a failure: the first one, their number, and the first among the rows of a table."""
+
+    rule: Failure
+    first: LogLine
+    count: int = 0
+    among_rows: LogLine | None = None
+
+
+Text = tuple[list[str], Row, Failure]  # a text in parts, the row that has it, and the failure of the row
+
+
 class _Table:
     """failures.yaml, with its texts by a word that a line with them surely has ("" where there is none)."""
 
     def __init__(self) -> None:
         entries = read_yaml(__package__, "failures.yaml")
         self.failures = {f.name: f for f in map(Failure.model_validate, entries)}
-        self.anchors: set[str] = set()  # a line of NCCL without one of these words shows nothing
         self.places = {name: place for place, name in enumerate(self.failures)}
-        self.texts: dict[str, list[tuple[list[str], Row, Failure]]] = {}
+        self.texts: dict[str, list[Text]] = {}
         self.stated: dict[str, list[str]] = {}
         for failure in self.failures.values():
             for row, text in ((own, text) for own in failure.lines for text in own.contains):
@@ -127,18 +149,22 @@ class _Table:
             said = [text for other in failure.instead for text in other.where]
             for text in [*said, *(row.unless_said for row in failure.lines if row.unless_said)]:
                 self.stated.setdefault(_word(text), []).append(text)
+        # a line of NCCL without one of these words shows nothing
         self.anchors = {*self.texts, *self.stated}
 
     def has_wordless(self, text: str) -> bool:
         """True if TEXT has the beginning of a known text that has no word."""
         return any(around[0] in text for around, _, _ in self.texts.get("", ()))
 
-    def near(self, said: set[str]) -> Iterator[list[str]]:
-        """The known texts, in parts, that a line with the words SAID may hold."""
+    def near(self, said: set[str]) -> Iterator[Text]:
+        """The known texts that a line with the words SAID may hold."""
         for word in ("", *(self.texts.keys() & said)):
-            yield from (around for around, _, _ in self.texts.get(word, ()))
+            yield from self.texts.get(word, ())
+
+    def near_stated(self, said: set[str]) -> Iterator[str]:
+        """The texts that decide between causes, and that a line with the words SAID may hold."""
         for word in self.stated.keys() & said:
-            yield from ([text] for text in self.stated[word])
+            yield from self.stated[word]
 
     def shown(
         self, text: str, said: set[str], stated: Iterable[str], *, started: bool, stage: Stage
@@ -146,8 +172,7 @@ class _Table:
         """The failures that TEXT with the words SAID shows; STATED: texts that stand before it."""
         found = {
             failure.name: failure
-            for word in ("", *(self.texts.keys() & said))
-            for around, row, failure in self.texts.get(word, ())
+            for around, row, failure in self.near(said)
             if holds(text, around)
             and not (row.before_start and started)
             and not (row.unless_said and row.unless_said in stated)
@@ -196,12 +221,11 @@ def holds(line: str, wanted: list[str]) -> bool:
 
 def host_of(text: str) -> str:
     """The host in a message of NCCL; "" where there is none."""
-    found = HOST.match(text)
-    return found[1] if found else ""
+    found = PROCESS.match(text)
+    return found["host"] if found else ""
 
 
-def process_of(text: str) -> str:
-    """The host and pid in a message of NCCL; "" where there is none."""
+def _process_of(text: str) -> str:
     found = PROCESS.match(text)
     return found[0] if found else ""
 
@@ -213,7 +237,7 @@ def _word(text: str) -> str:
 
 
 class LineRules:
-    """Reads the lines of a log for known failures and unusual lines (a LineMatcher of busbar.judge.nccl.log).
+    """Finds known failures and unusual lines, line by line.
 
     MEASURED: there is no table, and a process measures from the end of its communicator's set-up on.
     """
@@ -224,81 +248,92 @@ class LineRules:
         self._known: dict[str, KnownLine] = {}
         self._unusual: dict[tuple[str, str], Unusual] = {}
         self._before: set[str] = set()  # forms of lines of NCCL before the first row
-        self._found = FoundLines()
         self._started = False
+        self.uncounted = 0  # unusual lines beyond those that are kept
+        self.missing: LogLine | None = None  # a line that says that others were lost
+        self.stated: dict[str, set[str]] = {}  # texts that decide between causes -> their hosts
+
+    @property
+    def known(self) -> list[KnownLine]:
+        """Known failures, fatal ones first, each in the order of the log."""
+        return sorted(
+            self._known.values(), key=lambda k: (SEVERITY_ORDER.index(k.rule.severity), k.first.line)
+        )
+
+    @property
+    def unusual(self) -> list[Unusual]:
+        """Unusual lines, in the order of the log."""
+        return list(self._unusual.values())
 
     def concerns(self, text: str) -> bool:
         """False if an INFO message like TEXT shows nothing, whatever its numbers are."""
         if self._measured and "Init COMPLETE" in text:
             return True
-        shape = DIGIT.sub("0", text)
-        return any(
-            holds(shape, [DIGIT.sub("0", part) for part in around]) for around in table().near(words(text))
-        )
+        shape, said = DIGIT.sub("0", text), words(text)
+        wanted = [around for around, _, _ in table().near(said)]
+        wanted += [[stated] for stated in table().near_stated(said)]
+        return any(holds(shape, [DIGIT.sub("0", part) for part in around]) for around in wanted)
 
     def look(
         self, text: str, line: int, *, level: str | None = None, started: bool = True, stage: Stage = "before"
     ) -> None:
-        """Count every known failure in one cleaned line, or keep the line if it is unusual."""
+        """Count every known failure in one cleaned line, or keep the line if it is unusual.
+
+        LEVEL is that of a message of NCCL. STARTED: a program of nccl-tests had printed something before it.
+        """
         if started and not self._started:
             self._started = True
-            self._known = {name: found for name, found in self._known.items() if not failure(name).retried}
+            self._known = {name: found for name, found in self._known.items() if not found.rule.retried}
         if self._measured and "Init COMPLETE" in text and len(self._set_up) < KEEP_HOSTS:
-            self._set_up.add(process_of(text))
+            self._set_up.add(_process_of(text))
         known, said = table(), words(text)
         if level == "INFO" and said.isdisjoint(known.anchors) and not known.has_wordless(text):
             return
-        stated = [t for word in known.stated.keys() & said for t in known.stated[word] if t in text]
-        for each in stated:
-            hosts = self._found.stated.setdefault(each, set())
-            if len(hosts) < KEEP_HOSTS:
-                hosts.add(host_of(text))
-        shown = known.shown(text, said, self._found.stated, started=started, stage=stage)
-        for found in shown:
-            self._count(found, LogLine(found.name, line, text[:EVIDENCE_WIDTH]), stage)
+        for stated in known.near_stated(said):
+            if stated in text:
+                hosts = self.stated.setdefault(stated, set())
+                if len(hosts) < KEEP_HOSTS:
+                    hosts.add(host_of(text))
+        shown = known.shown(text, said, self.stated, started=started, stage=stage)
+        for rule in shown:
+            first = LogLine.of(line, text, rule.name)
+            found = self._known.setdefault(rule.name, KnownLine(rule, first))
+            found.count += 1
+            if stage == "table" and found.among_rows is None:
+                found.among_rows = first
         if not shown:
             self._look_unusual(text, line, level, stage, started)
-
-    def _count(self, known: Failure, line: LogLine, stage: Stage) -> None:
-        new = KnownLine(
-            known.name, known.severity, known.meaning, line, 0, None, known.no_verdict, known.proven_by
-        )
-        found = self._known.setdefault(known.name, new)
-        found.count += 1
-        if stage == "table" and found.among_rows is None:
-            found.among_rows = line
 
     def _look_unusual(self, text: str, line: int, level: str | None, stage: Stage, started: bool) -> None:
         """Keep TEXT if it is unusual, with what it says of the run."""
         sort = unusual.sort_of(text, level)
         if sort is not None:
-            measures = self._measured and process_of(text) in self._set_up
+            measures = self._measured and _process_of(text) in self._set_up
             self._keep(text, line, sort, "table" if measures else stage)
             return
         if level is not None or text.startswith("# "):
             return
         if unusual.MISSING.search(text) is not None:
-            self._found.missing = self._found.missing or LogLine(text, line, text[:EVIDENCE_WIDTH])
+            self.missing = self.missing or LogLine.of(line, text, text)
             return
         ends = unusual.is_end(text)
         if stage != "before" and unusual.ends_the_run(text):
-            self._add(Unusual("other", "ended badly", LogLine("", line, text[:EVIDENCE_WIDTH])))
+            self._add(Unusual("other", "ended badly", LogLine.of(line, text)))
             return
         foreign = stage == "after" and not text.isascii()
         if not (ends or foreign or unusual.names_failure(text)):
             return
-        about = started or unusual.HARDWARE.search(text) is not None
-        first = LogLine("", line, text[:EVIDENCE_WIDTH])
         says: Decides = "fault" if not ends and unusual.is_fault(text) else ""
-        self._add(Unusual("other", says, first, about_hardware=about))
+        about = started or unusual.HARDWARE.search(text) is not None
+        self._add(Unusual("other", says, LogLine.of(line, text), about_hardware=about))
 
     def _keep(self, text: str, line: int, sort: Sort, stage: Stage) -> None:
         """Keep a line of NCCL or of the kernel. What NCCL says before the first row disturbs no row."""
         form = unusual.form(text)
         if stage == "before" and sort != "kernel" and len(self._before) < MAX_UNUSUAL:
             self._before.add(form)
-        says = unusual.decides(sort, stage) if form not in self._before else ""
-        self._add(Unusual(sort, says, LogLine("", line, text[:EVIDENCE_WIDTH])))
+        says: Decides = "disturbed" if stage == "table" and form not in self._before else ""
+        self._add(Unusual(sort, says, LogLine.of(line, text)))
 
     def _add(self, line: Unusual) -> None:
         key = unusual.form(line.first.text), line.decides
@@ -307,13 +342,4 @@ class LineRules:
         elif len(self._unusual) < MAX_UNUSUAL or (line.decides and len(self._unusual) < 2 * MAX_UNUSUAL):
             self._unusual[key] = line
         else:
-            self._found.uncounted += 1
-
-    def found(self) -> FoundLines:
-        """Known failures, fatal ones first, and unusual lines, each in the order of the log."""
-        order = {name: index for index, name in enumerate(SEVERITY_ORDER)}
-        self._found.known = sorted(
-            self._known.values(), key=lambda k: (order[failure(k.name).severity], k.first.line)
-        )
-        self._found.unusual = list(self._unusual.values())
-        return self._found
+            self.uncounted += 1

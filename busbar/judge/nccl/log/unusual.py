@@ -3,8 +3,28 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from typing import Literal
 
-from busbar.judge.nccl.log.records import Decides, Sort, Stage
+from busbar.judge.nccl.log.records import LogLine
+
+Sort = Literal["error", "warn", "kernel", "other"]
+"""The source of an unusual line: NCCL as an error, NCCL as a warning, the kernel, or anybody else."""
+Decides = Literal["disturbed", "ended badly", "fault", ""]
+"""The meaning of an unusual line for the run: "" means nothing, so the line is a remark only."""
+
+
+@dataclass(slots=True)
+class Unusual:
+    """A line that no rule knows, the first of `count` that differ only in numbers."""
+
+    sort: Sort
+    decides: Decides
+    first: LogLine
+    count: int = 1
+    about_hardware: bool = True
+    """True if the line names a GPU, an HCA or their software; a host's name may do as well."""
+
 
 LEVELS: dict[str, Sort] = {"ERROR": "error", "WARN": "warn", "ATTN": "warn"}
 LAST_WARNING = "# error: "  # the last one of NCCL, as nccl-tests 2.17.3 and later print it at the end
@@ -128,8 +148,3 @@ def is_fault(text: str) -> bool:
         return False
     counted = BESIDE.search(text) or COUNTER.search(text)
     return bool(counted or SEVERITY.search(text) or FAILURE.search(NOUNS.sub("", text)))
-
-
-def decides(sort: Sort, stage: Stage) -> Decides:
-    """The meaning that a line of NCCL or of the kernel has for the run at this place."""
-    return "disturbed" if sort != "other" and stage == "table" else ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -16,18 +17,10 @@ from pydantic import BaseModel, ConfigDict
 from busbar.judge.nccl.checks.context import Check, Context, nvls_lost
 from busbar.judge.nccl.checks.hosts import differences
 from busbar.judge.nccl.checks.transport import proven_transport
-from busbar.judge.nccl.diagnose.known import (
-    Failure,
-    Kind,
-    Observation,
-    Severity,
-    failure,
-    failures,
-    host_of,
-)
-from busbar.judge.nccl.diagnose.unusual import PREFIX, form
+from busbar.judge.nccl.log.known import Failure, Kind, Observation, Severity, failure, failures, host_of
 from busbar.judge.nccl.log.reader import short
-from busbar.judge.nccl.log.records import LogLine
+from busbar.judge.nccl.log.records import LogLine, Rank
+from busbar.judge.nccl.log.unusual import PREFIX, form
 
 EARLIEST = "the earliest WARN"
 SLOW: tuple[Observation, ...] = ("edges-without-gdr", "tcp-edges")
@@ -73,62 +66,57 @@ class Diagnosis(BaseModel):
 def diagnose(context: Context, checks: list[Check]) -> list[Diagnosis]:
     """Every known failure that the log shows: the first cause, its echoes, and the others."""
     by_code = {check.code: check for check in checks}
-    observed = _observations(context)
-    shown = [(failure(k.name), k.first.line, k.first.text, k.count) for k in context.log.known_lines]
-    for each in failures():
-        if any(code in by_code for code in each.unless):
+    observed = dict(_observations(context))
+    shown = [(k.rule, k.first.line, k.first.text, k.count) for k in context.log.known_lines]
+    for rule in failures():
+        if any(code in by_code for code in rule.unless):
             continue
-        if check := next((by_code[code] for code in each.codes if code in by_code), None):
-            shown.append((each, check.line or 0, check.evidence or check.reason, 1))
-        elif line := observed.get(each.observed) if each.observed else None:
-            shown.append((each, line.line, line.text, 1))
+        if check := next((by_code[code] for code in rule.codes if code in by_code), None):
+            shown.append((rule, check.line or 0, check.evidence or check.reason, 1))
+        elif line := observed.get(rule.observed) if rule.observed else None:
+            shown.append((rule, line.line, line.text, 1))
     found = [_diagnosis(context, *each) for each in shown]
     names = {d.name for d in found}
     worst = next((s for s in ("fail", "unknown") if any(c.status == s for c in checks)), None)
     refused = [c for c in checks if c.status == worst]
     found.sort(key=lambda d: (_distance(failure(d.name), names), not _shows(d, refused), *_place(d)))
-    ordered = [d.model_copy(update={"role": _role(d, at, names, refused)}) for at, d in enumerate(found)]
-    return [*_earliest(context, ordered, refused), *ordered]
-
-
-def _earliest(context: Context, found: list[Diagnosis], refused: list[Check]) -> list[Diagnosis]:
-    """The earliest error or warning of NCCL, where a log failed and no rule knows more than echoes of it."""
+    found = [d.model_copy(update={"role": _role(d, at, names, refused)}) for at, d in enumerate(found)]
     lines = [unusual.first for unusual in context.log.unusual if unusual.sort in ("error", "warn")]
-    known = found and failure(found[0].name).effective_kind != "echo"
-    if not refused or refused[0].status != "fail" or known or not lines:
-        return []
+    echoes = not found or failure(found[0].name).effective_kind == "echo"
+    if worst != "fail" or not echoes or not lines:
+        return found
+    # no rule knows more than echoes of the failure, so NCCL's earliest error or warning is the cause
     first = min(lines, key=lambda line: line.line)
-    if found:
-        found[0] = found[0].model_copy(update={"role": "echo"})
-    return [
-        Diagnosis(
-            name="earliest-warning",
-            severity="fatal",
-            meaning="NCCL said this first, and no rule knows it",
-            cause=PREFIX.sub("", first.text),
-            next="look the text up in NCCL's sources and issues; dmesg on the host that prints it",
-            line=first.line,
-            evidence=first.text,
-            role="first-cause",
-        )
-    ]
+    earliest = Diagnosis(
+        name="earliest-warning",
+        severity="fatal",
+        meaning="NCCL said this first, and no rule knows it",
+        cause=PREFIX.sub("", first.text),
+        next="look the text up in NCCL's sources and issues; dmesg on the host that prints it",
+        line=first.line,
+        evidence=first.text,
+        role="first-cause",
+    )
+    return [earliest, *(d.model_copy(update={"role": "echo"}) for d in found[:1]), *found[1:]]
 
 
 def _diagnosis(context: Context, known: Failure, line: int, evidence: str, count: int) -> Diagnosis:
     """KNOWN, with the cause that the log leaves: what its host, or any if none is named, has printed."""
-    host, why = host_of(evidence), {"cause": known.cause, "next": known.next}
+    host, cause, following = host_of(evidence), known.cause, known.next
     for other in known.instead:
         hosts = set().union(*(context.log.stated.get(text, ()) for text in other.where))
         if hosts and (not host or host in hosts or "" in hosts):
-            why = {"cause": other.cause, "next": other.next}
+            cause, following = other.cause, other.next
             break
     warnings = context.log.evidence.warnings.values()
     if first := min(warnings, key=lambda warning: warning.line, default=None):
         text = f"{EARLIEST} (line {first.line}: {first.text})"
-        why = {name: said.replace(EARLIEST, text, 1) for name, said in why.items()}
+        cause, following = (said.replace(EARLIEST, text, 1) for said in (cause, following))
     meaning = ": ".join([known.meaning, *_completion(evidence)])
-    about = {"name": known.name, "severity": known.severity, "meaning": meaning}
-    return Diagnosis.model_validate({**about, **why, "line": line, "evidence": evidence, "count": count})
+    return Diagnosis(
+        name=known.name, severity=known.severity, meaning=meaning, cause=cause, next=following,
+        line=line, evidence=evidence, count=count,
+    )  # fmt: skip
 
 
 def _completion(text: str) -> list[str]:
@@ -182,74 +170,57 @@ def _role(found: Diagnosis, at: int, names: set[str], refused: list[Check]) -> R
     return "echo" if found.severity == "fatal" or follows else "other"
 
 
-def _observations(context: Context) -> dict[Observation, LogLine]:
-    """Observations in the log that are not findings of gates.
-
-    These are GPUs of one host that exchange data through its memory, processes on different networks, hosts
-    with different numbers of ranks, rows that are far apart in time and, where no transport is expected, slow
-    networks.
-    """
-    found: dict[Observation, LogLine] = {}
-    networks = sorted(context.evidence.networks.values(), key=lambda line: line.line)
+def _observations(context: Context) -> Iterator[tuple[Observation, LogLine]]:
+    """Observations in the log that are not findings of gates."""
+    log, evidence, whole = context.log, context.evidence, context.log.evidence
+    networks = sorted(evidence.networks.values(), key=_line)
     if len(networks) > 1:
-        found["different-networks"] = networks[1]
-    shared = (e.first for e in context.evidence.edges.values() if e.transport.kind == "SHM")
-    first = min(shared, key=lambda line: line.line, default=None)
-    if first is not None and context.expectation.nvlink_gbps:
-        found["shared-memory-edge"] = first
-    if context.log.gap is not None:
-        found["gap-between-rows"] = context.log.gap
-    lost = nvls_lost(context.log.evidence, context.judged, context.expectation.system)
-    if lost is not None:
-        found["nvls-lost"] = lost
-    found |= _ends(context)
-    uneven = _uneven(context)
-    if uneven is not None:
-        found["uneven-ranks"] = uneven
-    if context.expectation.transport is None:
-        found |= _slow_networks(context)
-    return found
-
-
-def _ends(context: Context) -> dict[Observation, LogLine]:
-    """Ranks that did not end as the others of their communicator, and tables without a warm-up."""
-    found: dict[Observation, LogLine] = {}
-    for size, ranks in context.log.evidence.destroyed.items() if context.is_whole else ():
+        yield "different-networks", networks[1]
+    shared = [e.first for e in evidence.edges.values() if e.transport.kind == "SHM"]
+    if shared and context.expectation.nvlink_gbps:
+        yield "shared-memory-edge", min(shared, key=_line)
+    if log.gap is not None:
+        yield "gap-between-rows", log.gap
+    if (lost := nvls_lost(whole, context.judged, context.expectation.system)) is not None:
+        yield "nvls-lost", lost
+    for size, ranks in whole.destroyed.items() if context.is_whole else ():
         absent = sorted(set(range(size)) - ranks)
         if absent and size == context.ranks:
             text = f"{len(ranks)} of {size} ranks print Destroy COMPLETE, rank {absent[0]} does not"
-            found["ranks-not-destroyed"] = LogLine(str(absent[0]), 0, text)
+            yield "ranks-not-destroyed", LogLine(str(absent[0]), 0, text)
     for banner in (run.preamble.banner for run in context.judged):
         if banner is not None and banner.warmup == 0:
-            found["no-warm-up"] = LogLine("", banner.line, banner.text)
-    return found
-
-
-def _slow_networks(context: Context) -> dict[Observation, LogLine]:
-    """TCP between hosts, and edges of which none has GPUDirect RDMA."""
-    evidence = context.evidence
-    edges = sorted(evidence.net_edges.values(), key=lambda e: e.first.line)
+            yield "no-warm-up", banner.as_line
+    listed = [run.preamble.ranks for run in log.runs] + ([log.dangling.ranks] if log.dangling else [])
+    for uneven in filter(None, map(_uneven, reversed(listed))):
+        yield "uneven-ranks", uneven
+    if context.expectation.transport is not None:
+        return
+    transport, edges = (
+        proven_transport(context),
+        sorted(evidence.net_edges.values(), key=lambda e: e.first.line),
+    )
     tcp = [e.first for e in edges if e.transport.name == "Socket"]
-    several = len(evidence.hosts) > 1 or proven_transport(context) == "socket"
-    if not edges and "Socket" in evidence.networks and several:
+    if not edges and "Socket" in evidence.networks and (len(evidence.hosts) > 1 or transport == "socket"):
         tcp = [evidence.networks["Socket"]]
     if tcp:
-        return {"tcp-edges": tcp[0]}
-    if proven_transport(context) == "rdma" and not any(e.transport.gdr for e in edges):
-        return {"edges-without-gdr": edges[0].first}
-    return {}
+        yield "tcp-edges", tcp[0]
+    elif transport == "rdma" and not any(e.transport.gdr for e in edges):
+        yield "edges-without-gdr", edges[0].first
 
 
-def _uneven(context: Context) -> LogLine | None:
+def _line(line: LogLine) -> int:
+    return line.line
+
+
+def _uneven(listed: list[Rank]) -> LogLine | None:
     """The first rank of a host that has fewer or more ranks than another, in a device list that is whole."""
-    last = [context.log.dangling] if context.log.dangling is not None else []
-    for listed in (p.ranks for p in (*(run.preamble for run in context.log.runs), *last)):
-        counts = Counter(r.host for r in listed)
-        if len(set(counts.values())) > 1 and {r.rank for r in listed} == set(range(len(listed))):
-            (most, _), (least, few) = counts.most_common()[0], counts.most_common()[-1]
-            first = next(r for r in listed if r.host == least)
-            return LogLine(least, first.line, f"{few} ranks on {least}, {counts[most]} on {most}")
-    return None
+    counts = Counter(r.host for r in listed)
+    if len(set(counts.values())) < 2 or {r.rank for r in listed} != set(range(len(listed))):
+        return None
+    (most, _), (least, few) = counts.most_common()[0], counts.most_common()[-1]
+    first = next(r for r in listed if r.host == least)
+    return LogLine(least, first.line, f"{few} ranks on {least}, {counts[most]} on {most}")
 
 
 RemarkKind = Literal["error", "warn", "kernel", "other", "known", "differs"]
@@ -270,34 +241,21 @@ class Remark(BaseModel):
 def remarks(context: Context, diagnoses: list[Diagnosis]) -> list[Remark]:
     """All remarks on a log: errors before warnings before the kernel before the rest, the earliest first."""
     log = context.log
-    listed = [run.preamble for run in log.runs]
-    listed += [log.dangling] if log.dangling is not None else []
-    hosts = {short(rank.host) for preamble in listed for rank in preamble.ranks} | {*log.evidence.hosts}
+    listed = [run.preamble for run in log.runs] + ([log.dangling] if log.dangling is not None else [])
+    hosts = {short(host) for preamble in listed for host in preamble.hosts} | {*log.evidence.hosts}
     names = sorted(filter(None, hosts), key=len, reverse=True)
     of_host = re.compile("|".join(map(re.escape, names)) or "(?!)")
     found: dict[tuple[RemarkKind, str], Remark] = {}
     for unusual in log.unusual:
-        line = unusual.first
+        line, kind = unusual.first, unusual.sort
         if unusual.decides or not (unusual.about_hardware or of_host.search(line.text)):
             continue
-        key = unusual.sort, of_host.sub("HOST", form(line.text))
-        _add_remark(
-            found, key, Remark(kind=unusual.sort, line=line.line, text=line.text, count=unusual.count)
-        )
+        key = kind, of_host.sub("HOST", form(line.text))
+        same = found.setdefault(key, Remark(kind=kind, line=line.line, text=line.text, count=0))
+        found[key] = same.model_copy(update={"count": same.count + unusual.count})
     for each in diagnoses:
         if each.severity == "degraded" and not failure(each.name).codes:  # a gate says those itself
             remark = Remark(kind="known", line=each.line, text=each.evidence, count=each.count)
-            _add_remark(found, ("known", each.name), remark)
+            found["known", each.name] = remark
     ordered = sorted(found.values(), key=lambda remark: (ORDER.index(remark.kind), remark.line))
     return [*ordered, *(Remark(kind="differs", line=0, text=text) for text in differences(context))]
-
-
-def _add_remark(
-    found: dict[tuple[RemarkKind, str], Remark], key: tuple[RemarkKind, str], new: Remark
-) -> None:
-    same = found.get(key)
-    if same is None:
-        found[key] = new
-        return
-    first = min(same, new, key=lambda remark: remark.line)
-    found[key] = first.model_copy(update={"count": same.count + new.count})
