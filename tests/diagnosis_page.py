@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import yaml
+
 from busbar.judge.nccl.log.known import Failure, failures
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "diagnosis.md"
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "diagnosis.md"
+LINES: dict[str, str] = yaml.safe_load((ROOT / "tests/unit/judge/nccl/made/diagnoses.yaml").read_text())
 
 
 def generated(page: str) -> str:
@@ -15,12 +19,12 @@ def generated(page: str) -> str:
     known = failures()
     by_heading = {
         "From the log as a whole": [_row(rule) for rule in known if not rule.lines],
-        "From a line": [_row(rule, f"`{rule.lines[0].examples[0]}`") for rule in known if rule.lines],
+        "From a line": [_row(rule, f"`{LINES[rule.name]}`") for rule in known if rule.lines],
         "How a run ends": [
             f"| {row.of} | `{example.strip()}` | `{rule.name}` |"
             for rule in known
             for row in rule.lines
-            for example in row.examples
+            for example in ([row.example] if row.example else row.contains)
             if row.of
         ],
     }

@@ -12,6 +12,7 @@ from busbar.judge.nccl import Expectation, judge, read_lines
 from busbar.judge.nccl.log.known import Failure as Rule
 from busbar.judge.nccl.log.known import failures as rules
 from busbar.judge.nccl.log.tables import infer
+from tests.diagnosis_page import LINES
 from tests.unit.judge.nccl.export import as_object
 from tests.unit.judge.nccl.logs import Made
 from tests.unit.judge.nccl.made.log import Log
@@ -81,7 +82,7 @@ def test_a_tag_inside_a_row_changes_nothing(tag: str, cut: int, rank: int) -> No
 def test_a_test_that_ended_with_an_error_did_not_hang(rule: Rule) -> None:
     started = [x for x in Made().lines() if x.startswith("#")]
     started = started[: next(i for i, x in enumerate(started) if "size" in x and "count" in x)]
-    names = [d.name for d in judge([*started, rule.lines[0].examples[0]], WANT).diagnoses]
+    names = [d.name for d in judge([*started, LINES[rule.name]], WANT).diagnoses]
     assert rule.name in names and "hang" not in names
     assert "hang" in [d.name for d in judge(started, WANT).diagnoses]
 

@@ -15,6 +15,7 @@ from busbar.judge.nccl.log.known import Instead
 from busbar.judge.nccl.log.known import failure as rule
 from busbar.judge.nccl.log.known import failures as rules
 from busbar.judge.nccl.report.terminal import summary
+from tests.diagnosis_page import LINES
 from tests.unit.judge.nccl.logs import Made
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
@@ -31,7 +32,7 @@ def started() -> list[str]:
 
 
 def line_of(each: Rule) -> str:
-    return each.lines[0].examples[0]
+    return LINES[each.name]
 
 
 def test_every_name_that_a_rule_explains_is_a_rule() -> None:

@@ -6,12 +6,11 @@ import hashlib
 from typing import Any
 
 import pytest
-import yaml
 
+from tests.diagnosis_page import LINES
 from tests.support import shared
 from tests.unit.judge.nccl.comparing import differences
 from tests.unit.judge.nccl.logs import Made
-from tests.unit.judge.nccl.made import spec
 from tests.unit.judge.nccl.made.log import Log
 from tests.unit.judge.nccl.made.spec import Judged, cases
 from tests.unit.judge.nccl.reading import (
@@ -27,7 +26,6 @@ from tests.unit.judge.nccl.reading import (
 )
 
 JUDGED = [(name, i) for name, case in cases().items() for i in range(len(case.judged))]
-FAILURE_LINES: dict[str, str] = yaml.safe_load((spec.CASES.parent / "diagnoses.yaml").read_text())
 # A gate that no case names yet need not be stated in every log that lacks its evidence: the verdict is.
 NAMED = {gate for case in cases().values() for judged in case.judged for gate in judged.unknown}
 HEALTHY = Expectation(profile="h100-ib-8x400", nodes=2)
@@ -83,12 +81,12 @@ def test_every_failure_that_a_whole_log_shows_is_shown_by_a_made_log() -> None:
 
 
 def test_every_known_failure_line_has_a_line_of_our_own() -> None:
-    assert set(FAILURE_LINES) == {rule.name for rule in rules() if rule.lines}
+    assert set(LINES) == {rule.name for rule in rules() if rule.lines}
 
 
 @pytest.mark.parametrize("rule", [r for r in rules() if r.lines], ids=lambda r: r.name)
 def test_a_failure_line_in_a_healthy_log_is_named_and_fails_the_log_if_fatal(rule: Rule) -> None:
-    verdict = judge(Made().lines_with(FAILURE_LINES[rule.name], rule.stages[0]), HEALTHY)
+    verdict = judge(Made().lines_with(LINES[rule.name], rule.stages[0]), HEALTHY)
     assert [d.name for d in verdict.diagnoses] == [rule.name]
     other = "unknown" if rule.no_verdict else "pass"
     assert verdict.check("warnings").status == ("fail" if rule.severity == "fatal" else other)
