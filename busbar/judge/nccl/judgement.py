@@ -39,9 +39,6 @@ def judge_archive(archive: Archive) -> tuple[ParsedLog, Verdict] | None:
     return log, judge_log(log, Expectation.model_validate(record.expectation), record.outcome)
 
 
-FIGURES = ("busbw_gbps", "expected_gbps", "floor_gbps", "ceiling_gbps", "fraction")  # of the headline
-
-
 def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None = None) -> Verdict:
     """Judge a log that was read. JOB: outcome of the job that printed it; None if only a log is given."""
     context, evidence = build(log, expectation, job), log.evidence
@@ -58,7 +55,11 @@ def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None =
     used = Counter(device for devices in evidence.rails.values() for device in devices)
     return Verdict(
         **conclusion(checks),
-        **{name: getattr(headline, name, None) for name in FIGURES},
+        busbw_gbps=headline.busbw_gbps if headline else None,
+        expected_gbps=headline.expected_gbps if headline else None,
+        floor_gbps=headline.floor_gbps if headline else None,
+        ceiling_gbps=headline.ceiling_gbps if headline else None,
+        fraction=headline.fraction if headline else None,
         collectives=results,
         ranks=len(known.ranks) if known else context.ranks,
         nodes=len(known.hosts) if known else context.nodes,

@@ -127,18 +127,10 @@ def _gpus(context: Context) -> Iterator[Pair]:
         yield Pair(rank.gpu, first.setdefault(rank.host, rank.gpu), rank.host, rank.as_line)
 
 
-def _ranks_of_domain(context: Context) -> int | None:
-    return context.ranks // context.domains if context.ranks and context.domains else None
-
-
 def _members(context: Context) -> int | None:
+    # NCCL prints them if it fuses NICs itself; a plugin that does prints none
     want = context.expectation
     return (want.rails or 0) // want.net_devices if want.net_devices else None
-
-
-def _has_members(context: Context) -> bool:
-    """Whether NCCL itself fuses NICs, and so prints the members; a plugin that does prints none."""
-    return bool(_members(context)) and "IB" in context.evidence.network_names
 
 
 def _indirect(context: Context) -> Iterator[Pair]:
@@ -158,9 +150,11 @@ TABLE = (
     Row("rails of a device", "originally found",
         _of_hosts("rails of a device", r"(\d+) rails \(originally found (\d+) rails"), "rails_missing"),
     Row("members of a fused NIC", "expected", _of_hosts("NET device", r"ndevs=(\d+)", _members),
-        "members_missing", at_least=True, is_proof=_has_members),
+        "members_missing", at_least=True,
+        is_proof=lambda c: bool(_members(c)) and "IB" in c.evidence.network_names),
     Row("NVLink clique", "ranks of the domain",
-        _of_hosts("NVLink clique", r"(\d+)", _ranks_of_domain), "clique_split", at_least=True),
+        _of_hosts("NVLink clique", r"(\d+)", lambda c: c.ranks and c.domains and c.ranks // c.domains),
+        "clique_split", at_least=True),
     Row("edges inside a host", "behind an NVSwitch", _indirect, "indirect"),
     Row("local Net devices", OTHERS, _alike("local Net devices"), "differs"),
     Row("libfabric provider", OTHERS, _alike("libfabric provider"), "differs"),

@@ -138,8 +138,8 @@ def size_sweep(run: Run, context: Context) -> Check | None:
     if banner is None:
         reason = "no `# nThread ..` line: how many sizes were asked for is not known"
         return unknown("completeness.no_banner", reason)
-    reason = next(_other_sizes(run, banner, context), None)
-    return failed("completeness.other_sizes", reason) if reason else None
+    other = next(_other_sizes(run, banner, context), None)
+    return failed("completeness.other_sizes", other) if other else None
 
 
 def _other_sizes(run: Run, banner: Banner, context: Context) -> Iterator[str]:

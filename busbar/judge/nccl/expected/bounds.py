@@ -10,7 +10,6 @@ expectation where neither formula nor measurement fits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal, NamedTuple
@@ -242,9 +241,16 @@ def comparable(system: System, collective: str, algorithm: str) -> tuple[list[Pu
         and not (algorithm == "ring" and measured.domains > 1 and result.busbw > SLACK * measured.line_rate)
     ]
     if system.domains == 1:
-        return [result for result, _ in found if _same_board(result, system)], True
-    same = [result for result, measured in found if _same_rails(result, measured, system)]
-    other = [result for result, measured in found if _same_rate(measured, system)]
+        own = system.gpus_per_domain
+        # a rack need not be full
+        return [r for r, _ in found if r.gpus == own or min(r.gpus, own) > 8], True
+    if system.nodes_per_domain > 1:
+        # with several racks, NVLink and the rails of one host count, not the number of hosts in a rack
+        same = [r for r, _ in found if r.gpus > 16 and r.rails == system.rails]
+        return same, bool(same)
+    hosts = [(r, measured) for r, measured in found if measured.nodes_per_domain == 1]
+    same = [r for r, m in hosts if (m.rails, m.rate_gbps) == (system.rails, system.rate_gbps)]
+    other = [r for r, m in hosts if m.line_rate == system.line_rate]
     return same or other, bool(same)
 
 
@@ -262,25 +268,6 @@ def around(results: list[PublishedResult], domains: int) -> list[PublishedResult
     if own in classes and any(r.nodes >= domains for r in results if size_class(r.nodes) == own):
         above = None
     return [r for r in results if size_class(r.nodes) in (below, above)]
-
-
-def _same_board(result: PublishedResult, system: System) -> bool:
-    # a rack need not be full
-    return result.gpus == system.gpus_per_domain or min(result.gpus, system.gpus_per_domain) > 8
-
-
-def _same_rails(result: PublishedResult, measured: System, system: System) -> bool:
-    # with several racks, NVLink and the rails of one host count, not the number of hosts in a rack
-    if system.nodes_per_domain > 1:
-        return result.gpus > 16 and result.rails == system.rails
-    of_both = ((each.rails, each.rate_gbps) for each in (measured, system))
-    return measured.nodes_per_domain == 1 and len({*of_both}) == 1
-
-
-def _same_rate(measured: System, system: System) -> bool:
-    return (
-        measured.nodes_per_domain == system.nodes_per_domain == 1 and measured.line_rate == system.line_rate
-    )
 
 
 CURVES_OF_A_CLASS = 5
@@ -366,7 +353,9 @@ def bounds(system: System, collective: str, algorithm: str, tolerance: float = S
         if system.line_rate <= 0:
             why = "rails or rate are not given: line rate and expected bandwidth are not known"
             return Bounds(None, None, None, plateau, (why,))
-        said = (_line_rate(system),)
+        hosts = f" x {system.hosts_per_domain} hosts" if system.hosts_per_domain > 1 else ""
+        rate = f"{system.rails} rails x {system.rate_gbps:g} Gb/s / 8{hosts} = {gbps(system.line_rate)}"
+        said = (f"B = {rate} per direction; N = {system.domains}, n = {system.ranks}",)
     used = chosen(system, collective, algorithm)
     if used == "ring" != algorithm:
         said = (*said, "the NVSwitch of these GPUs has no NVLS")
@@ -388,14 +377,6 @@ def bounds(system: System, collective: str, algorithm: str, tolerance: float = S
     if found.ceiling is not None:
         said = (*said, f"ceiling {gbps(found.ceiling)}: above it the number is not credible")
     return Bounds(expected, floor, found.ceiling, plateau, said, low, healthy, told.evidence, told.basis)
-
-
-def _line_rate(system: System) -> str:
-    hosts = f" x {system.hosts_per_domain} hosts" if system.hosts_per_domain > 1 else ""
-    return (
-        f"B = {system.rails} rails x {system.rate_gbps:g} Gb/s / 8{hosts} = {gbps(system.line_rate)} per "
-        f"direction; N = {system.domains}, n = {system.ranks}"
-    )
 
 
 def _smaller(system: System, collective: str, algorithm: str) -> list[System]:
@@ -448,7 +429,9 @@ def _told(system: System, collective: str, algorithm: str) -> _Told:
         confirmed = f"confirmed by {tuned[0]}: {evidence}"
         low = computed if lowest >= (1 - AGREEMENT) * computed else lowest
         return _Told(low, computed, evidence, (confirmed,), not is_same or len(sources) < 2)
-    best = _best(tuned, system)
+    # the best result of systems of at least this size, else of the largest smaller one
+    least = min(system.domains, max(r.nodes for r in tuned))
+    best = max((r for r in tuned if r.nodes >= least), key=lambda r: r.busbw)
     expected, low = best.busbw, lowest
     if racks:  # which need not be full
         most = tree_of_two(system) if system.domains == 2 else ring(system)
@@ -458,10 +441,3 @@ def _told(system: System, collective: str, algorithm: str) -> _Told:
     is_thin = not is_same or len({r.source for r in around_it}) < 2
     basis = "one published run" if len(around_it) == 1 else ""
     return _Told(low, expected, evidence, (f"expected from {best}: {evidence}",), is_thin, basis)
-
-
-def _best(known: Sequence[PublishedResult], system: System) -> PublishedResult:
-    """The best result of systems of at least this size, else of the largest smaller one."""
-    largest = max(r.nodes for r in known)
-    fitting = [r for r in known if r.nodes >= min(system.domains, largest)]
-    return max(fitting, key=lambda r: r.busbw)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tests.unit.judge.nccl.logs import Made
 from tests.unit.judge.nccl.made.log import Log
 from tests.unit.judge.nccl.made.spec import cases
 from tests.unit.judge.nccl.reading import Expectation, Verdict, judge
@@ -12,12 +11,6 @@ WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 
 def judged(name: str, want: Expectation = WANT) -> Verdict:
     return judge(Log(cases()[name]).lines, want)
-
-
-def test_a_missing_collnet_symbol_is_named() -> None:
-    made = Made()
-    made.info = ["worker-0:40:90 [0] NCCL INFO NET/Plugin: Failed to find ncclCollNetPlugin_v8 symbol."]
-    assert [d.name for d in judge(made.lines(), WANT).diagnoses] == ["net-plugin-missing"]
 
 
 def test_two_equal_halves_are_not_said_to_differ() -> None:

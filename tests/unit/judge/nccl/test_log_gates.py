@@ -25,8 +25,7 @@ LAST = Rank(1, 0, 2, "worker-0", 1, "NVIDIA H100", 6, "the last rank")
 
 def known(name: str, severity: Severity, line: int = 9) -> KnownLine:
     """A line that shows a failure of NAME."""
-    words = {"meaning": name.upper(), "cause": "c", "next": "n"}
-    rule = Failure(name=name, severity=severity, codes=("a.b",), **words)
+    rule = Failure(name=name, severity=severity, meaning=name.upper(), cause="", next="", codes=("a.b",))
     return KnownLine(rule, LogLine("", line, name))
 
 
