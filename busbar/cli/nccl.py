@@ -59,85 +59,48 @@ LogFiles = Annotated[
         "files one line each; the worst exit code counts.",
     ),
 ]
+system, expected, output = partial(value, SYSTEM), partial(value, EXPECTED), partial(value, OUTPUT)
 Profile = Annotated[
-    str | None,
-    value(
-        SYSTEM,
-        "NAME",
-        "Known system that sets what is not given here, such as h100-ib-8x400, roce, efa, gb200-nvl72; an "
-        "unknown name lists all.",
-    ),
+    str | None, system("NAME", "Known system that sets what is not given: `busbar nccl profiles`.")
 ]
 Nodes = Annotated[
-    int | None,
-    value(
-        SYSTEM, "N", "Number of hosts that must have taken part; default: the log's own device list.", min=1
-    ),
+    int | None, system("N", "Hosts that must have taken part; default: the device list.", min=1)
 ]
-GpusPerNode = Annotated[int | None, value(SYSTEM, "N", "Ranks on each host.", min=1)]
-Rails = Annotated[
-    int | None,
-    value(SYSTEM, "N", "HCAs of each host that must carry data; line rate is rails x rate.", min=0),
-]
-RateGbps = Annotated[float | None, value(SYSTEM, "GBIT", "Gb/s of one rail: NDR 400, HDR 200.", min=0)]
+GpusPerNode = Annotated[int | None, system("N", "Ranks on each host.", min=1)]
+Rails = Annotated[int | None, system("N", "HCAs of each host that must carry data.", min=0)]
+RateGbps = Annotated[float | None, system("GBIT", "Gb/s of one rail: NDR 400, HDR 200.", min=0)]
 Gpu = Annotated[
-    str | None, value(SYSTEM, "MODEL", "H100, A100, ...: must match the device list; sets the NVLink rate.")
+    str | None, system("MODEL", "H100, A100, ...: must match the device list; sets NVLink's rate.")
 ]
 Algorithm = Annotated[
     str | None,
-    value(
-        SYSTEM,
-        "NAME",
-        "ring, tree, nvls, sharp or auto: selects the expected bandwidth; sharp must be proved.",
-    ),
+    system("NAME", "ring, tree, nvls, sharp or auto: sets the expected bandwidth; sharp must be proved."),
 ]
 Transport = Annotated[
-    str | None,
-    value(EXPECTED, "NAME", "gpudirect-rdma, rdma or socket: every edge between hosts must use it."),
+    str | None, expected("NAME", "gpudirect-rdma, rdma or socket: every edge between hosts must use it.")
 ]
 Collectives = Annotated[
     list[str] | None,
-    value(
-        EXPECTED,
-        "NAME",
-        "all_reduce, alltoall, ...: must have a table; may be repeated, the first is the headline.",
-    ),
+    expected("NAME", "all_reduce, ...: must have a table; repeat for each, the headline first."),
 ]
-ExpectedBusbw = Annotated[
-    float | None, value(EXPECTED, "GBYTE", "GB/s to expect, in place of the computed value.")
-]
-Tolerance = Annotated[
-    float,
-    value(EXPECTED, "PART", "Part of the expected value that may be missing: floor = (1 - PART) x expected."),
-]
-TopologyFile = Annotated[
-    str | None, value(EXPECTED, "PATH", "File that NCCL must have opened (NCCL_TOPO_FILE).")
-]
+ExpectedBusbw = Annotated[float | None, expected("GBYTE", "GB/s to expect, in place of the computed value.")]
+Tolerance = Annotated[float, expected("PART", "Part of the expected value that may be missing.")]
+TopologyFile = Annotated[str | None, expected("PATH", "File that NCCL must have opened (NCCL_TOPO_FILE).")]
 Plugin = Annotated[
     str | None,
-    value(
-        EXPECTED, "NAME", "Network plugin that must carry the data: IBext, Libfabric, ...; IB is NCCL's own."
-    ),
+    expected("NAME", "Network plugin that must carry the data: IBext, Libfabric, ...; IB is NCCL's own."),
 ]
 Hcas = Annotated[
-    list[str] | None, value(EXPECTED, "NAME", "mlx5_0, ...: must be opened, and no other; repeat for each.")
+    list[str] | None, expected("NAME", "mlx5_0, ...: must be opened, and no other; repeat for each.")
 ]
-MinNccl = Annotated[str | None, value(EXPECTED, "X.Y.Z", "Oldest NCCL release that is accepted.")]
+MinNccl = Annotated[str | None, expected("X.Y.Z", "Oldest NCCL release that is accepted.")]
 AcceptWarn = Annotated[
-    list[str] | None,
-    value(
-        EXPECTED,
-        "TEXT",
-        "Accept unknown WARN lines, and lines that look like the end of a job, with this text; may be "
-        "repeated. Known failures are never accepted.",
-    ),
+    list[str] | None, expected("TEXT", "Accept lines with this text, but no fatal failure; repeat for each.")
 ]
 AsJson = Annotated[bool, flag("--json", "Print the verdict and all tables as one JSON object, no text.")]
 Full = Annotated[bool, flag("--full", "Print all gates with their lines, and the table.")]
-Html = Annotated[
-    Path | None, value(OUTPUT, "PATH", "Write the whole report as one HTML page that needs no network.")
-]
-Svg = Annotated[Path | None, value(OUTPUT, "PATH", "Write the headline's curve as SVG.")]
+Html = Annotated[Path | None, output("PATH", "Write the report as one HTML page that needs no network.")]
+Svg = Annotated[Path | None, output("PATH", "Write the headline's curve as SVG.")]
 
 
 WORST = (1, 2, 0)  # exit codes of verdicts

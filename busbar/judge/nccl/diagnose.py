@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from busbar.judge.nccl.checks.context import Check, Context, nvls_lost
 from busbar.judge.nccl.checks.hosts import differences
 from busbar.judge.nccl.checks.transport import proven_transport
@@ -21,6 +19,7 @@ from busbar.judge.nccl.log.known import Failure, Kind, Observation, Severity, fa
 from busbar.judge.nccl.log.reader import short
 from busbar.judge.nccl.log.records import LogLine, Rank
 from busbar.judge.nccl.log.unusual import PREFIX, form
+from busbar.models import StrictModel
 
 EARLIEST = "the earliest WARN"
 SLOW: tuple[Observation, ...] = ("edges-without-gdr", "tcp-edges")
@@ -44,13 +43,11 @@ Role = Literal["first-cause", "echo", "other"]
 KINDS: tuple[Kind, ...] = ("cause", "crash", "peer", "symptom", "echo")
 
 
-class Diagnosis(BaseModel):
+class Diagnosis(StrictModel):
     """A known failure in a log: its meaning, and what to run next. `count`: lines that show it.
 
     `role`: the first cause of the log's failure (only the first diagnosis), an echo of it, or neither.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     severity: Severity
@@ -67,55 +64,77 @@ def diagnose(context: Context, checks: list[Check]) -> list[Diagnosis]:
     """Every known failure that the log shows: the first cause, its echoes, and the others."""
     by_code = {check.code: check for check in checks}
     observed = dict(_observations(context))
-    shown = [(k.rule, k.first.line, k.first.text, k.count) for k in context.log.known_lines]
+    shown = [(known.rule, known.first, known.count) for known in context.log.known_lines]
     for rule in failures():
         if any(code in by_code for code in rule.unless):
             continue
         if check := next((by_code[code] for code in rule.codes if code in by_code), None):
-            shown.append((rule, check.line or 0, check.evidence or check.reason, 1))
+            shown.append((rule, _line_of(check), 1))
         elif line := observed.get(rule.observed) if rule.observed else None:
-            shown.append((rule, line.line, line.text, 1))
-    found = [_diagnosis(context, *each) for each in shown]
-    names = {d.name for d in found}
+            shown.append((rule, line, 1))
+    rules = {rule.name: rule for rule, _, _ in shown}
+    places = {rule.name: place for place, rule in enumerate(failures())}
     worst = next((s for s in ("fail", "unknown") if any(c.status == s for c in checks)), None)
-    refused = [c for c in checks if c.status == worst]
-    found.sort(key=lambda d: (_distance(failure(d.name), names), not _shows(d, refused), *_place(d)))
-    found = [d.model_copy(update={"role": _role(d, at, names, refused)}) for at, d in enumerate(found)]
+    refused = {(line.line, line.text) for line in (_line_of(c) for c in checks if c.status == worst)}
+
+    def order(each: tuple[Failure, LogLine, int]) -> tuple[float, bool, int, int]:
+        rule, line, _ = each
+        # findings of gates are in the order of the table, lines in that of the log
+        at = 0 if rule.effective_kind == "symptom" else line.line
+        return _distance(rule, rules), (line.line, line.text) not in refused, at, places[rule.name]
+
+    found: list[Diagnosis] = []
+    for rule, line, count in sorted(shown, key=order):
+        role: Role = "other"
+        if worst is not None and not found:
+            # without a failed gate, a slow network says more than what could not be judged without options
+            slow = rule.observed in SLOW and worst == "unknown"
+            first = rule.severity == "fatal" or slow or (line.line, line.text) in refused
+            role = "first-cause" if first or rules.keys() & rule.explains else "other"
+        elif worst is not None:
+            linked = rules.keys() & rule.explains or any(rule.name in r.explains for r in rules.values())
+            follows = linked or rule.effective_kind in ("crash", "peer", "echo")
+            role = "echo" if rule.severity == "fatal" or follows else "other"
+        found.append(_diagnosis(context, rule, line, count, role))
     lines = [unusual.first for unusual in context.log.unusual if unusual.sort in ("error", "warn")]
-    echoes = not found or failure(found[0].name).effective_kind == "echo"
+    echoes = not found or rules[found[0].name].effective_kind == "echo"
     if worst != "fail" or not echoes or not lines:
         return found
     # no rule knows more than echoes of the failure, so NCCL's earliest error or warning is the cause
-    first = min(lines, key=lambda line: line.line)
+    first_line = min(lines, key=_line)
     earliest = Diagnosis(
         name="earliest-warning",
         severity="fatal",
         meaning="NCCL said this first, and no rule knows it",
-        cause=PREFIX.sub("", first.text),
+        cause=PREFIX.sub("", first_line.text),
         next="look the text up in NCCL's sources and issues; dmesg on the host that prints it",
-        line=first.line,
-        evidence=first.text,
+        line=first_line.line,
+        evidence=first_line.text,
         role="first-cause",
     )
     return [earliest, *(d.model_copy(update={"role": "echo"}) for d in found[:1]), *found[1:]]
 
 
-def _diagnosis(context: Context, known: Failure, line: int, evidence: str, count: int) -> Diagnosis:
+def _line_of(check: Check) -> LogLine:
+    """What shows the finding of a gate."""
+    return LogLine("", check.line or 0, check.evidence or check.reason)
+
+
+def _diagnosis(context: Context, known: Failure, line: LogLine, count: int, role: Role) -> Diagnosis:
     """KNOWN, with the cause that the log leaves: what its host, or any if none is named, has printed."""
-    host, cause, following = host_of(evidence), known.cause, known.next
+    host, cause, following = host_of(line.text), known.cause, known.next
     for other in known.instead:
         hosts = set().union(*(context.log.stated.get(text, ()) for text in other.where))
         if hosts and (not host or host in hosts or "" in hosts):
             cause, following = other.cause, other.next
             break
-    warnings = context.log.evidence.warnings.values()
-    if first := min(warnings, key=lambda warning: warning.line, default=None):
+    if first := min(context.log.evidence.warnings.values(), key=_line, default=None):
         text = f"{EARLIEST} (line {first.line}: {first.text})"
         cause, following = (said.replace(EARLIEST, text, 1) for said in (cause, following))
-    meaning = ": ".join([known.meaning, *_completion(evidence)])
+    meaning = ": ".join([known.meaning, *_completion(line.text)])
     return Diagnosis(
         name=known.name, severity=known.severity, meaning=meaning, cause=cause, next=following,
-        line=line, evidence=evidence, count=count,
+        line=line.line, evidence=line.text, count=count, role=role,
     )  # fmt: skip
 
 
@@ -131,43 +150,16 @@ def _completion(text: str) -> list[str]:
     return [f"{said}, vendor error {error} ({MLX5_ERRORS[error]})" if error in MLX5_ERRORS else said]
 
 
-def _shows(found: Diagnosis, refused: list[Check]) -> bool:
-    """Return whether FOUND is the finding of one of REFUSED."""
-    shown = (found.line, found.evidence)
-    return any(shown == (check.line or 0, check.evidence or check.reason) for check in refused)
-
-
-def _distance(found: Failure, names: set[str]) -> float:
-    """The distance of a failure from the first cause, where NAMES are all failures in the log."""
-    if found.severity == "fatal":
-        return KINDS.index(found.effective_kind)
-    explained = [_distance(failure(name), names) for name in names.intersection(found.explains)]
+def _distance(rule: Failure, rules: dict[str, Failure]) -> float:
+    """The distance of a failure from the first cause, where RULES are all failures in the log."""
+    if rule.severity == "fatal":
+        return KINDS.index(rule.effective_kind)
+    explained = [_distance(rules[name], rules) for name in rules.keys() & rule.explains]
     if explained:
         return min(explained) - 0.1  # right before what follows from it
-    if found.effective_kind == "echo":
+    if rule.effective_kind == "echo":
         return len(KINDS)
-    return len(KINDS) + (1 if found.severity == "degraded" else 2)
-
-
-def _place(found: Diagnosis) -> tuple[int, int]:
-    """Sort key within one kind: the line; for findings of gates, the order of the table."""
-    position = [f.name for f in failures()].index(found.name)
-    return (0, position) if failure(found.name).effective_kind == "symptom" else (found.line, position)
-
-
-def _role(found: Diagnosis, at: int, names: set[str], refused: list[Check]) -> Role:
-    if not refused:
-        return "other"
-    known = failure(found.name)
-    explains = bool(names.intersection(known.explains))
-    if at == 0:
-        # without a failed gate, a slow network says more than what could not be judged without options
-        observed = known.observed in SLOW and refused[0].status == "unknown"
-        first = found.severity == "fatal" or explains or observed or _shows(found, refused)
-        return "first-cause" if first else "other"
-    explained = any(found.name in failure(name).explains for name in names)
-    follows = explains or explained or known.effective_kind in ("crash", "peer", "echo")
-    return "echo" if found.severity == "fatal" or follows else "other"
+    return len(KINDS) + (1 if rule.severity == "degraded" else 2)
 
 
 def _observations(context: Context) -> Iterator[tuple[Observation, LogLine]]:
@@ -227,10 +219,8 @@ RemarkKind = Literal["error", "warn", "kernel", "other", "known", "differs"]
 ORDER: tuple[RemarkKind, ...] = ("error", "warn", "kernel", "known", "other", "differs")
 
 
-class Remark(BaseModel):
+class Remark(StrictModel):
     """An unusual line, the first of `count` that differ only in numbers, hosts and ranks; line 0: no line."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: RemarkKind
     line: int

@@ -38,13 +38,14 @@ def algorithm_used(evidence: Evidence, runs: list[Run], system: System) -> str |
         return None
     chosen = [a for a in evidence.algorithms if a.startswith("AllReduce ")]
     if chosen:
-        largest = max(chosen, key=lambda a: evidence.algorithm_sizes.get(a, 0))
-        return _kind(largest.split()[1])
+        return _kind(max(chosen, key=lambda a: evidence.algorithm_sizes.get(a, 0)).split()[1])
     asked = _setting(evidence, "NCCL_ALGO")
     if asked is not None:
-        return _asked(asked) if asked else None
+        return _asked(asked)
     without = set(evidence.nvls_channels) == {"0"} and not _should_reduce(runs, system)
-    if without or _without_nvls(evidence, system) or not all(_reduced_by_nvls(run) for run in runs):
+    rows = [run.largest_row for run in runs]
+    sums = all(r.redop in ("sum", None) and NOT_NVLS_TYPES.match(r.type) is None for r in rows)
+    if without or _without_nvls(evidence, system) or not sums:
         return "ring"
     # a log without the environment may hide NCCL_ALGO, and channels alone are no choice on a few GPUs
     shown = evidence.environment and evidence.nvls_channels and "0" not in evidence.nvls_channels
@@ -96,11 +97,6 @@ def _asked(value: str) -> str | None:
 def _kind(name: str) -> str | None:
     name = name.strip().lower()
     return "nvls" if name.startswith("nvls") else name if name in ("ring", "tree") else None
-
-
-def _reduced_by_nvls(run: Run) -> bool:
-    row = run.largest_row
-    return row.redop in ("sum", None) and NOT_NVLS_TYPES.match(row.type) is None
 
 
 FIX = "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,ENV and run again"

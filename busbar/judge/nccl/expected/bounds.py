@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from busbar.judge.nccl.expected.profiles import read_yaml
 from busbar.judge.nccl.expected.system import NVLINK, RING_SHARE, System
 from busbar.judge.nccl.units import gbps
+from busbar.models import StrictModel
 from busbar.text import counted
 
 # allowance for two printed decimals and the clock: a ring on N >= 3 cannot exceed line rate by more
@@ -141,10 +142,8 @@ COMPARABLE_ALGORITHMS = {
 SAME_BOARD = {"H200": "H100"}
 
 
-class PublishedResult(BaseModel):
+class PublishedResult(StrictModel):
     """One published busbw in GB/s. `nodes`: number of NVLink domains. `gpus`: number of GPUs in one."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     gpu: str
     rails: int

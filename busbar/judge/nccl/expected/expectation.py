@@ -5,13 +5,14 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from busbar.judge.nccl.expected import profiles
 from busbar.judge.nccl.expected.bounds import Bounds, bounds
 from busbar.judge.nccl.expected.profiles import Algorithm, Fabric, Transport
 from busbar.judge.nccl.expected.system import BOARD_GPUS, NVLINK, System, gpu_name
 from busbar.judge.nccl.units import gbps
+from busbar.models import StrictModel
 
 FROM_PROFILE = (
     "gpu", "gpus_per_node", "rails", "rate_gbps", "transport", "algorithm", "nvlink_gbps", "nodes_per_domain",
@@ -20,15 +21,13 @@ FROM_PROFILE = (
 )  # fmt: skip
 
 
-class Expectation(BaseModel):
+class Expectation(StrictModel):
     """The expectation against which a log is judged. Missing values come from `profile`. A value in neither
     is unknown, and a gate that needs it does not pass.
 
     Rates in Gb/s per rail, bandwidths in GB/s (1e9 B/s), sizes in bytes. With `expected_busbw_gbps` the first
     collective's floor is (1 - tolerance) x that; `expected_by_collective` does it for others.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     profile: str | None = None
     nodes: int | None = Field(default=None, ge=1)
@@ -48,17 +47,16 @@ class Expectation(BaseModel):
     max_bytes: int | None = Field(default=None, ge=1)
     step_factor: int | None = Field(default=None, ge=2)
     expected_busbw_gbps: float | None = Field(default=None, gt=0)
-    expected_by_collective: dict[str, float] = {}
+    expected_by_collective: dict[str, float] = Field(default={})
     tolerance: float = Field(default=0.1, ge=0, lt=1)
     require_topology_file: bool = False
     topology_file: str | None = None
     require_plugin: str | None = None
     plugin_path: str | None = None
-    hcas: list[str] = []
+    hcas: list[str] = Field(default=[])
     min_nccl: str | None = None
-    accept_warnings: list[
-        Annotated[str, Field(min_length=8, description="part of a line that may be there")]
-    ] = []
+    # parts of lines that may be there although no rule knows them
+    accept_warnings: list[Annotated[str, Field(min_length=8)]] = Field(default=[])
     hosts: list[str] = Field(default=[], description="worker names that must be in the device list")
 
     @model_validator(mode="before")

@@ -12,7 +12,9 @@ from importlib import resources
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from busbar.models import StrictModel
 
 # libyaml's parser, if PyYAML has it, is about 8 times faster, which matters for the start-up of a command
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -30,24 +32,20 @@ class UnknownProfileError(LookupError):
     exit_code = 64
 
 
-class HostPath(BaseModel):
+class HostPath(StrictModel):
     """A device or folder of the host that the workers need, such as /dev/gdrdrv for GDRCopy."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     path: str
     type: Literal["CharDevice", "Directory", "File"] = "CharDevice"
 
 
-class Profile(BaseModel):
+class Profile(StrictModel):
     """One kind of system. Rates are per direction; sizes are in bytes; memory is in Kubernetes quantities.
 
     `env`: variables that the run needs on any machine of this kind. `site_env`: further variables in the
     source's manifest, right only if devices have the same names (NCCL_IB_HCA=ibp on mlx5_* machines means
     NET/Socket). They are kept as documentation and applied only on request.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     description: str
@@ -62,18 +60,18 @@ class Profile(BaseModel):
     algorithm: Algorithm
     nvlink_gbps: float = Field(ge=0, description="GB/s of one GPU's NVLink, one direction; 0 = PCIe only")
     nodes_per_domain: int = Field(default=1, ge=1, description="hosts in one NVLink domain: 18 for NVL72")
-    env: dict[str, str] = {}
-    site_env: dict[str, str] = {}
-    mpi_args: list[str] = []
+    env: dict[str, str] = Field(default={})
+    site_env: dict[str, str] = Field(default={})
+    mpi_args: list[str] = Field(default=[])
     hca_resource: str | None = None
     hca_count: int = Field(default=0, ge=0)
     workers: int = Field(default=2, ge=1, description="workers of the source's MPIJob")
     slots_per_worker: int = Field(ge=1)
-    extra_resources: dict[str, str] = {}
+    extra_resources: dict[str, str] = Field(default={})
     memory: str
     shm_size: str
     runtime_class: str | None = None
-    host_paths: list[HostPath] = []
+    host_paths: list[HostPath] = Field(default=[])
     topology_file: str | None = None
     require_plugin: str | None = Field(default=None, description="network that must carry the data: IBext")
     min_nccl: str | None = Field(default=None, description="oldest NCCL release that is accepted")

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from busbar.judge.nccl.expected.profiles import read_yaml
 from busbar.judge.nccl.log import unusual
 from busbar.judge.nccl.log.evidence import KEEP_HOSTS
 from busbar.judge.nccl.log.records import EVIDENCE_WIDTH, LogLine, Stage
 from busbar.judge.nccl.log.unusual import Decides, Sort, Unusual
+from busbar.models import StrictModel
 
 Severity = Literal["fatal", "degraded", "note"]
 SEVERITY_ORDER: tuple[Severity, ...] = ("fatal", "degraded", "note")
@@ -30,10 +31,8 @@ PROCESS = re.compile(r"(?P<host>[\w.\-]{1,255}):\d+(?=:\d+ \[)")
 WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")  # sbatch -> sbatch; OOMKilled -> OOM, Killed
 
 
-class Row(BaseModel):
+class Row(StrictModel):
     """Lines that show something: one of `contains`, and `matches` where it is given."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     contains: tuple[str, ...] = ()
     matches: re.Pattern[str] | None = None
@@ -56,20 +55,16 @@ class Row(BaseModel):
         return value.replace(".*", f".{{0,{EVIDENCE_WIDTH}}}") if isinstance(value, str) else value
 
 
-class Instead(BaseModel):
+class Instead(StrictModel):
     """Another cause and fix, where the log holds a text of `where`, on the failure's host if it is known."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     where: tuple[str, ...]
     cause: str
     next: str
 
 
-class Failure(BaseModel):
+class Failure(StrictModel):
     """One known failure; failures.yaml explains the fields."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     severity: Severity

@@ -305,7 +305,9 @@ class Run:
     @property
     def has_wrong_precision(self) -> bool:
         """Whether bandwidths below 1000 have one decimal: not the output of nccl-tests, which prints two."""
-        return any(_wrong_precision(v) for m in self.measurements for v in (m.algbw, m.busbw))
+        texts = (text for m in self.measurements for text in (m.algbw, m.busbw) if "e" not in text.lower())
+        printed = ((text, number(text)) for text in texts)
+        return any(v is not None and v < 999.95 and len(t.partition(".")[2]) != 2 for t, v in printed)
 
     @property
     def is_one_rank(self) -> bool:
@@ -317,13 +319,6 @@ class Run:
         if len(self.preamble.ranks) > 1 or any(number(m.busbw) for m in first):
             return False
         return any(amount(m.algbw) > LEAST_RESOLVED for m in first)
-
-
-def _wrong_precision(text: str) -> bool:
-    value = number(text)
-    if value is None or value >= 999.95 or "e" in text.lower():
-        return False
-    return len(text.partition(".")[2]) != 2
 
 
 def rounding(text: str) -> float:

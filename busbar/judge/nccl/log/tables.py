@@ -431,7 +431,9 @@ class RunBuilder:
         if any("XXX" in t for t in tokens):
             run.template_rows += 1
             return
-        width = 2 * run.measurement_width or _guess_width(tokens)
+        # of a row whose header was cut off it is a guess
+        wide = len(tokens) >= 16 and all(p.VALUE.match(t) for t in tokens[-16:])
+        width = 2 * run.measurement_width or (16 if wide else 8)
         split = len(tokens)
         while split > 0 and len(tokens) - split < width and p.VALUE.match(tokens[split - 1]):
             split -= 1
@@ -548,11 +550,6 @@ def _measurement_width(header: str, time: str) -> int:
     names = [n for n in header.lstrip("# ").split() if n != "timestamp"]
     starts = [i for i, n in enumerate(names) if n == time]
     return starts[1] - starts[0] if len(starts) > 1 else 0
-
-
-def _guess_width(tokens: list[str]) -> int:
-    """Columns of both halves of a row whose header was cut off."""
-    return 16 if len(tokens) >= 16 and all(p.VALUE.match(t) for t in tokens[-16:]) else 8
 
 
 def _middle(columns: tuple[str, ...], tokens: list[str]) -> tuple[str | None, int | None]:
