@@ -171,14 +171,12 @@ def registry_credentials(text: str) -> dict[str, dict[str, str]]:
         raise ConfigError([Finding((key,), f"is not JSON (character {position}): {_LOGIN_FORM}")]) from None
     if not isinstance(content, dict) or not content:
         raise ConfigError([Finding((key,), f"is not an object of registries: {_LOGIN_FORM}")])
-    problems = []
-    for registry, login in content.items():
-        if not isinstance(login, dict) or not login or not all(isinstance(v, str) for v in login.values()):
-            problems.append(
-                Finding((key,), f"the login of {registry!r} is not an object of texts: {_LOGIN_FORM}")
-            )
-        elif unknown := sorted(set(login) - _LOGIN_KEYS):
-            problems.append(Finding((key,), f"unknown key {unknown[0]!r} of {registry!r}: {_LOGIN_FORM}"))
+    problems = [
+        Finding((key,), f"{registry!r} has no login: {_LOGIN_FORM}")
+        for registry, login in content.items()
+        if not (isinstance(login, dict) and login and login.keys() <= _LOGIN_KEYS)
+        or not all(isinstance(each, str) for each in login.values())
+    ]
     if problems:
         raise ConfigError(problems)
     return content

@@ -78,8 +78,8 @@ def test_logins_for_registries_are_read_by_registry() -> None:
         (SECRET, "is not JSON (character 0)"),
         (f'["{SECRET}"]', "is not an object of registries"),
         ("{}", "is not an object of registries"),
-        (f'{{"r.example": "{SECRET}"}}', "the login of 'r.example' is not an object of texts"),
-        (f'{{"r.example": {{"pasword": "{SECRET}"}}}}', "unknown key 'pasword' of 'r.example'"),
+        (f'{{"r.example": "{SECRET}"}}', "'r.example' has no login: expected"),
+        (f'{{"r.example": {{"pasword": "{SECRET}"}}}}', "'r.example' has no login: expected"),
     ],
 )
 def test_logins_that_cannot_be_read_are_refused_without_showing_them(text: str, fault: str) -> None:
