@@ -127,7 +127,7 @@ def test_an_interruption_says_how_to_go_on(
 
 
 def _state(*found: Snapshot) -> ServerState:
-    return ServerState(SERVERS[0], "1", True, False, False, "", found, None)
+    return ServerState(SERVERS[0], "1", False, False, "", found, None)
 
 
 def _answering(monkeypatch: pytest.MonkeyPatch, *answers: ServerState | str) -> None:
