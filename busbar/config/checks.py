@@ -510,9 +510,6 @@ _OTHER_PROFILE = (
     "give the pool a validation.profile of its hardware (busbar nccl profiles), or null: the pool's numbers "
     "are used then"
 )
-# Settings that keep NCCL from a transport that it must prove: variable -> values, and what NCCL uses then.
-_KEEPS_FROM_RDMA = {"NCCL_IB_DISABLE": ({"1"}, "TCP"), "NCCL_NET": ({"socket"}, "TCP")}
-_KEEPS_FROM_GPUDIRECT = {"NCCL_NET_GDR_LEVEL": ({"0", "loc"}, "RDMA from the host's memory")}
 # With smaller ones a fabric does not reach its bandwidth.
 _LARGE_BYTES = 1 << 30
 # An expectation or a floor below this part of what is computed is hardly meant.
@@ -564,21 +561,7 @@ def hardware(cluster: AnyCluster) -> Iterator[Finding]:
             text = f"{wanted.system.name} accepts TCP between hosts, and pools.{name} has {pool.rails} rails"
             fix = f"{_OTHER_PROFILE}; if TCP is meant, set {path_of(where[:-1])}.transport: socket"
             yield Finding(where, text, fix)
-        yield from _contradictions(cluster, name)
         yield from _of_other_system(cluster, name, pool)
-
-
-def _contradictions(cluster: AnyCluster, name: str) -> Iterator[Finding]:
-    """Variables of NCCL with which the measurement cannot pass."""
-    wanted = cluster.validation_of(name)
-    required = wanted.required_transport
-    keeps = {**_KEEPS_FROM_RDMA, **(_KEEPS_FROM_GPUDIRECT if required == "gpudirect-rdma" else {})}
-    for variable, (values, used) in keeps.items():
-        value = wanted.env.get(variable, "")
-        if required != "socket" and value.lower() in values:
-            text = f"with {value} NCCL uses {used}, and {required} must be proved"
-            fix = "remove it, or set validation.transport"
-            yield Finding((*_path(cluster, name, "env"), variable), text, fix)
 
 
 def _path(cluster: AnyCluster, pool: str, key: str) -> KeyPath:

@@ -10,7 +10,6 @@ from urllib.parse import quote, unquote
 from busbar.config.cluster import Chart, Cluster, ImageArchive, K3s, Ssh
 from busbar.config.findings import ConfigError
 from busbar.finding import Finding, KeyPath
-from busbar.text import counted
 
 CONFIG_MAP_BYTES = 1_000_000
 """Kubernetes allows 1 MiB for the whole object."""
@@ -24,15 +23,11 @@ def resolve(root: Path, name: str) -> Path:
 def unusable(cluster: Cluster, root: Path) -> Iterator[Finding]:
     """Yield one finding per file that is not usable; `root` is the project folder."""
     yield from ssh_key(cluster.ssh, root)
-    gpus = 0
-    for name, pool in cluster.pools.items():
-        if pool.validation and pool.validation.topology_file:
-            where = ("pools", name, "validation", "topology_file")
-            yield from _topology(root, pool.validation.topology_file, where, pool.gpus)
-        else:
-            gpus = max(gpus, pool.gpus)
     if file := cluster.validation.topology_file:
-        yield from _topology(root, file, ("validation", "topology_file"), gpus)
+        yield from _topology(root, file, ("validation", "topology_file"))
+    for name, pool in cluster.pools.items():
+        if pool.validation and (file := pool.validation.topology_file):
+            yield from _topology(root, file, ("pools", name, "validation", "topology_file"))
     for name, chart in cluster:
         if not isinstance(chart, Chart) or not chart.enabled or not chart.is_local:
             continue
@@ -55,9 +50,8 @@ def ssh_key(ssh: Ssh, root: Path) -> Iterator[Finding]:
         )
 
 
-def _topology(root: Path, name: str, where: KeyPath, gpus: int) -> Iterator[Finding]:
-    """The pods mount the file from a ConfigMap, which limits its name and size. It may name no GPU at all,
-    which NCCL then adds, but not some of them only."""
+def _topology(root: Path, name: str, where: KeyPath) -> Iterator[Finding]:
+    """The pods mount the file from a ConfigMap, which limits its name and size."""
     path, fix = resolve(root, name), ""
     if not (problem := _unreadable(path)):
         if not re.fullmatch(r"[-._A-Za-z0-9]{1,253}", path.name):
@@ -65,29 +59,20 @@ def _topology(root: Path, name: str, where: KeyPath, gpus: int) -> Iterator[Find
         elif path.stat().st_size > CONFIG_MAP_BYTES:
             problem = f"has {path.stat().st_size} bytes; a ConfigMap holds at most {CONFIG_MAP_BYTES}"
         else:
-            problem, fix = _not_of(path, gpus)
+            problem, fix = _not_a_topology(path), "take the whole file from its source: xmllint --noout FILE"
     if problem:
         yield Finding(where, problem, fix, repr(name))
 
 
-def _not_of(path: Path, gpus: int) -> tuple[str, str]:
-    """The problem of a topology file of hosts with so many GPUs, and the fix; both empty without one."""
+def _not_a_topology(path: Path) -> str:
+    """The problem of a file that is not a topology of NCCL; empty for one."""
     from xml.etree import ElementTree
 
     try:
         system = ElementTree.fromstring(path.read_bytes())
     except ElementTree.ParseError as error:
-        return f"is not XML: {error}", "take the whole file from its source: xmllint --noout FILE"
-    if system.tag != "system":
-        return "is not an NCCL topology: its outermost element is not <system>", ""
-    # PCI class 03: VGA and 3D controllers.
-    found = sum(each.get("class", "").startswith("0x03") for each in system.iter("pci"))
-    if 0 < found < gpus:
-        return (
-            f"has {counted(found, 'GPU')}, expected {gpus}",
-            "use the file of this type of host, or correct gpus",
-        )
-    return "", ""
+        return f"is not XML: {error}"
+    return "" if system.tag == "system" else "is not an NCCL topology: its outermost element is not <system>"
 
 
 def _unreadable(path: Path) -> str | None:

@@ -98,28 +98,6 @@ def test_a_tolerance_above_a_half_is_a_warning() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("env", "used"),
-    [
-        ({"NCCL_IB_DISABLE": "1"}, "with 1 NCCL uses TCP"),
-        ({"NCCL_NET": "Socket"}, "with Socket NCCL uses TCP"),
-        ({"NCCL_NET_GDR_LEVEL": "LOC"}, "with LOC NCCL uses RDMA from the host's memory"),
-    ],
-)
-def test_a_variable_that_keeps_nccl_from_the_transport_is_refused(env: dict[str, str], used: str) -> None:
-    [name] = env
-    assert refused(validation={"env": env}) == (
-        f"validation.env.{name}: {used}, and gpudirect-rdma must be proved. Fix: remove it, or set "
-        "validation.transport"
-    )
-
-
-def test_a_variable_that_fits_the_transport_is_accepted() -> None:
-    assert load(site(validation={"env": {"NCCL_NET": "Socket"}, "transport": "socket"}))
-    assert load(site(validation={"env": {"NCCL_NET_GDR_LEVEL": "0"}, "transport": "rdma"}))
-    assert load(site(validation={"env": {"NCCL_NET": "IB", "NCCL_NET_GDR_LEVEL": "SYS"}}))
-
-
 def test_messages_too_small_for_a_fabric_are_a_warning() -> None:
     small = {"min_bytes": "1M", "max_bytes": "1023M"}
     [said] = warned(validation=small)
