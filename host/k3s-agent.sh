@@ -96,12 +96,13 @@ is_drained() {
 }
 
 # ask_for_drain: the program that runs this script drains the worker then, and runs it again (components/engine/node_steps.py).
+# By hand: kubectl drain, then this script with DRAIN=never.
 ask_for_drain() {
   # What this run has written is no change of somebody else.
   rm -f "$STATE_DIR/applied.sha256"
+  note "the agent has to restart, and its pods have to leave before: draining the worker"
   echo '{"not_drained": true}' >&2
-  die "the agent has to restart, and the pods of this worker have to leave first; it was not restarted" \
-    "busbar up STACK --converge $NODE_NAME, which drains it; by hand: kubectl drain, and this again with DRAIN=never"
+  exit 1
 }
 
 # node_value JSONPATH: of this host's Node; empty without an answer.

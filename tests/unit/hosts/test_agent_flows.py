@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from busbar.hosts import scripts
 from tests.unit.hosts.recorded import VERSION, Host, changes, in_order
 
 pytestmark = pytest.mark.slow
@@ -137,7 +138,7 @@ def test_an_update_that_changes_nothing_restarts_nothing_and_writes_no_file(work
 
 def test_an_upgrade_restarts_a_worker_when_it_has_been_drained(worker: Host) -> None:
     says = refused(worker, **worker.release(NEXT))
-    assert "the agent has to restart, and the pods of this worker have to leave first; it was not" in says
+    assert scripts.NOT_DRAINED in says
     assert RESTARTED not in worker.steps
     worker.state("cordoned", '{"why":"restart of K3s"}')
     steps = install(worker, version=NEXT)
@@ -358,8 +359,7 @@ def test_a_step_of_a_new_worker_that_fails_says_why_and_nothing_counts_as_applie
 
 def test_a_running_worker_is_not_restarted_where_nothing_tells_that_it_is_drained(worker: Host) -> None:
     config = CONFIG + "kubelet-arg:\n- v=1\n"
-    says = "the pods of this worker have to leave first"
-    assert says in refused(worker, "k3s *busbar/cordoned*", config, DRAIN="always")
+    assert scripts.NOT_DRAINED in refused(worker, "k3s *busbar/cordoned*", config, DRAIN="always")
     assert RESTARTED not in worker.steps
 
 
