@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from busbar.kube import nodes
-from busbar.kube.client import Api, JsonObject, RestApi
+from busbar.kube.client import Api, RestApi
+from busbar.kube.pods import is_of_job
 from busbar.kube.wait import Deadline, Pending, SystemClock, wait_until
 
 Answer = TypeVar("Answer")
@@ -59,7 +60,7 @@ def read(api: Api, *, jobs: bool) -> Nodes:
         names=frozenset(node.name for node in found),
         ready=frozenset(node.name for node in found if node.ready),
         cordoned=frozenset(node.name for node in found if nodes.CORDONED in node.cordons),
-        with_jobs=frozenset(pod["spec"]["nodeName"] for pod in pods if _is_of_job(pod)),
+        with_jobs=frozenset(pod["spec"]["nodeName"] for pod in pods if is_of_job(pod)),
         drained={node.name: node.drained for node in found if node.drained},
     )
 
@@ -89,8 +90,3 @@ def batches(
 
 def _chunks(names: Sequence[str], size: int) -> list[list[str]]:
     return [list(names[start : start + size]) for start in range(0, len(names), size)]
-
-
-def _is_of_job(pod: JsonObject) -> bool:
-    owners = pod["metadata"].get("ownerReferences") or []
-    return bool(owners) and str(owners[0].get("kind")).endswith("Job")

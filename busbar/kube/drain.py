@@ -21,6 +21,7 @@ from busbar.kube.allocatable import AllocatableSpec
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.nodes import CORDONED, DRAINED, NODES, SILENT, Node
 from busbar.kube.objects import find
+from busbar.kube.pods import is_of_job, owners
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
 from busbar.models import StrictModel
 
@@ -38,24 +39,18 @@ def evict_all(api: Api, node: str, lost: Lost) -> str:
     for pod in api.list("/api/v1/pods", fieldSelector=f"spec.nodeName={node}"):
         metadata, is_over = pod["metadata"], (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
         stays = "" if lost == "evict" else _is_lost(pod)
-        if is_over or _owners(pod) & _STAY or (stays and lost == "leave"):
+        if is_over or owners(pod) & _STAY or (stays and lost == "leave"):
             continue
         keeps = "ending" if metadata.get("deletionTimestamp") else stays or _evict(api, pod)
         left.append(f"{metadata['namespace']}/{metadata['name']} ({keeps})")
     return "; ".join(left)
 
 
-def _owners(pod: JsonObject) -> set[str]:
-    """The kinds of what owns a pod."""
-    return {str(each.get("kind")) for each in pod["metadata"].get("ownerReferences") or []}
-
-
 def _is_lost(pod: JsonObject) -> str:
     """Why an eviction would end the pod for good; "" where it would not."""
-    kinds = _owners(pod)
-    if not kinds:
+    if not owners(pod):
         return "has no controller"
-    return "of a job" if any(kind.endswith("Job") for kind in kinds) else ""
+    return "of a job" if is_of_job(pod) else ""
 
 
 def _evict(api: Api, pod: JsonObject) -> str:

@@ -62,6 +62,16 @@ class PodIssue:
         return f"{self.pod}: {self.what}"
 
 
+def owners(pod: JsonObject) -> set[str]:
+    """The kinds of what owns a pod."""
+    return {str(each.get("kind")) for each in pod["metadata"].get("ownerReferences") or []}
+
+
+def is_of_job(pod: JsonObject) -> bool:
+    """Whether a job of any kind, such as Job or MPIJob, owns the pod."""
+    return any(kind.endswith("Job") for kind in owners(pod))
+
+
 def issues_of(pod: JsonObject) -> Iterator[PodIssue]:
     """The problems in the pod's own status; none for a healthy pod."""
     name = pod["metadata"]["name"]
