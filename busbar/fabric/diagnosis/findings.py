@@ -9,12 +9,12 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from busbar.exits import DONE, FAILED, NO_VERDICT
 from busbar.fabric.diagnosis.stages import Scope, State, known_of
 from busbar.fabric.localise import Group, Known, Suspect, score
 from busbar.fabric.localise.groups import GOOD
 from busbar.text import counted, listed
 
-FOUND_NOTHING, NAMED, NO_VERDICT = 0, 1, 2
 COLUMNS = ("slow", "where", "measured", "expected", "runs", "partners")
 # Commands are shown for so many of the nodes of a group in which some are slow.
 _SHOWN = 4
@@ -94,10 +94,8 @@ class Findings:
     def exit_code(self) -> int:
         """0: each node was measured and is good; 1: something is named; 2: neither."""
         if self.rows:
-            return NAMED
-        return (
-            NO_VERDICT if self.absent or self.undecided or self.stopped or not self.healthy else FOUND_NOTHING
-        )
+            return FAILED
+        return NO_VERDICT if self.absent or self.undecided or self.stopped or not self.healthy else DONE
 
     def lines(self, most: int = sys.maxsize) -> Iterator[str]:
         """All that is not in the rows, with at most so many names in a line."""

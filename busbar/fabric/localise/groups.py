@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -54,12 +54,8 @@ class Group:
         if found is None or (found[1] == "C") != (found[3] is not None and found[5] is not None):
             return None
         nodes = tuple(node for node in found.groups()[3:] if node)
-        far = len({places.get(node, "") for node in nodes}) > 1
-        of_pair: tuple[Kind, Kind] = (
-            ("cross_group", "rail_cross_group") if far else ("in_group", "rail_in_group")
-        )
-        kind: Kind = "node" if len(nodes) == 1 else of_pair[found[1] == "C"]
         stage: Stage = "A" if found[1] == "A" else "B" if found[1] == "B" else "C"
+        kind = kind_of(nodes, places, of_rail=stage == "C")
         return cls(stage, int(found[2]), kind, nodes, int(found[3]) if found[3] else None)
 
     def partner(self, node: str) -> str:
@@ -105,6 +101,15 @@ class Known:
             for group, busbw in self.results.items()
             if group.kind in references
         }
+
+
+def kind_of(nodes: Sequence[str], places: Places, *, of_rail: bool = False) -> Kind:
+    """The kind of a run on these nodes, over all their rails or one."""
+    if len(nodes) == 1:
+        return "node"
+    if len({places.get(node, "") for node in nodes}) > 1:
+        return "rail_cross_group" if of_rail else "cross_group"
+    return "rail_in_group" if of_rail else "in_group"
 
 
 def by_place(nodes: Iterable[str], places: Places) -> dict[str, list[str]]:

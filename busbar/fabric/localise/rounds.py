@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, cycle, islice
 
-from busbar.fabric.localise.groups import FEW_NODES, Group, Kind, Known, Places, Stage, by_place
+from busbar.fabric.localise.groups import FEW_NODES, Group, Known, Places, Stage, by_place, kind_of
 from busbar.fabric.localise.peers import RUNS_PER_RAIL, rails_of_all
 from busbar.fabric.localise.score import runs_alone, score
 
@@ -64,8 +64,7 @@ def plan_rails(
     ring = [node for found in by_place(nodes, places).values() for node in draw.sample(found, len(found))]
 
     def group(number: int, pair: Pair, rail: int) -> Group:
-        far = places.get(pair[0], "") != places.get(pair[1], "")
-        return Group("C", number, "rail_cross_group" if far else "rail_in_group", pair, rail)
+        return Group("C", number, kind_of(pair, places, of_rail=True), pair, rail)
 
     if not any(each.rail is not None for each in known.results):
         last = len(ring) - 1
@@ -175,9 +174,9 @@ class _Partners:
         """Those of them that are in this stage."""
         return [node for node in nodes if node in self.wanted]
 
-    def round(self, nodes: Iterable[str], among: Sequence[str]) -> list[tuple[Kind, Pair]]:
+    def round(self, nodes: Iterable[str], among: Sequence[str]) -> list[Pair]:
         """A partner for each node, where there is one."""
-        found: list[tuple[Kind, Pair]] = []
+        found: list[Pair] = []
         free = dict.fromkeys(among)
         used: set[str] = set()
         for node in nodes:
@@ -188,19 +187,17 @@ class _Partners:
                     free.pop(each, None)
                     self.runs[each] += 1
                 self._met[frozenset((node, partner))] += 1
-                found.append(("cross_group" if self._far(node, partner) else "in_group", (node, partner)))
+                found.append((node, partner))
         return found
 
     def _partner(self, node: str, free: Iterable[str]) -> str | None:
         def order(other: str) -> tuple[int, bool, int]:
             met = self._met[frozenset((node, other))]
-            return met if self.runs[node] < PARTNERS else 0, self._far(node, other), met
+            is_far = self.places.get(node, "") != self.places.get(other, "")
+            return met if self.runs[node] < PARTNERS else 0, is_far, met
 
         others = (other for other in free if other != node and not (self.only_new and order(other)[2]))
         return min(others, key=order, default=None)
-
-    def _far(self, node: str, other: str) -> bool:
-        return self.places.get(node, "") != self.places.get(other, "")
 
     def chosen(self, asked: Iterable[str]) -> list[str]:
         """Healthy nodes, enough as partners of some and as peers besides, of their own rail groups first."""
@@ -239,11 +236,12 @@ def _second(who: _Partners, known: Known) -> Iterator[Group]:
         if not pairs:
             break
         if unclear.keys() & {*asked}:
-            taken = {node for _, pair in pairs for node in pair}
+            taken = {node for pair in pairs for node in pair}
             idle = [node for node in partners if node not in taken and node not in due]
             pairs += who.round(idle, idle)
-        busy.append({node for _, pair in pairs for node in pair})
-        yield from (Group("B", who.round_after + number, kind, pair) for kind, pair in pairs)
+        busy.append({node for pair in pairs for node in pair})
+        at = who.round_after + number
+        yield from (Group("B", at, kind_of(pair, who.places), pair) for pair in pairs)
     for node in who.only(who.found.slow_alone):
         free = (number for number in count() if number >= len(busy) or node not in busy[number])
         for _ in range(alone[node], runs_alone(node in due or node in who.found.confirmed)):
@@ -254,7 +252,6 @@ def _third(who: _Partners, rails: int) -> Iterator[Group]:
     confirmed = who.only(who.found.confirmed)
     if len(confirmed) > len(who.healthy):
         return
-    kinds: dict[Kind, Kind] = {"in_group": "rail_in_group", "cross_group": "rail_cross_group"}
     due = {(node, rail): RUNS_PER_RAIL for node in confirmed for rail in range(rails)}
     if who.round_after:
         due = {(node, rail): more for (node, rail), more in who.found.unclear_rails.items() if more}
@@ -263,8 +260,8 @@ def _third(who: _Partners, rails: int) -> Iterator[Group]:
         asked: dict[str, list[int]] = {}
         for node, rail in due:
             asked.setdefault(node, []).append(rail)
-        for kind, pair in who.round(who.only(asked), who.healthy):
+        for pair in who.round(who.only(asked), who.healthy):
             for later, rail in enumerate(asked[pair[0]]):
-                yield Group("C", number + later, kinds[kind], pair, rail)
+                yield Group("C", number + later, kind_of(pair, who.places, of_rail=True), pair, rail)
         number += max(map(len, asked.values()))
         due = {part: left - 1 for part, left in due.items() if left > 1}
