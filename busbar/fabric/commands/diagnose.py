@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from busbar.cli.ending import end, when_interrupted
-from busbar.cli.output import fail, print_result, print_text, progress
+from busbar.cli.output import fail, print_result, print_table, print_text, progress
 from busbar.cli.stackfile import AsJson, Project, Stack, capability_of, cluster_api, find_file
 from busbar.exits import FAILED, NO_VERDICT, USAGE, Failed, NoVerdict
 from busbar.text import counted, listed
@@ -219,9 +219,6 @@ def _edit(file: StackFile, changes: Mapping[str, str | None], **where: str) -> N
 
 def run(backend: Backend, scope: Scope, stack: str, *, as_json: bool = False) -> tuple[State, Findings]:
     """Run or continue a diagnosis, and print what it finds."""
-    from rich.console import Console
-    from rich.table import Table
-
     from busbar.fabric.diagnosis import Diagnosis, details, findings_of, write_page
     from busbar.fabric.diagnosis.findings import COLUMNS
     from busbar.kube.wait import SystemClock
@@ -232,16 +229,9 @@ def run(backend: Backend, scope: Scope, stack: str, *, as_json: bool = False) ->
     if as_json:
         print_text(found.as_json(stack, details(state, scope)))
         return state, found
-    console = Console(highlight=False, soft_wrap=True)
-    with console.capture() as text:
-        if found.rows:
-            table = Table(*COLUMNS, box=None, pad_edge=False)
-            for row in found.rows:
-                table.add_row(*row.texts(_SHOWN))
-            console.print(table)
-        for line in found.lines(_SHOWN):
-            console.print(line, markup=False)
-    print_text(text.get())
+    if found.rows:
+        print_table(COLUMNS, [row.texts(_SHOWN) for row in found.rows])
+    print_text("\n".join(found.lines(_SHOWN)))
     return state, found
 
 

@@ -104,18 +104,16 @@ def _measure_pools(
     codes = []
     for name, named in chosen.items():
         progress(f"\npool {name}")
-        topology_file = inventory.cluster.validation_of(name).topology_file
-        run, topology = new_run(file.project / topology_file if topology_file else None)
         try:
             planned = plan_pool(
                 read_facts(api, None, idle=idle),
                 inventory,
                 name,
-                run,
+                new_run(),
                 nodes=named,
                 idle=idle,
                 deadline_seconds=seconds,
-                topology=topology,
+                project=file.project,
             )
             progress(explained(planned, ""))
             code, short = _measure(api, file, name, planned, as_json=as_json)

@@ -16,7 +16,6 @@ from busbar.text import counted
 if TYPE_CHECKING:
     from busbar.fabric.measure import Plan
     from busbar.kube.client import RestApi
-    from busbar.manifests.nccljob import TopologyFile
 
 
 CLUSTER = "The cluster"
@@ -122,11 +121,10 @@ def run(
         validation=in_file | options,
         of_file=dict.fromkeys({*in_file} - {*options}, str(settings)),
     )
-    file = asked.validation.get("topology_file")
-    name, topology = new_run(file and Path(file))
+    name = new_run()
     if not dry_run:
         require_rights(api, namespace)
-    planned = plan(read_facts(api, nodes), asked, name, topology)
+    planned = plan(read_facts(api, nodes), asked, name)
     if dry_run:
         objects = []
         for path, manifest in planned.objects({}):
@@ -223,17 +221,11 @@ def read_settings(path: Path | None) -> dict[str, Any]:
     return found
 
 
-def new_run(topology_file: Path | None) -> tuple[str, TopologyFile | None]:
-    """The name of a run, and its topology file. Raises Misuse if that cannot be read."""
+def new_run() -> str:
+    """The name of a run."""
     import secrets
 
-    from busbar.manifests.nccljob import TopologyFile
-
-    name = f"run-{secrets.token_hex(3)}"
-    try:
-        return name, TopologyFile.read(name, topology_file) if topology_file else None
-    except OSError as error:
-        raise Misuse(f"{topology_file}: {error.strerror}") from None
+    return f"run-{secrets.token_hex(3)}"
 
 
 def explained(planned: Plan, mark: str) -> str:

@@ -33,7 +33,7 @@ from busbar.kube.nodes import NODES
 from busbar.kube.wait import Clock, Deadline, ProgressCallback
 from busbar.manifests import groups as script
 from busbar.manifests import mpijob
-from busbar.manifests.nccljob import NcclJob, TopologyFile
+from busbar.manifests.nccljob import NcclJob
 
 
 def scope_of(
@@ -151,19 +151,18 @@ class InCluster:
 
     def look(self, nodes: Sequence[str]) -> tuple[Mapping[str, str], Mapping[str, tuple[str, ...]]]:
         """See busbar.fabric.diagnosis.stages.Backend."""
-        run, file = f"{self.name}-{os.urandom(3).hex()}", self._validation.topology_file
         facts = read_facts(self.api, None, idle=self.idle)
         self._plan = plan_pool(
             facts,
             self.inventory,
             self.pool,
-            run,
+            f"{self.name}-{os.urandom(3).hex()}",
             nodes=nodes,
             idle=self.idle,
             partly=True,
             own_namespace=self.own_namespace,
             validation=self._validation,
-            topology=TopologyFile.read(run, self.project / file) if file else None,
+            project=self.project,
         )
         absent = unusable(facts, replace(self._plan.job, nodes=tuple(nodes)))
         return absent, {each.hostname: each.node.reported for each in facts.nodes if each.node.reported}

@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from busbar.fabric.diagnosis.findings import COLUMNS, Findings
 from busbar.fabric.diagnosis.stages import Scope, State, known_of
-from busbar.fabric.localise import Known
+from busbar.fabric.localise import Group
 from busbar.fabric.localise.groups import GOOD, by_place
 from busbar.judge.nccl.report.html import DATE, style
 
@@ -30,7 +30,7 @@ STEPS = ((1 / 3, "#7f1d1d"), (0.6, "#b3261e"), (0.8, "#e4572e"), (GOOD, "#f2a65a
 
 @dataclass
 class Cells:
-    """Of a node, as shares of what was expected: alone, its best pair, its rails. None: no result."""
+    """The best runs of a node: alone, of its pairs, of each rail. None: no result."""
 
     alone: float | None = None
     pair: float | None = None
@@ -47,7 +47,7 @@ def write_page(state: State, scope: Scope, found: Findings, stack: str) -> Path:
 
 def render(state: State, scope: Scope, found: Findings, stack: str) -> str:
     """The whole HTML page."""
-    cells = cells_of(known_of(state, scope))
+    cells = cells_of(known_of(state, scope).shares())
     grade, word = WORDS[found.exit_code]
     return _template("page").render(
         style=style(),
@@ -68,21 +68,21 @@ def _template(name: str) -> Template:
     return environment.from_string(file.read_text(encoding="utf-8"))
 
 
-def cells_of(known: Known, *, both: bool = False) -> dict[str, Cells]:
-    """The best run of each node: one good pair shows that all its rails are good.
+def cells_of(values: Mapping[Group, float], *, both: bool = False) -> dict[str, Cells]:
+    """The best run of each node, by shares or GB/s: one good pair shows that all its rails are good.
 
     BOTH: a run of a rail is one of both nodes; else of the first, to which the second is a healthy partner.
     """
     found: dict[str, Cells] = {}
-    for group, share in known.shares().items():
+    for group, value in values.items():
         for node in group.nodes if both or group.rail is None else group.nodes[:1]:
             cells = found.setdefault(node, Cells())
             if group.rail is not None:
-                cells.rails[group.rail] = max(share, cells.rails.get(group.rail, 0.0))
+                cells.rails[group.rail] = max(value, cells.rails.get(group.rail, 0.0))
             elif len(group.nodes) == 1:
-                cells.alone = max(share, cells.alone or 0.0)
+                cells.alone = max(value, cells.alone or 0.0)
             else:
-                cells.pair = max(share, cells.pair or 0.0)
+                cells.pair = max(value, cells.pair or 0.0)
     return found
 
 
@@ -93,7 +93,7 @@ def heat_map(
     places: Mapping[str, str],
     rails: int,
 ) -> Markup:
-    """A section of a page, one row per node: alone, in pairs, each rail.
+    """A section of a page, one row per node: alone, in pairs, each rail, as shares of what was expected.
 
     There is one SVG per rail group, so that the page wraps them. ABSENT: node -> why it was not measured.
     """

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from busbar.config import Validation, section
 from busbar.config.cluster import DEFAULT_TRANSPORT, HCA_RESOURCE, Gpus, Hardware
-from busbar.fabric.measure.plan import MAX_NAMES, CannotMeasure, Facts, Plan, is_selector, runnable
+from busbar.fabric.measure.plan import (
+    MAX_NAMES,
+    CannotMeasure,
+    Facts,
+    Plan,
+    is_selector,
+    read_topology,
+    runnable,
+)
 from busbar.judge.nccl.expected import profiles
 from busbar.judge.nccl.expected.profiles import Profile
 from busbar.judge.nccl.expected.system import gpu_name, is_gpu, models
@@ -16,7 +25,6 @@ from busbar.judge.nccl.units import exact
 from busbar.kube.client import Api
 from busbar.kube.gpus import GpuNode
 from busbar.manifests import nccljob
-from busbar.manifests.nccljob import TopologyFile
 from busbar.manifests.scheduling import GPU_RESOURCE, read_taints
 from busbar.text import counted, listed
 
@@ -74,6 +82,7 @@ class Request:
     `nodes`: a label selector, or names with commas. `expect_nodes`: number that must be measured. `hcas`:
     extended resource -> units of a worker pod. `rate_gbps`: of one rail. `namespace`: an existing one.
     `validation`: keys of `validation` in `busbar:cluster`. `of_file`: key of these -> the file that has it.
+    `project`: the folder in which `validation.topology_file` is.
     """
 
     nodes: str | None = None
@@ -85,14 +94,16 @@ class Request:
     namespace: str | None = None
     validation: Mapping[str, Any] = field(default_factory=dict)
     of_file: Mapping[str, str] = field(default_factory=dict)
+    project: Path = Path()
 
 
-def plan(facts: Facts, request: Request, run: str, topology: TopologyFile | None = None) -> Plan:
-    """The requested measurement `run`. `topology`: the file of `validation.topology_file`.
+def plan(facts: Facts, request: Request, run: str) -> Plan:
+    """The requested measurement `run`.
 
-    Raises CannotMeasure, ConfigError for settings that are not valid, and UnknownProfileError.
+    Raises CannotMeasure, ConfigError for settings that are not valid, UnknownProfileError, and as
+    `read_topology`.
     """
-    return _Reader(facts, request).plan(run, topology)
+    return _Reader(facts, request).plan(run)
 
 
 class _Reader:
@@ -114,7 +125,7 @@ class _Reader:
             if name in names or name.startswith(_SHARED)
         }
 
-    def plan(self, run: str, topology: TopologyFile | None) -> Plan:
+    def plan(self, run: str) -> Plan:
         asked = self._request.namespace
         gpus = self._gpus()
         profile = self._profile(gpus)
@@ -143,7 +154,7 @@ class _Reader:
             validation,
             taints=read_taints(map(asdict, taints)),
             hca_resources=hcas,
-            topology=topology,
+            topology=read_topology(validation, run, self._request.project),
             namespace=namespace,
         )
         made = Plan(run, job, validation, asked is None, self._sources, self._notes)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from busbar.collect.spec import CollectSpec, collect_spec
 from busbar.config import Validation
 from busbar.config.cluster import Taint
-from busbar.exits import NoVerdict
+from busbar.exits import Misuse, NoVerdict
 from busbar.hosts.inventory import Inventory
 from busbar.hosts.k3s import QUARANTINE
 from busbar.kube import nodes as kube_nodes
@@ -251,6 +252,17 @@ def _templates(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [each["template"] for each in manifest.get("spec", {}).get("mpiReplicaSpecs", {}).values()]
 
 
+def read_topology(validation: Validation, run: str, folder: Path) -> TopologyFile | None:
+    """The file of `validation.topology_file`, for a run. Raises Misuse if it cannot be read."""
+    if validation.topology_file is None:
+        return None
+    path = folder / validation.topology_file
+    try:
+        return TopologyFile.read(run, path)
+    except OSError as error:
+        raise Misuse(f"{path}: {error.strerror}") from None
+
+
 _QUARANTINE = Taint.model_validate(asdict(kube_nodes.NodeTaint.parse(QUARANTINE)))
 
 
@@ -265,7 +277,7 @@ def plan_pool(
     partly: bool = False,
     deadline_seconds: int | None = None,
     validation: Validation | None = None,
-    topology: TopologyFile | None = None,
+    project: Path = Path(),
     own_namespace: bool = False,
 ) -> Plan:
     """The measurement `run` of a pool as in an update, in the namespace of the stack's validation.
@@ -274,10 +286,10 @@ def plan_pool(
     `nodes`: names of workers, possibly in quarantine; by default those of the pool that are not. `idle`: only
     workers whose GPUs are free, at least two, with pods that end for any other pod. `partly`: without workers
     that are `unusable`. `deadline_seconds`: upper limit for the job. `validation`: in place of that of the
-    pool. `topology`: the file of `validation.topology_file`, read for this run. `own_namespace`: in a
-    namespace of this run, where the cluster belongs to no stack.
+    pool. `project`: the folder in which `validation.topology_file` is. `own_namespace`: in a namespace of
+    this run, where the cluster belongs to no stack.
 
-    Raises CannotMeasure, and KeyError for a pool that the stack does not have.
+    Raises CannotMeasure, as `read_topology`, and KeyError for a pool that the stack does not have.
     """
     validation = validation or inventory.cluster.validation_of(pool)
     if not validation.enabled:
@@ -288,6 +300,7 @@ def plan_pool(
             ]
         )
     named = [host.name for host in inventory.usable_of(pool)] if nodes is None else [*nodes]
+    topology = read_topology(validation, run, project)
     job = nccljob.resolve(inventory.cluster, pool, named, validation=validation, topology=topology)
     kept_away = inventory.unusable_of(pool)
     job = replace(

@@ -170,6 +170,7 @@ def test_options_win_over_the_file_of_settings(cluster: Foreign) -> None:
         (["--image", ""], "error: validation.image:"),
         (["--settings", "missing.yaml"], "missing.yaml"),
         (["--settings", "broken.yaml"], "error: broken.yaml: not YAML"),
+        (["--settings", "topology.yaml"], "error: missing.xml: No such file or directory"),
         (["--settings", "text.yaml"], "error: text.yaml: expected keys of `validation`"),
         (
             ["--settings", "unknown.yaml"],
@@ -182,6 +183,7 @@ def test_bad_usage_ends_with_64_and_what_is_expected(
 ) -> None:
     Path("broken.yaml").write_text("a: [")
     Path("text.yaml").write_text("text")
+    Path("topology.yaml").write_text(yaml.safe_dump({**SETTINGS, "topology_file": "missing.xml"}))
     Path("unknown.yaml").write_text(yaml.safe_dump({**SETTINGS, "min_byte": 1}))
     done = measured(*words)
     assert done.exit_code == 64, done.output

@@ -17,7 +17,6 @@ import pytest
 from busbar.fabric.measure import CannotMeasure, LeftBehind, Plan, Request, plan, read_facts
 from busbar.fabric.measure.run import NO_PROCESS, Interrupted, clean, measure, run, this_process
 from busbar.kube.client import ApiError
-from busbar.manifests.nccljob import TopologyFile
 from tests.support.kube_cluster import Clock, unreachable
 from tests.unit.collect import launcher_log
 from tests.unit.fabric.measure.foreign import MPIJOBS, SETTINGS, Foreign, gpu_node
@@ -73,9 +72,15 @@ def test_in_a_namespace_of_the_site_only_what_the_run_made_is_removed(
     assert set(cluster.objects) == before
 
 
+def with_topology(cluster: Foreign, folder: Path) -> Plan:
+    (folder / "h100.xml").write_text("<system/>")
+    validation = {**SETTINGS, "topology_file": "h100.xml"}
+    request = Request(namespace="bench", validation=validation, project=folder)
+    return plan(read_facts(cluster, None), request, "run-1")
+
+
 def test_a_topology_file_goes_with_the_run(cluster: Foreign, tmp_path: Path) -> None:
-    request = Request(namespace="bench", validation=SETTINGS)
-    made = plan(read_facts(cluster, None), request, "run-1", TopologyFile("run-1", "h100.xml", "<system/>"))
+    made = with_topology(cluster, tmp_path)
     before = set(cluster.objects)
     measured(cluster, made, tmp_path)
     assert cluster.created[0][1]["data"] == {"h100.xml": "<system/>"}
@@ -269,8 +274,7 @@ def test_one_object_that_cannot_be_removed_keeps_no_other_one(
     cluster: Foreign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     never_deleted(cluster, monkeypatch, "mpijobs", ApiError("DELETE /x", 403, "forbidden"))
-    request = Request(namespace="bench", validation=SETTINGS)
-    made = plan(read_facts(cluster, None), request, "run-1", TopologyFile("run-1", "h100.xml", "<system/>"))
+    made = with_topology(cluster, tmp_path)
     with pytest.raises(LeftBehind) as raised:
         measured(cluster, made, tmp_path)
     assert not [path for path in cluster.left if "/configmaps/" in path]
