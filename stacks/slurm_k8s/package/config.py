@@ -254,9 +254,10 @@ _PARAMETERS = """
 _KNOWN = {name.lower(): name for name in _PARAMETERS.split()}
 
 _OF_A_POOL = (
-    "enabled", "replicas", "scalingMode", "updateStrategy", "oversubscribeNode", "slurmd/resources",
-    "extraConf", "extraConfMap/Gres", "partition/enabled", "partition/config", "partition/configMap/State",
-    "partition/configMap/Default", "podSpec/affinity", "podSpec/tolerations", "podSpec/runtimeClassName",
+    "enabled", "replicas", "scalingMode", "updateStrategy", "oversubscribeNode", "pinToNode",
+    "ordinalPadding", "slurmd/resources", "extraConf", "extraConfMap/Gres", "partition/enabled",
+    "partition/config", "partition/configMap/State", "partition/configMap/Default", "podSpec/affinity",
+    "podSpec/tolerations", "podSpec/runtimeClassName",
 )  # fmt: skip
 _OF_A_LOGIN = {"service/port": "login.port", "service/spec/type": "login.service"}
 _OF_A_LOGIN |= {"rootSshAuthorizedKeys": "login.root_ssh_keys"}
@@ -266,7 +267,9 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys((*_NAMES, "clusterName"), ""),
         **dict.fromkeys(("slurmKey", "slurmKeyRef", "jwtKey", "jwtHs256KeyRef"), ""),
         **dict.fromkeys(("controller/external", "controller/inplaceReconfigure"), ""),
+        **dict.fromkeys(("controller/slurmctld/args", "restapi/slurmrestd/args"), ""),
         **dict.fromkeys(("controller/extraConf", "controller/extraConfMap"), "slurm_conf"),
+        "configFiles/slurm.conf": "slurm_conf",
         "controller/persistence": "state",
         "configFiles/gres.conf": "pools.NAME.gpu_files and gpu_type",
         "prologScripts/10-memlock.sh": "",

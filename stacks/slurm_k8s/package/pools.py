@@ -57,6 +57,9 @@ def _problems(cluster: ClusterOutputs, slurm: Slurm) -> Iterator[str]:
     for name in slurm.values.get("nodesets") or ():
         if name not in (slurm.pools or known):
             yield f"has no pool {name}, which values.nodesets names. Fix: remove values.nodesets.{name}"
+    for name in slurm.values.get("partitions") or ():
+        if name in (slurm.pools or known):
+            yield f"has a pool {name}, which makes the partition {name}. Fix: rename values.partitions.{name}"
     for name in slurm.pools:
         if name not in cluster.pools:
             yield f"has no pool {name} with measured workers. Fix: pools of {listed(known) or 'none'}"

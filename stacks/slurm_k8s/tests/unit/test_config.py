@@ -60,6 +60,10 @@ TAKES_SSHD = {"service": {"spec": {"type": "LoadBalancer"}}}
             "values.configFiles.gres.conf: ",
             "pools.NAME.gpu_files",
         ),
+        ({"values": {"controller": {"slurmctld": {"args": ["-c"]}}}}, "slurmctld.args: ", "rely on"),
+        ({"values": {"nodesetDefaults": {"ordinalPadding": 2}}}, "nodesetDefaults.ordinalPadding: ", "rely"),
+        ({"values": {"nodesets": {"h100": {"pinToNode": True}}}}, "nodesets.h100.pinToNode: ", "rely on"),
+        ({"values": {"configFiles": {"slurm.conf": "x"}}}, "slurm.conf: ", "slurm_conf of the stack sets it"),
         (
             {"operator_values": {"webhook": {"enabled": False}}},
             "operator_values.webhook.enabled: ",

@@ -268,6 +268,11 @@ def test_a_nodeset_that_is_no_pool_is_refused() -> None:
         pools(slurm(values={"nodesets": {"a100": {"slurmd": {}}}}))
 
 
+def test_a_second_partition_with_the_name_of_a_pool_is_refused() -> None:
+    with pytest.raises(Refused, match=r"has a pool h100, which makes the partition h100"):
+        pools(slurm(values={"partitions": {"h100": {"enabled": True}}}))
+
+
 def test_device_files_replace_the_detection_and_pools_have_lines_of_their_own() -> None:
     config = slurm(pools={"a": {"gpu_files": "/dev/nvidia[0-7]"}, "b": {}})
     text = gres_conf(pools(config, workers={"a": 2, "b": 1}))
