@@ -18,12 +18,12 @@ from busbar.cli.stackfile import (
     cluster_api,
     find_file,
 )
-from busbar.exits import NO_VERDICT, USAGE, NoVerdict
+from busbar.exits import DONE, FAILED, NO_VERDICT, USAGE, NoVerdict
 from busbar.fabric.commands.nccl import explained, new_run
 from busbar.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from busbar.collect.collector import Collected
     from busbar.config.stackfile import StackFile
@@ -126,6 +126,48 @@ def _measure_pools(
     if as_json:
         print_text(json.dumps({"stack": file.stack, "pools": found}))
     return min(codes, key=WORST.index)
+
+
+def by_slurm(
+    path: Path,
+    cluster: str,
+    pools: Iterable[str],
+    run: Callable[[str, Path], dict[str, Any]],
+    not_measured: Callable[[str, Mapping[str, Any]], list[str]],
+    *,
+    as_json: bool,
+) -> int:
+    """Measure pools by jobs of Slurm, record and print the results. Returns the exit code.
+
+    `run`: gives the verdict on a pool in short with its record, and keeps its log in a folder.
+    `not_measured`: why a verdict is not one of all nodes of its pool.
+    """
+    import json
+
+    from rich.console import Console, Group
+
+    from busbar.config.stackfile import stack_of
+    from busbar.fabric.slurm import keep
+    from busbar.judge.tables import notes
+    from busbar.outputs.build import build_measured
+    from busbar.outputs.summary import pool_notes, pools_of, tables
+
+    stack, results = stack_of(path), {}
+    for pool in pools:
+        folder = Path(".busbar") / stack / pool
+        found = run(pool, path.parent / folder / "measure")
+        about = {"kind": "measure", "folder": str(folder / "measure")}
+        results[pool] = keep(found, path.parent / folder, progress, **about)
+    made = build_measured(
+        cluster, results, {pool: not_measured(pool, each) for pool, each in results.items()}
+    )
+    if as_json:
+        print_text(json.dumps({"stack": stack, "pools": results}))
+    else:
+        shown = pools_of(made)
+        Console().print(Group(*tables(made, shown, None), *notes(pool_notes(shown, None))))
+    verdicts = {each["verdict"] for each in results.values()}
+    return FAILED if "fail" in verdicts else DONE if made["nccl_passed"] else NO_VERDICT
 
 
 def _measure(

@@ -1,4 +1,4 @@
-"""`busbar slurm`: the configuration of stacks/slurm, its hosts, and the measurement."""
+"""`busbar slurm`: the configuration of stacks/slurm, and the steps of its updates."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from busbar.cli.ending import when_interrupted
 from busbar.cli.engine import compact, engine_command, stop_on_sigterm
 from busbar.cli.output import progress
-from busbar.cli.stackfile import AsJson, Project, Stack, find_file
 
 if TYPE_CHECKING:
+    import typer
+
     from busbar.config import Finding
     from stacks.slurm.package.config import Slurm
     from stacks.slurm.package.measure import MeasureSpec
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def register(group: typer.Typer) -> None:
-    """Add the commands to `busbar slurm`."""
-    group.command("validate")(validate)
+    """There are no commands for people, so help does not list the group."""
+    group.info.hidden = True
 
 
 def describe(path: Path) -> tuple[list[str], list[Finding]]:
@@ -51,20 +50,6 @@ def _describe(slurm: Slurm) -> Iterator[str]:
     accounting = "slurmdbd and MariaDB" if slurm.accounting.enabled else "none"
     yield f"packages: {slurm.packages}; accounting: {accounting}"
     yield "measured: " + (", ".join(slurm.validation.collectives) if slurm.validation.enabled else "nothing")
-
-
-def validate(stack: Stack, project: Project = None, as_json: AsJson = False) -> None:
-    """Measure every pool of a running cluster now, without an update; the stack's outputs stay.
-
-    The same as `busbar measure`. Log, verdict and report are kept in .busbar/STACK/POOL/validate beside the
-    stack file.
-
-    Exit code 0: pass; 1: fail, or hosts are not ready; 2: no verdict because evidence is missing, or hosts
-    were not measured that are not in quarantine, and validation.min_nodes_fraction is not set; 64: bad usage.
-    """
-    from stacks.slurm.package.operations import measure
-
-    raise typer.Exit(measure(find_file(stack, project), as_json=as_json))
 
 
 @engine_command("slurm preflight", "stacks.slurm.package.preflight:Spec", on_cluster=False)

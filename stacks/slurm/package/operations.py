@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
-
-from rich.console import Console
 
 from busbar.cli.before import end_preflight
 from busbar.cli.ending import when_interrupted
 from busbar.cli.engine import stop_on_sigterm
-from busbar.cli.output import print_text, progress
+from busbar.cli.output import progress
 from busbar.cli.stackfile import install_id, login_of
 from busbar.config import Ssh, stackfile
 from busbar.config.findings import did_you_mean
 from busbar.config.stackfile import StackFile
-from busbar.exits import DONE, FAILED, NO_VERDICT, Failed, Misuse
+from busbar.exits import Failed, Misuse
 from busbar.fabric.commands.diagnose import (
     FOLDER,
     KEPT,
@@ -30,10 +28,10 @@ from busbar.fabric.commands.diagnose import (
     run,
     show_paths,
 )
-from busbar.fabric.commands.measure import asked
+from busbar.fabric.commands.measure import asked, by_slurm
 from busbar.fabric.diagnosis import Scope
 from busbar.fabric.diagnosis.stages import places_of
-from busbar.fabric.slurm import SCRIPT, SCRIPT_SECONDS, keep, why_unusable
+from busbar.fabric.slurm import SCRIPT, SCRIPT_SECONDS, why_unusable
 from busbar.hosts.host_keys import Offer, listed
 from busbar.hosts.inventory import Host, Login
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
@@ -48,10 +46,9 @@ from stacks.slurm.package import measure as measurement
 from stacks.slurm.package import verify as drift
 from stacks.slurm.package.config import Slurm
 from stacks.slurm.package.diagnosis import BySbatch
-from stacks.slurm.package.outputs import build_outputs
+from stacks.slurm.package.outputs import too_few
 from stacks.slurm.package.preflight import Spec, hosts_of, spec_of, survey
 from stacks.slurm.package.reach import over_ssh
-from stacks.slurm.package.summary import summary
 
 Answer = TypeVar("Answer")
 
@@ -235,22 +232,14 @@ def measure(
         outcome = asyncio.run(survey(spec, {}, is_installed=True))
         end_preflight(spec, outcome)
         facts = {host: record.facts for host, record in outcome.records.items()}
-        results = {}
-        for name in slurm.pools:
-            folder = Path(".busbar") / file.stack / name
-            now = datetime.now(UTC).isoformat()
-            request = job.measure_spec(slurm, name, facts, str(file.project / folder / "validate"), again=now)
+        now = datetime.now(UTC).isoformat()
+
+        def run_job(pool: str, folder: Path) -> dict[str, Any]:
+            request = job.measure_spec(slurm, pool, facts, str(folder), again=now)
             of_pool = measurement.MeasureSpec.model_validate({**request, "login": login})
-            found = measurement.collect(of_pool, SystemClock(), progress)
-            about = {"kind": "measure", "folder": str(folder / "validate")}
-            results[name] = keep(found, file.project / folder, progress, **about)
-    made = build_outputs(slurm, facts, results)
-    if as_json:
-        print_text(json.dumps({"stack": file.stack, "pools": results}))
-    else:
-        Console().print(summary(made))
-    verdicts = {each["verdict"] for each in results.values()}
-    return FAILED if "fail" in verdicts else DONE if made["slurm_nccl_passed"] else NO_VERDICT
+            return measurement.collect(of_pool, SystemClock(), progress)
+
+        return by_slurm(path, slurm.name, slurm.pools, run_job, partial(too_few, slurm), as_json=as_json)
 
 
 def diagnose(

@@ -34,8 +34,8 @@ def build_outputs(
     why = "nothing was measured" if slurm.validation.enabled else "not measured: validation.enabled is false"
     missing = {"verdict": "unknown", "reasons": [why]}
     measured = {pool: results.get(pool, missing) for pool in slurm.pools}
-    too_few = {pool: _too_few(slurm, pool, result) for pool, result in measured.items()}
-    found = build_measured(slurm.name, measured, too_few)
+    absent = {pool: too_few(slurm, pool, result) for pool, result in measured.items()}
+    found = build_measured(slurm.name, measured, absent)
     versions = sorted({str(each["slurm"]) for each in facts.values() if each.get("slurm")})
     return {
         "slurm_contract_version": CONTRACT_VERSION,
@@ -49,7 +49,7 @@ def build_outputs(
     }
 
 
-def _too_few(slurm: Slurm, pool: str, result: Mapping[str, Any]) -> list[str]:
+def too_few(slurm: Slurm, pool: str, result: Mapping[str, Any]) -> list[str]:
     """Why hosts of a pool are missing in its measurement, unless validation.min_nodes_fraction is set.
 
     Without that key the measurement still runs without a node that is down, but the pool does not pass.

@@ -5,26 +5,22 @@ Hosts and login are those of the cluster's stack file, which is beside this proj
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, Group
-
 from busbar.cli.ending import when_interrupted
-from busbar.cli.output import print_text, progress
+from busbar.cli.output import progress
 from busbar.cli.stackfile import cluster_api, login_of
 from busbar.collect.spec import expectation
 from busbar.config import Cluster, stackfile
 from busbar.config.stackfile import StackFile
-from busbar.exits import DONE, FAILED, NO_VERDICT, Misuse, NoVerdict
+from busbar.exits import Misuse, NoVerdict
 from busbar.fabric import slurm as fabric
-from busbar.fabric.commands.measure import asked
+from busbar.fabric.commands.measure import asked, by_slurm
 from busbar.finding import Finding
 from busbar.hosts.inventory import Inventory
-from busbar.judge.tables import notes
 from busbar.kube.client import RestApi
 from busbar.kube.wait import SystemClock
 from busbar.manifests import sbatch
@@ -33,9 +29,7 @@ from busbar.manifests.ncclrun import nccl_run
 from busbar.models import StrictModel
 from busbar.operations.verify import CLUSTER
 from busbar.outputs import ClusterOutputs
-from busbar.outputs.build import build_measured
 from busbar.outputs.contract import summarize
-from busbar.outputs.summary import pool_notes, pools_of, tables
 from busbar.text import listed
 from stacks.slurm_k8s.package import config, pools
 from stacks.slurm_k8s.package.config import Slurm
@@ -58,35 +52,28 @@ def measure(
     if idle:
         raise Misuse("--idle is for K3s. Fix: leave it out: the job is pending while its nodes are busy")
     slurm = config.read(path)
-    stack = stackfile.stack_of(path)
     file, cluster = _cluster_of(slurm, path.parent)
     inventory = Inventory.of(cluster)
     chosen = asked([*(slurm.pools or cluster.pools)], inventory.workers, pool, nodes)
     api = cluster_api(file, cluster)
     known = {node.on: node for node in SlurmApi(api, slurm.namespace).nodes().values() if node.on}
     names = {worker: node.name for worker, node in known.items()}
-    results, too_few = {}, {}
+    workers = {
+        name: only or [host.name for host in inventory.usable_of(name)] for name, only in chosen.items()
+    }
     with (
         when_interrupted("; the job is cancelled"),
         in_pods(login_of(file, cluster.ssh), inventory.servers, api, slurm.namespace) as reach,
     ):
-        for name, only in chosen.items():
-            workers = only or [host.name for host in inventory.usable_of(name)]
-            folder = Path(".busbar") / stack / name
-            spec = measure_spec(slurm, cluster, name, workers, names, minutes)
-            of_pool = spec.model_copy(update={"folder": str(path.parent / folder / "measure")})
-            found = fabric.measure(of_pool, name, list(of_pool.hostnames), reach, SystemClock(), progress)
-            about = {"kind": "measure", "folder": str(folder / "measure")}
-            results[name] = fabric.keep(found, path.parent / folder, progress, **about)
-            too_few[name] = not_measured(workers, names, results[name])
-    made = build_measured(cluster.name, results, too_few)
-    if as_json:
-        print_text(json.dumps({"stack": stack, "pools": results}))
-    else:
-        pools = pools_of(made)
-        Console().print(Group(*tables(made, pools, None), *notes(pool_notes(pools, None))))
-    verdicts = {each["verdict"] for each in results.values()}
-    return FAILED if "fail" in verdicts else DONE if made["nccl_passed"] else NO_VERDICT
+
+        def run(name: str, folder: Path) -> dict[str, Any]:
+            spec = measure_spec(slurm, cluster, name, workers[name], names, minutes, folder)
+            return fabric.measure(spec, name, list(spec.hostnames), reach, SystemClock(), progress)
+
+        def absent(name: str, result: Mapping[str, Any]) -> list[str]:
+            return not_measured(workers[name], names, result)
+
+        return by_slurm(path, cluster.name, chosen, run, absent, as_json=as_json)
 
 
 def ready(path: Path, outputs: Mapping[str, Any], api: RestApi) -> list[Finding]:
@@ -118,8 +105,7 @@ def measure_update(api: RestApi, spec: UpdateSpec) -> dict[str, Any]:
         return summarize({"verdict": "unknown", "reasons": ["no node of the pool is ready in Slurm"]})
     slurm, folder = Slurm.model_validate(spec.slurm), Path(spec.folder)
     file, cluster = _cluster_of(slurm, Path())
-    made = measure_spec(slurm, cluster, spec.pool, [*spec.nodes], spec.nodes, None)
-    made = made.model_copy(update={"folder": spec.folder})
+    made = measure_spec(slurm, cluster, spec.pool, [*spec.nodes], spec.nodes, None, folder)
     servers = Inventory.of(cluster).servers
     with in_pods(login_of(file, cluster.ssh), servers, api, slurm.namespace) as reach:
         found = fabric.measure(made, spec.pool, list(made.hostnames), reach, SystemClock(), progress)
@@ -139,10 +125,11 @@ def measure_spec(
     workers: list[str],
     known: Mapping[str, str],
     minutes: int | None,
+    folder: Path,
 ) -> fabric.MeasureSpec:
     """The job that measures a pool as the cluster's own validation does.
 
-    `known`: worker -> node of Slurm. Raises NoVerdict where no worker has one.
+    `known`: worker -> node of Slurm. `folder`: of log and verdict. Raises NoVerdict where no worker has one.
     """
     names = [known[worker] for worker in workers if worker in known]
     if not names:
@@ -162,6 +149,6 @@ def measure_spec(
         pending_seconds=slurm.pending_seconds,
         min_nodes_fraction=validation.min_nodes_fraction,
         hostnames={node: node for node in names},
-        folder="",
+        folder=str(folder),
         expectation=expectation(validation, run, name),
     )

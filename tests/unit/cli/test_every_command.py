@@ -94,7 +94,7 @@ def test_a_stack_is_named_and_its_project_chosen_in_one_way(words: tuple[str, ..
     "words",
     (
         "status", "preflight", "verify", "nodes", "images", "snapshots", "hosts keys", "measure", "history",
-        "diagnose", "nccl run", "nccl check", "training check", "slurm validate",
+        "diagnose", "nccl run", "nccl check", "training check",
     ),
 )  # fmt: skip
 def test_every_command_that_prints_a_table_has_it_as_json(words: str) -> None:

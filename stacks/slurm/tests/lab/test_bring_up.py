@@ -110,10 +110,10 @@ def test_a_home_that_is_another_file_system_on_one_host_is_refused(site: Site) -
 
 
 def validated(site: Site, host: str, broken: str, mended: str) -> tuple[int, str]:
-    """Exit code and output of `busbar slurm validate` between two commands on a host."""
+    """Exit code and output of `busbar measure` between two commands on a host."""
     site.lab.ssh(host, broken)
     try:
-        return site.busbar("slurm", "validate", "dev")
+        return site.busbar("measure", "dev")
     finally:
         site.lab.ssh(host, mended)
 
@@ -236,7 +236,7 @@ def test_a_pending_job_of_the_gate_is_named_with_slurms_reason(site: Site) -> No
     site.wait_idle()
     number = site.submit("sleep 900", "--nodes=3 --exclusive")
     try:
-        code, text = site.busbar("slurm", "validate", "dev")
+        code, text = site.busbar("measure", "dev")
     finally:
         site.slurm(f"scancel {number}")
     assert code == 2, text

@@ -121,7 +121,7 @@ def test_another_key_on_a_host_is_named(site: Site) -> None:
     try:
         site.lab.ssh("compute-2", "timeout 60 systemctl restart slurmd || true")
         began = time.monotonic()
-        code, text = site.busbar("slurm", "validate", "dev")
+        code, text = site.busbar("measure", "dev")
         took = time.monotonic() - began
     finally:
         site.lab.ssh("compute-2", f"cp -p /root/kept {key} && rm /root/kept && systemctl restart slurmd")
@@ -143,7 +143,7 @@ def test_a_host_that_is_off_stops_neither_its_quarantine_nor_the_preflight_of_a_
         code, text = site.up(quarantined)
         assert code == 0 and "compute-3" in text and "left out of this update" in text, text
         assert site.states()["compute-3"].startswith("drain")
-        code, text = site.busbar("slurm", "validate", "dev")
+        code, text = site.busbar("measure", "dev")
         # Two of three are fewer than validation.min_nodes_fraction asks for.
         assert code == 2 and "compute-3 is drained: busbar: quarantine: ticket 18" in text, text
         assert "left out of this measurement" in text and "preflight failed" not in text, text
@@ -222,7 +222,7 @@ def test_a_full_disk_of_the_batch_host_is_named(site: Site) -> None:
     site.lab.ssh("compute-1", full)
     try:
         began = time.monotonic()
-        code, text = site.busbar("slurm", "validate", "dev")
+        code, text = site.busbar("measure", "dev")
         took = time.monotonic() - began
     finally:
         site.lab.ssh("compute-1", f"umount {folder} && rm -r /root/kept")
@@ -234,7 +234,7 @@ def test_a_full_disk_of_the_batch_host_is_named(site: Site) -> None:
 def test_a_host_that_is_killed_during_the_gate_leaves_it_unknown_and_is_named(site: Site) -> None:
     site.wait_idle()
     ended: list[tuple[int, str]] = []
-    gate = threading.Thread(target=lambda: ended.append(site.busbar("slurm", "validate", "dev")))
+    gate = threading.Thread(target=lambda: ended.append(site.busbar("measure", "dev")))
     gate.start()
     try:
         eventually(lambda: "nccl-lab" in site.slurm("squeue -h -t running -o %j"), 120, "the job runs")

@@ -88,7 +88,7 @@ def test_a_node_without_a_ready_pod_is_gone(status: str | None, is_gone: bool) -
 
 
 def test_a_pool_is_measured_as_the_cluster_measures_it_on_its_nodes_of_slurm() -> None:
-    spec = operations.measure_spec(slurm(), SITE, "h100", ["gpu-1", "gpu-2"], ON, None)
+    spec = operations.measure_spec(slurm(), SITE, "h100", ["gpu-1", "gpu-2"], ON, None, Path("x"))
     assert (spec.partition, list(spec.hostnames)) == ("h100", ["h100-0", "h100-1"])
     assert spec.deadline_seconds == SITE.validation.deadline_seconds
     assert spec.expectation["rails"] == 8
@@ -98,7 +98,7 @@ def test_a_pool_is_measured_as_the_cluster_measures_it_on_its_nodes_of_slurm() -
 
 def test_an_image_is_started_by_pyxis_and_minutes_shorten_the_job() -> None:
     given = slurm(container_image="nccl.sqsh")
-    spec = operations.measure_spec(given, SITE, "h100", ["gpu-1"], ON, 2)
+    spec = operations.measure_spec(given, SITE, "h100", ["gpu-1"], ON, 2, Path("x"))
     assert "--container-image=nccl.sqsh" in spec.script
     assert spec.deadline_seconds == 120
 
@@ -109,7 +109,7 @@ def test_workers_that_were_not_measured_are_named_and_a_pool_without_nodes_has_n
     assert reason == "1 of 3 workers were measured; not: gpu-2, gpu-9"
     assert not_measured(["gpu-1"], ON, result) == not_measured(["gpu-9"], ON, {}) == []
     with pytest.raises(NoVerdict, match="no worker of pool h100 is a node of Slurm: gpu-9"):
-        operations.measure_spec(slurm(), SITE, "h100", ["gpu-9"], ON, None)
+        operations.measure_spec(slurm(), SITE, "h100", ["gpu-9"], ON, None, Path("x"))
 
 
 def test_a_measurement_of_idle_nodes_is_left_to_the_queue_of_slurm() -> None:

@@ -1,4 +1,4 @@
-"""`busbar measure` and `busbar slurm validate`: pools are measured again, and the worst verdict counts."""
+"""`busbar measure`: pools are measured again, and the worst verdict counts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[MeasureSpe
     return asked
 
 
-def validate(
+def measure(
     folder: Path, monkeypatch: pytest.MonkeyPatch, asked: list[MeasureSpec], verdicts: Mapping[str, Any]
 ) -> Result:
     def collect(spec: MeasureSpec, *_: object) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def validate(
         return summarize(verdicts[Path(spec.folder).parent.name])
 
     monkeypatch.setattr("stacks.slurm.package.measure.collect", collect)
-    return busbar("slurm", "validate", str(folder / "Pulumi.dev.yaml"))
+    return busbar("measure", str(folder / "Pulumi.dev.yaml"))
 
 
 @pytest.mark.parametrize(
@@ -72,10 +72,10 @@ def test_every_pool_is_measured_and_the_worst_verdict_counts(
     of_b: dict[str, Any],
     code: int,
 ) -> None:
-    done = validate(tmp_path, monkeypatch, measured, {"a": of_a, "b": of_b})
+    done = measure(tmp_path, monkeypatch, measured, {"a": of_a, "b": of_b})
     assert done.exit_code == code, done.output
     assert [spec.folder for spec in measured] == [
-        str(tmp_path / ".busbar" / "dev" / pool / "validate") for pool in ("a", "b")
+        str(tmp_path / ".busbar" / "dev" / pool / "measure") for pool in ("a", "b")
     ]
     made = slurm(**SITE)
     of_updates = {job.measure_spec(made, pool, facts(made), "x")["job"] for pool in POOLS}
@@ -89,7 +89,7 @@ def test_a_pass_without_a_host_that_nobody_has_left_out_is_no_verdict(
         "stacks.slurm.package.measure.collect",
         lambda *_: {**summarize(passing()), "nodes_measured": ["gpu-1"]},
     )
-    done = busbar("slurm", "validate", str(tmp_path / "Pulumi.dev.yaml"))
+    done = busbar("measure", str(tmp_path / "Pulumi.dev.yaml"))
     assert done.exit_code == 2, done.output
     assert "not measured: gpu-2" in " ".join(done.output.split())
 
@@ -101,7 +101,7 @@ def test_nothing_is_measured_where_a_host_is_not_ready(
         return Outcome([Finding(("gpu-1",), "7 GPUs, expected 8", "repair it")], {}, 4)
 
     monkeypatch.setattr("stacks.slurm.package.operations.survey", survey)
-    done = validate(tmp_path, monkeypatch, measured, {})
+    done = measure(tmp_path, monkeypatch, measured, {})
     assert done.exit_code == 1 and "gpu-1: 7 GPUs, expected 8" in done.output
     assert measured == []
 
@@ -123,14 +123,13 @@ def passed(measured: list[MeasureSpec], monkeypatch: pytest.MonkeyPatch) -> list
     return measured
 
 
-@pytest.mark.parametrize("words", [("measure",), ("slurm", "validate")])
 def test_a_measurement_is_recorded_for_the_history_of_the_stack(
-    tmp_path: Path, passed: list[MeasureSpec], words: tuple[str, ...]
+    tmp_path: Path, passed: list[MeasureSpec]
 ) -> None:
     file = str(tmp_path / "Pulumi.dev.yaml")
     nothing = busbar("history", file)
     assert nothing.exit_code == 2 and "no measurement of stack dev is recorded" in nothing.stderr
-    done = busbar(*words, file, "--json")
+    done = busbar("measure", file, "--json")
     assert done.exit_code == 0, done.output
     assert [*json.loads(done.stdout)["pools"]] == ["a", "b"]
     shown = busbar("history", file, "--json")
@@ -138,7 +137,7 @@ def test_a_measurement_is_recorded_for_the_history_of_the_stack(
     runs = json.loads(shown.stdout)["runs"]
     assert sorted((each["pool"], each["kind"]) for each in runs) == [("a", "measure"), ("b", "measure")]
     folders = {each.record.folder for each in read_folder(tmp_path / ".busbar" / "dev")}
-    assert folders == {".busbar/dev/a/validate", ".busbar/dev/b/validate"}
+    assert folders == {".busbar/dev/a/measure", ".busbar/dev/b/measure"}
 
 
 @pytest.mark.parametrize(
