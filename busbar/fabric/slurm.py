@@ -7,9 +7,11 @@ its batch host, so no shared home is needed.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,7 +19,8 @@ from typing import Any, Protocol
 from busbar.collect.collector import row_text
 from busbar.collect.spec import settings_with
 from busbar.fabric.measure.history import append
-from busbar.hosts.remote import ScriptError, UnreachableError
+from busbar.hosts.inventory import Login
+from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
 from busbar.judge.archive import JOB, Archive, Record
 from busbar.judge.checks import JobOutcome
 from busbar.judge.collector import Collector, JobNeverStarted, LogLost
@@ -47,6 +50,18 @@ INTERRUPTED = ("CANCELLED", "NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "REVOKED", "D
 # KillWait and UnkillableStepTimeout, 90 s by default, and the time of an epilog.
 COMPLETING_SECONDS = 120
 UNUSABLE = ("down", "drain", "fail", "inval", "unknown", "boot", "power", "maint", "reserved")
+
+
+@contextmanager
+def opened(login: Login) -> Iterator[tuple[asyncio.Runner, Hosts]]:
+    """Hosts for synchronous code. Raises ValueError (unusable key) and ScriptError (bastion)."""
+    with asyncio.Runner() as runner:
+        hosts = Hosts.open(login)
+        entered = runner.run(hosts.__aenter__())
+        try:
+            yield runner, entered
+        finally:
+            runner.run(hosts.__aexit__(None, None, None))
 
 
 class Reach(Protocol):

@@ -17,8 +17,8 @@ from busbar.components.engine.stack import (
 )
 from busbar.config.checks import measurement_warnings
 from stacks.slurm.package import config, outputs
-from stacks.slurm.package.components.hosts import SlurmHosts, SlurmHostsArgs
-from stacks.slurm.package.components.validation import SlurmValidation, SlurmValidationArgs
+from stacks.slurm.package.components.hosts import SlurmHosts
+from stacks.slurm.package.components.validation import SlurmValidation
 
 FOLDER = Path(__file__).resolve().parent
 
@@ -26,13 +26,14 @@ FOLDER = Path(__file__).resolve().parent
 async def main() -> None:
     data, secrets = read_stack(config.PROJECT, config.KEY, config.SECRETS)
     slurm, login = checked(data, secrets, FOLDER, config.load, measurement_warnings, config.ROLES)
-    hosts = SlurmHosts("slurm", SlurmHostsArgs(slurm=slurm, login=login))
+    hosts = SlurmHosts("slurm", slurm=slurm, login=login)
     measured: dict[str, SlurmValidation] = {}
     for pool in slurm.pools if slurm.validation.enabled else ():
-        args = SlurmValidationArgs(slurm=slurm, pool=pool, login=login, facts=hosts.facts)
         # One pool at a time: together they would share switches, and so the bandwidth.
         opts = ResourceOptions(depends_on=[*hosts.steps, *measured.values()])
-        measured[pool] = SlurmValidation(f"nccl-{pool}", args, opts)
+        measured[pool] = SlurmValidation(
+            f"nccl-{pool}", opts, slurm=slurm, pool=pool, login=login, facts=hosts.facts
+        )
     # Named, because Output.all() of nothing is an empty list.
     built = pulumi.Output.all(
         facts=hosts.facts, results={pool: each.result for pool, each in measured.items()}

@@ -13,7 +13,7 @@ CAPABILITY = Capability(
         reasons="slurm_nccl_reasons",
         title="NCCL validation failed",
         raised="validation.run",
-        summary="stacks.slurm.package.summary",
+        summary="stacks.slurm.package.outputs",
     ),
     operations="stacks.slurm.package.operations",
     jobs="stacks.slurm.package.operations:running_jobs",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from busbar import outputs as core
 from busbar.outputs.build import build_measured
@@ -11,6 +12,9 @@ from busbar.outputs.contract import CONTRACT_VERSION as CORE_CONTRACT
 from busbar.outputs.contract import pack_details
 from busbar.text import listed
 from stacks.slurm.package.config import Slurm
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 CONTRACT_VERSION = 1
 """Raised when an output changes its meaning or is removed; a new output alone does not raise it."""
@@ -80,3 +84,21 @@ def as_core(outputs: Mapping[str, Any]) -> dict[str, Any]:
 def gate(outputs: Mapping[str, Any], *, enforce: bool) -> str | None:
     """Why `pulumi up` has to fail, as a text for the terminal; None if it may succeed."""
     return core.CLUSTER.refusal(as_core(outputs), enforce=enforce)
+
+
+def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> RenderableType:
+    """Render the outputs for a terminal; `folder` is where reports were kept. Raises ValueError."""
+    from rich.console import Group
+
+    from busbar.judge.tables import notes
+    from busbar.outputs.summary import pool_notes, pools_of, tables
+
+    found = as_core(outputs)
+    pools = pools_of(found)
+    listed = [("controller", str(found.get("controller")))]
+    for name, members in (found.get("partitions") or {}).items():
+        listed.append(("partition", f"{name}: {', '.join(members)}"))
+    if versions := found.get("versions"):
+        texts = [f"{name} {version}" for name, version in sorted(versions.items())]
+        listed.append(("versions", ", ".join(texts)))
+    return Group(*tables(found, pools, folder), *notes([*listed, *pool_notes(pools, folder)]))

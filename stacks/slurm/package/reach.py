@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from busbar.fabric.slurm import SCRIPT, SCRIPT_SECONDS
+from busbar.fabric.slurm import SCRIPT, SCRIPT_SECONDS, opened
 from busbar.hosts.inventory import Host, Login
 from busbar.hosts.remote import Hosts, on_each
 
@@ -54,10 +54,5 @@ def over_ssh(login: Login, controller: Host, nodes: Sequence[Host]) -> Iterator[
 
     Raises ValueError (unusable key) and ScriptError (bastion).
     """
-    with asyncio.Runner() as runner:
-        opened = Hosts.open(login)
-        hosts = runner.run(opened.__aenter__())
-        try:
-            yield OverSsh(runner, hosts, controller, nodes)
-        finally:
-            runner.run(opened.__aexit__(None, None, None))
+    with opened(login) as (runner, hosts):
+        yield OverSsh(runner, hosts, controller, nodes)

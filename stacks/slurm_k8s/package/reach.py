@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from busbar.fabric.slurm import SCRIPT, SCRIPT_SECONDS
+from busbar.fabric.slurm import SCRIPT, SCRIPT_SECONDS, opened
 from busbar.hosts.inventory import Host, Login
 from busbar.hosts.remote import Hosts, UnreachableError
 from busbar.kube.client import Api, ApiError
@@ -68,10 +68,5 @@ class InPods:
 @contextmanager
 def in_pods(login: Login, servers: Sequence[Host], api: Api, namespace: str) -> Iterator[InPods]:
     """The pods of Slurm by way of `servers`. Raises ValueError (unusable key) and ScriptError (bastion)."""
-    with asyncio.Runner() as runner:
-        opened = Hosts.open(login)
-        hosts = runner.run(opened.__aenter__())
-        try:
-            yield InPods(runner, hosts, servers, api, namespace)
-        finally:
-            runner.run(opened.__aexit__(None, None, None))
+    with opened(login) as (runner, hosts):
+        yield InPods(runner, hosts, servers, api, namespace)

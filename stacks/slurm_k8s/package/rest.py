@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from busbar.fabric.slurm import overdue
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.objects import find
 from stacks.slurm_k8s.package.values import API_VERSION, JWT_KEY, RELEASE
@@ -182,8 +181,13 @@ class SlurmApi:
         """Node -> which job has ended and does not leave it (busbar.fabric.slurm.overdue)."""
         jobs = self._asked().get(f"{self._base}/jobs/").get("jobs") or []
         late = [each for each in jobs if "COMPLETING" in states_of(each)]
+        if not late:
+            return {}
+        # Imported here, because it brings the judge, which no update needs.
+        from busbar.fabric.slurm import overdue
+
         controller = f"/apis/{API_VERSION}/namespaces/{self.namespace}/controllers/{RELEASE}"
-        found = find(self._kube, controller) if late else None
+        found = find(self._kube, controller)
         lines = str((found or {"spec": {}})["spec"].get("extraConf") or "").splitlines()
         parameters = {name: value for name, _, value in (line.partition("=") for line in lines)}
         texts = {}

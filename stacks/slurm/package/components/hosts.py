@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pulumi
@@ -33,14 +32,6 @@ CONTROLLER_SECONDS = 1800
 REMOVAL_SECONDS = 900
 
 
-@dataclass(frozen=True, kw_only=True)
-class SlurmHostsArgs:
-    """A checked configuration, and the login."""
-
-    slurm: Slurm
-    login: SshLogin
-
-
 class SlurmHosts(pulumi.ComponentResource):
     """Makes a Command that queries all hosts, two per host (removal and installation), and those of NFS.
 
@@ -51,11 +42,13 @@ class SlurmHosts(pulumi.ComponentResource):
     facts: pulumi.Output[Mapping[str, dict[str, Any]]]
     steps: list[remote.Command]
 
-    def __init__(self, name: str, args: SlurmHostsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self, name: str, opts: pulumi.ResourceOptions | None = None, *, slurm: Slurm, login: SshLogin
+    ) -> None:
         super().__init__("busbar:slurm:SlurmHosts", name, None, opts)
-        self._name, self._slurm, self._login = name, args.slurm, args.login
-        self._hosts = preflight.hosts_of(args.slurm)
-        self._cancel_jobs = str(args.slurm.removal.cancel_jobs).lower()
+        self._name, self._slurm, self._login = name, slurm, login
+        self._hosts = preflight.hosts_of(slurm)
+        self._cancel_jobs = str(slurm.removal.cancel_jobs).lower()
         # Changed arguments would make another key, with which no daemon responds.
         generated = pulumi.ResourceOptions(parent=self, ignore_changes=[*TOKEN_ARGUMENTS])
         self._key = create_password(f"{name}-key", generated).result

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pulumi
@@ -15,32 +14,30 @@ from stacks.slurm.package import job
 from stacks.slurm.package.config import Slurm
 
 
-@dataclass(frozen=True, kw_only=True)
-class SlurmValidationArgs:
-    """One pool of a checked configuration. `facts`: host -> the facts that preflight found."""
-
-    slurm: Slurm
-    pool: str
-    login: SshLogin
-    facts: pulumi.Output[Mapping[str, dict[str, Any]]]
-
-
 class SlurmValidation(pulumi.ComponentResource):
     """Makes one Command, which submits the job, follows it and judges its log.
 
     It measures again when the nodes, versions, image, arguments or `validation.run` change. If only the
-    expectation changes, it judges the kept log again. `result`: the PoolResult as JSON values.
+    expectation changes, it judges the kept log again. `facts`: host -> the facts that preflight found.
+    `result`: the PoolResult as JSON values.
     """
 
     result: pulumi.Output[dict[str, Any]]
 
     def __init__(
-        self, name: str, args: SlurmValidationArgs, opts: pulumi.ResourceOptions | None = None
+        self,
+        name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        slurm: Slurm,
+        pool: str,
+        login: SshLogin,
+        facts: pulumi.Output[Mapping[str, dict[str, Any]]],
     ) -> None:
         super().__init__("busbar:slurm:SlurmValidation", name, None, opts)
-        folder = f"{stack_folder()}/{args.pool}"
-        stdin: pulumi.Output[str] = args.facts.apply(
-            lambda facts: with_login(job.measure_spec(args.slurm, args.pool, facts, folder), args.login)
+        folder = f"{stack_folder()}/{pool}"
+        stdin: pulumi.Output[str] = facts.apply(
+            lambda found: with_login(job.measure_spec(slurm, pool, found, folder), login)
         )
         own = pulumi.ResourceOptions(parent=self)
         collect = create_hosts_command(f"{name}-collect", "slurm collect", stdin, own)

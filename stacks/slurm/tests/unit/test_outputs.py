@@ -11,7 +11,7 @@ from rich.console import Console
 from busbar.outputs.contract import summarize
 from stacks.slurm.package import outputs
 from stacks.slurm.package.config import Slurm
-from stacks.slurm.package.summary import summary
+from stacks.slurm.package.outputs import summary
 from stacks.slurm.tests.support import compute, configured, facts, slurm
 from tests.support.verdicts import failing, passing
 
