@@ -131,41 +131,47 @@ class Roll:
                 self._note_limit(partition, json.dumps([written, now]))
 
     def _put_back_limits(self) -> None:
-        """Set these again, unless the stack file has another limit now."""
-        held: dict[str, int | None] = {}
-        for partition, nodeset in self._partitions().items():
-            if note := (nodeset["metadata"].get("annotations") or {}).get(LIMIT):
-                written, now = json.loads(note)
-                if written == _max_time(nodeset):
-                    held[partition] = now
-        try:
-            if held:
-                self._hold(held)
-        except ApiError as error:
-            if not error.not_found:
-                raise
-            lost = listed([f"{name} {minutes or 'UNLIMITED'}" for name, minutes in held.items()])
-            self.progress(
-                f"warning: time limits of partitions, in minutes, were changed and are lost: {lost}. Fix: "
-                "scontrol update partitionname=NAME maxtime=MINUTES; with Slurm 26.05 they stay"
-            )
+        """Set these until slurmctld has read its files, or has started again, and forget them."""
+        if limits := self._noted_limits():
+            self._touch_slurmctld(str(self.clock.now()))
+            reading = Deadline(self.clock, LIMIT_SECONDS)
+
+            def look() -> bool | Pending:
+                is_done = not self._set_limits(limits) or reading.passed
+                return is_done or Pending("slurmctld may not have read its files yet")
+
+            self._wait(look, self.spec.timeout_seconds)
         for partition, nodeset in self._partitions().items():
             if LIMIT in (nodeset["metadata"].get("annotations") or {}):
                 self._note_limit(partition, None)
 
-    def _hold(self, limits: Mapping[str, int | None]) -> None:
-        """Set time limits of partitions until slurmctld has read its files, or has started again."""
-        self._touch_slurmctld(str(self.clock.now()))
-        reading = Deadline(self.clock, LIMIT_SECONDS)
+    def _noted_limits(self) -> dict[str, int | None]:
+        """Partition -> the limit that was noted, unless the stack file has another one since then."""
+        noted: dict[str, int | None] = {}
+        for partition, nodeset in self._partitions().items():
+            if note := (nodeset["metadata"].get("annotations") or {}).get(LIMIT):
+                written, now = json.loads(note)
+                if written == _max_time(nodeset):
+                    noted[partition] = now
+        return noted
 
-        def look() -> bool | Pending:
-            found = self.slurm.time_limits()
-            for partition, minutes in limits.items():
-                if found.get(partition, minutes) != minutes:
-                    self.slurm.limit_time(partition, minutes)
-            return reading.passed or Pending("slurmctld may not have read its files yet")
-
-        self._wait(look, self.spec.timeout_seconds, lambda error: error.transient)
+    def _set_limits(self, limits: Mapping[str, int | None]) -> bool:
+        """Set time limits of partitions that have others. Returns whether Slurm can be told."""
+        found = self.slurm.time_limits() if limits else {}
+        other = {name: minutes for name, minutes in limits.items() if found.get(name, minutes) != minutes}
+        try:
+            for partition, minutes in other.items():
+                self.slurm.limit_time(partition, minutes)
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            lost = listed([f"{name} {minutes or 'UNLIMITED'}" for name, minutes in other.items()])
+            self.progress(
+                f"warning: time limits of partitions, in minutes, were changed and are lost: {lost}. Fix: "
+                "scontrol update partitionname=NAME maxtime=MINUTES; with Slurm 26.05 they stay"
+            )
+            return False
+        return True
 
     def _partitions(self) -> dict[str, JsonObject]:
         """Partition -> the NodeSet that makes it."""
@@ -208,6 +214,7 @@ class Roll:
                 f"{RELEASE}-controller-0 -c reconfigure"
             ) from timeout
         self._annotate(path, {_UNREAD: None})
+        self._set_limits(self._noted_limits())
 
     def release_leaving(self) -> list[str]:
         """Drain the nodes that leave with fewer workers or with a pool, and wait for their jobs.
@@ -470,14 +477,9 @@ class Roll:
     def _annotate(self, path: str, annotations: Mapping[str, str | None]) -> None:
         self.api.merge(path, {"metadata": {"annotations": annotations}})
 
-    def _wait(
-        self,
-        look: Callable[[], bool | Pending],
-        seconds: float,
-        retry_on: Callable[[ApiError], bool] = transient,
-    ) -> None:
+    def _wait(self, look: Callable[[], bool | Pending], seconds: float) -> None:
         deadline = Deadline(self.clock, seconds)
-        wait_until(look, deadline, poll_seconds=1, progress=self.progress, retry_on=retry_on)
+        wait_until(look, deadline, poll_seconds=1, progress=self.progress, retry_on=transient)
 
 
 def _max_time(nodeset: JsonObject) -> int | None:

@@ -624,8 +624,11 @@ class Configured(Rolling):
             fields = self.objects[CONFIG]["metadata"]["managedFields"]
             fields.append({"time": "1970-01-01T01:00:00Z"})
             if self.reads:
-                self.clock.at(self.clock.time + 20, lambda: setattr(self, "read_at", 3605))
+                self.clock.at(self.clock.time + 20, self._read)
         return super().merge(path, body)
+
+    def _read(self) -> None:
+        self.read_at, self.limits = 3605, {"h100": None}
 
 
 def test_gres_conf_is_written_first_and_slurmctld_must_have_it() -> None:
@@ -633,6 +636,13 @@ def test_gres_conf_is_written_first_and_slurmctld_must_have_it() -> None:
     step(cluster, "before-change", gres_conf="Name=gpu File=/dev/nvidia[0-1]\n")
     assert cluster.clock.time >= 20
     assert cluster.objects[CONFIG]["data"]["gres.conf"] == "Name=gpu File=/dev/nvidia[0-1]\n"
+
+
+def test_a_time_limit_that_somebody_has_set_holds_while_jobs_of_leaving_nodes_are_waited_for() -> None:
+    cluster = Configured()
+    cluster.limits["h100"] = 60
+    step(cluster, "before-change", gres_conf="Name=gpu File=/dev/nvidia[0-1]\n")
+    assert (cluster.read_at, cluster.limits) == (3605, {"h100": 60})
 
 
 def test_an_unchanged_gres_conf_is_not_written() -> None:
