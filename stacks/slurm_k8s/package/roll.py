@@ -23,6 +23,7 @@ from busbar.kube.client import ApiError, JsonObject
 from busbar.kube.nodes import NODES
 from busbar.kube.pods import issues_of, readiness
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
+from busbar.manifests.names import digest
 from busbar.models import StrictModel
 from busbar.text import listed
 from stacks.slurm_k8s.package.rest import (
@@ -47,6 +48,8 @@ _GRES = "gres.conf"
 _SLURMCTLD = "app.kubernetes.io/component=controller"
 # Annotation of the ConfigMap, until slurmctld has read gres.conf.
 _UNREAD = "busbar/gres-conf-unread"
+# Annotation of the same: the digest of the slurm.conf that slurmctld had read before the change.
+_READ = "busbar/slurm-conf-read"
 RECONFIGURE_SECONDS = 180
 LIMIT = "busbar/slurm-max-time"
 """Annotation of a NodeSet: the MaxTime of its partition in slurm.conf, and the one that somebody has set."""
@@ -190,31 +193,50 @@ class Roll:
 
         A node whose GRES are not in it is invalid, and stays drained.
         """
-        path = f"{self._path}/configmaps/{RELEASE}-config-extra"
-        found = objects.find(self.api, path)
+        found = objects.find(self.api, self._files_path)
         if found is None:
             return
         if str((found.get("data") or {}).get(_GRES, "")).strip() != self.spec.gres_conf.strip():
-            unread = {"annotations": {_UNREAD: "true"}}
-            found = self.api.merge(path, {"metadata": unread, "data": {_GRES: self.spec.gres_conf}})
+            body = {"metadata": {"annotations": {_UNREAD: "true"}}, "data": {_GRES: self.spec.gres_conf}}
+            found = self.api.merge(self._files_path, body)
             self._touch_slurmctld(found["metadata"]["resourceVersion"])
         if _UNREAD not in (found["metadata"].get("annotations") or {}):
             return
-        times = [datetime.fromisoformat(each["time"]) for each in found["metadata"]["managedFields"]]
+        self._await_reading(found, _GRES, "no NodeSet was changed")
+        self._annotate(self._files_path, {_UNREAD: None})
+        self._set_limits(self._noted_limits())
+
+    def note_conf(self) -> None:
+        """Note which slurm.conf slurmctld has read, unless a later one was not read in an earlier update."""
+        conf, files = objects.find(self.api, self._conf_path), objects.find(self.api, self._files_path)
+        if conf and files and _READ not in (files["metadata"].get("annotations") or {}):
+            self._annotate(self._files_path, {_READ: digest(conf.get("data"))})
+
+    def _await_conf(self) -> None:
+        """Wait until slurmctld has read a changed slurm.conf: where it refuses that, it keeps the former."""
+        conf, files = objects.find(self.api, self._conf_path), objects.find(self.api, self._files_path)
+        noted = ((files or {"metadata": {}})["metadata"].get("annotations") or {}).get(_READ)
+        if not (conf and noted):
+            return
+        if digest(conf.get("data")) != noted:
+            self._touch_slurmctld(conf["metadata"]["resourceVersion"])
+            self._await_reading(conf, "slurm.conf", "slurmctld may refuse it: correct slurm_conf or values")
+        self._annotate(self._files_path, {_READ: None})
+
+    def _await_reading(self, config_map: JsonObject, file: str, then: str) -> None:
+        times = [datetime.fromisoformat(each["time"]) for each in config_map["metadata"]["managedFields"]]
         changed = max(times).timestamp()
 
         def look() -> bool | Pending:
-            return self.slurm.read_at() >= changed or Pending("slurmctld has not read the new gres.conf yet")
+            return self.slurm.read_at() >= changed or Pending(f"slurmctld has not read the new {file} yet")
 
         try:
             self._wait(look, RECONFIGURE_SECONDS)
         except TimedOut as timeout:
             raise Failed(
-                f"{timeout}; no NodeSet was changed. Fix: kubectl -n {self.spec.namespace} logs "
-                f"{RELEASE}-controller-0 -c reconfigure"
+                f"{timeout}; {then}. Fix: kubectl -n {self.spec.namespace} logs {RELEASE}-controller-0 -c "
+                "reconfigure"
             ) from timeout
-        self._annotate(path, {_UNREAD: None})
-        self._set_limits(self._noted_limits())
 
     def release_leaving(self) -> list[str]:
         """Drain the nodes that leave with fewer workers or with a pool, and wait for their jobs.
@@ -237,6 +259,7 @@ class Roll:
         """Replace every outdated pod, at most `max_unavailable` at once."""
         self._restart_idle_operator()
         self._wait(self._settled, self.spec.timeout_seconds)
+        self._await_conf()
         self._put_back_limits()
         self._forget_removed()
         self._put_back()
@@ -461,6 +484,16 @@ class Roll:
 
     def _nodesets(self) -> list[JsonObject]:
         return self.api.list(self._nodesets_path)
+
+    @property
+    def _conf_path(self) -> str:
+        """The ConfigMap with slurm.conf, which the operator writes."""
+        return f"{self._path}/configmaps/{RELEASE}-config"
+
+    @property
+    def _files_path(self) -> str:
+        """The ConfigMap with the other files, which the chart writes."""
+        return f"{self._path}/configmaps/{RELEASE}-config-extra"
 
     @property
     def _nodesets_path(self) -> str:

@@ -58,6 +58,7 @@ def run(api: ProxyApi, spec: StepSpec, clock: Clock, progress: ProgressCallback)
     )
     if spec.step == "before-change" and found == READY:
         roll.note_limits()
+        roll.note_conf()
         roll.write_gres()
         return roll.release_leaving()
     return found

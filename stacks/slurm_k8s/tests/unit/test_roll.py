@@ -31,6 +31,7 @@ OPERATORS = "/api/v1/namespaces/slinky/pods"
 HASH = "controller.kubernetes.io/hash"
 NODESET = "slurm-worker-h100"
 CONFIG = "/api/v1/namespaces/slurm/configmaps/slurm-config-extra"
+SLURM_CONF = "/api/v1/namespaces/slurm/configmaps/slurm-config"
 BACK_SECONDS = 8
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 
@@ -613,6 +614,10 @@ class Configured(Rolling):
         fields = [{"time": "1970-01-01T00:10:00Z"}]
         metadata = {"name": "slurm-config-extra", "managedFields": fields, "resourceVersion": "7"}
         self.objects[CONFIG] = {"metadata": metadata, "data": {"gres.conf": "Name=gpu File=/dev/nvidia0\n"}}
+        self.objects[SLURM_CONF] = {
+            "metadata": {**metadata, "name": "slurm-config"},
+            "data": {"slurm.conf": "a"},
+        }
 
     def get(self, path: str, **query: str) -> JsonObject:
         if path == f"{REST}/diag/":
@@ -629,6 +634,11 @@ class Configured(Rolling):
 
     def _read(self) -> None:
         self.read_at, self.limits = 3605, {"h100": None}
+
+    def write_conf(self, text: str) -> None:
+        """Change slurm.conf, as the operator does."""
+        metadata = {"managedFields": [{"time": "1970-01-01T01:00:00Z"}], "resourceVersion": "8"}
+        self.objects[SLURM_CONF] = {"metadata": metadata, "data": {"slurm.conf": text}}
 
 
 def test_gres_conf_is_written_first_and_slurmctld_must_have_it() -> None:
@@ -648,7 +658,32 @@ def test_a_time_limit_that_somebody_has_set_holds_while_jobs_of_leaving_nodes_ar
 def test_an_unchanged_gres_conf_is_not_written() -> None:
     cluster = Configured()
     step(cluster, "before-change", gres_conf="Name=gpu File=/dev/nvidia0")
-    assert (cluster.changes, cluster.clock.time) == (0, 0)
+    assert not [path for path, body in cluster.patched if "data" in body]
+    assert cluster.clock.time == 0
+
+
+def test_pods_are_replaced_after_slurmctld_has_read_a_changed_slurm_conf() -> None:
+    cluster = Configured()
+    step(cluster, "before-change", gres_conf="Name=gpu File=/dev/nvidia0")
+    cluster.write_conf("b")
+    cluster.clock.at(20, cluster._read)
+    step(cluster)
+    assert cluster.order and cluster.clock.time >= 20
+    assert cluster.objects[CONFIG]["metadata"]["annotations"] == {}
+
+
+def test_a_slurm_conf_that_slurmctld_does_not_read_fails_the_update_until_it_is_corrected() -> None:
+    cluster = Configured()
+    for _ in range(2):
+        step(cluster, "before-change", gres_conf="Name=gpu File=/dev/nvidia0")
+        cluster.write_conf("SchedulerType=sched/nope")
+        with pytest.raises(
+            Failed, match=r"has not read the new slurm\.conf yet.* correct slurm_conf or values"
+        ):
+            step(cluster)
+    cluster.write_conf("a")
+    step(cluster)
+    assert cluster.hashes() == {"b"}
 
 
 def test_without_the_new_gres_conf_in_slurmctld_nothing_changes_also_when_tried_again() -> None:
