@@ -71,7 +71,8 @@ class Capability:
     help: str
     """One line on that group."""
     commands: str
-    """Module with `register`, which adds the commands. With a project it has `describe`, for check-config."""
+    """Module with `register`, which adds the commands, if any. With a project it has `describe`, for
+    check-config."""
     schema: str | None = None
     """Module with `stack_schema`, if there is a Pulumi project, which is called busbar-NAME."""
     gate: Gate | None = None
@@ -108,7 +109,10 @@ class Capability:
     """Function that judges a folder with a kept log of its gate again: Path -> Verdict or None."""
 
     def register(self, group: Typer) -> None:
-        importlib.import_module(self.commands).register(group)
+        add = getattr(importlib.import_module(self.commands), "register", None)
+        group.info.hidden = add is None  # help does not list a group without commands for people
+        if add:
+            add(group)
 
     @property
     def project(self) -> str:

@@ -5,18 +5,19 @@ Each part can be used without the others. `busbar/components/frame.py` is the pa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import StrictBool, ValidationError
+from pydantic import Field, StrictBool, ValidationError
 
 from busbar.capability import Gate
 from busbar.config.cluster import Chart
-from busbar.config.types import Seconds, StackName, Url
+from busbar.config.types import Int, Seconds, StackName, Url
 from busbar.exits import Failed
-from busbar.finding import Finding, KeyPath, path_of
+from busbar.finding import Finding, KeyPath, path_of, with_fix
 from busbar.kube.client import Api, JsonObject
 from busbar.kube.pods import namespace_report
+from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
 from busbar.models import ConfigModel, OutputModel, StrictModel, problems
 from busbar.operations.verify import CLUSTER
 from busbar.text import listed
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+POLL_SECONDS = 5.0
 _RELEASE = "meta.helm.sh/release-name"
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 # Kind of a workload -> its path below the namespace, and where it has the numbers of wanted and ready pods.
@@ -44,6 +46,20 @@ class OnCluster(ConfigModel):
 
     cluster: StackName
     """The stack that created the cluster, as organization/busbar/STACK."""
+
+
+class GateConfig(ConfigModel):
+    """Base of the section by which an update is decided, the one that its Gate names in `raised`."""
+
+    enforce: bool = True
+    """Let `pulumi up` fail unless it passed."""
+    run: Annotated[Int, Field(ge=1)] = 1
+    """Its number: raise it to do it again without another change."""
+
+    @property
+    def is_gate(self) -> bool:
+        """True if `pulumi up` fails without a pass."""
+        return self.enforce
 
 
 class InstalledChart(Chart):
@@ -98,6 +114,26 @@ def without_class(api: Api, wanted: str | None, where: KeyPath) -> Iterator[Find
         names = ", ".join(each["metadata"]["name"] for each in api.list(CLASSES))
         what = f"there is no StorageClass {wanted}" if wanted else "no StorageClass is the default one"
         yield Finding(where, f"{what}; the cluster has {names or 'none'}", "name one that it has")
+
+
+def left_after(
+    seconds: float,
+    look: Callable[[], Iterable[Finding]],
+    clock: Clock,
+    progress: ProgressCallback,
+) -> list[str]:
+    """Look until there are no findings, or for this time. Returns those that are left as texts."""
+    reasons: list[str] = []
+
+    def looked() -> bool | Pending:
+        reasons[:] = [with_fix(each.what, each.fix) for each in look()]
+        return Pending(reasons[0]) if reasons else True
+
+    try:
+        wait_until(looked, Deadline(clock, seconds), poll_seconds=POLL_SECONDS, progress=progress)
+    except TimedOut as error:
+        return reasons or [error.state]
+    return []
 
 
 class CheckResult(StrictModel):

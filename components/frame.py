@@ -29,7 +29,7 @@ from busbar.components.engine.stack import (
     refuse_other_cluster,
 )
 from busbar.config.project import ProjectConfig
-from busbar.frame import InstalledChart, OnCluster
+from busbar.frame import GateConfig, InstalledChart, OnCluster
 from busbar.manifests.names import digest
 from busbar.manifests.operators import Operator
 from busbar.outputs import ClusterOutputs
@@ -123,18 +123,17 @@ class Installation(Generic[C]):
 def run(
     capability: Capability,
     project: ProjectConfig[C],
-    folder: Path,
+    file: str,
     install: Callable[[Installation[C]], pulumi.Output[dict[str, Any]]],
     *,
     outputs: type[BaseModel],
-    enforce: Callable[[C], bool],
     refusals: Callable[[ClusterOutputs, C], Iterable[str]] = lambda *_: (),
 ) -> None:
-    """Run the program of `folder`.
+    """Run the program in `file`, which has the folder `helm_values` beside it.
 
     `install` registers its resources; the values that it returns are exported by the fields of `outputs`.
-    `enforce`: whether `pulumi up` fails unless they pass the gate. `refusals`: why nothing may be installed
-    on a cluster that has passed, each with its fix.
+    `refusals`: why nothing may be installed on a cluster that has passed, each with its fix. The section of
+    the configuration that the gate names is a GateConfig.
     """
     gate = capability.gate
     assert gate is not None  # which each capability with a project has
@@ -149,11 +148,13 @@ def run(
             raise pulumi.RunError("\n".join(found))
         await refuse_other_cluster(cluster.cluster_name, cluster.identifier)
         provider = create_cluster_provider(cluster.kubeconfig, cluster.identifier)
-        on = Installation(capability.name, config, cluster, folder / "helm_values", provider)
+        helm_values = Path(file).resolve().parent / "helm_values"
+        on = Installation(capability.name, config, cluster, helm_values, provider)
         built = install(on)
         check_after_deletions(cluster.kubeconfig, on.made)
         export_all({name: built[name] for name in outputs.model_fields})
-        await fail_unless_passed(built, enforce=enforce(config), gate=gate.refusal)
+        section: GateConfig = getattr(config, gate.raised.partition(".")[0])
+        await fail_unless_passed(built, enforce=section.is_gate, gate=gate.refusal)
 
     end_quietly_when_interrupted()
     pulumi.run(main)

@@ -71,12 +71,4 @@ def install(on: Installation[Training]) -> pulumi.Output[dict[str, Any]]:
     ).apply(lambda found: build_outputs(training, on.cluster.cluster_name, targets, **found))
 
 
-run(
-    CAPABILITY,
-    CONFIG,
-    PROJECT,
-    install,
-    outputs=Outputs,
-    enforce=lambda training: training.proof.is_gate,
-    refusals=target.refusals,
-)
+run(CAPABILITY, CONFIG, __file__, install, outputs=Outputs, refusals=target.refusals)

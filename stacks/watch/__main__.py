@@ -1,6 +1,5 @@
 """The program of stacks/watch: monitors a measured fabric. It has wiring only; see package/components.py."""
 
-from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -30,11 +29,4 @@ def install(on: Installation[Watch]) -> pulumi.Output[dict[str, Any]]:
     return monitoring.result.apply(lambda printed: build_outputs(watch, on.cluster.cluster_name, printed))
 
 
-run(
-    CAPABILITY,
-    CONFIG,
-    Path(__file__).resolve().parent,
-    install,
-    outputs=Outputs,
-    enforce=lambda watch: watch.check.enforce,
-)
+run(CAPABILITY, CONFIG, __file__, install, outputs=Outputs)

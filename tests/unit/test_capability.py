@@ -75,6 +75,8 @@ def test_one_of_another_distribution_is_found_by_its_entry_point(
     assert "probe" in {each.name for each in capabilities()}
     gate = gate_of({"probe_version": 1})
     assert gate is not None and gate.title == "probe failed"
+    # Its module has no commands for people.
+    assert build().commands["probe"].hidden
 
 
 def test_one_of_commands_only_needs_no_gate_and_no_schema(

@@ -26,7 +26,7 @@ from busbar.config.types import (
     own_namespace,
 )
 from busbar.finding import Finding
-from busbar.frame import InstalledChart, OnCluster
+from busbar.frame import GateConfig, InstalledChart, OnCluster
 from busbar.models import ConfigModel
 from stacks.training.package import versions
 from stacks.training.package.networks import Network, environment
@@ -90,15 +90,11 @@ class TrainingOperator(ConfigModel):
     """Time until the controller must be available, in seconds."""
 
 
-class Proof(ConfigModel):
+class Proof(GateConfig):
     """A short training run per pool, and the gate on its result."""
 
     enabled: bool = True
     """Run it; if false, training_passed is false."""
-    enforce: bool = True
-    """Let `pulumi up` fail unless the run passed."""
-    run: Annotated[Int, Field(ge=1)] = 1
-    """Number of the run: raise it to train again without another change."""
     image: Image = versions.TORCH_IMAGE
     """Image with Python 3 and torch."""
     backend: Literal["nccl", "gloo"] = "nccl"

@@ -11,10 +11,10 @@ from typing import Any
 
 from pydantic import Field
 
-from busbar.finding import Finding, with_fix
-from busbar.frame import CheckResult, crds_of, not_of_release, refuse, unready, without_class
+from busbar.finding import Finding
+from busbar.frame import CheckResult, crds_of, left_after, not_of_release, refuse, unready, without_class
 from busbar.kube.client import Api, ApiError, JsonObject
-from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
+from busbar.kube.wait import Clock, ProgressCallback
 from busbar.models import StrictModel
 from busbar.operations.verify import CLUSTER
 from busbar.text import listed
@@ -26,7 +26,6 @@ from stacks.watch.package.series import CONFIG_MAP, FILE
 Port = tuple[str, ...]
 """Device and port number, as node_exporter labels them."""
 
-POLL_SECONDS = 5.0
 PROMETHEUS_PORT = 9090
 _IN_PARALLEL = 32
 _WRITTEN = re.compile(r"^busbar_metrics_written_timestamp_seconds (\S+)$", re.MULTILINE)
@@ -104,16 +103,7 @@ class Result(CheckResult):
 def check(api: Api, spec: CheckSpec, clock: Clock, progress: ProgressCallback) -> dict[str, Any]:
     """The step `check`: look until there are no problems, or until the deadline. Returns a Result."""
     seen = _Look(api, spec)
-    reasons: list[str] = []
-
-    def look() -> int | Pending:
-        reasons[:] = [with_fix(each.what, each.fix) for each in seen.problems()]
-        return Pending(reasons[0]) if reasons else len(seen.read)
-
-    try:
-        wait_until(look, Deadline(clock, spec.deadline_seconds), poll_seconds=POLL_SECONDS, progress=progress)
-    except TimedOut as error:
-        reasons = reasons or [error.state]
+    reasons = left_after(spec.deadline_seconds, seen.problems, clock, progress)
     return Result(passed=not reasons, reasons=reasons, nodes=len(seen.read)).model_dump()
 
 

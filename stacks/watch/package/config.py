@@ -28,7 +28,7 @@ from busbar.config.types import (
     own_namespace,
 )
 from busbar.finding import Finding
-from busbar.frame import InstalledChart, OnCluster
+from busbar.frame import GateConfig, InstalledChart, OnCluster
 from busbar.manifests.operators import merge
 from busbar.models import ConfigModel
 from stacks.watch.package import versions
@@ -115,15 +115,6 @@ class Stack(ConfigModel):
         return InstalledChart(enabled=self.enabled, **more)
 
 
-class Check(ConfigModel):
-    """Settings of the check that exporters and rules work."""
-
-    enforce: bool = True
-    """Let `pulumi up` fail unless it passed."""
-    run: Annotated[Int, Field(ge=1)] = 1
-    """Number of the check: raise it to check again without another change."""
-
-
 class NodeProblemDetector(ConfigModel):
     """node-problem-detector on every worker, with busbar's rules for the kernel's log."""
 
@@ -158,7 +149,7 @@ class Watch(OnCluster):
     """Faults in the kernel's log as conditions of Nodes."""
     max_age_hours: Annotated[Int, Field(ge=1)] | None = None
     """Alert when the last measurement of a pool is older; by default never."""
-    check: Check = Check()
+    check: GateConfig = GateConfig()
     """The check that ends an update, and its gate."""
 
 
