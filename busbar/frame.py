@@ -5,6 +5,7 @@ Each part can be used without the others. `busbar/components/frame.py` is the pa
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -16,6 +17,7 @@ from busbar.config.types import Int, Seconds, StackName, Url
 from busbar.exits import Failed
 from busbar.finding import Finding, KeyPath, path_of, with_fix
 from busbar.kube.client import Api, JsonObject
+from busbar.kube.nodes import NODES, Node
 from busbar.kube.pods import namespace_report
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
 from busbar.models import ConfigModel, OutputModel, StrictModel, problems
@@ -183,17 +185,28 @@ def headline(gate: Gate, outputs: Mapping[str, Any], text: str) -> Text:
 
 
 def unready(api: Api, namespaces: Iterable[str]) -> Iterator[Finding]:
-    """Find workloads in these namespaces that have fewer ready pods than they want. Raises ApiError."""
+    """Find workloads in these namespaces that have fewer ready pods than they want. Raises ApiError.
+
+    Pods of DaemonSets on Nodes that are not Ready do not count: the verification of the cluster names these.
+    """
+    gone = {node.name for each in api.list(NODES) if not (node := Node.of(each)).ready}
     for namespace in namespaces:
-        short = [
-            f"{kind} {namespace}/{each['metadata']['name']} has {ready} of {wanted} pods ready"
-            for kind, (path, (part, number), of_ready) in _WORKLOADS.items()
-            for each in api.list(f"/apis/apps/v1/namespaces/{namespace}/{path}")
-            for wanted, ready in [
-                (each.get(part, {}).get(number, 1), each.get("status", {}).get(of_ready, 0))
-            ]
-            if ready < wanted
-        ]
+        pods = api.list(f"/api/v1/namespaces/{namespace}/pods")
+        owners = Counter(
+            owner["name"]
+            for pod in pods
+            for owner in pod["metadata"].get("ownerReferences") or ()
+            if pod["spec"].get("nodeName") in gone and owner["kind"] == "DaemonSet"
+        )
+        short = []
+        for kind, (path, (part, number), of_ready) in _WORKLOADS.items():
+            for each in api.list(f"/apis/apps/v1/namespaces/{namespace}/{path}"):
+                name, ready = each["metadata"]["name"], (each.get("status") or {}).get(of_ready, 0)
+                wanted = (each.get(part) or {}).get(number, 1)
+                if kind == "DaemonSet":
+                    wanted -= owners[name]
+                if ready < wanted:
+                    short.append(f"{kind} {namespace}/{name} has {ready} of {wanted} pods ready")
         if short:
             causes = listed(namespace_report(api, namespace))
             what = "; ".join(short) + (f" ({causes})" if causes else "")

@@ -21,6 +21,7 @@ from busbar.frame import (
     unready,
     without_class,
 )
+from busbar.kube.nodes import NODES
 from tests.support import cli
 from tests.support.kube_cluster import Cluster
 
@@ -118,17 +119,22 @@ def workload(status: dict[str, int], **spec: int) -> dict[str, Any]:
     return {"metadata": {"name": "x"}, "spec": spec, "status": status}
 
 
+def found_in(kind: str, found: Any, pods: Any = (), *nodes: Any) -> list[Finding]:
+    """What `unready` finds in the namespace probe with one workload."""
+    space, core = "/apis/apps/v1/namespaces/probe", "/api/v1/namespaces/probe"
+    kinds = ("daemonsets", "deployments", "statefulsets")
+    objects: dict[str, Any] = {f"{space}/{each}": [] for each in kinds}
+    more = {f"{core}/pods": [*pods], f"{core}/events": [], NODES: [*nodes]}
+    return [*unready(Cluster({**objects, f"{space}/{kind}": [found], **more}), ["probe"])]
+
+
 @pytest.mark.parametrize(
     ("kind", "found", "said"),
     [
         ("deployments", workload({"readyReplicas": 2}, replicas=2), None),
         ("deployments", workload({}, replicas=0), None),
         ("deployments", workload({}), "Deployment probe/x has 0 of 1 pods ready"),
-        (
-            "statefulsets",
-            workload({"readyReplicas": 1}, replicas=2),
-            "StatefulSet probe/x has 1 of 2 pods ready",
-        ),
+        ("statefulsets", workload({}, replicas=2), "StatefulSet probe/x has 0 of 2 pods ready"),
         ("daemonsets", workload({"desiredNumberScheduled": 3, "numberReady": 3}), None),
         (
             "daemonsets",
@@ -138,15 +144,21 @@ def workload(status: dict[str, int], **spec: int) -> dict[str, Any]:
     ],
 )
 def test_workloads_without_all_their_pods_are_found(kind: str, found: Any, said: str | None) -> None:
-    space = "/apis/apps/v1/namespaces/probe"
-    objects: dict[str, Any] = {
-        f"{space}/{each}": [] for each in ("daemonsets", "deployments", "statefulsets")
-    }
-    core = "/api/v1/namespaces/probe"
-    api = Cluster({**objects, f"{space}/{kind}": [found], f"{core}/pods": [], f"{core}/events": []})
-    problems = [*unready(api, ["probe"])]
+    problems = found_in(kind, found)
     assert [each.what for each in problems] == ([said] if said else [])
     assert all(each.kind == "site" and "kubectl -n probe describe pods" in str(each.fix) for each in problems)
+
+
+def test_the_pod_of_a_daemon_set_on_a_node_that_is_off_is_not_missed() -> None:
+    owner = {"kind": "DaemonSet", "name": "x"}
+    pods = [{"metadata": {"name": "x-1", "ownerReferences": [owner]}, "spec": {"nodeName": "gpu-1"}}]
+    daemons = workload({"desiredNumberScheduled": 3, "numberReady": 2})
+    nodes = {
+        ready: {"metadata": {"name": "gpu-1"}, "status": {"conditions": [{"type": "Ready", "status": ready}]}}
+        for ready in ("True", "Unknown")
+    }
+    assert found_in("daemonsets", daemons, pods, nodes["Unknown"]) == []
+    assert len(found_in("daemonsets", daemons, pods, nodes["True"])) == 1
 
 
 def test_a_step_that_no_capability_has_is_bad_usage_and_the_steps_are_named() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from busbar.kube.nodes import NODES
 from stacks.training.package.commands import ready
 from stacks.training.package.storage import (
     SELECTED_NODE,
@@ -182,7 +183,7 @@ def verified(folder: Path, found: dict[str, Any], storage: dict[str, Any]) -> li
         f"{APPS}/{name}/{kind}s" for name in OPERATORS for kind in ("deployment", "daemonset", "statefulset")
     ]
     core = [f"/api/v1/namespaces/{name}/{kind}" for name in OPERATORS for kind in ("pods", "events")]
-    api = Cluster({**{path: [] for path in (*lists, *core)}, **found})
+    api = Cluster({**{path: [] for path in (*lists, *core, NODES)}, **found})
     return [each.what for each in ready(file, outputs(), api)]  # type: ignore[arg-type]
 
 
