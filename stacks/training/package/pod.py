@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from busbar.manifests.ncclrun import TRANSPORT_ENV
-from busbar.manifests.scheduling import GPU_RESOURCE, worker_tolerations
+from busbar.manifests.scheduling import GPU_RESOURCE
 from busbar.outputs import PoolLaunch
 from stacks.training.package import networks
 from stacks.training.package.networks import Attachment
 
-HOSTNAME = "kubernetes.io/hostname"
+Fields = dict[str, Any]
+
 JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-uid"
 
 TORCHRUN_ENV: Mapping[str, str] = {
@@ -57,17 +58,17 @@ def interface_check(attached: Sequence[Attachment], image: str) -> list[dict[str
     ]
 
 
-def shm(launch: PoolLaunch) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Volumes and mounts of /dev/shm: the runtime's own has 64 MiB, in which NCCL's segments do not fit."""
-    volume = {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": launch.shm_size}}
-    return [volume], [{"name": "shm", "mountPath": "/dev/shm"}]
+def volumes(launch: PoolLaunch, *, devices: bool = True) -> tuple[list[Fields], list[Fields]]:
+    """Volumes and mounts of /dev/shm, and of the devices that the profile needs, such as /dev/gdrdrv.
 
-
-def host_paths(launch: PoolLaunch) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Volumes and mounts of the devices that the pool's profile needs, such as /dev/gdrdrv."""
-    paths = sorted(launch.host_paths.items())
-    volumes = [{"name": f"host-{i}", "hostPath": {"path": p, "type": t}} for i, (p, t) in enumerate(paths)]
-    return volumes, [{"name": f"host-{i}", "mountPath": p} for i, (p, _) in enumerate(paths)]
+    The runtime's own /dev/shm has 64 MiB, in which NCCL's segments do not fit.
+    """
+    made: list[Fields] = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": launch.shm_size}}]
+    mounts: list[Fields] = [{"name": "shm", "mountPath": "/dev/shm"}]
+    for index, (path, kind) in enumerate(sorted(launch.host_paths.items()) if devices else ()):
+        made.append({"name": f"host-{index}", "hostPath": {"path": path, "type": kind}})
+        mounts.append({"name": f"host-{index}", "mountPath": path})
+    return made, mounts
 
 
 def locks_memory(launch: PoolLaunch) -> dict[str, Any]:
@@ -78,17 +79,6 @@ def locks_memory(launch: PoolLaunch) -> dict[str, Any]:
     if launch.transport == "socket":
         return {}
     return {"securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}}
-
-
-def placement(launch: PoolLaunch) -> dict[str, Any]:
-    """Fields of a pod that runs on the workers of the pool, and tolerates their taints."""
-    pool = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": sorted(launch.workers)}]}
-    return {
-        "tolerations": worker_tolerations(launch.taints),
-        "affinity": {
-            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [pool]}}
-        },
-    }
 
 
 def close_together(launch: PoolLaunch) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 from busbar.judge import FIRST_LINE, LAST_LINE
 from busbar.manifests.launcher import MARGIN_SECONDS
 from busbar.manifests.names import digest, short
-from busbar.manifests.scheduling import HCA_CHECK, NODE_ENV
+from busbar.manifests.scheduling import HCA_CHECK, HOSTNAME, NODE_ENV, REQUIRED, pod_on
 from stacks.training.package import networks, pod
 from stacks.training.package.config import Training
 from stacks.training.package.storage import pod_volume
@@ -180,21 +180,18 @@ def _pod(target: Target, training: Training, name: str) -> dict[str, Any]:
         **networks.resources(target.attached, launch),
         **({"memory": memory} if memory else {}),
     }
-    volumes: list[dict[str, Any]] = [
+    volumes, mounts = pod.volumes(launch, devices=on_gpus)
+    volumes += [
         {"name": "program", "configMap": {"name": name}},
         {"name": "checkpoints", **pod_volume(training.storage)},
     ]
-    mounts: list[dict[str, Any]] = [
+    mounts += [
         {"name": "program", "mountPath": PROGRAM_FOLDER, "readOnly": True},
         {"name": "checkpoints", "mountPath": CHECKPOINT_FOLDER, **_checkpoint_folder(training, name)},
     ]
-    for more_volumes, more_mounts in (pod.shm(launch), *([pod.host_paths(launch)] if on_gpus else [])):
-        volumes += more_volumes
-        mounts += more_mounts
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": proof.image,
-        "imagePullPolicy": "IfNotPresent",
         "command": ["/bin/sh", "-c", _script(target, training, name)],
         "env": _env(target, training),
         "resources": {
@@ -204,22 +201,15 @@ def _pod(target: Target, training: Training, name: str) -> dict[str, Any]:
         "volumeMounts": mounts,
         **(pod.locks_memory(launch) if on_gpus else {}),
     }
-    placement = pod.placement(launch)
-    placement["affinity"]["podAntiAffinity"] = {
-        "requiredDuringSchedulingIgnoredDuringExecution": [
-            {"labelSelector": {"matchLabels": {JOB_LABEL: name}}, "topologyKey": pod.HOSTNAME}
-        ]
-    }
+    made = pod_on(launch.workers, launch.taints, container)
+    ours = {"labelSelector": {"matchLabels": {JOB_LABEL: name}}, "topologyKey": HOSTNAME}
+    made["affinity"]["podAntiAffinity"] = {REQUIRED: [ours]}
     return {
+        **made,
         "restartPolicy": "Never",
         # Gives each pod the name <job>-<index>.<job>.
         "subdomain": name,
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": 5,
-        **placement,
         **({"runtimeClassName": launch.runtime_class} if on_gpus and launch.runtime_class else {}),
-        "containers": [container],
         "volumes": volumes,
     }
 

@@ -13,6 +13,7 @@ from typing import Any
 from busbar.frame import InstalledChart
 from busbar.manifests.launcher import HOSTFILE
 from busbar.manifests.operators import Operator
+from busbar.manifests.scheduling import pod_on
 from stacks.training.package import networks, pod, versions
 from stacks.training.package.config import Trainer, TrainingOperator
 from stacks.training.package.target import Target
@@ -135,8 +136,7 @@ def _pod_template(
 ) -> dict[str, Any]:
     """A pod with all GPUs and HCAs of a worker. Without a `user`, it runs as the image's user."""
     launch = target.launch
-    volumes, mounts = pod.shm(launch)
-    more_volumes, more_mounts = pod.host_paths(launch)
+    volumes, mounts = pod.volumes(launch)
     env = {**pod.nccl_env(launch, target.attached), **env}
     annotations = networks.pod_annotations(target.attached)
     container: dict[str, Any] = {
@@ -144,17 +144,17 @@ def _pod_template(
         "image": image,
         "env": [{"name": key, "value": env[key]} for key in sorted(env)],
         "resources": {"limits": {**pod.gpu_limits(launch), **networks.resources(target.attached, launch)}},
-        "volumeMounts": [*mounts, *more_mounts],
+        "volumeMounts": mounts,
         **pod.locks_memory(launch),
     }
-    placement = pod.placement(launch)
-    placement["affinity"] |= pod.close_together(launch)
+    placed = pod_on(launch.workers, launch.taints, {})
     spec: dict[str, Any] = {
-        **placement,
+        "tolerations": placed["tolerations"],
+        "affinity": {**placed["affinity"], **pod.close_together(launch)},
         **({"runtimeClassName": launch.runtime_class} if launch.runtime_class else {}),
         **({"initContainers": check} if (check := pod.interface_check(target.attached, image)) else {}),
         "containers": [container],
-        "volumes": [*volumes, *more_volumes],
+        "volumes": volumes,
     }
     if user is not None:
         container["securityContext"] = {**container.get("securityContext", {}), "runAsUser": user}

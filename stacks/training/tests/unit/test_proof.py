@@ -104,17 +104,17 @@ def test_a_pod_has_a_whole_worker_and_may_lock_memory() -> None:
                 ],
                 "resources": {"limits": {"nvidia.com/gpu": 8, "nvidia.com/hostdev": "8"}},
                 "volumeMounts": [
+                    {"name": "shm", "mountPath": "/dev/shm"},
                     {"name": "program", "mountPath": "/busbar/program", "readOnly": True},
                     {"name": "checkpoints", "mountPath": "/busbar/checkpoints"},
-                    {"name": "shm", "mountPath": "/dev/shm"},
                 ],
                 "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
             }
         ],
         "volumes": [
+            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Gi"}},
             {"name": "program", "configMap": {"name": found.name}},
             {"name": "checkpoints", "emptyDir": {}},
-            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Gi"}},
         ],
     }
     assert pod(found) == expected
