@@ -21,6 +21,7 @@ CAPABILITY = Capability(
         "bind-claim": "stacks.training.package.storage:bind",
     },
     ready="stacks.training.package.commands:ready",
+    waits=("storage-bind",),
     job_kinds=("TrainJob", "PyTorchJob"),
     judge="stacks.training.package.collect:judge_folder",
 )

@@ -22,6 +22,7 @@ CAPABILITY = Capability(
         "check": "stacks.watch.package.check:check",
     },
     ready="stacks.watch.package.check:ready",
+    waits=("monitoring-check",),
     changed="stacks.watch.package.series:follow",
     repeat="busbar watch refresh STACK",
 )

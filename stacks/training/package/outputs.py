@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,6 @@ from typing import Any
 from pydantic import Field
 from rich.console import Group, RenderableType
 from rich.table import Table
-from rich.text import Text
 
 from busbar.frame import StackOutputs, headline
 from busbar.judge.archive import VERDICT
@@ -109,8 +108,6 @@ def _reasons(result: Mapping[str, Any] | None, enabled: bool) -> list[str]:
 
 # ---- the tables ------------------------------------------------------------------------------------------
 
-Render = Callable[[Mapping[str, Any]], str | Text]
-
 
 def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> RenderableType:
     """Render the outputs (build_outputs) for a terminal.
@@ -139,62 +136,41 @@ def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> Render
 def _table(pools: Mapping[str, Mapping[str, Any]]) -> Table:
     """A column per pool, a row per result; values that no pool has measured have no row."""
     rows = table("", *pools)
-    for name, render in _ROWS:
-        found = [render(entry) for entry in pools.values()]
+    for name, show, *fields in _ROWS:
+        values = [[entry.get(field) for field in fields] for entry in pools.values()]
+        found = ["" if None in each else show(*each) for each in values]
         if any(found):
             rows.add_row(name, *(each or "-" for each in found))
     return rows
 
 
-def _loss(entry: Mapping[str, Any]) -> str:
-    first, last = entry.get("first_loss"), entry.get("last_loss")
-    return "" if first is None or last is None else f"{first:.4g}, at the end {last:.4g}"
+def _time(seconds: float) -> str:
+    return duration(float(f"{seconds * 1e6:.3g}"))
 
 
-def _allreduce(entry: Mapping[str, Any]) -> str:
-    found, expected = _time(entry, "allreduce_seconds"), _time(entry, "expected_allreduce_seconds")
-    return f"{found}, expected {expected}" if found and expected else found
+def _of_measured(part: float, measured: float) -> str:
+    return f"{share(part)} of {gbps(measured)}"
 
 
-def _busbw(entry: Mapping[str, Any]) -> str:
-    found, measured = entry.get("busbw_gbps"), entry.get("measured_busbw_gbps")
-    if found is None:
-        return ""
-    against = f", {share(entry.get('busbw_fraction'))} of the measured {gbps(measured)}" if measured else ""
-    return gbps(found) + against
+def _checkpoint(written: float, seconds: float) -> str:
+    return f"{size(int(written))} in {_time(seconds)}"
 
 
-def _checkpoint(entry: Mapping[str, Any]) -> str:
-    written = _size(entry, "checkpoint_bytes")
-    return f"{written} in {_time(entry, 'checkpoint_seconds')}" if written else ""
-
-
-def _size(entry: Mapping[str, Any], name: str) -> str:
-    value = entry.get(name)
-    return "" if value is None else size(int(value))
-
-
-def _time(entry: Mapping[str, Any], name: str) -> str:
-    seconds = entry.get(name)
-    return "" if seconds is None else duration(float(f"{seconds * 1e6:.3g}"))
-
-
-def _text(name: str) -> Render:
-    return lambda entry: f"{value:g}" if isinstance(value := entry.get(name, ""), int | float) else str(value)
-
-
-_ROWS: tuple[tuple[str, Render], ...] = (
-    ("verdict", lambda entry: styled(str(entry.get("verdict")))),
-    ("workers", _text("nodes")),
-    ("ranks", _text("ranks")),
-    ("starts", _text("starts")),
-    ("loss", _loss),
-    ("gradients", lambda entry: _size(entry, "gradient_bytes")),
-    ("step", lambda entry: _time(entry, "step_seconds")),
-    ("all-reduce", _allreduce),
-    ("busbw", _busbw),
-    ("checkpoint", _checkpoint),
-    ("torch", _text("torch")),
+# What a row shows, and of which FIELDS: as numbers they are floats in the state of a stack.
+_ROWS: tuple[tuple[Any, ...], ...] = (
+    ("verdict", styled, "verdict"),
+    ("workers", "{:g}".format, "nodes"),
+    ("ranks", "{:g}".format, "ranks"),
+    ("starts", "{:g}".format, "starts"),
+    ("loss", "{:.4g}, at the end {:.4g}".format, "first_loss", "last_loss"),
+    ("gradients", lambda written: size(int(written)), "gradient_bytes"),
+    ("step", _time, "step_seconds"),
+    ("all-reduce", _time, "allreduce_seconds"),
+    ("expected", _time, "expected_allreduce_seconds"),
+    ("busbw", gbps, "busbw_gbps"),
+    ("of measured", _of_measured, "busbw_fraction", "measured_busbw_gbps"),
+    ("checkpoint", _checkpoint, "checkpoint_bytes", "checkpoint_seconds"),
+    ("torch", str, "torch"),
 )
 
 

@@ -12,7 +12,7 @@ from pulumi.runtime import mocks
 
 from busbar.collect.spec import GRACE_SECONDS
 from busbar.manifests.names import digest
-from stacks.training.capability import GATE
+from stacks.training.capability import CAPABILITY, GATE
 from stacks.training.package.outputs import summarize
 from stacks.training.tests.support import CLUSTER, configured
 from stacks.training.tests.unit.made import first, verdict
@@ -409,7 +409,8 @@ def test_without_a_claim_no_object_of_storage_is_created() -> None:
 def test_the_job_starts_after_its_claim_is_bound() -> None:
     for storage in (NFS, CLASS):
         run = on_storage(**storage)
-        bind = run.named("storage-bind")
+        [name] = CAPABILITY.waits  # which `up --converge cluster` runs again
+        bind = run.named(name)
         assert run.waits_for(bind, run.of_type(CLAIM)[0])
         assert run.waits_for(run.of_type(JOB)[0], bind)
 

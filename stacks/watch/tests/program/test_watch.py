@@ -10,7 +10,7 @@ import pulumi
 import pytest
 from pulumi.runtime import mocks
 
-from stacks.watch.capability import GATE
+from stacks.watch.capability import CAPABILITY, GATE
 from stacks.watch.tests.support import CLUSTER, EXISTING, INSTALL, configured, outputs
 from tests.program.answers import KUBECONFIG
 from tests.program.harness import LOCAL, PROVIDER, RELEASE, ROOT, STASH, Resource, Run, run_program, texts
@@ -142,6 +142,7 @@ def test_the_series_are_written_before_the_pod_that_serves_them_and_checked_at_t
     run = up(stack=EXISTING)
     series, check = run.named("monitoring-series"), run.named("monitoring-check")
     assert (command(run, series.name), command(run, check.name)) == ("step watch write", "step watch check")
+    assert CAPABILITY.waits == (check.name,)  # which `up --converge cluster` runs again
     [deployment] = run.of_type(DEPLOYMENT)
     assert run.waits_for(deployment, series)
     for each in [deployment, *run.of_type(DAEMON_SET), *run.of_type(MONITOR), *run.of_type(RULE)]:
