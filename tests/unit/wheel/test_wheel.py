@@ -58,6 +58,7 @@ NEED_STACK: dict[str, Call] = {
     "hosts keys": (("dev",), None, 64),
     "snapshots": (("dev",), None, 64),
     "restore": (("dev", "--snapshot", "daily"), None, 64),
+    "step": (("watch", "survey"), {"install": True}, 64),
     "prepare": ((), {}, 64),
     "remove host": ((), {}, 64),
     "remove cluster": ((), {}, 64),

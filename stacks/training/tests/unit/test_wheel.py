@@ -7,13 +7,7 @@ import pytest
 from busbar.cli.main import build
 from tests.support.wheel import Call, Installed
 
-COLLECT = {"namespace": "n", "job": "j", "folder": ".", "deadline_seconds": 1, "expectation": {}}
-CLAIM = {"namespace": "n", "claim": "c", "worker": "w", "deadline_seconds": 1}
-NEED_STACK: dict[str, Call] = {
-    "collect": ((), COLLECT, 64),
-    "bind-claim": ((), CLAIM, 64),
-    "check": (("Pulumi.yaml", "--verdict", "Pulumi.yaml"), None, 64),
-}
+NEED_STACK: dict[str, Call] = {"check": (("Pulumi.yaml", "--verdict", "Pulumi.yaml"), None, 64)}
 
 
 @pytest.mark.slow

@@ -7,12 +7,7 @@ import pytest
 from busbar.cli.main import build
 from tests.support.wheel import Call, Installed
 
-NEED_STACK: dict[str, Call] = {
-    "survey": ((), {"install": True}, 64),
-    "write": ((), {"namespace": "n", "pools": {}, "results": {}}, 64),
-    "check": ((), {"namespace": "n", "deadline_seconds": 1}, 64),
-    "refresh": (("dev",), None, 64),
-}
+NEED_STACK: dict[str, Call] = {"refresh": (("dev",), None, 64)}
 
 
 @pytest.mark.slow
