@@ -104,8 +104,9 @@ def not_of_release(objects: Iterable[JsonObject], release: str) -> list[str]:
 def storage_class(api: Api, wanted: str | None) -> JsonObject | None:
     """The StorageClass of this name, by default the cluster's default one. Raises ApiError."""
     for each in api.list(CLASSES):
-        is_default = (each["metadata"].get("annotations") or {}).get(_DEFAULT_CLASS) == "true"
-        if each["metadata"]["name"] == wanted if wanted else is_default:
+        metadata = each["metadata"]
+        is_default = (metadata.get("annotations") or {}).get(_DEFAULT_CLASS) == "true"
+        if metadata["name"] == wanted or (is_default and wanted is None):
             return each
     return None
 
@@ -115,7 +116,7 @@ def without_class(api: Api, wanted: str | None, where: KeyPath) -> Iterator[Find
     if storage_class(api, wanted) is None:
         names = ", ".join(each["metadata"]["name"] for each in api.list(CLASSES))
         what = f"there is no StorageClass {wanted}" if wanted else "no StorageClass is the default one"
-        yield Finding(where, f"{what}; the cluster has {names or 'none'}", "name one that it has")
+        yield Finding(where, f"{what}; the cluster has {names or 'none'}", "name one, or create it first")
 
 
 def left_after(

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from busbar.config.findings import show
 from busbar.config.types import (
@@ -26,7 +26,7 @@ from busbar.kube.client import Api, JsonObject
 from busbar.kube.pods import events_about
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
 from busbar.manifests.names import digest, short
-from busbar.models import ConfigModel
+from busbar.models import ConfigModel, StrictModel
 from busbar.operations.verify import CLUSTER
 
 FolderPath = Annotated[
@@ -250,14 +250,8 @@ POLL_SECONDS = 2.0
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 
 
-class StorageRefused(Failed):
-    """Raised if the claim has no volume at the deadline, with the reason."""
-
-
-class ClaimSpec(BaseModel):
+class ClaimSpec(StrictModel):
     """The request of the step `bind-claim`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     namespace: str
     claim: str
@@ -271,7 +265,7 @@ def bind(api: Api, spec: ClaimSpec, clock: Clock, progress: ProgressCallback) ->
 
     The volume is provided at once even if the class waits for the first pod, so that its policy is changed
     before a job writes to it. The reclaim policy becomes Retain, so that deleting the claim or its namespace
-    keeps the data. Raises StorageRefused with the claim's events at the deadline; ApiError.
+    keeps the data. Raises Failed with the claim's events at the deadline; ApiError.
     """
     path = f"/api/v1/namespaces/{spec.namespace}/persistentvolumeclaims/{spec.claim}"
     what = f"PersistentVolumeClaim {spec.namespace}/{spec.claim}"
@@ -282,7 +276,7 @@ def bind(api: Api, spec: ClaimSpec, clock: Clock, progress: ProgressCallback) ->
         if phase == "Bound":
             return claim
         if phase == "Lost":
-            raise StorageRefused(
+            raise Failed(
                 f"{what}: its volume {claim['spec'].get('volumeName')} is gone. Fix: restore the "
                 "PersistentVolume, or delete the claim"
             )
@@ -295,7 +289,7 @@ def bind(api: Api, spec: ClaimSpec, clock: Clock, progress: ProgressCallback) ->
             bound, Deadline(clock, spec.deadline_seconds), poll_seconds=POLL_SECONDS, progress=progress
         )
     except TimedOut as timeout:
-        raise StorageRefused(f"{timeout}. Fix: see the events, and the log of the provisioner") from None
+        raise Failed(f"{timeout}. Fix: see the events, and the log of the provisioner") from None
     of_volume = f"/api/v1/persistentvolumes/{claim['spec']['volumeName']}"
     volume = api.get(of_volume)
     name, policy = volume["metadata"]["name"], volume["spec"].get("persistentVolumeReclaimPolicy")

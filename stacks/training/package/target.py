@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from busbar.judge.nccl import Expectation as Fabric
+from busbar.models import StrictModel
 from busbar.outputs import ClusterOutputs, PoolLaunch, PoolResult
 from busbar.outputs.contract import Curve
 from stacks.training.package import networks
@@ -158,13 +159,11 @@ def _without_expectation(target: Target, proof: Proof) -> Iterator[str]:
         )
 
 
-class Expectation(BaseModel):
+class Expectation(StrictModel):
     """Bandwidths in GB/s (10^9 bytes). `busbw_gbps`: as measured by nccl-tests at this size.
 
     `shared_checkpoint`: whether all hosts must see the same file. `fabric`: evidence required of NCCL.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     nodes: tuple[str, ...] = Field(min_length=1)
     ranks_per_node: int = Field(ge=1)

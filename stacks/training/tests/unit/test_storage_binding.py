@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
+from busbar.exits import Failed
 from busbar.kube.nodes import NODES
 from stacks.training.package.commands import ready
 from stacks.training.package.storage import (
     SELECTED_NODE,
     ClaimSpec,
-    StorageRefused,
     bind,
     claim_name,
     read_binding,
@@ -69,7 +69,7 @@ def bound(api: Cluster, **change: Any) -> dict[str, Any]:
 
 
 def refusal(api: Cluster, **change: Any) -> str:
-    with pytest.raises(StorageRefused) as caught:
+    with pytest.raises(Failed) as caught:
         bound(api, **change)
     return str(caught.value)
 
