@@ -67,13 +67,20 @@ def _describe(training: Training) -> Iterator[str]:
 
 def ready(path: Path, outputs: Mapping[str, Any], api: RestApi) -> list[Finding]:
     """What of the installed software does not work (busbar.capability.Capability.ready)."""
+    from busbar.finding import Finding
     from busbar.frame import unready
+    from busbar.operations.verify import CLUSTER
     from busbar.outputs import ClusterOutputs
     from stacks.training.package import config, networks, storage, target, trainer
 
-    training = target.with_cluster_export(ClusterOutputs.from_dict(outputs), config.read(path))
     charts = (trainer.TRAINER, trainer.TRAINING_OPERATOR, networks.MULTUS)
-    found = unready(api, [each.namespace for each in charts])
+    found = [*unready(api, [each.namespace for each in charts])]
+    training = config.read(path)
+    try:
+        training = target.with_cluster_export(ClusterOutputs.from_dict(outputs), training)
+    except ValueError as error:
+        what, fix = f"the export of the cluster is not known: {error}", f"busbar up on {training.cluster}"
+        return [*found, Finding((CLUSTER,), what, fix, kind="unknown")]
     return [*found, *storage.unbound(api, training.storage, training.namespace)]
 
 

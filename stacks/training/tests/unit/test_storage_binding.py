@@ -174,8 +174,8 @@ APPS = "/apis/apps/v1/namespaces"
 OPERATORS = ("kubeflow-system", "training-operator", "multus")
 
 
-def verified(folder: Path, found: dict[str, Any], storage: dict[str, Any]) -> list[str]:
-    """What `busbar verify` shows of a cluster with these objects, and without others."""
+def verified(folder: Path, found: dict[str, Any], storage: dict[str, Any], **change: Any) -> list[str]:
+    """What `busbar verify` shows of a cluster with these objects only. `change`: of its outputs."""
     file = folder / "Pulumi.prod.yaml"
     config = {"busbar-training:training": configured(storage=storage)}
     file.write_text(yaml.safe_dump({"config": config}))
@@ -184,7 +184,7 @@ def verified(folder: Path, found: dict[str, Any], storage: dict[str, Any]) -> li
     ]
     core = [f"/api/v1/namespaces/{name}/{kind}" for name in OPERATORS for kind in ("pods", "events")]
     api = Cluster({**{path: [] for path in (*lists, *core, NODES)}, **found})
-    return [each.what for each in ready(file, outputs(), api)]  # type: ignore[arg-type]
+    return [each.what for each in ready(file, {**outputs(), **change}, api)]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -198,6 +198,11 @@ def test_a_claim_that_is_not_bound_any_more_is_found(
     found = {path: claim(phase)} if phase else {}
     what = f"PersistentVolumeClaim busbar-training/{name} is {{}}, expected Bound"
     assert verified(tmp_path, found, CLASS) == [what.format(each) for each in said]
+
+
+def test_outputs_that_cannot_be_read_leave_the_claim_unknown(tmp_path: Path) -> None:
+    [what] = verified(tmp_path, {}, CLASS, contract_version=1)
+    assert what.startswith("the export of the cluster is not known: unsupported contract_version 1")
 
 
 def test_an_operator_that_does_not_run_is_found_and_without_a_claim_none_is_asked_for(tmp_path: Path) -> None:
