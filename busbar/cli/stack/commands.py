@@ -242,7 +242,7 @@ def _gate_failed(s: Session, outputs: report.Outputs, gate: Gate) -> int:
     name = outputs.values.get("cluster_name") or s.target.name
     s.fail([f"  - {reason}" for reason in found], title=f"{gate.title} for cluster {name}")
     s.say(f"Next: after the repair {report.next_run(gate, s.target)}, then `{s.command}`.")
-    if gate == CLUSTER:
+    if report.has_hosts(gate):
         hooks.call("gate_failed", s.target.project / s.target.file, s.say)
     return FAILED
 

@@ -183,10 +183,14 @@ def show_uncleaned(console: Console, state: Snapshot, target: Target) -> None:
         console.print(Text(str(record), "bold yellow"))
 
 
+def has_hosts(gate: Gate) -> bool:
+    """Whether a project with this gate has hosts of its own."""
+    return gate == CLUSTER or any(each.gate == gate and each.operations for each in capabilities())
+
+
 def unchanged(gate: Gate, target: Target) -> str:
     """The note on the outputs of an update that changed nothing: they may be older than a fault."""
-    has_hosts = gate == CLUSTER or any(each.gate == gate and each.operations for each in capabilities())
-    verify = f"`busbar verify {target.name}` asks the hosts; " if has_hosts else ""
+    verify = f"`busbar verify {target.name}` asks the hosts; " if has_hosts(gate) else ""
     return (
         "no changes, so no host was asked and nothing was measured: the outputs are those of an earlier "
         f"update. {verify}to measure again, {next_run(gate, target)}."

@@ -238,12 +238,19 @@ def run(backend: Backend, scope: Scope, stack: str, *, as_json: bool = False) ->
 def after_failed_gate(path: Path, say: Callable[[str], None]) -> None:
     """Print the command, and diagnose the pools that did not pass if `validation.diagnose.when` says so.
 
-    Another program that makes a Cluster has no `busbar:cluster` in its file, so nothing can be diagnosed.
+    Another program that makes a Cluster has no `busbar:cluster` in its file, so nothing can be diagnosed. For
+    a stack of a capability only the command is printed.
     """
     from busbar.config import ConfigError, stackfile
     from busbar.judge.archive import Archive
 
+    command = f"busbar diagnose {stackfile.stack_of(path)}"
+    finds = "finds which node, rail or switch is slow"
+    advice = f"`{command}` {finds}, `{command} --paths` measures each rail without NCCL."
     try:
+        if capability_of(path):
+            say(advice)
+            return
         file = stackfile.read(path)
         cluster = file.cluster()
     except ConfigError as error:
@@ -253,8 +260,7 @@ def after_failed_gate(path: Path, say: Callable[[str], None]) -> None:
                 say(f"  - {finding}")
             say("Fix: correct it (`busbar check-config` names each finding), then `busbar diagnose`.")
         return
-    say(f"`busbar diagnose {file.stack}` finds which node, rail or switch is slow.")
-    say(f"`busbar diagnose {file.stack} --paths` measures each rail without NCCL.")
+    say(advice)
     for pool in cluster.pools:
         verdict = Archive(file.project / ".busbar" / file.stack / pool).verdict() or {}
         if cluster.validation_of(pool).diagnose.when == "on_failure" and verdict.get("passed") is False:

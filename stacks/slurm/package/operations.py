@@ -290,7 +290,7 @@ def paths(path: Path, pool: str | None, nodes: str | None, *, as_json: bool) -> 
     chosen, named = one_pool([*slurm.pools], workers, pool, nodes)
     held = {host.name for host in slurm.workers_of(chosen) if host.quarantine}
     names = named or [host.name for host in workers if host.pool == chosen and host.name not in held]
-    known = _ask(spec.login, lambda hosts: drift.read_nodes(hosts, spec.hosts[0]))
+    known = _ask(spec.login, lambda hosts: drift.read_nodes(hosts, spec.hosts[0])).nodes
     states = {name: known[name]["state"].lower() for name in names if name in known}
     busy = [f"jobs on {name} ({state})" for name, state in states.items() if state.startswith(WITH_JOBS)]
     return show_paths(file.stack, chosen, measure_paths(spec, names, slurm.workers, busy), as_json)

@@ -32,11 +32,10 @@ def _slow(asked: Question) -> Finding:
     if rows:
         texts = [f"{row.path}: {row.measured}, expected {row.expected}; see {row.points_to}" for row in rows]
         return Finding("fail", sentences(texts))
-    not_run = [*found.not_run]
     measured = {path.host for path in found.paths}
-    not_run += [f"{name}: no result" for name in asked.pool.workers if name not in measured]
-    if not_run:
-        return Finding("not run", sentences(list(dict.fromkeys(not_run))))
+    silent = [f"{name}: no result" for name in asked.pool.workers if name not in measured]
+    if not_run := found.not_run or silent:
+        return Finding("not run", sentences(not_run))
     return Finding("pass", f"{len(found.paths)} paths")
 
 

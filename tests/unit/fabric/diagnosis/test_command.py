@@ -194,6 +194,12 @@ def test_what_ends_it_has_its_own_exit_code(
     assert (done.exit_code, text in done.stderr) == (code, True)
 
 
+ADVICE = (
+    "`busbar diagnose prod` finds which node, rail or switch is slow, "
+    "`busbar diagnose prod --paths` measures each rail without NCCL."
+)
+
+
 @pytest.mark.parametrize(
     ("when", "passed", "pools"),
     [("on_failure", False, ["h100"]), ("on_failure", True, []), ("never", False, [])],
@@ -205,10 +211,14 @@ def test_a_failed_gate_diagnoses_the_pools_that_did_not_pass_where_the_configura
     said: list[str] = []
     after_failed_gate(failed_stack(when, passed=passed), said.append)
     assert [scope.pool for scope in seen] == pools
-    assert said == [
-        "`busbar diagnose prod` finds which node, rail or switch is slow.",
-        "`busbar diagnose prod --paths` measures each rail without NCCL.",
-    ]
+    assert said == [ADVICE]
+
+
+def test_a_failed_gate_of_a_capability_names_the_commands(tmp_path: Path) -> None:
+    (tmp_path / "Pulumi.prod.yaml").write_text("config: {busbar-slurm:slurm: {}}\n")
+    said: list[str] = []
+    after_failed_gate(tmp_path / "Pulumi.prod.yaml", said.append)
+    assert said == [ADVICE]
 
 
 def test_the_stack_of_another_program_that_makes_a_cluster_is_not_diagnosed(tmp_path: Path) -> None:
@@ -295,7 +305,7 @@ def test_no_path_is_measured_while_a_pod_holds_devices_of_a_worker(
     monkeypatch.setattr("busbar.kube.gpus.active_pods", lambda _: [holder("gpu-2", "train", 1)])
     done = diagnose("--pool", "h100", "--paths")
     assert (measured, done.exit_code) == ([], 2)
-    assert "pods hold GPUs or HCAs: ml/train on gpu-2. Fix: wait for them or end them" in done.stderr
+    assert "GPUs or HCAs are in use: ml/train on gpu-2. Fix: wait for these jobs, or end them" in done.stderr
     assert diagnose("--pool", "h100", "--paths", "--nodes", "gpu-1,gpu-3").exit_code == 0
 
 
