@@ -196,10 +196,9 @@ def rails_of(answer: Mapping[str, Any], required: HostRequirements) -> tuple[dic
     rails = {}
     for name, hca in chosen.ports.items():
         word = f"{hca.name}/{hca.port}"
-        if hca.link_layer == "Ethernet":
-            second = next((index for index, kind in sorted(hca.gids.items()) if kind == "RoCE v2"), "")
-            index = second if required.gid_index is None else str(required.gid_index)
-            word += f"/{index}" if index else ""
+        # Without an index perftest takes an IPv4 GID of RoCE v2 (its src/perftest_resources.c).
+        if required.gid_index is not None:
+            word += f"/{required.gid_index}"
         rails[name] = Rail(word, rate_gbps(hca.rate), pcie_gbps(links.get(hca.name, {})))
     if len(rails) >= required.rails:
         return rails, ""

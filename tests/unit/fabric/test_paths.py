@@ -291,6 +291,14 @@ def test_the_rate_of_a_pcie_link_is_that_after_its_encoding(
     assert pcie_gbps({"speed": speed, "width": width}) == gbps
 
 
+@pytest.mark.parametrize(("index", "word"), [(None, "mlx5_1/1"), (3, "mlx5_1/1/3")])
+def test_a_gid_is_named_where_the_job_names_one(index: int | None, word: str) -> None:
+    required = REQUIRED.model_copy(update={"rails": 1, "link_layer": "ethernet", "gid_index": index})
+    port = hca("mlx5_1", link_layer="Ethernet", gids={"1": "RoCE v2", "3": "RoCE v2"})
+    rails, _ = rails_of({"hcas": [port], "links": []}, required)
+    assert [rail.word for rail in rails.values()] == [word]
+
+
 def test_the_second_port_of_an_hca_is_a_rail_of_its_own(tmp_path: Path) -> None:
     required = REQUIRED.model_copy(update={"rails": 3})
     answer = {"hcas": [hca("mlx5_1"), hca("mlx5_1", port=2)], "links": []}
