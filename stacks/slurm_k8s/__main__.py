@@ -53,7 +53,7 @@ async def main() -> None:
     crds = SlurmCrds("slurm-crds", args, ResourceOptions(provider=provider, depends_on=[survey]))
     operator = SlurmOperator("slurm-operator", args, ResourceOptions(provider=provider, depends_on=[crds]))
     of_operator = ResourceOptions(depends_on=[operator])
-    releases = [digest([args.given, slurm.version])]
+    releases = [digest({"values": args.given, "version": slurm.version})]
     change = create_step("slurm-change", "before-change", args, of_operator, releases)
     gone = create_step("slurm-gone", "after-removal", args, of_operator, at_removal=True)
     after = [operator, change, gone]

@@ -190,7 +190,7 @@ class SlurmApi:
         found = find(self._kube, controller)
         lines = str((found or {"spec": {}})["spec"].get("extraConf") or "").splitlines()
         parameters = {name: value for name, _, value in (line.partition("=") for line in lines)}
-        texts = {}
+        texts: dict[str, str] = {}
         for each in late:
             text = overdue(str(each["job_id"]), time.time() - each["end_time"]["number"], parameters)
             texts |= dict.fromkeys(_names(str(each.get("nodes") or "")) if text else (), text)

@@ -210,7 +210,7 @@ class Roll:
         """Note which slurm.conf slurmctld has read, unless a later one was not read in an earlier update."""
         conf, files = objects.find(self.api, self._conf_path), objects.find(self.api, self._files_path)
         if conf and files and _READ not in (files["metadata"].get("annotations") or {}):
-            self._annotate(self._files_path, {_READ: digest(conf.get("data"))})
+            self._annotate(self._files_path, {_READ: digest(conf["data"])})
 
     def _await_conf(self) -> None:
         """Wait until slurmctld has read a changed slurm.conf: where it refuses that, it keeps the former."""
@@ -218,7 +218,7 @@ class Roll:
         noted = ((files or {"metadata": {}})["metadata"].get("annotations") or {}).get(_READ)
         if not (conf and noted):
             return
-        if digest(conf.get("data")) != noted:
+        if digest(conf["data"]) != noted:
             self._touch_slurmctld(conf["metadata"]["resourceVersion"])
             self._await_reading(conf, "slurm.conf", "slurmctld may refuse it: correct slurm_conf or values")
         self._annotate(self._files_path, {_READ: None})

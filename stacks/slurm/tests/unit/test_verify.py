@@ -96,7 +96,9 @@ def test_a_node_that_a_job_does_not_leave_is_named_with_the_step_that_ends_it() 
     [one] = found(completing=late)
     assert (one.host, one.kind) == ("gpu-2", "site")
     assert one.what == "job 9 has been completing for 130 s, expected at most 120 s"
-    assert one.fix.startswith("scontrol update nodename=gpu-2 state=down reason=completing, which also ends")
+    assert str(one.fix).startswith(
+        "scontrol update nodename=gpu-2 state=down reason=completing, which also ends"
+    )
     assert found(completing={"gpu-2": ("9", 110)}) == []
     assert found(completing=late, parameters={"UnkillableStepTimeout": "60"}) == []
 
