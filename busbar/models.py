@@ -42,8 +42,9 @@ def number(value: Any, *, digits: int | None = None) -> float | None:
 
 
 def problems(error: ValidationError) -> str:
-    """The errors of a model, each with its path and the value that was found."""
-    return "; ".join(
-        f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}, got {detail['input']!r}"
-        for detail in error.errors()
-    )
+    """The errors of a model, each with its path, if it has one, and the value that was found."""
+    found = []
+    for detail in error.errors():
+        path = ".".join(map(str, detail["loc"]))
+        found.append(f"{path}{': ' if path else ''}{detail['msg']}, got {detail['input']!r}")
+    return "; ".join(found)

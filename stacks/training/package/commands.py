@@ -106,35 +106,27 @@ def check(
 
     Exit code 0: pass; 1: fail; 2: no verdict because evidence is missing; 64: bad usage.
     """
-    import json
-
     from pydantic import ValidationError
 
     from busbar.judge.archive import VERDICT
     from busbar.judge.nccl.log.source import Source, open_log
     from busbar.models import problems
     from stacks.training.package.log import read_lines
-    from stacks.training.package.target import Expectation
-    from stacks.training.package.verdict import SCHEMA, judge
+    from stacks.training.package.verdict import Kept, judge
 
     path = verdict or log.parent / VERDICT
     if not path.is_file():
         fail(f"{path}: no such file. Fix: --verdict FILE, the verdict.json of the run", USAGE)
     try:
-        kept = json.loads(path.read_text())
-        if (schema := kept["schema"]) != SCHEMA:
-            before = "a verdict of a busbar before 1.0 is not read. Fix: train again (raise proof.run)"
-            fail(f"{path}: has the schema {schema!r}, expected {SCHEMA}: {before}", USAGE)
-        expectation = Expectation.model_validate(kept["expectation"])
-    except (ValueError, KeyError, TypeError) as error:
-        # pydantic's ValidationError is a ValueError with a multi-line text.
-        why = problems(error) if isinstance(error, ValidationError) else f"{type(error).__name__}: {error}"
-        fail(f"{path}: is not the verdict of a training run: {why}. Fix: name its verdict.json", USAGE)
+        kept = Kept.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        why = f"{path}: is not the verdict of a training run: {problems(error)}"
+        fail(f"{why}. Fix: name its verdict.json, or train again (raise proof.run)", USAGE)
     source = Source()
     with open_log(str(log)) as stream:
         blocks = source.blocks(source.chunks(stream))
         read = read_lines(line for block in blocks for line in block.splitlines(keepends=True))
-    found = judge(read, expectation, missing=(source.truncated,) if source.truncated else ())
+    found = judge(read, kept.expectation, missing=(source.truncated,) if source.truncated else ())
     if as_json:
         print_text(found.model_dump_json(indent=1))
     else:

@@ -28,12 +28,13 @@ from busbar.judge.nccl.log.reader import Proof
 from busbar.judge.nccl.log.records import Banner, Preamble, Rank
 from busbar.judge.nccl.log.records import Run as Table
 from busbar.judge.verdict import conclusion
+from busbar.models import OutputModel
 from stacks.training.package import log as records
 from stacks.training.package.log import Attempt, Checkpoint, Timing, TrainingLog
 from stacks.training.package.target import Expectation
 
 SCHEMA: Literal[2] = 2
-"""Of verdict.json. Schema 1 was that of busbar before 1.0."""
+"""Of verdict.json."""
 
 GB, MIB = 1e9, 1 << 20
 # Number of steps at each end for the mean loss: one step's loss depends on its batch.
@@ -375,6 +376,13 @@ class Verdict(Measured):
 
     checks: list[Check]
     expectation: dict[str, Any]
+
+
+class Kept(OutputModel):
+    """The part of a kept verdict by which a log is judged again."""
+
+    schema_: Literal[2] = Field(alias="schema")
+    expectation: Expectation
 
 
 def judge(

@@ -78,15 +78,10 @@ class Sample:
 def follow(api: Api, outputs: Mapping[str, Any] | None) -> None:
     """Write the series anew where there are any, with OUTPUTS in place of those of the last writing.
 
-    Raises ApiError, and ValueError for a ConfigMap that `write` has not written.
+    Raises ApiError.
     """
     query = {"fieldSelector": f"metadata.name={CONFIG_MAP}", "labelSelector": _OURS}
     for each in api.list("/api/v1/configmaps", **query):
-        namespace = each["metadata"]["namespace"]
-        if SPEC not in each["data"]:
-            raise ValueError(
-                f"ConfigMap {namespace}/{CONFIG_MAP} has no {SPEC}: a busbar before 1.0 wrote it"
-            )
         spec = SeriesSpec.model_validate_json(each["data"][SPEC])
         if outputs:
             spec = spec.with_outputs(ClusterOutputs.from_dict(outputs))

@@ -235,15 +235,6 @@ def test_where_there_are_no_series_none_are_written() -> None:
     assert (found.created, found.patched) == ([], [])
 
 
-def test_series_of_a_busbar_before_1_0_are_refused() -> None:
-    found = api()
-    written_before(found)
-    del found.objects[ALL][0]["data"]["spec.json"]
-    with pytest.raises(ValueError, match="busbar-watch/busbar-metrics has no spec"):
-        follow(found, outputs())
-    assert found.patched == []
-
-
 def test_prometheus_reads_the_text() -> None:
     found = api("gpu-1")
     write(found, spec(max_age_hours=1), NOW)
