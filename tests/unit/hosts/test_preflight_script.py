@@ -391,7 +391,7 @@ def test_the_pci_settings_of_gpus_and_hcas_are_reported(tmp_path: Path) -> None:
         "0000:18:00.0": {"RlxdOrd": "+", "MaxPayload": "256", "MaxReadReq": "4096"},
         "0000:19:00.0": {"RlxdOrd": "-", "MaxPayload": "256", "MaxReadReq": "512", "ATSCtl": "-"},
     }
-    nothing = {"redirecting": [], "translated": [], "pci_settings": None}
+    nothing: dict[str, Any] = {"redirecting": [], "translated": [], "pci_settings": None}
     assert between_devices(tmp_path, "return 127", path="") == nothing
     assert output("preflight", "timeout() { return 127; }; virtual_machine") == ""
 
